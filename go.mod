@@ -1,0 +1,3 @@
+module github.com/mscclgo/mscclgo
+
+go 1.26
