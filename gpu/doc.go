@@ -1,0 +1,14 @@
+// Package gpu opens devices and gives their memory, streams, events, modules
+// and kernels. It is the one seam between the library and what runs its
+// kernels: an NVIDIA GPU through the CUDA driver ("cuda:0"), or a device
+// emulated on the CPU ("emu:0") that runs the same kernels, slowly, on any
+// Linux machine.
+//
+// Arguments are checked here, once, for both: ranges against buffers, kernel
+// arguments against the kernel's parameters, devices against each other. Every
+// method may be called from any goroutine. Sizes and offsets are bytes.
+//
+// A kernel that waits for another (spins) occupies its device until the other
+// has run. While one does, allocate nothing, load nothing and free nothing on
+// that device: the CUDA driver may hold such a call until the kernel ends.
+package gpu

@@ -1,0 +1,78 @@
+package gpu
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// Event marks a point in a stream's work.
+type Event struct {
+	dev    *Device
+	b      backend.Event
+	closed atomic.Bool
+}
+
+// NewEvent makes an event, which counts as done until it is first recorded.
+func (d *Device) NewEvent() (*Event, error) {
+	if err := d.usable("gpu: new event"); err != nil {
+		return nil, err
+	}
+	b, err := d.b.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	return &Event{dev: d, b: b}, nil
+}
+
+// Query says whether the stream has reached the point last recorded.
+func (e *Event) Query() (bool, error) {
+	if err := e.usable("gpu: query an event"); err != nil {
+		return false, err
+	}
+	return e.b.Query()
+}
+
+// Synchronize waits until the stream has reached the point last recorded.
+//
+// Errors: ErrTimeout and ErrAborted when ctx ends first, ErrSystem when work
+// before that point failed.
+func (e *Event) Synchronize(ctx context.Context) error {
+	if err := e.usable("gpu: synchronize an event"); err != nil {
+		return err
+	}
+	return e.b.Synchronize(ctx)
+}
+
+// Since gives the device's time from start to e. Both must have happened.
+func (e *Event) Since(start *Event) (time.Duration, error) {
+	const op = "gpu: time between events"
+	if err := e.usable(op); err != nil {
+		return 0, err
+	}
+	if err := start.usable(op); err != nil {
+		return 0, err
+	}
+	if e.dev != start.dev {
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the events are of %v and %v", start.dev, e.dev)
+	}
+	return e.b.Since(start.b)
+}
+
+// Close releases the event. It is safe to call twice.
+func (e *Event) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	return e.b.Close()
+}
+
+func (e *Event) usable(op string) error {
+	if e.closed.Load() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event on %v is closed", e.dev)
+	}
+	return e.dev.usable(op)
+}

@@ -1,0 +1,87 @@
+package gpu
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// Module is device code loaded on a device.
+type Module struct {
+	dev    *Device
+	b      backend.Module
+	closed atomic.Bool
+}
+
+// LoadModule loads device code: PTX, a cubin or a fatbin on an NVIDIA GPU, a
+// shared object made by package devicecode on an emulated device. The image is
+// not kept.
+//
+// Errors: ErrInvalid for an image of another kind or for another architecture,
+// with the driver's text.
+func (d *Device) LoadModule(image []byte) (*Module, error) {
+	op := fmt.Sprintf("gpu: load a module of %d bytes on %v", len(image), d)
+	if err := d.usable(op); err != nil {
+		return nil, err
+	}
+	if len(image) == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the image is empty")
+	}
+	b, err := d.b.LoadModule(image)
+	if err != nil {
+		return nil, err
+	}
+	return &Module{dev: d, b: b}, nil
+}
+
+// Device gives the device that the module is loaded on.
+func (m *Module) Device() *Device { return m.dev }
+
+// Kernel finds an extern "C" __global__ function.
+//
+// Errors: ErrInvalid when there is none of this name.
+func (m *Module) Kernel(name string) (*Kernel, error) {
+	if err := m.usable("gpu: find kernel " + name); err != nil {
+		return nil, err
+	}
+	b, err := m.b.Kernel(name)
+	if err != nil {
+		return nil, err
+	}
+	return newKernel(m, name, b), nil
+}
+
+// Symbol finds a __device__ variable and gives it as a buffer, which lives as
+// long as the module.
+//
+// Errors: ErrInvalid when there is none of this name.
+func (m *Module) Symbol(name string) (*Buffer, error) {
+	if err := m.usable("gpu: find symbol " + name); err != nil {
+		return nil, err
+	}
+	ptr, size, err := m.b.Symbol(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Buffer{dev: m.dev, ptr: Ptr(ptr), size: size, view: true, mem: &allocation{
+		release: func() error { return nil }, base: Ptr(ptr), capacity: size,
+	}}, nil
+}
+
+// Close unloads the code. Its kernels must have ended. It is safe to call
+// twice.
+func (m *Module) Close() error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	return m.b.Close()
+}
+
+func (m *Module) usable(op string) error {
+	if m.closed.Load() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module on %v is closed", m.dev)
+	}
+	return m.dev.usable(op)
+}

@@ -1,0 +1,111 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"reflect"
+	"unsafe"
+)
+
+// pack writes one launch argument into the bytes of its parameter. Common types
+// take the fast way; the rest go by reflection.
+func pack(dst []byte, arg any, dev *Device) error {
+	switch v := arg.(type) {
+	case *Buffer:
+		if v == nil {
+			return put64(dst, 0, "a nil buffer")
+		}
+		if err := v.usable("use"); err != nil {
+			return err
+		}
+		if v.dev != dev && v.mem.host == nil {
+			return fmt.Errorf("the buffer is of %v, not of this Device; Device.Access gives it to another", v.dev)
+		}
+		return put64(dst, uint64(v.ptr), "a buffer's address")
+	case Ptr:
+		return put64(dst, uint64(v), "an address")
+	case uint64:
+		return put64(dst, v, "a uint64")
+	case int64:
+		return put64(dst, uint64(v), "an int64")
+	case uint32:
+		return put32(dst, v, "a uint32")
+	case int32:
+		return put32(dst, uint32(v), "an int32")
+	case float32:
+		return put32(dst, math.Float32bits(v), "a float32")
+	case float64:
+		return put64(dst, math.Float64bits(v), "a float64")
+	case int:
+		return putInt(dst, v)
+	case uint:
+		return putUint(dst, v)
+	}
+	return packValue(dst, arg)
+}
+
+func put64(dst []byte, v uint64, what string) error {
+	if len(dst) != 8 {
+		return wrongSize(len(dst), what, 8)
+	}
+	binary.NativeEndian.PutUint64(dst, v)
+	return nil
+}
+
+func put32(dst []byte, v uint32, what string) error {
+	if len(dst) != 4 {
+		return wrongSize(len(dst), what, 4)
+	}
+	binary.NativeEndian.PutUint32(dst, v)
+	return nil
+}
+
+func wrongSize(want int, what string, has int) error {
+	return fmt.Errorf("the parameter has %d bytes, %s has %d", want, what, has)
+}
+
+// putInt writes a Go int into a parameter of 4 or 8 bytes. Four bytes may be
+// int or unsigned to the kernel, so both ranges fit.
+func putInt(dst []byte, v int) error {
+	if len(dst) == 8 {
+		return put64(dst, uint64(v), "")
+	}
+	if len(dst) == 4 && (v < math.MinInt32 || v > math.MaxUint32) {
+		return fmt.Errorf("the parameter has 4 bytes, %d does not fit", v)
+	}
+	return put32(dst, uint32(v), "an int")
+}
+
+func putUint(dst []byte, v uint) error {
+	if len(dst) == 8 {
+		return put64(dst, uint64(v), "")
+	}
+	if len(dst) == 4 && v > math.MaxUint32 {
+		return fmt.Errorf("the parameter has 4 bytes, %d does not fit", v)
+	}
+	return put32(dst, uint32(v), "a uint")
+}
+
+// packValue writes a struct, an array or a named basic type, laid out as C lays
+// it out.
+func packValue(dst []byte, arg any) error {
+	v := reflect.ValueOf(arg)
+	if !v.IsValid() {
+		return fmt.Errorf("a nil has no size; pass gpu.Ptr(0) for a null pointer")
+	}
+	t := v.Type()
+	if t.Kind() == reflect.Slice {
+		return fmt.Errorf("a %v lives in host memory; pass an array by value, or upload it and pass the buffer", t)
+	}
+	if hasPointers(t) {
+		return fmt.Errorf("%v holds Go pointers, which mean nothing on a device", t)
+	}
+	if int(t.Size()) != len(dst) {
+		return wrongSize(len(dst), fmt.Sprintf("%v", t), int(t.Size()))
+	}
+	box := reflect.New(t)
+	box.Elem().Set(v)
+	copy(dst, unsafe.Slice((*byte)(box.UnsafePointer()), len(dst)))
+	return nil
+}

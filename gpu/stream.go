@@ -1,0 +1,222 @@
+package gpu
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// Compare is how [Stream.WaitValue64] compares.
+type Compare = backend.Compare
+
+// The comparisons of [Stream.WaitValue64].
+const (
+	GreaterOrEqual = backend.GreaterOrEqual // as a signed difference, so wrap-around works
+	Equal          = backend.Equal
+)
+
+// Stream runs what it is given in order, beside other streams. Its calls
+// return once the work is queued.
+type Stream struct {
+	dev    *Device
+	b      backend.Stream
+	closed atomic.Bool
+}
+
+// NewStream makes a stream.
+func (d *Device) NewStream() (*Stream, error) {
+	if err := d.usable("gpu: new stream"); err != nil {
+		return nil, err
+	}
+	b, err := d.b.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{dev: d, b: b}, nil
+}
+
+// Device gives the stream's device.
+func (s *Stream) Device() *Device { return s.dev }
+
+// Copy queues a copy of n bytes. Either side may be device memory, pinned host
+// memory or a peer's mapped memory; the ranges must not overlap.
+//
+// Errors: ErrInvalid when a range is outside its buffer, or neither buffer is
+// one of the stream's device.
+func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, n uint64) error {
+	op := "gpu: copy to"
+	if err := s.reach(op, dst, dstOffset, n); err != nil {
+		return err
+	}
+	op = "gpu: copy from"
+	if err := s.reach(op, src, srcOffset, n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	return s.b.Copy(uint64(dst.ptr)+dstOffset, uint64(src.ptr)+srcOffset, n)
+}
+
+// Fill queues the setting of n bytes to value.
+func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
+	if err := s.reach("gpu: fill", dst, offset, n); err != nil || n == 0 {
+		return err
+	}
+	return s.b.Fill(uint64(dst.ptr)+offset, value, n)
+}
+
+// WriteValue64 queues the store of an 8-byte value at an offset that is a
+// multiple of 8. Whoever reads the value at system scope sees all that the
+// stream did before it.
+func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
+	if err := s.word("gpu: stream write value", dst, offset); err != nil {
+		return err
+	}
+	return s.b.WriteValue64(uint64(dst.ptr)+offset, value)
+}
+
+// WaitValue64 queues a wait until the 8 bytes at the offset, a multiple of 8,
+// compare as asked with value. The driver bounds it by nothing: only the value
+// ends it.
+func (s *Stream) WaitValue64(src *Buffer, offset, value uint64, how Compare) error {
+	if err := s.word("gpu: stream wait value", src, offset); err != nil {
+		return err
+	}
+	return s.b.WaitValue64(uint64(src.ptr)+offset, value, how)
+}
+
+// Record queues the marking of e.
+func (s *Stream) Record(e *Event) error {
+	if err := s.usable("gpu: record an event"); err != nil {
+		return err
+	}
+	if err := e.usable("gpu: record an event"); err != nil {
+		return err
+	}
+	if e.dev != s.dev {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: record an event", "the event is of %v, the stream of %v", e.dev, s.dev)
+	}
+	return s.b.Record(e.b)
+}
+
+// Wait queues a wait for what e marked last when this is called.
+func (s *Stream) Wait(e *Event) error {
+	if err := s.usable("gpu: wait for an event"); err != nil {
+		return err
+	}
+	if err := e.usable("gpu: wait for an event"); err != nil {
+		return err
+	}
+	return s.b.WaitEvent(e.b)
+}
+
+// BeginCapture makes the stream collect what it is given into a graph instead
+// of running it, until [Stream.EndCapture].
+func (s *Stream) BeginCapture() error {
+	if err := s.usable("gpu: begin capture"); err != nil {
+		return err
+	}
+	return s.b.BeginCapture()
+}
+
+// EndCapture gives the graph of what was collected, ready to run.
+func (s *Stream) EndCapture() (*Graph, error) {
+	if err := s.usable("gpu: end capture"); err != nil {
+		return nil, err
+	}
+	g, err := s.b.EndCapture()
+	if err != nil {
+		return nil, err
+	}
+	return &Graph{dev: s.dev, b: g}, nil
+}
+
+// Query says whether all queued work is done, and how it failed if it did.
+func (s *Stream) Query() (bool, error) {
+	if err := s.usable("gpu: query a stream"); err != nil {
+		return false, err
+	}
+	return s.b.Query()
+}
+
+// Synchronize waits until all queued work is done.
+//
+// Errors: ErrTimeout and ErrAborted when ctx ends first (the work goes on),
+// ErrSystem when the work failed.
+func (s *Stream) Synchronize(ctx context.Context) error {
+	if err := s.usable("gpu: synchronize a stream"); err != nil {
+		return err
+	}
+	return s.b.Synchronize(ctx)
+}
+
+// Close releases the stream once its queued work is done. It is safe to call
+// twice.
+func (s *Stream) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	return s.b.Close()
+}
+
+func (s *Stream) usable(op string) error {
+	if s.closed.Load() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream on %v is closed", s.dev)
+	}
+	return s.dev.usable(op)
+}
+
+// reach gives the error of a range that the stream's device cannot work on.
+func (s *Stream) reach(op string, b *Buffer, offset, n uint64) error {
+	if err := s.usable(op); err != nil {
+		return err
+	}
+	if b.dev != s.dev && b.mem.host == nil && !s.dev.b.CanAccess(b.dev.info.UUID) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is of %v, the stream of %v, and they cannot reach each other", b.dev, s.dev)
+	}
+	return b.check(op, offset, n)
+}
+
+// word checks an 8-byte word.
+func (s *Stream) word(op string, b *Buffer, offset uint64) error {
+	if err := s.reach(op, b, offset, 8); err != nil {
+		return err
+	}
+	if (uint64(b.ptr)+offset)%8 != 0 {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d is not aligned to 8 bytes", offset)
+	}
+	return nil
+}
+
+// Graph is captured work, ready to run as often as wanted.
+type Graph struct {
+	dev    *Device
+	b      backend.Graph
+	closed atomic.Bool
+}
+
+// Launch queues the graph's work on a stream of the graph's device.
+func (g *Graph) Launch(s *Stream) error {
+	const op = "gpu: launch a graph"
+	if g.closed.Load() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is closed")
+	}
+	if err := s.usable(op); err != nil {
+		return err
+	}
+	if s.dev != g.dev {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is of %v, the stream of %v", g.dev, s.dev)
+	}
+	return g.b.Launch(s.b)
+}
+
+// Close releases the graph. It is safe to call twice.
+func (g *Graph) Close() error {
+	if g.closed.Swap(true) {
+		return nil
+	}
+	return g.b.Close()
+}
