@@ -1,0 +1,236 @@
+// The one place that holds loads, stores, read-modify-writes and fences with a
+// memory order. On a GPU each is one PTX instruction; on the emulated device,
+// the compiler's atomic of the same order.
+//
+// The terms are those of the PTX memory consistency model (PTX ISA, "Memory
+// Consistency Model"). The scope says among which threads the order holds: a
+// block, one GPU, or the system, which is every GPU and the host. Pointers are
+// to global memory, which includes mapped peer and pinned host memory, and are
+// aligned to the value's size. Any thread may call any function.
+#pragma once
+
+#include <mscclgo/config.cuh>
+
+namespace mscclgo {
+
+// Scope is the set of threads among which an order holds.
+enum class Scope {
+  Device,  // all threads of this GPU (.gpu)
+  System,  // all GPUs and the host (.sys)
+};
+
+// Order is what an access orders beside itself.
+enum class Order {
+  Relaxed,  // nothing; the access alone is atomic
+  Acquire,  // what follows stays behind the load
+  Release,  // what precedes, and what the thread has observed, stays before the store
+};
+
+#if defined(MSCCLGO_EMU)
+
+namespace detail {
+
+// builtinOrder names an order for the compiler's atomics.
+constexpr int builtinOrder(Order order) {
+  return order == Order::Acquire   ? __ATOMIC_ACQUIRE
+         : order == Order::Release ? __ATOMIC_RELEASE
+                                   : __ATOMIC_RELAXED;
+}
+
+}  // namespace detail
+
+// load reads a value. Order: Relaxed or Acquire.
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint32_t load(const uint32_t* p) {
+  emu::spinHint();
+  return __atomic_load_n(p, detail::builtinOrder(O));
+}
+
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint64_t load(const uint64_t* p) {
+  emu::spinHint();
+  return __atomic_load_n(p, detail::builtinOrder(O));
+}
+
+// store writes a value. Order: Relaxed or Release.
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+void store(uint32_t* p, uint32_t value) { __atomic_store_n(p, value, detail::builtinOrder(O)); }
+
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+void store(uint64_t* p, uint64_t value) { __atomic_store_n(p, value, detail::builtinOrder(O)); }
+
+// fetchAdd adds to the value and gives what it was. Order: Relaxed or Release.
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint32_t fetchAdd(uint32_t* p, uint32_t value) {
+  return __atomic_fetch_add(p, value, detail::builtinOrder(O));
+}
+
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint64_t fetchAdd(uint64_t* p, uint64_t value) {
+  return __atomic_fetch_add(p, value, detail::builtinOrder(O));
+}
+
+// fence makes what the thread did and observed before it visible in the scope
+// before what it does after. (PTX fence.acq_rel)
+template <Scope S>
+MSCCLGO_DEVICE
+void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// loadRelaxed16 reads two 8-byte words, each whole, in no order between them.
+MSCCLGO_DEVICE
+void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
+  emu::spinHint();
+  first = __atomic_load_n(p, __ATOMIC_RELAXED);
+  second = __atomic_load_n(p + 1, __ATOMIC_RELAXED);
+}
+
+// storeRelaxed16 writes two 8-byte words, each whole, in no order between them.
+MSCCLGO_DEVICE
+void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
+  __atomic_store_n(p, first, __ATOMIC_RELAXED);
+  __atomic_store_n(p + 1, second, __ATOMIC_RELAXED);
+}
+
+#else
+
+namespace detail {
+
+// global gives the address as the .global state space wants it.
+MSCCLGO_DEVICE
+uint64_t global(const void* p) { return __cvta_generic_to_global(p); }
+
+}  // namespace detail
+
+// One instruction for each pair of order and scope. The "memory" clobber keeps
+// the compiler from moving other accesses across; the qualifiers do so for the
+// hardware.
+#define MSCCLGO_FORMS(S, INSTRUCTION, WEAK, STRONG)          \
+  if constexpr (O == Order::Relaxed && S == Scope::Device) { \
+    INSTRUCTION(WEAK ".gpu");                                \
+  } else if constexpr (O == Order::Relaxed) {                \
+    INSTRUCTION(WEAK ".sys");                                \
+  } else if constexpr (S == Scope::Device) {                 \
+    INSTRUCTION(STRONG ".gpu");                              \
+  } else {                                                   \
+    INSTRUCTION(STRONG ".sys");                              \
+  }
+#define MSCCLGO_LOAD32(form) \
+  asm volatile("ld." form ".global.u32 %0, [%1];" : "=r"(v) : "l"(detail::global(p)) : "memory")
+#define MSCCLGO_LOAD64(form) \
+  asm volatile("ld." form ".global.u64 %0, [%1];" : "=l"(v) : "l"(detail::global(p)) : "memory")
+#define MSCCLGO_STORE32(form) \
+  asm volatile("st." form ".global.u32 [%0], %1;" ::"l"(detail::global(p)), "r"(value) : "memory")
+#define MSCCLGO_STORE64(form) \
+  asm volatile("st." form ".global.u64 [%0], %1;" ::"l"(detail::global(p)), "l"(value) : "memory")
+#define MSCCLGO_ADD32(form)                                 \
+  asm volatile("atom." form ".global.add.u32 %0, [%1], %2;" \
+               : "=r"(v)                                    \
+               : "l"(detail::global(p)), "r"(value)         \
+               : "memory")
+#define MSCCLGO_ADD64(form)                                 \
+  asm volatile("atom." form ".global.add.u64 %0, [%1], %2;" \
+               : "=l"(v)                                    \
+               : "l"(detail::global(p)), "l"(value)         \
+               : "memory")
+
+// load reads a value. Order: Relaxed or Acquire. (PTX ld.relaxed, ld.acquire)
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint32_t load(const uint32_t* p) {
+  static_assert(O != Order::Release, "a load cannot release");
+  uint32_t v;
+  MSCCLGO_FORMS(S, MSCCLGO_LOAD32, "relaxed", "acquire")
+  return v;
+}
+
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint64_t load(const uint64_t* p) {
+  static_assert(O != Order::Release, "a load cannot release");
+  uint64_t v;
+  MSCCLGO_FORMS(S, MSCCLGO_LOAD64, "relaxed", "acquire")
+  return v;
+}
+
+// store writes a value. Order: Relaxed or Release. (PTX st.relaxed, st.release)
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+void store(uint32_t* p, uint32_t value) {
+  static_assert(O != Order::Acquire, "a store cannot acquire");
+  MSCCLGO_FORMS(S, MSCCLGO_STORE32, "relaxed", "release")
+}
+
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+void store(uint64_t* p, uint64_t value) {
+  static_assert(O != Order::Acquire, "a store cannot acquire");
+  MSCCLGO_FORMS(S, MSCCLGO_STORE64, "relaxed", "release")
+}
+
+// fetchAdd adds to the value and gives what it was. Order: Relaxed or Release.
+// (PTX atom.add)
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint32_t fetchAdd(uint32_t* p, uint32_t value) {
+  static_assert(O != Order::Acquire, "fetchAdd is relaxed or releases");
+  uint32_t v;
+  MSCCLGO_FORMS(S, MSCCLGO_ADD32, "relaxed", "release")
+  return v;
+}
+
+template <Scope S, Order O>
+MSCCLGO_DEVICE
+uint64_t fetchAdd(uint64_t* p, uint64_t value) {
+  static_assert(O != Order::Acquire, "fetchAdd is relaxed or releases");
+  uint64_t v;
+  MSCCLGO_FORMS(S, MSCCLGO_ADD64, "relaxed", "release")
+  return v;
+}
+
+#undef MSCCLGO_FORMS
+#undef MSCCLGO_LOAD32
+#undef MSCCLGO_LOAD64
+#undef MSCCLGO_STORE32
+#undef MSCCLGO_STORE64
+#undef MSCCLGO_ADD32
+#undef MSCCLGO_ADD64
+
+// fence makes what the thread did and observed before it visible in the scope
+// before what it does after. (PTX fence.acq_rel)
+template <Scope S>
+MSCCLGO_DEVICE
+void fence() {
+  if constexpr (S == Scope::Device) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  } else {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+  }
+}
+
+// loadRelaxed16 reads two 8-byte words in one access, aligned to 16 bytes. Each
+// word is read whole; between the two there is no order (PTX: a vector access
+// is its scalar accesses in no order).
+MSCCLGO_DEVICE
+void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(detail::global(p)));
+}
+
+// storeRelaxed16 writes two 8-byte words in one access, aligned to 16 bytes,
+// each whole, in no order between them.
+MSCCLGO_DEVICE
+void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(detail::global(p)), "l"(first),
+               "l"(second));
+}
+
+#endif
+
+}  // namespace mscclgo

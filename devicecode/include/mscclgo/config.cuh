@@ -1,0 +1,52 @@
+// What every header of mscclgo builds on: the integer types, the attributes of
+// device functions, and which of the two devices the code is compiled for.
+#pragma once
+
+#if defined(__CUDACC_RTC__)
+// NVRTC has no <stdint.h>. These are the types glibc gives on 64-bit Linux, so
+// that names mangle alike under NVRTC and nvcc.
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef unsigned long uintptr_t;
+#else
+#include <stdint.h>
+#endif
+
+#if defined(MSCCLGO_EMU)
+#include <string.h>
+#include <time.h>
+#endif
+
+// MSCCLGO_DEVICE marks the small functions that kernels inline.
+#define MSCCLGO_DEVICE __device__ __forceinline__
+
+namespace mscclgo {
+
+// kMaxRanks bounds the ranks whose memory one kernel reaches by address: the
+// GPUs of one NVLink domain.
+constexpr uint32_t kMaxRanks = 72;
+
+// kMaxBlocks bounds the blocks of a grid that uses a group's barriers and
+// epochs.
+constexpr uint32_t kMaxBlocks = 256;
+
+// nanoseconds reads a clock that all blocks of a device share. Differences are
+// good to about a microsecond. Any thread. (PTX: special register %globaltimer.)
+MSCCLGO_DEVICE
+uint64_t nanoseconds() {
+#if defined(MSCCLGO_EMU)
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1000000000u + uint64_t(now.tv_nsec);
+#else
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+#endif
+}
+
+}  // namespace mscclgo

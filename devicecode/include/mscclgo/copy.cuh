@@ -1,0 +1,110 @@
+// Copies of bytes by many threads, for any alignment and size.
+#pragma once
+
+#include <mscclgo/config.cuh>
+
+namespace mscclgo {
+
+namespace detail {
+
+// Word is the access of so many bytes.
+template <uint32_t Bytes>
+struct Word;
+template <>
+struct Word<4> {
+  using Type = uint32_t;
+};
+template <>
+struct Word<8> {
+  using Type = uint2;
+};
+template <>
+struct Word<16> {
+  using Type = uint4;
+};
+
+// joined gives the 4 bytes that start shift bits into the 8 bytes high:low.
+MSCCLGO_DEVICE
+uint32_t joined(uint32_t low, uint32_t high, uint32_t shift) { return __funnelshift_r(low, high, shift); }
+
+// shifted gives the word that starts shift bytes, 1 to the word's size - 1,
+// into two neighbouring words.
+MSCCLGO_DEVICE
+uint32_t shifted(uint32_t a, uint32_t b, uint32_t shift) { return joined(a, b, shift * 8); }
+
+MSCCLGO_DEVICE
+uint2 shifted(uint2 a, uint2 b, uint32_t shift) {
+  if (shift & 4) a = make_uint2(a.y, b.x), b.x = b.y;
+  uint32_t bits = shift % 4 * 8;
+  return make_uint2(joined(a.x, a.y, bits), joined(a.y, b.x, bits));
+}
+
+MSCCLGO_DEVICE
+uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
+  if (shift & 8) a = make_uint4(a.z, a.w, b.x, b.y), b.x = b.z, b.y = b.w;
+  if (shift & 4) a = make_uint4(a.y, a.z, a.w, b.x), b.x = b.y;
+  uint32_t bits = shift % 4 * 8;
+  return make_uint4(joined(a.x, a.y, bits), joined(a.y, a.z, bits), joined(a.z, a.w, bits),
+                    joined(a.w, b.x, bits));
+}
+
+// copyWords copies aligned words, four in flight a thread: one alone would wait
+// a whole trip to memory for every word.
+template <class T>
+MSCCLGO_DEVICE
+void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread, uint32_t threads) {
+  uint64_t i = thread;
+  for (; i + 3 * uint64_t(threads) < n; i += 4 * uint64_t(threads)) {
+    T a = src[i], b = src[i + threads], c = src[i + 2 * uint64_t(threads)],
+      d = src[i + 3 * uint64_t(threads)];
+    dst[i] = a, dst[i + threads] = b, dst[i + 2 * uint64_t(threads)] = c, dst[i + 3 * uint64_t(threads)] = d;
+  }
+  for (; i < n; i += threads) dst[i] = src[i];
+}
+
+// copyShifted copies n words to an aligned dst from a src that lies shift bytes
+// behind the aligned words; it reads n + 1 of those.
+template <class T>
+MSCCLGO_DEVICE
+void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n, uint32_t thread, uint32_t threads) {
+  for (uint64_t i = thread; i < n; i += threads) dst[i] = shifted(src[i], src[i + 1], shift);
+}
+
+}  // namespace detail
+
+// copy copies n bytes between memories that do not overlap, by `threads`
+// threads of which the caller is number `thread`. Each thread copies a part and
+// no thread waits: let the threads meet (a barrier) before one of them signals.
+//
+// Width, 4, 8 or 16 bytes, is the widest access. Where dst and src are not
+// aligned alike, stores stay that wide and each is put together from two loads.
+// Nothing outside the two ranges is touched. The accesses are weak (PTX): only
+// a later release orders them.
+template <uint32_t Width = 16>
+MSCCLGO_DEVICE
+void copy(void* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads) {
+  using T = typename detail::Word<Width>::Type;
+  uint8_t* to = static_cast<uint8_t*>(dst);
+  const uint8_t* from = static_cast<const uint8_t*>(src);
+
+  uint64_t head = (0 - reinterpret_cast<uintptr_t>(to)) % Width;
+  uint32_t shift = uint32_t((reinterpret_cast<uintptr_t>(from) + head) % Width);
+  if (shift != 0) head += Width;  // the first word's neighbour must not lie before src
+  if (head > n) head = n;
+  for (uint64_t i = thread; i < head; i += threads) to[i] = from[i];
+  to += head, from += head, n -= head;
+
+  uint64_t words = n / Width;
+  if (shift == 0) {
+    detail::copyWords(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), words, thread, threads);
+  } else {
+    // The last word's neighbour must not lie past src's end.
+    words = (n + shift) / Width;
+    words = words > 0 ? words - 1 : 0;
+    detail::copyShifted(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from - shift), shift, words,
+                        thread, threads);
+  }
+  for (uint64_t i = words * Width + thread; i < n; i += threads) to[i] = from[i];
+}
+
+}  // namespace mscclgo

@@ -1,0 +1,88 @@
+// What all ranks of a group share: each other's window of memory, barriers
+// between their blocks, and epochs that number the calls.
+#pragma once
+
+#include <mscclgo/wait.cuh>
+
+namespace mscclgo {
+
+// GroupHandle is one rank's view. It is passed to a kernel by value, so that
+// its pointers are in the constant bank and cost no trip to memory.
+//
+// A window is a rank's memory that all others map. It starts with the barrier's
+// flags, one for each block and sender; the scratch follows.
+struct GroupHandle {
+  uint32_t rank;           // this rank
+  uint32_t size;           // ranks in the group
+  uint64_t scratchOffset;  // of the scratch in every window, bytes
+  uint64_t scratchSize;    // bytes
+  uint32_t* epochs;        // kMaxBlocks call numbers; this rank's blocks only
+  uint32_t* arrivals;      // kMaxBlocks barrier counts; this rank's blocks only
+  Watch watch;
+  uint8_t* windows[kMaxRanks];  // each rank's window, mapped here
+
+  // scratch gives a rank's scratch. It is one for all kernels of the group:
+  // whoever uses it must know that the kernel before is through with it.
+  MSCCLGO_DEVICE
+  uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
+
+  // epoch gives the number of this call, 1 or more, the same for all blocks and
+  // on all ranks that make the same calls. Any thread, before nextEpoch().
+  MSCCLGO_DEVICE
+  uint32_t epoch() const { return epochs[blockIdx.x] + 1; }
+
+  // nextEpoch ends the call. Every thread of every block of a one-dimensional
+  // grid calls it once, last. Blocks that were not launched are counted up by
+  // those that were, so calls may differ in their number of blocks.
+  MSCCLGO_DEVICE
+  void nextEpoch() {
+    uint32_t now = epoch();
+    if (now == 0xffffffffu)
+      now = 1;  // 2 comes next: 0 is what fresh scratch holds, and odd and even alternate
+    __syncthreads();
+    for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
+      epochs[b] = now;
+  }
+
+  // barrier waits until the blocks of this number on all ranks have called it.
+  // Every thread of the block calls it and gets the same result. What any
+  // thread of these blocks wrote before, all of them see after: it releases and
+  // acquires at system scope.
+  MSCCLGO_DEVICE
+  WaitResult barrier() { return meet<Order::Release, Order::Acquire>(); }
+
+  // relaxedBarrier is barrier() that orders no memory: for the start of a call,
+  // to know that peers have begun theirs.
+  MSCCLGO_DEVICE
+  WaitResult relaxedBarrier() { return meet<Order::Relaxed, Order::Relaxed>(); }
+
+ private:
+  // flag gives where `from` tells rank `to` how often its block has arrived.
+  MSCCLGO_DEVICE
+  uint32_t* flag(uint32_t to, uint32_t from) const {
+    return reinterpret_cast<uint32_t*>(windows[to]) + blockIdx.x * size + from;
+  }
+
+  template <Order Signal, Order Wait>
+  MSCCLGO_DEVICE
+  WaitResult meet() {
+    __syncthreads();
+    uint32_t arrival = arrivals[blockIdx.x] + 1;
+    WaitResult result = WaitResult::Done;
+    for (uint32_t peer = threadIdx.x; peer < size; peer += blockDim.x) {
+      if (peer == rank) continue;
+      store<Scope::System, Signal>(flag(peer, rank), arrival);
+      Watch w = watch;
+      w.peer = peer;
+      const uint32_t* theirs = flag(rank, peer);
+      // As a signed difference, so that wrap-around works.
+      WaitResult r = waitUntil(w, [&] { return int32_t(load<Scope::System, Wait>(theirs) - arrival) >= 0; });
+      if (r != WaitResult::Done) result = r;
+    }
+    if (threadIdx.x == 0) arrivals[blockIdx.x] = arrival;
+    if (blockAll(result == WaitResult::Done)) return WaitResult::Done;
+    return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
+  }
+};
+
+}  // namespace mscclgo

@@ -1,0 +1,132 @@
+// MemoryChannel: two ranks whose memory is mapped into each other, so that
+// threads copy straight into the peer's buffer.
+//
+//   channel.put(0, 0, bytes, threadIdx.x, blockDim.x);
+//   __syncthreads();
+//   if (threadIdx.x == 0) channel.signal();
+//
+// and at the peer
+//
+//   if (threadIdx.x == 0) channel.wait();
+//   __syncthreads();
+//
+#pragma once
+
+#include <mscclgo/copy.cuh>
+#include <mscclgo/packet.cuh>
+#include <mscclgo/semaphore.cuh>
+
+namespace mscclgo {
+
+// MemoryChannelHandle is one end of a channel. Offsets and sizes are bytes of
+// any alignment unless said otherwise. `threads` threads work together on a
+// call, of which the caller is number `thread`; they need not be of one block.
+struct MemoryChannelHandle {
+  Device2DeviceSemaphoreHandle semaphore;
+  uint8_t* remote;       // the peer's buffer, mapped here
+  uint8_t* local;        // this rank's buffer
+  uint8_t* packets;      // where the peer's packets arrive: this rank's packet memory
+  uint64_t remoteSize;   // bytes
+  uint64_t localSize;    // bytes
+  uint64_t packetsSize;  // bytes
+
+  // put copies from the local buffer to the peer's. The peer may read after a
+  // wait() that follows a signal() which all these threads' copies precede.
+  template <uint32_t Width = 16>
+  MSCCLGO_DEVICE
+  void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread, uint32_t threads) {
+    checkRange(remoteOffset, bytes, remoteSize);
+    checkRange(localOffset, bytes, localSize);
+    copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
+  }
+
+  // get copies from the peer's buffer to the local one. The peer's data must be
+  // there: its signal() and a wait() here come first.
+  template <uint32_t Width = 16>
+  MSCCLGO_DEVICE
+  void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread, uint32_t threads) {
+    checkRange(remoteOffset, bytes, remoteSize);
+    checkRange(localOffset, bytes, localSize);
+    copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
+  }
+
+  // putPackets sends bytes of the local buffer as packets into the peer's
+  // buffer at remoteOffset, a multiple of the packet's size. No signal is
+  // needed: the peer's unpackPackets with the same flag waits for them.
+  template <class Packet = LL16Packet>
+  MSCCLGO_DEVICE
+  void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
+                  uint32_t threads, uint32_t flag) {
+    checkRange(remoteOffset, packetBytes<Packet>(bytes), remoteSize);
+    checkRange(localOffset, bytes, localSize);
+    mscclgo::putPackets(reinterpret_cast<Packet*>(remote + remoteOffset), local + localOffset, bytes, thread,
+                        threads, flag);
+  }
+
+  // unpackPackets waits for packets in this rank's packet memory at
+  // packetOffset, a multiple of the packet's size, and stores their data in the
+  // local buffer. The result is of the caller's own packets.
+  template <class Packet = LL16Packet>
+  MSCCLGO_DEVICE
+  WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
+                           uint32_t threads, uint32_t flag) {
+    checkRange(packetOffset, packetBytes<Packet>(bytes), packetsSize);
+    checkRange(localOffset, bytes, localSize);
+    return mscclgo::unpackPackets(local + localOffset,
+                                  reinterpret_cast<const Packet*>(packets + packetOffset), bytes, thread,
+                                  threads, flag, semaphore.watch);
+  }
+
+  // read gives element `index` of the peer's buffer taken as an array of T. One
+  // thread; weak.
+  template <class T>
+  MSCCLGO_DEVICE
+  T read(uint64_t index) const {
+    checkRange(index, 1, remoteSize / sizeof(T));
+    return reinterpret_cast<const T*>(remote)[index];
+  }
+
+  // write sets element `index` of the peer's buffer taken as an array of T. One
+  // thread; weak.
+  template <class T>
+  MSCCLGO_DEVICE
+  void write(uint64_t index, T value) {
+    checkRange(index, 1, remoteSize / sizeof(T));
+    reinterpret_cast<T*>(remote)[index] = value;
+  }
+
+  // signal lets the peer's wait() go on. One thread; a release at system scope,
+  // see Device2DeviceSemaphoreHandle.
+  MSCCLGO_DEVICE
+  void signal() { semaphore.signal(); }
+
+  // relaxedSignal is signal() that orders no other memory.
+  MSCCLGO_DEVICE
+  void relaxedSignal() { semaphore.relaxedSignal(); }
+
+  // wait waits for the peer's signal(). One thread; an acquire at system scope.
+  MSCCLGO_DEVICE
+  WaitResult wait() { return semaphore.wait(); }
+
+  // relaxedWait is wait() that orders no other memory.
+  MSCCLGO_DEVICE
+  WaitResult relaxedWait() { return semaphore.relaxedWait(); }
+
+  // poll consumes a signal if one is there. One thread; an acquire.
+  MSCCLGO_DEVICE
+  bool poll() { return semaphore.poll(); }
+
+ private:
+  // checkRange ends the kernel on an access outside a buffer, on the emulated
+  // device and where MSCCLGO_CHECK is defined; else it costs nothing.
+  MSCCLGO_DEVICE
+  static void checkRange(uint64_t offset, uint64_t bytes, uint64_t size) {
+#if defined(MSCCLGO_EMU) || defined(MSCCLGO_CHECK)
+    if (offset > size || bytes > size - offset) __trap();
+#else
+    (void)offset, (void)bytes, (void)size;
+#endif
+  }
+};
+
+}  // namespace mscclgo
