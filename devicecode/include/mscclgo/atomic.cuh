@@ -41,46 +41,45 @@ constexpr int builtinOrder(Order order) {
 
 // load reads a value. Order: Relaxed or Acquire.
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint32_t load(const uint32_t* p) {
+MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
   emu::spinHint();
   return __atomic_load_n(p, detail::builtinOrder(O));
 }
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint64_t load(const uint64_t* p) {
+MSCCLGO_DEVICE uint64_t load(const uint64_t* p) {
   emu::spinHint();
   return __atomic_load_n(p, detail::builtinOrder(O));
 }
 
 // store writes a value. Order: Relaxed or Release.
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-void store(uint32_t* p, uint32_t value) { __atomic_store_n(p, value, detail::builtinOrder(O)); }
+MSCCLGO_DEVICE void store(uint32_t* p, uint32_t value) {
+  __atomic_store_n(p, value, detail::builtinOrder(O));
+}
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-void store(uint64_t* p, uint64_t value) { __atomic_store_n(p, value, detail::builtinOrder(O)); }
+MSCCLGO_DEVICE void store(uint64_t* p, uint64_t value) {
+  __atomic_store_n(p, value, detail::builtinOrder(O));
+}
 
 // fetchAdd adds to the value and gives what it was. Order: Relaxed or Release.
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint32_t fetchAdd(uint32_t* p, uint32_t value) {
+MSCCLGO_DEVICE uint32_t fetchAdd(uint32_t* p, uint32_t value) {
   return __atomic_fetch_add(p, value, detail::builtinOrder(O));
 }
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint64_t fetchAdd(uint64_t* p, uint64_t value) {
+MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
   return __atomic_fetch_add(p, value, detail::builtinOrder(O));
 }
 
 // fence makes what the thread did and observed before it visible in the scope
 // before what it does after. (PTX fence.acq_rel)
 template <Scope S>
-MSCCLGO_DEVICE
-void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+MSCCLGO_DEVICE void fence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 
 // loadRelaxed16 reads two 8-byte words, each whole, in no order between them.
 MSCCLGO_DEVICE
@@ -141,8 +140,7 @@ uint64_t global(const void* p) { return __cvta_generic_to_global(p); }
 
 // load reads a value. Order: Relaxed or Acquire. (PTX ld.relaxed, ld.acquire)
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint32_t load(const uint32_t* p) {
+MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
   static_assert(O != Order::Release, "a load cannot release");
   uint32_t v;
   MSCCLGO_FORMS(S, MSCCLGO_LOAD32, "relaxed", "acquire")
@@ -150,8 +148,7 @@ uint32_t load(const uint32_t* p) {
 }
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint64_t load(const uint64_t* p) {
+MSCCLGO_DEVICE uint64_t load(const uint64_t* p) {
   static_assert(O != Order::Release, "a load cannot release");
   uint64_t v;
   MSCCLGO_FORMS(S, MSCCLGO_LOAD64, "relaxed", "acquire")
@@ -160,15 +157,13 @@ uint64_t load(const uint64_t* p) {
 
 // store writes a value. Order: Relaxed or Release. (PTX st.relaxed, st.release)
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-void store(uint32_t* p, uint32_t value) {
+MSCCLGO_DEVICE void store(uint32_t* p, uint32_t value) {
   static_assert(O != Order::Acquire, "a store cannot acquire");
   MSCCLGO_FORMS(S, MSCCLGO_STORE32, "relaxed", "release")
 }
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-void store(uint64_t* p, uint64_t value) {
+MSCCLGO_DEVICE void store(uint64_t* p, uint64_t value) {
   static_assert(O != Order::Acquire, "a store cannot acquire");
   MSCCLGO_FORMS(S, MSCCLGO_STORE64, "relaxed", "release")
 }
@@ -176,8 +171,7 @@ void store(uint64_t* p, uint64_t value) {
 // fetchAdd adds to the value and gives what it was. Order: Relaxed or Release.
 // (PTX atom.add)
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint32_t fetchAdd(uint32_t* p, uint32_t value) {
+MSCCLGO_DEVICE uint32_t fetchAdd(uint32_t* p, uint32_t value) {
   static_assert(O != Order::Acquire, "fetchAdd is relaxed or releases");
   uint32_t v;
   MSCCLGO_FORMS(S, MSCCLGO_ADD32, "relaxed", "release")
@@ -185,8 +179,7 @@ uint32_t fetchAdd(uint32_t* p, uint32_t value) {
 }
 
 template <Scope S, Order O>
-MSCCLGO_DEVICE
-uint64_t fetchAdd(uint64_t* p, uint64_t value) {
+MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
   static_assert(O != Order::Acquire, "fetchAdd is relaxed or releases");
   uint64_t v;
   MSCCLGO_FORMS(S, MSCCLGO_ADD64, "relaxed", "release")
@@ -204,8 +197,7 @@ uint64_t fetchAdd(uint64_t* p, uint64_t value) {
 // fence makes what the thread did and observed before it visible in the scope
 // before what it does after. (PTX fence.acq_rel)
 template <Scope S>
-MSCCLGO_DEVICE
-void fence() {
+MSCCLGO_DEVICE void fence() {
   if constexpr (S == Scope::Device) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
   } else {

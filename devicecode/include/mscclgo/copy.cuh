@@ -51,8 +51,7 @@ uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
 // copyWords copies aligned words, four in flight a thread: one alone would wait
 // a whole trip to memory for every word.
 template <class T>
-MSCCLGO_DEVICE
-void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread, uint32_t threads) {
+MSCCLGO_DEVICE void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread, uint32_t threads) {
   uint64_t i = thread;
   for (; i + 3 * uint64_t(threads) < n; i += 4 * uint64_t(threads)) {
     T a = src[i], b = src[i + threads], c = src[i + 2 * uint64_t(threads)],
@@ -65,8 +64,8 @@ void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread, uint32_t threa
 // copyShifted copies n words to an aligned dst from a src that lies shift bytes
 // behind the aligned words; it reads n + 1 of those.
 template <class T>
-MSCCLGO_DEVICE
-void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n, uint32_t thread, uint32_t threads) {
+MSCCLGO_DEVICE void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n, uint32_t thread,
+                                uint32_t threads) {
   for (uint64_t i = thread; i < n; i += threads) dst[i] = shifted(src[i], src[i + 1], shift);
 }
 
@@ -81,8 +80,7 @@ void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n, uint32_t thre
 // Nothing outside the two ranges is touched. The accesses are weak (PTX): only
 // a later release orders them.
 template <uint32_t Width = 16>
-MSCCLGO_DEVICE
-void copy(void* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads) {
+MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads) {
   using T = typename detail::Word<Width>::Type;
   uint8_t* to = static_cast<uint8_t*>(dst);
   const uint8_t* from = static_cast<const uint8_t*>(src);

@@ -6,6 +6,19 @@
 
 namespace mscclgo {
 
+// PeerMemory is one buffer of each rank, mapped here. It is passed by value, as
+// GroupHandle is. Whether a peer's buffer may be read or written at some moment
+// is for barriers and signals to say.
+struct PeerMemory {
+  uint8_t* ranks[kMaxRanks];
+
+  // of gives a rank's buffer as an array of T. Any thread.
+  template <class T>
+  MSCCLGO_DEVICE auto of(uint32_t rank) const -> T* {
+    return reinterpret_cast<T*>(ranks[rank]);
+  }
+};
+
 // GroupHandle is one rank's view. It is passed to a kernel by value, so that
 // its pointers are in the constant bank and cost no trip to memory.
 //
@@ -64,8 +77,7 @@ struct GroupHandle {
   }
 
   template <Order Signal, Order Wait>
-  MSCCLGO_DEVICE
-  WaitResult meet() {
+  MSCCLGO_DEVICE WaitResult meet() {
     __syncthreads();
     uint32_t arrival = arrivals[blockIdx.x] + 1;
     WaitResult result = WaitResult::Done;

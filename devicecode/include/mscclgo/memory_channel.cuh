@@ -33,8 +33,8 @@ struct MemoryChannelHandle {
   // put copies from the local buffer to the peer's. The peer may read after a
   // wait() that follows a signal() which all these threads' copies precede.
   template <uint32_t Width = 16>
-  MSCCLGO_DEVICE
-  void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread, uint32_t threads) {
+  MSCCLGO_DEVICE void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
+                          uint32_t threads) {
     checkRange(remoteOffset, bytes, remoteSize);
     checkRange(localOffset, bytes, localSize);
     copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
@@ -43,8 +43,8 @@ struct MemoryChannelHandle {
   // get copies from the peer's buffer to the local one. The peer's data must be
   // there: its signal() and a wait() here come first.
   template <uint32_t Width = 16>
-  MSCCLGO_DEVICE
-  void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread, uint32_t threads) {
+  MSCCLGO_DEVICE void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
+                          uint32_t threads) {
     checkRange(remoteOffset, bytes, remoteSize);
     checkRange(localOffset, bytes, localSize);
     copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
@@ -54,9 +54,8 @@ struct MemoryChannelHandle {
   // buffer at remoteOffset, a multiple of the packet's size. No signal is
   // needed: the peer's unpackPackets with the same flag waits for them.
   template <class Packet = LL16Packet>
-  MSCCLGO_DEVICE
-  void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                  uint32_t threads, uint32_t flag) {
+  MSCCLGO_DEVICE void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
+                                 uint32_t threads, uint32_t flag) {
     checkRange(remoteOffset, packetBytes<Packet>(bytes), remoteSize);
     checkRange(localOffset, bytes, localSize);
     mscclgo::putPackets(reinterpret_cast<Packet*>(remote + remoteOffset), local + localOffset, bytes, thread,
@@ -67,9 +66,8 @@ struct MemoryChannelHandle {
   // packetOffset, a multiple of the packet's size, and stores their data in the
   // local buffer. The result is of the caller's own packets.
   template <class Packet = LL16Packet>
-  MSCCLGO_DEVICE
-  WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                           uint32_t threads, uint32_t flag) {
+  MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
+                                          uint32_t thread, uint32_t threads, uint32_t flag) {
     checkRange(packetOffset, packetBytes<Packet>(bytes), packetsSize);
     checkRange(localOffset, bytes, localSize);
     return mscclgo::unpackPackets(local + localOffset,
@@ -80,8 +78,7 @@ struct MemoryChannelHandle {
   // read gives element `index` of the peer's buffer taken as an array of T. One
   // thread; weak.
   template <class T>
-  MSCCLGO_DEVICE
-  T read(uint64_t index) const {
+  MSCCLGO_DEVICE T read(uint64_t index) const {
     checkRange(index, 1, remoteSize / sizeof(T));
     return reinterpret_cast<const T*>(remote)[index];
   }
@@ -89,8 +86,7 @@ struct MemoryChannelHandle {
   // write sets element `index` of the peer's buffer taken as an array of T. One
   // thread; weak.
   template <class T>
-  MSCCLGO_DEVICE
-  void write(uint64_t index, T value) {
+  MSCCLGO_DEVICE void write(uint64_t index, T value) {
     checkRange(index, 1, remoteSize / sizeof(T));
     reinterpret_cast<T*>(remote)[index] = value;
   }

@@ -62,8 +62,8 @@ struct alignas(16) LL16Packet {
 // read waits for a packet to hold the flag and gives its data. Any thread. When
 // the result is not Done, data is undefined.
 template <class Packet>
-MSCCLGO_DEVICE
-WaitResult read(const Packet* packet, uint32_t flag, typename Packet::Payload& data, const Watch& watch) {
+MSCCLGO_DEVICE WaitResult read(const Packet* packet, uint32_t flag, typename Packet::Payload& data,
+                               const Watch& watch) {
   return waitUntil(watch, [&] { return packet->tryRead(flag, data); });
 }
 
@@ -72,8 +72,7 @@ namespace detail {
 // loadPayload reads the first n bytes, 1 to sizeof(T), at any alignment; what is
 // past them is 0.
 template <class T>
-MSCCLGO_DEVICE
-T loadPayload(const uint8_t* from, uint64_t n) {
+MSCCLGO_DEVICE T loadPayload(const uint8_t* from, uint64_t n) {
   if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(from) % sizeof(T) == 0)
     return *reinterpret_cast<const T*>(from);
   union {
@@ -87,8 +86,7 @@ T loadPayload(const uint8_t* from, uint64_t n) {
 
 // storePayload writes the first n bytes, 1 to sizeof(T), at any alignment.
 template <class T>
-MSCCLGO_DEVICE
-void storePayload(uint8_t* to, T value, uint64_t n) {
+MSCCLGO_DEVICE void storePayload(uint8_t* to, T value, uint64_t n) {
   if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(to) % sizeof(T) == 0) {
     *reinterpret_cast<T*>(to) = value;
     return;
@@ -108,8 +106,7 @@ void storePayload(uint8_t* to, T value, uint64_t n) {
 
 // packetBytes gives the packet memory that n bytes of data take.
 template <class Packet>
-MSCCLGO_DEVICE
-uint64_t packetBytes(uint64_t n) {
+MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
   constexpr uint64_t kPayload = sizeof(typename Packet::Payload);
   return (n + kPayload - 1) / kPayload * sizeof(Packet);
 }
@@ -117,8 +114,8 @@ uint64_t packetBytes(uint64_t n) {
 // putPackets writes n bytes of data as packets, by `threads` threads of which
 // the caller is number `thread`. src may have any alignment.
 template <class Packet>
-MSCCLGO_DEVICE
-void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads, uint32_t flag) {
+MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads,
+                               uint32_t flag) {
   using Payload = typename Packet::Payload;
   const uint8_t* from = static_cast<const uint8_t*>(src);
   for (uint64_t i = thread; i * sizeof(Payload) < n; i += threads) {
@@ -132,9 +129,8 @@ void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint3
 // alignment. The result is of the caller's own packets: it stops at the first
 // wait that failed.
 template <class Packet>
-MSCCLGO_DEVICE
-WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread, uint32_t threads,
-                         uint32_t flag, const Watch& watch) {
+MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread,
+                                        uint32_t threads, uint32_t flag, const Watch& watch) {
   using Payload = typename Packet::Payload;
   uint8_t* to = static_cast<uint8_t*>(dst);
   for (uint64_t i = thread; i * sizeof(Payload) < n; i += threads) {

@@ -49,8 +49,7 @@ struct Device2DeviceSemaphoreHandle {
 
  private:
   template <Order O>
-  MSCCLGO_DEVICE
-  WaitResult waitFor() {
+  MSCCLGO_DEVICE WaitResult waitFor() {
     uint64_t next = *expected + 1;
     WaitResult result = waitUntil(watch, [&] { return load<Scope::System, O>(inbound) >= next; });
     if (result == WaitResult::Done) *expected = next;

@@ -60,8 +60,7 @@ inline __device__ __noinline__ WaitResult check(const Watch& watch, uint64_t& st
 // access that does. A wait that timed out is reported to the host, where the
 // communicator turns it into the group's error.
 template <class Ready>
-MSCCLGO_DEVICE
-WaitResult waitUntil(const Watch& watch, Ready ready) {
+MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
   uint64_t start = 0;
   for (uint32_t polls = 1; !ready(); ++polls) {
 #if defined(MSCCLGO_EMU)
