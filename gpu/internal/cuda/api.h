@@ -1,0 +1,48 @@
+// The loaded driver: one pointer for each function in functions.h.
+#ifndef MSCCLGO_CUDA_API_H
+#define MSCCLGO_CUDA_API_H
+
+#include "types.h"
+
+typedef struct {
+#define X(name, version, parameters) CUresult(*name) parameters;
+#include "functions.h"
+#undef X
+} mscclgo_cuda;
+
+enum {
+#define X(name, version, parameters) MSCCLGO_INDEX_##name,
+#include "functions.h"
+#undef X
+  MSCCLGO_FUNCTIONS
+};
+
+// status is what every wrapper returns: a CUresult, or below zero
+// -(index of the function in functions.h) - 1 where the driver lacks it.
+typedef int status;
+
+// mscclgo_cuda_load opens the library and looks up every function. On failure
+// it returns NULL and leaves the loader's message in error. The library stays
+// open for the life of the process: drivers do not survive being unloaded.
+mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size);
+
+// mscclgo_cuda_function gives the name of a function that a driver lacked and
+// the version of CUDA that brought it.
+const char* mscclgo_cuda_function(int index, int* version);
+
+// CALL calls a function that may be missing.
+#define CALL(api, name, ...) \
+  ((api)->name ? (status)(api)->name(__VA_ARGS__) : -(status)MSCCLGO_INDEX_##name - 1)
+
+// TRY returns from the wrapper with what its argument gave, unless that is 0.
+#define TRY(call)                      \
+  do {                                 \
+    status mscclgo_rc = (call);        \
+    if (mscclgo_rc) return mscclgo_rc; \
+  } while (0)
+
+// ENTER makes ctx current on this thread. Every wrapper begins with it: the
+// calling goroutine may be on a thread that has another context or none.
+#define ENTER(api, ctx) TRY(CALL(api, cuCtxSetCurrent, ctx))
+
+#endif

@@ -1,0 +1,88 @@
+package cuda
+
+// #include "memory.h"
+// #include "stream.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// device is one open of a GPU.
+type device struct{ held }
+
+func (d *device) Info() backend.Info { return d.ordinal.info() }
+
+func (d *device) MemoryInfo() (free, total uint64, err error) { return d.memoryInfo() }
+
+func (d *device) Close() error { return d.end(func() error { return nil }) }
+
+// CanAccess looks the GPU up among those that this process sees: with a
+// CUDA_VISIBLE_DEVICES that hides the peer's GPU the answer is no, since the
+// driver then cannot map its memory here.
+func (d *device) CanAccess(uuid [16]byte) bool {
+	if uuid == d.ordinal.uuid() {
+		return true
+	}
+	for _, o := range d.ordinal.driver.ordinals {
+		if o.uuid() == uuid {
+			var can C.int
+			return C.device_can_access(d.api, d.ordinal.facts.device, o.facts.device, &can) == 0 && can != 0
+		}
+	}
+	return false
+}
+
+func (d *device) Access(owner backend.Device, ptr uint64) error {
+	other, ok := owner.(*device)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, d.op("reach memory at %#x", ptr),
+			"%s, which owns it, is not a CUDA device", owner.Info().Name)
+	}
+	if other.primary == d.primary {
+		return nil // one context: what one open can reach, all can
+	}
+	rc := C.memory_reach(d.api, d.ctx, d.ordinal.facts.device, other.ctx, C.CUdeviceptr(ptr))
+	if rc != 0 {
+		return d.fail(rc, "reach memory of %s at %#x", other.ordinal.name(), ptr)
+	}
+	return nil
+}
+
+func (d *device) Range(ptr uint64) (base, size uint64, err error) {
+	var b C.CUdeviceptr
+	var s C.size_t
+	if rc := C.memory_range(d.api, d.ctx, C.CUdeviceptr(ptr), &b, &s); rc != 0 {
+		return 0, 0, d.fail(rc, "find the allocation around %#x", ptr)
+	}
+	return uint64(b), uint64(s), nil
+}
+
+func (d *device) CopyToHost(dst []byte, src uint64) error {
+	return d.copyNow(0, src, dst, "from %#x to the host", src)
+}
+
+func (d *device) CopyFromHost(dst uint64, src []byte) error {
+	return d.copyNow(dst, 0, src, "from the host to %#x", dst)
+}
+
+// copyNow copies between device memory and host. The device's end is dst or
+// src, the other one is 0.
+func (d *device) copyNow(dst, src uint64, host []byte, where string, address uint64) error {
+	if len(host) == 0 {
+		return nil
+	}
+	stream, err := d.copyStream()
+	if err != nil {
+		return err
+	}
+	rc := C.stream_copy_now(d.api, d.ctx, stream, C.CUdeviceptr(dst), C.CUdeviceptr(src),
+		unsafe.Pointer(unsafe.SliceData(host)), C.size_t(len(host)))
+	if rc != 0 {
+		return d.fail(rc, "copy %d bytes "+where, len(host), address)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package cuda
+
+/*
+#cgo CFLAGS: -std=gnu11 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "device.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// Driver gives the CUDA driver. It is loaded when it is first used. A process
+// has one, since a GPU's primary context is the process's own.
+func Driver() backend.Driver { return process }
+
+var process = newDriver("libcuda.so.1")
+
+// driver is a loaded libcuda and the GPUs that it shows to this process.
+type driver struct {
+	load     func() error // loads once, gives the same answer ever after
+	api      *C.mscclgo_cuda
+	version  int // of CUDA, as 1000 * major + 10 * minor
+	ordinals []*ordinal
+}
+
+func newDriver(library string) *driver {
+	d := new(driver)
+	d.load = sync.OnceValue(func() error { return d.open(library) })
+	return d
+}
+
+func (d *driver) open(library string) error {
+	const op = "gpu: load the CUDA driver"
+	name := C.CString(library)
+	defer C.free(unsafe.Pointer(name))
+	message := (*C.char)(C.calloc(1, 512))
+	defer C.free(unsafe.Pointer(message))
+	if d.api = C.mscclgo_cuda_load(name, message, 512); d.api == nil {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
+			"%s not found (%s); install NVIDIA's driver, or use an emulated device: emu:0",
+			library, C.GoString(message))
+	}
+	var version, count C.int
+	if rc := C.driver_init(d.api, &version, &count); rc == C.CUDA_ERROR_NO_DEVICE {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
+			"there is a driver but no GPU that it can use; look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use emu:0")
+	} else if rc != 0 {
+		return d.failure(rc, op)
+	}
+	d.version = int(version)
+	for i := range int(count) {
+		o := &ordinal{driver: d, n: i}
+		if rc := C.device_query(d.api, C.int(i), &o.facts); rc != 0 {
+			return d.failure(rc, fmt.Sprintf("gpu: query cuda:%d", i))
+		}
+		d.ordinals = append(d.ordinals, o)
+	}
+	return nil
+}
+
+func (d *driver) List() ([]backend.Info, error) {
+	if err := d.load(); err != nil {
+		return nil, err
+	}
+	infos := make([]backend.Info, len(d.ordinals))
+	for i, o := range d.ordinals {
+		infos[i] = o.info()
+	}
+	return infos, nil
+}
+
+func (d *driver) Open(n int) (backend.Device, error) {
+	if err := d.load(); err != nil {
+		return nil, err
+	}
+	if n < 0 || n >= len(d.ordinals) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("gpu: open cuda:%d", n),
+			"no such device: %d visible here, counted from cuda:0 (CUDA_VISIBLE_DEVICES chooses them)",
+			len(d.ordinals))
+	}
+	return d.ordinals[n].open()
+}
+
+// ordinal is one GPU as this process counts them.
+type ordinal struct {
+	driver *driver
+	n      int
+	facts  C.device_facts
+
+	mu      sync.Mutex
+	current *primary // nil while nobody holds it
+}
+
+func (o *ordinal) name() string { return fmt.Sprintf("cuda:%d", o.n) }
+
+func (o *ordinal) uuid() (uuid [16]byte) {
+	for i, c := range o.facts.uuid.bytes {
+		uuid[i] = byte(c)
+	}
+	return uuid
+}
+
+func (o *ordinal) info() backend.Info {
+	f := &o.facts
+	granularity := uint64(f.granularity)
+	if granularity == 0 {
+		granularity = plainGranularity
+	}
+	return backend.Info{
+		Name:               o.name(),
+		Model:              C.GoString(&f.name[0]),
+		UUID:               o.uuid(),
+		Arch:               fmt.Sprintf("sm_%d%d", int(f.major), int(f.minor)),
+		PCIBusID:           strings.ToLower(C.GoString(&f.bus_id[0])),
+		Multiprocessors:    int(f.multiprocessors),
+		MaxBlocksPerSM:     int(f.max_blocks_per_sm),
+		MaxThreadsPerBlock: int(f.max_threads_per_block),
+		MaxSharedPerBlock:  int(f.max_shared),
+		WarpSize:           int(f.warp_size),
+		TotalMemory:        uint64(f.memory),
+		CooperativeLaunch:  f.cooperative != 0,
+		StreamMemoryOps:    f.stream_memory_ops != 0,
+		DescriptorExport:   f.granularity != 0,
+		L2Bytes:            int(f.l2_bytes),
+		MaxThreadsPerSM:    int(f.max_threads_per_sm),
+		MemoryGranularity:  granularity,
+		DriverVersion:      o.driver.describe(),
+	}
+}
+
+// describe gives the versions of the kernel module and of CUDA.
+func (d *driver) describe() string {
+	cuda := "CUDA " + versionText(d.version)
+	module, err := os.ReadFile("/sys/module/nvidia/version")
+	if err != nil { // hidden in some containers
+		return cuda
+	}
+	return strings.TrimSpace(string(module)) + " (" + cuda + ")"
+}
+
+func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }

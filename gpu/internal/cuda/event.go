@@ -1,0 +1,67 @@
+package cuda
+
+// #include "stream.h"
+import "C"
+
+import (
+	"context"
+	"time"
+
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// event marks a point of a stream, with the time when it was reached.
+type event struct {
+	held
+	handle C.CUevent
+}
+
+func (d *device) NewEvent() (backend.Event, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	e := &event{held: held{primary: d.primary}}
+	if rc := C.event_create(d.api, d.ctx, &e.handle); rc != 0 {
+		defer d.drop()
+		return nil, d.fail(rc, "create an event")
+	}
+	return e, nil
+}
+
+// Query says done for an event that was never recorded, as the driver does.
+func (e *event) Query() (bool, error) {
+	switch rc := C.event_query(e.api, e.ctx, e.handle); rc {
+	case 0:
+		return true, nil
+	case C.CUDA_ERROR_NOT_READY:
+		return false, nil
+	default:
+		return false, e.fail(rc, "reach an event")
+	}
+}
+
+func (e *event) Synchronize(ctx context.Context) error {
+	return e.poll(ctx, "wait for an event", e.Query)
+}
+
+// Since has a resolution of about half a microsecond.
+func (e *event) Since(start backend.Event) (time.Duration, error) {
+	s, err := e.event(start)
+	if err != nil {
+		return 0, err
+	}
+	var ms C.float
+	if rc := C.event_elapsed(e.api, e.ctx, s.handle, e.handle, &ms); rc != 0 {
+		return 0, e.fail(rc, "measure the time between two events, both recorded and reached")
+	}
+	return time.Duration(float64(ms) * float64(time.Millisecond)), nil
+}
+
+func (e *event) Close() error {
+	return e.end(func() error {
+		if rc := C.event_destroy(e.api, e.ctx, e.handle); rc != 0 {
+			return e.fail(rc, "close an event")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,109 @@
+package cuda
+
+// #include "memory.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+type ipcKey = [C.CU_IPC_HANDLE_SIZE]byte
+
+// opened is one mapping of another process's memory. A handle can be open once
+// in a context, so all who open it share the mapping.
+type opened struct {
+	ptr   C.CUdeviceptr
+	size  uint64
+	users int // guarded by primary.mu
+}
+
+func (d *device) IPCHandle(ptr uint64) (handle [64]byte, offset uint64, err error) {
+	var h C.CUipcMemHandle
+	var o C.size_t
+	if rc := C.ipc_handle(d.api, d.ctx, C.CUdeviceptr(ptr), &h, &o); rc != 0 {
+		err := d.fail(rc, "name the memory at %#x for other processes", ptr)
+		if rc == C.CUDA_ERROR_INVALID_VALUE || rc == C.CUDA_ERROR_NOT_SUPPORTED {
+			err.Kind = mscclgo.ErrUnsupported
+			err.Text = "only memory from cudaMalloc has an IPC handle; pools, managed and virtual memory have none"
+		}
+		return handle, 0, err
+	}
+	return *(*ipcKey)(unsafe.Pointer(&h)), uint64(o), nil
+}
+
+func (d *device) OpenIPC(handle [64]byte, size uint64) (backend.Memory, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	o, err := d.open(handle)
+	if err != nil {
+		d.drop()
+		return nil, err
+	}
+	m := &borrowed{held: held{primary: d.primary}, key: handle, opened: o}
+	if size > o.size {
+		m.Free()
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("map %d bytes by IPC handle", size),
+			"the allocation that the handle names ends after %d bytes", o.size)
+	}
+	return m, nil
+}
+
+// open maps what the handle names, or counts one more user of the mapping.
+func (p *primary) open(key ipcKey) (*opened, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.opened[key]; o != nil {
+		o.users++
+		return o, nil
+	}
+	o := &opened{users: 1}
+	var size C.size_t
+	rc := C.ipc_open(p.api, p.ctx, (*C.CUipcMemHandle)(unsafe.Pointer(&key)), &o.ptr, &size)
+	if rc != 0 {
+		err := p.fail(rc, "map memory by IPC handle")
+		if rc == C.CUDA_ERROR_INVALID_CONTEXT {
+			err.Text = "a handle cannot be opened by the process that made it; use the pointer itself"
+		}
+		return nil, err
+	}
+	o.size = uint64(size)
+	p.opened[key] = o
+	return o, nil
+}
+
+// close undoes one open.
+func (p *primary) close(key ipcKey, o *opened) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.users--; o.users > 0 {
+		return nil
+	}
+	delete(p.opened, key)
+	if rc := C.ipc_close(p.api, p.ctx, o.ptr); rc != 0 {
+		return p.fail(rc, "unmap %d bytes of another process", o.size)
+	}
+	return nil
+}
+
+// borrowed is one user's part in an opened mapping.
+type borrowed struct {
+	held
+	key    ipcKey
+	opened *opened
+}
+
+func (m *borrowed) Ptr() uint64  { return uint64(m.opened.ptr) }
+func (m *borrowed) Size() uint64 { return m.opened.size }
+
+func (m *borrowed) ExportFD() (int, error) {
+	return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, m.op("export %d bytes", m.opened.size),
+		"this is a mapping of another process's memory, which only its owner can export")
+}
+
+func (m *borrowed) Free() error {
+	return m.end(func() error { return m.close(m.key, m.opened) })
+}

@@ -1,0 +1,187 @@
+package cuda
+
+// #include "memory.h"
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// plainGranularity is what cuMemAlloc aligns to.
+const plainGranularity = 256
+
+// Alloc gives virtual memory (cuMemCreate), since that is what a descriptor can
+// name, and plain memory (cuMemAlloc) where the device or a sandbox around the
+// process has no such thing.
+func (d *device) Alloc(size uint64) (backend.Memory, error) {
+	granularity := uint64(d.ordinal.facts.granularity)
+	if granularity == 0 {
+		return d.allocPlain(size)
+	}
+	rounded := roundUp(size, granularity)
+	if rounded < size {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("allocate %d bytes", size), "no device has that much")
+	}
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	m := &virtual{held: held{primary: d.primary}, size: rounded, own: true}
+	f := &d.ordinal.facts
+	rc := C.virtual_create(d.api, d.ctx, f.device, f.rdma, C.size_t(rounded), &m.handle, &m.ptr)
+	switch rc {
+	case 0:
+		return m, nil
+	case C.CUDA_ERROR_NOT_SUPPORTED, C.CUDA_ERROR_NOT_PERMITTED:
+		defer d.drop()
+		return d.allocPlain(size)
+	}
+	defer d.drop()
+	return nil, d.fail(rc, "allocate %d bytes", rounded)
+}
+
+func roundUp(n, multiple uint64) uint64 { return (n + multiple - 1) / multiple * multiple }
+
+// virtual is memory from cuMemCreate: this process's own, or another's that a
+// descriptor brought here.
+type virtual struct {
+	held
+	ptr    C.CUdeviceptr
+	size   uint64
+	handle C.CUmemGenericAllocationHandle
+	own    bool
+	using  sync.RWMutex // ExportFD reads, Free writes
+	freed  bool
+}
+
+func (m *virtual) Ptr() uint64  { return uint64(m.ptr) }
+func (m *virtual) Size() uint64 { return m.size }
+
+func (m *virtual) ExportFD() (int, error) {
+	m.using.RLock()
+	defer m.using.RUnlock()
+	if m.freed {
+		return -1, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("export %d bytes", m.size), "the memory is freed")
+	}
+	if !m.own {
+		return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, m.op("export %d bytes", m.size),
+			"this is a mapping of another process's memory, which only its owner can export")
+	}
+	var fd C.int
+	if rc := C.virtual_export(m.api, m.ctx, m.handle, &fd); rc != 0 {
+		return -1, m.fail(rc, "export %d bytes as a descriptor", m.size)
+	}
+	return int(fd), nil
+}
+
+func (m *virtual) Free() error {
+	return m.end(func() error {
+		m.using.Lock()
+		defer m.using.Unlock()
+		m.freed = true
+		if rc := C.virtual_free(m.api, m.ctx, m.handle, m.ptr, C.size_t(m.size)); rc != 0 {
+			return m.fail(rc, "free %d bytes", m.size)
+		}
+		return nil
+	})
+}
+
+func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
+	f := &d.ordinal.facts
+	switch granularity := uint64(f.granularity); {
+	case granularity == 0:
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, d.op("import %d bytes by descriptor", size),
+			"this device or driver cannot share memory by descriptor")
+	case fd < 0 || size == 0 || size%granularity != 0:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("import %d bytes by descriptor %d", size, fd),
+			"the descriptor must be an open one, and the size what the exporter allocated, a multiple of %d",
+			granularity)
+	}
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	m := &virtual{held: held{primary: d.primary}, size: size}
+	rc := C.virtual_import(d.api, d.ctx, f.device, C.int(fd), C.size_t(size), &m.handle, &m.ptr)
+	if rc != 0 {
+		defer d.drop()
+		err := d.fail(rc, "import %d bytes by descriptor %d", size, fd)
+		if rc == C.CUDA_ERROR_INVALID_VALUE {
+			err.Text = "the descriptor is not of GPU memory, or the memory has another size"
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+// allocPlain gives memory from cuMemAlloc, which IPCHandle can name.
+func (d *device) allocPlain(size uint64) (backend.Memory, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	m := &plain{held: held{primary: d.primary}, size: size}
+	if rc := C.plain_create(d.api, d.ctx, C.size_t(size), &m.ptr); rc != 0 {
+		defer d.drop()
+		return nil, d.fail(rc, "allocate %d bytes", size)
+	}
+	return m, nil
+}
+
+// plain is memory from cuMemAlloc.
+type plain struct {
+	held
+	ptr  C.CUdeviceptr
+	size uint64
+}
+
+func (m *plain) Ptr() uint64  { return uint64(m.ptr) }
+func (m *plain) Size() uint64 { return m.size }
+
+func (m *plain) ExportFD() (int, error) {
+	return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, m.op("export %d bytes", m.size),
+		"this device or driver cannot share memory by descriptor; use its IPC handle")
+}
+
+func (m *plain) Free() error {
+	return m.end(func() error {
+		if rc := C.plain_free(m.api, m.ctx, m.ptr); rc != 0 {
+			return m.fail(rc, "free %d bytes", m.size)
+		}
+		return nil
+	})
+}
+
+func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	m := &pinned{held: held{primary: d.primary}}
+	var host unsafe.Pointer
+	if rc := C.host_create(d.api, d.ctx, C.size_t(size), &host, &m.ptr); rc != 0 {
+		defer d.drop()
+		return nil, d.fail(rc, "allocate %d bytes of pinned host memory", size)
+	}
+	m.bytes = unsafe.Slice((*byte)(host), size)
+	return m, nil
+}
+
+// pinned is host memory that the device reaches.
+type pinned struct {
+	held
+	ptr   C.CUdeviceptr
+	bytes []byte
+}
+
+func (m *pinned) Ptr() uint64   { return uint64(m.ptr) }
+func (m *pinned) Bytes() []byte { return m.bytes }
+
+func (m *pinned) Free() error {
+	return m.end(func() error {
+		if rc := C.host_free(m.api, m.ctx, unsafe.Pointer(unsafe.SliceData(m.bytes))); rc != 0 {
+			return m.fail(rc, "free %d bytes of pinned host memory", len(m.bytes))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,130 @@
+package cuda
+
+// #include <stdlib.h>
+// #include "module.h"
+import "C"
+
+import (
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// module is loaded device code.
+type module struct {
+	held
+	handle C.CUmodule
+}
+
+// LoadModule takes PTX, a cubin or a fatbin. The driver compiles PTX here and
+// keeps the result in a cache of its own (~/.nv/ComputeCache).
+func (d *device) LoadModule(image []byte) (backend.Module, error) {
+	if err := checkImage(image); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("load a module of %d bytes", len(image)), "%w", err)
+	}
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	const logSize = 16 << 10
+	log := (*C.char)(C.calloc(1, logSize))
+	defer C.free(unsafe.Pointer(log))
+	ended := append(slices.Clone(image), 0) // PTX is a C string; the rest does not mind
+	m := &module{held: held{primary: d.primary}}
+	rc := C.module_load(d.api, d.ctx, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &m.handle)
+	if rc != 0 {
+		defer d.drop()
+		err := d.fail(rc, "load a module of %d bytes", len(image))
+		err.Text = strings.TrimSpace(C.GoString(log))
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *module) Kernel(name string) (backend.Kernel, error) {
+	cname, err := m.cstring(name)
+	if err != nil {
+		return nil, err
+	}
+	defer C.free(unsafe.Pointer(cname))
+	k := &kernel{primary: m.primary, name: name}
+	switch rc := C.module_kernel(m.api, m.ctx, m.handle, cname, &k.handle); rc {
+	case 0:
+	case C.CUDA_ERROR_NOT_FOUND:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("find kernel %q", name),
+			"the module has no such kernel%s; declare it extern \"C\" __global__", m.kernels())
+	default:
+		return nil, m.fail(rc, "find kernel %q", name)
+	}
+	for {
+		var p C.parameter
+		rc := C.kernel_parameter(m.api, m.ctx, k.handle, C.size_t(len(k.params)), &p)
+		if rc == C.CUDA_ERROR_INVALID_VALUE {
+			return k, nil
+		}
+		if rc != 0 {
+			return nil, m.fail(rc, "ask for the parameters of kernel %q", name)
+		}
+		k.params = append(k.params, backend.Param{Offset: uint32(p.offset), Size: uint32(p.size)})
+	}
+}
+
+// kernels lists the module's kernels for an error, if the driver can tell.
+func (m *module) kernels() string {
+	var n C.uint
+	if C.module_count(m.api, m.ctx, m.handle, &n) != 0 {
+		return ""
+	}
+	if n == 0 {
+		return ", nor any other"
+	}
+	n = min(n, 32)
+	functions, names := make([]C.CUfunction, n), make([]*C.char, n)
+	if C.module_names(m.api, m.ctx, m.handle, &functions[0], &names[0], n) != 0 {
+		return ""
+	}
+	list := make([]string, n)
+	for i, name := range names {
+		list[i] = C.GoString(name)
+	}
+	slices.Sort(list)
+	return "; it has " + strings.Join(list, ", ")
+}
+
+func (m *module) Symbol(name string) (ptr, size uint64, err error) {
+	cname, err := m.cstring(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer C.free(unsafe.Pointer(cname))
+	var p C.CUdeviceptr
+	var s C.size_t
+	switch rc := C.module_symbol(m.api, m.ctx, m.handle, cname, &p, &s); rc {
+	case 0:
+		return uint64(p), uint64(s), nil
+	case C.CUDA_ERROR_NOT_FOUND:
+		return 0, 0, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("find symbol %q", name),
+			"the module has no such variable; declare it extern \"C\" __device__, not static, and use it in a kernel")
+	default:
+		return 0, 0, m.fail(rc, "find symbol %q", name)
+	}
+}
+
+// cstring copies a name to C's memory.
+func (m *module) cstring(name string) (*C.char, error) {
+	if name == "" || strings.ContainsRune(name, 0) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("find %q", name), "that cannot be a name")
+	}
+	return C.CString(name), nil
+}
+
+func (m *module) Close() error {
+	return m.end(func() error {
+		if rc := C.module_unload(m.api, m.ctx, m.handle); rc != 0 {
+			return m.fail(rc, "unload a module")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,90 @@
+package cuda
+
+// #include "device.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// failure turns what a wrapper returned into an error. op says what was tried.
+func (d *driver) failure(rc C.status, op string) *mscclgo.Error {
+	if rc < 0 {
+		var version C.int
+		name := C.GoString(C.mscclgo_cuda_function(-rc-1, &version))
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
+			"needs a driver for CUDA %s or later, which has %s; this one is for %s, so update it",
+			versionText(int(version)), name, versionText(d.version))
+	}
+	name, text := C.error_name(d.api, rc), C.error_text(d.api, rc)
+	if name == nil || text == nil {
+		return mscclgo.Errorf(kind(rc), op, "CUDA error %d, which this driver has no name for", int(rc))
+	}
+	advice := ""
+	if sticky(rc) {
+		advice = "; the context is lost, and every later call on this device fails: end the process and look " +
+			"at the kernels that ran (compute-sanitizer finds the faulting line)"
+	} else if a, ok := hints[rc]; ok {
+		advice = "; " + a
+	}
+	return mscclgo.Errorf(kind(rc), op, "%s (%d): %s%s", C.GoString(name), int(rc), C.GoString(text), advice)
+}
+
+// kind sorts the driver's codes. What is not here is a failure of the system.
+func kind(rc C.status) mscclgo.Kind {
+	switch rc {
+	case C.CUDA_ERROR_INVALID_VALUE, C.CUDA_ERROR_INVALID_IMAGE, C.CUDA_ERROR_INVALID_CONTEXT,
+		C.CUDA_ERROR_INVALID_PTX, C.CUDA_ERROR_INVALID_SOURCE, C.CUDA_ERROR_INVALID_HANDLE,
+		C.CUDA_ERROR_ILLEGAL_STATE, C.CUDA_ERROR_NOT_FOUND, C.CUDA_ERROR_NOT_READY,
+		C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
+		return mscclgo.ErrInvalid
+	case C.CUDA_ERROR_STUB_LIBRARY, C.CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, C.CUDA_ERROR_NO_DEVICE,
+		C.CUDA_ERROR_NO_BINARY_FOR_GPU, C.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+		C.CUDA_ERROR_JIT_COMPILER_NOT_FOUND, C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+		C.CUDA_ERROR_NOT_SUPPORTED, C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+		C.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+		return mscclgo.ErrUnsupported
+	}
+	if rc >= C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && rc <= C.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD {
+		return mscclgo.ErrInvalid
+	}
+	return mscclgo.ErrSystem
+}
+
+// sticky tells the codes after which a context is of no use any more.
+func sticky(rc C.status) bool {
+	switch rc {
+	case C.CUDA_ERROR_ECC_UNCORRECTABLE, C.CUDA_ERROR_NVLINK_UNCORRECTABLE, C.CUDA_ERROR_CONTAINED,
+		C.CUDA_ERROR_ILLEGAL_ADDRESS, C.CUDA_ERROR_LAUNCH_TIMEOUT, C.CUDA_ERROR_CONTEXT_IS_DESTROYED,
+		C.CUDA_ERROR_ASSERT, C.CUDA_ERROR_TENSOR_MEMORY_LEAK:
+		return true
+	}
+	return rc >= C.CUDA_ERROR_HARDWARE_STACK_ERROR && rc <= C.CUDA_ERROR_LAUNCH_FAILED
+}
+
+// hints say what to do where the driver's own text does not.
+var hints = map[C.status]string{
+	C.CUDA_ERROR_NO_BINARY_FOR_GPU:            "compile for this GPU's architecture, or load PTX",
+	C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:      "the compiler is newer than the driver: load a cubin, or update the driver",
+	C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:      "use fewer threads a block or less shared memory",
+	C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: "use no more blocks than Kernel.MaxResidentBlocks allows",
+	C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:       "libcuda.so.1 and the kernel module are of different versions: reboot, or mount the host's library",
+}
+
+// fail is failure for an operation on this GPU, described by format and args.
+func (p *primary) fail(rc C.status, format string, args ...any) *mscclgo.Error {
+	err := p.ordinal.driver.failure(rc, p.op(format, args...))
+	if rc == C.CUDA_ERROR_OUT_OF_MEMORY {
+		if free, total, infoErr := p.memoryInfo(); infoErr == nil {
+			err.Err = fmt.Errorf("%w; %d of the device's %d bytes are free", err.Err, free, total)
+		}
+	}
+	return err
+}
+
+// op names an operation on this GPU in an error.
+func (p *primary) op(format string, args ...any) string {
+	return "gpu: " + fmt.Sprintf(format, args...) + " on " + p.ordinal.name()
+}

@@ -1,0 +1,192 @@
+package cuda
+
+/*
+#cgo noescape stream_launch
+#cgo nocallback stream_launch
+#include "stream.h"
+*/
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// stream is a non-blocking stream: the legacy default stream does not order it.
+type stream struct {
+	held
+	handle C.CUstream
+}
+
+func (d *device) NewStream() (backend.Stream, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	s := &stream{held: held{primary: d.primary}}
+	if rc := C.stream_create(d.api, d.ctx, &s.handle); rc != 0 {
+		defer d.drop()
+		return nil, d.fail(rc, "create a stream")
+	}
+	return s, nil
+}
+
+func (s *stream) Copy(dst, src, n uint64) error {
+	rc := C.stream_copy(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n))
+	if rc != 0 {
+		return s.fail(rc, "copy %d bytes from %#x to %#x", n, src, dst)
+	}
+	return nil
+}
+
+func (s *stream) Fill(dst uint64, value byte, n uint64) error {
+	rc := C.stream_fill(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.uchar(value), C.size_t(n))
+	if rc != 0 {
+		return s.fail(rc, "fill %d bytes at %#x", n, dst)
+	}
+	return nil
+}
+
+func (s *stream) WriteValue64(dst, value uint64) error {
+	rc := C.stream_write_value(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.uint64_t(value))
+	if rc != 0 {
+		return s.fail(rc, "write a value to %#x", dst)
+	}
+	return nil
+}
+
+func (s *stream) WaitValue64(src, value uint64, how backend.Compare) error {
+	var equal C.int
+	if how == backend.Equal {
+		equal = 1
+	}
+	rc := C.stream_wait_value(s.api, s.ctx, s.handle, C.CUdeviceptr(src), C.uint64_t(value), equal)
+	if rc != 0 {
+		return s.fail(rc, "wait for a value at %#x", src)
+	}
+	return nil
+}
+
+// Launch crosses into C once and allocates nothing.
+func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte) error {
+	kernel, ok := k.(*kernel)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, s.op("launch a kernel"), "it is not a kernel of a CUDA device")
+	}
+	var cooperative C.int
+	if cfg.Cooperative {
+		cooperative = 1
+	}
+	rc := C.stream_launch(s.api, s.ctx, s.handle, kernel.handle,
+		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
+		C.uint32_t(cfg.Block[0]), C.uint32_t(cfg.Block[1]), C.uint32_t(cfg.Block[2]),
+		C.uint32_t(cfg.DynamicShared), cooperative,
+		unsafe.Pointer(unsafe.SliceData(args)), C.size_t(len(args)))
+	if rc != 0 {
+		return s.fail(rc, "launch %s with grid %v, block %v, %d bytes of dynamic shared memory and %d of arguments",
+			kernel.name, cfg.Grid, cfg.Block, cfg.DynamicShared, len(args))
+	}
+	return nil
+}
+
+func (s *stream) Record(e backend.Event) error {
+	ev, err := s.event(e)
+	if err != nil {
+		return err
+	}
+	if rc := C.stream_record(s.api, s.ctx, s.handle, ev.handle); rc != 0 {
+		return s.fail(rc, "record an event")
+	}
+	return nil
+}
+
+func (s *stream) WaitEvent(e backend.Event) error {
+	ev, err := s.event(e)
+	if err != nil {
+		return err
+	}
+	if rc := C.stream_wait_event(s.api, s.ctx, s.handle, ev.handle); rc != 0 {
+		return s.fail(rc, "wait for an event")
+	}
+	return nil
+}
+
+func (p *primary) event(e backend.Event) (*event, error) {
+	ev, ok := e.(*event)
+	if !ok {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, p.op("use an event"), "it is not an event of a CUDA device")
+	}
+	return ev, nil
+}
+
+func (s *stream) BeginCapture() error {
+	if rc := C.stream_begin_capture(s.api, s.ctx, s.handle); rc != 0 {
+		return s.fail(rc, "begin a capture")
+	}
+	return nil
+}
+
+func (s *stream) EndCapture() (backend.Graph, error) {
+	if err := s.hold(); err != nil {
+		return nil, err
+	}
+	g := &graph{held: held{primary: s.primary}}
+	if rc := C.stream_end_capture(s.api, s.ctx, s.handle, &g.exec); rc != 0 {
+		defer s.drop()
+		return nil, s.fail(rc, "end a capture")
+	}
+	return g, nil
+}
+
+func (s *stream) Query() (bool, error) {
+	switch rc := C.stream_query(s.api, s.ctx, s.handle); rc {
+	case 0:
+		return true, nil
+	case C.CUDA_ERROR_NOT_READY:
+		return false, nil
+	default:
+		return false, s.fail(rc, "run what was given to a stream")
+	}
+}
+
+func (s *stream) Synchronize(ctx context.Context) error {
+	return s.poll(ctx, "synchronize a stream", s.Query)
+}
+
+// Close lets the work that was given to the stream run on.
+func (s *stream) Close() error {
+	return s.end(func() error {
+		if rc := C.stream_destroy(s.api, s.ctx, s.handle); rc != 0 {
+			return s.fail(rc, "close a stream")
+		}
+		return nil
+	})
+}
+
+// graph is captured work.
+type graph struct {
+	held
+	exec C.CUgraphExec
+}
+
+func (g *graph) Launch(on backend.Stream) error {
+	s, ok := on.(*stream)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, g.op("launch a graph"), "the stream is not of a CUDA device")
+	}
+	if rc := C.graph_launch(g.api, g.ctx, g.exec, s.handle); rc != 0 {
+		return g.fail(rc, "launch a graph")
+	}
+	return nil
+}
+
+func (g *graph) Close() error {
+	return g.end(func() error {
+		if rc := C.graph_destroy(g.api, g.ctx, g.exec); rc != 0 {
+			return g.fail(rc, "close a graph")
+		}
+		return nil
+	})
+}
