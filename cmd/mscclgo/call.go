@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit codes of the command itself.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// command is one thing that mscclgo does.
+type command struct {
+	name    string
+	takes   string // what follows the name in the usage line
+	summary string
+	run     func(c *call) error
+}
+
+// call is one use of a command.
+type call struct {
+	command
+	flags          *flag.FlagSet
+	args           []string // all that followed the name
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+func newCall(c command, args []string, stdin io.Reader, stdout, stderr io.Writer) *call {
+	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // do prints what is wrong
+	return &call{command: c, flags: flags, args: args, stdin: stdin, stdout: stdout, stderr: stderr}
+}
+
+// do runs the command and returns the code to exit with.
+func (c *call) do() int {
+	err := c.run(c)
+	var wrong *usageError
+	var exit *exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, flag.ErrHelp):
+		c.usage(c.stdout)
+		return exitOK
+	case errors.As(err, &wrong):
+		fmt.Fprintf(c.stderr, "mscclgo %s: %v\n", c.name, err)
+		c.usage(c.stderr)
+		return exitUsage
+	}
+	fmt.Fprintf(c.stderr, "mscclgo %s: %v\n", c.name, err)
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	return exitFailed
+}
+
+// parse parses the flags. What is left is in c.flags.Args.
+func (c *call) parse() error {
+	err := c.flags.Parse(c.args)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return &usageError{err.Error()}
+	}
+	return err
+}
+
+// parseOnly is parse for a command that takes nothing but flags.
+func (c *call) parseOnly() error {
+	if err := c.parse(); err != nil {
+		return err
+	}
+	if c.flags.NArg() > 0 {
+		return &usageError{fmt.Sprintf("it takes no argument, got %q", c.flags.Arg(0))}
+	}
+	return nil
+}
+
+// usage tells how to call the command.
+func (c *call) usage(w io.Writer) {
+	fmt.Fprintf(w, "usage: mscclgo %s\n  %s\n", strings.TrimSpace(c.name+" "+c.takes), c.summary)
+	c.flags.SetOutput(w)
+	c.flags.PrintDefaults()
+}
+
+// usageError says that a command was not called as it has to be.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+// exitError is a failure with an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }

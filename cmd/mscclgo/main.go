@@ -1,0 +1,51 @@
+// Mscclgo starts programs as the ranks of a group on this machine, and tells
+// what the machine has. Run "mscclgo help" for its commands.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// commands lists what mscclgo does, in the order of help. A function run
+// defines its flags on its call, then parses them, then does it.
+func commands() []command {
+	return []command{
+		{"run", "-n N [flags] [--] PROGRAM [ARG...]", "start a program as the ranks of a group on this machine", run},
+		{"devices", "", "list the devices of this machine", devices},
+		{"version", "", "print the version of this command", version},
+		{"help", "[COMMAND]", "list the commands, or tell about one", help},
+	}
+}
+
+func main() { os.Exit(dispatch(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// dispatch runs the command that args name and returns the code to exit with.
+func dispatch(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		listCommands(stderr)
+		return exitUsage
+	}
+	name := args[0]
+	switch name {
+	case "-h", "-help", "--help":
+		name = "help"
+	}
+	c, ok := find(name)
+	if !ok {
+		fmt.Fprintf(stderr, "mscclgo: there is no command %q\n", name)
+		listCommands(stderr)
+		return exitUsage
+	}
+	return newCall(c, args[1:], stdin, stdout, stderr).do()
+}
+
+func find(name string) (command, bool) {
+	for _, c := range commands() {
+		if c.name == name {
+			return c, true
+		}
+	}
+	return command{}, false
+}

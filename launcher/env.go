@@ -1,0 +1,20 @@
+package launcher
+
+import (
+	"strconv"
+
+	"github.com/mscclgo/mscclgo/bootstrap"
+)
+
+// rankEnv are the variables from which a process learns that it is a rank, and
+// which. All ranks of a run are on this machine.
+func rankEnv(rank, ranks int, id string) []string {
+	r, n := strconv.Itoa(rank), strconv.Itoa(ranks)
+	return []string{
+		bootstrap.EnvID + "=" + id,
+		"RANK=" + r,
+		"WORLD_SIZE=" + n,
+		"LOCAL_RANK=" + r,
+		"LOCAL_WORLD_SIZE=" + n,
+	}
+}

@@ -1,0 +1,106 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// job is the state of a run. Only the goroutine of Run uses it, except ends.
+type job struct {
+	ranks []*rank
+	ended []end
+	ends  chan end
+	grace time.Duration
+
+	cause     *end             // the rank that failed first
+	cancelled bool             // the context ended first
+	told      syscall.Signal   // the strongest that told the ranks to end, or 0
+	expired   <-chan time.Time // the grace after SIGTERM
+}
+
+// start starts the ranks in order, up to the first that cannot be started.
+func (j *job) start(o Options, id string) error {
+	output := new(sync.Mutex)
+	for i := range o.Ranks {
+		r, err := startRank(i, o, id, output)
+		if err != nil {
+			return err
+		}
+		j.ranks = append(j.ranks, r)
+		go func() { j.ends <- r.wait() }()
+	}
+	return nil
+}
+
+// watch returns when all ranks have ended.
+func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
+	done := ctx.Done()
+	for len(j.ended) < len(j.ranks) {
+		select {
+		case e := <-j.ends:
+			j.ended = append(j.ended, e)
+			if e.code != 0 && j.told == 0 {
+				j.cause = &e
+				j.escalate()
+			}
+		case s := <-signals:
+			j.signal(s.(syscall.Signal))
+		case <-done:
+			done = nil
+			if j.told == 0 {
+				j.cancelled = true
+				j.escalate()
+			}
+		case <-j.expired:
+			j.escalate()
+		}
+	}
+}
+
+// signal sends s to all ranks that still run.
+func (j *job) signal(s syscall.Signal) {
+	for _, r := range j.ranks {
+		r.signal(s)
+	}
+}
+
+// escalate tells the ranks to end, the second time in a way they cannot refuse.
+func (j *job) escalate() {
+	if j.told == 0 {
+		j.told = syscall.SIGTERM
+		j.expired = time.After(j.grace)
+	} else {
+		j.told = syscall.SIGKILL
+	}
+	j.signal(j.told)
+	j.signal(syscall.SIGCONT) // a stopped rank would not notice
+}
+
+// drain returns when the output of all ranks has been passed on.
+func (j *job) drain() error {
+	var errs []error
+	for _, r := range j.ranks {
+		errs = append(errs, r.drain())
+	}
+	return errors.Join(errs...)
+}
+
+// failure is the error for the rank that failed first.
+func (j *job) failure(op string) error {
+	text := j.cause.how
+	if others := j.others(); len(others) > 0 {
+		text += "; of the others, " + listEnds(others)
+	}
+	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%s", text).At(j.cause.rank, mscclgo.NoRank)
+}
+
+func (j *job) others() []end {
+	return slices.DeleteFunc(slices.Clone(j.ended), func(e end) bool { return e.rank == j.cause.rank })
+}

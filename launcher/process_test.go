@@ -1,0 +1,145 @@
+package launcher
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// roleVariable makes this test binary another program, for tests in which the
+// launcher must be a process of its own.
+const roleVariable = "LAUNCHER_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "":
+		os.Exit(m.Run())
+	case "launch": // its argument is a script
+		code, err := Run(context.Background(), Options{
+			Ranks: 4, Program: "/bin/sh", Args: []string{"-c", os.Args[1]}, Stdout: os.Stdout, Stderr: os.Stderr, Prefix: true,
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(code)
+	case "self":
+		Self(3)
+		fmt.Printf("rank %s of %s, arguments %q\n", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Args[1:])
+		if os.Getenv("RANK") == "1" {
+			code, _ := strconv.Atoi(os.Args[1])
+			os.Exit(code)
+		}
+	}
+}
+
+// start starts this binary in a role. The process is killed when the test ends.
+func start(t *testing.T, role string, args ...string) (cmd *exec.Cmd, output *bufio.Reader) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, exe, args...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, bufio.NewReader(out)
+}
+
+// pids reads the process id that each of the four ranks prints.
+func pids(t *testing.T, output *bufio.Reader) []string {
+	t.Helper()
+	var pids []string
+	for range 4 {
+		line, err := output.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, strings.Fields(line)[1])
+	}
+	return pids
+}
+
+func TestRanksDieWithTheLauncher(t *testing.T) {
+	cmd, output := start(t, "launch", `echo $$; exec sleep 60`)
+	ranks := pids(t, output)
+	cmd.Process.Kill()
+	cmd.Wait()
+	for _, pid := range ranks {
+		waitGone(t, pid)
+	}
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	// Each trap says what came; SIGTERM then ends the rank with a code. The
+	// shell would also tell of each sleep that a signal ends.
+	const script = `exec 2>/dev/null; trap 'echo got USR1' USR1; trap 'echo got HUP' HUP; trap 'echo got TERM; exit 7' TERM
+		echo $$; while :; do sleep 0.02; done`
+	cmd, output := start(t, "launch", script)
+	pids(t, output)
+	for _, s := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGTERM} {
+		cmd.Process.Signal(s)
+		want := "got " + map[syscall.Signal]string{syscall.SIGUSR1: "USR1", syscall.SIGHUP: "HUP", syscall.SIGTERM: "TERM"}[s]
+		for range 4 {
+			line, err := output.ReadString('\n')
+			if err != nil || !strings.Contains(line, want) {
+				t.Fatalf("after %v: line %q, %v, want %q", s, line, err, want)
+			}
+		}
+	}
+	io.Copy(io.Discard, output)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 7 {
+		t.Errorf("the launcher exited with %d, want 7", code)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	cmd, output := start(t, "launch", `echo $$; exec sleep 60`)
+	ranks := pids(t, output)
+	cmd.Process.Signal(syscall.SIGINT)
+	text, _ := io.ReadAll(output)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("the launcher exited with %d, want 130: %s", code, text)
+	}
+	for _, pid := range ranks {
+		waitGone(t, pid)
+	}
+}
+
+func TestSelf(t *testing.T) {
+	for _, want := range []int{0, 5} {
+		cmd, output := start(t, "self", strconv.Itoa(want), "a b")
+		text, err := io.ReadAll(output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != want {
+			t.Errorf("Self exited with %d, want %d: %s", code, want, text)
+		}
+		if line := fmt.Sprintf("rank 1 of 3, arguments [\"%d\" \"a b\"]\n", want); !strings.Contains(string(text), line) {
+			t.Errorf("output %q lacks %q", text, line)
+		}
+		if says := strings.Contains(string(text), "(rank 1)"); says != (want != 0) {
+			t.Errorf("output %q: a failing rank is named exactly if one failed", text)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// rank is one process of a run.
+type rank struct {
+	number  int
+	cmd     *exec.Cmd
+	streams []*stream // of Stdout and Stderr
+
+	mu    sync.Mutex
+	ended bool // its process id may belong to somebody else
+}
+
+// startRank starts one rank. The calling goroutine must stay locked to its
+// thread until the rank has ended: the kernel counts the death of that thread
+// as the death of the parent.
+func startRank(number int, o Options, id string, output *sync.Mutex) (*rank, error) {
+	prefix := ""
+	if o.Prefix {
+		prefix = fmt.Sprintf("[%*d] ", len(strconv.Itoa(o.Ranks-1)), number)
+	}
+	cmd := exec.Command(o.Program, o.Args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(cmd.Environ(), o.Env...)
+	cmd.Env = append(cmd.Env, rankEnv(number, o.Ranks, id)...)
+	if number == 0 {
+		if err := giveStdin(cmd, o.Stdin); err != nil {
+			return nil, err
+		}
+	}
+	stdout, err := newStream(&lines{mu: output, out: o.Stdout, prefix: prefix})
+	if err != nil {
+		return nil, err
+	}
+	stderr, err := newStream(&lines{mu: output, out: o.Stderr, prefix: prefix})
+	if err != nil {
+		stdout.discard()
+		return nil, err
+	}
+	r := &rank{number: number, cmd: cmd, streams: []*stream{stdout, stderr}}
+	cmd.Stdout, cmd.Stderr = stdout.write, stderr.write
+	if err := cmd.Start(); err != nil {
+		stdout.discard()
+		stderr.discard()
+		return nil, err
+	}
+	stdout.start()
+	stderr.start()
+	return r, nil
+}
+
+// signal sends s to the rank's process group, unless the rank has ended.
+func (r *rank) signal(s syscall.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		// It fails only for a program that changed its user, which may refuse.
+		syscall.Kill(-r.cmd.Process.Pid, s)
+	}
+}
+
+// wait returns when the rank has ended and its process group was killed.
+func (r *rank) wait() end {
+	pid := r.cmd.Process.Pid
+	// As long as nobody has collected the rank's status, its process id, and
+	// so its group's, are not given away.
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	syscall.Kill(-pid, syscall.SIGKILL)
+	r.cmd.Wait() // its error repeats the status
+	for _, s := range r.streams {
+		s.end()
+	}
+	how, code := describe(r.cmd.ProcessState.Sys().(syscall.WaitStatus))
+	return end{r.number, how, code}
+}
+
+// drain returns when what the rank wrote has been passed on. It is called once,
+// after wait.
+func (r *rank) drain() error {
+	var errs []error
+	for _, s := range r.streams {
+		errs = append(errs, s.drain())
+	}
+	return errors.Join(errs...)
+}

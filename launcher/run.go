@@ -1,0 +1,80 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+)
+
+// Exit codes where no rank gives one, as shells use them.
+const (
+	exitFailed    = 1
+	exitUsage     = 2
+	exitCannotRun = 126
+	exitNotFound  = 127
+)
+
+// Run starts o.Ranks processes as the ranks of a new group and returns when all
+// of them have ended and their output is written.
+//
+// Until then it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
+// that this process receives on to all ranks, in place of what they would do to
+// this process. When a rank fails, that is, ends by a signal or with a code
+// other than 0, or when ctx ends, the ranks that still run get SIGTERM, and
+// SIGKILL when the grace is over.
+//
+// The code is the one to exit with: 0 if all ranks ended with 0, the code of
+// the rank that failed first (128+n if signal n ended it), 126 or 127 if the
+// program cannot be run or found, 2 for options that cannot be right, otherwise
+// 1. The error is nil exactly if the code is 0. It says which rank failed, as an
+// ErrRemote with that Rank, and how all others ended.
+func Run(ctx context.Context, o Options) (code int, err error) {
+	if err := o.check(); err != nil {
+		return exitUsage, err
+	}
+	op := fmt.Sprintf("launcher: run %d ranks of %s", o.Ranks, o.Program)
+	if _, err := exec.LookPath(o.Program); err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return exitCannotRun, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
+		}
+		return exitNotFound, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
+	}
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
+	if err != nil {
+		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "listen for the ranks: %w", err)
+	}
+	defer rendezvous.Close()
+
+	signals, stop := catchSignals()
+	defer stop()
+	// The ranks die with the thread that starts them, so it has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	j := job{ends: make(chan end, o.Ranks), grace: o.Grace}
+	startErr := j.start(o, rendezvous.ID().String())
+	if startErr != nil {
+		j.escalate()
+	}
+	j.watch(ctx, signals)
+	outputErr := j.drain()
+
+	switch {
+	case startErr != nil:
+		return exitCannotRun, mscclgo.Errorf(mscclgo.ErrSystem, op, "start the process: %w", startErr).
+			At(len(j.ranks), mscclgo.NoRank)
+	case outputErr != nil:
+		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "pass the ranks' output on: %w", outputErr)
+	case j.cause != nil:
+		return j.cause.code, j.failure(op)
+	case j.cancelled:
+		return exitFailed, mscclgo.FromContext(ctx, op, "all ranks were told to end: "+listEnds(j.ended))
+	}
+	return 0, nil
+}

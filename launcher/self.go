@@ -1,0 +1,45 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+)
+
+// Self lets a program be its own launcher. In a process that is a rank of a
+// group, as [Run], cmd/mscclgo or another launcher started it, Self returns at
+// once. Otherwise it runs n copies of this program with the same arguments as
+// the ranks of a new group, and exits with their code; it does not return, and
+// deferred calls do not run. So it is called once, early in main, after the
+// flags that give n are read:
+//
+//	n := flag.Int("n", 4, "ranks to start, unless a launcher has")
+//	flag.Parse()
+//	launcher.Self(*n)
+//
+// The copies read an empty input, and their output is merged line by line
+// without prefixes. A failure goes to standard error.
+func Self(n int) {
+	if bootstrap.InGroupEnv(os.LookupEnv) {
+		return
+	}
+	program, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, mscclgo.Errorf(mscclgo.ErrSystem, "launcher: find this program", "%w", err))
+		os.Exit(exitFailed)
+	}
+	code, err := Run(context.Background(), Options{
+		Ranks:   n,
+		Program: program,
+		Args:    os.Args[1:],
+		Stdout:  os.Stdout,
+		Stderr:  os.Stderr,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}

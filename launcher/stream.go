@@ -1,0 +1,89 @@
+package launcher
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// linger is how long a stream may stay silent after its rank has ended before
+// it counts as ended: a process that escaped the rank's process group may hold
+// it open for ever.
+const linger = 100 * time.Millisecond
+
+// stream carries one output of a rank, through a pipe, to its lines.
+type stream struct {
+	read, write *os.File
+	to          *lines
+	rankEnded   atomic.Bool
+	done        chan error
+}
+
+// newStream opens the pipe. Its write end is for the rank.
+func newStream(to *lines) (*stream, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &stream{read: r, write: w, to: to, done: make(chan error, 1)}, nil
+}
+
+// start is called once the rank holds the write end.
+func (s *stream) start() {
+	s.write.Close()
+	go func() {
+		err := s.copy()
+		s.read.Close() // if writing failed, the rank now fails to write too
+		s.done <- err
+	}()
+}
+
+// discard is called instead of start if there is no rank.
+func (s *stream) discard() {
+	s.write.Close()
+	s.read.Close()
+}
+
+// end is called when the rank has ended.
+func (s *stream) end() {
+	s.rankEnded.Store(true)
+	s.wakeLater()
+}
+
+// drain returns when all that the rank wrote has been passed on, with the error
+// of passing it on. It is called once, after end.
+func (s *stream) drain() error { return <-s.done }
+
+// wakeLater makes a read that finds nothing for the linger time fail.
+func (s *stream) wakeLater() {
+	s.read.SetReadDeadline(time.Now().Add(linger))
+}
+
+// copy passes bytes on until the pipe ends. A deadline counts only if nothing
+// came in all of its time: writing may have taken longer than that.
+func (s *stream) copy() error {
+	buf := make([]byte, 16<<10)
+	late := false
+	for {
+		n, err := s.read.Read(buf)
+		if _, werr := s.to.Write(buf[:n]); werr != nil {
+			return werr
+		}
+		switch {
+		case err == nil:
+			late = false
+			if s.rankEnded.Load() {
+				s.wakeLater()
+			}
+		case errors.Is(err, os.ErrDeadlineExceeded) && !late:
+			late = true
+			s.wakeLater()
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.EOF):
+			return s.to.Close()
+		default:
+			return errors.Join(err, s.to.Close())
+		}
+	}
+}
