@@ -1,0 +1,61 @@
+# make demo, make test: no more is needed on a machine with Go.
+# As root on Debian or Ubuntu they install what is missing; see scripts/require.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: help demo test race fuzz lint build build-tests test-gpu clean need
+
+staticcheck_version := v0.8.2
+clang_format_version := 14.0.6
+staticcheck := build/staticcheck-$(staticcheck_version)/staticcheck
+clang_format := build/clang-format-$(clang_format_version)/clang_format/data/bin/clang-format
+
+# Stamp binaries with the commit, except where git refuses to tell (a tree of
+# another user), which the go command takes for a failure.
+vcs := $(shell git status >/dev/null 2>&1 && echo auto || echo false)
+
+help: ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+demo: need ## four ranks all-reduce on this machine, verified
+	go build -buildvcs=$(vcs) -o build/ ./cmd/mscclgo ./samples/allreduce
+	build/allreduce
+
+test: need ## vet and test all packages; tell what was skipped and why
+	go vet ./...
+	go test -json ./... | go run ./scripts/testsummary
+
+race: need ## test all packages with the race detector
+	go test -race -json ./... | go run ./scripts/testsummary
+
+fuzz: need ## run every fuzz target for some seconds
+	scripts/fuzz 300
+
+lint: need $(staticcheck) $(clang_format) ## check formatting and go.mod, run staticcheck
+	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt would change:" $$wrong; exit 1; }
+	go mod tidy -diff
+	$(staticcheck) ./...
+	git ls-files -z -co --exclude-standard '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0r $(clang_format) --dry-run -Werror
+
+build: need ## build the command and all samples into build/
+	go build -buildvcs=$(vcs) -o build/ ./cmd/... ./samples/...
+
+build-tests: need ## build all tests into build/tests/, to be run by scripts/gpu-tests
+	scripts/build-tests build/tests
+
+test-gpu: build-tests ## test all packages on this machine's NVIDIA GPUs
+	scripts/gpu-tests build/tests
+
+clean: ## remove build/
+	rm -rf build
+
+need:
+	@scripts/require go gcc g++ certificates
+
+$(staticcheck):
+	GOBIN=$(CURDIR)/$(@D) go install honnef.co/go/tools/cmd/staticcheck@$(staticcheck_version)
+
+# A wheel in a folder of its own, so that the version is the same everywhere.
+$(clang_format):
+	scripts/require git pip
+	python3 -m pip --disable-pip-version-check install --quiet --target build/clang-format-$(clang_format_version) clang-format==$(clang_format_version)

@@ -1,0 +1,150 @@
+// Testsummary reads what "go test -json" prints and prints what a person wants
+// to see: a line for each package, all that failing tests printed, and at the
+// end which tests were skipped and why, and how many passed, failed and were
+// skipped. It exits with 1 if anything failed.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+func main() {
+	failed, err := summarize(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
+	}
+	if failed || err != nil {
+		os.Exit(1)
+	}
+}
+
+// event is one line of go test -json, as cmd/test2json documents it.
+type event struct {
+	Action, Package, Test, Output string
+}
+
+// test names a test, or with an empty Name a package.
+type test struct{ Package, Name string }
+
+// summary is what has been seen so far.
+type summary struct {
+	out             io.Writer
+	running         map[test][]string // the output of what has not ended
+	skipped         map[string][]test // by reason
+	passed, failed  int
+	skips, packages int
+	anyFailed       bool
+}
+
+func summarize(in io.Reader, out io.Writer) (failed bool, err error) {
+	s := &summary{out: out, running: map[test][]string{}, skipped: map[string][]test{}}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var e event
+		if len(line) > 0 && json.Unmarshal(line, &e) == nil {
+			s.add(e)
+		} else {
+			out.Write(line) // what go test itself says
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	if s.packages == 0 {
+		return true, fmt.Errorf("no package's tests were run")
+	}
+	s.print()
+	return s.anyFailed, nil
+}
+
+func (s *summary) add(e event) {
+	t := test{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		io.WriteString(s.out, e.Output)
+	case "build-fail":
+		s.anyFailed = true
+	case "output":
+		if e.Test != "" {
+			s.running[t] = append(s.running[t], e.Output)
+		} else if e.Output != "PASS\n" && e.Output != "FAIL\n" {
+			io.WriteString(s.out, e.Output)
+		}
+	case "pass", "fail", "skip":
+		s.end(t, e.Action)
+	}
+}
+
+// end counts a test or package that has ended.
+func (s *summary) end(t test, action string) {
+	output := s.running[t]
+	delete(s.running, t)
+	if action == "fail" {
+		s.anyFailed = true
+		io.WriteString(s.out, strings.Join(output, ""))
+	}
+	if t.Name == "" {
+		s.packages++
+		s.printUnfinished(t.Package)
+		return
+	}
+	switch action {
+	case "pass":
+		s.passed++
+	case "fail":
+		s.failed++
+	case "skip":
+		s.skips++
+		r := reason(output)
+		s.skipped[r] = append(s.skipped[r], t)
+	}
+}
+
+// printUnfinished prints the output of tests whose process ended before them.
+func (s *summary) printUnfinished(pkg string) {
+	for t, output := range s.running {
+		if t.Package == pkg {
+			io.WriteString(s.out, strings.Join(output, ""))
+			delete(s.running, t)
+		}
+	}
+}
+
+// reason finds what a test said when it skipped itself: the last line of its
+// output that is not go test's, without the place in the source.
+func reason(output []string) string {
+	for _, line := range slices.Backward(output) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if _, after, ok := strings.Cut(line, ".go:"); ok {
+			if _, text, ok := strings.Cut(after, ": "); ok {
+				return text
+			}
+		}
+		return line
+	}
+	return "no reason given"
+}
+
+func (s *summary) print() {
+	for _, r := range slices.Sorted(maps.Keys(s.skipped)) {
+		fmt.Fprintf(s.out, "skipped: %s\n", r)
+		for _, t := range s.skipped[r] {
+			fmt.Fprintf(s.out, "    %s %s\n", t.Package, t.Name)
+		}
+	}
+	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skips)
+}
