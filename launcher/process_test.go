@@ -24,7 +24,13 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "launch": // its argument is a script
 		code, err := Run(context.Background(), Options{
-			Ranks: 4, Program: "/bin/sh", Args: []string{"-c", os.Args[1]}, Stdout: os.Stdout, Stderr: os.Stderr, Prefix: true,
+			Ranks:   4,
+			Program: "/bin/sh",
+			Args:    []string{"-c", os.Args[1]},
+			Stdin:   os.Stdin,
+			Stdout:  os.Stdout,
+			Stderr:  os.Stderr,
+			Prefix:  true,
 		})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -43,14 +49,27 @@ func TestMain(m *testing.M) {
 // start starts this binary in a role. The process is killed when the test ends.
 func start(t *testing.T, role string, args ...string) (cmd *exec.Cmd, output *bufio.Reader) {
 	t.Helper()
+	cmd = program(t, role, args...)
+	return cmd, run(t, cmd)
+}
+
+// program is a command that is this binary in a role.
+func program(t *testing.T, role string, args ...string) *exec.Cmd {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	cmd = exec.CommandContext(ctx, exe, args...)
+	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	return cmd
+}
+
+// run starts cmd and returns all that it will print.
+func run(t *testing.T, cmd *exec.Cmd) (output *bufio.Reader) {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +78,7 @@ func start(t *testing.T, role string, args ...string) (cmd *exec.Cmd, output *bu
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd, bufio.NewReader(out)
+	return bufio.NewReader(out)
 }
 
 // pids reads the process id that each of the four ranks prints.
