@@ -1,0 +1,120 @@
+package bootstrap
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// A Bootstrap is one rank's place in a group. All its methods may be called
+// from many goroutines at once.
+type Bootstrap struct {
+	rank, size int
+	id         UniqueID
+	log        *slog.Logger
+	acc        *acceptor
+	hosted     *Rendezvous // on a rank 0 that opened it, or nil
+	inbox      *mailbox
+	calls      collectiveCalls
+
+	life   context.Context // ends when Close has said goodbye
+	kill   context.CancelFunc
+	wg     sync.WaitGroup // connections and dials
+	failed chan struct{}  // closed when the group has failed
+	closed chan struct{}  // closed when Close begins
+	once   sync.Once      // for Close
+
+	mu      sync.Mutex // guards what follows, and the peers
+	peers   []*peer    // by rank; this rank's own is never connected
+	failure *failure   // the first, or nil
+	closing bool
+}
+
+// A peer is what this rank knows of another. Bootstrap.mu guards it.
+type peer struct {
+	rank int
+	addr string
+	// conns are open, or admitted and about to be.
+	conns map[*conn]bool
+	// out is what this rank sends on. It stays the same while it is open, so
+	// that messages keep their order.
+	out *conn
+	// left says that the rank has left in good order, or cannot be found any
+	// more. gone is closed when, besides, all it sent has been read.
+	left bool
+	gone chan struct{}
+
+	dialing bool
+	dialed  chan struct{} // closed when out is set or the dial has failed
+	dialErr error
+}
+
+func newBootstrap(cfg Config, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
+	b := &Bootstrap{
+		rank: cfg.Rank, size: cfg.Size, id: cfg.ID,
+		log:    cfg.Log.With("rank", cfg.Rank),
+		hosted: hosted,
+		inbox:  newMailbox(),
+		calls:  collectiveCalls{active: map[uint64]bool{}},
+		failed: make(chan struct{}),
+		closed: make(chan struct{}),
+		peers:  make([]*peer, cfg.Size),
+	}
+	b.life, b.kill = context.WithCancel(context.Background())
+	for i := range b.peers {
+		b.peers[i] = &peer{rank: i, addr: addrs[i], conns: map[*conn]bool{}, gone: make(chan struct{})}
+	}
+	b.acc = newAcceptor(ln, b.log, b.shake)
+	return b
+}
+
+// Rank returns this rank's number.
+func (b *Bootstrap) Rank() int { return b.rank }
+
+// Size returns how many ranks the group was made of.
+func (b *Bootstrap) Size() int { return b.size }
+
+// Close leaves the group in good order and releases everything. What this rank
+// has sent still arrives. Peers find it gone: a Recv from it, once its messages
+// have been received, and a Send to it give ErrRemote; otherwise they go on.
+// Calls of this rank that are blocked return ErrAborted.
+//
+// Close waits until the peers have read all, at most two seconds. It is safe
+// twice. A process that ends without Close is a failure to its peers.
+func (b *Bootstrap) Close() error {
+	b.once.Do(b.close)
+	return nil
+}
+
+func (b *Bootstrap) close() {
+	b.mu.Lock()
+	b.closing = true
+	close(b.closed)
+	for _, p := range b.peers {
+		for c := range p.conns {
+			c.nc.SetDeadline(time.Now().Add(lingerTime))
+			if c.up { // or else establish says goodbye
+				c.enqueue(frame{kind: frameGoodbye})
+				c.end()
+			}
+		}
+	}
+	b.mu.Unlock()
+
+	b.acc.stop()
+	b.kill()
+	b.wg.Wait()
+	b.acc.wait()
+	if b.hosted != nil {
+		b.hosted.Close()
+	}
+}
+
+// errClosed is the error of a call on a closed Bootstrap.
+func (b *Bootstrap) errClosed(op string, peer int) error {
+	return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank has closed its bootstrap").At(b.rank, peer)
+}

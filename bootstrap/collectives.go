@@ -1,0 +1,285 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// A collective is called by every rank. Calls are matched by their order on each
+// rank, whichever they are; goroutines of one rank that call collectives at the
+// same time must agree with the other ranks on an order by other means. Messages
+// do not count: Send and Recv may be called meanwhile.
+//
+// If the ranks do not call the same collective, or one of them has left the
+// group, the group fails. If one rank's context ends, its call ends alone; the
+// others' end by their own contexts, and the next calls match again.
+type collective uint8
+
+const (
+	allGather collective = 1
+	barrier   collective = 2
+	broadcast collective = 3
+)
+
+func (k collective) String() string {
+	switch k {
+	case allGather:
+		return "all-gather"
+	case barrier:
+		return "barrier"
+	case broadcast:
+		return "broadcast"
+	}
+	return fmt.Sprintf("collective of kind %d", uint8(k))
+}
+
+// collectiveHeaderSize is what precedes the payload of a collective's frame:
+// the collective (1), zeros (3) and the root (4).
+const collectiveHeaderSize = 1 + 3 + 4
+
+// blockOverhead is what a rank's block costs in an all-gather beside its bytes:
+// rank (8) and length (8).
+const blockOverhead = 16
+
+// collectiveCalls numbers this rank's collectives.
+type collectiveCalls struct {
+	mu     sync.Mutex
+	begun  uint64          // calls so far; the next has this number
+	active map[uint64]bool // numbers of those under way
+}
+
+// begin returns the next call's number.
+func (c *collectiveCalls) begin() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.begun
+	c.begun++
+	c.active[n] = true
+	return n
+}
+
+// end has messages of call n be dropped from now on.
+func (c *collectiveCalls) end(n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.active, n)
+}
+
+// wanted says whether call n is under way or still to come.
+func (c *collectiveCalls) wanted(n uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return n >= c.begun || c.active[n]
+}
+
+// A call is one collective under way on this rank.
+type call struct {
+	b      *Bootstrap
+	kind   collective
+	number uint64
+	root   int
+	op     string
+}
+
+// begin starts a collective.
+func (b *Bootstrap) begin(ctx context.Context, kind collective, root int) (*call, error) {
+	op := fmt.Sprintf("bootstrap: %v", kind)
+	if err := b.usable(ctx, op, mscclgo.NoRank); err != nil {
+		return nil, err
+	}
+	return &call{b: b, kind: kind, number: b.calls.begin(), root: root, op: op}, nil
+}
+
+// end forgets the call and what came for it and was not used.
+func (c *call) end() {
+	c.b.calls.end(c.number)
+	for _, peer := range neighbours(c.b.rank, c.b.size) {
+		c.b.inbox.drop(mailKey{peer, frameCollective, c.number})
+	}
+}
+
+// send sends payload to a neighbour in the tree.
+func (c *call) send(ctx context.Context, peer int, payload []byte) error {
+	w := wire.NewWriter(collectiveHeaderSize + len(payload))
+	w.U8(uint8(c.kind))
+	w.Raw([]byte{0, 0, 0})
+	w.U32(uint32(c.root))
+	w.Raw(payload)
+	err := c.b.send(ctx, c.op, peer, frame{kind: frameCollective, tag: c.number, payload: w.Bytes()})
+	return c.failIfLeft(peer, err)
+}
+
+// recv receives what a neighbour in the tree sent for the same call.
+func (c *call) recv(ctx context.Context, peer int) ([]byte, error) {
+	message, err := c.b.recv(ctx, c.op, mailKey{peer, frameCollective, c.number})
+	if err != nil {
+		return nil, c.failIfLeft(peer, err)
+	}
+	r := wire.NewReader(message)
+	kind := collective(r.U8())
+	r.Raw(3)
+	root := int(r.U32())
+	payload := r.Raw(r.Len())
+	switch {
+	case r.Err() != nil:
+		return nil, c.mismatch(peer, fmt.Errorf("rank %d sent a malformed message: %w", peer, r.Err()))
+	case kind != c.kind:
+		return nil, c.mismatch(peer, fmt.Errorf("the ranks' calls differ: collective %d is %v on rank %d and %v on rank %d",
+			c.number, c.kind, c.b.rank, kind, peer))
+	case root != c.root:
+		return nil, c.mismatch(peer, fmt.Errorf("the ranks' calls differ: the root is rank %d on rank %d and rank %d on rank %d",
+			c.root, c.b.rank, root, peer))
+	}
+	return payload, nil
+}
+
+// failIfLeft fails the group if err says that the peer has left: other ranks
+// wait in this collective for what will never come.
+func (c *call) failIfLeft(peer int, err error) error {
+	b := c.b
+	b.mu.Lock()
+	left := err != nil && b.peers[peer].left && b.failure == nil && !b.closing
+	b.mu.Unlock()
+	if left {
+		b.fail(failure{rank: peer, seenBy: b.rank,
+			text: fmt.Sprintf("it left the group, and rank %d awaits it in %v %d", b.rank, c.kind, c.number)})
+	}
+	return err
+}
+
+// mismatch fails the group for calls that do not fit together.
+func (c *call) mismatch(peer int, err error) error {
+	e := mscclgo.Errorf(mscclgo.ErrInvalid, c.op, "%w", err).At(c.b.rank, peer)
+	c.b.Abort(e)
+	return e
+}
+
+// AllGather gives every rank's data to every rank: element r of the result is
+// what rank r gave, the caller's own slice to keep. The lengths may differ. A
+// rank may give at most MaxMessage/Size - 16 bytes.
+//
+// It is a collective: every rank calls it, in the same order among the
+// collectives.
+func (b *Bootstrap) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
+	if limit := MaxMessage/b.size - blockOverhead; len(data) > limit {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "bootstrap: all-gather",
+			"%d bytes, at most %d may come from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank)
+	}
+	return b.gather(ctx, allGather, data)
+}
+
+// Barrier returns when every rank has called it. It is a collective, as
+// AllGather is.
+func (b *Bootstrap) Barrier(ctx context.Context) error {
+	_, err := b.gather(ctx, barrier, nil)
+	return err
+}
+
+// gather collects blocks up the tree and sends all of them down again.
+func (b *Bootstrap) gather(ctx context.Context, kind collective, data []byte) ([][]byte, error) {
+	c, err := b.begin(ctx, kind, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+
+	var up wire.Writer
+	if kind == allGather {
+		up.U64(uint64(b.rank))
+		up.U64(uint64(len(data)))
+		up.Raw(data)
+	}
+	below := children(b.rank, b.size)
+	for _, child := range below {
+		blocks, err := c.recv(ctx, child)
+		if err != nil {
+			return nil, err
+		}
+		up.Raw(blocks)
+	}
+	all := up.Bytes()
+	if above := parent(b.rank); above >= 0 {
+		if err := c.send(ctx, above, all); err != nil {
+			return nil, err
+		}
+		if all, err = c.recv(ctx, above); err != nil {
+			return nil, err
+		}
+	}
+	for _, child := range below {
+		if err := c.send(ctx, child, all); err != nil {
+			return nil, err
+		}
+	}
+	if kind == barrier {
+		return nil, nil
+	}
+	blocks, err := splitBlocks(all, b.size)
+	if err != nil {
+		return nil, c.mismatch(parent(b.rank), err)
+	}
+	return blocks, nil
+}
+
+// splitBlocks takes the blocks of all ranks, in any order, apart.
+func splitBlocks(all []byte, size int) ([][]byte, error) {
+	blocks := make([][]byte, size)
+	r := wire.NewReader(all)
+	for range size {
+		rank := r.U64()
+		n := r.U64()
+		if n > MaxMessage {
+			return nil, fmt.Errorf("malformed blocks: one of %d bytes", n)
+		}
+		block := r.Raw(int(n))
+		if err := r.Err(); err != nil {
+			return nil, fmt.Errorf("malformed blocks: %w", err)
+		}
+		if rank >= uint64(size) || blocks[rank] != nil {
+			return nil, fmt.Errorf("malformed blocks: rank %d twice or outside a world of %d", rank, size)
+		}
+		// Not nil even if empty, and apart from its neighbours.
+		blocks[rank] = append(make([]byte, 0, len(block)), block...)
+	}
+	return blocks, r.End()
+}
+
+// Broadcast gives the root's data, at most MaxMessage bytes, to every rank; what
+// the others pass as data is not looked at. The result is the caller's. It is a
+// collective, as AllGather is.
+func (b *Bootstrap) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
+	const op = "bootstrap: broadcast"
+	if err := b.checkPeer(op, root); err != nil {
+		return nil, err
+	}
+	if b.rank == root && len(data) > MaxMessage {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes, at most %d are allowed", len(data), MaxMessage).At(b.rank, mscclgo.NoRank)
+	}
+	c, err := b.begin(ctx, broadcast, root)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	from := -1
+	if b.rank == root {
+		data = bytes.Clone(data)
+	} else {
+		from = toward(b.rank, root)
+		if data, err = c.recv(ctx, from); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range neighbours(b.rank, b.size) {
+		if n != from {
+			if err := c.send(ctx, n, data); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return data, nil
+}

@@ -1,0 +1,172 @@
+package bootstrap
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// lingerTime bounds how long a connection that ends in good order waits for the
+// other end to have read everything.
+const lingerTime = 2 * time.Second
+
+// A conn is one connection to a peer. Either side sends on it: frames are
+// queued, and one goroutine writes them in order. Two ranks that dial each other
+// at the same time have two; each then sends on one and reads both.
+type conn struct {
+	nc     net.Conn
+	peer   *peer
+	dialed bool
+	up     bool // both sides have seen the handshake's end; Bootstrap.mu guards it
+
+	mu      sync.Mutex
+	wake    sync.Cond // a frame was queued, or ending or broken set
+	queue   []*outgoing
+	ending  bool  // nothing more will be queued; write what is, then say so
+	broken  error // writing failed, or reading ended
+	written chan struct{}
+}
+
+// An outgoing frame waits to be written.
+type outgoing struct {
+	bytes     []byte
+	done      chan struct{} // closed when written or given up
+	err       error         // set before done is closed
+	cancelled bool          // the sender no longer wants it sent
+}
+
+var (
+	errConnEnded  = errors.New("the connection is closing")
+	errConnBroken = errors.New("the connection broke")
+)
+
+func newConn(nc net.Conn, p *peer, dialed bool) *conn {
+	c := &conn{nc: nc, peer: p, dialed: dialed, written: make(chan struct{})}
+	c.wake.L = &c.mu
+	return c
+}
+
+// enqueue queues a frame. If the connection has ended the frame is done at once,
+// with an error.
+func (c *conn) enqueue(f frame) *outgoing {
+	o := &outgoing{bytes: f.encode(), done: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.broken != nil:
+		o.err = c.broken
+	case c.ending:
+		o.err = errConnEnded
+	}
+	if o.err != nil {
+		close(o.done)
+		return o
+	}
+	c.queue = append(c.queue, o)
+	c.wake.Signal()
+	return o
+}
+
+// cancel has o not be sent, unless that has begun.
+func (c *conn) cancel(o *outgoing) {
+	c.mu.Lock()
+	o.cancelled = true
+	c.mu.Unlock()
+}
+
+// end closes the sending half once the queue is written.
+func (c *conn) end() {
+	c.mu.Lock()
+	c.ending = true
+	c.wake.Signal()
+	c.mu.Unlock()
+}
+
+// fail gives up all that is queued.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken == nil {
+		c.broken = err
+	}
+	for _, o := range c.queue {
+		o.err = err
+		close(o.done)
+	}
+	c.queue = nil
+	c.wake.Signal()
+}
+
+// next returns the frame to write, or nil when there will be none.
+func (c *conn) next() *outgoing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		for len(c.queue) > 0 {
+			o := c.queue[0]
+			c.queue[0] = nil
+			c.queue = c.queue[1:]
+			if !o.cancelled {
+				return o
+			}
+			close(o.done)
+		}
+		if c.ending || c.broken != nil {
+			return nil
+		}
+		c.wake.Wait()
+	}
+}
+
+// write sends what is queued until the connection ends.
+func (c *conn) write() {
+	defer close(c.written)
+	for o := c.next(); o != nil; o = c.next() {
+		_, o.err = c.nc.Write(o.bytes)
+		close(o.done)
+		if o.err != nil {
+			// The reader finds out too, and knows whether it matters.
+			c.fail(errConnBroken)
+			c.nc.Close()
+			return
+		}
+	}
+	if tcp, ok := c.nc.(*net.TCPConn); ok {
+		tcp.CloseWrite()
+	}
+}
+
+// read gives every frame to handle until the stream ends or handle refuses one.
+// It returns io.EOF if the stream ended between two frames.
+func (c *conn) read(handle func(frame) error) error {
+	in := bufio.NewReaderSize(c.nc, 16<<10)
+	for {
+		f, err := readFrame(in)
+		if err == nil {
+			err = handle(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// serve runs c's writer, reads until the connection ends, and closes it. It
+// returns what ended the reading.
+func (c *conn) serve(handle func(frame) error) error {
+	go c.write()
+	err := c.read(handle)
+	if err != io.EOF {
+		c.fail(errConnBroken)
+		c.nc.Close()
+	}
+	// The other end sends no more, and gets what is queued for it.
+	c.end()
+	c.nc.SetWriteDeadline(time.Now().Add(lingerTime))
+	<-c.written
+	c.nc.Close()
+	return err
+}

@@ -1,0 +1,310 @@
+package bootstrap
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// DefaultTimeout is how long Connect waits for all ranks if nothing else is
+// said.
+const DefaultTimeout = time.Minute
+
+// A Config says which rank of which group to be.
+type Config struct {
+	Rank int      // from 0 to Size-1
+	Size int      // the world size: how many ranks the group has
+	ID   UniqueID // the same on all ranks
+
+	// Timeout bounds Connect beside its context. 0 means DefaultTimeout.
+	Timeout time.Duration
+
+	// Interface names the network interface whose address the peers dial. By
+	// default they dial the address from which this rank reaches the
+	// rendezvous.
+	Interface string
+
+	// Advertise is the host name or address that the peers dial, where this
+	// machine cannot see it for itself. The rank then listens on every address.
+	Advertise string
+
+	// Log hears of refused strangers and of ranks that leave or fail. nil means
+	// slog.Default.
+	Log *slog.Logger
+}
+
+// check finds what cannot be right without asking anyone.
+func (c Config) check() error {
+	switch {
+	case c.Size < 1 || c.Size > MaxSize:
+		return fmt.Errorf("world size %d, not from 1 to %d", c.Size, MaxSize)
+	case c.Rank < 0 || c.Rank >= c.Size:
+		return fmt.Errorf("rank %d is outside a world of %d ranks, 0 to %d", c.Rank, c.Size, c.Size-1)
+	case c.ID.IsZero():
+		return errors.New("no unique id: make one with NewRendezvous or NewUniqueID, or use FromEnv")
+	case c.Timeout < 0:
+		return fmt.Errorf("timeout %v is negative", c.Timeout)
+	case c.Interface != "" && c.Advertise != "":
+		return fmt.Errorf("both interface %q and address %q are to be advertised", c.Interface, c.Advertise)
+	case c.Advertise != "":
+		return checkHost(c.Advertise)
+	}
+	return nil
+}
+
+const opConnect = "bootstrap: connect"
+
+// Connect joins the group and returns when all its ranks have. It must be called
+// once for each rank, in one process or in many, in any order. The caller owns
+// the result and ends it with Close.
+//
+// Ranks that do not fit together (two with one number, different world sizes)
+// all get an ErrInvalid that names them. When the first rank's time is up, all
+// that came get an ErrTimeout that lists the ranks that did not. If no rank of
+// this group answers at the id's address, the error says whether nobody does
+// (ErrTimeout) or somebody else (ErrInvalid).
+//
+// After Connect has returned, ctx may end without effect.
+func Connect(ctx context.Context, cfg Config) (*Bootstrap, error) {
+	if err := cfg.check(); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "%w", err).At(cfg.Rank, mscclgo.NoRank)
+	}
+	cfg.Log = logger(cfg.Log)
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+
+	var hosted *Rendezvous
+	if cfg.ID.hosted && cfg.Rank == 0 {
+		var err error
+		if hosted, err = hostRendezvous(ctx, cfg.ID, cfg.Log); err != nil {
+			return nil, err
+		}
+	}
+	b, err := join(ctx, cfg, hosted)
+	if err == nil {
+		err = b.assemble(ctx)
+		if err == nil {
+			return b, nil
+		}
+		b.Close()
+	}
+	if hosted != nil {
+		hosted.awaitRefused(ctx, 2*time.Second)
+		hosted.Close()
+	}
+	return nil, err
+}
+
+// join meets the other ranks at the rendezvous.
+func join(ctx context.Context, cfg Config, hosted *Rendezvous) (*Bootstrap, error) {
+	addrs := cfg.ID.addrs()
+	if hosted != nil {
+		addrs = []string{reachable(hosted.acc.ln.Addr())}
+	}
+	j := joiner{cfg: cfg, addrs: addrs}
+	rand.Read(j.process[:])
+	defer func() {
+		if j.ln != nil {
+			j.ln.Close()
+		}
+	}()
+	var lastErr error
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		table, err := j.attempt(ctx, hosted != nil)
+		if err == nil {
+			b := newBootstrap(cfg, table, j.ln, hosted)
+			j.ln = nil
+			return b, nil
+		}
+		// An error of the library is a verdict; others are worth another try.
+		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
+			return nil, verdict.At(cfg.Rank, mscclgo.NoRank)
+		}
+		if ctx.Err() == nil || lastErr == nil {
+			lastErr = err
+		}
+		if sleep(ctx, pause) != nil {
+			return nil, j.gaveUp(ctx, lastErr)
+		}
+	}
+}
+
+// A joiner is a rank on its way into the group.
+type joiner struct {
+	cfg     Config
+	addrs   []string
+	process [16]byte
+	ln      net.Listener // where this rank's peers dial, once it is known
+	joined  bool         // the rendezvous had this rank's join once
+}
+
+// gaveUp is the error for a context that ended before the rendezvous answered.
+func (j *joiner) gaveUp(ctx context.Context, last error) error {
+	where := j.cfg.ID.Addr()
+	var e *mscclgo.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		e = mscclgo.FromContext(ctx, opConnect, "cancelled on the way to the rendezvous at "+where)
+	case errors.Is(last, errOtherGroup), errors.Is(last, errOtherSecret),
+		errors.Is(last, errOtherVersion), errors.Is(last, errNotMscclgo):
+		e = mscclgo.Errorf(mscclgo.ErrInvalid, opConnect,
+			"%s is not the rendezvous of this group; is the unique id stale? %w", where, last)
+	case j.joined:
+		e = mscclgo.Errorf(mscclgo.ErrTimeout, opConnect,
+			"the rendezvous at %s stopped answering before all ranks had come: %w", where, last)
+	default:
+		e = mscclgo.Errorf(mscclgo.ErrTimeout, opConnect,
+			"nobody answers at %s; is the unique id stale, or has rank 0 not started? %w", where, last)
+	}
+	return e.At(j.cfg.Rank, mscclgo.NoRank)
+}
+
+// attempt asks the rendezvous once for the table of addresses.
+func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
+	nc, err := j.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	setSocketTimeouts(nc)
+	host, err := j.listen(ctx, nc, self)
+	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	m := joinMessage{
+		size:    j.cfg.Size,
+		left:    left - min(left/10, 250*time.Millisecond), // to hear the verdict in time
+		process: j.process,
+		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
+	}
+	if _, err := nc.Write(frame{kind: frameJoin, payload: m.encode()}.encode()); err != nil {
+		return nil, fmt.Errorf("sending the join: %w", err)
+	}
+	j.joined = true
+	f, err := readFrame(bufio.NewReader(nc))
+	if err != nil {
+		return nil, fmt.Errorf("awaiting the other ranks: %w", err)
+	}
+	switch f.kind {
+	case frameTable:
+		return decodeTable(f.payload, j.cfg.Size)
+	case frameRefused:
+		v, err := decodeRefusal(f.payload)
+		if err != nil {
+			return nil, err
+		}
+		return nil, mscclgo.Errorf(v.kind, opConnect, "%s", v.text)
+	}
+	return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)
+}
+
+// dial tries all addresses of the rendezvous together and keeps the first that
+// proves to be it.
+func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		nc  net.Conn
+		err error
+	}
+	results := make(chan result, len(j.addrs))
+	for _, addr := range j.addrs {
+		go func() {
+			nc, err := dialShake(ctx, addr, j.cfg.ID,
+				claim{role: roleJoin, from: uint32(j.cfg.Rank), to: toRendezvous})
+			results <- result{nc, err}
+		}()
+	}
+	var first net.Conn
+	var errs []error
+	for range j.addrs {
+		r := <-results
+		switch {
+		case r.err != nil:
+			errs = append(errs, r.err)
+		case first == nil:
+			first = r.nc
+			cancel()
+		default:
+			r.nc.Close()
+		}
+	}
+	if first != nil {
+		return first, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// dialShake dials addr and shakes hands. It ends with ctx, in either.
+func dialShake(ctx context.Context, addr string, id UniqueID, c claim) (net.Conn, error) {
+	d := net.Dialer{Timeout: handshakeTimeout}
+	nc, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	err = dialHandshake(nc, id, c)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("at %s: %w", addr, err)
+	}
+	return nc, nil
+}
+
+// listen opens the socket that this rank's peers dial, unless it is open, and
+// returns the host under which they reach it. nc is the connection to the
+// rendezvous; self says that it is this rank's own.
+func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host string, err error) {
+	ip := nc.LocalAddr().(*net.TCPAddr).IP
+	bind := ""
+	switch {
+	case j.cfg.Advertise != "":
+		host = j.cfg.Advertise
+	case j.cfg.Interface != "":
+		if ip, err = interfaceAddr(j.cfg.Interface, ip); err != nil {
+			return "", mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "interface %q: %w", j.cfg.Interface, err)
+		}
+		host, bind = ip.String(), ip.String()
+	default:
+		if self {
+			if ip, err = routeTo(ctx, j.cfg.ID.addrs()[0]); err != nil {
+				return "", err
+			}
+		}
+		host, bind = ip.String(), ip.String()
+	}
+	if j.ln == nil {
+		j.ln, err = net.Listen("tcp", net.JoinHostPort(bind, "0"))
+		if err != nil {
+			return "", mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "cannot listen for peers at %q: %w", bind, err)
+		}
+	}
+	return host, nil
+}
+
+// reachable gives the address at which this machine itself reaches a listener.
+func reachable(a net.Addr) string {
+	t := a.(*net.TCPAddr)
+	if t.IP.IsUnspecified() {
+		return net.JoinHostPort("localhost", strconv.Itoa(t.Port))
+	}
+	return t.String()
+}

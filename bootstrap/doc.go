@@ -1,0 +1,33 @@
+// Package bootstrap lets the ranks of a group find each other over TCP and
+// exchange small messages: what a library needs before it has anything faster.
+//
+// A [UniqueID] names the group: an address and a secret. Each rank passes it to
+// [Connect] with its number and the world size, or has [FromEnv] read all three
+// from what torchrun, mpirun, srun, a Kubernetes indexed job or mscclgo's own
+// launcher set. The [Bootstrap] that Connect returns sends and receives messages
+// matched by peer and tag, and has collectives: all-gather, barrier, broadcast.
+//
+// # Failure
+//
+// The group fails as a whole: when a rank calls [Bootstrap.Abort], when its
+// process dies, when its host vanishes. Every rank notices, idle or not, within
+// milliseconds for a process and within half a minute for a host. Then
+// [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
+// calls that were blocked return. [Bootstrap.Close] is the orderly way to leave
+// and fails nobody.
+//
+// # Connections
+//
+// The ranks form a tree in which each has one parent and at most eight children;
+// collectives and news of failures travel along it. Other connections are made
+// when two ranks first exchange a message. When a rank leaves, those below it
+// move to the next rank above. So 64 ranks hold 63 connections, not 2016.
+//
+// # Trust
+//
+// Every connection begins with a handshake in which both sides prove that they
+// know the group's secret, by HMAC-SHA256 over fresh random numbers. A stranger
+// who sends noise, stays silent or repeats what he has overheard is refused and
+// logged, and the group goes on. After the handshake traffic is neither
+// encrypted nor signed: a network where strangers can alter it needs a tunnel.
+package bootstrap

@@ -1,0 +1,321 @@
+package bootstrap
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// The variables that mscclgo itself defines. Its launcher sets EnvID, RANK,
+// WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; the others are for users.
+const (
+	// EnvID holds a unique id as text.
+	EnvID = "MSCCLGO_ID"
+	// EnvSecret holds text that only the ranks of the group know. Where there
+	// is no EnvID, the group's secret is made from it.
+	EnvSecret = "MSCCLGO_SECRET"
+	// EnvPort holds the port on which rank 0 opens the rendezvous where there
+	// is no EnvID.
+	EnvPort = "MSCCLGO_PORT"
+	// EnvInterface names the network interface to use, as Config.Interface.
+	EnvInterface = "MSCCLGO_INTERFACE"
+	// EnvAdvertise holds the address that peers dial, as Config.Advertise.
+	EnvAdvertise = "MSCCLGO_ADVERTISE"
+)
+
+// A Lookup finds the value of an environment variable, as os.LookupEnv does.
+type Lookup func(name string) (value string, ok bool)
+
+// An Env is what the environment says about this process.
+type Env struct {
+	Config    Config // for Connect
+	LocalRank int    // this rank's number among those on this machine
+	LocalSize int    // the ranks on this machine
+	Launcher  string // who started the process, for people to read
+}
+
+// A launcher names the variables that one kind of launcher sets.
+type launcher struct {
+	name        string
+	rank        string
+	size        []string // the first that is set
+	localRank   string
+	localSize   []string // the first that is set
+	marks       []string // set under this launcher, beside rank
+	jobs        []string // what tells one job from another; any may be missing
+	oneRankEach bool     // one rank on each machine, so no local variables
+	byNode      bool     // localSize lists all nodes' numbers
+	// addr finds rank 0's host where MASTER_ADDR does not say it.
+	addr func(v vars, localSize, size int) (string, error)
+}
+
+// launchers in the order in which they are looked for: one that starts another
+// comes behind it. Inside a Slurm or Kubernetes job, torchrun and mpirun number
+// the ranks.
+var launchers = []launcher{
+	{
+		name: "torchrun", rank: "RANK", size: []string{"WORLD_SIZE"},
+		localRank: "LOCAL_RANK", localSize: []string{"LOCAL_WORLD_SIZE"},
+		jobs: []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+	},
+	{
+		name: "Open MPI's mpirun", rank: "OMPI_COMM_WORLD_RANK", size: []string{"OMPI_COMM_WORLD_SIZE"},
+		localRank: "OMPI_COMM_WORLD_LOCAL_RANK", localSize: []string{"OMPI_COMM_WORLD_LOCAL_SIZE"},
+		addr: loopbackIfAlone,
+		jobs: []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+	},
+	{
+		name: "MPICH's mpiexec", rank: "PMI_RANK", size: []string{"PMI_SIZE"},
+		localRank: "MPI_LOCALRANKID", localSize: []string{"MPI_LOCALNRANKS"},
+		addr: loopbackIfAlone,
+		jobs: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+	},
+	{
+		// SLURM_STEP_ID is there under srun and not in a batch script, which
+		// has a SLURM_PROCID too.
+		name: "srun", rank: "SLURM_PROCID", size: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+		localRank: "SLURM_LOCALID", localSize: []string{"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"},
+		marks: []string{"SLURM_STEP_ID"}, byNode: true,
+		addr: slurmFirstNode,
+		jobs: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"},
+	},
+	{
+		name: "a Kubernetes indexed job", rank: "JOB_COMPLETION_INDEX", size: []string{"WORLD_SIZE"},
+		oneRankEach: true,
+	},
+}
+
+// InGroupEnv says whether a launcher that FromEnv knows has started this
+// process. If not, the process is alone.
+func InGroupEnv(lookup Lookup) bool {
+	v := vars{lookup}
+	return v.has(EnvID) || v.launcher() != nil
+}
+
+const opEnv = "bootstrap: read the environment"
+
+// FromEnv reads rank, size and unique id from what the launcher set:
+//
+//	mscclgo run  RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MSCCLGO_ID
+//	torchrun     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+//	Open MPI     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+//	MPICH        PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS
+//	srun         SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE
+//	Kubernetes   JOB_COMPLETION_INDEX WORLD_SIZE MASTER_ADDR
+//
+// MSCCLGO_ID, under any of them, is the group's unique id. Where it is missing,
+// rank 0 opens the rendezvous:
+//
+//   - at the host MASTER_ADDR; else srun's first node; else, if mpirun started
+//     all ranks on one machine, the loopback address;
+//   - on the port MSCCLGO_PORT; else MASTER_PORT + 1, because torchrun's own
+//     store holds MASTER_PORT; else one from 20000 to 31999 derived from the
+//     job;
+//   - with a secret made from MSCCLGO_SECRET; else from the job's identifiers
+//     (run, job and step ids). These are weaker: other users of the cluster may
+//     see or guess them. A launcher that gives no identifier needs
+//     MSCCLGO_SECRET, unless the address is a loopback one.
+//
+// The error, an ErrInvalid, names the variables that are missing or contradict
+// each other.
+func FromEnv(lookup Lookup) (Env, error) {
+	env, err := vars{lookup}.env()
+	if err != nil {
+		return Env{}, mscclgo.Errorf(mscclgo.ErrInvalid, opEnv, "%w", err)
+	}
+	return env, nil
+}
+
+// vars is an environment. A variable that is set but empty counts as not set.
+type vars struct{ lookup Lookup }
+
+func (v vars) get(name string) string {
+	s, _ := v.lookup(name)
+	return strings.TrimSpace(s)
+}
+
+func (v vars) has(name string) bool { return v.get(name) != "" }
+
+// first returns the first of names that is set, or "".
+func (v vars) first(names []string) string {
+	for _, n := range names {
+		if v.has(n) {
+			return n
+		}
+	}
+	return ""
+}
+
+// number reads a whole number from low on.
+func (v vars) number(name string, low int) (int, error) {
+	if !v.has(name) {
+		return 0, fmt.Errorf("%s is not set", name)
+	}
+	n, err := strconv.Atoi(v.get(name))
+	if err != nil || n < low {
+		return 0, fmt.Errorf("%s=%q is no whole number from %d on", name, v.get(name), low)
+	}
+	return n, nil
+}
+
+// launcher returns who started the process, or nil.
+func (v vars) launcher() *launcher {
+	for i := range launchers {
+		l := &launchers[i]
+		marked := v.has(l.rank)
+		for _, m := range l.marks {
+			marked = marked && v.has(m)
+		}
+		if marked {
+			return l
+		}
+	}
+	return nil
+}
+
+func (v vars) env() (Env, error) {
+	l := v.launcher()
+	if l == nil {
+		if v.has(EnvID) {
+			return Env{}, fmt.Errorf("%s is set, but RANK is not", EnvID)
+		}
+		return Env{}, fmt.Errorf("no launcher has set RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID with SLURM_STEP_ID, or JOB_COMPLETION_INDEX")
+	}
+	env := Env{Launcher: l.name}
+	var err error
+	if env.Config.Rank, env.Config.Size, err = v.place(l.rank, l.size, func(name string) (int, error) { return v.number(name, 1) }); err != nil {
+		return Env{}, err
+	}
+	if env.LocalRank, env.LocalSize, err = v.local(l); err != nil {
+		return Env{}, err
+	}
+	if env.LocalSize > env.Config.Size {
+		return Env{}, fmt.Errorf("%s=%s is more than %s=%d", v.first(l.localSize), v.get(v.first(l.localSize)), v.first(l.size), env.Config.Size)
+	}
+	if v.has(EnvID) && l.rank == "RANK" {
+		env.Launcher = "mscclgo run"
+	}
+	env.Config.Interface = v.get(EnvInterface)
+	env.Config.Advertise = v.get(EnvAdvertise)
+	if v.has(EnvID) {
+		if env.Config.ID, err = parseID(v.get(EnvID)); err != nil {
+			return Env{}, fmt.Errorf("%s is no unique id: %w", EnvID, err)
+		}
+		return env, nil
+	}
+	env.Config.ID, err = v.deriveID(l, env)
+	return env, err
+}
+
+// place reads a rank and the size it must be below.
+func (v vars) place(rankName string, sizeNames []string, readSize func(string) (int, error)) (rank, size int, err error) {
+	if rank, err = v.number(rankName, 0); err != nil {
+		return 0, 0, err
+	}
+	sizeName := v.first(sizeNames)
+	if sizeName == "" {
+		return 0, 0, fmt.Errorf("%s=%d is set, but %s is not", rankName, rank, strings.Join(sizeNames, " or "))
+	}
+	if size, err = readSize(sizeName); err != nil {
+		return 0, 0, err
+	}
+	if rank >= size {
+		return 0, 0, fmt.Errorf("%s=%d and %s=%s contradict each other: ranks go from 0 to %d", rankName, rank, sizeName, v.get(sizeName), size-1)
+	}
+	return rank, size, nil
+}
+
+// local reads the place on this machine. A launcher that starts one rank on
+// each, or whose variables are all missing, gives 0 of 1.
+func (v vars) local(l *launcher) (rank, size int, err error) {
+	if l.oneRankEach || !v.has(l.localRank) && v.first(l.localSize) == "" {
+		return 0, 1, nil
+	}
+	return v.place(l.localRank, l.localSize, func(name string) (int, error) {
+		if l.byNode {
+			return v.tasksHere(name)
+		}
+		return v.number(name, 1)
+	})
+}
+
+// deriveID makes the id that all ranks can make for themselves.
+func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
+	host := v.get("MASTER_ADDR")
+	if host == "" {
+		if l.addr == nil {
+			return UniqueID{}, fmt.Errorf("neither %s nor MASTER_ADDR is set: one must say where rank 0 is", EnvID)
+		}
+		var err error
+		if host, err = l.addr(v, env.LocalSize, env.Config.Size); err != nil {
+			return UniqueID{}, err
+		}
+	} else if err := checkHost(host); err != nil {
+		return UniqueID{}, fmt.Errorf("MASTER_ADDR: %w", err)
+	}
+	var job []string
+	for _, name := range l.jobs {
+		if v.has(name) {
+			job = append(job, name+"="+v.get(name))
+		}
+	}
+	port, err := v.port(l, job)
+	if err != nil {
+		return UniqueID{}, err
+	}
+	secret := v.get(EnvSecret)
+	if secret == "" && len(job) == 0 && !isLoopback(host) {
+		return UniqueID{}, fmt.Errorf("%s gives its ranks nothing that only they know: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
+	}
+	place := fmt.Sprintf("%s:%d", host, port)
+	key := strings.Join(append([]string{secret, place}, job...), "\n")
+	id := UniqueID{hosts: host, port: port, hosted: true, secret: new([secretSize]byte)}
+	copy(id.secret[:], derive(key, "secret"))
+	copy(id.group[:], derive(key, "group"))
+	return id, nil
+}
+
+// port returns where rank 0 listens.
+func (v vars) port(l *launcher, job []string) (uint16, error) {
+	name, add := EnvPort, 0
+	if !v.has(EnvPort) {
+		name, add = "MASTER_PORT", 1
+	}
+	if v.has(name) {
+		n, err := v.number(name, 1)
+		if err != nil {
+			return 0, err
+		}
+		if n+add > 65535 {
+			return 0, fmt.Errorf("%s=%d leaves no port for the rendezvous; set %s", name, n, EnvPort)
+		}
+		return uint16(n + add), nil
+	}
+	key := v.get(EnvSecret) + "\n" + strings.Join(job, "\n")
+	if len(key) == 1 {
+		return 0, fmt.Errorf("none of %s, %s, MASTER_PORT, %s and what %s tells its jobs apart by (%s) is set: nothing says which port rank 0 uses",
+			EnvID, EnvPort, EnvSecret, l.name, strings.Join(l.jobs, ", "))
+	}
+	// Below 32768, where Linux starts to give ports to connections that dial.
+	return 20000 + uint16(binary.LittleEndian.Uint32(derive(key, "port"))%12000), nil
+}
+
+// derive gives 32 bytes for a purpose from text that the ranks share.
+func derive(key, purpose string) []byte {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte("mscclgo environment " + purpose))
+	return mac.Sum(nil)
+}
+
+// loopbackIfAlone is rank 0's address where all ranks are on one machine.
+func loopbackIfAlone(_ vars, localSize, size int) (string, error) {
+	if localSize != size {
+		return "", fmt.Errorf("MASTER_ADDR is not set, and only %d of %d ranks are on this machine: set it to rank 0's host (or set %s)", localSize, size, EnvID)
+	}
+	return "127.0.0.1", nil
+}

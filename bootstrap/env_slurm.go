@@ -1,0 +1,72 @@
+package bootstrap
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// slurmFirstNode is rank 0's address under srun, which numbers tasks from the
+// first node of the step.
+func slurmFirstNode(v vars, _, _ int) (string, error) {
+	for _, name := range []string{"SLURM_STEP_NODELIST", "SLURM_NODELIST"} {
+		if v.has(name) {
+			host, err := firstHost(v.get(name))
+			if err != nil {
+				return "", fmt.Errorf("%s=%q: %w", name, v.get(name), err)
+			}
+			return host, nil
+		}
+	}
+	return "", fmt.Errorf("none of MASTER_ADDR, SLURM_STEP_NODELIST and SLURM_NODELIST is set: one must say where rank 0 is")
+}
+
+// firstHost returns the first name of a Slurm host list, as scontrol(1) writes
+// it: "gpu[003-007,12],login1" starts with gpu003.
+func firstHost(list string) (string, error) {
+	host := list
+	if end := strings.IndexAny(list, ",["); end >= 0 && list[end] == ',' {
+		host = list[:end]
+	} else if end >= 0 {
+		inner, rest, ok := strings.Cut(list[end+1:], "]")
+		if !ok {
+			return "", fmt.Errorf("a bracket is not closed")
+		}
+		number := inner[:len(inner)-len(strings.TrimLeft(inner, "0123456789"))]
+		if number == "" {
+			return "", fmt.Errorf("no number behind a bracket")
+		}
+		suffix, _, _ := strings.Cut(rest, ",")
+		host = list[:end] + number + suffix
+	}
+	return host, checkHost(host)
+}
+
+// tasksHere reads how many tasks srun started on this node from a list by node,
+// such as "4(x2),3": two nodes with 4, one with 3.
+func (v vars) tasksHere(name string) (int, error) {
+	list := v.get(name)
+	node := 0
+	if v.has("SLURM_NODEID") {
+		var err error
+		if node, err = v.number("SLURM_NODEID", 0); err != nil {
+			return 0, err
+		}
+	}
+	for _, part := range strings.Split(list, ",") {
+		text, times, many := strings.Cut(strings.TrimSuffix(part, ")"), "(x")
+		tasks, err := strconv.Atoi(text)
+		repeat := 1
+		if err == nil && many {
+			repeat, err = strconv.Atoi(times)
+		}
+		if err != nil || tasks < 1 || repeat < 1 {
+			return 0, fmt.Errorf("%s=%q is no list of tasks by node", name, list)
+		}
+		if node < repeat {
+			return tasks, nil
+		}
+		node -= repeat
+	}
+	return 0, fmt.Errorf("%s=%q has no entry for SLURM_NODEID=%s", name, list, v.get("SLURM_NODEID"))
+}

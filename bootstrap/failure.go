@@ -1,0 +1,158 @@
+package bootstrap
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// abortPatience bounds how long Abort waits for its news to be sent.
+const abortPatience = time.Second
+
+// A failure is why the group failed. The first that a rank hears of stays.
+type failure struct {
+	rank   int    // the rank that failed
+	seenBy int    // the rank that noticed; itself if it said so
+	text   string // why
+	cause  error  // on the rank that called Abort, what it was called with
+}
+
+func (f failure) frame() frame {
+	var w wire.Writer
+	w.U32(uint32(f.seenBy))
+	w.String(clip(f.text, maxReason))
+	return frame{kind: frameFailed, tag: uint64(f.rank), payload: w.Bytes()}
+}
+
+func decodeFailure(rank int, b []byte) (failure, error) {
+	r := wire.NewReader(b)
+	f := failure{rank: rank, seenBy: int(r.U32()), text: r.String(maxReason)}
+	if err := r.End(); err != nil {
+		return f, fmt.Errorf("malformed news of a failure: %w", err)
+	}
+	return f, nil
+}
+
+// Done is closed when the group has failed, and not by Close.
+func (b *Bootstrap) Done() <-chan struct{} { return b.failed }
+
+// Err returns why the group failed, or nil if it has not: an ErrRemote whose
+// peer is the rank that failed, or on that rank itself an ErrAborted with the
+// cause that Abort was given.
+func (b *Bootstrap) Err() error {
+	select {
+	case <-b.failed:
+		return b.errFailed("bootstrap: group")
+	default:
+		return nil
+	}
+}
+
+// errFailed is the error of an op on a failed group.
+func (b *Bootstrap) errFailed(op string) error {
+	f := b.failure // set before failed was closed, and never again
+	if f.rank == b.rank {
+		if f.cause != nil {
+			return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank gave the group up: %w", f.cause).At(b.rank, mscclgo.NoRank)
+		}
+		return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank is taken for failed, says rank %d: %s", f.seenBy, f.text).At(b.rank, mscclgo.NoRank)
+	}
+	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
+}
+
+// Abort fails the group with cause: all ranks' Done channels close, and their
+// blocked calls return. It returns when the news is on its way, at most after a
+// second. A group that has failed already keeps its first failure. cause must
+// not be nil; its text travels.
+func (b *Bootstrap) Abort(cause error) {
+	text := "no cause was given"
+	if cause != nil {
+		text = cause.Error()
+	}
+	news := b.fail(failure{rank: b.rank, seenBy: b.rank, text: text, cause: cause})
+	patience := time.NewTimer(abortPatience)
+	defer patience.Stop()
+	for _, o := range news {
+		select {
+		case <-o.done:
+		case <-patience.C:
+			return
+		}
+	}
+}
+
+// fail makes f the group's failure, unless it has one, and tells the
+// neighbours, who tell theirs. It returns the frames that carry the news.
+//
+// Everyone hears: whatever ranks are dead, each connected rest of the tree has a
+// rank that was connected to a dead one.
+func (b *Bootstrap) fail(f failure) (news []*outgoing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failure != nil || b.closing {
+		return nil
+	}
+	b.failure = &f
+	close(b.failed)
+	b.log.Error("bootstrap: the group failed", "failed", f.rank, "seen by", f.seenBy, "why", f.text)
+	for _, p := range b.peers {
+		for c := range p.conns {
+			if c.up {
+				news = append(news, c.enqueue(f.frame()))
+			}
+		}
+	}
+	return news
+}
+
+// noteLeft marks a rank as departed and tells the neighbours. If it was the
+// rank that this one heard news from, another takes its place.
+func (b *Bootstrap) noteLeft(rank int, how string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[rank]
+	if p.left || rank == b.rank {
+		return
+	}
+	p.left = true
+	p.dialEnded(nil)
+	p.checkGone()
+	b.log.Debug("bootstrap: a rank left", "left", rank, "how", how)
+	for _, q := range b.peers {
+		if q.out != nil && q != p {
+			q.out.enqueue(frame{kind: frameLeft, tag: uint64(rank)})
+		}
+	}
+	if b.closing || b.failure != nil {
+		return
+	}
+	if w := b.watchParent(); w >= 0 && b.peers[w].out == nil {
+		b.dial(b.peers[w])
+	}
+}
+
+// watchParent returns the rank to which this one keeps a connection to hear and
+// pass on news: the nearest rank above it in the tree that has not left, or else
+// the lowest rank that has not. It is -1 on that lowest rank. As each rank's is
+// a lower one, the ranks that are left always hang together. The caller holds
+// b.mu.
+func (b *Bootstrap) watchParent() int {
+	for r := parent(b.rank); r >= 0; r = parent(r) {
+		if !b.peers[r].left {
+			return r
+		}
+	}
+	for r := range b.rank {
+		if !b.peers[r].left {
+			return r
+		}
+	}
+	return -1
+}
+
+// errLeft is the error of an op that needs a departed rank.
+func (b *Bootstrap) errLeft(op string, rank int) error {
+	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d has left the group", rank).At(b.rank, rank)
+}

@@ -1,0 +1,118 @@
+package bootstrap
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// MaxMessage is the most bytes one message carries: one Send, one Broadcast,
+// or the blocks of all ranks of one AllGather with 16 bytes each.
+const MaxMessage = 64 << 20
+
+// A frameKind says what a frame is. The first group travels between ranks, the
+// second between a rank and the rendezvous.
+type frameKind uint8
+
+const (
+	frameOpen       frameKind = 1 // the dialer has seen the handshake's end
+	frameData       frameKind = 2 // tag: the message's tag
+	frameCollective frameKind = 3 // tag: the collective's number
+	frameLeft       frameKind = 4 // tag: the rank that left in good order
+	frameFailed     frameKind = 5 // tag: the rank that failed; payload: why
+	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
+
+	frameJoin    frameKind = 16 // payload: joinMessage
+	frameTable   frameKind = 17 // payload: tableMessage
+	frameRefused frameKind = 18 // payload: refusal
+)
+
+const (
+	frameHeaderSize = 1 + 3 + 4 + 8
+	maxReason       = 4 << 10 // bytes of text that say why a rank failed
+	maxTable        = 16 << 20
+)
+
+// limit returns the most payload bytes of a kind, or -1 for no such kind.
+func (k frameKind) limit() int {
+	switch k {
+	case frameOpen, frameLeft, frameGoodbye:
+		return 0
+	case frameData:
+		return MaxMessage
+	case frameCollective:
+		return MaxMessage + collectiveHeaderSize
+	case frameFailed, frameJoin, frameRefused:
+		return 2 * maxReason
+	case frameTable:
+		return maxTable
+	}
+	return -1
+}
+
+// A frame is one message on a connection after its handshake.
+type frame struct {
+	kind    frameKind
+	tag     uint64
+	payload []byte
+}
+
+// encode returns the frame's bytes: kind (1), zeros (3), payload size (4), tag
+// (8), payload.
+func (f frame) encode() []byte {
+	w := wire.NewWriter(frameHeaderSize + len(f.payload))
+	w.U8(uint8(f.kind))
+	w.Raw([]byte{0, 0, 0})
+	w.U32(uint32(len(f.payload)))
+	w.U64(f.tag)
+	w.Raw(f.payload)
+	return w.Bytes()
+}
+
+// readFrame reads one frame. At the end of the stream between two frames it
+// returns io.EOF.
+func readFrame(r io.Reader) (frame, error) {
+	var head [frameHeaderSize]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return frame{}, err
+	}
+	h := wire.NewReader(head[:])
+	f := frame{kind: frameKind(h.U8())}
+	zeros := [3]byte(h.Raw(3))
+	size := int64(h.U32())
+	f.tag = h.U64()
+	switch limit := f.kind.limit(); {
+	case limit < 0:
+		return frame{}, fmt.Errorf("malformed frame: kind %d", f.kind)
+	case zeros != [3]byte{}:
+		return frame{}, fmt.Errorf("malformed frame: reserved bytes %v are not zero", zeros)
+	case size > int64(limit):
+		return frame{}, fmt.Errorf("malformed frame: kind %d with %d bytes, at most %d are allowed", f.kind, size, limit)
+	case size == 0:
+		return f, nil
+	}
+	payload, err := readPayload(r, int(size))
+	f.payload = payload
+	return f, err
+}
+
+// readPayload reads size bytes. It allocates as they come, so that a header
+// alone does not cost its sender's claim of memory here.
+func readPayload(r io.Reader, size int) ([]byte, error) {
+	const step = 1 << 20
+	b := make([]byte, min(size, step))
+	for n := 0; ; {
+		m, err := io.ReadFull(r, b[n:])
+		n += m
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil, fmt.Errorf("frame cut short: %d of %d bytes: %w", n, size, io.ErrUnexpectedEOF)
+		}
+		if err != nil || n == size {
+			return b, err
+		}
+		grown := make([]byte, min(size, 2*n))
+		copy(grown, b)
+		b = grown
+	}
+}

@@ -1,0 +1,231 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// quiet is a logger for groups whose troubles are the test's own.
+var quiet = slog.New(slog.DiscardHandler)
+
+// testContext ends before the test binary would be killed, and bounds every
+// wait of a test.
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// rendezvous opens one on the loopback address for the test's time.
+func rendezvous(t testing.TB, log *slog.Logger) *Rendezvous {
+	t.Helper()
+	r, err := NewRendezvous("127.0.0.1:0", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// connectAll connects configs at the same time and returns what each got.
+func connectAll(ctx context.Context, cfgs []Config) ([]*Bootstrap, []error) {
+	bs := make([]*Bootstrap, len(cfgs))
+	errs := make([]error, len(cfgs))
+	var wg sync.WaitGroup
+	for i, cfg := range cfgs {
+		wg.Go(func() { bs[i], errs[i] = Connect(ctx, cfg) })
+	}
+	wg.Wait()
+	return bs, errs
+}
+
+// group connects size ranks, closes them with the test, and checks that they
+// leave no goroutine behind.
+func group(t testing.TB, size int) []*Bootstrap {
+	t.Helper()
+	noLeaks(t)
+	ctx := testContext(t)
+	r := rendezvous(t, quiet)
+	cfgs := make([]Config, size)
+	for i := range cfgs {
+		cfgs[i] = Config{Rank: i, Size: size, ID: r.ID(), Log: quiet}
+	}
+	bs, errs := connectAll(ctx, cfgs)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(bs) })
+	return bs
+}
+
+func closeAll(bs []*Bootstrap) {
+	var wg sync.WaitGroup
+	for _, b := range bs {
+		if b != nil {
+			wg.Go(func() { b.Close() })
+		}
+	}
+	wg.Wait()
+}
+
+// noLeaks fails the test if more goroutines run at its end than now.
+func noLeaks(t testing.TB) {
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; {
+			if time.Now().After(deadline) {
+				buf := make([]byte, 1<<20)
+				t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+}
+
+// each runs f for all ranks at the same time and fails the test for any error.
+func each(t testing.TB, bs []*Bootstrap, f func(b *Bootstrap) error) {
+	t.Helper()
+	errs := make([]error, len(bs))
+	var wg sync.WaitGroup
+	for i, b := range bs {
+		wg.Go(func() { errs[i] = f(b) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantError checks an error's kind and what its text names.
+func wantError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("error %v, want %v", err, kind)
+		return
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q does not name %q", err, p)
+		}
+	}
+}
+
+func TestSixtyFourRanks(t *testing.T) {
+	start := time.Now()
+	bs := group(t, 64)
+	took := time.Since(start)
+	t.Logf("64 ranks in %v", took)
+	if took > 5*time.Second { // well under one on a machine of its own
+		t.Errorf("64 ranks took %v", took)
+	}
+	ctx := testContext(t)
+	each(t, bs, func(b *Bootstrap) error {
+		got, err := b.AllGather(ctx, []byte(fmt.Sprintf("rank %d", b.Rank())))
+		if err != nil {
+			return err
+		}
+		for r, block := range got {
+			if want := fmt.Sprintf("rank %d", r); string(block) != want {
+				return fmt.Errorf("rank %d got %q from rank %d", b.Rank(), block, r)
+			}
+		}
+		return b.Barrier(ctx)
+	})
+	start = time.Now()
+	closeAll(bs)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("closing 64 ranks took %v", took)
+	}
+}
+
+// Rank 0 opens the rendezvous of an id that a launcher made before it started,
+// and the others wait for it.
+func TestHostedByRankZero(t *testing.T) {
+	noLeaks(t)
+	probe := rendezvous(t, quiet)
+	addr := probe.ID().Addr()
+	probe.Close()
+	id, err := NewUniqueID(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	var bs [3]*Bootstrap
+	var errs [3]error
+	var wg sync.WaitGroup
+	for _, rank := range []int{2, 1, 0} {
+		wg.Go(func() { bs[rank], errs[rank] = Connect(ctx, Config{Rank: rank, Size: 3, ID: id, Log: quiet}) })
+		time.Sleep(20 * time.Millisecond) // the others find nobody at first
+	}
+	wg.Wait()
+	defer closeAll(bs[:])
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	each(t, bs[:], func(b *Bootstrap) error { return b.Barrier(ctx) })
+
+	// The group is complete: one more is told so at once.
+	_, err = Connect(ctx, Config{Rank: 1, Size: 3, ID: id, Log: quiet})
+	wantError(t, err, mscclgo.ErrInvalid, "complete already", "rank 1")
+}
+
+func TestIPv6(t *testing.T) {
+	noLeaks(t)
+	r, err := NewRendezvous("[::1]:0", quiet)
+	if err != nil {
+		t.Skipf("no IPv6: %v", err)
+	}
+	defer r.Close()
+	ctx := testContext(t)
+	bs, errs := connectAll(ctx, []Config{{Rank: 0, Size: 2, ID: r.ID(), Log: quiet}, {Rank: 1, Size: 2, ID: r.ID(), Log: quiet}})
+	defer closeAll(bs)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	each(t, bs, func(b *Bootstrap) error { return b.Barrier(ctx) })
+}
+
+// An id for every address of the machine, an interface and an address given by
+// name all lead to a working group.
+func TestAddresses(t *testing.T) {
+	noLeaks(t)
+	r, err := NewRendezvous(":0", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx := testContext(t)
+	bs, errs := connectAll(ctx, []Config{
+		{Rank: 0, Size: 3, ID: r.ID(), Log: quiet},
+		{Rank: 1, Size: 3, ID: r.ID(), Log: quiet, Interface: "lo"},
+		{Rank: 2, Size: 3, ID: r.ID(), Log: quiet, Advertise: "localhost"},
+	})
+	defer closeAll(bs)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	each(t, bs, func(b *Bootstrap) error {
+		for peer := range b.Size() {
+			if err := b.Send(ctx, peer, 0, []byte{byte(b.Rank())}); err != nil {
+				return err
+			}
+		}
+		for peer := range b.Size() {
+			if got, err := b.Recv(ctx, peer, 0); err != nil || !bytes.Equal(got, []byte{byte(peer)}) {
+				return fmt.Errorf("%v from rank %d: %v", got, peer, err)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,125 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// MaxSize is the largest number of ranks a group may have.
+const MaxSize = 1 << 15
+
+const maxAddr = maxHost + 8 // a host, brackets, a colon and a port
+
+// A joinMessage is what a rank tells the rendezvous.
+type joinMessage struct {
+	size    int
+	left    time.Duration // until the rank gives up
+	process [16]byte      // random: tells a rank that tries again from a second one
+	addr    string        // where the rank's peers reach it
+}
+
+func (m joinMessage) encode() []byte {
+	var w wire.Writer
+	w.U32(uint32(m.size))
+	w.U64(uint64(m.left / time.Millisecond))
+	w.Raw(m.process[:])
+	w.String(m.addr)
+	return w.Bytes()
+}
+
+func decodeJoin(b []byte) (joinMessage, error) {
+	r := wire.NewReader(b)
+	size := r.U32()
+	left := r.U64()
+	m := joinMessage{}
+	copy(m.process[:], r.Raw(len(m.process)))
+	m.addr = r.String(maxAddr)
+	if err := r.End(); err != nil {
+		return m, fmt.Errorf("malformed join: %w", err)
+	}
+	// Time beyond a month is a month.
+	m.left = time.Duration(min(left, 31*24*3600*1000)) * time.Millisecond
+	if size > MaxSize {
+		return m, fmt.Errorf("malformed join: world size %d, at most %d", size, MaxSize)
+	}
+	m.size = int(size)
+	if err := checkAddr(m.addr); err != nil {
+		return m, fmt.Errorf("malformed join: %w", err)
+	}
+	return m, nil
+}
+
+func checkAddr(addr string) error {
+	host, port, err := splitHostPort(addr)
+	if err == nil && (host == "" || port == 0) {
+		err = fmt.Errorf("address %q lacks a host or a port", addr)
+	}
+	return err
+}
+
+// encodeTable encodes the addresses of all ranks, in rank order.
+func encodeTable(addrs []string) []byte {
+	var w wire.Writer
+	w.U32(uint32(len(addrs)))
+	for _, a := range addrs {
+		w.String(a)
+	}
+	return w.Bytes()
+}
+
+func decodeTable(b []byte, size int) ([]string, error) {
+	r := wire.NewReader(b)
+	if n := r.U32(); r.Err() == nil && n != uint32(size) {
+		return nil, fmt.Errorf("malformed table: %d ranks, not %d", n, size)
+	}
+	addrs := make([]string, size)
+	for i := range addrs {
+		addrs[i] = r.String(maxAddr)
+		if r.Err() == nil {
+			if err := checkAddr(addrs[i]); err != nil {
+				return nil, fmt.Errorf("malformed table: rank %d: %w", i, err)
+			}
+		}
+	}
+	if err := r.End(); err != nil {
+		return nil, fmt.Errorf("malformed table: %w", err)
+	}
+	return addrs, nil
+}
+
+// A refusal is why a group did not come to be.
+type refusal struct {
+	kind mscclgo.Kind
+	text string
+}
+
+func (v refusal) encode() []byte {
+	var w wire.Writer
+	w.U8(uint8(v.kind))
+	w.String(clip(v.text, maxReason))
+	return w.Bytes()
+}
+
+func decodeRefusal(b []byte) (refusal, error) {
+	r := wire.NewReader(b)
+	v := refusal{kind: mscclgo.Kind(r.U8()), text: r.String(maxReason)}
+	if err := r.End(); err != nil {
+		return v, fmt.Errorf("malformed refusal: %w", err)
+	}
+	if v.kind != mscclgo.ErrInvalid && v.kind != mscclgo.ErrTimeout && v.kind != mscclgo.ErrAborted {
+		return v, errors.New("malformed refusal: of no kind a rendezvous gives")
+	}
+	return v, nil
+}
+
+// clip shortens s to at most n bytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n-3] + "..."
+}

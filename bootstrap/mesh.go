@@ -1,0 +1,300 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// dialPatience bounds the attempts to reach a peer, whose socket listened
+// before the group was complete: it is there, or it has left, or it is dead.
+const dialPatience = 2 * time.Second
+
+// assemble connects this rank with its parent in the tree and returns when all
+// ranks have done so.
+func (b *Bootstrap) assemble(ctx context.Context) error {
+	if p := parent(b.rank); p >= 0 {
+		if _, err := b.connTo(ctx, opConnect, b.peers[p]); err != nil {
+			b.Abort(err)
+			return err
+		}
+	}
+	if err := b.Barrier(ctx); err != nil {
+		b.Abort(err)
+		return err
+	}
+	return nil
+}
+
+// shake accepts a connection from a peer.
+func (b *Bootstrap) shake(nc net.Conn) (func(), error) {
+	var c *conn
+	err := acceptHandshake(nc, b.id, func(cl claim) error {
+		if cl.role != rolePeer || cl.to != uint32(b.rank) || cl.from >= uint32(b.size) || cl.from == cl.to {
+			return fmt.Errorf("%v came to rank %d of %d", cl, b.rank, b.size)
+		}
+		c = newConn(nc, b.peers[cl.from], false)
+		return b.admit(c)
+	})
+	if err != nil {
+		if c != nil {
+			b.forget(c)
+		}
+		return nil, err
+	}
+	return func() { b.serve(c) }, nil
+}
+
+// admit makes c one of its peer's connections. From here on the peer is not gone
+// until c has been read to its end.
+func (b *Bootstrap) admit(c *conn) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return errors.New("this rank is closing")
+	}
+	c.peer.conns[c] = true
+	return nil
+}
+
+// establish has c carry frames both ways: its handshake has ended on both sides.
+// c first tells the peer what news it may have missed.
+func (b *Bootstrap) establish(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.up = true
+	if c.dialed {
+		c.enqueue(frame{kind: frameOpen})
+	}
+	for _, p := range b.peers {
+		if p.left {
+			c.enqueue(frame{kind: frameLeft, tag: uint64(p.rank)})
+		}
+	}
+	if b.failure != nil {
+		c.enqueue(b.failure.frame())
+	}
+	if b.closing {
+		c.enqueue(frame{kind: frameGoodbye})
+		c.end()
+		c.nc.SetDeadline(time.Now().Add(lingerTime))
+	}
+	if c.peer.out == nil {
+		c.peer.out = c
+		c.peer.dialEnded(nil)
+	}
+}
+
+// dialEnded wakes those who wait for a connection to p.
+func (p *peer) dialEnded(err error) {
+	p.dialErr = err
+	if p.dialed != nil {
+		close(p.dialed)
+		p.dialed = nil
+	}
+}
+
+// forget takes c from its peer's connections.
+func (b *Bootstrap) forget(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := c.peer
+	delete(p.conns, c)
+	if p.out == c {
+		p.out = nil
+	}
+	p.checkGone()
+}
+
+// checkGone closes gone if p has left and all it sent has been read.
+func (p *peer) checkGone() {
+	if !p.left || len(p.conns) > 0 {
+		return
+	}
+	select {
+	case <-p.gone:
+	default:
+		close(p.gone)
+	}
+}
+
+// serve reads c until it ends, and finds out whether that means the peer has
+// failed.
+func (b *Bootstrap) serve(c *conn) {
+	established := c.dialed
+	goodbye := false
+	err := c.serve(func(f frame) error {
+		if !established {
+			if f.kind != frameOpen {
+				return fmt.Errorf("a frame of kind %d before the first", f.kind)
+			}
+			established = true
+			b.establish(c)
+			return nil
+		}
+		if goodbye {
+			return fmt.Errorf("a frame of kind %d after goodbye", f.kind)
+		}
+		goodbye = f.kind == frameGoodbye
+		return b.handle(c.peer, f)
+	})
+	// A dialer that gave up during the handshake has failed no one. Nor has one
+	// whose goodbye came by way of another rank.
+	b.mu.Lock()
+	broke := established && !goodbye && !b.closing && !c.peer.left
+	b.mu.Unlock()
+	if broke {
+		text := fmt.Sprintf("its connection to rank %d broke: %v", b.rank, err)
+		if err == io.EOF {
+			text = fmt.Sprintf("its connection to rank %d ended without a goodbye: its process has ended", b.rank)
+		}
+		b.fail(failure{rank: c.peer.rank, seenBy: b.rank, text: text})
+	}
+	b.forget(c)
+}
+
+// handle takes one frame from p. An error ends the connection.
+func (b *Bootstrap) handle(p *peer, f frame) error {
+	switch f.kind {
+	case frameData:
+		return b.deliver(mailKey{p.rank, frameData, f.tag}, f.payload)
+	case frameCollective:
+		if !b.calls.wanted(f.tag) {
+			return nil
+		}
+		return b.deliver(mailKey{p.rank, frameCollective, f.tag}, f.payload)
+	case frameGoodbye:
+		b.noteLeft(p.rank, "it said goodbye")
+	case frameLeft, frameFailed:
+		if f.tag >= uint64(b.size) {
+			return fmt.Errorf("news of rank %d in a group of %d", f.tag, b.size)
+		}
+		if f.kind == frameLeft {
+			b.noteLeft(int(f.tag), fmt.Sprintf("rank %d says so", p.rank))
+			return nil
+		}
+		why, err := decodeFailure(int(f.tag), f.payload)
+		if err != nil {
+			return err
+		}
+		b.fail(why)
+	default:
+		return fmt.Errorf("a frame of kind %d between ranks", f.kind)
+	}
+	return nil
+}
+
+// deliver puts a message into the mailbox.
+func (b *Bootstrap) deliver(key mailKey, message []byte) error {
+	if b.inbox.put(key, message) {
+		return nil
+	}
+	b.fail(failure{rank: b.rank, seenBy: b.rank, text: fmt.Sprintf(
+		"more than %d MiB of messages from rank %d wait to be received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)})
+	return fmt.Errorf("more than %d MiB of its messages are not received", maxUnreceived>>20)
+}
+
+// connTo returns the connection on which this rank sends to p, made if there is
+// none.
+func (b *Bootstrap) connTo(ctx context.Context, op string, p *peer) (*conn, error) {
+	for first := true; ; first = false {
+		b.mu.Lock()
+		switch {
+		case b.failure != nil:
+			b.mu.Unlock()
+			return nil, b.errFailed(op)
+		case b.closing:
+			b.mu.Unlock()
+			return nil, b.errClosed(op, p.rank)
+		case p.left:
+			b.mu.Unlock()
+			return nil, b.errLeft(op, p.rank)
+		case p.out != nil:
+			defer b.mu.Unlock()
+			return p.out, nil
+		case !first && p.dialErr != nil:
+			err := p.dialErr
+			b.mu.Unlock()
+			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d cannot be reached at %s: %w", p.rank, p.addr, err).At(b.rank, p.rank)
+		}
+		dialed := b.dial(p)
+		b.mu.Unlock()
+		select {
+		case <-dialed:
+		case <-b.failed:
+		case <-b.closed:
+		case <-ctx.Done():
+			return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("while connecting to rank %d at %s", p.rank, p.addr)).At(b.rank, p.rank)
+		}
+	}
+}
+
+// dial starts to connect to p, unless that is under way, and returns what is
+// closed at the end. The caller holds b.mu and has seen that b is not closing.
+func (b *Bootstrap) dial(p *peer) <-chan struct{} {
+	if p.dialed == nil {
+		p.dialed = make(chan struct{})
+		p.dialErr = nil
+	}
+	if !p.dialing {
+		p.dialing = true
+		b.wg.Add(1)
+		go b.runDial(p)
+	}
+	return p.dialed
+}
+
+// runDial connects to p and serves the connection.
+func (b *Bootstrap) runDial(p *peer) {
+	defer b.wg.Done()
+	nc, err := b.dialPatiently(p)
+	var c *conn
+	if err == nil {
+		setSocketTimeouts(nc)
+		c = newConn(nc, p, true)
+		if err = b.admit(c); err != nil {
+			nc.Close()
+		}
+	}
+	if err != nil {
+		b.mu.Lock()
+		p.dialing = false
+		if p.out == nil {
+			p.dialEnded(err)
+		}
+		lost := p.out == nil && !p.left && !b.closing && b.failure == nil && p.rank == b.watchParent()
+		b.mu.Unlock()
+		if lost {
+			b.noteLeft(p.rank, fmt.Sprintf("it cannot be reached: %v", err))
+		}
+		return
+	}
+	b.establish(c)
+	b.mu.Lock()
+	p.dialing = false
+	b.mu.Unlock()
+	b.serve(c)
+}
+
+// dialPatiently tries to reach p while that makes sense.
+func (b *Bootstrap) dialPatiently(p *peer) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(b.life, dialPatience)
+	defer cancel()
+	for {
+		nc, err := dialShake(ctx, p.addr, b.id, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)})
+		if err == nil {
+			return nc, nil
+		}
+		b.mu.Lock()
+		over := b.failure != nil || b.closing || p.left || p.out != nil
+		b.mu.Unlock()
+		if over || sleep(ctx, 20*time.Millisecond) != nil {
+			return nil, err
+		}
+	}
+}

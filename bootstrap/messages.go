@@ -1,0 +1,136 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// Send sends data, at most MaxMessage bytes, to rank peer, this rank included,
+// where a [Bootstrap.Recv] with the same tag gets it. Messages to one peer with
+// one tag arrive in the order in which their Sends were called; data may be
+// reused once Send returns.
+//
+// Send returns when the message has been handed to the operating system, not
+// when it is received. If the context ends first (ErrTimeout or ErrAborted) the
+// message may still arrive. It gives ErrRemote if the peer has left or the
+// group has failed.
+func (b *Bootstrap) Send(ctx context.Context, peer int, tag uint64, data []byte) error {
+	op := fmt.Sprintf("bootstrap: send %d bytes with tag %d", len(data), tag)
+	if err := b.checkPeer(op, peer); err != nil {
+		return err
+	}
+	if len(data) > MaxMessage {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "a message has at most %d bytes", MaxMessage).At(b.rank, peer)
+	}
+	return b.send(ctx, op, peer, frame{kind: frameData, tag: tag, payload: data})
+}
+
+// send sends f, whose payload stays the caller's.
+func (b *Bootstrap) send(ctx context.Context, op string, peer int, f frame) error {
+	if err := b.usable(ctx, op, peer); err != nil {
+		return err
+	}
+	p := b.peers[peer]
+	if peer == b.rank {
+		if err := b.deliver(mailKey{peer, f.kind, f.tag}, bytes.Clone(f.payload)); err != nil {
+			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err).At(b.rank, peer)
+		}
+		return nil
+	}
+	c, err := b.connTo(ctx, op, p)
+	if err != nil {
+		return err
+	}
+	o := c.enqueue(f)
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+		c.cancel(o)
+		return mscclgo.FromContext(ctx, op, fmt.Sprintf("rank %d does not take what is sent to it", peer)).At(b.rank, peer)
+	case <-b.failed:
+		return b.errFailed(op)
+	}
+	if o.err == nil {
+		return nil
+	}
+	// Why it broke is known when the connection's reader has found out.
+	select {
+	case <-b.failed:
+		return b.errFailed(op)
+	case <-b.closed:
+		return b.errClosed(op, peer)
+	case <-p.gone:
+		return b.errLeft(op, peer)
+	case <-ctx.Done():
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "%w", o.err).At(b.rank, peer)
+	}
+}
+
+// Recv returns the oldest message that rank peer, or this rank itself, sent
+// with tag and nobody has received, and waits for one if there is none. The
+// slice is the caller's.
+//
+// A Recv that ends without a message has taken none. If its context ends it
+// gives ErrTimeout or ErrAborted; if the group has failed, ErrRemote; if the
+// peer has left and sent no more, ErrRemote at once. Messages that have come
+// are received even then.
+func (b *Bootstrap) Recv(ctx context.Context, peer int, tag uint64) ([]byte, error) {
+	op := fmt.Sprintf("bootstrap: receive with tag %d", tag)
+	if err := b.checkPeer(op, peer); err != nil {
+		return nil, err
+	}
+	return b.recv(ctx, op, mailKey{peer, frameData, tag})
+}
+
+func (b *Bootstrap) recv(ctx context.Context, op string, key mailKey) ([]byte, error) {
+	message, r := b.inbox.get(key)
+	if r == nil {
+		return message, nil
+	}
+	var err error
+	select {
+	case <-r.done:
+		return r.message, nil
+	case <-b.failed:
+		err = b.errFailed(op)
+	case <-b.closed:
+		err = b.errClosed(op, key.peer)
+	case <-b.peers[key.peer].gone:
+		err = b.errLeft(op, key.peer)
+	case <-ctx.Done():
+		awaited := fmt.Sprintf("no message came from rank %d", key.peer)
+		if key.kind == frameCollective {
+			awaited += ", or it waits for another rank itself"
+		}
+		err = mscclgo.FromContext(ctx, op, awaited).At(b.rank, key.peer)
+	}
+	if b.inbox.cancel(key, r) {
+		return r.message, nil
+	}
+	return nil, err
+}
+
+// usable gives the error for a call that need not begin.
+func (b *Bootstrap) usable(ctx context.Context, op string, peer int) error {
+	select {
+	case <-b.failed:
+		return b.errFailed(op)
+	case <-b.closed:
+		return b.errClosed(op, peer)
+	default:
+	}
+	if ctx.Err() != nil {
+		return mscclgo.FromContext(ctx, op, "before it began").At(b.rank, peer)
+	}
+	return nil
+}
+
+func (b *Bootstrap) checkPeer(op string, peer int) error {
+	if peer < 0 || peer >= b.size {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "rank %d is outside a world of %d ranks", peer, b.size).At(b.rank, mscclgo.NoRank)
+	}
+	return nil
+}

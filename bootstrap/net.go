@@ -1,0 +1,111 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Settings that find a host which vanished without a word: a peer that answers
+// no probe and acknowledges no data for this long is taken for dead.
+const (
+	keepAliveIdle     = 5 * time.Second
+	keepAliveInterval = 3 * time.Second
+	keepAliveCount    = 5
+	silenceLimit      = keepAliveIdle + keepAliveCount*keepAliveInterval
+)
+
+// setSocketTimeouts has the kernel watch the other end of nc.
+func setSocketTimeouts(nc net.Conn) {
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+			Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount})
+		setUserTimeout(tcp, silenceLimit)
+	}
+}
+
+// machineAddrs returns the addresses of this machine that others may reach, or
+// the loopback address where there is none.
+func machineAddrs() ([]string, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var hosts []string
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && len(hosts) < maxHosts {
+			hosts = append(hosts, n.IP.String())
+		}
+	}
+	if hosts == nil {
+		hosts = []string{"127.0.0.1"}
+	}
+	return hosts, nil
+}
+
+// interfaceAddr returns an address of the named interface, of the same family
+// as like where it has one.
+func interfaceAddr(name string, like net.IP) (net.IP, error) {
+	ifc, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := ifc.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	var found net.IP
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		if (n.IP.To4() == nil) == (like.To4() == nil) {
+			return n.IP, nil
+		}
+		found = n.IP
+	}
+	if found == nil {
+		return nil, fmt.Errorf("interface %s has no address", name)
+	}
+	return found, nil
+}
+
+// routeTo returns the address this machine would use towards addr. Nothing is
+// sent.
+func routeTo(ctx context.Context, addr string) (net.IP, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).IP, nil
+}
+
+// sleep waits for d, or returns ctx's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func logger(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.Default()
+	}
+	return log
+}
+
+// isLoopback says whether host leads to this machine alone.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,207 @@
+package bootstrap
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+const (
+	groupSize  = 16 // bytes of a group number
+	secretSize = 32 // bytes of a group's secret
+
+	idPrefix  = "mscclgo."
+	idVersion = 1
+	maxHosts  = 8
+	maxHost   = 255 // a DNS name's limit
+)
+
+var idKind = [4]byte{'M', 'G', 'I', 'D'}
+
+// A UniqueID names one group of ranks: where its rendezvous listens, a group
+// number, and the secret that proves membership. Everyone who has it can join,
+// so it travels as a password would.
+//
+// [UniqueID.String] is the one way to the text with the secret. Printing with
+// fmt or log/slog, of the id or of anything that holds it, gives the group
+// number and the address alone.
+type UniqueID struct {
+	hosts  string // comma-separated names or addresses, tried together
+	port   uint16
+	hosted bool // rank 0 opens the rendezvous itself
+	group  [groupSize]byte
+	// Behind a pointer, because fmt prints unexported fields of structs around
+	// this one without asking Format.
+	secret *[secretSize]byte
+}
+
+// NewUniqueID returns the id of a new group whose rank 0 will listen at addr, a
+// host and a port. It is for launchers that know a port is free on rank 0's
+// host. A process that can listen itself (rank 0, or a launcher on the same
+// network) uses [NewRendezvous] instead, which lets the system choose the port
+// and leaves no moment in which another program can take it.
+func NewUniqueID(addr string) (UniqueID, error) {
+	const op = "bootstrap: make a unique id"
+	host, port, err := splitHostPort(addr)
+	if err != nil {
+		return UniqueID{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "address %q: %w", addr, err)
+	}
+	if host == "" || port == 0 {
+		return UniqueID{}, mscclgo.Errorf(mscclgo.ErrInvalid, op,
+			"address %q needs a host and a port above 0; use NewRendezvous to have a port chosen", addr)
+	}
+	return newID([]string{host}, port, true), nil
+}
+
+// newID returns an id with a fresh group number and secret.
+func newID(hosts []string, port uint16, hosted bool) UniqueID {
+	id := UniqueID{hosts: strings.Join(hosts, ","), port: port, hosted: hosted, secret: new([secretSize]byte)}
+	rand.Read(id.group[:]) // never fails: it ends the process instead
+	rand.Read(id.secret[:])
+	return id
+}
+
+// IsZero says whether id is the zero value, which names no group.
+func (id UniqueID) IsZero() bool { return id.secret == nil }
+
+// Addr returns where the rendezvous listens: "host:port", or several of them
+// separated by commas.
+func (id UniqueID) Addr() string { return strings.Join(id.addrs(), ",") }
+
+func (id UniqueID) addrs() []string {
+	if id.IsZero() {
+		return nil
+	}
+	addrs := strings.Split(id.hosts, ",")
+	for i, h := range addrs {
+		addrs[i] = net.JoinHostPort(h, strconv.Itoa(int(id.port)))
+	}
+	return addrs
+}
+
+// String returns the id as printable text without spaces, secret included,
+// which [ParseUniqueID] reads. The zero id gives "".
+func (id UniqueID) String() string {
+	if id.IsZero() {
+		return ""
+	}
+	var w wire.Writer
+	w.Raw(id.group[:])
+	w.Raw(id.secret[:])
+	w.Bool(id.hosted)
+	w.U16(id.port)
+	w.String(id.hosts)
+	return idPrefix + base64.RawURLEncoding.EncodeToString(wire.Seal(idKind, idVersion, w.Bytes()))
+}
+
+// ParseUniqueID reads the text that [UniqueID.String] made. The error, an
+// ErrInvalid, says what is wrong with the text and does not repeat it.
+func ParseUniqueID(s string) (UniqueID, error) {
+	id, err := parseID(s)
+	if err != nil {
+		return UniqueID{}, mscclgo.Errorf(mscclgo.ErrInvalid, "bootstrap: read a unique id", "%w", err)
+	}
+	return id, nil
+}
+
+func parseID(s string) (UniqueID, error) {
+	text, ok := strings.CutPrefix(s, idPrefix)
+	if !ok {
+		return UniqueID{}, fmt.Errorf("%d characters that do not start with %q", len(s), idPrefix)
+	}
+	// Strict refuses texts that differ in bits no byte has, but line breaks
+	// are skipped even so.
+	if i := strings.IndexAny(text, "\r\n"); i >= 0 {
+		return UniqueID{}, fmt.Errorf("a line break at character %d", len(idPrefix)+i)
+	}
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return UniqueID{}, fmt.Errorf("after %q: %w", idPrefix, err)
+	}
+	body, err := wire.Open(idKind, idVersion, sealed)
+	if err != nil {
+		return UniqueID{}, err
+	}
+	r := wire.NewReader(body)
+	id := UniqueID{secret: new([secretSize]byte)}
+	copy(id.group[:], r.Raw(groupSize))
+	copy(id.secret[:], r.Raw(secretSize))
+	id.hosted = r.Bool()
+	id.port = r.U16()
+	id.hosts = r.String(maxHosts * (maxHost + 1))
+	if err := r.End(); err != nil {
+		return UniqueID{}, err
+	}
+	return id, id.check()
+}
+
+// check finds fields that no id has.
+func (id UniqueID) check() error {
+	if id.port == 0 {
+		return fmt.Errorf("port 0")
+	}
+	hosts := strings.Split(id.hosts, ",")
+	if len(hosts) > maxHosts {
+		return fmt.Errorf("%d addresses, at most %d are allowed", len(hosts), maxHosts)
+	}
+	for _, h := range hosts {
+		if err := checkHost(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkHost accepts what can be a DNS name or an address, with or without zone.
+func checkHost(h string) error {
+	if h == "" || len(h) > maxHost {
+		return fmt.Errorf("a host name of %d characters", len(h))
+	}
+	for _, c := range h {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.ContainsRune(".-_:%", c):
+		default:
+			return fmt.Errorf("host name %q has the character %q", h, c)
+		}
+	}
+	return nil
+}
+
+// splitHostPort is net.SplitHostPort with the port as a number and the host
+// checked. An empty host stands for every address of this machine.
+func splitHostPort(addr string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("port %q is no number from 0 to 65535", text)
+	}
+	if host != "" {
+		err = checkHost(host)
+	}
+	return host, uint16(n), err
+}
+
+func (id UniqueID) redacted() string {
+	if id.IsZero() {
+		return "no group"
+	}
+	return fmt.Sprintf("group %x at %s", id.group[:4], id.Addr())
+}
+
+// Format prints the id without its secret, for every verb.
+func (id UniqueID) Format(f fmt.State, _ rune) { io.WriteString(f, id.redacted()) }
+
+// LogValue gives log/slog the id without its secret.
+func (id UniqueID) LogValue() slog.Value { return slog.StringValue(id.redacted()) }
