@@ -1,0 +1,81 @@
+package cuda
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+)
+
+// cubin makes an ELF file that ends in a section of size bytes.
+func cubin(machine uint16, size int) []byte {
+	const header, section, names = 64, 64, 1
+	b := append([]byte("\x7fELF\x02\x01\x01\x41\x08"), make([]byte, header+3*section+names-9)...)
+	le := binary.LittleEndian
+	le.PutUint16(b[16:], 2) // executable
+	le.PutUint16(b[18:], machine)
+	le.PutUint32(b[20:], 1)
+	le.PutUint64(b[40:], header) // where the section headers are
+	le.PutUint16(b[52:], header)
+	le.PutUint16(b[58:], section)
+	le.PutUint16(b[60:], 3)
+	le.PutUint16(b[62:], 1) // the first section after the empty one names the others
+	for i, s := range []struct{ kind, at, size int }{{3, len(b) - names, names}, {1, len(b), size}} {
+		h := b[header+(i+1)*section:]
+		le.PutUint32(h[4:], uint32(s.kind))
+		le.PutUint64(h[24:], uint64(s.at))
+		le.PutUint64(h[32:], uint64(s.size))
+	}
+	return append(b, make([]byte, size)...)
+}
+
+func fatbin(version, header uint16, body uint64, size int) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, fatbinMagic)
+	b = binary.LittleEndian.AppendUint16(b, version)
+	b = binary.LittleEndian.AppendUint16(b, header)
+	b = binary.LittleEndian.AppendUint64(b, body)
+	return append(b, make([]byte, size)...)
+}
+
+var images = []struct {
+	name  string
+	image []byte
+	wrong string // empty: it passes
+}{
+	{"PTX", kernels, ""},
+	{"PTX with its zero", append(bytes.Clone(kernels), 0), ""},
+	{"PTX with a zero inside", append(append(bytes.Clone(kernels), 0), kernels...), "zero byte"},
+	{"cubin", cubin(190, 100), ""},
+	{"cut cubin", cubin(190, 100)[:300], "cut short"},
+	{"cut cubin header", cubin(190, 100)[:40], "damaged"},
+	{"host program", cubin(62, 100), "EM_X86_64"},
+	{"fatbin", fatbin(1, 16, 100, 100), ""},
+	{"cut fatbin", fatbin(1, 16, 100, 99), "cut short"},
+	{"fatbin of huge size", fatbin(1, 16, 1<<64-1, 99), "cut short"},
+	{"fatbin of small header", fatbin(1, 8, 10, 99), "cut short"},
+	{"empty", nil, "empty"},
+	{"CUDA C++", []byte("__global__ void k() {}"), "neither"},
+}
+
+func TestCheckImage(t *testing.T) {
+	for _, test := range images {
+		err := checkImage(test.image)
+		if test.wrong == "" && err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if test.wrong != "" && (err == nil || !strings.Contains(err.Error(), test.wrong)) {
+			t.Errorf("%s: error is %v, want one that says %q", test.name, err, test.wrong)
+		}
+	}
+}
+
+func FuzzCheckImage(f *testing.F) {
+	for _, seed := range images {
+		f.Add(seed.image)
+	}
+	f.Fuzz(func(t *testing.T, image []byte) {
+		if checkImage(image) == nil && len(image) < fatbinHeader {
+			t.Errorf("an image of %d bytes passed", len(image))
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package cuda
+
+import (
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+//go:embed testdata/stub.c
+var stubSource []byte
+
+// buildStub compiles testdata/stub.c into a library that the loader can open.
+func buildStub(t *testing.T, flags ...string) string {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler to build a stub driver with:", err)
+	}
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "stub.c"), filepath.Join(dir, "libstub.so")
+	check(t, os.WriteFile(source, stubSource, 0o600))
+	out, err := exec.Command(compiler, append(flags, "-shared", "-fPIC", "-o", library, source)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return library
+}
+
+func TestNoDriver(t *testing.T) {
+	d := newDriver("libcuda-absent.so.1")
+	for range 2 {
+		_, err := d.List()
+		wantError(t, err, mscclgo.ErrUnsupported, "libcuda-absent.so.1 not found", "emu:0")
+		_, err = d.Open(0)
+		wantError(t, err, mscclgo.ErrUnsupported, "libcuda-absent.so.1 not found", "emu:0")
+	}
+}
+
+func TestNoGPU(t *testing.T) {
+	d := newDriver(buildStub(t, "-DNO_GPU"))
+	_, err := d.List()
+	wantError(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
+}
+
+// TestOldDriver finds functions missing, when they are used and not before.
+func TestOldDriver(t *testing.T) {
+	driver := newDriver(buildStub(t))
+	infos := must(driver.List())(t)
+	if len(infos) != 1 || infos[0].Model != "Stub" || infos[0].PCIBusID != "0000:1b:00.0" || infos[0].DescriptorExport ||
+		infos[0].MemoryGranularity != plainGranularity || infos[0].Arch != "sm_80" || infos[0].UUID[15] != 7 {
+		t.Errorf("devices: %+v", infos)
+	}
+	d := must(driver.Open(0))(t)
+	closeAtEnd(t, d.Close)
+	other := must(driver.Open(0))(t) // the stub gives its context out once
+	check(t, other.Close())
+
+	m := must(d.Alloc(64))(t)
+	closeAtEnd(t, m.Free)
+	_, err := m.ExportFD()
+	wantError(t, err, mscclgo.ErrUnsupported, "IPC handle")
+	_, err = d.ImportFD(0, 4096)
+	wantError(t, err, mscclgo.ErrUnsupported, "descriptor")
+	_, err = d.Alloc(1 << 20)
+	wantError(t, err, mscclgo.ErrSystem, "CUDA_ERROR_OUT_OF_MEMORY (2)", "allocate 1048576 bytes on cuda:0",
+		"4096 of the device's 1048576 bytes are free")
+
+	mod := must(d.LoadModule(kernels))(t)
+	closeAtEnd(t, mod.Close)
+	_, err = mod.Kernel("add")
+	wantError(t, err, mscclgo.ErrUnsupported, "cuFuncLoad", "CUDA 12.4 or later", "this one is for 11.0")
+	_, err = d.NewEvent()
+	wantError(t, err, mscclgo.ErrUnsupported, "cuEventCreate")
+
+	s := must(d.NewStream())(t)
+	closeAtEnd(t, s.Close)
+	wantError(t, s.WriteValue64(8, 1), mscclgo.ErrUnsupported, "cuStreamWriteValue64_v2", "11.7")
+	wantError(t, s.BeginCapture(), mscclgo.ErrUnsupported, "cuStreamBeginCapture_v2")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	wantError(t, s.Synchronize(ctx), mscclgo.ErrTimeout, "synchronize a stream on cuda:0")
+	wantError(t, d.CopyToHost(make([]byte, 8), 4096), mscclgo.ErrSystem,
+		"CUDA_ERROR_LAUNCH_FAILED (719)", "copy 8 bytes from 0x1000", "the context is lost")
+	check(t, d.CopyToHost(nil, 4096))
+}
+
+// TestReopen releases the context with its last holder and takes it anew.
+func TestReopen(t *testing.T) {
+	driver := newDriver(buildStub(t))
+	for range 3 {
+		d := must(driver.Open(0))(t)
+		s := must(d.NewStream())(t)
+		check(t, d.Close())
+		check(t, d.Close()) // which leaves the stream its context
+		_, err := s.Query()
+		check(t, err)
+		check(t, s.Close())
+		check(t, s.Close())
+		_, err = d.NewStream()
+		wantError(t, err, mscclgo.ErrInvalid, "closed")
+	}
+}

@@ -1,0 +1,64 @@
+// A driver without a GPU behind it, old enough to lack most functions. The
+// tests build it to see how their absence, and failures, are reported.
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, DEVICE_UNAVAILABLE = 46, NOT_READY = 600, LAUNCH_FAILED = 719 };
+
+static int retained;
+
+#ifdef NO_GPU
+int cuInit(unsigned flags) { return flags ? 1 : NO_DEVICE; }
+#else
+// What cuInit reads must be set before it runs.
+int cuInit(unsigned flags) {
+  return !getenv("CUDA_MODULE_LOADING") || !getenv("CUDA_DEVICE_MAX_CONNECTIONS") ? 1 : (int)flags;
+}
+#endif
+int cuDriverGetVersion(int* version) { return *version = 11000, 0; }
+int cuGetErrorName(int code, const char** name) {
+  *name = code == OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+                                  : NULL;
+  return *name ? 0 : 1;
+}
+int cuGetErrorString(int code, const char** text) {
+  return *text = code == OUT_OF_MEMORY ? "out of memory" : "stub", 0;
+}
+int cuDeviceGetCount(int* n) { return *n = 1, 0; }
+int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
+int cuDeviceGetName(char* name, int size, int device) {
+  return device ? 1 : (strncpy(name, "Stub", size), 0);
+}
+int cuDeviceGetPCIBusId(char* id, int size, int device) {
+  return device ? 1 : (strncpy(id, "0000:1B:00.0", size), 0);
+}
+int cuDeviceGetUuid(char* uuid, int device) { return memset(uuid, 7, 16), device; }
+int cuDeviceTotalMem_v2(size_t* bytes, int device) { return *bytes = 1 << 20, device; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  *value = attribute == 75 ? 8 : 0;
+  return attribute > 100 ? 1 : device;  // as a driver that is older than the attribute
+}
+int cuDevicePrimaryCtxRetain(void** ctx, int device) {
+  if (retained || device) return DEVICE_UNAVAILABLE;
+  retained = 1;
+  return *ctx = &retained, 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) { return retained = 0, device; }
+int cuCtxSetCurrent(void* ctx) { return ctx == &retained && retained ? 0 : 201; }
+int cuMemGetInfo_v2(size_t* free, size_t* total) { return *free = 4096, *total = 1 << 20, 0; }
+int cuMemAlloc_v2(unsigned long long* ptr, size_t size) { return *ptr = 0, size > 4096 ? OUT_OF_MEMORY : 0; }
+int cuMemFree_v2(unsigned long long ptr) { return (int)ptr; }
+int cuStreamCreate(void** stream, unsigned flags) { return *stream = &retained, !flags; }
+int cuStreamDestroy_v2(void* stream) { return !stream; }
+int cuStreamQuery(void* stream) { return stream ? NOT_READY : 1; }
+int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
+  return !dst || !src || !n || !stream;
+}
+int cuStreamSynchronize(void* stream) { return stream ? LAUNCH_FAILED : 1; }
+int cuModuleLoadDataEx(void** module, const void* image, unsigned n, int* options, void** values) {
+  return *module = &retained, !image || n != 2 || !options || !values;
+}
+int cuModuleUnload(void* module) { return !module; }
+int cuModuleGetFunction(void** function, void* module, const char* name) { return *function = module, !name; }
