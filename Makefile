@@ -58,4 +58,4 @@ $(staticcheck):
 # A wheel in a folder of its own, so that the version is the same everywhere.
 $(clang_format):
 	scripts/require git pip
-	python3 -m pip --disable-pip-version-check install --quiet --target build/clang-format-$(clang_format_version) clang-format==$(clang_format_version)
+	PIP_ROOT_USER_ACTION=ignore python3 -m pip --disable-pip-version-check install --quiet --target build/clang-format-$(clang_format_version) clang-format==$(clang_format_version)
