@@ -1,0 +1,52 @@
+// Package connection says what a transport between two ranks can do. One rank
+// acts and the other's program does nothing: writes into the peer's registered
+// memory, an update of a word that follows them, and a flush that waits for
+// both. Each transport is a package of its own below this one.
+//
+// A connection is made from two endpoints: each side creates one, serialises
+// it, lets anything carry the bytes to the peer, and connects its own with the
+// peer's.
+package connection
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Connection is one rank's way to write into the memory of one peer. Every
+// method may be called from any goroutine. What one goroutine queues is done in
+// that order.
+//
+// Errors: ErrInvalid for a memory that is closed, of another rank or of another
+// registry than the connection, for a range outside it, and once the connection
+// is closed; ErrSystem and ErrRemote when the transport failed. They name both
+// ranks.
+type Connection interface {
+	// Transport gives the one transport that this is.
+	Transport() registeredmem.Transports
+
+	// Write queues a copy of n bytes. src is this rank's memory, dst the
+	// peer's. The bytes at src must stay as they are until a Flush has
+	// returned. 0 bytes are no error.
+	Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
+
+	// UpdateAndSync queues the change of the peer's 8-byte word at a multiple
+	// of 8 from one value to another. Whoever reads the new value at system
+	// scope sees all that was queued before. The word has one writer and only
+	// grows, so that a transport may store to or add the difference; from is
+	// what the last update left there, or 0.
+	UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error
+
+	// Flush waits until all that was queued before is done at the peer.
+	//
+	// Errors: ErrTimeout and ErrAborted when ctx ends first; what was queued
+	// goes on.
+	Flush(ctx context.Context) error
+
+	// Close waits for what is queued, for the registry's time-out at most, and
+	// releases the connection. It is safe to call twice.
+	//
+	// Errors: ErrTimeout when the queue did not drain.
+	Close() error
+}

@@ -1,0 +1,192 @@
+package cudaipc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// conn is a connection. mu keeps the order of the stream's queue the order of
+// the calls, and is not held while anything waits for the device, but where the
+// ring of words is full.
+type conn struct {
+	reg    *registeredmem.Registry
+	peer   int
+	stream *gpu.Stream
+	words  *wordRing // nil where the stream can store values itself
+
+	mu     sync.Mutex
+	closed bool
+	events []*gpu.Event // not in use, for Flush
+}
+
+// newConn makes a connection; storeValues says that the device's streams have
+// 64-bit writes.
+func newConn(reg *registeredmem.Registry, peer int, storeValues bool) (*conn, error) {
+	c := &conn{reg: reg, peer: peer}
+	const op = "cudaipc: connect"
+	var err error
+	if c.stream, err = reg.Device().NewStream(); err != nil {
+		return nil, c.wrap(op, err)
+	}
+	if !storeValues {
+		if c.words, err = newWordRing(reg.Device(), c.stream, reg.Timeout()); err != nil {
+			return nil, c.wrap(op, errors.Join(err, c.stream.Close()))
+		}
+	}
+	return c, nil
+}
+
+// Transport gives CudaIPC.
+func (c *conn) Transport() registeredmem.Transports { return registeredmem.CudaIPC }
+
+// Write queues a copy on the connection's stream.
+func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	op := fmt.Sprintf("cudaipc: write %d bytes", n)
+	to, err := c.buffer(op, dst, c.peer, dstOffset, n)
+	if err != nil {
+		return err
+	}
+	from, err := c.buffer(op, src, c.reg.Rank(), srcOffset, n)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.invalid(op, "the connection is closed")
+	}
+	return c.wrap(op, c.stream.Copy(to, dstOffset, from, srcOffset, n))
+}
+
+// UpdateAndSync queues the store of a value on the connection's stream, which
+// the stream makes visible at system scope behind all its copies
+// (cuStreamWriteValue64 without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
+func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	op := fmt.Sprintf("cudaipc: update a word from %d to %d", from, to)
+	if to < from {
+		return c.invalid(op, "the value must not fall")
+	}
+	buf, err := c.buffer(op, dst, c.peer, dstOffset, 8)
+	if err != nil {
+		return err
+	}
+	if (uint64(buf.Ptr())+dstOffset)%8 != 0 {
+		return c.invalid(op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return c.invalid(op, "the connection is closed")
+	case c.words != nil:
+		return c.wrap(op, c.words.write(buf, dstOffset, to))
+	}
+	return c.wrap(op, c.stream.WriteValue64(buf, dstOffset, to))
+}
+
+// Flush waits for a mark behind all that was queued before, so that what others
+// queue meanwhile does not hold it up.
+func (c *conn) Flush(ctx context.Context) error {
+	const op = "cudaipc: flush"
+	mark, err := c.mark(op)
+	if err != nil {
+		return err
+	}
+	err = mark.Synchronize(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Recording it anew is fine even if the stream has not reached it.
+	if c.closed {
+		err = errors.Join(err, mark.Close())
+	} else {
+		c.events = append(c.events, mark)
+	}
+	return c.wrap(op, err)
+}
+
+// mark queues an event.
+func (c *conn) mark(op string) (*gpu.Event, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, c.invalid(op, "the connection is closed")
+	}
+	var mark *gpu.Event
+	if last := len(c.events) - 1; last >= 0 {
+		mark = c.events[last]
+		c.events = c.events[:last]
+	} else {
+		var err error
+		if mark, err = c.reg.Device().NewEvent(); err != nil {
+			return nil, c.wrap(op, err)
+		}
+	}
+	if err := c.stream.Record(mark); err != nil {
+		return nil, c.wrap(op, errors.Join(err, mark.Close()))
+	}
+	return mark, nil
+}
+
+// Close waits for the stream and releases it.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	ctx, cancel := context.WithTimeout(context.Background(), c.reg.Timeout())
+	defer cancel()
+	err := c.stream.Synchronize(ctx)
+	if c.words != nil && !errors.Is(err, mscclgo.ErrTimeout) {
+		// A copy that still waits may read the ring: then it is left as it is.
+		err = errors.Join(err, c.words.close())
+	}
+	for _, e := range c.events {
+		err = errors.Join(err, e.Close())
+	}
+	return c.wrap("cudaipc: close", errors.Join(err, c.stream.Close()))
+}
+
+// buffer gives the buffer of a memory that must be of this connection's
+// registry and of that rank, and hold n bytes at the offset.
+func (c *conn) buffer(op string, m *registeredmem.Memory, rank int, offset, n uint64) (*gpu.Buffer, error) {
+	switch {
+	case m == nil:
+		return nil, c.invalid(op, "the memory of rank %d is nil", rank)
+	case m.Registry() != c.reg:
+		return nil, c.invalid(op, "%v is in another registry; this one must register or import it", m)
+	case m.Rank() != rank:
+		return nil, c.invalid(op, "%v stands where one of rank %d must be", m, rank)
+	case offset > m.Size() || n > m.Size()-offset:
+		return nil, c.invalid(op, "%d bytes at offset %d are outside %v", n, offset, m)
+	}
+	buf := m.Buffer()
+	if buf == nil {
+		return nil, c.invalid(op, "%v is closed", m)
+	}
+	return buf, nil
+}
+
+func (c *conn) invalid(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.reg.Rank(), c.peer)
+}
+
+// wrap gives err, if it is one, the operation and the ranks, and keeps its kind.
+func (c *conn) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := mscclgo.ErrSystem
+	var e *mscclgo.Error
+	if errors.As(err, &e) {
+		kind = e.Kind
+	}
+	return mscclgo.Errorf(kind, op, "%w", err).At(c.reg.Rank(), c.peer)
+}

@@ -1,0 +1,112 @@
+package cudaipc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Endpoint is one rank's half of a connection. It holds nothing that must be
+// closed and can connect to any number of peers.
+type Endpoint struct {
+	reg   *registeredmem.Registry
+	about description
+}
+
+// formatVersion is that of an endpoint's bytes.
+const formatVersion = 1
+
+var formatKind = [4]byte{'M', 'G', 'C', 'I'}
+
+// description is what the bytes of an endpoint say.
+type description struct {
+	group  [16]byte
+	rank   uint32
+	host   string
+	device [16]byte // UUID
+}
+
+func (d *description) encode() []byte {
+	w := wire.NewWriter(128)
+	w.Raw(d.group[:])
+	w.U32(d.rank)
+	w.String(d.host)
+	w.Raw(d.device[:])
+	return wire.Seal(formatKind, formatVersion, w.Bytes())
+}
+
+func decode(data []byte) (description, error) {
+	body, err := wire.Open(formatKind, formatVersion, data)
+	if err != nil {
+		return description{}, err
+	}
+	var d description
+	r := wire.NewReader(body)
+	copy(d.group[:], r.Raw(len(d.group)))
+	d.rank = r.U32()
+	d.host = r.String(hostid.MaxSize)
+	copy(d.device[:], r.Raw(len(d.device)))
+	switch {
+	case d.rank > math.MaxInt32:
+		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+	case d.host == "":
+		r.Fail(errors.New("the host's identity is empty"))
+	}
+	return d, r.End()
+}
+
+// NewEndpoint gives an endpoint for the rank and device of reg, whose memories
+// the connections made from it will work on.
+//
+// Errors: ErrInvalid when reg is nil.
+func NewEndpoint(reg *registeredmem.Registry) (*Endpoint, error) {
+	if reg == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "cudaipc: new endpoint", "the registry is nil")
+	}
+	return &Endpoint{reg: reg, about: description{
+		group: reg.Group(), rank: uint32(reg.Rank()), host: reg.Host(), device: reg.Device().Info().UUID,
+	}}, nil
+}
+
+// MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes. They
+// are no secret.
+func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
+
+// Connect gives a connection to the rank whose endpoint's bytes remote are,
+// which may be this rank itself. It needs no answer of the peer and does not
+// wait; ctx only stops it from starting.
+//
+// Errors: ErrInvalid for bytes that were cut short or altered, or are of
+// another version or group; ErrUnsupported, saying why, when the peer's memory
+// cannot be mapped here; ErrSystem when the device has no stream left.
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
+	const op = "cudaipc: connect"
+	rank := e.reg.Rank()
+	if ctx.Err() != nil {
+		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, mscclgo.NoRank)
+	}
+	peer, err := decode(remote)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "these are no good bytes of an endpoint: %w", err).At(rank, mscclgo.NoRank)
+	}
+	fail := func(kind mscclgo.Kind, format string, args ...any) error {
+		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
+	}
+	device := e.reg.Device()
+	switch {
+	case peer.group != e.about.group:
+		return nil, fail(mscclgo.ErrInvalid, "the peer is of group %x, this rank of group %x", peer.group, e.about.group)
+	case peer.host != e.about.host:
+		return nil, fail(mscclgo.ErrUnsupported, "the peer is on host %q, this rank on host %q", peer.host, e.about.host)
+	case !device.CanAccess(peer.device):
+		return nil, fail(mscclgo.ErrUnsupported, "%v has no access to the memory of the peer's device %x", device, peer.device)
+	}
+	return newConn(e.reg, int(peer.rank), device.Info().StreamMemoryOps)
+}

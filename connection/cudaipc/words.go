@@ -1,0 +1,74 @@
+package cudaipc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// ringWords is how many updates may wait in the stream's queue; a power of two.
+const ringWords = 1024
+
+// wordRing updates words on devices whose streams cannot store values: by a
+// copy of 8 aligned bytes from pinned memory, which the device moves in one
+// piece, behind the copies queued before it. Each value waits in a slot of its
+// own until its copy is done. An event at the end of each half of the ring says
+// when that half's slots are free again. Its user locks it.
+type wordRing struct {
+	stream  *gpu.Stream
+	timeout time.Duration
+	slots   *gpu.Buffer
+	halves  [2]*gpu.Event
+	next    int
+}
+
+func newWordRing(d *gpu.Device, stream *gpu.Stream, timeout time.Duration) (*wordRing, error) {
+	w := &wordRing{stream: stream, timeout: timeout}
+	var err error
+	if w.slots, err = d.AllocHost(8 * ringWords); err != nil {
+		return nil, err
+	}
+	for i := range w.halves {
+		if w.halves[i], err = d.NewEvent(); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
+	return w, nil
+}
+
+// write queues the update of a word. When the whole ring waits in the stream it
+// waits for half of it, for the ring's time-out at most.
+func (w *wordRing) write(dst *gpu.Buffer, offset, value uint64) error {
+	const half = ringWords / 2
+	if w.next%half == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
+		defer cancel()
+		if err := w.halves[w.next/half].Synchronize(ctx); err != nil {
+			return err
+		}
+	}
+	at := uint64(w.next) * 8
+	binary.NativeEndian.PutUint64(w.slots.Bytes()[at:], value)
+	if err := w.stream.Copy(dst, offset, w.slots, at, 8); err != nil {
+		return err
+	}
+	last := w.next
+	w.next = (w.next + 1) % ringWords
+	if w.next%half == 0 {
+		return w.stream.Record(w.halves[last/half])
+	}
+	return nil
+}
+
+func (w *wordRing) close() error {
+	var errs []error
+	for _, e := range w.halves {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	return errors.Join(append(errs, w.slots.Close())...)
+}

@@ -1,0 +1,151 @@
+package fdpass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/cgo"
+	"syscall"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// Call asks the server of that name and gives its answer to take, which must be
+// done with the answer's file when it returns. Call returns take's error as it
+// is.
+//
+// Errors: ErrInvalid for a name that no server has or a request over [MaxBody],
+// ErrTimeout and ErrAborted when ctx ends first, ErrRemote when nobody listens
+// there or the other end is not of the same user and group.
+func Call(ctx context.Context, key Key, name string, request []byte, take func(Answer) error) error {
+	op := fmt.Sprintf("ask at the socket %q", name)
+	if !ValidName(name) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "no server has such a name")
+	}
+	if len(request) > MaxBody {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the request has %d bytes, at most %d are allowed", len(request), MaxBody)
+	}
+	conn, err := dial(ctx, name)
+	if err != nil {
+		return failure(ctx, op, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	answer, err := exchange(conn, &conversation{key: key, name: name}, request)
+	if err != nil {
+		return failure(ctx, op, err)
+	}
+	if answer.File != nil {
+		defer answer.File.Close()
+	}
+	return take(answer)
+}
+
+// failure gives the error of an exchange that did not succeed.
+func failure(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil {
+		return mscclgo.FromContext(ctx, op, "the other end did not answer")
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "nobody listens there: the process has ended, has closed it, or has another network namespace: %w", err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up: it is closing, or has another secret or version: %w", err)
+	}
+	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%w", err)
+}
+
+// dial connects, and waits where the server has too many to accept.
+func dial(ctx context.Context, name string) (*net.UnixConn, error) {
+	for {
+		conn, err := new(net.Dialer).DialUnix(ctx, "unixpacket", nil, address(name))
+		if err == nil || !errors.Is(err, syscall.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// exchange asks and gives the answer, whose file is the caller's.
+func exchange(conn *net.UnixConn, talk *conversation, request []byte) (Answer, error) {
+	sameProcess, err := sameUser(conn)
+	if err != nil {
+		return Answer{}, err
+	}
+	greeting := make([]byte, greetSize+1)
+	n, err := conn.Read(greeting)
+	if err != nil {
+		return Answer{}, err
+	}
+	if err := talk.greeted(greeting[:n]); err != nil {
+		return Answer{}, err
+	}
+	if _, err := conn.Write(talk.ask(request)); err != nil {
+		return Answer{}, err
+	}
+	packet := make([]byte, maxAnswer+1)
+	rights := make([]byte, syscall.CmsgSpace(4))
+	n, oobn, _, _, err := conn.ReadMsgUnix(packet, rights)
+	files, filesErr := received(rights[:oobn])
+	answer, err := open(talk, packet[:max(n, 0)], files, sameProcess, errors.Join(err, filesErr))
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	return answer, err
+}
+
+// open checks what was received together.
+func open(talk *conversation, packet []byte, files []*os.File, sameProcess bool, err error) (Answer, error) {
+	if err != nil {
+		return Answer{}, err
+	}
+	in, err := talk.decode(packet)
+	if err != nil {
+		return Answer{}, err
+	}
+	if len(files) != int(in.files) {
+		return Answer{}, fmt.Errorf("%d files came with an answer of %d: this process may have too many open", len(files), in.files)
+	}
+	answer := Answer{Body: in.body}
+	if len(files) == 1 {
+		answer.File = files[0]
+	}
+	if in.value != 0 {
+		if !sameProcess {
+			return Answer{}, errors.New("the answer is a Go value of another process")
+		}
+		answer.Value = cgo.Handle(in.value).Value()
+	}
+	return answer, nil
+}
+
+// received gives the files of a packet's control messages (SCM_RIGHTS,
+// unix(7)). They are closed on exec already.
+func received(control []byte) ([]*os.File, error) {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range messages {
+		fds, err := syscall.ParseUnixRights(&m)
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}

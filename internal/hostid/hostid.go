@@ -1,0 +1,45 @@
+// Package hostid tells hosts apart: ranks with one host identity can hand each
+// other descriptors, others need a network.
+package hostid
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+const (
+	// Env is the environment variable whose value, when it is not empty,
+	// replaces the identity: to make containers of one host one, or parts of a
+	// host several.
+	Env = "MSCCLGO_HOST_ID"
+	// MaxSize is the most bytes that an identity has.
+	MaxSize = 255
+)
+
+// Get returns the identity of the host that this process runs on. It is the
+// kernel's boot id with the number of the network namespace, beyond which the
+// abstract sockets that pass descriptors do not reach, unless [Env] is set.
+//
+// Errors: ErrInvalid for a value of [Env] that is too long, ErrSystem when /proc
+// cannot be read.
+func Get() (string, error) {
+	const op = "find this host's identity"
+	if id := os.Getenv(Env); id != "" {
+		if len(id) > MaxSize {
+			return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s has %d bytes, at most %d are allowed", Env, len(id), MaxSize)
+		}
+		return id, nil
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "set %s, or mount /proc: %w", Env, err)
+	}
+	network, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "set %s, or mount /proc: %w", Env, err)
+	}
+	return fmt.Sprintf("%s/%s", strings.TrimSpace(string(boot)), network), nil
+}

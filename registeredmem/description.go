@@ -1,0 +1,76 @@
+package registeredmem
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// formatVersion is that of the bytes of a memory.
+const formatVersion = 1
+
+const maxSocketName = 64
+
+var formatKind = [4]byte{'M', 'G', 'R', 'M'}
+
+// description is what the bytes of a memory say.
+type description struct {
+	group      [16]byte
+	rank       uint32
+	instance   uint64 // of the registry
+	id         uint32
+	transports Transports
+	size       uint64
+	host       string
+	device     [16]byte // UUID
+	socket     string   // where to ask for the memory
+}
+
+func (d *description) encode() []byte {
+	w := wire.NewWriter(256)
+	w.Raw(d.group[:])
+	w.U32(d.rank)
+	w.U64(d.instance)
+	w.U32(d.id)
+	w.U32(uint32(d.transports))
+	w.U64(d.size)
+	w.String(d.host)
+	w.Raw(d.device[:])
+	w.String(d.socket)
+	return wire.Seal(formatKind, formatVersion, w.Bytes())
+}
+
+func decode(data []byte) (description, error) {
+	body, err := wire.Open(formatKind, formatVersion, data)
+	if err != nil {
+		return description{}, err
+	}
+	var d description
+	r := wire.NewReader(body)
+	copy(d.group[:], r.Raw(len(d.group)))
+	d.rank = r.U32()
+	d.instance = r.U64()
+	d.id = r.U32()
+	d.transports = Transports(r.U32())
+	d.size = r.U64()
+	d.host = r.String(hostid.MaxSize)
+	copy(d.device[:], r.Raw(len(d.device)))
+	d.socket = r.String(maxSocketName)
+	switch {
+	case d.rank > math.MaxInt32:
+		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+	case d.transports&^allTransports != 0:
+		r.Fail(fmt.Errorf("transports %#x are unknown", uint32(d.transports)))
+	case d.size == 0 || d.size > math.MaxInt64:
+		r.Fail(fmt.Errorf("%d bytes are no memory's size", d.size))
+	case d.host == "":
+		r.Fail(errors.New("the host's identity is empty"))
+	case !fdpass.ValidName(d.socket):
+		r.Fail(fmt.Errorf("%q is no socket's name", d.socket))
+	}
+	return d, r.End()
+}

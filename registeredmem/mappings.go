@@ -1,0 +1,57 @@
+package registeredmem
+
+import (
+	"sync"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// mappings holds the peers' allocations that are mapped here, each once.
+type mappings struct {
+	mu   sync.Mutex // held while mapping and unmapping, so that nobody maps twice
+	live map[mappingKey]*mapping
+}
+
+// mappingKey names an allocation among all that peers have.
+type mappingKey struct {
+	instance   uint64 // of the peer's registry
+	allocation uint64
+}
+
+type mapping struct {
+	key   mappingKey
+	whole *gpu.Buffer
+	users int
+}
+
+// acquire gives the mapping of an allocation for one more user, and makes it
+// with open if it is the first.
+func (m *mappings) acquire(key mappingKey, open func() (*gpu.Buffer, error)) (*mapping, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.live[key]
+	if one == nil {
+		whole, err := open()
+		if err != nil {
+			return nil, err
+		}
+		one = &mapping{key: key, whole: whole}
+		if m.live == nil {
+			m.live = map[mappingKey]*mapping{}
+		}
+		m.live[key] = one
+	}
+	one.users++
+	return one, nil
+}
+
+// release gives one use back. The last one unmaps.
+func (m *mappings) release(one *mapping) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one.users--; one.users > 0 {
+		return nil
+	}
+	delete(m.live, one.key)
+	return one.whole.Close()
+}

@@ -1,0 +1,92 @@
+package registeredmem
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Memory is memory that peers may reach: this rank's, from [Registry.Register],
+// or a peer's, from [Registry.Import].
+type Memory struct {
+	reg        *Registry
+	about      description
+	local      bool
+	allocation *allocation // of local memory
+	mapping    *mapping    // of imported memory; nil where there is nothing to unmap
+	buf        atomic.Pointer[gpu.Buffer]
+	closed     atomic.Bool
+}
+
+// Registry gives the table that the memory is in.
+func (m *Memory) Registry() *Registry { return m.reg }
+
+// Rank gives the number of the rank whose memory it is.
+func (m *Memory) Rank() int { return int(m.about.rank) }
+
+// ID gives the memory's number in its rank's registry, which gives each number
+// once, counting from 0.
+func (m *Memory) ID() uint32 { return m.about.id }
+
+// Size gives the memory's bytes.
+func (m *Memory) Size() uint64 { return m.about.size }
+
+// Local says whether the memory was registered in this table, rather than
+// imported.
+func (m *Memory) Local() bool { return m.local }
+
+// Transports gives the ways to reach the memory: for this rank's own, those
+// that it offers; for an imported one, those that work from here.
+func (m *Memory) Transports() Transports { return m.about.transports }
+
+// Buffer gives the memory as this rank's device reaches it. It is nil where the
+// memory is not mapped here, and once the memory is closed.
+func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
+
+// MarshalBinary gives the bytes that a peer's [Registry.Import] takes. They are
+// no secret and mean nothing outside the group.
+//
+// Errors: ErrInvalid for imported memory, which only its own rank can share, and
+// for closed memory.
+func (m *Memory) MarshalBinary() ([]byte, error) {
+	const op = "registeredmem: marshal"
+	if !m.local {
+		return nil, m.reg.fault(op, "%v is imported; only the rank that registered it can share it", m)
+	}
+	if m.closed.Load() {
+		return nil, m.reg.fault(op, "%v is closed", m)
+	}
+	return m.about.encode(), nil
+}
+
+// Close unmaps imported memory, which kernels and copies must have done with,
+// and unregisters this rank's: peers cannot import it any more, what they have
+// imported stays mapped with them. It is safe to call twice.
+func (m *Memory) Close() error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	m.buf.Store(nil)
+	r := m.reg
+	r.mu.Lock()
+	if m.local {
+		delete(r.local, m.about.id)
+		r.allocations.leave(m.allocation)
+	} else {
+		delete(r.imported, m)
+	}
+	r.mu.Unlock()
+	if m.mapping == nil {
+		return nil
+	}
+	if err := r.mappings.release(m.mapping); err != nil {
+		return wrap(err, fmt.Sprintf("registeredmem: unmap %v", m), r.cfg.Rank, m.Rank())
+	}
+	return nil
+}
+
+// String names the memory for messages.
+func (m *Memory) String() string {
+	return fmt.Sprintf("memory %d of rank %d (%d bytes)", m.about.id, m.about.rank, m.about.size)
+}

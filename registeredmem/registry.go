@@ -1,0 +1,231 @@
+package registeredmem
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+)
+
+// DefaultTimeout bounds what a peer is waited for when [Config] does not say.
+const DefaultTimeout = 30 * time.Second
+
+// Config says whose memories a [Registry] holds.
+type Config struct {
+	Rank    int           // this rank's number
+	Group   [16]byte      // the group's number, no secret
+	Secret  [32]byte      // what only members of the group know
+	Device  *gpu.Device   // this rank's device, which stays the caller's
+	Logger  *slog.Logger  // where refused strangers are reported; nil: nowhere
+	Timeout time.Duration // bounds what a peer is waited for; 0: DefaultTimeout
+}
+
+// Registry is one rank's table of memories: its own, which peers may import,
+// and the peers' that it imported.
+type Registry struct {
+	cfg      Config
+	host     string
+	instance uint64 // random: tells this registry from an earlier one of the rank
+	server   *fdpass.Server
+
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	imports sync.WaitGroup // calls of Import under way
+	closing sync.Once
+
+	mu          sync.Mutex
+	closed      bool
+	nextID      uint32
+	local       map[uint32]*Memory
+	imported    map[*Memory]struct{}
+	allocations allocations
+
+	mappings mappings
+}
+
+// NewRegistry gives an empty table and starts the server that peers on this
+// host import from.
+//
+// Errors: ErrInvalid for a Config without a device or with a negative rank or
+// timeout, ErrSystem when the server's socket cannot be had.
+func NewRegistry(cfg Config) (*Registry, error) {
+	const op = "registeredmem: new registry"
+	switch {
+	case cfg.Device == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Config.Device is nil").At(cfg.Rank, mscclgo.NoRank)
+	case cfg.Rank < 0 || cfg.Rank > math.MaxInt32:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d is no rank", cfg.Rank)
+	case cfg.Timeout < 0:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Config.Timeout is %v", cfg.Timeout).At(cfg.Rank, mscclgo.NoRank)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	host, err := hostid.Get()
+	if err != nil {
+		return nil, wrap(err, op, cfg.Rank, mscclgo.NoRank)
+	}
+	r := &Registry{
+		cfg: cfg, host: host, instance: randomInstance(),
+		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{},
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.server, err = fdpass.Listen(r.key(), cfg.Logger.With("rank", cfg.Rank), r.serve)
+	if err != nil {
+		r.cancel()
+		return nil, wrap(err, op, cfg.Rank, mscclgo.NoRank)
+	}
+	return r, nil
+}
+
+// Rank gives this rank's number.
+func (r *Registry) Rank() int { return r.cfg.Rank }
+
+// Group gives the group's number.
+func (r *Registry) Group() [16]byte { return r.cfg.Group }
+
+// Device gives this rank's device.
+func (r *Registry) Device() *gpu.Device { return r.cfg.Device }
+
+// Host gives the identity of this rank's host: ranks whose hosts are equal can
+// hand each other mapped memory.
+func (r *Registry) Host() string { return r.host }
+
+// Timeout gives what bounds waiting for a peer.
+func (r *Registry) Timeout() time.Duration { return r.cfg.Timeout }
+
+// Register makes buf, of this rank's device, reachable by the group until the
+// memory or the registry is closed. The buffer stays the caller's, who closes
+// it after that. Of a buffer that is a slice, that range alone is shared; the
+// driver maps the whole allocation into the peer's process all the same.
+//
+// Pinned host memory can be registered as a source of this rank's writes; no
+// transport reaches it from a peer.
+//
+// Errors: ErrInvalid for a buffer of another device or one that is closed.
+func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
+	const op = "registeredmem: register"
+	if buf == nil {
+		return nil, r.fault(op, "the buffer is nil")
+	}
+	if buf.Device() != r.cfg.Device {
+		return nil, r.fault(op, "the buffer is of another Device (%v) than the registry (%v)", buf.Device(), r.cfg.Device)
+	}
+	if closed(buf) {
+		return nil, r.fault(op, "the buffer or its device is closed")
+	}
+	transports := CudaIPC
+	if buf.Bytes() != nil {
+		transports = 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, r.fault(op, "the registry is closed")
+	}
+	if r.nextID == math.MaxUint32 {
+		return nil, r.fault(op, "%d memories were registered before; make a new registry", r.nextID)
+	}
+	m := &Memory{reg: r, local: true, allocation: r.allocations.join(buf), about: description{
+		group: r.cfg.Group, rank: uint32(r.cfg.Rank), instance: r.instance, id: r.nextID,
+		transports: transports, size: buf.Size(), host: r.host, device: r.cfg.Device.Info().UUID, socket: r.server.Name(),
+	}}
+	m.buf.Store(buf)
+	r.local[r.nextID] = m
+	r.nextID++
+	return m, nil
+}
+
+// Close ends the server, unmaps all imported memory and unregisters this
+// rank's. Kernels and copies that use imported memory must have ended. Calls of
+// Import under way end with ErrAborted. It is safe to call twice.
+func (r *Registry) Close() error {
+	var errs []error
+	r.closing.Do(func() {
+		r.mu.Lock()
+		r.closed = true
+		r.mu.Unlock()
+		r.cancel()
+		r.imports.Wait()
+		errs = append(errs, r.server.Close())
+		r.mu.Lock()
+		var all []*Memory
+		for m := range r.imported {
+			all = append(all, m)
+		}
+		for _, m := range r.local {
+			all = append(all, m)
+		}
+		r.mu.Unlock()
+		for _, m := range all {
+			errs = append(errs, m.Close())
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// begin notes a call of Import, unless the registry is closed.
+func (r *Registry) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.imports.Add(1)
+	return true
+}
+
+// find gives this rank's registered memory with the number, or nil.
+func (r *Registry) find(id uint32) *Memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.local[id]
+}
+
+func (r *Registry) key() fdpass.Key { return fdpass.Key{Group: r.cfg.Group, Secret: r.cfg.Secret} }
+
+// fault gives an error of the caller's making on this rank.
+func (r *Registry) fault(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.cfg.Rank, mscclgo.NoRank)
+}
+
+func randomInstance() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// closed says whether buf or its device is closed.
+func closed(buf *gpu.Buffer) bool {
+	_, err := buf.Slice(0, 0)
+	return err != nil
+}
+
+// wrap gives err, of a layer below, the operation and the ranks, and keeps its
+// kind.
+func wrap(err error, op string, rank, peer int) error {
+	kind := mscclgo.ErrSystem
+	var e *mscclgo.Error
+	if errors.As(err, &e) {
+		kind = e.Kind
+	}
+	return mscclgo.Errorf(kind, op, "%w", err).At(rank, peer)
+}
+
+// String names the registry for messages.
+func (r *Registry) String() string {
+	return fmt.Sprintf("registry %016x of rank %d", r.instance, r.cfg.Rank)
+}
