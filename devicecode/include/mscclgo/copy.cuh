@@ -105,4 +105,40 @@ MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread
   for (uint64_t i = words * Width + thread; i < n; i += threads) to[i] = from[i];
 }
 
+// loadPartial reads the first n bytes of a value, n at least 1, at any
+// alignment; what is past them is 0. Aligned and whole, it is one access. Any
+// thread.
+template <class T>
+MSCCLGO_DEVICE T loadPartial(const void* src, uint64_t n) {
+  if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(src) % sizeof(T) == 0) return *static_cast<const T*>(src);
+  const uint8_t* from = static_cast<const uint8_t*>(src);
+  union {
+    T value;
+    uint8_t bytes[sizeof(T)];
+  } u;
+#pragma unroll
+  for (uint32_t i = 0; i < sizeof(T); ++i) u.bytes[i] = i < n ? from[i] : 0;
+  return u.value;
+}
+
+// storePartial writes the first n bytes of a value, n at least 1, at any
+// alignment. Aligned and whole, it is one access. Any thread.
+template <class T>
+MSCCLGO_DEVICE void storePartial(void* dst, T value, uint64_t n) {
+  if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(dst) % sizeof(T) == 0) {
+    *static_cast<T*>(dst) = value;
+    return;
+  }
+  uint8_t* to = static_cast<uint8_t*>(dst);
+  union {
+    T value;
+    uint8_t bytes[sizeof(T)];
+  } u;
+  u.value = value;
+#pragma unroll
+  for (uint32_t i = 0; i < sizeof(T); ++i) {
+    if (i < n) to[i] = u.bytes[i];
+  }
+}
+
 }  // namespace mscclgo

@@ -48,7 +48,7 @@ struct GroupHandle {
   // grid calls it once, last. Blocks that were not launched are counted up by
   // those that were, so calls may differ in their number of blocks.
   MSCCLGO_DEVICE
-  void nextEpoch() {
+  void nextEpoch() const {
     uint32_t now = epoch();
     if (now == 0xffffffffu)
       now = 1;  // 2 comes next: 0 is what fresh scratch holds, and odd and even alternate
@@ -62,12 +62,12 @@ struct GroupHandle {
   // thread of these blocks wrote before, all of them see after: it releases and
   // acquires at system scope.
   MSCCLGO_DEVICE
-  WaitResult barrier() { return meet<Order::Release, Order::Acquire>(); }
+  WaitResult barrier() const { return meet<Order::Release, Order::Acquire>(); }
 
   // relaxedBarrier is barrier() that orders no memory: for the start of a call,
   // to know that peers have begun theirs.
   MSCCLGO_DEVICE
-  WaitResult relaxedBarrier() { return meet<Order::Relaxed, Order::Relaxed>(); }
+  WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
 
  private:
   // flag gives where `from` tells rank `to` how often its block has arrived.
@@ -77,7 +77,7 @@ struct GroupHandle {
   }
 
   template <Order Signal, Order Wait>
-  MSCCLGO_DEVICE WaitResult meet() {
+  MSCCLGO_DEVICE WaitResult meet() const {
     __syncthreads();
     uint32_t arrival = arrivals[blockIdx.x] + 1;
     WaitResult result = WaitResult::Done;

@@ -34,7 +34,7 @@ struct MemoryChannelHandle {
   // wait() that follows a signal() which all these threads' copies precede.
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                          uint32_t threads) {
+                          uint32_t threads) const {
     checkRange(remoteOffset, bytes, remoteSize);
     checkRange(localOffset, bytes, localSize);
     copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
@@ -44,7 +44,7 @@ struct MemoryChannelHandle {
   // there: its signal() and a wait() here come first.
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                          uint32_t threads) {
+                          uint32_t threads) const {
     checkRange(remoteOffset, bytes, remoteSize);
     checkRange(localOffset, bytes, localSize);
     copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
@@ -55,7 +55,7 @@ struct MemoryChannelHandle {
   // needed: the peer's unpackPackets with the same flag waits for them.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
-                                 uint32_t threads, uint32_t flag) {
+                                 uint32_t threads, uint32_t flag) const {
     checkRange(remoteOffset, packetBytes<Packet>(bytes), remoteSize);
     checkRange(localOffset, bytes, localSize);
     mscclgo::putPackets(reinterpret_cast<Packet*>(remote + remoteOffset), local + localOffset, bytes, thread,
@@ -67,7 +67,7 @@ struct MemoryChannelHandle {
   // local buffer. The result is of the caller's own packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
-                                          uint32_t thread, uint32_t threads, uint32_t flag) {
+                                          uint32_t thread, uint32_t threads, uint32_t flag) const {
     checkRange(packetOffset, packetBytes<Packet>(bytes), packetsSize);
     checkRange(localOffset, bytes, localSize);
     return mscclgo::unpackPackets(local + localOffset,
@@ -86,7 +86,7 @@ struct MemoryChannelHandle {
   // write sets element `index` of the peer's buffer taken as an array of T. One
   // thread; weak.
   template <class T>
-  MSCCLGO_DEVICE void write(uint64_t index, T value) {
+  MSCCLGO_DEVICE void write(uint64_t index, T value) const {
     checkRange(index, 1, remoteSize / sizeof(T));
     reinterpret_cast<T*>(remote)[index] = value;
   }
@@ -94,23 +94,23 @@ struct MemoryChannelHandle {
   // signal lets the peer's wait() go on. One thread; a release at system scope,
   // see Device2DeviceSemaphoreHandle.
   MSCCLGO_DEVICE
-  void signal() { semaphore.signal(); }
+  void signal() const { semaphore.signal(); }
 
   // relaxedSignal is signal() that orders no other memory.
   MSCCLGO_DEVICE
-  void relaxedSignal() { semaphore.relaxedSignal(); }
+  void relaxedSignal() const { semaphore.relaxedSignal(); }
 
   // wait waits for the peer's signal(). One thread; an acquire at system scope.
   MSCCLGO_DEVICE
-  WaitResult wait() { return semaphore.wait(); }
+  WaitResult wait() const { return semaphore.wait(); }
 
   // relaxedWait is wait() that orders no other memory.
   MSCCLGO_DEVICE
-  WaitResult relaxedWait() { return semaphore.relaxedWait(); }
+  WaitResult relaxedWait() const { return semaphore.relaxedWait(); }
 
   // poll consumes a signal if one is there. One thread; an acquire.
   MSCCLGO_DEVICE
-  bool poll() { return semaphore.poll(); }
+  bool poll() const { return semaphore.poll(); }
 
  private:
   // checkRange ends the kernel on an access outside a buffer, on the emulated

@@ -11,6 +11,7 @@
 // is never a flag.
 #pragma once
 
+#include <mscclgo/copy.cuh>
 #include <mscclgo/wait.cuh>
 
 namespace mscclgo {
@@ -67,43 +68,6 @@ MSCCLGO_DEVICE WaitResult read(const Packet* packet, uint32_t flag, typename Pac
   return waitUntil(watch, [&] { return packet->tryRead(flag, data); });
 }
 
-namespace detail {
-
-// loadPayload reads the first n bytes, 1 to sizeof(T), at any alignment; what is
-// past them is 0.
-template <class T>
-MSCCLGO_DEVICE T loadPayload(const uint8_t* from, uint64_t n) {
-  if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(from) % sizeof(T) == 0)
-    return *reinterpret_cast<const T*>(from);
-  union {
-    T value;
-    uint8_t bytes[sizeof(T)];
-  } u;
-#pragma unroll
-  for (uint32_t i = 0; i < sizeof(T); ++i) u.bytes[i] = i < n ? from[i] : 0;
-  return u.value;
-}
-
-// storePayload writes the first n bytes, 1 to sizeof(T), at any alignment.
-template <class T>
-MSCCLGO_DEVICE void storePayload(uint8_t* to, T value, uint64_t n) {
-  if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(to) % sizeof(T) == 0) {
-    *reinterpret_cast<T*>(to) = value;
-    return;
-  }
-  union {
-    T value;
-    uint8_t bytes[sizeof(T)];
-  } u;
-  u.value = value;
-#pragma unroll
-  for (uint32_t i = 0; i < sizeof(T); ++i) {
-    if (i < n) to[i] = u.bytes[i];
-  }
-}
-
-}  // namespace detail
-
 // packetBytes gives the packet memory that n bytes of data take.
 template <class Packet>
 MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
@@ -120,7 +84,7 @@ MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_
   const uint8_t* from = static_cast<const uint8_t*>(src);
   for (uint64_t i = thread; i * sizeof(Payload) < n; i += threads) {
     uint64_t at = i * sizeof(Payload);
-    dst[i].write(detail::loadPayload<Payload>(from + at, n - at), flag);
+    dst[i].write(loadPartial<Payload>(from + at, n - at), flag);
   }
 }
 
@@ -138,7 +102,7 @@ MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n
     Payload data;
     WaitResult result = read(src + i, flag, data, watch);
     if (result != WaitResult::Done) return result;
-    detail::storePayload(to + at, data, n - at);
+    storePartial(to + at, data, n - at);
   }
   return WaitResult::Done;
 }

@@ -31,26 +31,30 @@ struct Watch {
 namespace detail {
 
 #if defined(MSCCLGO_EMU)
-constexpr uint32_t kPollsBetweenChecks = 64;
+constexpr uint32_t kPollsBetweenLooks = 64;
 #else
-constexpr uint32_t kPollsBetweenChecks = 1024;
+constexpr uint32_t kPollsBetweenLooks = 1024;
 #endif
 
-// check is the slow part of a wait. It costs a read across PCIe, which is why a
-// wait calls it once in many polls only. start is 0 before the first call.
-inline __device__ __noinline__ WaitResult check(const Watch& watch, uint64_t& start) {
-  if (load<Scope::System, Order::Relaxed>(&watch.status->aborted) != 0) return WaitResult::Aborted;
+// Look is what a wait learned from its watch.
+struct Look {
+  WaitResult result;
+  uint64_t start;  // when the wait first looked, nanoseconds
+};
+
+// look is the slow part of a wait. It costs a read across PCIe, which is why a
+// wait calls it once in many polls only. start is 0 the first time. Everything
+// goes by value, to stay in registers.
+inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
+  if (load<Scope::System, Order::Relaxed>(&watch.status->aborted) != 0) return {WaitResult::Aborted, start};
   uint64_t now = nanoseconds();
-  if (start == 0) {
-    start = now;
-  } else if (now - start > watch.timeout) {
-    // A plain store: any one of several reports will do, and not every bus
-    // lets a GPU do read-modify-writes on host memory.
-    uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
-    store<Scope::System, Order::Relaxed>(&watch.status->firstFailed, report);
-    return WaitResult::TimedOut;
-  }
-  return WaitResult::Done;
+  if (start == 0) return {WaitResult::Done, now};
+  if (now - start <= watch.timeout) return {WaitResult::Done, start};
+  // A plain store: any one of several reports will do, and not every bus lets a
+  // GPU do read-modify-writes on host memory.
+  uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
+  store<Scope::System, Order::Relaxed>(&watch.status->firstFailed, report);
+  return {WaitResult::TimedOut, start};
 }
 
 }  // namespace detail
@@ -66,9 +70,10 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
 #if defined(MSCCLGO_EMU)
     emu::yield();
 #endif
-    if (polls % detail::kPollsBetweenChecks == 0) {
-      WaitResult result = detail::check(watch, start);
-      if (result != WaitResult::Done) return result;
+    if (polls % detail::kPollsBetweenLooks == 0) {
+      detail::Look seen = detail::look(watch, start);
+      if (seen.result != WaitResult::Done) return seen.result;
+      start = seen.start;
     }
   }
   return WaitResult::Done;

@@ -1,0 +1,57 @@
+// Package channel moves data between two ranks from inside kernels.
+// [MemoryChannel] is for peers whose memory is mapped: threads copy straight
+// into it.
+//
+// A channel's handle is a plain struct that kernels take by value or read from
+// device memory; its device functions are in <mscclgo/memory_channel.cuh>.
+package channel
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+// MemoryChannel is one end of a channel between two ranks.
+type MemoryChannel struct {
+	semaphore *semaphore.Device2Device
+	remote    *gpu.Buffer
+	local     *gpu.Buffer
+	packets   *gpu.Buffer
+}
+
+// NewMemoryChannel makes an end. remote is the peer's buffer, imported and
+// mapped; local is this rank's. packets, which may be nil, is where the peer's
+// putPackets arrive: this rank's memory, zeroed before first use, which the
+// peer has as its channel's remote. Everything stays the caller's and must
+// outlive the channel.
+//
+// Errors: ErrInvalid when the peer's memory is not mapped here or the local one
+// is not this rank's.
+func NewMemoryChannel(s *semaphore.Device2Device, remote, local *registeredmem.Memory, packets *gpu.Buffer) (*MemoryChannel, error) {
+	const op = "channel: make a MemoryChannel"
+	if remote.Buffer() == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is not mapped here; a PortChannel reaches it").At(local.Rank(), remote.Rank())
+	}
+	if !local.Local() {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the local memory is of rank %d", local.Rank())
+	}
+	return &MemoryChannel{semaphore: s, remote: remote.Buffer(), local: local.Buffer(), packets: packets}, nil
+}
+
+// Handle gives what kernels use.
+func (c *MemoryChannel) Handle() devicecode.MemoryChannel {
+	h := devicecode.MemoryChannel{
+		Semaphore:  c.semaphore.Handle(),
+		Remote:     c.remote.Ptr(),
+		Local:      c.local.Ptr(),
+		RemoteSize: c.remote.Size(),
+		LocalSize:  c.local.Size(),
+	}
+	if c.packets != nil {
+		h.Packets, h.PacketsSize = c.packets.Ptr(), c.packets.Size()
+	}
+	return h
+}

@@ -1,0 +1,121 @@
+package communicator
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// arena cuts small pieces from large allocations, because an allocation takes
+// at least Info.MemoryGranularity (2 MiB on NVIDIA GPUs). With a registry, its
+// slabs are memory that peers can import.
+type arena struct {
+	dev      *gpu.Device
+	registry *registeredmem.Registry // nil: for this rank alone
+
+	mu    sync.Mutex
+	slabs []*slab
+}
+
+const (
+	slabBytes  = 256 << 10 // at least; more where an allocation takes more anyhow
+	pieceAlign = 128
+)
+
+// slab is one allocation and the free ranges in it, by offset.
+type slab struct {
+	buf  *gpu.Buffer
+	mem  *registeredmem.Memory
+	free []span
+}
+
+type span struct{ offset, size uint64 }
+
+// piece is a range of a slab.
+type piece struct {
+	slab *slab
+	span
+}
+
+// buffer gives the piece's first n bytes.
+func (p piece) buffer(n uint64) (*gpu.Buffer, error) { return p.slab.buf.Slice(p.offset, n) }
+
+// take gives n bytes, first fit, rounded up to the alignment.
+func (a *arena) take(n uint64) (piece, error) {
+	n = (n + pieceAlign - 1) / pieceAlign * pieceAlign
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.slabs {
+		for i, f := range s.free {
+			if f.size < n {
+				continue
+			}
+			s.free[i] = span{f.offset + n, f.size - n}
+			if f.size == n {
+				s.free = slices.Delete(s.free, i, i+1)
+			}
+			return piece{s, span{f.offset, n}}, nil
+		}
+	}
+	s, err := a.grow(n)
+	if err != nil {
+		return piece{}, err
+	}
+	if n < s.buf.Size() {
+		s.free = []span{{n, s.buf.Size() - n}}
+	}
+	return piece{s, span{0, n}}, nil
+}
+
+// grow adds a slab of at least n bytes.
+func (a *arena) grow(n uint64) (*slab, error) {
+	buf, err := a.dev.Alloc(max(n, slabBytes, a.dev.Info().MemoryGranularity))
+	if err != nil {
+		return nil, err
+	}
+	s := &slab{buf: buf}
+	if a.registry != nil {
+		if s.mem, err = a.registry.Register(buf); err != nil {
+			return nil, errors.Join(err, buf.Close())
+		}
+	}
+	a.slabs = append(a.slabs, s)
+	return s, nil
+}
+
+// give takes a piece back.
+func (a *arena) give(p piece) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := p.slab
+	i, _ := slices.BinarySearchFunc(s.free, p.offset, func(f span, offset uint64) int {
+		if f.offset < offset {
+			return -1
+		}
+		return 1
+	})
+	s.free = slices.Insert(s.free, i, p.span)
+	if i+1 < len(s.free) && s.free[i].offset+s.free[i].size == s.free[i+1].offset {
+		s.free[i].size += s.free[i+1].size
+		s.free = slices.Delete(s.free, i+1, i+2)
+	}
+	if i > 0 && s.free[i-1].offset+s.free[i-1].size == s.free[i].offset {
+		s.free[i-1].size += s.free[i].size
+		s.free = slices.Delete(s.free, i, i+1)
+	}
+}
+
+func (a *arena) close() error {
+	var errs []error
+	for _, s := range a.slabs {
+		if s.mem != nil {
+			errs = append(errs, s.mem.Close())
+		}
+		errs = append(errs, s.buf.Close())
+	}
+	a.slabs = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,224 @@
+// Package communicator joins ranks into a group and gives one rank's view of
+// it: its device, its bootstrap, the peers' memory as its kernels reach it,
+// channels to all peers in one call, and the group's failure state.
+//
+// Calls marked collective are made by every rank of the group, in the same
+// order and with arguments that fit; they are matched by that order. All others
+// concern this rank alone. A Communicator may be used from many goroutines, but
+// collective calls from one at a time.
+package communicator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Options are what a rank may choose; the zero value is right for most.
+type Options struct {
+	// Device names the device, as [gpu.Open] does. "auto" (the default), "cuda"
+	// and "emu" give each rank of a machine one in turn. Only [Join] uses it.
+	Device string
+	// Timeout bounds every wait of kernels and the exchanges of collective
+	// calls. 0 means 30 seconds.
+	Timeout time.Duration
+	// Scratch is the bytes of packet memory in each rank's window, the same on
+	// all ranks; see [Communicator.Group]. 0 means 4 MiB.
+	Scratch uint64
+	// Logger gets what is worth knowing and no error of a call, such as
+	// strangers on the ports. nil discards it.
+	Logger *slog.Logger
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+	defaultScratch = 4 << 20
+	maxScratch     = 1 << 40
+)
+
+// Communicator is one rank's view of its group.
+type Communicator struct {
+	boot     *bootstrap.Bootstrap
+	dev      *gpu.Device
+	options  Options
+	registry *registeredmem.Registry
+	failure  *failure
+	shared   *arena // memory that peers write: semaphores
+	private  *arena // memory of this rank's kernels alone: handles
+
+	mu       sync.Mutex
+	group    *group // made by the first Group call
+	channels uint32 // numbers given to channels so far
+	owned    []func() error
+	closed   bool
+}
+
+// Join joins the group that the environment describes, as torchrun, mpirun,
+// srun, a Kubernetes indexed job or mscclgo run set it, with a device of this
+// machine for each of its ranks. The variable MSCCLGO_DEVICE overrides
+// Options.Device. Close releases everything. Collective.
+//
+// Errors: those of [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
+// [New].
+func Join(ctx context.Context, o Options) (*Communicator, error) {
+	env, err := bootstrap.FromEnv(os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	kind := os.Getenv("MSCCLGO_DEVICE")
+	if kind == "" {
+		kind = o.Device
+	}
+	if kind == "" {
+		kind = "auto"
+	}
+	name, err := gpu.Assign(kind, env.LocalRank)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := gpu.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	config := env.Config
+	config.Logger = o.Logger
+	boot, err := bootstrap.Connect(ctx, config)
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	c, err := New(ctx, boot, dev, o)
+	if err != nil {
+		boot.Abort(err)
+		return nil, errors.Join(err, boot.Close(), dev.Close())
+	}
+	c.owned = append(c.owned, dev.Close, boot.Close)
+	return c, nil
+}
+
+// New makes a rank's communicator from a bootstrap that has joined the group
+// and an open device. Both stay the caller's, to be closed after the
+// communicator. Collective.
+//
+// Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short.
+func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Scratch == 0 {
+		o.Scratch = defaultScratch
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	op := "communicator: make one for " + dev.String()
+	if o.Timeout < 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the timeout %v is negative", o.Timeout).At(boot.Rank(), mscclgo.NoRank)
+	}
+	if o.Scratch > maxScratch {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch)).At(boot.Rank(), mscclgo.NoRank)
+	}
+	failure, err := newFailure(boot, dev)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := registeredmem.NewRegistry(registeredmem.Config{
+		Rank: boot.Rank(), Group: boot.Group(), Secret: boot.Key("registeredmem"), Device: dev, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, failure.close())
+	}
+	c := &Communicator{boot: boot, dev: dev, options: o, registry: registry, failure: failure}
+	c.shared = &arena{dev: dev, registry: registry}
+	c.private = &arena{dev: dev}
+	return c, nil
+}
+
+// Rank gives this rank's number, from 0.
+func (c *Communicator) Rank() int { return c.boot.Rank() }
+
+// Size gives the number of ranks in the group.
+func (c *Communicator) Size() int { return c.boot.Size() }
+
+// Device gives this rank's device.
+func (c *Communicator) Device() *gpu.Device { return c.dev }
+
+// Bootstrap gives the group's bootstrap, for small messages between ranks.
+func (c *Communicator) Bootstrap() *bootstrap.Bootstrap { return c.boot }
+
+// Registry gives this rank's table of memories.
+func (c *Communicator) Registry() *registeredmem.Registry { return c.registry }
+
+// Barrier waits until all ranks have called it. It says nothing of what streams
+// have done. Collective.
+func (c *Communicator) Barrier(ctx context.Context) error {
+	if err := c.usable("communicator: barrier"); err != nil {
+		return err
+	}
+	return c.boot.Barrier(ctx)
+}
+
+// Close leaves the group and releases everything made through c, in reverse
+// order; waits of kernels that still run end as aborted. It waits a while for
+// the other ranks to close too, since their kernels may still use this rank's
+// memory. It is safe to call twice.
+func (c *Communicator) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	group := c.group
+	c.mu.Unlock()
+
+	if c.failure.err() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), min(c.options.Timeout, closePatience))
+		if err := c.boot.Barrier(ctx); err != nil {
+			c.options.Logger.Info("closed before all ranks did", "rank", c.Rank(), "error", err)
+		}
+		cancel()
+	}
+	c.failure.abort()
+	var errs []error
+	if group != nil {
+		errs = append(errs, group.close())
+	}
+	errs = append(errs, c.private.close(), c.shared.close(), c.registry.Close(), c.failure.close())
+	for i := len(c.owned) - 1; i >= 0; i-- {
+		errs = append(errs, c.owned[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// closePatience bounds the wait of Close for the other ranks.
+const closePatience = 5 * time.Second
+
+// usable gives the error of a call on a closed communicator or a failed group.
+func (c *Communicator) usable(op string) error {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the communicator is closed").At(c.Rank(), mscclgo.NoRank)
+	}
+	return c.failure.err()
+}
+
+// watch gives what bounds the waits of a handle.
+func (c *Communicator) watch(peer int, channel uint32) devicecode.Watch {
+	return devicecode.Watch{
+		Status:  c.failure.status.Ptr(),
+		Timeout: uint64(c.options.Timeout.Nanoseconds()),
+		Peer:    uint32(peer),
+		Channel: channel,
+	}
+}

@@ -1,0 +1,43 @@
+package communicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/cudaipc"
+)
+
+// Connect makes a connection to a peer through which this rank's host moves
+// data, without a kernel. Both ranks call it, with the same tag.
+//
+// Errors: those of [cudaipc.Endpoint.Connect].
+func (c *Communicator) Connect(ctx context.Context, peer, tag int) (connection.Connection, error) {
+	op := fmt.Sprintf("communicator: connect to rank %d", peer)
+	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	endpoint, err := cudaipc.NewEndpoint(c.registry)
+	if err != nil {
+		return nil, err
+	}
+	mine, err := endpoint.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	if err := c.boot.Send(ctx, peer, tag, mine); err != nil {
+		return nil, errors.Join(err, endpoint.Close())
+	}
+	theirs, err := c.boot.Recv(ctx, peer, tag)
+	if err != nil {
+		return nil, errors.Join(err, endpoint.Close())
+	}
+	conn, err := endpoint.Connect(ctx, theirs)
+	if err != nil {
+		return nil, errors.Join(err, endpoint.Close())
+	}
+	return conn, nil
+}

@@ -1,0 +1,143 @@
+package communicator
+
+import (
+	"context"
+	"errors"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// group is what Group made: the windows of all ranks.
+type group struct {
+	window  *gpu.Buffer // flags, then scratch; peers write it
+	counts  piece       // epochs, then arrivals; this rank's kernels alone
+	windows *PeerMemory
+	handle  devicecode.Group
+}
+
+const (
+	countBytes   = devicecode.MaxBlocks * uint64(unsafe.Sizeof(uint32(0)))
+	scratchAlign = 256
+)
+
+// Group gives what kernels use for barriers between the ranks' blocks, for
+// packet scratch and for epochs: the handle of <mscclgo/group.cuh>, to be passed
+// by value. The first call makes the windows: each rank gives
+// Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks
+// and rank, of device memory that all ranks map. Later calls give the same.
+// Collective the first time.
+//
+// All kernels of the group share the scratch, so that an algorithm more costs no
+// memory more.
+//
+// Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
+// Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks.
+func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
+	const op = "communicator: make the group's windows"
+	if err := c.usable(op); err != nil {
+		return devicecode.Group{}, err
+	}
+	c.mu.Lock()
+	g := c.group
+	c.mu.Unlock()
+	if g != nil {
+		return g.handle, nil
+	}
+	g, err := c.newGroup(ctx, op)
+	if err != nil {
+		return devicecode.Group{}, err
+	}
+	c.mu.Lock()
+	c.group = g
+	c.mu.Unlock()
+	return g.handle, nil
+}
+
+func (c *Communicator) newGroup(ctx context.Context, op string) (*group, error) {
+	flags := devicecode.MaxBlocks * uint64(c.Size()) * uint64(unsafe.Sizeof(uint32(0)))
+	flags = (flags + scratchAlign - 1) / scratchAlign * scratchAlign
+	scratch := (c.options.Scratch + scratchAlign - 1) / scratchAlign * scratchAlign
+	g := &group{handle: devicecode.Group{
+		Rank:          uint32(c.Rank()),
+		Size:          uint32(c.Size()),
+		ScratchOffset: flags,
+		ScratchSize:   scratch,
+		Watch:         c.watch(c.Rank(), 0),
+	}}
+	err := g.allocate(c, flags+scratch)
+	if err := c.agree(ctx, op, err); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	if g.windows, err = c.Share(ctx, g.window); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	if err := c.agree(ctx, op, g.finish(c, op)); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+// allocate takes this rank's memory and zeroes it.
+func (g *group) allocate(c *Communicator, windowBytes uint64) error {
+	var err error
+	if g.window, err = c.dev.Alloc(windowBytes); err != nil {
+		return err
+	}
+	if err := zero(g.window); err != nil {
+		return err
+	}
+	if g.counts, err = c.private.take(2 * countBytes); err != nil {
+		return err
+	}
+	counts, err := g.counts.buffer(2 * countBytes)
+	if err != nil {
+		return err
+	}
+	g.handle.Epochs, g.handle.Arrivals = counts.Ptr(), counts.Ptr()+gpu.Ptr(countBytes)
+	return zero(counts)
+}
+
+// finish checks that the windows are alike and fills in the handle.
+func (g *group) finish(c *Communicator, op string) error {
+	for rank, m := range g.windows.Memories {
+		if m.Size() != g.window.Size() {
+			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "its window has %d bytes, this rank's %d: Options.Scratch must be the same on all ranks", m.Size(), g.window.Size()).At(c.Rank(), rank)
+		}
+	}
+	windows, err := g.windows.Handle()
+	if err != nil {
+		return err
+	}
+	g.handle.Windows = windows.Ranks
+	return nil
+}
+
+func (g *group) close() error {
+	var errs []error
+	if g.windows != nil {
+		errs = append(errs, g.windows.Close())
+	}
+	if g.window != nil {
+		errs = append(errs, g.window.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// zero clears a buffer in pieces, so that the host needs little memory for it.
+func zero(b *gpu.Buffer) error {
+	blank := make([]byte, min(b.Size(), 1<<20))
+	for offset := uint64(0); offset < b.Size(); offset += uint64(len(blank)) {
+		n := min(uint64(len(blank)), b.Size()-offset)
+		part, err := b.Slice(offset, n)
+		if err != nil {
+			return err
+		}
+		if err := gpu.CopyIn(part, blank[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

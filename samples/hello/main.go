@@ -1,0 +1,75 @@
+// Hello is the smallest whole program: four ranks add up their buffers with an
+// all-reduce of our own.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/launcher"
+)
+
+//go:embed hello.cu
+var source []byte
+
+const count = 1000
+
+func main() {
+	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
+	flag.Parse()
+	launcher.Self(*ranks)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	comm := must(communicator.Join(ctx, communicator.Options{}))
+	defer comm.Close()
+	if err := allReduce(ctx, comm); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// allReduce adds up one buffer of each rank and checks the sum.
+func allReduce(ctx context.Context, comm *communicator.Communicator) error {
+	device := comm.Device()
+	values := make([]float32, count)
+	for i := range values {
+		values[i] = float32((comm.Rank() + 1) * i)
+	}
+	input := must(gpu.Upload(device, values))
+	sum := must(device.Alloc(input.Size()))
+	channels := must(comm.MemoryChannels(ctx, input, communicator.MemoryChannelOptions{}))
+	module := must(devicecode.Load(ctx, device, "hello.cu", source, devicecode.Options{}))
+	kernel := must(module.Kernel("allReduce"))
+	stream := must(device.NewStream())
+
+	if err := kernel.Launch(stream, gpu.Blocks(1, 256), channels.Handles, comm.Size(), sum, count); err != nil {
+		return err
+	}
+	if err := comm.Synchronize(ctx, stream); err != nil {
+		return err
+	}
+	if err := gpu.CopyOut(values, sum); err != nil {
+		return err
+	}
+	for i, got := range values {
+		if want := float32(comm.Size() * (comm.Size() + 1) / 2 * i); got != want {
+			return fmt.Errorf("rank %d: element %d is %v, want %v", comm.Rank(), i, got, want)
+		}
+	}
+	fmt.Printf("rank %d on %v: the sums of %d elements are right\n", comm.Rank(), device, count)
+	return nil
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
