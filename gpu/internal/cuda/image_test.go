@@ -74,8 +74,24 @@ func FuzzCheckImage(f *testing.F) {
 		f.Add(seed.image)
 	}
 	f.Fuzz(func(t *testing.T, image []byte) {
-		if checkImage(image) == nil && len(image) < fatbinHeader {
-			t.Errorf("an image of %d bytes passed", len(image))
+		if checkImage(image) != nil {
+			return
+		}
+		switch {
+		case bytes.HasPrefix(image, []byte("\x7fELF")):
+			if machine := binary.LittleEndian.Uint16(image[18:]); image[5] == 1 && machine != 190 {
+				t.Errorf("an ELF file for machine %d passed", machine)
+			}
+		case bytes.HasPrefix(image, []byte{0x50, 0xed, 0x55, 0xba}):
+			// What the driver will read, in arithmetic that cannot overflow.
+			end := float64(binary.LittleEndian.Uint16(image[6:])) + float64(binary.LittleEndian.Uint64(image[8:]))
+			if end > float64(len(image)) {
+				t.Errorf("a fatbin of %d bytes that claims %v passed", len(image), end)
+			}
+		default:
+			if i := bytes.IndexByte(image, 0); i >= 0 && i != len(image)-1 {
+				t.Errorf("text with a zero byte at %d of %d passed", i, len(image))
+			}
 		}
 	})
 }
