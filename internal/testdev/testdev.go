@@ -1,0 +1,52 @@
+// Package testdev opens the device that tests run on: an emulated one, or with
+// MSCCLGO_TEST_DEVICE=cuda an NVIDIA GPU. A test that asks for more devices than
+// there are gets some of them several times.
+package testdev
+
+import (
+	"os"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Env is the environment variable that names the kind of device, "emu" (the
+// default) or "cuda".
+const Env = "MSCCLGO_TEST_DEVICE"
+
+// Name gives the name of the device for rank i of a test. It fails the test
+// where there is no device of the kind that [Env] asks for.
+func Name(t testing.TB, i int) string {
+	t.Helper()
+	name, err := gpu.Assign(kind(), i)
+	if err != nil {
+		t.Fatalf("%s=%s: %v", Env, kind(), err)
+	}
+	return name
+}
+
+// Open opens the device for rank i of a test and closes it when the test ends.
+func Open(t testing.TB, i int) *gpu.Device {
+	t.Helper()
+	d, err := gpu.Open(Name(t, i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing %v: %v", d, err)
+		}
+	})
+	return d
+}
+
+// CUDA says whether the tests run on NVIDIA GPUs: for the few that need what an
+// emulated device has not.
+func CUDA() bool { return kind() == "cuda" }
+
+func kind() string {
+	if kind := os.Getenv(Env); kind != "" {
+		return kind
+	}
+	return "emu"
+}

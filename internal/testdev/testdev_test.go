@@ -1,0 +1,33 @@
+package testdev_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+// Two ranks of a test have devices of their own where there are two.
+func Example() {
+	test := func(t *testing.T) {
+		first, second := testdev.Open(t, 0), testdev.Open(t, 1)
+		t.Log(first, second)
+	}
+	fmt.Println(testing.RunTests(func(_, _ string) (bool, error) { return true, nil },
+		[]testing.InternalTest{{Name: "TestTwoRanks", F: test}}))
+	// Output: true
+}
+
+func TestNameWraps(t *testing.T) {
+	names := map[string]bool{}
+	for i := range 64 {
+		names[testdev.Name(t, i)] = true
+	}
+	if len(names) == 0 || len(names) == 64 {
+		t.Errorf("64 ranks got %d devices", len(names))
+	}
+	d := testdev.Open(t, 0)
+	if d.String() != testdev.Name(t, 0) {
+		t.Errorf("opened %v for %s", d, testdev.Name(t, 0))
+	}
+}
