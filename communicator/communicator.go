@@ -90,7 +90,7 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 		return nil, err
 	}
 	config := env.Config
-	config.Logger = o.Logger
+	config.Log = o.Logger
 	boot, err := bootstrap.Connect(ctx, config)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
@@ -131,7 +131,7 @@ func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Opti
 		return nil, err
 	}
 	registry, err := registeredmem.NewRegistry(registeredmem.Config{
-		Rank: boot.Rank(), Group: boot.Group(), Secret: boot.Key("registeredmem"), Device: dev, Logger: o.Logger,
+		Rank: boot.Rank(), Group: boot.Group(), Secret: boot.Key("registered memory"), Device: dev, Logger: o.Logger, Timeout: o.Timeout,
 	})
 	if err != nil {
 		return nil, errors.Join(err, failure.close())

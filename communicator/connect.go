@@ -2,7 +2,6 @@ package communicator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/connection"
@@ -13,9 +12,8 @@ import (
 // data, without a kernel. Both ranks call it, with the same tag.
 //
 // Errors: those of [cudaipc.Endpoint.Connect].
-func (c *Communicator) Connect(ctx context.Context, peer, tag int) (connection.Connection, error) {
-	op := fmt.Sprintf("communicator: connect to rank %d", peer)
-	if err := c.usable(op); err != nil {
+func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (connection.Connection, error) {
+	if err := c.usable(fmt.Sprintf("communicator: connect to rank %d", peer)); err != nil {
 		return nil, err
 	}
 	endpoint, err := cudaipc.NewEndpoint(c.registry)
@@ -29,15 +27,11 @@ func (c *Communicator) Connect(ctx context.Context, peer, tag int) (connection.C
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	if err := c.boot.Send(ctx, peer, tag, mine); err != nil {
-		return nil, errors.Join(err, endpoint.Close())
+		return nil, err
 	}
 	theirs, err := c.boot.Recv(ctx, peer, tag)
 	if err != nil {
-		return nil, errors.Join(err, endpoint.Close())
+		return nil, err
 	}
-	conn, err := endpoint.Connect(ctx, theirs)
-	if err != nil {
-		return nil, errors.Join(err, endpoint.Close())
-	}
-	return conn, nil
+	return endpoint.Connect(ctx, theirs)
 }

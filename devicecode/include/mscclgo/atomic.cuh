@@ -82,16 +82,14 @@ MSCCLGO_DEVICE void fence() {
 }
 
 // loadRelaxed16 reads two 8-byte words, each whole, in no order between them.
-MSCCLGO_DEVICE
-void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
+MSCCLGO_DEVICE void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
   emu::spinHint();
   first = __atomic_load_n(p, __ATOMIC_RELAXED);
   second = __atomic_load_n(p + 1, __ATOMIC_RELAXED);
 }
 
 // storeRelaxed16 writes two 8-byte words, each whole, in no order between them.
-MSCCLGO_DEVICE
-void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
+MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
   __atomic_store_n(p, first, __ATOMIC_RELAXED);
   __atomic_store_n(p + 1, second, __ATOMIC_RELAXED);
 }
@@ -101,8 +99,7 @@ void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
 namespace detail {
 
 // global gives the address as the .global state space wants it.
-MSCCLGO_DEVICE
-uint64_t global(const void* p) { return __cvta_generic_to_global(p); }
+MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(p); }
 
 }  // namespace detail
 
@@ -208,8 +205,7 @@ MSCCLGO_DEVICE void fence() {
 // loadRelaxed16 reads two 8-byte words in one access, aligned to 16 bytes. Each
 // word is read whole; between the two there is no order (PTX: a vector access
 // is its scalar accesses in no order).
-MSCCLGO_DEVICE
-void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
+MSCCLGO_DEVICE void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(first), "=l"(second)
                : "l"(detail::global(p)));
@@ -217,8 +213,7 @@ void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
 
 // storeRelaxed16 writes two 8-byte words in one access, aligned to 16 bytes,
 // each whole, in no order between them.
-MSCCLGO_DEVICE
-void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
+MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(detail::global(p)), "l"(first),
                "l"(second));
 }

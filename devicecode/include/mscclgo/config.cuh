@@ -36,8 +36,7 @@ constexpr uint32_t kMaxBlocks = 256;
 
 // nanoseconds reads a clock that all blocks of a device share. Differences are
 // good to about a microsecond. Any thread. (PTX: special register %globaltimer.)
-MSCCLGO_DEVICE
-uint64_t nanoseconds() {
+MSCCLGO_DEVICE uint64_t nanoseconds() {
 #if defined(MSCCLGO_EMU)
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

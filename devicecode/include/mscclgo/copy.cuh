@@ -24,23 +24,21 @@ struct Word<16> {
 };
 
 // joined gives the 4 bytes that start shift bits into the 8 bytes high:low.
-MSCCLGO_DEVICE
-uint32_t joined(uint32_t low, uint32_t high, uint32_t shift) { return __funnelshift_r(low, high, shift); }
+MSCCLGO_DEVICE uint32_t joined(uint32_t low, uint32_t high, uint32_t shift) {
+  return __funnelshift_r(low, high, shift);
+}
 
 // shifted gives the word that starts shift bytes, 1 to the word's size - 1,
 // into two neighbouring words.
-MSCCLGO_DEVICE
-uint32_t shifted(uint32_t a, uint32_t b, uint32_t shift) { return joined(a, b, shift * 8); }
+MSCCLGO_DEVICE uint32_t shifted(uint32_t a, uint32_t b, uint32_t shift) { return joined(a, b, shift * 8); }
 
-MSCCLGO_DEVICE
-uint2 shifted(uint2 a, uint2 b, uint32_t shift) {
+MSCCLGO_DEVICE uint2 shifted(uint2 a, uint2 b, uint32_t shift) {
   if (shift & 4) a = make_uint2(a.y, b.x), b.x = b.y;
   uint32_t bits = shift % 4 * 8;
   return make_uint2(joined(a.x, a.y, bits), joined(a.y, b.x, bits));
 }
 
-MSCCLGO_DEVICE
-uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
+MSCCLGO_DEVICE uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
   if (shift & 8) a = make_uint4(a.z, a.w, b.x, b.y), b.x = b.z, b.y = b.w;
   if (shift & 4) a = make_uint4(a.y, a.z, a.w, b.x), b.x = b.y;
   uint32_t bits = shift % 4 * 8;

@@ -36,19 +36,16 @@ struct GroupHandle {
 
   // scratch gives a rank's scratch. It is one for all kernels of the group:
   // whoever uses it must know that the kernel before is through with it.
-  MSCCLGO_DEVICE
-  uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
+  MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
 
   // epoch gives the number of this call, 1 or more, the same for all blocks and
   // on all ranks that make the same calls. Any thread, before nextEpoch().
-  MSCCLGO_DEVICE
-  uint32_t epoch() const { return epochs[blockIdx.x] + 1; }
+  MSCCLGO_DEVICE uint32_t epoch() const { return epochs[blockIdx.x] + 1; }
 
   // nextEpoch ends the call. Every thread of every block of a one-dimensional
   // grid calls it once, last. Blocks that were not launched are counted up by
   // those that were, so calls may differ in their number of blocks.
-  MSCCLGO_DEVICE
-  void nextEpoch() const {
+  MSCCLGO_DEVICE void nextEpoch() const {
     uint32_t now = epoch();
     if (now == 0xffffffffu)
       now = 1;  // 2 comes next: 0 is what fresh scratch holds, and odd and even alternate
@@ -61,18 +58,15 @@ struct GroupHandle {
   // Every thread of the block calls it and gets the same result. What any
   // thread of these blocks wrote before, all of them see after: it releases and
   // acquires at system scope.
-  MSCCLGO_DEVICE
-  WaitResult barrier() const { return meet<Order::Release, Order::Acquire>(); }
+  MSCCLGO_DEVICE WaitResult barrier() const { return meet<Order::Release, Order::Acquire>(); }
 
   // relaxedBarrier is barrier() that orders no memory: for the start of a call,
   // to know that peers have begun theirs.
-  MSCCLGO_DEVICE
-  WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
+  MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
 
  private:
   // flag gives where `from` tells rank `to` how often its block has arrived.
-  MSCCLGO_DEVICE
-  uint32_t* flag(uint32_t to, uint32_t from) const {
+  MSCCLGO_DEVICE uint32_t* flag(uint32_t to, uint32_t from) const {
     return reinterpret_cast<uint32_t*>(windows[to]) + blockIdx.x * size + from;
   }
 

@@ -93,30 +93,24 @@ struct MemoryChannelHandle {
 
   // signal lets the peer's wait() go on. One thread; a release at system scope,
   // see Device2DeviceSemaphoreHandle.
-  MSCCLGO_DEVICE
-  void signal() const { semaphore.signal(); }
+  MSCCLGO_DEVICE void signal() const { semaphore.signal(); }
 
   // relaxedSignal is signal() that orders no other memory.
-  MSCCLGO_DEVICE
-  void relaxedSignal() const { semaphore.relaxedSignal(); }
+  MSCCLGO_DEVICE void relaxedSignal() const { semaphore.relaxedSignal(); }
 
   // wait waits for the peer's signal(). One thread; an acquire at system scope.
-  MSCCLGO_DEVICE
-  WaitResult wait() const { return semaphore.wait(); }
+  MSCCLGO_DEVICE WaitResult wait() const { return semaphore.wait(); }
 
   // relaxedWait is wait() that orders no other memory.
-  MSCCLGO_DEVICE
-  WaitResult relaxedWait() const { return semaphore.relaxedWait(); }
+  MSCCLGO_DEVICE WaitResult relaxedWait() const { return semaphore.relaxedWait(); }
 
   // poll consumes a signal if one is there. One thread; an acquire.
-  MSCCLGO_DEVICE
-  bool poll() const { return semaphore.poll(); }
+  MSCCLGO_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:
   // checkRange ends the kernel on an access outside a buffer, on the emulated
   // device and where MSCCLGO_CHECK is defined; else it costs nothing.
-  MSCCLGO_DEVICE
-  static void checkRange(uint64_t offset, uint64_t bytes, uint64_t size) {
+  MSCCLGO_DEVICE static void checkRange(uint64_t offset, uint64_t bytes, uint64_t size) {
 #if defined(MSCCLGO_EMU) || defined(MSCCLGO_CHECK)
     if (offset > size || bytes > size - offset) __trap();
 #else

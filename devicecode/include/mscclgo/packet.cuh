@@ -23,14 +23,12 @@ struct alignas(8) LL8Packet {
   uint64_t word;
 
   // write stores data and flag. Any thread. Relaxed, system scope.
-  MSCCLGO_DEVICE
-  void write(Payload data, uint32_t flag) {
+  MSCCLGO_DEVICE void write(Payload data, uint32_t flag) {
     store<Scope::System, Order::Relaxed>(&word, uint64_t(flag) << 32 | data);
   }
 
   // tryRead gives the data if the packet holds the flag. Any thread.
-  MSCCLGO_DEVICE
-  bool tryRead(uint32_t flag, Payload& data) const {
+  MSCCLGO_DEVICE bool tryRead(uint32_t flag, Payload& data) const {
     uint64_t w = load<Scope::System, Order::Relaxed>(&word);
     data = uint32_t(w);
     return uint32_t(w >> 32) == flag;
@@ -44,15 +42,13 @@ struct alignas(16) LL16Packet {
   uint64_t words[2];
 
   // write stores data and flag. Any thread. Relaxed, system scope.
-  MSCCLGO_DEVICE
-  void write(Payload data, uint32_t flag) {
+  MSCCLGO_DEVICE void write(Payload data, uint32_t flag) {
     uint64_t high = uint64_t(flag) << 32;
     storeRelaxed16(words, high | data.x, high | data.y);
   }
 
   // tryRead gives the data if both words hold the flag. Any thread.
-  MSCCLGO_DEVICE
-  bool tryRead(uint32_t flag, Payload& data) const {
+  MSCCLGO_DEVICE bool tryRead(uint32_t flag, Payload& data) const {
     uint64_t a, b;
     loadRelaxed16(words, a, b);
     data = make_uint2(uint32_t(a), uint32_t(b));

@@ -18,29 +18,26 @@ struct Device2DeviceSemaphoreHandle {
   // signal counts one up at the peer. One thread. What this thread wrote and
   // observed before, to any memory, the peer's threads see after their wait()
   // (release at system scope): after a __syncthreads() that covers the block.
-  MSCCLGO_DEVICE
-  void signal() const { store<Scope::System, Order::Release>(peerInbound, ++*outbound); }
+  MSCCLGO_DEVICE void signal() const { store<Scope::System, Order::Release>(peerInbound, ++*outbound); }
 
   // relaxedSignal is signal without the promise about other memory: for peers
   // that only need to know that this point was reached.
-  MSCCLGO_DEVICE
-  void relaxedSignal() const { store<Scope::System, Order::Relaxed>(peerInbound, ++*outbound); }
+  MSCCLGO_DEVICE void relaxedSignal() const {
+    store<Scope::System, Order::Relaxed>(peerInbound, ++*outbound);
+  }
 
   // wait waits for one more signal. One thread. On Done, what the peer wrote
   // before its signal() is visible (acquire at system scope); a __syncthreads()
   // passes that on to the block. When the result is not Done, nothing was
   // consumed.
-  MSCCLGO_DEVICE
-  WaitResult wait() const { return waitFor<Order::Acquire>(); }
+  MSCCLGO_DEVICE WaitResult wait() const { return waitFor<Order::Acquire>(); }
 
   // relaxedWait is wait without the promise about other memory.
-  MSCCLGO_DEVICE
-  WaitResult relaxedWait() const { return waitFor<Order::Relaxed>(); }
+  MSCCLGO_DEVICE WaitResult relaxedWait() const { return waitFor<Order::Relaxed>(); }
 
   // poll consumes one signal if one is there, like wait(), and does not wait.
   // One thread.
-  MSCCLGO_DEVICE
-  bool poll() const {
+  MSCCLGO_DEVICE bool poll() const {
     uint64_t next = *expected + 1;
     if (load<Scope::System, Order::Acquire>(inbound) < next) return false;
     *expected = next;

@@ -83,7 +83,6 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
 // on all of them. It is a barrier of the block (__syncthreads), so what a thread
 // observed before it, all threads have observed after it. Every thread must
 // call it.
-MSCCLGO_DEVICE
-bool blockAll(bool ok) { return __syncthreads_and(ok) != 0; }
+MSCCLGO_DEVICE bool blockAll(bool ok) { return __syncthreads_and(ok) != 0; }
 
 }  // namespace mscclgo
