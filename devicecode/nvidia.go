@@ -1,0 +1,175 @@
+package devicecode
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// cudaCompiler compiles for NVIDIA GPUs: with NVRTC, a library that needs nothing
+// beside it, or with nvcc, which needs a C++ compiler. MSCCLGO_CUDA_COMPILER=nvrtc
+// or =nvcc chooses; otherwise NVRTC is taken where it is found, then nvcc.
+type cudaCompiler struct{}
+
+func newCUDACompiler() compiler { return cudaCompiler{} }
+
+// cudaJob is a job with all that its image depends on settled.
+type cudaJob struct {
+	job
+	architecture int      // 90 for sm_90
+	options      []string // of the compiler, without the architecture
+}
+
+func (cudaCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Context) ([]byte, error), error) {
+	architecture, err := strconv.Atoi(strings.TrimPrefix(j.arch, "sm_"))
+	if err != nil || architecture < 10 || architecture > 9999 {
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%q is not an architecture; write it as in sm_90", j.arch)
+	}
+	if bytes.IndexByte(j.source, 0) >= 0 {
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "the source has a zero byte in it")
+	}
+	tool, err := findCUDATool(j.op)
+	if err != nil {
+		return nil, nil, err
+	}
+	included, err := includedText(j)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := cudaJob{job: j, architecture: architecture}
+	c.options = append([]string{"-std=c++17"}, j.options.Flags...)
+	for _, d := range j.options.Defines {
+		c.options = append(c.options, "-D"+d)
+	}
+	// Folders are searched in this order, and what was found in them counts, not
+	// how they are called.
+	inputs := fmt.Appendf(nil, "%q %q %q %x ", tool.identity, c.options, j.name, sha256.Sum256(j.source))
+	for _, d := range slices.Concat(j.options.IncludeDirs, []string{j.include}, tool.includes) {
+		c.options = append(c.options, "-I"+d)
+	}
+	build := func(ctx context.Context) ([]byte, error) { return tool.compile(ctx, c) }
+	return append(inputs, included...), build, nil
+}
+
+// cudaTool is an installed compiler.
+type cudaTool struct {
+	identity string   // changes when it is replaced
+	includes []string // the folders of CUDA's own headers, where it does not know them
+	compile  func(context.Context, cudaJob) ([]byte, error)
+}
+
+const cudaAdvice = "install NVIDIA's CUDA toolkit, or set CUDA_HOME to where it is, or MSCCLGO_NVRTC to the folder of " +
+	"libnvrtc.so (the Python package nvidia-cuda-nvrtc has it), or load an image that was compiled elsewhere"
+
+func findCUDATool(op string) (cudaTool, error) {
+	choice := os.Getenv("MSCCLGO_CUDA_COMPILER")
+	var lacking []string
+	if choice == "" || choice == "nvrtc" {
+		tool, err := findNVRTC()
+		if err == nil {
+			return tool, nil
+		}
+		lacking = append(lacking, err.Error())
+	}
+	if choice == "" || choice == "nvcc" {
+		tool, err := findNVCC()
+		if err == nil {
+			return tool, nil
+		}
+		lacking = append(lacking, err.Error())
+	}
+	if lacking == nil {
+		return cudaTool{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "MSCCLGO_CUDA_COMPILER is %q; it may be nvrtc or nvcc", choice)
+	}
+	return cudaTool{}, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "no compiler for NVIDIA GPUs: %s; %s",
+		strings.Join(lacking, "; "), cudaAdvice)
+}
+
+// toolkits lists the folders where a CUDA toolkit may be.
+func toolkits() []string {
+	var dirs []string
+	for _, variable := range []string{"CUDA_HOME", "CUDA_PATH"} {
+		if dir := os.Getenv(variable); dir != "" {
+			dirs = append(dirs, dir)
+		}
+	}
+	return append(dirs, "/usr/local/cuda")
+}
+
+// fileIdentity tells a file from what replaces it in an update.
+func fileIdentity(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %d %d", real, info.Size(), info.ModTime().UnixNano()), nil
+}
+
+// lineMarked is the source, after a line that makes messages call it by its name.
+func (j job) lineMarked() []byte {
+	return append(fmt.Appendf(nil, "#line 1 %q\n", j.name), j.source...)
+}
+
+var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(.*)$`)
+
+// includedText gives every file that the source includes, one after the other,
+// from the user's folders and the library's. It follows each directive, also one
+// that the preprocessor would skip: a text too many does no harm. CUDA's own
+// headers belong to the compiler's identity.
+func includedText(j job) ([]byte, error) {
+	var all bytes.Buffer
+	folders := append(slices.Clone(j.options.IncludeDirs), j.include)
+	seen := map[string]bool{}
+	var follow func(name string, text []byte, from []string) error
+	follow = func(name string, text []byte, from []string) error {
+		for _, m := range includeDirective.FindAllSubmatch(text, -1) {
+			what := m[1]
+			end := -1
+			if len(what) > 0 && what[0] == '<' {
+				end = bytes.IndexByte(what[1:], '>')
+			} else if len(what) > 0 && what[0] == '"' {
+				end = bytes.IndexByte(what[1:], '"')
+			}
+			if end < 0 {
+				return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op,
+					"%s has \"#include %s\": write the file's name, since the cache must know what is included", name, what)
+			}
+			search := folders
+			if what[0] == '"' {
+				search = append(slices.Clone(from), folders...)
+			}
+			for _, dir := range search {
+				path := filepath.Join(dir, filepath.FromSlash(string(what[1:1+end])))
+				text, err := os.ReadFile(path)
+				if err != nil {
+					continue // not there, or the compiler will say what is wrong
+				}
+				if !seen[path] {
+					seen[path] = true
+					fmt.Fprintf(&all, "%d ", len(text))
+					all.Write(text)
+					if err := follow(path, text, []string{filepath.Dir(path)}); err != nil {
+						return err
+					}
+				}
+				break
+			}
+		}
+		return nil
+	}
+	err := follow(j.name, j.source, nil)
+	return all.Bytes(), err
+}

@@ -1,0 +1,258 @@
+package devicecode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// withCUDATool chooses nvrtc or nvcc for a test, or skips it where that is not
+// installed.
+func withCUDATool(t *testing.T, which string) Options {
+	t.Helper()
+	t.Setenv("MSCCLGO_CUDA_COMPILER", which)
+	if _, err := findCUDATool("test"); err != nil {
+		t.Skip(err)
+	}
+	return Options{CacheDir: t.TempDir()}
+}
+
+func forEachCUDATool(t *testing.T, test func(t *testing.T, o Options)) {
+	for _, which := range []string{"nvrtc", "nvcc"} {
+		t.Run(which, func(t *testing.T) { test(t, withCUDATool(t, which)) })
+	}
+}
+
+func isCubin(image []byte) bool { return bytes.HasPrefix(image, []byte("\x7fELF")) }
+
+func wantCUDAError(t *testing.T, err error, kind mscclgo.Kind, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("error is %v, want kind %v", err, kind)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not say %q", err, part)
+		}
+	}
+}
+
+func TestCUDACompile(t *testing.T) {
+	const source = `
+#include <mscclgo/config.cuh>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include "mine.h"
+extern "C" __global__ void kernel(__half* p, uint64_t n) {
+  if (threadIdx.x < n) p[threadIdx.x] = __float2half(float(MINE + GIVEN));
+}
+`
+	forEachCUDATool(t, func(t *testing.T, o Options) {
+		folder := t.TempDir()
+		mine := filepath.Join(folder, "mine.h")
+		if err := os.WriteFile(mine, []byte("#define MINE 1"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o.IncludeDirs, o.Defines = []string{folder}, []string{"GIVEN=2"}
+		first, err := Compile(t.Context(), "sm_90", "kernel.cu", []byte(source), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isCubin(first) || !bytes.Contains(first, []byte("kernel")) {
+			t.Errorf("the image of %d bytes is no cubin with the kernel", len(first))
+		}
+		// From the cache, as quickly as files are read.
+		start := time.Now()
+		again, err := Compile(t.Context(), "sm_90", "kernel.cu", []byte(source), o)
+		if err != nil || !bytes.Equal(first, again) {
+			t.Errorf("compiled again: %v, same image %v", err, bytes.Equal(first, again))
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("an image in the cache took %v", took)
+		}
+		// A header that has changed counts.
+		if err := os.WriteFile(mine, []byte("#define MINE 7"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		changed, err := Compile(t.Context(), "sm_90", "kernel.cu", []byte(source), o)
+		if err != nil || bytes.Equal(first, changed) {
+			t.Errorf("compiled with another header: %v, same image %v", err, bytes.Equal(first, changed))
+		}
+	})
+}
+
+func TestCUDAMessages(t *testing.T) {
+	forEachCUDATool(t, func(t *testing.T, o Options) {
+		source := []byte("extern \"C\" __global__ void k() {\n  int x = nothing;\n}\n")
+		_, err := Compile(t.Context(), "sm_90", "dir/wrong.cu", source, o)
+		wantCUDAError(t, err, mscclgo.ErrInvalid, "dir/wrong.cu(2)", "nothing", "sm_90")
+
+		_, err = Compile(t.Context(), "sm_10", "old.cu", []byte("// no code\n"), o)
+		wantCUDAError(t, err, mscclgo.ErrUnsupported, "old.cu", "sm_10")
+
+		_, err = Compile(t.Context(), "sm_90", "zero.cu", []byte("int a;\x00"), o)
+		wantCUDAError(t, err, mscclgo.ErrInvalid, "zero byte")
+
+		_, err = Compile(t.Context(), "sm_90", "absent.cu", []byte("#include \"absent.h\"\n"), o)
+		wantCUDAError(t, err, mscclgo.ErrInvalid, "absent.cu", "absent.h")
+
+		flagged := o
+		flagged.Flags = []string{"--no-such-flag"}
+		_, err = Compile(t.Context(), "sm_90", "flag.cu", []byte("// no code\n"), flagged)
+		wantCUDAError(t, err, mscclgo.ErrInvalid, "flag.cu", "no-such-flag")
+
+		left, err := os.ReadDir(o.CacheDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range left {
+			if !strings.HasPrefix(entry.Name(), "include-") {
+				t.Errorf("failed compilations left %s in the cache", entry.Name())
+			}
+		}
+	})
+	for _, arch := range []string{"sm_", "sm_9x", "sm_100000"} {
+		_, err := Compile(t.Context(), arch, "k.cu", nil, Options{CacheDir: t.TempDir()})
+		wantCUDAError(t, err, mscclgo.ErrInvalid, arch)
+	}
+}
+
+// TestNVRTCUnknownArchitecture gets PTX, which a newer driver can compile.
+func TestNVRTCUnknownArchitecture(t *testing.T) {
+	o := withCUDATool(t, "nvrtc")
+	image, err := Compile(t.Context(), "sm_999", "k.cu", []byte("extern \"C\" __global__ void k() {}"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(image, []byte(".visible .entry k")) {
+		t.Errorf("the image is not PTX: %.100q", image)
+	}
+}
+
+func TestCUDACancel(t *testing.T) {
+	forEachCUDATool(t, func(t *testing.T, o Options) {
+		// Takes the compiler far longer than the deadline.
+		source := "extern \"C\" __global__ void k(float* p) {\n  float x = *p;\n" +
+			strings.Repeat("  x = sinf(x) * powf(x, cosf(x));\n", 5000) + "  *p = x;\n}\n"
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := Compile(ctx, "sm_90", "slow.cu", []byte(source), o)
+		wantCUDAError(t, err, mscclgo.ErrTimeout, "slow.cu")
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("the deadline of 100 ms ended the call after %v", took)
+		}
+	})
+}
+
+func TestNoCUDACompiler(t *testing.T) {
+	t.Setenv("PATH", "")
+	t.Setenv("MSCCLGO_NVRTC", filepath.Join(t.TempDir(), "absent"))
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvrtc")
+	compile := func() error {
+		_, err := Compile(t.Context(), "sm_90", "k.cu", nil, Options{CacheDir: t.TempDir()})
+		return err
+	}
+	wantCUDAError(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent", "CUDA_HOME")
+
+	t.Setenv("MSCCLGO_NVRTC", t.TempDir())
+	wantCUDAError(t, compile(), mscclgo.ErrUnsupported, "no libnvrtc.so in", "CUDA_HOME")
+
+	false, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("MSCCLGO_NVRTC", false)
+	wantCUDAError(t, compile(), mscclgo.ErrUnsupported, "cannot be loaded")
+
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "clang")
+	wantCUDAError(t, compile(), mscclgo.ErrInvalid, `"clang"`, "nvrtc or nvcc")
+}
+
+func TestIncludedText(t *testing.T) {
+	folder, library := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		folder + "/a.h":      "A\n# include \"sub/b.h\"\n#include <cuda_fp16.h>\n",
+		folder + "/sub/b.h":  "B\n#include \"c.h\"\n#include \"../a.h\"\n",
+		folder + "/sub/c.h":  "C\n",
+		folder + "/c.h":      "not this one\n",
+		library + "/lib.cuh": "L\n",
+		library + "/a.h":     "hidden by the user's\n",
+		library + "/other.h": "not included\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := job{op: "test", name: "k.cu", options: Options{IncludeDirs: []string{folder}}, include: library}
+	j.source = []byte("#include <a.h>\n#include <lib.cuh>\nint include;\n")
+	text, err := includedText(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var letters string
+	for _, line := range strings.Fields(string(text)) {
+		if len(line) == 1 && line[0] >= 'A' {
+			letters += line
+		}
+	}
+	if letters != "ABCL" || bytes.Contains(text, []byte("not")) || bytes.Contains(text, []byte("hidden")) {
+		t.Errorf("included %q", text)
+	}
+	for _, wrong := range []string{"#include NAME\n", "#include\n", "#include \"a.h\n", "#include <\n"} {
+		j.source = []byte(wrong)
+		_, err := includedText(j)
+		wantCUDAError(t, err, mscclgo.ErrUnsupported, "write the file's name")
+	}
+}
+
+// FuzzIncludedText follows the directives of any text.
+func FuzzIncludedText(f *testing.F) {
+	for _, seed := range []string{"#include <a>", "#include \"../../etc/passwd\"", "# include_next <b>\n#include c", "#include \"", ""} {
+		f.Add([]byte(seed))
+	}
+	j := job{op: "test", name: "k.cu", include: f.TempDir()}
+	f.Fuzz(func(t *testing.T, source []byte) {
+		j := j
+		j.source = source
+		if _, err := includedText(j); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNVRTCCompilesSources compiles the sources that MSCCLGO_NVRTC_SOURCES lists,
+// a line each, for sm_90. Each may include files of its own folder.
+func TestNVRTCCompilesSources(t *testing.T) {
+	list := strings.Fields(os.Getenv("MSCCLGO_NVRTC_SOURCES"))
+	if len(list) == 0 {
+		t.Skip("MSCCLGO_NVRTC_SOURCES lists no sources")
+	}
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvrtc")
+	for _, path := range list {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			source, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := Options{CacheDir: t.TempDir(), IncludeDirs: []string{filepath.Dir(path)}}
+			image, err := Compile(t.Context(), "sm_90", path, source, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !isCubin(image) {
+				t.Errorf("the image is no cubin: %.60q", image)
+			}
+		})
+	}
+}
