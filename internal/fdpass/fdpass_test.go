@@ -399,7 +399,7 @@ func child(t *testing.T, name string, attr *syscall.SysProcAttr) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), callEnv+"="+name)
+	cmd.Env = append(os.Environ(), callEnv+"="+name, "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,0 +1,390 @@
+package registeredmem
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+func TestSameProcess(t *testing.T) {
+	theirs, mine := newRegistry(t, config(t, 0)), newRegistry(t, config(t, 1))
+	whole := upload(t, theirs.Device(), 5000, 1)
+	part, err := whole.Slice(8, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, data := register(t, theirs, part)
+	m := mustImport(t, mine, data)
+	if m.Rank() != 0 || m.Size() != 1000 || m.Local() || m.Transports() != CudaIPC || m.Registry() != mine {
+		t.Errorf("%v: local %v, transports %v", m, m.Local(), m.Transports())
+	}
+	if m.Buffer().Ptr() != part.Ptr() || m.Buffer().Device() != mine.Device() {
+		t.Errorf("imported %#x on %v, not the pointer %#x itself on %v",
+			m.Buffer().Ptr(), m.Buffer().Device(), part.Ptr(), mine.Device())
+	}
+	expectBytes(t, m.Buffer(), counting(1000, 9))
+	if err := gpu.CopyIn(m.Buffer(), []byte{77}); err != nil {
+		t.Fatal(err)
+	}
+	expectBytes(t, part, []byte{77, 10})
+	_, err = m.MarshalBinary()
+	expectError(t, err, mscclgo.ErrInvalid, "imported")
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	expectBytes(t, part, []byte{77, 10})
+}
+
+func TestOwnBytes(t *testing.T) {
+	r := newRegistry(t, config(t, 0))
+	b := upload(t, r.Device(), 100, 0)
+	local, data := register(t, r, b)
+	m := mustImport(t, r, data)
+	if m.Buffer() != b || m.Local() || m.Rank() != 0 {
+		t.Errorf("%v has another buffer", m)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if local.Buffer() != b {
+		t.Error("closing the import closed the memory")
+	}
+	if err := local.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Import(t.Context(), data)
+	expectError(t, err, mscclgo.ErrInvalid, "not registered", "rank 0")
+}
+
+func TestOtherProcess(t *testing.T) {
+	before := openFiles(t)
+	mine := newRegistry(t, config(t, 0))
+	p := startPeer(t)
+	started := openFiles(t)
+	m := mustImport(t, mine, p.register("whole"))
+	expectBytes(t, m.Buffer(), counting(childBytes, childFirst))
+	if err := gpu.CopyIn(m.Buffer(), []byte{200}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.do("byte whole"); got != "200" {
+		t.Errorf("the peer reads %s, not 200", got)
+	}
+
+	// Slices of the same allocation share the one mapping.
+	parts := make([]*Memory, 4)
+	for i := range parts {
+		parts[i] = mustImport(t, mine, p.register(fmt.Sprint(i)))
+		if parts[i].Size() != sliceBytes {
+			t.Errorf("%v", parts[i])
+		}
+		first := sliceOffset + i*sliceBytes
+		expectBytes(t, parts[i].Buffer(), counting(sliceBytes, childFirst+byte(first)))
+		if err := gpu.CopyIn(parts[i].Buffer(), []byte{byte(100 + i)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.do("byte " + fmt.Sprint(i)); got != fmt.Sprint(100+i) {
+			t.Errorf("slice %d of the peer starts with %s", i, got)
+		}
+	}
+	if len(mine.mappings.live) != 1 {
+		t.Errorf("%d mappings of one allocation", len(mine.mappings.live))
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range parts {
+		expectBytes(t, part.Buffer(), []byte{byte(100 + i)})
+		for range 2 {
+			if err := part.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(mine.mappings.live) != 0 {
+		t.Errorf("%d mappings are left", len(mine.mappings.live))
+	}
+	if now := openFiles(t); now != started {
+		t.Errorf("%d files are open, %d were before the imports", now, started)
+	}
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.kill()
+	if testdev.CUDA() {
+		return // the driver keeps descriptors of its own
+	}
+	// The test binary's poller may have come in between: two descriptors.
+	if after := openFiles(t); after > before+2 {
+		t.Errorf("%d files are open, %d were at first", after, before)
+	}
+}
+
+func TestImportManyAtOnce(t *testing.T) {
+	mine := newRegistry(t, config(t, 0))
+	p := startPeer(t)
+	data := [][]byte{p.register("whole")}
+	for i := range 7 {
+		data = append(data, p.register(fmt.Sprint(i)))
+	}
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			m, err := mine.Import(t.Context(), data[i%len(data)])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			one := make([]byte, 1)
+			if err := gpu.CopyOut(one, m.Buffer()); err != nil {
+				t.Error(err)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(mine.mappings.live) != 0 {
+		t.Errorf("%d mappings are left", len(mine.mappings.live))
+	}
+}
+
+func TestStaleMemory(t *testing.T) {
+	mine := newRegistry(t, config(t, 0))
+	t.Run("unregistered in another process", func(t *testing.T) {
+		p := startPeer(t)
+		kept := mustImport(t, mine, p.register("whole"))
+		part := p.register("0")
+		p.do("unregister 0")
+		_, err := mine.Import(t.Context(), part)
+		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
+		whole := p.register("1")
+		p.kill()
+		_, err = mine.Import(t.Context(), whole)
+		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
+		if !testdev.CUDA() {
+			expectBytes(t, kept.Buffer(), counting(100, childFirst))
+		}
+	})
+	t.Run("unregistered in this process", func(t *testing.T) {
+		theirs := newRegistry(t, config(t, 1))
+		m, data := register(t, theirs, upload(t, theirs.Device(), 8, 0))
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := mine.Import(t.Context(), data)
+		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
+	})
+	t.Run("buffer closed", func(t *testing.T) {
+		theirs := newRegistry(t, config(t, 1))
+		b := upload(t, theirs.Device(), 8, 0)
+		_, data := register(t, theirs, b)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := mine.Import(t.Context(), data)
+		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "closed")
+	})
+	t.Run("registry closed", func(t *testing.T) {
+		theirs := newRegistry(t, config(t, 1))
+		_, data := register(t, theirs, upload(t, theirs.Device(), 8, 0))
+		if err := theirs.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := mine.Import(t.Context(), data)
+		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
+	})
+}
+
+func TestOutOfReach(t *testing.T) {
+	mine, theirs := newRegistry(t, config(t, 0)), newRegistry(t, config(t, 1))
+	m, data := register(t, theirs, upload(t, theirs.Device(), 8, 0))
+
+	about := m.about
+	about.device = [16]byte{0xab, 0xcd}
+	_, err := mine.Import(t.Context(), about.encode())
+	expectError(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "abcd", "CUDA_VISIBLE_DEVICES")
+
+	about = m.about
+	about.transports = InfiniBand
+	_, err = mine.Import(t.Context(), about.encode())
+	expectError(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
+
+	t.Setenv(hostid.Env, "elsewhere")
+	cfg := config(t, 2)
+	_, err = newRegistry(t, cfg).Import(t.Context(), data)
+	expectError(t, err, mscclgo.ErrUnsupported, "rank 2, peer 1", "elsewhere")
+}
+
+func TestStrangers(t *testing.T) {
+	log := new(logged)
+	cfg := config(t, 0)
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	theirs := newRegistry(t, cfg)
+	_, data := register(t, theirs, upload(t, theirs.Device(), 8, 0))
+
+	cfg = config(t, 1)
+	cfg.Secret[0] ^= 1
+	_, err := newRegistry(t, cfg).Import(t.Context(), data)
+	expectError(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "secret")
+	log.await(t, "secret")
+	log.await(t, "rank=0")
+
+	cfg = config(t, 1)
+	cfg.Group[0] ^= 1
+	_, err = newRegistry(t, cfg).Import(t.Context(), data)
+	expectError(t, err, mscclgo.ErrInvalid, "rank 1, peer 0", "group")
+
+	conn, err := net.Dial("unixpacket", "@"+theirs.server.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("noise")); err != nil {
+		t.Fatal(err)
+	}
+	mustImport(t, newRegistry(t, config(t, 2)), data)
+}
+
+// impostor is a member of the group with rank 1 that answers as it likes.
+func impostor(t *testing.T, r *Registry, handle fdpass.Handler) (data []byte) {
+	t.Helper()
+	s, err := fdpass.Listen(r.key(), slog.New(slog.DiscardHandler), handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return impostorBytes(r, s.Name())
+}
+
+func impostorBytes(r *Registry, socket string) []byte {
+	about := description{
+		group: r.Group(), rank: 1, instance: r.instance + 1, transports: CudaIPC, size: 64,
+		host: r.Host(), device: r.Device().Info().UUID, socket: socket,
+	}
+	return about.encode()
+}
+
+func TestWrongAnswers(t *testing.T) {
+	mine := newRegistry(t, config(t, 0))
+	buf := upload(t, mine.Device(), 4096, 0)
+	pipe := func() *os.File {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		w.Close()
+		return r
+	}
+	good := answer{means: byDescriptor, capacity: buf.Capacity(), size: 64}
+	at := func(change func(*answer)) []byte {
+		a := good
+		change(&a)
+		return a.encode()
+	}
+	before := openFiles(t)
+	for name, handle := range map[string]fdpass.Handler{
+		"empty":         func([]byte, bool) fdpass.Answer { return fdpass.Answer{} },
+		"noise":         func([]byte, bool) fdpass.Answer { return fdpass.Answer{Body: []byte("noise"), File: pipe()} },
+		"no descriptor": func([]byte, bool) fdpass.Answer { return fdpass.Answer{Body: good.encode()} },
+		"another size": func([]byte, bool) fdpass.Answer {
+			return fdpass.Answer{Body: at(func(a *answer) { a.size = 65 }), File: pipe()}
+		},
+		"beyond the memory": func([]byte, bool) fdpass.Answer {
+			return fdpass.Answer{Body: at(func(a *answer) { a.offset = a.capacity }), File: pipe()}
+		},
+		"no memory": func([]byte, bool) fdpass.Answer { return fdpass.Answer{Body: good.encode(), File: pipe()} },
+		"a wrong handle": func([]byte, bool) fdpass.Answer {
+			return fdpass.Answer{Body: at(func(a *answer) { a.means = byIPCHandle })}
+		},
+		"no value": func([]byte, bool) fdpass.Answer { return fdpass.Answer{Body: answer{means: byPointer}.encode()} },
+		"a strange value": func([]byte, bool) fdpass.Answer {
+			return fdpass.Answer{Body: answer{means: byPointer}.encode(), Value: 1}
+		},
+		"another buffer": func([]byte, bool) fdpass.Answer {
+			return fdpass.Answer{Body: answer{means: byPointer}.encode(), Value: buf}
+		},
+	} {
+		m, err := mine.Import(t.Context(), impostor(t, mine, handle))
+		if err == nil {
+			t.Errorf("%s: imported %v", name, m)
+		}
+	}
+	if len(mine.mappings.live) != 0 {
+		t.Errorf("%d mappings are left", len(mine.mappings.live))
+	}
+	// Ten servers listen now.
+	if after := openFiles(t); after != before+10 {
+		t.Errorf("%d files are open, %d and ten servers' were before", after, before)
+	}
+}
+
+// silent gives the bytes of memory whose server says nothing.
+func silent(t *testing.T, r *Registry) []byte {
+	t.Helper()
+	random := make([]byte, 16)
+	rand.Read(random)
+	name := "mscclgo-" + hex.EncodeToString(random)
+	ln, err := net.Listen("unixpacket", "@"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return impostorBytes(r, name)
+}
+
+func TestImportEnds(t *testing.T) {
+	cfg := config(t, 0)
+	cfg.Timeout = 30 * time.Millisecond
+	short := newRegistry(t, cfg)
+	_, err := short.Import(t.Context(), silent(t, short))
+	expectError(t, err, mscclgo.ErrTimeout, "rank 0, peer 1")
+
+	long := newRegistry(t, config(t, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	_, err = long.Import(ctx, silent(t, long))
+	expectError(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+
+	data := silent(t, long)
+	time.AfterFunc(20*time.Millisecond, func() { long.Close() })
+	_, err = long.Import(t.Context(), data)
+	expectError(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+}
+
+// Memory that the driver's own allocator gave passes by legacy IPC handle.
+func TestForeignMemory(t *testing.T) {
+	if !testdev.CUDA() {
+		t.Skip("an emulated device has no memory but its own; this needs " + testdev.Env + "=cuda")
+	}
+	mine := newRegistry(t, config(t, 0))
+	p := startPeer(t, foreignEnv+"=1")
+	whole := mustImport(t, mine, p.register("whole"))
+	expectBytes(t, whole.Buffer(), counting(childBytes, childFirst))
+	part := mustImport(t, mine, p.register("2"))
+	first := sliceOffset + 2*sliceBytes
+	expectBytes(t, part.Buffer(), counting(sliceBytes, childFirst+byte(first)))
+	if len(mine.mappings.live) != 1 {
+		t.Errorf("%d mappings of one allocation", len(mine.mappings.live))
+	}
+	if err := gpu.CopyIn(part.Buffer(), []byte{200}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.do("byte 2"); got != "200" {
+		t.Errorf("the peer reads %s, not 200", got)
+	}
+}
