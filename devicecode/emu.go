@@ -1,0 +1,155 @@
+package devicecode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/emuimage"
+)
+
+// emuCompiler compiles for emulated devices with the system's C++ compiler. It
+// preprocesses the source with the headers of mscclgo/emu in the place of CUDA's,
+// instruments the text, and makes a shared object of it.
+type emuCompiler struct{}
+
+// compileFlags settle what the language and the code are. Kernels and variables
+// are hidden, so that two modules with the same names do not mix; the device
+// finds what it needs in the module's table and in the symbol table. No
+// contraction, so that sums are the same on every machine.
+var compileFlags = []string{
+	"-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
+	"-fno-strict-aliasing", "-ffp-contract=off",
+}
+
+var linkFlags = []string{"-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}
+
+func (emuCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Context) ([]byte, error), error) {
+	cxx, identity, err := findCXX(ctx, j.op)
+	if err != nil {
+		return nil, nil, err
+	}
+	flags := slices.Concat(compileFlags, j.options.Flags)
+	if !strings.Contains(identity, "clang") {
+		flags = append(flags, "-fno-gnu-unique") // such a symbol keeps a module from unloading; clang makes none
+	}
+	pre, err := preprocess(ctx, j, cxx, flags)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := instrument(pre)
+	if err != nil {
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%w", err)
+	}
+	flags = append(flags, linkFlags...)
+	inputs := fmt.Appendf(nil, "%q %q %q ", cxx, identity, flags)
+	build := func(ctx context.Context) ([]byte, error) {
+		return buildEmu(ctx, j, cxx, flags, text)
+	}
+	return append(inputs, text...), build, nil
+}
+
+// findCXX gives the C++ compiler's command and what it says it is.
+func findCXX(ctx context.Context, op string) (cxx []string, identity string, err error) {
+	candidates := [][]string{{"g++"}, {"c++"}, {"clang++"}}
+	if set := strings.Fields(os.Getenv("CXX")); len(set) > 0 {
+		candidates = [][]string{set}
+	}
+	for _, cxx := range candidates {
+		path, err := exec.LookPath(cxx[0])
+		if err != nil {
+			continue
+		}
+		out, err := run(ctx, op, slices.Concat(cxx, []string{"--version"}), nil)
+		if err != nil {
+			return nil, "", err
+		}
+		return cxx, path + " " + string(out), nil
+	}
+	return nil, "", mscclgo.Errorf(mscclgo.ErrUnsupported, op,
+		"kernels for emulated devices need a C++ compiler, and %v is not there; install g++ (apt-get install g++) or set CXX", candidates)
+}
+
+// preprocess runs the preprocessor on the source. The text it gives does not
+// depend on the folder it ran in.
+func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "mscclgo-")
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot make a temporary folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	name := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(j.name)
+	file := filepath.Join(dir, "source.cu")
+	if err := os.WriteFile(file, append(fmt.Appendf(nil, "#line 1 \"%s\"\n", name), j.source...), 0o600); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
+	}
+	args := slices.Concat(cxx, flags)
+	for _, d := range j.options.Defines {
+		args = append(args, "-D"+d)
+	}
+	for _, d := range j.options.IncludeDirs {
+		args = append(args, "-I"+d)
+	}
+	args = append(args, "-I"+j.include, "-I"+filepath.Join(j.include, "mscclgo", "emu", "cuda"),
+		"-include", "mscclgo/emu/prelude.h", "-x", "c++", "-E", file)
+	out, err := run(ctx, j.op, args, nil)
+	return bytes.ReplaceAll(out, []byte(file), []byte(name)), err
+}
+
+func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "mscclgo-")
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot make a temporary folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "module.so")
+	args := slices.Concat(cxx, flags)
+	if _, err := run(ctx, j.op, append(args, "-x", "c++-cpp-output", "-", "-o", file), text); err != nil {
+		return nil, err
+	}
+	image, err := os.ReadFile(file)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s made no module: %w", cxx[0], err)
+	}
+	return emuimage.Seal(image), nil
+}
+
+// longestMessage bounds what an error keeps of a compiler's message, in bytes.
+const longestMessage = 16 << 10
+
+// run runs a compiler and gives its standard output. When the context ends, the
+// compiler ends with all its children.
+func run(ctx context.Context, op string, args []string, stdin []byte) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if err == nil {
+		return stdout.Bytes(), nil
+	}
+	if ctx.Err() != nil {
+		return nil, mscclgo.FromContext(ctx, op, "while "+args[0]+" was running")
+	}
+	message := strings.TrimSpace(stderr.String())
+	if len(message) > longestMessage {
+		message = message[:longestMessage] + "\n..."
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() && message != "" {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s says:\n%s", args[0], message)
+	}
+	return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "%s failed: %w\n%s", args[0], err, message)
+}

@@ -1,0 +1,133 @@
+// abi.h: what the emulated device and a module compiled for it agree on, in
+// plain C, so that the Go side includes it through cgo and the C++ side through
+// runtime.h. Any change of a layout or of a meaning raises MSCCLGO_EMU_ABI.
+#pragma once
+
+#include <stdint.h>
+
+// Version of everything in this file.
+#define MSCCLGO_EMU_ABI 1u
+
+// Name of the one symbol that a module exports, of type mscclgo_emu_module.
+#define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
+
+// __shared__ memory is the module's zero-initialised thread-local storage. The
+// dynamic part has this name; the anchor is the one initialised variable, from
+// whose address and symbol value follows where all the rest is.
+#define MSCCLGO_EMU_DYNAMIC_SYMBOL "mscclgo_emu_dynamic_shared"
+#define MSCCLGO_EMU_ANCHOR_SYMBOL "mscclgo_emu_anchor"
+
+// Limits of a launch.
+enum {
+  MSCCLGO_EMU_WARP = 32,                  // threads
+  MSCCLGO_EMU_MAX_THREADS = 1024,         // in a block
+  MSCCLGO_EMU_SHARED_BYTES = 227 * 1024,  // in a block, static and dynamic
+  MSCCLGO_EMU_ARGUMENT_BYTES = 4096,      // of a kernel
+};
+
+// Each CUDA thread that is under way has a stack of this many bytes, aligned to
+// its size; its mscclgo_emu_thread is the last object on it. So a thread finds
+// itself from its stack pointer, which is quicker than thread-local storage.
+#define MSCCLGO_EMU_STACK_BYTES (256u * 1024u)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mscclgo_emu_dim {
+  uint32_t x, y, z;
+} mscclgo_emu_dim;
+
+struct mscclgo_emu_runtime;
+
+// A block, as its threads see it.
+typedef struct mscclgo_emu_block {
+  const struct mscclgo_emu_runtime* runtime;
+  mscclgo_emu_dim block_dim, grid_dim, block_index;
+  uint32_t dynamic_shared;  // bytes
+} mscclgo_emu_block;
+
+// A CUDA thread. The members after `lane` belong to spinHint of runtime.h.
+typedef struct mscclgo_emu_thread {
+  mscclgo_emu_block* block;
+  mscclgo_emu_dim index;
+  uint32_t rank;  // in the block, x fastest
+  uint32_t lane;  // rank % 32
+  uint32_t polls, looks;
+  const volatile void* polled;
+  uint64_t seen;
+} __attribute__((aligned(64))) mscclgo_emu_thread;
+
+// What a thread asks of a warp; the comment says what each lane gets back.
+typedef enum mscclgo_emu_collective {
+  MSCCLGO_EMU_SYNC,          // nothing
+  MSCCLGO_EMU_SHUFFLE,       // the value of lane `source`
+  MSCCLGO_EMU_BALLOT,        // a bit for each lane with a value that is not 0
+  MSCCLGO_EMU_MATCH_ANY,     // a bit for each lane with the same value
+  MSCCLGO_EMU_ADD,           // reductions of 32 bits
+  MSCCLGO_EMU_MIN_SIGNED,    //
+  MSCCLGO_EMU_MAX_SIGNED,    //
+  MSCCLGO_EMU_MIN_UNSIGNED,  //
+  MSCCLGO_EMU_MAX_UNSIGNED,  //
+  MSCCLGO_EMU_AND,           //
+  MSCCLGO_EMU_OR,            //
+  MSCCLGO_EMU_XOR,           //
+} mscclgo_emu_collective;
+
+// Why a thread yields.
+typedef enum mscclgo_emu_yield {
+  MSCCLGO_EMU_WAITING,  // it waits for something that has not happened
+  MSCCLGO_EMU_WORKING,  // it lets others run, but has work of its own
+} mscclgo_emu_yield;
+
+// What the device does for a thread; each is called by the thread it names.
+typedef struct mscclgo_emu_runtime {
+  // yield runs other threads of the block first.
+  void (*yield)(mscclgo_emu_thread*, mscclgo_emu_yield);
+  // progress says that what the thread waited for has happened.
+  void (*progress)(mscclgo_emu_thread*);
+  // barrier returns, once every live thread of the block has called it, how
+  // many of them gave a predicate that is not 0 (low 32 bits) and how many
+  // called (high 32 bits).
+  uint64_t (*barrier)(mscclgo_emu_thread*, int predicate);
+  // collective returns once every live lane in mask has called it with that
+  // mask. A lane that is not in its own mask gets its value back.
+  uint64_t (*collective)(mscclgo_emu_thread*, mscclgo_emu_collective, uint32_t mask, uint64_t value,
+                         uint32_t source);
+  // active_mask gives lanes of the warp that are at the same place.
+  uint32_t (*active_mask)(mscclgo_emu_thread*, const void* place);
+  // sleep returns after some nanoseconds in which other threads ran.
+  void (*sleep)(mscclgo_emu_thread*, uint32_t nanoseconds);
+  // fail ends the kernel with an error of that text; it does not return.
+  void (*fail)(mscclgo_emu_thread*, const char* text);
+} mscclgo_emu_runtime;
+
+// Where a parameter lies in the bytes of a launch's arguments.
+typedef struct mscclgo_emu_param {
+  uint32_t offset, size;
+} mscclgo_emu_param;
+
+// A kernel that can be loaded by name.
+typedef struct mscclgo_emu_kernel {
+  const char* name;
+  void (*invoke)(const void* arguments);  // one thread's run; aligned to 64
+  const mscclgo_emu_param* params;
+  uint32_t param_count;
+  uint32_t argument_bytes;
+  uint32_t max_threads;  // of a block: what __launch_bounds__ says, or 0
+} mscclgo_emu_kernel;
+
+// A module. abi comes first in every version.
+typedef struct mscclgo_emu_module {
+  uint32_t abi;
+  uint32_t size;  // of this struct
+  const mscclgo_emu_kernel* const* kernels;
+  const mscclgo_emu_kernel* const* kernels_end;
+  // Gives the calling OS thread's MSCCLGO_EMU_ANCHOR_SYMBOL, and by that makes
+  // its __shared__ memory.
+  void* (*anchor)(void);
+} mscclgo_emu_module;
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,21 @@
+// assertion.h: what a failed assert does.
+#pragma once
+
+#include <stdio.h>
+
+#include "mscclgo/emu/runtime.h"
+
+namespace mscclgo {
+namespace emu {
+
+// failAssertion ends the kernel with the assertion's text and place.
+[[noreturn]] __attribute__((noinline, cold)) inline void failAssertion(const char* condition,
+                                                                       const char* file, int line,
+                                                                       const char* function) {
+  char text[384];
+  snprintf(text, sizeof(text), "%s:%d: %s: assertion `%s' failed", file, line, function, condition);
+  fail(text);
+}
+
+}  // namespace emu
+}  // namespace mscclgo

@@ -1,0 +1,100 @@
+// atomics.h: CUDA's atomic functions (CUDA C++ Programming Guide, "Atomic
+// Functions"). All are relaxed, and each scope is as wide as the system, because
+// other processes see the same memory. A loop that polls with one of them yields.
+#pragma once
+
+#include <string.h>
+
+#include "mscclgo/emu/runtime.h"
+
+namespace mscclgo {
+namespace emu {
+
+// Bits is the unsigned integer of a size.
+template <size_t bytes>
+struct BitsOf;
+template <>
+struct BitsOf<2> {
+  using type = uint16_t;
+};
+template <>
+struct BitsOf<4> {
+  using type = uint32_t;
+};
+template <>
+struct BitsOf<8> {
+  using type = uint64_t;
+};
+
+// atomicUpdate replaces the old value by change(old), and gives the old value.
+template <class T, class F>
+__forceinline__ T atomicUpdate(T* address, F change) {
+  using Bits = typename BitsOf<sizeof(T)>::type;
+  Bits* word = reinterpret_cast<Bits*>(address);
+  Bits before = __atomic_load_n(word, __ATOMIC_RELAXED), after;
+  T value;
+  do {
+    memcpy(&value, &before, sizeof(T));
+    const T changed = change(value);
+    memcpy(&after, &changed, sizeof(T));
+  } while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  spinHint(address, before);
+  return value;
+}
+
+}  // namespace emu
+}  // namespace mscclgo
+
+// MSCCLGO_EMU_ATOMIC defines a function of two arguments with its two scopes.
+#define MSCCLGO_EMU_ATOMIC(name, T, result)                                                                \
+  inline T name(T* address, T value) {                                                                     \
+    return ::mscclgo::emu::atomicUpdate(address, [value]([[maybe_unused]] T old) -> T { return result; }); \
+  }                                                                                                        \
+  inline T name##_block(T* address, T value) { return name(address, value); }                              \
+  inline T name##_system(T* address, T value) { return name(address, value); }
+
+#define MSCCLGO_EMU_ATOMIC_INTEGER(T)                         \
+  MSCCLGO_EMU_ATOMIC(atomicExch, T, value)                    \
+  MSCCLGO_EMU_ATOMIC(atomicMin, T, old < value ? old : value) \
+  MSCCLGO_EMU_ATOMIC(atomicMax, T, old > value ? old : value) \
+  MSCCLGO_EMU_ATOMIC(atomicAnd, T, old& value)                \
+  MSCCLGO_EMU_ATOMIC(atomicOr, T, old | value)                \
+  MSCCLGO_EMU_ATOMIC(atomicXor, T, old ^ value)
+
+// Sums wrap around, as on the GPU.
+#define MSCCLGO_EMU_ATOMIC_SUM(T, U)                                                            \
+  MSCCLGO_EMU_ATOMIC(atomicAdd, T, static_cast<T>(static_cast<U>(old) + static_cast<U>(value))) \
+  MSCCLGO_EMU_ATOMIC(atomicSub, T, static_cast<T>(static_cast<U>(old) - static_cast<U>(value)))
+
+MSCCLGO_EMU_ATOMIC_INTEGER(int)
+MSCCLGO_EMU_ATOMIC_INTEGER(unsigned int)
+MSCCLGO_EMU_ATOMIC_INTEGER(long long)
+MSCCLGO_EMU_ATOMIC_INTEGER(unsigned long long)
+MSCCLGO_EMU_ATOMIC_SUM(int, unsigned int)
+MSCCLGO_EMU_ATOMIC_SUM(unsigned int, unsigned int)
+MSCCLGO_EMU_ATOMIC_SUM(unsigned long long, unsigned long long)
+MSCCLGO_EMU_ATOMIC(atomicExch, float, value)
+MSCCLGO_EMU_ATOMIC(atomicAdd, float, old + value)
+MSCCLGO_EMU_ATOMIC(atomicAdd, double, old + value)
+MSCCLGO_EMU_ATOMIC(atomicInc, unsigned int, old >= value ? 0 : old + 1)
+MSCCLGO_EMU_ATOMIC(atomicDec, unsigned int, old == 0 || old > value ? value : old - 1)
+
+#undef MSCCLGO_EMU_ATOMIC_INTEGER
+#undef MSCCLGO_EMU_ATOMIC_SUM
+
+#define MSCCLGO_EMU_ATOMIC_CAS(T)                                                                         \
+  inline T atomicCAS(T* address, T compare, T value) {                                                    \
+    T old = compare;                                                                                      \
+    __atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);         \
+    ::mscclgo::emu::spinHint(address, static_cast<uint64_t>(old));                                        \
+    return old;                                                                                           \
+  }                                                                                                       \
+  inline T atomicCAS_block(T* address, T compare, T value) { return atomicCAS(address, compare, value); } \
+  inline T atomicCAS_system(T* address, T compare, T value) { return atomicCAS(address, compare, value); }
+
+MSCCLGO_EMU_ATOMIC_CAS(int)
+MSCCLGO_EMU_ATOMIC_CAS(unsigned int)
+MSCCLGO_EMU_ATOMIC_CAS(unsigned long long)
+MSCCLGO_EMU_ATOMIC_CAS(unsigned short)
+
+#undef MSCCLGO_EMU_ATOMIC_CAS

@@ -1,0 +1,4 @@
+// device_launch_parameters.h: what CUDA sources include for threadIdx and kin.
+#pragma once
+
+#include "mscclgo/emu/prelude.h"

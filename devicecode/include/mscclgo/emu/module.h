@@ -1,0 +1,28 @@
+// module.h: what a module exports. A module is one translation unit.
+#pragma once
+
+#include "mscclgo/emu/abi.h"
+
+extern "C" {
+
+// The table of kernels. The linker gives its ends; they are null where there is
+// no kernel.
+extern const mscclgo_emu_kernel* const __start_mscclgo_emu_kernels[]
+    __attribute__((weak, visibility("hidden")));
+extern const mscclgo_emu_kernel* const __stop_mscclgo_emu_kernels[]
+    __attribute__((weak, visibility("hidden")));
+
+__thread uint32_t mscclgo_emu_anchor = MSCCLGO_EMU_ABI;
+
+static void* mscclgo_emu_get_anchor() { return &mscclgo_emu_anchor; }
+
+extern const mscclgo_emu_module mscclgo_emu_table __attribute__((visibility("default")));
+const mscclgo_emu_module mscclgo_emu_table = {
+    MSCCLGO_EMU_ABI,
+    sizeof(mscclgo_emu_module),
+    __start_mscclgo_emu_kernels,
+    __stop_mscclgo_emu_kernels,
+    mscclgo_emu_get_anchor,
+};
+
+}  // extern "C"

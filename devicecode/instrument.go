@@ -1,0 +1,422 @@
+package devicecode
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// The words that devicecode/include/mscclgo/emu/runtime.h gives CUDA's keywords,
+// and what becomes of them. They are looked for in preprocessed text, so kernels
+// and shared arrays that macros make are found like any others.
+const (
+	globalWord = "mscclgo_emu_global"
+	sharedWord = "mscclgo_emu_shared"
+	boundsWord = "mscclgo_emu_launch_bounds"
+
+	dynamicLabel      = ` __asm__("mscclgo_emu_dynamic_shared")`
+	dynamicDefinition = "\nextern \"C\" { __attribute__((aligned(128))) __thread char " +
+		"mscclgo_emu_dynamic_shared[MSCCLGO_EMU_SHARED_BYTES]; }\n"
+)
+
+// instrument turns preprocessed CUDA text into C++ for the emulated device:
+//
+//   - an extern "C" kernel is registered behind its body, where its name means
+//     what it means to the body;
+//   - a __shared__ variable becomes thread-local, since an OS thread runs one
+//     block at a time;
+//   - an extern __shared__ array becomes another name of the one dynamic array.
+//
+// No line is added or taken away before the end, so that the compiler's messages
+// name the user's lines.
+func instrument(text []byte) ([]byte, error) {
+	in := instrumenter{text: text, tokens: scan(text)}
+	if err := in.run(); err != nil {
+		return nil, err
+	}
+	return in.apply(), nil
+}
+
+// tokenKind tells tokens apart as far as instrument needs.
+type tokenKind uint8
+
+const (
+	word    tokenKind = iota // identifier or keyword
+	literal                  // number, character or string
+	mark                     // any other single character
+)
+
+// token is a piece of the text; white space and line markers are not tokens.
+type token struct {
+	kind       tokenKind
+	start, end int
+}
+
+// scan splits preprocessed C++ into tokens. It accepts any bytes.
+func scan(text []byte) []token {
+	var tokens []token
+	lineStart := true
+	for i := 0; i < len(text); {
+		c := text[i]
+		start := i
+		switch {
+		case c == '\n':
+			lineStart = true
+			i++
+			continue
+		case c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f':
+			i++
+			continue
+		case c == '#' && lineStart: // a line marker or a pragma
+			if n := bytes.IndexByte(text[i:], '\n'); n >= 0 {
+				i += n
+			} else {
+				i = len(text)
+			}
+			continue
+		case wordByte(c) && !digit(c):
+			for i < len(text) && wordByte(text[i]) {
+				i++
+			}
+			if i < len(text) && text[i] == '"' && text[i-1] == 'R' && rawPrefix(text[start:i]) {
+				i = skipRaw(text, i)
+				tokens = append(tokens, token{literal, start, i})
+				break
+			}
+			tokens = append(tokens, token{word, start, i})
+		case digit(c) || c == '.' && i+1 < len(text) && digit(text[i+1]):
+			// A preprocessing number, with ' between digits and signed exponents.
+			for i++; i < len(text); i++ {
+				separator := text[i] == '\'' && i+1 < len(text) && wordByte(text[i+1])
+				exponent := (text[i] == '+' || text[i] == '-') && bytes.IndexByte([]byte("eEpP"), text[i-1]) >= 0
+				if !wordByte(text[i]) && text[i] != '.' && !separator && !exponent {
+					break
+				}
+			}
+			tokens = append(tokens, token{literal, start, i})
+		case c == '"' || c == '\'':
+			i = skipQuoted(text, i)
+			tokens = append(tokens, token{literal, start, i})
+		default:
+			i++
+			tokens = append(tokens, token{mark, start, i})
+		}
+		lineStart = false
+	}
+	return tokens
+}
+
+func digit(c byte) bool { return '0' <= c && c <= '9' }
+
+func wordByte(c byte) bool {
+	return c == '_' || c == '$' || c >= 0x80 || digit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+func rawPrefix(w []byte) bool {
+	switch string(w) {
+	case "R", "LR", "uR", "UR", "u8R":
+		return true
+	}
+	return false
+}
+
+// skipQuoted gives the end of the literal whose quote is at i. A literal does not
+// go over its line.
+func skipQuoted(text []byte, i int) int {
+	quote := text[i]
+	for i++; i < len(text) && text[i] != '\n'; i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case quote:
+			return i + 1
+		}
+	}
+	return min(i, len(text))
+}
+
+// skipRaw gives the end of the raw string whose quote is at i.
+func skipRaw(text []byte, i int) int {
+	open := bytes.IndexByte(text[i:], '(')
+	if open < 0 {
+		return len(text)
+	}
+	close := append([]byte{')'}, text[i+1:i+open]...)
+	close = append(close, '"')
+	n := bytes.Index(text[i+open:], close)
+	if n < 0 {
+		return len(text)
+	}
+	return i + open + n + len(close)
+}
+
+// edit replaces text[start:end].
+type edit struct {
+	start, end int
+	with       string
+}
+
+// scope is what a brace opened.
+type scope struct {
+	c        bool // functions declared here have C linkage by default
+	function bool // or a class, or an initialiser: no namespace
+}
+
+type instrumenter struct {
+	text    []byte
+	tokens  []token
+	edits   []edit // by start
+	scopes  []scope
+	pending map[int]string // what goes behind the token of that index
+	dynamic bool
+}
+
+func (in *instrumenter) run() error {
+	in.pending = map[int]string{}
+	statement := 0 // the statement's first token
+	for i := range in.tokens {
+		switch in.at(i) {
+		case "{":
+			in.scopes = append(in.scopes, in.opened(statement, i))
+			statement = i + 1
+		case "}":
+			if n := len(in.scopes); n > 0 {
+				in.scopes = in.scopes[:n-1]
+			}
+			statement = i + 1
+		case ";":
+			statement = i + 1
+		case "<":
+			if i+2 < len(in.tokens) && in.at(i+1) == "<" && in.at(i+2) == "<" && in.tokens[i+2].end == in.tokens[i].start+3 {
+				return in.complain(i, "kernel<<<...>>> launches are host code; launch the kernel from Go")
+			}
+		case boundsWord:
+			in.remove(i, in.matching(i+1)+1)
+		case sharedWord:
+			in.shared(statement, i)
+		case globalWord:
+			in.remove(i, i+1)
+			in.kernel(statement, i)
+		}
+		if with, ok := in.pending[i]; ok {
+			in.edits = append(in.edits, edit{in.tokens[i].end, in.tokens[i].end, with})
+		}
+	}
+	return nil
+}
+
+// at gives the text of a token, or "" past the end.
+func (in *instrumenter) at(i int) string {
+	if i < 0 || i >= len(in.tokens) {
+		return ""
+	}
+	return string(in.text[in.tokens[i].start:in.tokens[i].end])
+}
+
+// opened classifies the brace at token i of the statement.
+func (in *instrumenter) opened(statement, i int) scope {
+	var s scope
+	if n := len(in.scopes); n > 0 {
+		s = in.scopes[n-1]
+	}
+	for j := statement; j < i; j++ {
+		switch in.at(j) {
+		case "namespace":
+			return s
+		case "extern":
+			if i == j+2 && in.tokens[j+1].kind == literal {
+				s.c = in.at(j+1) == `"C"`
+				return s
+			}
+		}
+	}
+	s.function = true
+	return s
+}
+
+// matching gives the token that closes the bracket at token i, the last token if
+// there is none, and i-1 if no bracket is there.
+func (in *instrumenter) matching(i int) int {
+	depth := 0
+	for j := i; j < len(in.tokens); j++ {
+		switch in.at(j) {
+		case "(", "[", "{":
+			depth++
+		case ")", "]", "}":
+			depth--
+		}
+		if depth == 0 {
+			if j == i {
+				return i - 1
+			}
+			return j
+		}
+		if depth < 0 {
+			break
+		}
+	}
+	return len(in.tokens) - 1
+}
+
+// remove takes tokens away and leaves what is between them: line breaks and line
+// markers.
+func (in *instrumenter) remove(from, to int) {
+	for ; from < to; from++ {
+		in.edits = append(in.edits, edit{in.tokens[from].start, in.tokens[from].end, ""})
+	}
+}
+
+// between gives the text from one token up to another on one line.
+func (in *instrumenter) between(from, to int) string {
+	var b bytes.Buffer
+	for ; from < to; from++ {
+		b.WriteString(in.at(from))
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// kernel registers the kernel whose __global__ is token i, if this is where an
+// extern "C" one has its body.
+func (in *instrumenter) kernel(statement, i int) {
+	c := false
+	if n := len(in.scopes); n > 0 {
+		c = in.scopes[n-1].c
+		if in.scopes[n-1].function {
+			return
+		}
+	}
+	for j := statement; j < i; j++ {
+		switch in.at(j) {
+		case "template":
+			return
+		case "extern":
+			if in.tokens[j+1].kind == literal {
+				c = in.at(j+1) == `"C"`
+			}
+		}
+	}
+	name, bounds := "", ""
+	for j := i + 1; j < len(in.tokens); j++ {
+		switch in.at(j) {
+		case "extern": // __global__ may come first
+			if j+1 < len(in.tokens) && in.tokens[j+1].kind == literal {
+				c = in.at(j+1) == `"C"`
+			}
+		case boundsWord:
+			end := in.matching(j + 1)
+			bounds = in.between(j+2, end)
+			j = end
+		case "__attribute__", "alignas", "noexcept", "decltype":
+			j = in.matching(j + 1)
+		case "(":
+			if name == "" && in.tokens[j-1].kind == word {
+				name = in.at(j - 1)
+			}
+			j = in.matching(j)
+		case ";":
+			return
+		case "{":
+			if c && name != "" {
+				in.pending[in.matching(j)] = registration(name, bounds)
+			}
+			return
+		}
+	}
+}
+
+// registration is one line of C++ that puts a kernel into the module's table.
+func registration(name, bounds string) string {
+	return fmt.Sprintf(" static constexpr mscclgo_emu_kernel mscclgo_emu_entry_%[1]s = "+
+		"::mscclgo::emu::Kernel<&%[1]s>::entry(\"%[1]s\", ::mscclgo::emu::launchBounds(%[2]s));"+
+		" __attribute__((section(\"mscclgo_emu_kernels\"), used)) static const mscclgo_emu_kernel*"+
+		" mscclgo_emu_entry_of_%[1]s = &mscclgo_emu_entry_%[1]s;", name, bounds)
+}
+
+// shared rewrites the declaration with the __shared__ that is token i. __thread
+// has to follow extern or static at once, and alignas must come before them.
+func (in *instrumenter) shared(statement, i int) {
+	end, storage := i, -1
+	for j := statement; j < len(in.tokens); j++ {
+		s := in.at(j)
+		if s == "extern" || s == "static" {
+			storage = j
+		}
+		if j > i && (s == ";" || s == "{" || s == "}" || s == "=") {
+			end = j
+			break
+		}
+		if j > i && (s == "(" || s == "[") {
+			j = in.matching(j)
+		}
+	}
+	in.remove(i, i+1)
+	align, after := "", i // alignas(...) and the token before what follows it
+	if in.at(i+1) == "alignas" {
+		after = in.matching(i + 2)
+		align = in.between(i+1, after+1)
+		in.remove(i+1, after+1)
+	}
+	switch {
+	case storage < 0:
+		in.insert(in.tokens[i].end, align+"static __thread")
+	case storage < i:
+		in.insert(in.tokens[storage].start, align)
+		in.insert(in.tokens[storage].end, " __thread")
+	default:
+		in.insert(in.tokens[i].end, align)
+		in.pending[storage] = " __thread"
+	}
+	if in.at(storage) == "extern" && end > i {
+		in.pending[end-1] += dynamicLabel
+		in.dynamic = true
+	}
+}
+
+// insert puts text at a place that run may have passed already.
+func (in *instrumenter) insert(at int, with string) {
+	n := len(in.edits)
+	for n > 0 && in.edits[n-1].start >= at {
+		n--
+	}
+	in.edits = slices.Insert(in.edits, n, edit{at, at, with})
+}
+
+// apply makes the new text.
+func (in *instrumenter) apply() []byte {
+	out := make([]byte, 0, len(in.text)+len(in.text)/8)
+	done := 0
+	for _, e := range in.edits {
+		out = append(out, in.text[done:e.start]...)
+		out = append(out, e.with...)
+		done = e.end
+	}
+	out = append(out, in.text[done:]...)
+	if in.dynamic {
+		out = append(out, dynamicDefinition...)
+	}
+	return out
+}
+
+// complain makes an error that begins with the token's file and line, as the line
+// markers before it say.
+func (in *instrumenter) complain(i int, message string) error {
+	file, line := "source", 0
+	for _, l := range bytes.Split(in.text[:in.tokens[i].start], []byte{'\n'}) {
+		line++
+		fields := bytes.SplitN(l, []byte{' '}, 3)
+		if len(fields) != 3 || string(fields[0]) != "#" {
+			continue
+		}
+		if n, err := strconv.Atoi(string(fields[1])); err == nil {
+			line = n - 1
+			if end := skipQuoted(fields[2], 0); end > 2 {
+				if name, err := strconv.Unquote(string(fields[2][:end])); err == nil {
+					file = name
+				}
+			}
+		}
+	}
+	return fmt.Errorf("%s:%d: error: %s", file, line, message)
+}

@@ -1,0 +1,500 @@
+// block.c: the scheduler of a block's threads.
+//
+// Threads take turns in the order of a queue. A thread leaves the queue at a
+// barrier or a warp collective and comes back when the last one arrives; a
+// thread that spins yields, which puts it at the queue's end. A thread that ends
+// hands its stack to the next one that has not begun, so that a kernel without
+// barriers runs on one stack.
+#define _GNU_SOURCE
+#include "block.h"
+
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fiber.h"
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102  // since Linux 6.13
+#endif
+
+enum {
+  WARPS = MSCCLGO_EMU_MAX_THREADS / MSCCLGO_EMU_WARP,
+  SLAB_STACKS = 32,
+  POISON = 0xa5,          // what __shared__ memory holds at first
+  PATIENT_ROUNDS = 64,    // of yielding the core, before sleeping
+  LONGEST_SLEEP = 64000,  // nanoseconds
+};
+
+// What lies at the top of a stack.
+typedef struct stack {
+  fiber where;         // while it is not running
+  struct stack* next;  // in the list of those without a thread
+  block* owner;
+  mscclgo_emu_thread thread;  // last, where runtime.h looks for it
+} stack;
+
+_Static_assert(sizeof(stack) % 64 == 0, "the thread must end where the stack ends");
+
+// Stacks that were mapped together.
+typedef struct slab {
+  void* mapping;
+  size_t bytes;
+  struct slab* next;
+} slab;
+
+// A thread's part in a collective of its warp, or in active_mask.
+typedef struct lane {
+  uint32_t mask;  // 0 while it takes part in no collective
+  mscclgo_emu_collective what;
+  uint32_t source;
+  uint64_t value, result;
+  const void* place;  // null while it is not in active_mask
+} lane;
+
+struct block {
+  mscclgo_emu_block seen;  // by its threads
+  launch* launch;
+  fiber scheduler;  // the OS thread's own stack
+
+  stack* free;
+  slab* slabs;
+  uint32_t stacks;
+
+  // The queue of runnable threads, by rank. A thread without a stack is one that
+  // has not begun.
+  uint16_t queue[MSCCLGO_EMU_MAX_THREADS];
+  uint32_t head, runnable;
+  stack* on[MSCCLGO_EMU_MAX_THREADS];
+
+  uint32_t threads, live;  // of the block; those that have not ended
+
+  // The barrier.
+  uint8_t waiting[MSCCLGO_EMU_MAX_THREADS];
+  uint32_t arrived, positive;
+  uint64_t outcome;
+
+  // The warps.
+  uint32_t live_lanes[WARPS], joined_lanes[WARPS];
+  lane lanes[MSCCLGO_EMU_MAX_THREADS];
+
+  // Yields since something last happened, and rounds of nothing but yields.
+  uint32_t quiet, rounds;
+};
+
+static stack* stack_of(mscclgo_emu_thread* t) { return (stack*)((char*)t - offsetof(stack, thread)); }
+
+static block* block_of(mscclgo_emu_thread* t) { return stack_of(t)->owner; }
+
+// The queue.
+
+static void push(block* b, uint32_t rank) {
+  b->queue[(b->head + b->runnable++) % MSCCLGO_EMU_MAX_THREADS] = (uint16_t)rank;
+}
+
+static uint32_t pop(block* b) {
+  uint32_t rank = b->queue[b->head];
+  b->head = (b->head + 1) % MSCCLGO_EMU_MAX_THREADS;
+  b->runnable--;
+  return rank;
+}
+
+// Stacks.
+
+static void run_stack(void*);
+
+// prepare makes a stack ready to take a thread. Tops of stacks are equal in all
+// but the highest bits of their addresses; starting a little below by turns
+// keeps them from competing for the same lines of the cache.
+static void prepare(stack* s, uint32_t turn) {
+  s->where = fiber_make((char*)s - turn % 16 * 128, run_stack, s);
+}
+
+// add_stacks maps another slab. The lowest page of each stack is a guard where
+// the kernel has guards that cost no mapping of their own.
+static int add_stacks(block* b) {
+  const size_t size = MSCCLGO_EMU_STACK_BYTES, bytes = (SLAB_STACKS + 1) * size;
+  slab* m = malloc(sizeof(*m));
+  if (!m) return 0;
+  m->mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (m->mapping == MAP_FAILED) {
+    free(m);
+    return 0;
+  }
+  madvise(m->mapping, bytes, MADV_NOHUGEPAGE);
+  m->bytes = bytes;
+  m->next = b->slabs;
+  b->slabs = m;
+  char* first = (char*)(((uintptr_t)m->mapping + size - 1) / size * size);
+  for (int i = SLAB_STACKS - 1; i >= 0; i--) {
+    char* bottom = first + i * size;
+    madvise(bottom, (size_t)sysconf(_SC_PAGESIZE), MADV_GUARD_INSTALL);
+    stack* s = (stack*)(bottom + size) - 1;
+    s->owner = b;
+    s->next = b->free;
+    b->free = s;
+    prepare(s, b->stacks++);
+  }
+  return 1;
+}
+
+// put gives the stack a thread that has not begun.
+static void put(block* b, stack* s, uint32_t rank) {
+  const mscclgo_emu_dim d = b->seen.block_dim;
+  mscclgo_emu_thread* t = &s->thread;
+  memset(t, 0, sizeof(*t));
+  t->block = &b->seen;
+  t->index.x = rank % d.x;
+  t->index.y = rank / d.x % d.y;
+  t->index.z = rank / d.x / d.y;
+  t->rank = rank;
+  t->lane = rank % MSCCLGO_EMU_WARP;
+  b->on[rank] = s;
+}
+
+// next switches to the thread at the head of the queue, or to the scheduler if
+// there is none. from keeps the caller's place.
+static void next(block* b, fiber* from) {
+  if (b->runnable == 0) {
+    fiber_switch(from, b->scheduler);
+    return;
+  }
+  uint32_t rank = pop(b);
+  stack* s = b->on[rank];
+  if (!s) {
+    if (!b->free && !add_stacks(b)) {
+      launch_end(b->launch, LAUNCH_FAILED, "no memory for the stacks of its threads");
+      fiber_switch(from, b->scheduler);
+      return;
+    }
+    s = b->free;
+    b->free = s->next;
+    put(b, s, rank);
+  }
+  fiber_switch(from, s->where);
+}
+
+// abandon leaves a thread of a launch that has ended; it never runs again.
+static void abandon(stack* s) {
+  fiber_switch(&s->where, s->owner->scheduler);
+  __builtin_unreachable();
+}
+
+// What threads wait for.
+
+static void happened(block* b) { b->quiet = b->rounds = 0; }
+
+// release lets the threads at the barrier go on, in order of rank.
+static void release(block* b) {
+  b->outcome = (uint64_t)b->arrived << 32 | b->positive;
+  b->arrived = b->positive = 0;
+  for (uint32_t i = 0; i < b->threads; i++) {
+    if (!b->waiting[i]) continue;
+    b->waiting[i] = 0;
+    push(b, i);
+  }
+  happened(b);
+}
+
+// outcome computes what a lane gets from a collective of the lanes in set.
+static uint64_t outcome(const lane* lanes, uint32_t self, uint32_t set) {
+  const lane* me = &lanes[self];
+  if (me->what == MSCCLGO_EMU_SYNC) return 0;
+  if (me->what == MSCCLGO_EMU_SHUFFLE) {
+    return set >> me->source & 1 ? lanes[me->source].value : me->value;
+  }
+  uint32_t bits = 0, r = (uint32_t)me->value;
+  for (uint32_t rest = set; rest; rest &= rest - 1) {
+    uint32_t i = (uint32_t)__builtin_ctz(rest), v = (uint32_t)lanes[i].value;
+    if (me->what == MSCCLGO_EMU_BALLOT && lanes[i].value) bits |= 1u << i;
+    if (me->what == MSCCLGO_EMU_MATCH_ANY && lanes[i].value == me->value) bits |= 1u << i;
+    if (i == self) continue;
+    switch (me->what) {
+      case MSCCLGO_EMU_ADD:
+        r += v;
+        break;
+      case MSCCLGO_EMU_MIN_SIGNED:
+        if ((int32_t)v < (int32_t)r) r = v;
+        break;
+      case MSCCLGO_EMU_MAX_SIGNED:
+        if ((int32_t)v > (int32_t)r) r = v;
+        break;
+      case MSCCLGO_EMU_MIN_UNSIGNED:
+        if (v < r) r = v;
+        break;
+      case MSCCLGO_EMU_MAX_UNSIGNED:
+        if (v > r) r = v;
+        break;
+      case MSCCLGO_EMU_AND:
+        r &= v;
+        break;
+      case MSCCLGO_EMU_OR:
+        r |= v;
+        break;
+      case MSCCLGO_EMU_XOR:
+        r ^= v;
+        break;
+      default:
+        break;
+    }
+  }
+  return me->what == MSCCLGO_EMU_BALLOT || me->what == MSCCLGO_EMU_MATCH_ANY ? bits : r;
+}
+
+// join completes the collective of the lanes in mask if all that live have
+// joined it, and says whether it did. Those that wait go on, but for self.
+static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
+  lane* lanes = &b->lanes[warp * MSCCLGO_EMU_WARP];
+  const uint32_t set = mask & b->live_lanes[warp];
+  if ((b->joined_lanes[warp] & set) != set) return 0;
+  for (uint32_t rest = set; rest; rest &= rest - 1) {
+    if (lanes[__builtin_ctz(rest)].mask != mask) return 0;
+  }
+  for (uint32_t rest = set; rest; rest &= rest - 1) {
+    uint32_t i = (uint32_t)__builtin_ctz(rest);
+    lanes[i].result = outcome(lanes, i, set);
+  }
+  for (uint32_t rest = set; rest; rest &= rest - 1) {
+    uint32_t i = (uint32_t)__builtin_ctz(rest);
+    lanes[i].mask = 0;
+    if (i != self) push(b, warp * MSCCLGO_EMU_WARP + i);
+  }
+  b->joined_lanes[warp] &= ~set;
+  happened(b);
+  return 1;
+}
+
+// retire takes a thread that has ended out of everything that counts it.
+static void retire(block* b, uint32_t rank) {
+  const uint32_t warp = rank / MSCCLGO_EMU_WARP;
+  const lane* lanes = &b->lanes[warp * MSCCLGO_EMU_WARP];
+  b->on[rank] = NULL;
+  b->live--;
+  b->live_lanes[warp] &= ~(1u << rank % MSCCLGO_EMU_WARP);
+  for (uint32_t rest = b->joined_lanes[warp]; rest; rest &= rest - 1) {
+    uint32_t mask = lanes[__builtin_ctz(rest)].mask;
+    if (mask) join(b, warp, mask, MSCCLGO_EMU_WARP);
+  }
+  if (b->arrived && b->arrived == b->live) release(b);
+  happened(b);
+}
+
+// run_stack runs one thread after the other; the stack is in the list of free
+// ones while it has none.
+static void run_stack(void* argument) {
+  stack* s = argument;
+  block* b = s->owner;
+  for (;;) {
+    b->launch->kernel->invoke(b->launch->arguments);
+    retire(b, s->thread.rank);
+    const int ended = launch_ended(b->launch);
+    if (!ended && b->runnable && !b->on[b->queue[b->head]]) {
+      put(b, s, pop(b));
+      continue;
+    }
+    s->next = b->free;
+    b->free = s;
+    if (ended) {
+      fiber_switch(&s->where, b->scheduler);
+    } else {
+      next(b, &s->where);
+    }
+  }
+}
+
+// back_off gives the core away after a round in which every runnable thread did
+// nothing but yield: what they wait for must come from another OS thread.
+static void back_off(block* b) {
+  if (b->rounds++ < PATIENT_ROUNDS) {
+    sched_yield();
+    return;
+  }
+  uint32_t doublings = (b->rounds - PATIENT_ROUNDS) / 4;
+  long pause = doublings < 7 ? 1000l << doublings : LONGEST_SLEEP;
+  const struct timespec t = {0, pause < LONGEST_SLEEP ? pause : LONGEST_SLEEP};
+  nanosleep(&t, NULL);
+}
+
+// The runtime that threads call.
+
+static void rt_yield(mscclgo_emu_thread* t, mscclgo_emu_yield why) {
+  block* b = block_of(t);
+  if (launch_ended(b->launch)) abandon(stack_of(t));
+  if (why == MSCCLGO_EMU_WORKING) {
+    happened(b);
+  } else if (b->quiet++ >= b->runnable) {
+    b->quiet = 0;
+    back_off(b);
+  }
+  if (b->runnable == 0) return;
+  push(b, t->rank);
+  next(b, &stack_of(t)->where);
+}
+
+static void rt_progress(mscclgo_emu_thread* t) { happened(block_of(t)); }
+
+static uint64_t rt_barrier(mscclgo_emu_thread* t, int predicate) {
+  block* b = block_of(t);
+  if (launch_ended(b->launch)) abandon(stack_of(t));
+  b->arrived++;
+  b->positive += predicate != 0;
+  if (b->arrived == b->live) {
+    release(b);
+  } else {
+    b->waiting[t->rank] = 1;
+    next(b, &stack_of(t)->where);
+  }
+  return b->outcome;
+}
+
+static uint64_t rt_collective(mscclgo_emu_thread* t, mscclgo_emu_collective what, uint32_t mask,
+                              uint64_t value, uint32_t source) {
+  block* b = block_of(t);
+  if (launch_ended(b->launch)) abandon(stack_of(t));
+  if (!(mask >> t->lane & 1)) return value;
+  const uint32_t warp = t->rank / MSCCLGO_EMU_WARP;
+  lane* me = &b->lanes[t->rank];
+  me->mask = mask;
+  me->what = what;
+  me->value = value;
+  me->source = source % MSCCLGO_EMU_WARP;
+  b->joined_lanes[warp] |= 1u << t->lane;
+  if (!join(b, warp, mask, t->lane)) next(b, &stack_of(t)->where);
+  return me->result;
+}
+
+// Lanes that take the same path meet here: each waits while all other runnable
+// threads have a turn, and the first to come back takes those at its place.
+static uint32_t rt_active_mask(mscclgo_emu_thread* t, const void* place) {
+  block* b = block_of(t);
+  if (launch_ended(b->launch)) abandon(stack_of(t));
+  lane* lanes = &b->lanes[t->rank - t->lane];
+  lane* me = &b->lanes[t->rank];
+  me->place = place;
+  push(b, t->rank);
+  next(b, &stack_of(t)->where);
+  if (me->place) {
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < MSCCLGO_EMU_WARP; i++) {
+      if (lanes[i].place == place) set |= 1u << i;
+    }
+    for (uint32_t rest = set; rest; rest &= rest - 1) {
+      lane* other = &lanes[__builtin_ctz(rest)];
+      other->place = NULL;
+      other->result = set;
+    }
+  }
+  return (uint32_t)me->result;
+}
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void rt_sleep(mscclgo_emu_thread* t, uint32_t nanoseconds) {
+  const uint64_t begin = now();
+  do {
+    rt_yield(t, MSCCLGO_EMU_WAITING);
+  } while (now() - begin < nanoseconds);
+}
+
+static void rt_fail(mscclgo_emu_thread* t, const char* why) {
+  block* b = block_of(t);
+  const mscclgo_emu_dim at = b->seen.block_index;
+  char text[sizeof(b->launch->text)];
+  snprintf(text, sizeof(text), "block (%u,%u,%u), thread (%u,%u,%u): %s", at.x, at.y, at.z, t->index.x,
+           t->index.y, t->index.z, why);
+  launch_end(b->launch, LAUNCH_FAILED, text);
+  abandon(stack_of(t));
+}
+
+static const mscclgo_emu_runtime runtime = {
+    .yield = rt_yield,
+    .progress = rt_progress,
+    .barrier = rt_barrier,
+    .collective = rt_collective,
+    .active_mask = rt_active_mask,
+    .sleep = rt_sleep,
+    .fail = rt_fail,
+};
+
+// Blocks.
+
+// poison fills the block's __shared__ memory, so that a kernel that reads what
+// nobody wrote does not find zeros.
+static void poison(const launch* l) {
+  const shared_layout* s = &l->shared;
+  if (s->begin == s->end) return;
+  char* base = (char*)l->anchor() - s->anchor;
+  memset(base + s->begin, POISON, s->dynamic - s->begin);
+  memset(base + s->dynamic, POISON, l->dynamic_shared);
+  const uint64_t after = s->dynamic + s->dynamic_bytes;
+  memset(base + after, POISON, s->end - after);
+}
+
+// stuck describes threads that wait for each other and cannot go on.
+static void stuck(block* b) {
+  uint32_t joined = 0;
+  for (uint32_t w = 0; w < WARPS; w++) joined += (uint32_t)__builtin_popcount(b->joined_lanes[w]);
+  const mscclgo_emu_dim at = b->seen.block_index;
+  char text[sizeof(b->launch->text)];
+  snprintf(text, sizeof(text),
+           "block (%u,%u,%u) is stuck: %u threads wait at __syncthreads and %u in warp functions for "
+           "lanes of their mask that do not come",
+           at.x, at.y, at.z, b->arrived, joined);
+  launch_end(b->launch, LAUNCH_FAILED, text);
+}
+
+block* block_new(void) { return calloc(1, sizeof(block)); }
+
+void block_run(block* b, launch* l, mscclgo_emu_dim index) {
+  b->launch = l;
+  b->seen.runtime = &runtime;
+  b->seen.block_dim = l->block;
+  b->seen.grid_dim = l->grid;
+  b->seen.block_index = index;
+  b->seen.dynamic_shared = l->dynamic_shared;
+  b->threads = b->live = l->block.x * l->block.y * l->block.z;
+  b->head = b->runnable = 0;
+  b->arrived = b->positive = 0;
+  memset(b->live_lanes, 0, sizeof(b->live_lanes));
+  memset(b->joined_lanes, 0, sizeof(b->joined_lanes));
+  for (uint32_t i = 0; i < b->threads; i++) {
+    push(b, i);
+    b->live_lanes[i / MSCCLGO_EMU_WARP] |= 1u << i % MSCCLGO_EMU_WARP;
+  }
+  happened(b);
+  poison(l);
+  next(b, &b->scheduler);
+  if (b->live == 0) return;
+  if (!launch_ended(l)) stuck(b);
+  // The threads that are left never run again; their stacks begin anew.
+  for (uint32_t i = 0; i < b->threads; i++) {
+    stack* s = b->on[i];
+    b->on[i] = NULL;
+    b->waiting[i] = 0;
+    b->lanes[i].mask = 0;
+    b->lanes[i].place = NULL;
+    if (!s) continue;
+    prepare(s, i);
+    s->next = b->free;
+    b->free = s;
+  }
+}
+
+void block_free(block* b) {
+  for (slab* m = b->slabs; m;) {
+    slab* after = m->next;
+    munmap(m->mapping, m->bytes);
+    free(m);
+    m = after;
+  }
+  free(b);
+}

@@ -1,0 +1,14 @@
+package emu
+
+/*
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/../../../devicecode/include
+#cgo LDFLAGS: -lpthread -ldl
+#include <stdlib.h>
+#include "launch.h"
+#include "memory.h"
+#include "pool.h"
+*/
+import "C"
+
+// abiVersion is the version of <mscclgo/emu/abi.h> that this build runs.
+const abiVersion = C.MSCCLGO_EMU_ABI

@@ -1,0 +1,135 @@
+package emu
+
+// #include "memory.h"
+// #include "pool.h"
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// device is one open emulated device. Opens of one ordinal share nothing but its
+// name, so that ranks which share a device cannot disturb each other.
+type device struct {
+	info  backend.Info
+	peers []backend.Info
+	pool  *C.pool
+
+	mu     sync.Mutex
+	table  []*mapping // by address
+	used   uint64     // bytes of own device memory
+	busy   int        // streams and copies at work
+	idle   sync.Cond  // busy is 0
+	grave  []*mapping // freed while the device was busy
+	closed bool
+	ending chan struct{} // closed by Close: all work ends
+	lost   int           // pieces of work that Close ended
+}
+
+func newDevice(info backend.Info, peers []backend.Info) (*device, error) {
+	d := &device{info: info, peers: peers, ending: make(chan struct{})}
+	d.idle.L = &d.mu
+	if d.pool = C.pool_new(C.uint32_t(d.residentBlocks())); d.pool == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, d.op("open"), "out of host memory")
+	}
+	return d, nil
+}
+
+// op says what was tried, for errors.
+func (d *device) op(format string, args ...any) string {
+	return "emu: " + fmt.Sprintf(format, args...) + " on " + d.info.Name
+}
+
+func (d *device) residentBlocks() int { return d.info.Multiprocessors * d.info.MaxBlocksPerSM }
+
+func (d *device) Info() backend.Info { return d.info }
+
+func (d *device) CanAccess(uuid [16]byte) bool {
+	return slices.ContainsFunc(d.peers, func(p backend.Info) bool { return p.UUID == uuid })
+}
+
+// begin counts a stream or a copy as at work. It fails when the device is closed.
+func (d *device) begin(op string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return d.gone(op)
+	}
+	d.busy++
+	return nil
+}
+
+// end undoes begin. Memory that was freed meanwhile goes with the last.
+func (d *device) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy--; d.busy > 0 {
+		return
+	}
+	for _, m := range d.grave {
+		m.drop()
+	}
+	d.grave = nil
+	d.idle.Broadcast()
+}
+
+func (d *device) gone(op string) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the device is closed")
+}
+
+func (d *device) CopyToHost(dst []byte, src uint64) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	if err := d.begin(d.op("copy %d bytes to the host", len(dst))); err != nil {
+		return err
+	}
+	defer d.end()
+	C.memory_to_host(unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)))
+	return nil
+}
+
+func (d *device) CopyFromHost(dst uint64, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	if err := d.begin(d.op("copy %d bytes from the host", len(src))); err != nil {
+		return err
+	}
+	defer d.end()
+	C.memory_from_host(C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)))
+	return nil
+}
+
+// Close ends what still runs, and then gives back all memory of the device. Work
+// that it had to end is an error.
+func (d *device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.ending)
+	for d.busy > 0 {
+		d.idle.Wait()
+	}
+	table, lost := d.table, d.lost
+	d.table = nil
+	d.mu.Unlock()
+
+	C.pool_free(d.pool)
+	for _, m := range table {
+		m.drop()
+	}
+	if lost > 0 {
+		return mscclgo.Errorf(mscclgo.ErrAborted, d.op("close"), "%d pieces of work had not ended; synchronize the streams first", lost)
+	}
+	return nil
+}

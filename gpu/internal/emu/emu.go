@@ -1,0 +1,121 @@
+// Package emu is the emulated device: a GPU on the CPU. Device memory is shared
+// memory that other processes can map, a module is a shared object that package
+// devicecode makes of a CUDA source, a block runs on an OS thread and each of its
+// threads on a fiber of it. It is slow and it is right.
+//
+// What it is faithful in: addresses, sharing by descriptor, streams, events and
+// captured work; barriers, warp functions, shared memory and atomics; the number
+// of resident blocks, so that what can deadlock on a GPU for want of room can do
+// so here. What it is not: a kernel that reads a wild address takes the process
+// with it, and a loop that waits for memory to change without any function of
+// CUDA's or the library's in it keeps its block's other threads from running.
+package emu
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+)
+
+// The environment's settings.
+const (
+	devicesVariable = "MSCCLGO_EMU_DEVICES" // how many emulated devices there are
+	memoryVariable  = "MSCCLGO_EMU_MEMORY"  // bytes of memory of each
+)
+
+// The shape of an emulated device.
+const (
+	defaultDevices = 8
+	mostDevices    = 64
+	defaultMemory  = 8 << 30
+	processors     = 16
+	blocksPerSM    = 2
+	warpSize       = 32
+	mostThreads    = 1024
+	mostShared     = 227 << 10
+)
+
+// driver finds emulated devices. It has no state: what a device is follows from
+// the environment and the machine.
+type driver struct{}
+
+// Driver gives the emulated devices of this machine: emu:0 to emu:7, or as many
+// as MSCCLGO_EMU_DEVICES says, with the bytes of memory that MSCCLGO_EMU_MEMORY
+// says, or 8 GiB.
+func Driver() backend.Driver { return driver{} }
+
+func (driver) List() ([]backend.Info, error) {
+	const op = "emu: list devices"
+	count, err := setting(op, devicesVariable, defaultDevices, mostDevices)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := setting(op, memoryVariable, defaultMemory, 1<<46)
+	if err != nil {
+		return nil, err
+	}
+	host, err := hostid.Get()
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]backend.Info, count)
+	for i := range infos {
+		infos[i] = info(i, memory, host)
+	}
+	return infos, nil
+}
+
+func (d driver) Open(ordinal int) (backend.Device, error) {
+	infos, err := d.List()
+	if err != nil {
+		return nil, err
+	}
+	if ordinal < 0 || ordinal >= len(infos) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("emu: open emu:%d", ordinal),
+			"there are %d emulated devices; %s changes that", len(infos), devicesVariable)
+	}
+	return newDevice(infos[ordinal], infos)
+}
+
+// setting reads a number from the environment.
+func setting(op, name string, otherwise, most uint64) (uint64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > most {
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s is %q, not a number from 0 to %d", name, text, most)
+	}
+	return n, nil
+}
+
+func info(ordinal int, memory uint64, host string) backend.Info {
+	name := fmt.Sprintf("emu:%d", ordinal)
+	digest := sha256.Sum256([]byte(name + "\n" + host))
+	return backend.Info{
+		Name:               name,
+		Model:              "emulated GPU on " + runtime.GOARCH,
+		UUID:               [16]byte(digest[:16]),
+		Arch:               "emu",
+		Multiprocessors:    processors,
+		MaxBlocksPerSM:     blocksPerSM,
+		MaxThreadsPerBlock: mostThreads,
+		MaxSharedPerBlock:  mostShared,
+		WarpSize:           warpSize,
+		TotalMemory:        memory,
+		CooperativeLaunch:  true,
+		StreamMemoryOps:    true,
+		DescriptorExport:   true,
+		L2Bytes:            1 << 20,
+		MaxThreadsPerSM:    blocksPerSM * mostThreads,
+		MemoryGranularity:  uint64(os.Getpagesize()),
+		DriverVersion:      fmt.Sprintf("ABI %d", abiVersion),
+	}
+}

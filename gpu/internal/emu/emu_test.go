@@ -1,0 +1,139 @@
+package emu_test
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/gpu/internal/emu"
+)
+
+// open opens emu:0 for one test.
+func open(t testing.TB) backend.Device {
+	t.Helper()
+	d, err := emu.Driver().Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// load compiles a source and loads it.
+func load(t testing.TB, d backend.Device, source string) backend.Module {
+	t.Helper()
+	image, err := devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := d.LoadModule(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func kernelOf(t testing.TB, m backend.Module, name string) backend.Kernel {
+	t.Helper()
+	k, err := m.Kernel(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func stream(t testing.TB, d backend.Device) backend.Stream {
+	t.Helper()
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func alloc(t testing.TB, d backend.Device, size uint64) backend.Memory {
+	t.Helper()
+	m, err := d.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Free() })
+	return m
+}
+
+// shape is a row of blocks of a row of threads.
+func shape(blocks, threads uint32) backend.LaunchConfig {
+	return backend.LaunchConfig{Grid: [3]uint32{blocks, 1, 1}, Block: [3]uint32{threads, 1, 1}}
+}
+
+// pack lays out 4- and 8-byte arguments as C does.
+func pack(args ...any) []byte {
+	var b []byte
+	for _, a := range args {
+		for size := binary.Size(a); len(b)%size != 0; {
+			b = append(b, 0)
+		}
+		b, _ = binary.Append(b, binary.LittleEndian, a)
+	}
+	return b
+}
+
+// deadline bounds what a test waits for.
+func deadline(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// run launches a kernel and waits for it.
+func run(t testing.TB, d backend.Device, k backend.Kernel, cfg backend.LaunchConfig, args ...any) error {
+	t.Helper()
+	s := stream(t, d)
+	defer s.Close()
+	if err := s.Launch(k, cfg, pack(args...)); err != nil {
+		t.Fatal(err)
+	}
+	return s.Synchronize(deadline(t))
+}
+
+// ran is run for kernels that must not fail.
+func ran(t testing.TB, d backend.Device, k backend.Kernel, cfg backend.LaunchConfig, args ...any) {
+	t.Helper()
+	if err := run(t, d, k, cfg, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read copies values from the device.
+func read[T any](t testing.TB, d backend.Device, ptr uint64, n int) []T {
+	t.Helper()
+	values := make([]T, n)
+	data := make([]byte, binary.Size(values))
+	if err := d.CopyToHost(data, ptr); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := binary.Decode(data, binary.LittleEndian, values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// write copies values to the device.
+func write[T any](t testing.TB, d backend.Device, ptr uint64, values []T) {
+	t.Helper()
+	data, err := binary.Append(nil, binary.LittleEndian, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.CopyFromHost(ptr, data); err != nil {
+		t.Fatal(err)
+	}
+}

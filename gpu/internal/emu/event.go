@@ -1,0 +1,174 @@
+package emu
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// mark is a point in a stream's work.
+type mark struct {
+	done chan struct{} // closed when it is reached
+	at   time.Time     // set before done is closed, as is err
+	err  error         // how the work before it failed
+}
+
+func newMark() *mark { return &mark{done: make(chan struct{})} }
+
+func (m *mark) finish(err error) {
+	m.at, m.err = time.Now(), err
+	close(m.done)
+}
+
+func (m *mark) step() (step, error) {
+	return step{run: func() error { return nil }, done: m.finish}, nil
+}
+
+// wait waits until the mark is reached.
+func (m *mark) wait(ctx context.Context, op string) error {
+	select {
+	case <-m.done:
+		return m.err
+	default:
+	}
+	select {
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, op, "its work has not ended")
+	}
+}
+
+// event names the mark that it was last recorded as.
+type event struct {
+	dev *device
+
+	mu     sync.Mutex
+	last   *mark   // nil before the first Record
+	inside *stream // recorded while that was capturing
+}
+
+func (d *device) NewEvent() (backend.Event, error) { return &event{dev: d}, nil }
+
+func (e *event) mark() *mark {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last
+}
+
+// own gives the backend's event as one of this package.
+func (d *device) own(op string, e backend.Event) (*event, error) {
+	if own, ok := e.(*event); ok {
+		return own, nil
+	}
+	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event is not one of an emulated device")
+}
+
+func (s *stream) Record(b backend.Event) error {
+	op := s.dev.op("record an event")
+	e, err := s.dev.own(op, b)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	inside := s
+	if s.capture == nil {
+		inside = nil
+	}
+	s.mu.Unlock()
+	e.mu.Lock()
+	e.inside = inside
+	e.mu.Unlock()
+	return s.do(op, func() (step, error) {
+		m := newMark()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.last = m
+		return m.step()
+	})
+}
+
+// WaitEvent makes the stream wait for what the event marks now. An event that was
+// never recorded marks nothing.
+func (s *stream) WaitEvent(b backend.Event) error {
+	op := s.dev.op("wait for an event")
+	e, err := s.dev.own(op, b)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	inside := e.inside
+	e.mu.Unlock()
+	if inside != nil && inside != s && inside.isCapturing() {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "another stream is capturing the event; an emulated device captures one stream at a time")
+	}
+	return s.do(op, func() (step, error) {
+		m := e.mark()
+		return step{run: func() error {
+			if m == nil {
+				return nil
+			}
+			select {
+			case <-m.done:
+				return m.err
+			case <-s.dev.ending:
+				return s.dev.open("wait for an event")
+			}
+		}}, nil
+	})
+}
+
+func (s *stream) isCapturing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.capture != nil
+}
+
+func (e *event) Query() (bool, error) {
+	m := e.mark()
+	if m == nil {
+		return true, nil
+	}
+	select {
+	case <-m.done:
+		return true, m.err
+	default:
+		return false, nil
+	}
+}
+
+func (e *event) Synchronize(ctx context.Context) error {
+	m := e.mark()
+	if m == nil {
+		return nil
+	}
+	return m.wait(ctx, e.dev.op("synchronize an event"))
+}
+
+func (e *event) Since(b backend.Event) (time.Duration, error) {
+	op := e.dev.op("time between events")
+	start, err := e.dev.own(op, b)
+	if err != nil {
+		return 0, err
+	}
+	from, to := start.mark(), e.mark()
+	for _, m := range []*mark{from, to} {
+		if m == nil {
+			return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "one was never recorded")
+		}
+		select {
+		case <-m.done:
+			if m.err != nil {
+				return 0, m.err
+			}
+		default:
+			return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "one has not happened yet; synchronize it first")
+		}
+	}
+	return to.at.Sub(from.at), nil
+}
+
+func (e *event) Close() error { return nil }

@@ -1,0 +1,52 @@
+package emu
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// graph is captured work: what makes each of its steps anew.
+type graph struct {
+	dev    *device
+	makers []maker
+}
+
+func (s *stream) BeginCapture() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.capturing("begin a capture"); err != nil {
+		return err
+	}
+	s.capture = &graph{dev: s.dev}
+	return nil
+}
+
+func (s *stream) EndCapture() (backend.Graph, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.capture
+	if g == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("end a capture"), "the stream is not capturing")
+	}
+	s.capture = nil
+	return g, nil
+}
+
+// Launch queues the graph's work as one call. Launched on a stream that captures,
+// it becomes part of that capture.
+func (g *graph) Launch(b backend.Stream) error {
+	op := g.dev.op("launch a graph")
+	s, ok := b.(*stream)
+	if !ok || s.dev != g.dev {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream is of another device")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.capture != nil {
+		s.capture.makers = append(s.capture.makers, g.makers...)
+		return nil
+	}
+	return s.enqueue(op, g.makers...)
+}
+
+func (g *graph) Close() error { return nil }

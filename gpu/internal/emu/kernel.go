@@ -1,0 +1,213 @@
+package emu
+
+/*
+#include <stdlib.h>
+#include <string.h>
+#include "launch.h"
+#include "module.h"
+#include "pool.h"
+
+// Fills in what Go's side of cgo cannot: the atomics and the arguments.
+static launch* launch_new(const mscclgo_emu_kernel* kernel, const module* m, const void* arguments, size_t bytes) {
+	launch* l = aligned_alloc(64, (sizeof(launch) + 63) / 64 * 64);
+	if (!l) return NULL;
+	memset(l, 0, sizeof(*l));
+	l->kernel = kernel;
+	l->anchor = m->table->anchor;
+	if (bytes) memcpy(l->arguments, arguments, bytes);
+	return l;
+}
+
+static int launch_result(launch* l) { return atomic_load_explicit(&l->state, memory_order_acquire); }
+*/
+import "C"
+
+import (
+	"bytes"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// defaultShared is how much shared memory a kernel has before
+// SetMaxDynamicShared, as on a GPU.
+const defaultShared = 48 << 10
+
+// kernel is an entry of a module's table.
+type kernel struct {
+	mod     *module
+	c       *C.mscclgo_emu_kernel
+	name    string
+	params  []backend.Param
+	static  int // bytes of static shared memory
+	dynamic int // most bytes of dynamic shared memory; raised under mod.mu
+}
+
+func addressOf(table *C.mscclgo_emu_module) uint64 { return uint64(uintptr(unsafe.Pointer(table))) }
+
+func newKernel(m *module, c *C.mscclgo_emu_kernel) *kernel {
+	k := &kernel{mod: m, c: c, name: C.GoString(c.name)}
+	for _, p := range unsafe.Slice(c.params, int(c.param_count)) {
+		k.params = append(k.params, backend.Param{Offset: uint32(p.offset), Size: uint32(p.size)})
+	}
+	return k
+}
+
+func (k *kernel) Params() []backend.Param { return k.params }
+
+func (k *kernel) maxThreads() int {
+	if n := int(k.c.max_threads); n > 0 {
+		return min(n, mostThreads)
+	}
+	return mostThreads
+}
+
+// Attributes gives the static shared memory of the kernel's own body and of all
+// device functions and namespaces of its module, whether the kernel uses it or
+// not.
+func (k *kernel) Attributes() (backend.Attributes, error) {
+	k.mod.mu.Lock()
+	defer k.mod.mu.Unlock()
+	return backend.Attributes{
+		MaxThreadsPerBlock: k.maxThreads(),
+		StaticShared:       k.static,
+		MaxDynamicShared:   k.dynamic,
+		LocalBytes:         C.MSCCLGO_EMU_STACK_BYTES,
+	}, nil
+}
+
+func (k *kernel) SetMaxDynamicShared(bytes int) error {
+	if most := mostShared - k.static; bytes < 0 || bytes > most {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, k.mod.dev.op("give %s %d bytes of dynamic shared memory", k.name, bytes),
+			"a block has %d bytes, of which %s leaves %d", mostShared, k.name, max(0, most))
+	}
+	k.mod.mu.Lock()
+	defer k.mod.mu.Unlock()
+	k.dynamic = bytes
+	return nil
+}
+
+func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
+	a, err := k.Attributes()
+	if err != nil {
+		return 0, err
+	}
+	if threads < 1 || threads > a.MaxThreadsPerBlock || dynamicShared < 0 || dynamicShared > a.MaxDynamicShared {
+		return 0, nil
+	}
+	return k.mod.dev.residentBlocks(), nil
+}
+
+// The limits of a launch beside the block's threads, as CUDA has them.
+var (
+	mostGrid  = [3]uint32{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}
+	mostBlock = [3]uint32{1024, 1024, 64}
+)
+
+// check gives the error of a launch that cannot be.
+func (k *kernel) check(op string, cfg backend.LaunchConfig, args []byte) error {
+	a, err := k.Attributes()
+	if err != nil {
+		return err
+	}
+	invalid := func(format string, values ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, values...)
+	}
+	for i := range 3 {
+		if g, b := cfg.Grid[i], cfg.Block[i]; g == 0 || g > mostGrid[i] || b == 0 || b > mostBlock[i] {
+			return invalid("grid %v of blocks %v: an extent of a grid is 1 to %v, of a block 1 to %v", cfg.Grid, cfg.Block, mostGrid, mostBlock)
+		}
+	}
+	if threads := uint64(cfg.Block[0]) * uint64(cfg.Block[1]) * uint64(cfg.Block[2]); threads > uint64(a.MaxThreadsPerBlock) {
+		return invalid("a block has %d threads, the kernel allows %d", threads, a.MaxThreadsPerBlock)
+	}
+	if int64(cfg.DynamicShared) > int64(a.MaxDynamicShared) {
+		return invalid("%d bytes of dynamic shared memory, the kernel allows %d; raise that first", cfg.DynamicShared, a.MaxDynamicShared)
+	}
+	if blocks := blocksOf(cfg); cfg.Cooperative && blocks > uint64(k.mod.dev.residentBlocks()) {
+		return invalid("a cooperative launch of %d blocks, and %d are resident at once", blocks, k.mod.dev.residentBlocks())
+	}
+	if len(args) != int(k.c.argument_bytes) {
+		return invalid("%d bytes of arguments, the kernel takes %d", len(args), k.c.argument_bytes)
+	}
+	return nil
+}
+
+func blocksOf(cfg backend.LaunchConfig) uint64 {
+	return uint64(cfg.Grid[0]) * uint64(cfg.Grid[1]) * uint64(cfg.Grid[2])
+}
+
+func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte) error {
+	k, ok := b.(*kernel)
+	if !ok || k.mod.dev != s.dev {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("launch a kernel"), "its module is loaded on another device")
+	}
+	op := s.dev.op("launch %s", k.name)
+	if err := k.check(op, cfg, args); err != nil {
+		return err
+	}
+	args = bytes.Clone(args)
+	return s.do(op, func() (step, error) {
+		if err := k.mod.use(op); err != nil {
+			return step{}, err
+		}
+		return step{
+			run:  func() error { return k.run(cfg, args) },
+			done: func(error) { k.mod.unuse() },
+		}, nil
+	})
+}
+
+// run runs a launch to its end.
+func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
+	d := k.mod.dev
+	op := d.op("run %s", k.name)
+	var first unsafe.Pointer
+	if len(args) > 0 {
+		first = unsafe.Pointer(&args[0])
+	}
+	l := C.launch_new(k.c, &k.mod.c, first, C.size_t(len(args)))
+	if l == nil {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "out of host memory")
+	}
+	defer C.free(unsafe.Pointer(l))
+	layout := k.mod.object.shared
+	l.shared = C.shared_layout{
+		anchor: C.uint64_t(layout.anchor), begin: C.uint64_t(layout.begin), end: C.uint64_t(layout.end),
+		dynamic: C.uint64_t(layout.dynamic), dynamic_bytes: C.uint64_t(layout.dynamicBytes),
+	}
+	l.grid = dim(cfg.Grid)
+	l.block = dim(cfg.Block)
+	l.dynamic_shared = C.uint32_t(cfg.DynamicShared)
+	l.blocks = C.uint64_t(blocksOf(cfg))
+
+	// Close of the device ends the launch. It is done with the launch before
+	// this returns.
+	finished, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-d.ending:
+			C.pool_cancel(d.pool, l)
+		case <-finished:
+		}
+	}()
+	rc := C.pool_run(d.pool, l)
+	close(finished)
+	<-watched
+	if rc != 0 {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for its blocks: error %d", int(rc))
+	}
+	switch C.launch_result(l) {
+	case C.LAUNCH_FAILED:
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%s", C.GoString(&l.text[0]))
+	case C.LAUNCH_CANCELLED:
+		return d.open("run " + k.name)
+	}
+	return nil
+}
+
+func dim(d [3]uint32) C.mscclgo_emu_dim {
+	return C.mscclgo_emu_dim{x: C.uint32_t(d[0]), y: C.uint32_t(d[1]), z: C.uint32_t(d[2])}
+}

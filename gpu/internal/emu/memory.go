@@ -1,0 +1,325 @@
+package emu
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// mapping is a piece of the address space: own memory, another process's, or
+// host memory.
+type mapping struct {
+	bytes   []byte
+	base    uint64
+	fd      int // of own device memory, else -1
+	holders atomic.Int32
+
+	mu        sync.Mutex
+	borrowers []*device
+}
+
+// drop gives the mapping back when its last holder drops it. The holders are the
+// device that made it and those that were given access.
+func (m *mapping) drop() {
+	if m.holders.Add(-1) > 0 {
+		return
+	}
+	// Neither fails on what we mapped and opened.
+	_ = unix.Munmap(m.bytes)
+	if m.fd >= 0 {
+		_ = unix.Close(m.fd)
+	}
+}
+
+// compareBase orders mappings by address.
+func compareBase(m *mapping, base uint64) int { return cmp.Compare(m.base, base) }
+
+// memory is a mapping that is in its device's table until it is freed.
+type memory struct {
+	dev   *device
+	m     *mapping
+	own   uint64 // bytes that count against the device's memory
+	freed bool   // under dev.mu
+}
+
+// add maps size bytes and enters them in the table. fd is -1 for host memory.
+func (d *device) add(op string, size uint64, fd int, own uint64) (*memory, error) {
+	flags := unix.MAP_SHARED
+	if fd < 0 {
+		flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	}
+	bytes, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map the memory: %w", err)
+	}
+	m := &mapping{bytes: bytes, base: uint64(uintptr(unsafe.Pointer(&bytes[0]))), fd: -1}
+	m.holders.Store(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		m.drop()
+		return nil, d.gone(op)
+	}
+	i, _ := slices.BinarySearchFunc(d.table, m.base, compareBase)
+	d.table = slices.Insert(d.table, i, m)
+	return &memory{dev: d, m: m, own: own}, nil
+}
+
+func (d *device) MemoryInfo() (free, total uint64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.info.TotalMemory - d.used, d.info.TotalMemory, nil
+}
+
+// reserve counts bytes against the device's memory.
+func (d *device) reserve(op string, size uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return d.gone(op)
+	}
+	if free := d.info.TotalMemory - d.used; size > free {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "out of device memory: %d of %d bytes are free; %s changes how much there is",
+			free, d.info.TotalMemory, memoryVariable)
+	}
+	d.used += size
+	return nil
+}
+
+func (d *device) unreserve(size uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used -= size
+}
+
+// What new device memory holds at first: something that no program takes for
+// its own zeros. Only small memories are filled; in large ones a page that
+// nobody touched should cost nothing.
+const (
+	poison      = 0xa5
+	poisonBytes = 1 << 20
+)
+
+// sealed keeps a descriptor's memory at its size, whoever else has it: memory
+// that shrinks is a SIGBUS to those who map it.
+const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+func (d *device) Alloc(size uint64) (backend.Memory, error) {
+	op := d.op("allocate %d bytes", size)
+	page := uint64(os.Getpagesize())
+	rounded := (size + page - 1) / page * page
+	if rounded < size || size == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no memory has that size")
+	}
+	if err := d.reserve(op, rounded); err != nil {
+		return nil, err
+	}
+	m, err := d.create(op, rounded)
+	if err != nil {
+		d.unreserve(rounded)
+		return nil, err
+	}
+	return m, nil
+}
+
+// create makes shared memory with a descriptor.
+func (d *device) create(op string, size uint64) (*memory, error) {
+	fd, err := unix.MemfdCreate("mscclgo-"+d.info.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
+	}
+	if err = unix.Ftruncate(fd, int64(size)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot size shared memory: %w", err)
+	}
+	m, err := d.add(op, size, fd, size)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	m.m.fd = fd
+	for i := range m.m.bytes[:min(size, poisonBytes)] {
+		m.m.bytes[i] = poison
+	}
+	return m, nil
+}
+
+// ImportFD maps memory of another emulated device. It takes only memory whose
+// size is sealed, as create does.
+func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
+	op := d.op("import %d bytes", size)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "descriptor %d: %w", fd, err)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the descriptor is not memory of an emulated device")
+	}
+	if size == 0 || uint64(stat.Size) != size {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the descriptor's memory has %d bytes", stat.Size)
+	}
+	m, err := d.add(op, size, fd, 0)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *memory) Ptr() uint64  { return m.m.base }
+func (m *memory) Size() uint64 { return uint64(len(m.m.bytes)) }
+
+func (m *memory) ExportFD() (int, error) {
+	m.dev.mu.Lock()
+	defer m.dev.mu.Unlock()
+	op := m.dev.op("export %d bytes", m.Size())
+	if m.freed || m.dev.closed {
+		return -1, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is freed")
+	}
+	if m.m.fd < 0 {
+		return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this is a mapping of another process's memory, which only its owner can export")
+	}
+	fd, err := unix.FcntlInt(uintptr(m.m.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot duplicate the descriptor: %w", err)
+	}
+	return fd, nil
+}
+
+// Free takes the memory out of the tables. It stays mapped until all that runs on
+// a device with access to it has ended, so that a kernel that outlives it reads
+// stale memory, as it may on a GPU, and does not bring the process down.
+func (m *memory) Free() error {
+	m.dev.mu.Lock()
+	freed := m.freed
+	m.freed = true
+	m.dev.mu.Unlock()
+	if freed {
+		return nil
+	}
+	m.dev.release(m.m, m.own)
+	m.m.mu.Lock()
+	borrowers := m.m.borrowers
+	m.m.borrowers = nil
+	m.m.mu.Unlock()
+	for _, b := range borrowers {
+		b.release(m.m, 0)
+	}
+	return nil
+}
+
+// release takes a mapping out of the table and drops it when the device is idle.
+func (d *device) release(m *mapping, own uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i, found := slices.BinarySearchFunc(d.table, m.base, compareBase)
+	if !found || d.table[i] != m {
+		return // Close dropped it
+	}
+	d.table = slices.Delete(d.table, i, i+1)
+	d.used -= own
+	if d.busy > 0 {
+		d.grave = append(d.grave, m)
+	} else {
+		m.drop()
+	}
+}
+
+// Access makes d another holder of the memory. All of a process is in one address
+// space, so no more is needed.
+func (d *device) Access(owner backend.Device, ptr uint64) error {
+	op := d.op("access memory at %#x", ptr)
+	o, ok := owner.(*device)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it belongs to %s, which is not an emulated device", owner.Info().Name)
+	}
+	if o == d {
+		return nil
+	}
+	o.mu.Lock()
+	m := o.find(ptr)
+	if m != nil {
+		m.holders.Add(1)
+	}
+	o.mu.Unlock()
+	if m == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "no memory of %s is there", o.info.Name)
+	}
+	// If the owner frees it just now it does not know of us yet, and the mapping
+	// stays until d is closed.
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i, found := slices.BinarySearchFunc(d.table, m.base, compareBase)
+	if d.closed || found {
+		m.drop()
+		if d.closed {
+			return d.gone(op)
+		}
+		return nil
+	}
+	d.table = slices.Insert(d.table, i, m)
+	m.borrowers = append(m.borrowers, d)
+	return nil
+}
+
+// hostMemory is pinned host memory.
+type hostMemory struct{ *memory }
+
+func (h hostMemory) Bytes() []byte { return h.m.bytes }
+
+func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
+	op := d.op("allocate %d bytes of host memory", size)
+	if size == 0 || size > 1<<46 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no memory has that size")
+	}
+	m, err := d.add(op, size, -1, 0)
+	if err != nil {
+		return nil, err
+	}
+	return hostMemory{m}, nil
+}
+
+// find gives the mapping around an address. The caller holds mu.
+func (d *device) find(ptr uint64) *mapping {
+	i, found := slices.BinarySearchFunc(d.table, ptr, compareBase)
+	if !found {
+		i--
+	}
+	if i < 0 || ptr-d.table[i].base >= uint64(len(d.table[i].bytes)) {
+		return nil
+	}
+	return d.table[i]
+}
+
+func (d *device) Range(ptr uint64) (base, size uint64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.find(ptr)
+	if m == nil {
+		return 0, 0, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("find the memory at %#x", ptr), "no memory of this device is there")
+	}
+	return m.base, uint64(len(m.bytes)), nil
+}
+
+func (d *device) IPCHandle(ptr uint64) (handle [64]byte, offset uint64, err error) {
+	return handle, 0, mscclgo.Errorf(mscclgo.ErrUnsupported, d.op("make an IPC handle of %#x", ptr),
+		"an emulated device's memory is shared by descriptor; allocate it with Alloc")
+}
+
+func (d *device) OpenIPC(handle [64]byte, size uint64) (backend.Memory, error) {
+	return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, d.op("open an IPC handle of %d bytes", size),
+		"an emulated device's memory is shared by descriptor")
+}

@@ -1,0 +1,140 @@
+package emu
+
+// #include <stdlib.h>
+// #include "module.h"
+import "C"
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/emuimage"
+)
+
+// module is a shared object, loaded from a memory file of its own: the system's
+// loader knows files by what they are, so loading one image twice gives two
+// modules with variables of their own.
+type module struct {
+	dev     *device
+	c       C.module
+	file    *os.File // open while loaded, since the loader remembers its name
+	object  *object
+	base    uint64 // address that the object's counts are from
+	kernels map[string]*kernel
+
+	mu     sync.Mutex
+	users  int // queued launches
+	closed bool
+}
+
+func (d *device) LoadModule(image []byte) (backend.Module, error) {
+	op := d.op("load a module of %d bytes", len(image))
+	data, err := emuimage.Open(image)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "this is not an image for emulated devices; devicecode.Compile makes them for %q: %w", d.info.Arch, err)
+	}
+	o, err := parseObject(data)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
+	}
+	fd, err := unix.MemfdCreate("mscclgo-module", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make a memory file: %w", err)
+	}
+	m := &module{dev: d, file: os.NewFile(uintptr(fd), "mscclgo-module"), object: o, kernels: map[string]*kernel{}}
+	if _, err := m.file.Write(data); err != nil {
+		m.file.Close()
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write a memory file: %w", err)
+	}
+	var text [512]C.char
+	if C.module_open(&m.c, C.int(fd), &text[0], C.uint64_t(len(text))) == 0 {
+		m.file.Close()
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", C.GoString(&text[0]))
+	}
+	m.base = addressOf(m.c.table) - o.table
+	for i := C.uint64_t(0); ; i++ {
+		k := C.module_kernel(&m.c, i)
+		if k == nil {
+			break
+		}
+		m.kernels[C.GoString(k.name)] = newKernel(m, k)
+	}
+	names := m.names()
+	for name, k := range m.kernels {
+		k.static = o.staticShared(name, names)
+		k.dynamic = max(0, defaultShared-k.static)
+	}
+	return m, nil
+}
+
+// names lists the kernels.
+func (m *module) names() []string {
+	names := make([]string, 0, len(m.kernels))
+	for name := range m.kernels {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *module) Kernel(name string) (backend.Kernel, error) {
+	if k, ok := m.kernels[name]; ok {
+		return k, nil
+	}
+	op := m.dev.op("find kernel %s", name)
+	if len(m.kernels) == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module has no kernel; declare it extern \"C\" __global__")
+	}
+	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module has only %s; a kernel must be declared extern \"C\" __global__", strings.Join(m.names(), ", "))
+}
+
+func (m *module) Symbol(name string) (ptr, size uint64, err error) {
+	v, ok := m.object.variables[name]
+	if !ok {
+		return 0, 0, mscclgo.Errorf(mscclgo.ErrInvalid, m.dev.op("find symbol %s", name), "the module has no such variable; declare it extern \"C\" __device__")
+	}
+	return m.base + v.address, v.size, nil
+}
+
+// use keeps the module loaded until unuse.
+func (m *module) use(op string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the kernel's module is closed")
+	}
+	m.users++
+	return nil
+}
+
+func (m *module) unuse() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.users--
+	m.unload()
+}
+
+// unload gives the object back once it is closed and no launch needs it. The
+// caller holds mu.
+func (m *module) unload() {
+	if m.closed && m.users == 0 && m.file != nil {
+		C.module_close(&m.c)
+		m.file.Close()
+		m.file = nil
+	}
+}
+
+// Close unloads the module when the launches of its kernels have ended.
+func (m *module) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.unload()
+	return nil
+}

@@ -1,0 +1,139 @@
+// pool.c: OS threads that take blocks from a list of launches. They are made when
+// there are more blocks than idle threads, and stay until the pool is freed.
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "block.h"
+
+struct pool {
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  launch* first;  // with blocks that have not begun, oldest first
+  uint32_t limit, threads, idle;
+  int closing;
+  pthread_t thread[];
+};
+
+// remove_launch takes a launch out of the list, if it is there.
+static void remove_launch(pool* p, launch* l) {
+  for (launch** at = &p->first; *at; at = &(*at)->behind) {
+    if (*at != l) continue;
+    *at = l->behind;
+    return;
+  }
+}
+
+// drop counts the blocks that have not begun as finished.
+static void drop(pool* p, launch* l) {
+  remove_launch(p, l);
+  l->finished += l->blocks - l->next;
+  l->next = l->blocks;
+}
+
+static void* work(void* argument) {
+  pool* p = argument;
+  // Sleeps of a few microseconds are meant: the default slack is 50.
+  prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
+  block* b = block_new();
+  pthread_mutex_lock(&p->lock);
+  for (;;) {
+    while (!p->first && !p->closing) {
+      p->idle++;
+      pthread_cond_wait(&p->work, &p->lock);
+      p->idle--;
+    }
+    launch* l = p->first;
+    if (!l) break;
+    if (!b) launch_end(l, LAUNCH_FAILED, "no memory to run a block");
+    if (launch_ended(l)) {
+      drop(p, l);
+    } else {
+      const uint64_t i = l->next++;
+      if (l->next == l->blocks) remove_launch(p, l);
+      pthread_mutex_unlock(&p->lock);
+      const mscclgo_emu_dim g = l->grid;
+      const mscclgo_emu_dim index = {(uint32_t)(i % g.x), (uint32_t)(i / g.x % g.y),
+                                     (uint32_t)(i / g.x / g.y)};
+      block_run(b, l, index);
+      pthread_mutex_lock(&p->lock);
+      l->finished++;
+    }
+    if (l->finished == l->blocks) pthread_cond_broadcast(&p->done);
+  }
+  pthread_mutex_unlock(&p->lock);
+  if (b) block_free(b);
+  return NULL;
+}
+
+// hire starts OS threads until there are as many idle ones as blocks to run, or
+// the limit is reached. Signals are for the host program's own threads.
+static int hire(pool* p, uint64_t blocks) {
+  uint64_t wanted = blocks > p->idle ? blocks - p->idle : 0;
+  if (wanted == 0 || p->threads == p->limit) return 0;
+  sigset_t all, old;
+  sigfillset(&all);
+  const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+  for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) sigdelset(&all, faults[i]);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = 0;
+  while (wanted-- && p->threads < p->limit && !error) {
+    error = pthread_create(&p->thread[p->threads], NULL, work, p);
+    if (!error) pthread_setname_np(p->thread[p->threads++], "emu-block");
+  }
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return p->threads ? 0 : error;
+}
+
+pool* pool_new(uint32_t limit) {
+  pool* p = calloc(1, sizeof(pool) + limit * sizeof(pthread_t));
+  if (!p) return NULL;
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_cond_init(&p->work, NULL);
+  pthread_cond_init(&p->done, NULL);
+  p->limit = limit;
+  return p;
+}
+
+int pool_run(pool* p, launch* l) {
+  pthread_mutex_lock(&p->lock);
+  launch** last = &p->first;
+  uint64_t blocks = l->blocks;
+  for (; *last; last = &(*last)->behind) blocks += (*last)->blocks - (*last)->next;
+  const int ended = launch_ended(l);  // cancelled before it came here
+  int error = ended ? 0 : hire(p, blocks);
+  if (!error && !ended) {
+    *last = l;
+    pthread_cond_broadcast(&p->work);
+    while (l->finished != l->blocks) pthread_cond_wait(&p->done, &p->lock);
+  }
+  pthread_mutex_unlock(&p->lock);
+  fflush(stdout);  // what the kernel printed
+  return error;
+}
+
+void pool_cancel(pool* p, launch* l) {
+  launch_end(l, LAUNCH_CANCELLED, "");
+  pthread_mutex_lock(&p->lock);
+  drop(p, l);
+  pthread_cond_broadcast(&p->done);
+  pthread_mutex_unlock(&p->lock);
+}
+
+void pool_free(pool* p) {
+  pthread_mutex_lock(&p->lock);
+  p->closing = 1;
+  pthread_cond_broadcast(&p->work);
+  pthread_mutex_unlock(&p->lock);
+  for (uint32_t i = 0; i < p->threads; i++) pthread_join(p->thread[i], NULL);
+  pthread_cond_destroy(&p->work);
+  pthread_cond_destroy(&p->done);
+  pthread_mutex_destroy(&p->lock);
+  free(p);
+}

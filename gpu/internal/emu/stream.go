@@ -1,0 +1,229 @@
+package emu
+
+// #include "memory.h"
+import "C"
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+)
+
+// step is a piece of a stream's work.
+type step struct {
+	run func() error
+	// done is called after run, or instead of it if the stream has failed or the
+	// device is closing; it may be nil.
+	done func(error)
+}
+
+// maker makes the step of one call. A graph keeps makers, since each of its
+// launches is new work.
+type maker func() (step, error)
+
+// mostQueued bounds the calls that a stream's queue holds; the next one waits.
+const mostQueued = 1024
+
+// stream runs its queue on a goroutine that lives as long as there is work.
+type stream struct {
+	dev *device
+
+	mu      sync.Mutex
+	queue   [][]step // one entry a call
+	room    sync.Cond
+	working bool
+	err     error  // the first failure; what comes behind it does not run
+	capture *graph // not nil while capturing
+}
+
+func (d *device) NewStream() (backend.Stream, error) {
+	s := &stream{dev: d}
+	s.room.L = &s.mu
+	return s, nil
+}
+
+// do queues the call's work, or keeps its maker while the stream captures.
+func (s *stream) do(op string, m maker) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.capture != nil {
+		s.capture.makers = append(s.capture.makers, m)
+		return nil
+	}
+	return s.enqueue(op, m)
+}
+
+// enqueue queues the steps of the makers, all or none. The caller holds mu.
+func (s *stream) enqueue(op string, makers ...maker) error {
+	for s.working && len(s.queue) >= mostQueued {
+		s.room.Wait()
+	}
+	steps := make([]step, 0, len(makers))
+	drop := func(err error) error {
+		for _, st := range steps {
+			st.finish(err)
+		}
+		return err
+	}
+	for _, m := range makers {
+		st, err := m()
+		if err != nil {
+			return drop(err)
+		}
+		steps = append(steps, st)
+	}
+	if !s.working {
+		if err := s.dev.begin(op); err != nil {
+			return drop(err)
+		}
+		s.working = true
+		go s.work()
+	}
+	s.queue = append(s.queue, steps)
+	return nil
+}
+
+func (st step) finish(err error) {
+	if st.done != nil {
+		st.done(err)
+	}
+}
+
+// work runs the queue until it is empty.
+func (s *stream) work() {
+	defer s.dev.end()
+	for {
+		s.mu.Lock()
+		if len(s.queue) == 0 {
+			s.working = false
+			s.mu.Unlock()
+			return
+		}
+		steps := s.queue[0]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		err := s.err
+		s.room.Signal()
+		s.mu.Unlock()
+		for _, st := range steps {
+			if err == nil {
+				if err = s.dev.open("run queued work"); err == nil {
+					err = st.run()
+				}
+				if err != nil {
+					s.fail(err)
+				}
+			}
+			st.finish(err)
+		}
+	}
+}
+
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// open gives the error of work that the device's Close ends.
+func (d *device) open(what string) error {
+	select {
+	case <-d.ending:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.lost++
+		return mscclgo.Errorf(mscclgo.ErrAborted, d.op("%s", what), "the device was closed")
+	default:
+		return nil
+	}
+}
+
+func (s *stream) Copy(dst, src, n uint64) error {
+	return s.do(s.dev.op("copy %d bytes", n), func() (step, error) {
+		return step{run: func() error {
+			C.memory_copy(C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n))
+			return nil
+		}}, nil
+	})
+}
+
+func (s *stream) Fill(dst uint64, value byte, n uint64) error {
+	return s.do(s.dev.op("fill %d bytes", n), func() (step, error) {
+		return step{run: func() error {
+			C.memory_fill(C.uint64_t(dst), C.int(value), C.uint64_t(n))
+			return nil
+		}}, nil
+	})
+}
+
+func (s *stream) WriteValue64(dst, value uint64) error {
+	return s.do(s.dev.op("write a value"), func() (step, error) {
+		return step{run: func() error {
+			C.memory_write64(C.uint64_t(dst), C.uint64_t(value))
+			return nil
+		}}, nil
+	})
+}
+
+func (s *stream) WaitValue64(src, value uint64, how backend.Compare) error {
+	op := "wait for a value"
+	atLeast := C.int(0)
+	if how == backend.GreaterOrEqual {
+		atLeast = 1
+	}
+	return s.do(s.dev.op("%s", op), func() (step, error) {
+		return step{run: func() error {
+			pause := time.Microsecond
+			for C.memory_wait64(C.uint64_t(src), C.uint64_t(value), atLeast) == 0 {
+				if err := s.dev.open(op); err != nil {
+					return err
+				}
+				time.Sleep(pause)
+				pause = min(2*pause, 100*time.Microsecond)
+			}
+			return nil
+		}}, nil
+	})
+}
+
+func (s *stream) Query() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.capturing("query a stream"); err != nil {
+		return false, err
+	}
+	return !s.working, s.err
+}
+
+// capturing gives the error of a call that makes no sense while the stream
+// captures. The caller holds mu.
+func (s *stream) capturing(what string) error {
+	if s.capture == nil {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("%s", what), "the stream is capturing; end the capture first")
+}
+
+func (s *stream) Synchronize(ctx context.Context) error {
+	op := s.dev.op("synchronize a stream")
+	m := newMark()
+	s.mu.Lock()
+	err := s.capturing("synchronize a stream")
+	if err == nil && !s.working {
+		err = s.err
+		m.finish(nil)
+	} else if err == nil {
+		err = s.enqueue(op, m.step)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.wait(ctx, op)
+}
+
+// Close lets queued work go on to its end.
+func (s *stream) Close() error { return nil }
