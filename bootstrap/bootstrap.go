@@ -21,7 +21,7 @@ type Bootstrap struct {
 	inbox      *mailbox
 	calls      collectiveCalls
 
-	life   context.Context // ends when Close has said goodbye
+	life   context.Context // ends when Close begins
 	kill   context.CancelFunc
 	wg     sync.WaitGroup // connections and dials
 	failed chan struct{}  // closed when the group has failed
@@ -32,6 +32,8 @@ type Bootstrap struct {
 	peers   []*peer    // by rank; this rank's own is never connected
 	failure *failure   // the first, or nil
 	closing bool
+	// verifying says that verify runs, unsettled that it must look again.
+	verifying, unsettled bool
 }
 
 // A peer is what this rank knows of another. Bootstrap.mu guards it.
@@ -43,10 +45,14 @@ type peer struct {
 	// out is what this rank sends on. It stays the same while it is open, so
 	// that messages keep their order.
 	out *conn
-	// left says that the rank has left in good order, or cannot be found any
-	// more. gone is closed when, besides, all it sent has been read.
+	// left says that the rank has left in good order. gone is closed when,
+	// besides, all it sent has been read.
 	left bool
 	gone chan struct{}
+	// lost says that the rank cannot be reached, and why is not known yet.
+	lost bool
+	// heard says that the rank has read this one's goodbye and stays itself.
+	heard bool
 
 	dialing bool
 	dialed  chan struct{} // closed when out is set or the dial has failed
@@ -108,6 +114,7 @@ func (b *Bootstrap) close() {
 	b.acc.stop()
 	b.kill()
 	b.wg.Wait()
+	b.farewell()
 	b.acc.wait()
 	if b.hosted != nil {
 		b.hosted.Close()

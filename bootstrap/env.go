@@ -274,8 +274,7 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
 	key := strings.Join(append([]string{secret, place}, job...), "\n")
-	id := UniqueID{hosts: host, port: port, hosted: true, secret: new([secretSize]byte)}
-	copy(id.secret[:], derive(key, "secret"))
+	id := UniqueID{hosts: host, port: port, hosted: true, secret: hide([secretSize]byte(derive(key, "secret")))}
 	copy(id.group[:], derive(key, "group"))
 	return id, nil
 }

@@ -107,51 +107,6 @@ func (b *Bootstrap) fail(f failure) (news []*outgoing) {
 	return news
 }
 
-// noteLeft marks a rank as departed and tells the neighbours. If it was the
-// rank that this one heard news from, another takes its place.
-func (b *Bootstrap) noteLeft(rank int, how string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.peers[rank]
-	if p.left || rank == b.rank {
-		return
-	}
-	p.left = true
-	p.dialEnded(nil)
-	p.checkGone()
-	b.log.Debug("bootstrap: a rank left", "left", rank, "how", how)
-	for _, q := range b.peers {
-		if q.out != nil && q != p {
-			q.out.enqueue(frame{kind: frameLeft, tag: uint64(rank)})
-		}
-	}
-	if b.closing || b.failure != nil {
-		return
-	}
-	if w := b.watchParent(); w >= 0 && b.peers[w].out == nil {
-		b.dial(b.peers[w])
-	}
-}
-
-// watchParent returns the rank to which this one keeps a connection to hear and
-// pass on news: the nearest rank above it in the tree that has not left, or else
-// the lowest rank that has not. It is -1 on that lowest rank. As each rank's is
-// a lower one, the ranks that are left always hang together. The caller holds
-// b.mu.
-func (b *Bootstrap) watchParent() int {
-	for r := parent(b.rank); r >= 0; r = parent(r) {
-		if !b.peers[r].left {
-			return r
-		}
-	}
-	for r := range b.rank {
-		if !b.peers[r].left {
-			return r
-		}
-	}
-	return -1
-}
-
 // errLeft is the error of an op that needs a departed rank.
 func (b *Bootstrap) errLeft(op string, rank int) error {
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d has left the group", rank).At(b.rank, rank)

@@ -127,7 +127,8 @@ func magicAndVersion(r *wire.Reader) {
 }
 
 func (id UniqueID) proof(side string, parts ...[]byte) []byte {
-	mac := hmac.New(sha256.New, id.secret[:])
+	secret := id.secret()
+	mac := hmac.New(sha256.New, secret[:])
 	io.WriteString(mac, "mscclgo bootstrap "+side)
 	for _, p := range parts {
 		mac.Write(p) // all parts but the last have fixed sizes

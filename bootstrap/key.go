@@ -12,7 +12,8 @@ func (b *Bootstrap) Group() [groupSize]byte { return b.id.group }
 // for a purpose: each layer that proves membership uses one of its own, and none
 // holds the group's. (HMAC-SHA256 of the purpose, RFC 2104.)
 func (b *Bootstrap) Key(purpose string) [secretSize]byte {
-	mac := hmac.New(sha256.New, b.id.secret[:])
+	secret := b.id.secret()
+	mac := hmac.New(sha256.New, secret[:])
 	mac.Write([]byte("mscclgo key " + purpose))
 	return [secretSize]byte(mac.Sum(nil))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -147,6 +148,9 @@ func (b *Bootstrap) serve(c *conn) {
 	// whose goodbye came by way of another rank.
 	b.mu.Lock()
 	broke := established && !goodbye && !b.closing && !c.peer.left
+	if established && !goodbye && b.closing && err == io.EOF {
+		c.peer.heard = true
+	}
 	b.mu.Unlock()
 	if broke {
 		text := fmt.Sprintf("its connection to rank %d broke: %v", b.rank, err)
@@ -267,10 +271,10 @@ func (b *Bootstrap) runDial(p *peer) {
 		if p.out == nil {
 			p.dialEnded(err)
 		}
-		lost := p.out == nil && !p.left && !b.closing && b.failure == nil && p.rank == b.watchParent()
+		lost := p.out == nil && p.rank == b.watchParent(b.rank)
 		b.mu.Unlock()
 		if lost {
-			b.noteLeft(p.rank, fmt.Sprintf("it cannot be reached: %v", err))
+			b.noteLost(p)
 		}
 		return
 	}
@@ -293,7 +297,8 @@ func (b *Bootstrap) dialPatiently(p *peer) (net.Conn, error) {
 		b.mu.Lock()
 		over := b.failure != nil || b.closing || p.left || p.out != nil
 		b.mu.Unlock()
-		if over || sleep(ctx, 20*time.Millisecond) != nil {
+		// Its socket listens until it closes.
+		if over || errors.Is(err, syscall.ECONNREFUSED) || sleep(ctx, 20*time.Millisecond) != nil {
 			return nil, err
 		}
 	}

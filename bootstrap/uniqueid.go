@@ -38,9 +38,9 @@ type UniqueID struct {
 	port   uint16
 	hosted bool // rank 0 opens the rendezvous itself
 	group  [groupSize]byte
-	// Behind a pointer, because fmt prints unexported fields of structs around
-	// this one without asking Format.
-	secret *[secretSize]byte
+	// Behind a function, because fmt prints the unexported fields of structs
+	// around this one without asking Format, what pointers point to included.
+	secret func() [secretSize]byte
 }
 
 // NewUniqueID returns the id of a new group whose rank 0 will listen at addr, a
@@ -63,10 +63,15 @@ func NewUniqueID(addr string) (UniqueID, error) {
 
 // newID returns an id with a fresh group number and secret.
 func newID(hosts []string, port uint16, hosted bool) UniqueID {
-	id := UniqueID{hosts: strings.Join(hosts, ","), port: port, hosted: hosted, secret: new([secretSize]byte)}
-	rand.Read(id.group[:]) // never fails: it ends the process instead
-	rand.Read(id.secret[:])
+	var secret [secretSize]byte
+	rand.Read(secret[:]) // never fails: it ends the process instead
+	id := UniqueID{hosts: strings.Join(hosts, ","), port: port, hosted: hosted, secret: hide(secret)}
+	rand.Read(id.group[:])
 	return id
+}
+
+func hide(secret [secretSize]byte) func() [secretSize]byte {
+	return func() [secretSize]byte { return secret }
 }
 
 // IsZero says whether id is the zero value, which names no group.
@@ -95,7 +100,8 @@ func (id UniqueID) String() string {
 	}
 	var w wire.Writer
 	w.Raw(id.group[:])
-	w.Raw(id.secret[:])
+	secret := id.secret()
+	w.Raw(secret[:])
 	w.Bool(id.hosted)
 	w.U16(id.port)
 	w.String(id.hosts)
@@ -131,9 +137,11 @@ func parseID(s string) (UniqueID, error) {
 		return UniqueID{}, err
 	}
 	r := wire.NewReader(body)
-	id := UniqueID{secret: new([secretSize]byte)}
+	var id UniqueID
+	var secret [secretSize]byte
 	copy(id.group[:], r.Raw(groupSize))
-	copy(id.secret[:], r.Raw(secretSize))
+	copy(secret[:], r.Raw(secretSize))
+	id.secret = hide(secret)
 	id.hosted = r.Bool()
 	id.port = r.U16()
 	id.hosts = r.String(maxHosts * (maxHost + 1))

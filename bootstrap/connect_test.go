@@ -1,0 +1,182 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+func TestTwoRanksWithOneNumber(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	bs, errs := connectAll(testContext(t), []Config{
+		{Rank: 0, Size: 3, ID: r.ID(), Log: quiet},
+		{Rank: 1, Size: 3, ID: r.ID(), Log: quiet},
+		{Rank: 1, Size: 3, ID: r.ID(), Log: quiet},
+	})
+	closeAll(bs)
+	for _, err := range errs {
+		wantError(t, err, mscclgo.ErrInvalid, "two processes are rank 1")
+	}
+}
+
+// As above, with a rendezvous that ends with rank 0's Connect: it waits until
+// the others have heard.
+func TestDisagreementHostedByRankZero(t *testing.T) {
+	noLeaks(t)
+	probe := rendezvous(t, quiet)
+	addr := probe.ID().Addr()
+	probe.Close()
+	id, err := NewUniqueID(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	start := time.Now()
+	late := make(chan error)
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		_, err := Connect(ctx, Config{Rank: 2, Size: 3, ID: id, Log: quiet})
+		late <- err
+	}()
+	bs, errs := connectAll(ctx, []Config{
+		{Rank: 0, Size: 3, ID: id, Log: quiet},
+		{Rank: 1, Size: 4, ID: id, Log: quiet},
+	})
+	closeAll(bs)
+	for _, err := range append(errs, <-late) {
+		wantError(t, err, mscclgo.ErrInvalid, "disagree on the world size", "rank 0", "rank 1", "3", "4")
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestMissingRanks(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	start := time.Now()
+	var cfgs []Config
+	for _, rank := range []int{0, 2, 3, 9} {
+		cfgs = append(cfgs, Config{Rank: rank, Size: 10, ID: r.ID(), Log: quiet, Timeout: 10 * time.Second})
+	}
+	cfgs[2].Timeout = 400 * time.Millisecond // without it the group cannot be
+	bs, errs := connectAll(testContext(t), cfgs)
+	closeAll(bs)
+	for _, err := range errs {
+		wantError(t, err, mscclgo.ErrTimeout, "6 of 10 ranks did not come: ranks 1, 4-8")
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestInvalidConfigs(t *testing.T) {
+	id := newID([]string{"127.0.0.1"}, 1, false)
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Rank: 4, Size: 4, ID: id}, "rank 4 is outside a world of 4"},
+		{Config{Rank: -1, Size: 4, ID: id}, "rank -1"},
+		{Config{Size: 0, ID: id}, "world size 0"},
+		{Config{Size: MaxSize + 1, ID: id}, "world size 32769"},
+		{Config{Size: 1}, "no unique id"},
+		{Config{Size: 1, ID: id, Timeout: -1}, "negative"},
+		{Config{Size: 1, ID: id, Interface: "lo", Advertise: "here"}, "both"},
+		{Config{Size: 1, ID: id, Advertise: "two words"}, "two words"},
+	} {
+		b, err := Connect(testContext(t), c.cfg)
+		wantError(t, err, mscclgo.ErrInvalid, c.want)
+		if b != nil {
+			t.Errorf("%+v: a bootstrap beside the error", c.cfg)
+		}
+	}
+	r := rendezvous(t, quiet)
+	_, err := Connect(testContext(t), Config{Size: 1, ID: r.ID(), Interface: "no-such-interface", Log: quiet})
+	wantError(t, err, mscclgo.ErrInvalid, "no-such-interface")
+}
+
+// Nobody listens at a stale id's address, another group's rendezvous does, or
+// something that is no rendezvous.
+func TestStaleID(t *testing.T) {
+	noLeaks(t)
+	short := func(id UniqueID) error {
+		_, err := Connect(testContext(t), Config{Rank: 1, Size: 2, ID: id, Log: quiet, Timeout: 300 * time.Millisecond})
+		return err
+	}
+	gone := rendezvous(t, quiet)
+	gone.Close()
+	wantError(t, short(gone.ID()), mscclgo.ErrTimeout, "nobody answers", "stale")
+
+	other := rendezvous(t, quiet)
+	stale := gone.ID()
+	stale.port = other.ID().port
+	wantError(t, short(stale), mscclgo.ErrInvalid, "not the rendezvous of this group", "another group", "stale")
+
+	stale = other.ID()
+	stale.secret = gone.ID().secret
+	if err := short(stale); err == nil {
+		t.Error("another secret was good enough")
+	}
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, "220 mail.example ready to take any letter that you may have for us here\r\n")
+			c.Close()
+		}
+	}()
+	stale.port = uint16(ln.Addr().(*net.TCPAddr).Port)
+	wantError(t, short(stale), mscclgo.ErrInvalid, "no handshake of this library")
+}
+
+func TestConnectCancelled(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	ctx, cancel := context.WithCancel(testContext(t))
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, err := Connect(ctx, Config{Rank: 0, Size: 2, ID: r.ID(), Log: quiet})
+	wantError(t, err, mscclgo.ErrAborted)
+
+	// Its place is free again.
+	bs, errs := connectAll(testContext(t), []Config{
+		{Rank: 0, Size: 2, ID: r.ID(), Log: quiet}, {Rank: 1, Size: 2, ID: r.ID(), Log: quiet}})
+	defer closeAll(bs)
+	for _, err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRendezvousClosedEarly(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	time.AfterFunc(50*time.Millisecond, func() { r.Close() })
+	_, err := Connect(testContext(t), Config{Rank: 0, Size: 2, ID: r.ID(), Log: quiet})
+	wantError(t, err, mscclgo.ErrAborted, "closed")
+}
+
+func TestRankList(t *testing.T) {
+	for want, ranks := range map[string][]int{
+		"ranks 3":           {3},
+		"ranks 0-2, 5, 7-8": {0, 1, 2, 5, 7, 8},
+	} {
+		if got := rankList(ranks); got != want {
+			t.Errorf("%v: %q, want %q", ranks, got, want)
+		}
+	}
+}

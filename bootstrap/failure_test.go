@@ -1,0 +1,331 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// kill ends a rank as the death of its process would: its sockets close, and it
+// says nothing.
+func kill(b *Bootstrap) {
+	b.mu.Lock()
+	b.closing = true // its own reader shall not take part
+	for _, p := range b.peers {
+		for c := range p.conns {
+			c.nc.Close()
+		}
+	}
+	b.mu.Unlock()
+	b.acc.stop()
+}
+
+func awaitDone(t testing.TB, b *Bootstrap) {
+	t.Helper()
+	select {
+	case <-b.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatalf("rank %d does not know that the group failed", b.Rank())
+	}
+}
+
+func TestAbortReachesAll(t *testing.T) {
+	bs := group(t, 20)
+	ctx := testContext(t)
+	blocked := make(chan error, 2)
+	go func() { _, err := bs[3].Recv(ctx, 4, 1); blocked <- err }()
+	go func() { blocked <- bs[11].Barrier(ctx) }()
+	cause := errors.New("the proxy met a trigger it does not know")
+	bs[17].Abort(cause)
+	bs[17].Abort(errors.New("a second cause changes nothing"))
+	for _, b := range bs {
+		awaitDone(t, b)
+		if b.Rank() == 17 {
+			wantError(t, b.Err(), mscclgo.ErrAborted, cause.Error())
+			if !errors.Is(b.Err(), cause) {
+				t.Error("the cause is not to be found in Err on the rank that aborted")
+			}
+			continue
+		}
+		wantError(t, b.Err(), mscclgo.ErrRemote, "rank 17", cause.Error())
+		if e := (*mscclgo.Error)(nil); !errors.As(b.Err(), &e) || e.Peer != 17 || e.Rank != b.Rank() {
+			t.Errorf("rank %d: error %v names not peer 17", b.Rank(), b.Err())
+		}
+	}
+	for range 2 {
+		wantError(t, <-blocked, mscclgo.ErrRemote, "rank 17")
+	}
+	wantError(t, bs[0].Send(ctx, 1, 0, nil), mscclgo.ErrRemote, "rank 17")
+}
+
+// Each rank in turn dies: the root of the tree, an inner rank, a leaf.
+func TestDeathIsNoticedByIdleRanks(t *testing.T) {
+	for _, victim := range []int{0, 1, 29} {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			bs := group(t, 30)
+			start := time.Now()
+			kill(bs[victim])
+			for _, b := range bs {
+				if b.Rank() == victim {
+					continue
+				}
+				awaitDone(t, b)
+				wantError(t, b.Err(), mscclgo.ErrRemote, fmt.Sprintf("rank %d failed", victim))
+			}
+			t.Logf("noticed in %v", time.Since(start))
+		})
+	}
+}
+
+// Ranks that leave in good order fail nobody, whoever they are, and the death of
+// another is still noticed by all that remain.
+func TestLeavingIsNoFailure(t *testing.T) {
+	bs := group(t, 30)
+	ctx := testContext(t)
+	if err := bs[0].Send(ctx, 20, 7, []byte("last words")); err != nil {
+		t.Fatal(err)
+	}
+	for _, leaver := range []int{0, 1, 2, 10} {
+		bs[leaver].Close()
+	}
+	if got, err := bs[20].Recv(ctx, 0, 7); err != nil || string(got) != "last words" {
+		t.Errorf("what rank 0 sent before it left: %q, %v", got, err)
+	}
+	for _, leaver := range []int{0, 1, 2, 10} {
+		_, err := bs[25].Recv(ctx, leaver, 7)
+		wantError(t, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d has left", leaver))
+		wantError(t, bs[29].Send(ctx, leaver, 7, nil), mscclgo.ErrRemote, "rank")
+	}
+	for from, to := range map[int]int{3: 29, 29: 3, 9: 11} {
+		if err := bs[from].Send(ctx, to, 1, []byte("hello")); err != nil {
+			t.Error(err)
+		}
+		if got, err := bs[to].Recv(ctx, from, 1); err != nil || string(got) != "hello" {
+			t.Errorf("rank %d from rank %d: %q, %v", to, from, got, err)
+		}
+	}
+	for _, b := range bs {
+		if err := b.Err(); err != nil {
+			t.Fatalf("rank %d: %v", b.Rank(), err)
+		}
+	}
+	// The rest hangs together again.
+	for !connected(bs[5], 3) {
+		if ctx.Err() != nil {
+			t.Fatal("rank 5 has not found another rank to hear news from")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	kill(bs[5])
+	for _, b := range bs {
+		switch b.Rank() {
+		case 0, 1, 2, 5, 10:
+		default:
+			awaitDone(t, b)
+			wantError(t, b.Err(), mscclgo.ErrRemote, "rank 5 failed")
+		}
+	}
+}
+
+// connected says whether b sends to rank peer on a connection it has.
+func connected(b *Bootstrap, peer int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peers[peer].out != nil
+}
+
+// A rank that dies while it has no connection, because the rank above it has
+// just left, is missed by the one to which it should have turned. So is that
+// one, if it dies instead.
+func TestDeathBetweenConnections(t *testing.T) {
+	groups := map[int][]*Bootstrap{1: group(t, 4), 2: group(t, 4)}
+	for victim, bs := range groups {
+		b := bs[victim]
+		b.mu.Lock() // it does not get to hear that rank 0 leaves
+		b.closing = true
+		for c := range b.peers[0].conns {
+			defer c.nc.Close()
+		}
+		b.mu.Unlock()
+		b.acc.stop()
+		bs[0].Close()
+	}
+	for victim, bs := range groups {
+		for _, b := range bs[1:] {
+			if b.Rank() != victim {
+				awaitDone(t, b)
+				wantError(t, b.Err(), mscclgo.ErrRemote, fmt.Sprintf("rank %d failed", victim))
+			}
+		}
+	}
+}
+
+// All ranks leave at once, over and over: nobody takes it for a failure.
+func TestLeavingTogether(t *testing.T) {
+	for range 10 {
+		bs := group(t, 20)
+		start := time.Now()
+		closeAll(bs)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("closing took %v", took)
+		}
+		for _, b := range bs {
+			if err := b.Err(); err != nil {
+				t.Errorf("rank %d: %v", b.Rank(), err)
+			}
+		}
+	}
+}
+
+// Half the ranks leave at once, the other half keep working and learn of all
+// who left.
+func TestHalfLeaveTogether(t *testing.T) {
+	bs := group(t, 24)
+	ctx := testContext(t)
+	var leave, stay []*Bootstrap
+	for _, b := range bs {
+		if b.Rank()%2 == 0 {
+			leave = append(leave, b)
+		} else {
+			stay = append(stay, b)
+		}
+	}
+	closeAll(leave)
+	each(t, stay, func(b *Bootstrap) error {
+		for _, l := range leave {
+			if _, err := b.Recv(ctx, l.Rank(), 0); !errors.Is(err, mscclgo.ErrRemote) || ctx.Err() != nil {
+				return fmt.Errorf("rank %d: Recv from departed rank %d: %v", b.Rank(), l.Rank(), err)
+			}
+		}
+		next := (b.Rank() + 2) % 24
+		if err := b.Send(ctx, next, 0, nil); err != nil {
+			return err
+		}
+		_, err := b.Recv(ctx, (b.Rank()+22)%24, 0)
+		return err
+	})
+	// Longer than it takes to find a dead rank.
+	time.Sleep(settleTime + deathTime + 200*time.Millisecond)
+	for _, b := range stay {
+		if err := b.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCollectiveWithoutADepartedRank(t *testing.T) {
+	bs := group(t, 12)
+	ctx := testContext(t)
+	bs[9].Close()
+	for _, b := range bs {
+		if b.Rank() == 9 {
+			continue
+		}
+		go b.Barrier(ctx)
+	}
+	for _, b := range bs {
+		if b.Rank() != 9 {
+			awaitDone(t, b)
+			wantError(t, b.Err(), mscclgo.ErrRemote, "rank 9")
+		}
+	}
+}
+
+func TestClose(t *testing.T) {
+	bs := group(t, 2)
+	ctx := testContext(t)
+	blocked := make(chan error)
+	go func() { _, err := bs[0].Recv(ctx, 1, 1); blocked <- err }()
+	time.Sleep(10 * time.Millisecond)
+	for range 2 {
+		if err := bs[0].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	wantError(t, <-blocked, mscclgo.ErrAborted)
+	wantError(t, bs[0].Send(ctx, 1, 1, nil), mscclgo.ErrAborted, "closed")
+	wantError(t, bs[0].Barrier(ctx), mscclgo.ErrAborted, "closed")
+	if err := bs[0].Err(); err != nil {
+		t.Errorf("a closed group has failed: %v", err)
+	}
+}
+
+// A peer that is alive and does not read delays Close for a bounded time.
+func TestCloseBesideAStoppedPeer(t *testing.T) {
+	bs := group(t, 2)
+	ctx, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
+	defer cancel()
+	b := bs[1]
+	b.mu.Lock() // its readers stop at the first frame
+	go bs[0].Abort(errors.New("a frame for the reader to stop at"))
+	time.Sleep(50 * time.Millisecond)
+	err := bs[0].Send(ctx, 1, 0, make([]byte, MaxMessage))
+	if err == nil {
+		t.Error("a peer that does not read has taken 64 MiB")
+	}
+	start := time.Now()
+	bs[0].Close()
+	b.mu.Unlock()
+	if took := time.Since(start); took > 3*lingerTime {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+func TestUnreceivedMessagesAreBounded(t *testing.T) {
+	m := newMailbox()
+	key := mailKey{peer: 1, kind: frameData, tag: 9}
+	piece := make([]byte, MaxMessage)
+	kept := 0
+	for m.put(key, piece) {
+		kept++
+		if kept > maxUnreceived/MaxMessage {
+			t.Fatal("more is kept than the limit")
+		}
+	}
+	if !m.put(mailKey{peer: 2, kind: frameData, tag: 9}, piece) {
+		t.Error("one peer's messages keep another's out")
+	}
+	for range kept {
+		if _, r := m.get(key); r != nil {
+			t.Fatal("a kept message is lost")
+		}
+	}
+	if !m.put(key, piece) {
+		t.Error("received messages still count")
+	}
+	m.drop(key)
+	m.drop(mailKey{peer: 2, kind: frameData, tag: 9})
+	if len(m.held)+len(m.mail)+len(m.waiting) != 0 {
+		t.Errorf("an empty mailbox holds %v, %d and %d", m.held, len(m.mail), len(m.waiting))
+	}
+}
+
+func TestMismatchedCollectives(t *testing.T) {
+	bs := group(t, 3)
+	ctx := testContext(t)
+	errs := make([]error, 3)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		each(t, bs, func(b *Bootstrap) error {
+			if b.Rank() == 2 {
+				_, errs[2] = b.AllGather(ctx, bytes.Repeat([]byte{2}, 8))
+			} else {
+				errs[b.Rank()] = b.Barrier(ctx)
+			}
+			return nil
+		})
+	}()
+	<-done
+	for rank, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "all-gather") || !strings.Contains(err.Error(), "barrier") {
+			t.Errorf("rank %d: error %v names not both collectives", rank, err)
+		}
+	}
+}

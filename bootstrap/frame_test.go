@@ -1,0 +1,155 @@
+package bootstrap
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+func TestFrames(t *testing.T) {
+	var stream bytes.Buffer
+	want := []frame{
+		{kind: frameOpen},
+		{kind: frameData, tag: 1<<63 + 5, payload: []byte("data")},
+		{kind: frameData, payload: bytes.Repeat([]byte{7}, 3<<20+1)},
+		{kind: frameLeft, tag: 12},
+	}
+	for _, f := range want {
+		stream.Write(f.encode())
+	}
+	for _, w := range want {
+		f, err := readFrame(&stream)
+		if err != nil || f.kind != w.kind || f.tag != w.tag || !bytes.Equal(f.payload, w.payload) {
+			t.Fatalf("kind %d with %d bytes became kind %d with %d, %v", w.kind, len(w.payload), f.kind, len(f.payload), err)
+		}
+	}
+	if _, err := readFrame(&stream); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+func TestMalformedFrames(t *testing.T) {
+	head := func(kind byte, zeros byte, size uint32) []byte {
+		var w wire.Writer
+		w.Raw([]byte{kind, zeros, 0, 0})
+		w.U32(size)
+		w.U64(0)
+		return w.Bytes()
+	}
+	for want, b := range map[string][]byte{
+		"kind 0":                  head(0, 0, 0),
+		"kind 7":                  head(7, 0, 0),
+		"reserved":                head(byte(frameData), 1, 0),
+		"67108865 bytes, at most": head(byte(frameData), 0, MaxMessage+1),
+		"1 bytes, at most 0":      head(byte(frameGoodbye), 0, 1),
+		"0 of 67108864 bytes":     head(byte(frameData), 0, MaxMessage),
+		"3 of 4 bytes":            append(head(byte(frameData), 0, 4), 1, 2, 3),
+		"unexpected EOF":          head(byte(frameData), 0, 0)[:7],
+	} {
+		if _, err := readFrame(bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// A member that sends what no member does fails the group rather than this
+// process.
+func TestMalformedFrameFailsTheGroup(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"noise":       bytes.Repeat([]byte{0xee}, 64),
+		"join":        frame{kind: frameJoin}.encode(),
+		"second open": frame{kind: frameOpen}.encode(),
+		"rank":        frame{kind: frameLeft, tag: 1 << 40}.encode(),
+		"failure":     frame{kind: frameFailed, tag: 0, payload: []byte{1}}.encode(),
+		"collective":  frame{kind: frameCollective, tag: 1, payload: []byte{1}}.encode(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bs := group(t, 2)
+			bs[0].mu.Lock()
+			bs[0].peers[1].out.nc.Write(b)
+			bs[0].mu.Unlock()
+			if name == "collective" {
+				go bs[1].Barrier(testContext(t))
+			}
+			awaitDone(t, bs[1])
+			if !strings.Contains(bs[1].Err().Error(), "frame") && !strings.Contains(bs[1].Err().Error(), "malformed") &&
+				!strings.Contains(bs[1].Err().Error(), "news of rank") {
+				t.Errorf("%v", bs[1].Err())
+			}
+		})
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add(frame{kind: frameData, tag: 3, payload: []byte("data")}.encode())
+	f.Add(frame{kind: frameGoodbye}.encode())
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fr, err := readFrame(bytes.NewReader(b))
+		if err == nil && !bytes.HasPrefix(b, fr.encode()) {
+			t.Fatalf("%x reads as another frame", b)
+		}
+	})
+}
+
+func FuzzJoin(f *testing.F) {
+	f.Add(joinMessage{size: 4, left: time.Second, process: [16]byte{1}, addr: "[::1]:80"}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := decodeJoin(b); err == nil {
+			if again, err := decodeJoin(m.encode()); err != nil || again != m {
+				t.Fatalf("%+v became %+v, %v", m, again, err)
+			}
+		}
+	})
+}
+
+func FuzzTable(f *testing.F) {
+	f.Add(encodeTable([]string{"10.0.0.1:1", "[::1]:2"}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if addrs, err := decodeTable(b, 2); err == nil && !bytes.Equal(encodeTable(addrs), b) {
+			t.Fatalf("%x reads as another table", b)
+		}
+	})
+}
+
+func FuzzRefusal(f *testing.F) {
+	f.Add(refusal{mscclgo.ErrTimeout, "ranks 3"}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if v, err := decodeRefusal(b); err == nil && !bytes.Equal(v.encode(), b) {
+			t.Fatalf("%x reads as another refusal", b)
+		}
+	})
+}
+
+func FuzzFailure(f *testing.F) {
+	f.Add(failure{rank: 3, seenBy: 1, text: "gone"}.frame().payload)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if v, err := decodeFailure(3, b); err == nil && !bytes.Equal(v.frame().payload, b) {
+			t.Fatalf("%x reads as another failure", b)
+		}
+	})
+}
+
+func FuzzBlocks(f *testing.F) {
+	var w wire.Writer
+	for rank, block := range []string{"a", ""} {
+		w.U64(uint64(rank))
+		w.U64(uint64(len(block)))
+		w.Raw([]byte(block))
+	}
+	f.Add(w.Bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		blocks, err := splitBlocks(b, 2)
+		if err != nil {
+			return
+		}
+		if total := len(blocks[0]) + len(blocks[1]) + 2*blockOverhead; total != len(b) {
+			t.Fatalf("blocks of %d bytes from %d", total, len(b))
+		}
+	})
+}

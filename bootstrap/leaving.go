@@ -1,0 +1,181 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// farewellPatience bounds how long Close looks for a rank that stays.
+	farewellPatience = time.Second
+	// settleTime is what the ranks below one that left have to connect to
+	// another before that one looks for them.
+	settleTime = 500 * time.Millisecond
+	// deathTime is how long a rank that cannot be reached has to be on its way
+	// out before it is taken for dead: longer than its farewell takes.
+	deathTime = 2 * farewellPatience
+)
+
+// noteLeft marks a rank as departed and tells the neighbours. If it was the
+// rank that this one heard news from, another takes its place.
+func (b *Bootstrap) noteLeft(rank int, how string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[rank]
+	if p.left || rank == b.rank {
+		return
+	}
+	p.left = true
+	p.dialEnded(nil)
+	p.checkGone()
+	b.log.Debug("bootstrap: a rank left", "left", rank, "how", how)
+	for _, q := range b.peers {
+		if q.out != nil && q != p {
+			q.out.enqueue(frame{kind: frameLeft, tag: uint64(rank)})
+		}
+	}
+	b.rehook()
+}
+
+// noteLost marks a rank that should be there and cannot be reached. It is on its
+// way out and has not told this rank yet, or it is dead; verify finds out which.
+func (b *Bootstrap) noteLost(p *peer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.lost = true
+	b.rehook()
+}
+
+// rehook connects this rank to the one from which it hears news, if it is not.
+// The caller holds b.mu.
+func (b *Bootstrap) rehook() {
+	if b.closing || b.failure != nil {
+		return
+	}
+	if w := b.watchParent(b.rank); w >= 0 && b.peers[w].out == nil {
+		b.dial(b.peers[w])
+	}
+	b.unsettled = true
+	if !b.verifying {
+		b.verifying = true
+		b.wg.Go(b.verify)
+	}
+}
+
+// watchParent returns the rank to which rank r keeps a connection to hear and
+// pass on news: the nearest rank above it in the tree that has not left, or else
+// the lowest rank that has not. It is -1 for that lowest rank. As each rank's is
+// a lower one, the ranks that stay always hang together. The caller holds b.mu.
+func (b *Bootstrap) watchParent(r int) int {
+	for p := parent(r); p >= 0; p = parent(p) {
+		if b.peers[p].present() {
+			return p
+		}
+	}
+	for p := range r {
+		if b.peers[p].present() {
+			return p
+		}
+	}
+	return -1
+}
+
+// present says whether p is of the group, as far as this rank knows.
+func (p *peer) present() bool { return !p.left && !p.lost }
+
+// verify finds ranks that died while they had no connection: their parent in
+// the tree had left, and the next did not hear from them yet. It ends when
+// nothing has changed for a while.
+func (b *Bootstrap) verify() {
+	for {
+		if sleep(b.life, settleTime) != nil {
+			return
+		}
+		b.mu.Lock()
+		if !b.unsettled || b.failure != nil {
+			b.verifying = false
+			b.mu.Unlock()
+			return
+		}
+		b.unsettled = false
+		for _, p := range b.peers {
+			if p.rank != b.rank && !p.left && len(p.conns) == 0 && (p.lost || b.watchParent(p.rank) == b.rank) && !b.closing {
+				b.wg.Go(func() { b.seek(p) })
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// seek connects to p. If that fails, and p does not say that it leaves either,
+// it is dead.
+func (b *Bootstrap) seek(p *peer) {
+	const op = "bootstrap: look for a rank"
+	_, err := b.connTo(b.life, op, p)
+	if err == nil {
+		b.mu.Lock()
+		p.lost = false
+		b.mu.Unlock()
+		return
+	}
+	if sleep(b.life, deathTime) != nil {
+		return
+	}
+	b.mu.Lock()
+	dead := !p.left && len(p.conns) == 0
+	b.mu.Unlock()
+	if dead {
+		b.fail(failure{rank: p.rank, seenBy: b.rank,
+			text: fmt.Sprintf("it cannot be reached and has not said that it leaves: its process has ended (%v)", err)})
+	}
+}
+
+// farewell makes sure that a rank which stays knows that this one has left. Two
+// ranks that leave at the same time may have said goodbye to each other alone;
+// then another is told, and tells the rest.
+func (b *Bootstrap) farewell() {
+	ctx, cancel := context.WithTimeout(context.Background(), farewellPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		p := b.toTell()
+		if p == nil {
+			return
+		}
+		nc, err := dialShake(ctx, p.addr, b.id, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)})
+		if err == nil {
+			c := newConn(nc, p, true)
+			b.mu.Lock()
+			p.conns[c] = true
+			b.mu.Unlock()
+			b.establish(c) // which says goodbye
+			b.serve(c)
+		}
+		b.mu.Lock()
+		p.lost = !p.heard
+		b.mu.Unlock()
+	}
+}
+
+// toTell returns a rank that may stay, or nil if one that does has heard this
+// rank's goodbye or there is none.
+func (b *Bootstrap) toTell() *peer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failure != nil {
+		return nil
+	}
+	var next *peer
+	for _, p := range b.peers {
+		if p.heard {
+			return nil
+		}
+		if next == nil && p.rank != b.rank && p.present() {
+			next = p
+		}
+	}
+	if w := b.watchParent(b.rank); w >= 0 {
+		next = b.peers[w] // most likely to answer
+	}
+	return next
+}
