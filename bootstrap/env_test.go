@@ -1,0 +1,194 @@
+package bootstrap
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// environment is a Lookup in "NAME=value" words.
+func environment(words string) Lookup {
+	env := map[string]string{}
+	for _, w := range strings.Fields(words) {
+		name, value, _ := strings.Cut(w, "=")
+		env[name] = value
+	}
+	return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+}
+
+func TestFromEnv(t *testing.T) {
+	id := testID(t)
+	const ranks = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 "
+	const ompi = "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 "
+	const slurm = "SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_NTASKS=11 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=4(x2),3 "
+	for _, c := range []struct {
+		name, env, launcher                string
+		rank, size, localRank, localSize   int
+		addr                               string // "" where the port is derived
+		interfaceName, advertise, addrHost string
+	}{
+		{"own launcher", ranks + "MSCCLGO_ID=" + id.String(), "mscclgo run", 5, 8, 1, 4, id.Addr(), "", "", ""},
+		{"own launcher, RANK and WORLD_SIZE alone", "RANK=0 WORLD_SIZE=1 MSCCLGO_ID=" + id.String(), "mscclgo run", 0, 1, 0, 1, id.Addr(), "", "", ""},
+		{"torchrun", ranks + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 GROUP_RANK=1",
+			"torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+		{"torchrun with a port", ranks + "MASTER_ADDR=::1 MASTER_PORT=29500 MSCCLGO_PORT=4000 MSCCLGO_INTERFACE=eth1", "torchrun", 5, 8, 1, 4, "[::1]:4000", "eth1", "", ""},
+		{"torchrun inside Slurm", ranks + slurm + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r", "torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+		{"Open MPI, one machine", ompi + "PMIX_NAMESPACE=prterun-node-1", "Open MPI's mpirun", 2, 4, 2, 4, "", "", "", "127.0.0.1"},
+		{"Open MPI, several", "OMPI_COMM_WORLD_RANK=6 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99 MASTER_ADDR=head MSCCLGO_ADVERTISE=me",
+			"Open MPI's mpirun", 6, 8, 2, 4, "", "", "me", "head"},
+		{"Open MPI inside Slurm", ompi + slurm + "PMIX_NAMESPACE=1", "Open MPI's mpirun", 2, 4, 2, 4, "", "", "", "127.0.0.1"},
+		{"MPICH", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 MSCCLGO_SECRET=s", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
+		{"MPICH, one rank a machine", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1 MSCCLGO_SECRET=s MASTER_ADDR=h MASTER_PORT=10", "MPICH's mpiexec", 1, 2, 0, 1, "h:11", "", "", ""},
+		{"srun", slurm + "SLURM_STEP_NODELIST=gpu[003-007,12],login1", "srun", 5, 11, 1, 4, "", "", "", "gpu003"},
+		{"srun, a step smaller than the job", slurm + "SLURM_STEP_NUM_TASKS=7 SLURM_NODELIST=a,b MASTER_PORT=100", "srun", 5, 7, 1, 4, "a:101", "", "", ""},
+		{"srun with an id", slurm + "MSCCLGO_ID=" + id.String(), "srun", 5, 11, 1, 4, id.Addr(), "", "", ""},
+		{"Kubernetes", "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=job-0.svc MASTER_PORT=23456 MSCCLGO_SECRET=x", "a Kubernetes indexed job", 3, 4, 0, 1, "job-0.svc:23457", "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env, err := FromEnv(environment(c.env))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if env.Launcher != c.launcher || env.Config.Rank != c.rank || env.Config.Size != c.size ||
+				env.LocalRank != c.localRank || env.LocalSize != c.localSize ||
+				env.Config.Interface != c.interfaceName || env.Config.Advertise != c.advertise {
+				t.Errorf("%+v", env)
+			}
+			addr := env.Config.ID.Addr()
+			if c.addrHost != "" {
+				port := int(env.Config.ID.port)
+				if want := fmt.Sprintf("%s:%d", c.addrHost, port); addr != want || port < 20000 || port > 31999 {
+					t.Errorf("address %s, want %s with a port from 20000 to 31999", addr, want)
+				}
+			} else if addr != c.addr {
+				t.Errorf("address %s, want %s", addr, c.addr)
+			}
+			if !env.Config.ID.hosted {
+				t.Error("nobody opens the rendezvous")
+			}
+			if !InGroupEnv(environment(c.env)) {
+				t.Error("not taken for a launcher's environment")
+			}
+		})
+	}
+}
+
+func TestFromEnvErrors(t *testing.T) {
+	for env, want := range map[string][]string{
+		"":                                {"RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"},
+		"MSCCLGO_ID=x":                    {"MSCCLGO_ID", "RANK"},
+		"RANK=1":                          {"RANK=1", "WORLD_SIZE"},
+		"RANK=5 WORLD_SIZE=4":             {"RANK=5", "WORLD_SIZE=4", "0 to 3"},
+		"RANK=-1 WORLD_SIZE=4":            {`RANK="-1"`},
+		"RANK=one WORLD_SIZE=4":           {`RANK="one"`},
+		"RANK=0 WORLD_SIZE=0":             {`WORLD_SIZE="0"`},
+		"RANK=0 WORLD_SIZE=4 LOCAL_RANK=": {"MASTER_ADDR", "MSCCLGO_ID"},
+		"RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=8":                                                  {"LOCAL_WORLD_SIZE=8", "WORLD_SIZE=4"},
+		"RANK=0 WORLD_SIZE=4 LOCAL_RANK=2":                                                                     {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE"},
+		"RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2":                                                               {"LOCAL_RANK"},
+		"RANK=0 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2":                                                  {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1":                                                      {"MSCCLGO_SECRET"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost":                                                            {"MSCCLGO_PORT", "MASTER_PORT"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h;w MASTER_PORT=1":                                                    {"MASTER_ADDR", "';'"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=65535":                                                  {"MASTER_PORT=65535", "MSCCLGO_PORT"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=x":                                                      {`MASTER_PORT="x"`},
+		"RANK=0 WORLD_SIZE=4 MSCCLGO_ID=nonsense":                                                              {"MSCCLGO_ID", "8 characters"},
+		"OMPI_COMM_WORLD_RANK=0":                                                                               {"OMPI_COMM_WORLD_SIZE"},
+		"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2":                                            {"MSCCLGO_SECRET", "PMI_JOBID"},
+		"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1":                                            {"MASTER_ADDR", "1 of 2"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0":                                                                       {"SLURM_STEP_NUM_TASKS"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1":                                                        {"SLURM_STEP_NODELIST", "MASTER_ADDR"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_NODELIST=a[b":                                     {"SLURM_NODELIST", "bracket"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_NODELIST=a[]":                                     {"SLURM_NODELIST", "number"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=9 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=4(x":               {"SLURM_TASKS_PER_NODE"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=9 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=4 SLURM_NODEID=1":  {"SLURM_TASKS_PER_NODE", "SLURM_NODEID=1"},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=9 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=4 SLURM_NODEID=-1": {"SLURM_NODEID"},
+		"JOB_COMPLETION_INDEX=0":                                                                               {"WORLD_SIZE"},
+		"JOB_COMPLETION_INDEX=4 WORLD_SIZE=4 MASTER_ADDR=a":                                                    {"JOB_COMPLETION_INDEX=4"},
+		"JOB_COMPLETION_INDEX=0 WORLD_SIZE=4":                                                                  {"MASTER_ADDR"},
+		"JOB_COMPLETION_INDEX=0 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=9":                                      {"MSCCLGO_SECRET"},
+	} {
+		_, err := FromEnv(environment(env))
+		if !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%s: %v", env, err)
+			continue
+		}
+		wantError(t, err, mscclgo.ErrInvalid, want...)
+	}
+}
+
+func TestInGroupEnv(t *testing.T) {
+	for _, env := range []string{
+		"", "HOME=/ WORLD_SIZE=4", "RANK=",
+		"SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8", // a batch script, not under srun
+	} {
+		if InGroupEnv(environment(env)) {
+			t.Errorf("%q is taken for a launcher's environment", env)
+		}
+	}
+}
+
+// All ranks of a job derive one id, and other jobs another; a secret matters.
+func TestDerivedIDs(t *testing.T) {
+	base := map[string]string{"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "h", "MASTER_PORT": "29500",
+		"TORCHELASTIC_RUN_ID": "a", "MSCCLGO_SECRET": "s"}
+	derived := func(change, to string) UniqueID {
+		vars := maps.Clone(base)
+		vars[change] = to
+		env, err := FromEnv(func(n string) (string, bool) { v, ok := vars[n]; return v, ok })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return env.Config.ID
+	}
+	rank0 := derived("RANK", "0")
+	if rank0.String() != derived("RANK", "3").String() {
+		t.Error("two ranks of a job derive different ids")
+	}
+	for change, to := range map[string]string{
+		"TORCHELASTIC_RUN_ID": "b", "TORCHELASTIC_RESTART_COUNT": "1", "MSCCLGO_SECRET": "z", "MASTER_PORT": "29600", "MASTER_ADDR": "i",
+	} {
+		if other := derived(change, to); other.secret() == rank0.secret() || other.group == rank0.group {
+			t.Errorf("another %s derives the same secret or group", change)
+		}
+	}
+}
+
+// A group forms from nothing but what mpirun sets.
+func TestConnectFromEnv(t *testing.T) {
+	noLeaks(t)
+	cfgs := make([]Config, 3)
+	job := rand.Text() // another port each time
+	for rank := range cfgs {
+		env, err := FromEnv(environment(fmt.Sprintf("OMPI_COMM_WORLD_RANK=%d OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=%d "+
+			"OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=%s", rank, rank, job)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfgs[rank] = env.Config
+		cfgs[rank].Log = quiet
+	}
+	ctx := testContext(t)
+	bs, errs := connectAll(ctx, cfgs)
+	defer closeAll(bs)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	each(t, bs, func(b *Bootstrap) error { return b.Barrier(ctx) })
+}
+
+func FuzzFirstHost(f *testing.F) {
+	f.Add("gpu[003-007,12],login1")
+	f.Add("a,b")
+	f.Add("r[1]n[2]")
+	f.Fuzz(func(t *testing.T, list string) {
+		if host, err := firstHost(list); err == nil && (checkHost(host) != nil || !strings.HasPrefix(list, host[:1])) {
+			t.Fatalf("%q starts with %q", list, host)
+		}
+	})
+}
