@@ -240,6 +240,12 @@ func (m *MemoryChannels) Channel(i, rank int) *channel.MemoryChannel {
 	return m.channels[i*m.comm.Size()+rank]
 }
 
+// HandleOf gives the address of the handle of channel i, below PerPeer, to a
+// rank, in device memory.
+func (m *MemoryChannels) HandleOf(i, rank int) gpu.Ptr {
+	return m.Handles.Ptr() + gpu.Ptr(i*m.comm.Size()+rank)*gpu.Ptr(unsafe.Sizeof(devicecode.MemoryChannel{}))
+}
+
 // Close releases the channels' memory. No kernel of any rank may use them any
 // more. It is safe to call twice.
 func (m *MemoryChannels) Close() error {

@@ -39,6 +39,22 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// fill puts the defaults where nothing is said.
+func (o *Options) fill() {
+	if o.Device == "" {
+		o.Device = "auto"
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Scratch == 0 {
+		o.Scratch = defaultScratch
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
 const (
 	defaultTimeout = 30 * time.Second
 	defaultScratch = 4 << 20
@@ -54,6 +70,7 @@ type Communicator struct {
 	failure  *failure
 	shared   *arena // memory that peers write: semaphores
 	private  *arena // memory of this rank's kernels alone: handles
+	sharers  int    // ranks that share this rank's device, itself included
 
 	mu       sync.Mutex
 	group    *group // made by the first Group call
@@ -74,14 +91,11 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := os.Getenv("MSCCLGO_DEVICE")
-	if kind == "" {
-		kind = o.Device
+	o.fill()
+	if kind := os.Getenv("MSCCLGO_DEVICE"); kind != "" {
+		o.Device = kind
 	}
-	if kind == "" {
-		kind = "auto"
-	}
-	name, err := gpu.Assign(kind, env.LocalRank)
+	name, err := gpu.Assign(o.Device, env.LocalRank)
 	if err != nil {
 		return nil, err
 	}
@@ -110,15 +124,7 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 //
 // Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short.
 func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Scratch == 0 {
-		o.Scratch = defaultScratch
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.fill()
 	op := "communicator: make one for " + dev.String()
 	if o.Timeout < 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the timeout %v is negative", o.Timeout).At(boot.Rank(), mscclgo.NoRank)
@@ -139,6 +145,9 @@ func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Opti
 	c := &Communicator{boot: boot, dev: dev, options: o, registry: registry, failure: failure}
 	c.shared = &arena{dev: dev, registry: registry}
 	c.private = &arena{dev: dev}
+	if err := c.countSharers(ctx, op); err != nil {
+		return nil, errors.Join(err, registry.Close(), failure.close())
+	}
 	return c, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,7 @@ var types = []Type{
 	{"f16", 2, randomFloat(10, 15), float16, 0x1p-11, 0x1p-25},
 	{"bf16", 2, randomFloat(7, 127), func(b uint64) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }, 0x1p-8, 0x1p-133},
 	{"i32", 4, func(r uint64) uint64 { return r & (1<<32 - 1) }, func(b uint64) float64 { return float64(int32(b)) }, 0, 0},
+	{"u8", 1, func(r uint64) uint64 { return r & 0xff }, func(b uint64) float64 { return float64(b) }, 0, 0}, // to move, not to reduce
 }
 
 // ParseType finds a type by name.
@@ -44,8 +46,10 @@ func ParseType(name string) (Type, error) {
 	return Type{}, fmt.Errorf("element type %q is none of %s", name, strings.Join(names, ", "))
 }
 
-// Types gives all element types.
-func Types() []Type { return append([]Type(nil), types...) }
+// Reducible gives the element types that reductions take.
+func Reducible() []Type {
+	return slices.DeleteFunc(slices.Clone(types), func(t Type) bool { return t.Size == 1 })
+}
 
 // randomFloat makes finite floats of either sign with exponents from -6 to 1, so
 // that sums of a few neither overflow nor lose all of a term.
@@ -103,7 +107,7 @@ func ParseOp(name string) (Op, error) {
 }
 
 // Ops gives all operations.
-func Ops() []Op { return append([]Op(nil), ops...) }
+func Ops() []Op { return slices.Clone(ops) }
 
 // mix scrambles a seed and an index (the finaliser of SplitMix64; Steele, Lea
 // and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
@@ -122,18 +126,24 @@ func (t Type) Fill(dst []byte, seed uint64) {
 }
 
 func (t Type) put(dst []byte, bits uint64) {
-	if t.Size == 4 {
-		binary.LittleEndian.PutUint32(dst, uint32(bits))
-	} else {
+	switch t.Size {
+	case 1:
+		dst[0] = byte(bits)
+	case 2:
 		binary.LittleEndian.PutUint16(dst, uint16(bits))
+	case 4:
+		binary.LittleEndian.PutUint32(dst, uint32(bits))
 	}
 }
 
 func (t Type) get(src []byte) uint64 {
-	if t.Size == 4 {
-		return uint64(binary.LittleEndian.Uint32(src))
+	switch t.Size {
+	case 1:
+		return uint64(src[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(src))
 	}
-	return uint64(binary.LittleEndian.Uint16(src))
+	return uint64(binary.LittleEndian.Uint32(src))
 }
 
 // WrongReduced counts the elements of got that are not the reduction of what

@@ -25,7 +25,7 @@ func Example() {
 func TestWrongIsSeen(t *testing.T) {
 	const n, ranks = 500, 4
 	seeds := []uint64{7, 8, 9, 10}
-	for _, typ := range Types() {
+	for _, typ := range Reducible() {
 		for _, op := range Ops() {
 			parts := make([][]byte, ranks)
 			for r := range parts {

@@ -25,8 +25,8 @@ type Row struct {
 func Header(w io.Writer) {
 	fmt.Fprintf(w, "%12s %12s %5s %4s %8s %5s %12s %9s %9s %7s\n",
 		"size", "count", "type", "op", "algo", "place", "time", "algbw", "busbw", "#wrong")
-	fmt.Fprintf(w, "%12s %12s %5s %4s %8s %5s %12s %9s %9s %7s\n",
-		"(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
+	fmt.Fprintf(w, "%12s %12s %5s %4s %8s %5s %12s %9s %9s\n",
+		"(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)")
 }
 
 // Print prints the row. Bandwidths are in 10^9 bytes a second.

@@ -85,8 +85,10 @@ struct GroupHandle {
       WaitResult r = waitUntil(w, [&] { return int32_t(load<Scope::System, Wait>(theirs) - arrival) >= 0; });
       if (r != WaitResult::Done) result = r;
     }
-    if (threadIdx.x == 0) arrivals[blockIdx.x] = arrival;
-    if (blockAll(result == WaitResult::Done)) return WaitResult::Done;
+    bool done = blockAll(result == WaitResult::Done);
+    if (threadIdx.x == 0)
+      arrivals[blockIdx.x] = arrival;  // all have read it; the next call begins with a barrier
+    if (done) return WaitResult::Done;
     return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
   }
 };

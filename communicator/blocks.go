@@ -1,0 +1,43 @@
+package communicator
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// countSharers learns how many ranks share this rank's device. Collective.
+func (c *Communicator) countSharers(ctx context.Context, op string) error {
+	uuid := c.dev.Info().UUID
+	mine := append(uuid[:], c.registry.Host()...)
+	all, err := c.collect(ctx, op, mine, nil)
+	if err != nil {
+		return err
+	}
+	for _, theirs := range all {
+		if bytes.Equal(mine, theirs) {
+			c.sharers++
+		}
+	}
+	return nil
+}
+
+// MaxBlocks says how many blocks of so many threads, with so many bytes of
+// dynamic shared memory, a rank may launch of a kernel whose blocks wait for
+// peers: as many as the device holds at once, divided among the ranks that share
+// it. With more, blocks that wait could keep those out that they wait for.
+//
+// Errors: ErrUnsupported when not even one block of each rank fits.
+func (c *Communicator) MaxBlocks(k *gpu.Kernel, threads, dynamicShared int) (int, error) {
+	resident, err := k.MaxResidentBlocks(threads, dynamicShared)
+	if err != nil {
+		return 0, err
+	}
+	if resident < c.sharers {
+		return 0, mscclgo.Errorf(mscclgo.ErrUnsupported, "communicator: blocks of "+k.Name(),
+			"%d blocks of %d threads fit on %v at once, and %d ranks share it; use fewer threads", resident, threads, c.dev, c.sharers).At(c.Rank(), mscclgo.NoRank)
+	}
+	return resident / c.sharers, nil
+}
