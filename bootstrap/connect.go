@@ -289,6 +289,9 @@ func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host strin
 				return "", err
 			}
 		}
+		if ip, err = visible(ip, j.cfg.ID.hosts); err != nil {
+			return "", mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "cannot list this machine's addresses: %w", err)
+		}
 		host, bind = ip.String(), ip.String()
 	}
 	if j.ln == nil {

@@ -45,6 +45,20 @@ func machineAddrs() ([]string, error) {
 	return hosts, nil
 }
 
+// visible returns ip, an address of this machine towards host, or another that
+// its peers can reach if that one is a loopback address and host is not: many
+// systems resolve their own name to one.
+func visible(ip net.IP, host string) (net.IP, error) {
+	if !ip.IsLoopback() || isLoopback(host) {
+		return ip, nil
+	}
+	all, err := machineAddrs()
+	if err != nil {
+		return nil, err
+	}
+	return net.ParseIP(all[0]), nil
+}
+
 // interfaceAddr returns an address of the named interface, of the same family
 // as like where it has one.
 func interfaceAddr(name string, like net.IP) (net.IP, error) {

@@ -77,27 +77,36 @@ func NewRendezvous(addr string, log *slog.Logger) (*Rendezvous, error) {
 	return serveRendezvous(ln, newID(hosts, uint16(port), false), log), nil
 }
 
-// hostRendezvous opens, on rank 0, the rendezvous of an id that says so. An
-// address that is not of this machine (a service's, say) is taken to lead here,
+// hostRendezvous opens, on rank 0, the rendezvous of an id that says so. A name,
+// which this machine may resolve to another address than its peers do, and an
+// address that is not of this machine (a service's, say) are taken to lead here,
 // on whatever address. A port still held by a group that is ending is waited
 // for, a short while.
 func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendezvous, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	const op = "bootstrap: open the rendezvous"
+	wait, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	var lc net.ListenConfig
-	addr := id.addrs()[0]
+	addr, anywhere := id.addrs()[0], ":"+strconv.Itoa(int(id.port))
+	if net.ParseIP(id.hosts) == nil && !isLoopback(id.hosts) {
+		addr = anywhere
+	}
 	for {
-		ln, err := lc.Listen(ctx, "tcp", addr)
+		ln, err := lc.Listen(wait, "tcp", addr)
 		if errors.Is(err, syscall.EADDRNOTAVAIL) {
-			ln, err = lc.Listen(ctx, "tcp", ":"+strconv.Itoa(int(id.port)))
+			ln, err = lc.Listen(wait, "tcp", anywhere)
 		}
 		if err == nil {
 			return serveRendezvous(ln, id, log), nil
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) || sleep(ctx, 50*time.Millisecond) != nil {
-			return nil, mscclgo.Errorf(mscclgo.ErrSystem, "bootstrap: open the rendezvous",
-				"cannot listen at %s; is another group using the port? %w", addr, err).At(0, mscclgo.NoRank)
+		if errors.Is(err, syscall.EADDRINUSE) && sleep(wait, 50*time.Millisecond) == nil {
+			continue
 		}
+		if ctx.Err() != nil {
+			return nil, mscclgo.FromContext(ctx, op, "while waiting for the port of "+addr).At(0, mscclgo.NoRank)
+		}
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op,
+			"cannot listen at %s; is another group using the port? %w", addr, err).At(0, mscclgo.NoRank)
 	}
 }
 
