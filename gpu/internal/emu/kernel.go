@@ -36,18 +36,23 @@ const defaultShared = 48 << 10
 
 // kernel is an entry of a module's table.
 type kernel struct {
-	mod     *module
-	c       *C.mscclgo_emu_kernel
-	name    string
-	params  []backend.Param
-	static  int // bytes of static shared memory
-	dynamic int // most bytes of dynamic shared memory; raised under mod.mu
+	mod        *module
+	c          *C.mscclgo_emu_kernel // only while the module is in use
+	name       string
+	params     []backend.Param
+	arguments  int // bytes
+	maxThreads int // of a block
+	static     int // bytes of shared memory
+	dynamic    int // most bytes of it, beside static; set under mod.mu
 }
 
 func addressOf(table *C.mscclgo_emu_module) uint64 { return uint64(uintptr(unsafe.Pointer(table))) }
 
 func newKernel(m *module, c *C.mscclgo_emu_kernel) *kernel {
-	k := &kernel{mod: m, c: c, name: C.GoString(c.name)}
+	k := &kernel{mod: m, c: c, name: C.GoString(c.name), arguments: int(c.argument_bytes), maxThreads: mostThreads}
+	if n := int(c.max_threads); n > 0 {
+		k.maxThreads = min(n, mostThreads)
+	}
 	for _, p := range unsafe.Slice(c.params, int(c.param_count)) {
 		k.params = append(k.params, backend.Param{Offset: uint32(p.offset), Size: uint32(p.size)})
 	}
@@ -56,13 +61,6 @@ func newKernel(m *module, c *C.mscclgo_emu_kernel) *kernel {
 
 func (k *kernel) Params() []backend.Param { return k.params }
 
-func (k *kernel) maxThreads() int {
-	if n := int(k.c.max_threads); n > 0 {
-		return min(n, mostThreads)
-	}
-	return mostThreads
-}
-
 // Attributes gives the static shared memory of the kernel's own body and of all
 // device functions and namespaces of its module, whether the kernel uses it or
 // not.
@@ -70,7 +68,7 @@ func (k *kernel) Attributes() (backend.Attributes, error) {
 	k.mod.mu.Lock()
 	defer k.mod.mu.Unlock()
 	return backend.Attributes{
-		MaxThreadsPerBlock: k.maxThreads(),
+		MaxThreadsPerBlock: k.maxThreads,
 		StaticShared:       k.static,
 		MaxDynamicShared:   k.dynamic,
 		LocalBytes:         C.MSCCLGO_EMU_STACK_BYTES,
@@ -128,8 +126,8 @@ func (k *kernel) check(op string, cfg backend.LaunchConfig, args []byte) error {
 	if blocks := blocksOf(cfg); cfg.Cooperative && blocks > uint64(k.mod.dev.residentBlocks()) {
 		return invalid("a cooperative launch of %d blocks, and %d are resident at once", blocks, k.mod.dev.residentBlocks())
 	}
-	if len(args) != int(k.c.argument_bytes) {
-		return invalid("%d bytes of arguments, the kernel takes %d", len(args), k.c.argument_bytes)
+	if len(args) != k.arguments {
+		return invalid("%d bytes of arguments, the kernel takes %d", len(args), k.arguments)
 	}
 	return nil
 }

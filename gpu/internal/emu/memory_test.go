@@ -1,0 +1,177 @@
+package emu_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/emu"
+)
+
+func TestDescriptors(t *testing.T) {
+	owner, other := open(t), open(t)
+	mem := alloc(t, owner, 10000)
+	page := uint64(os.Getpagesize())
+	if mem.Size()%page != 0 || mem.Size() < 10000 || mem.Size() >= 10000+page {
+		t.Errorf("10000 bytes became %d", mem.Size())
+	}
+	fd, err := mem.ExportFD()
+	must(t, err)
+	defer unix.Close(fd)
+	there, err := other.ImportFD(fd, mem.Size())
+	must(t, err)
+	if there.Ptr() == mem.Ptr() {
+		t.Error("an import is at the address of the original")
+	}
+	write(t, owner, mem.Ptr()+9992, []uint64{42})
+	if v := read[uint64](t, other, there.Ptr()+9992, 1)[0]; v != 42 {
+		t.Errorf("the import shows %d", v)
+	}
+	if _, err := there.ExportFD(); !errors.Is(err, mscclgo.ErrUnsupported) {
+		t.Errorf("export of an import: %v", err)
+	}
+	if base, size, err := other.Range(there.Ptr() + 777); base != there.Ptr() || size != mem.Size() || err != nil {
+		t.Errorf("range of an import: %#x, %d, %v", base, size, err)
+	}
+	must(t, mem.Free(), mem.Free())
+	if v := read[uint64](t, other, there.Ptr()+9992, 1)[0]; v != 42 {
+		t.Errorf("after the original was freed the import shows %d", v)
+	}
+	must(t, there.Free(), there.Free())
+	if _, err := mem.ExportFD(); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("export of freed memory: %v", err)
+	}
+	if _, _, err := owner.Range(mem.Ptr()); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("range of freed memory: %v", err)
+	}
+	if err := unix.Ftruncate(fd, 0); err == nil {
+		t.Error("whoever has the descriptor can shrink the memory")
+	}
+}
+
+func TestDescriptorsOfStrangers(t *testing.T) {
+	d := open(t)
+	mem := alloc(t, d, 4096)
+	fd, err := mem.ExportFD()
+	must(t, err)
+	defer unix.Close(fd)
+	for _, size := range []uint64{0, 1, 8192, 1 << 63} {
+		if _, err := d.ImportFD(fd, size); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("import with size %d: %v", size, err)
+		}
+	}
+	soft, err := unix.MemfdCreate("soft", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	must(t, err, unix.Ftruncate(soft, 4096))
+	defer unix.Close(soft)
+	path := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(path, make([]byte, 4096), 0o600))
+	file, err := os.Open(path)
+	must(t, err)
+	defer file.Close()
+	for what, fd := range map[string]int{"memory that can shrink": soft, "a file": int(file.Fd()), "nothing": -1} {
+		if _, err := d.ImportFD(fd, 4096); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("import of %s: %v", what, err)
+		}
+	}
+	if _, _, err := d.IPCHandle(mem.Ptr()); !errors.Is(err, mscclgo.ErrUnsupported) {
+		t.Errorf("IPC handle: %v", err)
+	}
+	if _, err := d.OpenIPC([64]byte{}, 1); !errors.Is(err, mscclgo.ErrUnsupported) {
+		t.Errorf("open an IPC handle: %v", err)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	t.Setenv("MSCCLGO_EMU_MEMORY", "1048576")
+	d := open(t)
+	a := alloc(t, d, 1<<19)
+	if free, total, err := d.MemoryInfo(); free != 1<<19 || total != 1<<20 || err != nil {
+		t.Errorf("memory: %d of %d, %v", free, total, err)
+	}
+	for _, size := range []uint64{1<<19 + 1, 1 << 40} {
+		if _, err := d.Alloc(size); !errors.Is(err, mscclgo.ErrSystem) {
+			t.Errorf("%d bytes too much: %v", size, err)
+		}
+	}
+	if _, err := d.Alloc(1<<64 - 1); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("all the bytes there are: %v", err)
+	}
+	must(t, a.Free())
+	alloc(t, d, 1<<20)
+}
+
+func TestHostMemory(t *testing.T) {
+	d := open(t)
+	host, err := d.AllocHost(10001)
+	must(t, err)
+	if !bytes.Equal(host.Bytes(), make([]byte, 10001)) {
+		t.Error("host memory is not 10001 zeros")
+	}
+	s := stream(t, d)
+	must(t, s.Fill(host.Ptr()+1, 7, 10000), s.Synchronize(deadline(t)))
+	if host.Bytes()[0] != 0 || host.Bytes()[10000] != 7 {
+		t.Error("the host does not see what the stream filled")
+	}
+	must(t, host.Free(), host.Free())
+}
+
+// TestAccess reaches one device's memory from another and frees it meanwhile.
+func TestAccess(t *testing.T) {
+	a, b := open(t), open(t)
+	await := kernelOf(t, load(t, b, streamSource), "await")
+	mem := alloc(t, a, 4096)
+	write(t, a, mem.Ptr(), make([]uint64, 2))
+	must(t, b.Access(a, mem.Ptr()), b.Access(a, mem.Ptr()+8), a.Access(a, mem.Ptr()))
+	if err := b.Access(a, 8); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("access to nothing: %v", err)
+	}
+	if base, _, err := b.Range(mem.Ptr() + 8); base != mem.Ptr() || err != nil {
+		t.Errorf("range: %#x, %v", base, err)
+	}
+	s := stream(t, b)
+	must(t, s.Launch(await, shape(1, 64), pack(mem.Ptr(), uint64(1), mem.Ptr()+8)))
+	must(t, mem.Free())
+	if err := b.CopyFromHost(mem.Ptr(), []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s.Synchronize(deadline(t)))
+	if _, _, err := b.Range(mem.Ptr()); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("range of freed memory: %v", err)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	t.Setenv("MSCCLGO_EMU_DEVICES", "3")
+	infos, err := emu.Driver().List()
+	must(t, err)
+	if len(infos) != 3 || infos[2].Name != "emu:2" || infos[0].UUID == infos[1].UUID {
+		t.Errorf("devices: %+v", infos)
+	}
+	again, err := emu.Driver().List()
+	must(t, err)
+	if again[1].UUID != infos[1].UUID {
+		t.Error("a device changes its UUID")
+	}
+	d := open(t)
+	if !d.CanAccess(infos[2].UUID) || d.CanAccess([16]byte{1}) {
+		t.Error("a device reaches others of its host, and no others")
+	}
+	if _, err := emu.Driver().Open(3); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("open of a device that is not there: %v", err)
+	}
+	for _, bad := range []string{"x", "-1", "65"} {
+		t.Setenv("MSCCLGO_EMU_DEVICES", bad)
+		if _, err := emu.Driver().List(); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%s devices: %v", bad, err)
+		}
+	}
+	t.Setenv("MSCCLGO_EMU_DEVICES", "0")
+	if infos, err := emu.Driver().List(); len(infos) != 0 || err != nil {
+		t.Errorf("no devices: %v, %v", infos, err)
+	}
+}
