@@ -10,14 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// A collective is called by every rank. Calls are matched by their order on each
-// rank, whichever they are; goroutines of one rank that call collectives at the
-// same time must agree with the other ranks on an order by other means. Messages
-// do not count: Send and Recv may be called meanwhile.
-//
-// If the ranks do not call the same collective, or one of them has left the
-// group, the group fails. If one rank's context ends, its call ends alone; the
-// others' end by their own contexts, and the next calls match again.
+// A collective is what the ranks call together; see the package's comment.
 type collective uint8
 
 const (

@@ -100,7 +100,7 @@ func Connect(ctx context.Context, cfg Config) (*Bootstrap, error) {
 		b.Close()
 	}
 	if hosted != nil {
-		hosted.awaitRefused(ctx, 2*time.Second)
+		hosted.awaitRefused(ctx, cfg.Size, 2*time.Second)
 		hosted.Close()
 	}
 	return nil, err

@@ -7,11 +7,23 @@
 // launcher set. The [Bootstrap] that Connect returns sends and receives messages
 // matched by peer and tag, and has collectives: all-gather, barrier, broadcast.
 //
+// # Collectives
+//
+// A collective is called by every rank. Calls are matched by their order on each
+// rank, so goroutines of one rank that call collectives at the same time must
+// agree on an order with the other ranks by other means. Send and Recv do not
+// count and may be called meanwhile.
+//
+// If the ranks do not call the same collective, or one of them has left, the
+// group fails. If one rank's context ends, its call ends alone; the others' end
+// by their own contexts, and the next calls match again.
+//
 // # Failure
 //
 // The group fails as a whole: when a rank calls [Bootstrap.Abort], when its
 // process dies, when its host vanishes. Every rank notices, idle or not, within
-// milliseconds for a process and within half a minute for a host. Then
+// milliseconds for a process (seconds, if it dies just when the rank above it in
+// the tree leaves) and within half a minute for a host. Then
 // [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
 // calls that were blocked return. [Bootstrap.Close] is the orderly way to leave
 // and fails nobody.

@@ -311,14 +311,14 @@ func (r *Rendezvous) expire() {
 		len(missing), r.size, rankList(missing))})
 }
 
-// awaitRefused returns when all ranks of a group that cannot form have had time
-// to hear so, or after patience.
-func (r *Rendezvous) awaitRefused(ctx context.Context, patience time.Duration) {
+// awaitRefused returns when size ranks of a group that cannot form have come and
+// so heard of it, or after patience.
+func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		r.mu.Lock()
-		over := r.refused == nil || r.joins >= r.size
+		over := r.refused == nil || r.joins >= size
 		changed := r.changed
 		r.mu.Unlock()
 		if over {
