@@ -1,0 +1,83 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxID bounds the numbers of CPUs and nodes. Linux can be built for 8192 CPUs.
+const maxID = 1<<16 - 1
+
+// parseList reads the kernel's list format, such as "0-3,8,10-11\n": what the
+// files cpulist and online of sysfs hold. The numbers come out ascending. An
+// empty list is one, and belongs to a NUMA node without CPUs.
+func parseList(s string) ([]int, error) {
+	s = strings.TrimSuffix(s, "\n")
+	if s == "" {
+		return nil, nil
+	}
+	var list []int
+	next := 0 // the kernel writes ascending lists, so each number comes once
+	for item := range strings.SplitSeq(s, ",") {
+		low, high, isRange := strings.Cut(item, "-")
+		first, err := parseID(low)
+		if err != nil {
+			return nil, err
+		}
+		last := first
+		if isRange {
+			if last, err = parseID(high); err != nil {
+				return nil, err
+			}
+		}
+		if first < next || last < first {
+			return nil, fmt.Errorf("%q is not ascending", item)
+		}
+		for n := first; n <= last; n++ {
+			list = append(list, n)
+		}
+		next = last + 1
+	}
+	return list, nil
+}
+
+func parseID(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n > maxID {
+		return 0, fmt.Errorf("%.20q is not a number from 0 to %d", s, maxID)
+	}
+	return int(n), nil
+}
+
+// formatList is the inverse of parseList for ascending lists.
+func formatList(list []int) string {
+	var b strings.Builder
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && list[end] == list[end-1]+1 {
+			end++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(list[i]))
+		if end-i > 1 {
+			b.WriteByte('-')
+			b.WriteString(strconv.Itoa(list[end-1]))
+		}
+		i = end
+	}
+	return b.String()
+}
+
+// contains tells whether all of part is in whole; both are ascending.
+func contains(whole, part []int) bool {
+	for _, n := range part {
+		if _, found := slices.BinarySearch(whole, n); !found {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,223 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// Path is how two PCI devices reach each other, nearest first, in the terms of
+// nvidia-smi topo.
+type Path uint8
+
+// The paths.
+const (
+	PathSelf    Path = iota // the same device
+	PathPIX                 // through one PCIe switch at most
+	PathPXB                 // through several PCIe switches, not through a host bridge
+	PathPHB                 // through a PCIe host bridge, so through the CPU
+	PathNODE                // between host bridges of one NUMA node
+	PathSYS                 // between NUMA nodes
+	PathUnknown             // sysfs does not tell
+)
+
+// String gives the abbreviation of nvidia-smi: "X" for the device itself, "PIX",
+// "PXB", "PHB", "NODE", "SYS"; "?" if unknown.
+func (p Path) String() string {
+	switch p {
+	case PathSelf:
+		return "X"
+	case PathPIX:
+		return "PIX"
+	case PathPXB:
+		return "PXB"
+	case PathPHB:
+		return "PHB"
+	case PathNODE:
+		return "NODE"
+	case PathSYS:
+		return "SYS"
+	}
+	return "?"
+}
+
+// Route is how two GPUs reach each other.
+type Route struct {
+	NVLinks  int  // active NVLinks that join the two; 0 if none does
+	Switched bool // the links go through NVSwitches, and serve other GPUs too
+	Path     Path // the way without NVLink
+}
+
+// String gives what nvidia-smi topo shows: "NV18" for 18 links, or the path.
+func (r Route) String() string {
+	if r.NVLinks > 0 {
+		return fmt.Sprintf("NV%d", r.NVLinks)
+	}
+	return r.Path.String()
+}
+
+// NearNIC is a NIC as seen from some device.
+type NearNIC struct {
+	NIC
+	Path Path
+}
+
+// CPUsNear gives the CPUs of the NUMA node of the PCI device with this bus ID,
+// ascending, or where that is unknown the next best: those that the system calls
+// local, or all that are online. A process may be confined to fewer; Linux
+// intersects what sched_setaffinity asks for with what is allowed, and refuses
+// if nothing is left. The error is ErrInvalid if no device has that ID.
+func (m *Machine) CPUsNear(pciBusID string) ([]int, error) {
+	_, d, err := m.device("find the CPUs near", pciBusID)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range m.Nodes {
+		if n.ID == d.node && len(n.CPUs) > 0 {
+			return slices.Clone(n.CPUs), nil
+		}
+	}
+	if len(d.cpus) > 0 {
+		return slices.Clone(d.cpus), nil
+	}
+	return slices.Clone(m.CPUs), nil
+}
+
+// NICsNear gives all NICs, nearest to the PCI device with this bus ID first: by
+// path, then by the distance between NUMA nodes, then as in Machine.NICs. It
+// does not ask whether a NIC is up. The error is ErrInvalid if no device has
+// that ID.
+func (m *Machine) NICsNear(pciBusID string) ([]NearNIC, error) {
+	id, d, err := m.device("find the NICs near", pciBusID)
+	if err != nil {
+		return nil, err
+	}
+	near := make([]NearNIC, len(m.NICs))
+	for i, n := range m.NICs {
+		near[i] = NearNIC{n, m.path(id, n.PCIBusID)}
+	}
+	slices.SortStableFunc(near, func(a, b NearNIC) int {
+		return cmp.Or(
+			cmp.Compare(a.Path, b.Path),
+			cmp.Compare(m.distance(d.node, a.NUMANode), m.distance(d.node, b.NUMANode)))
+	})
+	return near, nil
+}
+
+// LinkBetween tells how the GPUs with these bus IDs reach each other. Links
+// through NVSwitches count as joining any two GPUs that have such links, as
+// many as the one with fewer has. Links whose far end NVML does not tell do not
+// count. Other PCI devices have no NVLinks, only a path. The error is ErrInvalid
+// if no device has an ID.
+func (m *Machine) LinkBetween(a, b string) (Route, error) {
+	const op = "find the link from"
+	idA, _, err := m.device(op, a)
+	if err != nil {
+		return Route{}, err
+	}
+	idB, _, err := m.device(op, b)
+	if err != nil {
+		return Route{}, err
+	}
+	r := Route{Path: m.path(idA, idB)}
+	if idA == idB {
+		return r, nil
+	}
+	direct, switchA := m.nvlinks(idA, idB)
+	_, switchB := m.nvlinks(idB, idA)
+	r.NVLinks = direct
+	if direct == 0 {
+		r.NVLinks = min(switchA, switchB)
+		r.Switched = r.NVLinks > 0
+	}
+	return r, nil
+}
+
+// nvlinks counts the active links of GPU a to GPU b and to switches.
+func (m *Machine) nvlinks(a, b string) (direct, switched int) {
+	for _, g := range m.GPUs {
+		if g.PCIBusID != a {
+			continue
+		}
+		for _, l := range g.NVLinks {
+			switch {
+			case !l.Active:
+			case l.Peer == PeerGPU && l.PeerPCI == b:
+				direct++
+			case l.Peer == PeerSwitch:
+				switched++
+			}
+		}
+	}
+	return direct, switched
+}
+
+// device finds a PCI device, and its bus ID as sysfs writes it.
+func (m *Machine) device(op, pciBusID string) (string, device, error) {
+	id, ok := normalBusID(pciBusID)
+	if !ok {
+		return "", device{}, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("topology: %s %.40q", op, pciBusID),
+			"that is not a PCI bus ID, such as 0000:1b:00.0")
+	}
+	d, ok := m.devices[id]
+	if !ok {
+		return "", device{}, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("topology: %s %s", op, id),
+			"this machine has no such PCI device; lspci -D lists those it has")
+	}
+	return id, d, nil
+}
+
+// path compares the ways of two devices up to their host bridges.
+func (m *Machine) path(idA, idB string) Path {
+	a, okA := m.devices[idA]
+	b, okB := m.devices[idB]
+	switch {
+	case !okA || !okB:
+		return PathUnknown
+	case idA == idB:
+		return PathSelf
+	}
+	common := 0
+	for common < min(len(a.path), len(b.path)) && a.path[common] == b.path[common] {
+		common++
+	}
+	if common == 0 { // under different host bridges, or a path is unknown
+		switch {
+		case a.node != Unknown && a.node == b.node:
+			return PathNODE
+		case a.node != Unknown && b.node != Unknown, a.path != nil && b.path != nil:
+			return PathSYS
+		}
+		return PathUnknown
+	}
+	if common == 1 {
+		return PathPHB
+	}
+	// Both are below the bridge path[common-1]. A switch shows as two bridges,
+	// the port towards the CPU and one towards each device, so that one bridge
+	// more on either side is still the same switch.
+	if len(a.path)-common <= 2 && len(b.path)-common <= 2 {
+		return PathPIX
+	}
+	return PathPXB
+}
+
+// farthest is beyond every distance in a SLIT.
+const farthest = 256
+
+// distance gives the SLIT's distance between two nodes.
+func (m *Machine) distance(from, to int) int {
+	for _, n := range m.Nodes {
+		if n.ID != from {
+			continue
+		}
+		for i, d := range n.Distances {
+			if m.Nodes[i].ID == to {
+				return d
+			}
+		}
+	}
+	return farthest
+}

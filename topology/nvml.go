@@ -1,0 +1,233 @@
+package topology
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/bits"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// The functions of NVML that are called. go-nvml binds lazily: to call one that
+// the library lacks ends the process, so they are looked up first. Some drivers
+// (WSL, Jetson) come with part of NVML only.
+var (
+	baseSymbols = []string{
+		"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPciInfo_v3",
+		"nvmlDeviceGetUUID", "nvmlDeviceGetName",
+	}
+	linkSymbols = []string{
+		"nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+	}
+)
+
+const (
+	peerSymbol     = "nvmlDeviceGetNvLinkRemoteDeviceType"
+	affinitySymbol = "nvmlDeviceGetCpuAffinity"
+)
+
+// loading is held while NVML is in use: go-nvml keeps the functions that it
+// found in the library, and how to name errors, in variables of its own package.
+var loading sync.Mutex
+
+// findGPUs fills in GPUs and GPUError. NVML's word for "unknown" is an error of
+// each call (ERROR_NOT_SUPPORTED in many a virtual machine), so a call that
+// fails leaves its field unknown.
+func (m *Machine) findGPUs(lib nvml.Interface) {
+	loading.Lock()
+	defer loading.Unlock()
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		m.GPUError = noGPUs(ret)
+		return
+	}
+	defer lib.Shutdown()
+	has := func(symbols ...string) bool {
+		for _, s := range symbols {
+			if lib.Extensions().LookupSymbol(s) != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if !has(baseSymbols...) {
+		m.GPUError = mscclgo.Errorf(mscclgo.ErrUnsupported, opDiscover,
+			"this NVML lacks functions that name GPUs; install a newer NVIDIA driver")
+		return
+	}
+	count, ret := lib.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		m.GPUError = noGPUs(ret)
+		return
+	}
+	q := query{m: m, links: has(linkSymbols...), peers: has(peerSymbol), affinity: has(affinitySymbol)}
+	var lost []error
+	for i := range count {
+		dev, ret := lib.DeviceGetHandleByIndex(i)
+		if ret != nvml.SUCCESS {
+			lost = append(lost, mscclgo.Errorf(mscclgo.ErrSystem, opDiscover,
+				"GPU %d does not answer; nvidia-smi and the kernel's log may tell why: %w", i, ret))
+			continue
+		}
+		m.GPUs = append(m.GPUs, q.gpu(i, dev))
+	}
+	m.GPUError = errors.Join(lost...)
+	m.resolvePeers()
+}
+
+// noGPUs says why NVML names no GPU.
+func noGPUs(ret nvml.Return) error {
+	switch ret {
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, opDiscover,
+			"no GPUs: libnvidia-ml.so.1 is not here; it comes with the NVIDIA driver: %w", ret)
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, opDiscover,
+			"no GPUs: the NVIDIA driver is not loaded; nvidia-smi may tell why: %w", ret)
+	}
+	return mscclgo.Errorf(mscclgo.ErrSystem, opDiscover, "no GPUs: NVML fails; nvidia-smi may tell why: %w", ret)
+}
+
+// query asks NVML about GPUs, as far as the library can tell.
+type query struct {
+	m                      *Machine
+	links, peers, affinity bool
+}
+
+// gpu asks about one GPU. A GPU that sysfs does not show becomes a device too,
+// without a path.
+func (q query) gpu(index int, dev nvml.Device) GPU {
+	g := GPU{Index: index}
+	if info, ret := dev.GetPciInfo(); ret == nvml.SUCCESS {
+		g.PCIBusID = infoBusID(info)
+	}
+	if text, ret := dev.GetUUID(); ret == nvml.SUCCESS {
+		g.UUID, _ = parseUUID(text)
+	}
+	if name, ret := dev.GetName(); ret == nvml.SUCCESS {
+		g.Model = name
+	}
+	d, ok := q.m.devices[g.PCIBusID]
+	if !ok {
+		d.node = Unknown
+	}
+	if len(d.cpus) == 0 && q.affinity {
+		d.cpus = affinity(dev)
+	}
+	if d.node == Unknown {
+		d.node = q.m.nodeOf(d.cpus)
+	}
+	if g.PCIBusID != "" {
+		q.m.devices[g.PCIBusID] = d
+	}
+	g.NUMANode, g.CPUs = d.node, d.cpus
+	if q.links {
+		g.NVLinks = q.nvlinks(dev)
+	}
+	return g
+}
+
+// affinity asks for the CPUs near a GPU.
+func affinity(dev nvml.Device) []int {
+	words, ret := dev.GetCpuAffinity(maxCPUs)
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	var cpus []int
+	for i, w := range words {
+		for ; w != 0; w &= w - 1 {
+			if cpu := i*bits.UintSize + bits.TrailingZeros(w); cpu < maxCPUs {
+				cpus = append(cpus, cpu)
+			}
+		}
+	}
+	return cpus
+}
+
+// maxCPUs is how many CPUs NVML is asked about: as many as Linux can have.
+const maxCPUs = 8192
+
+// nvlinks asks for the links. A GPU without some link answers with an error.
+func (q query) nvlinks(dev nvml.Device) []Link {
+	var links []Link
+	for i := range nvml.NVLINK_MAX_LINKS {
+		state, ret := dev.GetNvLinkState(i)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		l := Link{Number: i, Active: state == nvml.FEATURE_ENABLED}
+		if version, ret := dev.GetNvLinkVersion(i); ret == nvml.SUCCESS && version <= maxID {
+			l.Version = int(version)
+		}
+		if l.Active {
+			if info, ret := dev.GetNvLinkRemotePciInfo(i); ret == nvml.SUCCESS {
+				l.PeerPCI = infoBusID(info)
+			}
+			if q.peers {
+				l.Peer = peerType(dev, i)
+			}
+		}
+		links = append(links, l)
+	}
+	return links
+}
+
+func peerType(dev nvml.Device, link int) Peer {
+	kind, ret := dev.GetNvLinkRemoteDeviceType(link)
+	if ret != nvml.SUCCESS {
+		return PeerUnknown
+	}
+	switch kind {
+	case nvml.NVLINK_DEVICE_TYPE_GPU:
+		return PeerGPU
+	case nvml.NVLINK_DEVICE_TYPE_SWITCH:
+		return PeerSwitch
+	case nvml.NVLINK_DEVICE_TYPE_IBMNPU:
+		return PeerCPU
+	}
+	return PeerUnknown
+}
+
+// resolvePeers recognises as GPUs the peers that NVML gave an address but no type.
+func (m *Machine) resolvePeers() {
+	isGPU := map[string]bool{}
+	for _, g := range m.GPUs {
+		isGPU[g.PCIBusID] = true
+	}
+	for _, g := range m.GPUs {
+		for i, l := range g.NVLinks {
+			if l.Peer == PeerUnknown && l.PeerPCI != "" && isGPU[l.PeerPCI] {
+				g.NVLinks[i].Peer = PeerGPU
+			}
+		}
+	}
+}
+
+// infoBusID reads the address that NVML gives; empty if it makes no sense.
+func infoBusID(info nvml.PciInfo) string {
+	var b strings.Builder
+	for _, c := range info.BusId {
+		if c == 0 {
+			break
+		}
+		b.WriteByte(byte(c))
+	}
+	id, _ := normalBusID(b.String())
+	return id
+}
+
+// parseUUID reads NVML's form, "GPU-" and five groups of hexadecimal digits.
+func parseUUID(s string) (uuid [16]byte, ok bool) {
+	digits, ok := strings.CutPrefix(s, "GPU-")
+	if !ok || len(digits) != 36 {
+		return uuid, false
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(digits, "-", ""))
+	if err != nil || len(raw) != len(uuid) {
+		return uuid, false
+	}
+	return [16]byte(raw), true
+}

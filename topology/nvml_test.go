@@ -1,0 +1,194 @@
+package topology
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+func TestDGX(t *testing.T) {
+	server := dgxServer()
+	m := discover(t, dgxTree(), server)
+	if m.GPUError != nil || len(m.GPUs) != 8 {
+		t.Fatalf("%d GPUs, %v", len(m.GPUs), m.GPUError)
+	}
+	for i, g := range m.GPUs {
+		at := dgxGPUs[i]
+		if g.Index != i || !strings.HasSuffix(at, "/"+g.PCIBusID) || g.NUMANode != i/4 || len(g.CPUs) != 64 ||
+			g.Model != "Mock NVIDIA A100-SXM4-40GB" {
+			t.Errorf("GPU %d is %+v", i, g)
+		}
+		if want := [16]byte{4: 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x44, 0x44, 0x44, byte(i)}; g.UUID != want {
+			t.Errorf("GPU %d has UUID %x, want %x", i, g.UUID, want)
+		}
+		if found, ok := m.GPU(g.UUID); !ok || found.Index != i {
+			t.Errorf("GPU %d is not found by its UUID", i)
+		}
+		if len(g.NVLinks) != 12 {
+			t.Fatalf("GPU %d has %d NVLinks", i, len(g.NVLinks))
+		}
+		for n, l := range g.NVLinks {
+			if want := (Link{Number: n, Active: true, Version: 3, Peer: PeerSwitch, PeerPCI: switchID}); l != want {
+				t.Errorf("GPU %d has link %+v, want %+v", i, l, want)
+			}
+		}
+	}
+	if _, ok := m.GPU([16]byte{}); ok {
+		t.Error("found a GPU by no UUID")
+	}
+	if up, down := len(server.InitCalls()), len(server.ShutdownCalls()); up != 1 || down != 1 {
+		t.Errorf("%d calls of Init, %d of Shutdown", up, down)
+	}
+}
+
+// TestBareMock uses go-nvml's mock as it is, whose GPUs have no addresses.
+func TestBareMock(t *testing.T) {
+	server := dgxa100.New()
+	server.LookupSymbolFunc = func(symbol string) error {
+		if symbol == affinitySymbol || strings.Contains(symbol, "NvLink") {
+			return errors.New("this mock has no such function")
+		}
+		return nil
+	}
+	m := discover(t, dgxTree(), server)
+	if len(m.GPUs) != 8 || m.GPUError != nil {
+		t.Fatalf("%d GPUs, %v", len(m.GPUs), m.GPUError)
+	}
+	for _, g := range m.GPUs {
+		if g.PCIBusID != "" || g.NUMANode != Unknown || g.UUID == [16]byte{} || g.NVLinks != nil {
+			t.Errorf("%+v", g)
+		}
+	}
+	if text := m.String(); !strings.Contains(text, "Mock NVIDIA A100") {
+		t.Errorf("printed:\n%s", text)
+	}
+}
+
+func TestNoGPUs(t *testing.T) {
+	failing := func(ret nvml.Return) nvml.Interface {
+		s := dgxServer()
+		s.InitFunc = func() nvml.Return { return ret }
+		return s
+	}
+	uncounted := dgxServer()
+	uncounted.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN }
+	old := dgxServer()
+	old.LookupSymbolFunc = func(string) error { return errors.New("undefined symbol") }
+	for name, c := range map[string]struct {
+		lib  nvml.Interface
+		kind mscclgo.Kind
+		says string
+	}{
+		"no library": {noNVML(), mscclgo.ErrUnsupported, "libnvidia-ml.so.1"},
+		"no driver":  {failing(nvml.ERROR_DRIVER_NOT_LOADED), mscclgo.ErrUnsupported, "driver is not loaded"},
+		"refused":    {failing(nvml.ERROR_NO_PERMISSION), mscclgo.ErrSystem, "NVML fails"},
+		"no count":   {uncounted, mscclgo.ErrSystem, "NVML fails"},
+		"old":        {old, mscclgo.ErrUnsupported, "newer NVIDIA driver"},
+	} {
+		m := discover(t, dgxTree(), c.lib)
+		if len(m.GPUs) != 0 || !errors.Is(m.GPUError, c.kind) || !strings.Contains(m.GPUError.Error(), c.says) {
+			t.Errorf("%s: %d GPUs, %v", name, len(m.GPUs), m.GPUError)
+		}
+		if len(m.NICs) != 5 || !strings.Contains(m.String(), c.says) {
+			t.Errorf("%s: the rest is missing, or the reason:\n%v", name, m)
+		}
+		// CUDA may know a GPU that NVML does not.
+		if cpus, err := m.CPUsNear("0000:07:00.0"); err != nil || len(cpus) != 64 {
+			t.Errorf("%s: CPUs near a GPU: %v, %v", name, cpus, err)
+		}
+	}
+}
+
+func TestLostGPU(t *testing.T) {
+	s := dgxServer()
+	answer := s.DeviceGetHandleByIndexFunc
+	s.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		if i == 3 {
+			return nil, nvml.ERROR_GPU_IS_LOST
+		}
+		return answer(i)
+	}
+	m := discover(t, dgxTree(), s)
+	if len(m.GPUs) != 7 || m.GPUs[3].Index != 4 {
+		t.Errorf("GPUs %+v", m.GPUs)
+	}
+	if !errors.Is(m.GPUError, mscclgo.ErrSystem) || !errors.Is(m.GPUError, nvml.ERROR_GPU_IS_LOST) ||
+		!strings.Contains(m.GPUError.Error(), "GPU 3") {
+		t.Errorf("%v", m.GPUError)
+	}
+}
+
+// TestNothingSupported is a virtual machine at its worst: NVML counts GPUs and
+// answers no other question.
+func TestNothingSupported(t *testing.T) {
+	const no = nvml.ERROR_NOT_SUPPORTED
+	s := dgxServer()
+	for _, d := range s.Devices {
+		d := d.(*dgxa100.Device)
+		d.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, no }
+		d.GetUUIDFunc = func() (string, nvml.Return) { return "", no }
+		d.GetNameFunc = func() (string, nvml.Return) { return "", no }
+		d.GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) { return 0, no }
+	}
+	m := discover(t, newTree(), s)
+	if len(m.GPUs) != 8 || m.GPUError != nil {
+		t.Fatalf("%d GPUs, %v", len(m.GPUs), m.GPUError)
+	}
+	for i, g := range m.GPUs {
+		if g.Index != i || g.UUID != [16]byte{} || g.Model != "" || g.PCIBusID != "" || g.NUMANode != Unknown ||
+			g.CPUs != nil || g.NVLinks != nil {
+			t.Errorf("%+v", g)
+		}
+	}
+	if m.String() == "" {
+		t.Error("prints nothing")
+	}
+}
+
+// TestHiddenPCI is a container whose sysfs shows no PCI devices: NVML's word for
+// the CPUs tells the node.
+func TestHiddenPCI(t *testing.T) {
+	root := dgxTree()
+	for name := range root.MapFS {
+		if strings.HasPrefix(name, "bus/") || strings.HasPrefix(name, "class/") {
+			delete(root.MapFS, name)
+		}
+	}
+	s := dgxServer()
+	for i, d := range s.Devices {
+		d.(*dgxa100.Device).GetCpuAffinityFunc = func(int) ([]uint, nvml.Return) {
+			return []uint{0xffffffff << (32 * (i / 4)), 0xffffffff << (32 * (i / 4))}, nvml.SUCCESS
+		}
+	}
+	m := discover(t, root, s)
+	for i, g := range m.GPUs {
+		if g.NUMANode != i/4 || formatList(g.CPUs) != formatList(m.Nodes[i/4].CPUs) {
+			t.Errorf("GPU %d: node %d, CPUs %v", i, g.NUMANode, g.CPUs)
+		}
+		if cpus, err := m.CPUsNear(g.PCIBusID); err != nil || formatList(cpus) != formatList(g.CPUs) {
+			t.Errorf("GPU %d: CPUs %v, %v", i, cpus, err)
+		}
+	}
+	if r, err := m.LinkBetween(m.GPUs[0].PCIBusID, m.GPUs[1].PCIBusID); err != nil || r.Path != PathNODE || r.NVLinks != 12 {
+		t.Errorf("on one node: %+v, %v", r, err)
+	}
+	if r, err := m.LinkBetween(m.GPUs[0].PCIBusID, m.GPUs[7].PCIBusID); err != nil || r.Path != PathSYS {
+		t.Errorf("on two nodes: %+v, %v", r, err)
+	}
+}
+
+func TestParseUUID(t *testing.T) {
+	for _, text := range []string{
+		"", "GPU-", "MIG-00000000-1111-2222-3333-444444444400", "GPU-00000000-1111-2222-3333-44444444440",
+		"GPU-00000000-1111-2222-3333-4444444444zz", "GPU-" + strings.Repeat("-", 36), "GPU-" + strings.Repeat("0", 36),
+	} {
+		if uuid, ok := parseUUID(text); ok {
+			t.Errorf("parseUUID(%q) = %x", text, uuid)
+		}
+	}
+}

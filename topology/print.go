@@ -1,0 +1,157 @@
+package topology
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// String gives tables for people to read, and in the end how GPUs and NICs on
+// PCI reach each other, as nvidia-smi topo shows it. Programs use the fields.
+func (m *Machine) String() string {
+	var b strings.Builder
+	m.printNodes(&b)
+	m.printGPUs(&b)
+	m.printNICs(&b)
+	m.printPaths(&b)
+	return b.String()
+}
+
+// table writes aligned columns, without blanks at the end of a line.
+func table(b *strings.Builder, rows [][]string) {
+	var aligned strings.Builder
+	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	w.Flush()
+	for line := range strings.Lines(aligned.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+func (m *Machine) printNodes(b *strings.Builder) {
+	rows := [][]string{{"NUMA", "CPUs", "distances"}}
+	for _, n := range m.Nodes {
+		rows = append(rows, []string{strconv.Itoa(n.ID), orDash(formatList(n.CPUs)),
+			orDash(strings.Trim(fmt.Sprint(n.Distances), "[]"))})
+	}
+	if len(m.Nodes) == 0 {
+		rows = append(rows, []string{"-", orDash(formatList(m.CPUs)), "-"})
+	}
+	table(b, rows)
+}
+
+func (m *Machine) printGPUs(b *strings.Builder) {
+	if len(m.GPUs) > 0 {
+		rows := [][]string{{"\nGPU", "PCI", "NUMA", "NVLinks", "model"}}
+		for _, g := range m.GPUs {
+			rows = append(rows, []string{strconv.Itoa(g.Index), orDash(g.PCIBusID), node(g.NUMANode),
+				describeLinks(g.NVLinks), orDash(g.Model)})
+		}
+		table(b, rows)
+	}
+	if m.GPUError != nil {
+		fmt.Fprintf(b, "\n%v\n", m.GPUError)
+	}
+}
+
+func (m *Machine) printNICs(b *strings.Builder) {
+	if len(m.NICs) == 0 {
+		return
+	}
+	rows := [][]string{{"\nNIC", "PCI", "NUMA", "kind", "ports", "interfaces"}}
+	for _, n := range m.NICs {
+		var ports []string
+		for _, p := range n.Ports {
+			text := fmt.Sprintf("%d %s", p.Number, strings.ToLower(orDash(p.State)))
+			if p.Gbps > 0 {
+				text += fmt.Sprintf(" %g Gb/s", p.Gbps)
+			}
+			ports = append(ports, text)
+		}
+		rows = append(rows, []string{n.Name, orDash(n.PCIBusID), node(n.NUMANode), n.Kind.String(),
+			orDash(strings.Join(ports, ", ")), orDash(strings.Join(n.Interfaces, ", "))})
+	}
+	table(b, rows)
+}
+
+// printPaths prints who reaches whom: GPUs and NICs down, GPUs and NICs across.
+func (m *Machine) printPaths(b *strings.Builder) {
+	var names, ids []string
+	for _, g := range m.GPUs {
+		if g.PCIBusID != "" {
+			names, ids = append(names, fmt.Sprintf("GPU%d", g.Index)), append(ids, g.PCIBusID)
+		}
+	}
+	for _, n := range m.NICs {
+		if _, ok := m.devices[n.PCIBusID]; ok {
+			names, ids = append(names, n.Name), append(ids, n.PCIBusID)
+		}
+	}
+	if len(ids) < 2 {
+		return
+	}
+	rows := [][]string{append([]string{"\npath"}, names...)}
+	for i, a := range ids {
+		row := []string{names[i]}
+		for _, to := range ids {
+			route, err := m.LinkBetween(a, to)
+			if err != nil {
+				route.Path = PathUnknown
+			}
+			row = append(row, route.String())
+		}
+		rows = append(rows, row)
+	}
+	table(b, rows)
+}
+
+// describeLinks sums the active links up: "12 of version 3 to switch".
+func describeLinks(links []Link) string {
+	type group struct {
+		version int
+		peer    Peer
+	}
+	count := map[group]int{}
+	var order []group
+	down := 0
+	for _, l := range links {
+		if !l.Active {
+			down++
+			continue
+		}
+		g := group{l.Version, l.Peer}
+		if count[g] == 0 {
+			order = append(order, g)
+		}
+		count[g]++
+	}
+	var parts []string
+	for _, g := range order {
+		text := strconv.Itoa(count[g])
+		if g.version > 0 {
+			text += fmt.Sprintf(" of version %d", g.version)
+		}
+		parts = append(parts, fmt.Sprintf("%s to %v", text, g.peer))
+	}
+	if down > 0 {
+		parts = append(parts, fmt.Sprintf("%d down", down))
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+func node(n int) string {
+	if n == Unknown {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
