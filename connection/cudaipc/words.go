@@ -10,7 +10,9 @@ import (
 )
 
 // ringWords is how many updates may wait in the stream's queue; a power of two.
-const ringWords = 1024
+// The CUDA driver's own queue takes about a thousand copies, and then blocks the
+// caller beyond any time-out.
+const ringWords = 256
 
 // wordRing updates words on devices whose streams cannot store values: by a
 // copy of 8 aligned bytes from pinned memory, which the device moves in one

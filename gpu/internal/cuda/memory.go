@@ -108,7 +108,11 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 	if rc != 0 {
 		defer d.drop()
 		err := d.fail(rc, "import %d bytes by descriptor %d", size, fd)
-		if rc == C.CUDA_ERROR_INVALID_VALUE {
+		switch rc {
+		// What the driver says to a size that is not the memory's (seen: 580),
+		// and to a descriptor of something else.
+		case C.CUDA_ERROR_INVALID_VALUE, C.CUDA_ERROR_NOT_SUPPORTED, C.CUDA_ERROR_UNKNOWN:
+			err.Kind = mscclgo.ErrInvalid
 			err.Text = "the descriptor is not of GPU memory, or the memory has another size"
 		}
 		return nil, err
