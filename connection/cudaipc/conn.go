@@ -11,9 +11,9 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// conn is a connection. mu keeps the order of the stream's queue the order of
-// the calls, and is not held while anything waits for the device, but where the
-// ring of words is full.
+// conn is a connection. mu makes the order of the stream's queue that of the
+// calls. It is held while something waits for the device only where the ring of
+// words is full.
 type conn struct {
 	reg    *registeredmem.Registry
 	peer   int
@@ -136,16 +136,18 @@ func (c *conn) mark(op string) (*gpu.Event, error) {
 // Close waits for the stream and releases it.
 func (c *conn) Close() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+	closed := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	// From here on nobody else touches the stream.
+	if closed {
 		return nil
 	}
-	c.closed = true
 	ctx, cancel := context.WithTimeout(context.Background(), c.reg.Timeout())
 	defer cancel()
 	err := c.stream.Synchronize(ctx)
 	if c.words != nil && !errors.Is(err, mscclgo.ErrTimeout) {
-		// A copy that still waits may read the ring: then it is left as it is.
+		// Past the time-out the ring stays: a copy that waits may yet read it.
 		err = errors.Join(err, c.words.close())
 	}
 	for _, e := range c.events {

@@ -1,0 +1,215 @@
+package cudaipc
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		if err := child(os.Stdin); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func config(d *gpu.Device, rank int) registeredmem.Config {
+	return registeredmem.Config{Rank: rank, Group: [16]byte{1}, Secret: [32]byte{2}, Device: d, Timeout: 20 * time.Second}
+}
+
+func newRegistry(t testing.TB, cfg registeredmem.Config) *registeredmem.Registry {
+	t.Helper()
+	r, err := registeredmem.NewRegistry(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// newMemory gives registered memory of zeros.
+func newMemory(t testing.TB, r *registeredmem.Registry, words int) (*registeredmem.Memory, []byte) {
+	t.Helper()
+	b, err := gpu.Upload(r.Device(), make([]uint64, words))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	m, err := r.Register(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, data
+}
+
+// pair is a connection from rank 0 to rank 1, both in this process.
+type pair struct {
+	mine, theirs *registeredmem.Registry
+	src          *registeredmem.Memory // rank 0's
+	dst          *registeredmem.Memory // rank 1's, imported
+	conn         *conn
+	gate         *gpu.Buffer
+}
+
+const pairWords = 4096
+
+// newPair connects; storeValues as in newConn. timeout is rank 0's.
+func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
+	t.Helper()
+	cfg := config(testdev.Open(t, 0), 0)
+	cfg.Timeout = timeout
+	p := &pair{mine: newRegistry(t, cfg), theirs: newRegistry(t, config(testdev.Open(t, 1), 1))}
+	_, data := newMemory(t, p.theirs, pairWords)
+	p.src, _ = newMemory(t, p.mine, pairWords)
+	var err error
+	if p.dst, err = p.mine.Import(t.Context(), data); err != nil {
+		t.Fatal(err)
+	}
+	if p.gate, err = p.mine.Device().AllocHost(8); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.gate.Close() })
+	if p.conn, err = newConn(p.mine, 1, storeValues); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.conn.Close() })
+	return p
+}
+
+// hold keeps the stream from going on until the result is called.
+func (p *pair) hold(t testing.TB) (release func()) {
+	t.Helper()
+	if err := p.conn.stream.WaitValue64(p.gate, 0, 1, gpu.GreaterOrEqual); err != nil {
+		t.Fatal(err)
+	}
+	release = func() {
+		if err := gpu.CopyIn(p.gate, []uint64{1}); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(release)
+	return release
+}
+
+func words(t testing.TB, m *registeredmem.Memory, n int) []uint64 {
+	t.Helper()
+	values := make([]uint64, n)
+	if err := gpu.CopyOut(values, m.Buffer()); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func set(t testing.TB, m *registeredmem.Memory, values ...uint64) {
+	t.Helper()
+	if err := gpu.CopyIn(m.Buffer(), values); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectError checks an error's kind, and that it says each of parts.
+func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("got %v, not of kind %q", err, kind)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("got %q, which does not say %q", err, part)
+		}
+	}
+}
+
+// The child is rank 1 in another process, on the device that childEnv names.
+const (
+	childEnv    = "CUDAIPC_TEST_CHILD"
+	childRounds = 50
+	childWords  = 1000
+)
+
+// child shares memory whose first word counts rounds; in round k all words
+// behind it must be at least k. It says what it found.
+func child(in io.Reader) error {
+	device, err := gpu.Open(os.Getenv(childEnv))
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	r, err := registeredmem.NewRegistry(config(device, 1))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	buf, err := gpu.Upload(device, make([]uint64, 1+childWords))
+	if err != nil {
+		return err
+	}
+	defer buf.Close()
+	m, err := r.Register(buf)
+	if err != nil {
+		return err
+	}
+	memory, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	e, err := NewEndpoint(r)
+	if err != nil {
+		return err
+	}
+	endpoint, err := e.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	fmt.Println(hex.EncodeToString(memory))
+	fmt.Println(hex.EncodeToString(endpoint))
+	fmt.Println(checkRounds(buf))
+	bufio.NewScanner(in).Scan() // until the parent is done
+	return nil
+}
+
+func checkRounds(buf *gpu.Buffer) error {
+	round := make([]uint64, 1)
+	data, err := buf.Slice(8, 8*childWords)
+	if err != nil {
+		return err
+	}
+	values := make([]uint64, childWords)
+	for end := time.Now().Add(20 * time.Second); round[0] < childRounds; time.Sleep(50 * time.Microsecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("the word stays at %d", round[0])
+		}
+		if err := gpu.CopyOut(round, buf); err != nil {
+			return err
+		}
+		if err := gpu.CopyOut(values, data); err != nil {
+			return err
+		}
+		for i, v := range values {
+			if v < round[0] {
+				return fmt.Errorf("in round %d, word %d is of round %d", round[0], i, v)
+			}
+		}
+	}
+	return nil
+}
