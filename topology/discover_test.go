@@ -156,6 +156,10 @@ func TestInferredNode(t *testing.T) {
 	root.file("devices/"+dgxGPUs[0]+"/numa_node", "-1")
 	root.file("devices/"+dgxGPUs[1]+"/numa_node", "-1")
 	root.file("devices/"+dgxGPUs[1]+"/local_cpulist", "0-127")
+	root.file("devices/"+dgxNICs["eno1"]+"/numa_node", "-1")
+	if n := nicNamed(t, root, "eno1"); n.NUMANode != 1 {
+		t.Errorf("node %d of eno1, want 1", n.NUMANode)
+	}
 	m := discover(t, root, dgxServer())
 	if m.GPUs[0].NUMANode != 0 || m.GPUs[1].NUMANode != Unknown {
 		t.Errorf("nodes %d and %d, want 0 and unknown", m.GPUs[0].NUMANode, m.GPUs[1].NUMANode)

@@ -121,21 +121,27 @@ func (m *Machine) LinkBetween(a, b string) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
-	r := Route{Path: m.path(idA, idB)}
-	if idA == idB {
-		return r, nil
+	return m.route(idA, idB), nil
+}
+
+// route is LinkBetween for bus IDs as sysfs writes them.
+func (m *Machine) route(a, b string) Route {
+	r := Route{Path: m.path(a, b)}
+	if a == b {
+		return r
 	}
-	direct, switchA := m.nvlinks(idA, idB)
-	_, switchB := m.nvlinks(idB, idA)
+	direct, switchA := m.nvlinks(a, b)
+	_, switchB := m.nvlinks(b, a)
 	r.NVLinks = direct
 	if direct == 0 {
 		r.NVLinks = min(switchA, switchB)
 		r.Switched = r.NVLinks > 0
 	}
-	return r, nil
+	return r
 }
 
-// nvlinks counts the active links of GPU a to GPU b and to switches.
+// nvlinks counts the links of GPU a to GPU b and to switches. Only a link that
+// is active has a known peer.
 func (m *Machine) nvlinks(a, b string) (direct, switched int) {
 	for _, g := range m.GPUs {
 		if g.PCIBusID != a {
@@ -143,7 +149,6 @@ func (m *Machine) nvlinks(a, b string) (direct, switched int) {
 		}
 		for _, l := range g.NVLinks {
 			switch {
-			case !l.Active:
 			case l.Peer == PeerGPU && l.PeerPCI == b:
 				direct++
 			case l.Peer == PeerSwitch:

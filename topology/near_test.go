@@ -14,7 +14,10 @@ import (
 )
 
 func TestPaths(t *testing.T) {
-	m := discover(t, dgxTree(), noNVML())
+	root := dgxTree()
+	const behindBridge = "0000:21:00.0" // on the switch of GPU 1, a bridge further away
+	root.pci("pci0000:00/0000:00:01.1/0000:01:00.0/0000:02:02.0/0000:20:00.0/"+behindBridge, 0, "0")
+	m := discover(t, root, noNVML())
 	gpu := func(i int) string { return path.Base(dgxGPUs[i]) }
 	nic := func(name string) string { return path.Base(dgxNICs[name]) }
 	for _, c := range []struct {
@@ -24,6 +27,7 @@ func TestPaths(t *testing.T) {
 		{gpu(0), gpu(0), PathSelf},
 		{gpu(0), nic("mlx5_0"), PathPIX}, // two ports of one switch
 		{gpu(0), gpu(1), PathPXB},        // two switches, one below the other
+		{gpu(1), behindBridge, PathPXB},
 		{gpu(0), nic("mlx5_2"), PathPHB}, // two root ports of one host bridge
 		{gpu(0), gpu(2), PathNODE},       // two host bridges of one node
 		{gpu(0), nic("mlx5_10"), PathNODE},

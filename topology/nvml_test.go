@@ -2,6 +2,7 @@ package topology
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,34 @@ func TestDGX(t *testing.T) {
 	}
 	if up, down := len(server.InitCalls()), len(server.ShutdownCalls()); up != 1 || down != 1 {
 		t.Errorf("%d calls of Init, %d of Shutdown", up, down)
+	}
+}
+
+// TestPeers has links of every kind, and one that is down.
+func TestPeers(t *testing.T) {
+	s := dgxServer()
+	const other = "0000:0f:00.0"
+	setLinks(s.Devices[0].(*dgxa100.Device), []fakeLink{
+		{kind: nvml.NVLINK_DEVICE_TYPE_GPU, peer: other},
+		{kind: nvml.NVLINK_DEVICE_TYPE_IBMNPU, peer: switchID},
+		{kind: 77, peer: switchID},
+		{kind: nvml.NVLINK_DEVICE_TYPE_UNKNOWN, peer: "nowhere"},
+		{kind: nvml.NVLINK_DEVICE_TYPE_SWITCH, peer: switchID, down: true},
+	})
+	m := discover(t, dgxTree(), s)
+	want := []Link{
+		{0, true, 3, PeerGPU, other},
+		{1, true, 3, PeerCPU, switchID},
+		{2, true, 3, PeerUnknown, switchID},
+		{3, true, 3, PeerUnknown, ""},
+		{4, false, 3, PeerUnknown, ""},
+	}
+	if got := m.GPUs[0].NVLinks; !slices.Equal(got, want) {
+		t.Errorf("links\n%+v, want\n%+v", got, want)
+	}
+	const text = "1 of version 3 to GPU, 1 of version 3 to CPU, 2 of version 3 to unknown, 1 down"
+	if got := describeLinks(m.GPUs[0].NVLinks); got != text {
+		t.Errorf("printed as %q, want %q", got, text)
 	}
 }
 

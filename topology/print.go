@@ -97,11 +97,7 @@ func (m *Machine) printPaths(b *strings.Builder) {
 	for i, a := range ids {
 		row := []string{names[i]}
 		for _, to := range ids {
-			route, err := m.LinkBetween(a, to)
-			if err != nil {
-				route.Path = PathUnknown
-			}
-			row = append(row, route.String())
+			row = append(row, m.route(a, to).String())
 		}
 		rows = append(rows, row)
 	}

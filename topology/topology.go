@@ -54,7 +54,7 @@ type GPU struct {
 // Link is one NVLink of a GPU.
 type Link struct {
 	Number  int    // of the link on its GPU
-	Active  bool   // up, so that Peer and PeerPCI mean something
+	Active  bool   // up; of a link that is down the peer is unknown
 	Version int    // of NVLink: 3 on A100, 4 on H100; 0 if unknown
 	Peer    Peer   // what is at the other end
 	PeerPCI string // its bus ID; empty if unknown, as often in virtual machines
