@@ -5,6 +5,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo test race fuzz lint build build-tests test-gpu clean need
 
+# go-nvml calls functions of NVML that later versions deprecate.
+export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
+
 staticcheck_version := v0.8.2
 clang_format_version := 14.0.6
 staticcheck := build/staticcheck-$(staticcheck_version)/staticcheck

@@ -81,28 +81,40 @@ func Open(name string) (*Device, error) {
 	return newDevice(b), nil
 }
 
-// Assign names the device for one of several ranks of this machine: the NVIDIA
-// GPUs in turn where there are any, else the emulated devices. Pass what kind
-// says through when it names a device already; "auto", "cuda" and "emu" choose.
+// Assign names the device for one of several ranks of this machine, which take
+// its devices in turn: kind is "cuda", "emu", or "auto" for NVIDIA GPUs where
+// there are any and emulated devices where not. A kind that names one device,
+// such as "cuda:0", is given back as it is.
+//
+// Errors: ErrInvalid for another kind, ErrUnsupported where there is no device
+// of the kind, saying why.
 func Assign(kind string, localRank int) (string, error) {
 	if strings.Contains(kind, ":") {
 		return kind, nil
 	}
-	all, err := List()
+	const op = "gpu: choose a device"
+	if localRank < 0 {
+		return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d is no rank of a machine", localRank)
+	}
+	var devices []Info
+	var err error
+	switch kind {
+	case "auto":
+		if devices, err = cuda.Driver().List(); errors.Is(err, mscclgo.ErrUnsupported) {
+			devices, err = emu.Driver().List()
+		}
+	case cudaPrefix:
+		devices, err = cuda.Driver().List()
+	case emuPrefix:
+		devices, err = emu.Driver().List()
+	default:
+		return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, `%q is none of "auto", "cuda", "emu" and a device's name such as "cuda:0"`, kind)
+	}
 	if err != nil {
 		return "", err
 	}
-	if kind == "auto" && len(all) > 0 {
-		kind, _, _ = strings.Cut(all[0].Name, ":")
+	if len(devices) == 0 {
+		return "", mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this machine has no device of kind %q", kind)
 	}
-	var names []string
-	for _, info := range all {
-		if prefix, _, _ := strings.Cut(info.Name, ":"); prefix == kind {
-			names = append(names, info.Name)
-		}
-	}
-	if len(names) == 0 {
-		return "", mscclgo.Errorf(mscclgo.ErrUnsupported, "gpu: choose a device", "no device of kind %q on this machine", kind)
-	}
-	return names[localRank%len(names)], nil
+	return devices[localRank%len(devices)].Name, nil
 }
