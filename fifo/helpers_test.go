@@ -1,0 +1,109 @@
+package fifo_test
+
+import (
+	"context"
+	_ "embed"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+//go:embed push_test.cu
+var source []byte
+
+// bench is a ring, and what kernels need to push into it.
+type bench struct {
+	dev    *gpu.Device
+	module *gpu.Module
+	stream *gpu.Stream
+	status *gpu.Buffer
+	ring   *fifo.Ring
+}
+
+func newBench(t testing.TB, size int, timeout time.Duration) *bench {
+	t.Helper()
+	b := &bench{dev: testdev.Open(t, 0)}
+	var err error
+	if b.module, err = devicecode.Load(t.Context(), b.dev, "push_test.cu", source, devicecode.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.module.Close() })
+	if b.stream, err = b.dev.NewStream(); err != nil {
+		t.Fatal(err)
+	}
+	if b.status, err = b.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.status.Close() })
+	b.ring = b.newRing(t, fifo.Options{Size: size, Watch: devicecode.Watch{Status: b.status.Ptr(), Timeout: uint64(timeout)}})
+	// Before the memory goes, kernels end.
+	t.Cleanup(func() {
+		b.words().Aborted = 1
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		b.stream.Synchronize(ctx)
+		b.stream.Close()
+	})
+	return b
+}
+
+func (b *bench) newRing(t testing.TB, o fifo.Options) *fifo.Ring {
+	t.Helper()
+	ring, err := fifo.New(b.dev, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ring.Close() })
+	return ring
+}
+
+func (b *bench) words() *devicecode.GroupStatus {
+	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(b.status.Bytes())))
+}
+
+// launch starts a kernel.
+func (b *bench) launch(t testing.TB, kernel string, grid, block int, args ...any) {
+	t.Helper()
+	k, err := b.module.Kernel(kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Launch(b.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: grid}, Block: gpu.Dim3{X: block}}, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// output gives zeroed device memory for n values.
+func output[T any](t testing.TB, b *bench, n int) *gpu.Buffer {
+	t.Helper()
+	buf, err := gpu.Upload(b.dev, make([]T, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { buf.Close() })
+	return buf
+}
+
+func read[T any](t testing.TB, buf *gpu.Buffer, n int) []T {
+	t.Helper()
+	values := make([]T, n)
+	if err := gpu.CopyOut(values, buf); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// wait waits for the kernels.
+func (b *bench) wait(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := b.stream.Synchronize(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

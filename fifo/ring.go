@@ -1,0 +1,189 @@
+// Package fifo is how GPU threads ask the host for something: a [Ring] of
+// triggers in pinned host memory. Any number of threads push, with the device
+// functions of <mscclgo/fifo.cuh>; one goroutine polls and pops.
+//
+// What a thread pushes arrives once, whole, and in the order of its pushes.
+package fifo
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Sizes of a ring, in triggers: a power of two.
+const (
+	MinSize     = 2
+	MaxSize     = 1 << 16
+	DefaultSize = 512
+)
+
+// maxWords bounds Options.Words.
+const maxWords = 1 << 20
+
+// Options are what a ring's owner may choose; the zero value is right for most.
+type Options struct {
+	// Size is the number of triggers that the ring holds. 0 means DefaultSize.
+	Size int
+	// Words is the number of further 8-byte words of pinned memory, through
+	// which who serves the ring tells kernels something; see [Ring.Word].
+	Words int
+	// Watch bounds the waits of kernels, for room and in sync.
+	Watch devicecode.Watch
+}
+
+// Ring is a ring of triggers. It takes pinned host memory, 32 bytes a trigger
+// and 128 more, and 384 bytes of device memory, an allocation of its own.
+//
+// Poll, PollBatch and Pop are for one goroutine at a time, all else for any.
+type Ring struct {
+	pinned *gpu.Buffer // the tail, alone in its lines; the entries; the words
+	state  *gpu.Buffer // a devicecode.FifoState
+	size   uint64
+	words  int
+	watch  devicecode.Watch
+
+	base unsafe.Pointer // of pinned
+	next uint64         // triggers polled
+	tail uint64         // triggers popped; a copy of what kernels see
+}
+
+// tailBytes is what the tail takes: a device's cache line.
+const tailBytes = 128
+
+// New makes an empty ring on a device.
+//
+// Errors: ErrInvalid for sizes that cannot be, ErrSystem when memory is short.
+func New(dev *gpu.Device, o Options) (*Ring, error) {
+	if o.Size == 0 {
+		o.Size = DefaultSize
+	}
+	op := fmt.Sprintf("fifo: make a ring of %d triggers on %v", o.Size, dev)
+	if o.Size < MinSize || o.Size > MaxSize || o.Size&(o.Size-1) != 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must be a power of two from %d to %d", MinSize, MaxSize)
+	}
+	if o.Words < 0 || o.Words > maxWords {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d further words asked, 0 to %d are possible", o.Words, maxWords)
+	}
+	if o.Watch.Status == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Watch has no status, so waits of kernels could not end")
+	}
+	r := &Ring{size: uint64(o.Size), words: o.Words, watch: o.Watch}
+	var err error
+	if r.pinned, err = dev.AllocHost(tailBytes + r.size*entryBytes + uint64(o.Words)*8); err != nil {
+		return nil, err
+	}
+	r.base = unsafe.Pointer(unsafe.SliceData(r.pinned.Bytes()))
+	if r.state, err = gpu.Upload(dev, make([]devicecode.FifoState, 1)); err != nil {
+		return nil, errors.Join(err, r.pinned.Close())
+	}
+	return r, nil
+}
+
+// Handle gives what kernels use.
+func (r *Ring) Handle() devicecode.Fifo {
+	return devicecode.Fifo{
+		Entries: r.pinned.Ptr() + tailBytes,
+		Tail:    r.pinned.Ptr(),
+		State:   r.state.Ptr(),
+		Size:    r.size,
+		Watch:   r.watch,
+	}
+}
+
+// Device gives the device whose kernels push.
+func (r *Ring) Device() *gpu.Device { return r.pinned.Device() }
+
+// Size gives the number of triggers that the ring holds.
+func (r *Ring) Size() int { return int(r.size) }
+
+// Words gives the Options.Words further words as the host sees them, 0 at
+// first, and the address of the first as kernels see it. Nothing in this package
+// uses them.
+func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
+	offset := tailBytes + r.size*entryBytes
+	first := (*atomic.Uint64)(unsafe.Add(r.base, offset))
+	return unsafe.Slice(first, r.words), r.pinned.Ptr() + gpu.Ptr(offset)
+}
+
+// entry gives the words of a position's entry.
+func (r *Ring) entry(position uint64) *[entryWords]uint64 {
+	return (*[entryWords]uint64)(unsafe.Add(r.base, tailBytes+position&(r.size-1)*entryBytes))
+}
+
+// tag gives the tag of a position's lap. Fresh memory has the tag of no lap.
+func (r *Ring) tag(position uint64) uint64 {
+	if position&r.size != 0 {
+		return 0
+	}
+	return tagBit
+}
+
+// Poll gives the oldest trigger that was not polled yet, if it has arrived. Its
+// entry stays taken until [Ring.Pop]. What the pushing thread wrote before is
+// visible, unless it pushed relaxed.
+func (r *Ring) Poll() (Trigger, bool) {
+	words := r.entry(r.next)
+	tag := r.tag(r.next)
+	var w [entryWords]uint64
+	for i := range w {
+		w[i] = atomic.LoadUint64(&words[i])
+	}
+	// Each word has its own tag, since the words arrive in any order.
+	if ((w[0]^tag)|(w[1]^tag)|(w[2]^tag)|(w[3]^tag))&tagBit != 0 {
+		return Trigger{}, false
+	}
+	r.next++
+	return decode(w), true
+}
+
+// PollBatch gives as many triggers as have arrived and fit, as Poll does, and
+// how many they are.
+func (r *Ring) PollBatch(dst []Trigger) int {
+	for i := range dst {
+		var ok bool
+		if dst[i], ok = r.Poll(); !ok {
+			return i
+		}
+	}
+	return len(dst)
+}
+
+// Pop frees the entries of the n oldest triggers that were polled, and tells
+// kernels that these were served: what this goroutine wrote before, to pinned
+// memory, they see after sync.
+//
+// Errors: ErrInvalid when fewer were polled.
+func (r *Ring) Pop(n int) error {
+	if n < 0 || uint64(n) > r.next-r.tail {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: pop", "%d triggers to be popped, %d were polled", n, r.next-r.tail)
+	}
+	r.tail += uint64(n)
+	atomic.StoreUint64((*uint64)(r.base), r.tail)
+	return nil
+}
+
+// Popped gives how many triggers were popped in all, which is also the position
+// of the next one. It is for the goroutine that pops.
+func (r *Ring) Popped() uint64 { return r.tail }
+
+// Len gives how many triggers have arrived and were not popped. Any goroutine.
+func (r *Ring) Len() int {
+	tail := atomic.LoadUint64((*uint64)(r.base))
+	n := uint64(0)
+	for n < r.size && (atomic.LoadUint64(&r.entry(tail + n)[0])^r.tag(tail+n))&tagBit == 0 {
+		n++
+	}
+	return int(n)
+}
+
+// Close frees the ring. Kernels that push must have ended. It is safe to call
+// twice.
+func (r *Ring) Close() error {
+	return errors.Join(r.state.Close(), r.pinned.Close())
+}

@@ -1,0 +1,245 @@
+package fifo_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// patience bounds the polling of a test.
+const patience = 60 * time.Second
+
+// mix is that of push_test.cu.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>31) * 0x9e3779b97f4a7c15
+	return x ^ x>>29
+}
+
+// TestNothingLostDoubledTornOrReordered checks every bit of every trigger.
+func TestNothingLostDoubledTornOrReordered(t *testing.T) {
+	for _, c := range []struct {
+		size, grid, block int
+		count             uint64
+		relaxed           bool
+	}{
+		{size: 2, grid: 1, block: 1, count: 3000},
+		{size: 2, grid: 2, block: 32, count: 40, relaxed: true},
+		{size: 4, grid: 8, block: 1, count: 300},
+		{size: 16, grid: 1, block: 1024, count: 5},
+		{size: 128, grid: 4, block: 33, count: 60, relaxed: true},
+		{size: 512, grid: 8, block: 128, count: 20},
+		{size: 4096, grid: 1, block: 1, count: 20000, relaxed: true},
+		{size: 4096, grid: 2, block: 512, count: 20},
+	} {
+		t.Run(fmt.Sprintf("ring %d, %dx%d threads", c.size, c.grid, c.block), func(t *testing.T) {
+			b := newBench(t, c.size, patience)
+			producers := c.grid * c.block
+			results := output[uint32](t, b, producers)
+			positions := output[uint64](t, b, producers)
+			b.launch(t, "produce", c.grid, c.block, b.ring.Handle(), c.count, c.relaxed, results, positions)
+			last := consume(t, b, producers, c.count)
+			b.wait(t)
+			if _, more := b.ring.Poll(); more || b.ring.Len() != 0 {
+				t.Error("a trigger is left")
+			}
+			for p, r := range read[uint32](t, results, producers) {
+				if r != 0 {
+					t.Fatalf("producer %d ended with result %d", p, r)
+				}
+			}
+			for p, position := range read[uint64](t, positions, producers) {
+				if position != last[p] {
+					t.Fatalf("producer %d has its last trigger at %d, the host saw it at %d", p, position, last[p])
+				}
+			}
+		})
+	}
+}
+
+// consume takes count triggers of each producer, in batches of changing sizes,
+// and gives the position of each one's last.
+func consume(t *testing.T, b *bench, producers int, count uint64) []uint64 {
+	t.Helper()
+	next, last := make([]uint64, producers), make([]uint64, producers)
+	total := count * uint64(producers)
+	deadline := time.Now().Add(patience)
+	batch := make([]fifo.Trigger, 64)
+	for got := uint64(0); got < total; {
+		n := b.ring.PollBatch(batch[:1+got%uint64(len(batch))])
+		if n == 0 {
+			runtime.Gosched()
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d triggers arrived", got, total)
+			}
+			continue
+		}
+		for i, trigger := range batch[:n] {
+			p := trigger.A
+			if p >= uint64(producers) {
+				t.Fatalf("trigger %d is of producer %d of %d: %+v", got, p, producers, trigger)
+			}
+			want := fifo.Trigger{A: p, B: next[p], C: mix(p<<32 | next[p]), Detail: mix(next[p]) & (1<<52 - 1), Kind: uint8(fifo.FirstUserKind + p%128)}
+			if trigger != want {
+				t.Fatalf("trigger %d is %+v, want %+v", got, trigger, want)
+			}
+			next[p]++
+			last[p] = got + uint64(i)
+		}
+		got += uint64(n)
+		if err := b.ring.Pop(n); err != nil {
+			t.Fatal(err)
+		}
+		if b.ring.Popped() != got {
+			t.Fatalf("popped %d, the ring says %d", got, b.ring.Popped())
+		}
+	}
+	return last
+}
+
+// TestPushPublishes checks that what a thread wrote before push is there for the
+// host, and that sync waits for Pop.
+func TestPushPublishes(t *testing.T) {
+	b := newBench(t, 8, patience)
+	const grid, block, count = 4, 8, 50
+	data, err := b.dev.AllocHost(grid * block * 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { data.Close() })
+	results := output[uint32](t, b, grid*block)
+	b.launch(t, "publish", grid, block, b.ring.Handle(), data, uint64(count), results)
+	seen := make([]uint64, grid*block)
+	deadline := time.Now().Add(patience)
+	for got := 0; got < grid*block*count; {
+		trigger, ok := b.ring.Poll()
+		if !ok {
+			runtime.Gosched()
+			if time.Now().After(deadline) {
+				t.Fatalf("%d triggers arrived", got)
+			}
+			continue
+		}
+		got++
+		if err := gpu.CopyOut(seen, data); err != nil {
+			t.Fatal(err)
+		}
+		// The thread waits in sync, so the value is still that of this push.
+		if seen[trigger.A] != trigger.B {
+			t.Fatalf("thread %d pushed %d and the host reads %d", trigger.A, trigger.B, seen[trigger.A])
+		}
+		if err := b.ring.Pop(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wait(t)
+	for p, r := range read[uint32](t, results, grid*block) {
+		if r != 0 {
+			t.Fatalf("thread %d ended with result %d", p, r)
+		}
+	}
+}
+
+// ends launches one pusher into a ring that nobody serves and gives how it ended.
+func ends(t *testing.T, b *bench, count uint64) devicecode.WaitResult {
+	t.Helper()
+	results := output[uint32](t, b, 1)
+	positions := output[uint64](t, b, 1)
+	b.launch(t, "produce", 1, 1, b.ring.Handle(), count, false, results, positions)
+	b.wait(t)
+	return devicecode.WaitResult(read[uint32](t, results, 1)[0])
+}
+
+func TestPushIntoFullRingTimesOut(t *testing.T) {
+	b := newBench(t, 4, 200*time.Millisecond)
+	if got := ends(t, b, 4); got != devicecode.WaitDone {
+		t.Fatalf("a push with room ended with %v", got)
+	}
+	if b.ring.Len() != 4 {
+		t.Fatalf("%d triggers in a full ring of 4", b.ring.Len())
+	}
+	if got := ends(t, b, 1); got != devicecode.WaitTimedOut {
+		t.Fatalf("a push into a full ring ended with %v", got)
+	}
+	if _, _, failed := devicecode.ParseFailedWait(b.words().FirstFailed); !failed {
+		t.Error("the wait that timed out was not reported")
+	}
+}
+
+func TestPushIntoFullRingEndsWhenAborted(t *testing.T) {
+	b := newBench(t, 4, patience)
+	ends(t, b, 4)
+	time.AfterFunc(50*time.Millisecond, func() { gpu.CopyIn(b.status, []uint32{1}) })
+	if got := ends(t, b, 1); got != devicecode.WaitAborted {
+		t.Fatalf("a push into a full ring of a failed group ended with %v", got)
+	}
+}
+
+func TestSyncTimesOut(t *testing.T) {
+	b := newBench(t, 4, 200*time.Millisecond)
+	data := output[uint64](t, b, 1)
+	results := output[uint32](t, b, 1)
+	b.launch(t, "publish", 1, 1, b.ring.Handle(), data, uint64(1), results)
+	b.wait(t)
+	if got := devicecode.WaitResult(read[uint32](t, results, 1)[0]); got != devicecode.WaitTimedOut {
+		t.Fatalf("sync ended with %v", got)
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	b := newBench(t, 2, patience)
+	watch := devicecode.Watch{Status: b.status.Ptr(), Timeout: 1}
+	for _, o := range []fifo.Options{
+		{Size: -1, Watch: watch}, {Size: 1, Watch: watch}, {Size: 3, Watch: watch}, {Size: 2 * fifo.MaxSize, Watch: watch},
+		{Words: -1, Watch: watch}, {Words: 1 << 30, Watch: watch}, {},
+	} {
+		if _, err := fifo.New(b.dev, o); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("options %+v gave %v", o, err)
+		}
+	}
+	for _, n := range []int{-1, 1} {
+		if err := b.ring.Pop(n); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("popping %d of an empty ring gave %v", n, err)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	b := newBench(t, 2, patience)
+	ring := b.newRing(t, fifo.Options{Size: 2, Words: 3, Watch: devicecode.Watch{Status: b.status.Ptr()}})
+	words, first := ring.Words()
+	if len(words) != 3 || first == 0 || words[2].Load() != 0 {
+		t.Fatalf("%d words at %#x", len(words), first)
+	}
+	words[2].Store(1)
+	if ring.Len() != 0 {
+		t.Error("a word is taken for a trigger")
+	}
+	if err := ring.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.Close(); err != nil {
+		t.Fatalf("closing twice: %v", err)
+	}
+}
+
+func TestPollAllocatesNothing(t *testing.T) {
+	b := newBench(t, 512, patience)
+	ends(t, b, 400)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, ok := b.ring.Poll(); !ok {
+			t.Fatal("no trigger")
+		}
+		if err := b.ring.Pop(1); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a trigger", n)
+	}
+}
