@@ -38,6 +38,10 @@ type Connection interface {
 	// what the last update left there, or 0.
 	UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error
 
+	// Mark queues a mark behind all that was queued before, for who cannot wait
+	// in Flush.
+	Mark() (Mark, error)
+
 	// Flush waits until all that was queued before is done at the peer.
 	//
 	// Errors: ErrTimeout and ErrAborted when ctx ends first; what was queued
@@ -49,4 +53,14 @@ type Connection interface {
 	//
 	// Errors: ErrTimeout when the queue did not drain.
 	Close() error
+}
+
+// Mark is a point in what a connection has queued.
+type Mark interface {
+	// Done says whether all before the mark is done at the peer. Once it has
+	// said so, or failed, the mark must not be used again: the connection may
+	// hand it out anew.
+	//
+	// Errors: ErrSystem and ErrRemote when the transport failed.
+	Done() (bool, error)
 }

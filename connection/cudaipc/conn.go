@@ -3,7 +3,6 @@ package cudaipc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -22,7 +21,7 @@ type conn struct {
 
 	mu     sync.Mutex
 	closed bool
-	events []*gpu.Event // not in use, for Flush
+	marks  []*mark // not in use
 }
 
 // newConn makes a connection; storeValues says that the device's streams have
@@ -47,7 +46,7 @@ func (c *conn) Transport() registeredmem.Transports { return registeredmem.CudaI
 
 // Write queues a copy on the connection's stream.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	op := fmt.Sprintf("cudaipc: write %d bytes", n)
+	const op = "cudaipc: write"
 	to, err := c.buffer(op, dst, c.peer, dstOffset, n)
 	if err != nil {
 		return err
@@ -68,9 +67,9 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 // the stream makes visible at system scope behind all its copies
 // (cuStreamWriteValue64 without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
 func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	op := fmt.Sprintf("cudaipc: update a word from %d to %d", from, to)
+	const op = "cudaipc: update a word"
 	if to < from {
-		return c.invalid(op, "the value must not fall")
+		return c.invalid(op, "the value must not fall, and %d is below %d", to, from)
 	}
 	buf, err := c.buffer(op, dst, c.peer, dstOffset, 8)
 	if err != nil {
@@ -94,43 +93,12 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 // queue meanwhile does not hold it up.
 func (c *conn) Flush(ctx context.Context) error {
 	const op = "cudaipc: flush"
-	mark, err := c.mark(op)
+	m, err := c.mark(op)
 	if err != nil {
 		return err
 	}
-	err = mark.Synchronize(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// Recording it anew is fine even if the stream has not reached it.
-	if c.closed {
-		err = errors.Join(err, mark.Close())
-	} else {
-		c.events = append(c.events, mark)
-	}
-	return c.wrap(op, err)
-}
-
-// mark queues an event.
-func (c *conn) mark(op string) (*gpu.Event, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, c.invalid(op, "the connection is closed")
-	}
-	var mark *gpu.Event
-	if last := len(c.events) - 1; last >= 0 {
-		mark = c.events[last]
-		c.events = c.events[:last]
-	} else {
-		var err error
-		if mark, err = c.reg.Device().NewEvent(); err != nil {
-			return nil, c.wrap(op, err)
-		}
-	}
-	if err := c.stream.Record(mark); err != nil {
-		return nil, c.wrap(op, errors.Join(err, mark.Close()))
-	}
-	return mark, nil
+	err = m.event.Synchronize(ctx)
+	return c.wrap(op, errors.Join(err, c.keep(m)))
 }
 
 // Close waits for the stream and releases it.
@@ -150,8 +118,8 @@ func (c *conn) Close() error {
 		// Past the time-out the ring stays: a copy that waits may yet read it.
 		err = errors.Join(err, c.words.close())
 	}
-	for _, e := range c.events {
-		err = errors.Join(err, e.Close())
+	for _, m := range c.marks {
+		err = errors.Join(err, m.event.Close())
 	}
 	return c.wrap("cudaipc: close", errors.Join(err, c.stream.Close()))
 }
