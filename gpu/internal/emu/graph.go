@@ -46,6 +46,7 @@ func (g *graph) Launch(b backend.Stream) error {
 		s.capture.makers = append(s.capture.makers, g.makers...)
 		return nil
 	}
+	s.waitForRoom()
 	return s.enqueue(op, g.makers...)
 }
 

@@ -24,8 +24,9 @@ type step struct {
 // launches is new work.
 type maker func() (step, error)
 
-// mostQueued bounds the calls that a stream's queue holds; the next one waits.
-const mostQueued = 1024
+// mostQueued bounds the calls that a stream's queue holds; the next one waits, as
+// it does for a GPU, so that a host far ahead of its device fills no memory.
+const mostQueued = 1 << 14
 
 // stream runs its queue on a goroutine that lives as long as there is work.
 type stream struct {
@@ -34,9 +35,11 @@ type stream struct {
 	mu      sync.Mutex
 	queue   [][]step // one entry a call
 	room    sync.Cond
-	working bool
+	working bool   // there is a goroutine
+	pending int    // calls whose work has not ended
 	err     error  // the first failure; what comes behind it does not run
 	capture *graph // not nil while capturing
+	last    *mark  // of Synchronize, while nothing is queued behind it
 }
 
 func (d *device) NewStream() (backend.Stream, error) {
@@ -53,14 +56,19 @@ func (s *stream) do(op string, m maker) error {
 		s.capture.makers = append(s.capture.makers, m)
 		return nil
 	}
+	s.waitForRoom()
 	return s.enqueue(op, m)
+}
+
+// waitForRoom waits while the queue is full. The caller holds mu.
+func (s *stream) waitForRoom() {
+	for len(s.queue) >= mostQueued {
+		s.room.Wait()
+	}
 }
 
 // enqueue queues the steps of the makers, all or none. The caller holds mu.
 func (s *stream) enqueue(op string, makers ...maker) error {
-	for s.working && len(s.queue) >= mostQueued {
-		s.room.Wait()
-	}
 	steps := make([]step, 0, len(makers))
 	drop := func(err error) error {
 		for _, st := range steps {
@@ -75,6 +83,9 @@ func (s *stream) enqueue(op string, makers ...maker) error {
 		}
 		steps = append(steps, st)
 	}
+	if len(steps) == 0 {
+		return nil
+	}
 	if !s.working {
 		if err := s.dev.begin(op); err != nil {
 			return drop(err)
@@ -83,6 +94,8 @@ func (s *stream) enqueue(op string, makers ...maker) error {
 		go s.work()
 	}
 	s.queue = append(s.queue, steps)
+	s.pending++
+	s.last = nil
 	return nil
 }
 
@@ -108,24 +121,27 @@ func (s *stream) work() {
 		err := s.err
 		s.room.Signal()
 		s.mu.Unlock()
-		for _, st := range steps {
+		for i, st := range steps {
 			if err == nil {
 				if err = s.dev.open("run queued work"); err == nil {
 					err = st.run()
 				}
-				if err != nil {
-					s.fail(err)
-				}
 			}
+			s.advance(err, i == len(steps)-1)
 			st.finish(err)
 		}
 	}
 }
 
-func (s *stream) fail(err error) {
+// advance notes how a step ended, before anybody is told, and whether it was its
+// call's last.
+func (s *stream) advance(err error, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
+	if last {
+		s.pending--
+	}
 }
 
 // open gives the error of work that the device's Close ends.
@@ -195,7 +211,7 @@ func (s *stream) Query() (bool, error) {
 	if err := s.capturing("query a stream"); err != nil {
 		return false, err
 	}
-	return !s.working, s.err
+	return s.pending == 0, s.err
 }
 
 // capturing gives the error of a call that makes no sense while the stream
@@ -209,20 +225,33 @@ func (s *stream) capturing(what string) error {
 
 func (s *stream) Synchronize(ctx context.Context) error {
 	op := s.dev.op("synchronize a stream")
-	m := newMark()
-	s.mu.Lock()
-	err := s.capturing("synchronize a stream")
-	if err == nil && !s.working {
-		err = s.err
-		m.finish(nil)
-	} else if err == nil {
-		err = s.enqueue(op, m.step)
-	}
-	s.mu.Unlock()
+	m, err := s.mark(op)
 	if err != nil {
 		return err
 	}
 	return m.wait(ctx, op)
+}
+
+// mark gives a mark behind all that is queued.
+func (s *stream) mark(op string) (*mark, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.capturing("synchronize a stream"); err != nil {
+		return nil, err
+	}
+	m := newMark()
+	switch {
+	case s.pending == 0:
+		m.finish(s.err)
+	case s.last != nil:
+		return s.last, nil
+	default:
+		if err := s.enqueue(op, m.step); err != nil {
+			return nil, err
+		}
+		s.last = m
+	}
+	return m, nil
 }
 
 // Close lets queued work go on to its end.

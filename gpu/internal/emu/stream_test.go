@@ -169,6 +169,9 @@ func TestCaptureAndReplay(t *testing.T) {
 			t.Fatalf("a[%d] = %d after 5 replays", i, v)
 		}
 	}
+	must(t, s.BeginCapture())
+	nothing, err := s.EndCapture()
+	must(t, err, nothing.Launch(s), s.Synchronize(deadline(t)))
 	must(t, m.Close())
 	if err := g.Launch(s); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("a graph whose module is closed: %v", err)
@@ -199,6 +202,39 @@ extern "C" __global__ void set(int* a) { *a = 1; }
 		t.Error("work behind the failure ran")
 	}
 	must(t, other.Launch(kernelOf(t, m, "set"), shape(1, 1), pack(a.Ptr())), other.Synchronize(deadline(t)))
+}
+
+// TestFullQueue shows that a caller too far ahead waits, and that Synchronize
+// keeps its deadline then.
+func TestFullQueue(t *testing.T) {
+	d := open(t)
+	mem := alloc(t, d, 16)
+	write(t, d, mem.Ptr(), []uint64{0, 0})
+	s := stream(t, d)
+	must(t, s.WaitValue64(mem.Ptr(), 1, backend.Equal))
+	const calls = 20000
+	queued := make(chan error, 1)
+	go func() {
+		for range calls {
+			if err := s.WriteValue64(mem.Ptr()+8, 1); err != nil {
+				queued <- err
+				return
+			}
+		}
+		queued <- nil
+	}()
+	select {
+	case err := <-queued:
+		t.Fatalf("%d calls were queued, %v", calls, err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := s.Synchronize(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
+		t.Errorf("Synchronize: %v", err)
+	}
+	write(t, d, mem.Ptr(), []uint64{1})
+	must(t, <-queued, s.Synchronize(deadline(t)))
 }
 
 // TestCloseEndsAllWork closes a device whose kernels, waits and queued work would
