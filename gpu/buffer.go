@@ -3,6 +3,7 @@ package gpu
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
@@ -17,7 +18,7 @@ type Buffer struct {
 	ptr  Ptr
 	size uint64
 	mem  *allocation
-	view bool // a Slice: Close does nothing
+	view bool // of memory that another Buffer or a Module owns: Close does nothing
 }
 
 // allocation is what the views of one memory share.
@@ -27,7 +28,7 @@ type allocation struct {
 	host     []byte              // pinned host memory, else nil
 	base     Ptr
 	capacity uint64 // bytes mapped from base
-	closed   atomic.Bool
+	closed   *atomic.Bool
 }
 
 // Alloc gives size bytes of device memory that other processes can map through
@@ -53,7 +54,7 @@ func (d *Device) Alloc(size uint64) (*Buffer, error) {
 
 func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, export: m.ExportFD, base: Ptr(m.Ptr()), capacity: m.Size(),
+		release: m.Free, export: m.ExportFD, base: Ptr(m.Ptr()), capacity: m.Size(), closed: new(atomic.Bool),
 	}}
 }
 
@@ -74,7 +75,7 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size,
+		release: m.Free, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, closed: new(atomic.Bool),
 	}}, nil
 }
 
@@ -96,7 +97,7 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the allocation there has %d bytes from %#x", capacity, base)
 	}
 	return &Buffer{dev: d, ptr: ptr, size: size, mem: &allocation{
-		release: func() error { return nil }, base: Ptr(base), capacity: capacity,
+		release: func() error { return nil }, base: Ptr(base), capacity: capacity, closed: new(atomic.Bool),
 	}}, nil
 }
 
@@ -115,6 +116,7 @@ func (d *Device) Import(file *os.File, capacity uint64) (*Buffer, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
 	}
 	m, err := d.b.ImportFD(int(file.Fd()), capacity)
+	runtime.KeepAlive(file)
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +138,18 @@ func (b *Buffer) IPCHandle() (handle [64]byte, offset uint64, err error) {
 }
 
 // OpenIPC maps size bytes of what another process named with
-// [Buffer.IPCHandle], counted from the start of its allocation.
+// [Buffer.IPCHandle], counted from the start of its allocation. Closing the
+// buffer unmaps it.
+//
+// Errors: ErrInvalid when the handle is not of such memory or the memory is
+// smaller, ErrUnsupported where d cannot map memory so.
 func (d *Device) OpenIPC(handle [64]byte, size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: open an IPC handle of %d bytes on %v", size, d)
 	if err := d.usable(op); err != nil {
 		return nil, err
+	}
+	if size == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
 	}
 	m, err := d.b.OpenIPC(handle, size)
 	if err != nil {
@@ -218,6 +227,9 @@ func (b *Buffer) Close() error {
 
 // usable gives the error of a call on closed memory.
 func (b *Buffer) usable(op string) error {
+	if b == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is nil")
+	}
 	if b.mem.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer of %d bytes on %v is closed", b.size, b.dev)
 	}

@@ -1,8 +1,10 @@
 package gpu
 
 import (
-	"fmt"
+	"reflect"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -16,11 +18,16 @@ type Ptr uint64
 type Device struct {
 	b      backend.Device
 	info   Info
-	mu     sync.Mutex
-	closed bool
+	kind   string // "cuda" or "emu"
+	closed atomic.Bool
+	plain  sync.Map // the types, of launch arguments, known to hold no Go pointers
 }
 
-func newDevice(b backend.Device) *Device { return &Device{b: b, info: b.Info()} }
+func newDevice(b backend.Device) *Device {
+	d := &Device{b: b, info: b.Info()}
+	d.kind, _, _ = strings.Cut(d.info.Name, ":")
+	return d
+}
 
 // Info describes the device.
 func (d *Device) Info() Info { return d.info }
@@ -30,20 +37,15 @@ func (d *Device) String() string { return d.info.Name }
 
 // Close gives the device back. It is safe to call twice.
 func (d *Device) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Swap(true) {
 		return nil
 	}
-	d.closed = true
 	return d.b.Close()
 }
 
 // usable gives the error of a call on a closed device.
 func (d *Device) usable(op string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", d)
 	}
 	return nil
@@ -63,23 +65,46 @@ func (d *Device) MemoryInfo() (free, total uint64, err error) {
 func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 
 // Access lets kernels and copies of d reach b, the memory of another open
-// device of this process, and gives it as a buffer of d that shares b's
-// memory: free b only after the last use. For d's own buffers it gives b.
+// device of this process, and gives a view of it that is d's. The memory stays
+// b's: Close on the view does nothing, and b is closed after the last use. For
+// d's own buffers it gives b.
 //
-// Errors: ErrUnsupported when d has no path to b's device.
+// Errors: ErrInvalid when b is closed, ErrUnsupported when d has no path to b's
+// device.
 func (d *Device) Access(b *Buffer) (*Buffer, error) {
-	if b.dev == d {
-		return b, nil
-	}
-	op := fmt.Sprintf("gpu: access memory of %v from %v", b.dev, d)
+	op := "gpu: access memory from " + d.String()
 	if err := d.usable(op); err != nil {
 		return nil, err
 	}
 	if err := b.usable(op); err != nil {
 		return nil, err
 	}
-	if err := d.b.Access(b.dev.b, uint64(b.ptr)); err != nil {
-		return nil, err
+	if b.dev == d {
+		return b, nil
 	}
-	return &Buffer{dev: d, ptr: b.ptr, size: b.size, mem: b.mem}, nil
+	if !d.reaches(b) {
+		if err := d.b.Access(b.dev.b, uint64(b.ptr)); err != nil {
+			return nil, err
+		}
+	}
+	return &Buffer{dev: d, ptr: b.ptr, size: b.size, mem: b.mem, view: true}, nil
+}
+
+// reaches says whether d can use b as it is: its own memory, and pinned memory of
+// any device of its kind.
+func (d *Device) reaches(b *Buffer) bool {
+	return b.dev == d || b.mem.host != nil && b.dev.kind == d.kind
+}
+
+// holdsPointers is hasPointers, which a launch should not ask for the same type
+// again and again.
+func (d *Device) holdsPointers(t reflect.Type) bool {
+	if _, plain := d.plain.Load(t); plain {
+		return false
+	}
+	if hasPointers(t) {
+		return true
+	}
+	d.plain.Store(t, nil)
+	return false
 }

@@ -16,7 +16,8 @@ type Event struct {
 	closed atomic.Bool
 }
 
-// NewEvent makes an event, which counts as done until it is first recorded.
+// NewEvent makes an event, which counts as done until it is first recorded. The
+// caller closes it.
 func (d *Device) NewEvent() (*Event, error) {
 	if err := d.usable("gpu: new event"); err != nil {
 		return nil, err
@@ -28,7 +29,8 @@ func (d *Device) NewEvent() (*Event, error) {
 	return &Event{dev: d, b: b}, nil
 }
 
-// Query says whether the stream has reached the point last recorded.
+// Query says whether the stream has reached the point last recorded, and how the
+// work before it failed if it did.
 func (e *Event) Query() (bool, error) {
 	if err := e.usable("gpu: query an event"); err != nil {
 		return false, err
@@ -47,7 +49,9 @@ func (e *Event) Synchronize(ctx context.Context) error {
 	return e.b.Synchronize(ctx)
 }
 
-// Since gives the device's time from start to e. Both must have happened.
+// Since gives the device's time from start to e, good to about a microsecond.
+//
+// Errors: ErrInvalid when one was not recorded, or its point not reached yet.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	const op = "gpu: time between events"
 	if err := e.usable(op); err != nil {
@@ -71,6 +75,9 @@ func (e *Event) Close() error {
 }
 
 func (e *Event) usable(op string) error {
+	if e == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event is nil")
+	}
 	if e.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event on %v is closed", e.dev)
 	}

@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -10,10 +12,10 @@ import (
 // Attributes are what the compiler settled for a kernel.
 type Attributes = backend.Attributes
 
-// Dim3 is a grid's or block's extent; a zero counts as 1.
+// Dim3 is a grid's or block's extent; a 0 counts as 1.
 type Dim3 struct{ X, Y, Z int }
 
-func (d Dim3) each() [3]int { return [3]int{max(d.X, 1), max(d.Y, 1), max(d.Z, 1)} }
+func (d Dim3) each() [3]int { return [3]int{cmp.Or(d.X, 1), cmp.Or(d.Y, 1), cmp.Or(d.Z, 1)} }
 
 // LaunchConfig is the shape of a launch.
 type LaunchConfig struct {
@@ -37,13 +39,18 @@ type Kernel struct {
 	name   string
 	b      backend.Kernel
 	params []backend.Param
-	bytes  int // of all arguments
+	bytes  int       // of all arguments
+	packed sync.Pool // of *[]byte: arguments under way to a launch
 }
 
 func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
 	k := &Kernel{mod: m, name: name, b: b, params: b.Params()}
 	for _, p := range k.params {
 		k.bytes = max(k.bytes, int(p.Offset+p.Size))
+	}
+	k.packed.New = func() any {
+		packed := make([]byte, k.bytes)
+		return &packed
 	}
 	return k
 }
@@ -61,6 +68,8 @@ func (k *Kernel) Attributes() (Attributes, error) {
 
 // SetMaxDynamicShared raises the limit of [LaunchConfig.DynamicShared], which
 // is 48 KiB on NVIDIA GPUs before.
+//
+// Errors: ErrInvalid for more than a block of the device has.
 func (k *Kernel) SetMaxDynamicShared(bytes int) error {
 	op := "gpu: set the dynamic shared memory of " + k.name
 	if err := k.mod.usable(op); err != nil {
@@ -75,9 +84,13 @@ func (k *Kernel) SetMaxDynamicShared(bytes int) error {
 // MaxResidentBlocks says how many blocks of so many threads, with so many bytes
 // of dynamic shared memory, the device holds at once. A grid whose blocks wait
 // for each other must not be larger, counting all ranks that share the device.
+// It is 0 for a block that cannot be.
 func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 	if err := k.mod.usable("gpu: resident blocks of " + k.name); err != nil {
 		return 0, err
+	}
+	if threads < 1 || threads > k.mod.dev.info.MaxThreadsPerBlock || dynamicShared < 0 || dynamicShared > k.mod.dev.info.MaxSharedPerBlock {
+		return 0, nil
 	}
 	return k.b.MaxResidentBlocks(threads, dynamicShared)
 }
@@ -86,7 +99,9 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // of the kernel's parameters: integers, floats and bools, [Ptr] or *[Buffer]
 // for pointers, and structs or arrays of such for what the kernel takes by
 // value. A Go int or uint takes the size of an integer parameter, if its value
-// fits; everything else must have the parameter's size exactly.
+// fits; everything else must have the parameter's size exactly. Sizes are all
+// that a device tells of parameters: a Go int for a float goes unnoticed. The
+// arguments are the caller's again when Launch returns.
 //
 // Errors: ErrInvalid for arguments of the wrong number, size or device, and for
 // a shape that the device cannot run. What the kernel does wrong is reported by
@@ -108,19 +123,15 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 	if len(args) != len(k.params) {
 		return k.invalid("%d arguments given, the kernel takes %d", len(args), len(k.params))
 	}
-	var fixed [512]byte
-	packed := fixed[:0]
-	if k.bytes > len(fixed) {
-		packed = make([]byte, 0, k.bytes)
-	}
-	packed = packed[:k.bytes]
+	packed := k.packed.Get().(*[]byte)
+	defer k.packed.Put(packed)
 	for i, arg := range args {
 		p := k.params[i]
-		if err := pack(packed[p.Offset:p.Offset+p.Size], arg, k.mod.dev); err != nil {
-			return k.invalid("argument %d: %w", i, err)
+		if err := pack((*packed)[p.Offset:p.Offset+p.Size], arg, k.mod.dev); err != nil {
+			return k.invalid("argument %d of %d: %w", i+1, len(args), err)
 		}
 	}
-	return s.b.Launch(k.b, shape, packed)
+	return s.b.Launch(k.b, shape, *packed)
 }
 
 // shape checks the extents against the device.
@@ -132,8 +143,11 @@ func (k *Kernel) shape(cfg LaunchConfig) (backend.LaunchConfig, error) {
 	gridLimit := [3]int{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}
 	blockLimit := [3]int{info.MaxThreadsPerBlock, info.MaxThreadsPerBlock, 64}
 	for i := range 3 {
+		if grid[i] < 1 || block[i] < 1 {
+			return shape, k.invalid("grid %v of blocks %v has a negative extent", grid, block)
+		}
 		if grid[i] > gridLimit[i] || block[i] > blockLimit[i] {
-			return shape, k.invalid("grid %v of blocks %v is larger than %v allows", grid, block, k.mod.dev)
+			return shape, k.invalid("grid %v of blocks %v is larger than the device allows: %v of %v", grid, block, gridLimit, blockLimit)
 		}
 		threads *= block[i]
 		shape.Grid[i], shape.Block[i] = uint32(grid[i]), uint32(block[i])

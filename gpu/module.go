@@ -66,7 +66,7 @@ func (m *Module) Symbol(name string) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: m.dev, ptr: Ptr(ptr), size: size, view: true, mem: &allocation{
-		release: func() error { return nil }, base: Ptr(ptr), capacity: size,
+		base: Ptr(ptr), capacity: size, closed: &m.closed,
 	}}, nil
 }
 

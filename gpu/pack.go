@@ -19,7 +19,7 @@ func pack(dst []byte, arg any, dev *Device) error {
 		if err := v.usable("use"); err != nil {
 			return err
 		}
-		if v.dev != dev && v.mem.host == nil {
+		if !dev.reaches(v) {
 			return fmt.Errorf("the buffer is of %v, not of this Device; Device.Access gives it to another", v.dev)
 		}
 		return put64(dst, uint64(v.ptr), "a buffer's address")
@@ -42,7 +42,7 @@ func pack(dst []byte, arg any, dev *Device) error {
 	case uint:
 		return putUint(dst, v)
 	}
-	return packValue(dst, arg)
+	return packValue(dst, arg, dev)
 }
 
 func put64(dst []byte, v uint64, what string) error {
@@ -65,31 +65,49 @@ func wrongSize(want int, what string, has int) error {
 	return fmt.Errorf("the parameter has %d bytes, %s has %d", want, what, has)
 }
 
-// putInt writes a Go int into a parameter of 4 or 8 bytes. Four bytes may be
-// int or unsigned to the kernel, so both ranges fit.
+// putInt writes a Go int into a parameter of 1, 2, 4 or 8 bytes. It may be signed
+// or unsigned to the kernel, so both ranges fit.
 func putInt(dst []byte, v int) error {
-	if len(dst) == 8 {
-		return put64(dst, uint64(v), "")
+	if v >= 0 {
+		return putUint(dst, uint(v))
 	}
-	if len(dst) == 4 && (v < math.MinInt32 || v > math.MaxUint32) {
-		return fmt.Errorf("the parameter has 4 bytes, %d does not fit", v)
+	if bits := 8 * len(dst); bits < 64 && v < -1<<(bits-1) {
+		return tooLarge(dst, v)
 	}
-	return put32(dst, uint32(v), "an int")
+	return putBytes(dst, uint64(v), "an int")
 }
 
+// putUint writes a Go uint into a parameter of 1, 2, 4 or 8 bytes.
 func putUint(dst []byte, v uint) error {
-	if len(dst) == 8 {
-		return put64(dst, uint64(v), "")
+	if bits := 8 * len(dst); bits < 64 && v>>bits != 0 {
+		return tooLarge(dst, v)
 	}
-	if len(dst) == 4 && v > math.MaxUint32 {
-		return fmt.Errorf("the parameter has 4 bytes, %d does not fit", v)
+	return putBytes(dst, uint64(v), "an integer")
+}
+
+func tooLarge(dst []byte, v any) error {
+	return fmt.Errorf("the parameter has %d bytes, %v does not fit", len(dst), v)
+}
+
+func putBytes(dst []byte, v uint64, what string) error {
+	switch len(dst) {
+	case 1:
+		dst[0] = byte(v)
+	case 2:
+		binary.NativeEndian.PutUint16(dst, uint16(v))
+	case 4:
+		binary.NativeEndian.PutUint32(dst, uint32(v))
+	case 8:
+		binary.NativeEndian.PutUint64(dst, v)
+	default:
+		return wrongSize(len(dst), what, 8)
 	}
-	return put32(dst, uint32(v), "a uint")
+	return nil
 }
 
 // packValue writes a struct, an array or a named basic type, laid out as C lays
 // it out.
-func packValue(dst []byte, arg any) error {
+func packValue(dst []byte, arg any, dev *Device) error {
 	v := reflect.ValueOf(arg)
 	if !v.IsValid() {
 		return fmt.Errorf("a nil has no size; pass gpu.Ptr(0) for a null pointer")
@@ -98,14 +116,14 @@ func packValue(dst []byte, arg any) error {
 	if t.Kind() == reflect.Slice {
 		return fmt.Errorf("a %v lives in host memory; pass an array by value, or upload it and pass the buffer", t)
 	}
-	if hasPointers(t) {
-		return fmt.Errorf("%v holds Go pointers, which mean nothing on a device", t)
+	if dev.holdsPointers(t) {
+		return fmt.Errorf("%v holds Go pointers, which mean nothing on a device; put buffers' Ptr into structs", t)
 	}
 	if int(t.Size()) != len(dst) {
-		return wrongSize(len(dst), fmt.Sprintf("%v", t), int(t.Size()))
+		return wrongSize(len(dst), t.String(), int(t.Size()))
 	}
-	box := reflect.New(t)
-	box.Elem().Set(v)
-	copy(dst, unsafe.Slice((*byte)(box.UnsafePointer()), len(dst)))
+	if len(dst) > 0 {
+		reflect.NewAt(t, unsafe.Pointer(&dst[0])).Elem().Set(v)
+	}
 	return nil
 }

@@ -25,7 +25,7 @@ type Stream struct {
 	closed atomic.Bool
 }
 
-// NewStream makes a stream.
+// NewStream makes a stream. The caller closes it.
 func (d *Device) NewStream() (*Stream, error) {
 	if err := d.usable("gpu: new stream"); err != nil {
 		return nil, err
@@ -43,24 +43,21 @@ func (s *Stream) Device() *Device { return s.dev }
 // Copy queues a copy of n bytes. Either side may be device memory, pinned host
 // memory or a peer's mapped memory; the ranges must not overlap.
 //
-// Errors: ErrInvalid when a range is outside its buffer, or neither buffer is
-// one of the stream's device.
+// Errors: ErrInvalid when a range is outside its buffer, or a buffer is of
+// another device; [Device.Access] gives one that is of this.
 func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, n uint64) error {
-	op := "gpu: copy to"
-	if err := s.reach(op, dst, dstOffset, n); err != nil {
+	if err := s.reach("gpu: copy to", dst, dstOffset, n); err != nil {
 		return err
 	}
-	op = "gpu: copy from"
-	if err := s.reach(op, src, srcOffset, n); err != nil {
+	if err := s.reach("gpu: copy from", src, srcOffset, n); err != nil || n == 0 {
 		return err
-	}
-	if n == 0 {
-		return nil
 	}
 	return s.b.Copy(uint64(dst.ptr)+dstOffset, uint64(src.ptr)+srcOffset, n)
 }
 
 // Fill queues the setting of n bytes to value.
+//
+// Errors: as [Stream.Copy].
 func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
 	if err := s.reach("gpu: fill", dst, offset, n); err != nil || n == 0 {
 		return err
@@ -71,6 +68,8 @@ func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
 // WriteValue64 queues the store of an 8-byte value at an offset that is a
 // multiple of 8. Whoever reads the value at system scope sees all that the
 // stream did before it.
+//
+// Errors: as [Stream.Copy], and ErrInvalid when the word is not aligned.
 func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 	if err := s.word("gpu: stream write value", dst, offset); err != nil {
 		return err
@@ -81,6 +80,8 @@ func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 // WaitValue64 queues a wait until the 8 bytes at the offset, a multiple of 8,
 // compare as asked with value. The driver bounds it by nothing: only the value
 // ends it.
+//
+// Errors: as [Stream.WriteValue64].
 func (s *Stream) WaitValue64(src *Buffer, offset, value uint64, how Compare) error {
 	if err := s.word("gpu: stream wait value", src, offset); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (s *Stream) WaitValue64(src *Buffer, offset, value uint64, how Compare) err
 	return s.b.WaitValue64(uint64(src.ptr)+offset, value, how)
 }
 
-// Record queues the marking of e.
+// Record queues the marking of e, an event of the stream's device.
 func (s *Stream) Record(e *Event) error {
 	if err := s.usable("gpu: record an event"); err != nil {
 		return err
@@ -102,7 +103,8 @@ func (s *Stream) Record(e *Event) error {
 	return s.b.Record(e.b)
 }
 
-// Wait queues a wait for what e marked last when this is called.
+// Wait queues a wait for what e, an event of any device of the same kind, marked
+// last when this is called.
 func (s *Stream) Wait(e *Event) error {
 	if err := s.usable("gpu: wait for an event"); err != nil {
 		return err
@@ -115,6 +117,8 @@ func (s *Stream) Wait(e *Event) error {
 
 // BeginCapture makes the stream collect what it is given into a graph instead
 // of running it, until [Stream.EndCapture].
+//
+// Errors: ErrInvalid when it does so already.
 func (s *Stream) BeginCapture() error {
 	if err := s.usable("gpu: begin capture"); err != nil {
 		return err
@@ -122,7 +126,10 @@ func (s *Stream) BeginCapture() error {
 	return s.b.BeginCapture()
 }
 
-// EndCapture gives the graph of what was collected, ready to run.
+// EndCapture gives the graph of what was collected, ready to run, which the
+// caller closes.
+//
+// Errors: ErrInvalid when the stream does not capture.
 func (s *Stream) EndCapture() (*Graph, error) {
 	if err := s.usable("gpu: end capture"); err != nil {
 		return nil, err
@@ -163,6 +170,9 @@ func (s *Stream) Close() error {
 }
 
 func (s *Stream) usable(op string) error {
+	if s == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream is nil")
+	}
 	if s.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream on %v is closed", s.dev)
 	}
@@ -174,10 +184,13 @@ func (s *Stream) reach(op string, b *Buffer, offset, n uint64) error {
 	if err := s.usable(op); err != nil {
 		return err
 	}
-	if b.dev != s.dev && b.mem.host == nil && !s.dev.b.CanAccess(b.dev.info.UUID) {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is of %v, the stream of %v, and they cannot reach each other", b.dev, s.dev)
+	if err := b.check(op, offset, n); err != nil {
+		return err
 	}
-	return b.check(op, offset, n)
+	if !s.dev.reaches(b) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is of %v, not of the stream's Device on %v; Device.Access gives it to another", b.dev, s.dev)
+	}
+	return nil
 }
 
 // word checks an 8-byte word.
@@ -198,7 +211,8 @@ type Graph struct {
 	closed atomic.Bool
 }
 
-// Launch queues the graph's work on a stream of the graph's device.
+// Launch queues the graph's work on a stream of the graph's device. The memory,
+// modules and events that it names must be open still.
 func (g *Graph) Launch(s *Stream) error {
 	const op = "gpu: launch a graph"
 	if g.closed.Load() {

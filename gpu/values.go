@@ -43,7 +43,9 @@ func CopyOut[T any](dst []T, b *Buffer) error {
 	return b.dev.b.CopyToHost(data, uint64(b.ptr))
 }
 
-// Upload gives new device memory that holds the values.
+// Upload gives new device memory that holds the values, the caller's to close.
+//
+// Errors: those of [Device.Alloc], for no values too, and of [CopyIn].
 func Upload[T any](d *Device, src []T) (*Buffer, error) {
 	var zero T
 	b, err := d.Alloc(uint64(len(src)) * uint64(unsafe.Sizeof(zero)))

@@ -114,6 +114,7 @@ type Stream interface {
 	// system scope.
 	WriteValue64(dst, value uint64) error
 	WaitValue64(src, value uint64, how Compare) error
+	// Launch must not keep args.
 	Launch(k Kernel, cfg LaunchConfig, args []byte) error
 	Record(e Event) error
 	WaitEvent(e Event) error
