@@ -3,7 +3,6 @@ package devicecode
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strconv"
 )
 
@@ -31,7 +30,10 @@ const (
 // No line is added or taken away before the end, so that the compiler's messages
 // name the user's lines.
 func instrument(text []byte) ([]byte, error) {
-	in := instrumenter{text: text, tokens: scan(text)}
+	in := instrumenter{
+		text: text, tokens: scan(text),
+		removed: map[int]bool{}, before: map[int]string{}, behind: map[int]string{},
+	}
 	if err := in.run(); err != nil {
 		return nil, err
 	}
@@ -151,12 +153,6 @@ func skipRaw(text []byte, i int) int {
 	return i + open + n + len(close)
 }
 
-// edit replaces text[start:end].
-type edit struct {
-	start, end int
-	with       string
-}
-
 // scope is what a brace opened.
 type scope struct {
 	c        bool // functions declared here have C linkage by default
@@ -166,14 +162,14 @@ type scope struct {
 type instrumenter struct {
 	text    []byte
 	tokens  []token
-	edits   []edit // by start
 	scopes  []scope
-	pending map[int]string // what goes behind the token of that index
-	dynamic bool
+	removed map[int]bool   // tokens that go
+	before  map[int]string // what comes in front of a token
+	behind  map[int]string
+	dynamic bool // there is an extern __shared__ array
 }
 
 func (in *instrumenter) run() error {
-	in.pending = map[int]string{}
 	statement := 0 // the statement's first token
 	for i := range in.tokens {
 		switch in.at(i) {
@@ -194,13 +190,12 @@ func (in *instrumenter) run() error {
 		case boundsWord:
 			in.remove(i, in.matching(i+1)+1)
 		case sharedWord:
-			in.shared(statement, i)
+			if err := in.shared(statement, i); err != nil {
+				return err
+			}
 		case globalWord:
 			in.remove(i, i+1)
 			in.kernel(statement, i)
-		}
-		if with, ok := in.pending[i]; ok {
-			in.edits = append(in.edits, edit{in.tokens[i].end, in.tokens[i].end, with})
 		}
 	}
 	return nil
@@ -263,7 +258,7 @@ func (in *instrumenter) matching(i int) int {
 // markers.
 func (in *instrumenter) remove(from, to int) {
 	for ; from < to; from++ {
-		in.edits = append(in.edits, edit{in.tokens[from].start, in.tokens[from].end, ""})
+		in.removed[from] = true
 	}
 }
 
@@ -319,7 +314,7 @@ func (in *instrumenter) kernel(statement, i int) {
 			return
 		case "{":
 			if c && name != "" {
-				in.pending[in.matching(j)] = registration(name, bounds)
+				in.behind[in.matching(j)] = registration(name, bounds)
 			}
 			return
 		}
@@ -336,61 +331,59 @@ func registration(name, bounds string) string {
 
 // shared rewrites the declaration with the __shared__ that is token i. __thread
 // has to follow extern or static at once, and alignas must come before them.
-func (in *instrumenter) shared(statement, i int) {
+func (in *instrumenter) shared(statement, i int) error {
 	end, storage := i, -1
 	for j := statement; j < len(in.tokens); j++ {
 		s := in.at(j)
 		if s == "extern" || s == "static" {
 			storage = j
 		}
-		if j > i && (s == ";" || s == "{" || s == "}" || s == "=") {
+		if j <= i {
+			continue
+		}
+		if s == ";" || s == "}" {
 			end = j
 			break
 		}
-		if j > i && (s == "(" || s == "[") {
+		switch s {
+		case "=":
+			return in.complain(i, "a __shared__ variable cannot have an initial value; let a thread store it")
+		case "(", "[", "{":
 			j = in.matching(j)
 		}
 	}
 	in.remove(i, i+1)
-	align, after := "", i // alignas(...) and the token before what follows it
+	align := ""
 	if in.at(i+1) == "alignas" {
-		after = in.matching(i + 2)
-		align = in.between(i+1, after+1)
-		in.remove(i+1, after+1)
+		after := in.matching(i+2) + 1
+		align = in.between(i+1, after)
+		in.remove(i+1, after)
 	}
-	switch {
-	case storage < 0:
-		in.insert(in.tokens[i].end, align+"static __thread")
-	case storage < i:
-		in.insert(in.tokens[storage].start, align)
-		in.insert(in.tokens[storage].end, " __thread")
-	default:
-		in.insert(in.tokens[i].end, align)
-		in.pending[storage] = " __thread"
+	if storage < 0 {
+		in.behind[i] = align + "static __thread"
+		return nil
 	}
+	in.before[storage] = align
+	in.behind[storage] = " __thread"
 	if in.at(storage) == "extern" && end > i {
-		in.pending[end-1] += dynamicLabel
+		in.before[end] = dynamicLabel
 		in.dynamic = true
 	}
-}
-
-// insert puts text at a place that run may have passed already.
-func (in *instrumenter) insert(at int, with string) {
-	n := len(in.edits)
-	for n > 0 && in.edits[n-1].start >= at {
-		n--
-	}
-	in.edits = slices.Insert(in.edits, n, edit{at, at, with})
+	return nil
 }
 
 // apply makes the new text.
 func (in *instrumenter) apply() []byte {
 	out := make([]byte, 0, len(in.text)+len(in.text)/8)
 	done := 0
-	for _, e := range in.edits {
-		out = append(out, in.text[done:e.start]...)
-		out = append(out, e.with...)
-		done = e.end
+	for i, t := range in.tokens {
+		out = append(out, in.text[done:t.start]...)
+		out = append(out, in.before[i]...)
+		if !in.removed[i] {
+			out = append(out, in.text[t.start:t.end]...)
+		}
+		out = append(out, in.behind[i]...)
+		done = t.end
 	}
 	out = append(out, in.text[done:]...)
 	if in.dynamic {
@@ -406,15 +399,13 @@ func (in *instrumenter) complain(i int, message string) error {
 	for _, l := range bytes.Split(in.text[:in.tokens[i].start], []byte{'\n'}) {
 		line++
 		fields := bytes.SplitN(l, []byte{' '}, 3)
-		if len(fields) != 3 || string(fields[0]) != "#" {
+		if len(fields) != 3 || string(fields[0]) != "#" || !bytes.HasPrefix(fields[2], []byte{'"'}) {
 			continue
 		}
 		if n, err := strconv.Atoi(string(fields[1])); err == nil {
 			line = n - 1
-			if end := skipQuoted(fields[2], 0); end > 2 {
-				if name, err := strconv.Unquote(string(fields[2][:end])); err == nil {
-					file = name
-				}
+			if name, err := strconv.Unquote(string(fields[2][:skipQuoted(fields[2], 0)])); err == nil {
+				file = name
 			}
 		}
 	}

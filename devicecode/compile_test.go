@@ -1,0 +1,263 @@
+package devicecode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+const okSource = `extern "C" __global__ void k() {}`
+
+// loggedCXX makes the C++ compiler write a line for each image that it makes.
+// lines counts them.
+func loggedCXX(t *testing.T) (lines func() int) {
+	t.Helper()
+	dir := t.TempDir()
+	log, script := filepath.Join(dir, "log"), filepath.Join(dir, "cxx")
+	text := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *-shared*) echo run >>%s;; esac\nexec g++ \"$@\"\n", log)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CXX", script)
+	return func() int {
+		data, err := os.ReadFile(log)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return bytes.Count(data, []byte("\n"))
+	}
+}
+
+func compileOK(t *testing.T, source string, o Options) []byte {
+	t.Helper()
+	image, err := Compile(t.Context(), ArchEmu, "k.cu", []byte(source), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// images lists the cache's files that hold images.
+func images(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "emu-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+func TestCacheByContent(t *testing.T) {
+	runs := loggedCXX(t)
+	o := Options{CacheDir: t.TempDir(), IncludeDirs: []string{t.TempDir()}}
+	header := filepath.Join(o.IncludeDirs[0], "mine.h")
+	if err := os.WriteFile(header, []byte("#define MINE 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const source = "#include \"mine.h\"\nextern \"C\" __global__ void k(int* p) { *p = MINE; }\n"
+	first := compileOK(t, source, o)
+	if again := compileOK(t, source, o); runs() != 1 || !bytes.Equal(first, again) {
+		t.Errorf("the same source was compiled %d times", runs())
+	}
+	if err := os.WriteFile(header, []byte("#define MINE 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if changed := compileOK(t, source, o); runs() != 2 || bytes.Equal(first, changed) {
+		t.Errorf("after a header changed there were %d runs", runs())
+	}
+	flagged := o
+	flagged.Flags = []string{"-O1"}
+	if compileOK(t, source, flagged); runs() != 3 {
+		t.Errorf("after a flag changed there were %d runs", runs())
+	}
+	left, err := os.ReadDir(o.CacheDir)
+	if err != nil || len(left) != 4 { // three images and the headers
+		t.Errorf("the cache holds %v, %v", left, err)
+	}
+}
+
+func TestCacheMendsDamage(t *testing.T) {
+	runs := loggedCXX(t)
+	o := Options{CacheDir: t.TempDir()}
+	want := compileOK(t, okSource, o)
+	path := images(t, o.CacheDir)[0]
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	for _, damaged := range [][]byte{data, data[:100], {}} {
+		before := runs()
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := compileOK(t, okSource, o); runs() != before+1 || !bytes.Equal(got, want) {
+			t.Errorf("a damaged entry of %d bytes: %d runs", len(damaged), runs()-before)
+		}
+	}
+	// A header of the library, altered in the cache.
+	header, err := filepath.Glob(filepath.Join(o.CacheDir, "include-*", "mscclgo", "config.cuh"))
+	if err != nil || len(header) != 1 {
+		t.Fatal(header, err)
+	}
+	if err := os.WriteFile(header[0], []byte("#error altered\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compileOK(t, "#include <mscclgo/config.cuh>\n"+okSource, o)
+}
+
+// childVariable makes the test binary compile once in this cache folder.
+const childVariable = "MSCCLGO_DEVICECODE_TEST_CACHE"
+
+// TestOneCompilerForMany compiles one source in several processes and goroutines
+// at once.
+func TestOneCompilerForMany(t *testing.T) {
+	if dir := os.Getenv(childVariable); dir != "" {
+		compileOK(t, okSource, Options{CacheDir: dir})
+		return
+	}
+	runs := loggedCXX(t)
+	dir := t.TempDir()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if _, err := Compile(t.Context(), ArchEmu, "k.cu", []byte(okSource), Options{CacheDir: dir}); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOneCompilerForMany$")
+			cmd.Env = append(os.Environ(), childVariable+"="+dir)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	all.Wait()
+	if runs() != 1 || len(images(t, dir)) != 1 {
+		t.Errorf("%d runs left %v", runs(), images(t, dir))
+	}
+}
+
+func TestCompilerMessages(t *testing.T) {
+	o := Options{CacheDir: t.TempDir(), Defines: []string{"TWO=2", "FLAG"}}
+	for what, c := range map[string]struct{ source, message string }{
+		"a syntax error":           {"#include <cuda_fp16.h>\n#include <mscclgo/copy.cuh>\nextern \"C\" __global__ void k() {\n  int x = \n}\n", "dir/my kernel.cu:5:1: error: expected"},
+		"a name":                   {"extern \"C\" __global__ void k(int* p) {\n  __shared__ int s[4];\n  *p = s[unknown];\n}\n", "dir/my kernel.cu:3:10: error: 'unknown' was not declared"},
+		"an include":               {"\n#include <not/there.h>\n", "dir/my kernel.cu:2:10: fatal error: not/there.h"},
+		"a launch":                 {"__global__ void k() {}\nvoid f() {\n  k<<<1, 2>>>();\n}\n", "dir/my kernel.cu:3: error: kernel<<<...>>> launches are host code"},
+		"after a macro":            {"#define K(n) extern \"C\" __global__ void n() { \\\n  int i; }\nK(a) K(b)\nextern \"C\" __global__ void c() { wrong; }\n", "dir/my kernel.cu:4:24: error: 'wrong'"},
+		"a define":                 {"#if TWO == 2 && defined(FLAG)\n#error both\n#endif\n", "dir/my kernel.cu:2:2: error: #error both"},
+		"a link error":             {"__device__ int there();\nextern \"C\" __global__ void k(int* p) { *p = there(); }\n", "there()"},
+		"a value for a shared one": {"\nextern \"C\" __global__ void k(int* p) { __shared__ int s[2] = {1, *p}; *p = s[0]; }\n", "dir/my kernel.cu:2: error: a __shared__ variable cannot have an initial value"},
+	} {
+		_, err := Compile(t.Context(), ArchEmu, "dir/my kernel.cu", []byte(c.source), o)
+		if !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if left := images(t, o.CacheDir); len(left) != 0 {
+		t.Errorf("failures left %v", left)
+	}
+}
+
+func TestCompileWrongUse(t *testing.T) {
+	o := Options{CacheDir: t.TempDir()}
+	check := func(what string, kind mscclgo.Kind, arch, name string, o Options) {
+		t.Helper()
+		if _, err := Compile(t.Context(), arch, name, []byte(okSource), o); !errors.Is(err, kind) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check("an architecture that is none", mscclgo.ErrInvalid, "gfx90a", "k.cu", o)
+	check("a name of two lines", mscclgo.ErrInvalid, ArchEmu, "k\n.cu", o)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("a cache folder that is a file", mscclgo.ErrSystem, ArchEmu, "k.cu", Options{CacheDir: file})
+	t.Setenv("CXX", "/nowhere/c++ -m64")
+	check("a compiler that is not there", mscclgo.ErrUnsupported, ArchEmu, "k.cu", o)
+	t.Setenv("CXX", "")
+	t.Setenv("PATH", t.TempDir())
+	check("no compiler at all", mscclgo.ErrUnsupported, ArchEmu, "k.cu", o)
+}
+
+// TestCompileEndsWithContext has a compiler that never ends, with a child that
+// does not either.
+func TestCompileEndsWithContext(t *testing.T) {
+	dir := t.TempDir()
+	pidFile, script := filepath.Join(dir, "pid"), filepath.Join(dir, "cxx")
+	text := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *--version*) echo stuck; exit;; esac\nsleep 1000 &\necho $! >%s\nwait\n", pidFile)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CXX", script)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err := Compile(ctx, ArchEmu, "k.cu", []byte(okSource), Options{CacheDir: t.TempDir()})
+	if !errors.Is(err, mscclgo.ErrTimeout) || time.Since(begin) > 5*time.Second {
+		t.Fatalf("after %v: %v", time.Since(begin), err)
+	}
+	data, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Second); running(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d still runs", pid)
+		}
+	}
+}
+
+// running says whether a process is there and is more than an entry in the table.
+func running(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z "))
+}
+
+// TestLockHonoursContext waits for a source that another one compiles.
+func TestLockHonoursContext(t *testing.T) {
+	c, err := openCache("test", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := c.lock(t.Context(), "test", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.lock(ctx, "test", "key"); !errors.Is(err, mscclgo.ErrTimeout) {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	unlock()
+	unlock, err = c.lock(t.Context(), "test", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if left, err := os.ReadDir(c.dir); err != nil || len(left) != 0 {
+		t.Errorf("the lock left %v, %v", left, err)
+	}
+}
