@@ -1,0 +1,301 @@
+package gpu_test
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+func TestAlloc(t *testing.T) {
+	d := testdev.Open(t, 0)
+	for _, size := range []uint64{1, 7, 4096, 3<<20 + 1} {
+		b := alloc(t, d, size)
+		if b.Size() != size || b.Capacity() < size || b.Capacity()%d.Info().MemoryGranularity != 0 ||
+			b.AllocationOffset() != 0 || b.Device() != d || b.Ptr() == 0 || b.Ptr()%256 != 0 || b.Bytes() != nil {
+			t.Errorf("%d bytes: size %d, capacity %d, at %#x", size, b.Size(), b.Capacity(), b.Ptr())
+		}
+		want := counting(int(size), 3)
+		check(t, gpu.CopyIn(b, want))
+		if got := contents[byte](t, b, int(size)); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes came back different", size)
+		}
+	}
+}
+
+func TestAllocRefuses(t *testing.T) {
+	d := testdev.Open(t, 0)
+	_, err := d.Alloc(0)
+	invalid(t, err, "allocate 0 bytes", name(t))
+	_, err = d.AllocHost(0)
+	invalid(t, err, "0 bytes of pinned memory", name(t))
+	_, err = gpu.Upload(d, []int32{})
+	invalid(t, err, "0 bytes")
+	_, err = gpu.Upload(d, []*int{nil})
+	invalid(t, err, "*int", "pointers")
+	_, err = d.Alloc(2 * d.Info().TotalMemory)
+	refused(t, err, mscclgo.ErrSystem, "allocate", "free", name(t))
+	alloc(t, d, 1) // the failure took nothing with it
+}
+
+func TestAllocHost(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b := allocHost(t, d, 1000)
+	if host := b.Bytes(); len(host) != 1000 || !bytes.Equal(host, make([]byte, 1000)) {
+		t.Error("pinned memory does not start zeroed")
+	}
+	check(t, gpu.CopyIn(b, counting(1000, 1)))
+	view, err := b.Slice(100, 50)
+	check(t, err)
+	if host := view.Bytes(); !bytes.Equal(host, counting(50, 101)) || cap(host) != 50 {
+		t.Errorf("the view's %d bytes (capacity %d) are %v", len(host), cap(host), host)
+	}
+	if got := contents[byte](t, view, 50); !bytes.Equal(got, view.Bytes()) {
+		t.Error("CopyOut and Bytes disagree")
+	}
+	// The kernel's address and the host's bytes are one memory.
+	s := newStream(t, d)
+	check(t, kernel(t, load(t, d), "fill").Launch(s, gpu.Blocks(1, 32), b, 10, 0x01010101))
+	synchronize(t, s)
+	if got := b.Bytes()[:41]; !bytes.Equal(got, append(bytes.Repeat([]byte{1}, 40), 41)) {
+		t.Errorf("after the kernel the host sees %v", got)
+	}
+	_, err = b.Export()
+	refused(t, err, mscclgo.ErrUnsupported, "Alloc")
+}
+
+func TestSlice(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(100, 0)))
+	v, err := b.Slice(10, 50)
+	check(t, err)
+	w, err := v.Slice(5, 45)
+	check(t, err)
+	if w.Ptr() != b.Ptr()+15 || w.Size() != 45 || w.AllocationOffset() != 15 || w.Capacity() != b.Capacity() || w.Device() != d {
+		t.Errorf("a slice of a slice: %#x of %d bytes at %d", w.Ptr(), w.Size(), w.AllocationOffset())
+	}
+	if got := contents[byte](t, w, 45); !bytes.Equal(got, counting(45, 15)) {
+		t.Errorf("the slice holds %v", got)
+	}
+	for _, r := range [][2]uint64{{0, 51}, {51, 0}, {50, 1}, {1, 50}, {math.MaxUint64, 1}, {1, math.MaxUint64}, {math.MaxUint64, math.MaxUint64}} {
+		_, err := v.Slice(r[0], r[1])
+		invalid(t, err, "slice", "50 bytes", name(t))
+	}
+	end, err := v.Slice(50, 0)
+	check(t, err)
+	if end.Size() != 0 {
+		t.Errorf("an empty slice has %d bytes", end.Size())
+	}
+	check(t, w.Close()) // a view's Close does nothing
+	if got := contents[byte](t, b, 1); got[0] != 0 {
+		t.Error("the memory changed")
+	}
+	check(t, b.Close())
+	check(t, b.Close())
+	invalid(t, gpu.CopyOut(make([]byte, 1), w), "closed")
+	_, err = w.Slice(0, 1)
+	invalid(t, err, "closed")
+}
+
+func TestHostBytesEndWithClose(t *testing.T) {
+	b, err := testdev.Open(t, 0).AllocHost(8)
+	check(t, err)
+	view, err := b.Slice(0, 8)
+	check(t, err)
+	check(t, b.Close())
+	if b.Bytes() != nil || view.Bytes() != nil {
+		t.Error("a closed buffer gives its bytes")
+	}
+}
+
+type vector struct {
+	X, Y float32
+	N    [3]int64
+}
+
+func TestCopyInOut(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b := alloc(t, d, 64)
+	want := []vector{{1, 2, [3]int64{3, 4, 5}}, {-1, -2, [3]int64{-3, -4, math.MinInt64}}}
+	check(t, gpu.CopyIn(b, want))
+	if got := contents[vector](t, b, 2); !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	check(t, gpu.CopyIn(b, []vector{}))
+	check(t, gpu.CopyOut([]vector(nil), b))
+	check(t, gpu.CopyIn(b, make([]struct{}, 1000)))
+	invalid(t, gpu.CopyIn(b, make([]vector, 3)), "copy in 3 values of gpu_test.vector", "96 bytes", "64 bytes", name(t))
+	invalid(t, gpu.CopyOut(make([]vector, 3), b), "copy out 3 values", "64 bytes")
+	invalid(t, gpu.CopyIn(b, []string{"text"}), "string", "pointers")
+	invalid(t, gpu.CopyOut(make([]struct{ B *gpu.Buffer }, 1), b), "pointers")
+	invalid(t, gpu.CopyIn(b, [][]byte{{1}}), "pointers")
+	invalid(t, gpu.CopyIn(nil, []byte{1}), "nil")
+}
+
+func TestWrap(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(100, 0)))
+	w, err := d.Wrap(b.Ptr()+10, 20)
+	check(t, err)
+	if w.AllocationOffset() != 10 || w.Capacity() != b.Capacity() || !bytes.Equal(contents[byte](t, w, 20), counting(20, 10)) {
+		t.Errorf("wrapped memory is at %d of %d", w.AllocationOffset(), w.Capacity())
+	}
+	_, err = w.Export()
+	refused(t, err, mscclgo.ErrUnsupported)
+	_, _, err = w.IPCHandle()
+	refused(t, err, mscclgo.ErrUnsupported) // memory from Alloc goes by descriptor
+	check(t, w.Close())
+	invalid(t, gpu.CopyIn(w, []byte{1}), "closed")
+	contents[byte](t, b, 100) // what it wrapped is still there
+
+	for _, bad := range []struct{ ptr, size uint64 }{
+		{uint64(b.Ptr()), 0}, {uint64(b.Ptr()), b.Capacity() + 1}, {uint64(b.Ptr()) + 1, b.Capacity()},
+		{uint64(b.Ptr()) + 8, math.MaxUint64}, {0, 8}, {0x1000, 8}, {math.MaxUint64 - 7, 8},
+	} {
+		_, err := d.Wrap(gpu.Ptr(bad.ptr), bad.size)
+		invalid(t, err, name(t))
+	}
+}
+
+func TestForeignMemory(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b, free, err := testdev.Foreign(d, 1000)
+	if !testdev.CUDA() {
+		refused(t, err, mscclgo.ErrUnsupported)
+		_, err = d.OpenIPC([64]byte{1}, 8)
+		refused(t, err, mscclgo.ErrUnsupported, name(t))
+	} else {
+		check(t, err)
+		defer free()
+		check(t, gpu.CopyIn(b, counting(1000, 9)))
+		part, err := b.Slice(100, 10)
+		check(t, err)
+		_, start, err := b.IPCHandle()
+		check(t, err)
+		if _, offset, err := part.IPCHandle(); err != nil || offset != start+100 {
+			t.Errorf("a slice at 100 is at %d of the handle, its buffer at %d: %v", offset, start, err)
+		}
+		if _, err = d.OpenIPC([64]byte{1}, 8); err == nil {
+			t.Error("opened a handle of nothing")
+		}
+	}
+	_, err = d.OpenIPC([64]byte{}, 0)
+	invalid(t, err, "size")
+}
+
+// TestImport maps memory a second time in this process.
+func TestImport(t *testing.T) {
+	d, other := testdev.Open(t, 0), testdev.Open(t, 0)
+	if !d.Info().DescriptorExport {
+		t.Skip("no memory can be shared by descriptor")
+	}
+	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(5000, 1)))
+	part, err := b.Slice(100, 10) // which exports the whole
+	check(t, err)
+	file, err := part.Export()
+	check(t, err)
+	again := must[*gpu.Buffer](t)(other.Import(file, b.Capacity()))
+	check(t, file.Close())
+	if again.Size() != b.Capacity() || again.Ptr() == b.Ptr() || again.Device() != other {
+		t.Errorf("imported %d bytes at %#x", again.Size(), again.Ptr())
+	}
+	if !bytes.Equal(contents[byte](t, again, 5000), counting(5000, 1)) {
+		t.Error("the mapping holds something else")
+	}
+	check(t, gpu.CopyIn(again, []byte{77}))
+	if contents[byte](t, b, 1)[0] != 77 {
+		t.Error("what was written to the mapping is not in the memory")
+	}
+	_, err = again.Export()
+	refused(t, err, mscclgo.ErrUnsupported)
+	check(t, b.Close()) // the mapping keeps the memory alive
+	if !bytes.Equal(contents[byte](t, again, 5000)[1:], counting(4999, 2)) {
+		t.Error("the mapping changed when the exporter closed the memory")
+	}
+}
+
+func TestImportRefuses(t *testing.T) {
+	d := testdev.Open(t, 0)
+	if !d.Info().DescriptorExport {
+		t.Skip("no memory can be shared by descriptor")
+	}
+	b := alloc(t, d, 1)
+	file, err := b.Export()
+	check(t, err)
+	defer file.Close()
+	_, err = d.Import(file, 0)
+	invalid(t, err, "size", name(t))
+	_, err = d.Import(file, b.Capacity()-1)
+	invalid(t, err, name(t))
+	_, err = d.Import(file, 64*b.Capacity())
+	invalid(t, err, name(t))
+	_, err = d.Import(nil, b.Capacity())
+	invalid(t, err, "descriptor")
+	noise, err := os.CreateTemp(t.TempDir(), "noise")
+	check(t, err)
+	defer noise.Close()
+	check(t, noise.Truncate(int64(b.Capacity())))
+	if _, err = d.Import(noise, b.Capacity()); err == nil {
+		t.Error("imported a file of a disk")
+	}
+}
+
+// TestAccess uses one device's memory on another, which may be the same GPU.
+func TestAccess(t *testing.T) {
+	d, other := testdev.Open(t, 0), testdev.Open(t, 1)
+	if !other.CanAccess(d.Info().UUID) {
+		t.Skipf("%v cannot access %v", other, d)
+	}
+	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(400, 0)))
+	s := newStream(t, other)
+	fill := kernel(t, load(t, other), "fill")
+	invalid(t, fill.Launch(s, gpu.Blocks(1, 1), b, 1, 0), "argument 1", "Access", d.String())
+	invalid(t, s.Fill(b, 0, 0, 1), "Access", d.String())
+
+	part, err := b.Slice(200, 200)
+	check(t, err)
+	v, err := other.Access(part)
+	check(t, err)
+	if v.Device() != other || v.Size() != 200 || v.AllocationOffset() != 200 {
+		t.Errorf("the view is of %v, %d bytes at %d", v.Device(), v.Size(), v.AllocationOffset())
+	}
+	check(t, fill.Launch(s, gpu.Blocks(1, 32), v, 2, 0x05050505))
+	own := alloc(t, other, 400)
+	check(t, s.Copy(own, 0, v, 0, 200))
+	check(t, s.Copy(v, 100, own, 50, 10))
+	synchronize(t, s)
+	want := counting(400, 0)
+	copy(want[200:], bytes.Repeat([]byte{5}, 8))
+	copy(want[300:310], want[250:260])
+	if got := contents[byte](t, b, 400); !bytes.Equal(got, want) {
+		t.Errorf("the memory holds %v", got)
+	}
+	check(t, v.Close()) // does not free the other's memory
+	contents[byte](t, b, 400)
+	if same, err := d.Access(b); same != b || err != nil {
+		t.Errorf("access to its own memory gave %v, %v", same, err)
+	}
+
+	pinned := allocHost(t, d, 8)
+	check(t, fill.Launch(s, gpu.Blocks(1, 1), pinned, 2, 7)) // needs no Access
+	theirs, err := other.Access(pinned)
+	check(t, err)
+	check(t, s.Fill(theirs, 0, 9, 1))
+	synchronize(t, s)
+	if got := pinned.Bytes(); !bytes.Equal(got, []byte{9, 0, 0, 0, 7, 0, 0, 0}) || theirs.Device() != other {
+		t.Errorf("the pinned memory holds %v", got)
+	}
+
+	closed, err := d.Alloc(8)
+	check(t, err)
+	check(t, closed.Close())
+	_, err = other.Access(closed)
+	invalid(t, err, "closed")
+	_, err = other.Access(nil)
+	invalid(t, err, "nil")
+}

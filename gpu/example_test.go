@@ -1,0 +1,61 @@
+package gpu_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Example squares numbers on the first device of the machine, an emulated one if
+// there is no GPU.
+func Example() {
+	const source = `
+extern "C" __global__ void square(int* values, int n) {
+  if (threadIdx.x < n) values[threadIdx.x] *= values[threadIdx.x];
+}`
+	if err := square(context.Background(), []byte(source), []int32{1, 2, 3, 4}); err != nil {
+		log.Fatal(err)
+	}
+	// Output: [1 4 9 16]
+}
+
+func square(ctx context.Context, source []byte, values []int32) error {
+	device, err := gpu.Open("auto")
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	module, err := devicecode.Load(ctx, device, "square.cu", source, devicecode.Options{})
+	if err != nil {
+		return err
+	}
+	defer module.Close()
+	kernel, err := module.Kernel("square")
+	if err != nil {
+		return err
+	}
+	buffer, err := gpu.Upload(device, values)
+	if err != nil {
+		return err
+	}
+	defer buffer.Close()
+	stream, err := device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	if err := kernel.Launch(stream, gpu.Blocks(1, 32), buffer, len(values)); err != nil {
+		return err
+	}
+	if err := stream.Synchronize(ctx); err != nil {
+		return err
+	}
+	if err := gpu.CopyOut(values, buffer); err != nil {
+		return err
+	}
+	fmt.Println(values)
+	return nil
+}

@@ -1,0 +1,263 @@
+package gpu_test
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+type pair struct {
+	A uint32
+	B uint64
+}
+
+type row struct{ Values [3]uint16 }
+
+type (
+	celsius float32
+	count   int32
+)
+
+// TestArguments passes one of each.
+func TestArguments(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, out := newStream(t, d), alloc(t, d, 11*8)
+	k := kernel(t, load(t, d), "arguments")
+	launch := func(args ...any) []uint64 {
+		t.Helper()
+		check(t, k.Launch(s, gpu.Blocks(1, 1), args...))
+		synchronize(t, s)
+		return contents[uint64](t, out, 11)
+	}
+	u := func(v int64) uint64 { return uint64(v) }
+
+	got := launch(out, int8(-5), uint16(65535), int32(-7), uint64(1<<63), float32(1.5), -2.25, true,
+		pair{11, 1 << 40}, row{[3]uint16{1, 2, 3}}, out.Ptr()+3)
+	want := []uint64{u(-5), 65535, u(-7), 1 << 63, 1536, u(-2304), 1, 11, 1 << 40, 1 | 2<<16 | 3<<32, uint64(out.Ptr()) + 3}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+
+	// Integers without a size, named types, an array for a struct, null pointers.
+	got = launch(out, -128, 65535, count(-1), 12, celsius(-1), 0.5, false,
+		pair{}, [3]uint16{7, 8, 9}, (*gpu.Buffer)(nil))
+	want = []uint64{u(-128), 65535, u(-1), 12, u(-1024), 512, 0, 0, 0, 7 | 8<<16 | 9<<32, 0}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	got = launch(out, uint(255), uint(9), uint(math.MaxUint32), -12, uint32(0), uint64(0), byte(1),
+		struct {
+			A int32
+			B gpu.Ptr
+		}{3, 4}, row{}, gpu.Ptr(0))
+	want = []uint64{u(-1), 9, u(-1), u(-12), 0, 0, 1, 3, 4, 0, 0}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+
+	wide := [250]uint64{}
+	total := uint64(0)
+	for i := range wide {
+		wide[i] = uint64(i * i)
+		total += wide[i]
+	}
+	check(t, kernel(t, load(t, d), "sum").Launch(s, gpu.Blocks(1, 1), wide, out))
+	synchronize(t, s)
+	if got := contents[uint64](t, out, 1)[0]; got != total {
+		t.Errorf("the wide argument sums to %d, not %d", got, total)
+	}
+}
+
+// TestArgumentsRefused launches with one wrong argument at a time.
+func TestArgumentsRefused(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, out := newStream(t, d), alloc(t, d, 11*8)
+	k := kernel(t, load(t, d), "arguments")
+	right := []any{out, int8(1), uint16(1), int32(1), uint64(1), float32(1), 1.0, true, pair{}, row{}, gpu.Ptr(0)}
+	closed, err := d.Alloc(8)
+	check(t, err)
+	check(t, closed.Close())
+	check(t, gpu.CopyIn(out, []uint64{99}))
+
+	for _, c := range []struct {
+		at   int
+		arg  any
+		says string
+	}{
+		{0, nil, "nil"},
+		{0, int32(1), "an int32 has 4"},
+		{0, []uint64{1}, "[]uint64"},
+		{0, new(uint64), "*uint64"},
+		{0, closed, "closed"},
+		{0, "text", "string"},
+		{1, int16(1), "int16 has 2"},
+		{1, -129, "-129 does not fit"},
+		{1, 256, "256 does not fit"},
+		{2, 65536, "65536 does not fit"},
+		{2, -32769, "-32769 does not fit"},
+		{2, uint(1 << 16), "65536 does not fit"},
+		{3, uint64(1), "a uint64 has 8"},
+		{3, 1 << 32, "4294967296 does not fit"},
+		{3, -1<<31 - 1, "-2147483649 does not fit"},
+		{3, uint(1 << 32), "4294967296 does not fit"},
+		{3, 1.0, "a float64 has 8"},
+		{4, uint32(1), "a uint32 has 4"},
+		{4, float32(1), "a float32 has 4"},
+		{5, 1.0, "a float64 has 8"},
+		{6, float32(1), "a float32 has 4"},
+		{7, int64(1), "an int64 has 8"},
+		{8, pair{}.A, "the parameter has 16 bytes"},
+		{8, 1, "the parameter has 16 bytes"},
+		{8, &pair{}, "pointers"},
+		{8, struct {
+			A uint32
+			B *gpu.Buffer
+		}{1, out}, "Ptr"},
+		{9, [4]uint16{}, "[4]uint16 has 8"},
+		{9, []uint16{1, 2, 3}, "[]uint16"},
+		{9, struct{}{}, "struct {} has 0"},
+		{10, any(nil), "nil"},
+	} {
+		args := slices.Clone(right)
+		args[c.at] = c.arg
+		invalid(t, k.Launch(s, gpu.Blocks(1, 1), args...), "launch arguments", name(t), c.says)
+	}
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), right[:10]...), "10 arguments given, the kernel takes 11")
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), append(slices.Clone(right), 1)...), "12 arguments given")
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1)), "0 arguments given")
+	synchronize(t, s)
+	if got := contents[uint64](t, out, 1)[0]; got != 99 {
+		t.Error("a refused launch ran")
+	}
+}
+
+func TestShapes(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s := newStream(t, d)
+	k := kernel(t, load(t, d), "nothing")
+	if k.Name() != "nothing" {
+		t.Errorf("the kernel's name is %q", k.Name())
+	}
+	most := d.Info().MaxThreadsPerBlock
+	for _, good := range []gpu.LaunchConfig{
+		{}, gpu.Blocks(1, most), gpu.Blocks(100, 32),
+		{Grid: gpu.Dim3{X: 2, Y: 3, Z: 4}, Block: gpu.Dim3{X: 4, Y: 2, Z: 8}},
+		{Block: gpu.Dim3{Z: 64}}, {DynamicShared: 1024},
+	} {
+		check(t, k.Launch(s, good))
+	}
+	synchronize(t, s)
+	for _, bad := range []gpu.LaunchConfig{
+		gpu.Blocks(1, most+1), gpu.Blocks(-1, 32), gpu.Blocks(1, -32), gpu.Blocks(math.MaxInt, 1), gpu.Blocks(1, math.MaxInt),
+		{Grid: gpu.Dim3{Y: 1 << 16}}, {Grid: gpu.Dim3{Z: 1 << 16}}, {Block: gpu.Dim3{Z: 65}}, {Grid: gpu.Dim3{Z: math.MinInt}},
+		{Block: gpu.Dim3{X: most, Y: 2}}, {DynamicShared: -1}, {DynamicShared: d.Info().MaxSharedPerBlock + 1},
+		{DynamicShared: math.MaxInt},
+	} {
+		invalid(t, k.Launch(s, bad), "launch nothing", name(t))
+	}
+	invalid(t, k.Launch(newStream(t, testdev.Open(t, 1)), gpu.Blocks(1, 1)), "stream", name(t))
+	invalid(t, k.Launch(nil, gpu.Blocks(1, 1)), "nil")
+}
+
+func TestDynamicShared(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s := newStream(t, d)
+	k := kernel(t, load(t, d), "reversed")
+	const n = 15_000 // 60 kB, more than a kernel may use before it asks
+	out := alloc(t, d, 4*n)
+	launch := func() error {
+		return k.Launch(s, gpu.LaunchConfig{Block: gpu.Dim3{X: 64}, DynamicShared: 4 * n}, out, n)
+	}
+	invalid(t, launch(), "reversed", name(t))
+	most := d.Info().MaxSharedPerBlock
+	for _, bad := range []int{-1, most + 1, math.MaxInt} {
+		invalid(t, k.SetMaxDynamicShared(bad), "reversed", name(t))
+	}
+	check(t, k.SetMaxDynamicShared(4*n))
+	if a, err := k.Attributes(); err != nil || a.MaxDynamicShared != 4*n || a.StaticShared != 0 || a.MaxThreadsPerBlock < 64 {
+		t.Errorf("the kernel's attributes are %+v, %v", a, err)
+	}
+	check(t, launch())
+	synchronize(t, s)
+	for i, v := range contents[uint32](t, out, n) {
+		if v != uint32(n-1-i) {
+			t.Fatalf("element %d is %d", i, v)
+		}
+	}
+	check(t, k.SetMaxDynamicShared(most))
+	few, err := k.MaxResidentBlocks(64, most)
+	check(t, err)
+	many, err := k.MaxResidentBlocks(64, 0)
+	check(t, err)
+	if few < 1 || few > many {
+		t.Errorf("%d blocks are resident with all shared memory, %d with none", few, many)
+	}
+}
+
+// TestCooperative fills the device with blocks that wait for each other.
+func TestCooperative(t *testing.T) {
+	d := testdev.Open(t, 0)
+	if !d.Info().CooperativeLaunch {
+		t.Skip("the device has no cooperative launch")
+	}
+	s, words := newStream(t, d), alloc(t, d, 8)
+	k := kernel(t, load(t, d), "meet")
+	const threads = 256
+	blocks, err := k.MaxResidentBlocks(threads, 0)
+	check(t, err)
+	if most := d.Info().Multiprocessors * d.Info().MaxBlocksPerSM; blocks < d.Info().Multiprocessors || blocks > most {
+		t.Errorf("%d blocks are resident on %d multiprocessors", blocks, d.Info().Multiprocessors)
+	}
+	for _, bad := range [][2]int{{0, 0}, {-1, 0}, {d.Info().MaxThreadsPerBlock + 1, 0}, {1, -1}, {1, d.Info().MaxSharedPerBlock + 1}, {math.MaxInt, 0}} {
+		if n, err := k.MaxResidentBlocks(bad[0], bad[1]); n != 0 || err != nil {
+			t.Errorf("%d blocks of %d threads and %d bytes are resident, %v", n, bad[0], bad[1], err)
+		}
+	}
+	cfg := gpu.Blocks(blocks, threads)
+	cfg.Cooperative = true
+	check(t, gpu.CopyIn(words, []uint32{0, 0}))
+	check(t, k.Launch(s, cfg, words, words.Ptr()+4, uint64(10*time.Second)))
+	synchronize(t, s)
+	if got := contents[uint32](t, words, 2); got[0] != uint32(blocks) || got[1] != 0 {
+		t.Errorf("of %d blocks %d came, %d waited in vain", blocks, got[0], got[1])
+	}
+	cfg.Grid.X++
+	invalid(t, k.Launch(s, cfg, words, words.Ptr()+4, uint64(10*time.Second)), "meet", name(t))
+}
+
+// TestLaunchFromManyGoroutines launches one kernel with different arguments.
+func TestLaunchFromManyGoroutines(t *testing.T) {
+	d := testdev.Open(t, 0)
+	fill := kernel(t, load(t, d), "fill")
+	const goroutines, launches = 8, 100
+	out := alloc(t, d, 4*goroutines*launches)
+	streams := make([]*gpu.Stream, goroutines)
+	for i := range streams {
+		streams[i] = newStream(t, d)
+	}
+	var all sync.WaitGroup
+	for i, s := range streams {
+		all.Go(func() {
+			for j := range launches {
+				at := i*launches + j
+				if err := fill.Launch(s, gpu.Blocks(1, 1), out.Ptr()+gpu.Ptr(4*at), 1, at); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := s.Synchronize(deadline(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i, v := range contents[uint32](t, out, goroutines*launches) {
+		if v != uint32(i) {
+			t.Fatalf("launch %d wrote %d", i, v)
+		}
+	}
+}
