@@ -87,7 +87,8 @@ static inline status memory_reach(const mscclgo_cuda* api, CUcontext ctx, CUdevi
   CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   status rc = CALL(api, cuMemSetAccess, base, size, &access, 1);
   CALL(api, cuMemRelease, handle);
-  return rc;
+  // The device has the access already: another rank on it asked first.
+  return rc == CUDA_ERROR_ALREADY_MAPPED ? CUDA_SUCCESS : rc;
 }
 
 static inline status plain_create(const mscclgo_cuda* api, CUcontext ctx, size_t size, CUdeviceptr* ptr) {
