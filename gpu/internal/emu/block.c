@@ -54,7 +54,7 @@ typedef struct lane {
   mscclgo_emu_collective what;
   uint32_t source;
   uint64_t value, result;
-  const void* place;  // null while it is not in active_mask
+  uint32_t place;  // 0 while it is not in active_mask
 } lane;
 
 struct block {
@@ -370,7 +370,7 @@ static uint64_t rt_collective(mscclgo_emu_thread* t, mscclgo_emu_collective what
 
 // Lanes that take the same path meet here: each waits while all other runnable
 // threads have a turn, and the first to come back takes those at its place.
-static uint32_t rt_active_mask(mscclgo_emu_thread* t, const void* place) {
+static uint32_t rt_active_mask(mscclgo_emu_thread* t, uint32_t place) {
   block* b = block_of(t);
   if (launch_ended(b->launch)) abandon(stack_of(t));
   lane* lanes = &b->lanes[t->rank - t->lane];
@@ -385,7 +385,7 @@ static uint32_t rt_active_mask(mscclgo_emu_thread* t, const void* place) {
     }
     for (uint32_t rest = set; rest; rest &= rest - 1) {
       lane* other = &lanes[__builtin_ctz(rest)];
-      other->place = NULL;
+      other->place = 0;
       other->result = set;
     }
   }
@@ -481,7 +481,7 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
     b->on[i] = NULL;
     b->waiting[i] = 0;
     b->lanes[i].mask = 0;
-    b->lanes[i].place = NULL;
+    b->lanes[i].place = 0;
     if (!s) continue;
     prepare(s, i);
     s->next = b->free;

@@ -94,8 +94,9 @@ typedef struct mscclgo_emu_runtime {
   // mask. A lane that is not in its own mask gets its value back.
   uint64_t (*collective)(mscclgo_emu_thread*, mscclgo_emu_collective, uint32_t mask, uint64_t value,
                          uint32_t source);
-  // active_mask gives lanes of the warp that are at the same place.
-  uint32_t (*active_mask)(mscclgo_emu_thread*, const void* place);
+  // active_mask gives lanes of the warp that are at the same place, which is not
+  // 0.
+  uint32_t (*active_mask)(mscclgo_emu_thread*, uint32_t place);
   // sleep returns after some nanoseconds in which other threads ran.
   void (*sleep)(mscclgo_emu_thread*, uint32_t nanoseconds);
   // fail ends the kernel with an error of that text; it does not return.

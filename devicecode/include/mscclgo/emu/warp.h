@@ -29,6 +29,11 @@ T shuffle(uint32_t mask, T value, uint32_t source) {
   return value;
 }
 
+inline unsigned activeMask(uint32_t place) {
+  mscclgo_emu_thread* t = self();
+  return t->block->runtime->active_mask(t, place);
+}
+
 }  // namespace emu
 }  // namespace mscclgo
 
@@ -79,11 +84,9 @@ inline int __uni_sync(unsigned mask, int predicate) {
   return votes == 0 || against == 0;
 }
 
-// __activemask gives the lanes that are at this call together.
-__attribute__((noinline)) inline unsigned __activemask() {
-  mscclgo_emu_thread* t = ::mscclgo::emu::self();
-  return t->block->runtime->active_mask(t, __builtin_return_address(0));
-}
+// __activemask gives the lanes that are at this call together. Each call in the
+// source has a number, which keeps calls apart that a compiler would merge.
+#define __activemask() (::mscclgo::emu::activeMask(__COUNTER__ + 1))
 
 // Matches.
 
