@@ -1,9 +1,11 @@
 // Package channel moves data between two ranks from inside kernels.
 // [MemoryChannel] is for peers whose memory is mapped: threads copy straight
-// into it.
+// into it. [PortChannel] is for any peer: a thread asks its host, and a
+// connection moves the data.
 //
 // A channel's handle is a plain struct that kernels take by value or read from
-// device memory; its device functions are in <mscclgo/memory_channel.cuh>.
+// device memory; the device functions are in <mscclgo/memory_channel.cuh> and
+// <mscclgo/port_channel.cuh>.
 package channel
 
 import (

@@ -47,3 +47,48 @@ type FifoState struct {
 	Looking   uint64
 	Reserved2 [15]uint64
 }
+
+// Host2DeviceSemaphore is declared in <mscclgo/host_semaphore.cuh>.
+type Host2DeviceSemaphore struct {
+	Inbound  gpu.Ptr
+	Expected gpu.Ptr
+	Watch    Watch
+}
+
+// PortState is declared in <mscclgo/port_channel.cuh>.
+type PortState struct {
+	Sent     uint64
+	Expected uint64
+	Pushed   uint64
+	Flushed  uint64
+}
+
+// BasePortChannel is declared in <mscclgo/port_channel.cuh>.
+type BasePortChannel struct {
+	Fifo      Fifo
+	Semaphore Host2DeviceSemaphore
+	State     gpu.Ptr // of a PortState
+	PeerSent  gpu.Ptr
+	Served    gpu.Ptr
+	ID        uint64
+}
+
+// PortChannel is declared in <mscclgo/port_channel.cuh>.
+type PortChannel struct {
+	Base       BasePortChannel
+	Remote     gpu.Ptr
+	Local      gpu.Ptr
+	RemoteSize uint64 // bytes
+	LocalSize  uint64 // bytes
+	Direct     uint64 // bytes
+	Dst        uint32
+	Src        uint32
+}
+
+// The kinds of a port's trigger, any sum of these; see PortRequest in
+// <mscclgo/port_channel.cuh>.
+const (
+	PortPut    = 1
+	PortSignal = 2
+	PortFlush  = 4
+)

@@ -8,6 +8,7 @@ package fifo
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -48,9 +49,11 @@ type Ring struct {
 	words  int
 	watch  devicecode.Watch
 
-	base unsafe.Pointer // of pinned
+	base unsafe.Pointer // of pinned; nil once closed
 	next uint64         // triggers polled
 	tail uint64         // triggers popped; a copy of what kernels see
+
+	closing sync.RWMutex // for who looks from another goroutine
 }
 
 // tailBytes is what the tail takes: a device's cache line.
@@ -104,7 +107,7 @@ func (r *Ring) Size() int { return int(r.size) }
 
 // Words gives the Options.Words further words as the host sees them, 0 at
 // first, and the address of the first as kernels see it. Nothing in this package
-// uses them.
+// uses them. They go with the ring.
 func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
 	offset := tailBytes + r.size*entryBytes
 	first := (*atomic.Uint64)(unsafe.Add(r.base, offset))
@@ -128,6 +131,9 @@ func (r *Ring) tag(position uint64) uint64 {
 // entry stays taken until [Ring.Pop]. What the pushing thread wrote before is
 // visible, unless it pushed relaxed.
 func (r *Ring) Poll() (Trigger, bool) {
+	if r.base == nil {
+		return Trigger{}, false
+	}
 	words := r.entry(r.next)
 	tag := r.tag(r.next)
 	var w [entryWords]uint64
@@ -158,8 +164,11 @@ func (r *Ring) PollBatch(dst []Trigger) int {
 // kernels that these were served: what this goroutine wrote before, to pinned
 // memory, they see after sync.
 //
-// Errors: ErrInvalid when fewer were polled.
+// Errors: ErrInvalid when fewer were polled, or the ring is closed.
 func (r *Ring) Pop(n int) error {
+	if r.base == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: pop", "the ring is closed")
+	}
 	if n < 0 || uint64(n) > r.next-r.tail {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: pop", "%d triggers to be popped, %d were polled", n, r.next-r.tail)
 	}
@@ -174,6 +183,11 @@ func (r *Ring) Popped() uint64 { return r.tail }
 
 // Len gives how many triggers have arrived and were not popped. Any goroutine.
 func (r *Ring) Len() int {
+	r.closing.RLock()
+	defer r.closing.RUnlock()
+	if r.base == nil {
+		return 0
+	}
 	tail := atomic.LoadUint64((*uint64)(r.base))
 	n := uint64(0)
 	for n < r.size && (atomic.LoadUint64(&r.entry(tail + n)[0])^r.tag(tail+n))&tagBit == 0 {
@@ -182,8 +196,11 @@ func (r *Ring) Len() int {
 	return int(n)
 }
 
-// Close frees the ring. Kernels that push must have ended. It is safe to call
-// twice.
+// Close frees the ring. Kernels that push, and the goroutine that polls, must
+// have ended. It is safe to call twice.
 func (r *Ring) Close() error {
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	r.base = nil
 	return errors.Join(r.state.Close(), r.pinned.Close())
 }

@@ -1,5 +1,6 @@
 // Package semaphore lets one side tell another that something has happened:
-// kernels of two devices with [Device2Device].
+// kernels of two devices with [Device2Device], a host and the kernels of another
+// device with [Host2Device], two hosts with [Host2Host].
 //
 // A semaphore is a pair of ends, each with a count of signals that arrived,
 // which its peer writes. Counts only grow, so nothing is reset between uses.

@@ -1,0 +1,97 @@
+package channel
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+// DefaultDirect is how many bytes a put of a [PortChannel] may have, unless its
+// maker says otherwise, for the kernel's thread to make it itself.
+const DefaultDirect = 2048
+
+// BasePortChannel is one end of a channel whose puts name the memories by the
+// ids that the service which serves the ring gave them. It takes no memory
+// beside the semaphore's.
+type BasePortChannel struct {
+	ring      *fifo.Ring
+	semaphore *semaphore.Host2Device
+	id        uint16
+	served    gpu.Ptr
+}
+
+// NewBasePortChannel makes an end for who serves the ring: id is the channel's
+// number there, and served the pinned word in which the position behind the
+// newest finished flush of the semaphore's connection is told to kernels.
+// proxyservice.ProxyService does all that.
+func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, id uint16, served gpu.Ptr) *BasePortChannel {
+	return &BasePortChannel{ring: ring, semaphore: s, id: id, served: served}
+}
+
+// Handle gives what kernels use.
+func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
+	return devicecode.BasePortChannel{
+		Fifo:      c.ring.Handle(),
+		Semaphore: c.semaphore.Handle(),
+		State:     c.semaphore.State(),
+		PeerSent:  c.semaphore.PeerSent(),
+		Served:    c.served,
+		ID:        uint64(c.id),
+	}
+}
+
+// NumberedMemory is a memory with the id that the service which serves the ring
+// gave it.
+type NumberedMemory struct {
+	*registeredmem.Memory
+	ID uint16
+}
+
+// PortChannel is one end of a channel between two memories.
+type PortChannel struct {
+	base     *BasePortChannel
+	dst, src NumberedMemory
+	direct   uint64
+}
+
+// NewPortChannel makes an end between the peer's memory dst and this rank's src.
+// Puts of up to direct bytes the kernel's thread makes itself where dst is mapped
+// here; 0 leaves all to the host.
+//
+// Errors: ErrInvalid when dst is not the semaphore's peer's or src not this
+// rank's; ErrUnsupported when the connection does not reach dst.
+func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory, direct uint64) (*PortChannel, error) {
+	const op = "channel: make a PortChannel"
+	fail := func(kind mscclgo.Kind, format string, args ...any) error {
+		return mscclgo.Errorf(kind, op, format, args...).At(src.Rank(), base.semaphore.Peer())
+	}
+	transport := base.semaphore.Connection().Transport()
+	switch {
+	case dst.Rank() != base.semaphore.Peer():
+		return nil, fail(mscclgo.ErrInvalid, "the semaphore's connection leads to rank %d, dst is %v", base.semaphore.Peer(), dst)
+	case !src.Local():
+		return nil, fail(mscclgo.ErrInvalid, "src is %v, not this rank's", src)
+	case !dst.Transports().Has(transport):
+		return nil, fail(mscclgo.ErrUnsupported, "the connection is %v, and %v can be reached by %v", transport, dst, dst.Transports())
+	}
+	return &PortChannel{base: base, dst: dst, src: src, direct: direct}, nil
+}
+
+// Handle gives what kernels use.
+func (c *PortChannel) Handle() devicecode.PortChannel {
+	h := devicecode.PortChannel{
+		Base:       c.base.Handle(),
+		RemoteSize: c.dst.Size(),
+		LocalSize:  c.src.Size(),
+		Dst:        uint32(c.dst.ID),
+		Src:        uint32(c.src.ID),
+	}
+	remote, local := c.dst.Buffer(), c.src.Buffer()
+	if remote != nil && local != nil && h.Base.PeerSent != 0 {
+		h.Remote, h.Local, h.Direct = remote.Ptr(), local.Ptr(), c.direct
+	}
+	return h
+}

@@ -1,0 +1,113 @@
+package proxyservice
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// counters are what a proxy counts. The proxy's goroutine writes, any reads. A nil
+// one counts nothing.
+type counters struct {
+	triggers [256]atomic.Uint64 // by kind
+	bytes    [8]atomic.Uint64   // by the number of the transport's bit
+	flushes  [flushBuckets + 1]atomic.Uint64
+	flushing atomic.Uint64 // nanoseconds of all flushes
+	failures atomic.Uint64
+	idle     atomic.Uint64 // nanoseconds
+}
+
+// The buckets of flush times end at 1, 2, 4, ... microseconds; the one behind the
+// last has no end.
+const flushBuckets = 22
+
+func (c *counters) served(kind uint8) {
+	if c != nil {
+		c.triggers[kind].Add(1)
+	}
+}
+
+func (c *counters) wrote(transport registeredmem.Transports, n uint64) {
+	if c != nil {
+		c.bytes[bits.TrailingZeros32(uint32(transport))%len(c.bytes)].Add(n)
+	}
+}
+
+func (c *counters) flushed(took time.Duration) {
+	if c != nil {
+		c.flushes[min(bits.Len64(uint64((took-1)/time.Microsecond)), flushBuckets)].Add(1)
+		c.flushing.Add(uint64(took))
+	}
+}
+
+func (c *counters) failed() {
+	if c != nil {
+		c.failures.Add(1)
+	}
+}
+
+// Snapshot is what a proxy has done so far.
+type Snapshot struct {
+	Waiting  int                                 // triggers in the ring now
+	RingSize int                                 //
+	Triggers map[uint8]uint64                    // served, by kind
+	Bytes    map[registeredmem.Transports]uint64 // written, by transport
+	Flushes  FlushTimes
+	Failures uint64
+	Idle     time.Duration // without work
+}
+
+// FlushTimes is a histogram of how long flushes took from their trigger to their
+// end.
+type FlushTimes struct {
+	Count   uint64
+	Sum     time.Duration
+	Buckets []FlushBucket // of growing limits; flushes beyond the last are in Count alone
+}
+
+// FlushBucket counts the flushes that took no longer than a limit.
+type FlushBucket struct {
+	Limit time.Duration
+	Count uint64 // of all up to the limit
+}
+
+// snapshot reads the counters, each at its own moment.
+func (c *counters) snapshot() Snapshot {
+	s := Snapshot{
+		Triggers: map[uint8]uint64{},
+		Bytes:    map[registeredmem.Transports]uint64{},
+		Failures: c.failures.Load(),
+		Idle:     time.Duration(c.idle.Load()),
+	}
+	for kind := range c.triggers {
+		if n := c.triggers[kind].Load(); n != 0 {
+			s.Triggers[uint8(kind)] = n
+		}
+	}
+	for bit := range c.bytes {
+		if n := c.bytes[bit].Load(); n != 0 {
+			s.Bytes[1<<bit] = n
+		}
+	}
+	for i := range c.flushes {
+		s.Flushes.Count += c.flushes[i].Load()
+		if i < flushBuckets {
+			s.Flushes.Buckets = append(s.Flushes.Buckets, FlushBucket{Limit: time.Microsecond << i, Count: s.Flushes.Count})
+		}
+	}
+	s.Flushes.Sum = time.Duration(c.flushing.Load())
+	return s
+}
+
+// Snapshot gives what the proxy has done. Any goroutine.
+func (p *Proxy) Snapshot() Snapshot {
+	counts := p.counts
+	if counts == nil {
+		counts = &counters{}
+	}
+	s := counts.snapshot()
+	s.Waiting, s.RingSize = p.ring.Len(), p.ring.Size()
+	return s
+}

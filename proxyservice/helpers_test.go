@@ -1,0 +1,293 @@
+package proxyservice_test
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/cudaipc"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+//go:embed port_test.cu
+var source []byte
+
+// patience bounds what a test waits for.
+const patience = 60 * time.Second
+
+// rank is one of two ranks of this process.
+type rank struct {
+	dev     *gpu.Device
+	reg     *registeredmem.Registry
+	status  *gpu.Buffer // a devicecode.GroupStatus
+	module  *gpu.Module
+	stream  *gpu.Stream
+	conn    connection.Connection // to the other
+	slab    *gpu.Buffer           // for ends of semaphores
+	peers   *registeredmem.Memory // the other's slab
+	ends    int                   // used of slab
+	service *proxyservice.ProxyService
+	failure atomic.Pointer[error] // what the service told
+	other   *rank
+}
+
+const slabEnds = 12000
+
+// newPair makes two ranks that are connected, with services that run. A failure
+// of a service aborts the waits of both, as a communicator's would.
+func newPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
+	t.Helper()
+	ranks := [2]*rank{newRank(t, 0), newRank(t, 1)}
+	for i, r := range ranks {
+		r.other = ranks[1-i]
+	}
+	for i, r := range ranks {
+		r.conn = r.connect(t)
+		r.peers = r.share(t, r.other.slab)
+		o := o
+		o.Rank, o.Watch = i, r.watch()
+		o.OnFailure = func(err error) {
+			r.failure.Store(&err)
+			r.abort()
+			r.other.abort()
+		}
+		var err error
+		if r.service, err = proxyservice.New(r.dev, o); err != nil {
+			t.Fatal(err)
+		}
+		r.start(t)
+	}
+	for _, r := range ranks {
+		t.Cleanup(func() { r.close(t) })
+	}
+	return ranks
+}
+
+func newRank(t testing.TB, i int) *rank {
+	t.Helper()
+	r := &rank{dev: testdev.Open(t, i)}
+	var err error
+	if r.status, err = r.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.status.Close() })
+	r.reg, err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.reg.Close() })
+	if r.module, err = devicecode.Load(t.Context(), r.dev, "port_test.cu", source, devicecode.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.module.Close() })
+	if r.stream, err = r.dev.NewStream(); err != nil {
+		t.Fatal(err)
+	}
+	r.slab = r.alloc(t, slabEnds*semaphore.Host2DeviceBytes)
+	return r
+}
+
+// close ends the kernels, then the service.
+func (r *rank) close(t testing.TB) {
+	r.abort()
+	r.other.abort()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := r.stream.Synchronize(ctx); err != nil {
+		t.Error(err)
+	}
+	r.stream.Close()
+	err := r.service.Close()
+	if failure := r.failure.Load(); failure == nil && err != nil || failure != nil && !errors.Is(err, *failure) {
+		t.Errorf("closing the service gave %v", err)
+	}
+	r.conn.Close()
+}
+
+func (r *rank) start(t testing.TB) {
+	t.Helper()
+	if err := r.service.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rank) abort() { gpu.CopyIn(r.status, []uint32{1}) }
+
+func (r *rank) watch() devicecode.Watch {
+	return devicecode.Watch{Status: r.status.Ptr(), Timeout: uint64(patience), Peer: uint32(1 - r.reg.Rank())}
+}
+
+// connect makes a connection to the other rank.
+func (r *rank) connect(t testing.TB) connection.Connection {
+	t.Helper()
+	mine, err := cudaipc.NewEndpoint(r.reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := cudaipc.NewEndpoint(r.other.reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := theirs.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := mine.Connect(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// alloc gives zeroed device memory.
+func (r *rank) alloc(t testing.TB, bytes uint64) *gpu.Buffer {
+	t.Helper()
+	b, err := r.dev.Alloc(bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	s, err := r.dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := errors.Join(s.Fill(b, 0, 0, bytes), s.Synchronize(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (r *rank) register(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
+	t.Helper()
+	m, err := r.reg.Register(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// share gives a buffer of the other rank's to this one.
+func (r *rank) share(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
+	t.Helper()
+	data, err := r.other.register(t, b).MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.reg.Import(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// newSemaphore makes this rank's next end. The other rank must make as many.
+func (r *rank) newSemaphore(t testing.TB, conn connection.Connection) *semaphore.Host2Device {
+	t.Helper()
+	offset := uint64(r.ends) * semaphore.Host2DeviceBytes
+	r.ends++
+	words, err := r.slab.Slice(offset, semaphore.Host2DeviceBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := semaphore.NewHost2Device(conn, words, r.peers, offset, r.watch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// duo is a channel between two ranks, with a buffer to send from and one to
+// receive into at each.
+type duo struct {
+	send, receive [2]*gpu.Buffer
+	channels      [2]*channel.PortChannel
+}
+
+func newDuo(t testing.TB, ranks [2]*rank, bytes uint64) *duo {
+	t.Helper()
+	d := &duo{}
+	for i, r := range ranks {
+		d.send[i], d.receive[i] = r.alloc(t, bytes), r.alloc(t, bytes)
+	}
+	for i, r := range ranks {
+		var err error
+		d.channels[i], err = r.service.PortChannel(r.newSemaphore(t, r.conn), r.share(t, d.receive[1-i]), r.register(t, d.send[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// launch starts a kernel on the rank's stream.
+func (r *rank) launch(t testing.TB, kernel string, grid, block int, args ...any) {
+	t.Helper()
+	k, err := r.module.Kernel(kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Launch(r.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: grid}, Block: gpu.Dim3{X: block}}, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits for the rank's kernels.
+func (r *rank) wait(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.stream.Synchronize(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Action is that of port_test.cu.
+type Action int32
+
+const (
+	put Action = iota
+	signal
+	flush
+	putWithSignal
+	putWithSignalAndFlush
+	wait
+	poll
+)
+
+// act has one thread do something on a channel and gives how it ended.
+func (r *rank) act(t testing.TB, c *channel.PortChannel, a Action, dst, src, bytes uint64, count int) devicecode.WaitResult {
+	t.Helper()
+	result := r.alloc(t, 4)
+	r.launch(t, "act", 1, 1, c.Handle(), int32(a), dst, src, bytes, count, result)
+	r.wait(t)
+	return devicecode.WaitResult(read[uint32](t, result, 1)[0])
+}
+
+// must fails the test unless the action is done.
+func (r *rank) must(t testing.TB, c *channel.PortChannel, a Action, dst, src, bytes uint64) {
+	t.Helper()
+	if got := r.act(t, c, a, dst, src, bytes, 1); got != devicecode.WaitDone {
+		t.Fatalf("action %d of %d bytes from %d to %d: %v (%v)", a, bytes, src, dst, got, r.service.Err())
+	}
+}
+
+func read[T any](t testing.TB, b *gpu.Buffer, n int) []T {
+	t.Helper()
+	values := make([]T, n)
+	if err := gpu.CopyOut(values, b); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}

@@ -1,0 +1,122 @@
+// Kernels for the tests and benchmarks of port channels.
+#include <mscclgo/port_channel.cuh>
+
+using namespace mscclgo;
+
+// What a thread of `act` does.
+enum Action { Put, Signal, Flush, PutWithSignal, PutWithSignalAndFlush, Wait, Poll };
+
+// act does one thing `count` times in one thread and stores how it ended.
+extern "C" __global__ void act(PortChannelHandle c, int action, uint64_t dst, uint64_t src, uint64_t bytes,
+                               uint32_t count, uint32_t* result) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < count && r == WaitResult::Done; ++i) {
+    switch (action) {
+      case Put:
+        r = c.put(dst, src, bytes);
+        break;
+      case Signal:
+        r = c.signal();
+        break;
+      case Flush:
+        r = c.flush();
+        break;
+      case PutWithSignal:
+        r = c.putWithSignal(dst, src, bytes);
+        break;
+      case PutWithSignalAndFlush:
+        r = c.putWithSignalAndFlush(dst, src, bytes);
+        break;
+      case Wait:
+        r = c.wait();
+        break;
+      case Poll:
+        r = c.poll() ? WaitResult::Done : WaitResult::TimedOut;
+        break;
+    }
+  }
+  *result = uint32_t(r);
+}
+
+// putBase puts between memories that it names, signals and flushes.
+extern "C" __global__ void putBase(BasePortChannelHandle c, uint32_t dst, uint64_t dstOffset, uint32_t src,
+                                   uint64_t srcOffset, uint64_t bytes, uint32_t* result) {
+  WaitResult r = c.put(dst, dstOffset, src, srcOffset, bytes);
+  if (r == WaitResult::Done) r = c.signal();
+  if (r == WaitResult::Done) r = c.flush();
+  *result = uint32_t(r);
+}
+
+// pushRaw pushes any trigger and waits until it was served.
+extern "C" __global__ void pushRaw(FifoHandle fifo, uint64_t a, uint64_t b, uint64_t c, uint64_t detail,
+                                   uint32_t kind, uint32_t* result) {
+  PushResult pushed = fifo.push(Trigger{a, b, c, detail, uint8_t(kind)});
+  WaitResult r = pushed.result == WaitResult::Done ? fifo.sync(pushed.position) : pushed.result;
+  *result = uint32_t(r);
+}
+
+// pingPong sends a value back and forth. Each end fills its local buffer, puts it
+// and checks what the peer put; every word of round i is 2i, or 2i+1 from the
+// answering end. Blocks use channels and parts of the buffer of their own.
+extern "C" __global__ void pingPong(const PortChannelHandle* channels, uint32_t* local,
+                                    const uint32_t* arrived, uint32_t words, uint32_t rounds, bool first,
+                                    uint32_t* result) {
+  const PortChannelHandle& c = channels[blockIdx.x];
+  uint64_t part = uint64_t(blockIdx.x) * words;
+  __shared__ uint32_t outcome;
+  if (threadIdx.x == 0) outcome = 0;
+  __syncthreads();
+  for (uint32_t i = 0; i < 2 * rounds; ++i) {
+    if ((i % 2 == 0) == first) {
+      for (uint32_t w = threadIdx.x; w < words; w += blockDim.x) local[part + w] = i;
+      __syncthreads();
+      if (threadIdx.x == 0 && c.putWithSignal(part * 4, part * 4, words * 4) != WaitResult::Done) outcome = 1;
+    } else {
+      if (threadIdx.x == 0 && c.wait() != WaitResult::Done) outcome = 2;
+      __syncthreads();
+      for (uint32_t w = threadIdx.x; w < words; w += blockDim.x)
+        if (arrived[part + w] != i) atomicMax(&outcome, 3);
+    }
+    __syncthreads();
+    if (outcome != 0) break;
+  }
+  if (threadIdx.x == 0) result[blockIdx.x] = outcome;
+}
+
+// volley is the ping-pong of a benchmark: one thread, no checks.
+extern "C" __global__ void volley(PortChannelHandle c, uint64_t bytes, uint32_t rounds, bool first,
+                                  uint32_t* times) {
+  for (uint32_t i = 0; i < rounds; ++i) {
+    uint64_t start = nanoseconds();
+    if (!first && c.wait() != WaitResult::Done) return;
+    if (c.putWithSignal(0, 0, bytes) != WaitResult::Done) return;
+    if (first && c.wait() != WaitResult::Done) return;
+    times[i] = uint32_t(nanoseconds() - start);
+  }
+}
+
+// stream puts and signals `count` times and flushes once.
+extern "C" __global__ void stream(PortChannelHandle c, uint64_t bytes, uint32_t count, uint32_t* result) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < count && r == WaitResult::Done; ++i) r = c.putWithSignal(0, 0, bytes);
+  if (r == WaitResult::Done) r = c.flush();
+  *result = uint32_t(r);
+}
+
+// flushAll has every thread put a byte of its own and flush, and then check at
+// the peer's memory, mapped here, that the byte is there.
+extern "C" __global__ void flushAll(PortChannelHandle c, uint8_t* local, const uint8_t* remote,
+                                    uint32_t rounds, uint32_t* result) {
+  uint32_t me = blockIdx.x * blockDim.x + threadIdx.x;
+  result[me] = 0;
+  for (uint32_t i = 1; i <= rounds; ++i) {
+    local[me] = uint8_t(i);
+    WaitResult r = c.put(me, me, 1);
+    if (r == WaitResult::Done) r = c.flush();
+    if (r != WaitResult::Done) {
+      result[me] = uint32_t(r);
+      return;
+    }
+    if (*const_cast<const volatile uint8_t*>(remote + me) != uint8_t(i)) result[me] = 100;
+  }
+}
