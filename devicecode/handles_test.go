@@ -1,0 +1,121 @@
+package devicecode_test
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+// handles are the structs that Go and the headers both declare. A field of Go,
+// such as PeerInbound, is peerInbound there.
+var handles = []struct {
+	mirror any // the zero value
+	header string
+	name   string
+}{
+	{devicecode.GroupStatus{}, "wait.cuh", "GroupStatus"},
+	{devicecode.Watch{}, "wait.cuh", "Watch"},
+	{devicecode.Device2DeviceSemaphore{}, "semaphore.cuh", "Device2DeviceSemaphoreHandle"},
+	{devicecode.MemoryChannel{}, "memory_channel.cuh", "MemoryChannelHandle"},
+	{devicecode.Group{}, "group.cuh", "GroupHandle"},
+	{devicecode.PeerMemory{}, "group.cuh", "PeerMemory"},
+	{devicecode.Fifo{}, "fifo.cuh", "FifoHandle"},
+	{devicecode.FifoState{}, "fifo.cuh", "FifoState"},
+}
+
+// constants are the numbers that Go and the headers both declare.
+var constants = []struct {
+	mirror uint64
+	header string
+	name   string
+}{
+	{devicecode.MaxRanks, "config.cuh", "kMaxRanks"},
+	{devicecode.MaxBlocks, "config.cuh", "kMaxBlocks"},
+	{uint64(devicecode.WaitDone), "wait.cuh", "WaitResult::Done"},
+	{uint64(devicecode.WaitTimedOut), "wait.cuh", "WaitResult::TimedOut"},
+	{uint64(devicecode.WaitAborted), "wait.cuh", "WaitResult::Aborted"},
+}
+
+// TestHandles has a kernel tell the size of each struct, and the offset and size
+// of each of its fields, and compares them with what Go has.
+func TestHandles(t *testing.T) {
+	type fact struct {
+		what, expression string
+		want             uint64
+	}
+	var facts []fact
+	headers := map[string]bool{}
+	for _, h := range handles {
+		headers[h.header] = true
+		name := "mscclgo::" + h.name
+		mirror := reflect.TypeOf(h.mirror)
+		facts = append(facts,
+			fact{"the size of " + h.name, fmt.Sprintf("sizeof(%s)", name), uint64(mirror.Size())},
+			fact{"the alignment of " + h.name, fmt.Sprintf("alignof(%s)", name), uint64(mirror.Align())})
+		for i := range mirror.NumField() {
+			f := mirror.Field(i)
+			field := string(unicode.ToLower(rune(f.Name[0]))) + f.Name[1:]
+			facts = append(facts,
+				fact{fmt.Sprintf("the offset of %s.%s", h.name, field), fmt.Sprintf("__builtin_offsetof(%s, %s)", name, field), uint64(f.Offset)},
+				fact{fmt.Sprintf("the size of %s.%s", h.name, field), fmt.Sprintf("sizeof(%s::%s)", name, field), uint64(f.Type.Size())})
+		}
+	}
+	for _, c := range constants {
+		headers[c.header] = true
+		facts = append(facts, fact{c.name, "mscclgo::" + c.name, c.mirror})
+	}
+
+	var source strings.Builder
+	for _, header := range slices.Sorted(maps.Keys(headers)) {
+		fmt.Fprintf(&source, "#include <mscclgo/%s>\n", header)
+	}
+	source.WriteString("extern \"C\" __global__ void layout(uint64_t* out) {\n")
+	for i, f := range facts {
+		fmt.Fprintf(&source, "  out[%d] = uint64_t(%s);\n", i, f.expression)
+	}
+	source.WriteString("}\n")
+
+	d := testdev.Open(t, 0)
+	out := upload(t, d, make([]uint64, len(facts)))
+	run(t, d, kernels(t, d, "layout.cu", source.String())("layout"), gpu.Blocks(1, 1), out)
+	for i, got := range contents[uint64](t, out, len(facts)) {
+		if got != facts[i].want {
+			t.Errorf("%s is %d in the headers, %d in Go", facts[i].what, got, facts[i].want)
+		}
+	}
+}
+
+func TestParseFailedWait(t *testing.T) {
+	for _, c := range []struct {
+		word          uint64
+		channel, peer int
+		ok            bool
+	}{
+		{0, 0, 0, false},
+		{1 << 63, 0, 0, true},
+		{1<<63 | 5<<32 | 7, 5, 7, true},
+		{1<<64 - 1, 1<<31 - 1, 1<<32 - 1, true},
+	} {
+		if channel, peer, ok := devicecode.ParseFailedWait(c.word); channel != c.channel || peer != c.peer || ok != c.ok {
+			t.Errorf("%#x is channel %d, peer %d, %v", c.word, channel, peer, ok)
+		}
+	}
+}
+
+func TestWaitResultString(t *testing.T) {
+	var got []string
+	for r := range devicecode.WaitResult(4) {
+		got = append(got, r.String())
+	}
+	if want := []string{"done", "timed out", "aborted", "result 3"}; !slices.Equal(got, want) {
+		t.Errorf("results are named %q, want %q", got, want)
+	}
+}
