@@ -5,14 +5,19 @@ import (
 	"context"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// countSharers learns how many ranks share this rank's device. Collective.
-func (c *Communicator) countSharers(ctx context.Context, op string) error {
-	uuid := c.dev.Info().UUID
-	mine := append(uuid[:], c.registry.Host()...)
-	all, err := c.collect(ctx, op, mine, nil)
+// countSharers learns how many ranks share this rank's device. failed is why
+// this rank has no communicator, if so. Collective.
+func (c *Communicator) countSharers(ctx context.Context, k *call, failed error) error {
+	var mine []byte
+	if failed == nil {
+		uuid := c.dev.Info().UUID
+		mine = append(uuid[:], c.registry.Host()...)
+	}
+	all, err := k.collect(ctx, mine, failed)
 	if err != nil {
 		return err
 	}
@@ -27,7 +32,8 @@ func (c *Communicator) countSharers(ctx context.Context, op string) error {
 // MaxBlocks says how many blocks of so many threads, with so many bytes of
 // dynamic shared memory, a rank may launch of a kernel whose blocks wait for
 // peers: as many as the device holds at once, divided among the ranks that share
-// it. With more, blocks that wait could keep those out that they wait for.
+// it, but no more than [devicecode.MaxBlocks]. With more, blocks that wait could
+// keep those out that they wait for.
 //
 // Errors: ErrUnsupported when not even one block of each rank fits.
 func (c *Communicator) MaxBlocks(k *gpu.Kernel, threads, dynamicShared int) (int, error) {
@@ -37,7 +43,7 @@ func (c *Communicator) MaxBlocks(k *gpu.Kernel, threads, dynamicShared int) (int
 	}
 	if resident < c.sharers {
 		return 0, mscclgo.Errorf(mscclgo.ErrUnsupported, "communicator: blocks of "+k.Name(),
-			"%d blocks of %d threads fit on %v at once, and %d ranks share it; use fewer threads", resident, threads, c.dev, c.sharers).At(c.Rank(), mscclgo.NoRank)
+			"%d blocks of %d threads with %d bytes of dynamic shared memory fit on %v at once, and %d ranks share it; use less", resident, threads, dynamicShared, c.dev, c.sharers).At(c.Rank(), mscclgo.NoRank)
 	}
-	return resident / c.sharers, nil
+	return min(resident/c.sharers, devicecode.MaxBlocks), nil
 }

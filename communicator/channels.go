@@ -3,14 +3,12 @@ package communicator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -53,27 +51,24 @@ const maxPerPeer = 4096
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
 // PerPeer.
 func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions) (*MemoryChannels, error) {
-	op := fmt.Sprintf("communicator: make memory channels for %d bytes", local.Size())
+	op := "communicator: make memory channels for " + sizeOf(local)
 	if o.PerPeer == 0 {
 		o.PerPeer = 1
-	}
-	if o.PerPeer < 0 || o.PerPeer > maxPerPeer {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d channels a peer asked, 1 to %d are possible", o.PerPeer, maxPerPeer).At(c.Rank(), mscclgo.NoRank)
 	}
 	shared := local
 	if o.Inbox != nil {
 		shared = o.Inbox
 	}
-	peers, err := c.Share(ctx, shared)
+	peers, err := c.share(ctx, c.begin("make memory channels", op), shared, c.checkChannels(op, local, o))
 	if err != nil {
 		return nil, err
 	}
 	m := &MemoryChannels{comm: c, peers: peers}
+	k := c.begin("connect memory channels", op)
 	mine, err := m.offer(o.PerPeer)
-	all, err := c.collect(ctx, op, mine, err)
+	all, err := k.collect(ctx, mine, err)
 	if err == nil {
-		err = m.connect(ctx, op, local, o, all)
-		err = c.agree(ctx, op, err)
+		err = k.agree(ctx, m.connect(ctx, op, local, o, all))
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -81,100 +76,65 @@ func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	return m, nil
 }
 
+// checkChannels gives the error of arguments that cannot be.
+func (c *Communicator) checkChannels(op string, local *gpu.Buffer, o MemoryChannelOptions) error {
+	invalid := func(format string, args ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
+	}
+	switch {
+	case o.PerPeer < 0 || o.PerPeer > maxPerPeer:
+		return invalid("%d channels a peer asked, 1 to %d are possible", o.PerPeer, maxPerPeer)
+	case local == nil:
+		return invalid("the local buffer is nil")
+	}
+	return nil
+}
+
 // offer takes memory for this rank's ends and describes where each peer's
-// signals go: for every channel the slab and the offset in it.
+// signals go.
 func (m *MemoryChannels) offer(perPeer int) ([]byte, error) {
-	c := m.comm
-	w := wire.NewWriter(0)
-	w.U32(uint32(perPeer))
-	for range perPeer * c.Size() {
-		p, err := c.shared.take(semaphore.Device2DeviceBytes)
+	for range perPeer * m.comm.Size() {
+		p, err := m.comm.shared.take(semaphore.Device2DeviceBytes)
 		if err != nil {
 			return nil, err
 		}
 		m.words = append(m.words, p)
 	}
-	var slabs []*slab // in the order of their description
-	index := map[*slab]uint32{}
-	for _, p := range m.words {
-		if _, ok := index[p.slab]; !ok {
-			index[p.slab] = uint32(len(slabs))
-			slabs = append(slabs, p.slab)
-		}
+	o, err := newOffer(perPeer, m.words)
+	if err != nil {
+		return nil, err
 	}
-	w.U32(uint32(len(slabs)))
-	for _, s := range slabs {
-		b, err := s.mem.MarshalBinary()
-		if err != nil {
-			return nil, err
-		}
-		w.Blob(b)
-	}
-	for _, p := range m.words {
-		w.U32(index[p.slab])
-		w.U64(p.offset)
-	}
-	return w.Bytes(), nil
+	return o.encode(), nil
 }
 
-// offered is what a peer's offer says for this rank: its slabs, imported, and
-// the words of each channel.
-type offered struct {
-	words []*gpu.Buffer // by channel number
-}
-
-// maxSlabs bounds the slabs of an offer, and maxDescription the bytes of one.
-const (
-	maxSlabs       = 1 << 16
-	maxDescription = 4096
-)
-
-// accept reads a peer's offer and maps the slabs it names.
-func (m *MemoryChannels) accept(ctx context.Context, op string, rank, perPeer int, b []byte) (offered, error) {
+// accept reads a peer's offer, maps the slabs it names, and gives the words that
+// this rank signals, by channel number.
+func (m *MemoryChannels) accept(ctx context.Context, op string, rank, perPeer int, b []byte) ([]*gpu.Buffer, error) {
 	c := m.comm
-	bad := func(format string, args ...any) (offered, error) {
-		return offered{}, mscclgo.Errorf(mscclgo.ErrRemote, op, format, args...).At(c.Rank(), rank)
+	o, err := decodeOffer(b, c.Size())
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its offer is malformed: %w", err).At(c.Rank(), rank)
 	}
-	r := wire.NewReader(b)
-	if theirs := r.U32(); r.Err() == nil && theirs != uint32(perPeer) {
-		return offered{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "it makes %d channels a peer, this rank %d", theirs, perPeer).At(c.Rank(), rank)
+	if o.perPeer != perPeer {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "it makes %d channels a peer, this rank %d", o.perPeer, perPeer).At(c.Rank(), rank)
 	}
-	n := r.U32()
-	if n > maxSlabs {
-		return bad("its offer names %d slabs", n)
-	}
-	var slabs []*registeredmem.Memory
-	for range n {
-		description := r.Blob(maxDescription)
-		if r.Err() != nil {
-			break
+	slabs := map[uint32]*registeredmem.Memory{}
+	words := make([]*gpu.Buffer, perPeer)
+	for i := range perPeer {
+		p := o.places[i*c.Size()+c.Rank()]
+		if slabs[p.slab] == nil {
+			slab, err := c.registry.Import(ctx, o.slabs[p.slab])
+			if err != nil {
+				return nil, err
+			}
+			m.memories = append(m.memories, slab)
+			slabs[p.slab] = slab
 		}
-		slab, err := c.registry.Import(ctx, description)
-		if err != nil {
-			return offered{}, err
+		if words[i], err = slabs[p.slab].Buffer().Slice(p.offset, semaphore.Device2DeviceBytes); err != nil {
+			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "a semaphore of its offer: %w", err).At(c.Rank(), rank)
 		}
-		m.memories = append(m.memories, slab)
-		slabs = append(slabs, slab)
 	}
-	var o offered
-	for i := range perPeer * c.Size() {
-		slab, offset := r.U32(), r.U64()
-		if r.Err() != nil || i%c.Size() != c.Rank() {
-			continue
-		}
-		if slab >= uint32(len(slabs)) {
-			return bad("its offer has %d slabs and a semaphore in slab %d", len(slabs), slab)
-		}
-		words, err := slabs[slab].Buffer().Slice(offset, semaphore.Device2DeviceBytes)
-		if err != nil {
-			return bad("a semaphore of its offer: %w", err)
-		}
-		o.words = append(o.words, words)
-	}
-	if err := r.End(); err != nil {
-		return bad("its offer is malformed: %w", err)
-	}
-	return o, nil
+	return words, nil
 }
 
 // connect makes this rank's ends and puts their handles into device memory.
@@ -189,10 +149,10 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local *gpu.Buff
 		m.memories = append(m.memories, own)
 		mine = own
 	}
-	offers := make([]offered, c.Size())
+	signalled := make([][]*gpu.Buffer, c.Size()) // by rank and channel number
 	for rank, b := range all {
 		var err error
-		if offers[rank], err = m.accept(ctx, op, rank, o.PerPeer, b); err != nil {
+		if signalled[rank], err = m.accept(ctx, op, rank, o.PerPeer, b); err != nil {
 			return err
 		}
 	}
@@ -203,7 +163,7 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local *gpu.Buff
 			if err != nil {
 				return err
 			}
-			s, err := semaphore.NewDevice2Device(words, offers[rank].words[i], c.watch(rank, c.number()))
+			s, err := semaphore.NewDevice2Device(words, signalled[rank][i], c.watch(rank, c.number()))
 			if err != nil {
 				return err
 			}

@@ -5,51 +5,118 @@ import (
 	"errors"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// maxContribution bounds what one rank tells the others in a collective call.
-const maxContribution = 16 << 20
+// call is a collective call under way. It consists of exchanges, in each of
+// which a rank tells all others something.
+type call struct {
+	c      *Communicator
+	op     string // for errors
+	name   string // the same on all ranks
+	number uint64 // of this rank's collective calls
+}
 
-// collect gathers what each rank contributes to a collective call. A rank whose
-// own part failed contributes the error instead; then the call fails on all
-// ranks, naming it, and no rank waits for one that gave up. Collective.
-func (c *Communicator) collect(ctx context.Context, op string, mine []byte, failed error) ([][]byte, error) {
+// begin starts a collective call. Its name and number travel with all that the
+// ranks exchange, so that calls that do not fit together are found out.
+func (c *Communicator) begin(name, op string) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	return &call{c, op, name, c.calls}
+}
+
+// The name of the last call. Ranks may come to it after different numbers of
+// calls.
+const closing = "close"
+
+// Bounds of what one rank tells the others in an exchange, in bytes.
+const (
+	maxContribution = 16 << 20
+	maxName         = 64
+	maxReason       = 4096
+	overhead        = 64 + maxName // of a contribution, beside its content
+)
+
+// collect gathers what each rank contributes to an exchange. A rank whose own
+// part failed contributes the error instead; then the call fails on all ranks,
+// naming it, and no rank waits for one that gave up.
+func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
+	c := k.c
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	w := wire.NewWriter(len(mine) + 8)
-	w.Bool(failed == nil)
-	if failed == nil {
-		w.Blob(mine)
-	} else {
-		w.String(failed.Error())
+	if most := min(maxContribution, bootstrap.MaxMessage/c.Size()-overhead); failed == nil && len(mine) > most {
+		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, and %d are possible; ask for fewer channels", len(mine), c.Size(), most)
 	}
-	all, err := c.boot.AllGather(ctx, w.Bytes())
+	all, err := c.boot.AllGather(ctx, k.contribution(mine, failed))
 	if err != nil {
 		return nil, errors.Join(failed, err)
+	}
+	contents := make([][]byte, len(all))
+	for rank, b := range all {
+		var reason error
+		if contents[rank], reason, err = k.read(rank, b); err != nil {
+			if k.name != closing { // else who goes on finds it
+				c.boot.Abort(err) // the ranks would not find together again
+			}
+			return nil, err
+		}
+		if failed == nil {
+			failed = reason
+		}
 	}
 	if failed != nil {
 		return nil, failed
 	}
-	contributions := make([][]byte, len(all))
-	for rank, b := range all {
-		r := wire.NewReader(b)
-		ok := r.Bool()
-		content := r.Blob(maxContribution)
-		if err := r.End(); err != nil {
-			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(c.Rank(), rank)
-		}
-		if !ok {
-			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "%s", content).At(c.Rank(), rank)
-		}
-		contributions[rank] = content
-	}
-	return contributions, nil
+	return contents, nil
 }
 
-// agree ends a collective call: it fails on all ranks when failed is set on
-// one. Collective.
-func (c *Communicator) agree(ctx context.Context, op string, failed error) error {
-	_, err := c.collect(ctx, op, nil, failed)
+// agree is an exchange of nothing but whether all is well: it fails on all ranks
+// when failed is set on one.
+func (k *call) agree(ctx context.Context, failed error) error {
+	_, err := k.collect(ctx, nil, failed)
 	return err
+}
+
+// contribution encodes what this rank tells.
+func (k *call) contribution(mine []byte, failed error) []byte {
+	w := wire.NewWriter(len(mine) + overhead)
+	w.U64(k.number)
+	w.String(k.name)
+	w.Bool(failed == nil)
+	if failed == nil {
+		w.Blob(mine)
+	} else {
+		reason := failed.Error()
+		w.String(reason[:min(len(reason), maxReason)])
+	}
+	return w.Bytes()
+}
+
+// read decodes what a rank told: the content, or why its part failed. The error
+// is for what does not belong to this call.
+func (k *call) read(rank int, b []byte) (content []byte, reason, err error) {
+	r := wire.NewReader(b)
+	number, name := r.U64(), r.String(maxName)
+	ok := r.Bool()
+	content = r.Blob(maxContribution)
+	if err := r.End(); err != nil {
+		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+	}
+	switch {
+	case name == k.name && (number == k.number || name == closing):
+	case name == closing:
+		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "it has closed its communicator, while this rank is in call %d, %q", k.number, k.name)
+	default:
+		return nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks make the same calls in the same order, and a call that ended by its context is not made good", number, name, k.number, k.name)
+	}
+	if !ok {
+		return nil, k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", content), nil
+	}
+	return content, nil, nil
+}
+
+func (k *call) errorf(kind mscclgo.Kind, peer int, format string, args ...any) error {
+	return mscclgo.Errorf(kind, k.op, format, args...).At(k.c.Rank(), peer)
 }

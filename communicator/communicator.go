@@ -44,7 +44,7 @@ func (o *Options) fill() {
 	if o.Device == "" {
 		o.Device = "auto"
 	}
-	if o.Timeout == 0 {
+	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
 	if o.Scratch == 0 {
@@ -74,9 +74,11 @@ type Communicator struct {
 
 	mu       sync.Mutex
 	group    *group // made by the first Group call
+	calls    uint64 // collective calls so far
 	channels uint32 // numbers given to channels so far
 	owned    []func() error
 	closed   bool
+	closing  sync.Once
 }
 
 // Join joins the group that the environment describes, as torchrun, mpirun,
@@ -122,33 +124,51 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 // and an open device. Both stay the caller's, to be closed after the
 // communicator. Collective.
 //
-// Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short.
+// Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short;
+// on the other ranks ErrRemote, naming the rank that failed.
 func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
-	o.fill()
-	op := "communicator: make one for " + dev.String()
-	if o.Timeout < 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the timeout %v is negative", o.Timeout).At(boot.Rank(), mscclgo.NoRank)
+	op := "communicator: make one"
+	if boot == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap is nil")
 	}
-	if o.Scratch > maxScratch {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch)).At(boot.Rank(), mscclgo.NoRank)
+	if dev != nil {
+		op += " for " + dev.String()
 	}
-	failure, err := newFailure(boot, dev)
-	if err != nil {
-		return nil, err
-	}
-	registry, err := registeredmem.NewRegistry(registeredmem.Config{
-		Rank: boot.Rank(), Group: boot.Group(), Secret: boot.Key("registered memory"), Device: dev, Logger: o.Logger, Timeout: o.Timeout,
-	})
-	if err != nil {
-		return nil, errors.Join(err, failure.close())
-	}
-	c := &Communicator{boot: boot, dev: dev, options: o, registry: registry, failure: failure}
-	c.shared = &arena{dev: dev, registry: registry}
-	c.private = &arena{dev: dev}
-	if err := c.countSharers(ctx, op); err != nil {
-		return nil, errors.Join(err, registry.Close(), failure.close())
+	c := &Communicator{boot: boot, dev: dev, options: o}
+	if err := c.countSharers(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
+		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
+}
+
+// build makes what concerns this rank alone. The options are filled in any case.
+func (c *Communicator) build(op string) error {
+	o := c.options
+	c.options.fill()
+	invalid := func(format string, args ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.Rank(), mscclgo.NoRank)
+	}
+	switch {
+	case c.dev == nil:
+		return invalid("the device is nil")
+	case o.Timeout < 0:
+		return invalid("the timeout %v is negative", o.Timeout)
+	case o.Scratch > maxScratch:
+		return invalid("a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
+	}
+	var err error
+	if c.failure, err = newFailure(c.boot, c.dev); err != nil {
+		return err
+	}
+	if c.registry, err = registeredmem.NewRegistry(registeredmem.Config{
+		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
+		Logger: c.options.Logger, Timeout: c.options.Timeout,
+	}); err != nil {
+		return err
+	}
+	c.shared = &arena{dev: c.dev, registry: c.registry}
+	c.private = &arena{dev: c.dev}
+	return nil
 }
 
 // Rank gives this rank's number, from 0.
@@ -167,41 +187,57 @@ func (c *Communicator) Bootstrap() *bootstrap.Bootstrap { return c.boot }
 func (c *Communicator) Registry() *registeredmem.Registry { return c.registry }
 
 // Barrier waits until all ranks have called it. It says nothing of what streams
-// have done. Collective.
+// have done. Options.Timeout bounds it beside ctx. Collective.
 func (c *Communicator) Barrier(ctx context.Context) error {
-	if err := c.usable("communicator: barrier"); err != nil {
+	const op = "communicator: barrier"
+	if err := c.usable(op); err != nil {
 		return err
 	}
-	return c.boot.Barrier(ctx)
+	return c.begin("barrier", op).agree(ctx, nil)
 }
 
-// Close leaves the group and releases everything made through c, in reverse
-// order; waits of kernels that still run end as aborted. It waits a while for
-// the other ranks to close too, since their kernels may still use this rank's
-// memory. It is safe to call twice.
+// Close leaves the group and releases the communicator's memory and what it
+// mapped of the peers'; waits of kernels that still run end as aborted. What its
+// methods gave must not be used any more; a [Communicator.Connect]ion and
+// [MemoryChannels] may still be closed. It waits a while for the other ranks to
+// close too, since their kernels may still use this rank's memory. It is safe to
+// call twice.
 func (c *Communicator) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil
-	}
-	c.closed = true
-	group := c.group
-	c.mu.Unlock()
+	var err error
+	c.closing.Do(func() { err = c.close() })
+	return err
+}
 
+func (c *Communicator) close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	if c.failure.err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.options.Timeout, closePatience))
-		if err := c.boot.Barrier(ctx); err != nil {
+		if err := c.begin(closing, "communicator: close").agree(ctx, nil); err != nil {
 			c.options.Logger.Info("closed before all ranks did", "rank", c.Rank(), "error", err)
 		}
 		cancel()
 	}
 	c.failure.abort()
+	return c.release()
+}
+
+// release gives everything back, in reverse order, as far as it was made.
+func (c *Communicator) release() error {
 	var errs []error
-	if group != nil {
-		errs = append(errs, group.close())
+	if c.group != nil {
+		errs = append(errs, c.group.close(c))
 	}
-	errs = append(errs, c.private.close(), c.shared.close(), c.registry.Close(), c.failure.close())
+	if c.shared != nil {
+		errs = append(errs, c.private.close(), c.shared.close())
+	}
+	if c.registry != nil {
+		errs = append(errs, c.registry.Close())
+	}
+	if c.failure != nil {
+		errs = append(errs, c.failure.close())
+	}
 	for i := len(c.owned) - 1; i >= 0; i-- {
 		errs = append(errs, c.owned[i]())
 	}

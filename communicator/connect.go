@@ -9,9 +9,11 @@ import (
 )
 
 // Connect makes a connection to a peer through which this rank's host moves
-// data, without a kernel. Both ranks call it, with the same tag.
+// data, without a kernel. Both ranks call it, with the same tag, which is one of
+// the bootstrap's. The caller closes the connection, before the communicator.
 //
-// Errors: those of [cudaipc.Endpoint.Connect].
+// Errors: ErrTimeout, naming the peer, when it does not call in time; those of
+// [cudaipc.Endpoint.Connect].
 func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (connection.Connection, error) {
 	if err := c.usable(fmt.Sprintf("communicator: connect to rank %d", peer)); err != nil {
 		return nil, err

@@ -23,8 +23,9 @@ type failure struct {
 	stop   chan struct{}
 	done   chan struct{}
 
-	mu    sync.Mutex
-	cause error
+	mu     sync.Mutex
+	cause  error
+	closed bool // status is freed
 }
 
 // reportInterval is how often the host looks for reports of kernels when no
@@ -41,7 +42,8 @@ func newFailure(boot *bootstrap.Bootstrap, dev *gpu.Device) (*failure, error) {
 	return f, nil
 }
 
-// words gives the status as the host sees it.
+// words gives the status as the host sees it. The caller holds mu and knows that
+// it is not closed.
 func (f *failure) words() *devicecode.GroupStatus {
 	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes())))
 }
@@ -67,8 +69,8 @@ func (f *failure) watch() {
 
 // look checks whether a kernel has reported a failed wait.
 func (f *failure) look() {
-	channel, peer, failed := devicecode.ParseFailedWait(atomic.LoadUint64(&f.words().FirstFailed))
-	if !failed {
+	channel, peer, failed := devicecode.ParseFailedWait(f.firstFailed())
+	if !failed || f.err() != nil {
 		return
 	}
 	what := "a kernel waited past its deadline on a barrier or a packet"
@@ -94,31 +96,64 @@ func (f *failure) fail(err error) {
 }
 
 // abort ends the waits of kernels.
-func (f *failure) abort() { atomic.StoreUint32(&f.words().Aborted, 1) }
-
-// err gives the group's error, nil while it is well.
-func (f *failure) err() error {
+func (f *failure) abort() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.cause
+	if !f.closed {
+		atomic.StoreUint32(&f.words().Aborted, 1)
+	}
 }
 
+// firstFailed gives what a kernel reported, or 0.
+func (f *failure) firstFailed() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0
+	}
+	return atomic.LoadUint64(&f.words().FirstFailed)
+}
+
+// err gives the group's error, nil while it is well. It does not wait for watch
+// to hear of the bootstrap's.
+func (f *failure) err() error {
+	f.mu.Lock()
+	cause := f.cause
+	f.mu.Unlock()
+	if cause == nil && f.boot.Err() != nil {
+		f.fail(f.boot.Err())
+		return f.err()
+	}
+	return cause
+}
+
+// close is called once.
 func (f *failure) close() error {
 	close(f.stop)
 	<-f.done
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
 	return f.status.Close()
 }
 
 // Err gives the error that made the group fail, or nil while it is well.
 func (c *Communicator) Err() error { return c.failure.err() }
 
-// Done is closed when the group's connections failed or were closed.
+// Done is closed when the group has failed, and not by Close.
 func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
 // Abort makes the group fail with err: waits of kernels on all ranks end as
-// aborted, and calls on all ranks give an error that names this one.
+// aborted, and calls on all ranks give an error that names this one. A group
+// that has failed keeps its first error, and a closed communicator does nothing.
 func (c *Communicator) Abort(err error) {
-	c.failure.fail(mscclgo.Errorf(mscclgo.ErrAborted, "communicator: abort", "%w", err).At(c.Rank(), mscclgo.NoRank))
+	const op = "communicator: abort"
+	if err == nil {
+		err = errors.New("no cause was given")
+	}
+	if c.usable(op) == nil {
+		c.failure.fail(mscclgo.Errorf(mscclgo.ErrAborted, op, "%w", err).At(c.Rank(), mscclgo.NoRank))
+	}
 }
 
 // Synchronize waits until the stream's work is done and no wait in it failed.
@@ -128,12 +163,6 @@ func (c *Communicator) Abort(err error) {
 // the work running; ErrSystem when the work failed.
 func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
 	err := s.Synchronize(ctx)
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		return err
-	}
 	c.failure.look()
 	if cause := c.failure.err(); cause != nil {
 		return errors.Join(cause, err)

@@ -46,7 +46,7 @@ func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
 	if g != nil {
 		return g.handle, nil
 	}
-	g, err := c.newGroup(ctx, op)
+	g, err := c.newGroup(ctx, c.begin("make the group's windows", op))
 	if err != nil {
 		return devicecode.Group{}, err
 	}
@@ -56,7 +56,7 @@ func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
 	return g.handle, nil
 }
 
-func (c *Communicator) newGroup(ctx context.Context, op string) (*group, error) {
+func (c *Communicator) newGroup(ctx context.Context, k *call) (*group, error) {
 	flags := devicecode.MaxBlocks * uint64(c.Size()) * uint64(unsafe.Sizeof(uint32(0)))
 	flags = (flags + scratchAlign - 1) / scratchAlign * scratchAlign
 	scratch := (c.options.Scratch + scratchAlign - 1) / scratchAlign * scratchAlign
@@ -68,14 +68,11 @@ func (c *Communicator) newGroup(ctx context.Context, op string) (*group, error) 
 		Watch:         c.watch(c.Rank(), 0),
 	}}
 	err := g.allocate(c, flags+scratch)
-	if err := c.agree(ctx, op, err); err != nil {
-		return nil, errors.Join(err, g.close())
+	if g.windows, err = c.share(ctx, k, g.window, err); err == nil {
+		err = k.agree(ctx, g.finish(c, k.op))
 	}
-	if g.windows, err = c.Share(ctx, g.window); err != nil {
-		return nil, errors.Join(err, g.close())
-	}
-	if err := c.agree(ctx, op, g.finish(c, op)); err != nil {
-		return nil, errors.Join(err, g.close())
+	if err != nil {
+		return nil, errors.Join(err, g.close(c))
 	}
 	return g, nil
 }
@@ -115,8 +112,11 @@ func (g *group) finish(c *Communicator, op string) error {
 	return nil
 }
 
-func (g *group) close() error {
+func (g *group) close(c *Communicator) error {
 	var errs []error
+	if g.counts.slab != nil {
+		c.private.give(g.counts)
+	}
 	if g.windows != nil {
 		errs = append(errs, g.windows.Close())
 	}

@@ -24,16 +24,24 @@ type PeerMemory struct {
 // Errors: on all ranks, naming the rank that could not; ErrUnsupported there
 // when a peer's memory cannot be reached by any transport.
 func (c *Communicator) Share(ctx context.Context, buf *gpu.Buffer) (*PeerMemory, error) {
-	op := fmt.Sprintf("communicator: share %d bytes", buf.Size())
-	if err := c.usable(op); err != nil {
+	return c.share(ctx, c.begin("share", "communicator: share "+sizeOf(buf)), buf, nil)
+}
+
+// share is Share as part of a call, or the whole of it. failed is why this rank
+// cannot take part, if it cannot.
+func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, failed error) (*PeerMemory, error) {
+	if err := c.usable(k.op); err != nil {
 		return nil, err
 	}
+	var mine *registeredmem.Memory
 	var description []byte
-	mine, err := c.registry.Register(buf)
-	if err == nil {
-		description, err = mine.MarshalBinary()
+	if failed == nil {
+		mine, failed = c.registry.Register(buf)
 	}
-	all, err := c.collect(ctx, op, description, err)
+	if failed == nil {
+		description, failed = mine.MarshalBinary()
+	}
+	all, err := k.collect(ctx, description, failed)
 	if err != nil {
 		return nil, errors.Join(err, closeMemory(mine))
 	}
@@ -45,10 +53,18 @@ func (c *Communicator) Share(ctx context.Context, buf *gpu.Buffer) (*PeerMemory,
 			break
 		}
 	}
-	if err := c.agree(ctx, op, err); err != nil {
+	if err := k.agree(ctx, err); err != nil {
 		return nil, errors.Join(err, p.Close(), closeMemory(mine))
 	}
 	return p, nil
+}
+
+// sizeOf tells a buffer's size, for errors.
+func sizeOf(b *gpu.Buffer) string {
+	if b == nil {
+		return "a nil buffer"
+	}
+	return fmt.Sprintf("%d bytes", b.Size())
 }
 
 // Handle gives what kernels take by value.

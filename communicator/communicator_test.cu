@@ -1,0 +1,68 @@
+// Kernels of the tests: one block each, of as many threads as the caller says.
+#include <mscclgo/group.cuh>
+#include <mscclgo/memory_channel.cuh>
+
+using namespace mscclgo;
+
+// meet signals and awaits on one channel a thread, and says how the wait ended.
+extern "C" __global__ void meet(const MemoryChannelHandle* channels, uint32_t* results) {
+  channels[threadIdx.x].signal();
+  results[threadIdx.x] = uint32_t(channels[threadIdx.x].wait());
+}
+
+// await awaits a signal on one channel a thread.
+extern "C" __global__ void await(const MemoryChannelHandle* channels, uint32_t* results) {
+  results[threadIdx.x] = uint32_t(channels[threadIdx.x].wait());
+}
+
+// gather puts this rank's part of the local buffer into every peer's, each over
+// channel `number` to it, and waits for theirs.
+extern "C" __global__ void gather(const MemoryChannelHandle* channels, uint32_t ranks, uint32_t rank,
+                                  uint32_t number, uint64_t bytes, uint32_t* results) {
+  const MemoryChannelHandle* peers = channels + number * ranks;
+  for (uint32_t peer = 0; peer < ranks; ++peer) {
+    if (peer != rank) peers[peer].put(rank * bytes, rank * bytes, bytes, threadIdx.x, blockDim.x);
+  }
+  __syncthreads();
+  if (threadIdx.x < ranks) {
+    peers[threadIdx.x].signal();
+    results[threadIdx.x] = uint32_t(peers[threadIdx.x].wait());
+  }
+}
+
+// sendPackets sends this rank's part to every peer's inbox, at the same offset
+// counted in packets, and unpacks theirs into the local buffer.
+extern "C" __global__ void sendPackets(const MemoryChannelHandle* channels, uint32_t ranks, uint32_t rank,
+                                       uint64_t bytes, uint32_t flag, uint32_t* results) {
+  for (uint32_t peer = 0; peer < ranks; ++peer) {
+    if (peer != rank)
+      channels[peer].putPackets(2 * rank * bytes, rank * bytes, bytes, threadIdx.x, blockDim.x, flag);
+  }
+  for (uint32_t peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    WaitResult r =
+        channels[peer].unpackPackets(2 * peer * bytes, peer * bytes, bytes, threadIdx.x, blockDim.x, flag);
+    if (r != WaitResult::Done) results[peer] = uint32_t(r);
+  }
+}
+
+// barriers calls the group's barrier so many times and says how the last ended.
+// In every round it leaves a number in the scratch of all ranks and looks for
+// theirs.
+extern "C" __global__ void barriers(__grid_constant__ const GroupHandle group, uint32_t rounds,
+                                    uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t round = 1; round <= rounds && r == WaitResult::Done; ++round) {
+    if (threadIdx.x < group.size) {
+      reinterpret_cast<uint32_t*>(group.scratch(threadIdx.x))[blockIdx.x * group.size + group.rank] = round;
+    }
+    r = group.barrier();
+    if (r == WaitResult::Done && threadIdx.x < group.size) {
+      uint32_t theirs =
+          reinterpret_cast<uint32_t*>(group.scratch(group.rank))[blockIdx.x * group.size + threadIdx.x];
+      if (theirs != round) results[0] = 100;
+    }
+    if (r == WaitResult::Done) r = group.barrier();
+  }
+  if (threadIdx.x == 0 && r != WaitResult::Done) results[0] = uint32_t(r);
+}

@@ -1,0 +1,137 @@
+package communicator_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// TestConnect has rank 0's host write into rank 1's memory and tell it by a word
+// that rank 1's stream awaits.
+func TestConnect(t *testing.T) {
+	const size, rounds = 100_000, 5
+	comms := group(t, 2, communicator.Options{})
+	each(t, 2, func(rank int) error {
+		c, ctx := comms[rank], t.Context()
+		data := upload(t, c.Device(), 0, size)
+		word := upload(t, c.Device(), 0, 8)
+		peers, err := c.Share(ctx, data)
+		if err != nil {
+			return err
+		}
+		words, err := c.Share(ctx, word)
+		if err != nil {
+			return err
+		}
+		conn, err := c.Connect(ctx, 1-rank, 7)
+		if err != nil {
+			return err
+		}
+		stream, err := c.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		for round := range uint64(rounds) {
+			want := bytes.Repeat([]byte{byte(round + 1)}, size)
+			if rank == 0 {
+				if err := gpu.CopyIn(data, want); err != nil {
+					return err
+				}
+				if err := conn.Write(peers.Memories[1], 1, peers.Memories[0], 1, size-1); err != nil {
+					return err
+				}
+				if err := conn.UpdateAndSync(words.Memories[1], 0, round, round+1); err != nil {
+					return err
+				}
+				if err := conn.Flush(ctx); err != nil {
+					return err
+				}
+			} else {
+				if c.Device().Info().StreamMemoryOps {
+					if err := stream.WaitValue64(word, 0, round+1, gpu.GreaterOrEqual); err != nil {
+						return err
+					}
+					if err := c.Synchronize(ctx, stream); err != nil {
+						return err
+					}
+				} else if err := await(word, round+1); err != nil {
+					return err
+				}
+				got := make([]byte, size)
+				if err := gpu.CopyOut(got, data); err != nil {
+					return err
+				}
+				want[0] = 0
+				if !bytes.Equal(got, want) {
+					return fmt.Errorf("round %d: something else arrived", round)
+				}
+			}
+			if err := c.Barrier(ctx); err != nil {
+				return err
+			}
+		}
+		return conn.Close()
+	})
+}
+
+// await polls a word until it has the value.
+func await(word *gpu.Buffer, value uint64) error {
+	deadline := time.Now().Add(patience)
+	for got := make([]uint64, 1); got[0] != value; {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the word is %d, want %d", got[0], value)
+		}
+		if err := gpu.CopyOut(got, word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestFlushDeadline flushes what takes longer than the deadline.
+func TestFlushDeadline(t *testing.T) {
+	const size, writes = 8 << 20, 100
+	comms := group(t, 2, communicator.Options{})
+	each(t, 2, func(rank int) error {
+		c := comms[rank]
+		peers, err := c.Share(t.Context(), upload(t, c.Device(), 0, size))
+		if err != nil {
+			return err
+		}
+		conn, err := c.Connect(t.Context(), 1-rank, 0)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if rank == 0 {
+			for range writes {
+				if err := conn.Write(peers.Memories[1], 0, peers.Memories[0], 0, size); err != nil {
+					return err
+				}
+			}
+			short, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+			defer cancel()
+			failing(t, rank, conn.Flush(short), mscclgo.ErrTimeout, "rank 0, peer 1")
+			if err := conn.Flush(t.Context()); err != nil {
+				return err
+			}
+			failing(t, rank, conn.Write(peers.Memories[1], size, peers.Memories[0], 0, 1), mscclgo.ErrInvalid)
+		}
+		return c.Barrier(t.Context())
+	})
+}
+
+func TestConnectAlone(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: 200 * time.Millisecond})
+	_, err := comms[0].Connect(t.Context(), 1, 0)
+	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
+	_, err = comms[0].Connect(t.Context(), 2, 0)
+	failing(t, 0, err, mscclgo.ErrInvalid, "rank 2")
+}

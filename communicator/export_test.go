@@ -1,0 +1,18 @@
+package communicator
+
+// ArenaBytes gives the bytes of device memory that are in use of a
+// communicator's arenas.
+func ArenaBytes(c *Communicator) uint64 {
+	used := uint64(0)
+	for _, a := range []*arena{c.shared, c.private} {
+		a.mu.Lock()
+		for _, s := range a.slabs {
+			used += s.buf.Size()
+			for _, f := range s.free {
+				used -= f.size
+			}
+		}
+		a.mu.Unlock()
+	}
+	return used
+}

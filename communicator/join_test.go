@@ -1,0 +1,101 @@
+package communicator_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/launcher"
+)
+
+// childEnv makes the test's program a rank of TestJoin, on a device of the kind
+// that is its value.
+const childEnv = "MSCCLGO_TEST_JOIN"
+
+// child is what a rank of TestJoin does: it joins, gathers over channels and
+// leaves.
+func child() int {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := communicator.Join(ctx, communicator.Options{Device: os.Getenv(childEnv)})
+	if err == nil {
+		if err = childGathers(ctx, c); err != nil {
+			c.Abort(err)
+		}
+		err = errors.Join(err, c.Close(), c.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func childGathers(ctx context.Context, c *communicator.Communicator) error {
+	const part = 10_000
+	w, err := newWorker(ctx, c)
+	if err != nil {
+		return err
+	}
+	data := make([]byte, c.Size()*part)
+	copy(data[c.Rank()*part:], bytes.Repeat([]byte{byte(c.Rank() + 1)}, part))
+	local, err := gpu.Upload(c.Device(), data)
+	if err != nil {
+		return err
+	}
+	channels, err := c.MemoryChannels(ctx, local, communicator.MemoryChannelOptions{})
+	if err != nil {
+		return err
+	}
+	if err := w.run(ctx, "gather", 64, channels.Handles, c.Size(), c.Rank(), 0, part); err != nil {
+		return err
+	}
+	if err := gathered(local, c.Size()); err != nil {
+		return err
+	}
+	fmt.Printf("rank %d of %d on %v\n", c.Rank(), c.Size(), c.Device())
+	return errors.Join(channels.Close(), w.close(), local.Close())
+}
+
+// TestJoin runs ranks in processes of their own, as a launcher starts them.
+func TestJoin(t *testing.T) {
+	const n = 3
+	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience+10*time.Second)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	if _, err := launcher.Run(ctx, launcher.Options{
+		Ranks: n, Program: program, Stdout: &stdout, Stderr: &stderr,
+		// The variable comes before the option, which says what is not there.
+		Env: []string{childEnv + "=nonsense", "MSCCLGO_DEVICE=" + kind},
+	}); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	for rank := range n {
+		want := fmt.Sprintf("rank %d of %d on %s\n", rank, n, testdev.Name(t, rank))
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, &stdout)
+		}
+	}
+}
+
+func TestJoinAlone(t *testing.T) {
+	for _, name := range []string{"RANK", "MSCCLGO_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"} {
+		t.Setenv(name, "")
+	}
+	if c, err := communicator.Join(t.Context(), communicator.Options{}); err == nil {
+		t.Errorf("joined %v without a launcher", c)
+	}
+}

@@ -1,0 +1,75 @@
+package communicator
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func sampleOffer() *offer {
+	return &offer{
+		perPeer: 2,
+		slabs:   [][]byte{[]byte("one slab"), []byte("another")},
+		places:  []place{{0, 0}, {0, 128}, {1, 256}, {0, 384}, {1, 0}, {0, 64}},
+	}
+}
+
+func TestOffer(t *testing.T) {
+	good := sampleOffer()
+	b := good.encode()
+	got, err := decodeOffer(b, 3)
+	if err != nil || !reflect.DeepEqual(got, good) {
+		t.Fatalf("%+v, %v; want %+v", got, err, good)
+	}
+	for n := range b {
+		if _, err := decodeOffer(b[:n], 3); err == nil {
+			t.Errorf("cut short to %d bytes: no error", n)
+		}
+	}
+}
+
+func TestMalformedOffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*offer)
+		ranks int
+		want  string
+	}{
+		"no channels":       {func(o *offer) { o.perPeer = 0 }, 3, "0 channels"},
+		"too many channels": {func(o *offer) { o.perPeer = maxPerPeer + 1 }, 3, "4097 channels"},
+		"a small group":     {func(o *offer) {}, 2, "left over"},
+		"a large group":     {func(o *offer) {}, 4, "cut short"},
+		"too many slabs":    {func(o *offer) { o.slabs = make([][]byte, 7) }, 3, "7 slabs"},
+		"a long slab":       {func(o *offer) { o.slabs[0] = make([]byte, maxDescription+1) }, 3, "4097 bytes"},
+		"no such slab":      {func(o *offer) { o.places[3].slab = 2 }, 3, "slab 2 of 2"},
+		"off its alignment": {func(o *offer) { o.places[3].offset = 8 }, 3, "offset 8"},
+	} {
+		o := sampleOffer()
+		c.spoil(o)
+		if _, err := decodeOffer(o.encode(), c.ranks); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+}
+
+func FuzzDecodeOffer(f *testing.F) {
+	f.Add(sampleOffer().encode(), uint8(3))
+	f.Add((&offer{perPeer: 1, places: []place{}}).encode(), uint8(1))
+	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint8(72))
+	f.Fuzz(func(t *testing.T, b []byte, ranks uint8) {
+		o, err := decodeOffer(b, int(ranks)+1)
+		if err != nil {
+			return
+		}
+		if len(o.places) != o.perPeer*(int(ranks)+1) {
+			t.Fatalf("%d places for %d channels to each of %d ranks", len(o.places), o.perPeer, int(ranks)+1)
+		}
+		for _, p := range o.places {
+			if int(p.slab) >= len(o.slabs) {
+				t.Fatalf("a place in slab %d of %d", p.slab, len(o.slabs))
+			}
+		}
+		if string(o.encode()) != string(b) {
+			t.Fatal("decoding and encoding gives other bytes")
+		}
+	})
+}
