@@ -28,7 +28,7 @@ type emuCompiler struct{}
 // contraction, so that sums are the same on every machine.
 var compileFlags = []string{
 	"-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
-	"-fno-strict-aliasing", "-ffp-contract=off", "-Wno-unknown-pragmas",
+	"-fstack-clash-protection", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-unknown-pragmas",
 }
 
 var linkFlags = []string{"-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}

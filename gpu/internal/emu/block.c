@@ -9,6 +9,7 @@
 #include "block.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "fiber.h"
 
 #ifndef MADV_GUARD_INSTALL
@@ -26,6 +28,7 @@
 enum {
   WARPS = MSCCLGO_EMU_MAX_THREADS / MSCCLGO_EMU_WARP,
   SLAB_STACKS = 32,
+  MAPPED_GUARDS = 8192,
   POISON = 0xa5,          // what __shared__ memory holds at first
   PATIENT_ROUNDS = 64,    // of yielding the core, before sleeping
   LONGEST_SLEEP = 64000,  // nanoseconds
@@ -61,6 +64,7 @@ struct block {
   mscclgo_emu_block seen;  // by its threads
   launch* launch;
   fiber scheduler;  // the OS thread's own stack
+  void* running;    // the stack in use, else stale
 
   stack* free;
   slab* slabs;
@@ -115,8 +119,17 @@ static void prepare(stack* s, uint32_t turn) {
   s->where = fiber_make((char*)s - turn % 16 * 128, run_stack, s);
 }
 
-// add_stacks maps another slab. The lowest page of each stack is a guard where
-// the kernel has guards that cost no mapping of their own.
+// guard makes the lowest page of a stack one that faults. Before Linux 6.13 that
+// takes two mappings of the 65530 that a process may have, so only the first
+// stacks get one there.
+static void guard(void* bottom) {
+  static atomic_int mapped;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  if (madvise(bottom, page, MADV_GUARD_INSTALL) == 0) return;
+  if (atomic_fetch_add(&mapped, 1) < MAPPED_GUARDS) mprotect(bottom, page, PROT_NONE);
+}
+
+// add_stacks maps another slab.
 static int add_stacks(block* b) {
   const size_t size = MSCCLGO_EMU_STACK_BYTES, bytes = (SLAB_STACKS + 1) * size;
   slab* m = malloc(sizeof(*m));
@@ -133,7 +146,7 @@ static int add_stacks(block* b) {
   char* first = (char*)(((uintptr_t)m->mapping + size - 1) / size * size);
   for (int i = SLAB_STACKS - 1; i >= 0; i--) {
     char* bottom = first + i * size;
-    madvise(bottom, (size_t)sysconf(_SC_PAGESIZE), MADV_GUARD_INSTALL);
+    guard(bottom);
     stack* s = (stack*)(bottom + size) - 1;
     s->owner = b;
     s->next = b->free;
@@ -176,6 +189,7 @@ static void next(block* b, fiber* from) {
     b->free = s->next;
     put(b, s, rank);
   }
+  b->running = s;
   fiber_switch(from, s->where);
 }
 
@@ -415,6 +429,12 @@ static void rt_fail(mscclgo_emu_thread* t, const char* why) {
   abandon(stack_of(t));
 }
 
+// crash fails the running thread, which the processor has stopped.
+static void crash(void* argument, const char* why) {
+  block* b = argument;
+  rt_fail(&((stack*)b->running)->thread, why);
+}
+
 static const mscclgo_emu_runtime runtime = {
     .yield = rt_yield,
     .progress = rt_progress,
@@ -472,7 +492,9 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
   }
   happened(b);
   poison(l);
+  fault_catch(crash, b, &b->running);
   next(b, &b->scheduler);
+  fault_catch(NULL, NULL, NULL);
   if (b->live == 0) return;
   if (!launch_ended(l)) stuck(b);
   // The threads that are left never run again; their stacks begin anew.

@@ -2,6 +2,7 @@ package emu_test
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -201,6 +202,59 @@ extern "C" __global__ void check(int n) { assert(n > 3); __syncthreads(); }
 		t.Errorf("assert: %v", err)
 	}
 	ran(t, d, kernelOf(t, m, "check"), shape(2, 64), int32(4))
+}
+
+func TestFaults(t *testing.T) {
+	d := open(t)
+	m := load(t, d, `
+extern "C" __global__ void wild(int* p) { __syncthreads(); if (threadIdx.x == 3) *p = 1; __syncthreads(); }
+extern "C" __global__ void divide(int* p, int n) { *p /= n; }
+__device__ __noinline__ int recurse(volatile int n) {
+  volatile char room[1000];
+  room[n % 1000] = 1;
+  return n ? recurse(n + 1) + room[0] : 0;
+}
+extern "C" __global__ void overflow(int* p) { *p = recurse(threadIdx.x + 1); }
+extern "C" __global__ void fine(int* p) { __syncthreads(); *p = 7; }
+`)
+	out := alloc(t, d, 4)
+	want := map[string]string{
+		"wild":     "block (0,0,0), thread (3,0,0): illegal memory access at 0x8",
+		"overflow": "stack overflow: a thread has 262144 bytes",
+	}
+	if runtime.GOARCH == "amd64" { // elsewhere 1 / 0 is a number
+		want["divide"] = "integer division by zero"
+	}
+	for name, text := range want {
+		ptr := out.Ptr()
+		args := []any{ptr}
+		switch name {
+		case "wild":
+			args = []any{uint64(8)}
+		case "divide":
+			args = []any{ptr, int32(0)}
+		}
+		err := run(t, d, kernelOf(t, m, name), shape(1, 32), args...)
+		if !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", name, err)
+		}
+		ran(t, d, kernelOf(t, m, "fine"), shape(33, 64), ptr)
+		if v := read[int32](t, d, ptr, 1)[0]; v != 7 {
+			t.Errorf("after %s: %d", name, v)
+		}
+	}
+}
+
+// TestFaultOfGo shows that a fault of Go code is still a panic.
+func TestFaultOfGo(t *testing.T) {
+	open(t)
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	var p *int
+	*p = 1
 }
 
 // TestDeepStack uses much of a thread's stack in many threads at once.

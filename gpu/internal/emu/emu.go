@@ -6,9 +6,10 @@
 // What it is faithful in: addresses, sharing by descriptor, streams, events and
 // captured work; barriers, warp functions, shared memory and atomics; the number
 // of resident blocks, so that what can deadlock on a GPU for want of room can do
-// so here. What it is not: a kernel that reads a wild address takes the process
-// with it, and a loop that waits for memory to change without any function of
-// CUDA's or the library's in it keeps its block's other threads from running.
+// so here; and that a kernel which traps, faults or gets stuck fails its stream
+// and not the process. What it is not: a loop that waits for memory to change
+// without any function of CUDA's or the library's in it keeps its block's other
+// threads from running.
 package emu
 
 import (

@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 
 #include "block.h"
+#include "fault.h"
 
 struct pool {
   pthread_mutex_t lock;
@@ -41,6 +42,7 @@ static void* work(void* argument) {
   pool* p = argument;
   // Sleeps of a few microseconds are meant: the default slack is 50.
   prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
+  fault_enter();
   block* b = block_new();
   pthread_mutex_lock(&p->lock);
   for (;;) {
@@ -69,6 +71,7 @@ static void* work(void* argument) {
   }
   pthread_mutex_unlock(&p->lock);
   if (b) block_free(b);
+  fault_leave();
   return NULL;
 }
 
@@ -94,6 +97,7 @@ static int hire(pool* p, uint64_t blocks) {
 pool* pool_new(uint32_t limit) {
   pool* p = calloc(1, sizeof(pool) + limit * sizeof(pthread_t));
   if (!p) return NULL;
+  fault_setup();
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->work, NULL);
   pthread_cond_init(&p->done, NULL);

@@ -1,0 +1,113 @@
+#define _GNU_SOURCE
+#include "fault.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include "mscclgo/emu/abi.h"
+
+// What is caught on this OS thread.
+static __thread struct {
+  void (*recover)(void*, const char*);
+  void* argument;
+  void* const* top;
+  char text[128];
+  void* signal_stack;  // a stack that overflows cannot hold the handler
+} here;
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+enum { SIGNALS = sizeof(signals) / sizeof(*signals), SIGNAL_STACK_BYTES = 64 * 1024 };
+
+static struct sigaction before[SIGNALS];
+
+static void describe(int number, const siginfo_t* info) {
+  const uintptr_t address = (uintptr_t)info->si_addr;
+  const uintptr_t bottom = (uintptr_t)*here.top & ~(uintptr_t)(MSCCLGO_EMU_STACK_BYTES - 1);
+  if (number == SIGFPE) {
+    snprintf(here.text, sizeof(here.text), "integer division by zero");
+  } else if (number == SIGILL) {
+    snprintf(here.text, sizeof(here.text), "illegal instruction");
+  } else if (address - bottom < MSCCLGO_EMU_STACK_BYTES) {
+    snprintf(here.text, sizeof(here.text), "stack overflow: a thread has %u bytes", MSCCLGO_EMU_STACK_BYTES);
+  } else {
+    snprintf(here.text, sizeof(here.text), "illegal memory access at %p", info->si_addr);
+  }
+}
+
+// redirect makes the handler return into recover.
+static int redirect(ucontext_t* c) {
+  const uintptr_t top = (uintptr_t)*here.top & ~(uintptr_t)15;
+#if defined(__x86_64__)
+  c->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)here.recover;
+  c->uc_mcontext.gregs[REG_RSP] = (greg_t)(top - 8);  // as after a call
+  c->uc_mcontext.gregs[REG_RDI] = (greg_t)(uintptr_t)here.argument;
+  c->uc_mcontext.gregs[REG_RSI] = (greg_t)(uintptr_t)here.text;
+  return 1;
+#elif defined(__aarch64__)
+  c->uc_mcontext.pc = (uintptr_t)here.recover;
+  c->uc_mcontext.sp = top;
+  c->uc_mcontext.regs[0] = (uintptr_t)here.argument;
+  c->uc_mcontext.regs[1] = (uintptr_t)here.text;
+  return 1;
+#else
+  (void)c, (void)top;
+  return 0;
+#endif
+}
+
+static void handle(int number, siginfo_t* info, void* context) {
+  if (here.recover) {
+    describe(number, info);
+    if (redirect(context)) return;
+  }
+  int i = 0;
+  while (signals[i] != number) i++;
+  const struct sigaction* old = &before[i];
+  if (old->sa_flags & SA_SIGINFO) {
+    old->sa_sigaction(number, info, context);
+  } else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {
+    old->sa_handler(number);
+  } else {
+    sigaction(number, old, NULL);  // it happens again, and ends the process
+  }
+}
+
+static void install(void) {
+  struct sigaction a;
+  memset(&a, 0, sizeof(a));
+  a.sa_sigaction = handle;
+  a.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigfillset(&a.sa_mask);
+  for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &a, &before[i]);
+}
+
+void fault_setup(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, install);
+}
+
+void fault_enter(void) {
+  here.signal_stack = malloc(SIGNAL_STACK_BYTES);
+  if (!here.signal_stack) return;
+  const stack_t s = {.ss_sp = here.signal_stack, .ss_size = SIGNAL_STACK_BYTES};
+  sigaltstack(&s, NULL);
+}
+
+void fault_leave(void) {
+  const stack_t s = {.ss_flags = SS_DISABLE};
+  sigaltstack(&s, NULL);
+  free(here.signal_stack);
+  here.signal_stack = NULL;
+}
+
+void fault_catch(void (*recover)(void*, const char*), void* argument, void* const* top) {
+  here.recover = recover;
+  here.argument = argument;
+  here.top = top;
+}
