@@ -9,9 +9,17 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// DefaultDirect is how many bytes a put of a [PortChannel] may have, unless its
-// maker says otherwise, for the kernel's thread to make it itself.
-const DefaultDirect = 2048
+// Direct says what of a channel's work a kernel's thread does itself where the
+// peer's memory is mapped and nothing of the channel is with the host: signals,
+// and puts of up to so many bytes.
+type Direct uint64
+
+const (
+	// HostOnly leaves all to the host.
+	HostOnly = ^Direct(0)
+	// DefaultDirect is about what a thread moves before a copy engine begins.
+	DefaultDirect Direct = 2048
+)
 
 // BasePortChannel is one end of a channel whose puts name the memories by the
 // ids that the service which serves the ring gave them. It takes no memory
@@ -21,26 +29,30 @@ type BasePortChannel struct {
 	semaphore *semaphore.Host2Device
 	id        uint16
 	served    gpu.Ptr
+	direct    Direct
 }
 
 // NewBasePortChannel makes an end for who serves the ring: id is the channel's
 // number there, and served the pinned word in which the position behind the
 // newest finished flush of the semaphore's connection is told to kernels.
 // proxyservice.ProxyService does all that.
-func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, id uint16, served gpu.Ptr) *BasePortChannel {
-	return &BasePortChannel{ring: ring, semaphore: s, id: id, served: served}
+func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, id uint16, served gpu.Ptr, direct Direct) *BasePortChannel {
+	return &BasePortChannel{ring: ring, semaphore: s, id: id, served: served, direct: direct}
 }
 
 // Handle gives what kernels use.
 func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
-	return devicecode.BasePortChannel{
+	h := devicecode.BasePortChannel{
 		Fifo:      c.ring.Handle(),
 		Semaphore: c.semaphore.Handle(),
 		State:     c.semaphore.State(),
-		PeerSent:  c.semaphore.PeerSent(),
 		Served:    c.served,
 		ID:        uint64(c.id),
 	}
+	if c.direct != HostOnly {
+		h.PeerSent = c.semaphore.PeerSent()
+	}
+	return h
 }
 
 // NumberedMemory is a memory with the id that the service which serves the ring
@@ -54,16 +66,13 @@ type NumberedMemory struct {
 type PortChannel struct {
 	base     *BasePortChannel
 	dst, src NumberedMemory
-	direct   uint64
 }
 
 // NewPortChannel makes an end between the peer's memory dst and this rank's src.
-// Puts of up to direct bytes the kernel's thread makes itself where dst is mapped
-// here; 0 leaves all to the host.
 //
 // Errors: ErrInvalid when dst is not the semaphore's peer's or src not this
 // rank's; ErrUnsupported when the connection does not reach dst.
-func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory, direct uint64) (*PortChannel, error) {
+func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChannel, error) {
 	const op = "channel: make a PortChannel"
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(src.Rank(), base.semaphore.Peer())
@@ -77,7 +86,7 @@ func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory, direct uint6
 	case !dst.Transports().Has(transport):
 		return nil, fail(mscclgo.ErrUnsupported, "the connection is %v, and %v can be reached by %v", transport, dst, dst.Transports())
 	}
-	return &PortChannel{base: base, dst: dst, src: src, direct: direct}, nil
+	return &PortChannel{base: base, dst: dst, src: src}, nil
 }
 
 // Handle gives what kernels use.
@@ -91,7 +100,7 @@ func (c *PortChannel) Handle() devicecode.PortChannel {
 	}
 	remote, local := c.dst.Buffer(), c.src.Buffer()
 	if remote != nil && local != nil && h.Base.PeerSent != 0 {
-		h.Remote, h.Local, h.Direct = remote.Ptr(), local.Ptr(), c.direct
+		h.Remote, h.Local, h.Direct = remote.Ptr(), local.Ptr(), uint64(c.base.direct)
 	}
 	return h
 }

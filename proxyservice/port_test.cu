@@ -55,6 +55,13 @@ extern "C" __global__ void pushRaw(FifoHandle fifo, uint64_t a, uint64_t b, uint
   *result = uint32_t(r);
 }
 
+// flood pushes triggers of a user's kind from every thread, as long as it can.
+extern "C" __global__ void flood(FifoHandle fifo, uint32_t* results) {
+  PushResult pushed{};
+  while (pushed.result == WaitResult::Done) pushed = fifo.relaxedPush(Trigger::user(200));
+  results[blockIdx.x * blockDim.x + threadIdx.x] = uint32_t(pushed.result);
+}
+
 // pingPong sends a value back and forth. Each end fills its local buffer, puts it
 // and checks what the peer put; every word of round i is 2i, or 2i+1 from the
 // answering end. Blocks use channels and parts of the buffer of their own.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
@@ -15,7 +16,7 @@ import (
 
 // hostOnly leaves all puts to the host; direct has the threads make small ones.
 var (
-	hostOnly = proxyservice.ServiceOptions{Direct: -1}
+	hostOnly = proxyservice.ServiceOptions{Direct: channel.HostOnly}
 	direct   = proxyservice.ServiceOptions{}
 )
 

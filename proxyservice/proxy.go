@@ -138,6 +138,9 @@ func (p *Proxy) end(ctx context.Context, forGood bool) error {
 	p.closed = p.closed || forGood
 	r := p.running
 	if r == nil {
+		if n := p.ring.Len(); forGood && n > 0 {
+			p.fail(mscclgo.Errorf(mscclgo.ErrAborted, "proxyservice: close", "%d triggers are in the ring, pushed after it was stopped", n).At(p.options.Rank, mscclgo.NoRank))
+		}
 		return p.Err()
 	}
 	p.running = nil

@@ -26,9 +26,8 @@ type ServiceOptions struct {
 	// Watch bounds the waits of kernels for room in the ring and for flushes.
 	Watch devicecode.Watch
 	// Direct is how many bytes a put may have for the kernel's thread to make it
-	// itself where the peer's memory is mapped. 0 means channel.DefaultDirect;
-	// less than 0 leaves all to the host.
-	Direct int
+	// itself where it can. 0 means channel.DefaultDirect.
+	Direct channel.Direct
 	// Handler serves triggers of the user's own, of the kinds from
 	// fifo.FirstUserKind. nil makes them a failure.
 	Handler Handler
@@ -89,7 +88,6 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	if o.Direct == 0 {
 		o.Direct = channel.DefaultDirect
 	}
-	o.Direct = max(o.Direct, 0)
 	ring, err := fifo.New(dev, fifo.Options{Size: o.RingSize, Words: o.MaxConnections, Watch: o.Watch})
 	if err != nil {
 		return nil, err
@@ -196,7 +194,7 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 	index := s.ports[id].line.index
 	s.mu.Unlock()
 	_, first := s.ring.Words()
-	return channel.NewBasePortChannel(s.ring, sem, id, first+gpu.Ptr(8*index)), nil
+	return channel.NewBasePortChannel(s.ring, sem, id, first+gpu.Ptr(8*index), s.options.Direct), nil
 }
 
 // PortChannel makes a channel of a semaphore between the peer's memory dst and
@@ -217,7 +215,7 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 	if err != nil {
 		return nil, err
 	}
-	return channel.NewPortChannel(base, channel.NumberedMemory{Memory: dst, ID: to}, channel.NumberedMemory{Memory: src, ID: from}, uint64(s.options.Direct))
+	return channel.NewPortChannel(base, channel.NumberedMemory{Memory: dst, ID: to}, channel.NumberedMemory{Memory: src, ID: from})
 }
 
 // Close stops the service, without waiting for more than what is in the ring,

@@ -1,0 +1,235 @@
+package proxyservice_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// raw is a trigger as pushRaw takes it.
+type raw struct {
+	a, b, c, detail uint64
+	kind            uint32
+}
+
+// expectFailure checks that the service has failed with a text that holds the
+// parts, and that it told so once.
+func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for r.failure.Load() == nil && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	err := r.service.Err()
+	if !errors.Is(err, kind) || r.failure.Load() == nil || !errors.Is(*r.failure.Load(), err) {
+		t.Fatalf("the service has failed with %v, want %v; it told %v", err, kind, r.failure.Load())
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %q", part, err)
+		}
+	}
+	if err := r.service.Start(t.Context()); err == nil {
+		t.Error("a failed service started again")
+	}
+}
+
+// TestWrongTriggers: each fails the group, ends the kernel's wait as aborted, and
+// leaves room for a new service.
+func TestWrongTriggers(t *testing.T) {
+	const put, signal = devicecode.PortPut, devicecode.PortSignal
+	for _, c := range []struct {
+		name    string
+		trigger raw
+		parts   []string
+	}{
+		{"no kind", raw{kind: 0}, []string{"kind 0"}},
+		{"unknown kind", raw{kind: 64}, []string{"kind 64"}},
+		{"user's kind without a handler", raw{kind: 200}, []string{"kind 200", "Handler"}},
+		{"unknown channel", raw{kind: signal, detail: 1}, []string{"channel has number 1"}},
+		{"channel beyond 16 bits", raw{kind: signal, detail: 1 << 40}, []string{"channel"}},
+		{"unknown dst", raw{a: 9 << 48, b: 1 << 48, c: 8, kind: put}, []string{"channel 0", "memory has number 9", "peer 1"}},
+		{"unknown src", raw{b: 65535 << 48, c: 8, kind: put}, []string{"channel 0", "memory has number 65535"}},
+		{"dst outside", raw{a: 4090, b: 1 << 48, c: 8, kind: put}, []string{"channel 0", "rank 0, peer 1", "offset 4090"}},
+		{"src outside", raw{b: 1<<48 | 4096, c: 1, kind: put}, []string{"channel 0", "offset 4096"}},
+		{"offset beyond all", raw{a: 1<<48 - 1, b: 1 << 48, c: 1<<48 - 1, kind: put}, []string{"channel 0", "outside"}},
+		{"size beyond all", raw{b: 1 << 48, c: ^uint64(0), kind: put}, []string{"2^48"}},
+		{"dst of this rank", raw{a: 1 << 48, b: 1 << 48, c: 8, kind: put}, []string{"channel 0", "memory"}},
+		{"src of the peer", raw{c: 8, kind: put}, []string{"channel 0", "memory"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ranks := newPair(t, hostOnly)
+			newDuo(t, ranks, 4096) // channel 0; memory 0 is the peer's, memory 1 this rank's
+			r := ranks[0]
+			result := r.alloc(t, 4)
+			x := c.trigger
+			r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), x.a, x.b, x.c, x.detail, x.kind, result)
+			r.wait(t)
+			if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
+				t.Errorf("the kernel's wait ended with %v", got)
+			}
+			r.expectFailure(t, mscclgo.ErrInvalid, c.parts...)
+		})
+	}
+}
+
+// TestNumbersBeyondTheirFields: a put with an offset that its field cannot hold
+// must not name other bytes.
+func TestNumbersBeyondTheirFields(t *testing.T) {
+	ranks := newPair(t, direct)
+	d := newDuo(t, ranks, 4096)
+	if got := ranks[0].act(t, d.channels[0], putWithSignalAndFlush, 1<<48, 0, 8, 1); got != devicecode.WaitAborted {
+		t.Errorf("the put ended with %v", got)
+	}
+	ranks[0].expectFailure(t, mscclgo.ErrInvalid, "2^48")
+}
+
+func TestPutOutsideFailsThoughSmall(t *testing.T) {
+	ranks := newPair(t, direct)
+	d := newDuo(t, ranks, 4096)
+	if got := ranks[0].act(t, d.channels[0], putWithSignalAndFlush, 4090, 0, 8, 1); got != devicecode.WaitAborted {
+		t.Errorf("the put ended with %v", got)
+	}
+	ranks[0].expectFailure(t, mscclgo.ErrInvalid, "offset 4090", "channel 0")
+}
+
+func TestWrongChannels(t *testing.T) {
+	ranks := newPair(t, proxyservice.ServiceOptions{MaxConnections: 1})
+	r := ranks[0]
+	own, theirs := r.register(t, r.alloc(t, 64)), r.share(t, ranks[1].alloc(t, 64))
+	sem := r.newSemaphore(t, r.conn)
+	if _, err := r.service.PortChannel(sem, own, own); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a channel into this rank's memory over a connection to another: %v", err)
+	}
+	if _, err := r.service.PortChannel(sem, theirs, theirs); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a channel from the peer's memory: %v", err)
+	}
+	pinned, err := r.dev.AllocHost(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pinned.Close()
+	if _, err := r.service.PortChannel(sem, theirs, r.register(t, pinned)); err != nil {
+		t.Errorf("a channel from pinned memory: %v", err)
+	}
+	more := r.connect(t)
+	defer more.Close()
+	if _, err := r.service.BasePortChannel(r.newSemaphore(t, more)); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "MaxConnections") {
+		t.Errorf("a connection too many: %v", err)
+	}
+	if _, err := r.service.AddMemory(nil); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a nil memory: %v", err)
+	}
+	if _, err := r.service.AddSemaphore(nil); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a nil semaphore: %v", err)
+	}
+	for _, o := range []proxyservice.ServiceOptions{{MaxConnections: -1}, {RingSize: 3, Watch: r.watch()}, {Watch: r.watch(), Options: proxyservice.Options{Sleep: -1}}} {
+		if _, err := proxyservice.New(r.dev, o); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("options %+v: %v", o, err)
+		}
+	}
+}
+
+// pusher has a kernel push one user's trigger into a service with a handler.
+func pusher(t *testing.T, o proxyservice.ServiceOptions) (*rank, devicecode.WaitResult) {
+	t.Helper()
+	ranks := newPair(t, o)
+	r := ranks[0]
+	result := r.alloc(t, 4)
+	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(1), ^uint64(0), uint64(3), uint64(4), uint32(130), result)
+	r.wait(t)
+	return r, devicecode.WaitResult(read[uint32](t, result, 1)[0])
+}
+
+func TestUsersTrigger(t *testing.T) {
+	var got fifo.Trigger
+	_, result := pusher(t, proxyservice.ServiceOptions{Handler: func(t fifo.Trigger) error {
+		got = t
+		return nil
+	}})
+	if want := (fifo.Trigger{A: 1, B: ^uint64(0), C: 3, Detail: 4, Kind: 130}); got != want || result != devicecode.WaitDone {
+		t.Fatalf("got %+v, want %+v; the kernel's wait ended with %v", got, want, result)
+	}
+}
+
+func TestHandlerPanics(t *testing.T) {
+	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { panic("no such luck") }})
+	if result != devicecode.WaitAborted {
+		t.Errorf("the kernel's wait ended with %v", result)
+	}
+	r.expectFailure(t, mscclgo.ErrSystem, "no such luck", "kind 130", "failure_test.go")
+}
+
+func TestHandlerFails(t *testing.T) {
+	cause := errors.New("out of luck")
+	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { return cause }})
+	if result != devicecode.WaitAborted {
+		t.Errorf("the kernel's wait ended with %v", result)
+	}
+	r.expectFailure(t, mscclgo.ErrSystem, "out of luck", "trigger 0", "rank 0")
+	if !errors.Is(r.service.Err(), cause) {
+		t.Error("the cause is lost")
+	}
+}
+
+// TestStopUnderLoad: kernels that go on pushing keep Stop from draining; the
+// group fails, the process lives and a later service works.
+func TestStopUnderLoad(t *testing.T) {
+	served := make(chan struct{}, 1)
+	ranks := newPair(t, proxyservice.ServiceOptions{RingSize: 16, Handler: func(fifo.Trigger) error {
+		select {
+		case served <- struct{}{}:
+		default:
+		}
+		time.Sleep(100 * time.Microsecond)
+		return nil
+	}})
+	r := ranks[0]
+	const grid, block = 2, 16
+	results := r.alloc(t, grid*block*4)
+	r.launch(t, "flood", grid, block, r.service.Fifo(), results)
+	<-served
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.service.Stop(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
+		t.Fatalf("stopping under load gave %v", err)
+	}
+	r.wait(t)
+	for thread, result := range read[uint32](t, results, grid*block) {
+		if got := devicecode.WaitResult(result); got != devicecode.WaitAborted {
+			t.Errorf("thread %d ended with %v", thread, got)
+		}
+	}
+	r.expectFailure(t, mscclgo.ErrTimeout, "triggers are in the ring")
+
+	later := newPair(t, hostOnly)
+	e := newDuo(t, later, 64)
+	later[0].must(t, e.channels[0], putWithSignalAndFlush, 0, 0, 64)
+}
+
+func TestClosedService(t *testing.T) {
+	ranks := newPair(t, direct)
+	r := ranks[0]
+	if err := r.service.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.service.Close(); err != nil {
+		t.Fatalf("closing twice: %v", err)
+	}
+	if err := r.service.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("starting a closed service: %v", err)
+	}
+	if _, err := r.service.AddMemory(r.peers); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("adding a memory to a closed service: %v", err)
+	}
+	if s := r.service.Snapshot(); s.Waiting != 0 {
+		t.Errorf("a closed ring holds %d triggers", s.Waiting)
+	}
+}

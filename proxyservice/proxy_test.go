@@ -1,0 +1,156 @@
+package proxyservice_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// newProxy makes a proxy on a ring of its own, and a rank whose kernels push.
+func newProxy(t *testing.T, h proxyservice.Handler, o proxyservice.Options) (*rank, *fifo.Ring, *proxyservice.Proxy) {
+	t.Helper()
+	r := newRank(t, 0)
+	ring, err := fifo.New(r.dev, fifo.Options{Size: 4, Watch: r.watch()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := proxyservice.NewProxy(ring, h, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.abort()
+		r.wait(t)
+		r.stream.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		p.Stop(ctx)
+		ring.Close()
+	})
+	return r, ring, p
+}
+
+// push has a kernel push a trigger and wait until it was served.
+func (r *rank) push(t *testing.T, ring *fifo.Ring, a uint64) {
+	t.Helper()
+	result := r.alloc(t, 4)
+	r.launch(t, "pushRaw", 1, 1, ring.Handle(), a, uint64(0), uint64(0), uint64(0), uint32(200), result)
+	r.wait(t)
+	if got := read[uint32](t, result, 1)[0]; got != 0 {
+		t.Fatalf("the push ended with %d", got)
+	}
+}
+
+// TestServedAfterBeingIdle: a trigger is served however far the proxy has backed
+// off, which Snapshot tells.
+func TestServedAfterBeingIdle(t *testing.T) {
+	for name, o := range map[string]proxyservice.Options{
+		"spinning": {Spin: time.Hour, Count: true},
+		"sleeping": {Spin: -1, Sleep: 2 * time.Millisecond, Count: true},
+		"defaults": {Count: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sum atomic.Uint64
+			r, ring, p := newProxy(t, func(t fifo.Trigger) error { sum.Add(t.A); return nil }, o)
+			if err := p.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 {
+				time.Sleep(20 * time.Millisecond)
+				r.push(t, ring, uint64(i+1))
+			}
+			if err := p.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s := p.Snapshot()
+			if sum.Load() != 6 || s.Triggers[200] != 3 {
+				t.Errorf("served %d triggers with sum %d", s.Triggers[200], sum.Load())
+			}
+			if s.Idle < 40*time.Millisecond {
+				t.Errorf("idle for %v", s.Idle)
+			}
+		})
+	}
+}
+
+// TestIdleProxyLeavesTheCore measures the processor time of an idle proxy.
+func TestIdleProxyLeavesTheCore(t *testing.T) {
+	_, _, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	const long = 300 * time.Millisecond
+	before := processorTime(t)
+	time.Sleep(long)
+	if used := processorTime(t) - before; used > long/3 {
+		t.Errorf("the process used %v of a core in %v", used, long)
+	}
+}
+
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func TestAffinity(t *testing.T) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !allowed.IsSet(cpu) {
+		cpu++
+	}
+	seen := make(chan unix.CPUSet, 1)
+	r, ring, p := newProxy(t, func(fifo.Trigger) error {
+		var own unix.CPUSet
+		err := unix.SchedGetaffinity(0, &own)
+		seen <- own
+		return err
+	}, proxyservice.Options{CPUs: []int{cpu}})
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.push(t, ring, 0)
+	if own := <-seen; own.Count() != 1 || !own.IsSet(cpu) {
+		t.Errorf("the proxy may run on %d CPUs", own.Count())
+	}
+}
+
+func TestWrongProxies(t *testing.T) {
+	_, ring, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: []int{-1}})
+	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("CPU -1 gave %v", err)
+	}
+	if _, err := proxyservice.NewProxy(ring, nil, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("no handler gave %v", err)
+	}
+	_, _, p = newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
+	if err := p.Stop(t.Context()); err != nil {
+		t.Errorf("stopping what was not started: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Start(ended); !errors.Is(err, mscclgo.ErrAborted) {
+		t.Errorf("starting with an ended context: %v", err)
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("starting twice: %v", err)
+	}
+}
