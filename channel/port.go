@@ -27,7 +27,7 @@ const (
 type BasePortChannel struct {
 	ring      *fifo.Ring
 	semaphore *semaphore.Host2Device
-	id        uint16
+	number    uint16
 	served    gpu.Ptr
 	direct    Direct
 }
@@ -36,8 +36,8 @@ type BasePortChannel struct {
 // number there, and served the pinned word in which the position behind the
 // newest finished flush of the semaphore's connection is told to kernels.
 // proxyservice.ProxyService does all that.
-func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, id uint16, served gpu.Ptr, direct Direct) *BasePortChannel {
-	return &BasePortChannel{ring: ring, semaphore: s, id: id, served: served, direct: direct}
+func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, number uint16, served gpu.Ptr, direct Direct) *BasePortChannel {
+	return &BasePortChannel{ring: ring, semaphore: s, number: number, served: served, direct: direct}
 }
 
 // Handle gives what kernels use.
@@ -47,7 +47,7 @@ func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
 		Semaphore: c.semaphore.Handle(),
 		State:     c.semaphore.State(),
 		Served:    c.served,
-		ID:        uint64(c.id),
+		Number:    uint64(c.number),
 	}
 	if c.direct != HostOnly {
 		h.PeerSent = c.semaphore.PeerSent()

@@ -70,7 +70,7 @@ type BasePortChannel struct {
 	State     gpu.Ptr // of a PortState
 	PeerSent  gpu.Ptr
 	Served    gpu.Ptr
-	ID        uint64
+	Number    uint64
 }
 
 // PortChannel is declared in <mscclgo/port_channel.cuh>.

@@ -29,6 +29,10 @@ var handles = []struct {
 	{devicecode.PeerMemory{}, "group.cuh", "PeerMemory"},
 	{devicecode.Fifo{}, "fifo.cuh", "FifoHandle"},
 	{devicecode.FifoState{}, "fifo.cuh", "FifoState"},
+	{devicecode.Host2DeviceSemaphore{}, "host_semaphore.cuh", "Host2DeviceSemaphoreHandle"},
+	{devicecode.PortState{}, "port_channel.cuh", "PortState"},
+	{devicecode.BasePortChannel{}, "port_channel.cuh", "BasePortChannelHandle"},
+	{devicecode.PortChannel{}, "port_channel.cuh", "PortChannelHandle"},
 }
 
 // constants are the numbers that Go and the headers both declare.
@@ -42,6 +46,9 @@ var constants = []struct {
 	{uint64(devicecode.WaitDone), "wait.cuh", "WaitResult::Done"},
 	{uint64(devicecode.WaitTimedOut), "wait.cuh", "WaitResult::TimedOut"},
 	{uint64(devicecode.WaitAborted), "wait.cuh", "WaitResult::Aborted"},
+	{devicecode.PortPut, "port_channel.cuh", "kPut"},
+	{devicecode.PortSignal, "port_channel.cuh", "kSignal"},
+	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},
 }
 
 // TestHandles has a kernel tell the size of each struct, and the offset and size

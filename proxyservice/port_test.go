@@ -258,7 +258,7 @@ func TestThousandsOfChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := c.Handle()
-		semaphores[fmt.Sprint(h.Base.ID, h.Base.State)] = true
+		semaphores[fmt.Sprint(h.Base.Number, h.Base.State)] = true
 		if i%2500 == 0 {
 			h.Direct = 0
 			result := ranks[0].alloc(t, 4)

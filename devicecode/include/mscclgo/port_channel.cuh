@@ -22,7 +22,7 @@ namespace mscclgo {
 //   a       dst memory's id, 16 bits | offset, 48 bits
 //   b       src memory's id, 16 bits | offset, 48 bits
 //   c       bytes; kTooLarge where an offset or the size needs more than 48 bits
-//   detail  the channel's id, 16 bits
+//   detail  the channel's number, 16 bits
 enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4 };
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
@@ -45,7 +45,7 @@ struct BasePortChannelHandle {
   PortState* state;
   uint64_t* peerSent;      // where signals of kernels arrive at the peer, mapped here, or null
   const uint64_t* served;  // pinned: 1 + the position of the connection's newest flush that is done
-  uint64_t id;             // the channel's, in the service
+  uint64_t number;         // the channel's, in the service
 
   // put copies bytes of a memory of this rank into one of the peer's. What the
   // thread wrote and observed before, the copy reads (release at system scope).
@@ -107,7 +107,7 @@ struct BasePortChannelHandle {
     if (((dstOffset | srcOffset | bytes) >> 48) != 0 || ((dst | src) >> 16) != 0) bytes = kTooLarge;
     PushResult pushed =
         fifo.push(Trigger{uint64_t(dst) << 48 | (dstOffset & kOffsetMask),
-                          uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, id, uint8_t(kind)});
+                          uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, number, uint8_t(kind)});
     raise(&state->pushed, pushed.position + 1);
     return pushed;
   }
