@@ -31,10 +31,10 @@ extern "C" __global__ void rounds(GroupHandle group, uint32_t rounds, uint32_t* 
   }
 }
 
-// meet calls a barrier once and writes each thread's result.
+// meet calls a barrier once and keeps each thread's worst result of all launches.
 extern "C" __global__ void meet(GroupHandle group, uint32_t relaxed, uint32_t* results) {
   WaitResult result = relaxed ? group.relaxedBarrier() : group.barrier();
-  results[blockIdx.x * blockDim.x + threadIdx.x] = uint32_t(result);
+  atomicMax(results + blockIdx.x * blockDim.x + threadIdx.x, uint32_t(result));
 }
 
 // call writes the epoch that each block's threads saw, the least and the most.

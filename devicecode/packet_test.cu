@@ -61,6 +61,13 @@ __device__ void all(uint8_t* memory, Watch watch, Mistake* mistake) {
         typename Packet::Payload data;
         if (threadIdx.x == 0 && packets[used].tryRead(flag, data))
           note(mistake, dst, src, size, WaitResult::Done, 999);
+        // The last packet's bytes behind the data are 0.
+        if (threadIdx.x == 0 && used > 0) {
+          bool there = packets[used - 1].tryRead(flag, data);
+          const uint8_t* bytes = reinterpret_cast<const uint8_t*>(&data);
+          for (uint32_t i = size - uint32_t(used - 1) * sizeof(data); i < sizeof(data); ++i)
+            if (!there || bytes[i] != 0) note(mistake, dst, src, size, WaitResult::Done, 1000 + i);
+        }
         __syncthreads();
       }
     }
