@@ -32,8 +32,8 @@ type BasePortChannel struct {
 	direct    Direct
 }
 
-// NewBasePortChannel makes an end for who serves the ring: id is the channel's
-// number there, and served the pinned word in which the position behind the
+// NewBasePortChannel makes an end for who serves the ring: number is the channel's
+// there, and served the pinned word in which the position behind the
 // newest finished flush of the semaphore's connection is told to kernels.
 // proxyservice.ProxyService does all that.
 func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, number uint16, served gpu.Ptr, direct Direct) *BasePortChannel {

@@ -1,0 +1,105 @@
+// Package metrics gives what a proxy counts to Prometheus.
+//
+// The metrics of a service have the label service:
+//
+//	mscclgo_proxy_triggers_total{kind}         triggers served; put, signal, flush, sums of them, or user-N
+//	mscclgo_proxy_bytes_total{transport}       bytes written
+//	mscclgo_proxy_flush_seconds                histogram, from the trigger to the flush's end
+//	mscclgo_proxy_ring_triggers                triggers in the ring now
+//	mscclgo_proxy_ring_size                    triggers that it holds
+//	mscclgo_proxy_failures_total               errors that ended the service
+//	mscclgo_proxy_idle_seconds_total           time without work
+package metrics
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// Source is what is asked at each scrape: a *proxyservice.Proxy or a
+// *proxyservice.ProxyService, made with Options.Count.
+type Source interface {
+	Snapshot() proxyservice.Snapshot
+}
+
+// collector is a prometheus.Collector.
+type collector struct {
+	source                                                Source
+	triggers, bytes, flush, waiting, size, failures, idle *prometheus.Desc
+}
+
+// New gives a collector for a service of that name, to be registered with
+// Prometheus. It may be asked from any goroutine, also after the service has been
+// closed.
+func New(service string, source Source) prometheus.Collector {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("mscclgo_proxy_"+name, help, labels, prometheus.Labels{"service": service})
+	}
+	return &collector{
+		source:   source,
+		triggers: describe("triggers_total", "Triggers served.", "kind"),
+		bytes:    describe("bytes_total", "Bytes written to peers.", "transport"),
+		flush:    describe("flush_seconds", "Time from a flush's trigger to its end."),
+		waiting:  describe("ring_triggers", "Triggers in the ring now."),
+		size:     describe("ring_size", "Triggers that the ring holds."),
+		failures: describe("failures_total", "Errors that ended the service."),
+		idle:     describe("idle_seconds_total", "Time without work."),
+	}
+}
+
+// Describe gives the metrics' names.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.triggers, c.bytes, c.flush, c.waiting, c.size, c.failures, c.idle} {
+		out <- d
+	}
+}
+
+// Collect gives the metrics as they are now.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := c.source.Snapshot()
+	count := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	for kind, n := range s.Triggers {
+		count(c.triggers, float64(n), kindName(kind))
+	}
+	for transport, n := range s.Bytes {
+		count(c.bytes, float64(n), transport.String())
+	}
+	count(c.failures, float64(s.Failures))
+	count(c.idle, s.Idle.Seconds())
+	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(s.Waiting))
+	out <- prometheus.MustNewConstMetric(c.size, prometheus.GaugeValue, float64(s.RingSize))
+	buckets := map[float64]uint64{}
+	for _, b := range s.Flushes.Buckets {
+		buckets[b.Limit.Seconds()] = b.Count
+	}
+	out <- prometheus.MustNewConstHistogram(c.flush, s.Flushes.Count, s.Flushes.Sum.Seconds(), buckets)
+}
+
+// kindName names a trigger's kind.
+func kindName(kind uint8) string {
+	if kind >= fifo.FirstUserKind {
+		return fmt.Sprintf("user-%d", kind)
+	}
+	var names []string
+	for _, one := range []struct {
+		bit  uint8
+		name string
+	}{{devicecode.PortPut, "put"}, {devicecode.PortSignal, "signal"}, {devicecode.PortFlush, "flush"}} {
+		if kind&one.bit != 0 {
+			names = append(names, one.name)
+			kind &^= one.bit
+		}
+	}
+	if kind != 0 || len(names) == 0 {
+		names = append(names, fmt.Sprintf("kind-%d", kind))
+	}
+	return strings.Join(names, "+")
+}
