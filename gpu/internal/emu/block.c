@@ -48,6 +48,7 @@ _Static_assert(sizeof(stack) % 64 == 0, "the thread must end where the stack end
 typedef struct slab {
   void* mapping;
   size_t bytes;
+  int guards;
   struct slab* next;
 } slab;
 
@@ -119,14 +120,18 @@ static void prepare(stack* s, uint32_t turn) {
   s->where = fiber_make((char*)s - turn % 16 * 128, run_stack, s);
 }
 
-// guard makes the lowest page of a stack one that faults. Before Linux 6.13 that
-// takes two mappings of the 65530 that a process may have, so only the first
-// stacks get one there.
-static void guard(void* bottom) {
-  static atomic_int mapped;
+// Mapped guards of the process.
+static atomic_int guards;
+
+// guard makes the lowest page of a stack one that faults, and gives how many
+// mapped guards that took. Before Linux 6.13 a guard takes two mappings, of which
+// a process may have 65530, so there the stacks beyond a number have none.
+static int guard(void* bottom) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  if (madvise(bottom, page, MADV_GUARD_INSTALL) == 0) return;
-  if (atomic_fetch_add(&mapped, 1) < MAPPED_GUARDS) mprotect(bottom, page, PROT_NONE);
+  if (madvise(bottom, page, MADV_GUARD_INSTALL) == 0) return 0;
+  if (atomic_fetch_add(&guards, 1) < MAPPED_GUARDS && mprotect(bottom, page, PROT_NONE) == 0) return 1;
+  atomic_fetch_sub(&guards, 1);
+  return 0;
 }
 
 // add_stacks maps another slab.
@@ -141,12 +146,13 @@ static int add_stacks(block* b) {
   }
   madvise(m->mapping, bytes, MADV_NOHUGEPAGE);
   m->bytes = bytes;
+  m->guards = 0;
   m->next = b->slabs;
   b->slabs = m;
   char* first = (char*)(((uintptr_t)m->mapping + size - 1) / size * size);
   for (int i = SLAB_STACKS - 1; i >= 0; i--) {
     char* bottom = first + i * size;
-    guard(bottom);
+    m->guards += guard(bottom);
     stack* s = (stack*)(bottom + size) - 1;
     s->owner = b;
     s->next = b->free;
@@ -515,6 +521,7 @@ void block_free(block* b) {
   for (slab* m = b->slabs; m;) {
     slab* after = m->next;
     munmap(m->mapping, m->bytes);
+    atomic_fetch_sub(&guards, m->guards);
     free(m);
     m = after;
   }
