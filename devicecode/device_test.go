@@ -2,6 +2,7 @@ package devicecode_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,11 +12,22 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// kernels compiles and loads a source, without a warning where that can be asked
-// of both compilers, and gives its kernels by name.
+// images are what kernels has compiled, by architecture and source, so that each
+// is compiled once for all tests.
+var images sync.Map
+
+// kernels compiles and loads a source and gives its kernels by name.
 func kernels(t testing.TB, d *gpu.Device, name, source string) func(name string) *gpu.Kernel {
 	t.Helper()
-	m, err := devicecode.Load(t.Context(), d, name, []byte(source), devicecode.Options{})
+	arch := d.Info().Arch
+	key := [2]string{arch, source}
+	image, found := images.Load(key)
+	if !found {
+		compiled, err := devicecode.Compile(t.Context(), arch, name, []byte(source), devicecode.Options{})
+		check(t, err)
+		image, _ = images.LoadOrStore(key, compiled)
+	}
+	m, err := d.LoadModule(image.([]byte))
 	check(t, err)
 	t.Cleanup(func() { check(t, m.Close()) })
 	return func(name string) *gpu.Kernel {
