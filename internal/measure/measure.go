@@ -106,6 +106,9 @@ func timed(ctx context.Context, c *communicator.Communicator, s *gpu.Stream, op 
 		if err := op.Launch(s); err != nil {
 			return 0, err
 		}
+		if c.Err() != nil { // more would run in vain
+			return 0, c.Synchronize(ctx, s)
+		}
 	}
 	if err := s.Record(marks[1]); err != nil {
 		return 0, err

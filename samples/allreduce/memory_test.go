@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/launcher"
+)
+
+// footprint is what this process holds.
+type footprint struct {
+	heap, resident uint64 // bytes
+	free           uint64 // bytes of a device
+	files          int
+}
+
+// status reads sizes in bytes from /proc/self/status; see proc(5).
+func status(names ...string) (sum uint64, err error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		for _, name := range names {
+			var kib uint64
+			if _, err := fmt.Sscanf(line, name+": %d kB", &kib); err == nil {
+				sum += kib << 10
+			}
+		}
+	}
+	return sum, nil
+}
+
+func takeFootprint(d *gpu.Device) (f footprint, err error) {
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	f.heap = m.HeapAlloc
+	if f.resident, err = status("VmRSS"); err != nil {
+		return f, err
+	}
+	if f.free, _, err = d.MemoryInfo(); err != nil {
+		return f, err
+	}
+	files, err := os.ReadDir("/proc/self/fd")
+	f.files = len(files)
+	return f, err
+}
+
+// grown gives an error if f is more than before, but for what comes and goes.
+func (f footprint) grown(before footprint) error {
+	const heap, resident, device, files = 1 << 20, 8 << 20, 4 << 20, 4
+	if f.heap > before.heap+heap || f.resident > before.resident+resident || f.free+device < before.free || f.files > before.files+files {
+		return fmt.Errorf("it grew: from %+v to %+v", before, f)
+	}
+	return nil
+}
+
+// TestManyCalls shows that nothing grows with the number of calls: thousands on
+// an emulated device, a million on a GPU or as many as there is time for.
+func TestManyCalls(t *testing.T) {
+	calls, limit := 4000, 10*time.Second
+	if testdev.CUDA() {
+		calls, limit = 1_000_000, 90*time.Second
+	}
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		done, err := manyCalls(ctx, comm, calls, limit)
+		if comm.Rank() == 0 {
+			t.Logf("%d calls", done)
+		}
+		return err
+	})
+}
+
+// callsAtOnce is how many calls the ranks make before they look at the clock
+// together.
+const callsAtOnce = 500
+
+func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, limit time.Duration) (int, error) {
+	cfg := testConfig()
+	cfg.typ, cfg.op, cfg.max, cfg.algo, cfg.threads = "f32", "sum", 1<<10, "oneShot", 32
+	o, err := newOperation(ctx, comm, cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer o.stream.Close()
+	o.algo, o.host = cfg.algo, make([]byte, 64)
+	if err := o.Prepare(1); err != nil {
+		return 0, err
+	}
+	some := func() error {
+		for i := range callsAtOnce {
+			o.algo = algorithms[i%len(algorithms)]
+			if err := o.Launch(o.stream); err != nil {
+				return err
+			}
+		}
+		if err := comm.Synchronize(ctx, o.stream); err != nil {
+			return err
+		}
+		return comm.Barrier(ctx)
+	}
+	if err := some(); err != nil { // what is made once
+		return 0, err
+	}
+	var before footprint
+	if comm.Rank() == 0 {
+		if before, err = takeFootprint(comm.Device()); err != nil {
+			return 0, err
+		}
+	}
+	done := 0
+	for start, more := time.Now(), []byte{1}; done < calls && more[0] == 1; {
+		if err := some(); err != nil {
+			return done, err
+		}
+		done += callsAtOnce
+		if time.Since(start) > limit {
+			more[0] = 0
+		}
+		if more, err = comm.Bootstrap().Broadcast(ctx, 0, more); err != nil {
+			return done, err
+		}
+	}
+	if wrong, err := o.Wrong(1); err != nil || wrong != 0 {
+		return done, errors.Join(err, fmt.Errorf("%d elements are wrong", wrong))
+	}
+	if comm.Rank() != 0 {
+		return done, comm.Barrier(ctx)
+	}
+	after, err := takeFootprint(comm.Device())
+	if err == nil {
+		err = after.grown(before)
+	}
+	return done, errors.Join(err, comm.Barrier(ctx))
+}
+
+// memoryEnv makes the test's program a rank of TestHostMemory on a device of
+// that kind.
+const memoryEnv = "MSCCLGO_TEST_MEMORY"
+
+// TestHostMemory holds a rank to 64 MiB of host memory beyond the driver's.
+func TestHostMemory(t *testing.T) {
+	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	for range 2 { // the first fills the cache of kernels
+		stdout.Reset()
+		if _, err := launcher.Run(t.Context(), launcher.Options{
+			Ranks: 2, Program: program, Env: []string{memoryEnv + "=" + kind}, Stdout: &stdout, Stderr: &stderr,
+		}); err != nil {
+			t.Fatalf("%v\n%s", err, &stderr)
+		}
+	}
+	t.Logf("beyond the driver's:\n%s", &stdout)
+}
+
+// memoryOfRank is what a rank of TestHostMemory does.
+func memoryOfRank() int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := measureMemory(ctx, os.Getenv(memoryEnv)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func measureMemory(ctx context.Context, kind string) error {
+	const most = 64 << 20
+	d, err := gpu.Open(kind)
+	if err != nil {
+		return err
+	}
+	// An emulated device's memory is shared memory of this process, and no
+	// memory of the host's on a GPU.
+	before, err := status("RssAnon", "RssFile")
+	if err != nil {
+		return err
+	}
+	comm, err := communicator.Join(ctx, communicator.Options{Device: kind})
+	if err != nil {
+		return err
+	}
+	cfg := testConfig()
+	cfg.typ, cfg.op, cfg.min, cfg.max, cfg.iters = "f32", "sum", 1<<10, 1<<20, 5
+	if err := run(ctx, comm, cfg, &bytes.Buffer{}); err != nil {
+		comm.Abort(err)
+		return errors.Join(err, comm.Close())
+	}
+	after, err := status("RssAnon", "RssFile")
+	if err != nil {
+		return err
+	}
+	device, err := status("RssShmem")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("rank %d: %.1f MiB, and %.1f MiB of shared memory\n", comm.Rank(), float64(after-before)/(1<<20), float64(device)/(1<<20))
+	if after > before+most {
+		return errors.Join(fmt.Errorf("rank %d: %d bytes of host memory, %d more than before; at most %d are allowed", comm.Rank(), after, after-before, most), comm.Close())
+	}
+	return errors.Join(comm.Close(), d.Close())
+}
