@@ -7,7 +7,7 @@
 // the bytes moved are flags.
 //
 // A flag must differ from every flag that the same packet held before; the
-// epochs of a group do (epoch.cuh). Memory for packets starts out zeroed, and 0
+// epochs of a group do (group.cuh). Memory for packets starts out zeroed, and 0
 // is never a flag.
 #pragma once
 
