@@ -1,6 +1,7 @@
 package proxyservice
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,7 @@ const (
 )
 
 // A proxy that finds no work polls on without pause for a while (eager), then
-// lets other threads of the core run between polls until Options.Spin is over,
+// lets other goroutines and threads run between polls until Options.Spin is over,
 // then sleeps, twice as long each time.
 const (
 	pollsBetweenLooks = 64 // at the clock, which costs as much as several polls
@@ -40,8 +41,9 @@ func (b *backoff) work() {
 	b.polls, b.sleep = 0, 0
 }
 
-// pause is called after each poll that found nothing.
-func (b *backoff) pause() {
+// pause is called after each poll that found nothing. It does not sleep while
+// the proxy has something under way.
+func (b *backoff) pause(underWay bool) {
 	b.polls++
 	if b.polls%pollsBetweenLooks != 0 && b.sleep == 0 {
 		return
@@ -52,7 +54,8 @@ func (b *backoff) pause() {
 	}
 	switch idle := now.Sub(b.since); {
 	case idle < min(eager, b.spin):
-	case idle < b.spin:
+	case idle < b.spin || underWay:
+		runtime.Gosched()
 		yieldCore()
 	default:
 		b.count(now)

@@ -55,6 +55,17 @@ extern "C" __global__ void pushRaw(FifoHandle fifo, uint64_t a, uint64_t b, uint
   *result = uint32_t(r);
 }
 
+// ask pushes triggers of a user's kind, one after the other is served, and stores
+// how long each took in nanoseconds.
+extern "C" __global__ void ask(FifoHandle fifo, uint32_t rounds, uint32_t* times) {
+  for (uint32_t i = 0; i < rounds; ++i) {
+    uint64_t start = nanoseconds();
+    PushResult pushed = fifo.push(Trigger::user(200));
+    if (pushed.result != WaitResult::Done || fifo.sync(pushed.position) != WaitResult::Done) return;
+    times[i] = uint32_t(nanoseconds() - start);
+  }
+}
+
 // flood pushes triggers of a user's kind from every thread, as long as it can.
 extern "C" __global__ void flood(FifoHandle fifo, uint32_t* results) {
   PushResult pushed{};

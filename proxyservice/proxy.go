@@ -228,19 +228,18 @@ func (p *Proxy) loop(r *run) (err error) {
 				return err
 			}
 		}
-		busy, err := p.pending()
-		if err != nil {
+		underWay, err := p.pending()
+		switch {
+		case err != nil:
 			return err
-		}
-		if n > 0 || busy {
+		case n > 0:
 			idle.work()
-			continue
-		}
-		if stop {
+		case stop && !underWay:
 			r.drained = true
 			return nil
+		default:
+			idle.pause(underWay)
 		}
-		idle.pause()
 	}
 	return nil
 }

@@ -1,0 +1,226 @@
+package semaphore_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/cudaipc"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+const patience = 30 * time.Second
+
+// side is one of two ranks of this process that are connected.
+type side struct {
+	reg  *registeredmem.Registry
+	buf  *gpu.Buffer // 4096 bytes
+	peer *registeredmem.Memory
+	conn connection.Connection
+}
+
+func newSides(t *testing.T) [2]*side {
+	t.Helper()
+	var sides [2]*side
+	for i := range sides {
+		s := &side{}
+		var err error
+		s.reg, err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.reg.Close() })
+		if s.buf, err = gpu.Upload(s.reg.Device(), make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.buf.Close() })
+		sides[i] = s
+	}
+	for i, s := range sides {
+		other := sides[1-i]
+		m, err := other.reg.Register(other.buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := m.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.peer, err = s.reg.Import(t.Context(), data); err != nil {
+			t.Fatal(err)
+		}
+		mine, err := cudaipc.NewEndpoint(s.reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := cudaipc.NewEndpoint(other.reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err = theirs.MarshalBinary(); err != nil {
+			t.Fatal(err)
+		}
+		if s.conn, err = mine.Connect(t.Context(), data); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.conn.Close() })
+	}
+	return sides
+}
+
+// hosts makes the two ends of a Host2Host at an offset of the buffers.
+func hosts(t *testing.T, sides [2]*side, offset uint64) [2]*semaphore.Host2Host {
+	t.Helper()
+	var ends [2]*semaphore.Host2Host
+	for i, s := range sides {
+		word, err := s.buf.Slice(offset, semaphore.Host2HostBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ends[i], err = semaphore.NewHost2Host(s.conn, word, s.peer, offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends
+}
+
+// TestHost2Host plays ping-pong with data that the signals follow.
+func TestHost2Host(t *testing.T) {
+	sides := newSides(t)
+	ends := hosts(t, sides, 64)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	done := make(chan error, 2)
+	for i, s := range sides {
+		go func() {
+			src, err := s.reg.Device().AllocHost(8)
+			if err != nil {
+				done <- err
+				return
+			}
+			defer src.Close()
+			m, err := s.reg.Register(src)
+			if err != nil {
+				done <- err
+				return
+			}
+			for round := range uint64(100) {
+				if round%2 == uint64(i) {
+					err = errors.Join(gpu.CopyIn(src, []uint64{round}), s.conn.Write(s.peer, 128, m, 0, 8), ends[i].Signal())
+				} else if err = ends[i].Wait(ctx); err == nil {
+					var got [17]uint64
+					err = gpu.CopyOut(got[:], s.buf)
+					if err == nil && got[16] != round {
+						err = errors.New("the data did not come before the signal")
+					}
+				}
+				if err != nil {
+					break
+				}
+			}
+			done <- errors.Join(err, s.conn.Flush(ctx))
+		}()
+	}
+	for range sides {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestHost2HostCountsSignals(t *testing.T) {
+	ends := hosts(t, newSides(t), 0)
+	if ok, err := ends[0].Poll(); ok || err != nil {
+		t.Fatalf("a signal that was not sent: %v, %v", ok, err)
+	}
+	const signals = 20
+	var got atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	done := make(chan struct{})
+	for range 4 {
+		go func() {
+			for range signals / 4 {
+				if err := ends[0].Wait(ctx); err != nil {
+					t.Error(err)
+				}
+				got.Add(1)
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range signals + 1 {
+		if err := ends[1].Signal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		<-done
+	}
+	for ok := false; !ok; {
+		var err error
+		if ok, err = ends[0].Poll(); err != nil || ctx.Err() != nil {
+			t.Fatalf("the last of %d signals did not come: %v", signals+1, err)
+		}
+	}
+	if ok, err := ends[0].Poll(); ok || err != nil || got.Load() != signals {
+		t.Fatalf("%d signals ended waits, and there are more: %v, %v", got.Load(), ok, err)
+	}
+}
+
+func TestHost2HostWaitEnds(t *testing.T) {
+	ends := hosts(t, newSides(t), 0)
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := ends[0].Wait(short); !errors.Is(err, mscclgo.ErrTimeout) {
+		t.Errorf("a wait past its deadline gave %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ends[0].Wait(ended); !errors.Is(err, mscclgo.ErrAborted) {
+		t.Errorf("a wait with a cancelled context gave %v", err)
+	}
+	if err := ends[1].Signal(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := ends[0].Wait(ctx); err != nil {
+		t.Errorf("the waits that ended consumed the signal: %v", err)
+	}
+}
+
+func TestWrongHostEnds(t *testing.T) {
+	s := newSides(t)[0]
+	word := func(offset, n uint64) *gpu.Buffer {
+		b, err := s.buf.Slice(offset, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, c := range []struct {
+		word   *gpu.Buffer
+		offset uint64
+	}{{word(0, 4), 0}, {word(4, 8), 0}, {word(0, 8), 4}, {word(0, 8), 4096}, {word(0, 8), ^uint64(7)}} {
+		if _, err := semaphore.NewHost2Host(s.conn, c.word, s.peer, c.offset); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("a Host2Host of %d bytes at %#x, the peer's at %d: %v", c.word.Size(), uint64(c.word.Ptr()), c.offset, err)
+		}
+	}
+	for _, c := range []struct {
+		words  *gpu.Buffer
+		offset uint64
+	}{{word(0, 32), 0}, {word(32, 64), 0}, {word(0, 64), 32}, {word(0, 64), 4096}} {
+		if _, err := semaphore.NewHost2Device(s.conn, c.words, s.peer, c.offset, devicecode.Watch{}); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("a Host2Device of %d bytes at %#x, the peer's at %d: %v", c.words.Size(), uint64(c.words.Ptr()), c.offset, err)
+		}
+	}
+}
