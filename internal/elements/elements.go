@@ -148,8 +148,8 @@ func (t Type) get(src []byte) uint64 {
 
 // WrongReduced counts the elements of got that are not the reduction of what
 // Fill makes of the seeds. A sum of floats may be off by the rounding of each
-// addition in fp32 and of the result once.
-func (t Type) WrongReduced(got []byte, op Op, seeds []uint64) (wrong int) {
+// addition in fp32, and by so many roundings to the type: 1 for the result.
+func (t Type) WrongReduced(got []byte, op Op, seeds []uint64, roundings int) (wrong int) {
 	for i := 0; (i+1)*t.Size <= len(got); i++ {
 		want, magnitude := 0.0, 0.0
 		for k, seed := range seeds {
@@ -170,7 +170,10 @@ func (t Type) WrongReduced(got []byte, op Op, seeds []uint64) (wrong int) {
 		}
 		bound := 0.0
 		if !op.exact {
-			bound = t.relative*math.Abs(want) + t.absolute + float64(len(seeds))*0x1p-23*magnitude
+			// The result's own rounding is relative to it, those before to partial
+			// sums, which are no larger than all magnitudes together.
+			bound = t.relative*(math.Abs(want)+float64(roundings-1)*magnitude) +
+				float64(roundings)*t.absolute + float64(len(seeds))*0x1p-23*magnitude
 		}
 		// Written so that a NaN is wrong.
 		if v := t.value(bits); !(math.Abs(v-want) <= bound) {

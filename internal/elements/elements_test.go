@@ -16,7 +16,7 @@ func Example() {
 	for i := 0; i < 8; i += 4 {
 		binary.LittleEndian.PutUint32(a[i:], binary.LittleEndian.Uint32(a[i:])+binary.LittleEndian.Uint32(b[i:]))
 	}
-	fmt.Println(t.WrongReduced(a, sum, []uint64{1, 2}), t.WrongReduced(a, sum, []uint64{1, 3}))
+	fmt.Println(t.WrongReduced(a, sum, []uint64{1, 2}, 1), t.WrongReduced(a, sum, []uint64{1, 3}, 1))
 	// Output: 0 2
 }
 
@@ -43,14 +43,14 @@ func TestWrongIsSeen(t *testing.T) {
 				}
 				typ.put(got[i*typ.Size:], nearest(typ, v))
 			}
-			if bad := typ.WrongReduced(got, op, seeds); bad != 0 {
+			if bad := typ.WrongReduced(got, op, seeds, 1); bad != 0 {
 				t.Errorf("%s %s: %d right elements count as wrong", typ.Name, op.Name, bad)
 			}
 			for i := range n {
 				bits := typ.get(got[i*typ.Size:])
 				typ.put(got[i*typ.Size:], bits^1<<(typ.Size*8-12)) // a middle bit of the mantissa, or of the integer
 			}
-			if bad := typ.WrongReduced(got, op, seeds); bad != n {
+			if bad := typ.WrongReduced(got, op, seeds, 1); bad != n {
 				t.Errorf("%s %s: %d of %d spoiled elements were seen", typ.Name, op.Name, bad, n)
 			}
 		}

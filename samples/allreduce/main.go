@@ -36,7 +36,7 @@ func main() {
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
 	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
 	timeout := flag.Duration("timeout", 10*time.Minute, "of the whole run")
-	flag.StringVar(&cfg.algo, "algo", "auto", "oneShot, twoShot, direct, or auto: by size")
+	flag.StringVar(&cfg.algo, "algo", "auto", "oneShot, twoShot, direct or ring; auto takes one of the first three by size")
 	flag.StringVar(&cfg.typ, "type", "f32", "f32, f16, bf16 or i32")
 	flag.StringVar(&cfg.op, "op", "sum", "sum, max or min")
 	flag.Uint64Var(&cfg.min, "min", 1<<10, "smallest size in bytes")
@@ -69,7 +69,7 @@ func main() {
 }
 
 // run does all sizes and prints the table.
-func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) error {
+func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) (err error) {
 	if cfg.min == 0 || cfg.max < cfg.min || cfg.iters < 1 || cfg.warmup < 0 || cfg.blocks < 1 {
 		return errors.New("flags: sizes, operations and blocks start at 1, and -max is not below -min")
 	}
@@ -77,7 +77,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if err != nil {
 		return err
 	}
-	defer o.stream.Close()
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	fmt.Fprintf(out, "# all-reduce, %d ranks, rank 0 on %v (%s)\n", comm.Size(), comm.Device(), comm.Device().Info().Model)
 	table.Header(out)
 	wrong := 0
@@ -101,6 +101,7 @@ type operation struct {
 	typ     elements.Type
 	op      elements.Op
 	reducer *allReducer
+	ring    *ringReducer // for -algo ring
 	stream  *gpu.Stream
 	in, out buffer
 	algo    string
@@ -128,8 +129,26 @@ func newOperation(ctx context.Context, comm *communicator.Communicator, cfg conf
 			return nil, err
 		}
 	}
+	if cfg.algo == "ring" {
+		if o.ring, err = newRingReducer(ctx, comm, o.out.Buffer, min(cfg.blocks, ringBlocks), cfg.threads); err != nil {
+			return nil, err
+		}
+	}
 	o.stream, err = comm.Device().NewStream()
 	return o, err
+}
+
+// ringBlocks is how many blocks the ring has at most: each has connections of its
+// own.
+const ringBlocks = 4
+
+// close releases what other ranks do not use. The ring's channels they do.
+func (o *operation) close(ctx context.Context) error {
+	err := o.stream.Close()
+	if o.ring != nil {
+		err = errors.Join(err, o.reducer.comm.Barrier(ctx), o.ring.close())
+	}
+	return err
 }
 
 // allocate gives a buffer of the largest size, off its alignment as asked.
@@ -177,7 +196,11 @@ func (o *operation) Prepare(seed uint64) error {
 
 // Launch implements measure.Operation.
 func (o *operation) Launch(s *gpu.Stream) error {
-	return o.reducer.launch(s, o.algo, o.typ.Name, o.op.Name, o.in, o.out, uint64(len(o.host)/o.typ.Size), uint64(len(o.host)))
+	count := uint64(len(o.host) / o.typ.Size)
+	if o.algo == "ring" {
+		return o.ring.launch(s, o.typ.Name, o.op.Name, o.in.Buffer, count)
+	}
+	return o.reducer.launch(s, o.algo, o.typ.Name, o.op.Name, o.in, o.out, count, uint64(len(o.host)))
 }
 
 // Wrong implements measure.Operation.
@@ -185,5 +208,9 @@ func (o *operation) Wrong(seed uint64) (int, error) {
 	if err := gpu.CopyOut(o.host, o.out.Buffer); err != nil {
 		return 0, err
 	}
-	return o.typ.WrongReduced(o.host, o.op, measure.Seeds(seed, o.reducer.comm.Size())), nil
+	roundings := 1
+	if o.algo == "ring" {
+		roundings = max(1, o.reducer.comm.Size()-1) // a partial result is rounded at each rank that it passes
+	}
+	return o.typ.WrongReduced(o.host, o.op, measure.Seeds(seed, o.reducer.comm.Size()), roundings), nil
 }
