@@ -1,0 +1,176 @@
+package semaphore_test
+
+import (
+	_ "embed"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+//go:embed device2device_test.cu
+var kernels []byte
+
+// player is one end of a semaphore, with what it takes to run kernels on it.
+type player struct {
+	dev     *gpu.Device
+	memory  *gpu.Buffer // an end's words, then what the peer's kernel writes
+	peer    *gpu.Buffer // the other's memory
+	status  *gpu.Buffer // a GroupStatus
+	results *gpu.Buffer
+	module  *gpu.Module
+	stream  *gpu.Stream
+	end     *semaphore.Device2Device
+}
+
+const dataOffset = 1024
+
+// newPlayers makes both ends. timeouts bound their waits.
+func newPlayers(t *testing.T, timeouts [2]time.Duration) [2]*player {
+	t.Helper()
+	var p [2]*player
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range p {
+		p[i] = &player{dev: testdev.Open(t, i)}
+		var err error
+		p[i].memory, err = gpu.Upload(p[i].dev, slices.Repeat([]byte{0x5a}, 2048))
+		must(err)
+		p[i].status, err = p[i].dev.AllocHost(16)
+		must(err)
+		p[i].results, err = gpu.Upload(p[i].dev, slices.Repeat([]uint32{99}, 3))
+		must(err)
+		p[i].module, err = devicecode.Load(t.Context(), p[i].dev, "device2device_test.cu", kernels, devicecode.Options{})
+		must(err)
+		p[i].stream, err = p[i].dev.NewStream()
+		must(err)
+		t.Cleanup(func() { p[i].stream.Close() })
+	}
+	for i := range p {
+		var err error
+		p[i].peer, err = p[i].dev.Access(p[1-i].memory)
+		must(err)
+		mine, err := p[i].memory.Slice(0, semaphore.Device2DeviceBytes)
+		must(err)
+		theirs, err := p[i].peer.Slice(0, semaphore.Device2DeviceBytes)
+		must(err)
+		p[i].end, err = semaphore.NewDevice2Device(mine, theirs, devicecode.Watch{
+			Status: p[i].status.Ptr(), Timeout: uint64(timeouts[i]), Peer: uint32(1 - i), Channel: 7,
+		})
+		must(err)
+	}
+	return p
+}
+
+// launch queues a kernel of one thread.
+func (p *player) launch(t *testing.T, name string, args ...any) {
+	t.Helper()
+	k, err := p.module.Kernel(name)
+	if err == nil {
+		err = k.Launch(p.stream, gpu.Blocks(1, 1), append(append([]any{p.end.Handle()}, args...), p.results)...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want waits for the kernel and checks its results.
+func (p *player) want(t *testing.T, results ...uint32) {
+	t.Helper()
+	if err := p.stream.Synchronize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]uint32, len(results))
+	if err := gpu.CopyOut(got, p.results); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, results) {
+		t.Errorf("%v: results %v, want %v", p.dev, got, results)
+	}
+}
+
+// TestDevice2Device plays a volley, whose data must be there when its signal is,
+// and then counts signals that nobody awaited meanwhile.
+func TestDevice2Device(t *testing.T) {
+	const rounds, signals = 500, 100
+	p := newPlayers(t, [2]time.Duration{patience, patience})
+	for i := range p {
+		theirs, mine := p[i].peer.Ptr()+dataOffset, p[i].memory.Ptr()+dataOffset
+		p[i].launch(t, "volley", 1-i, rounds, theirs, mine)
+	}
+	p[0].want(t, 0, 0)
+	p[1].want(t, 0, 0)
+	for i := range p {
+		p[i].launch(t, "count", signals)
+	}
+	p[0].want(t, 0, 1, 0)
+	p[1].want(t, 0, 1, 0)
+}
+
+// TestDevice2DeviceWaitEnds has one end wait in vain.
+func TestDevice2DeviceWaitEnds(t *testing.T) {
+	p := newPlayers(t, [2]time.Duration{50 * time.Millisecond, time.Hour})
+	for i := range p {
+		p[i].launch(t, "volley", 0, 1, p[i].peer.Ptr()+dataOffset, p[i].memory.Ptr()+dataOffset)
+	}
+	if err := p[0].stream.Synchronize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var status [1]devicecode.GroupStatus
+	if err := gpu.CopyOut(status[:], p[0].status); err != nil {
+		t.Fatal(err)
+	}
+	if channel, peer, failed := devicecode.ParseFailedWait(status[0].FirstFailed); channel != 7 || peer != 1 || !failed {
+		t.Errorf("reported channel %d and peer %d, %v; want 7 and 1", channel, peer, failed)
+	}
+	p[0].want(t, 1, 0)
+	// The kernel signalled in spite of it, which ends the other's wait.
+	p[1].want(t, 0, 0)
+}
+
+func TestWrongDeviceEnds(t *testing.T) {
+	d, other := testdev.Open(t, 0), testdev.Open(t, 0)
+	memory := func(d *gpu.Device, offset, n uint64) *gpu.Buffer {
+		b, err := gpu.Upload(d, make([]byte, 1024))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err = b.Slice(offset, n); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	good := memory(d, 64, semaphore.Device2DeviceBytes)
+	for name, ends := range map[string][2]*gpu.Buffer{
+		"own too small":  {memory(d, 0, 63), good},
+		"own too large":  {memory(d, 0, 65), good},
+		"own off":        {memory(d, 8, 64), good},
+		"peer's too big": {good, memory(d, 0, 128)},
+		"peer's off":     {good, memory(d, 32, 64)},
+		"not mapped":     {good, memory(other, 0, 64)},
+	} {
+		if _, err := semaphore.NewDevice2Device(ends[0], ends[1], devicecode.Watch{}); !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	closed, err := d.Alloc(64)
+	if err == nil {
+		err = closed.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := semaphore.NewDevice2Device(closed, good, devicecode.Watch{}); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("closed memory: %v", err)
+	}
+}
