@@ -30,17 +30,20 @@ type MemoryChannel struct {
 // peer has as its channel's remote. Everything stays the caller's and must
 // outlive the channel.
 //
-// Errors: ErrInvalid when the peer's memory is not mapped here or the local one
-// is not this rank's.
+// Errors: ErrInvalid when the peer's memory is not mapped here, the local one is
+// not this rank's, or one of them is closed.
 func NewMemoryChannel(s *semaphore.Device2Device, remote, local *registeredmem.Memory, packets *gpu.Buffer) (*MemoryChannel, error) {
 	const op = "channel: make a MemoryChannel"
-	if remote.Buffer() == nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is not mapped here; a PortChannel reaches it").At(local.Rank(), remote.Rank())
+	c := &MemoryChannel{semaphore: s, remote: remote.Buffer(), local: local.Buffer(), packets: packets}
+	switch {
+	case !local.Local():
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v stands where one of this rank must be", local).At(remote.Registry().Rank(), remote.Rank())
+	case c.local == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", local).At(local.Rank(), remote.Rank())
+	case c.remote == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed, or not mapped here, where a PortChannel reaches it", remote).At(local.Rank(), remote.Rank())
 	}
-	if !local.Local() {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the local memory is of rank %d", local.Rank())
-	}
-	return &MemoryChannel{semaphore: s, remote: remote.Buffer(), local: local.Buffer(), packets: packets}, nil
+	return c, nil
 }
 
 // Handle gives what kernels use.

@@ -1,0 +1,145 @@
+package channel_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+// memoryEnd is what one of two ranks of this process makes a channel of.
+type memoryEnd struct {
+	local, remote *registeredmem.Memory
+	inbox         *gpu.Buffer
+	semaphore     *semaphore.Device2Device
+}
+
+func newMemoryEnds(t *testing.T) [2]*memoryEnd {
+	t.Helper()
+	var ends [2]*memoryEnd
+	var registries [2]*registeredmem.Registry
+	var words [2]*gpu.Buffer
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range ends {
+		device := testdev.Open(t, i)
+		var err error
+		registries[i], err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: device})
+		must(err)
+		t.Cleanup(func() { registries[i].Close() })
+		data, err := device.Alloc(uint64(1000 + i))
+		must(err)
+		ends[i] = &memoryEnd{}
+		ends[i].inbox, err = device.Alloc(uint64(2000 + i))
+		must(err)
+		words[i], err = device.Alloc(semaphore.Device2DeviceBytes)
+		must(err)
+		ends[i].local, err = registries[i].Register(data)
+		must(err)
+	}
+	for i, end := range ends {
+		description, err := ends[1-i].local.MarshalBinary()
+		must(err)
+		end.remote, err = registries[i].Import(t.Context(), description)
+		must(err)
+		theirs, err := registries[i].Device().Access(words[1-i])
+		must(err)
+		end.semaphore, err = semaphore.NewDevice2Device(words[i], theirs, devicecode.Watch{Peer: uint32(1 - i), Channel: 3})
+		must(err)
+	}
+	return ends
+}
+
+func TestMemoryChannelHandle(t *testing.T) {
+	for i, end := range newMemoryEnds(t) {
+		for _, inbox := range []*gpu.Buffer{nil, end.inbox} {
+			c, err := channel.NewMemoryChannel(end.semaphore, end.remote, end.local, inbox)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := devicecode.MemoryChannel{
+				Semaphore: end.semaphore.Handle(),
+				Remote:    end.remote.Buffer().Ptr(), RemoteSize: uint64(1000 + 1 - i),
+				Local: end.local.Buffer().Ptr(), LocalSize: uint64(1000 + i),
+			}
+			if inbox != nil {
+				want.Packets, want.PacketsSize = inbox.Ptr(), uint64(2000+i)
+			}
+			if got := c.Handle(); got != want {
+				t.Errorf("rank %d: handle %+v, want %+v", i, got, want)
+			}
+		}
+	}
+}
+
+func TestWrongMemoryEnds(t *testing.T) {
+	ends := newMemoryEnds(t)
+	check := func(name string, remote, local *registeredmem.Memory, part string) {
+		t.Helper()
+		_, err := channel.NewMemoryChannel(ends[0].semaphore, remote, local, nil)
+		if !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v; want %q", name, err, part)
+		}
+	}
+	check("two of the peer's", ends[0].remote, ends[0].remote, "of rank 1")
+	remote, local := ends[0].remote, ends[0].local
+	if err := remote.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("closed remote", remote, local, "of rank 1")
+	ends = newMemoryEnds(t)
+	if err := ends[0].local.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("closed local", ends[0].remote, ends[0].local, "of rank 0")
+}
+
+// A channel of a rank to itself, as communicators make one to every rank. The
+// handle goes to kernels by value or in device memory.
+func ExampleNewMemoryChannel() {
+	device, err := gpu.Open("emu:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer device.Close()
+	registry, err := registeredmem.NewRegistry(registeredmem.Config{Device: device})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer registry.Close()
+	data, err := device.Alloc(1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	memory, err := registry.Register(data)
+	if err != nil {
+		log.Fatal(err)
+	}
+	words, err := device.Alloc(semaphore.Device2DeviceBytes)
+	if err != nil {
+		log.Fatal(err)
+	}
+	end, err := semaphore.NewDevice2Device(words, words, devicecode.Watch{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := channel.NewMemoryChannel(end, memory, memory, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the peer's buffer:", c.Handle().RemoteSize, "bytes")
+	// Output: the peer's buffer: 1000 bytes
+}
