@@ -51,6 +51,12 @@ var constants = []struct {
 	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},
 }
 
+// offset gives the expression for a field's offset, at some address, as NVRTC has
+// no offsetof.
+func offset(structure, field string) string {
+	return fmt.Sprintf("reinterpret_cast<uintptr_t>(&reinterpret_cast<%s*>(out)->%s) - reinterpret_cast<uintptr_t>(out)", structure, field)
+}
+
 // TestHandles has a kernel tell the size of each struct, and the offset and size
 // of each of its fields, and compares them with what Go has.
 func TestHandles(t *testing.T) {
@@ -71,7 +77,7 @@ func TestHandles(t *testing.T) {
 			f := mirror.Field(i)
 			field := string(unicode.ToLower(rune(f.Name[0]))) + f.Name[1:]
 			facts = append(facts,
-				fact{fmt.Sprintf("the offset of %s.%s", h.name, field), fmt.Sprintf("__builtin_offsetof(%s, %s)", name, field), uint64(f.Offset)},
+				fact{fmt.Sprintf("the offset of %s.%s", h.name, field), offset(name, field), uint64(f.Offset)},
 				fact{fmt.Sprintf("the size of %s.%s", h.name, field), fmt.Sprintf("sizeof(%s::%s)", name, field), uint64(f.Type.Size())})
 		}
 	}
