@@ -3,6 +3,7 @@ package fifo_test
 import (
 	"context"
 	_ "embed"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -15,6 +16,24 @@ import (
 
 //go:embed push_test.cu
 var source []byte
+
+// images are what the source was compiled to, by architecture.
+var images sync.Map
+
+// image compiles the source for a device, once.
+func image(t testing.TB, d *gpu.Device) []byte {
+	t.Helper()
+	arch := d.Info().Arch
+	if image, ok := images.Load(arch); ok {
+		return image.([]byte)
+	}
+	image, err := devicecode.Compile(t.Context(), arch, "push_test.cu", source, devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	images.Store(arch, image)
+	return image
+}
 
 // bench is a ring, and what kernels need to push into it.
 type bench struct {
@@ -29,7 +48,7 @@ func newBench(t testing.TB, size int, timeout time.Duration) *bench {
 	t.Helper()
 	b := &bench{dev: testdev.Open(t, 0)}
 	var err error
-	if b.module, err = devicecode.Load(t.Context(), b.dev, "push_test.cu", source, devicecode.Options{}); err != nil {
+	if b.module, err = b.dev.LoadModule(image(t, b.dev)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.module.Close() })

@@ -149,13 +149,13 @@ func pusher(t *testing.T, o proxyservice.ServiceOptions) (*rank, devicecode.Wait
 }
 
 func TestUsersTrigger(t *testing.T) {
-	var got fifo.Trigger
+	served := make(chan fifo.Trigger, 1)
 	_, result := pusher(t, proxyservice.ServiceOptions{Handler: func(t fifo.Trigger) error {
-		got = t
+		served <- t
 		return nil
 	}})
-	if want := (fifo.Trigger{A: 1, B: ^uint64(0), C: 3, Detail: 4, Kind: 130}); got != want || result != devicecode.WaitDone {
-		t.Fatalf("got %+v, want %+v; the kernel's wait ended with %v", got, want, result)
+	if want := (fifo.Trigger{A: 1, B: ^uint64(0), C: 3, Detail: 4, Kind: 130}); result != devicecode.WaitDone || <-served != want {
+		t.Fatalf("the handler did not get %+v; the kernel's wait ended with %v", want, result)
 	}
 }
 

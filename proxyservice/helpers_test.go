@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +23,24 @@ import (
 
 //go:embed port_test.cu
 var source []byte
+
+// images are what the source was compiled to, by architecture.
+var images sync.Map
+
+// image compiles the source for a device, once.
+func image(t testing.TB, d *gpu.Device) []byte {
+	t.Helper()
+	arch := d.Info().Arch
+	if image, ok := images.Load(arch); ok {
+		return image.([]byte)
+	}
+	image, err := devicecode.Compile(t.Context(), arch, "push_test.cu", source, devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	images.Store(arch, image)
+	return image
+}
 
 // patience bounds what a test waits for.
 const patience = 60 * time.Second
@@ -87,7 +106,7 @@ func newRank(t testing.TB, i int) *rank {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.reg.Close() })
-	if r.module, err = devicecode.Load(t.Context(), r.dev, "port_test.cu", source, devicecode.Options{}); err != nil {
+	if r.module, err = r.dev.LoadModule(image(t, r.dev)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.module.Close() })
