@@ -1,0 +1,39 @@
+// Two ranks send to each other at the same time, in two ways: the hosts' copy
+// engines move the data (PortChannel), or the kernels' threads do
+// (MemoryChannel).
+#include <mscclgo/memory_channel.cuh>
+#include <mscclgo/port_channel.cuh>
+
+using namespace mscclgo;
+
+// The buffer holds what goes out; the peer's goes into the inbox.
+
+// port asks the host once a round and waits for the peer's data. One thread.
+extern "C" __global__ void port(const PortChannelHandle* channel, uint64_t bytes, uint32_t rounds) {
+  for (uint32_t round = 0; round < rounds; ++round) {
+    if (channel->putWithSignal(0, 0, bytes) != WaitResult::Done) return;
+    if (channel->wait() != WaitResult::Done) return;
+  }
+  channel->flush();  // the buffer may change once the kernel has ended
+}
+
+// memory lets each block copy a part over a channel of its own. The blocks of a
+// number on the two ranks go together; others need not be as far.
+extern "C" __global__ void memory(const MemoryChannelHandle* channels, uint32_t peer, uint64_t bytes,
+                                  uint32_t rounds) {
+  const MemoryChannelHandle channel = channels[blockIdx.x * 2 + peer];
+  uint64_t part = (bytes + gridDim.x - 1) / gridDim.x;
+  part = (part + 15) / 16 * 16;  // so that parts start at aligned lines
+  uint64_t first = blockIdx.x * part;
+  uint64_t mine = first < bytes ? min(part, bytes - first) : 0;
+  for (uint32_t round = 0; round < rounds; ++round) {
+    channel.put(first, first, mine, threadIdx.x, blockDim.x);
+    __syncthreads();  // all threads have copied before one signals
+    bool ok = true;
+    if (threadIdx.x == 0) {
+      channel.signal();
+      ok = channel.wait() == WaitResult::Done;
+    }
+    if (!blockAll(ok)) return;
+  }
+}
