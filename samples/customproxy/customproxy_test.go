@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/testgroup"
+)
+
+// output is what run prints; it reads the page when the result is there.
+type output struct {
+	bytes.Buffer
+	page string
+	err  error
+}
+
+var address = regexp.MustCompile(`http://\S+`)
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Buffer.Write(p)
+	if bytes.Contains(p, []byte("pi is about")) {
+		var resp *http.Response
+		if resp, o.err = http.Get(address.FindString(o.String())); o.err == nil {
+			var body []byte
+			body, o.err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			o.page = string(body)
+		}
+	}
+	return n, err
+}
+
+func TestDarts(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var out output
+		cfg := config{listen: "127.0.0.1:0", blocks: 4, threads: 32, rounds: 50, dartsPerTurn: 20}
+		if err := run(ctx, comm, cfg, &out); err != nil {
+			return err
+		}
+		if out.err != nil {
+			return out.err
+		}
+		want := fmt.Sprintf(`mscclgo_proxy_triggers_total{kind="user-128",service="rank %d"} 200`, comm.Rank())
+		if !strings.Contains(out.page, want) {
+			return fmt.Errorf("the page lacks %q:\n%s", want, out.page)
+		}
+		return nil
+	})
+}
+
+func TestAddressInUse(t *testing.T) {
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		if err := run(ctx, comm, config{listen: "not an address"}, io.Discard); err == nil {
+			return fmt.Errorf("it ran without a page")
+		}
+		return nil
+	})
+}

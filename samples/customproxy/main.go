@@ -1,0 +1,158 @@
+// Customproxy shows a trigger of one's own: a kernel estimates pi and tells the
+// host its counts, which a handler adds up while the kernel runs. What the proxy
+// does is on an HTTP page that a Prometheus server can scrape.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/launcher"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/proxyservice/metrics"
+)
+
+//go:embed customproxy.cu
+var source []byte
+
+// hits is the kind of the kernel's trigger: kHits of customproxy.cu.
+const hits = fifo.FirstUserKind
+
+// config is what the flags set.
+type config struct {
+	listen                                string
+	linger                                time.Duration
+	blocks, threads, rounds, dartsPerTurn int
+}
+
+func main() {
+	var cfg config
+	ranks := flag.Int("n", 1, "ranks to start, unless a launcher has")
+	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
+	flag.StringVar(&cfg.listen, "listen", "127.0.0.1:0", "address of the page; port 0 has the system choose one")
+	flag.DurationVar(&cfg.linger, "linger", 0, "how long the page stays up after the work is done")
+	flag.IntVar(&cfg.blocks, "blocks", 8, "blocks")
+	flag.IntVar(&cfg.threads, "threads", 64, "threads of a block")
+	flag.IntVar(&cfg.rounds, "rounds", 100, "rounds, after each of which a block tells the host")
+	flag.IntVar(&cfg.dartsPerTurn, "darts", 100, "darts of a thread in a round")
+	flag.Parse()
+	launcher.Self(*ranks)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute+cfg.linger)
+	defer cancel()
+	comm, err := communicator.Join(ctx, communicator.Options{Device: *device})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err = run(ctx, comm, cfg, os.Stdout); err != nil {
+		comm.Abort(err)
+	}
+	if err = errors.Join(err, comm.Close()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// score is what the handler adds up. Only the proxy's goroutine touches it until
+// the service has stopped.
+type score struct{ hits, darts, triggers uint64 }
+
+// serve is the handler: it gets every trigger, in the order of its pushes.
+func (s *score) serve(t fifo.Trigger) error {
+	if t.Kind != hits {
+		return fmt.Errorf("a trigger of kind %d came, not %d", t.Kind, hits)
+	}
+	s.hits += t.B
+	s.darts += t.C
+	s.triggers++
+	return nil
+}
+
+// run estimates pi and says how well that went.
+func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) (err error) {
+	device := comm.Device()
+	module, err := devicecode.Load(ctx, device, "customproxy.cu", source, devicecode.Options{})
+	if err != nil {
+		return err
+	}
+	kernel, err := module.Kernel("throwDarts")
+	if err != nil {
+		return err
+	}
+	stream, err := device.NewStream()
+	if err != nil {
+		return err
+	}
+	var total score
+	service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{
+		Handler: total.serve,
+		Options: proxyservice.Options{Count: true},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	page, err := publish(cfg.listen, fmt.Sprintf("rank %d", comm.Rank()), service)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	fmt.Fprintf(out, "rank %d on %v: metrics at http://%v/metrics\n", comm.Rank(), device, page.Addr())
+
+	if err := kernel.Launch(stream, gpu.Blocks(cfg.blocks, cfg.threads), service.Fifo(), comm.Rank(), cfg.rounds, cfg.dartsPerTurn); err != nil {
+		return err
+	}
+	if err := comm.Synchronize(ctx, stream); err != nil {
+		return err
+	}
+	if err := service.Stop(ctx); err != nil { // all triggers are served
+		return err
+	}
+	estimate := 4 * float64(total.hits) / float64(total.darts)
+	fmt.Fprintf(out, "rank %d: pi is about %.4f, by %d darts in %d triggers\n", comm.Rank(), estimate, total.darts, total.triggers)
+	if want := uint64(cfg.blocks * cfg.threads * cfg.rounds * cfg.dartsPerTurn); total.darts != want {
+		return fmt.Errorf("%d darts were told of, %d thrown", total.darts, want)
+	}
+	// The estimate's standard deviation is 1.64 over the root of the darts.
+	if off := math.Abs(estimate - math.Pi); off > 5*1.64/math.Sqrt(float64(total.darts)) {
+		return fmt.Errorf("the estimate is off by %v", off)
+	}
+	select {
+	case <-time.After(cfg.linger):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// publish serves a service's metrics over HTTP until the listener is closed.
+func publish(address, name string, service *proxyservice.ProxyService) (net.Listener, error) {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(metrics.New(name, service)); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go server.Serve(listener) // ends with the listener
+	return listener, nil
+}
