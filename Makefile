@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test race fuzz lint build build-tests test-gpu clean need
+.PHONY: help demo test race fuzz lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions of NVML that later versions deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -48,6 +48,9 @@ build-tests: need ## build all tests into build/tests/, to be run by scripts/gpu
 
 test-gpu: build-tests ## test all packages on this machine's NVIDIA GPUs
 	scripts/gpu-tests build/tests
+
+bench-primitives: build-tests ## time the FIFO and the port channels on this machine's NVIDIA GPUs
+	scripts/bench-primitives build/tests
 
 clean: ## remove build/
 	rm -rf build
