@@ -106,8 +106,8 @@ func timed(ctx context.Context, c *communicator.Communicator, s *gpu.Stream, op 
 		if err := op.Launch(s); err != nil {
 			return 0, err
 		}
-		if c.Err() != nil { // more would run in vain
-			return 0, c.Synchronize(ctx, s)
+		if c.Err() != nil {
+			return 0, giveUp(ctx, c, s)
 		}
 	}
 	if err := s.Record(marks[1]); err != nil {
@@ -118,6 +118,19 @@ func timed(ctx context.Context, c *communicator.Communicator, s *gpu.Stream, op 
 	}
 	total, err := marks[1].Since(marks[0])
 	return total / time.Duration(iters), err
+}
+
+// drainPatience bounds how long a rank of a failed group waits for what it has
+// queued.
+const drainPatience = time.Second
+
+// giveUp lets queued kernels, whose waits end as aborted, end before what they
+// use is closed, and gives the group's error.
+func giveUp(ctx context.Context, c *communicator.Communicator, s *gpu.Stream) error {
+	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	defer cancel()
+	_ = s.Synchronize(ctx) // the error worth telling is the group's
+	return c.Err()
 }
 
 // collect gives the longest time and the sum of wrong elements of all ranks.

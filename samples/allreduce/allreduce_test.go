@@ -72,7 +72,7 @@ func everything(ctx context.Context, comm *communicator.Communicator) error {
 					}
 				}
 			}
-			if err := o.close(ctx); err != nil {
+			if err := o.close(ctx, nil); err != nil {
 				return err
 			}
 		}
@@ -105,7 +105,7 @@ func everyCount(ctx context.Context, comm *communicator.Communicator, cfg config
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, o.close(ctx)) }()
+	defer func() { err = errors.Join(err, o.close(ctx, err)) }()
 	ops := elements.Ops()
 	for i, typ := range elements.Reducible() {
 		for j, count := range counts {

@@ -77,7 +77,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, o.close(ctx)) }()
+	defer func() { err = errors.Join(err, o.close(ctx, err)) }()
 	fmt.Fprintf(out, "# all-reduce, %d ranks, rank 0 on %v (%s)\n", comm.Size(), comm.Device(), comm.Device().Info().Model)
 	table.Header(out)
 	wrong := 0
@@ -142,13 +142,20 @@ func newOperation(ctx context.Context, comm *communicator.Communicator, cfg conf
 // own.
 const ringBlocks = 4
 
-// close releases what other ranks do not use. The ring's channels they do.
-func (o *operation) close(ctx context.Context) error {
-	err := o.stream.Close()
-	if o.ring != nil {
-		err = errors.Join(err, o.reducer.comm.Barrier(ctx), o.ring.close())
+// close releases what other ranks do not use, and the ring's channels, which they
+// do. failed is why this rank gives up, if it does; then the others end too, and
+// are not awaited.
+func (o *operation) close(ctx context.Context, failed error) error {
+	if o.ring == nil {
+		return o.stream.Close()
 	}
-	return err
+	var err error
+	if failed != nil {
+		o.reducer.comm.Abort(failed)
+	} else {
+		err = o.reducer.comm.Barrier(ctx)
+	}
+	return errors.Join(err, o.stream.Close(), o.ring.close())
 }
 
 // allocate gives a buffer of the largest size, off its alignment as asked.

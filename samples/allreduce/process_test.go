@@ -244,19 +244,25 @@ var endless = []string{"-min", "1024", "-max", "1024", "-iters", "100000000"}
 
 // TestRankKilled kills a rank in the middle of a run that no launcher watches.
 func TestRankKilled(t *testing.T) {
-	s, id := newScene(t), newRendezvous(t).ID()
-	var all []*process
-	for rank := range 3 {
-		all = append(all, s.start(rankEnv(id, rank, 3), endless...))
+	for _, algo := range []string{"oneShot", "direct", "ring"} {
+		t.Run(algo, func(t *testing.T) {
+			s, id := newScene(t), newRendezvous(t).ID()
+			var all []*process
+			for rank := range 3 {
+				all = append(all, s.start(rankEnv(id, rank, 3), append([]string{"-algo", algo}, endless...)...))
+			}
+			all[0].says("# all-reduce")
+			time.Sleep(300 * time.Millisecond)
+			if err := all[2].cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			all[2].end(-1) // by a signal
+			all[0].end(1, "rank 2")
+			all[1].end(1, "rank 2")
+			t.Logf("the others ended %v later", time.Since(start))
+		})
 	}
-	all[0].says("# all-reduce")
-	time.Sleep(300 * time.Millisecond)
-	if err := all[2].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	all[2].end(-1) // by a signal
-	all[0].end(1, "rank 2")
-	all[1].end(1, "rank 2")
 }
 
 // TestLaunchedRankKilled kills a rank of a program that started its own. Its
