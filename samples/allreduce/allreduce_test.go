@@ -175,6 +175,7 @@ func backToBack(ctx context.Context, comm *communicator.Communicator, calls int)
 	if err != nil {
 		return err
 	}
+	defer r.module.Close()
 	dev := comm.Device()
 	inputs := make([]byte, most*calls)
 	for call := range calls {

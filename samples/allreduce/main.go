@@ -146,16 +146,16 @@ const ringBlocks = 4
 // do. failed is why this rank gives up, if it does; then the others end too, and
 // are not awaited.
 func (o *operation) close(ctx context.Context, failed error) error {
+	err := errors.Join(o.stream.Close(), o.reducer.module.Close())
 	if o.ring == nil {
-		return o.stream.Close()
+		return err
 	}
-	var err error
 	if failed != nil {
 		o.reducer.comm.Abort(failed)
 	} else {
-		err = o.reducer.comm.Barrier(ctx)
+		err = errors.Join(err, o.reducer.comm.Barrier(ctx))
 	}
-	return errors.Join(err, o.stream.Close(), o.ring.close())
+	return errors.Join(err, o.ring.close())
 }
 
 // allocate gives a buffer of the largest size, off its alignment as asked.

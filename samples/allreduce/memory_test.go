@@ -88,14 +88,14 @@ func TestManyCalls(t *testing.T) {
 // together.
 const callsAtOnce = 500
 
-func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, limit time.Duration) (int, error) {
+func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, limit time.Duration) (done int, err error) {
 	cfg := testConfig()
 	cfg.typ, cfg.op, cfg.max, cfg.algo, cfg.threads = "f32", "sum", 1<<10, "oneShot", 32
 	o, err := newOperation(ctx, comm, cfg)
 	if err != nil {
 		return 0, err
 	}
-	defer o.stream.Close()
+	defer func() { err = errors.Join(err, o.close(ctx, err)) }()
 	o.algo, o.host = cfg.algo, make([]byte, 64)
 	if err := o.Prepare(1); err != nil {
 		return 0, err
@@ -121,7 +121,6 @@ func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, 
 			return 0, err
 		}
 	}
-	done := 0
 	for start, more := time.Now(), []byte{1}; done < calls && more[0] == 1; {
 		if err := some(); err != nil {
 			return done, err
