@@ -45,6 +45,8 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 	if other.primary == d.primary {
 		return nil // one context: what one open can reach, all can
 	}
+	d.ordinal.driver.grants.Lock()
+	defer d.ordinal.driver.grants.Unlock()
 	rc := C.memory_reach(d.api, d.ctx, d.ordinal.facts.device, other.ctx, C.CUdeviceptr(ptr))
 	if rc != 0 {
 		return d.fail(rc, "reach memory of %s at %#x", other.ordinal.name(), ptr)

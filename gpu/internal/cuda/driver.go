@@ -31,6 +31,7 @@ type driver struct {
 	api      *C.mscclgo_cuda
 	version  int // of CUDA, as 1000 * major + 10 * minor
 	ordinals []*ordinal
+	grants   sync.Mutex // held while a device is let reach memory of another
 }
 
 func newDriver(library string) *driver {

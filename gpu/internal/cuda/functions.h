@@ -40,6 +40,7 @@ X(cuMemAddressFree, 10020, (CUdeviceptr, size_t))
 X(cuMemMap, 10020, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))
 X(cuMemUnmap, 10020, (CUdeviceptr, size_t))
 X(cuMemSetAccess, 10020, (CUdeviceptr, size_t, const CUmemAccessDesc*, size_t))
+X(cuMemGetAccess, 10020, (unsigned long long*, const CUmemLocation*, CUdeviceptr))
 X(cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle*, void*))
 X(cuMemExportToShareableHandle, 10020,
   (void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))

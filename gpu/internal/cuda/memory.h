@@ -74,7 +74,9 @@ static inline status virtual_free(const mscclgo_cuda* api, CUcontext ctx, CUmemG
 // memory_reach lets device, whose context is ctx, use the allocation around
 // ptr, which another device of this process owns. It finds out which kind of
 // memory that is by asking for its handle: only virtual memory has one. What
-// was granted to other devices stays granted.
+// was granted to other devices stays granted, and what the device has already is
+// not asked for again. Callers take turns: two at a time the driver confuses, and
+// one of them gets CUDA_ERROR_ALREADY_MAPPED (seen: 580).
 static inline status memory_reach(const mscclgo_cuda* api, CUcontext ctx, CUdevice device, CUcontext owner,
                                   CUdeviceptr ptr) {
   ENTER(api, owner);
@@ -85,10 +87,12 @@ static inline status memory_reach(const mscclgo_cuda* api, CUcontext ctx, CUdevi
   if (CALL(api, cuMemRetainAllocationHandle, &handle, (void*)(uintptr_t)base) != CUDA_SUCCESS)
     return context_reach(api, ctx, owner);
   CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  status rc = CALL(api, cuMemSetAccess, base, size, &access, 1);
+  unsigned long long has = 0;
+  status rc = CALL(api, cuMemGetAccess, &has, &access.location, base);
+  if (rc == CUDA_SUCCESS && has != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    rc = CALL(api, cuMemSetAccess, base, size, &access, 1);
   CALL(api, cuMemRelease, handle);
-  // The device has the access already: another rank on it asked first.
-  return rc == CUDA_ERROR_ALREADY_MAPPED ? CUDA_SUCCESS : rc;
+  return rc;
 }
 
 static inline status plain_create(const mscclgo_cuda* api, CUcontext ctx, size_t size, CUdeviceptr* ptr) {

@@ -2,11 +2,13 @@ package cuda
 
 import (
 	"bytes"
+	"errors"
 	"regexp"
 	"sync"
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
 func TestInfo(t *testing.T) {
@@ -176,6 +178,41 @@ func TestObjectsOutliveDevice(t *testing.T) {
 	check(t, s.Close())
 	_, err := d.NewStream()
 	wantError(t, err, mscclgo.ErrInvalid, "closed")
+}
+
+// TestPeerFromManyRanks lets many goroutines ask at once for access to the same
+// memory and to others, as the ranks of one process do.
+func TestPeerFromManyRanks(t *testing.T) {
+	a, b := openDevice(t, 0), openDevice(t, 1)
+	if !a.CanAccess(b.Info().UUID) {
+		t.Skip("cuda:0 cannot reach cuda:1")
+	}
+	const n, ranks = 1 << 20, 4
+	var there, here []backend.Memory
+	for range ranks {
+		there, here = append(there, alloc(t, b, n)), append(here, alloc(t, a, n))
+	}
+	var wg sync.WaitGroup
+	for range ranks {
+		wg.Go(func() {
+			for i := range ranks {
+				if err := errors.Join(a.Access(b, there[i].Ptr()), b.Access(a, here[i].Ptr())); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	add := must(loadKernels(t, a).Kernel("add"))(t)
+	s := newStream(t, a)
+	for _, m := range there {
+		check(t, b.CopyFromHost(m.Ptr(), make([]byte, n)))
+		check(t, s.Launch(add, blocks(n/4/256, 256), packed(t, add, m.Ptr(), n/4, 0x01010101)))
+		finish(t, s)
+		if !bytes.Equal(readBack(t, b, m.Ptr(), n), bytes.Repeat([]byte{1}, n)) {
+			t.Error("what cuda:0 wrote is not in the memory of cuda:1")
+		}
+	}
 }
 
 func TestPeer(t *testing.T) {
