@@ -197,7 +197,8 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 }
 
 // Close leaves the group and releases the communicator's memory and what it
-// mapped of the peers'; waits of kernels that still run end as aborted. What its
+// mapped of the peers'; waits of kernels that still run end as aborted, but
+// queued kernels that follow must not use the communicator. What its
 // methods gave must not be used any more; a [Communicator.Connect]ion and
 // [MemoryChannels] may still be closed. It waits a while for the other ranks to
 // close too, since their kernels may still use this rank's memory. It is safe to
@@ -220,6 +221,7 @@ func (c *Communicator) close() error {
 		cancel()
 	}
 	c.failure.abort()
+	time.Sleep(abortGrace)
 	return c.release()
 }
 
@@ -244,8 +246,13 @@ func (c *Communicator) release() error {
 	return errors.Join(errs...)
 }
 
-// closePatience bounds the wait of Close for the other ranks.
-const closePatience = 5 * time.Second
+const (
+	// closePatience bounds the wait of Close for the other ranks.
+	closePatience = 5 * time.Second
+	// abortGrace is what waits of kernels get to end as aborted before their
+	// memory goes: many times what lies between two looks at the abort word.
+	abortGrace = 20 * time.Millisecond
+)
 
 // usable gives the error of a call on a closed communicator or a failed group.
 func (c *Communicator) usable(op string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
 )
 
 // TestConnect has rank 0's host write into rank 1's memory and tell it by a word
@@ -97,7 +98,10 @@ func await(word *gpu.Buffer, value uint64) error {
 
 // TestFlushDeadline flushes what takes longer than the deadline.
 func TestFlushDeadline(t *testing.T) {
-	const size, writes = 8 << 20, 100
+	size, writes := 8<<20, 100
+	if testdev.CUDA() {
+		size, writes = 256<<20, 100
+	}
 	comms := group(t, 2, communicator.Options{})
 	each(t, 2, func(rank int) error {
 		c := comms[rank]
@@ -112,7 +116,7 @@ func TestFlushDeadline(t *testing.T) {
 		defer conn.Close()
 		if rank == 0 {
 			for range writes {
-				if err := conn.Write(peers.Memories[1], 0, peers.Memories[0], 0, size); err != nil {
+				if err := conn.Write(peers.Memories[1], 0, peers.Memories[0], 0, uint64(size)); err != nil {
 					return err
 				}
 			}
@@ -122,7 +126,7 @@ func TestFlushDeadline(t *testing.T) {
 			if err := conn.Flush(t.Context()); err != nil {
 				return err
 			}
-			failing(t, rank, conn.Write(peers.Memories[1], size, peers.Memories[0], 0, 1), mscclgo.ErrInvalid)
+			failing(t, rank, conn.Write(peers.Memories[1], uint64(size), peers.Memories[0], 0, 1), mscclgo.ErrInvalid)
 		}
 		return c.Barrier(t.Context())
 	})

@@ -42,12 +42,13 @@ func allReduce(ctx context.Context, comm *communicator.Communicator) error {
 	for i := range values {
 		values[i] = float32((comm.Rank() + 1) * i)
 	}
+	// Allocate and load before any kernel waits: a GPU may not do so meanwhile.
 	input := must(gpu.Upload(device, values))
 	sum := must(device.Alloc(input.Size()))
-	channels := must(comm.MemoryChannels(ctx, input, communicator.MemoryChannelOptions{}))
 	module := must(devicecode.Load(ctx, device, "hello.cu", source, devicecode.Options{}))
 	kernel := must(module.Kernel("allReduce"))
 	stream := must(device.NewStream())
+	channels := must(comm.MemoryChannels(ctx, input, communicator.MemoryChannelOptions{}))
 
 	if err := kernel.Launch(stream, gpu.Blocks(1, 256), channels.Handles, comm.Size(), sum, count); err != nil {
 		return err
