@@ -26,14 +26,20 @@ func open(t testing.TB) backend.Device {
 	return d
 }
 
-// load compiles a source and loads it.
-func load(t testing.TB, d backend.Device, source string) backend.Module {
+// compiled gives the image of a source.
+func compiled(t testing.TB, source string) []byte {
 	t.Helper()
 	image, err := devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := d.LoadModule(image)
+	return image
+}
+
+// load compiles a source and loads it.
+func load(t testing.TB, d backend.Device, source string) backend.Module {
+	t.Helper()
+	m, err := d.LoadModule(compiled(t, source))
 	if err != nil {
 		t.Fatal(err)
 	}

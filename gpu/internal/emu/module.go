@@ -5,7 +5,6 @@ package emu
 import "C"
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,7 @@ import (
 type module struct {
 	dev     *device
 	c       C.module
-	file    *os.File // open while loaded, since the loader remembers its name
+	fd      int // open while loaded, since the loader remembers its name; no os.File, which a collection of garbage would close
 	object  *object
 	base    uint64 // address that the object's counts are from
 	kernels map[string]*kernel
@@ -47,14 +46,14 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make a memory file: %w", err)
 	}
-	m := &module{dev: d, file: os.NewFile(uintptr(fd), "mscclgo-module"), object: o, kernels: map[string]*kernel{}}
-	if _, err := m.file.Write(data); err != nil {
-		m.file.Close()
+	m := &module{dev: d, fd: fd, object: o, kernels: map[string]*kernel{}}
+	if err := writeAll(fd, data); err != nil {
+		unix.Close(fd)
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write a memory file: %w", err)
 	}
 	var text [512]C.char
 	if C.module_open(&m.c, C.int(fd), &text[0], C.uint64_t(len(text))) == 0 {
-		m.file.Close()
+		unix.Close(fd)
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", C.GoString(&text[0]))
 	}
 	m.base = addressOf(m.c.table) - o.table
@@ -71,6 +70,18 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 		k.dynamic = max(0, defaultShared-k.static)
 	}
 	return m, nil
+}
+
+// writeAll writes to a descriptor, which may take a piece at a time.
+func writeAll(fd int, data []byte) error {
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		data = data[max(n, 0):]
+	}
+	return nil
 }
 
 // names lists the kernels.
@@ -123,10 +134,10 @@ func (m *module) unuse() {
 // unload gives the object back once it is closed and no launch needs it. The
 // caller holds mu.
 func (m *module) unload() {
-	if m.closed && m.users == 0 && m.file != nil {
+	if m.closed && m.users == 0 && m.fd >= 0 {
 		C.module_close(&m.c)
-		m.file.Close()
-		m.file = nil
+		unix.Close(m.fd)
+		m.fd = -1
 	}
 }
 

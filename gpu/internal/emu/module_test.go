@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -84,6 +85,25 @@ extern "C" __global__ void many(char c, Handle h, float4 v, short s, unsigned lo
 	must(t, again.Close(), again.Close())
 	if err := s.Launch(kernelOf(t, again, "one"), shape(1, 1), nil); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("launch of a closed module's kernel: %v", err)
+	}
+}
+
+// TestForgottenModule loads modules that nobody keeps or closes: what is loaded
+// later must not be mistaken for one of them.
+func TestForgottenModule(t *testing.T) {
+	d := open(t)
+	a := compiled(t, `extern "C" __global__ void a() {}`)
+	b := compiled(t, `extern "C" __global__ void b() {}`)
+	for range 4 {
+		for range 4 {
+			_, err := d.LoadModule(a)
+			must(t, err)
+		}
+		runtime.GC()
+		runtime.GC()
+		m, err := d.LoadModule(b)
+		must(t, err)
+		kernelOf(t, m, "b")
 	}
 }
 
