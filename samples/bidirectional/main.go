@@ -10,8 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
-	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
@@ -19,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/measure"
+	"github.com/mscclgo/mscclgo/internal/sample"
 	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/launcher"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -45,22 +44,9 @@ func main() {
 	flag.Parse()
 	launcher.Self(2)
 
-	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
-	defer cancel()
-	comm, err := communicator.Join(ctx, communicator.Options{Device: *device})
-	if err != nil {
-		log.Fatal(err)
-	}
-	out := io.Discard
-	if comm.Rank() == 0 {
-		out = os.Stdout
-	}
-	if err = run(ctx, comm, cfg, out); err != nil {
-		comm.Abort(err)
-	}
-	if err = errors.Join(err, comm.Close()); err != nil {
-		log.Fatal(err)
-	}
+	sample.Main(*device, *timeout, func(ctx context.Context, comm *communicator.Communicator, out io.Writer) error {
+		return run(ctx, comm, cfg, out)
+	})
 }
 
 // run does all sizes in both ways and prints the table.
