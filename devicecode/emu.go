@@ -69,7 +69,7 @@ func findCXX(ctx context.Context, op string) (cxx []string, identity string, err
 		if err != nil {
 			continue
 		}
-		out, err := run(ctx, op, slices.Concat(cxx, []string{"--version"}), nil)
+		out, err := run(ctx, op, "", slices.Concat(cxx, []string{"--version"}), nil)
 		if err != nil {
 			return nil, "", err
 		}
@@ -101,7 +101,7 @@ func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error)
 	}
 	args = append(args, "-I"+j.include, "-I"+filepath.Join(j.include, "mscclgo", "emu", "cuda"),
 		"-include", "mscclgo/emu/prelude.h", "-x", "c++", "-E", file)
-	out, err := run(ctx, j.op, args, nil)
+	out, err := run(ctx, j.op, dir, args, nil)
 	return bytes.ReplaceAll(out, []byte(file), []byte(name)), err
 }
 
@@ -113,7 +113,7 @@ func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]b
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "module.so")
 	args := slices.Concat(cxx, flags)
-	if _, err := run(ctx, j.op, append(args, "-x", "c++-cpp-output", "-", "-o", file), text); err != nil {
+	if _, err := run(ctx, j.op, dir, append(args, "-x", "c++-cpp-output", "-", "-o", file), text); err != nil {
 		return nil, err
 	}
 	image, err := os.ReadFile(file)
@@ -127,12 +127,15 @@ func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]b
 const longestMessage = 16 << 10
 
 // run runs a compiler and gives its standard output. When the context ends, the
-// compiler ends with all its children.
-func run(ctx context.Context, op string, args []string, stdin []byte) ([]byte, error) {
+// compiler ends with all its children, which leave their temporary files in dir.
+func run(ctx context.Context, op, dir string, args []string, stdin []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	if dir != "" {
+		cmd.Env = append(cmd.Env, "TMPDIR="+dir)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -52,7 +52,7 @@ func compileNVCC(ctx context.Context, nvcc string, j cudaJob) ([]byte, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
 	}
 	args := append([]string{nvcc, "-cubin", "-arch=" + j.arch, "-o", target}, j.options...)
-	if _, err := run(ctx, j.op, append(args, source), nil); err != nil {
+	if _, err := run(ctx, j.op, dir, append(args, source), nil); err != nil {
 		var e *mscclgo.Error
 		if errors.As(err, &e) && strings.Contains(err.Error(), "Unsupported gpu architecture") {
 			e.Kind = mscclgo.ErrUnsupported

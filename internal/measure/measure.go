@@ -109,6 +109,9 @@ func timed(ctx context.Context, c *communicator.Communicator, s *gpu.Stream, op 
 		if c.Err() != nil {
 			return 0, giveUp(ctx, c, s)
 		}
+		if ctx.Err() != nil {
+			return 0, mscclgo.FromContext(ctx, "measure: launch an operation", "")
+		}
 	}
 	if err := s.Record(marks[1]); err != nil {
 		return 0, err

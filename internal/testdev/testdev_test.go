@@ -2,19 +2,16 @@ package testdev_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/testdev"
 )
 
 // Two ranks of a test have devices of their own where there are two.
-func Example() {
-	test := func(t *testing.T) {
-		first, second := testdev.Open(t, 0), testdev.Open(t, 1)
-		t.Log(first, second)
-	}
-	fmt.Println(testing.RunTests(func(_, _ string) (bool, error) { return true, nil },
-		[]testing.InternalTest{{Name: "TestTwoRanks", F: test}}))
+// A test that needs what only NVIDIA GPUs have asks first.
+func ExampleCUDA() {
+	fmt.Println(testdev.CUDA() == (os.Getenv(testdev.Env) == "cuda"))
 	// Output: true
 }
 
