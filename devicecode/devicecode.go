@@ -5,6 +5,11 @@
 // is compiled once.
 //
 // Kernels are found by name, so they are declared extern "C" __global__.
+//
+// The environment can say where things are: MSCCLGO_CACHE the cache folder; CXX
+// the C++ compiler; CUDA_HOME or CUDA_PATH NVIDIA's toolkit, MSCCLGO_NVRTC the
+// library or folder of NVRTC, and MSCCLGO_CUDA_COMPILER which of "nvrtc" and
+// "nvcc" to use.
 package devicecode
 
 import (
