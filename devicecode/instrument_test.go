@@ -65,6 +65,8 @@ func FuzzInstrument(f *testing.F) {
 	f.Add([]byte("static mscclgo_emu_shared alignas"))
 	f.Add([]byte("mscclgo_emu_launch_bounds(mscclgo_emu_shared"))
 	f.Add([]byte("# 0 \n<<<"))
+	f.Add([]byte("mscclgo_emu_launch_bounds(\n0"))
+	f.Add([]byte("mscclgo_emu_shared alignas(\n8) int a;"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		out, err := instrument(text)
 		if err != nil {
@@ -76,6 +78,10 @@ func FuzzInstrument(f *testing.F) {
 		}
 		if !bytes.Contains(text, []byte("mscclgo_emu_")) && !bytes.Equal(text, out) {
 			t.Fatal("text without device code was changed")
+		}
+		// These two take or move what is behind them, on the next lines too.
+		if bytes.Contains(text, []byte("mscclgo_emu_launch_bounds")) || bytes.Contains(text, []byte("alignas")) {
+			return
 		}
 		for i, line := range lines {
 			if !bytes.Contains(text, []byte("mscclgo_emu_global")) && !bytes.Contains(line, []byte("mscclgo_emu_")) &&
