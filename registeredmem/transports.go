@@ -1,6 +1,9 @@
 package registeredmem
 
-import "strings"
+import (
+	"math/bits"
+	"strings"
+)
 
 // Transports is a set of ways to reach a memory.
 type Transports uint32
@@ -36,3 +39,13 @@ func (t Transports) String() string {
 	}
 	return strings.Join(names, "+")
 }
+
+// transportCount is how many transports there are.
+const transportCount = 3
+
+// keys are what a memory's transports need to reach it, by the number of the
+// transport's bit.
+type keys [transportCount]string
+
+// of gives the place of the key of one transport.
+func (k *keys) of(t Transports) *string { return &k[bits.TrailingZeros32(uint32(t))] }
