@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -96,6 +97,32 @@ func TestRing(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestHier runs the hierarchical all-reduce on one host; see also the tests of
+// several hosts.
+func TestHier(t *testing.T) {
+	for _, ranks := range []int{1, 3} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			testgroup.Run(t, ranks, communicator.Options{Scratch: 4096}, func(ctx context.Context, comm *communicator.Communicator) error {
+				cfg := testConfig()
+				cfg.algo, cfg.typ, cfg.op, cfg.offset, cfg.inPlace, cfg.blocks = "hier", "f32", "sum", 1, true, 2
+				return everyCount(ctx, comm, cfg)
+			})
+		})
+	}
+}
+
+func TestPlaceOf(t *testing.T) {
+	hosts := [][]int{{0, 3, 4}, {1, 2}, {5, 6, 7}}
+	for rank, want := range []place{
+		{3, 0, 2, []int{1, 5}}, {3, 1, 2, []int{0, 5}}, {3, 1, 2, []int{3, 6}}, {3, 0, 2, []int{2, 6}},
+		{3, 0, 2, []int{}}, {3, 2, 2, []int{0, 1}}, {3, 2, 2, []int{3, 2}}, {3, 2, 2, []int{}},
+	} {
+		if got := placeOf(rank, hosts); !reflect.DeepEqual(got, want) {
+			t.Errorf("rank %d: %+v, want %+v", rank, got, want)
+		}
 	}
 }
 
