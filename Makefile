@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test race fuzz lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo test test-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions of NVML that later versions deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -27,6 +27,10 @@ demo: need ## four ranks all-reduce on this machine, verified
 test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
+	scripts/test-rdma
+
+test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
+	scripts/test-rdma
 
 race: need ## test all packages with the race detector
 	go test -race -json ./... | go run ./scripts/testsummary
