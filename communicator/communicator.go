@@ -18,6 +18,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -38,6 +39,8 @@ type Options struct {
 	// means all. Without CudaIPC no memory is mapped, not even of ranks on the same
 	// host. The variable MSCCLGO_TRANSPORTS overrides it for [Join].
 	Transports registeredmem.Transports
+	// Ethernet is for peers that are reached over TCP. The secret is filled in.
+	Ethernet ethernet.Options
 	// Logger gets what is worth knowing and no error of a call, such as
 	// strangers on the ports. nil discards it.
 	Logger *slog.Logger

@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
+	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -23,7 +24,29 @@ type carrier struct {
 var carriers = []struct {
 	transport registeredmem.Transports
 	open      func(*Communicator) (carrier, error)
-}{}
+}{
+	{registeredmem.Ethernet, openEthernet},
+}
+
+func openEthernet(c *Communicator) (carrier, error) {
+	o := c.options.Ethernet
+	o.Secret = c.boot.Key("ethernet")
+	if o.Logger == nil {
+		o.Logger = c.options.Logger
+	}
+	if o.Timeout == 0 {
+		o.Timeout = c.options.Timeout
+	}
+	t, err := ethernet.New(c.registry, o)
+	if err != nil {
+		return carrier{}, err
+	}
+	return carrier{
+		transport: registeredmem.Ethernet,
+		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
+		close:     t.Close,
+	}, nil
+}
 
 // link decides over what each peer is reached. Where all ranks map each other's
 // memory, nothing but that is set up.

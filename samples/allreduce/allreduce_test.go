@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/measure"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 var algorithms = []string{"oneShot", "twoShot", "direct"}
@@ -100,12 +101,16 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestHier runs the hierarchical all-reduce on one host; see also the tests of
-// several hosts.
+// TestHier runs the hierarchical all-reduce on one host, and on hosts of one rank
+// each with Ethernet between them; see also the tests of several hosts.
 func TestHier(t *testing.T) {
-	for _, ranks := range []int{1, 3} {
-		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
-			testgroup.Run(t, ranks, communicator.Options{Scratch: 4096}, func(ctx context.Context, comm *communicator.Communicator) error {
+	for _, c := range []struct {
+		ranks      int
+		transports registeredmem.Transports
+	}{{1, 0}, {3, 0}, {2, registeredmem.Ethernet}, {3, registeredmem.Ethernet}} {
+		t.Run(fmt.Sprintf("ranks=%d,transports=%v", c.ranks, c.transports), func(t *testing.T) {
+			o := communicator.Options{Scratch: 4096, Transports: c.transports}
+			testgroup.Run(t, c.ranks, o, func(ctx context.Context, comm *communicator.Communicator) error {
 				cfg := testConfig()
 				cfg.algo, cfg.typ, cfg.op, cfg.offset, cfg.inPlace, cfg.blocks = "hier", "f32", "sum", 1, true, 2
 				return everyCount(ctx, comm, cfg)
