@@ -125,8 +125,8 @@ func TestUpdateFollowsWrites(t *testing.T) {
 }
 
 const (
-	rounds     = 40
-	roundBytes = 300_000
+	rounds     = 12
+	roundBytes = 150_001
 )
 
 func sendRounds(t *testing.T, c *conn, dst, src *registeredmem.Memory) {

@@ -55,6 +55,12 @@ func loopback() Options {
 
 func newRank(t testing.TB, number int, o Options) *rank {
 	t.Helper()
+	return newImpatientRank(t, number, o, handshakeTimeout)
+}
+
+// newImpatientRank gives a rank with another bound on handshakes.
+func newImpatientRank(t testing.TB, number int, o Options, patience time.Duration) *rank {
+	t.Helper()
 	reg, err := registeredmem.NewRegistry(registeredmem.Config{
 		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: longTimeout, Unmapped: true,
 	})
@@ -65,7 +71,7 @@ func newRank(t testing.TB, number int, o Options) *rank {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	}
-	if r.t, err = New(reg, o); err != nil {
+	if r.t, err = newTransport(reg, o, patience); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -2,6 +2,7 @@ package ethernet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -90,7 +91,10 @@ func choose(all []nic, want string) ([]net.IP, error) {
 		}
 		found = all[i].addrs
 	}
-	if len(found) == 0 {
+	switch {
+	case len(found) == 0 && want == "":
+		return nil, errors.New("no interface that is up has an address that peers could use")
+	case len(found) == 0:
 		return nil, fmt.Errorf("no interface that is up has an address of %q", want)
 	}
 	found = slices.Clone(found)

@@ -64,7 +64,7 @@ type Transport struct {
 	log      *slog.Logger
 	tls      *tls.Config // nil: clear text
 	instance [idSize]byte
-	patience time.Duration // handshakeTimeout, but in tests
+	patience time.Duration // bounds a handshake
 
 	acceptors []*acceptor
 	addrs     []string
@@ -87,12 +87,17 @@ type Transport struct {
 // Errors: ErrInvalid for options out of range, an interface that is not there or is
 // down, and as [registeredmem.Registry.Attach]; ErrSystem when it cannot listen.
 func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
+	return newTransport(reg, o, handshakeTimeout)
+}
+
+// newTransport is New with another bound on handshakes.
+func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration) (*Transport, error) {
 	const op = "ethernet: new transport"
 	if reg == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, secret: o.Secret, patience: handshakeTimeout,
+		reg: reg, secret: o.Secret, patience: patience,
 		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}
