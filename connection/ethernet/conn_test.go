@@ -23,7 +23,7 @@ func TestWriteAndFlush(t *testing.T) {
 		if ab.Transport() != registeredmem.Ethernet {
 			t.Errorf("the transport is %v", ab.Transport())
 		}
-		const size = 5<<20 + 77
+		const size = 3<<20 + 77
 		for _, from := range []kind{onDevice, pinned} {
 			for _, to := range []kind{onDevice, pinned} {
 				src, mine := memory(t, a, from, size), memory(t, b, to, size)
@@ -31,7 +31,7 @@ func TestWriteAndFlush(t *testing.T) {
 				data, want := noise(size), make([]byte, size)
 				set(t, src, data)
 				for _, w := range []struct{ to, from, n uint64 }{
-					{7, 3, 0}, {0, 1, 1}, {3, 9, 5}, {4097, 1, 4095}, {16384, 5, 100_003}, {1 << 20, 1<<20 + 1, 1<<22 + 11}, {size - 1, 0, 1},
+					{7, 3, 0}, {0, 1, 1}, {3, 9, 5}, {4097, 1, 4095}, {16384, 5, 100_003}, {1 << 20, 1<<20 + 1, 1<<21 + 11}, {size - 1, 0, 1},
 				} {
 					if err := ab.Write(dst, w.to, src, w.from, w.n); err != nil {
 						t.Fatal(err)
@@ -75,7 +75,7 @@ func TestOrderOfWrites(t *testing.T) {
 	variants(t, func(t *testing.T, o Options) {
 		a, b := newRank(t, 0, o), newRank(t, 1, o)
 		ab, _ := connect(t, a, b)
-		const size, writes = 1 << 20, 8
+		const size, writes = 1 << 19, 8
 		for _, to := range []kind{onDevice, pinned} {
 			src, mine := memory(t, a, onDevice, size*writes), memory(t, b, to, size)
 			data := noise(size * writes)

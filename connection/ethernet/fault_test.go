@@ -221,7 +221,7 @@ func TestNoLeaks(t *testing.T) {
 		}
 		cycle()
 		files, routines := openFiles(t), runtime.NumGoroutine()
-		for range 50 {
+		for range 33 { // of 3 connections each
 			cycle()
 		}
 		eventually(t, "files and goroutines are as before", func() bool {

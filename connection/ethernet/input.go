@@ -16,11 +16,11 @@ const (
 	spinCores = 8
 )
 
+// spins says whether to spin here.
+func spins() bool { return runtime.GOMAXPROCS(0) >= spinCores }
+
 // spin polls until done, for spinTime at most.
 func spin(done func() bool) {
-	if runtime.GOMAXPROCS(0) < spinCores {
-		return
-	}
 	for start := time.Now(); !done() && time.Since(start) < spinTime; {
 		runtime.Gosched()
 	}
@@ -28,9 +28,10 @@ func spin(done func() bool) {
 
 // input reads from a socket.
 type input struct {
-	conn net.Conn
-	raw  syscall.RawConn // nil: conn is encrypted
-	once func(fd uintptr) bool
+	conn  net.Conn
+	raw   syscall.RawConn // nil: conn is encrypted
+	once  func(fd uintptr) bool
+	spins bool
 
 	// Of the read under way.
 	p    []byte
@@ -42,7 +43,7 @@ type input struct {
 var errWithdrawn = errors.New("the memory was withdrawn")
 
 func newInput(nc net.Conn) *input {
-	in := &input{conn: nc}
+	in := &input{conn: nc, spins: spins()}
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			in.raw, in.once = raw, in.try
@@ -79,7 +80,7 @@ func (in *input) try(fd uintptr) bool {
 	if in.attempt(fd) {
 		return true
 	}
-	if runtime.GOMAXPROCS(0) >= spinCores {
+	if in.spins {
 		for start := time.Now(); time.Since(start) < spinTime; {
 			if in.attempt(fd) {
 				return true

@@ -136,7 +136,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 // take takes the pieces of a batch off the queue.
 func (s *sender) take(b *batch, wait bool) bool {
 	c := s.c
-	if wait {
+	if wait && c.spins {
 		seen := c.queued.Load()
 		c.mu.Lock()
 		idle := c.taken == seen
