@@ -121,8 +121,7 @@ struct ibv_mr* verbs_register_dmabuf(const verbs_api* api, struct ibv_pd* pd, in
 }
 
 struct ibv_qp* verbs_create_qp(const verbs_api* api, struct ibv_pd* pd, struct ibv_cq* send,
-                               struct ibv_cq* receive, uint32_t sends, uint32_t receives,
-                               uint32_t inline_size) {
+                               struct ibv_cq* receive, uint32_t sends, uint32_t receives) {
   struct ibv_qp_init_attr attr = {0};
   attr.send_cq = send;
   attr.recv_cq = receive;
@@ -130,7 +129,6 @@ struct ibv_qp* verbs_create_qp(const verbs_api* api, struct ibv_pd* pd, struct i
   attr.cap.max_recv_wr = receives;
   attr.cap.max_send_sge = 1;
   attr.cap.max_recv_sge = 1;
-  attr.cap.max_inline_data = inline_size;
   attr.qp_type = IBV_QPT_RC;
   return api->ibv_create_qp(pd, &attr);
 }
@@ -175,6 +173,12 @@ int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* 
   return api->ibv_modify_qp(qp, &attr,
                             IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT |
                                 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+}
+
+int verbs_qp_reset(const verbs_api* api, struct ibv_qp* qp) {
+  struct ibv_qp_attr attr = {0};
+  attr.qp_state = IBV_QPS_RESET;
+  return api->ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp) {

@@ -46,8 +46,7 @@ struct ibv_mr* verbs_register_dmabuf(const verbs_api* api, struct ibv_pd* pd, in
                                      size_t size, uint64_t iova, int access);
 
 struct ibv_qp* verbs_create_qp(const verbs_api* api, struct ibv_pd* pd, struct ibv_cq* send,
-                               struct ibv_cq* receive, uint32_t sends, uint32_t receives,
-                               uint32_t inline_size);
+                               struct ibv_cq* receive, uint32_t sends, uint32_t receives);
 int verbs_qp_init(const verbs_api* api, struct ibv_qp* qp, int port, int access);
 
 // verbs_path is what a queue pair is told of its peer. Go has the same struct.
@@ -74,6 +73,7 @@ typedef struct {
 
 // verbs_qp_connect takes a queue pair to RTR and RTS. step says which failed.
 int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* path, int* step);
+int verbs_qp_reset(const verbs_api* api, struct ibv_qp* qp);
 int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp);
 
 // verbs_work is one work request. Go has the same struct.

@@ -14,13 +14,12 @@ type QP struct {
 	qp      *C.struct_ibv_qp
 }
 
-// NewQP makes a queue pair that holds so many requests each way, of which those
-// of up to inline bytes may carry their data themselves, and takes it to INIT
-// on the port.
-func (p *PD) NewQP(send, receive *CQ, sends, receives, inline, port int, access Access) (*QP, error) {
+// NewQP makes a queue pair that holds so many requests each way, and takes it to
+// INIT on the port.
+func (p *PD) NewQP(send, receive *CQ, sends, receives, port int, access Access) (*QP, error) {
 	op := "verbs: make a queue pair of " + p.context.name
 	api := p.context.api
-	qp, err := C.verbs_create_qp(api, p.pd, send.cq, receive.cq, C.uint32_t(sends), C.uint32_t(receives), C.uint32_t(inline))
+	qp, err := C.verbs_create_qp(api, p.pd, send.cq, receive.cq, C.uint32_t(sends), C.uint32_t(receives))
 	if qp == nil {
 		return nil, failure(op, err)
 	}
@@ -69,6 +68,16 @@ func (q *QP) Connect(path *Path) error {
 	return number(fmt.Sprintf("verbs: make queue pair %d of %s %s", q.Number(), q.context.name, to), rc)
 }
 
+// Reset drops what is queued and takes the queue pair, also one that failed,
+// back to INIT on the port.
+func (q *QP) Reset(port int, access Access) error {
+	op := fmt.Sprintf("verbs: reset queue pair %d of %s", q.Number(), q.context.name)
+	if err := number(op, C.verbs_qp_reset(q.context.api, q.qp)); err != nil {
+		return err
+	}
+	return number(op, C.verbs_qp_init(q.context.api, q.qp, C.int(port), C.int(access)))
+}
+
 // Fail ends all requests of both queues with StatusFlushed.
 func (q *QP) Fail() error {
 	return number(fmt.Sprintf("verbs: stop queue pair %d of %s", q.Number(), q.context.name), C.verbs_qp_fail(q.context.api, q.qp))
@@ -92,7 +101,6 @@ type Flags uint16
 const (
 	Fence    Flags = C.IBV_SEND_FENCE    // after all reads and atomics before it have ended
 	Signaled Flags = C.IBV_SEND_SIGNALED // it gives a completion
-	Inline   Flags = C.IBV_SEND_INLINE   // its data is copied from Local, an address, when it is posted
 )
 
 // Work is a request.

@@ -12,8 +12,9 @@ func StatusText(status uint32) string {
 
 // The statuses that are told apart, of ibv_poll_cq(3).
 const (
-	StatusSuccess = 0
-	StatusFlushed = 5 // the queue pair had failed before
+	StatusSuccess         = 0
+	StatusFlushed         = 5  // the queue pair had failed before
+	StatusRetriesExceeded = 12 // no acknowledgement came
 )
 
 var statusWords = [...]string{

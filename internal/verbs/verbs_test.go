@@ -124,7 +124,7 @@ func open(t *testing.T, name string) *side {
 	keep(s.cq, err)
 	s.mr, err = s.pd.Register(uintptr(unsafe.Pointer(&s.page[0])), 4096, 0, LocalWrite|RemoteWrite|RemoteAtomic)
 	keep(s.mr, err)
-	s.qp, err = s.pd.NewQP(s.cq, s.cq, 16, 1, 0, 1, RemoteWrite|RemoteAtomic)
+	s.qp, err = s.pd.NewQP(s.cq, s.cq, 16, 1, 1, RemoteWrite|RemoteAtomic)
 	keep(s.qp, err)
 	return s
 }
