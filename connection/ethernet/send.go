@@ -16,7 +16,7 @@ const (
 	batchFrames = 64
 	// straightBytes is the most payload of a frame that is sent from where it lies.
 	straightBytes = 1 << 20
-	// joinedBytes is the most of a batch that is made one piece before it is sent.
+	// joinedBytes is the most payload that is made one piece before it is sent.
 	joinedBytes = 16 << 10
 )
 
@@ -54,7 +54,7 @@ type piece struct {
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
-	s := &sender{c: c, conn: nc, part: part, joined: make([]byte, 0, joinedBytes+batchFrames*frameSize)}
+	s := &sender{c: c, conn: nc, part: part, joined: make([]byte, 0, joinedBytes+2*batchFrames*frameSize)}
 	device := c.t.reg.Device()
 	var err error
 	if s.stream, err = device.NewStream(); err != nil {
@@ -74,21 +74,39 @@ func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
 	return s, nil
 }
 
-// run sends until the connection ends. While a batch is on its way the next is
-// being copied.
+// run sends until the connection ends. While a large batch is on its way the next is
+// being copied. A small one takes along what was queued as it was copied, most often
+// the signal behind it.
 func (s *sender) run() {
-	next, turn := false, 0
-	for {
+	next := false // the batch whose turn it is has been filled
+	for turn := 0; ; {
 		b := s.batches[turn%sendBatches]
 		if !next && !s.fill(b, true) {
 			return
 		}
 		turn++
-		next = s.fill(s.batches[turn%sendBatches], false)
-		if err := s.send(b); err != nil {
-			if !s.c.ended.Load() {
-				s.c.lost(err)
-			}
+		following := s.batches[turn%sendBatches]
+		small := b.size <= joinedBytes
+		if small && !s.copied(b) {
+			return
+		}
+		next = s.fill(following, false)
+		if !s.copied(b) {
+			return
+		}
+		var err error
+		if small && next && !following.copies && b.size+following.size <= joinedBytes {
+			err = s.sendJoined(b, following)
+			next = false
+			turn++
+		} else if small {
+			err = s.sendJoined(b)
+		} else {
+			b.vector = net.Buffers(b.out)
+			_, err = b.vector.WriteTo(s.conn)
+		}
+		if err != nil {
+			s.c.lost(fmt.Errorf("sending to it: %w", err))
 			return
 		}
 		s.c.progress.Add(1)
@@ -190,29 +208,30 @@ func (s *sender) take(b *batch, wait bool) bool {
 	return true
 }
 
-// send waits for a batch's copies and writes it to the socket.
-func (s *sender) send(b *batch) error {
-	if b.copies {
-		if err := b.event.Synchronize(s.c.ctx); err != nil {
-			s.c.broken(err)
-			return err
-		}
+// copied waits until a batch's copies are done. It says false when the connection
+// has ended.
+func (s *sender) copied(b *batch) bool {
+	if !b.copies {
+		return true
 	}
-	var err error
-	if b.size <= joinedBytes {
-		all := s.joined[:0]
+	if err := b.event.Synchronize(s.c.ctx); err != nil {
+		s.c.broken(err)
+		return false
+	}
+	b.copies = false
+	return true
+}
+
+// sendJoined writes small batches to the socket in one piece.
+func (s *sender) sendJoined(batches ...*batch) error {
+	all := s.joined[:0]
+	for _, b := range batches {
 		for _, part := range b.out {
 			all = append(all, part...)
 		}
-		_, err = s.conn.Write(all)
-	} else {
-		b.vector = net.Buffers(b.out)
-		_, err = b.vector.WriteTo(s.conn)
 	}
-	if err != nil {
-		return fmt.Errorf("sending to it: %w", err)
-	}
-	return nil
+	_, err := s.conn.Write(all)
+	return err
 }
 
 // close releases what the sender copied with, once its goroutine has ended.
