@@ -27,7 +27,6 @@ demo: need ## four ranks all-reduce on this machine, verified
 test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
-	scripts/test-rdma
 
 test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
 	scripts/test-rdma
