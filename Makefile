@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test test-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo test test-net test-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions of NVML that later versions deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -27,6 +27,11 @@ demo: need ## four ranks all-reduce on this machine, verified
 test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
+
+test-net: need ## test groups on several hosts, as network namespaces; needs root
+	scripts/require ip
+	go test -json -count=1 ./connection/ethernet ./internal/netlab | go run ./scripts/testsummary
+	go test -json -count=1 -run 'Host|Cable' ./samples/allreduce | go run ./scripts/testsummary
 
 test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
 	scripts/test-rdma
