@@ -28,11 +28,6 @@ test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
 
-test-net: need ## test groups on several hosts, as network namespaces; needs root
-	scripts/require ip
-	go test -json -count=1 ./connection/ethernet ./internal/netlab | go run ./scripts/testsummary
-	go test -json -count=1 -run 'Host|Cable' ./samples/allreduce | go run ./scripts/testsummary
-
 test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
 	scripts/test-rdma
 
