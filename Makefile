@@ -56,7 +56,7 @@ build-tests: need ## build all tests into build/tests/, to be run by scripts/gpu
 test-gpu: build-tests ## test all packages on this machine's NVIDIA GPUs
 	scripts/gpu-tests build/tests
 
-bench-primitives: build-tests ## time the FIFO and the port channels on this machine's NVIDIA GPUs
+bench-primitives: build-tests ## time the FIFO and the port channels, also over Ethernet, on this machine's NVIDIA GPUs
 	scripts/bench-primitives build/tests
 
 clean: ## remove build/
