@@ -147,7 +147,7 @@ func (h *Host) Impair(netem ...string) {
 	args := append([]string{"-n", h.netns, "qdisc", "replace", "dev", "eth0", "root", "netem"}, netem...)
 	if out, err := exec.Command("tc", args...).CombinedOutput(); err != nil {
 		h.lab.t.Logf("tc %s: %v: %s", strings.Join(args, " "), err, out)
-		Lacks(h.lab.t, Netem, "there is no netem here; make test-rdma has it in a virtual machine")
+		Lacks(h.lab.t, Netem, "there is no netem here; make test-netem has it in a virtual machine")
 	}
 }
 
