@@ -24,8 +24,8 @@ func TestWriteAndFlush(t *testing.T) {
 			t.Errorf("the transport is %v", ab.Transport())
 		}
 		const size = 3<<20 + 77
-		for _, from := range []kind{onDevice, pinned} {
-			for _, to := range []kind{onDevice, pinned} {
+		for _, from := range kinds {
+			for _, to := range kinds {
 				src, mine := memory(t, a, from, size), memory(t, b, to, size)
 				dst := imported(t, a, mine)
 				data, want := noise(size), make([]byte, size)
@@ -76,7 +76,7 @@ func TestOrderOfWrites(t *testing.T) {
 		a, b := newRank(t, 0, o), newRank(t, 1, o)
 		ab, _ := connect(t, a, b)
 		const size, writes = 1 << 19, 8
-		for _, to := range []kind{onDevice, pinned} {
+		for _, to := range kinds {
 			src, mine := memory(t, a, onDevice, size*writes), memory(t, b, to, size)
 			data := noise(size * writes)
 			set(t, src, data)
@@ -99,8 +99,8 @@ func TestOrderOfWrites(t *testing.T) {
 // A reader who sees a round's number sees the round's data, both ways at once.
 func TestUpdateFollowsWrites(t *testing.T) {
 	variants(t, func(t *testing.T, o Options) {
-		for _, to := range []kind{onDevice, pinned} {
-			t.Run(to.String(), func(t *testing.T) {
+		for _, to := range kinds {
+			t.Run(string(to), func(t *testing.T) {
 				a, b := newRank(t, 0, o), newRank(t, 1, o)
 				ab, ba := connect(t, a, b)
 				var all sync.WaitGroup

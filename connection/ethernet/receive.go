@@ -228,7 +228,7 @@ func (s *socket) apply(f *frame) error {
 	}
 	s.midway.Store(f.kind == kindData)
 	defer s.midway.Store(false)
-	if f.kind == kindData && m.buf.Bytes() == nil {
+	if f.kind == kindData && s.rx.c.t.host(m.buf) == nil {
 		return s.toDevice(f, m)
 	}
 	switch ok, err := s.rx.order.enter(f); {
@@ -315,14 +315,14 @@ func (s *socket) queue(m *target, work func() error) error {
 	return nil
 }
 
-// toHost reads a frame's payload into pinned memory, where it lies.
+// toHost reads a frame's payload into memory that the host reaches, where it lies.
 func (s *socket) toHost(f *frame, m *target) error {
 	// The stream may yet store to a word in there.
 	if !s.rx.idle() {
 		s.settle()
 		s.rx.reachAll()
 	}
-	dst := m.buf.Bytes()[f.offset : f.offset+f.length]
+	dst := s.rx.c.t.host(m.buf)[f.offset : f.offset+f.length]
 	for len(dst) > 0 {
 		if s.r == s.w && s.in.straight() {
 			n, err := s.in.read(dst, m)

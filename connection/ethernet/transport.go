@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -64,7 +65,8 @@ type Transport struct {
 	log      *slog.Logger
 	tls      *tls.Config // nil: clear text
 	instance [idSize]byte
-	patience time.Duration // bounds a handshake
+	patience time.Duration            // bounds a handshake
+	host     func(*gpu.Buffer) []byte // the memory, where nothing is staged
 
 	acceptors []*acceptor
 	addrs     []string
@@ -97,7 +99,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, secret: o.Secret, patience: patience,
+		reg: reg, secret: o.Secret, patience: patience, host: (*gpu.Buffer).HostBytes,
 		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}

@@ -11,7 +11,7 @@ import (
 // visible at system scope behind its copies (cuStreamWriteValue64 without
 // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
 func (s *socket) update(f *frame, m *target) error {
-	if host := m.buf.Bytes(); host != nil && s.rx.idle() {
+	if host := s.rx.c.t.host(m.buf); host != nil && s.rx.idle() {
 		if !m.hold() {
 			return errGone(m.id)
 		}
