@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -159,5 +160,52 @@ func volley(b *testing.B, k kind, size uint64) func() error {
 			return errors.New("there was no answer")
 		}
 		return nil
+	}
+}
+
+// BenchmarkCopies measures what a device adds to a message of 1 KiB on its way: the
+// copy to the host at the sender, and at the receiver the copy to the device with
+// the word behind it. A round trip has both twice.
+func BenchmarkCopies(b *testing.B) {
+	const size = 1024
+	d := testdev.Open(b, 0)
+	device, err := d.Alloc(size + 8)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer device.Close()
+	host, err := d.AllocHost(size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer host.Close()
+	s, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	e, err := d.NewEvent()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	for name, queue := range map[string]func() error{
+		"to host":   func() error { return s.Copy(host, 0, device, 0, size) },
+		"to device": func() error { return errors.Join(s.Copy(device, 0, host, 0, size), s.WriteValue64(device, size, 1)) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			var queued, done []time.Duration
+			for b.Loop() {
+				start := time.Now()
+				err := queue()
+				queued = append(queued, time.Since(start))
+				if err = errors.Join(err, s.Record(e), e.Synchronize(b.Context())); err != nil {
+					b.Fatal(err)
+				}
+				done = append(done, time.Since(start))
+			}
+			b.ReportMetric(float64(median(queued))/1e3, "queued-us")
+			b.ReportMetric(float64(median(done))/1e3, "done-us")
+		})
 	}
 }

@@ -84,7 +84,7 @@ func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
 		}
 	}
 	for _, nc := range data {
-		s := &socket{rx: rx, in: newInput(nc)}
+		s := &socket{rx: rx, in: c.t.newInput(nc)}
 		for i := range s.slots {
 			b, err := c.pinned(part)
 			if err != nil {

@@ -154,13 +154,13 @@ func (s *sender) fill(b *batch, wait bool) bool {
 // take takes the pieces of a batch off the queue.
 func (s *sender) take(b *batch, wait bool) bool {
 	c := s.c
-	if wait && c.spins {
+	if wait {
 		seen := c.queued.Load()
 		c.mu.Lock()
 		idle := c.taken == seen
 		c.mu.Unlock()
 		if idle {
-			spin(func() bool { return c.queued.Load() != seen || c.ended.Load() })
+			c.t.spin.until(func() bool { return c.queued.Load() != seen || c.ended.Load() })
 		}
 	}
 	c.mu.Lock()

@@ -75,6 +75,8 @@ type Transport struct {
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
 
+	spin spinner
+
 	mu        sync.Mutex
 	closed    bool
 	targets   map[uint32]*target
@@ -123,6 +125,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	t.spin.allow()
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
 	rand.Read(t.instance[:])
 	if o.TLS {
