@@ -165,7 +165,7 @@ func volley(b *testing.B, k kind, size uint64) func() error {
 
 // BenchmarkCopies measures what a device adds to a message of 1 KiB on its way: the
 // copy to the host at the sender, and at the receiver the copy to the device with
-// the word behind it. A round trip has both twice.
+// the word behind it, stored or copied. A round trip has both twice.
 func BenchmarkCopies(b *testing.B) {
 	const size = 1024
 	d := testdev.Open(b, 0)
@@ -189,15 +189,21 @@ func BenchmarkCopies(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	for name, queue := range map[string]func() error{
-		"to host":   func() error { return s.Copy(host, 0, device, 0, size) },
-		"to device": func() error { return errors.Join(s.Copy(device, 0, host, 0, size), s.WriteValue64(device, size, 1)) },
+	in := func() error { return s.Copy(device, 0, host, 0, size) }
+	for _, c := range []struct {
+		name  string
+		queue func() error
+	}{
+		{"to host", func() error { return s.Copy(host, 0, device, 0, size) }},
+		{"to device", in},
+		{"to device, word stored", func() error { return errors.Join(in(), s.WriteValue64(device, size, 1)) }},
+		{"to device, word copied", func() error { return errors.Join(in(), s.Copy(device, size, host, 0, 8)) }},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			var queued, done []time.Duration
 			for b.Loop() {
 				start := time.Now()
-				err := queue()
+				err := c.queue()
 				queued = append(queued, time.Since(start))
 				if err = errors.Join(err, s.Record(e), e.Synchronize(b.Context())); err != nil {
 					b.Fatal(err)
