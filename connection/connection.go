@@ -61,9 +61,10 @@ type Connection interface {
 type Native interface {
 	Connection
 
-	// Native gives what threads in C use, the same each time, or nil where there
-	// is nothing for them. Close ends their use, before it waits for the queue.
-	Native() *native.Path
+	// NativePath gives what threads in C use, the same each time, or nil where
+	// there is nothing for them. Close ends their use, before it waits for the
+	// queue.
+	NativePath() *native.Path
 
 	// NativeError gives the error of an operation that failed in C: that of the
 	// method which does the same.

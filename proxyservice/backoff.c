@@ -28,21 +28,22 @@ void proxy_work(proxy_backoff* b, proxy_counters* counters) {
   b->counted = b->sleep = 0;
 }
 
-void proxy_pause(proxy_backoff* b, proxy_counters* counters, bool under_way) {
-  if (++b->polls % polls_between_looks != 0 && b->sleep == 0) return;
+bool proxy_pause(proxy_backoff* b, proxy_counters* counters, bool under_way) {
+  if (++b->polls % polls_between_looks != 0 && b->sleep == 0) return false;
   int64_t now = proxy_now();
   if (!b->looked) {
     b->looked = true;
     b->since = now;
   }
   int64_t idle = now - b->since;
-  if (idle < least(eager, b->spin)) return;
+  if (idle < least(eager, b->spin)) return false;
   if (idle < b->spin || under_way) {
     sched_yield();
-    return;
+    return true;
   }
   count(b, counters, now);
   b->sleep = least(b->sleep ? 2 * b->sleep : shortest_sleep, b->longest);
   struct timespec t = {.tv_sec = b->sleep / 1000000000, .tv_nsec = b->sleep % 1000000000};
   nanosleep(&t, NULL);  // woken early, it polls early
+  return true;
 }

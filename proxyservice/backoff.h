@@ -21,7 +21,8 @@ typedef struct {
 void proxy_work(proxy_backoff* b, proxy_counters* counters);
 
 // proxy_pause is called after each poll that found nothing. It does not sleep
-// while something is under way. counters may be NULL.
-void proxy_pause(proxy_backoff* b, proxy_counters* counters, bool under_way);
+// while something is under way. It says whether it gave up the core, which it does
+// only after some polls. counters may be NULL.
+bool proxy_pause(proxy_backoff* b, proxy_counters* counters, bool under_way);
 
 #endif

@@ -166,14 +166,14 @@ proxy_end proxy_serve(proxy_loop* loop, native_ring* ring, const proxy_orders* o
       loop->failure = (proxy_failure){.op = NATIVE_REACH, .code = rc, .line = loop->flushing->number};
       return end(loop, counters, PROXY_FLUSH_FAILED);
     }
-    bool under_way = once || loop->flushing;
+    bool under_way = once || loop->flushing, idle = false;
     if (served)
       proxy_work(&loop->backoff, counters);
     else if (stop && !under_way)
       return end(loop, counters, PROXY_DRAINED);
     else
-      proxy_pause(&loop->backoff, counters, under_way);
-    if (once) return PROXY_LOOKED;
+      idle = proxy_pause(&loop->backoff, counters, under_way);
+    if (once) return idle ? PROXY_IDLE : PROXY_LOOKED;
   }
   return end(loop, counters, PROXY_QUIT);
 }

@@ -61,6 +61,7 @@ const (
 	endDrained     end = C.PROXY_DRAINED      // it was told to stop, and nothing is left
 	endYours       end = C.PROXY_YOURS        // the ring's oldest trigger is for Go
 	endLooked      end = C.PROXY_LOOKED       // it was to look once
+	endIdle        end = C.PROXY_IDLE         // it was to look once, and has found nothing for a while
 	endFailed      end = C.PROXY_FAILED       // an operation failed for the ring's oldest trigger
 	endFlushFailed end = C.PROXY_FLUSH_FAILED // the wait for a flush's end failed
 )

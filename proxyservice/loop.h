@@ -25,6 +25,7 @@ typedef enum {
   PROXY_DRAINED,       // it was told to stop, and nothing is left
   PROXY_YOURS,         // the ring's oldest trigger is for Go
   PROXY_LOOKED,        // it was to look once
+  PROXY_IDLE,          // it was to look once, and has found nothing for a while
   PROXY_FAILED,        // an operation failed for the ring's oldest trigger
   PROXY_FLUSH_FAILED,  // the wait for a flush's end failed
 } proxy_end;

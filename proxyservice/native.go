@@ -10,7 +10,7 @@ import (
 // path gives what threads in C use of a connection, or nil.
 func path(c connection.Connection) *native.Path {
 	if n, ok := c.(connection.Native); ok {
-		return n.Native()
+		return n.NativePath()
 	}
 	return nil
 }

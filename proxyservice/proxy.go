@@ -2,6 +2,12 @@
 // goroutine on a thread of its own that polls a ring of triggers and hands each to
 // a function. A [ProxyService] is a proxy whose function moves data and signals
 // peers over connections, for port channels.
+//
+// The goroutine spends its life in C: it polls and waits there, and serves there
+// what port channels ask of connections that offer that (connection.Native), so
+// that a garbage collection in the process, which stops goroutines, holds up none
+// of it. Everything else comes back to Go: triggers of the user's, other
+// connections, and all that is wrong, of which Go makes the error.
 package proxyservice
 
 import (
@@ -246,6 +252,8 @@ func (p *Proxy) serve(r *run) (err error) {
 			if err := p.serveBatch(&t); err != nil {
 				return err
 			}
+		case endIdle:
+			runtime.Gosched() // what is under way may need this goroutine's processor
 		case endFailed:
 			t, _ = p.ring.Poll()
 			f, _ := p.loop.failure()

@@ -52,6 +52,11 @@ const (
 // be called from any goroutine, also while it runs.
 //
 // Its ring is the only pinned memory that it takes.
+//
+// Triggers are served in the order of the ring. A queue of the CUDA driver holds
+// about a thousand operations; who gives it one more waits there until the device
+// has done some, and a proxy then serves nobody else. Channels that run so far ahead
+// of their peers that others must not wait for them want a service of their own.
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring

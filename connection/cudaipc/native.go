@@ -2,9 +2,9 @@ package cudaipc
 
 import "github.com/mscclgo/mscclgo/internal/native"
 
-// Native gives the connection's stream to threads in C, where the stream can store
-// values itself.
-func (c *conn) Native() *native.Path { return c.path }
+// NativePath gives the connection's stream to threads in C, where the stream can
+// store values itself.
+func (c *conn) NativePath() *native.Path { return c.path }
 
 // NativeError gives the error of an operation on the stream that failed in C.
 func (c *conn) NativeError(f native.Failure) error {
