@@ -16,17 +16,18 @@ var source []byte
 // buffer is memory of this rank that all ranks reach.
 type buffer struct {
 	*gpu.Buffer
-	peers devicecode.PeerMemory
+	memory *communicator.PeerMemory
+	peers  devicecode.PeerMemory // where all ranks are on one host
 }
 
 // share makes a rank's buffer known to all. Collective.
 func share(ctx context.Context, comm *communicator.Communicator, b *gpu.Buffer) (buffer, error) {
-	shared, err := comm.Share(ctx, b)
-	if err != nil {
-		return buffer{}, err
+	memory, err := comm.Share(ctx, b)
+	s := buffer{Buffer: b, memory: memory}
+	if err == nil && len(comm.Hosts()) == 1 {
+		s.peers, err = memory.Handle()
 	}
-	peers, err := shared.Handle()
-	return buffer{b, peers}, err
+	return s, err
 }
 
 // allReducer launches the kernels of allreduce.cu.

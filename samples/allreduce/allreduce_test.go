@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/measure"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 var algorithms = []string{"oneShot", "twoShot", "direct"}
@@ -96,6 +98,36 @@ func TestRing(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestHier runs the hierarchical all-reduce on one host, and on hosts of one rank
+// each with Ethernet between them; see also the tests of several hosts.
+func TestHier(t *testing.T) {
+	for _, c := range []struct {
+		ranks      int
+		transports registeredmem.Transports
+	}{{1, 0}, {3, 0}, {2, registeredmem.Ethernet}, {3, registeredmem.Ethernet}} {
+		t.Run(fmt.Sprintf("ranks=%d,transports=%v", c.ranks, c.transports), func(t *testing.T) {
+			o := communicator.Options{Scratch: 4096, Transports: c.transports}
+			testgroup.Run(t, c.ranks, o, func(ctx context.Context, comm *communicator.Communicator) error {
+				cfg := testConfig()
+				cfg.algo, cfg.typ, cfg.op, cfg.offset, cfg.inPlace, cfg.blocks = "hier", "f32", "sum", 1, true, 2
+				return everyCount(ctx, comm, cfg)
+			})
+		})
+	}
+}
+
+func TestPlaceOf(t *testing.T) {
+	hosts := [][]int{{0, 3, 4}, {1, 2}, {5, 6, 7}}
+	for rank, want := range []place{
+		{3, 0, 2, []int{1, 5}}, {3, 1, 2, []int{0, 5}}, {3, 1, 2, []int{3, 6}}, {3, 0, 2, []int{2, 6}},
+		{3, 0, 2, []int{}}, {3, 2, 2, []int{0, 1}}, {3, 2, 2, []int{3, 2}}, {3, 2, 2, []int{}},
+	} {
+		if got := placeOf(rank, hosts); !reflect.DeepEqual(got, want) {
+			t.Errorf("rank %d: %+v, want %+v", rank, got, want)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func main() {
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
 	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
 	timeout := flag.Duration("timeout", 10*time.Minute, "of the whole run")
-	flag.StringVar(&cfg.algo, "algo", "auto", "oneShot, twoShot, direct or ring; auto takes one of the first three by size")
+	flag.StringVar(&cfg.algo, "algo", "auto", "oneShot, twoShot, direct, ring or hier; auto takes one of the first three by size, and hier on several hosts")
 	flag.StringVar(&cfg.typ, "type", "f32", "f32, f16, bf16 or i32")
 	flag.StringVar(&cfg.op, "op", "sum", "sum, max or min")
 	flag.Uint64Var(&cfg.min, "min", 1<<10, "smallest size in bytes")
@@ -86,8 +86,10 @@ type operation struct {
 	cfg     config
 	typ     elements.Type
 	op      elements.Op
-	reducer *allReducer
+	comm    *communicator.Communicator
+	reducer *allReducer  // nil for the two below
 	ring    *ringReducer // for -algo ring
+	hier    *hierReducer // for -algo hier
 	stream  *gpu.Stream
 	in, out buffer
 	algo    string
@@ -95,7 +97,10 @@ type operation struct {
 }
 
 func newOperation(ctx context.Context, comm *communicator.Communicator, cfg config) (*operation, error) {
-	o := &operation{cfg: cfg}
+	o := &operation{cfg: cfg, comm: comm}
+	if cfg.algo == "auto" && len(comm.Hosts()) > 1 {
+		o.cfg.algo = "hier"
+	}
 	var err error
 	if o.typ, err = elements.ParseType(cfg.typ); err != nil {
 		return nil, err
@@ -103,8 +108,10 @@ func newOperation(ctx context.Context, comm *communicator.Communicator, cfg conf
 	if o.op, err = elements.ParseOp(cfg.op); err != nil {
 		return nil, err
 	}
-	if o.reducer, err = newAllReducer(ctx, comm, cfg.blocks, cfg.threads); err != nil {
-		return nil, err
+	if o.cfg.algo != "ring" && o.cfg.algo != "hier" {
+		if o.reducer, err = newAllReducer(ctx, comm, cfg.blocks, cfg.threads); err != nil {
+			return nil, err
+		}
 	}
 	if o.in, err = o.allocate(ctx, comm); err != nil {
 		return nil, err
@@ -115,31 +122,38 @@ func newOperation(ctx context.Context, comm *communicator.Communicator, cfg conf
 			return nil, err
 		}
 	}
-	if cfg.algo == "ring" {
-		if o.ring, err = newRingReducer(ctx, comm, o.out.Buffer, min(cfg.blocks, ringBlocks), cfg.threads); err != nil {
-			return nil, err
-		}
+	switch o.cfg.algo {
+	case "ring":
+		o.ring, err = newRingReducer(ctx, comm, o.out.Buffer, min(cfg.blocks, portBlocks), cfg.threads)
+	case "hier":
+		o.hier, err = newHierReducer(ctx, comm, o.in, o.out, min(cfg.blocks, portBlocks), cfg.threads)
+	}
+	if err != nil {
+		return nil, err
 	}
 	o.stream, err = comm.Device().NewStream()
 	return o, err
 }
 
-// ringBlocks is how many blocks the ring has at most: each has connections of its
-// own.
-const ringBlocks = 4
+// portBlocks is how many blocks there are at most of a kernel with port channels:
+// each has connections of its own.
+const portBlocks = 4
 
-// close releases what other ranks do not use, and the ring's channels, which they
+// close releases what other ranks do not use, and the port channels, which they
 // do. failed is why this rank gives up, if it does; then the others end too, and
 // are not awaited.
 func (o *operation) close(ctx context.Context, failed error) error {
-	err := errors.Join(o.stream.Close(), o.reducer.module.Close())
-	if o.ring == nil {
-		return err
+	err := o.stream.Close()
+	if o.reducer != nil {
+		return errors.Join(err, o.reducer.module.Close())
 	}
 	if failed != nil {
-		o.reducer.comm.Abort(failed)
+		o.comm.Abort(failed)
 	} else {
-		err = errors.Join(err, o.reducer.comm.Barrier(ctx))
+		err = errors.Join(err, o.comm.Barrier(ctx))
+	}
+	if o.hier != nil {
+		return errors.Join(err, o.hier.close())
 	}
 	return errors.Join(err, o.ring.close())
 }
@@ -160,7 +174,7 @@ func (o *operation) allocate(ctx context.Context, comm *communicator.Communicato
 
 // measure checks and times one size.
 func (o *operation) measure(ctx context.Context, size uint64) (table.Row, error) {
-	comm, n := o.reducer.comm, float64(o.reducer.comm.Size())
+	n := float64(o.comm.Size())
 	count := max(size/uint64(o.typ.Size), 1)
 	o.host = make([]byte, count*uint64(o.typ.Size))
 	row := table.Row{Bytes: uint64(len(o.host)), Count: count, Type: o.typ.Name, Op: o.op.Name, Place: "out", Bus: 2 * (n - 1) / n}
@@ -172,7 +186,7 @@ func (o *operation) measure(ctx context.Context, size uint64) (table.Row, error)
 	}
 	row.Algo = o.algo
 	var err error
-	row.Time, row.Wrong, err = measure.Run(ctx, comm, o.stream, o, o.cfg.warmup, o.cfg.iters)
+	row.Time, row.Wrong, err = measure.Run(ctx, o.comm, o.stream, o, o.cfg.warmup, o.cfg.iters)
 	return row, err
 }
 
@@ -183,15 +197,18 @@ func (o *operation) Prepare(seed uint64) error {
 			return err
 		}
 	}
-	o.typ.Fill(o.host, measure.Seeds(seed, o.reducer.comm.Size())[o.reducer.comm.Rank()])
+	o.typ.Fill(o.host, measure.Seeds(seed, o.comm.Size())[o.comm.Rank()])
 	return gpu.CopyIn(o.in.Buffer, o.host)
 }
 
 // Launch implements measure.Operation.
 func (o *operation) Launch(s *gpu.Stream) error {
 	count := uint64(len(o.host) / o.typ.Size)
-	if o.algo == "ring" {
+	switch o.algo {
+	case "ring":
 		return o.ring.launch(s, o.typ.Name, o.op.Name, o.in.Buffer, count)
+	case "hier":
+		return o.hier.launch(s, o.typ.Name, o.op.Name, count)
 	}
 	return o.reducer.launch(s, o.algo, o.typ.Name, o.op.Name, o.in, o.out, count, uint64(len(o.host)))
 }
@@ -202,8 +219,11 @@ func (o *operation) Wrong(seed uint64) (int, error) {
 		return 0, err
 	}
 	roundings := 1
-	if o.algo == "ring" {
-		roundings = max(1, o.reducer.comm.Size()-1) // a partial result is rounded at each rank that it passes
+	switch o.algo {
+	case "ring":
+		roundings = max(1, o.comm.Size()-1) // a partial result is rounded at each rank that it passes
+	case "hier":
+		roundings = 2 // each host's sum, and theirs
 	}
-	return o.typ.WrongReduced(o.host, o.op, measure.Seeds(seed, o.reducer.comm.Size()), roundings), nil
+	return o.typ.WrongReduced(o.host, o.op, measure.Seeds(seed, o.comm.Size()), roundings), nil
 }
