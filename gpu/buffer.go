@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -29,7 +28,7 @@ type allocation struct {
 	host     []byte              // the memory, where the host reaches it, else nil
 	base     Ptr
 	capacity uint64 // bytes mapped from base
-	closed   *atomic.Bool
+	life     *lifetime
 }
 
 // Alloc gives size bytes of device memory that other processes can map through
@@ -59,7 +58,7 @@ func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
 		host = h.Bytes()
 	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, export: m.ExportFD, host: host, base: Ptr(m.Ptr()), capacity: m.Size(), closed: new(atomic.Bool),
+		release: m.Free, export: m.ExportFD, host: host, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
 	}}
 }
 
@@ -80,7 +79,7 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, pinned: true, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, closed: new(atomic.Bool),
+		release: m.Free, pinned: true, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, life: new(lifetime),
 	}}, nil
 }
 
@@ -102,7 +101,7 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the allocation there has %d bytes from %#x", capacity, base)
 	}
 	return &Buffer{dev: d, ptr: ptr, size: size, mem: &allocation{
-		release: func() error { return nil }, base: Ptr(base), capacity: capacity, closed: new(atomic.Bool),
+		release: func() error { return nil }, base: Ptr(base), capacity: capacity, life: new(lifetime),
 	}}, nil
 }
 
@@ -189,7 +188,7 @@ func (b *Buffer) Bytes() []byte {
 // Kernels see them as they see those to pinned memory. It is invalid once the buffer
 // is closed.
 func (b *Buffer) HostBytes() []byte {
-	if b.mem.host == nil || b.mem.closed.Load() {
+	if b.mem.host == nil || b.mem.life.over() {
 		return nil
 	}
 	start := uint64(b.ptr - b.mem.base)
@@ -236,7 +235,7 @@ func (b *Buffer) Export() (*os.File, error) {
 // Close releases the memory, for all views at once. Kernels and copies that use
 // it must have ended. It is safe to call twice, and does nothing on a view.
 func (b *Buffer) Close() error {
-	if b.view || b.mem.closed.Swap(true) {
+	if b.view || !b.mem.life.end() {
 		return nil
 	}
 	return b.mem.release()
@@ -247,7 +246,7 @@ func (b *Buffer) usable(op string) error {
 	if b == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is nil")
 	}
-	if b.mem.closed.Load() {
+	if b.mem.life.over() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer of %d bytes on %v is closed", b.size, b.dev)
 	}
 	return b.dev.usable(op)
