@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// counts are elements of a part that have given trouble to somebody: one, odd
+// ones, around the words, lines and packets of the kernels.
+var counts = []uint64{1, 2, 3, 7, 8, 9, 31, 119, 121, 239, 241, 1000, 1021, 4099}
+
+func testConfig(t testing.TB) Config {
+	t.Helper()
+	tuning, err := samples.DefaultTuning()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		Collectives: samples.All(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
+		Places: []string{"out", "in"}, Sizes: []uint64{4096}, Iters: 1, Replays: 1, Rounds: 1, Check: true,
+		Blocks: 4, Threads: 64,
+	}
+}
+
+// TestEverywhere runs all algorithms of all collectives, in place and out of
+// place, aligned and not, with all types and operations, at all counts.
+func TestEverywhere(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 4, 8} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			cfg := testConfig(t)
+			testgroup.Run(t, ranks, communicator.Options{Scratch: 4 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+				return everything(ctx, comm, cfg)
+			})
+		})
+	}
+}
+
+func everything(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
+	types, ops := elements.Reducible(), elements.Ops()
+	offsets := []uint64{0, 4, 8, 1}
+	for i, offset := range offsets {
+		// Each variant takes some counts; those of two ranks take all together, and
+		// so do those of the others.
+		if comm.Size() != 2 && (i+comm.Size())%4 > 1 {
+			continue
+		}
+		typ := types[i]
+		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.Name, ops[i%len(ops)].Name, offset, i%2 == 0, comm.Size()-1
+		for _, c := range samples.All() {
+			cfg.Collectives, cfg.Sizes = []*samples.Collective{c}, nil
+			for k := (i + comm.Size()) % 4; k < len(counts); k += 4 {
+				cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size*c.Parts(comm.Size())))
+			}
+			results, err := Run(ctx, comm, cfg, Sinks{})
+			if err != nil {
+				return fmt.Errorf("%s, offset %d: %w", c.Name, offset, err)
+			}
+			for _, name := range c.Algorithms() {
+				if !slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }) {
+					return fmt.Errorf("%s: nothing was done by %s", c.Name, name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// TestSizes takes sizes over the whole range, with the choice of algorithm.
+func TestSizes(t *testing.T) {
+	largest := uint64(4 << 20)
+	switch {
+	case testdev.CUDA():
+		largest = 256 << 20
+	case testing.Short():
+		largest = 1 << 20
+	}
+	sizes, err := Sizes(1<<10, largest, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t)
+	cfg.Sizes, cfg.Algorithms, cfg.Type, cfg.Iters, cfg.Blocks, cfg.Threads = sizes, []string{"auto"}, "f16", 1, 0, 0
+	for _, ranks := range []int{2, 3} {
+		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+			_, err := Run(ctx, comm, cfg, Sinks{})
+			return err
+		})
+	}
+}
+
+// TestSoak queues many calls of changing collectives, sizes, algorithms and grids
+// without a look from the host.
+func TestSoak(t *testing.T) {
+	for _, ranks := range []int{2, 4} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+				cfg := SoakConfig{Collectives: samples.All(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
+				calls, err := Soak(ctx, comm, cfg, func(string) {})
+				if comm.Rank() == 0 {
+					t.Logf("%d calls", calls)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// TestReport looks at what is printed.
+func TestReport(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Algorithms, cfg.Places = []string{"auto"}, []string{"out"}
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var table, lines bytes.Buffer
+		var progress []string
+		results, err := Run(ctx, comm, cfg, Sinks{&table, &lines, func(text string) { progress = append(progress, text) }})
+		if err != nil {
+			return err
+		}
+		if len(results) != len(samples.All()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
+			return fmt.Errorf("%d results, progress %q", len(results), progress)
+		}
+		if !strings.Contains(table.String(), "# all-reduce, 2 ranks") || testdev.CUDA() == strings.Contains(table.String(), "emulated") {
+			return fmt.Errorf("the table:\n%s", &table)
+		}
+		var first Result
+		if err := json.NewDecoder(&lines).Decode(&first); err == nil || first.Collective != "all-reduce" || first.Bytes != 4096 || first.Count != 1024 {
+			return fmt.Errorf("the first line gives %+v, %v", first, err)
+		}
+		return nil
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	good := testConfig(t)
+	testgroup.Run(t, 2, communicator.Options{Scratch: 4096}, func(ctx context.Context, comm *communicator.Communicator) error {
+		for name, spoil := range map[string]func(*Config){
+			"type":             func(c *Config) { c.Type = "f8" },
+			"operation":        func(c *Config) { c.Op = "mean" },
+			"no such kernel":   func(c *Config) { c.Algorithms = []string{"tree"} },
+			"sizes":            func(c *Config) { c.Sizes = []uint64{0} },
+			"no sizes":         func(c *Config) { c.Sizes = nil },
+			"no operations":    func(c *Config) { c.Iters = 0 },
+			"blocks":           func(c *Config) { c.Blocks = -1 },
+			"root":             func(c *Config) { c.Root = 2 },
+			"place":            func(c *Config) { c.Places = []string{"beside"} },
+			"comparison":       func(c *Config) { c.Compare = []string{"mpi"} },
+			"does not fit":     func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} },
+			"half a warp":      func(c *Config) { c.Algorithms, c.Threads, c.Sizes = []string{"oneShotLL128"}, 48, []uint64{64} },
+			"too many threads": func(c *Config) { c.Threads = 4096 },
+			"u8 reduced":       func(c *Config) { c.Type = "u8" },
+		} {
+			cfg := good
+			spoil(&cfg)
+			if _, err := Run(ctx, comm, cfg, Sinks{}); err == nil {
+				return fmt.Errorf("%s: no error for %+v", name, cfg)
+			}
+		}
+		return nil
+	})
+}
+
+// TestWrongIsSeen spoils what a check must notice.
+func TestWrongIsSeen(t *testing.T) {
+	d := testdev.Open(t, 0)
+	typ, _ := elements.ParseType("f32")
+	c, err := samples.Find("all-gather")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &problem{collective: c, rank: 0, ranks: 1, typ: typ, count: 50_000}
+	in, err := d.Alloc(p.part())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := d.Alloc(p.part() + guard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := make([]byte, p.part())
+	try := func(name string, want int, spoil func() error) {
+		t.Helper()
+		if err := p.fill(in, out, 7, host); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Synchronize(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wrong, _, err := p.check(out, 7, host, 1)
+		if err != nil || wrong != want {
+			t.Errorf("%s: %d wrong, %v; want %d", name, wrong, err, want)
+		}
+	}
+	whole := func() error { return stream.Copy(out, 0, in, 0, p.part()) }
+	try("right", 0, whole)
+	try("nothing written", 50_000, func() error { return nil })
+	try("the last is missing", 1, func() error { return stream.Copy(out, 0, in, 0, p.part()-4) })
+	try("behind the end", 3, func() error {
+		if err := whole(); err != nil {
+			return err
+		}
+		return stream.Fill(out, p.part(), 0, 3)
+	})
+}
