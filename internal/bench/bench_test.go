@@ -49,11 +49,10 @@ func TestEverywhere(t *testing.T) {
 
 func everything(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
 	types, ops := elements.Reducible(), elements.Ops()
-	offsets := []uint64{0, 4, 8, 1}
-	for i, offset := range offsets {
-		// Each variant takes some counts; those of two ranks take all together, and
-		// so do those of the others.
-		if comm.Size() != 2 && (i+comm.Size())%4 > 1 {
+	for i, offset := range []uint64{0, 4, 8, 1} {
+		// Two ranks take all variants, the others one or two; each variant takes
+		// some counts.
+		if n := comm.Size(); n != 2 && i != n%4 && (n > 4 || i != (n+2)%4) {
 			continue
 		}
 		typ := types[i]

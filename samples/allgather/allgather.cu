@@ -13,23 +13,24 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   Inboxes<Packet> inboxes(group);
   uint32_t lane = inboxes.lane();
   uint8_t* place = out + group.rank * bytes;
-  for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
+  auto send = [&](uint64_t i) {
     uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     piece.load(in + at, bytes - at, lane);
     inboxes.sendToAll(i, piece);
     if (place != in) piece.store(place + at, bytes - at, lane);
-  }
-  for (uint32_t k = 1; k < group.size; ++k) {
-    uint32_t from = peer(group, k);
-    for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
-      uint64_t at = i * Piece<Packet>::kPayload;
+  };
+  auto receive = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t from = peer(group, k);
       Piece<Packet> piece;
-      if (!inboxes.receive(from, i, piece)) return;
+      if (!inboxes.receive(from, i, piece)) return false;
       piece.store(out + from * bytes + at, bytes - at, lane);
     }
-  }
-  inboxes.end();
+    return true;
+  };
+  if (inboxes.exchange(inboxes.packets(bytes), send, receive)) inboxes.end();
 }
 
 }  // namespace

@@ -25,62 +25,79 @@ template <class Packet>
 MSCCLGO_DEVICE void oneShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
   uint32_t lane = inboxes.lane();
-  uint64_t packets = inboxes.packets(bytes);
-  for (uint64_t i = inboxes.first(); i < packets; i += inboxes.stride()) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> mine;
-    mine.load(in + at, bytes - at, lane);
-    inboxes.sendToAll(i, mine);
-  }
-  for (uint64_t i = inboxes.first(); i < packets; i += inboxes.stride()) {
+  auto send = [&](uint64_t i) {
     uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     piece.load(in + at, bytes - at, lane);
-    if (!inboxes.template receiveReduced<T, Op>(i, piece)) return;
+    inboxes.sendToAll(i, piece);
+  };
+  auto reduce = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    piece.load(in + at, bytes - at, lane);
+    if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
     piece.store(out + at, bytes - at, lane);
-  }
-  inboxes.end();
+    return true;
+  };
+  if (inboxes.exchange(inboxes.packets(bytes), send, reduce)) inboxes.end();
 }
 
 // Two shots: rank r reduces shard r of the data, which all send it, and sends
 // the result to all. Two trips; 2 (n - 1) / n times the data. An inbox must hold
-// two shards: one that comes in to be reduced, one that is reduced. A thread
-// does the same packets of every shard, so that in place nothing is overwritten
-// before it has been sent.
+// two shards: one that comes in to be reduced, one that is reduced.
+//
+// A thread does the same packets of every shard, in a pipeline: while it reduces
+// packet i, it has sent some that follow, and has yet to receive the results of
+// some before. In place nothing is overwritten before it has been sent.
 template <class Packet>
 MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
   uint32_t lane = inboxes.lane();
   uint64_t packets = inboxes.packets(bytes);
   uint64_t shard = divideUp(packets, group.size);
+  uint64_t mine = group.rank * shard;  // this rank's first packet
 
-  for (uint32_t k = 1; k < group.size; ++k) {
-    uint32_t to = peer(group, k);
-    for (uint64_t i = inboxes.first(); i < shard && to * shard + i < packets; i += inboxes.stride()) {
+  auto send = [&](uint64_t i) {
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t to = peer(group, k);
+      if (to * shard + i >= packets) continue;  // the last shard is shorter
       uint64_t at = (to * shard + i) * Piece<Packet>::kPayload;
-      Piece<Packet> mine;
-      mine.load(in + at, bytes - at, lane);
-      inboxes.send(to, i, mine);
+      Piece<Packet> piece;
+      piece.load(in + at, bytes - at, lane);
+      inboxes.send(to, i, piece);
     }
-  }
-  for (uint64_t i = inboxes.first(); i < shard && group.rank * shard + i < packets; i += inboxes.stride()) {
-    uint64_t at = (group.rank * shard + i) * Piece<Packet>::kPayload;
+  };
+  auto reduce = [&](uint64_t i) {
+    if (mine + i >= packets) return true;
+    uint64_t at = (mine + i) * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     piece.load(in + at, bytes - at, lane);
-    if (!inboxes.template receiveReduced<T, Op>(i, piece)) return;
+    if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
     inboxes.sendToAll(shard + i, piece);
     piece.store(out + at, bytes - at, lane);
-  }
-  for (uint32_t k = 1; k < group.size; ++k) {
-    uint32_t from = peer(group, k);
-    for (uint64_t i = inboxes.first(); i < shard && from * shard + i < packets; i += inboxes.stride()) {
+    return true;
+  };
+  auto receive = [&](uint64_t i) {
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t from = peer(group, k);
+      if (from * shard + i >= packets) continue;
       uint64_t at = (from * shard + i) * Piece<Packet>::kPayload;
       Piece<Packet> piece;
-      if (!inboxes.receive(from, shard + i, piece)) return;
+      if (!inboxes.receive(from, shard + i, piece)) return false;
       piece.store(out + at, bytes - at, lane);
     }
-  }
-  inboxes.end();
+    return true;
+  };
+  // A result is received kAhead packets after the shard's that it takes part in.
+  uint64_t lag = inboxes.kAhead * inboxes.stride();
+  auto begin = [&](uint64_t i) {
+    if (i < shard) send(i);
+  };
+  auto finish = [&](uint64_t i) {
+    if (i < shard && !reduce(i)) return false;
+    return i < lag || receive(i - lag);
+  };
+  if (inboxes.exchange(shard + lag, begin, finish)) inboxes.end();
 }
 
 // shardStart gives the byte where rank r's shard starts: at the data's start,
@@ -91,6 +108,32 @@ MSCCLGO_DEVICE uint64_t shardStart(const void* data, uint64_t bytes, uint32_t r,
                        : head / sizeof(T) * sizeof(T) +
                              r * divideUp(divideUp(bytes, sizeof(uint4)), ranks) * sizeof(uint4);
   return at < bytes ? at : bytes;
+}
+
+// ToAll stores a word into all outputs.
+struct ToAll {
+  const GroupHandle& group;
+  const PeerMemory& out;
+
+  template <class Word>
+  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
+    for (uint32_t k = 0; k < group.size; ++k)
+      storePartial(out.of<uint8_t>(peer(group, k)) + at, word, sizeof(Word));
+  }
+};
+
+// Direct: rank r reads shard r of all inputs and writes the result into all
+// outputs. 2 (n - 1) / n times the data and no flags, but two barriers. In place
+// is safe: only rank r reads shard r of any input, each word before it writes
+// that word.
+MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                                   uint64_t bytes) {
+  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
+  uint64_t skew = skewOf(in, group.size, in.ranks[0]) | skewOf(out, group.size, in.ranks[0]);
+  uint64_t from = shardStart(in.ranks[0], bytes, group.rank, group.size);
+  uint64_t to = shardStart(in.ranks[0], bytes, group.rank + 1, group.size);
+  reduceRange<T, Op>(in, group.size, from, to, skew, ToAll{group, out});
+  group.barrier();  // all outputs are there
 }
 
 }  // namespace
@@ -111,18 +154,4 @@ PACKET_KERNEL(oneShotLL128, oneShot, LL128Packet)
 PACKET_KERNEL(twoShotLL16, twoShot, LL16Packet)
 PACKET_KERNEL(twoShotLL128, twoShot, LL128Packet)
 
-// direct: rank r reads shard r of all inputs and writes the result into all
-// outputs. 2 (n - 1) / n times the data and no flags, but two barriers. In place
-// is safe: only rank r reads shard r of any input, each word before it writes
-// that word.
-extern "C" __global__ void direct(PARAMETERS) {
-  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
-  uint64_t skew = skewOf(in, group.size, in.ranks[0]) | skewOf(out, group.size, in.ranks[0]);
-  uint64_t from = shardStart(in.ranks[0], bytes, group.rank, group.size);
-  uint64_t to = shardStart(in.ranks[0], bytes, group.rank + 1, group.size);
-  reduceRange<T, Op>(in, group.size, from, to, skew, [&](uint64_t at, auto word) {
-    for (uint32_t k = 0; k < group.size; ++k)
-      storePartial(out.of<uint8_t>(peer(group, k)) + at, word, sizeof(word));
-  });
-  group.barrier();  // all outputs are there
-}
+extern "C" __global__ void direct(PARAMETERS) { reduceDirectly(group, in, out, bytes); }

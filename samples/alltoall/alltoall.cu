@@ -12,10 +12,10 @@ template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
   uint32_t lane = inboxes.lane();
-  for (uint32_t k = 1; k <= group.size; ++k) {
-    uint32_t to = peer(group, k);
-    for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
-      uint64_t at = i * Piece<Packet>::kPayload;
+  auto send = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k <= group.size; ++k) {
+      uint32_t to = peer(group, k);
       Piece<Packet> piece;
       piece.load(in + to * bytes + at, bytes - at, lane);
       if (to == group.rank) {
@@ -24,17 +24,18 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
         inboxes.send(to, i, piece);
       }
     }
-  }
-  for (uint32_t k = 1; k < group.size; ++k) {
-    uint32_t from = peer(group, k);
-    for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
-      uint64_t at = i * Piece<Packet>::kPayload;
+  };
+  auto receive = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t from = peer(group, k);
       Piece<Packet> piece;
-      if (!inboxes.receive(from, i, piece)) return;
+      if (!inboxes.receive(from, i, piece)) return false;
       piece.store(out + from * bytes + at, bytes - at, lane);
     }
-  }
-  inboxes.end();
+    return true;
+  };
+  if (inboxes.exchange(inboxes.packets(bytes), send, receive)) inboxes.end();
 }
 
 }  // namespace

@@ -6,34 +6,34 @@ using namespace mscclgo;
 
 namespace {
 
-// Packets: one trip. An inbox must hold the data. The barrier between sending and
-// receiving costs no trip more, since its flags travel beside the packets; it
-// makes every rank hear of every other before it ends, which inboxes need that
-// take turns.
+// Packets: one trip. An inbox must hold the data. The barrier costs no trip more,
+// since its flags travel beside the first packets; it makes every rank hear of
+// every other before it ends, which inboxes need that take turns.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
   Inboxes<Packet> inboxes(group);
   uint32_t lane = inboxes.lane();
-  if (group.rank == root) {
-    for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
-      uint64_t at = i * Piece<Packet>::kPayload;
-      Piece<Packet> piece;
-      piece.load(in + at, bytes - at, lane);
-      inboxes.sendToAll(i, piece);
-      if (out != in) piece.store(out + at, bytes - at, lane);
-    }
-  }
+  bool sender = group.rank == root;
+  auto send = [&](uint64_t i) {
+    if (!sender) return;
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    piece.load(in + at, bytes - at, lane);
+    inboxes.sendToAll(i, piece);
+    if (out != in) piece.store(out + at, bytes - at, lane);
+  };
+  auto receive = [&](uint64_t i) {
+    if (sender) return true;
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    if (!inboxes.receive(root, i, piece)) return false;
+    piece.store(out + at, bytes - at, lane);
+    return true;
+  };
+  inboxes.sendFirst(inboxes.packets(bytes), send);
   if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (group.rank != root) {
-    for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
-      uint64_t at = i * Piece<Packet>::kPayload;
-      Piece<Packet> piece;
-      if (!inboxes.receive(root, i, piece)) return;
-      piece.store(out + at, bytes - at, lane);
-    }
-  }
-  inboxes.end();
+  if (inboxes.goOn(inboxes.packets(bytes), send, receive)) inboxes.end();
 }
 
 }  // namespace
@@ -72,12 +72,17 @@ extern "C" __global__ void direct(PARAMETERS) {
 // share, which that rank passes on to the rest. So that both go on at the same
 // time, blocks cut the data into rounds: in a round the root sends shares of this
 // one while the others pass on those of the one before, and a barrier of the
-// blocks of one number ends it. A block's rounds meet no other block's.
+// blocks of one number ends it. A block's rounds meet no other block's. They are
+// short, so that the first and the last, in which half of the links are idle, are
+// a small part; but not so short that a barrier counts.
 extern "C" __global__ void relayed(PARAMETERS) {
-  constexpr uint64_t kRound = 256 << 10;  // bytes of a block's share in a round
+  constexpr uint64_t kRounds = 8, kLeast = 4 << 10, kMost = 64 << 10;
   uint32_t others = group.size - 1;
-  uint64_t share = kRound, round = share * others * gridDim.x;
-  uint64_t rounds = divideUp(bytes, round);
+  uint64_t share = divideUp(bytes, kRounds * (others + 1) * gridDim.x * sizeof(uint4)) * sizeof(uint4);
+  if (share < kLeast) share = kLeast;
+  if (share > kMost) share = kMost;
+  uint64_t round = share * others * gridDim.x;
+  uint64_t rounds = others == 0 ? 0 : divideUp(bytes, round);
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
   uint8_t* result = out.of<uint8_t>(group.rank);
   uint32_t myPlace = (group.rank + group.size - root) % group.size;  // 0 is the root, place p has share p - 1

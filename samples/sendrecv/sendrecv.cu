@@ -6,15 +6,14 @@ using namespace mscclgo;
 
 namespace {
 
-// Packets: one trip. An inbox must hold the data. The barrier between sending and
-// receiving costs no trip more, since its flags travel beside the packets; it
-// makes every rank hear of every other before it ends, which inboxes need that
-// take turns.
+// Packets: one trip. An inbox must hold the data. The barrier costs no trip more,
+// since its flags travel beside the first packets; it makes every rank hear of
+// every other before it ends, which inboxes need that take turns.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
   uint32_t lane = inboxes.lane(), next = peer(group, 1), before = peer(group, group.size - 1);
-  for (uint64_t i = inboxes.first(); i < inboxes.packets(bytes); i += inboxes.stride()) {
+  auto send = [&](uint64_t i) {
     uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     piece.load(in + at, bytes - at, lane);
@@ -23,16 +22,18 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
     } else {
       inboxes.send(next, i, piece);
     }
-  }
-  if (group.relaxedBarrier() != WaitResult::Done) return;
-  for (uint64_t i = inboxes.first(); before != group.rank && i < inboxes.packets(bytes);
-       i += inboxes.stride()) {
+  };
+  auto receive = [&](uint64_t i) {
+    if (before == group.rank) return true;
     uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
-    if (!inboxes.receive(before, i, piece)) return;
+    if (!inboxes.receive(before, i, piece)) return false;
     piece.store(out + at, bytes - at, lane);
-  }
-  inboxes.end();
+    return true;
+  };
+  inboxes.sendFirst(inboxes.packets(bytes), send);
+  if (group.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(inboxes.packets(bytes), send, receive)) inboxes.end();
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ class Inboxes {
     half_ = start + epoch_ % 2 * (half * sizeof(Packet));
   }
 
-  // first and stride are where a thread begins among packets, and how it goes
-  // on; lane is its number within a packet.
+  // first and stride are where a thread begins among packets, and how it goes on;
+  // lane is its number within a packet.
   MSCCLGO_DEVICE static uint64_t first() { return firstThread() / kThreads; }
   MSCCLGO_DEVICE static uint64_t stride() { return allThreads() / kThreads; }
   MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % kThreads; }
@@ -126,6 +126,36 @@ class Inboxes {
     for (uint32_t w = 0; w < Piece::kWords; ++w) piece.words[w] = sums[w].get();
     return true;
   }
+
+  // exchange calls send(i) and receive(i) for each of a thread's packets, the
+  // sends kAhead packets before: some travel while others are received. It ends
+  // early, and is false, where receive() gives false.
+  template <class Send, class Receive>
+  MSCCLGO_DEVICE static bool exchange(uint64_t packets, Send send, Receive receive) {
+    sendFirst(packets, send);
+    return goOn(packets, send, receive);
+  }
+
+  // sendFirst and goOn are the two parts of exchange, for what comes between.
+  template <class Send>
+  MSCCLGO_DEVICE static void sendFirst(uint64_t packets, Send send) {
+    uint64_t i = first();
+    for (uint32_t sent = 0; sent < kAhead && i < packets; ++sent, i += stride()) send(i);
+  }
+
+  template <class Send, class Receive>
+  MSCCLGO_DEVICE static bool goOn(uint64_t packets, Send send, Receive receive) {
+    for (uint64_t i = first(); i < packets; i += stride()) {
+      uint64_t ahead = i + kAhead * stride();
+      if (ahead < packets) send(ahead);
+      if (!receive(i)) return false;
+    }
+    return true;
+  }
+
+  // kAhead is how many packets a thread sends before it receives the first: all
+  // threads' together are more than a link has under way.
+  static constexpr uint32_t kAhead = 3;
 
   // end ends the call. Every thread calls it once, last, unless a wait failed.
   MSCCLGO_DEVICE void end() const { group_.nextEpoch(); }

@@ -51,8 +51,8 @@ struct Element<__nv_bfloat16> {
 template <class T, class Op, class Word>
 class Reducer {
  public:
-  // An empty one, to be assigned before it is used.
-  MSCCLGO_DEVICE Reducer() {}
+  // One to be assigned before it is used.
+  MSCCLGO_DEVICE Reducer() : wide_{} {}
 
   // The first word.
   MSCCLGO_DEVICE explicit Reducer(Word first) {
