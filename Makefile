@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test race fuzz lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo test test-net test-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions of NVML that later versions deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -27,6 +27,13 @@ demo: need ## four ranks all-reduce on this machine, verified
 test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
+
+test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
+	scripts/test-rdma
+
+test-net: need ## test groups on several hosts, which are network namespaces; needs root
+	scripts/require ip mpirun
+	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/netlab ./samples/allreduce | go run ./scripts/testsummary
 
 race: need ## test all packages with the race detector
 	go test -race -json ./... | go run ./scripts/testsummary

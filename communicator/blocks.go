@@ -1,33 +1,10 @@
 package communicator
 
 import (
-	"bytes"
-	"context"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
-
-// countSharers learns how many ranks share this rank's device. failed is why
-// this rank has no communicator, if so. Collective.
-func (c *Communicator) countSharers(ctx context.Context, k *call, failed error) error {
-	var mine []byte
-	if failed == nil {
-		uuid := c.dev.Info().UUID
-		mine = append(uuid[:], c.registry.Host()...)
-	}
-	all, err := k.collect(ctx, mine, failed)
-	if err != nil {
-		return err
-	}
-	for _, theirs := range all {
-		if bytes.Equal(mine, theirs) {
-			c.sharers++
-		}
-	}
-	return nil
-}
 
 // MaxBlocks says how many blocks of so many threads, with so many bytes of
 // dynamic shared memory, a rank may launch of a kernel whose blocks wait for

@@ -3,12 +3,14 @@ package communicator
 import (
 	"context"
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
@@ -22,14 +24,19 @@ type MemoryChannelOptions struct {
 	// one: for packets, which unpackPackets takes from it into the local
 	// buffer. It must be zeroed before its first use.
 	Inbox *gpu.Buffer
+	// SameHost makes channels among the ranks of [Communicator.HostRanks] alone.
+	SameHost bool
 }
 
 // MemoryChannels are one rank's ends of channels to all ranks, itself included,
 // so that a kernel can treat all alike.
 type MemoryChannels struct {
-	// Handles is device memory with the handles, PerPeer times Size of them:
-	// channel i to rank r is handles[i * Size + r].
+	// Handles is device memory with the handles, PerPeer times len(Ranks) of them:
+	// channel i to rank Ranks[j] is handles[i * len(Ranks) + j].
 	Handles *gpu.Buffer
+	// Ranks are those at the other ends, in ascending order: all, unless
+	// SameHost was asked.
+	Ranks []int
 
 	ends     ends
 	channels []*channel.MemoryChannel // in the order of Handles
@@ -46,7 +53,7 @@ const maxPerPeer = 4096
 // [Communicator.Share] for when to free them. Collective.
 //
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
-// PerPeer.
+// PerPeer; ErrUnsupported when a rank's memory is not mapped here.
 func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions) (*MemoryChannels, error) {
 	op := "communicator: make memory channels for " + sizeOf(local)
 	if o.PerPeer == 0 {
@@ -61,6 +68,9 @@ func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o 
 		return nil, err
 	}
 	m := &MemoryChannels{ends: ends{c: c, perPeer: o.PerPeer}, peers: peers}
+	if m.Ranks = c.everyone(); o.SameHost {
+		m.Ranks = c.HostRanks()
+	}
 	k := c.begin("connect memory channels", op)
 	mine, err := m.ends.take()
 	all, err := k.collect(ctx, mine, err)
@@ -98,15 +108,18 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 		}
 	}
 	theirs := make([][]peerEnd, c.Size())
-	for rank, b := range all {
+	for _, rank := range m.Ranks {
 		var err error
-		if theirs[rank], err = m.ends.accept(ctx, op, rank, b); err != nil {
+		if theirs[rank], err = m.ends.accept(ctx, op, rank, all[rank]); err != nil {
 			return err
+		}
+		if c.links[rank] != registeredmem.CudaIPC {
+			return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here; ask for channels on the SameHost, and for port channels to others").At(c.Rank(), rank)
 		}
 	}
 	var values []devicecode.MemoryChannel
 	for i := range m.ends.perPeer {
-		for rank := range c.Size() {
+		for _, rank := range m.Ranks {
 			words, err := m.ends.own(i, rank)
 			if err != nil {
 				return err
@@ -141,15 +154,20 @@ func (c *Communicator) number() uint32 {
 	return c.channels
 }
 
-// Channel gives channel i, below PerPeer, to a rank.
+// Channel gives channel i, below PerPeer, to a rank of Ranks.
 func (m *MemoryChannels) Channel(i, rank int) *channel.MemoryChannel {
-	return m.channels[i*m.ends.c.Size()+rank]
+	return m.channels[m.index(i, rank)]
+}
+
+// index gives the place of a channel in Handles.
+func (m *MemoryChannels) index(i, rank int) int {
+	return i*len(m.Ranks) + slices.Index(m.Ranks, rank)
 }
 
 // HandleOf gives the address of the handle of channel i, below PerPeer, to a
-// rank, in device memory.
+// rank of Ranks, in device memory.
 func (m *MemoryChannels) HandleOf(i, rank int) gpu.Ptr {
-	return m.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.MemoryChannel](i*m.ends.c.Size()+rank))
+	return m.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.MemoryChannel](m.index(i, rank)))
 }
 
 // Close releases the channels' memory. No kernel of any rank may use them any

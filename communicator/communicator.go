@@ -18,6 +18,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -34,6 +35,12 @@ type Options struct {
 	// Scratch is the bytes of packet memory in each rank's window, the same on
 	// all ranks; see [Communicator.Group]. 0 means 4 MiB.
 	Scratch uint64
+	// Transports are those that may be used, the same or others on each rank. 0
+	// means all. Without CudaIPC no memory is mapped, not even of ranks on the same
+	// host. The variable MSCCLGO_TRANSPORTS overrides it for [Join].
+	Transports registeredmem.Transports
+	// Ethernet is for peers that are reached over TCP. The secret is filled in.
+	Ethernet ethernet.Options
 	// Logger gets what is worth knowing and no error of a call, such as
 	// strangers on the ports. nil discards it.
 	Logger *slog.Logger
@@ -49,6 +56,9 @@ func (o *Options) fill() {
 	}
 	if o.Scratch == 0 {
 		o.Scratch = defaultScratch
+	}
+	if o.Transports == 0 {
+		o.Transports = registeredmem.CudaIPC | registeredmem.InfiniBand | registeredmem.Ethernet
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -71,9 +81,13 @@ type Communicator struct {
 	shared   *arena // memory that peers write: semaphores
 	private  *arena // memory of this rank's kernels alone: handles
 	sharers  int    // ranks that share this rank's device, itself included
+	hosts    [][]int
+	links    []registeredmem.Transports // over what each peer is reached
+	carriers []carrier
 
 	mu       sync.Mutex
 	group    *group // made by the first Group call
+	local    *group // by the first HostGroup call
 	calls    uint64 // collective calls so far
 	channels uint32 // numbers given to channels so far
 	owned    []func() error
@@ -96,6 +110,11 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	o.fill()
 	if kind := os.Getenv("MSCCLGO_DEVICE"); kind != "" {
 		o.Device = kind
+	}
+	if names := os.Getenv("MSCCLGO_TRANSPORTS"); names != "" {
+		if o.Transports, err = registeredmem.ParseTransports(names); err != nil {
+			return nil, err
+		}
 	}
 	name, err := gpu.Assign(o.Device, env.LocalRank)
 	if err != nil {
@@ -124,8 +143,8 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 // and an open device. Both stay the caller's, to be closed after the
 // communicator. Collective.
 //
-// Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short;
-// on the other ranks ErrRemote, naming the rank that failed.
+// Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short,
+// ErrUnsupported when no transport leads to a peer; on the other ranks ErrRemote, naming the rank that failed.
 func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
 	op := "communicator: make one"
 	if boot == nil {
@@ -135,7 +154,7 @@ func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Opti
 		op += " for " + dev.String()
 	}
 	c := &Communicator{boot: boot, dev: dev, options: o}
-	if err := c.countSharers(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
+	if err := c.explore(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
@@ -162,7 +181,7 @@ func (c *Communicator) build(op string) error {
 	}
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Config{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
-		Logger: c.options.Logger, Timeout: c.options.Timeout,
+		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
 	}); err != nil {
 		return err
 	}
@@ -176,6 +195,15 @@ func (c *Communicator) Rank() int { return c.boot.Rank() }
 
 // Size gives the number of ranks in the group.
 func (c *Communicator) Size() int { return c.boot.Size() }
+
+// everyone gives all ranks.
+func (c *Communicator) everyone() []int {
+	all := make([]int, c.Size())
+	for rank := range all {
+		all[rank] = rank
+	}
+	return all
+}
 
 // Device gives this rank's device.
 func (c *Communicator) Device() *gpu.Device { return c.dev }
@@ -228,14 +256,16 @@ func (c *Communicator) close() error {
 // release gives everything back, in reverse order, as far as it was made.
 func (c *Communicator) release() error {
 	var errs []error
-	if c.group != nil {
-		errs = append(errs, c.group.close(c))
+	for _, g := range []*group{c.local, c.group} {
+		if g != nil {
+			errs = append(errs, g.close(c))
+		}
 	}
 	if c.shared != nil {
 		errs = append(errs, c.private.close(), c.shared.close())
 	}
 	if c.registry != nil {
-		errs = append(errs, c.registry.Close())
+		errs = append(errs, c.registry.Close(), c.closeCarriers())
 	}
 	if c.failure != nil {
 		errs = append(errs, c.failure.close())

@@ -1,6 +1,7 @@
 // Kernels of the tests: one block each, of as many threads as the caller says.
 #include <mscclgo/group.cuh>
 #include <mscclgo/memory_channel.cuh>
+#include <mscclgo/port_channel.cuh>
 
 using namespace mscclgo;
 
@@ -27,6 +28,23 @@ extern "C" __global__ void gather(const MemoryChannelHandle* channels, uint32_t 
   if (threadIdx.x < ranks) {
     peers[threadIdx.x].signal();
     results[threadIdx.x] = uint32_t(peers[threadIdx.x].wait());
+  }
+}
+
+// portGather is gather over port channels, by one thread, so many times.
+extern "C" __global__ void portGather(const PortChannelHandle* channels, uint32_t ranks, uint32_t rank,
+                                      uint64_t bytes, uint32_t rounds, uint32_t* results) {
+  for (uint32_t round = 0; round < rounds; ++round) {
+    for (uint32_t peer = 0; peer < ranks; ++peer) {
+      if (peer != rank && channels[peer].putWithSignal(rank * bytes, rank * bytes, bytes) != WaitResult::Done)
+        results[peer] = 100;
+    }
+    for (uint32_t peer = 0; peer < ranks; ++peer) {
+      if (peer != rank) results[peer] |= uint32_t(channels[peer].wait());
+    }
+    for (uint32_t peer = 0; peer < ranks; ++peer) {
+      if (peer != rank) results[peer] |= uint32_t(channels[peer].flush());
+    }
   }
 }
 

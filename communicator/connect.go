@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/connection/cudaipc"
 )
 
 // Connect makes a connection to a peer through which this rank's host moves
@@ -13,12 +12,12 @@ import (
 // the bootstrap's. The caller closes the connection, before the communicator.
 //
 // Errors: ErrTimeout, naming the peer, when it does not call in time; those of
-// [cudaipc.Endpoint.Connect].
+// [connection.Endpoint].
 func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (connection.Connection, error) {
 	if err := c.usable(fmt.Sprintf("communicator: connect to rank %d", peer)); err != nil {
 		return nil, err
 	}
-	endpoint, err := cudaipc.NewEndpoint(c.registry)
+	endpoint, err := c.endpoint(peer)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package communicator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,9 +25,17 @@ type failure struct {
 	done   chan struct{}
 
 	mu     sync.Mutex
+	mates  []int // the ranks of the host group
 	cause  error
 	closed bool // status is freed
 }
+
+// The channel numbers by which waits of no channel are reported. For the host
+// group the peer is an index among its ranks.
+const (
+	groupChannel     = 0
+	hostGroupChannel = 1<<31 - 1
+)
 
 // reportInterval is how often the host looks for reports of kernels when no
 // call of the user's makes it look.
@@ -73,11 +82,32 @@ func (f *failure) look() {
 	if !failed || f.err() != nil {
 		return
 	}
-	what := "a kernel waited past its deadline on a barrier or a packet"
-	if channel != 0 {
-		what = "a kernel waited past its deadline on a channel's semaphore or packets"
+	what := fmt.Sprintf("a channel's semaphore or packets (channel %d)", channel)
+	switch channel {
+	case groupChannel:
+		what = "a barrier or a packet"
+	case hostGroupChannel:
+		what = "a barrier or a packet of the host's ranks"
+		peer = f.mate(peer)
 	}
-	f.fail(mscclgo.Errorf(mscclgo.ErrTimeout, "communicator: device wait", "%s (channel %d); the peer's kernel did not run, failed or did something else", what, channel).At(f.boot.Rank(), peer))
+	f.fail(mscclgo.Errorf(mscclgo.ErrTimeout, "communicator: device wait", "a kernel waited past its deadline on %s; the peer's kernel did not run, failed or did something else", what).At(f.boot.Rank(), peer))
+}
+
+// setMates says which the ranks of the host group are.
+func (f *failure) setMates(ranks []int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mates = ranks
+}
+
+// mate gives the rank of an index among the host group's.
+func (f *failure) mate(i int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i < 0 || i >= len(f.mates) {
+		return mscclgo.NoRank
+	}
+	return f.mates[i]
 }
 
 // fail makes err the group's error unless it has one, ends the waits of kernels

@@ -3,6 +3,7 @@ package communicator
 import (
 	"context"
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -10,8 +11,9 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// group is what Group made: the windows of all ranks.
+// group is what Group or HostGroup made: the windows of its ranks.
 type group struct {
+	ranks   []int
 	window  *gpu.Buffer // flags, then scratch; peers write it
 	counts  piece       // epochs, then arrivals; this rank's kernels alone
 	windows *PeerMemory
@@ -34,38 +36,55 @@ const (
 // memory more.
 //
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
-// Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks.
+// Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
+// when they do not all map each other's memory (see [Communicator.HostGroup]).
 func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
-	const op = "communicator: make the group's windows"
+	return c.groupOf(ctx, &c.group, "the group's windows", c.everyone(), groupChannel)
+}
+
+// HostGroup is [Communicator.Group] for the ranks of [Communicator.HostRanks]
+// alone: in kernels, rank and size are those among them, and peers go by their
+// index in that list. Its windows and epochs are its own. Collective the first
+// time, of all ranks of all hosts.
+func (c *Communicator) HostGroup(ctx context.Context) (devicecode.Group, error) {
+	return c.groupOf(ctx, &c.local, "the hosts' windows", c.mates(), hostGroupChannel)
+}
+
+// groupOf gives the group that is kept at a place, and makes it the first time.
+// Its waits are reported as those of a channel.
+func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, ranks []int, channel uint32) (devicecode.Group, error) {
+	name := "make " + what
+	op := "communicator: " + name
 	if err := c.usable(op); err != nil {
 		return devicecode.Group{}, err
 	}
 	c.mu.Lock()
-	g := c.group
+	g := *kept
 	c.mu.Unlock()
 	if g != nil {
 		return g.handle, nil
 	}
-	g, err := c.newGroup(ctx, c.begin("make the group's windows", op))
+	g, err := c.newGroup(ctx, c.begin(name, op), ranks, channel)
 	if err != nil {
 		return devicecode.Group{}, err
 	}
 	c.mu.Lock()
-	c.group = g
+	*kept = g
 	c.mu.Unlock()
 	return g.handle, nil
 }
 
-func (c *Communicator) newGroup(ctx context.Context, k *call) (*group, error) {
-	flags := devicecode.MaxBlocks * uint64(c.Size()) * uint64(unsafe.Sizeof(uint32(0)))
+func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, channel uint32) (*group, error) {
+	flags := devicecode.MaxBlocks * uint64(len(ranks)) * uint64(unsafe.Sizeof(uint32(0)))
 	flags = (flags + scratchAlign - 1) / scratchAlign * scratchAlign
 	scratch := (c.options.Scratch + scratchAlign - 1) / scratchAlign * scratchAlign
-	g := &group{handle: devicecode.Group{
-		Rank:          uint32(c.Rank()),
-		Size:          uint32(c.Size()),
+	me := slices.Index(ranks, c.Rank())
+	g := &group{ranks: ranks, handle: devicecode.Group{
+		Rank:          uint32(me),
+		Size:          uint32(len(ranks)),
 		ScratchOffset: flags,
 		ScratchSize:   scratch,
-		Watch:         c.watch(c.Rank(), 0),
+		Watch:         c.watch(me, channel),
 	}}
 	err := g.allocate(c, flags+scratch)
 	if g.windows, err = c.share(ctx, k, g.window, err); err == nil {
@@ -99,12 +118,12 @@ func (g *group) allocate(c *Communicator, windowBytes uint64) error {
 
 // finish checks that the windows are alike and fills in the handle.
 func (g *group) finish(c *Communicator, op string) error {
-	for rank, m := range g.windows.Memories {
-		if m.Size() != g.window.Size() {
+	for _, rank := range g.ranks {
+		if m := g.windows.Memories[rank]; m.Size() != g.window.Size() {
 			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "its window has %d bytes, this rank's %d: Options.Scratch must be the same on all ranks", m.Size(), g.window.Size()).At(c.Rank(), rank)
 		}
 	}
-	windows, err := g.windows.Handle()
+	windows, err := g.windows.handleOf(g.ranks)
 	if err != nil {
 		return err
 	}

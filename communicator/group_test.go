@@ -2,7 +2,9 @@ package communicator_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -64,4 +66,55 @@ func TestGroupOutOfMemory(t *testing.T) {
 	failing(t, 0, errs[0], mscclgo.ErrRemote, "peer 1")
 	failing(t, 1, errs[1], mscclgo.ErrSystem)
 	take(t, comms).grown(t, before)
+}
+
+// TestHostGroup meets the ranks of a host in a group of their own.
+func TestHostGroup(t *testing.T) {
+	comms := group(t, 3, communicator.Options{Scratch: 1000})
+	all := workers(t, comms)
+	each(t, 3, func(rank int) error {
+		if hosts := comms[rank].Hosts(); len(hosts) != 1 || !slices.Equal(hosts[0], comms[rank].HostRanks()) {
+			return fmt.Errorf("hosts %v, this one's ranks %v", hosts, comms[rank].HostRanks())
+		}
+		whole, err := comms[rank].Group(t.Context())
+		if err != nil {
+			return err
+		}
+		host, err := comms[rank].HostGroup(t.Context())
+		if err != nil {
+			return err
+		}
+		if host.Rank != uint32(rank) || host.Size != 3 || host.Epochs == whole.Epochs || host.Windows[rank] == whole.Windows[rank] {
+			return fmt.Errorf("host group %+v beside %+v", host, whole)
+		}
+		for range 2 {
+			for _, g := range []devicecode.Group{whole, host} {
+				if err := all[rank].launch("barriers", 2, 32, g, 10); err != nil {
+					return err
+				}
+			}
+		}
+		if err := comms[rank].Synchronize(t.Context(), all[rank].stream); err != nil {
+			return err
+		}
+		return all[rank].want(done)
+	})
+}
+
+// TestHostGroupAlone has one rank wait in a barrier to which the others do not
+// come.
+func TestHostGroupAlone(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: time.Second})
+	all := workers(t, comms)
+	errs := outcomes(t, 2, func(rank int) error {
+		g, err := comms[rank].HostGroup(t.Context())
+		if err != nil || rank == 1 {
+			return err
+		}
+		if err := all[rank].launch("barriers", 1, 32, g, 1); err != nil {
+			return err
+		}
+		return comms[rank].Synchronize(t.Context(), all[rank].stream)
+	})
+	failing(t, 0, errs[0], mscclgo.ErrTimeout, "rank 0, peer 1", "host's ranks")
 }

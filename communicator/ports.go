@@ -3,10 +3,11 @@ package communicator
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/connection/cudaipc"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -75,14 +76,21 @@ type PortChannelOptions struct {
 	PerPeer int
 	// Inbox is this rank's buffer that peers write, when it is not the local one.
 	Inbox *gpu.Buffer
+	// Peers are the ranks to make channels to; nil means all, this one included.
+	// This is the one option that differs between ranks: each that is named must
+	// name this one.
+	Peers []int
 }
 
 // PortChannels are one rank's ends of port channels to all ranks, itself
-// included, so that a kernel can treat all alike.
+// included, so that a kernel can treat all alike, or to those that were asked.
 type PortChannels struct {
-	// Handles is device memory with the handles, PerPeer times Size of them:
-	// channel i to rank r is handles[i * Size + r].
+	// Handles is device memory with the handles, PerPeer times len(Ranks) of them:
+	// channel i to rank Ranks[j] is handles[i * len(Ranks) + j]. It is nil where
+	// there are no channels.
 	Handles *gpu.Buffer
+	// Ranks are those at the other ends, in ascending order.
+	Ranks []int
 
 	ends        ends
 	connections []connection.Connection
@@ -107,11 +115,12 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	if o.Inbox != nil {
 		shared = o.Inbox
 	}
-	peers, err := c.share(ctx, c.begin("make port channels", op), shared, c.checkChannels(op, local, o.PerPeer))
+	ranks, err := c.checkPeers(op, o.Peers)
+	peers, err := c.share(ctx, c.begin("make port channels", op), shared, errors.Join(err, c.checkChannels(op, local, o.PerPeer)))
 	if err != nil {
 		return nil, err
 	}
-	p := &PortChannels{ends: ends{c: c, perPeer: o.PerPeer}, peers: peers}
+	p := &PortChannels{Ranks: ranks, ends: ends{c: c, perPeer: o.PerPeer}, peers: peers}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
 	all, err := k.collect(ctx, mine, err)
@@ -124,27 +133,43 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	return p, nil
 }
 
-// offer describes this rank's ends: the semaphores, then an endpoint for each
-// channel.
-func (p *PortChannels) offer() ([]*cudaipc.Endpoint, []byte, error) {
+// checkPeers gives the ranks that PortChannelOptions.Peers mean, in order.
+func (c *Communicator) checkPeers(op string, peers []int) ([]int, error) {
+	if peers == nil {
+		return c.everyone(), nil
+	}
+	ranks := slices.Compact(slices.Sorted(slices.Values(peers)))
+	if len(ranks) != len(peers) || len(ranks) > 0 && (ranks[0] < 0 || ranks[len(ranks)-1] >= c.Size()) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peers %v are not different ranks of a group of %d", peers, c.Size()).At(c.Rank(), mscclgo.NoRank)
+	}
+	return ranks, nil
+}
+
+// offer describes this rank's ends: the semaphores, then for each peer its number
+// and an endpoint for each channel.
+func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	words, err := p.ends.take()
 	if err != nil {
 		return nil, nil, err
 	}
 	w := wire.NewWriter(len(words))
 	w.Blob(words)
-	var endpoints []*cudaipc.Endpoint
-	for range p.ends.perPeer * p.ends.c.Size() {
-		e, err := cudaipc.NewEndpoint(p.ends.c.registry)
-		if err != nil {
-			return nil, nil, err
+	w.U32(uint32(len(p.Ranks)))
+	var endpoints []connection.Endpoint
+	for _, rank := range p.Ranks {
+		w.U32(uint32(rank))
+		for range p.ends.perPeer {
+			e, err := p.ends.c.endpoint(rank)
+			if err != nil {
+				return nil, nil, err
+			}
+			b, err := e.MarshalBinary()
+			if err != nil {
+				return nil, nil, err
+			}
+			endpoints = append(endpoints, e)
+			w.Blob(b)
 		}
-		b, err := e.MarshalBinary()
-		if err != nil {
-			return nil, nil, err
-		}
-		endpoints = append(endpoints, e)
-		w.Blob(b)
 	}
 	return endpoints, w.Bytes(), nil
 }
@@ -158,18 +183,29 @@ func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) 
 	if err != nil {
 		return nil, nil, err
 	}
-	endpoints := make([][]byte, p.ends.perPeer)
-	for i := range p.ends.perPeer * c.Size() {
-		if e := r.Blob(maxDescription); i%c.Size() == c.Rank() {
-			endpoints[i/c.Size()] = e
+	var endpoints [][]byte
+	for n := min(int(r.U32()), c.Size()); n > 0; n-- {
+		mine := int(r.U32()) == c.Rank()
+		for range p.ends.perPeer {
+			if e := r.Blob(maxDescription); mine {
+				endpoints = append(endpoints, e)
+			}
 		}
 	}
-	return theirs, endpoints, r.End()
+	if err := r.End(); err != nil {
+		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its offer is malformed: %w", err)
+	}
+	if len(endpoints) != p.ends.perPeer {
+		return nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "it is among this rank's peers, and this rank not among its")
+	}
+	return theirs, endpoints, nil
 }
 
 // connect makes this rank's ends and puts their handles into device memory.
-func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.ProxyService, local, inbox *gpu.Buffer, endpoints []*cudaipc.Endpoint, all [][]byte) error {
+func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.ProxyService, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte) error {
 	c := p.ends.c
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
 	mine := p.peers.Memories[c.Rank()]
 	if inbox != nil {
 		var err error
@@ -179,14 +215,14 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 	}
 	values := make([]devicecode.PortChannel, len(endpoints))
 	p.channels = make([]*channel.PortChannel, len(endpoints))
-	for rank, b := range all {
-		theirs, remotes, err := p.accept(ctx, k, rank, b)
+	for j, rank := range p.Ranks {
+		theirs, remotes, err := p.accept(ctx, k, rank, all[rank])
 		if err != nil {
 			return err
 		}
 		for i, to := range theirs {
-			at := i*c.Size() + rank
-			conn, err := endpoints[at].Connect(ctx, remotes[i])
+			at := i*len(p.Ranks) + j
+			conn, err := endpoints[j*p.ends.perPeer+i].Connect(ctx, remotes[i])
 			if err != nil {
 				return err
 			}
@@ -205,20 +241,26 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			values[at] = p.channels[at].Handle()
 		}
 	}
+	if len(values) == 0 {
+		return nil
+	}
 	var err error
 	p.handles, p.Handles, err = handles(c, values)
 	return err
 }
 
-// Channel gives channel i, below PerPeer, to a rank.
-func (p *PortChannels) Channel(i, rank int) *channel.PortChannel {
-	return p.channels[i*p.ends.c.Size()+rank]
+// Channel gives channel i, below PerPeer, to a rank of Ranks.
+func (p *PortChannels) Channel(i, rank int) *channel.PortChannel { return p.channels[p.index(i, rank)] }
+
+// index gives the place of a channel in Handles.
+func (p *PortChannels) index(i, rank int) int {
+	return i*len(p.Ranks) + slices.Index(p.Ranks, rank)
 }
 
 // HandleOf gives the address of the handle of channel i, below PerPeer, to a
-// rank, in device memory.
+// rank of Ranks, in device memory.
 func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
-	return p.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.PortChannel](i*p.ends.c.Size()+rank))
+	return p.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.PortChannel](p.index(i, rank)))
 }
 
 // Close closes the connections and releases the channels' memory. No kernel of

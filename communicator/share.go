@@ -15,6 +15,8 @@ import (
 type PeerMemory struct {
 	// Memories are the buffers by rank, this rank's included.
 	Memories []*registeredmem.Memory
+
+	c *Communicator
 }
 
 // Share makes a buffer of each rank known to all; the sizes may differ. The
@@ -45,7 +47,7 @@ func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, fail
 	if err != nil {
 		return nil, errors.Join(err, closeMemory(mine))
 	}
-	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size())}
+	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size()), c: c}
 	for rank, b := range all {
 		if rank == c.Rank() {
 			p.Memories[rank] = mine
@@ -72,16 +74,26 @@ func sizeOf(b *gpu.Buffer) string {
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
 // is larger than [devicecode.MaxRanks].
 func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
+	return p.handleOf(p.c.everyone())
+}
+
+// HostHandle is Handle for the ranks of [Communicator.HostRanks] alone, by their
+// index in that list.
+func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) { return p.handleOf(p.c.mates()) }
+
+// handleOf gives the handle of some ranks, by their index in the list.
+func (p *PeerMemory) handleOf(ranks []int) (devicecode.PeerMemory, error) {
 	const op = "communicator: handle of shared memory"
 	var h devicecode.PeerMemory
-	if len(p.Memories) > len(h.Ranks) {
-		return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "a kernel reaches at most %d ranks by address, the group has %d", len(h.Ranks), len(p.Memories))
+	if len(ranks) > len(h.Ranks) {
+		return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "a kernel reaches at most %d ranks by address, and these are %d", len(h.Ranks), len(ranks))
 	}
-	for rank, m := range p.Memories {
-		if m.Buffer() == nil {
-			return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here").At(mscclgo.NoRank, rank)
+	for i, rank := range ranks {
+		b := p.Memories[rank].Buffer()
+		if b == nil {
+			return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here; take the ranks of this host alone (HostHandle, HostGroup), and port channels to the others").At(mscclgo.NoRank, rank)
 		}
-		h.Ranks[rank] = m.Buffer().Ptr()
+		h.Ranks[i] = b.Ptr()
 	}
 	return h, nil
 }

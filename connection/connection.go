@@ -14,6 +14,25 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
+// Endpoint is one rank's half of a connection that is not made yet. One that is
+// never connected is released with the transport that it was made by.
+type Endpoint interface {
+	// MarshalBinary gives the bytes that the peer's Connect takes. They are no
+	// secret.
+	MarshalBinary() ([]byte, error)
+
+	// Connect gives the connection to the rank whose endpoint's bytes remote are.
+	// Where it waits for the peer, it is for what the peer's own Connect does
+	// without waiting for this rank, so that ranks may connect in any order that
+	// begins at the lower rank's.
+	//
+	// Errors: ErrInvalid for bytes that were cut short or altered, or are of
+	// another version or group; ErrUnsupported, saying why, when the transport does
+	// not lead there; ErrRemote when the peer is gone; ErrTimeout and ErrAborted
+	// when ctx ends first.
+	Connect(ctx context.Context, remote []byte) (Connection, error)
+}
+
 // Connection is one rank's way to write into the memory of one peer. Every
 // method may be called from any goroutine. What one goroutine queues is done in
 // that order.

@@ -11,7 +11,7 @@ import (
 )
 
 // formatVersion is that of the bytes of a memory.
-const formatVersion = 1
+const formatVersion = 2
 
 const maxSocketName = 64
 
@@ -28,6 +28,7 @@ type description struct {
 	host       string
 	device     [16]byte // UUID
 	socket     string   // where to ask for the memory
+	keys       keys
 }
 
 func (d *description) encode() []byte {
@@ -41,6 +42,9 @@ func (d *description) encode() []byte {
 	w.String(d.host)
 	w.Raw(d.device[:])
 	w.String(d.socket)
+	for _, key := range d.keys {
+		w.String(key)
+	}
 	return wire.Seal(formatKind, formatVersion, w.Bytes())
 }
 
@@ -60,6 +64,9 @@ func decode(data []byte) (description, error) {
 	d.host = r.String(hostid.MaxSize)
 	copy(d.device[:], r.Raw(len(d.device)))
 	d.socket = r.String(maxSocketName)
+	for i := range d.keys {
+		d.keys[i] = r.String(MaxKey)
+	}
 	switch {
 	case d.rank > math.MaxInt32:
 		r.Fail(fmt.Errorf("%d is no rank", d.rank))

@@ -13,5 +13,8 @@
 //     IPC handle of the CUDA driver;
 //   - ranks of the same process use the pointer itself.
 //
+// A [Carrier] attached to the registries reaches memory that cannot be mapped, on
+// other hosts: the bytes then hold its key for the memory besides.
+//
 // Sizes and offsets are bytes. Everything may be called from any goroutine.
 package registeredmem

@@ -11,8 +11,8 @@ import (
 )
 
 // Import gives a peer's memory of the bytes that the peer's
-// [Memory.MarshalBinary] gave, mapped for this rank's device, until the memory
-// or the registry is closed. Each of a peer's allocations is mapped once,
+// [Memory.MarshalBinary] gave, until the memory or the registry is closed: mapped
+// for this rank's device, or without a Buffer where only carriers reach it. Each of a peer's allocations is mapped once,
 // however many memories in it are imported. A rank may import its own bytes
 // and gets the same buffer. The peer must keep the buffer while this rank uses
 // it if both are in one process.
@@ -53,23 +53,40 @@ func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 // reachOwn gives m, of this registry, its buffer.
 func (r *Registry) reachOwn(m *Memory) error {
 	const op = "find it in this registry"
-	own := r.find(m.about.id)
+	own := r.Find(m.about.id)
 	if own == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is not registered, or not any more")
 	}
-	if own.about != m.about {
+	if own.offered() != m.about {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is %v there", own)
 	}
+	m.about = own.about
 	m.buf.Store(own.Buffer())
 	return nil
 }
 
-// reach maps m, of a peer's registry.
+// reach maps m, of a peer's registry, if that is possible, or else sees to it that
+// a carrier reaches it.
 func (r *Registry) reach(ctx context.Context, m *Memory) error {
 	d := &m.about
-	if err := r.mappable(d); err != nil {
+	r.mu.Lock()
+	carried := d.transports & r.carried()
+	r.mu.Unlock()
+	err := r.mappable(d)
+	if err == nil {
+		d.transports = CudaIPC | carried
+		return r.mapIn(ctx, m)
+	}
+	if carried == 0 {
 		return err
 	}
+	d.transports = carried
+	return nil
+}
+
+// mapIn asks the peer for m and maps it.
+func (r *Registry) mapIn(ctx context.Context, m *Memory) error {
+	d := &m.about
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	defer context.AfterFunc(r.ctx, cancel)()
@@ -83,6 +100,8 @@ func (r *Registry) mappable(d *description) error {
 	switch {
 	case !d.transports.Has(CudaIPC):
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it can be reached by %v, and this rank can only map (CudaIPC)", d.transports)
+	case r.cfg.Unmapped:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this rank maps no memory (Config.Unmapped), and no carrier of its reaches %v", d.transports)
 	case d.host != r.host:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is on host %q, this rank on host %q", d.host, r.host)
 	case !r.cfg.Device.CanAccess(d.device):

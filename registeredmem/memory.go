@@ -57,12 +57,23 @@ func (m *Memory) MarshalBinary() ([]byte, error) {
 	if m.closed.Load() {
 		return nil, m.reg.fault(op, "%v is closed", m)
 	}
-	return m.about.encode(), nil
+	d := m.offered()
+	return d.encode(), nil
+}
+
+// offered describes this rank's memory as peers may reach it.
+func (m *Memory) offered() description {
+	d := m.about
+	if m.reg.cfg.Unmapped {
+		d.transports &^= CudaIPC
+	}
+	return d
 }
 
 // Close unmaps imported memory, which kernels and copies must have done with,
 // and unregisters this rank's: peers cannot import it any more, what they have
-// imported stays mapped with them. It is safe to call twice.
+// mapped stays mapped with them, and carriers no longer reach it. It is safe to
+// call twice.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -77,11 +88,14 @@ func (m *Memory) Close() error {
 		delete(r.imported, m)
 	}
 	r.mu.Unlock()
-	if m.mapping == nil {
-		return nil
+	var err error
+	if m.local {
+		err = m.withdraw(r.carriers)
+	} else if m.mapping != nil {
+		err = r.mappings.release(m.mapping)
 	}
-	if err := r.mappings.release(m.mapping); err != nil {
-		return wrap(err, fmt.Sprintf("registeredmem: unmap %v", m), r.cfg.Rank, m.Rank())
+	if err != nil {
+		return wrap(err, fmt.Sprintf("registeredmem: close %v", m), r.cfg.Rank, m.Rank())
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ type Config struct {
 	Device  *gpu.Device   // this rank's device, which stays the caller's
 	Logger  *slog.Logger  // where refused strangers are reported; nil: nowhere
 	Timeout time.Duration // bounds what a peer is waited for; 0: DefaultTimeout
+	// Unmapped keeps memory from being mapped, by this rank and by its peers, even
+	// where it could be, so that all goes through carriers.
+	Unmapped bool
 }
 
 // Registry is one rank's table of memories: its own, which peers may import,
@@ -45,6 +48,7 @@ type Registry struct {
 
 	mu          sync.Mutex
 	closed      bool
+	carriers    []Carrier // no more are added once a memory is registered
 	nextID      uint32
 	local       map[uint32]*Memory
 	imported    map[*Memory]struct{}
@@ -112,10 +116,11 @@ func (r *Registry) Timeout() time.Duration { return r.cfg.Timeout }
 // it after that. Of a buffer that is a slice, that range alone is shared; the
 // driver maps the whole allocation into the peer's process all the same.
 //
-// Pinned host memory can be registered as a source of this rank's writes; no
-// transport reaches it from a peer.
+// Pinned host memory can be registered too. Peers cannot map it; only carriers
+// reach it.
 //
-// Errors: ErrInvalid for a buffer of another device or one that is closed.
+// Errors: ErrInvalid for a buffer of another device or one that is closed; those
+// of a carrier that cannot carry it.
 func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	const op = "registeredmem: register"
 	if buf == nil {
@@ -144,8 +149,12 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 		transports: transports, size: buf.Size(), host: r.host, device: r.cfg.Device.Info().UUID, socket: r.server.Name(),
 	}}
 	m.buf.Store(buf)
-	r.local[r.nextID] = m
 	r.nextID++
+	if err := r.offer(m); err != nil {
+		r.allocations.leave(m.allocation)
+		return nil, wrap(err, fmt.Sprintf("registeredmem: register %v", m), r.cfg.Rank, mscclgo.NoRank)
+	}
+	r.local[m.about.id] = m
 	return m, nil
 }
 
@@ -186,13 +195,6 @@ func (r *Registry) begin() bool {
 	}
 	r.imports.Add(1)
 	return true
-}
-
-// find gives this rank's registered memory with the number, or nil.
-func (r *Registry) find(id uint32) *Memory {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.local[id]
 }
 
 func (r *Registry) key() fdpass.Key { return fdpass.Key{Group: r.cfg.Group, Secret: r.cfg.Secret} }

@@ -17,7 +17,7 @@ func (r *Registry) serve(body []byte, sameProcess bool) fdpass.Answer {
 	if q.instance != r.instance {
 		return refuse(mscclgo.ErrRemote, "the memory is of another registry than the one that listens now")
 	}
-	m := r.find(q.id)
+	m := r.Find(q.id)
 	if m == nil {
 		return refuse(mscclgo.ErrRemote, fmt.Sprintf("memory %d is not registered, or not any more", q.id))
 	}

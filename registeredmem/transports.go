@@ -1,6 +1,11 @@
 package registeredmem
 
-import "strings"
+import (
+	"math/bits"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+)
 
 // Transports is a set of ways to reach a memory.
 type Transports uint32
@@ -17,22 +22,54 @@ const (
 	allTransports = CudaIPC | InfiniBand | Ethernet
 )
 
+// names are the transports' names.
+var names = [transportCount]string{"CudaIPC", "InfiniBand", "Ethernet"}
+
 // Has says whether t holds all of other.
 func (t Transports) Has(other Transports) bool { return t&other == other }
 
 // String names the transports, such as "CudaIPC+Ethernet", or "none".
 func (t Transports) String() string {
-	var names []string
-	for _, one := range []struct {
-		bit  Transports
-		name string
-	}{{CudaIPC, "CudaIPC"}, {InfiniBand, "InfiniBand"}, {Ethernet, "Ethernet"}} {
-		if t.Has(one.bit) {
-			names = append(names, one.name)
+	var all []string
+	for i, name := range names {
+		if t.Has(1 << i) {
+			all = append(all, name)
 		}
 	}
-	if len(names) == 0 {
+	if len(all) == 0 {
 		return "none"
 	}
-	return strings.Join(names, "+")
+	return strings.Join(all, "+")
 }
+
+// ParseTransports gives the set that a text names, as String does or with commas
+// for "+", in upper or lower case.
+//
+// Errors: ErrInvalid for any other text, and for one that names none.
+func ParseTransports(text string) (Transports, error) {
+	var t Transports
+fields:
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return r == '+' || r == ',' }) {
+		for i, name := range names {
+			if strings.EqualFold(strings.TrimSpace(field), name) {
+				t |= 1 << i
+				continue fields
+			}
+		}
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "registeredmem: read transports", "%q is none of %s", field, strings.Join(names[:], ", "))
+	}
+	if t == 0 {
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "registeredmem: read transports", "%q names none of %s", text, strings.Join(names[:], ", "))
+	}
+	return t, nil
+}
+
+// transportCount is how many transports there are.
+const transportCount = 3
+
+// keys are what a memory's transports need to reach it, by the number of the
+// transport's bit.
+type keys [transportCount]string
+
+// of gives the place of the key of one transport.
+func (k *keys) of(t Transports) *string { return &k[bits.TrailingZeros32(uint32(t))] }

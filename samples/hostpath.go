@@ -24,6 +24,7 @@ type hostPath struct {
 	service   *proxyservice.ProxyService
 	exchanges map[[2]*gpu.Buffer]*communicator.PortChannels
 	rings     map[*gpu.Buffer]*ringChannels
+	hiers     map[uint64]*hierChannels
 }
 
 // ringChannels are what the ring needs for one output.
@@ -49,6 +50,7 @@ func (r *Runner) hostPath(ctx context.Context) (*hostPath, error) {
 		comm: r.comm, service: service,
 		exchanges: map[[2]*gpu.Buffer]*communicator.PortChannels{},
 		rings:     map[*gpu.Buffer]*ringChannels{},
+		hiers:     map[uint64]*hierChannels{},
 	}
 	return r.host, nil
 }
@@ -59,6 +61,10 @@ func (r *Runner) exchange(ctx context.Context, c *Call) (*Operation, error) {
 	if c.Threads < int(ranks) {
 		return nil, fmt.Errorf("%s needs a thread for each of %d ranks, not %d", c.Algorithm, ranks, c.Threads)
 	}
+	kernel, err := r.kernel(ctx, c, "exchange.cu", exchangeSource, "exchange")
+	if err != nil {
+		return nil, err
+	}
 	h, err := r.hostPath(ctx)
 	if err != nil {
 		return nil, err
@@ -68,10 +74,6 @@ func (r *Runner) exchange(ctx context.Context, c *Call) (*Operation, error) {
 		local = c.Out.Buffer
 	}
 	channels, err := h.exchangeChannels(ctx, local, c.Out.Buffer)
-	if err != nil {
-		return nil, err
-	}
-	kernel, err := r.kernel(ctx, c, "exchange.cu", exchangeSource, "exchange")
 	if err != nil {
 		return nil, err
 	}
@@ -129,15 +131,15 @@ func (h *hostPath) exchangeChannels(ctx context.Context, local, inbox *gpu.Buffe
 
 // ring prepares a call by ring.cu.
 func (r *Runner) ring(ctx context.Context, c *Call) (*Operation, error) {
+	kernel, err := r.kernel(ctx, c, "ring.cu", ringSource, "ring")
+	if err != nil {
+		return nil, err
+	}
 	h, err := r.hostPath(ctx)
 	if err != nil {
 		return nil, err
 	}
 	channels, err := h.ringChannels(ctx, c.Out.Buffer)
-	if err != nil {
-		return nil, err
-	}
-	kernel, err := r.kernel(ctx, c, "ring.cu", ringSource, "ring")
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +197,9 @@ func (h *hostPath) close() error {
 		errs = append(errs, channels.Close())
 	}
 	for _, channels := range h.rings {
+		errs = append(errs, channels.close())
+	}
+	for _, channels := range h.hiers {
 		errs = append(errs, channels.close())
 	}
 	return errors.Join(errs...)

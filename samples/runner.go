@@ -14,7 +14,7 @@ import (
 // Memory is a buffer of this rank that all ranks reach, as this rank sees it.
 type Memory struct {
 	*gpu.Buffer
-	Peers devicecode.PeerMemory // all ranks' buffers
+	Peers devicecode.PeerMemory // those of [communicator.Communicator.HostRanks]: all ranks', on one host
 }
 
 // Call is one use of a collective, the same on all ranks but for the memory.
@@ -45,16 +45,16 @@ func (c *Call) part() uint64 { return c.Count * uint64(c.Type.Size) }
 // packets are in the communicator's scratch.
 type Runner struct {
 	comm    *communicator.Communicator
-	group   devicecode.Group
+	group   devicecode.Group // of the ranks of this one's host
 	modules map[string]*gpu.Module
 	host    *hostPath // made by the first call that needs it
 }
 
 // NewRunner makes a rank's runner. Collective.
 //
-// Errors: those of [communicator.Communicator.Group].
+// Errors: those of [communicator.Communicator.HostGroup].
 func NewRunner(ctx context.Context, comm *communicator.Communicator) (*Runner, error) {
-	group, err := comm.Group(ctx)
+	group, err := comm.HostGroup(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,18 +70,27 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	peers, err := shared.Handle()
+	peers, err := shared.HostHandle()
 	return Memory{b, peers}, err
 }
 
-// Fits says whether a call's packets, if its algorithm has any, fit into the
-// scratch; see the Inboxes of collective.cuh.
-func (r *Runner) Fits(c Call) (bool, error) {
+// Fits says whether a call's algorithm can be had for these ranks and this size.
+// Kernels reach the memory of one host's ranks only; and packets, where there are
+// any, have to fit into the scratch (see the Inboxes of collective.cuh).
+//
+// Errors: why not.
+func (r *Runner) Fits(c Call) error {
 	a, err := c.Collective.algorithm(c.Algorithm)
-	if err != nil || a.payload == 0 {
-		return err == nil, err
+	if err != nil {
+		return err
 	}
-	return a.inboxPackets(c.part(), uint64(r.comm.Size())) <= r.capacity(a), nil
+	if hosts := len(r.comm.Hosts()); a.through == byKernel && hosts > 1 {
+		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as hier", a.name, hosts)
+	}
+	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
+		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)
+	}
+	return nil
 }
 
 // inboxPackets gives how many packets a call puts into an inbox.
@@ -134,6 +143,8 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 		return r.ring(ctx, &c)
 	case byExchange:
 		return r.exchange(ctx, &c)
+	case byHosts:
+		return r.hier(ctx, &c)
 	}
 	kernel, err := r.kernel(ctx, &c, c.Collective.file, c.Collective.source, a.kernel)
 	if err != nil {
@@ -155,10 +166,7 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 func (r *Runner) check(c *Call, a algorithm) error {
 	ranks := r.comm.Size()
 	in, out := c.part()*uint64(c.Collective.InParts(ranks)), c.part()*uint64(c.Collective.OutParts(ranks))
-	fits, err := r.Fits(*c)
 	switch {
-	case err != nil:
-		return err
 	case c.Count == 0:
 		return errors.New("there is no element to work on")
 	case c.InPlace && !c.Collective.InPlace:
@@ -173,10 +181,8 @@ func (r *Runner) check(c *Call, a algorithm) error {
 		return fmt.Errorf("%s is moved, not reduced", c.Type.Name)
 	case !c.InPlace && c.In.Size() < in || c.Out.Size() < out || c.InPlace && c.Out.Size() < in:
 		return fmt.Errorf("%s of %d elements of %s does not fit into its buffers", c.Collective.Name, c.Count, c.Type.Name)
-	case !fits:
-		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", c.Algorithm, c.part(), r.group.ScratchSize)
 	}
-	return nil
+	return r.Fits(*c)
 }
 
 // peers gives where all ranks' input and output start.

@@ -2,6 +2,7 @@ package samples
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // TestScratchLimit runs the largest calls whose packets fit, which package bench
@@ -104,6 +106,24 @@ func TestBadCalls(t *testing.T) {
 			}
 		}
 		return runner.Close(ctx, nil)
+	})
+}
+
+// TestSeveralHosts asks ranks that do not map each other's memory for kernels that
+// reach it.
+func TestSeveralHosts(t *testing.T) {
+	options := communicator.Options{Transports: registeredmem.Ethernet}
+	testgroup.Run(t, 2, options, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "2 hosts") {
+			return fmt.Errorf("direct: %v", err)
+		}
+		call.Algorithm = "hier"
+		_, err = runner.Prepare(ctx, call)
+		return errors.Join(err, runner.Close(ctx, err))
 	})
 }
 

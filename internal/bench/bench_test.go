@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/samples"
 )
 
@@ -76,24 +77,68 @@ func everything(ctx context.Context, comm *communicator.Communicator, cfg Config
 	return nil
 }
 
-// TestSizes takes sizes over the whole range, with the choice of algorithm.
+// TestSeveralHosts has ranks that do not map each other's memory, so that all goes
+// over Ethernet; package main of samples/allreduce tests hosts of several ranks.
+func TestSeveralHosts(t *testing.T) {
+	for _, ranks := range []int{2, 3} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			options := communicator.Options{Scratch: 4096, Transports: registeredmem.Ethernet}
+			testgroup.Run(t, ranks, options, func(ctx context.Context, comm *communicator.Communicator) error {
+				return overEthernet(ctx, comm, testConfig(t))
+			})
+		})
+	}
+}
+
+func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
+	cfg.Graph, cfg.Offset = false, 1
+	for i, typ := range elements.Reducible() {
+		cfg.Type, cfg.Op, cfg.Sizes = typ.Name, elements.Ops()[i%3].Name, nil
+		for k := i % 2; k < len(counts); k += 2 {
+			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size))
+		}
+		for _, c := range samples.All() {
+			cfg.Collectives = []*samples.Collective{c}
+			results, err := Run(ctx, comm, cfg, Sinks{})
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			for _, name := range c.Algorithms() {
+				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != c.ByHost(name) {
+					return fmt.Errorf("%s by %s was done: %v", c.Name, name, did)
+				}
+			}
+			if i > 0 && !c.Reduces {
+				break // one type is enough where bytes are moved
+			}
+		}
+	}
+	return nil
+}
+
+// TestSizes takes sizes over the whole range, with the choice of algorithm: on an
+// emulated device, the larger ones of the all-reduce alone.
 func TestSizes(t *testing.T) {
-	largest := uint64(4 << 20)
+	largest, largestOfAll := uint64(4<<20), uint64(largestEmulated)
 	switch {
 	case testdev.CUDA():
-		largest = 256 << 20
+		largest, largestOfAll = 256<<20, 256<<20
 	case testing.Short():
-		largest = 1 << 20
-	}
-	sizes, err := Sizes(1<<10, largest, 8)
-	if err != nil {
-		t.Fatal(err)
+		largest, largestOfAll = 1<<20, 1<<20
 	}
 	cfg := testConfig(t)
-	cfg.Sizes, cfg.Algorithms, cfg.Type, cfg.Iters, cfg.Blocks, cfg.Threads = sizes, []string{"auto"}, "f16", 1, 0, 0
+	cfg.Algorithms, cfg.Type, cfg.Blocks, cfg.Threads = []string{"auto"}, "f16", 0, 0
 	for _, ranks := range []int{2, 3} {
-		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-			_, err := Run(ctx, comm, cfg, Sinks{})
+		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) (err error) {
+			cfg := cfg
+			if cfg.Sizes, err = Sizes(1<<10, largest, 8); err != nil {
+				return err
+			}
+			if _, err := Run(ctx, comm, cfg, Sinks{}); err != nil || ranks > 2 || largestOfAll <= largest {
+				return err
+			}
+			cfg.Collectives, cfg.Sizes = cfg.Collectives[:1], []uint64{largestOfAll}
+			_, err = Run(ctx, comm, cfg, Sinks{})
 			return err
 		})
 	}

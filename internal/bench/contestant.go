@@ -48,8 +48,11 @@ func (o *own) repeat(ctx context.Context, p *problem, iters, replays int, graph 
 }
 
 func (o *own) roundings(ranks int) int {
-	if o.choice.Algorithm == "ring" {
+	switch o.choice.Algorithm {
+	case "ring":
 		return max(1, ranks-1) // a partial result is rounded at each rank that it passes
+	case "hier":
+		return 2 // each host's sum, and theirs
 	}
 	return 1
 }

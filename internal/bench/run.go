@@ -186,6 +186,10 @@ func (b *bench) table(ctx context.Context, c *samples.Collective, place string) 
 		}
 		problems = append(problems, p)
 	}
+	// What is printed tells that all ranks are under way.
+	if err := b.comm.Barrier(ctx); err != nil {
+		return nil, err
+	}
 	fmt.Fprintf(b.sinks.Table, "# %s, %d ranks, rank 0 on %v (%s)%s\n", c.Name, b.comm.Size(), b.comm.Device(), b.comm.Device().Info().Model, b.remark())
 	table.Header(b.sinks.Table, b.cfg.Compare...)
 	var results []Result
@@ -292,10 +296,7 @@ const (
 
 // choices gives what is to be measured at a size.
 func (b *bench) choices(p *problem) ([]samples.Choice, error) {
-	fits := func(c samples.Choice) bool {
-		ok, err := b.runner.Fits(b.own(c).call(p))
-		return ok && err == nil
-	}
+	fits := func(c samples.Choice) bool { return b.runner.Fits(b.own(c).call(p)) == nil }
 	var choices []samples.Choice
 	add := func(c samples.Choice) {
 		if b.cfg.Blocks != 0 {

@@ -110,7 +110,7 @@ func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *sam
 	cut := func(from samples.Memory, at uint64) (samples.Memory, error) {
 		part, err := from.Slice(at, cfg.Most+guard)
 		m := samples.Memory{Buffer: part, Peers: from.Peers}
-		for rank := range comm.Size() {
+		for rank := range comm.HostRanks() {
 			m.Peers.Ranks[rank] += gpu.Ptr(at)
 		}
 		return m, err
@@ -148,7 +148,7 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 				Algorithm: c.Algorithms()[random.IntN(len(c.Algorithms()))], Blocks: 1 + random.IntN(16), Threads: 32 << random.IntN(3),
 			}},
 		}
-		if fits, err := runner.Fits(k.o.call(&k.p)); fits && err == nil && (byHost || !c.ByHost(k.o.choice.Algorithm)) {
+		if runner.Fits(k.o.call(&k.p)) == nil && (byHost || !c.ByHost(k.o.choice.Algorithm)) {
 			return k
 		}
 	}

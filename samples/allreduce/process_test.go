@@ -154,7 +154,13 @@ func (s *scene) start(env []string, args ...string) *process {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p := &process{s: s, cmd: exec.Command(program, args...), ended: make(chan struct{})}
+	return s.run(exec.Command(program, args...), env)
+}
+
+// run starts a command that runs the sample.
+func (s *scene) run(cmd *exec.Cmd, env []string) *process {
+	s.t.Helper()
+	p := &process{s: s, cmd: cmd, ended: make(chan struct{})}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {

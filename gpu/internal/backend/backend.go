@@ -63,6 +63,9 @@ type Device interface {
 	IPCHandle(ptr uint64) (handle [64]byte, offset uint64, err error)
 	// OpenIPC maps what IPCHandle named. size is offset plus what is used.
 	OpenIPC(handle [64]byte, size uint64) (Memory, error)
+	// DMABuf gives a descriptor, the caller's to close, by which other drivers
+	// reach device memory. ptr and size are multiples of the host's page size.
+	DMABuf(ptr, size uint64) (int, error)
 	// Range gives the base and size of the allocation around ptr.
 	Range(ptr uint64) (base, size uint64, err error)
 	// CanAccess says whether kernels here can reach memory of the other

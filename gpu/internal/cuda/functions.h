@@ -45,6 +45,8 @@ X(cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle*, void*))
 X(cuMemExportToShareableHandle, 10020,
   (void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))
 X(cuMemImportFromShareableHandle, 10020, (CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType))
+X(cuMemGetHandleForAddressRange, 11070,
+  (void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))
 X(cuIpcGetMemHandle, 4010, (CUipcMemHandle*, CUdeviceptr))
 X(cuIpcOpenMemHandle_v2, 11000, (CUdeviceptr*, CUipcMemHandle, unsigned int))
 X(cuIpcCloseMemHandle, 4010, (CUdeviceptr))

@@ -122,6 +122,13 @@ static inline status host_free(const mscclgo_cuda* api, CUcontext ctx, void* hos
   return CALL(api, cuMemFreeHost, host);
 }
 
+// dmabuf_export gives a dma-buf of whole pages of device memory.
+static inline status dmabuf_export(const mscclgo_cuda* api, CUcontext ctx, CUdeviceptr ptr, size_t size,
+                                   int* fd) {
+  ENTER(api, ctx);
+  return CALL(api, cuMemGetHandleForAddressRange, fd, ptr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+}
+
 // ipc_handle names the allocation around ptr.
 static inline status ipc_handle(const mscclgo_cuda* api, CUcontext ctx, CUdeviceptr ptr,
                                 CUipcMemHandle* handle, size_t* offset) {

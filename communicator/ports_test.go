@@ -1,0 +1,70 @@
+package communicator_test
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// TestPortPeers makes channels in a chain of ranks.
+func TestPortPeers(t *testing.T) {
+	comms := group(t, 3, communicator.Options{})
+	peers := [][]int{{1}, {2, 0}, {1}}
+	each(t, 3, func(rank int) error {
+		c := comms[rank]
+		s, err := c.ProxyService(t.Context(), proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		p, err := c.PortChannels(t.Context(), s, upload(t, c.Device(), 0, 64), communicator.PortChannelOptions{PerPeer: 2, Peers: peers[rank]})
+		if err != nil {
+			return err
+		}
+		for i := range 2 {
+			for j, peer := range p.Ranks {
+				handle := p.Channel(i, peer).Handle()
+				if handle.RemoteSize != 64 || p.HandleOf(i, peer) != p.HandleOf(0, p.Ranks[0])+gpu.Ptr(uintptr(i*len(p.Ranks)+j)*unsafe.Sizeof(handle)) {
+					t.Errorf("rank %d: channel %d to rank %d is %+v", rank, i, peer, handle)
+				}
+			}
+		}
+		if err := c.Barrier(t.Context()); err != nil {
+			return err
+		}
+		return p.Close()
+	})
+}
+
+// TestPortPeersDiffer has peers that name no rank, or one that names them not.
+func TestPortPeersDiffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		peers [][]int
+		want  mscclgo.Kind // on rank 0
+		says  string
+	}{
+		"outside":  {[][]int{{2}, nil}, mscclgo.ErrInvalid, "[2]"},
+		"negative": {[][]int{{-1}, nil}, mscclgo.ErrInvalid, "[-1]"},
+		"twice":    {[][]int{{1, 1}, nil}, mscclgo.ErrInvalid, "[1 1]"},
+		"one way":  {[][]int{{1}, {}}, mscclgo.ErrInvalid, "peer 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comms := group(t, 2, communicator.Options{})
+			errs := outcomes(t, 2, func(rank int) error {
+				s, err := comms[rank].ProxyService(t.Context(), proxyservice.ServiceOptions{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				_, err = comms[rank].PortChannels(t.Context(), s, upload(t, comms[rank].Device(), 0, 64), communicator.PortChannelOptions{Peers: c.peers[rank]})
+				return err
+			})
+			failing(t, 0, errs[0], c.want, c.says)
+			failing(t, 1, errs[1], mscclgo.ErrRemote, "peer 0")
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package communicator
+
+import (
+	"context"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// identity is what decides which ranks map each other's memory.
+type identity struct {
+	host    string
+	device  [16]byte // UUID
+	allowed registeredmem.Transports
+}
+
+func (i *identity) encode() []byte {
+	w := wire.NewWriter(64)
+	w.String(i.host)
+	w.Raw(i.device[:])
+	w.U32(uint32(i.allowed))
+	return w.Bytes()
+}
+
+func decodeIdentity(b []byte) (i identity, err error) {
+	r := wire.NewReader(b)
+	i.host = r.String(hostid.MaxSize)
+	copy(i.device[:], r.Raw(len(i.device)))
+	i.allowed = registeredmem.Transports(r.U32())
+	return i, r.End()
+}
+
+// explore finds out how many ranks share this rank's device, which ranks map each
+// other's memory, and over what this rank reaches each of the others. failed is
+// why this rank has no communicator, if so. Collective.
+func (c *Communicator) explore(ctx context.Context, k *call, failed error) error {
+	var mine []byte
+	if failed == nil {
+		i := identity{c.registry.Host(), c.dev.Info().UUID, c.options.Transports}
+		mine = i.encode()
+	}
+	all, err := k.collect(ctx, mine, failed)
+	if err != nil {
+		return err
+	}
+	identities := make([]identity, len(all))
+	for rank, b := range all {
+		if identities[rank], err = decodeIdentity(b); err != nil {
+			return k.errorf(mscclgo.ErrRemote, rank, "what it is is malformed: %w", err)
+		}
+	}
+	c.countSharers(identities)
+	maps, err := k.exchangeMaps(ctx, identities)
+	if err != nil {
+		return err
+	}
+	c.hosts = cliques(maps)
+	c.failure.setMates(c.mates())
+	return c.link(ctx, k, maps)
+}
+
+// countSharers counts the ranks with this rank's device.
+func (c *Communicator) countSharers(identities []identity) {
+	me := identities[c.Rank()]
+	for _, other := range identities {
+		if other.host == me.host && other.device == me.device {
+			c.sharers++
+		}
+	}
+}
+
+// exchangeMaps tells which ranks can map each other's memory: maps[a][b] is not
+// 0 when both a and b can.
+func (k *call) exchangeMaps(ctx context.Context, identities []identity) ([][]byte, error) {
+	c := k.c
+	mine := make([]byte, c.Size())
+	me := identities[c.Rank()]
+	for rank, peer := range identities {
+		if rank == c.Rank() || me.allowed.Has(registeredmem.CudaIPC) && peer.host == me.host && c.dev.CanAccess(peer.device) {
+			mine[rank] = 1
+		}
+	}
+	maps, err := k.collect(ctx, mine, nil)
+	if err != nil {
+		return nil, err
+	}
+	for rank, row := range maps {
+		if len(row) != c.Size() {
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "it can map the memory of %d ranks, the group has %d", len(row), c.Size())
+		}
+	}
+	for a := range maps {
+		for b := range maps[:a] {
+			both := maps[a][b] & maps[b][a]
+			maps[a][b], maps[b][a] = both, both
+		}
+	}
+	return maps, nil
+}
+
+// cliques divides the ranks into sets in which all map each other's memory, each
+// rank into the first that it fits.
+func cliques(maps [][]byte) [][]int {
+	var sets [][]int
+ranks:
+	for rank := range maps {
+	sets:
+		for i, set := range sets {
+			for _, other := range set {
+				if maps[rank][other] == 0 {
+					continue sets
+				}
+			}
+			sets[i] = append(set, rank)
+			continue ranks
+		}
+		sets = append(sets, []int{rank})
+	}
+	return sets
+}
+
+// Hosts gives the ranks in sets within which all map each other's memory: kernels
+// of a set's ranks reach each other, by a [Communicator.HostGroup] and memory
+// channels, and other ranks through port channels. A set is what shares a host,
+// unless Options.Transports or the devices are against it. Sets and ranks in them
+// are in ascending order; all ranks get the same.
+func (c *Communicator) Hosts() [][]int {
+	all := make([][]int, len(c.hosts))
+	for i, ranks := range c.hosts {
+		all[i] = slices.Clone(ranks)
+	}
+	return all
+}
+
+// HostRanks gives the set of [Communicator.Hosts] that this rank is in.
+func (c *Communicator) HostRanks() []int { return slices.Clone(c.mates()) }
+
+// mates gives the same, not to be changed.
+func (c *Communicator) mates() []int {
+	i := slices.IndexFunc(c.hosts, func(ranks []int) bool { return slices.Contains(ranks, c.Rank()) })
+	return c.hosts[i]
+}

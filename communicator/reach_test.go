@@ -1,0 +1,38 @@
+package communicator
+
+import (
+	"reflect"
+	"testing"
+)
+
+func TestCliques(t *testing.T) {
+	for name, c := range map[string]struct {
+		maps [][]byte
+		want [][]int
+	}{
+		"one host":     {[][]byte{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}, [][]int{{0, 1, 2}}},
+		"none":         {[][]byte{{1, 0}, {0, 1}}, [][]int{{0}, {1}}},
+		"interleaved":  {[][]byte{{1, 0, 1, 0}, {0, 1, 0, 1}, {1, 0, 1, 0}, {0, 1, 0, 1}}, [][]int{{0, 2}, {1, 3}}},
+		"uneven":       {[][]byte{{1, 1, 0}, {1, 1, 0}, {0, 0, 1}}, [][]int{{0, 1}, {2}}},
+		"a chain of 3": {[][]byte{{1, 1, 0}, {1, 1, 1}, {0, 1, 1}}, [][]int{{0, 1}, {2}}},
+	} {
+		if got := cliques(c.maps); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func FuzzDecodeIdentity(f *testing.F) {
+	i := identity{host: "a", device: [16]byte{1}, allowed: 3}
+	f.Add(i.encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		i, err := decodeIdentity(b)
+		if err != nil {
+			return
+		}
+		if got, err := decodeIdentity(i.encode()); err != nil || got != i {
+			t.Errorf("%+v became %+v, %v", i, got, err)
+		}
+	})
+}

@@ -1,0 +1,412 @@
+package ethernet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// queueDepth is how many operations may wait to be sent; a power of two. The next
+// one waits for room.
+const queueDepth = 1024
+
+// conn is a connection: what this rank sends to the peer, and what it receives.
+//
+// Goroutines: one that sends and one that receives for each data socket, one that
+// reads acknowledgements, one that makes them.
+type conn struct {
+	t            *Transport
+	peer         int
+	peerInstance [idSize]byte // of the transport whose memories it leads to
+	other        *conn        // the receiving half of an endpoint's connection to itself
+	spins        bool         // who waits spins first
+	control      net.Conn
+	sockets      []net.Conn // all
+	rx           *receiver
+	senders      []*sender
+	staging      []*gpu.Buffer
+
+	ctx    context.Context // ends when the connection fails or closes
+	cancel context.CancelFunc
+	drain  context.Context // ends when work of the device is waited for no longer
+	giveUp context.CancelFunc
+	timer  *time.Timer // to giveUp, once the connection has ended
+	tasks  sync.WaitGroup
+
+	queued   atomic.Uint64 // operations given to the queue, ever
+	acked    atomic.Uint64 // operations that are done at the peer
+	ended    atomic.Bool   // err is set
+	progress atomic.Uint64 // changes with whatever the peer takes or sends
+
+	mu      sync.Mutex
+	changed sync.Cond // acks, room in the queue, the end
+	work    sync.Cond // something was queued, or the end
+	queue   [queueDepth]op
+	taken   uint64 // operations wholly given to senders, ever
+	closed  bool
+	err     error        // why the connection ended
+	kind    mscclgo.Kind // of err
+	marks   []*mark      // not in use
+
+	controlMu sync.Mutex // writing to the control socket
+	ackSent   uint64
+	ackFrame  [frameSize]byte
+
+	seen      uint64 // progress at seenAt; of the transport's watch
+	seenAt    time.Time
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// op is an operation in the queue.
+type op struct {
+	kind   frameKind
+	memory uint32
+	offset uint64
+	// Of a write: its bytes, those given to senders, and where they are.
+	n, given  uint64
+	src       *gpu.Buffer
+	srcOffset uint64
+	// Of an update.
+	from, to uint64
+}
+
+// newConn makes a connection of sockets whose handshakes are done; the first is the
+// control socket. It owns them, also when it fails.
+func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
+	c := &conn{t: t, peer: peer, spins: spins(), control: sockets[0], sockets: sockets}
+	c.changed.L, c.work.L = &c.mu, &c.mu
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.drain, c.giveUp = context.WithCancel(context.Background())
+	for _, nc := range sockets {
+		setSocketTimeouts(nc, t.opts.Timeout)
+	}
+	err := c.start(sockets[1:])
+	if err != nil {
+		c.broken(err)
+		return nil, errors.Join(err, c.release())
+	}
+	return c, nil
+}
+
+// setSocketTimeouts has the kernel find a host that vanished without a word.
+func setSocketTimeouts(nc net.Conn, limit time.Duration) {
+	tcp := tcpOf(nc)
+	if tcp == nil {
+		return
+	}
+	const probes = 4
+	every := max(limit/(probes+1), time.Second)
+	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: probes})
+	setUserTimeout(tcp, limit)
+}
+
+// tcpOf gives the TCP socket below nc.
+func tcpOf(nc net.Conn) *net.TCPConn {
+	if wrapped, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = wrapped.NetConn()
+	}
+	tcp, _ := nc.(*net.TCPConn)
+	return tcp
+}
+
+// start makes what the connection needs and begins to receive.
+func (c *conn) start(data []net.Conn) error {
+	// Each rank has half of the staging memory: for each socket, sendBatches parts to
+	// send from and slotsPerSocket to receive into.
+	part := c.t.opts.Staging / 4 / uint64(len(data)) / slotsPerSocket &^ 4095
+	for _, nc := range data {
+		s, err := c.newSender(nc, part)
+		if err != nil {
+			return err
+		}
+		c.senders = append(c.senders, s)
+	}
+	var err error
+	if c.rx, err = c.newReceiver(data, part); err != nil {
+		return err
+	}
+	t := c.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return t.invalid("ethernet: connect", "the transport is closed")
+	}
+	t.conns[c] = struct{}{}
+	for _, s := range c.senders {
+		c.tasks.Go(s.run)
+	}
+	c.rx.start()
+	c.tasks.Go(c.readControl)
+	return nil
+}
+
+// pinned gives staging memory, which release frees.
+func (c *conn) pinned(size uint64) (*gpu.Buffer, error) {
+	b, err := c.t.reg.Device().AllocHost(size)
+	if err == nil {
+		c.staging = append(c.staging, b)
+	}
+	return b, err
+}
+
+// Transport gives Ethernet.
+func (c *conn) Transport() registeredmem.Transports { return registeredmem.Ethernet }
+
+// Write queues the sending of n bytes.
+func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	const what = "ethernet: write"
+	if err := c.reaches(what, dst, dstOffset, n); err != nil {
+		return err
+	}
+	from, err := c.own(what, src, srcOffset, n)
+	if err != nil {
+		return err
+	}
+	return c.enqueue(what, op{kind: kindData, memory: dst.ID(), offset: dstOffset, n: n, src: from, srcOffset: srcOffset})
+}
+
+// UpdateAndSync queues the sending of a word's new value, which the peer stores
+// behind all that was queued before.
+func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	const what = "ethernet: update a word"
+	if to < from {
+		return c.invalid(what, "the value must not fall, and %d is below %d", to, from)
+	}
+	if err := c.reaches(what, dst, dstOffset, 8); err != nil {
+		return err
+	}
+	if dstOffset%8 != 0 {
+		return c.invalid(what, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	}
+	return c.enqueue(what, op{kind: kindUpdate, memory: dst.ID(), offset: dstOffset, from: from, to: to})
+}
+
+// reaches gives the error of a range that is not of the peer's memory.
+func (c *conn) reaches(what string, m *registeredmem.Memory, offset, n uint64) error {
+	switch err := c.within(what, m, c.peer, offset, n); {
+	case err != nil:
+		return err
+	case !bytes.Equal(m.Key(registeredmem.Ethernet), c.peerInstance[:]):
+		return c.invalid(what, "%v is of another transport of the rank than the connection", m)
+	}
+	return nil
+}
+
+// own gives the buffer of this rank's memory.
+func (c *conn) own(what string, m *registeredmem.Memory, offset, n uint64) (*gpu.Buffer, error) {
+	if err := c.within(what, m, c.t.reg.Rank(), offset, n); err != nil {
+		return nil, err
+	}
+	buf := m.Buffer()
+	if buf == nil {
+		return nil, c.invalid(what, "%v is closed, or not of this rank", m)
+	}
+	return buf, nil
+}
+
+func (c *conn) within(what string, m *registeredmem.Memory, rank int, offset, n uint64) error {
+	switch {
+	case m == nil:
+		return c.invalid(what, "the memory of rank %d is nil", rank)
+	case m.Registry() != c.t.reg:
+		return c.invalid(what, "%v is in another registry; this one must register or import it", m)
+	case m.Rank() != rank:
+		return c.invalid(what, "%v stands where one of rank %d must be", m, rank)
+	case offset > m.Size() || n > m.Size()-offset:
+		return c.invalid(what, "%d bytes at offset %d are outside %v", n, offset, m)
+	}
+	return nil
+}
+
+// enqueue gives an operation to the senders. It waits while the queue is full.
+func (c *conn) enqueue(what string, o op) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.queued.Load()-c.taken == queueDepth && c.err == nil && !c.closed {
+		c.changed.Wait()
+	}
+	switch {
+	case c.closed:
+		return c.invalid(what, "the connection is closed")
+	case c.err != nil:
+		return c.failure(what)
+	case o.kind == kindData && o.n == 0:
+		return nil
+	}
+	c.queue[c.queued.Load()%queueDepth] = o
+	c.queued.Add(1)
+	if len(c.senders) == 1 || o.n <= c.senders[0].part {
+		c.work.Signal()
+	} else {
+		c.work.Broadcast()
+	}
+	return nil
+}
+
+// Flush waits until the peer has acknowledged all that was queued before.
+func (c *conn) Flush(ctx context.Context) error {
+	const what = "ethernet: flush"
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return c.invalid(what, "the connection is closed")
+	}
+	c.mu.Unlock()
+	return c.await(ctx, what)
+}
+
+// await waits until all that is queued is acknowledged.
+func (c *conn) await(ctx context.Context, what string) error {
+	until := c.queued.Load()
+	if c.spins {
+		spin(func() bool { return c.acked.Load() >= until || c.ended.Load() })
+	}
+	if c.acked.Load() >= until && !c.ended.Load() {
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed.Broadcast()
+	})()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case c.acked.Load() >= until:
+			return nil
+		case c.err != nil:
+			return c.failure(what)
+		case ctx.Err() != nil:
+			return mscclgo.FromContext(ctx, what, fmt.Sprintf("the peer has done %d of %d operations", c.acked.Load(), until)).At(c.t.reg.Rank(), c.peer)
+		}
+		c.changed.Wait()
+	}
+}
+
+// fail ends the connection, for the reason that comes first.
+func (c *conn) fail(kind mscclgo.Kind, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.kind, c.err = kind, err
+	c.ended.Store(true)
+	c.cancel()
+	c.timer = time.AfterFunc(c.t.reg.Timeout(), c.giveUp)
+	for _, nc := range c.sockets {
+		// Not Close of TLS, which would write.
+		if tcp := tcpOf(nc); tcp != nil {
+			tcp.Close()
+		}
+	}
+	c.changed.Broadcast()
+	c.work.Broadcast()
+	if c.rx != nil {
+		c.rx.wake()
+	}
+}
+
+// lost ends the connection as the peer failed, or did something wrong.
+func (c *conn) lost(err error) {
+	c.fail(mscclgo.ErrRemote, fmt.Errorf("the peer is lost: %w", err))
+}
+
+// broken ends the connection as this rank's device or system failed.
+func (c *conn) broken(err error) {
+	c.fail(mscclgo.ErrSystem, err)
+}
+
+// watch fails the connection when the peer has neither taken nor sent anything for
+// the time-out, though something is due. The transport's watch calls it.
+func (c *conn) watch(now time.Time) {
+	progress := c.progress.Load()
+	due := c.acked.Load() < c.queued.Load() || c.rx.midFrame()
+	if !due || progress != c.seen || c.seenAt.IsZero() {
+		c.seen, c.seenAt = progress, now
+		return
+	}
+	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
+		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting; its process is stuck, or the network lost the way", silent.Round(time.Millisecond), c.queued.Load()-c.acked.Load()))
+	}
+}
+
+// Close waits for what is queued, tells the peer, and releases the connection.
+func (c *conn) Close() error {
+	c.closeOnce.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		c.changed.Broadcast()
+		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), c.t.reg.Timeout())
+		defer cancel()
+		const what = "ethernet: close"
+		c.closeErr = c.await(ctx, what)
+		c.bye()
+		c.fail(mscclgo.ErrInvalid, errors.New("the connection is closed"))
+		c.closeErr = errors.Join(c.closeErr, c.release())
+		if c.other != nil {
+			c.closeErr = errors.Join(c.closeErr, c.other.Close())
+		}
+	})
+	return c.closeErr
+}
+
+// release frees all once the connection has ended.
+func (c *conn) release() error {
+	for _, nc := range c.sockets {
+		if tcp := tcpOf(nc); tcp != nil {
+			tcp.Close()
+		}
+	}
+	c.tasks.Wait()
+	var errs []error
+	if c.rx != nil {
+		errs = append(errs, c.rx.close())
+	}
+	for _, s := range c.senders {
+		errs = append(errs, s.close())
+	}
+	c.timer.Stop()
+	c.giveUp()
+	err := errors.Join(errs...)
+	if !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
+		// Past the time-out the staging memory stays: a copy may yet read it.
+		for _, b := range c.staging {
+			errs = append(errs, b.Close())
+		}
+	}
+	c.t.mu.Lock()
+	delete(c.t.conns, c)
+	c.t.mu.Unlock()
+	if err = errors.Join(errs...); err != nil {
+		return c.wrap("ethernet: close", err)
+	}
+	return nil
+}
+
+func (c *conn) invalid(what, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, what, format, args...).At(c.t.reg.Rank(), c.peer)
+}
+
+// failure gives the error of a call on a connection that has ended. The caller holds
+// mu.
+func (c *conn) failure(what string) error {
+	return mscclgo.Errorf(c.kind, what, "%w", c.err).At(c.t.reg.Rank(), c.peer)
+}
+
+// wrap gives err the operation and the ranks, and keeps its kind.
+func (c *conn) wrap(what string, err error) error {
+	return c.t.wrap(mscclgo.ErrSystem, what, c.peer, err)
+}

@@ -1,0 +1,82 @@
+package ethernet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// errLeft is what is left of a connection whose peer closed it in good order.
+var errLeft = errors.New("it has closed the connection")
+
+// ack tells the peer that its first n operations are done.
+func (c *conn) ack(n uint64) {
+	c.controlMu.Lock()
+	defer c.controlMu.Unlock()
+	if n <= c.ackSent || c.ended.Load() {
+		return
+	}
+	c.ackSent = n
+	f := frame{kind: kindAck, op: n}
+	f.encode(c.ackFrame[:])
+	if _, err := c.control.Write(c.ackFrame[:]); err != nil && !c.ended.Load() {
+		c.lost(fmt.Errorf("acknowledging what it sent: %w", err))
+	}
+}
+
+// bye tells the peer that nothing more comes.
+func (c *conn) bye() {
+	c.controlMu.Lock()
+	defer c.controlMu.Unlock()
+	if c.ended.Load() {
+		return
+	}
+	f := frame{kind: kindBye, op: c.queued.Load()}
+	f.encode(c.ackFrame[:])
+	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
+	c.control.Write(c.ackFrame[:]) // a peer that has gone needs no word
+}
+
+// readControl takes the peer's acknowledgements.
+func (c *conn) readControl() {
+	in := newInput(c.control)
+	var head [frameSize]byte
+	for {
+		for n := 0; n < frameSize; {
+			got, err := in.read(head[n:], nil)
+			if n += got; err != nil {
+				c.hungUp(err)
+				return
+			}
+		}
+		f, err := decodeFrame(head[:])
+		switch {
+		case err != nil:
+		case f.kind == kindBye:
+			c.lost(errLeft)
+			return
+		case f.kind != kindAck:
+			err = fmt.Errorf("a frame of kind %d on the control socket", f.kind)
+		case f.op < c.acked.Load() || f.op > c.queued.Load():
+			err = fmt.Errorf("it acknowledges %d operations, %d were sent", f.op, c.queued.Load())
+		}
+		if err != nil {
+			c.lost(err)
+			return
+		}
+		c.progress.Add(1)
+		c.mu.Lock()
+		c.acked.Store(f.op)
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	}
+}
+
+// hungUp ends the connection as a socket gives nothing more.
+func (c *conn) hungUp(err error) {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it has gone without a word; its process has ended")
+	}
+	c.lost(err)
+}

@@ -1,0 +1,287 @@
+package ethernet
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// Endpoint is one rank's half of connections. It holds nothing that must be closed,
+// can connect to any number of peers, and accepts for as long as its transport is
+// open.
+type Endpoint struct {
+	t     *Transport
+	about description
+
+	mu      sync.Mutex
+	arrived sync.Cond
+	waiting []delivery // made by peers that dialled, oldest first
+}
+
+var _ connection.Endpoint = (*Endpoint)(nil)
+
+// delivery is a connection that a peer's endpoint dialled.
+type delivery struct {
+	peer, connection [idSize]byte
+	conn             *conn
+}
+
+// formatVersion is that of an endpoint's bytes.
+const formatVersion = 1
+
+// maxAddress is the longest address with its port and zone.
+const maxAddress = 64
+
+var formatKind = [4]byte{'M', 'G', 'C', 'E'}
+
+// description is what the bytes of an endpoint say.
+type description struct {
+	group     [16]byte
+	rank      uint32
+	transport [idSize]byte
+	id        [idSize]byte
+	tls       bool
+	addrs     []string
+}
+
+func (d *description) encode() []byte {
+	w := wire.NewWriter(256)
+	w.Raw(d.group[:])
+	w.U32(d.rank)
+	w.Raw(d.transport[:])
+	w.Raw(d.id[:])
+	w.Bool(d.tls)
+	w.U8(uint8(len(d.addrs)))
+	for _, a := range d.addrs {
+		w.String(a)
+	}
+	return wire.Seal(formatKind, formatVersion, w.Bytes())
+}
+
+func decode(data []byte) (description, error) {
+	body, err := wire.Open(formatKind, formatVersion, data)
+	if err != nil {
+		return description{}, err
+	}
+	var d description
+	r := wire.NewReader(body)
+	copy(d.group[:], r.Raw(len(d.group)))
+	d.rank = r.U32()
+	copy(d.transport[:], r.Raw(idSize))
+	copy(d.id[:], r.Raw(idSize))
+	d.tls = r.Bool()
+	n := r.U8()
+	if n == 0 || n > maxAddresses {
+		r.Fail(fmt.Errorf("%d addresses", n))
+	}
+	for i := uint8(0); i < n && r.Err() == nil; i++ {
+		a := r.String(maxAddress)
+		if host, _, err := net.SplitHostPort(a); err != nil || net.ParseIP(host) == nil {
+			r.Fail(fmt.Errorf("%q is no address", a))
+		}
+		d.addrs = append(d.addrs, a)
+	}
+	if d.rank > math.MaxInt32 {
+		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+	}
+	return d, r.End()
+}
+
+// NewEndpoint gives an endpoint that peers can dial from now on.
+//
+// Errors: ErrInvalid when the transport is closed.
+func (t *Transport) NewEndpoint() (*Endpoint, error) {
+	e := &Endpoint{t: t, about: description{
+		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, tls: t.tls != nil, addrs: t.addrs,
+	}}
+	rand.Read(e.about.id[:])
+	e.arrived.L = &e.mu
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, t.invalid("ethernet: new endpoint", "the transport is closed")
+	}
+	t.endpoints[e.about.id] = e
+	return e, nil
+}
+
+// MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes: numbers
+// and addresses. They are no secret.
+func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
+
+// Connect gives a connection to the rank whose endpoint's bytes remote are, which
+// may be this rank, and this endpoint. The lower rank dials, and needs the peer's
+// endpoint, but not its Connect; the higher waits for that.
+//
+// Errors: ErrInvalid for bytes that were cut short or altered, or are of another
+// version or group, or of a rank with another choice of TLS; ErrRemote when the peer
+// does not answer at any of its addresses; ErrTimeout and ErrAborted when ctx ends
+// first; ErrSystem when there is no pinned memory left.
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
+	const op = "ethernet: connect"
+	rank := e.t.reg.Rank()
+	peer, err := decode(remote)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "these are no good bytes of an endpoint: %w", err).At(rank, mscclgo.NoRank)
+	}
+	fail := func(kind mscclgo.Kind, format string, args ...any) error {
+		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, int(peer.rank))
+	case peer.group != e.about.group:
+		return nil, fail(mscclgo.ErrInvalid, "the peer is of group %x, this rank of group %x", peer.group, e.about.group)
+	case peer.tls != e.about.tls:
+		return nil, fail(mscclgo.ErrInvalid, "one of the two encrypts and the other does not; set Options.TLS alike on all ranks")
+	}
+	var c *conn
+	if e.dials(&peer) {
+		c, err = e.dial(ctx, &peer)
+	} else if c, err = e.take(ctx, peer.id, nil); err == nil && c.peer != int(peer.rank) {
+		err = errors.Join(fmt.Errorf("rank %d dialled in its name", c.peer), c.Close())
+	}
+	switch {
+	case err == nil:
+		c.peerInstance = peer.transport
+		return c, nil
+	case ctx.Err() != nil:
+		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect meanwhile", peer.addrs)).At(rank, int(peer.rank))
+	}
+	return nil, e.t.wrap(mscclgo.ErrRemote, op, int(peer.rank), err)
+}
+
+// dials says whether this end dials, rather than the peer's.
+func (e *Endpoint) dials(peer *description) bool {
+	if e.about.rank != peer.rank {
+		return e.about.rank < peer.rank
+	}
+	return bytes.Compare(e.about.id[:], peer.id[:]) <= 0
+}
+
+// dialRounds is how often all addresses of a peer are tried: strangers who flood it
+// can push a handshake out.
+const dialRounds = 2
+
+// dial makes all sockets of a connection.
+func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
+	c := claim{
+		from: e.about.rank, to: peer.rank, dialer: e.about.id, acceptor: peer.id, sockets: uint8(1 + e.t.opts.Sockets),
+	}
+	rand.Read(c.connection[:])
+	sockets := make([]net.Conn, c.sockets)
+	drop := func(err error) error {
+		for _, nc := range sockets {
+			if nc != nil {
+				nc.Close()
+			}
+		}
+		return err
+	}
+	addrs := peer.addrs
+	for i := range sockets {
+		c.socket = uint8(i)
+		var errs []error
+		for try := 0; sockets[i] == nil; try++ {
+			addr := addrs[try%len(addrs)]
+			nc, err := e.t.dial(ctx, addr, &c)
+			if err == nil {
+				sockets[i], addrs = nc, []string{addr} // the others go the same way
+				break
+			}
+			errs = append(errs, fmt.Errorf("dialling %s: %w", addr, err))
+			if try+1 == dialRounds*len(addrs) || ctx.Err() != nil {
+				return nil, drop(errors.Join(errs...))
+			}
+		}
+	}
+	made, err := newConn(e.t, int(peer.rank), sockets)
+	if err != nil {
+		return nil, drop(err)
+	}
+	if peer.id == e.about.id {
+		// Nobody else asks for the other half, so it goes with this one.
+		other, err := e.take(ctx, peer.id, &c.connection)
+		if err != nil {
+			return nil, errors.Join(err, made.Close())
+		}
+		made.other = other
+	}
+	return made, nil
+}
+
+// dial makes one socket and proves what it is.
+func (t *Transport) dial(ctx context.Context, addr string, c *claim) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
+	defer cancel()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
+	nc, p, err := t.encrypt(ctx, raw, tls.Client)
+	if err == nil {
+		err = dialHandshake(nc, p, t.reg.Group(), c)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return nc, nil
+}
+
+// deliver hands over a connection that a peer made, unless too many wait.
+func (e *Endpoint) deliver(d delivery) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) >= maxUnclaimed {
+		return false
+	}
+	e.waiting = append(e.waiting, d)
+	e.arrived.Broadcast()
+	return true
+}
+
+// take waits for the connection that a peer's endpoint made: the oldest, or that
+// with the number.
+func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]byte) (*conn, error) {
+	wake := func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.arrived.Broadcast()
+	}
+	defer context.AfterFunc(ctx, wake)()
+	defer context.AfterFunc(e.t.ctx, wake)()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for {
+		for i, d := range e.waiting {
+			if d.peer == peer && (number == nil || d.connection == *number) {
+				e.waiting = append(e.waiting[:i], e.waiting[i+1:]...)
+				return d.conn, nil
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case e.t.ctx.Err() != nil:
+			return nil, errors.New("the transport was closed")
+		}
+		e.arrived.Wait()
+	}
+}

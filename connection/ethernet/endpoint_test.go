@@ -1,0 +1,120 @@
+package ethernet
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+func TestConnectErrors(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	good := marshal(t, b.e)
+	for i := range good {
+		_, err := a.e.Connect(t.Context(), good[:i])
+		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		altered := bytes.Clone(good)
+		altered[i] ^= 0x20
+		_, err = a.e.Connect(t.Context(), altered)
+		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+	}
+	with := func(change func(*description)) []byte {
+		d := b.e.about
+		change(&d)
+		return d.encode()
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		kind mscclgo.Kind
+		says string
+	}{
+		"rank":     {with(func(d *description) { d.rank = 1 << 31 }), mscclgo.ErrInvalid, "no rank"},
+		"group":    {with(func(d *description) { d.group[0]++ }), mscclgo.ErrInvalid, "group"},
+		"TLS":      {with(func(d *description) { d.tls = true }), mscclgo.ErrInvalid, "Options.TLS"},
+		"none":     {with(func(d *description) { d.addrs = nil }), mscclgo.ErrInvalid, "0 addresses"},
+		"name":     {with(func(d *description) { d.addrs = []string{"host:1"} }), mscclgo.ErrInvalid, "no address"},
+		"nobody":   {with(func(d *description) { d.addrs = []string{"127.0.0.1:1"} }), mscclgo.ErrRemote, "rank 0, peer 1"},
+		"endpoint": {with(func(d *description) { d.id[0]++ }), mscclgo.ErrRemote, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := a.e.Connect(t.Context(), c.data)
+			expectError(t, err, c.kind, c.says)
+		})
+	}
+
+	// The higher rank waits for the lower, as long as it may.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := b.e.Connect(ctx, marshal(t, a.e))
+	expectError(t, err, mscclgo.ErrTimeout, "rank 1, peer 0")
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	_, err = a.e.Connect(ctx, good)
+	expectError(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+}
+
+// An address that leads nowhere is no harm when another leads there, such as one of
+// IPv6.
+func TestSecondAddress(t *testing.T) {
+	o := loopback()
+	a := newRank(t, 0, o)
+	o.Interface = "::1/128"
+	b := newRank(t, 1, o)
+	b.e.about.addrs = append([]string{"127.0.0.1:1"}, b.e.about.addrs...)
+	ab, _ := connect(t, a, b)
+	src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
+	set(t, src, noise(4096))
+	if err := ab.Write(imported(t, a, mine), 0, src, 0, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := ab.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(get(t, mine), noise(4096)) {
+		t.Error("other bytes arrived")
+	}
+}
+
+// Two endpoints of one rank connect, whichever is first.
+func TestSameRank(t *testing.T) {
+	a := newRank(t, 0, loopback())
+	other, err := a.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := &rank{reg: a.reg, t: a.t, e: other}
+	if !a.e.dials(&other.about) {
+		a, twin = twin, a
+	}
+	connect(t, a, twin)
+}
+
+func TestOptions(t *testing.T) {
+	a := newRank(t, 0, loopback())
+	for _, o := range []Options{
+		{Sockets: -1}, {Sockets: MaxSockets + 1}, {Staging: 1}, {Timeout: -1}, {Interface: "nosuchthing"}, {Interface: "203.0.113.0/24"},
+		{Interface: "lo"}, // there is a carrier already
+	} {
+		_, err := New(a.reg, o)
+		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+	}
+	_, err := New(nil, Options{})
+	expectError(t, err, mscclgo.ErrInvalid)
+}
+
+func FuzzEndpoint(f *testing.F) {
+	some := description{rank: 2, addrs: []string{"10.0.0.1:2", "[::1]:3"}}
+	f.Add(some.encode())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// A fuzzer does not find checksums, so it also gets to write bodies.
+		for _, data := range [][]byte{data, wire.Seal(formatKind, formatVersion, data)} {
+			d, err := decode(data)
+			if err == nil && !bytes.Equal(d.encode(), data) {
+				t.Errorf("%x became %+v", data, d)
+			}
+		}
+	})
+}

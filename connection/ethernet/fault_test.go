@@ -1,0 +1,249 @@
+package ethernet
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+)
+
+func TestBadFrames(t *testing.T) {
+	o := loopback()
+	data := func(change func(*frame)) frame {
+		f := frame{kind: kindData, length: 8, total: 8}
+		change(&f)
+		return f
+	}
+	update := func(change func(*frame)) frame {
+		f := frame{kind: kindUpdate, total: 1}
+		change(&f)
+		return f
+	}
+	for name, c := range map[string]struct {
+		frame frame
+		says  string
+	}{
+		"unknown memory":    {data(func(f *frame) { f.memory = 99 }), "memory 99"},
+		"one past the end":  {data(func(f *frame) { f.offset = 64 - 7 }), "which has 64"},
+		"far offset":        {data(func(f *frame) { f.offset = 1<<64 - 8 }), "which has 64"},
+		"length of 2^63":    {data(func(f *frame) { f.length, f.total = 1<<63, 1<<63 }), "which has 64"},
+		"longer than total": {data(func(f *frame) { f.total = 7 }), "in a write of 7"},
+		"empty":             {data(func(f *frame) { f.length = 0 }), "0 bytes"},
+		"other operation":   {data(func(f *frame) { f.op = 3 }), "operation 3"},
+		"word past the end": {update(func(f *frame) { f.offset = 64 }), "which has 64"},
+		"odd word":          {update(func(f *frame) { f.offset = 4 }), "not aligned"},
+		"falling word":      {update(func(f *frame) { f.length = 2 }), "down to"},
+		"acknowledgement":   {frame{kind: kindAck}, "data socket"},
+		"kind":              {frame{kind: 9}, "unknown kind 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRank(t, 1, o)
+			device, host := memory(t, b, onDevice, 64), memory(t, b, pinned, 64)
+			for _, m := range []uint32{device.ID(), host.ID()} {
+				r := newRogue(t, b, 1)
+				f := c.frame
+				if f.kind != kindAck {
+					f.memory += m
+				}
+				r.send(t, 0, f, 1, 2, 3, 4, 5, 6, 7, 8)
+				says := c.says
+				if name == "unknown memory" && m != 0 {
+					says = "memory 100"
+				}
+				err := failed(t, r.conn)
+				expectError(t, err, mscclgo.ErrRemote, "rank 1, peer 0", says)
+			}
+			if zeros := make([]byte, 64); !bytes.Equal(get(t, device), zeros) || !bytes.Equal(get(t, host), zeros) {
+				t.Error("something was written")
+			}
+		})
+	}
+}
+
+func TestBadBytes(t *testing.T) {
+	o := loopback()
+	b := newRank(t, 1, o)
+	memory(t, b, onDevice, 64)
+	onControl := func(f frame) func(*rogue) {
+		return func(r *rogue) {
+			head := make([]byte, frameSize)
+			f.encode(head)
+			r.control.Write(head)
+		}
+	}
+	for name, c := range map[string]struct {
+		send func(*rogue)
+		says string
+	}{
+		"noise":           {func(r *rogue) { r.data[0].Write(noise(4096)) }, "version"},
+		"control noise":   {func(r *rogue) { r.control.Write(noise(4096)) }, "version"},
+		"data on control": {onControl(frame{kind: kindData, length: 1, total: 1}), "control socket"},
+		"false ack":       {onControl(frame{kind: kindAck, op: 1}), "0 were sent"},
+		"other totals": {func(r *rogue) {
+			r.send(t, 0, frame{kind: kindData, length: 1, total: 3}, 0)
+			r.send(t, 1, frame{kind: kindData, length: 1, total: 4}, 0)
+		}, "as one"},
+		"too much": {func(r *rogue) {
+			r.send(t, 0, frame{kind: kindData, length: 3, total: 4}, 0, 0, 0)
+			r.send(t, 1, frame{kind: kindData, length: 3, total: 4}, 0, 0, 0)
+		}, "more than the 4 bytes"},
+		"far ahead":   {func(r *rogue) { r.send(t, 1, frame{kind: kindData, op: 1 << 40, length: 1, total: 1}, 0) }, "is due"},
+		"left":        {onControl(frame{kind: kindBye}), "closed the connection"},
+		"gone":        {func(r *rogue) { r.hangUp() }, "without a word"},
+		"gone midway": {func(r *rogue) { r.data[0].Write([]byte{frameVersion, 1, 0}); r.data[0].Close() }, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRogue(t, b, 2)
+			c.send(r)
+			expectError(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", c.says)
+		})
+	}
+}
+
+// A peer that dies in the middle of a write, or falls silent there.
+func TestHalfAWrite(t *testing.T) {
+	for _, k := range []kind{onDevice, pinned} {
+		for _, dies := range []bool{true, false} {
+			o := loopback()
+			if !dies {
+				o.Timeout = 200 * time.Millisecond
+			}
+			b := newRank(t, 1, o)
+			m := memory(t, b, k, 1<<20)
+			r := newRogue(t, b, 1)
+			r.send(t, 0, frame{kind: kindData, length: 1 << 20, total: 1 << 20}, make([]byte, 1<<19)...)
+			says := "neither acknowledged nor sent"
+			if dies {
+				says = "" // one socket or the other says it first
+				r.hangUp()
+			}
+			expectError(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", says)
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Memory that is closed while a peer is in the middle of a write to it.
+func TestWithdrawnInMidWrite(t *testing.T) {
+	for _, k := range []kind{onDevice, pinned} {
+		b := newRank(t, 1, loopback())
+		m := memory(t, b, k, 1<<20)
+		r := newRogue(t, b, 1)
+		r.send(t, 0, frame{kind: kindData, length: 1 << 20, total: 1 << 20}, make([]byte, 1<<19)...)
+		eventually(t, "the write begins", r.conn.rx.midFrame)
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.data[0].Write(make([]byte, 1<<19))
+		expectError(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", "not registered")
+	}
+}
+
+// A peer that takes everything and acknowledges nothing fails every call.
+func TestSilentPeer(t *testing.T) {
+	o := loopback()
+	o.Timeout = 200 * time.Millisecond
+	b := newRank(t, 1, o)
+	r := newRogue(t, b, 1)
+	src, dst := memory(t, b, onDevice, 4096), rogueMemory(t, r, b)
+	mark := func() connection.Mark {
+		m, err := r.conn.Mark()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	before := mark()
+	if err := r.conn.Write(dst, 0, src, 0, 4096); err != nil {
+		t.Fatal(err)
+	}
+	behind := mark()
+	start := time.Now()
+	expectError(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "rank 1, peer 0", "neither acknowledged")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("a time-out of 200 ms took %v", took)
+	}
+	if ok, err := before.Done(); !ok || err != nil {
+		t.Errorf("a mark before all is done: %v, %v", ok, err)
+	}
+	_, err := behind.Done()
+	expectError(t, err, mscclgo.ErrRemote, "rank 1, peer 0")
+	expectError(t, r.conn.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
+	expectError(t, r.conn.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
+	expectError(t, r.conn.Close(), mscclgo.ErrRemote, "rank 1, peer 0")
+}
+
+// After a peer has closed in good order, calls say so and Close is no error.
+func TestPeerCloses(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	ab, ba := connect(t, a, b)
+	src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
+	if err := ab.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	if err := ab.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ba.Close(); err != nil {
+		t.Error(err)
+	}
+	expectError(t, failed(t, ab), mscclgo.ErrRemote, "rank 0, peer 1", "has closed the connection")
+	expectError(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
+	if err := ab.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nothing is left of connections that were closed.
+func TestNoLeaks(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		o := loopback()
+		o.TLS, o.Staging = tls, MinStaging
+		a, b := newRank(t, 0, o), newRank(t, 1, o)
+		cycle := func() {
+			ab, ba := connect(t, a, b)
+			self, err := a.e.Connect(t.Context(), marshal(t, a.e))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []connection.Connection{ab, ba, self} {
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		cycle()
+		files, routines := openFiles(t), runtime.NumGoroutine()
+		for range 33 { // of 3 connections each
+			cycle()
+		}
+		eventually(t, "files and goroutines are as before", func() bool {
+			return openFiles(t) <= files && runtime.NumGoroutine() <= routines
+		})
+		if n := len(a.t.all()) + len(b.t.all()); n != 0 {
+			t.Errorf("%d connections are left", n)
+		}
+	}
+}
+
+// openFiles counts this process's descriptors of sockets.
+func openFiles(t *testing.T) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}

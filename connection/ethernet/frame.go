@@ -1,0 +1,88 @@
+package ethernet
+
+import (
+	"errors"
+	"fmt"
+
+	"encoding/binary"
+)
+
+// A frame starts with frameSize bytes, little-endian:
+//
+//	version (1), kind (1), zero (2), memory (4), op (8), offset (8), length (8), total (8)
+//
+// For an update length is the old value and total the new one; for an
+// acknowledgement op counts the operations that are done. length bytes of payload
+// follow the head of a data frame.
+const (
+	frameSize    = 40
+	frameVersion = 1
+)
+
+type frameKind uint8
+
+const (
+	kindData   frameKind = 1 // part of a write
+	kindUpdate frameKind = 2 // a word gets a new value
+	kindAck    frameKind = 3 // on the control socket: all before op is done
+	kindBye    frameKind = 4 // on the control socket: the peer closes in good order
+)
+
+// frame is the head of what goes over a socket.
+type frame struct {
+	kind   frameKind
+	memory uint32 // the number in the receiver's registry
+	op     uint64 // of the connection's direction, counting from 0
+	offset uint64
+	length uint64 // of the payload
+	total  uint64 // bytes of the operation's frames together
+}
+
+func (f *frame) encode(b []byte) {
+	_ = b[frameSize-1]
+	b[0], b[1], b[2], b[3] = frameVersion, uint8(f.kind), 0, 0
+	binary.LittleEndian.PutUint32(b[4:], f.memory)
+	binary.LittleEndian.PutUint64(b[8:], f.op)
+	binary.LittleEndian.PutUint64(b[16:], f.offset)
+	binary.LittleEndian.PutUint64(b[24:], f.length)
+	binary.LittleEndian.PutUint64(b[32:], f.total)
+}
+
+// decodeFrame checks all that can be checked without the memory.
+func decodeFrame(b []byte) (frame, error) {
+	if len(b) != frameSize {
+		return frame{}, fmt.Errorf("a frame's head of %d bytes, it has %d", len(b), frameSize)
+	}
+	if b[0] != frameVersion {
+		return frame{}, fmt.Errorf("a frame of version %d, this build reads version %d", b[0], frameVersion)
+	}
+	f := frame{
+		kind:   frameKind(b[1]),
+		memory: binary.LittleEndian.Uint32(b[4:]),
+		op:     binary.LittleEndian.Uint64(b[8:]),
+		offset: binary.LittleEndian.Uint64(b[16:]),
+		length: binary.LittleEndian.Uint64(b[24:]),
+		total:  binary.LittleEndian.Uint64(b[32:]),
+	}
+	switch {
+	case b[2]|b[3] != 0:
+		return frame{}, errors.New("a frame with bits set that must be zero")
+	case f.kind == kindData && (f.length == 0 || f.length > f.total):
+		return frame{}, fmt.Errorf("a frame of %d bytes in a write of %d", f.length, f.total)
+	case f.kind == kindUpdate && f.total < f.length:
+		return frame{}, fmt.Errorf("an update from %d down to %d", f.length, f.total)
+	case (f.kind == kindAck || f.kind == kindBye) && f.memory|uint32(f.offset|f.length|f.total)|uint32((f.offset|f.length|f.total)>>32) != 0:
+		return frame{}, errors.New("an acknowledgement with fields set that must be zero")
+	case f.kind < kindData || f.kind > kindBye:
+		return frame{}, fmt.Errorf("a frame of unknown kind %d", f.kind)
+	}
+	return f, nil
+}
+
+// bytes gives how many bytes of the memory a data or update frame changes.
+func (f *frame) bytes() uint64 {
+	if f.kind == kindUpdate {
+		return 8
+	}
+	return f.length
+}

@@ -1,0 +1,230 @@
+package ethernet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+const longTimeout = 20 * time.Second
+
+var secret = [32]byte{2}
+
+// rank is a rank of a test: nothing of it is mapped.
+type rank struct {
+	reg *registeredmem.Registry
+	t   *Transport
+	e   *Endpoint
+	log *logs
+}
+
+// logs keeps what a rank logs.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// loopback are options for a test.
+func loopback() Options {
+	return Options{Secret: secret, Interface: "127.0.0.0/8", Timeout: longTimeout}
+}
+
+func newRank(t testing.TB, number int, o Options) *rank {
+	t.Helper()
+	return newImpatientRank(t, number, o, handshakeTimeout)
+}
+
+// newImpatientRank gives a rank with another bound on handshakes.
+func newImpatientRank(t testing.TB, number int, o Options, patience time.Duration) *rank {
+	t.Helper()
+	reg, err := registeredmem.NewRegistry(registeredmem.Config{
+		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: longTimeout, Unmapped: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rank{reg: reg, log: &logs{}}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	}
+	if r.t, err = newTransport(reg, o, patience); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(reg.Close(), r.t.Close()); err != nil {
+			t.Errorf("closing rank %d: %v", number, err)
+		}
+	})
+	if r.e, err = r.t.NewEndpoint(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func marshal(t testing.TB, m interface{ MarshalBinary() ([]byte, error) }) []byte {
+	t.Helper()
+	data, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// connect connects two ranks' endpoints, the lower's first.
+func connect(t testing.TB, a, b *rank) (ab, ba *conn) {
+	t.Helper()
+	one, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { one.Close() })
+	two, err := b.e.Connect(t.Context(), marshal(t, a.e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { two.Close() })
+	return one.(*conn), two.(*conn)
+}
+
+// kind is where a test's memory is.
+type kind bool
+
+const (
+	onDevice kind = false
+	pinned   kind = true
+)
+
+func (k kind) String() string {
+	if k == pinned {
+		return "pinned"
+	}
+	return "device"
+}
+
+// memory registers size bytes of zeros at a rank.
+func memory(t testing.TB, r *rank, k kind, size uint64) *registeredmem.Memory {
+	t.Helper()
+	alloc := r.reg.Device().Alloc
+	if k == pinned {
+		alloc = r.reg.Device().AllocHost
+	}
+	b, err := alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	if k == onDevice {
+		if err := gpu.CopyIn(b, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := r.reg.Register(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// imported gives a rank's memory as another reaches it.
+func imported(t testing.TB, to *rank, m *registeredmem.Memory) *registeredmem.Memory {
+	t.Helper()
+	got, err := to.reg.Import(t.Context(), marshal(t, m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func get(t testing.TB, m *registeredmem.Memory) []byte {
+	t.Helper()
+	got := make([]byte, m.Size())
+	if host := m.Buffer().Bytes(); host != nil {
+		copy(got, host)
+	} else if err := gpu.CopyOut(got, m.Buffer()); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func set(t testing.TB, m *registeredmem.Memory, data []byte) {
+	t.Helper()
+	if err := gpu.CopyIn(m.Buffer(), data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noise gives n random bytes.
+func noise(n uint64) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)}).Read(b)
+	return b
+}
+
+// expectError checks an error's kind, and that it says each of parts.
+func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("got %v, not of kind %q", err, kind)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("got %q, which does not say %q", err, part)
+		}
+	}
+}
+
+// eventually polls until what holds, or fails the test.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(longTimeout); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came about that %s", what)
+		}
+	}
+}
+
+// failed waits until a connection has failed and gives a call's error.
+func failed(t testing.TB, c connection.Connection) error {
+	t.Helper()
+	eventually(t, "the connection fails", func() bool { return c.(*conn).ended.Load() })
+	_, err := c.Mark()
+	return err
+}
+
+// variants runs a test for each way to set a connection up.
+func variants(t *testing.T, test func(t *testing.T, o Options)) {
+	for _, tls := range []bool{false, true} {
+		for _, sockets := range []int{1, 2, 4} {
+			t.Run(fmt.Sprintf("%d sockets, TLS %v", sockets, tls), func(t *testing.T) {
+				o := loopback()
+				o.TLS, o.Sockets = tls, sockets
+				test(t, o)
+			})
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package ethernet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Who waits for a message spins a while before it sleeps, since to be woken costs
+// more than a message takes; but only where cores are plentiful.
+const (
+	spinTime  = 100 * time.Microsecond
+	spinCores = 8
+)
+
+// spins says whether to spin here.
+func spins() bool { return runtime.GOMAXPROCS(0) >= spinCores }
+
+// spin polls until done, for spinTime at most.
+func spin(done func() bool) {
+	for start := time.Now(); !done() && time.Since(start) < spinTime; {
+		runtime.Gosched()
+	}
+}
+
+// input reads from a socket.
+type input struct {
+	conn  net.Conn
+	raw   syscall.RawConn // nil: conn is encrypted
+	once  func(fd uintptr) bool
+	spins bool
+
+	// Of the read under way.
+	p    []byte
+	into *target
+	n    int
+	err  error
+}
+
+var errWithdrawn = errors.New("the memory was withdrawn")
+
+func newInput(nc net.Conn) *input {
+	in := &input{conn: nc, spins: spins()}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			in.raw, in.once = raw, in.try
+		}
+	}
+	return in
+}
+
+// straight says whether read can be told the memory that it reads into.
+func (in *input) straight() bool { return in.raw != nil }
+
+// read reads what has come, at least a byte. into is the registered memory that p
+// is of, or nil: it is held while bytes move, not while they are waited for.
+func (in *input) read(p []byte, into *target) (int, error) {
+	if in.raw == nil {
+		return in.conn.Read(p)
+	}
+	in.p, in.into, in.n, in.err = p, into, 0, nil
+	err := in.raw.Read(in.once)
+	in.p, in.into = nil, nil
+	switch {
+	case in.err != nil:
+		return 0, in.err
+	case err != nil:
+		return 0, err
+	case in.n == 0:
+		return 0, io.EOF
+	}
+	return in.n, nil
+}
+
+// try reads, and says false when nothing has come.
+func (in *input) try(fd uintptr) bool {
+	if in.attempt(fd) {
+		return true
+	}
+	if in.spins {
+		for start := time.Now(); time.Since(start) < spinTime; {
+			if in.attempt(fd) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (in *input) attempt(fd uintptr) bool {
+	if in.into != nil {
+		if !in.into.hold() {
+			in.err = errWithdrawn
+			return true
+		}
+		defer in.into.release()
+	}
+	for {
+		n, err := syscall.Read(int(fd), in.p)
+		switch err {
+		case nil:
+			in.n = n
+			return true
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return false
+		default:
+			in.err = err
+			return true
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package ethernet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The variables that choose the interface, a name or a subnet in CIDR form, where
+// [Options] does not: the transport's own, then the bootstrap's.
+const (
+	EnvInterface          = "MSCCLGO_ETHERNET_INTERFACE"
+	envBootstrapInterface = "MSCCLGO_INTERFACE"
+)
+
+// maxAddresses is how many addresses an endpoint may have.
+const maxAddresses = 8
+
+// nic is a network interface, as far as choosing one needs it.
+type nic struct {
+	name     string
+	flags    net.Flags
+	addrs    []net.IP
+	bridge   bool
+	physical bool // there is a device behind it
+	speed    int  // Mbit/s; 0: unknown
+}
+
+// containerBridges start the names of bridges that container runtimes and
+// hypervisors make. They have the same addresses on every host.
+var containerBridges = []string{"docker", "br-", "virbr", "cni", "podman", "lxcbr", "lxdbr", "flannel", "nerdctl", "kube-", "vmnet"}
+
+// nics lists the machine's interfaces.
+func nics() ([]nic, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var found []nic
+	for _, ifc := range all {
+		addrs, err := ifc.Addrs()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		n := nic{name: ifc.Name, flags: ifc.Flags}
+		for _, a := range addrs {
+			if a, ok := a.(*net.IPNet); ok && !a.IP.IsLinkLocalUnicast() {
+				n.addrs = append(n.addrs, a.IP)
+			}
+		}
+		dir := filepath.Join("/sys/class/net", ifc.Name)
+		_, noBridge := os.Stat(filepath.Join(dir, "bridge"))
+		_, noDevice := os.Stat(filepath.Join(dir, "device"))
+		n.bridge, n.physical = noBridge == nil, noDevice == nil
+		if text, err := os.ReadFile(filepath.Join(dir, "speed")); err == nil {
+			n.speed, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		found = append(found, n)
+	}
+	return found, nil
+}
+
+// choose gives the addresses to listen on: of the named interface, of those inside
+// the subnet, or, for "", of the best one. Those of IPv4 come first.
+func choose(all []nic, want string) ([]net.IP, error) {
+	var found []net.IP
+	switch _, subnet, err := net.ParseCIDR(want); {
+	case want == "":
+		found = best(all)
+	case err == nil:
+		for _, n := range all {
+			for _, ip := range n.addrs {
+				if n.up() && subnet.Contains(ip) {
+					found = append(found, ip)
+				}
+			}
+		}
+	default:
+		i := slices.IndexFunc(all, func(n nic) bool { return n.name == want })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no interface %q here, and it is no subnet such as 10.0.0.0/8", want)
+		}
+		if !all[i].up() {
+			return nil, fmt.Errorf("interface %s is down", want)
+		}
+		found = all[i].addrs
+	}
+	switch {
+	case len(found) == 0 && want == "":
+		return nil, errors.New("no interface that is up has an address that peers could use")
+	case len(found) == 0:
+		return nil, fmt.Errorf("no interface that is up has an address of %q", want)
+	}
+	found = slices.Clone(found)
+	slices.SortStableFunc(found, func(a, b net.IP) int { return cmp.Compare(len(b.To4()), len(a.To4())) })
+	return found[:min(len(found), maxAddresses)], nil
+}
+
+// best gives the addresses of the interface to use when nobody says: one that is
+// up and no container bridge; with a device behind it rather than without, then
+// the fastest, then the first. The loopback interface serves where there is none.
+func best(all []nic) []net.IP {
+	var usable []nic
+	var loopback []net.IP
+	for _, n := range all {
+		switch {
+		case !n.up() || len(n.addrs) == 0:
+		case n.flags&net.FlagLoopback != 0:
+			loopback = append(loopback, n.addrs...)
+		case !n.containerBridge():
+			usable = append(usable, n)
+		}
+	}
+	if len(usable) == 0 {
+		return loopback
+	}
+	return slices.MaxFunc(usable, func(a, b nic) int {
+		if a.physical != b.physical {
+			if a.physical {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.speed, b.speed)
+	}).addrs
+}
+
+// up says whether the interface is up and has a link.
+func (n nic) up() bool {
+	const both = net.FlagUp | net.FlagRunning
+	return n.flags&both == both
+}
+
+func (n nic) containerBridge() bool {
+	return n.bridge || slices.ContainsFunc(containerBridges, func(prefix string) bool { return strings.HasPrefix(n.name, prefix) })
+}

@@ -1,0 +1,91 @@
+package ethernet
+
+import (
+	"fmt"
+	"sync"
+)
+
+// order has the receivers of several sockets apply operations one after another.
+// The frames of one write may be applied in any order.
+type order struct {
+	mu      sync.Mutex
+	turn    sync.Cond
+	sockets int
+	next    uint64 // the operation whose frames may be applied
+	begun   uint64 // bytes of it that are being applied, or are
+	applied uint64
+	total   uint64 // its bytes; of the first frame
+	ended   bool
+}
+
+func newOrder(sockets int) *order {
+	o := &order{sockets: sockets}
+	o.turn.L = &o.mu
+	return o
+}
+
+// enter waits until a frame's operation is due. It says false when the connection
+// has ended.
+func (o *order) enter(f *frame) (bool, error) {
+	n, total := f.length, f.total
+	if f.kind == kindUpdate {
+		n, total = 1, 1
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.ended && f.op > o.next {
+		if o.sockets == 1 || f.op-o.next > maxAhead {
+			return false, fmt.Errorf("it sent a frame of operation %d, %d is due", f.op, o.next)
+		}
+		o.turn.Wait()
+	}
+	switch {
+	case o.ended:
+		return false, nil
+	case f.op < o.next:
+		return false, fmt.Errorf("it sent a frame of operation %d, which is done", f.op)
+	case o.begun == 0:
+		o.total = total
+	case o.total != total:
+		return false, fmt.Errorf("it sent frames of writes of %d and of %d bytes as one", o.total, total)
+	}
+	if n > total-o.begun {
+		return false, fmt.Errorf("it sent more than the %d bytes of a write", total)
+	}
+	o.begun += n
+	return true, nil
+}
+
+// maxAhead bounds how far one socket may be ahead of another.
+const maxAhead = queueDepth * MaxSockets
+
+// leave notes that a frame is applied.
+func (o *order) leave(f *frame) {
+	n := f.length
+	if f.kind == kindUpdate {
+		n = 1
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.applied += n; o.applied == o.total {
+		o.next++
+		o.begun, o.applied = 0, 0
+		if o.sockets > 1 {
+			o.turn.Broadcast()
+		}
+	}
+}
+
+// done gives how many operations are applied.
+func (o *order) done() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.next
+}
+
+func (o *order) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	o.turn.Broadcast()
+}

@@ -1,0 +1,360 @@
+package ethernet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+const (
+	// slotsPerSocket is how many parts of staging memory a socket's receiver fills
+	// in turn.
+	slotsPerSocket = 4
+	// headBytes is how much is read at a time while a frame's head is awaited: more
+	// would often be payload that could have gone straight to its memory.
+	headBytes = 4 << 10
+	// completions is how many marks of the receiving stream may be awaited.
+	completions = 64
+)
+
+// receiver applies what the peer sends. One stream makes all copies, in the order of
+// the operations, so that an update is behind the data before it without waiting.
+type receiver struct {
+	c           *conn
+	order       *order
+	stream      *gpu.Stream
+	storeValues bool // the stream stores 64-bit values itself
+	sockets     []*socket
+	reading     sync.WaitGroup
+
+	mu        sync.Mutex
+	changed   sync.Cond
+	ring      [completions]completion
+	posted    uint64 // completions, ever
+	completed uint64
+	queued    uint64 // calls that gave the stream work, ever
+	finished  uint64 // those among them that are done
+	ended     bool   // no more are posted
+}
+
+// completion is a mark in the receiving stream.
+type completion struct {
+	event *gpu.Event
+	ops   uint64    // operations that are done when it is reached
+	work  uint64    // of queued, the same
+	holds []*target // memories that may be withdrawn then
+}
+
+// socket receives the frames of one data socket.
+type socket struct {
+	rx      *receiver
+	in      *input
+	slots   [slotsPerSocket]slot
+	cur     int
+	r, w    int       // what is read and not used yet, in the current slot
+	copies  bool      // the stream has work that is not posted
+	applied bool      // frames were applied and not posted
+	holds   []*target // of that work
+	midway  atomic.Bool
+}
+
+// slot is a part of the staging memory.
+type slot struct {
+	staging *gpu.Buffer
+	bytes   []byte
+	until   uint64 // completions, after which it is free
+}
+
+func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
+	device := c.t.reg.Device()
+	rx := &receiver{c: c, order: newOrder(len(data)), storeValues: device.Info().StreamMemoryOps}
+	rx.changed.L = &rx.mu
+	var err error
+	if rx.stream, err = device.NewStream(); err != nil {
+		return nil, err
+	}
+	for i := range rx.ring {
+		if rx.ring[i].event, err = device.NewEvent(); err != nil {
+			return nil, errors.Join(err, rx.close())
+		}
+	}
+	for _, nc := range data {
+		s := &socket{rx: rx, in: newInput(nc)}
+		for i := range s.slots {
+			b, err := c.pinned(part)
+			if err != nil {
+				return nil, errors.Join(err, rx.close())
+			}
+			s.slots[i] = slot{staging: b, bytes: b.Bytes()}
+		}
+		rx.sockets = append(rx.sockets, s)
+	}
+	return rx, nil
+}
+
+// start begins to receive.
+func (rx *receiver) start() {
+	for _, s := range rx.sockets {
+		rx.reading.Add(1)
+		rx.c.tasks.Go(func() {
+			defer rx.reading.Done()
+			s.run()
+		})
+	}
+	rx.c.tasks.Go(func() {
+		rx.reading.Wait()
+		rx.mu.Lock()
+		defer rx.mu.Unlock()
+		rx.ended = true
+		rx.changed.Broadcast()
+	})
+	rx.c.tasks.Go(rx.complete)
+}
+
+// wake has all who wait see that the connection has ended.
+func (rx *receiver) wake() { rx.order.end() }
+
+// midFrame says whether part of a frame has come, and the rest is awaited.
+func (rx *receiver) midFrame() bool {
+	for _, s := range rx.sockets {
+		if s.midway.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// close releases what was received with, once all goroutines have ended.
+func (rx *receiver) close() error {
+	err := rx.stream.Synchronize(rx.c.drain)
+	for i := range rx.ring {
+		if e := rx.ring[i].event; e != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}
+	return errors.Join(err, rx.stream.Close())
+}
+
+// run applies frames until the socket ends.
+func (s *socket) run() {
+	for {
+		f, err := s.head()
+		if err == nil {
+			err = s.apply(&f)
+		}
+		if err == nil {
+			continue
+		}
+		s.settle()
+		c := s.rx.c
+		switch {
+		case c.ended.Load() || err == errEnd:
+			// The control socket says why.
+		case errors.Is(err, errDevice):
+			c.broken(err)
+		default:
+			c.lost(err)
+		}
+		return
+	}
+}
+
+var (
+	errEnd    = errors.New("the socket has ended between two frames")
+	errDevice = errors.New("the device could not take what the peer sent")
+)
+
+// head reads the next frame's head.
+func (s *socket) head() (frame, error) {
+	for s.w-s.r < frameSize {
+		s.settle() // before waiting for more
+		if s.r == s.w && s.slots[s.cur].until == 0 {
+			s.r, s.w = 0, 0 // nothing was copied out of the slot
+		}
+		if len(s.slots[s.cur].bytes)-s.r < frameSize {
+			s.rotate()
+		}
+		partial := s.r < s.w
+		s.midway.Store(partial)
+		if err := s.more(headBytes); err != nil {
+			if err == io.EOF && !partial {
+				err = errEnd
+			}
+			return frame{}, err
+		}
+	}
+	s.midway.Store(false)
+	head := s.slots[s.cur].bytes[s.r : s.r+frameSize]
+	f, err := decodeFrame(head)
+	if err == nil && f.kind != kindData && f.kind != kindUpdate {
+		err = fmt.Errorf("a frame of kind %d on a data socket", f.kind)
+	}
+	s.r += frameSize
+	return f, err
+}
+
+// more reads at most limit bytes into the current slot, which has room.
+func (s *socket) more(limit int) error {
+	bytes := s.slots[s.cur].bytes
+	n, err := s.in.read(bytes[s.w:min(len(bytes), s.w+limit)], nil)
+	s.w += n
+	s.rx.c.progress.Add(1)
+	return err
+}
+
+// rotate goes on to the next slot, once it is free, and takes along what is not
+// used yet, less than a head.
+func (s *socket) rotate() {
+	s.settle()
+	left := s.slots[s.cur].bytes[s.r:s.w]
+	s.cur = (s.cur + 1) % slotsPerSocket
+	next := &s.slots[s.cur]
+	s.rx.reach(next.until)
+	next.until = 0
+	s.w = copy(next.bytes, left)
+	s.r = 0
+}
+
+// apply does what a frame says.
+func (s *socket) apply(f *frame) error {
+	m, err := s.rx.c.t.target(f)
+	if err != nil {
+		return err
+	}
+	s.midway.Store(f.kind == kindData)
+	defer s.midway.Store(false)
+	if f.kind == kindData && m.buf.Bytes() == nil {
+		return s.toDevice(f, m)
+	}
+	switch ok, err := s.rx.order.enter(f); {
+	case err != nil:
+		return err
+	case !ok:
+		return errEnd
+	}
+	if f.kind == kindUpdate {
+		err = s.update(f, m)
+	} else {
+		err = s.toHost(f, m)
+	}
+	if err == nil {
+		s.leave(f)
+	}
+	return err
+}
+
+func (s *socket) leave(f *frame) {
+	s.rx.order.leave(f)
+	s.applied = true
+}
+
+// toDevice copies a frame's payload to device memory by way of the slots.
+func (s *socket) toDevice(f *frame, m *target) error {
+	entered := false
+	for at := uint64(0); at < f.length; {
+		slot := &s.slots[s.cur]
+		have := int(min(f.length-at, uint64(s.w-s.r)))
+		if uint64(have) < f.length-at && s.w < len(slot.bytes) {
+			limit := min(f.length-at-uint64(have), uint64(len(slot.bytes)))
+			if err := s.more(int(limit)); err != nil {
+				return cut(err)
+			}
+			continue
+		}
+		if !entered {
+			entered = true
+			s.midway.Store(false) // waiting for other sockets is not waiting for this one
+			if ok, err := s.rx.order.enter(f); err != nil {
+				return err
+			} else if !ok {
+				return errEnd
+			}
+		}
+		if have > 0 {
+			if err := s.copy(m, f.offset+at, s.r, have); err != nil {
+				return err
+			}
+			s.r += have
+			at += uint64(have)
+		}
+		if at < f.length {
+			s.rotate()
+			s.midway.Store(true)
+		}
+	}
+	s.leave(f)
+	return nil
+}
+
+// copy queues the copy of n bytes of the slot to memory.
+func (s *socket) copy(m *target, offset uint64, from, n int) error {
+	return s.queue(m, func() error {
+		return s.rx.stream.Copy(m.buf, offset, s.slots[s.cur].staging, uint64(from), uint64(n))
+	})
+}
+
+// queue gives the stream work on a memory, which is held until it is done.
+func (s *socket) queue(m *target, work func() error) error {
+	if !m.hold() {
+		return errGone(m.id)
+	}
+	s.holds = append(s.holds, m)
+	s.copies = true
+	if err := work(); err != nil {
+		return fmt.Errorf("%w: %w", errDevice, err)
+	}
+	// Counted once the stream has it, so that a mark behind the count is behind it.
+	s.rx.mu.Lock()
+	s.rx.queued++
+	s.rx.mu.Unlock()
+	return nil
+}
+
+// toHost reads a frame's payload into pinned memory, where it lies.
+func (s *socket) toHost(f *frame, m *target) error {
+	// The stream may yet store to a word in there.
+	if !s.rx.idle() {
+		s.settle()
+		s.rx.reachAll()
+	}
+	dst := m.buf.Bytes()[f.offset : f.offset+f.length]
+	for len(dst) > 0 {
+		if s.r == s.w && s.in.straight() {
+			n, err := s.in.read(dst, m)
+			if err == errWithdrawn {
+				return errGone(m.id)
+			}
+			if err != nil {
+				return cut(err)
+			}
+			s.rx.c.progress.Add(1)
+			dst = dst[n:]
+			continue
+		}
+		if s.r == s.w {
+			slot := &s.slots[s.cur]
+			if s.r, s.w = 0, 0; slot.until != 0 {
+				s.rotate()
+			}
+			if err := s.more(min(len(dst), len(slot.bytes))); err != nil {
+				return cut(err)
+			}
+		}
+		if !m.hold() {
+			return errGone(m.id)
+		}
+		n := copy(dst, s.slots[s.cur].bytes[s.r:s.w])
+		m.release()
+		s.r += n
+		dst = dst[n:]
+	}
+	return nil
+}
+
+// cut says that a frame's payload did not come whole.
+func cut(err error) error { return fmt.Errorf("it has gone in the middle of a write: %w", err) }

@@ -1,0 +1,87 @@
+package ethernet
+
+import (
+	"crypto/rand"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// rogue is a member of the group, rank 0, that sends what it likes.
+type rogue struct {
+	control net.Conn
+	data    []net.Conn
+	conn    *conn // of the rank that it connected to
+}
+
+// rawDial opens a socket to a rank.
+func rawDial(t testing.TB, to *rank) net.Conn {
+	t.Helper()
+	nc, err := net.Dial("tcp", to.t.addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(longTimeout))
+	return nc
+}
+
+// claimFor is a claim that fits a rank's endpoint.
+func claimFor(to *rank, sockets uint8) *claim {
+	c := &claim{from: 0, to: to.e.about.rank, acceptor: to.e.about.id, sockets: sockets}
+	rand.Read(c.dialer[:])
+	rand.Read(c.connection[:])
+	return c
+}
+
+func newRogue(t testing.TB, to *rank, sockets int) *rogue {
+	t.Helper()
+	c := claimFor(to, uint8(1+sockets))
+	r := &rogue{}
+	for i := range c.sockets {
+		nc := rawDial(t, to)
+		c.socket = i
+		if err := dialHandshake(nc, prover{secret: secret}, to.reg.Group(), c); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			r.control = nc
+		} else {
+			r.data = append(r.data, nc)
+		}
+	}
+	var err error
+	if r.conn, err = to.e.take(t.Context(), c.dialer, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.conn.Close() })
+	return r
+}
+
+// send sends a frame's head and payload on a data socket.
+func (r *rogue) send(t testing.TB, socket int, f frame, payload ...byte) {
+	t.Helper()
+	b := make([]byte, frameSize)
+	f.encode(b)
+	if _, err := r.data[socket].Write(append(b, payload...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rogue) hangUp() {
+	r.control.Close()
+	for _, nc := range r.data {
+		nc.Close()
+	}
+}
+
+// rogueMemory is memory of the rogue as a rank imports it: no such registry exists,
+// only its bytes.
+func rogueMemory(t testing.TB, r *rogue, to *rank) *registeredmem.Memory {
+	t.Helper()
+	other := newRank(t, 0, loopback())
+	r.conn.peerInstance = other.t.instance
+	return imported(t, to, memory(t, other, onDevice, 4096))
+}

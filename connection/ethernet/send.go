@@ -1,0 +1,246 @@
+package ethernet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+const (
+	// sendBatches is how many batches a sender fills in turn: one is copied while
+	// one is sent.
+	sendBatches = 4
+	// batchFrames is the most frames of a batch.
+	batchFrames = 64
+	// straightBytes is the most payload of a frame that is sent from where it lies.
+	straightBytes = 1 << 20
+	// joinedBytes is the most payload that is made one piece before it is sent.
+	joinedBytes = 16 << 10
+)
+
+// sender sends a connection's operations on one data socket.
+type sender struct {
+	c       *conn
+	conn    net.Conn
+	stream  *gpu.Stream
+	part    uint64 // bytes of a batch's staging memory
+	batches [sendBatches]*batch
+	joined  []byte
+}
+
+// batch is what is sent at a time.
+type batch struct {
+	staging *gpu.Buffer
+	bytes   []byte // of staging
+	event   *gpu.Event
+	copies  bool // the event is to be waited for
+
+	pieces [batchFrames]piece
+	count  int
+	used   uint64 // of staging
+	size   uint64 // of all payloads
+	heads  [batchFrames * frameSize]byte
+	out    [][]byte // slices of heads and payloads, in order
+	vector net.Buffers
+}
+
+// piece is one frame of a batch.
+type piece struct {
+	frame
+	src       *gpu.Buffer
+	srcOffset uint64
+}
+
+func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
+	s := &sender{c: c, conn: nc, part: part, joined: make([]byte, 0, joinedBytes+2*batchFrames*frameSize)}
+	device := c.t.reg.Device()
+	var err error
+	if s.stream, err = device.NewStream(); err != nil {
+		return nil, err
+	}
+	for i := range s.batches {
+		b := &batch{out: make([][]byte, 0, 2*batchFrames)}
+		if b.staging, err = c.pinned(part); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		b.bytes = b.staging.Bytes()
+		if b.event, err = device.NewEvent(); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.batches[i] = b
+	}
+	return s, nil
+}
+
+// run sends until the connection ends. While a large batch is on its way the next is
+// being copied. A small one takes along what was queued as it was copied, most often
+// the signal behind it.
+func (s *sender) run() {
+	next := false // the batch whose turn it is has been filled
+	for turn := 0; ; {
+		b := s.batches[turn%sendBatches]
+		if !next && !s.fill(b, true) {
+			return
+		}
+		turn++
+		following := s.batches[turn%sendBatches]
+		small := b.size <= joinedBytes
+		if small && !s.copied(b) {
+			return
+		}
+		next = s.fill(following, false)
+		if !s.copied(b) {
+			return
+		}
+		var err error
+		if small && next && !following.copies && b.size+following.size <= joinedBytes {
+			err = s.sendJoined(b, following)
+			next = false
+			turn++
+		} else if small {
+			err = s.sendJoined(b)
+		} else {
+			b.vector = net.Buffers(b.out)
+			_, err = b.vector.WriteTo(s.conn)
+		}
+		if err != nil {
+			s.c.lost(fmt.Errorf("sending to it: %w", err))
+			return
+		}
+		s.c.progress.Add(1)
+	}
+}
+
+// fill takes what is queued into a batch and begins to copy it. It says false when
+// nothing is queued, which it waits for if it may, or the connection has ended.
+func (s *sender) fill(b *batch, wait bool) bool {
+	if !s.take(b, wait) {
+		return false
+	}
+	b.copies = false
+	b.out = b.out[:0]
+	at := uint64(0)
+	for i := range b.count {
+		p := &b.pieces[i]
+		head := b.heads[i*frameSize : (i+1)*frameSize]
+		p.encode(head)
+		b.out = append(b.out, head)
+		if p.kind != kindData {
+			continue
+		}
+		if host := p.src.Bytes(); host != nil {
+			b.out = append(b.out, host[p.srcOffset:p.srcOffset+p.length])
+			continue
+		}
+		if err := s.stream.Copy(b.staging, at, p.src, p.srcOffset, p.length); err != nil {
+			s.c.broken(err)
+			return false
+		}
+		b.out = append(b.out, b.bytes[at:at+p.length])
+		at += p.length
+		b.copies = true
+	}
+	if b.copies {
+		if err := s.stream.Record(b.event); err != nil {
+			s.c.broken(err)
+			return false
+		}
+	}
+	return true
+}
+
+// take takes the pieces of a batch off the queue.
+func (s *sender) take(b *batch, wait bool) bool {
+	c := s.c
+	if wait && c.spins {
+		seen := c.queued.Load()
+		c.mu.Lock()
+		idle := c.taken == seen
+		c.mu.Unlock()
+		if idle {
+			spin(func() bool { return c.queued.Load() != seen || c.ended.Load() })
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && c.taken == c.queued.Load() {
+		if !wait {
+			return false
+		}
+		c.work.Wait()
+	}
+	if c.err != nil {
+		return false
+	}
+	b.count, b.used, b.size = 0, 0, 0
+	for b.count < batchFrames && c.taken < c.queued.Load() {
+		o := &c.queue[c.taken%queueDepth]
+		p := &b.pieces[b.count]
+		*p = piece{frame: frame{kind: o.kind, memory: o.memory, op: c.taken, offset: o.offset}}
+		if o.kind == kindUpdate {
+			p.length, p.total = o.from, o.to
+		} else {
+			room := s.part - b.used
+			if o.src.Bytes() != nil {
+				room = straightBytes - b.size
+			}
+			n := min(o.n-o.given, room)
+			if n == 0 || b.size >= straightBytes {
+				break
+			}
+			p.length, p.total, p.src, p.srcOffset = n, o.n, o.src, o.srcOffset+o.given
+			p.offset += o.given
+			o.given += n
+			b.size += n
+			if o.src.Bytes() == nil {
+				b.used += n
+			}
+		}
+		b.count++
+		if o.given == o.n {
+			o.src = nil
+			c.taken++
+			c.changed.Broadcast()
+		}
+	}
+	return true
+}
+
+// copied waits until a batch's copies are done. It says false when the connection
+// has ended.
+func (s *sender) copied(b *batch) bool {
+	if !b.copies {
+		return true
+	}
+	if err := b.event.Synchronize(s.c.ctx); err != nil {
+		s.c.broken(err)
+		return false
+	}
+	b.copies = false
+	return true
+}
+
+// sendJoined writes small batches to the socket in one piece.
+func (s *sender) sendJoined(batches ...*batch) error {
+	all := s.joined[:0]
+	for _, b := range batches {
+		for _, part := range b.out {
+			all = append(all, part...)
+		}
+	}
+	_, err := s.conn.Write(all)
+	return err
+}
+
+// close releases what the sender copied with, once its goroutine has ended.
+func (s *sender) close() error {
+	err := s.stream.Synchronize(s.c.drain)
+	for _, b := range s.batches {
+		if b != nil {
+			err = errors.Join(err, b.event.Close())
+		}
+	}
+	return errors.Join(err, s.stream.Close())
+}

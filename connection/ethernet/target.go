@@ -1,0 +1,97 @@
+package ethernet
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// target is one of this rank's memories, which peers write to.
+type target struct {
+	id  uint32
+	buf *gpu.Buffer
+
+	mu    sync.Mutex
+	users int        // copies and reads into it under way
+	gone  bool       // it was withdrawn
+	idle  *sync.Cond // users fell to 0
+}
+
+// hold keeps the memory from being withdrawn until release, unless it was.
+func (m *target) hold() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return false
+	}
+	m.users++
+	return true
+}
+
+func (m *target) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users--; m.users == 0 {
+		m.idle.Broadcast()
+	}
+}
+
+// Transport gives Ethernet.
+func (t *Transport) Transport() registeredmem.Transports { return registeredmem.Ethernet }
+
+// Offer lets peers write to m.
+func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
+	one := &target{id: m.ID(), buf: m.Buffer()}
+	one.idle = sync.NewCond(&one.mu)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, t.invalid("ethernet: offer a memory", "the transport is closed")
+	}
+	t.targets[one.id] = one
+	return t.instance[:], nil
+}
+
+// Withdraw refuses what peers send for m from now on, and waits for the copies
+// into it that are under way. These end, as no frame of a peer is waited for
+// meanwhile.
+func (t *Transport) Withdraw(m *registeredmem.Memory) error {
+	t.mu.Lock()
+	one := t.targets[m.ID()]
+	delete(t.targets, m.ID())
+	t.mu.Unlock()
+	if one == nil {
+		return nil
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.gone = true
+	for one.users > 0 {
+		one.idle.Wait()
+	}
+	return nil
+}
+
+// target gives the memory that a frame writes to, which must hold all of it.
+func (t *Transport) target(f *frame) (*target, error) {
+	t.mu.Lock()
+	m := t.targets[f.memory]
+	t.mu.Unlock()
+	if m == nil {
+		return nil, errGone(f.memory)
+	}
+	n := f.bytes()
+	if size := m.buf.Size(); f.offset > size || n > size-f.offset {
+		return nil, fmt.Errorf("it sent %d bytes for offset %d of memory %d, which has %d", n, f.offset, f.memory, size)
+	}
+	if f.kind == kindUpdate && (uint64(m.buf.Ptr())+f.offset)%8 != 0 {
+		return nil, fmt.Errorf("it sent an update for offset %d of memory %d, which is not aligned to 8 bytes", f.offset, f.memory)
+	}
+	return m, nil
+}
+
+func errGone(id uint32) error {
+	return fmt.Errorf("it sent a frame for memory %d, which is not registered, or not any more", id)
+}

@@ -1,0 +1,247 @@
+package ethernet
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// What [Options] may ask for, and what they are where they do not say.
+const (
+	MaxSockets     = 16
+	DefaultSockets = 1
+	DefaultStaging = 8 << 20
+	MinStaging     = 1 << 20
+)
+
+// Options say how a [Transport] works. Secret and TLS must be the same on all
+// ranks.
+type Options struct {
+	// Secret is what only members of the group know.
+	Secret [32]byte
+	// Interface is the name of the network interface, or a subnet in CIDR form, to
+	// listen on and to tell peers. "": what EnvInterface says, then the bootstrap's
+	// MSCCLGO_INTERFACE, then the fastest interface that is up, never a container
+	// bridge, and the loopback interface where there is nothing else.
+	Interface string
+	// Sockets is how many data sockets a connection has that this rank dials, at
+	// most MaxSockets; 0: DefaultSockets. The bytes of one write are spread over
+	// them.
+	Sockets int
+	// Staging bounds the pinned memory of a connection, both ends' together: each
+	// rank has half, a quarter to send from and a quarter to receive into. At least
+	// MinStaging; 0: DefaultStaging.
+	Staging uint64
+	// Timeout is how long a peer may acknowledge nothing before it has failed; 0:
+	// the registry's.
+	Timeout time.Duration
+	// TLS has everything encrypted, with TLS 1.3.
+	TLS bool
+	// Logger is told about refused strangers; nil: nobody.
+	Logger *slog.Logger
+}
+
+// handshakeTimeout bounds one socket's handshake; a rank of the group needs a few
+// round trips' time.
+const handshakeTimeout = 5 * time.Second
+
+// Transport is one rank's end of all its connections over TCP, and the carrier of
+// its registry.
+type Transport struct {
+	reg      *registeredmem.Registry
+	opts     Options
+	secret   [32]byte
+	log      *slog.Logger
+	tls      *tls.Config // nil: clear text
+	instance [idSize]byte
+	patience time.Duration // bounds a handshake
+
+	acceptors []*acceptor
+	addrs     []string
+
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	watched sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	targets   map[uint32]*target
+	endpoints map[[idSize]byte]*Endpoint
+	arriving  map[[idSize]byte]*arrival
+	conns     map[*conn]struct{}
+}
+
+// New listens and attaches the transport to reg, which must be empty yet. The
+// caller closes it after its connections and the registry.
+//
+// Errors: ErrInvalid for options out of range, an interface that is not there or is
+// down, and as [registeredmem.Registry.Attach]; ErrSystem when it cannot listen.
+func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
+	return newTransport(reg, o, handshakeTimeout)
+}
+
+// newTransport is New with another bound on handshakes.
+func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration) (*Transport, error) {
+	const op = "ethernet: new transport"
+	if reg == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
+	}
+	t := &Transport{
+		reg: reg, secret: o.Secret, patience: patience,
+		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
+		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
+	}
+	switch {
+	case o.Sockets < 0 || o.Sockets > MaxSockets:
+		return nil, t.invalid(op, "Options.Sockets is %d; it must be at most %d", o.Sockets, MaxSockets)
+	case o.Staging != 0 && o.Staging < MinStaging:
+		return nil, t.invalid(op, "Options.Staging is %d; it must be at least %d", o.Staging, MinStaging)
+	case o.Timeout < 0:
+		return nil, t.invalid(op, "Options.Timeout is %v", o.Timeout)
+	}
+	if o.Sockets == 0 {
+		o.Sockets = DefaultSockets
+	}
+	if o.Staging == 0 {
+		o.Staging = DefaultStaging
+	}
+	if o.Timeout == 0 {
+		o.Timeout = reg.Timeout()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
+	rand.Read(t.instance[:])
+	if o.TLS {
+		var err error
+		if t.tls, err = newTLS(); err != nil {
+			return nil, t.wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
+		}
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	if err := t.listen(); err != nil {
+		return nil, errors.Join(t.wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
+	}
+	if err := reg.Attach(t); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	t.watched.Add(1)
+	go t.watch()
+	return t, nil
+}
+
+// listen opens a socket on each address of the chosen interface.
+func (t *Transport) listen() error {
+	want := t.opts.Interface
+	for _, name := range []string{EnvInterface, envBootstrapInterface} {
+		if want == "" {
+			want = os.Getenv(name)
+		}
+	}
+	all, err := nics()
+	if err != nil {
+		return err
+	}
+	ips, err := choose(all, want)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, ip := range ips {
+		ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip})
+		if err != nil {
+			failed = mscclgo.Errorf(mscclgo.ErrSystem, "ethernet: listen", "%w", err)
+			continue
+		}
+		t.acceptors = append(t.acceptors, newAcceptor(ln, t.log, t.shake))
+		t.addrs = append(t.addrs, ln.Addr().String())
+	}
+	if len(t.addrs) == 0 {
+		return failed
+	}
+	return nil
+}
+
+// watch fails the connections whose peers have stopped.
+func (t *Transport) watch() {
+	defer t.watched.Done()
+	tick := time.NewTicker(max(t.opts.Timeout/8, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case now := <-tick.C:
+			for _, c := range t.all() {
+				c.watch(now)
+			}
+		}
+	}
+}
+
+func (t *Transport) all() []*conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]*conn, 0, len(t.conns))
+	for c := range t.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Close ends the listeners, and the connections that are left. It is safe to call
+// twice.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	closed := t.closed
+	t.closed = true
+	for _, a := range t.arriving {
+		a.drop()
+	}
+	t.mu.Unlock()
+	if closed {
+		return nil
+	}
+	t.cancel()
+	for _, a := range t.acceptors {
+		a.stop()
+	}
+	for _, a := range t.acceptors {
+		a.wait()
+	}
+	t.watched.Wait()
+	var errs []error
+	for _, c := range t.all() {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// invalid gives an error of the caller's making.
+func (t *Transport) invalid(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(t.reg.Rank(), mscclgo.NoRank)
+}
+
+// wrap gives err the operation and the ranks. It keeps err's kind; kind is for one
+// that has none.
+func (t *Transport) wrap(kind mscclgo.Kind, op string, peer int, err error) error {
+	var e *mscclgo.Error
+	if errors.As(err, &e) {
+		kind = e.Kind
+	}
+	return mscclgo.Errorf(kind, op, "%w", err).At(t.reg.Rank(), peer)
+}
+
+// String names the transport for messages.
+func (t *Transport) String() string { return fmt.Sprintf("Ethernet at %v", t.addrs) }

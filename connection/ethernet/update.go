@@ -1,0 +1,30 @@
+package ethernet
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// update stores a word's new value behind all data before it: at once where the
+// stream has done all and the word is the host's, else by the stream, which makes it
+// visible at system scope behind its copies (cuStreamWriteValue64 without
+// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
+func (s *socket) update(f *frame, m *target) error {
+	if host := m.buf.Bytes(); host != nil && s.rx.idle() {
+		if !m.hold() {
+			return errGone(m.id)
+		}
+		defer m.release()
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[f.offset])), f.total)
+		return nil
+	}
+	if s.rx.storeValues {
+		return s.queue(m, func() error { return s.rx.stream.WriteValue64(m.buf, f.offset, f.total) })
+	}
+	// A copy of 8 aligned bytes is made in one piece. They take the place of the
+	// frame's head, which is longer and not needed any more.
+	at := (s.r - frameSize + 7) &^ 7
+	binary.NativeEndian.PutUint64(s.slots[s.cur].bytes[at:], f.total)
+	return s.copy(m, f.offset, at, 8)
+}

@@ -1,0 +1,19 @@
+package ethernet
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// setUserTimeout bounds how long sent data may stay unacknowledged
+// (TCP_USER_TIMEOUT of tcp(7)). Where the kernel refuses, its own longer limit
+// stays, and the transport's watch is left.
+func setUserTimeout(c *net.TCPConn, d time.Duration) {
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+		})
+	}
+}

@@ -1,0 +1,34 @@
+package gpu
+
+import (
+	"os"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// DMABuf gives a file by which the drivers of other devices, such as network
+// cards, reach the buffer's device memory; the caller closes it. The buffer starts
+// at the offset in it, which is less than a page.
+//
+// Errors: ErrUnsupported where there is no such file: for pinned host memory, on
+// an emulated device, and where the driver has none for the memory. ErrInvalid for
+// an empty buffer.
+func (b *Buffer) DMABuf() (file *os.File, offset uint64, err error) {
+	const op = "gpu: share memory by dma-buf"
+	if err := b.usable(op); err != nil {
+		return nil, 0, err
+	}
+	if b.mem.host != nil {
+		return nil, 0, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "pinned host memory has none; drivers reach it by its address")
+	}
+	if b.size == 0 {
+		return nil, 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is empty")
+	}
+	page := uint64(os.Getpagesize())
+	offset = uint64(b.ptr) % page
+	fd, err := b.dev.b.DMABuf(uint64(b.ptr)-offset, (offset+b.size+page-1)/page*page)
+	if err != nil {
+		return nil, 0, err
+	}
+	return os.NewFile(uintptr(fd), "gpu-memory-dma-buf"), offset, nil
+}

@@ -1,0 +1,52 @@
+package gpu_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+func TestDMABuf(t *testing.T) {
+	d := testdev.Open(t, 0)
+	pinned, err := d.AllocHost(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pinned.Close()
+	if _, _, err := pinned.DMABuf(); !errors.Is(err, mscclgo.ErrUnsupported) {
+		t.Errorf("pinned memory: %v", err)
+	}
+	whole, err := gpu.Upload(d, make([]byte, 1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := whole.Slice(5000, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, offset, err := part.DMABuf()
+	switch {
+	case err == nil:
+		if want := uint64(part.Ptr()) % uint64(os.Getpagesize()); offset != want {
+			t.Errorf("it starts at %d, want %d", offset, want)
+		}
+		file.Close()
+	case !errors.Is(err, mscclgo.ErrUnsupported):
+		t.Error(err)
+	}
+	empty, err := whole.Slice(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := empty.DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("no memory: %v", err)
+	}
+	whole.Close()
+	if _, _, err := part.DMABuf(); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("closed memory: %v", err)
+	}
+}

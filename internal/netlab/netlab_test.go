@@ -1,0 +1,180 @@
+package netlab_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/netlab"
+)
+
+// limit bounds each test.
+const limit = time.Minute
+
+// dialEnv makes the test's program one that dials an address and says so.
+const dialEnv = "MSCCLGO_TEST_DIAL"
+
+// listenEnv makes it one that listens on an address and accepts.
+const listenEnv = "MSCCLGO_TEST_LISTEN"
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(dialEnv) != "":
+		start := time.Now()
+		c, err := net.DialTimeout("tcp", os.Getenv(dialEnv), time.Second)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("connected in", time.Since(start))
+		c.Close()
+	case os.Getenv(listenEnv) != "":
+		l, err := net.Listen("tcp", os.Getenv(listenEnv))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(l.Addr())
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			c.Close()
+		}
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// listen has a process listen on a host and gives its address.
+func listen(t *testing.T, h *netlab.Host) string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	cmd := h.Command(ctx, program)
+	cmd.Env = append(os.Environ(), listenEnv+"="+net.JoinHostPort(h.Address, "0"))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		cmd.Wait()
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(address)
+}
+
+// dial has a process on a host dial an address and gives how long it took.
+func dial(t *testing.T, h *netlab.Host, address string) (time.Duration, error) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := h.Command(ctx, program)
+	cmd.Env = append(os.Environ(), dialEnv+"="+address)
+	out, err := cmd.Output()
+	text := strings.TrimSpace(string(out))
+	took, connected := strings.CutPrefix(text, "connected in ")
+	if err != nil || !connected {
+		return 0, fmt.Errorf("%v: %s", err, text)
+	}
+	return time.ParseDuration(took)
+}
+
+func TestHostsReachEachOther(t *testing.T) {
+	for _, o := range []netlab.Options{{}, {MTU: 1280}, {IPv6: true, MTU: 1280}} {
+		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
+			l := netlab.New(t, 3, o)
+			address := listen(t, l.Hosts[0])
+			for i, h := range l.Hosts {
+				if _, err := dial(t, h, address); err != nil {
+					t.Errorf("host %d: %v", i, err)
+				}
+			}
+			mtu := o.MTU
+			if mtu == 0 {
+				mtu = 1500
+			}
+			out, err := l.Hosts[1].Command(t.Context(), "ip", "link", "show", "dev", "eth0").Output()
+			if want := fmt.Sprintf(" mtu %d ", mtu); err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("ip says %s, %v, want%s", out, err, want)
+			}
+		})
+	}
+}
+
+func TestUnplug(t *testing.T) {
+	l := netlab.New(t, 2, netlab.Options{})
+	address := listen(t, l.Hosts[0])
+	l.Hosts[1].Unplug()
+	if took, err := dial(t, l.Hosts[1], address); err == nil {
+		t.Errorf("without a cable it connected in %v", took)
+	}
+	l.Hosts[1].Plug()
+	var err error
+	for range 20 { // the bridge takes a moment
+		if _, err = dial(t, l.Hosts[1], address); err == nil {
+			return
+		}
+	}
+	t.Errorf("with the cable plugged again: %v", err)
+}
+
+func TestImpair(t *testing.T) {
+	l := netlab.New(t, 2, netlab.Options{})
+	address := listen(t, l.Hosts[0])
+	l.Hosts[0].Impair("delay", "70ms")
+	if took, err := dial(t, l.Hosts[1], address); err != nil || took < 70*time.Millisecond {
+		t.Errorf("it connected in %v, %v", took, err)
+	}
+}
+
+// namespaces lists those whose names begin with a prefix.
+func namespaces(t *testing.T, prefix string) []string {
+	t.Helper()
+	out, err := exec.Command("ip", "netns", "list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(s string) bool { return !strings.HasPrefix(s, prefix) })
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	netlab.New(t, 1, netlab.Options{}) // or skip
+	// Numbers of processes end at 4194304; see proc(5).
+	const stale = "mscclgo-4194305-1-0"
+	if out, err := exec.Command("ip", "netns", "add", stale).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mine := fmt.Sprintf("mscclgo-%d-", os.Getpid())
+	before := namespaces(t, mine)
+	t.Run("lab", func(t *testing.T) {
+		netlab.New(t, 2, netlab.Options{})
+		if n := len(namespaces(t, mine)) - len(before); n != 3 {
+			t.Errorf("a lab of two hosts has %d namespaces", n)
+		}
+	})
+	if after := namespaces(t, mine); !slices.Equal(after, before) {
+		t.Errorf("there were %q, and after a lab %q", before, after)
+	}
+	if left := namespaces(t, stale); len(left) > 0 {
+		t.Errorf("%q of a process that is gone is still there", left)
+	}
+}

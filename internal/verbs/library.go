@@ -1,0 +1,95 @@
+package verbs
+
+/*
+#cgo CFLAGS: -std=gnu11 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#cgo noescape verbs_post_send
+#cgo nocallback verbs_post_send
+#cgo noescape verbs_poll
+#cgo nocallback verbs_poll
+#include <stdlib.h>
+#include "api.h"
+*/
+import "C"
+
+import (
+	"io/fs"
+	"slices"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// process is the library of this process: what it holds cannot be unloaded.
+var process = sync.OnceValues(func() (*C.verbs_api, error) { return load("libibverbs.so.1") })
+
+func load(library string) (*C.verbs_api, error) {
+	name := C.CString(library)
+	defer C.free(unsafe.Pointer(name))
+	message := (*C.char)(C.calloc(1, 512))
+	defer C.free(unsafe.Pointer(message))
+	api := C.verbs_load(name, message, 512)
+	if api == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "verbs: load libibverbs",
+			"%s cannot be used (%s); install rdma-core's libibverbs1 and ibverbs-providers, or use another transport",
+			library, C.GoString(message))
+	}
+	return api, nil
+}
+
+// Devices gives the names of this machine's RDMA devices, sorted.
+//
+// Errors: ErrUnsupported when the library is missing or there is no device.
+func Devices() ([]string, error) {
+	const op = "verbs: list devices"
+	api, err := process()
+	if err != nil {
+		return nil, err
+	}
+	var n C.int
+	list, err := C.verbs_list(api, &n)
+	if list == nil {
+		return nil, noDevice(op, err)
+	}
+	defer C.verbs_free_list(api, list)
+	var names []string
+	for _, d := range unsafe.Slice(list, int(n)) {
+		names = append(names, C.GoString(C.verbs_name(api, d)))
+	}
+	if len(names) == 0 {
+		return nil, noDevice(op, nil)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// noDevice says that there is no RDMA device. Without the kernel's part the
+// library says ENOSYS.
+func noDevice(op string, cause error) error {
+	const advice = "this machine has no RDMA device; look at ibv_devices and whether the kernel module ib_uverbs is loaded"
+	if cause == nil || cause == syscall.ENOSYS || cause == syscall.ENODEV {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, advice)
+	}
+	return mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", cause)
+}
+
+// failure gives the error of a call that gave an errno value.
+func failure(op string, cause error) *mscclgo.Error {
+	kind := mscclgo.ErrSystem
+	if cause == syscall.EOPNOTSUPP || cause == syscall.ENOSYS {
+		kind = mscclgo.ErrUnsupported
+	}
+	if cause == nil {
+		cause = fs.ErrInvalid // the library said no reason
+	}
+	return mscclgo.Errorf(kind, op, "%w", cause)
+}
+
+func number(op string, rc C.int) error {
+	if rc == 0 {
+		return nil
+	}
+	return failure(op, syscall.Errno(rc))
+}

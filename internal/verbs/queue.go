@@ -1,0 +1,153 @@
+package verbs
+
+// #include "api.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// QP is a reliable connected queue pair.
+type QP struct {
+	context *Context
+	qp      *C.struct_ibv_qp
+}
+
+// NewQP makes a queue pair that holds so many requests each way, and takes it to
+// INIT on the port.
+func (p *PD) NewQP(send, receive *CQ, sends, receives, port int, access Access) (*QP, error) {
+	op := "verbs: make a queue pair of " + p.context.name
+	api := p.context.api
+	qp, err := C.verbs_create_qp(api, p.pd, send.cq, receive.cq, C.uint32_t(sends), C.uint32_t(receives))
+	if qp == nil {
+		return nil, failure(op, err)
+	}
+	if err := number(op, C.verbs_qp_init(api, qp, C.int(port), C.int(access))); err != nil {
+		C.verbs_destroy_qp(api, qp)
+		return nil, err
+	}
+	return &QP{p.context, qp}, nil
+}
+
+// Number gives the queue pair's number, by which the peer names it.
+func (q *QP) Number() uint32 { return uint32(q.qp.qp_num) }
+
+// Path is what a queue pair is told of its peer, in the terms of
+// ibv_modify_qp(3).
+type Path struct {
+	GID          [16]byte // the peer's
+	PeerQP       uint32
+	PSN          uint32 // the number of this side's first packet
+	PeerPSN      uint32 // and of the peer's
+	LID          uint16 // the peer's, on InfiniBand
+	MTU          uint8  // 1 for 256 bytes to 5 for 4096
+	Port         uint8
+	Global       bool // goes by GID
+	GIDIndex     uint8
+	HopLimit     uint8
+	TrafficClass uint8
+	ServiceLevel uint8
+	Reads        uint8 // RDMA reads and atomics under way, each way
+	Timeout      uint8 // 4.096 µs times 2 to this power
+	Retries      uint8
+	RNRRetries   uint8 // 7: for ever
+	RNRTimer     uint8
+	_            [2]byte
+}
+
+// Connect takes the queue pair to RTR and RTS: from then on it receives, and
+// sends.
+func (q *QP) Connect(path *Path) error {
+	var step C.int
+	rc := C.verbs_qp_connect(q.context.api, q.qp, (*C.verbs_path)(unsafe.Pointer(path)), &step)
+	to := "ready to receive"
+	if step == C.IBV_QPS_RTS {
+		to = "ready to send"
+	}
+	return number(fmt.Sprintf("verbs: make queue pair %d of %s %s", q.Number(), q.context.name, to), rc)
+}
+
+// Reset drops what is queued and takes the queue pair, also one that failed,
+// back to INIT on the port.
+func (q *QP) Reset(port int, access Access) error {
+	op := fmt.Sprintf("verbs: reset queue pair %d of %s", q.Number(), q.context.name)
+	if err := number(op, C.verbs_qp_reset(q.context.api, q.qp)); err != nil {
+		return err
+	}
+	return number(op, C.verbs_qp_init(q.context.api, q.qp, C.int(port), C.int(access)))
+}
+
+// Fail ends all requests of both queues with StatusFlushed.
+func (q *QP) Fail() error {
+	return number(fmt.Sprintf("verbs: stop queue pair %d of %s", q.Number(), q.context.name), C.verbs_qp_fail(q.context.api, q.qp))
+}
+
+// Opcode is what a request does.
+type Opcode uint16
+
+// What requests do.
+const (
+	Write    Opcode = C.IBV_WR_RDMA_WRITE
+	Send     Opcode = C.IBV_WR_SEND
+	Read     Opcode = C.IBV_WR_RDMA_READ
+	FetchAdd Opcode = C.IBV_WR_ATOMIC_FETCH_AND_ADD
+)
+
+// Flags say how a request is done.
+type Flags uint16
+
+// How requests are done.
+const (
+	Fence    Flags = C.IBV_SEND_FENCE    // after all reads and atomics before it have ended
+	Signaled Flags = C.IBV_SEND_SIGNALED // it gives a completion
+)
+
+// Work is a request.
+type Work struct {
+	ID        uint64
+	Local     uint64 // where this side's data is, in terms of its registration
+	Remote    uint64 // and the peer's
+	Add       uint64 // of FetchAdd
+	Size      uint32 // bytes; of a Write also 0
+	LocalKey  uint32
+	RemoteKey uint32
+	Opcode    Opcode
+	Flags     Flags
+}
+
+// Post gives the device requests, in order, with one call of its driver for
+// each 64. It says how many the device took. The caller must know that the
+// queue has room. Calls for one queue pair take turns.
+func (q *QP) Post(work []Work) (int, error) {
+	if len(work) == 0 {
+		return 0, nil
+	}
+	var posted C.int
+	rc := C.verbs_post_send(q.qp, (*C.verbs_work)(unsafe.Pointer(&work[0])), C.int(len(work)), &posted)
+	if rc != 0 {
+		return int(posted), number(fmt.Sprintf("verbs: post to queue pair %d of %s", q.Number(), q.context.name), rc)
+	}
+	return int(posted), nil
+}
+
+// PostReceive gives the device memory for one message.
+func (q *QP) PostReceive(id, local uint64, size, localKey uint32) error {
+	rc := C.verbs_post_receive(q.qp, C.uint64_t(id), C.uint64_t(local), C.uint32_t(size), C.uint32_t(localKey))
+	if rc != 0 {
+		return number(fmt.Sprintf("verbs: post a receive to queue pair %d of %s", q.Number(), q.context.name), rc)
+	}
+	return nil
+}
+
+// Close releases the queue pair and what is queued in it.
+func (q *QP) Close() error {
+	return number(fmt.Sprintf("verbs: release queue pair %d of %s", q.Number(), q.context.name), C.verbs_destroy_qp(q.context.api, q.qp))
+}
+
+// Go and C lay these out alike, or this does not compile.
+const (
+	_ = -(unsafe.Sizeof(Work{}) ^ C.sizeof_verbs_work)
+	_ = -(unsafe.Sizeof(Path{}) ^ C.sizeof_verbs_path)
+	_ = -(unsafe.Sizeof(Completion{}) ^ C.sizeof_verbs_completion)
+)

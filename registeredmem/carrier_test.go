@@ -1,0 +1,160 @@
+package registeredmem
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// fakeCarrier keeps a list of what it carries.
+type fakeCarrier struct {
+	transport Transports
+	key       string
+	refuse    error
+	carried   map[uint32]bool
+}
+
+func (c *fakeCarrier) Transport() Transports { return c.transport }
+
+func (c *fakeCarrier) Offer(m *Memory) ([]byte, error) {
+	if c.refuse != nil {
+		return nil, c.refuse
+	}
+	c.carried[m.ID()] = true
+	return fmt.Appendf(nil, "%s%d", c.key, m.ID()), nil
+}
+
+func (c *fakeCarrier) Withdraw(m *Memory) error {
+	delete(c.carried, m.ID())
+	return nil
+}
+
+func attach(t *testing.T, r *Registry, c *fakeCarrier) *fakeCarrier {
+	t.Helper()
+	c.carried = map[uint32]bool{}
+	if err := r.Attach(c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// unmapped gives the registry of a rank that maps nothing.
+func unmapped(t *testing.T, rank int) *Registry {
+	cfg := config(t, rank)
+	cfg.Unmapped = true
+	return newRegistry(t, cfg)
+}
+
+func TestCarried(t *testing.T) {
+	owner, peer := unmapped(t, 1), unmapped(t, 0)
+	ethernet := attach(t, owner, &fakeCarrier{transport: Ethernet, key: "e"})
+	attach(t, owner, &fakeCarrier{transport: InfiniBand, key: "i"})
+	attach(t, peer, &fakeCarrier{transport: Ethernet})
+
+	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mine.Transports(); got != CudaIPC|InfiniBand|Ethernet {
+		t.Errorf("it offers %v", got)
+	}
+	data, err := mine.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := peer.Import(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs.Buffer() != nil || theirs.Transports() != Ethernet {
+		t.Errorf("imported by %v with buffer %v", theirs.Transports(), theirs.Buffer())
+	}
+	if e, i := string(theirs.Key(Ethernet)), string(theirs.Key(InfiniBand)); e != "e0" || i != "i0" {
+		t.Errorf("its keys are %q and %q", e, i)
+	}
+	if key := theirs.Key(Ethernet | InfiniBand); key != nil {
+		t.Errorf("two transports have the key %q", key)
+	}
+	own, err := owner.Import(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own.Buffer() != mine.Buffer() || !own.Transports().Has(CudaIPC) {
+		t.Errorf("the rank's own memory is reached by %v", own.Transports())
+	}
+
+	if !ethernet.carried[mine.ID()] {
+		t.Error("it is not carried before it is closed")
+	}
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(ethernet.carried) != 0 {
+		t.Error("it is carried after it was closed")
+	}
+}
+
+func TestMappedAndCarried(t *testing.T) {
+	owner, peer := newRegistry(t, config(t, 1)), newRegistry(t, config(t, 0))
+	attach(t, owner, &fakeCarrier{transport: Ethernet})
+	attach(t, peer, &fakeCarrier{transport: Ethernet})
+	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := mine.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := peer.Import(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs.Buffer() == nil || theirs.Transports() != CudaIPC|Ethernet {
+		t.Errorf("imported by %v with buffer %v", theirs.Transports(), theirs.Buffer())
+	}
+}
+
+func TestNotCarried(t *testing.T) {
+	owner, peer := unmapped(t, 1), newRegistry(t, config(t, 0))
+	attach(t, owner, &fakeCarrier{transport: InfiniBand})
+	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := mine.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = peer.Import(t.Context(), data)
+	expectError(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
+}
+
+func TestAttachErrors(t *testing.T) {
+	r := newRegistry(t, config(t, 0))
+	for _, bad := range []Transports{0, CudaIPC, InfiniBand | Ethernet, 1 << 7} {
+		expectError(t, r.Attach(&fakeCarrier{transport: bad}), mscclgo.ErrInvalid, "rank 0")
+	}
+	first := attach(t, r, &fakeCarrier{transport: Ethernet})
+	expectError(t, r.Attach(&fakeCarrier{transport: Ethernet}), mscclgo.ErrInvalid, "Ethernet")
+
+	second := attach(t, r, &fakeCarrier{transport: InfiniBand})
+	second.refuse = mscclgo.Errorf(mscclgo.ErrSystem, "pin it", "no locked memory is left")
+	_, err := r.Register(upload(t, r.Device(), 64, 1))
+	expectError(t, err, mscclgo.ErrSystem, "rank 0", "no locked memory")
+	if len(first.carried) != 0 {
+		t.Error("the first carrier carries what the second refused")
+	}
+	second.refuse, second.key = nil, string(make([]byte, MaxKey))
+	_, err = r.Register(upload(t, r.Device(), 64, 1))
+	expectError(t, err, mscclgo.ErrInvalid, "bytes")
+	if len(first.carried)+len(second.carried) != 0 {
+		t.Error("memory is carried whose key is too long")
+	}
+	expectError(t, r.Attach(&fakeCarrier{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
+	if err := errors.Join(r.Close(), r.Close()); err != nil {
+		t.Error(err)
+	}
+}

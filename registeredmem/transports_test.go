@@ -1,0 +1,22 @@
+package registeredmem
+
+import (
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+func TestParseTransports(t *testing.T) {
+	for set := CudaIPC; set <= allTransports; set++ {
+		if got, err := ParseTransports(set.String()); err != nil || got != set {
+			t.Errorf("%v became %v, %v", set, got, err)
+		}
+	}
+	if got, err := ParseTransports("cudaipc, ethernet"); err != nil || got != CudaIPC|Ethernet {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "none", ",", "TCP", "Ethernet,roce"} {
+		_, err := ParseTransports(bad)
+		expectError(t, err, mscclgo.ErrInvalid)
+	}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/netlab"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+// These tests run the program on several hosts, which have only the network to
+// reach each other; make test-net runs them alone.
+
+// wholeRun is within what a group on several hosts has done its work, on a
+// machine that has other things to do.
+const wholeRun = 2 * time.Minute
+
+// hostsOf numbers the hosts of ranks: hostsOf(1, 3) has rank 0 on the first host
+// and ranks 1 to 3 on the second.
+func hostsOf(perHost ...int) (ranks []int) {
+	for host, n := range perHost {
+		for range n {
+			ranks = append(ranks, host)
+		}
+	}
+	return ranks
+}
+
+// startHosts starts the sample's ranks, each on its host of the lab.
+func startHosts(s *scene, lab *netlab.Lab, perHost []int, args ...string) (all []*process) {
+	s.t.Helper()
+	program := testProgram(s.t)
+	ranks, local := hostsOf(perHost...), 0
+	for rank, host := range ranks {
+		if rank > 0 && ranks[rank-1] != host {
+			local = 0
+		}
+		all = append(all, s.run(lab.Hosts[host].Command(s.t.Context(), program, args...), append(groupEnv(s.t, lab),
+			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", len(ranks)),
+			fmt.Sprintf("LOCAL_RANK=%d", local), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", perHost[host]))))
+		local++
+	}
+	return all
+}
+
+// testProgram is this test's program, which is the sample under mainEnv.
+func testProgram(t testing.TB) string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// groupEnv are the variables of all ranks of a lab. Kernels come from the user's
+// cache: where the hosts are in an emulated machine, compiling takes minutes.
+func groupEnv(t testing.TB, lab *netlab.Lab) []string {
+	return []string{
+		"MASTER_ADDR=" + lab.Hosts[0].Address, bootstrap.EnvPort + "=20000", bootstrap.EnvSecret + "=of " + t.Name(),
+		"MSCCLGO_CACHE=" + os.Getenv("MSCCLGO_CACHE"),
+	}
+}
+
+// finish waits for all ranks and checks that rank 0 printed as many sizes.
+func finish(t *testing.T, all []*process, sizes int) {
+	t.Helper()
+	deadline := time.After(wholeRun)
+	for rank, p := range all {
+		select {
+		case <-p.ended:
+			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("rank %d ended with code %d:\n%s", rank, code, &p.stderr)
+			}
+		case <-deadline:
+			t.Fatalf("rank %d has not ended after %v:\n%s%s", rank, wholeRun, &p.stdout, &p.stderr)
+		}
+	}
+	checkTable(t, all[0].stdout.String(), sizes)
+}
+
+// checkTable checks that a table has so many rows, all by hier and without wrong
+// elements.
+func checkTable(t *testing.T, out string, sizes int) {
+	t.Helper()
+	rows := 0
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "#") || !strings.Contains(line, " hier ") {
+			continue
+		}
+		rows++
+		if fields := strings.Fields(line); fields[len(fields)-1] != "0" {
+			t.Errorf("wrong elements: %s", line)
+		}
+	}
+	if rows != sizes {
+		t.Errorf("%d rows, want %d:\n%s", rows, sizes, out)
+	}
+}
+
+func skipOnGPU(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("hosts of network namespaces are tested with emulated devices")
+	}
+}
+
+func TestHosts(t *testing.T) {
+	skipOnGPU(t)
+	for _, c := range []struct {
+		name    string
+		options netlab.Options
+		perHost []int
+		args    []string
+	}{
+		{"2x1", netlab.Options{}, []int{1, 1}, []string{"-op", "max", "-type", "i32"}},
+		{"2x3", netlab.Options{}, []int{3, 3}, []string{"-type", "f16"}},
+		{"1+3", netlab.Options{}, []int{1, 3}, []string{"-inplace"}},
+		{"3x1", netlab.Options{}, []int{1, 1, 1}, []string{"-type", "bf16", "-offset", "4"}},
+		{"3x3", netlab.Options{}, []int{3, 3, 3}, nil},
+		{"MTU 1280", netlab.Options{MTU: 1280}, []int{2, 2}, nil},
+		{"IPv6", netlab.Options{IPv6: true}, []int{2, 1, 2}, []string{"-op", "min"}},
+		{"IPv6, MTU 1280", netlab.Options{IPv6: true, MTU: 1280}, []int{1, 2}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, lab := newScene(t), netlab.New(t, len(c.perHost), c.options)
+			args := append([]string{"-min", "4", "-max", "1048576", "-warmup", "1", "-iters", "2"}, c.args...)
+			finish(t, startHosts(s, lab, c.perHost, args...), 10) // 4, 16, ... 1048576
+		})
+	}
+}
+
+// TestHostsOnABadNetwork needs a kernel with netem, which the virtual machine of
+// make test-rdma has.
+func TestHostsOnABadNetwork(t *testing.T) {
+	skipOnGPU(t)
+	for _, netem := range []string{
+		"delay 5ms 2ms",
+		"delay 2ms loss 1%",
+		"delay 5ms reorder 25% 50%",
+		"delay 3ms 2ms loss 0.5% reorder 10% duplicate 1% corrupt 0.1%",
+	} {
+		t.Run(netem, func(t *testing.T) {
+			s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+			for _, h := range lab.Hosts {
+				h.Impair(strings.Fields(netem)...)
+			}
+			finish(t, startHosts(s, lab, []int{1, 2}, "-min", "4", "-max", "65536", "-warmup", "0", "-iters", "1"), 8)
+		})
+	}
+}
+
+// noticed is within what a group must have failed that lost a host: the time that
+// waits have by default, and then some.
+const noticed = 60 * time.Second
+
+// allFail waits until all ranks have ended and checks that those of missed did so
+// with an error that names the rank they missed.
+func allFail(t *testing.T, all []*process, missed map[int]int) {
+	t.Helper()
+	start, deadline := time.Now(), time.After(noticed)
+	for rank, p := range all {
+		select {
+		case <-p.ended:
+		case <-deadline:
+			t.Fatalf("rank %d has not ended after %v:\n%s%s", rank, noticed, &p.stdout, &p.stderr)
+		}
+	}
+	t.Logf("all ended %v later", time.Since(start))
+	for rank, other := range missed {
+		p := all[rank]
+		named := regexp.MustCompile(fmt.Sprintf(`(rank|peer) %d\b`, other))
+		if code := p.cmd.ProcessState.ExitCode(); code != 1 || !named.MatchString(p.stderr.String()) {
+			t.Errorf("rank %d ended with code %d, and maybe without naming rank %d:\n%s", rank, code, other, &p.stderr)
+		}
+	}
+}
+
+// begun waits until the ranks are in the middle of their work.
+func begun(all []*process) {
+	all[0].says("# all-reduce")
+	time.Sleep(300 * time.Millisecond)
+}
+
+// TestCablePulled takes a host away for longer than anybody waits.
+func TestCablePulled(t *testing.T) {
+	skipOnGPU(t)
+	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	all := startHosts(s, lab, []int{1, 1}, endless...)
+	begun(all)
+	lab.Hosts[1].Unplug()
+	allFail(t, all, map[int]int{0: 1, 1: 0})
+}
+
+// TestCablePulledShortly takes a host away and brings it back in time.
+func TestCablePulledShortly(t *testing.T) {
+	skipOnGPU(t)
+	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	all := startHosts(s, lab, []int{2, 1}, "-min", "1024", "-max", "1024", "-iters", "1000")
+	begun(all)
+	lab.Hosts[1].Unplug()
+	time.Sleep(time.Second)
+	lab.Hosts[1].Plug()
+	finish(t, all, 1)
+}
+
+// TestRankOnOtherHostKilled kills a rank in the middle of a run.
+func TestRankOnOtherHostKilled(t *testing.T) {
+	skipOnGPU(t)
+	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	all := startHosts(s, lab, []int{2, 1}, endless...)
+	begun(all)
+	if err := all[2].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	allFail(t, all, map[int]int{0: 2, 1: 2})
+}
