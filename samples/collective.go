@@ -22,9 +22,9 @@ type Collective struct {
 	Rooted  bool   // one rank is the root
 
 	file       string // of the kernels, for messages
-	source     []byte
-	scattered  bool // the input has a part for each rank
-	gathered   bool // the output has a part of each rank
+	text       []byte // of the file
+	scattered  bool   // the input has a part for each rank
+	gathered   bool   // the output has a part of each rank
 	bus        func(n float64) float64
 	algorithms []algorithm
 	// sources gives the ranks that out part `part` of a rank is made of, and which
@@ -100,7 +100,7 @@ func every(ranks int) []int {
 
 var collectives = []Collective{
 	{
-		Name: "all-reduce", Reduces: true, InPlace: true, file: "allreduce.cu", source: allReduceSource,
+		Name: "all-reduce", Reduces: true, InPlace: true, file: "allreduce.cu", text: allReduceSource,
 		bus: func(n float64) float64 { return 2 * (n - 1) / n },
 		algorithms: []algorithm{
 			{name: "oneShotLL8", kernel: "oneShotLL8", payload: payloadLL8},
@@ -115,31 +115,31 @@ var collectives = []Collective{
 		sources: func(_, _, ranks, _ int) ([]int, int) { return every(ranks), 0 },
 	},
 	{
-		Name: "all-gather", InPlace: true, file: "allgather.cu", source: allGatherSource, gathered: true,
+		Name: "all-gather", InPlace: true, file: "allgather.cu", text: allGatherSource, gathered: true,
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: packets(ports),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	{
-		Name: "reduce-scatter", Reduces: true, InPlace: true, file: "reducescatter.cu", source: reduceScatterSource, scattered: true,
+		Name: "reduce-scatter", Reduces: true, InPlace: true, file: "reducescatter.cu", text: reduceScatterSource, scattered: true,
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: packets(),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return every(ranks), rank },
 	},
 	{
-		Name: "all-to-all", file: "alltoall.cu", source: allToAllSource, scattered: true, gathered: true,
+		Name: "all-to-all", file: "alltoall.cu", text: allToAllSource, scattered: true, gathered: true,
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: packets(ports),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	{
-		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", source: broadcastSource,
+		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
 		bus:        func(float64) float64 { return 1 },
 		algorithms: packets(algorithm{name: "relayed", kernel: "relayed"}, ports),
 		sources:    func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 	{
-		Name: "send-receive", file: "sendrecv.cu", source: sendReceiveSource,
+		Name: "send-receive", file: "sendrecv.cu", text: sendReceiveSource,
 		bus:        func(float64) float64 { return 1 },
 		algorithms: packets(ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },

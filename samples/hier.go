@@ -48,8 +48,8 @@ func placeOf(rank int, hosts [][]int) place {
 }
 
 // hier prepares a call by hier.cu.
-func (r *Runner) hier(ctx context.Context, c *Call) (*Operation, error) {
-	kernel, err := r.kernel(ctx, c, "hier.cu", hierSource, "hier")
+func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
+	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (r *Runner) hier(ctx context.Context, c *Call) (*Operation, error) {
 	if c.InPlace {
 		in = out
 	}
-	return &Operation{kernel, gpu.Blocks(min(c.Blocks, hierBlocks), c.Threads), []any{
+	return &Operation{kernel, gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), []any{
 		r.group, in, out, uint32(place.hosts), uint32(place.host), uint32(place.owners),
 		handles, channels.inbox, channels.slot, c.part(),
 	}}, nil

@@ -56,12 +56,12 @@ func (r *Runner) hostPath(ctx context.Context) (*hostPath, error) {
 }
 
 // exchange prepares a call by exchange.cu.
-func (r *Runner) exchange(ctx context.Context, c *Call) (*Operation, error) {
+func (r *Runner) exchange(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
 	ranks, rank := uint32(r.comm.Size()), uint32(r.comm.Rank())
 	if c.Threads < int(ranks) {
 		return nil, fmt.Errorf("%s needs a thread for each of %d ranks, not %d", c.Algorithm, ranks, c.Threads)
 	}
-	kernel, err := r.kernel(ctx, c, "exchange.cu", exchangeSource, "exchange")
+	kernel, _, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,9 @@ func (r *Runner) exchange(ctx context.Context, c *Call) (*Operation, error) {
 	case !c.Collective.gathered && ranks > 1: // to the next rank
 		to, from, own = peers{1, 1}, peers{ranks - 1, 1}, 0
 	}
+	// The grid is alike on all ranks, also where nothing stays.
 	blocks := 1
-	if own != 0 && own != place {
+	if !c.InPlace && (own != 0 || c.Collective.Rooted) {
 		blocks += min(c.Blocks, 16)
 	}
 	return &Operation{kernel, gpu.Blocks(blocks, c.Threads), []any{
@@ -130,8 +131,8 @@ func (h *hostPath) exchangeChannels(ctx context.Context, local, inbox *gpu.Buffe
 }
 
 // ring prepares a call by ring.cu.
-func (r *Runner) ring(ctx context.Context, c *Call) (*Operation, error) {
-	kernel, err := r.kernel(ctx, c, "ring.cu", ringSource, "ring")
+func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
+	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (r *Runner) ring(ctx context.Context, c *Call) (*Operation, error) {
 	if c.InPlace {
 		in = c.Out.Buffer
 	}
-	return &Operation{kernel, gpu.Blocks(min(c.Blocks, ringBlocks), c.Threads), []any{
+	return &Operation{kernel, gpu.Blocks(min(c.Blocks, ringBlocks, fit), c.Threads), []any{
 		channels.toInbox.Handles, channels.toOutput.Handles, uint32(r.comm.Rank()), uint32(r.comm.Size()),
 		in, c.Out.Buffer, channels.inbox, c.part(),
 	}}, nil

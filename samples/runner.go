@@ -125,6 +125,9 @@ type Operation struct {
 // Launch queues the operation once. All ranks launch the same, in the same order.
 func (o *Operation) Launch(s *gpu.Stream) error { return o.kernel.Launch(s, o.shape, o.args...) }
 
+// Blocks gives how many blocks the operation's grid has.
+func (o *Operation) Blocks() int { return o.shape.Grid.X }
+
 // Prepare makes a call ready to run. Collective: algorithms that go through the
 // host make channels at their first use with a pair of buffers.
 //
@@ -140,17 +143,13 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	}
 	switch a.through {
 	case byRing:
-		return r.ring(ctx, &c)
+		return r.ring(ctx, &c, a)
 	case byExchange:
-		return r.exchange(ctx, &c)
+		return r.exchange(ctx, &c, a)
 	case byHosts:
-		return r.hier(ctx, &c)
+		return r.hier(ctx, &c, a)
 	}
-	kernel, err := r.kernel(ctx, &c, c.Collective.file, c.Collective.source, a.kernel)
-	if err != nil {
-		return nil, err
-	}
-	blocks, err := r.blocks(kernel, &c, a)
+	kernel, fit, err := r.kernel(ctx, &c, a)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +158,7 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	if c.Collective.Rooted {
 		args = append(args, uint32(c.Root))
 	}
-	return &Operation{kernel, gpu.Blocks(blocks, c.Threads), args}, nil
+	return &Operation{kernel, gpu.Blocks(r.blocks(&c, a, fit), c.Threads), args}, nil
 }
 
 // check gives the error of a call that cannot be.
@@ -200,11 +199,7 @@ func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 
 // blocks gives the size of the grid: a block for as much as its threads carry at
 // once, but no more than fit on the device, since they wait for their peers'.
-func (r *Runner) blocks(kernel *gpu.Kernel, c *Call, a algorithm) (int, error) {
-	fit, err := r.comm.MaxBlocks(kernel, c.Threads, 0)
-	if err != nil {
-		return 0, err
-	}
+func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 	perThread, work := uint64(16), c.part() // bytes
 	switch {
 	case a.payload == payloadLL128:
@@ -216,28 +211,7 @@ func (r *Runner) blocks(kernel *gpu.Kernel, c *Call, a algorithm) (int, error) {
 		work = divideUp(work, uint64(r.comm.Size())) // a shard
 	}
 	most := uint64(min(c.Blocks, fit))
-	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most))), nil
-}
-
-// kernel loads a kernel of a source, once for each type and operation that it is
-// compiled for.
-func (r *Runner) kernel(ctx context.Context, c *Call, file string, source []byte, name string) (*gpu.Kernel, error) {
-	key, options := file, devicecode.Options{}
-	if c.Collective.Reduces {
-		key += " " + c.Type.Name + " " + c.Op.Name
-		element := map[string]string{"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16", "i32": "int32_t"}[c.Type.Name]
-		operation := map[string]string{"sum": "Sum", "max": "Max", "min": "Min"}[c.Op.Name]
-		options.Defines = []string{"ELEMENT=" + element, "OPERATION=" + operation}
-	}
-	module := r.modules[key]
-	if module == nil {
-		var err error
-		if module, err = devicecode.Load(ctx, r.comm.Device(), file, source, options); err != nil {
-			return nil, err
-		}
-		r.modules[key] = module
-	}
-	return module.Kernel(name)
+	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))
 }
 
 // Close releases the kernels and, once no rank uses them, the channels. failed is

@@ -130,7 +130,7 @@ func TestSeveralHosts(t *testing.T) {
 // TestBrokenKernels sees the compiler's message.
 func TestBrokenKernels(t *testing.T) {
 	broken := *All()[0]
-	broken.source = []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")
+	broken.text = []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, call, err := newCall(ctx, comm, 64)
 		if err != nil {

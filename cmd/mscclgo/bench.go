@@ -70,7 +70,8 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.StringVar(&cfg.NCCL, "nccl", "", "`file` of the NCCL library; empty searches for libnccl.so.2")
 	c.flags.StringVar(&f.json, "json", "", "`file` that gets a line of JSON for each result")
 	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets a PNG of latency and bus bandwidth against size")
-	c.flags.StringVar(&f.tune, "tune", "", "measure all algorithms and grids, and write the choice to this `file`")
+	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
+	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
 	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
 	c.flags.DurationVar(&f.soak, "soak", 0, "no times: alternate everything at random for so long, and check it")
 }
@@ -219,17 +220,20 @@ func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f 
 			sinks.JSON = file
 		}
 	}
-	switch {
-	case f.soak > 0:
+	if f.soak > 0 {
 		return soak(ctx, comm, f, cfg, sinks)
-	case f.tune != "":
-		return tune(ctx, comm, f, cfg, sinks)
 	}
-	results, failed := bench.Run(ctx, comm, cfg, sinks)
+	var failed error
+	if f.tune != "" {
+		if cfg.Tuning, failed = tune(ctx, comm, f, cfg, sinks); cfg.Tuning == nil || comm.Err() != nil {
+			return failed
+		}
+	}
+	results, err := bench.Run(ctx, comm, cfg, sinks)
 	if comm.Rank() == 0 && f.plot != "" && len(results) > 0 {
-		failed = errors.Join(failed, bench.Plot(f.plot, results))
+		err = errors.Join(err, bench.Plot(f.plot, results))
 	}
-	return failed
+	return errors.Join(failed, err)
 }
 
 func soak(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) error {
@@ -243,14 +247,21 @@ func soak(ctx context.Context, comm *communicator.Communicator, f *benchFlags, c
 	return err
 }
 
-func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) error {
+// tune measures a tuning and writes it. The tuning may come with an error: it is
+// that of what could be measured. Behind its rules stand those that were asked
+// for, for other ranks, links and collectives.
+func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) (*samples.Tuning, error) {
 	tuning, err := bench.Tune(ctx, comm, cfg, sinks)
-	if err != nil || comm.Rank() != 0 {
-		return err
+	if tuning == nil {
+		return nil, err
 	}
-	file, err := os.Create(f.tune)
-	if err != nil {
-		return err
+	if comm.Rank() == 0 {
+		file, failed := os.Create(f.tune)
+		if failed == nil {
+			failed = errors.Join(tuning.Write(file), file.Close())
+		}
+		err = errors.Join(err, failed)
 	}
-	return errors.Join(tuning.Write(file), file.Close())
+	// What the ranks choose is the same on all, since the times are.
+	return &samples.Tuning{Rules: append(tuning.Rules, cfg.Tuning.Rules...)}, err
 }

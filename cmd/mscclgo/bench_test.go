@@ -82,20 +82,35 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchTune writes a tuning and uses it.
+// TestBenchTune measures a tuning and uses it, in the same run and in another.
 func TestBenchTune(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tuning")
-	if _, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-c=false", "-tune", file, "sendreceive")...); err != nil {
+	dir := t.TempDir()
+	file, lines := filepath.Join(dir, "tuning"), filepath.Join(dir, "results")
+	first, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-tune", file, "-budget", "1s", "-json", lines, "sendreceive")...)
+	if err != nil || stderr != "" {
 		t.Fatalf("%v, standard error %q", err, stderr)
 	}
 	tuning, err := readTuning(file)
 	if err != nil || len(tuning.Rules) == 0 || tuning.Rules[0].Ranks != 2 || tuning.Rules[0].Collective != "send-receive" {
 		t.Fatalf("%v: %+v", err, tuning)
 	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collective, err := samples.Find("send-receive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range collective.Algorithms() {
+		if !strings.Contains(string(text), `{"stage":"tune","collective":"send-receive","ranks":2,`) || !strings.Contains(string(text), `"algorithm":"`+name+`"`) {
+			t.Errorf("%s was not measured:\n%s", name, text)
+		}
+	}
+	second, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-tuning", file, "sendreceive")...)
 	chosen := tuning.Rules[0].Algorithm
-	stdout, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-tuning", file, "sendreceive")...)
-	if err != nil || !strings.Contains(stdout, chosen) {
-		t.Errorf("%v, standard error %q:\n%s", err, stderr, stdout)
+	if err != nil || !strings.Contains(first, " "+chosen+" ") || !strings.Contains(second, " "+chosen+" ") || strings.Count(string(text), `"stage":"run"`) != 2 {
+		t.Errorf("%v, standard error %q, chosen %s:\n%s\n%s", err, stderr, chosen, first, second)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
@@ -159,6 +161,74 @@ func TestSoak(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTune finds a choice for each collective, and none with wrong elements.
+func TestTune(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Sizes, cfg.Blocks, cfg.Threads, cfg.Budget, cfg.Graph = []uint64{999}, 0, 0, time.Second, true
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var lines bytes.Buffer
+		tuning, err := Tune(ctx, comm, cfg, Sinks{JSON: &lines})
+		if err != nil {
+			return err
+		}
+		if len(tuning.Rules) != len(samples.All()) {
+			return fmt.Errorf("the rules are %+v", tuning.Rules)
+		}
+		for i, c := range samples.All() {
+			if r := tuning.Rules[i]; r.Collective != c.Name || !slices.Contains(c.Algorithms(), r.Algorithm) {
+				return fmt.Errorf("%s: %+v", c.Name, r)
+			}
+			for _, name := range c.Algorithms() {
+				if !strings.Contains(lines.String(), `"algorithm":"`+name+`"`) {
+					return fmt.Errorf("%s: %s was not measured", c.Name, name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// TestDiffer finds single elements, aligned and not.
+func TestDiffer(t *testing.T) {
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		const size, n = 4, 40_004
+		d, err := newDiffer(ctx, comm)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		for _, offset := range []int{0, 2} {
+			for _, places := range [][]int{nil, {0}, {n - 1}, {17, 5000, 5001, 5004, 39_998}} {
+				data := make([]byte, n+offset)
+				a, err := gpu.Upload(comm.Device(), data)
+				if err != nil {
+					return err
+				}
+				for _, at := range places {
+					data[at+offset] ^= 1
+				}
+				b, err := gpu.Upload(comm.Device(), data)
+				if err != nil {
+					return err
+				}
+				want := len(places)
+				if want == 5 {
+					want-- // two are in one element
+				}
+				a, _ = a.Slice(uint64(offset), n)
+				b, _ = b.Slice(uint64(offset), n)
+				if got, err := d.elements(ctx, stream, a, b, n, size); err != nil || got != want {
+					return fmt.Errorf("%d elements differ at %v, offset %d, %v", got, places, offset, err)
+				}
+			}
+		}
+		return errors.Join(stream.Close(), d.close())
+	})
 }
 
 // TestReport looks at what is printed.

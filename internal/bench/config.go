@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/samples"
@@ -28,10 +29,11 @@ type Config struct {
 	Rounds      int      // in which all contestants take turns
 	Graph       bool
 	Check       bool
-	Blocks      int      // of a grid, at most; 0 is by Tuning, or 64
-	Threads     int      // of a block; 0 is by Tuning, or 512
-	Compare     []string // "nccl" and "nccl-sym"
-	NCCL        string   // the library's file; "" searches
+	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
+	Threads     int           // of a block; 0 is by Tuning, or 512
+	Compare     []string      // "nccl" and "nccl-sym"
+	Budget      time.Duration // for Tune; 0 is as long as it takes
+	NCCL        string        // the library's file; "" searches
 }
 
 // check gives the error of a configuration that cannot be.

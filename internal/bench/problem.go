@@ -30,6 +30,11 @@ func (p *problem) size() uint64 { return p.part() * uint64(p.collective.Parts(p.
 // part gives the bytes of a part.
 func (p *problem) part() uint64 { return p.count * uint64(p.typ.Size) }
 
+// outBytes gives the bytes of the output, and of what lies before it in place.
+func (p *problem) outBytes() uint64 {
+	return p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.OutOffset(p.rank, p.inPlace))
+}
+
 // alike says whether all ranks' outputs have to have the same bits: those of an
 // all-reduce.
 func (p *problem) alike() bool { return p.collective.Reduces && p.collective.InParts(p.ranks) == 1 }
@@ -69,10 +74,10 @@ func inEachChunk(data []byte, f func(number int, chunk []byte)) {
 // fill poisons the output and fills the input with random data that belong to
 // the seed. host has room for a part.
 func (p *problem) fill(in, out *gpu.Buffer, seed uint64, host []byte) error {
-	outBytes := p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.OutOffset(p.rank, p.inPlace))
-	blank := bytes.Repeat([]byte{poison}, min(chunk, int(outBytes+guard)))
-	for at := uint64(0); at < min(outBytes+guard, out.Size()); at += uint64(len(blank)) {
-		part, err := out.Slice(at, min(uint64(len(blank)), out.Size()-at, outBytes+guard-at))
+	end := min(p.outBytes()+guard, out.Size())
+	blank := bytes.Repeat([]byte{poison}, int(min(chunk, end)))
+	for at := uint64(0); at < end; at += uint64(len(blank)) {
+		part, err := out.Slice(at, min(uint64(len(blank)), end-at))
 		if err != nil {
 			return err
 		}
@@ -128,7 +133,7 @@ func (p *problem) check(out *gpu.Buffer, seed uint64, host []byte, roundings int
 		})
 		sum = crc32.Update(sum, castagnoli, sums)
 	}
-	behind, err := p.writtenBehind(out, p.part()*uint64(p.collective.OutParts(p.ranks)+offset))
+	behind, err := p.writtenBehind(out, p.outBytes())
 	return int(bad.Load()) + behind, sum, err
 }
 

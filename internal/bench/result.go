@@ -10,6 +10,7 @@ import (
 
 // Result is what was found about one way to do a collective at one size.
 type Result struct {
+	Stage      string  `json:"stage"` // "tune" or "run"
 	Collective string  `json:"collective"`
 	Ranks      int     `json:"ranks"`
 	Device     string  `json:"device"` // rank 0's model
@@ -34,6 +35,12 @@ type Result struct {
 
 	bus float64
 }
+
+// The stages: [Tune] and [Run].
+const (
+	stageTune = "tune"
+	stageRun  = "run"
+)
 
 // Other is what was found about another library at the same.
 type Other struct {

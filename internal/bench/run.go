@@ -25,6 +25,19 @@ type Sinks struct {
 	Progress func(text string) // what is done now
 }
 
+// fill gives those that are nil a place to write to.
+func (s *Sinks) fill() {
+	if s.Table == nil {
+		s.Table = io.Discard
+	}
+	if s.JSON == nil {
+		s.JSON = io.Discard
+	}
+	if s.Progress == nil {
+		s.Progress = func(string) {}
+	}
+}
+
 // bench is one rank's.
 type bench struct {
 	cfg    Config
@@ -47,15 +60,7 @@ type bench struct {
 // Run measures what cfg says and gives the results, in the order of the table.
 // Wrong elements are in the results and make an error in the end. Collective.
 func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
-	if sinks.Table == nil {
-		sinks.Table = io.Discard
-	}
-	if sinks.JSON == nil {
-		sinks.JSON = io.Discard
-	}
-	if sinks.Progress == nil {
-		sinks.Progress = func(string) {}
-	}
+	sinks.fill()
 	if err := cfg.check(comm.Size()); err != nil {
 		return nil, err
 	}
@@ -104,6 +109,9 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 		return b, err
 	}
 	if b.runner, err = samples.NewRunner(ctx, comm); err != nil {
+		return b, err
+	}
+	if err := together(ctx, comm, b.runner.Compile(ctx, cfg.Collectives, b.typ, b.op)); err != nil {
 		return b, err
 	}
 	if b.stream, err = comm.Device().NewStream(); err != nil {
@@ -177,10 +185,7 @@ func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, err
 func (b *bench) table(ctx context.Context, c *samples.Collective, place string) ([]Result, error) {
 	var problems []*problem
 	for _, size := range b.cfg.Sizes {
-		p := &problem{
-			collective: c, rank: b.comm.Rank(), ranks: b.comm.Size(), root: b.cfg.Root, typ: b.typ, op: b.op,
-			count: max(1, size/uint64(c.Parts(b.comm.Size()))/uint64(b.typ.Size)), inPlace: place == "in",
-		}
+		p := b.problem(c, size, place == "in")
 		if err := b.prepare(ctx, p); err != nil {
 			return nil, err
 		}
@@ -208,6 +213,14 @@ func (b *bench) table(ctx context.Context, c *samples.Collective, place string) 
 		results = append(results, found...)
 	}
 	return results, nil
+}
+
+// problem gives a collective of about so many bytes.
+func (b *bench) problem(c *samples.Collective, size uint64, inPlace bool) *problem {
+	return &problem{
+		collective: c, rank: b.comm.Rank(), ranks: b.comm.Size(), root: b.cfg.Root, typ: b.typ, op: b.op,
+		count: max(1, size/uint64(c.Parts(b.comm.Size()))/uint64(b.typ.Size)), inPlace: inPlace,
+	}
 }
 
 // prepare loads the kernels for a problem, before anything is printed.
@@ -278,7 +291,7 @@ func (b *bench) result(p *problem, choice samples.Choice, t Times, wrong int) Re
 		place = "in"
 	}
 	r := Result{
-		Collective: p.collective.Name, Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
+		Stage: stageRun, Collective: p.collective.Name, Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
 		Link: b.link, Bytes: p.size(), Count: p.size() / uint64(p.typ.Size), Type: p.typ.Name, Op: op, Place: place,
 		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
 		Blocks: choice.Blocks, Threads: choice.Threads, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
