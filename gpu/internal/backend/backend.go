@@ -10,6 +10,8 @@ package backend
 import (
 	"context"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Driver finds and opens the devices of one kind.
@@ -127,6 +129,11 @@ type Stream interface {
 	// Query says whether all work is done, and how it failed if it did.
 	Query() (done bool, err error)
 	Synchronize(ctx context.Context) error
+	// Native gives the stream to threads in C. It is asked once, and what it gives
+	// is closed before the stream.
+	Native() *native.Queue
+	// NativeError gives the error of an operation of Native that failed.
+	NativeError(f native.Failure) error
 	Close() error
 }
 
