@@ -29,6 +29,10 @@ type Call struct {
 	// [Collective.InOffset].
 	In, Out Memory
 	InPlace bool
+	// Overlap lets the call begin while the kernel before it in the stream ends;
+	// see [gpu.LaunchConfig]. It is without effect where ranks share a device:
+	// blocks that have yet to wait would keep out those that another rank awaits.
+	Overlap bool
 }
 
 // Choice says how a collective is done.
@@ -158,7 +162,9 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	if c.Collective.Rooted {
 		args = append(args, uint32(c.Root))
 	}
-	return &Operation{kernel, gpu.Blocks(r.blocks(&c, a, fit), c.Threads), args}, nil
+	shape := gpu.Blocks(r.blocks(&c, a, fit), c.Threads)
+	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
+	return &Operation{kernel, shape, args}, nil
 }
 
 // check gives the error of a call that cannot be.

@@ -44,7 +44,7 @@ type benchFlags struct {
 
 // defineBench defines the flags on a call.
 func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
-	f.first, f.last, f.scratch = 1<<10, 256<<20, 64<<20
+	f.first, f.last, f.scratch = 1<<10, 256<<20, 256<<20
 	c.flags.IntVar(&f.ranks, "n", 0, "`ranks` to start, unless a launcher has; 0 is one for each GPU, or 2")
 	c.flags.StringVar(&f.device, "device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
 	c.flags.DurationVar(&f.timeout, "timeout", time.Hour, "of the whole run")
@@ -61,6 +61,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.IntVar(&cfg.Replays, "replays", 7, "times that -iters operations are timed in a round")
 	c.flags.IntVar(&cfg.Rounds, "rounds", 3, "turns that algorithms and other libraries take")
 	c.flags.BoolVar(&cfg.Graph, "graph", true, "time operations inside a CUDA graph; -graph=false launches each")
+	c.flags.BoolVar(&cfg.Overlap, "overlap", true, "operations may begin while those before end, on H100 and later")
 	c.flags.BoolVar(&cfg.Check, "c", true, "check every element, before and after")
 	c.flags.StringVar(&f.algos, "algo", "auto", "algorithms: auto (by the tuning), all, or `names` with commas between")
 	c.flags.IntVar(&cfg.Blocks, "blocks", 0, "blocks of a kernel, at most; 0 leaves it to the tuning")

@@ -28,6 +28,7 @@ type Config struct {
 	Replays     int      // times that Iters operations are timed in a round
 	Rounds      int      // in which all contestants take turns
 	Graph       bool
+	Overlap     bool // operations begin while those before end; see samples.Call
 	Check       bool
 	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
 	Threads     int           // of a block; 0 is by Tuning, or 512

@@ -27,6 +27,7 @@ type own struct {
 	stream  *gpu.Stream
 	in, out samples.Memory
 	choice  samples.Choice
+	overlap bool
 }
 
 func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer }
@@ -35,7 +36,7 @@ func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer
 func (o *own) call(p *problem) samples.Call {
 	return samples.Call{
 		Collective: p.collective, Choice: o.choice, Type: p.typ, Op: p.op, Count: p.count, Root: p.root,
-		In: o.in, Out: o.out, InPlace: p.inPlace,
+		In: o.in, Out: o.out, InPlace: p.inPlace, Overlap: o.overlap,
 	}
 }
 

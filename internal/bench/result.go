@@ -23,6 +23,7 @@ type Result struct {
 	Place      string  `json:"place"`
 	Offset     uint64  `json:"offset"`
 	Graph      bool    `json:"graph"`
+	Overlap    bool    `json:"overlap"`
 	Iters      int     `json:"iters"`
 	Algorithm  string  `json:"algorithm"`
 	Blocks     int     `json:"blocks"`

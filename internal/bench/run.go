@@ -239,7 +239,7 @@ func (b *bench) prepare(ctx context.Context, p *problem) error {
 
 // own gives the contestant of a choice.
 func (b *bench) own(choice samples.Choice) *own {
-	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice}
+	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap}
 }
 
 // remark warns of times that mean nothing.
@@ -293,7 +293,7 @@ func (b *bench) result(p *problem, choice samples.Choice, t Times, wrong int) Re
 	r := Result{
 		Stage: stageRun, Collective: p.collective.Name, Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
 		Link: b.link, Bytes: p.size(), Count: p.size() / uint64(p.typ.Size), Type: p.typ.Name, Op: op, Place: place,
-		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
+		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Overlap: b.cfg.Overlap, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
 		Blocks: choice.Blocks, Threads: choice.Threads, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
 	}
 	r.AlgBW = r.row().AlgBW()

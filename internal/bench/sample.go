@@ -28,7 +28,7 @@ func Sample(name string) {
 	}
 	cfg := Config{
 		Collectives: []*samples.Collective{collective}, Algorithms: make([]string, 1), Tuning: tuning,
-		Op: "sum", Places: []string{"out"}, Replays: 1, Rounds: 1, Check: true,
+		Op: "sum", Places: []string{"out"}, Replays: 1, Rounds: 1, Overlap: true, Check: true,
 	}
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
 	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)

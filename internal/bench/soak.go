@@ -144,7 +144,7 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: ops[random.IntN(len(ops))],
 				count: count, inPlace: c.InPlace && random.IntN(2) == 1,
 			},
-			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, choice: samples.Choice{
+			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: samples.Choice{
 				Algorithm: c.Algorithms()[random.IntN(len(c.Algorithms()))], Blocks: 1 + random.IntN(16), Threads: 32 << random.IntN(3),
 			}},
 		}

@@ -146,6 +146,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
 // each rank's buffers, of `bytes` bytes.
 #define PACKET_KERNEL(name, algorithm, Packet)                                                      \
   extern "C" __global__ void name(PARAMETERS) {                                                     \
+    awaitPrevious();                                                                                \
     algorithm<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
   }
 PACKET_KERNEL(oneShotLL8, oneShot, LL8Packet)
@@ -154,4 +155,7 @@ PACKET_KERNEL(oneShotLL128, oneShot, LL128Packet)
 PACKET_KERNEL(twoShotLL16, twoShot, LL16Packet)
 PACKET_KERNEL(twoShotLL128, twoShot, LL128Packet)
 
-extern "C" __global__ void direct(PARAMETERS) { reduceDirectly(group, in, out, bytes); }
+extern "C" __global__ void direct(PARAMETERS) {
+  awaitPrevious();
+  reduceDirectly(group, in, out, bytes);
+}

@@ -46,18 +46,22 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
 extern "C" __global__ void LL8(PARAMETERS) {
+  awaitPrevious();
   packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 extern "C" __global__ void LL16(PARAMETERS) {
+  awaitPrevious();
   packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 extern "C" __global__ void LL128(PARAMETERS) {
+  awaitPrevious();
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
 // direct writes each part straight to its place, between two barriers. The first
 // orders nothing: it only says that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
+  awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
   for (uint32_t k = 1; k <= group.size; ++k) {

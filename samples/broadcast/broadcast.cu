@@ -45,18 +45,22 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
       __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root
 
 extern "C" __global__ void LL8(PARAMETERS) {
+  awaitPrevious();
   packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
 }
 extern "C" __global__ void LL16(PARAMETERS) {
+  awaitPrevious();
   packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
 }
 extern "C" __global__ void LL128(PARAMETERS) {
+  awaitPrevious();
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
 }
 
 // direct: the root writes into all outputs, between two barriers. Its links carry
 // the data n - 1 times.
 extern "C" __global__ void direct(PARAMETERS) {
+  awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
   if (group.rank == root) {
     const uint8_t* mine = in.of<const uint8_t>(root);
@@ -76,6 +80,7 @@ extern "C" __global__ void direct(PARAMETERS) {
 // short, so that the first and the last, in which half of the links are idle, are
 // a small part; but not so short that a barrier counts.
 extern "C" __global__ void relayed(PARAMETERS) {
+  awaitPrevious();
   constexpr uint64_t kRounds = 8, kLeast = 4 << 10, kMost = 64 << 10;
   uint32_t others = group.size - 1;
   uint64_t share = divideUp(bytes, kRounds * (others + 1) * gridDim.x * sizeof(uint4)) * sizeof(uint4);

@@ -77,13 +77,19 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
 extern "C" __global__ void LL8(PARAMETERS) {
+  awaitPrevious();
   packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 extern "C" __global__ void LL16(PARAMETERS) {
+  awaitPrevious();
   packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 extern "C" __global__ void LL128(PARAMETERS) {
+  awaitPrevious();
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
-extern "C" __global__ void direct(PARAMETERS) { reduceDirectly(group, in, out, bytes); }
+extern "C" __global__ void direct(PARAMETERS) {
+  awaitPrevious();
+  reduceDirectly(group, in, out, bytes);
+}

@@ -44,12 +44,15 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
 extern "C" __global__ void LL8(PARAMETERS) {
+  awaitPrevious();
   packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 extern "C" __global__ void LL16(PARAMETERS) {
+  awaitPrevious();
   packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 extern "C" __global__ void LL128(PARAMETERS) {
+  awaitPrevious();
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
@@ -57,6 +60,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
 // barriers. The first orders nothing: it only says that all outputs may be
 // written.
 extern "C" __global__ void direct(PARAMETERS) {
+  awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;
   copy(out.of<uint8_t>(peer(group, 1)), in.of<const uint8_t>(group.rank), bytes, uint32_t(firstThread()),
        uint32_t(allThreads()));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mscclgo/group.cuh>
+#include <mscclgo/launch.cuh>
 #include <mscclgo/packet.cuh>
 #include <mscclgo/reduce.cuh>
 
