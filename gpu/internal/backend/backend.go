@@ -38,6 +38,7 @@ type Info struct {
 	WarpSize           int      //
 	TotalMemory        uint64   // bytes
 	CooperativeLaunch  bool     //
+	LaunchOverlap      bool     // launches may begin while the kernel before ends
 	StreamMemoryOps    bool     // 64-bit stream write and wait values
 	DescriptorExport   bool     // Alloc gives memory that ExportFD can share
 	L2Bytes            int      //
@@ -189,4 +190,5 @@ type LaunchConfig struct {
 	Grid, Block   [3]uint32
 	DynamicShared uint32 // bytes
 	Cooperative   bool   // fail unless all blocks are resident at once
+	Overlap       bool   // begin while the kernel before ends
 }

@@ -86,14 +86,17 @@ func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, s.op("launch a kernel"), "it is not a kernel of a CUDA device")
 	}
-	var cooperative C.int
+	var cooperative, overlap C.int
 	if cfg.Cooperative {
 		cooperative = 1
+	}
+	if cfg.Overlap {
+		overlap = 1
 	}
 	rc := C.stream_launch(s.api, s.ctx, s.handle, kernel.handle,
 		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
 		C.uint32_t(cfg.Block[0]), C.uint32_t(cfg.Block[1]), C.uint32_t(cfg.Block[2]),
-		C.uint32_t(cfg.DynamicShared), cooperative,
+		C.uint32_t(cfg.DynamicShared), cooperative, overlap,
 		unsafe.Pointer(unsafe.SliceData(args)), C.size_t(len(args)))
 	if rc != 0 {
 		return s.fail(rc, "launch %s with grid %v, block %v, %d bytes of dynamic shared memory and %d of arguments",

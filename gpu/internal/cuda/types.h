@@ -146,11 +146,15 @@ typedef struct {
   CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
-typedef enum { CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2 } CUlaunchAttributeID;
+typedef enum {
+  CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
+  CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
+} CUlaunchAttributeID;
 
 typedef union {
   char pad[64];
   int cooperative;
+  int programmaticStreamSerializationAllowed;
   void* alignment;  // other members of the union are pointers
 } CUlaunchAttributeValue;
 
