@@ -56,17 +56,21 @@ func TestLarge(t *testing.T) {
 	if os.Getenv("MSCCLGO_TEST_LARGE") != "" {
 		size = 1 << 30
 	}
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
-	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, onDevice, size), memory(t, b, onDevice, size)
 	data := noise(size)
-	set(t, src, data)
-	if err := errors.Join(ab.Write(imported(t, a, mine), 0, src, 0, size), ab.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(get(t, mine), data) {
-		t.Error("other bytes arrived")
+	for _, k := range []kind{onDevice, reachable} {
+		t.Run(string(k), func(t *testing.T) {
+			o := loopback()
+			a, b := newRank(t, 0, o), newRank(t, 1, o)
+			ab, _ := connect(t, a, b)
+			src, mine := memory(t, a, k, size), memory(t, b, k, size)
+			set(t, src, data)
+			if err := errors.Join(ab.Write(imported(t, a, mine), 0, src, 0, size), ab.Flush(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(get(t, mine), data) {
+				t.Error("other bytes arrived")
+			}
+		})
 	}
 }
 
