@@ -24,6 +24,19 @@ MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
   return to < group.size ? to : to - group.size;
 }
 
+// forEachRank divides the blocks of a one-dimensional grid among the ranks, so that
+// all are served at the same time, and calls serve(rank, thread, threads): the
+// calling thread is number `thread` of `threads` that serve the rank. Every kth
+// block serves the rank that lies k ahead; where there are fewer blocks than ranks,
+// a block serves several, one after the other.
+template <class Serve>
+MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
+  for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
+    uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
+    serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
+  }
+}
+
 // Inboxes are one call's packets: on every rank an inbox for each of the others.
 // All threads of a one-dimensional grid make one, use it, and call end().
 //
