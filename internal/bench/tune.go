@@ -265,7 +265,7 @@ func (t *tuner) verifyCandidates(ctx context.Context, p *problem, all []*candida
 			wrong, err = t.verifyOne(ctx, p, k)
 			if err == nil && wrong == 0 && k.roundings(p.ranks) == 1 {
 				same = true
-				err = t.stream.Copy(t.want, 0, t.out.Buffer, 0, p.outBytes()+guard)
+				err = t.keep(ctx, p)
 			}
 		}
 		if err != nil {
@@ -283,6 +283,15 @@ func (t *tuner) verifyOne(ctx context.Context, p *problem, k *candidate) (int, e
 		wrong++
 	}
 	return wrong, err
+}
+
+// keep copies the output, which is right, to compare others with.
+func (t *tuner) keep(ctx context.Context, p *problem) error {
+	if err := t.stream.Copy(t.want, 0, t.out.Buffer, 0, p.outBytes()+guard); err != nil {
+		return err
+	}
+	// What is verified next poisons the output from the host.
+	return t.comm.Synchronize(ctx, t.stream)
 }
 
 // compare runs a candidate once on the data that are there, and compares its
