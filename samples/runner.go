@@ -215,8 +215,11 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 	case a.payload != 0:
 		perThread = a.payload
 	}
-	if a.inBox > 0 || a.name == "direct" && c.Collective.Name == "all-reduce" {
-		work = divideUp(work, uint64(r.comm.Size())) // a shard
+	switch ranks := uint64(r.comm.Size()); {
+	case a.inBox > 0, a.name == "direct" && c.Collective.Name == "all-reduce":
+		work = divideUp(work, ranks) // a shard
+	case a.payload == 0 && !c.Collective.Reduces:
+		work *= ranks // the ranks share the blocks
 	}
 	most := uint64(min(c.Blocks, fit))
 	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))
