@@ -15,8 +15,9 @@ var stagedSource []byte
 const (
 	// A copy engine takes some microseconds to begin, in which it moves about a
 	// megabyte; and the first chunk must arrive before anything can be reduced.
-	stagedLeastChunk = 1 << 20
-	stagedChunks     = 16
+	stagedLeastChunk = 4 << 20
+	stagedChunks     = 8
+	stagedStreams    = 2 // kStreams of staged.cu
 	// stagedMostChunks is what staged.cu has room for.
 	stagedMostChunks = 64
 	stagedWarps      = 64 // threads that look after the channels
@@ -86,10 +87,10 @@ func (h *hostPath) stagedChannels(ctx context.Context, in, out *gpu.Buffer) (_ *
 	if c.progress, err = gpu.Upload(h.comm.Device(), make([]uint64, 1+stagedMostChunks)); err != nil {
 		return nil, err
 	}
-	if c.toInbox, err = h.comm.PortChannels(ctx, h.service, in, communicator.PortChannelOptions{Inbox: c.inbox}); err != nil {
+	if c.toInbox, err = h.comm.PortChannels(ctx, h.service, in, communicator.PortChannelOptions{PerPeer: stagedStreams, Inbox: c.inbox}); err != nil {
 		return nil, err
 	}
-	if c.toOutput, err = h.comm.PortChannels(ctx, h.service, out, communicator.PortChannelOptions{}); err != nil {
+	if c.toOutput, err = h.comm.PortChannels(ctx, h.service, out, communicator.PortChannelOptions{PerPeer: stagedStreams}); err != nil {
 		return nil, err
 	}
 	h.staged[pair] = c

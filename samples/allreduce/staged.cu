@@ -20,6 +20,11 @@ using Op = OPERATION;
 // Progress is how far this rank's kernel is, in device memory. It is zero between
 // calls. done counts the blocks that have reduced a chunk.
 constexpr uint32_t kMostChunks = 64;
+
+// kStreams is how many channels a rank has to another for either stage. Chunks take
+// them in turn: one is copied while the signal behind another is stored.
+constexpr uint32_t kStreams = 2;
+
 struct Progress {
   uint64_t arrived;  // chunks of which all ranks' data are there
   uint64_t done[kMostChunks];
@@ -28,8 +33,7 @@ struct Progress {
 // Staged is one rank's view of a call. Rank r reduces shard r, which all others put
 // into its inbox, and puts the result into all outputs, both in chunks: while
 // chunks of the first stage are on their way, those before are reduced, and those
-// before these are on their way back. A channel to every rank for either stage
-// keeps the chunks in order.
+// before these are on their way back. The channels keep the chunks in order.
 struct Staged {
   const PortChannelHandle* toInbox;   // from the inputs
   const PortChannelHandle* toOutput;  // from the outputs
@@ -59,28 +63,33 @@ struct Staged {
     return from * slotBytes + (reinterpret_cast<uintptr_t>(in.ranks[of]) + start(of)) % sizeof(uint4);
   }
   MSCCLGO_DEVICE uint32_t ahead(uint32_t k) const { return (rank + k) % ranks; }
+  // channel gives the one to a peer for chunk c.
+  MSCCLGO_DEVICE const PortChannelHandle& channel(const PortChannelHandle* channels, uint32_t peer,
+                                                  uint32_t c) const {
+    return channels[c % kStreams * ranks + peer];
+  }
 
   // collect puts this rank's data into the inboxes of their shards' owners, and
   // tells the workers of each chunk of its own shard that is complete. One warp;
   // its lanes divide the peers.
-  MSCCLGO_DEVICE bool collect(uint32_t lane) const {
+  MSCCLGO_DEVICE void collect(uint32_t lane) const {
     bool ok = true;
     for (uint32_t c = 0; c < kMostChunks; ++c) {
       for (uint32_t k = lane + 1; k < ranks && ok; k += 32) {
         uint32_t p = ahead(k);
         uint64_t from = chunkStart(p, c), n = chunkStart(p, c + 1) - from;
         if (n > 0)
-          ok = toInbox[p].putWithSignal(slot(p, rank) + from - start(p), from, n) == WaitResult::Done;
+          ok = channel(toInbox, p, c).putWithSignal(slot(p, rank) + from - start(p), from, n) ==
+               WaitResult::Done;
       }
     }
     for (uint32_t c = 0; c < chunks(rank); ++c) {
-      for (uint32_t k = lane + 1; k < ranks && ok; k += 32) ok = toInbox[ahead(k)].wait() == WaitResult::Done;
-      if (!__all_sync(0xffffffffu, ok)) return false;
+      for (uint32_t k = lane + 1; k < ranks && ok; k += 32)
+        ok = channel(toInbox, ahead(k), c).wait() == WaitResult::Done;
+      if (!__all_sync(0xffffffffu, ok)) return;
       // The lanes' waits acquired; through the warp they precede this release.
       if (lane == 0) store<Scope::Device, Order::Release>(&progress->arrived, c + 1);
     }
-    for (uint32_t k = lane + 1; k < ranks && ok; k += 32) ok = toInbox[ahead(k)].flush() == WaitResult::Done;
-    return ok;
   }
 
   // spread puts this rank's results into all outputs, each chunk once the workers
@@ -94,16 +103,20 @@ struct Staged {
       if (!__all_sync(0xffffffffu, ok)) return;
       uint64_t from = chunkStart(rank, c), n = chunkStart(rank, c + 1) - from;
       for (uint32_t k = lane + 1; k < ranks && ok; k += 32)
-        ok = toOutput[ahead(k)].putWithSignal(from, from, n) == WaitResult::Done;
+        ok = channel(toOutput, ahead(k), c).putWithSignal(from, from, n) == WaitResult::Done;
       if (lane == 0) progress->done[c] = 0;
     }
     // All workers have seen the last arrival.
     if (lane == 0) progress->arrived = 0;
     for (uint32_t k = lane + 1; k < ranks; k += 32) {
-      const PortChannelHandle& peer = toOutput[ahead(k)];
-      for (uint32_t c = 0; c < chunks(ahead(k)) && ok; ++c) ok = peer.wait() == WaitResult::Done;
-      if (ok) peer.flush();  // the output may change once the kernel has ended
+      for (uint32_t c = 0; c < chunks(ahead(k)) && ok; ++c)
+        ok = channel(toOutput, ahead(k), c).wait() == WaitResult::Done;
     }
+    // The output may change once the kernel has ended; the input has been read. A
+    // lane flushes what another has put.
+    __syncwarp();
+    for (uint32_t i = lane; i < (ranks - 1) * kStreams && ok; i += 32)
+      ok = channel(toOutput, ahead(i / kStreams + 1), i).flush() == WaitResult::Done;
   }
 
   // ToOutput stores a word of this rank's shard.
