@@ -48,6 +48,7 @@ const (
 	byKernel   way = iota // threads that reach the peers' memory
 	byExchange            // port channels, each part straight to its place
 	byRing                // port channels, around the ring
+	byStages              // port channels, and threads that reduce
 	byHosts               // threads within a host, port channels between hosts
 )
 
@@ -110,6 +111,7 @@ var collectives = []Collective{
 			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, inBox: 2},
 			{name: "direct", kernel: "direct"},
 			{name: "ring", kernel: "ring", through: byRing},
+			{name: "staged", kernel: "staged", through: byStages},
 			{name: "hier", kernel: "hier", through: byHosts},
 		},
 		sources: func(_, _, ranks, _ int) ([]int, int) { return every(ranks), 0 },

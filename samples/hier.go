@@ -83,7 +83,6 @@ func (h *hostPath) hierChannels(ctx context.Context, size uint64, place place) (
 	if channels := h.hiers[size]; channels != nil {
 		return channels, nil
 	}
-	const line = 16
 	c := &hierChannels{slot: divideUp(divideUp(size, line), uint64(place.owners)) * line}
 	defer func() {
 		if err != nil {

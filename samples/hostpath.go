@@ -25,6 +25,7 @@ type hostPath struct {
 	exchanges map[[2]*gpu.Buffer]*communicator.PortChannels
 	rings     map[*gpu.Buffer]*ringChannels
 	hiers     map[uint64]*hierChannels
+	staged    map[[2]*gpu.Buffer]*stagedChannels
 }
 
 // ringChannels are what the ring needs for one output.
@@ -51,6 +52,7 @@ func (r *Runner) hostPath(ctx context.Context) (*hostPath, error) {
 		exchanges: map[[2]*gpu.Buffer]*communicator.PortChannels{},
 		rings:     map[*gpu.Buffer]*ringChannels{},
 		hiers:     map[uint64]*hierChannels{},
+		staged:    map[[2]*gpu.Buffer]*stagedChannels{},
 	}
 	return r.host, nil
 }
@@ -201,6 +203,9 @@ func (h *hostPath) close() error {
 		errs = append(errs, channels.close())
 	}
 	for _, channels := range h.hiers {
+		errs = append(errs, channels.close())
+	}
+	for _, channels := range h.staged {
 		errs = append(errs, channels.close())
 	}
 	return errors.Join(errs...)

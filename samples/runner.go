@@ -88,7 +88,7 @@ func (r *Runner) Fits(c Call) error {
 	if err != nil {
 		return err
 	}
-	if hosts := len(r.comm.Hosts()); a.through == byKernel && hosts > 1 {
+	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byStages) && hosts > 1 {
 		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as hier", a.name, hosts)
 	}
 	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
@@ -108,11 +108,11 @@ func (a algorithm) inboxPackets(part, ranks uint64) uint64 {
 
 // capacity gives the packets that an inbox holds.
 func (r *Runner) capacity(a algorithm) uint64 {
-	const line = 512 // bytes of an LL128 packet
-	room := r.group.ScratchSize / 4 / line * line
+	const packet = 512 // bytes of an LL128 packet
+	room := r.group.ScratchSize / 4 / packet * packet
 	size := 2 * a.payload
 	if a.payload == payloadLL128 {
-		room, size = 3*room, line
+		room, size = 3*room, packet
 	}
 	return room / 2 / size / uint64(max(r.comm.Size()-1, 1))
 }
@@ -150,6 +150,8 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 		return r.ring(ctx, &c, a)
 	case byExchange:
 		return r.exchange(ctx, &c, a)
+	case byStages:
+		return r.staged(ctx, &c, a)
 	case byHosts:
 		return r.hier(ctx, &c, a)
 	}
@@ -213,8 +215,11 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 	case a.payload != 0:
 		perThread = a.payload
 	}
-	if a.inBox > 0 || a.name == "direct" && c.Collective.Name == "all-reduce" {
-		work = divideUp(work, uint64(r.comm.Size())) // a shard
+	switch ranks := uint64(r.comm.Size()); {
+	case a.inBox > 0, a.name == "direct" && c.Collective.Name == "all-reduce":
+		work = divideUp(work, ranks) // a shard
+	case a.payload == 0 && !c.Collective.Reduces:
+		work *= ranks // the ranks share the blocks
 	}
 	most := uint64(min(c.Blocks, fit))
 	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))

@@ -59,9 +59,9 @@ extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
-  for (uint32_t k = 0; k < group.size; ++k) {
-    uint8_t* place = out.of<uint8_t>(peer(group, k)) + group.rank * bytes;
-    if (place != mine) copy(place, mine, bytes, uint32_t(firstThread()), uint32_t(allThreads()));
-  }
+  forEachRank(group, [&](uint32_t to, uint32_t thread, uint32_t threads) {
+    uint8_t* place = out.of<uint8_t>(to) + group.rank * bytes;
+    if (place != mine) copy(place, mine, bytes, thread, threads);
+  });
   group.barrier();  // all outputs are written
 }

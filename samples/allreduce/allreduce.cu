@@ -100,16 +100,6 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.exchange(shard + lag, begin, finish)) inboxes.end();
 }
 
-// shardStart gives the byte where rank r's shard starts: at the data's start,
-// then on lines of 16 bytes.
-MSCCLGO_DEVICE uint64_t shardStart(const void* data, uint64_t bytes, uint32_t r, uint32_t ranks) {
-  uint64_t head = (0 - reinterpret_cast<uintptr_t>(data)) % sizeof(uint4);
-  uint64_t at = r == 0 ? 0
-                       : head / sizeof(T) * sizeof(T) +
-                             r * divideUp(divideUp(bytes, sizeof(uint4)), ranks) * sizeof(uint4);
-  return at < bytes ? at : bytes;
-}
-
 // ToAll stores a word into all outputs.
 struct ToAll {
   const GroupHandle& group;
@@ -130,9 +120,9 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
                                    uint64_t bytes) {
   if (group.barrier() != WaitResult::Done) return;  // all inputs are there
   uint64_t skew = skewOf(in, group.size, in.ranks[0]) | skewOf(out, group.size, in.ranks[0]);
-  uint64_t from = shardStart(in.ranks[0], bytes, group.rank, group.size);
-  uint64_t to = shardStart(in.ranks[0], bytes, group.rank + 1, group.size);
-  reduceRange<T, Op>(in, group.size, from, to, skew, ToAll{group, out});
+  uint64_t from = shardStart(in.ranks[0], bytes, sizeof(T), group.rank, group.size);
+  uint64_t to = shardStart(in.ranks[0], bytes, sizeof(T), group.rank + 1, group.size);
+  reduceRange<T, Op>(in, group.size, from, to, skew, firstThread(), allThreads(), ToAll{group, out});
   group.barrier();  // all outputs are there
 }
 

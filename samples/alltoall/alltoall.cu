@@ -64,10 +64,8 @@ extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
-  for (uint32_t k = 1; k <= group.size; ++k) {
-    uint32_t to = peer(group, k);
-    copy(out.of<uint8_t>(to) + group.rank * bytes, mine + to * bytes, bytes, uint32_t(firstThread()),
-         uint32_t(allThreads()));
-  }
+  forEachRank(group, [&](uint32_t to, uint32_t thread, uint32_t threads) {
+    copy(out.of<uint8_t>(to) + group.rank * bytes, mine + to * bytes, bytes, thread, threads);
+  });
   group.barrier();  // all outputs are written
 }

@@ -64,10 +64,10 @@ extern "C" __global__ void direct(PARAMETERS) {
   if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
   if (group.rank == root) {
     const uint8_t* mine = in.of<const uint8_t>(root);
-    for (uint32_t k = 1; k <= group.size; ++k) {
-      uint8_t* theirs = out.of<uint8_t>(peer(group, k));
-      if (theirs != mine) copy(theirs, mine, bytes, uint32_t(firstThread()), uint32_t(allThreads()));
-    }
+    forEachRank(group, [&](uint32_t to, uint32_t thread, uint32_t threads) {
+      uint8_t* theirs = out.of<uint8_t>(to);
+      if (theirs != mine) copy(theirs, mine, bytes, thread, threads);
+    });
   }
   group.barrier();  // all outputs are written
 }
@@ -93,6 +93,8 @@ extern "C" __global__ void relayed(PARAMETERS) {
   uint32_t myPlace = (group.rank + group.size - root) % group.size;  // 0 is the root, place p has share p - 1
 
   if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
+  if (others == 0 && result != mine)
+    copy(result, mine, bytes, uint32_t(firstThread()), uint32_t(allThreads()));
   for (uint64_t r = 0; others > 0 && r <= rounds; ++r) {
     if (myPlace == 0 && r < rounds) {
       for (uint32_t place = 1; place <= others; ++place) {
@@ -100,6 +102,7 @@ extern "C" __global__ void relayed(PARAMETERS) {
         if (at >= bytes) break;
         uint64_t n = bytes - at < share ? bytes - at : share;
         copy(out.of<uint8_t>((root + place) % group.size) + at, mine + at, n, threadIdx.x, blockDim.x);
+        if (result != mine) copy(result + at, mine + at, n, threadIdx.x, blockDim.x);
       }
     }
     if (myPlace != 0 && r > 0) {
@@ -112,6 +115,4 @@ extern "C" __global__ void relayed(PARAMETERS) {
     }
     if (group.barrier() != WaitResult::Done) return;
   }
-  if (myPlace == 0 && result != mine)
-    copy(result, mine, bytes, uint32_t(firstThread()), uint32_t(allThreads()));
 }

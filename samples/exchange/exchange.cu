@@ -20,7 +20,8 @@ struct Peers {
 // A put may come before its reader has begun the call, so each rank first tells
 // those that put to it that its output may be written, by a signal; signals of a
 // channel arrive in order, so the second one tells of data. What is put has
-// arrived when the channel is flushed, and may then be changed here.
+// arrived when the channel is flushed, and may then be changed here; that is asked
+// for with the put, since it takes another trip to the host later.
 extern "C" __global__ void exchange(const PortChannelHandle* channels, uint32_t rank, uint32_t ranks,
                                     Peers to, Peers from, uint64_t dst, uint64_t src, uint64_t stride,
                                     uint64_t bytes, const uint8_t* own, uint8_t* place) {
@@ -38,11 +39,9 @@ extern "C" __global__ void exchange(const PortChannelHandle* channels, uint32_t 
     uint32_t p = (rank + to.first + threadIdx.x) % ranks;
     const PortChannelHandle& peer = channels[p];
     if (peer.wait() != WaitResult::Done) return;
-    if (peer.putWithSignal(dst, src + p * stride, bytes) != WaitResult::Done) return;
+    if (peer.putWithSignalAndFlush(dst, src + p * stride, bytes) != WaitResult::Done) return;
   }
   if (threadIdx.x < from.count) {
-    const PortChannelHandle& peer = channels[(rank + from.first + threadIdx.x) % ranks];
-    if (peer.wait() != WaitResult::Done) return;
+    channels[(rank + from.first + threadIdx.x) % ranks].wait();
   }
-  if (threadIdx.x < to.count) channels[(rank + to.first + threadIdx.x) % ranks].flush();
 }

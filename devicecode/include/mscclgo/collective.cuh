@@ -24,6 +24,19 @@ MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
   return to < group.size ? to : to - group.size;
 }
 
+// forEachRank divides the blocks of a one-dimensional grid among the ranks, so that
+// all are served at the same time, and calls serve(rank, thread, threads): the
+// calling thread is number `thread` of `threads` that serve the rank. Every kth
+// block serves the rank that lies k ahead; where there are fewer blocks than ranks,
+// a block serves several, one after the other.
+template <class Serve>
+MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
+  for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
+    uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
+    serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
+  }
+}
+
 // Inboxes are one call's packets: on every rank an inbox for each of the others.
 // All threads of a one-dimensional grid make one, use it, and call end().
 //
@@ -237,16 +250,15 @@ MSCCLGO_DEVICE void reduceElements(const PeerMemory& in, uint32_t ranks, uint64_
 }  // namespace detail
 
 // reduceRange reduces the bytes from `from` to `to`, whole elements, of all
-// ranks' memory, in the order of the ranks, by all threads of a one-dimensional
-// grid. It calls store(byte, word) with words of 16 bytes, of 4, or of an
-// element, each aligned in the inputs. skew is what the addresses of the inputs,
+// ranks' memory, in the order of the ranks, by `threads` threads of which the
+// caller is number `thread`. It calls store(byte, word) with words of 16 bytes, of
+// 4, or of an element, each aligned in the inputs. skew is what the addresses of the inputs,
 // and of where store puts the words, differ by: the or of their exclusive ors
 // with the first input's.
 template <class T, class Op, class Store>
 MSCCLGO_DEVICE void reduceRange(const PeerMemory& in, uint32_t ranks, uint64_t from, uint64_t to,
-                                uint64_t skew, Store store) {
+                                uint64_t skew, uint64_t thread, uint64_t threads, Store store) {
   if (from >= to) return;
-  uint64_t thread = firstThread(), threads = allThreads();
   uint64_t start = reinterpret_cast<uintptr_t>(in.of<const uint8_t>(0)) + from;
   uint64_t width = skew % 16 == 0 ? 16 : skew % 4 == 0 ? 4 : 1;
   uint64_t head = (0 - start) % width;
@@ -271,6 +283,17 @@ MSCCLGO_DEVICE void reduceRange(const PeerMemory& in, uint32_t ranks, uint64_t f
   uint64_t last = threads - 1 - thread;
   detail::reduceElements<T, Op>(in, ranks, from, head / sizeof(T), last, threads, store);
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
+}
+
+// shardStart gives the byte where rank r's shard of some data of elements of
+// `element` bytes starts: the first at the data's start, the others on lines of 16
+// bytes. That of rank `ranks` is the end.
+MSCCLGO_DEVICE uint64_t shardStart(const void* data, uint64_t bytes, uint64_t element, uint32_t r,
+                                   uint32_t ranks) {
+  constexpr uint64_t kLine = 16;
+  uint64_t head = (0 - reinterpret_cast<uintptr_t>(data)) % kLine / element * element;
+  uint64_t at = r == 0 ? 0 : head + r * divideUp(divideUp(bytes, kLine), ranks) * kLine;
+  return at < bytes ? at : bytes;
 }
 
 // skewOf gives the or of what the addresses of all ranks' memory differ by from
