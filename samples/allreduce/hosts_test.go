@@ -151,7 +151,7 @@ func TestHostsOnABadNetwork(t *testing.T) {
 			for _, h := range lab.Hosts {
 				h.Impair(strings.Fields(c.netem)...)
 			}
-			finish(t, startHosts(s, lab, c.perHost, "-min", "1024", "-max", "65536", "-warmup", "0", "-iters", "1"), 4)
+			finish(t, startHosts(s, lab, c.perHost, "-min", "16384", "-max", "65536", "-warmup", "0", "-iters", "1"), 2)
 		})
 	}
 }
