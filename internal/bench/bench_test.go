@@ -129,7 +129,7 @@ func TestSizes(t *testing.T) {
 		largest, largestOfAll = 1<<20, 1<<20
 	}
 	cfg := testConfig(t)
-	cfg.Algorithms, cfg.Type, cfg.Blocks, cfg.Threads = []string{"auto"}, "f16", 0, 0
+	cfg.Algorithms, cfg.Blocks, cfg.Threads = []string{"auto"}, 0, 0
 	for _, ranks := range []int{2, 3} {
 		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) (err error) {
 			cfg := cfg

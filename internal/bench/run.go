@@ -250,7 +250,11 @@ func (b *bench) remark() string {
 	return ""
 }
 
-func (b *bench) emulated() bool { return b.comm.Device().Info().Arch == devicecode.ArchEmu }
+func (b *bench) emulated() bool { return emulated(b.comm) }
+
+func emulated(comm *communicator.Communicator) bool {
+	return comm.Device().Info().Arch == devicecode.ArchEmu
+}
 
 // size measures one size: each algorithm, and the others beside.
 func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {

@@ -134,14 +134,18 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 	for {
 		c := cfg.Collectives[random.IntN(len(cfg.Collectives))]
 		types := elements.Reducible()
-		typ := types[random.IntN(len(types))]
+		i := random.IntN(len(types))
+		typ, op := types[i], ops[random.IntN(len(ops))]
+		if emulated(comm) {
+			op = ops[i%len(ops)] // kernels take seconds to compile there
+		}
 		// Any magnitude is as likely as another.
 		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size)
 		count := max(1, random.Uint64N(most)>>random.IntN(16))
 		k := &soaked{
 			slot: s, seed: random.Uint64(),
 			p: problem{
-				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: ops[random.IntN(len(ops))],
+				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: op,
 				count: count, inPlace: c.InPlace && random.IntN(2) == 1,
 			},
 			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: samples.Choice{
