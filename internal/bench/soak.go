@@ -65,13 +65,24 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 		return 0, err
 	}
 	random := rand.New(rand.NewPCG(seed, 1)) // alike on all ranks
-	host := make([]byte, cfg.Most)
+	referees := map[string]*referee{}        // by type
+	defer func() {
+		for _, r := range referees {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	for _, t := range elements.Reducible() {
+		if referees[t.Name], err = newReferee(ctx, comm.Device(), t); err != nil {
+			delete(referees, t.Name)
+			return 0, err
+		}
+	}
 	for start, more := time.Now(), true; more; {
 		var batch []*soaked
 		for i, s := range slots {
 			batch = append(batch, pick(random, comm, runner, stream, s, cfg, i < byHostSlots))
 		}
-		if err := soakBatch(ctx, comm, batch, host); err != nil {
+		if err := soakBatch(ctx, comm, batch, referees); err != nil {
 			return calls, err
 		}
 		calls += len(batch)
@@ -159,10 +170,10 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 }
 
 // soakBatch runs the calls of a batch one behind the other and checks them.
-func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, host []byte) error {
+func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, referees map[string]*referee) error {
 	ops := make([]*samples.Operation, len(batch))
 	for i, k := range batch {
-		if err := k.p.fill(k.in.Buffer, k.out.Buffer, k.seed, host); err != nil {
+		if err := referees[k.p.typ.Name].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
 			return err
 		}
 		var err error
@@ -183,7 +194,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 		return err
 	}
 	for i, k := range batch {
-		wrong, sum, err := k.p.check(k.out.Buffer, k.seed, host, k.o.roundings(k.p.ranks))
+		wrong, sum, err := referees[k.p.typ.Name].check(ctx, &k.p, k.out.Buffer, k.seed, k.o.roundings(k.p.ranks))
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
 // The kernels of one and two shots, for each kind of packet. in and out hold
 // each rank's buffers, of `bytes` bytes.
 #define PACKET_KERNEL(name, algorithm, Packet)                                                      \
-  extern "C" __global__ void name(PARAMETERS) {                                                     \
+  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                             \
     awaitPrevious();                                                                                \
     algorithm<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
   }
