@@ -23,6 +23,8 @@ func (c *Collective) source(a algorithm) source {
 		return source{"exchange.cu", exchangeSource}
 	case byRing:
 		return source{"ring.cu", ringSource}
+	case byPush:
+		return source{"pushed.cu", pushedSource}
 	case byStages:
 		return source{"staged.cu", stagedSource}
 	case byHosts:

@@ -41,7 +41,7 @@ func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 }
 
 // small are flags for a quick run.
-var small = []string{"-n", "2", "-b", "1K", "-e", "4K", "-iters", "1", "-replays", "1", "-rounds", "1", "-w", "0"}
+var small = []string{"-n", "2", "-d", "f32", "-b", "1K", "-e", "4K", "-iters", "1", "-replays", "1", "-rounds", "1", "-w", "0"}
 
 func TestBench(t *testing.T) {
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestBench(t *testing.T) {
 	if err != nil || stderr != "" {
 		t.Fatalf("%v, standard error %q", err, stderr)
 	}
-	if strings.Count(stdout, "# ") != 4 || strings.Count(stdout, " f16 ") != 8 || strings.Contains(stdout, "all-gather") {
+	if strings.Count(stdout, "# ") != 4 || strings.Count(stdout, " f32 ") != 8 || strings.Contains(stdout, "all-gather") {
 		t.Errorf("standard output:\n%s", stdout)
 	}
 	text, err := os.ReadFile(lines)

@@ -40,21 +40,21 @@ func (s *Sinks) fill() {
 
 // bench is one rank's.
 type bench struct {
-	cfg    Config
-	sinks  Sinks
-	comm   *communicator.Communicator
-	runner *samples.Runner
-	stream *gpu.Stream
-	memory []*gpu.Buffer // the allocations behind in and out
-	in     samples.Memory
-	out    samples.Memory
-	typ    elements.Type
-	op     elements.Op
-	link   string
-	seed   uint64 // of the next data
-	host   []byte // room for the largest part
-	others map[string]contestant
-	nccl   *ncclGroup // what the others are made of, if there are any
+	cfg     Config
+	sinks   Sinks
+	comm    *communicator.Communicator
+	runner  *samples.Runner
+	stream  *gpu.Stream
+	memory  []*gpu.Buffer // the allocations behind in and out
+	in      samples.Memory
+	out     samples.Memory
+	typ     elements.Type
+	op      elements.Op
+	link    string
+	seed    uint64 // of the next data
+	referee *referee
+	others  map[string]contestant
+	nccl    *ncclGroup // what the others are made of, if there are any
 }
 
 // Run measures what cfg says and gives the results, in the order of the table.
@@ -117,7 +117,9 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if b.stream, err = comm.Device().NewStream(); err != nil {
 		return b, err
 	}
-	b.host = make([]byte, b.most())
+	if b.referee, err = newReferee(ctx, comm.Device(), b.typ); err != nil {
+		return b, err
+	}
 	if b.in, err = b.allocate(ctx); err != nil {
 		return b, err
 	}
@@ -156,6 +158,9 @@ func (b *bench) close(ctx context.Context, failed error) error {
 	}
 	if b.stream != nil {
 		errs = append(errs, b.stream.Close())
+	}
+	if b.referee != nil {
+		errs = append(errs, b.referee.close())
 	}
 	if b.runner != nil {
 		errs = append(errs, b.runner.Close(ctx, failed))
@@ -250,7 +255,11 @@ func (b *bench) remark() string {
 	return ""
 }
 
-func (b *bench) emulated() bool { return b.comm.Device().Info().Arch == devicecode.ArchEmu }
+func (b *bench) emulated() bool { return emulated(b.comm) }
+
+func emulated(comm *communicator.Communicator) bool {
+	return comm.Device().Info().Arch == devicecode.ArchEmu
+}
 
 // size measures one size: each algorithm, and the others beside.
 func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
@@ -386,7 +395,7 @@ func (b *bench) verifyAll(ctx context.Context, p *problem, all []contestant, wro
 			continue
 		}
 		b.seed++
-		bad, same, err := verify(ctx, b.comm, k, p, b.seed, b.host)
+		bad, same, err := b.referee.verify(ctx, b.comm, k, p, b.seed)
 		if err != nil {
 			return err
 		}

@@ -65,6 +65,8 @@ struct GroupHandle {
   MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
 
  private:
+  friend class Rounds;
+
   // flag gives where `from` tells rank `to` how often its block has arrived.
   MSCCLGO_DEVICE uint32_t* flag(uint32_t to, uint32_t from) const {
     return reinterpret_cast<uint32_t*>(windows[to]) + blockIdx.x * size + from;
@@ -93,6 +95,56 @@ struct GroupHandle {
     if (done) return WaitResult::Done;
     return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
   }
+};
+
+// Rounds are barriers in two halves, so that a block works between them: it signals
+// that it has come to the end of a round, and waits for its peers some rounds later.
+// All threads of a block make one, use it alike, and call end(); no barrier() of the
+// group comes between.
+class Rounds {
+ public:
+  MSCCLGO_DEVICE explicit Rounds(const GroupHandle& group)
+      : group_(group), round_(group.arrivals[blockIdx.x]) {}
+
+  // signal ends a round. What the block wrote before, its peers see once they have
+  // waited for this round (release at system scope).
+  MSCCLGO_DEVICE void signal() {
+    __syncthreads();
+    ++round_;
+    for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
+      if (peer != group_.rank) store<Scope::System, Order::Release>(group_.flag(peer, group_.rank), round_);
+    }
+  }
+
+  // wait waits until the blocks of this number on all ranks have signalled all of
+  // this block's rounds but the newest `back` ones (acquire at system scope). Every
+  // thread gets the same result: false if a wait failed.
+  MSCCLGO_DEVICE bool wait(uint32_t back) const {
+    bool ok = true;
+    for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
+      if (peer == group_.rank) continue;
+      Watch watch = group_.watch;
+      watch.peer = peer;
+      const uint32_t* theirs = group_.flag(group_.rank, peer);
+      // As a signed difference, so that wrap-around works.
+      ok = waitUntil(watch, [&] {
+             return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (round_ - back)) >= 0;
+           }) == WaitResult::Done;
+      fence<Scope::System, Order::Acquire>();
+      if (!ok) break;
+    }
+    return blockAll(ok);
+  }
+
+  // end is called last, unless a wait failed.
+  MSCCLGO_DEVICE void end() const {
+    __syncthreads();
+    if (threadIdx.x == 0) group_.arrivals[blockIdx.x] = round_;
+  }
+
+ private:
+  const GroupHandle& group_;
+  uint32_t round_;
 };
 
 }  // namespace mscclgo
