@@ -137,16 +137,16 @@ var collectives = []Collective{
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	{
-		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
-		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(algorithm{name: "relayed", kernel: "relayed"}, ports),
-		sources:    func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
-	},
-	{
 		Name: "send-receive", file: "sendrecv.cu", text: sendReceiveSource,
 		bus:        func(float64) float64 { return 1 },
 		algorithms: packets(ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
+	},
+	{
+		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
+		bus:        func(float64) float64 { return 1 },
+		algorithms: packets(algorithm{name: "relayed", kernel: "relayed"}, ports),
+		sources:    func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 }
 

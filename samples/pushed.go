@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -13,13 +14,12 @@ import (
 var pushedSource []byte
 
 const (
-	pushedInbox = 64 << 20 // bytes of each rank's
-	pushedSlots = 4        // as in pushed.cu
-	// Short steps overlap sooner, long ones signal less often. A shard has about
-	// pushedSteps of them, of pieces within these bounds, in bytes.
-	pushedSteps = 6
-	leastPiece  = 4 << 10
-	mostPiece   = 64 << 10
+	pushedInbox = 256 << 20 // bytes of each rank's inbox
+	// Short pieces are reduced sooner, long ones signal less often. A block has about
+	// pushedPieces of them, within these bounds, in bytes.
+	pushedPieces = 8
+	leastPiece   = 8 << 10
+	mostPiece    = 64 << 10
 )
 
 // inbox is memory of the runner's that all ranks write.
@@ -34,8 +34,11 @@ func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, 
 	if err != nil {
 		return nil, err
 	}
+	if fit < 2 {
+		return nil, fmt.Errorf("%s needs two blocks, and %d of %d threads fit", a.name, fit, c.Threads)
+	}
 	if r.inbox == nil {
-		b, err := r.comm.Device().Alloc(pushedInbox)
+		b, err := r.comm.Device().Alloc(r.room)
 		if err != nil {
 			return nil, err
 		}
@@ -46,12 +49,13 @@ func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, 
 		r.inbox = &inbox{b, shared.Peers}
 	}
 	ranks := uint64(r.comm.Size())
-	blocks := uint64(r.blocks(c, a, fit))
-	room := pushedInbox/(blocks*pushedSlots*ranks)/line*line - line
-	piece := divideUp(divideUp(c.part(), ranks*blocks*pushedSteps), line) * line
-	piece = min(max(piece, leastPiece), mostPiece, room)
-	shape := gpu.Blocks(int(blocks), c.Threads)
+	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
+	shard := divideUp(c.part(), ranks)
+	chunk := r.room/ranks/line*line - line
+	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
+	piece = min(max(piece, leastPiece), mostPiece)
+	shape := gpu.Blocks(int(2*pairs), c.Threads)
 	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
 	in, out := r.peers(c)
-	return &Operation{kernel, shape, []any{r.group, in, out, r.inbox.peers, c.part(), piece}}, nil
+	return &Operation{kernel, shape, []any{r.group, in, out, r.inbox.peers, c.part(), chunk, piece}}, nil
 }

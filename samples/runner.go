@@ -53,6 +53,7 @@ type Runner struct {
 	modules map[string]*gpu.Module
 	host    *hostPath // made by the first call that needs it
 	inbox   *inbox    // likewise
+	room    uint64    // bytes of the inbox
 }
 
 // NewRunner makes a rank's runner. Collective.
@@ -63,7 +64,7 @@ func NewRunner(ctx context.Context, comm *communicator.Communicator) (*Runner, e
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{comm: comm, group: group, modules: map[string]*gpu.Module{}}, nil
+	return &Runner{comm: comm, group: group, modules: map[string]*gpu.Module{}, room: pushedInbox}, nil
 }
 
 // Share makes a buffer of each rank known to all. It stays the caller's.

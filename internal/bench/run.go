@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -54,7 +55,7 @@ type bench struct {
 	seed    uint64 // of the next data
 	referee *referee
 	others  map[string]contestant
-	nccl    *ncclGroup // what the others are made of, if there are any
+	nccl    map[string]*ncclGroup // what the others are made of
 }
 
 // Run measures what cfg says and gives the results, in the order of the table.
@@ -94,7 +95,7 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 }
 
 func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
-	b := &bench{cfg: cfg, sinks: sinks, comm: comm, others: map[string]contestant{}}
+	b := &bench{cfg: cfg, sinks: sinks, comm: comm, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
 	var err error
 	if b.typ, err = elements.ParseType(cfg.Type); err != nil {
 		return b, err
@@ -153,8 +154,8 @@ func (b *bench) allocate(ctx context.Context) (samples.Memory, error) {
 // through with it. failed is why this rank gives up, if it does.
 func (b *bench) close(ctx context.Context, failed error) error {
 	var errs []error
-	if b.nccl != nil {
-		errs = append(errs, b.nccl.close(failed))
+	for _, name := range slices.Sorted(maps.Keys(b.nccl)) { // collective, so in one order
+		errs = append(errs, b.nccl[name].close(failed))
 	}
 	if b.stream != nil {
 		errs = append(errs, b.stream.Close())
@@ -261,8 +262,20 @@ func emulated(comm *communicator.Communicator) bool {
 	return comm.Device().Info().Arch == devicecode.ArchEmu
 }
 
-// size measures one size: each algorithm, and the others beside.
+// size measures one size, without what gives up.
 func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
+	for {
+		results, err := b.sideBySide(ctx, p)
+		var g *gaveUp
+		if !errors.As(err, &g) {
+			return results, err
+		}
+		b.drop(g)
+	}
+}
+
+// sideBySide measures each algorithm, and the others beside.
+func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 	choices, err := b.choices(p)
 	if err != nil {
 		return nil, err
@@ -271,8 +284,12 @@ func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 	for _, choice := range choices {
 		all = append(all, b.own(choice))
 	}
+	place := map[string]int{} // of the others
 	for _, name := range b.cfg.Compare {
-		all = append(all, b.others[name])
+		if k := b.others[name]; k != nil {
+			place[name] = len(all)
+			all = append(all, k)
+		}
 	}
 	times, wrong, err := b.compete(ctx, p, all)
 	if err != nil {
@@ -281,11 +298,12 @@ func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 	results := make([]Result, len(choices))
 	for i, choice := range choices {
 		results[i] = b.result(p, choice, times[i], wrong[i])
-		for k, name := range b.cfg.Compare {
-			theirs := len(choices) + k
-			results[i].Others = append(results[i].Others, Other{
-				name, times[theirs], float64(times[i].Median) / float64(max(1, times[theirs].Median)), wrong[theirs],
-			})
+		for _, name := range b.cfg.Compare {
+			other := Other{Name: name, Wrong: -1}
+			if at, there := place[name]; there {
+				other = Other{name, times[at], float64(times[i].Median) / float64(max(1, times[at].Median)), wrong[at]}
+			}
+			results[i].Others = append(results[i].Others, other)
 		}
 	}
 	return results, nil
