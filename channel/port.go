@@ -2,6 +2,7 @@ package channel
 
 import (
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -101,6 +102,9 @@ func (c *PortChannel) Handle() devicecode.PortChannel {
 	remote, local := c.dst.Buffer(), c.src.Buffer()
 	if remote != nil && local != nil && h.Base.PeerSent != 0 {
 		h.Remote, h.Local, h.Direct = remote.Ptr(), local.Ptr(), uint64(c.base.direct)
+	}
+	if conn, ok := c.base.semaphore.Connection().(connection.Inliner); ok && local != nil {
+		h.Local, h.InlineLimit = local.Ptr(), min(conn.InlineLimit(), uint64(c.base.ring.PayloadSize()))
 	}
 	return h
 }

@@ -90,6 +90,22 @@ type Native interface {
 	NativeError(f native.Failure) error
 }
 
+// Inliner is a connection that also writes bytes of the host's, which then need not
+// be fetched from a device.
+type Inliner interface {
+	Connection
+
+	// InlineLimit is the most bytes that WriteBytes takes at a time: more than 0, and
+	// the same each time.
+	InlineLimit() uint64
+
+	// WriteBytes queues a write of data to the peer's memory, in one order with what
+	// Write queues. data may be used again once it returns. No bytes are no error.
+	//
+	// Errors: ErrInvalid for more than InlineLimit bytes.
+	WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error
+}
+
 // Mark is a point in what a connection has queued.
 type Mark interface {
 	// Done says whether all before the mark is done at the peer. Once it has

@@ -31,11 +31,13 @@ func (r WaitResult) String() string {
 
 // Fifo is declared in <mscclgo/fifo.cuh>.
 type Fifo struct {
-	Entries gpu.Ptr // of 32 bytes each, pinned
-	Tail    gpu.Ptr // pinned
-	State   gpu.Ptr // of a FifoState, in device memory
-	Size    uint64  // entries
-	Watch   Watch
+	Entries      gpu.Ptr // of 32 bytes each, pinned
+	Tail         gpu.Ptr // pinned
+	State        gpu.Ptr // of a FifoState, in device memory
+	Size         uint64  // entries
+	Payloads     gpu.Ptr // pinned, or 0
+	PayloadBytes uint64  // of an entry
+	Watch        Watch
 }
 
 // FifoState is declared in <mscclgo/fifo.cuh>.
@@ -75,14 +77,15 @@ type BasePortChannel struct {
 
 // PortChannel is declared in <mscclgo/port_channel.cuh>.
 type PortChannel struct {
-	Base       BasePortChannel
-	Remote     gpu.Ptr
-	Local      gpu.Ptr
-	RemoteSize uint64 // bytes
-	LocalSize  uint64 // bytes
-	Direct     uint64 // bytes
-	Dst        uint32
-	Src        uint32
+	Base        BasePortChannel
+	Remote      gpu.Ptr
+	Local       gpu.Ptr
+	RemoteSize  uint64 // bytes
+	LocalSize   uint64 // bytes
+	Direct      uint64 // bytes
+	InlineLimit uint64 // bytes
+	Dst         uint32
+	Src         uint32
 }
 
 // The kinds of a port's trigger, any sum of these; see PortRequest in
@@ -91,4 +94,5 @@ const (
 	PortPut    = 1
 	PortSignal = 2
 	PortFlush  = 4
+	PortInline = 8
 )

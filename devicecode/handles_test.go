@@ -49,6 +49,7 @@ var constants = []struct {
 	{devicecode.PortPut, "port_channel.cuh", "kPut"},
 	{devicecode.PortSignal, "port_channel.cuh", "kSignal"},
 	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},
+	{devicecode.PortInline, "port_channel.cuh", "kInline"},
 }
 
 // offset gives the expression for a field's offset, at some address, as NVRTC has

@@ -25,6 +25,9 @@ const (
 	DefaultSize = 512
 )
 
+// MaxPayload bounds Options.Payload, in bytes.
+const MaxPayload = 1 << 16
+
 // maxWords bounds Options.Words.
 const maxWords = 1 << 20
 
@@ -35,19 +38,25 @@ type Options struct {
 	// Words is the number of further 8-byte words of pinned memory, through
 	// which who serves the ring tells kernels something; see [Ring.Word].
 	Words int
+	// Payload is the number of bytes that a thread may send with a trigger; see
+	// [Ring.Payload]. 0 means none.
+	Payload int
 	// Watch bounds the waits of kernels, for room and in sync.
 	Watch devicecode.Watch
 }
 
 // Ring is a ring of triggers. It takes pinned host memory, 32 bytes a trigger
-// and 128 more, and 384 bytes of device memory, an allocation of its own.
+// and 128 more, and with Options.Payload so many bytes and up to 142 more a trigger;
+// and 384 bytes of device memory, an allocation of its own.
 //
-// Poll, PollBatch and Pop are for one goroutine at a time, all else for any.
+// Poll, PollBatch, Payload and Pop are for one goroutine at a time, all else for any.
 type Ring struct {
-	pinned *gpu.Buffer // the tail, alone in its lines; the entries; the words
-	device *gpu.Buffer // a devicecode.FifoState
-	words  int
-	watch  devicecode.Watch
+	pinned   *gpu.Buffer // the tail, alone in its lines; the payloads; the entries; the words
+	device   *gpu.Buffer // a devicecode.FifoState
+	payload  uint64      // Options.Payload
+	payloads []byte      // of all entries
+	words    int
+	watch    devicecode.Watch
 
 	// state is an object of its own, without Go pointers, as C requires. Its
 	// addresses, in pinned, are nil once the ring is closed.
@@ -56,8 +65,13 @@ type Ring struct {
 	closing sync.RWMutex // for who looks from another goroutine
 }
 
-// tailBytes is what the tail takes: a device's cache line.
-const tailBytes = 128
+// lineBytes is a device's cache line, which the tail has for itself and payloads
+// begin.
+const lineBytes = 128
+
+// payloadAlign is how payloads lie as their bytes did in the device's memory: alike
+// in words of so many bytes.
+const payloadAlign = 16
 
 // New makes an empty ring on a device.
 //
@@ -73,33 +87,55 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 	if o.Words < 0 || o.Words > maxWords {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d further words asked, 0 to %d are possible", o.Words, maxWords)
 	}
+	if o.Payload < 0 || o.Payload > MaxPayload {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "a payload of %d bytes a trigger asked, 0 to %d are possible", o.Payload, MaxPayload)
+	}
 	if o.Watch.Status == 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Watch has no status, so waits of kernels could not end")
 	}
-	r := &Ring{words: o.Words, watch: o.Watch}
+	r := &Ring{payload: uint64(o.Payload), words: o.Words, watch: o.Watch}
 	size := uint64(o.Size)
+	entries := lineBytes + size*r.payloadBytes()
 	var err error
-	if r.pinned, err = dev.AllocHost(tailBytes + size*entryBytes + uint64(o.Words)*8); err != nil {
+	if r.pinned, err = dev.AllocHost(entries + size*entryBytes + uint64(o.Words)*8); err != nil {
 		return nil, err
 	}
-	base := unsafe.Pointer(unsafe.SliceData(r.pinned.Bytes()))
-	r.state = &native.Ring{Tail: base, Entries: unsafe.Add(base, tailBytes), Size: size}
+	bytes := r.pinned.Bytes()
+	base := unsafe.Pointer(unsafe.SliceData(bytes))
+	r.payloads = bytes[lineBytes:entries:entries]
+	r.state = &native.Ring{Tail: base, Entries: unsafe.Add(base, entries), Size: size}
 	if r.device, err = gpu.Upload(dev, make([]devicecode.FifoState, 1)); err != nil {
 		return nil, errors.Join(err, r.pinned.Close())
 	}
 	return r, nil
 }
 
+// payloadBytes gives what an entry's payload takes.
+func (r *Ring) payloadBytes() uint64 {
+	if r.payload == 0 {
+		return 0
+	}
+	return (r.payload + payloadAlign - 1 + lineBytes - 1) &^ (lineBytes - 1)
+}
+
 // Handle gives what kernels use.
 func (r *Ring) Handle() devicecode.Fifo {
-	return devicecode.Fifo{
-		Entries: r.pinned.Ptr() + tailBytes,
-		Tail:    r.pinned.Ptr(),
-		State:   r.device.Ptr(),
-		Size:    r.state.Size,
-		Watch:   r.watch,
+	h := devicecode.Fifo{
+		Entries:      r.entries(),
+		Tail:         r.pinned.Ptr(),
+		State:        r.device.Ptr(),
+		Size:         r.state.Size,
+		PayloadBytes: r.payloadBytes(),
+		Watch:        r.watch,
 	}
+	if r.payload != 0 {
+		h.Payloads = r.pinned.Ptr() + lineBytes
+	}
+	return h
 }
+
+// entries gives the address of the entries as kernels see it.
+func (r *Ring) entries() gpu.Ptr { return r.pinned.Ptr() + gpu.Ptr(lineBytes+len(r.payloads)) }
 
 // Device gives the device whose kernels push.
 func (r *Ring) Device() *gpu.Device { return r.pinned.Device() }
@@ -113,7 +149,25 @@ func (r *Ring) Size() int { return int(r.state.Size) }
 func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
 	offset := r.state.Size * entryBytes
 	first := (*atomic.Uint64)(unsafe.Add(r.state.Entries, offset))
-	return unsafe.Slice(first, r.words), r.pinned.Ptr() + gpu.Ptr(tailBytes+offset)
+	return unsafe.Slice(first, r.words), r.entries() + gpu.Ptr(offset)
+}
+
+// PayloadSize gives Options.Payload.
+func (r *Ring) PayloadSize() int { return int(r.payload) }
+
+// Payload gives the bytes that a thread sent with a trigger (pushWith of
+// <mscclgo/fifo.cuh>), which was polled at a position and not popped: Pop gives them
+// back to kernels. It says false where the trigger, which may hold anything, does not
+// tell of such bytes.
+func (r *Ring) Payload(position uint64, t Trigger) ([]byte, bool) {
+	if r.state.Tail == nil || position-r.state.Popped >= r.state.Polled-r.state.Popped {
+		return nil, false
+	}
+	if t.B >= payloadAlign || t.C == 0 || t.C > r.payload {
+		return nil, false
+	}
+	at := position&(r.state.Size-1)*r.payloadBytes() + t.B
+	return r.payloads[at : at+t.C : at+t.C], true
 }
 
 // entry gives the words of a position's entry.

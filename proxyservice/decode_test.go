@@ -16,7 +16,7 @@ func FuzzServe(f *testing.F) {
 	f.Add(uint64(0), uint64(0), uint64(0), uint64(0), uint8(0))
 	f.Add(uint64(1)<<48|4096, uint64(2)<<48|1, uint64(64), uint64(3), uint8(devicecode.PortPut|devicecode.PortSignal))
 	f.Add(^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), uint8(255))
-	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush
+	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
 	for kind := range uint8(all + 1) {
 		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), kind)
 	}
@@ -57,7 +57,7 @@ func compareWays(t *testing.T, w *twoWays, x fifo.Trigger) {
 		t.Fatalf("C decodes %+v as %+v, a port's: %v; Go says %v", x, inC, isRequest, err)
 	}
 	if want := (nativetest.Request{
-		Put: r.put, Signal: r.signal, Flush: r.flush, Dst: r.dst, Src: r.src, Port: r.port,
+		Put: r.put, Signal: r.signal, Flush: r.flush, Inline: r.inline, Dst: r.dst, Src: r.src, Port: r.port,
 		DstOffset: r.dstOffset, SrcOffset: r.srcOffset, Bytes: r.bytes,
 	}); request != want {
 		t.Fatalf("%+v is %+v to C, %+v to Go", x, request, want)

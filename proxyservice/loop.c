@@ -22,7 +22,7 @@ static bool takes(const proxy_line* line, const native_range* range, uint32_t ra
 static bool find(const proxy_loop* loop, const native_trigger* trigger, job* j) {
   *j = (job){0};
   native_request* r = &j->request;
-  if (!native_request_decode(r, trigger)) return false;
+  if (!native_request_decode(r, trigger) || r->in_line) return false;
   const proxy_port* port = proxy_table_get(&loop->ports, r->port);
   if (!port) return false;
   j->line = port->line;

@@ -8,11 +8,13 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // server is what the proxy's goroutine of a service works with.
 type server struct {
 	tables
+	ring     *fifo.Ring
 	user     Handler   // may be nil
 	counts   *counters // may be nil
 	flushing []*line   // those with flushes under way
@@ -39,6 +41,7 @@ type flush struct {
 // request is a port's trigger; see PortRequest in <mscclgo/port_channel.cuh>.
 type request struct {
 	put, signal, flush bool
+	inline             bool // of a put: the bytes are in the entry's payload
 	port               uint64
 	dst, src           uint16
 	dstOffset          uint64
@@ -50,11 +53,12 @@ const offsetMask = 1<<48 - 1
 
 // decode gives the request of a trigger, which may hold anything.
 func decode(t fifo.Trigger) (request, error) {
-	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush
+	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
 	r := request{
 		put:       t.Kind&devicecode.PortPut != 0,
 		signal:    t.Kind&devicecode.PortSignal != 0,
 		flush:     t.Kind&devicecode.PortFlush != 0,
+		inline:    t.Kind&devicecode.PortInline != 0,
 		port:      t.Detail,
 		dst:       uint16(t.A >> 48),
 		src:       uint16(t.B >> 48),
@@ -62,7 +66,7 @@ func decode(t fifo.Trigger) (request, error) {
 		srcOffset: t.B & offsetMask,
 		bytes:     t.C,
 	}
-	if t.Kind == 0 || t.Kind&^all != 0 {
+	if t.Kind == 0 || t.Kind&^all != 0 || r.inline && !r.put {
 		return r, mscclgo.Errorf(mscclgo.ErrInvalid, "decode", "no trigger has kind %d; the user's are from %d, and need ServiceOptions.Handler", t.Kind, fifo.FirstUserKind)
 	}
 	if r.put && r.bytes > offsetMask {
@@ -85,7 +89,7 @@ func (s *server) serve(position uint64, t fifo.Trigger) error {
 		return err
 	}
 	if r.put {
-		if err := s.put(p, r); err != nil {
+		if err := s.put(p, r, position, t); err != nil {
 			return p.wrap(r, "put", err)
 		}
 	}
@@ -113,16 +117,35 @@ func (s *server) port(r request) (port, error) {
 
 // put looks the memories up; the connection checks that they are its ranks' and
 // hold the ranges.
-func (s *server) put(p port, r request) error {
+func (s *server) put(p port, r request, position uint64, t fifo.Trigger) error {
 	memories := *s.memories.Load()
 	if last := max(r.dst, r.src); int(last) >= len(memories) {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the memories", "no memory has number %d, the service has %d", last, len(memories))
 	}
-	if err := p.line.conn.Write(memories[r.dst], r.dstOffset, memories[r.src], r.srcOffset, r.bytes); err != nil {
+	var err error
+	if r.inline {
+		err = s.putInline(p, memories[r.dst], r.dstOffset, position, t)
+	} else {
+		err = p.line.conn.Write(memories[r.dst], r.dstOffset, memories[r.src], r.srcOffset, r.bytes)
+	}
+	if err != nil {
 		return err
 	}
 	s.counts.wrote(p.line.conn.Transport(), r.bytes)
 	return nil
+}
+
+// putInline writes the bytes that came with a trigger.
+func (s *server) putInline(p port, dst *registeredmem.Memory, dstOffset, position uint64, t fifo.Trigger) error {
+	conn, ok := p.line.conn.(connection.Inliner)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the bytes", "the trigger says that they came with it, and a connection over %v takes none so", p.line.conn.Transport())
+	}
+	data, ok := s.ring.Payload(position, t)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the bytes", "the trigger says that %d came with it, at %d, and the ring takes at most %d", t.C, t.B, s.ring.PayloadSize())
+	}
+	return conn.WriteBytes(dst, dstOffset, data)
 }
 
 // flush begins one.

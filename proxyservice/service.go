@@ -28,6 +28,11 @@ type ServiceOptions struct {
 	// Direct is how many bytes a put may have for the kernel's thread to make it
 	// itself where it can. 0 means channel.DefaultDirect.
 	Direct channel.Direct
+	// Inline is how many bytes a put may have to travel with its trigger over a
+	// connection that offers that (connection.Inliner), so that the host need not fetch
+	// them from the device. The ring takes about so many bytes of pinned memory for each
+	// of its triggers; see [fifo.Ring]. 0 means DefaultInline, less than 0 none.
+	Inline int
 	// Handler serves triggers of the user's own, of the kinds from
 	// fifo.FirstUserKind. nil makes them a failure.
 	Handler Handler
@@ -35,6 +40,10 @@ type ServiceOptions struct {
 	// pinned memory. 0 means 1024.
 	MaxConnections int
 }
+
+// DefaultInline is a size that a thread stores in less time than a copy engine takes to
+// begin. A ring of the default size takes 576 KiB of pinned memory for it.
+const DefaultInline = 1 << 10
 
 // Limits of a service, from the ids in a trigger.
 const (
@@ -93,7 +102,13 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	if o.Direct == 0 {
 		o.Direct = channel.DefaultDirect
 	}
-	ring, err := fifo.New(dev, fifo.Options{Size: o.RingSize, Words: o.MaxConnections, Watch: o.Watch})
+	switch {
+	case o.Inline == 0:
+		o.Inline = DefaultInline
+	case o.Inline < 0:
+		o.Inline = 0
+	}
+	ring, err := fifo.New(dev, fifo.Options{Size: o.RingSize, Words: o.MaxConnections, Payload: o.Inline, Watch: o.Watch})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +118,7 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 		semaphores: map[*semaphore.Host2Device]uint16{},
 		lines:      map[connection.Connection]*line{},
 	}
-	s.server.user = o.Handler
+	s.server.ring, s.server.user = ring, o.Handler
 	s.publish()
 	w := work{serve: s.server.serve, goOn: s.server.goOn, failed: s.server.failed, flushFailed: s.server.flushFailed}
 	if s.Proxy, err = newProxy(ring, w, o.Options); err != nil {

@@ -15,6 +15,10 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
+// inlineLimit is the most bytes of an operation that the queue keeps, in ordinary
+// memory: 4 MiB in all, where all operations have so many.
+const inlineLimit = 4 << 10
+
 // queueDepth is how many operations may wait to be sent; a power of two. The next
 // one waits for room.
 const queueDepth = 1024
@@ -73,8 +77,9 @@ type op struct {
 	offset uint64
 	// Of a write: its bytes, those given to senders, and where they are.
 	n, given  uint64
-	src       *gpu.Buffer
+	src       *gpu.Buffer // nil: in data
 	srcOffset uint64
+	data      []byte // of the place in the queue, which keeps its memory
 	// Of an update.
 	from, to uint64
 }
@@ -174,6 +179,22 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 	return c.enqueue(what, op{kind: kindData, memory: dst.ID(), offset: dstOffset, n: n, src: from, srcOffset: srcOffset})
 }
 
+// InlineLimit gives 4 KiB.
+func (c *conn) InlineLimit() uint64 { return inlineLimit }
+
+// WriteBytes queues the sending of data, of which the queue keeps a copy.
+func (c *conn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
+	const what = "ethernet: write bytes"
+	n := uint64(len(data))
+	if n > inlineLimit {
+		return c.invalid(what, "there are %d bytes, at most %d are taken", n, inlineLimit)
+	}
+	if err := c.reaches(what, dst, dstOffset, n); err != nil {
+		return err
+	}
+	return c.enqueue(what, op{kind: kindData, memory: dst.ID(), offset: dstOffset, n: n, data: data})
+}
+
 // UpdateAndSync queues the sending of a word's new value, which the peer stores
 // behind all that was queued before.
 func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
@@ -227,7 +248,8 @@ func (c *conn) within(what string, m *registeredmem.Memory, rank int, offset, n 
 	return nil
 }
 
-// enqueue gives an operation to the senders. It waits while the queue is full.
+// enqueue gives an operation to the senders, with a copy of its data. It waits while
+// the queue is full.
 func (c *conn) enqueue(what string, o op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +264,9 @@ func (c *conn) enqueue(what string, o op) error {
 	case o.kind == kindData && o.n == 0:
 		return nil
 	}
-	c.queue[c.queued.Load()%queueDepth] = o
+	place := &c.queue[c.queued.Load()%queueDepth]
+	o.data = append(place.data[:0], o.data...)
+	*place = o
 	c.queued.Add(1)
 	if len(c.senders) == 1 || o.n <= c.senders[0].part {
 		c.work.Signal()

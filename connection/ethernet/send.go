@@ -49,8 +49,9 @@ type batch struct {
 // piece is one frame of a batch.
 type piece struct {
 	frame
-	src       *gpu.Buffer
+	src       *gpu.Buffer // nil: in data
 	srcOffset uint64
+	data      []byte // of the batch's place, which keeps its memory
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
@@ -130,7 +131,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 		if p.kind != kindData {
 			continue
 		}
-		if host := s.c.t.host(p.src); host != nil {
+		if host := s.host(p.src, p.data); host != nil {
 			b.out = append(b.out, host[p.srcOffset:p.srcOffset+p.length])
 			continue
 		}
@@ -149,6 +150,14 @@ func (s *sender) fill(b *batch, wait bool) bool {
 		}
 	}
 	return true
+}
+
+// host gives a write's bytes where the host reaches them.
+func (s *sender) host(src *gpu.Buffer, data []byte) []byte {
+	if src == nil {
+		return data
+	}
+	return s.c.t.host(src)
 }
 
 // take takes the pieces of a batch off the queue.
@@ -178,15 +187,19 @@ func (s *sender) take(b *batch, wait bool) bool {
 	for b.count < batchFrames && c.taken < c.queued.Load() {
 		o := &c.queue[c.taken%queueDepth]
 		p := &b.pieces[b.count]
-		*p = piece{frame: frame{kind: o.kind, memory: o.memory, op: c.taken, offset: o.offset}}
+		*p = piece{frame: frame{kind: o.kind, memory: o.memory, op: c.taken, offset: o.offset}, data: p.data}
 		if o.kind == kindUpdate {
 			p.length, p.total = o.from, o.to
 		} else {
+			host := s.host(o.src, o.data)
 			room := s.part - b.used
-			if c.t.host(o.src) != nil {
+			if host != nil {
 				room = straightBytes - b.size
 			}
 			n := min(o.n-o.given, room)
+			if o.src == nil && n < o.n {
+				break // whole in the next batch
+			}
 			if n == 0 || b.size >= straightBytes {
 				break
 			}
@@ -194,9 +207,10 @@ func (s *sender) take(b *batch, wait bool) bool {
 			p.offset += o.given
 			o.given += n
 			b.size += n
-			if c.t.host(o.src) == nil {
+			if host == nil {
 				b.used += n
 			}
+			p.data, o.data = o.data, p.data
 		}
 		b.count++
 		if o.given == o.n {

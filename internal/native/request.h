@@ -4,10 +4,11 @@
 
 #include "native/ring.h"
 
-enum { NATIVE_PUT = 1, NATIVE_SIGNAL = 2, NATIVE_FLUSH = 4 };
+enum { NATIVE_PUT = 1, NATIVE_SIGNAL = 2, NATIVE_FLUSH = 4, NATIVE_INLINE = 8 };
 
 typedef struct {
   bool put, signal, flush;
+  bool in_line;       // of a put: the bytes are in the entry's payload
   uint16_t dst, src;  // memories
   uint64_t port;
   uint64_t dst_offset, src_offset, bytes;
@@ -21,6 +22,7 @@ static inline bool native_request_decode(native_request* request, const native_t
       .put = t->kind & NATIVE_PUT,
       .signal = t->kind & NATIVE_SIGNAL,
       .flush = t->kind & NATIVE_FLUSH,
+      .in_line = t->kind & NATIVE_INLINE,
       .dst = (uint16_t)(t->a >> 48),
       .src = (uint16_t)(t->b >> 48),
       .port = t->detail,
@@ -28,7 +30,8 @@ static inline bool native_request_decode(native_request* request, const native_t
       .src_offset = t->b & offset,
       .bytes = t->c,
   };
-  if (t->kind == 0 || t->kind > (NATIVE_PUT | NATIVE_SIGNAL | NATIVE_FLUSH)) return false;
+  if (t->kind == 0 || t->kind > (NATIVE_PUT | NATIVE_SIGNAL | NATIVE_FLUSH | NATIVE_INLINE)) return false;
+  if (request->in_line && !request->put) return false;
   return !request->put || request->bytes <= offset;
 }
 

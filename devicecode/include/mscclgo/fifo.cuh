@@ -6,6 +6,7 @@
 //
 #pragma once
 
+#include <mscclgo/copy.cuh>
 #include <mscclgo/wait.cuh>
 
 namespace mscclgo {
@@ -44,17 +45,51 @@ struct FifoState {
   uint64_t reserved2[15];
 };
 
+namespace detail {
+
+// fillPayload stores n bytes, at least 1, where they stand in their 16-byte words as
+// they do at src: dst is the first of these words. It reads nothing beside the bytes;
+// what it stores beside them is not for use. Its loads are under way together, 16 at a
+// time. Not inlined, for its registers.
+inline __device__ __noinline__ void fillPayload(uint4* dst, const uint8_t* src, uint64_t n) {
+  constexpr uint32_t kLoads = 16, kWord = sizeof(uint4);
+  uint32_t before = uint32_t(reinterpret_cast<uintptr_t>(src) % kWord);
+  const uint4* from = reinterpret_cast<const uint4*>(src - before);
+  uint64_t end = before + n, first = before != 0 ? 1 : 0, last = end / kWord;  // the whole words
+  if (before != 0) {
+    uint64_t part = n < kWord - before ? n : kWord - before;
+    dst[0] = shifted(make_uint4(0, 0, 0, 0), loadPartial<uint4>(src, part), kWord - before);
+  }
+  if (end % kWord != 0 && last >= first) dst[last] = loadPartial<uint4>(from + last, end % kWord);
+  for (uint64_t at = first; at < last; at += kLoads) {
+    uint4 v[kLoads];
+#pragma unroll
+    for (uint32_t i = 0; i < kLoads; ++i)
+      if (at + i < last) v[i] = from[at + i];
+#pragma unroll
+    for (uint32_t i = 0; i < kLoads; ++i)
+      if (at + i < last) dst[at + i] = v[i];
+  }
+}
+
+}  // namespace detail
+
 // FifoHandle is a ring as kernels see it.
 //
 // An entry is 32 bytes, written by two 16-byte stores, of which PTX keeps only
 // each 8-byte word whole. So each word carries a tag, a bit that flips with each
 // lap of the ring: the host takes an entry when all four words have the tag of
 // the lap, in whatever order they arrive, and need not clear it.
+//
+// A ring may have room for a payload beside each entry: bytes that the host needs
+// not fetch from the device then.
 struct FifoHandle {
   uint64_t* entries;     // size times 4 words, pinned
   const uint64_t* tail;  // triggers popped, pinned; the host writes it
   FifoState* state;
-  uint64_t size;  // entries, a power of two
+  uint64_t size;          // entries, a power of two
+  uint8_t* payloads;      // size times payloadBytes bytes, pinned, or null
+  uint64_t payloadBytes;  // of an entry, a multiple of 128
   Watch watch;
 
   // push hands a trigger to the host. Any thread. What the thread wrote and
@@ -69,6 +104,22 @@ struct FifoHandle {
   // carry no data of this kernel.
   MSCCLGO_DEVICE PushResult relaxedPush(const Trigger& trigger) const {
     return pushAs<Order::Relaxed>(trigger);
+  }
+
+  // pushWith is push with n bytes at src, which go to the host beside the trigger:
+  // at least 1, and at most the room that the ring was made with. They may be written
+  // anew once it returns. It sets the trigger's b to where the bytes begin in the
+  // entry's payload, and c to n.
+  MSCCLGO_DEVICE PushResult pushWith(Trigger trigger, const void* src, uint64_t n) const {
+    PushResult slot = reserve([] {});
+    if (slot.result != WaitResult::Done) return slot;
+    uint8_t* payload = payloads + (slot.position & (size - 1)) * payloadBytes;
+    detail::fillPayload(reinterpret_cast<uint4*>(payload), static_cast<const uint8_t*>(src), n);
+    trigger.b = reinterpret_cast<uintptr_t>(src) % sizeof(uint4);
+    trigger.c = n;
+    fence<Scope::System, Order::Release>();
+    write(slot.position, trigger);
+    return slot;
   }
 
   // poll says whether the host has popped, and so served, the trigger at a
@@ -86,15 +137,28 @@ struct FifoHandle {
  private:
   template <Order O>
   MSCCLGO_DEVICE PushResult pushAs(const Trigger& trigger) const {
+    PushResult slot = reserve([] {
+      if constexpr (O == Order::Release) fence<Scope::System, Order::Release>();
+    });
+    if (slot.result == WaitResult::Done) write(slot.position, trigger);
+    return slot;
+  }
+
+  // reserve takes the next position and waits until its entry is free. What is done
+  // meanwhile hides the trips to memory.
+  template <class Meanwhile>
+  MSCCLGO_DEVICE PushResult reserve(Meanwhile meanwhile) const {
     uint64_t position = fetchAdd<Scope::Device, Order::Relaxed>(&state->head, 1);
     uint64_t popped = load<Scope::Device, Order::Relaxed>(&state->popped);
-    if constexpr (O == Order::Release) fence<Scope::System, Order::Release>();
-    if (position - popped >= size) {
-      WaitResult room = awaitRoom(*this, position);
-      if (room != WaitResult::Done) return {room, position};
-    }
-    // The host read the entry's last content before it counted up the tail, and
-    // these stores depend on that count: no acquire is needed to keep them behind.
+    meanwhile();
+    if (position - popped < size) return {WaitResult::Done, position};
+    return {awaitRoom(*this, position), position};
+  }
+
+  // write stores a trigger in a position's entry. The host read what was there, and
+  // beside it, before it counted up the tail, and all stores behind reserve depend on
+  // that count: no acquire is needed to keep them behind.
+  MSCCLGO_DEVICE void write(uint64_t position, const Trigger& trigger) const {
     constexpr uint64_t top = uint64_t(1) << 63;
     uint64_t tag = (position & size) != 0 ? 0 : top;
     uint64_t last = uint64_t(trigger.kind) << 55 | trigger.c >> 63 << 54 | trigger.b >> 63 << 53 |
@@ -102,7 +166,6 @@ struct FifoHandle {
     uint64_t* entry = entries + (position & (size - 1)) * 4;
     storeRelaxed16(entry, tag | (trigger.a & ~top), tag | (trigger.b & ~top));
     storeRelaxed16(entry + 2, tag | (trigger.c & ~top), tag | last);
-    return {WaitResult::Done, position};
   }
 
   // awaitRoom waits until the entry of a position is free. The host's count is

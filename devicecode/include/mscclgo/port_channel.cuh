@@ -23,7 +23,9 @@ namespace mscclgo {
 //   b       src memory's id, 16 bits | offset, 48 bits
 //   c       bytes; kTooLarge where an offset or the size needs more than 48 bits
 //   detail  the channel's number, 16 bits
-enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4 };
+//
+// kInline goes with kPut: the bytes are in the entry's payload, and b says where.
+enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8 };
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
 
@@ -101,13 +103,25 @@ struct BasePortChannelHandle {
   }
 
  private:
+  friend struct PortChannelHandle;
+
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint32_t dst = 0, uint64_t dstOffset = 0, uint32_t src = 0,
                                 uint64_t srcOffset = 0, uint64_t bytes = 0) const {
     // A number cut to its field would name the wrong bytes.
     if (((dstOffset | srcOffset | bytes) >> 48) != 0 || ((dst | src) >> 16) != 0) bytes = kTooLarge;
-    PushResult pushed =
+    return asked(
         fifo.push(Trigger{uint64_t(dst) << 48 | (dstOffset & kOffsetMask),
-                          uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, number, uint8_t(kind)});
+                          uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, number, uint8_t(kind)}));
+  }
+
+  // askInline asks for a put of bytes that this thread reads now.
+  MSCCLGO_DEVICE PushResult askInline(uint32_t kind, uint32_t dst, uint64_t dstOffset, const uint8_t* src,
+                                      uint64_t bytes) const {
+    return asked(fifo.pushWith(
+        Trigger{uint64_t(dst) << 48 | dstOffset, 0, 0, number, uint8_t(kind | kInline)}, src, bytes));
+  }
+
+  MSCCLGO_DEVICE PushResult asked(PushResult pushed) const {
     raise(&state->pushed, pushed.position + 1);
     return pushed;
   }
@@ -156,13 +170,14 @@ struct PortChannelHandle {
   uint64_t remoteSize;   // bytes
   uint64_t localSize;    // bytes
   uint64_t direct;       // puts up to so many bytes the thread makes itself, where it can
+  uint64_t inlineLimit;  // puts of the host's up to so many bytes take them along with the trigger
   uint32_t dst;          // the peer's memory in the service
   uint32_t src;          // this rank's memory in the service
 
   // put copies from the local memory to the peer's. The bytes must stay as they
   // are until a flush(), or an answer of the peer's that follows the signal.
   MSCCLGO_DEVICE WaitResult put(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
-    if (!mine(dstOffset, srcOffset, bytes)) return base.put(dst, dstOffset, src, srcOffset, bytes);
+    if (!mine(dstOffset, srcOffset, bytes)) return ask(kPut, dstOffset, srcOffset, bytes).result;
     detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
     return WaitResult::Done;
   }
@@ -175,7 +190,7 @@ struct PortChannelHandle {
 
   // putWithSignal is put() and signal() at once.
   MSCCLGO_DEVICE WaitResult putWithSignal(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
-    if (!mine(dstOffset, srcOffset, bytes)) return base.putWithSignal(dst, dstOffset, src, srcOffset, bytes);
+    if (!mine(dstOffset, srcOffset, bytes)) return ask(kPut | kSignal, dstOffset, srcOffset, bytes).result;
     detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
     return base.signal();
   }
@@ -184,7 +199,7 @@ struct PortChannelHandle {
   MSCCLGO_DEVICE WaitResult putWithSignalAndFlush(uint64_t dstOffset, uint64_t srcOffset,
                                                   uint64_t bytes) const {
     if (!mine(dstOffset, srcOffset, bytes))
-      return base.putWithSignalAndFlush(dst, dstOffset, src, srcOffset, bytes);
+      return base.awaitFlush(ask(kPut | kSignal | kFlush, dstOffset, srcOffset, bytes));
     detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
     WaitResult result = base.signal();
     return result == WaitResult::Done ? base.flush() : result;
@@ -197,14 +212,27 @@ struct PortChannelHandle {
   MSCCLGO_DEVICE bool poll() const { return base.poll(); }
 
  private:
+  // ask asks the host for a put, and for what kind says besides. A small one takes its
+  // bytes along where the connection sends bytes of the host's: for the host to fetch
+  // them from the device takes longer than all else.
+  MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
+    if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes))
+      return base.askInline(kind, dst, dstOffset, local + srcOffset, bytes);
+    return base.ask(kind, dst, dstOffset, src, srcOffset, bytes);
+  }
+
+  // inside says whether a put is in range. One that is not goes to the host as it is,
+  // which reports it.
+  MSCCLGO_DEVICE bool inside(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
+    return dstOffset <= remoteSize && bytes <= remoteSize - dstOffset && srcOffset <= localSize &&
+           bytes <= localSize - srcOffset;
+  }
+
   // mine says whether the thread makes a put itself. A copy engine takes some
   // microseconds to begin, in which a thread moves a few KiB. Nothing of the
-  // channel may be with the host, to keep the order; and what is out of range goes
-  // to the host, which reports it.
+  // channel may be with the host, to keep the order.
   MSCCLGO_DEVICE bool mine(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
-    if (bytes > direct || dstOffset > remoteSize || bytes > remoteSize - dstOffset || srcOffset > localSize ||
-        bytes > localSize - srcOffset)
-      return false;
+    if (bytes > direct || !inside(dstOffset, srcOffset, bytes)) return false;
     // Copies that are not aligned alike keep few loads under way.
     uintptr_t both =
         reinterpret_cast<uintptr_t>(remote + dstOffset) | reinterpret_cast<uintptr_t>(local + srcOffset);

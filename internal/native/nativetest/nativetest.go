@@ -72,7 +72,7 @@ type Trigger struct {
 
 // Request is what C makes of a port's trigger.
 type Request struct {
-	Put, Signal, Flush          bool
+	Put, Signal, Flush, Inline  bool
 	Dst, Src                    uint16
 	Port                        uint64
 	DstOffset, SrcOffset, Bytes uint64
@@ -86,7 +86,7 @@ func Decode(words [4]uint64) (Trigger, Request, bool) {
 	ok := C.native_request_decode(&r, &t)
 	return Trigger{A: uint64(t.a), B: uint64(t.b), C: uint64(t.c), Detail: uint64(t.detail), Kind: uint8(t.kind)},
 		Request{
-			Put: bool(r.put), Signal: bool(r.signal), Flush: bool(r.flush), Dst: uint16(r.dst), Src: uint16(r.src), Port: uint64(r.port),
+			Put: bool(r.put), Signal: bool(r.signal), Flush: bool(r.flush), Inline: bool(r.in_line), Dst: uint16(r.dst), Src: uint16(r.src), Port: uint64(r.port),
 			DstOffset: uint64(r.dst_offset), SrcOffset: uint64(r.src_offset), Bytes: uint64(r.bytes),
 		}, bool(ok)
 }
