@@ -61,3 +61,23 @@ extern "C" __global__ void roundTrips(FifoHandle fifo, uint64_t count, bool rela
 #endif
   }
 }
+
+// carry pushes `count` triggers from each thread, with 1 to `most` bytes that start at
+// each of 16 places in a 16-byte word. The thread writes the bytes before each push to
+// its own part of data, which has most + 16 bytes.
+extern "C" __global__ void carry(FifoHandle fifo, uint8_t* data, uint64_t most, uint64_t count,
+                                 uint32_t* results) {
+  uint64_t me = producer();
+  uint8_t* part = data + me * (most + 16);
+  results[me] = uint32_t(WaitResult::Done);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t n = i < 16 ? most : 1 + mix(me << 32 | i) % most;
+    uint8_t* src = part + i % 16;
+    for (uint64_t k = 0; k < n; ++k) src[k] = uint8_t(mix(me << 40 | i << 20 | k));
+    PushResult pushed = fifo.pushWith(Trigger::user(kFirstUserKind, n, 0, 0, me << 20 | i), src, n);
+    if (pushed.result != WaitResult::Done) {
+      results[me] = uint32_t(pushed.result);
+      return;
+    }
+  }
+}

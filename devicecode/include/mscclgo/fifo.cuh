@@ -52,23 +52,26 @@ namespace detail {
 // what it stores beside them is not for use. Its loads are under way together, 16 at a
 // time. Not inlined, for its registers.
 inline __device__ __noinline__ void fillPayload(uint4* dst, const uint8_t* src, uint64_t n) {
-  constexpr uint32_t kLoads = 16, kWord = sizeof(uint4);
+  constexpr int32_t kLoads = 16;
+  constexpr uint32_t kWord = sizeof(uint4);
   uint32_t before = uint32_t(reinterpret_cast<uintptr_t>(src) % kWord);
   const uint4* from = reinterpret_cast<const uint4*>(src - before);
-  uint64_t end = before + n, first = before != 0 ? 1 : 0, last = end / kWord;  // the whole words
+  uint32_t end = before + uint32_t(n), first = before != 0 ? 1 : 0, last = end / kWord;  // the whole words
   if (before != 0) {
     uint64_t part = n < kWord - before ? n : kWord - before;
     dst[0] = shifted(make_uint4(0, 0, 0, 0), loadPartial<uint4>(src, part), kWord - before);
   }
   if (end % kWord != 0 && last >= first) dst[last] = loadPartial<uint4>(from + last, end % kWord);
-  for (uint64_t at = first; at < last; at += kLoads) {
+  from += first, dst += first;
+#pragma unroll 1
+  for (int32_t left = int32_t(last - first); left > 0; left -= kLoads, from += kLoads, dst += kLoads) {
     uint4 v[kLoads];
 #pragma unroll
-    for (uint32_t i = 0; i < kLoads; ++i)
-      if (at + i < last) v[i] = from[at + i];
+    for (int32_t i = 0; i < kLoads; ++i)
+      if (i < left) v[i] = from[i];
 #pragma unroll
-    for (uint32_t i = 0; i < kLoads; ++i)
-      if (at + i < last) dst[at + i] = v[i];
+    for (int32_t i = 0; i < kLoads; ++i)
+      if (i < left) dst[i] = v[i];
   }
 }
 
