@@ -44,7 +44,7 @@ func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 // TestWrongTriggers: each fails the group, ends the kernel's wait as aborted, and
 // leaves room for a new service.
 func TestWrongTriggers(t *testing.T) {
-	const put, signal = devicecode.PortPut, devicecode.PortSignal
+	const put, signal, inline = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline
 	for _, c := range []struct {
 		name    string
 		trigger raw
@@ -62,6 +62,8 @@ func TestWrongTriggers(t *testing.T) {
 		{"offset beyond all", raw{a: 1<<48 - 1, b: 1 << 48, c: 1<<48 - 1, kind: put}, []string{"channel 0", "outside"}},
 		{"size beyond all", raw{b: 1 << 48, c: ^uint64(0), kind: put}, []string{"2^48"}},
 		{"dst of this rank", raw{a: 1 << 48, b: 1 << 48, c: 8, kind: put}, []string{"channel 0", "memory"}},
+		{"bytes without a put", raw{c: 8, kind: signal | inline}, []string{"kind 10"}},
+		{"bytes for a copy", raw{b: 3, c: 8, kind: put | inline}, []string{"channel 0", "rank 0, peer 1", "CudaIPC takes none"}},
 		{"src of the peer", raw{c: 8, kind: put}, []string{"channel 0", "memory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

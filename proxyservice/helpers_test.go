@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
+	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
@@ -49,7 +50,8 @@ const patience = 60 * time.Second
 type rank struct {
 	dev     *gpu.Device
 	reg     *registeredmem.Registry
-	status  *gpu.Buffer // a devicecode.GroupStatus
+	carrier *ethernet.Transport // of a rank that is far, else nil
+	status  *gpu.Buffer         // a devicecode.GroupStatus
 	module  *gpu.Module
 	stream  *gpu.Stream
 	conn    connection.Connection // to the other
@@ -67,12 +69,44 @@ const slabEnds = 12000
 // of a service aborts the waits of both, as a communicator's would.
 func newPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	t.Helper()
-	ranks := [2]*rank{newRank(t, 0), newRank(t, 1)}
+	ranks := [2]*rank{newRank(t, 0, false), newRank(t, 1, false)}
+	serve(t, ranks, o, func(r *rank) connection.Connection { return r.connect(t) })
+	return ranks
+}
+
+// newFarPair is newPair for ranks that have but Ethernet between them.
+func newFarPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
+	t.Helper()
+	ranks := [2]*rank{newRank(t, 0, true), newRank(t, 1, true)}
+	var endpoints [2]connection.Endpoint
+	for i, r := range ranks {
+		var err error
+		if endpoints[i], err = r.carrier.NewEndpoint(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(t, ranks, o, func(r *rank) connection.Connection {
+		b, err := endpoints[r.other.reg.Rank()].MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := endpoints[r.reg.Rank()].Connect(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	})
+	return ranks
+}
+
+// serve connects ranks and starts their services.
+func serve(t testing.TB, ranks [2]*rank, o proxyservice.ServiceOptions, connect func(*rank) connection.Connection) {
+	t.Helper()
 	for i, r := range ranks {
 		r.other = ranks[1-i]
 	}
 	for i, r := range ranks {
-		r.conn = r.connect(t)
+		r.conn = connect(r)
 		r.peers = r.share(t, r.other.slab)
 		o := o
 		o.Rank, o.Watch = i, r.watch()
@@ -90,10 +124,10 @@ func newPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	for _, r := range ranks {
 		t.Cleanup(func() { r.close(t) })
 	}
-	return ranks
 }
 
-func newRank(t testing.TB, i int) *rank {
+// newRank makes a rank, which is far where it maps no peer's memory.
+func newRank(t testing.TB, i int, far bool) *rank {
 	t.Helper()
 	r := &rank{dev: testdev.Open(t, i)}
 	var err error
@@ -101,9 +135,15 @@ func newRank(t testing.TB, i int) *rank {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.status.Close() })
-	r.reg, err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience})
+	r.reg, err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience, Unmapped: far})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if far {
+		if r.carrier, err = ethernet.New(r.reg, ethernet.Options{Secret: [32]byte{3}, Interface: "lo", Timeout: patience}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.carrier.Close() })
 	}
 	t.Cleanup(func() { r.reg.Close() })
 	if r.module, err = r.dev.LoadModule(image(t, r.dev)); err != nil {

@@ -153,3 +153,15 @@ extern "C" __global__ void mix(PortChannelHandle c, uint32_t words, uint32_t* re
   if (r == WaitResult::Done) r = c.base.fifo.sync(pushed.position);
   *result = uint32_t(r);
 }
+
+// putAll makes the puts of a list, each {dst, src, bytes}, then signals and flushes. Each
+// block does so with one thread, and takes its turns in the list.
+extern "C" __global__ void putAll(PortChannelHandle c, const uint64_t* list, uint32_t count,
+                                  uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = blockIdx.x; i < count && r == WaitResult::Done; i += gridDim.x)
+    r = c.put(list[3 * i], list[3 * i + 1], list[3 * i + 2]);
+  if (r == WaitResult::Done) r = c.signal();
+  if (r == WaitResult::Done) r = c.flush();
+  results[blockIdx.x] = uint32_t(r);
+}

@@ -17,7 +17,7 @@ import (
 // newProxy makes a proxy on a ring of its own, and a rank whose kernels push.
 func newProxy(t *testing.T, h proxyservice.Handler, o proxyservice.Options) (*rank, *fifo.Ring, *proxyservice.Proxy) {
 	t.Helper()
-	r := newRank(t, 0)
+	r := newRank(t, 0, false)
 	ring, err := fifo.New(r.dev, fifo.Options{Size: 4, Watch: r.watch()})
 	if err != nil {
 		t.Fatal(err)
