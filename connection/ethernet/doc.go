@@ -13,6 +13,8 @@
 // Device memory goes through pinned staging memory of a fixed size at both ends,
 // in chunks, the next being copied while one is sent. Memory that the host reaches
 // (pinned, or an emulated device's) is sent from and received into where it lies.
+// Bytes of the host's that are to be written (connection.Inliner) go into the queue
+// as they are.
 //
 // Both ends of every socket prove that they know the group's secret. What follows
 // is clear text unless [Options].TLS is set: then the proof binds to the TLS
