@@ -175,7 +175,9 @@ struct PortChannelHandle {
   uint32_t src;          // this rank's memory in the service
 
   // put copies from the local memory to the peer's. The bytes must stay as they
-  // are until a flush(), or an answer of the peer's that follows the signal.
+  // are until a flush(), or an answer of the peer's that follows the signal. Small
+  // puts this thread reads itself (weak loads): what others wrote it must have
+  // acquired before.
   MSCCLGO_DEVICE WaitResult put(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (!mine(dstOffset, srcOffset, bytes)) return ask(kPut, dstOffset, srcOffset, bytes).result;
     detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
