@@ -19,14 +19,14 @@ type ports struct {
 	channels [2]*communicator.PortChannels
 }
 
-func newPorts(b *testing.B, bytes uint64) *ports {
+func newPorts(b *testing.B, bytes uint64, o proxyservice.ServiceOptions) *ports {
 	b.Helper()
 	p := &ports{comms: group(b, 2, overEthernet())}
 	p.workers = workers(b, p.comms)
 	var services [2]*proxyservice.ProxyService
 	each(b, 2, func(rank int) (err error) {
 		c := p.comms[rank]
-		if services[rank], err = c.ProxyService(b.Context(), proxyservice.ServiceOptions{}); err != nil {
+		if services[rank], err = c.ProxyService(b.Context(), o); err != nil {
 			return err
 		}
 		p.channels[rank], err = c.PortChannels(b.Context(), services[rank], upload(b, c.Device(), 0, int(bytes)), communicator.PortChannelOptions{})
@@ -46,11 +46,19 @@ func newPorts(b *testing.B, bytes uint64) *ports {
 func (p *ports) handle(rank int) gpu.Ptr { return p.channels[rank].HandleOf(0, 1-rank) }
 
 // BenchmarkEthernetRoundTrip measures a put with signal from a kernel to the peer's
-// and one back.
+// and one back. With inline=none the host fetches the bytes of small puts too.
 func BenchmarkEthernetRoundTrip(b *testing.B) {
-	for _, bytes := range []uint64{8, 1 << 10, 64 << 10} {
-		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
-			p := newPorts(b, bytes)
+	for _, c := range []struct {
+		name   string
+		bytes  uint64
+		inline int
+	}{
+		{"bytes=8", 8, 0}, {"bytes=1024", 1 << 10, 0}, {"bytes=65536", 64 << 10, 0},
+		{"bytes=8,inline=none", 8, -1}, {"bytes=1024,inline=none", 1 << 10, -1},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			bytes := c.bytes
+			p := newPorts(b, bytes, proxyservice.ServiceOptions{Inline: c.inline})
 			rounds := min(b.N, 1<<20)
 			times := [2]*gpu.Buffer{}
 			for rank, c := range p.comms {
@@ -79,7 +87,7 @@ func BenchmarkEthernetBandwidth(b *testing.B) {
 				b.Skip("an emulated device has no bandwidth to measure")
 			}
 			bytes := mib << 20
-			p := newPorts(b, bytes)
+			p := newPorts(b, bytes, proxyservice.ServiceOptions{})
 			w := p.workers[0]
 			if err := w.run(b.Context(), "portStream", 1, p.handle(0), bytes, uint32(1)); err != nil {
 				b.Fatal(err)

@@ -2,6 +2,7 @@ package proxyservice
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -12,12 +13,23 @@ import (
 )
 
 // idle is a connection on which everything is done at once.
-type idle struct{ writes, marks int }
+type idle struct {
+	writes, marks int
+	wrote         []byte
+}
 
 func (*idle) Transport() registeredmem.Transports { return registeredmem.CudaIPC }
 
 func (c *idle) Write(_ *registeredmem.Memory, _ uint64, _ *registeredmem.Memory, _, _ uint64) error {
 	c.writes++
+	return nil
+}
+
+func (*idle) InlineLimit() uint64 { return 64 }
+
+func (c *idle) WriteBytes(_ *registeredmem.Memory, _ uint64, data []byte) error {
+	c.writes++
+	c.wrote = append(c.wrote[:0], data...)
 	return nil
 }
 
@@ -58,5 +70,38 @@ func TestServeAllocatesNothing(t *testing.T) {
 	}
 	if conn.writes != conn.marks || uint64(conn.writes) != position {
 		t.Errorf("%d writes and %d marks for %d triggers", conn.writes, conn.marks, position)
+	}
+}
+
+// TestServeInlineAllocatesNothing serves one trigger, whose bytes are in the ring, over
+// and over.
+func TestServeInlineAllocatesNothing(t *testing.T) {
+	w := newTwoWays(t)
+	put := fifo.Trigger{B: 5, C: 64, Kind: devicecode.PortPut | devicecode.PortInline}
+	w.push(put)
+	ring := w.service.ring
+	if _, ok := ring.Poll(); !ok {
+		t.Fatal("no trigger")
+	}
+	bytes, ok := ring.Payload(ring.Popped(), put)
+	if !ok {
+		t.Fatal("no payload")
+	}
+	for i := range bytes {
+		bytes[i] = byte(i + 1)
+	}
+	conn := &idle{}
+	s := server{ring: ring}
+	s.memories.Store(&[]*registeredmem.Memory{nil})
+	s.ports.Store(&[]port{{line: &line{conn: conn}}})
+	if n := testing.AllocsPerRun(1000, func() {
+		if err := s.serve(ring.Popped(), put); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a trigger", n)
+	}
+	if !slices.Equal(conn.wrote, bytes) {
+		t.Errorf("it wrote %v", conn.wrote)
 	}
 }

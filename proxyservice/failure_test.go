@@ -132,7 +132,7 @@ func TestWrongChannels(t *testing.T) {
 	if _, err := r.service.AddSemaphore(nil); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("a nil semaphore: %v", err)
 	}
-	for _, o := range []proxyservice.ServiceOptions{{MaxConnections: -1}, {RingSize: 3, Watch: r.watch()}, {Watch: r.watch(), Options: proxyservice.Options{Sleep: -1}}} {
+	for _, o := range []proxyservice.ServiceOptions{{MaxConnections: -1}, {RingSize: 3, Watch: r.watch()}, {Inline: fifo.MaxPayload + 1, Watch: r.watch()}, {Watch: r.watch(), Options: proxyservice.Options{Sleep: -1}}} {
 		if _, err := proxyservice.New(r.dev, o); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("options %+v: %v", o, err)
 		}
