@@ -72,48 +72,47 @@ extern "C" __global__ void direct(PARAMETERS) {
   group.barrier();  // all outputs are written
 }
 
-// relayed: every link carries the data once. The root writes a share of the data to
-// each other rank, straight into its output, and that rank passes it on to the rest.
-// Both go step by step, in which a block has a piece of every share, and the next
-// steps are on their way while one is passed on. A block waits for the blocks of its
-// number only.
+// relayed: every link carries the data once. The root sends each other rank a
+// share, which that rank passes on to the rest. So that both go on at the same
+// time, blocks cut the data into rounds: in a round the root sends shares of this
+// one while the others pass on those of the one before, and a barrier of the
+// blocks of one number ends it. A block's rounds meet no other block's. They are
+// short, so that the first and the last, in which half of the links are idle, are
+// a small part; but not so short that a barrier counts.
 extern "C" __global__ void relayed(PARAMETERS) {
   awaitPrevious();
-  constexpr uint64_t kSteps = 8, kLeast = 4 << 10, kMost = 32 << 10;
-  uint32_t others = group.size > 1 ? group.size - 1 : 1;
-  uint64_t all = uint64_t(others) * gridDim.x;  // pieces of a step
-  uint64_t piece = divideUp(bytes, kSteps * all * sizeof(uint4)) * sizeof(uint4);
-  if (piece < kLeast) piece = kLeast;
-  if (piece > kMost) piece = kMost;
-  uint32_t steps = uint32_t(divideUp(bytes, piece * all));
-  // The piece of the rank that lies `place` behind the root.
-  auto start = [&](uint32_t step, uint32_t place) {
-    uint64_t at = (step * all + uint64_t(blockIdx.x) * others + place - 1) * piece;
-    return at < bytes ? at : bytes;
-  };
-  auto pass = [&](uint32_t to, const uint8_t* data, uint64_t from, uint64_t end) {
-    copy(out.of<uint8_t>(to) + from, data + from, end - from, threadIdx.x, blockDim.x);
-  };
+  constexpr uint64_t kRounds = 8, kLeast = 4 << 10, kMost = 64 << 10;
+  uint32_t others = group.size - 1;
+  uint64_t share = divideUp(bytes, kRounds * (others + 1) * gridDim.x * sizeof(uint4)) * sizeof(uint4);
+  if (share < kLeast) share = kLeast;
+  if (share > kMost) share = kMost;
+  uint64_t round = share * others * gridDim.x;
+  uint64_t rounds = others == 0 ? 0 : divideUp(bytes, round);
+  const uint8_t* mine = in.of<const uint8_t>(group.rank);
+  uint8_t* result = out.of<uint8_t>(group.rank);
+  uint32_t myPlace = (group.rank + group.size - root) % group.size;  // 0 is the root, place p has share p - 1
 
   if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
-  Rounds rounds(group, blockIdx.x);
-  uint32_t place = (group.rank + group.size - root) % group.size;
-  const uint8_t* mine = in.of<const uint8_t>(group.rank);
-  const uint8_t* result = out.of<const uint8_t>(group.rank);
-  for (uint32_t step = 0; step < steps; ++step) {
-    if (place == 0) {
-      for (uint32_t p = 1; p < group.size; ++p)
-        pass((root + p) % group.size, mine, start(step, p), start(step, p + 1));
-      rounds.signal();
-      if (result != mine) pass(root, mine, start(step, 1), start(step, others + 1));
-    } else {
-      if (!rounds.waitFor(root, step + 1)) return;
-      for (uint32_t k = 1; k < others; ++k) {
-        uint32_t p = 1 + (place - 1 + k) % others;
-        pass((root + p) % group.size, result, start(step, place), start(step, place + 1));
+  if (others == 0 && result != mine)
+    copy(result, mine, bytes, uint32_t(firstThread()), uint32_t(allThreads()));
+  for (uint64_t r = 0; others > 0 && r <= rounds; ++r) {
+    if (myPlace == 0 && r < rounds) {
+      for (uint32_t place = 1; place <= others; ++place) {
+        uint64_t at = r * round + (uint64_t(blockIdx.x) * others + place - 1) * share;
+        if (at >= bytes) break;
+        uint64_t n = bytes - at < share ? bytes - at : share;
+        copy(out.of<uint8_t>((root + place) % group.size) + at, mine + at, n, threadIdx.x, blockDim.x);
+        if (result != mine) copy(result + at, mine + at, n, threadIdx.x, blockDim.x);
       }
-      rounds.signal();
     }
+    if (myPlace != 0 && r > 0) {
+      uint64_t at = (r - 1) * round + (uint64_t(blockIdx.x) * others + myPlace - 1) * share;
+      uint64_t n = at >= bytes ? 0 : bytes - at < share ? bytes - at : share;
+      for (uint32_t k = 1; k < others; ++k) {
+        uint32_t place = 1 + (myPlace - 1 + k) % others;
+        copy(out.of<uint8_t>((root + place) % group.size) + at, result + at, n, threadIdx.x, blockDim.x);
+      }
+    }
+    if (group.barrier() != WaitResult::Done) return;
   }
-  if (rounds.wait(steps)) rounds.end(steps);  // all outputs are written
 }

@@ -99,14 +99,12 @@ struct GroupHandle {
 
 // Rounds count what the blocks of one number have come to on all ranks: barriers in
 // two halves, so that a block works between them, or that other blocks wait. All
-// threads of a block make one for a block number. From then until end() the blocks
-// of the number use no barrier() of the group; all ranks signal as many rounds.
+// threads of a block make one for a block number, in kernels in which the blocks of
+// that number use no barrier() of the group.
 class Rounds {
  public:
-  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block) : group_(group), block_(block) {
-    __syncthreads();  // a barrier() before is counted by one thread
-    start_ = round_ = group.arrivals[block];
-  }
+  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block)
+      : group_(group), block_(block), start_(group.arrivals[block]), round_(start_) {}
 
   // signal ends a round. Only the block of the number calls it. What it wrote before,
   // who waits for the round sees (release at system scope).
@@ -124,14 +122,18 @@ class Rounds {
   // it; every thread gets the same result: false if a wait failed.
   MSCCLGO_DEVICE bool wait(uint32_t rounds) const {
     bool ok = true;
-    for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x)
-      ok = peer == group_.rank || hasCome(peer, rounds);
+    for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x) {
+      if (peer == group_.rank) continue;
+      Watch watch = group_.watch;
+      watch.peer = peer;
+      const uint32_t* theirs = group_.flag(block_, group_.rank, peer);
+      // As a signed difference, so that wrap-around works.
+      ok = waitUntil(watch, [&] {
+             return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0;
+           }) == WaitResult::Done;
+      fence<Scope::System, Order::Acquire>();
+    }
     return blockAll(ok);
-  }
-
-  // waitFor is wait for one rank.
-  MSCCLGO_DEVICE bool waitFor(uint32_t peer, uint32_t rounds) const {
-    return blockAll(threadIdx.x != 0 || hasCome(peer, rounds));
   }
 
   // end tells how many rounds there were. One block calls it, last, when no block of
@@ -142,17 +144,6 @@ class Rounds {
   }
 
  private:
-  MSCCLGO_DEVICE bool hasCome(uint32_t peer, uint32_t rounds) const {
-    Watch watch = group_.watch;
-    watch.peer = peer;
-    const uint32_t* theirs = group_.flag(block_, group_.rank, peer);
-    // As a signed difference, so that wrap-around works.
-    WaitResult result = waitUntil(
-        watch, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0; });
-    fence<Scope::System, Order::Acquire>();
-    return result == WaitResult::Done;
-  }
-
   const GroupHandle& group_;
   uint32_t block_, start_, round_;
 };
