@@ -28,13 +28,12 @@ test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
 
-test-net: need ## test groups on several hosts, as network namespaces; needs root
-	scripts/require ip
-	go test -json -count=1 ./connection/ethernet ./internal/netlab | go run ./scripts/testsummary
-	go test -json -count=1 -run 'Host|Cable' ./samples/allreduce | go run ./scripts/testsummary
-
 test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
 	scripts/test-rdma
+
+test-net: need ## test groups on several hosts, which are network namespaces; needs root
+	scripts/require ip mpirun
+	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/netlab ./samples/allreduce | go run ./scripts/testsummary
 
 race: need ## test all packages with the race detector
 	go test -race -json ./... | go run ./scripts/testsummary

@@ -20,8 +20,8 @@ import (
 )
 
 // RequireEnv is the environment variable that names what a machine must have, so
-// that a test which lacks it fails where otherwise it is skipped: [Netns] and
-// [Netem], separated by commas.
+// that a test which lacks it fails where otherwise it is skipped: [Netns], [Netem]
+// and other names that [Lacks] is called with, separated by commas.
 const RequireEnv = "MSCCLGO_REQUIRE"
 
 const (
@@ -61,10 +61,10 @@ var labs atomic.Int64
 func New(t testing.TB, hosts int, o Options) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		lacks(t, Netns, "network namespaces need root")
+		Lacks(t, Netns, "network namespaces need root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		lacks(t, Netns, "network namespaces need ip (Debian: iproute2)")
+		Lacks(t, Netns, "network namespaces need ip (Debian: iproute2)")
 	}
 	removeStale(t)
 	if o.MTU == 0 {
@@ -74,7 +74,7 @@ func New(t testing.TB, hosts int, o Options) *Lab {
 	l := &Lab{t: t, netns: name + "-switch", options: o}
 	t.Cleanup(l.remove)
 	if out, err := exec.Command("ip", "netns", "add", l.netns).CombinedOutput(); err != nil {
-		lacks(t, Netns, "ip makes no network namespace: %s", out)
+		Lacks(t, Netns, "ip makes no network namespace: %s", out)
 	}
 	l.ip("-n", l.netns, "link", "add", "bridge", "up", "type", "bridge")
 	for i := range hosts {
@@ -146,7 +146,7 @@ func (h *Host) Impair(netem ...string) {
 	h.lab.t.Helper()
 	args := append([]string{"-n", h.netns, "qdisc", "replace", "dev", "eth0", "root", "netem"}, netem...)
 	if out, err := exec.Command("tc", args...).CombinedOutput(); err != nil {
-		lacks(h.lab.t, Netem, "tc %s: %v: %s", strings.Join(args[2:], " "), err, strings.TrimSpace(string(out)))
+		Lacks(h.lab.t, Netem, "tc %s: %v: %s", strings.Join(args[2:], " "), err, strings.TrimSpace(string(out)))
 	}
 }
 
@@ -193,8 +193,8 @@ func removeStale(t testing.TB) {
 	}
 }
 
-// lacks skips the test, or fails it where that thing is required.
-func lacks(t testing.TB, thing, format string, args ...any) {
+// Lacks skips the test, or fails it where that thing is required.
+func Lacks(t testing.TB, thing, format string, args ...any) {
 	t.Helper()
 	if slices.Contains(strings.Split(os.Getenv(RequireEnv), ","), thing) {
 		t.Fatalf(format, args...)

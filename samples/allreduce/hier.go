@@ -53,7 +53,7 @@ func placeOf(rank int, hosts [][]int) place {
 	return p
 }
 
-// newHierReducer makes the channels and loads the kernels. Collective.
+// newHierReducer loads the kernels and makes the channels. Collective.
 func newHierReducer(ctx context.Context, comm *communicator.Communicator, in, out buffer, blocks, threads int) (h *hierReducer, err error) {
 	h = &hierReducer{comm: comm, blocks: blocks, threads: threads, place: placeOf(comm.Rank(), comm.Hosts())}
 	defer func() {
@@ -61,6 +61,9 @@ func newHierReducer(ctx context.Context, comm *communicator.Communicator, in, ou
 			err = errors.Join(err, h.close())
 		}
 	}()
+	if h.module, err = devicecode.Load(ctx, comm.Device(), "hier.cu", hierSource, devicecode.Options{}); err != nil {
+		return h, err
+	}
 	if h.in, err = in.memory.HostHandle(); err != nil {
 		return h, err
 	}
@@ -79,10 +82,7 @@ func newHierReducer(ctx context.Context, comm *communicator.Communicator, in, ou
 	if h.service, err = comm.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
 		return h, err
 	}
-	if h.channels, err = comm.PortChannels(ctx, h.service, h.inbox, communicator.PortChannelOptions{PerPeer: blocks, Peers: h.place.peers}); err != nil {
-		return h, err
-	}
-	h.module, err = devicecode.Load(ctx, comm.Device(), "hier.cu", hierSource, devicecode.Options{})
+	h.channels, err = comm.PortChannels(ctx, h.service, h.inbox, communicator.PortChannelOptions{PerPeer: blocks, Peers: h.place.peers})
 	return h, err
 }
 

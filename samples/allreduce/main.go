@@ -108,6 +108,11 @@ func newOperation(ctx context.Context, comm *communicator.Communicator, cfg conf
 	if o.op, err = elements.ParseOp(cfg.op); err != nil {
 		return nil, err
 	}
+	if o.cfg.algo != "ring" && o.cfg.algo != "hier" {
+		if o.reducer, err = newAllReducer(ctx, comm, cfg.blocks, cfg.threads); err != nil {
+			return nil, err
+		}
+	}
 	if o.in, err = o.allocate(ctx, comm); err != nil {
 		return nil, err
 	}
@@ -122,8 +127,6 @@ func newOperation(ctx context.Context, comm *communicator.Communicator, cfg conf
 		o.ring, err = newRingReducer(ctx, comm, o.out.Buffer, min(cfg.blocks, portBlocks), cfg.threads)
 	case "hier":
 		o.hier, err = newHierReducer(ctx, comm, o.in, o.out, min(cfg.blocks, portBlocks), cfg.threads)
-	default:
-		o.reducer, err = newAllReducer(ctx, comm, cfg.blocks, cfg.threads)
 	}
 	if err != nil {
 		return nil, err

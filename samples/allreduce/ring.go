@@ -27,7 +27,7 @@ type ringReducer struct {
 	threads  int
 }
 
-// newRingReducer makes the channels and loads the kernels. Collective.
+// newRingReducer loads the kernels and makes the channels. Collective.
 func newRingReducer(ctx context.Context, comm *communicator.Communicator, out *gpu.Buffer, blocks, threads int) (r *ringReducer, err error) {
 	r = &ringReducer{comm: comm, out: out, blocks: blocks, threads: threads}
 	defer func() {
@@ -36,6 +36,9 @@ func newRingReducer(ctx context.Context, comm *communicator.Communicator, out *g
 		}
 	}()
 	dev := comm.Device()
+	if r.module, err = devicecode.Load(ctx, dev, "ring.cu", ringSource, devicecode.Options{}); err != nil {
+		return r, err
+	}
 	if r.inbox, err = dev.Alloc(out.Size() + uint64(16*comm.Size())); err != nil {
 		return r, err
 	}
@@ -45,10 +48,7 @@ func newRingReducer(ctx context.Context, comm *communicator.Communicator, out *g
 	if r.toInbox, err = comm.PortChannels(ctx, r.service, out, communicator.PortChannelOptions{PerPeer: blocks, Inbox: r.inbox}); err != nil {
 		return r, err
 	}
-	if r.toOutput, err = comm.PortChannels(ctx, r.service, out, communicator.PortChannelOptions{PerPeer: blocks}); err != nil {
-		return r, err
-	}
-	r.module, err = devicecode.Load(ctx, dev, "ring.cu", ringSource, devicecode.Options{})
+	r.toOutput, err = comm.PortChannels(ctx, r.service, out, communicator.PortChannelOptions{PerPeer: blocks})
 	return r, err
 }
 
