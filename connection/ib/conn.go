@@ -2,32 +2,28 @@ package ib
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
-	"golang.org/x/sys/unix"
 )
 
 // conn is a connection. mu makes the order of the queues that of the calls. It is
-// held while something waits only where a queue is full, or an update must follow
-// what other queue pairs carry.
+// held while something waits only where a queue or the peer's inbox is full, or an
+// update must follow what other queue pairs carry.
 type conn struct {
 	t        *Transport
 	endpoint *Endpoint
 	queues   []*queue // those of the endpoint that are used
+	scratch  *scratch // the endpoint's
 	peer     int
-	adds     bool // updates are atomics, not messages
-
-	scratch    []byte      // see the offsets below
-	scratchMRs []*verbs.MR // it, registered with the device of each queue
+	adds     bool   // updates are atomics, not messages
+	inboxKey uint32 // names the peer's inbox
 
 	broken atomic.Pointer[mscclgo.Error] // why nothing goes on
 
@@ -37,54 +33,27 @@ type conn struct {
 	dirty    bool   // device memory was written by the first queue since the last update
 	dirtyKey uint32 // there
 	dirtyAt  uint64
+	out      outbox
 	work     []verbs.Work
 	done     [32]verbs.Completion
 	marks    []*mark // not in use
+
+	received uint32 // messages carried out; under the device's lock
 }
 
-// What is in a connection's scratch memory: a word for what atomics and reads
-// return and nobody looks at, messages on their way out, room for those that
-// come.
-const (
-	messageSize = 24
-	outAt       = 64
-)
-
-func (c *conn) inAt() uint64 { return outAt + messageSize*c.queues[0].depth }
-
-func newConn(e *Endpoint, count int, peer description) (c *conn, err error) {
-	t := e.t
-	c = &conn{
-		t: t, endpoint: e, queues: e.queues[:count], peer: int(peer.rank), adds: t.atomics() && peer.atomics,
-		remotes: map[*registeredmem.Memory]*key{}, work: make([]verbs.Work, 0, t.o.Depth),
+func newConn(e *Endpoint, count int, peer description) *conn {
+	return &conn{
+		t: e.t, endpoint: e, queues: e.queues[:count], scratch: e.scratch, peer: int(peer.rank),
+		adds: e.t.atomics() && peer.atomics, inboxKey: peer.inbox,
+		remotes: map[*registeredmem.Memory]*key{}, work: make([]verbs.Work, 0, e.t.o.Depth),
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.release())
-		}
-	}()
-	size := int(c.inAt()) + messageSize*messages
-	if c.scratch, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "ib: allocate", "no %d bytes: %w", size, err)
-	}
-	for _, q := range c.queues {
-		mr, err := q.nic.pd.Register(uintptr(unsafe.Pointer(&c.scratch[0])), uint64(size), 0, verbs.LocalWrite)
-		if err != nil {
-			return c, err
-		}
-		c.scratchMRs = append(c.scratchMRs, mr)
-	}
-	return c, nil
 }
 
-// start connects the queue pairs and waits until the peer's answer.
-func (c *conn) start(ctx context.Context) error {
-	first := c.queues[0]
+// start makes the queue pairs ready.
+func (c *conn) start() error {
 	if !c.adds {
-		for i := range uint64(messages) {
-			if err := c.expect(i); err != nil {
-				return err
-			}
+		if err := c.queues[0].qp.PostReceives(messages); err != nil {
+			return err
 		}
 	}
 	for _, q := range c.queues {
@@ -92,61 +61,8 @@ func (c *conn) start(ctx context.Context) error {
 			return err
 		}
 	}
-	first.nic.add(c)
-	for _, q := range c.queues {
-		if err := c.greet(ctx, q); err != nil {
-			return err
-		}
-	}
+	c.queues[0].nic.add(c)
 	return nil
-}
-
-// greet waits until the peer's queue pair answers a write of nothing. While the
-// peer has not connected its own there is no answer, and the queue pair fails and
-// is connected anew.
-func (c *conn) greet(ctx context.Context, q *queue) error {
-	for {
-		c.mu.Lock()
-		err := c.fence(q)
-		c.mu.Unlock()
-		for i := 0; err == nil && q.done < q.posted; i++ {
-			if ctx.Err() != nil {
-				return mscclgo.FromContext(ctx, "ib: greet the peer", q.String()+" had no answer; the peer has not connected, or the network does not lead there")
-			}
-			c.mu.Lock()
-			err = c.poll(q)
-			c.mu.Unlock()
-			if err == nil {
-				pause(i)
-			}
-		}
-		if err == nil {
-			return nil
-		}
-		var failed *completionError
-		if !errors.As(err, &failed) || !failed.unanswered() || ctx.Err() != nil {
-			return err
-		}
-		if q == c.queues[0] && !c.adds {
-			q.nic.remove(c) // the messages that it waits for are dropped and posted anew
-		}
-		c.broken.Store(nil)
-		q.ledger = newLedger(int(q.depth))
-		if err := q.qp.Reset(q.nic.port, q.nic.allows()); err != nil {
-			return err
-		}
-		if q == c.queues[0] && !c.adds {
-			for i := range uint64(messages) {
-				if err := c.expect(i); err != nil {
-					return err
-				}
-			}
-			q.nic.add(c)
-		}
-		if err := q.qp.Connect(q.path(&c.t.o)); err != nil {
-			return err
-		}
-	}
 }
 
 // Transport gives InfiniBand.
@@ -206,7 +122,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 // readBack gives the request that reads a byte at the peer, to know that the
 // writes before it are in place.
 func (c *conn) readBack(q *queue, i int, remoteKey uint32, at uint64, what entry) verbs.Work {
-	w := verbs.Work{Local: 8, Remote: at, Size: 1, LocalKey: c.scratchMRs[i].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
+	w := verbs.Work{Local: touchedAt, Remote: at, Size: 1, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
 	what.doing = "read after a write"
 	w.ID, w.Flags = q.add(what, i > 0)
 	return w
@@ -234,7 +150,12 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 		}
 	}
 	q := c.queues[0]
-	if err := c.reserve(op, q, 2); err != nil {
+	if !c.adds {
+		if err := c.credit(op, q); err != nil {
+			return err
+		}
+	}
+	if err := c.reserve(op, q, 3); err != nil {
 		return err
 	}
 	c.work = c.work[:0]
@@ -244,21 +165,21 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 		fence = verbs.Fence
 	}
 	c.dirty = false
-	w := verbs.Work{LocalKey: c.scratchMRs[0].LocalKey()}
-	var flags verbs.Flags
-	w.ID, flags = q.add(entry{"update", dst, dstOffset, 8}, true)
-	w.Flags = flags | fence
+	var w verbs.Work
+	id, flags := q.add(entry{"update", dst, dstOffset, 8}, true)
 	if c.adds {
-		w.Opcode, w.Size, w.Remote, w.RemoteKey, w.Add = verbs.FetchAdd, 8, k.base+dstOffset, k.keys[q.peer.nic], to-from
+		w = verbs.Work{
+			Opcode: verbs.FetchAdd, Size: 8, Local: fetchedAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
+			Remote: k.base + dstOffset, RemoteKey: k.keys[q.peer.nic], Value: to - from,
+		}
 	} else {
-		// The slot is free: the request that had it is done, or there were no room.
-		w.Opcode, w.Size, w.Local = verbs.Send, messageSize, outAt+messageSize*(w.ID%q.depth)
-		out := c.scratch[w.Local:]
-		binary.LittleEndian.PutUint64(out, uint64(dst.ID()))
-		binary.LittleEndian.PutUint64(out[8:], dstOffset)
-		binary.LittleEndian.PutUint64(out[16:], to)
+		w = c.send(q, id, message{dst.ID(), dstOffset, to})
 	}
+	w.ID, w.Flags = id, flags|fence
 	c.work = append(c.work, w)
+	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
+		c.work = append(c.work, c.ask(q)) // in time, so that nothing waits
+	}
 	return c.post(op, q)
 }
 
@@ -271,7 +192,7 @@ func (c *conn) Flush(ctx context.Context) error {
 		return err
 	}
 	for i := 0; ; i++ {
-		switch done, err := m.Done(); {
+		switch done, err := m.reached(op); {
 		case err != nil:
 			return err
 		case done:
@@ -313,14 +234,7 @@ func (c *conn) Close() error {
 // release gives back what the connection and its endpoint hold.
 func (c *conn) release() error {
 	c.queues[0].nic.remove(c)
-	errs := []error{c.endpoint.release()}
-	for _, mr := range c.scratchMRs {
-		errs = append(errs, mr.Close())
-	}
-	if c.scratch != nil {
-		errs = append(errs, unix.Munmap(c.scratch))
-	}
-	return errors.Join(errs...)
+	return c.endpoint.release()
 }
 
 // remote gives what names the peer's memory, in which the range must be. The
@@ -391,23 +305,15 @@ func (c *conn) reserve(op string, q *queue, n int) error {
 	return c.await(op, q, q.posted-q.depth+uint64(n))
 }
 
-// await polls until all requests below a number are done, for the transport's
-// time-out at most.
+// await polls until all requests below a number are done.
 func (c *conn) await(op string, q *queue, number uint64) error {
-	var end time.Time
 	for i := 0; q.done < number; i++ {
-		if err := c.poll(q); err != nil {
+		if err := c.poll(op, q); err != nil {
 			return err
 		}
-		if q.done >= number {
-			break
+		if q.done < number {
+			pause(i)
 		}
-		if now := time.Now(); end.IsZero() {
-			end = now.Add(c.t.o.Timeout)
-		} else if now.After(end) {
-			return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%v did not get done in %v with what was queued before", q, c.t.o.Timeout).At(c.t.reg.Rank(), c.peer)
-		}
-		pause(i)
 	}
 	return nil
 }
@@ -416,7 +322,7 @@ func (c *conn) await(op string, q *queue, number uint64) error {
 // need be by a write of nothing.
 func (c *conn) fence(q *queue) error {
 	const op = "ib: mark"
-	if q.posted > 0 && q.signaled == q.posted {
+	if q.signaled == q.posted {
 		return nil
 	}
 	if err := c.reserve(op, q, 1); err != nil {
@@ -442,14 +348,16 @@ func (c *conn) post(op string, q *queue) error {
 	return nil
 }
 
-// poll takes what completions q has.
-func (c *conn) poll(q *queue) error {
-	if err := c.failed("ib: poll"); err != nil {
+// poll takes what completions q has. It fails the connection when there are none for
+// the transport's time-out: not every device gives up by itself (Soft-RoCE takes 7
+// retries for endless ones).
+func (c *conn) poll(op string, q *queue) error {
+	if err := c.failed(op); err != nil {
 		return err
 	}
 	n, err := q.cq.Poll(c.done[:])
 	if err != nil {
-		return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: poll", "%w", err))
+		return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", err))
 	}
 	for i := range c.done[:n] {
 		d := &c.done[i]
@@ -458,8 +366,11 @@ func (c *conn) poll(q *queue) error {
 		case d.Status != verbs.StatusSuccess:
 			return c.fail(c.explain(q, what, d))
 		case !ok:
-			return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: poll", "a completion of request %d, which is not under way on %v", d.ID, q))
+			return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, op, "a completion of request %d, which is not under way on %v", d.ID, q))
 		}
+	}
+	if silent := q.silence(n); silent > c.t.o.Timeout {
+		return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer has acknowledged nothing for %v; the oldest request is a %v on %v", silent.Round(time.Millisecond), q.oldest(), q))
 	}
 	return nil
 }

@@ -295,10 +295,10 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
-func TestConnectTimesOut(t *testing.T) {
+// TestPeerNeverConnects writes to a queue pair that no Connect made ready.
+func TestPeerNeverConnects(t *testing.T) {
 	testDevices(t)
-	o := Options{AckTimeout: time.Millisecond, Retries: 1}
-	a, b := newSide(t, 0, o), newSide(t, 1, o)
+	a, b := newSide(t, 0, Options{AckTimeout: time.Millisecond, Retries: 2}), newSide(t, 1, Options{})
 	mine, err := a.t.NewEndpoint()
 	if err != nil {
 		t.Fatal(err)
@@ -311,11 +311,81 @@ func TestConnectTimesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := mine.Connect(ctx, data); !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrRemote) {
-		t.Errorf("nobody there: %v", err)
+	if a.conn, err = mine.Connect(t.Context(), data); err != nil {
+		t.Fatal(err)
 	}
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	expectError(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1", "queue pair")
+}
+
+// TestSilence has requests under way that the device sends anew for longer than the
+// transport waits.
+func TestSilence(t *testing.T) {
+	a, b := newPair(t, Options{Timeout: 500 * time.Millisecond, AckTimeout: time.Second})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	if err := errors.Join(b.conn.Close(), a.conn.Write(dst, 0, src, 0, 64)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	expectError(t, a.conn.Flush(t.Context()), mscclgo.ErrRemote, "acknowledged nothing for", "write of 64 bytes", "rank 0, peer 1")
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestInboxFull keeps the peer's process from carrying updates out: no more are sent
+// than it has room for, and none is lost.
+func TestInboxFull(t *testing.T) {
+	const updates = 3 * messages
+	a, b := newPair(t, Options{NoAtomics: true})
+	word := b.memory(t, 8, true)
+	dst := a.imported(t, word)
+	b.t.nics[0].mu.Lock()
+	sent := make(chan error, 1)
+	go func() {
+		for k := range uint64(updates) {
+			if err := a.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- a.conn.Flush(t.Context())
+	}()
+	select {
+	case err := <-sent:
+		t.Errorf("%d updates are sent, though the peer has room for %d: %v", updates, messages, err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	b.t.nics[0].mu.Unlock()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	got := make([]uint64, 1)
+	for end := time.Now().Add(patience); got[0] < updates; read(t, word, 0, got) {
+		if time.Now().After(end) {
+			t.Fatalf("the word stays at %d", got[0])
+		}
+	}
+}
+
+// TestPeerProcessStuck is TestInboxFull for good.
+func TestPeerProcessStuck(t *testing.T) {
+	a, b := newPair(t, Options{NoAtomics: true, Timeout: 300 * time.Millisecond})
+	dst := a.imported(t, b.memory(t, 8, true))
+	b.t.nics[0].mu.Lock()
+	defer b.t.nics[0].mu.Unlock()
+	for k := range uint64(2 * messages) {
+		if err := a.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
+			expectError(t, err, mscclgo.ErrRemote, "carried out none of 256 updates", "rank 0, peer 1")
+			return
+		}
+	}
+	t.Error("all updates were taken")
 }
 
 func descriptors(t *testing.T) int {

@@ -18,6 +18,7 @@ type description struct {
 	group   [16]byte
 	rank    uint32
 	atomics bool
+	inbox   uint32 // names its inbox to this rank's requests
 	queues  []address
 }
 
@@ -39,6 +40,7 @@ func (d *description) encode() []byte {
 	w.Raw(d.group[:])
 	w.U32(d.rank)
 	w.Bool(d.atomics)
+	w.U32(d.inbox)
 	w.U8(uint8(len(d.queues)))
 	for _, q := range d.queues {
 		w.U8(q.nic)
@@ -62,6 +64,7 @@ func decode(data []byte) (description, error) {
 	copy(d.group[:], r.Raw(len(d.group)))
 	d.rank = r.U32()
 	d.atomics = r.Bool()
+	d.inbox = r.U32()
 	n := int(r.U8())
 	switch {
 	case d.rank > math.MaxInt32:

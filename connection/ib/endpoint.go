@@ -19,6 +19,7 @@ type Endpoint struct {
 	t       *Transport
 	queues  []*queue
 	receive *verbs.CQ // for messages, which come by the first queue pair
+	scratch *scratch
 
 	mu   sync.Mutex
 	used bool // connected or closed
@@ -36,9 +37,6 @@ type queue struct {
 	waitFor uint64 // the number that must be done before an update, of all but the first queue
 }
 
-// messages is how many updates a queue pair holds for the peer's process.
-const messages = 256
-
 // NewEndpoint makes the queue pairs for one connection.
 //
 // Errors: ErrInvalid once the transport is closed, ErrSystem when the devices
@@ -51,6 +49,9 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	}
 	first := t.nics[0]
 	var err error
+	if e.scratch, err = newScratch(t.nics[:min(len(t.nics), t.o.QueuePairs)], uint64(t.o.Depth)); err != nil {
+		return fail(err)
+	}
 	if e.receive, err = first.ctx.NewCQ(messages, first.channel); err != nil {
 		return fail(err)
 	}
@@ -88,7 +89,7 @@ func random24() uint32 {
 // MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes. They
 // are no secret.
 func (e *Endpoint) MarshalBinary() ([]byte, error) {
-	d := description{group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics()}
+	d := description{group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics(), inbox: e.scratch.in.RemoteKey()}
 	for _, q := range e.queues {
 		d.queues = append(d.queues, q.about)
 	}
@@ -106,13 +107,14 @@ func (t *Transport) atomics() bool {
 }
 
 // Connect gives the connection to the rank whose endpoint's bytes remote are,
-// which may be this rank itself. It waits until the peer has begun to connect its
-// endpoint with this one. The two use as many queue pairs as both have.
+// which may be this rank itself. It does not wait for the peer: what is queued before
+// the peer's Connect has returned may fail, so ranks tell each other first. The two
+// use as many queue pairs as both have.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
 // version or group, and for an endpoint that was used before; ErrUnsupported when
-// one side is on InfiniBand and the other on Ethernet; ErrRemote and ErrTimeout,
-// naming address and queue pair, when the peer does not answer before ctx ends.
+// one side is on InfiniBand and the other on Ethernet; ErrSystem when the device
+// knows no way to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
 	const op = "ib: connect"
 	t, rank := e.t, e.t.reg.Rank()
@@ -144,11 +146,8 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Conne
 		return nil, fail(mscclgo.ErrInvalid, "the endpoint was connected or closed before")
 	}
 	t.forget(e)
-	c, err := newConn(e, count, peer)
-	if err != nil {
-		return nil, wrap(op, err, rank, int(peer.rank))
-	}
-	if err := c.start(ctx); err != nil {
+	c := newConn(e, count, peer)
+	if err := c.start(); err != nil {
 		return nil, wrap(op, errors.Join(err, c.release()), rank, int(peer.rank))
 	}
 	if err := t.keep(op, c); err != nil {
@@ -170,7 +169,7 @@ func (e *Endpoint) Close() error {
 	return wrap("ib: close an endpoint", e.release(), e.t.reg.Rank(), mscclgo.NoRank)
 }
 
-// release gives back the queue pairs.
+// release gives back the queue pairs and their memory.
 func (e *Endpoint) release() error {
 	var errs []error
 	for i := len(e.queues) - 1; i >= 0; i-- {
@@ -184,6 +183,9 @@ func (e *Endpoint) release() error {
 	}
 	if e.receive != nil {
 		errs = append(errs, e.receive.Close())
+	}
+	if e.scratch != nil {
+		errs = append(errs, e.scratch.close())
 	}
 	return errors.Join(errs...)
 }

@@ -20,9 +20,6 @@ func (e *completionError) Error() string {
 		&e.what, verbs.StatusText(e.status), e.status, e.vendor, e.queue)
 }
 
-// unanswered says that no acknowledgement came.
-func (e *completionError) unanswered() bool { return e.status == verbs.StatusRetriesExceeded }
-
 // explain gives the error for a completion.
 func (c *conn) explain(q *queue, what entry, d *verbs.Completion) *mscclgo.Error {
 	kind := mscclgo.ErrSystem

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -78,8 +77,6 @@ func newPair(t testing.TB, o Options) (a, b *side) {
 
 func connect(t testing.TB, a, b *side) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	var ends [2]*Endpoint
 	var data [2][]byte
 	for i, s := range []*side{a, b} {
@@ -91,18 +88,11 @@ func connect(t testing.TB, a, b *side) {
 			t.Fatal(err)
 		}
 	}
-	var wg sync.WaitGroup
 	for i, s := range []*side{a, b} {
-		wg.Go(func() {
-			var err error
-			if s.conn, err = ends[i].Connect(ctx, data[1-i]); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
+		var err error
+		if s.conn, err = ends[i].Connect(t.Context(), data[1-i]); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -19,18 +19,20 @@ func (c *conn) Mark() (connection.Mark, error) {
 }
 
 // Done polls for completions.
-func (m *mark) Done() (bool, error) {
+func (m *mark) Done() (bool, error) { return m.reached("ib: reach a mark") }
+
+func (m *mark) reached(op string) (bool, error) {
 	c := m.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return false, c.invalid("ib: reach a mark", "the connection is closed")
+		return false, c.invalid(op, "the connection is closed")
 	}
 	for i, q := range c.queues {
 		if q.done >= m.upTo[i] {
 			continue
 		}
-		if err := c.poll(q); err != nil {
+		if err := c.poll(op, q); err != nil {
 			return false, err
 		}
 		if q.done < m.upTo[i] {

@@ -117,7 +117,7 @@ func TestKey(t *testing.T) {
 }
 
 func sample() description {
-	return description{group: [16]byte{1}, rank: 3, atomics: true, queues: []address{
+	return description{group: [16]byte{1}, rank: 3, atomics: true, inbox: 77, queues: []address{
 		{nic: 0, mtu: 5, gid: [16]byte{15: 1}, number: 17, psn: max24}, {nic: 1, infiniBand: true, mtu: 1, lid: 9, number: max24},
 	}}
 }

@@ -2,6 +2,7 @@ package ib
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -22,6 +23,9 @@ type ledger struct {
 	done     uint64 // all below are done
 	signaled uint64 // all below will be known to be done by a completion asked for
 	entries  []entry
+
+	polls int       // in a row that found nothing, with requests under way
+	since time.Time // of the first of them, about
 }
 
 // entry says what a request is for, for messages.
@@ -68,6 +72,26 @@ func (l *ledger) complete(id uint64) (what entry, ok bool) {
 	l.done = id + 1
 	return l.entries[id%l.depth], true
 }
+
+// silence notes what a poll found, and says for how long polls have found nothing
+// though requests are under way. It looks at the clock but once in 64 polls.
+func (l *ledger) silence(found int) time.Duration {
+	if found > 0 || l.done == l.posted {
+		l.polls = 0
+		return 0
+	}
+	l.polls++
+	if l.polls == 1 {
+		l.since = time.Now()
+	}
+	if l.polls%64 != 0 {
+		return 0
+	}
+	return time.Since(l.since)
+}
+
+// oldest tells of the first request that is not done.
+func (l *ledger) oldest() *entry { return &l.entries[l.done%l.depth] }
 
 // piece is a part of a write, for one request.
 type piece struct{ offset, n uint64 }

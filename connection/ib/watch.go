@@ -1,21 +1,11 @@
 package ib
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"sync/atomic"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/verbs"
 	"golang.org/x/sys/unix"
 )
-
-// lookAnyway is after how many milliseconds without an event messages are looked
-// for all the same: Soft-RoCE may lose one that crosses the wish for it.
-const lookAnyway = 20
 
 // watch waits for messages of peers, which it carries out, and for events of the
 // device, until the device is closed.
@@ -26,8 +16,10 @@ func (t *Transport) watch(n *nic) {
 		{Fd: int32(n.ctx.EventFD()), Events: unix.POLLIN},
 	}
 	for {
-		some, err := unix.Poll(fds, lookAnyway)
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		for i := range fds {
+			fds[i].Revents = 0
+		}
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			n.failAll(mscclgo.Errorf(mscclgo.ErrSystem, "ib: wait for "+n.name, "%w", err))
 			return
 		}
@@ -37,7 +29,7 @@ func (t *Transport) watch(n *nic) {
 		if fds[2].Revents != 0 {
 			t.events(n)
 		}
-		if some > 0 && fds[1].Revents == 0 {
+		if fds[1].Revents == 0 {
 			continue
 		}
 		if err := n.channel.Take(); err != nil {
@@ -104,88 +96,4 @@ func (n *nic) failAll(err *mscclgo.Error) {
 		one := *err
 		c.fail(&one)
 	}
-}
-
-// expect gives the device room for one message.
-func (c *conn) expect(slot uint64) error {
-	return c.queues[0].qp.PostReceive(slot, c.inAt()+messageSize*slot, messageSize, c.scratchMRs[0].LocalKey())
-}
-
-// receive carries out the messages that have come and asks for an event for the
-// next. The device's lock is held.
-func (c *conn) receive() {
-	q := c.endpoint.receive
-	if c.adds || c.broken.Load() != nil {
-		return
-	}
-	if err := q.Arm(); err != nil {
-		c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: receive", "%w", err))
-		return
-	}
-	var done [16]verbs.Completion
-	for {
-		n, err := q.Poll(done[:])
-		if err != nil {
-			c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: receive", "%w", err))
-			return
-		}
-		if n == 0 {
-			return
-		}
-		for i := range done[:n] {
-			d := &done[i]
-			if d.Status == verbs.StatusFlushed {
-				return // the request that failed tells why
-			}
-			if d.Status != verbs.StatusSuccess {
-				c.fail(c.explain(c.queues[0], entry{doing: "receive"}, d))
-				return
-			}
-			if err := c.carryOut(d); err != nil {
-				c.fail(mscclgo.Errorf(mscclgo.ErrRemote, "ib: carry out an update", "%w", err))
-				c.queues[0].qp.Fail() // so that the peer learns of it too
-				return
-			}
-		}
-	}
-}
-
-// carryOut does what a message asks for.
-func (c *conn) carryOut(d *verbs.Completion) error {
-	if d.Size != messageSize || d.ID >= messages {
-		return fmt.Errorf("a message of %d bytes in place %d", d.Size, d.ID)
-	}
-	in := c.scratch[c.inAt()+messageSize*d.ID:]
-	id, offset, value := binary.LittleEndian.Uint64(in), binary.LittleEndian.Uint64(in[8:]), binary.LittleEndian.Uint64(in[16:])
-	if err := c.t.store(id, offset, value); err != nil {
-		return err
-	}
-	return c.expect(d.ID)
-}
-
-// store gives a word of one of this rank's memories a value, with release
-// semantics. Withdraw waits for it.
-func (t *Transport) store(id, offset, value uint64) error {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	r := t.memories[uint32(id)]
-	if r == nil || id != uint64(uint32(id)) {
-		return fmt.Errorf("there is no memory %d, or it is closed", id)
-	}
-	if size := r.memory.Size(); (r.base+offset)%8 != 0 || offset > size || size-offset < 8 {
-		return fmt.Errorf("offset %d is not that of a word of %v", offset, r.memory)
-	}
-	buf := r.memory.Buffer()
-	if buf == nil {
-		return fmt.Errorf("%v is closed", r.memory)
-	}
-	if b := buf.Bytes(); b != nil {
-		atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[offset])), value)
-		return nil
-	}
-	word, err := buf.Slice(offset, 8)
-	if err != nil {
-		return err
-	}
-	return gpu.CopyIn(word, []uint64{value})
 }
