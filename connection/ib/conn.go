@@ -107,8 +107,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 			if err := c.reserve(op, q, 1); err != nil {
 				return err
 			}
-			c.work = append(c.work, c.readBack(q, i, remoteKey, to.base+dstOffset+part.offset+part.n-1, what))
-			q.waitFor = q.posted
+			c.work = append(c.work, c.readBack(q, remoteKey, to.base+dstOffset+part.offset+part.n-1, what))
 		} else if to.device {
 			c.dirty, c.dirtyKey, c.dirtyAt = true, remoteKey, to.base+dstOffset+part.offset+part.n-1
 		}
@@ -120,11 +119,13 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 }
 
 // readBack gives the request that reads a byte at the peer, to know that the
-// writes before it are in place.
-func (c *conn) readBack(q *queue, i int, remoteKey uint32, at uint64, what entry) verbs.Work {
+// writes before it are in place. Updates wait for it: a fence would have the device
+// wait instead, but Soft-RoCE (Linux 6.1) may forget to go on behind one.
+func (c *conn) readBack(q *queue, remoteKey uint32, at uint64, what entry) verbs.Work {
 	w := verbs.Work{Local: touchedAt, Remote: at, Size: 1, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
 	what.doing = "read after a write"
-	w.ID, w.Flags = q.add(what, i > 0)
+	w.ID, w.Flags = q.add(what, true)
+	q.waitFor = q.posted
 	return w
 }
 
@@ -144,27 +145,31 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 	if (k.base+dstOffset)%8 != 0 {
 		return c.invalid(op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
-	for _, q := range c.queues[1:] {
+	q := c.queues[0]
+	if c.dirty && !(c.adds && k.device) {
+		if err := c.reserve(op, q, 1); err != nil {
+			return err
+		}
+		c.work = append(c.work[:0], c.readBack(q, c.dirtyKey, c.dirtyAt, entry{memory: dst, offset: dstOffset, n: 8}))
+		if err := c.post(op, q); err != nil {
+			return err
+		}
+	}
+	c.dirty = false
+	for _, q := range c.queues {
 		if err := c.await(op, q, q.waitFor); err != nil {
 			return err
 		}
 	}
-	q := c.queues[0]
 	if !c.adds {
 		if err := c.credit(op, q); err != nil {
 			return err
 		}
 	}
-	if err := c.reserve(op, q, 3); err != nil {
+	if err := c.reserve(op, q, 2); err != nil {
 		return err
 	}
 	c.work = c.work[:0]
-	var fence verbs.Flags
-	if c.dirty && !(c.adds && k.device) {
-		c.work = append(c.work, c.readBack(q, 0, c.dirtyKey, c.dirtyAt, entry{"read before an update", dst, dstOffset, 8}))
-		fence = verbs.Fence
-	}
-	c.dirty = false
 	var w verbs.Work
 	id, flags := q.add(entry{"update", dst, dstOffset, 8}, true)
 	if c.adds {
@@ -175,7 +180,7 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 	} else {
 		w = c.send(q, id, message{dst.ID(), dstOffset, to})
 	}
-	w.ID, w.Flags = id, flags|fence
+	w.ID, w.Flags = id, flags
 	c.work = append(c.work, w)
 	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
 		c.work = append(c.work, c.ask(q)) // in time, so that nothing waits

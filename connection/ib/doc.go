@@ -15,14 +15,16 @@
 //     yet be on its way to memory. So where a large write was spread over several
 //     queue pairs, each of the others ends its part with an RDMA read of the last
 //     byte that it wrote. A read's answer leaves only when the writes are in
-//     place. The update is posted when these reads are complete.
+//     place. The update is posted when these reads are complete: between a read and
+//     what follows it the specification has no order but a fence's (10.8.3.3).
 //   - A card's writes to a GPU and to host memory are two streams of PCI Express
 //     transactions, which do not order each other. So an update of host memory
-//     that follows a write to device memory first reads a byte there, on the same
-//     queue pair, and has a fence: it begins when the read is complete.
-//   - Without atomics an update is a message, which the peer's process receives
-//     and carries out. A message's completion follows the data of the writes
-//     before it to host memory; for device memory it has the same read and fence.
+//     that follows a write to device memory first reads a byte there, and is posted
+//     when that read is complete.
+//   - Without atomics an update is a message: a write with immediate into the
+//     peer's inbox, whose process carries it out. The completion of its receive
+//     follows the data of the writes before it to host memory; for device
+//     memory there is the same read before it.
 //
 // Relaxed ordering is never asked for.
 //

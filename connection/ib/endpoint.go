@@ -34,7 +34,7 @@ type queue struct {
 	about   address
 	peer    address
 	max     uint64 // bytes of a request
-	waitFor uint64 // the number that must be done before an update, of all but the first queue
+	waitFor uint64 // the number below which all must be done before an update is posted
 }
 
 // NewEndpoint makes the queue pairs for one connection.

@@ -2,11 +2,9 @@ package ib
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -25,21 +23,14 @@ type Transport struct {
 
 type closer interface{ Close() error }
 
-// registration is a memory of this rank.
-type registration struct {
-	memory *registeredmem.Memory
-	device bool
-	base   uint64
-	mrs    []*verbs.MR // one for each of the transport's devices
-}
-
 // New opens the devices that the options mean and attaches them to the registry,
 // in which nothing may be registered yet. The caller closes the transport, after
 // the registry.
 //
 // Errors: ErrInvalid for bad options, among them a device, port or GID that is
-// not there; ErrUnsupported where there is no libibverbs, no device or no active
-// port; ErrSystem when a device cannot be opened.
+// not there; ErrUnsupported where there is no libibverbs, no device, no active port
+// or no way to the GPU's memory; ErrSystem when a device cannot be opened, and for
+// lack of locked memory with the limit.
 func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if reg == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: open", "the registry is nil")
@@ -64,6 +55,9 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if t.o.QueuePairs == 0 {
 		t.o.QueuePairs = len(t.nics)
 	}
+	if err := t.tryDeviceMemory(); err != nil {
+		return nil, errors.Join(err, t.closeNICs())
+	}
 	if err := reg.Attach(t); err != nil {
 		return nil, errors.Join(err, t.closeNICs())
 	}
@@ -75,65 +69,6 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 
 // Transport gives InfiniBand.
 func (t *Transport) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
-
-// Offer registers a memory of this rank with all devices. Host memory and that of
-// emulated devices is registered as the process's own, a GPU's as a dma-buf, or
-// where that cannot be by the kernel module nvidia_peermem. Package registeredmem
-// calls it.
-//
-// Errors: ErrUnsupported when neither way leads to a GPU's memory; ErrSystem, for
-// lack of locked memory with the limit.
-func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
-	op := fmt.Sprintf("ib: register %v", m)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
-	}
-	buf := m.Buffer()
-	r := &registration{memory: m, device: buf.Bytes() == nil}
-	source := sourceOf(buf)
-	defer source.close()
-	r.base = source.base()
-	k := key{device: r.device, base: r.base}
-	for _, n := range t.nics {
-		mr, err := source.register(n)
-		if err != nil {
-			return nil, wrap(op, errors.Join(err, r.close()), t.reg.Rank(), mscclgo.NoRank)
-		}
-		r.mrs = append(r.mrs, mr)
-		k.keys = append(k.keys, mr.RemoteKey())
-	}
-	t.memories[m.ID()] = r
-	return k.encode(), nil
-}
-
-// Withdraw undoes Offer. Package registeredmem calls it.
-func (t *Transport) Withdraw(m *registeredmem.Memory) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.memories[m.ID()]
-	if r == nil {
-		return nil
-	}
-	delete(t.memories, m.ID())
-	return wrap(fmt.Sprintf("ib: unregister %v", m), r.close(), t.reg.Rank(), mscclgo.NoRank)
-}
-
-func (r *registration) close() error {
-	var errs []error
-	for _, mr := range r.mrs {
-		errs = append(errs, mr.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// registered finds a memory of this rank.
-func (t *Transport) registered(id uint32) *registration {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.memories[id]
-}
 
 // Close closes all endpoints and connections, unregisters what is registered and
 // closes the devices. It is safe to call twice.

@@ -89,7 +89,6 @@ type Flags uint16
 
 // How requests are done.
 const (
-	Fence    Flags = C.IBV_SEND_FENCE    // after all reads and atomics before it have ended
 	Signaled Flags = C.IBV_SEND_SIGNALED // it gives a completion
 )
 
