@@ -210,10 +210,9 @@ func TestSelf(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	name := testDevices(t)[0]
 	for want, o := range map[string]Options{
-		"no such RDMA device":   {Device: "none0"},
-		"no port 9":             {Device: name, Port: 9},
-		"no GID with index 250": {Device: name, GIDIndex: 250},
-		"Depth":                 {Device: name, Depth: 1},
+		"no such RDMA device": {Device: "none0"},
+		"no port 9":           {Device: name, Port: 9},
+		"Depth":               {Device: name, Depth: 1},
 		"the list of devices \"" + name + ",\" has": {Device: name + ","},
 	} {
 		_, err := New(newRegistry(t, 0), o)
@@ -398,21 +397,29 @@ func descriptors(t *testing.T) int {
 
 func TestConnectAndCloseLeavesNothing(t *testing.T) {
 	testDevices(t)
-	a, b := newSide(t, 0, Options{}), newSide(t, 1, Options{})
-	before := 0
-	for i := range 100 {
+	a, b := newSide(t, 0, Options{QueuePairs: 2}), newSide(t, 1, Options{NoAtomics: true})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, true))
+	var files int
+	var verbs, memory string
+	for i := range 101 {
 		connect(t, a, b)
-		if err := errors.Join(a.conn.Close(), b.conn.Close()); err != nil {
+		if err := errors.Join(a.conn.Write(dst, 0, src, 0, 64), a.conn.UpdateAndSync(dst, 0, 0, 1), a.conn.Close(), b.conn.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			before = descriptors(t)
+			files, verbs, memory = descriptors(t), objects(t), pinned(t)
 		}
 	}
-	if after := descriptors(t); after > before {
-		t.Errorf("%d descriptors, then %d", before, after)
+	if after := descriptors(t); after > files {
+		t.Errorf("%d descriptors, then %d", files, after)
 	}
-	if len(a.t.live)+len(b.t.live)+len(a.t.nics[0].conns) > 0 {
+	if after := objects(t); after != verbs {
+		t.Errorf("verbs objects:\n%sthen:\n%s", verbs, after)
+	}
+	if after := pinned(t); after != memory {
+		t.Errorf("%sthen %s", memory, after)
+	}
+	if len(a.t.live)+len(b.t.live)+len(a.t.nics[0].conns)+len(b.t.nics[0].conns) > 0 {
 		t.Errorf("%d and %d connections are kept", len(a.t.live), len(b.t.live))
 	}
 }

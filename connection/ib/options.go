@@ -3,22 +3,18 @@ package ib
 import (
 	"log/slog"
 	"math/bits"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 )
 
-// DeviceEnv is the environment variable that names devices where
-// [Options].Device does not.
-const DeviceEnv = "MSCCLGO_IB_DEVICE"
-
-// Options say how to use which devices. The zero Options are good ones.
+// Options say how to use which devices. The zero Options are good ones. Where they
+// say nothing of devices, ports, GIDs, queue pairs, quality of service and atomics,
+// the environment may; see [EnvDevice].
 type Options struct {
 	// Device is the RDMA device's name, such as "mlx5_0", or several separated by
-	// commas, over which large writes are spread. Empty: what DeviceEnv says, else
-	// the one with an active port that is nearest to the rank's GPU, else the first
+	// commas, over which large writes are spread. Empty: the one with an active port that is nearest to the rank's GPU, else the first
 	// with an active port.
 	Device string
 	// Port is the port of each device, from 1. 0: the first that is active.
@@ -41,7 +37,7 @@ type Options struct {
 	// AckTimeout is after what time a packet without acknowledgement is sent anew,
 	// rounded up to 4.096 µs times a power of 2; devices have lower bounds. 0: 67 ms.
 	AckTimeout time.Duration
-	// Retries is how often, 1 to 7 times. 0: 7. -1: never.
+	// Retries is how often, 1 to 7 times. 0: 7. -1: never. Timeout bounds it too.
 	Retries int
 	// RNRRetries is how often a message is sent anew to a peer that has no room
 	// for it; 7 is for ever. 0: 7. -1: never.
@@ -49,8 +45,8 @@ type Options struct {
 	// NoAtomics has updates sent as messages, which the peer's process carries out,
 	// though both devices have atomics. One rank's wish is enough.
 	NoAtomics bool
-	// Timeout bounds how long a call waits for room in a queue, and an update for
-	// other queue pairs. 0: the registry's.
+	// Timeout is how long a peer may acknowledge nothing, and its process carry out
+	// no message, before the connection has failed. 0: the registry's.
 	Timeout time.Duration
 	// Logger is told of events of devices. nil: nobody.
 	Logger *slog.Logger
@@ -63,6 +59,9 @@ const maxQueuePairs = 16
 func (o Options) complete(timeout time.Duration) (Options, error) {
 	bad := func(format string, args ...any) (Options, error) {
 		return o, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: read the options", format, args...)
+	}
+	if err := o.fromEnv(); err != nil {
+		return o, err
 	}
 	switch {
 	case o.Port < 0 || o.Port > 255:
@@ -87,9 +86,6 @@ func (o Options) complete(timeout time.Duration) (Options, error) {
 		return bad("RNRRetries is %d, not from -1 to 7", o.RNRRetries)
 	case o.Timeout < 0:
 		return bad("Timeout is %v", o.Timeout)
-	}
-	if o.Device == "" {
-		o.Device = os.Getenv(DeviceEnv)
 	}
 	if o.Depth == 0 {
 		o.Depth = 256

@@ -12,12 +12,15 @@ import (
 )
 
 func TestOptions(t *testing.T) {
-	t.Setenv(DeviceEnv, "mlx5_9")
+	t.Setenv(EnvDevice, "mlx5_9")
+	t.Setenv(EnvPort, "2")
+	t.Setenv(EnvTrafficClass, "106")
+	t.Setenv(EnvNoAtomics, "1")
 	o, err := Options{}.complete(time.Second)
-	if err != nil || o.Device != "mlx5_9" || o.Depth != 256 || o.Retries != 7 || o.RNRRetries != 7 || o.Timeout != time.Second || ackExponent(o.AckTimeout) != 14 {
+	if err != nil || o.Device != "mlx5_9" || o.Port != 2 || o.TrafficClass != 106 || !o.NoAtomics || o.Depth != 256 || o.Retries != 7 || o.RNRRetries != 7 || o.Timeout != time.Second || ackExponent(o.AckTimeout) != 14 {
 		t.Errorf("the defaults are %+v, %v", o, err)
 	}
-	if o, err := (Options{Retries: -1, Device: "a"}).complete(1); err != nil || o.Retries != 0 || o.Device != "a" {
+	if o, err := (Options{Retries: -1, Device: "a", Port: 1}).complete(1); err != nil || o.Retries != 0 || o.Device != "a" || o.Port != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for want, o := range map[string]Options{
@@ -28,6 +31,9 @@ func TestOptions(t *testing.T) {
 		_, err := o.complete(time.Second)
 		expectError(t, err, mscclgo.ErrInvalid, want)
 	}
+	t.Setenv(EnvGIDIndex, "three")
+	_, err = Options{}.complete(1)
+	expectError(t, err, mscclgo.ErrInvalid, EnvGIDIndex, "three")
 	if names, err := devices("a, b"); err != nil || !reflect.DeepEqual(names, []string{"a", "b"}) {
 		t.Errorf("%q, %v", names, err)
 	}
