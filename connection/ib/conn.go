@@ -354,8 +354,7 @@ func (c *conn) post(op string, q *queue) error {
 }
 
 // poll takes what completions q has. It fails the connection when there are none for
-// the transport's time-out: not every device gives up by itself (Soft-RoCE takes 7
-// retries for endless ones).
+// the transport's time-out: not every device gives up by itself.
 func (c *conn) poll(op string, q *queue) error {
 	if err := c.failed(op); err != nil {
 		return err

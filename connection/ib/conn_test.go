@@ -325,7 +325,7 @@ func TestPeerNeverConnects(t *testing.T) {
 // TestSilence has requests under way that the device sends anew for longer than the
 // transport waits.
 func TestSilence(t *testing.T) {
-	a, b := newPair(t, Options{Timeout: 500 * time.Millisecond, AckTimeout: time.Second})
+	a, b := newPair(t, Options{Timeout: 500 * time.Millisecond, AckTimeout: time.Minute})
 	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
 	if err := errors.Join(b.conn.Close(), a.conn.Write(dst, 0, src, 0, 64)); err != nil {
 		t.Fatal(err)

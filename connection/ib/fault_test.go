@@ -36,7 +36,7 @@ func TestLinkDown(t *testing.T) {
 	dev := netdev(t, testDevices(t)[1])
 	for name, o := range map[string]Options{
 		"the device gives up":     {AckTimeout: time.Millisecond, Retries: 3},
-		"it tries again for ever": {Timeout: time.Second},
+		"it tries again for ever": {Retries: 7, Timeout: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newPair(t, o)

@@ -14,8 +14,8 @@ import (
 // the environment may; see [EnvDevice].
 type Options struct {
 	// Device is the RDMA device's name, such as "mlx5_0", or several separated by
-	// commas, over which large writes are spread. Empty: the one with an active port that is nearest to the rank's GPU, else the first
-	// with an active port.
+	// commas, over which large writes are spread. Empty: the one with an active port
+	// that is nearest to the rank's GPU, else the first with an active port.
 	Device string
 	// Port is the port of each device, from 1. 0: the first that is active.
 	Port int
@@ -37,7 +37,8 @@ type Options struct {
 	// AckTimeout is after what time a packet without acknowledgement is sent anew,
 	// rounded up to 4.096 µs times a power of 2; devices have lower bounds. 0: 67 ms.
 	AckTimeout time.Duration
-	// Retries is how often, 1 to 7 times. 0: 7. -1: never. Timeout bounds it too.
+	// Retries is how often, 1 to 7 times. 0: 6, as Soft-RoCE takes 7 for endless. -1:
+	// never. Timeout bounds it too.
 	Retries int
 	// RNRRetries is how often a message is sent anew to a peer that has no room
 	// for it; 7 is for ever. 0: 7. -1: never.
@@ -93,8 +94,8 @@ func (o Options) complete(timeout time.Duration) (Options, error) {
 	if o.AckTimeout == 0 {
 		o.AckTimeout = ackUnit << 14
 	}
-	o.Retries = orSeven(o.Retries)
-	o.RNRRetries = orSeven(o.RNRRetries)
+	o.Retries = times(o.Retries, 6)
+	o.RNRRetries = times(o.RNRRetries, 7)
 	if o.Timeout == 0 {
 		o.Timeout = timeout
 	}
@@ -104,10 +105,11 @@ func (o Options) complete(timeout time.Duration) (Options, error) {
 	return o, nil
 }
 
-func orSeven(n int) int {
+// times reads a number of retries, 0 for the usual and -1 for none.
+func times(n, usual int) int {
 	switch n {
 	case 0:
-		return 7
+		return usual
 	case -1:
 		return 0
 	}

@@ -17,7 +17,7 @@ func TestOptions(t *testing.T) {
 	t.Setenv(EnvTrafficClass, "106")
 	t.Setenv(EnvNoAtomics, "1")
 	o, err := Options{}.complete(time.Second)
-	if err != nil || o.Device != "mlx5_9" || o.Port != 2 || o.TrafficClass != 106 || !o.NoAtomics || o.Depth != 256 || o.Retries != 7 || o.RNRRetries != 7 || o.Timeout != time.Second || ackExponent(o.AckTimeout) != 14 {
+	if err != nil || o.Device != "mlx5_9" || o.Port != 2 || o.TrafficClass != 106 || !o.NoAtomics || o.Depth != 256 || o.Retries != 6 || o.RNRRetries != 7 || o.Timeout != time.Second || ackExponent(o.AckTimeout) != 14 {
 		t.Errorf("the defaults are %+v, %v", o, err)
 	}
 	if o, err := (Options{Retries: -1, Device: "a", Port: 1}).complete(1); err != nil || o.Retries != 0 || o.Device != "a" || o.Port != 1 {
