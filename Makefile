@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test test-net test-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo test test-net test-netem test-rdma bench-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions of NVML that later versions deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -27,9 +27,17 @@ demo: need ## four ranks all-reduce on this machine, verified
 test: need ## vet and test all packages; tell what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
+	scripts/test-netem
+	scripts/test-rdma
+
+test-netem: need ## test over links that delay, lose and reorder, in a virtual machine
+	scripts/test-netem
 
 test-rdma: need ## test InfiniBand in a virtual machine, or on MSCCLGO_TEST_IB_DEVICES=a,b
 	scripts/test-rdma
+
+bench-rdma: need ## time InfiniBand beside perftest, there too
+	scripts/bench-rdma
 
 test-net: need ## test groups on several hosts, which are network namespaces; needs root
 	scripts/require ip mpirun
@@ -56,7 +64,7 @@ build-tests: need ## build all tests into build/tests/, to be run by scripts/gpu
 test-gpu: build-tests ## test all packages on this machine's NVIDIA GPUs
 	scripts/gpu-tests build/tests
 
-bench-primitives: build-tests ## time the FIFO and the port channels on this machine's NVIDIA GPUs
+bench-primitives: build-tests ## time the FIFO and the port channels, also over Ethernet, on this machine's NVIDIA GPUs
 	scripts/bench-primitives build/tests
 
 clean: ## remove build/

@@ -6,6 +6,9 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
+// Sharers says how many ranks have this rank's device, this one included.
+func (c *Communicator) Sharers() int { return c.sharers }
+
 // MaxBlocks says how many blocks of so many threads, with so many bytes of
 // dynamic shared memory, a rank may launch of a kernel whose blocks wait for
 // peers: as many as the device holds at once, divided among the ranks that share

@@ -84,3 +84,27 @@ extern "C" __global__ void barriers(__grid_constant__ const GroupHandle group, u
   }
   if (threadIdx.x == 0 && r != WaitResult::Done) results[0] = uint32_t(r);
 }
+
+// portVolley puts and signals to the peer and awaits the answer, so many times, by
+// one thread. It notes how many nanoseconds each took.
+extern "C" __global__ void portVolley(const PortChannelHandle* channel, uint64_t bytes, uint32_t rounds,
+                                      bool first, uint32_t* times, uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < rounds && r == WaitResult::Done; ++i) {
+    uint64_t start = nanoseconds();
+    if (!first) r = channel->wait();
+    if (r == WaitResult::Done) r = channel->putWithSignal(0, 0, bytes);
+    if (first && r == WaitResult::Done) r = channel->wait();
+    times[i] = uint32_t(nanoseconds() - start);
+  }
+  results[0] = uint32_t(r);
+}
+
+// portStream puts and signals so many times and flushes once.
+extern "C" __global__ void portStream(const PortChannelHandle* channel, uint64_t bytes, uint32_t count,
+                                      uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < count && r == WaitResult::Done; ++i) r = channel->putWithSignal(0, 0, bytes);
+  if (r == WaitResult::Done) r = channel->flush();
+  results[0] = uint32_t(r);
+}

@@ -11,6 +11,7 @@ package connection
 import (
 	"context"
 
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -73,6 +74,21 @@ type Connection interface {
 	//
 	// Errors: ErrTimeout when the queue did not drain.
 	Close() error
+}
+
+// Native is a connection that threads in C can use as well. What they queue is in
+// one order with what the methods queue.
+type Native interface {
+	Connection
+
+	// NativePath gives what threads in C use, the same each time, or nil where
+	// there is nothing for them. Close ends their use, before it waits for the
+	// queue.
+	NativePath() *native.Path
+
+	// NativeError gives the error of an operation that failed in C: that of the
+	// method which does the same.
+	NativeError(f native.Failure) error
 }
 
 // Mark is a point in what a connection has queued.

@@ -66,8 +66,9 @@ extern "C" __global__ void plain(uint64_t* memory, uint32_t* wrong) {
   mscclgo::storeRelaxed16(memory + 2, 0x1112131415161718u, behind);
   mscclgo::loadRelaxed16(memory + 2, a, b);
   *wrong += a != 0x1112131415161718u || b != behind || memory[2] != a || memory[1] != 0;
-  mscclgo::fence<Scope::Device>();
-  mscclgo::fence<Scope::System>();
+  mscclgo::fence<Scope::Device, Order::Acquire>();
+  mscclgo::fence<Scope::System, Order::Acquire>();
+  mscclgo::fence<Scope::System, Order::Release>();
   *wrong += memory[0] != before || memory[3] != behind;
 }
 
@@ -109,12 +110,12 @@ struct ByRelease {
 };
 struct ByFence {
   static __device__ void tell(uint32_t* flag, uint32_t value) {
-    mscclgo::fence<Scope::Device>();
+    mscclgo::fence<Scope::Device, Order::Release>();
     mscclgo::store<Scope::Device, Order::Relaxed>(flag, value);
   }
   static __device__ bool told(const uint32_t* flag, uint32_t value) {
     if (mscclgo::load<Scope::Device, Order::Relaxed>(flag) < value) return false;
-    mscclgo::fence<Scope::Device>();
+    mscclgo::fence<Scope::Device, Order::Acquire>();
     return true;
   }
 };

@@ -1,6 +1,7 @@
 // Kernels of TestPackets.
 #include <mscclgo/packet.cuh>
 
+using mscclgo::LL128Packet;
 using mscclgo::LL16Packet;
 using mscclgo::LL8Packet;
 using mscclgo::WaitResult;
@@ -81,6 +82,54 @@ extern "C" __global__ void all8(uint8_t* memory, Watch watch, Mistake* mistake) 
 }
 extern "C" __global__ void all16(uint8_t* memory, Watch watch, Mistake* mistake) {
   all<LL16Packet>(memory, watch, mistake);
+}
+
+// all128 does the same with lines, up to 1000 bytes: a warp sends and another
+// receives. memory holds a destination, a source, and from 4096 on zeroed packets.
+extern "C" __global__ void all128(uint8_t* memory, Watch watch, Mistake* mistake) {
+  uint8_t* target = memory;
+  uint8_t* source = memory + 2048;
+  LL128Packet* packets = reinterpret_cast<LL128Packet*>(memory + 4096);
+  uint32_t flag = 0;
+  for (uint32_t size = 0; size <= 1000; size = size < 20 ? size + 1 : size + 49) {
+    for (uint32_t place = 0; place < 18; ++place) {
+      uint32_t dst = place % 9, src = place * 5 % 9;
+      ++flag;
+      for (uint32_t i = threadIdx.x; i < 1100; i += blockDim.x) {
+        target[i] = 0xe5;
+        source[i] = uint8_t(i * 7 + flag);
+      }
+      __syncthreads();
+      if (threadIdx.x < 32) {
+        mscclgo::putPackets(packets, source + src, size, threadIdx.x, 32, flag);
+      } else {
+        WaitResult result = mscclgo::unpackPackets(target + kGuard + dst, packets, size, threadIdx.x - 32,
+                                                   blockDim.x - 32, flag, watch);
+        if (result != WaitResult::Done) note(mistake, dst, src, size, result, 0);
+      }
+      __syncthreads();
+      for (uint32_t i = threadIdx.x; i < 1100; i += blockDim.x) {
+        bool inside = i >= kGuard + dst && i < kGuard + dst + size;
+        uint8_t want = inside ? uint8_t((i - kGuard - dst + src) * 7 + flag) : 0xe5;
+        if (target[i] != want) note(mistake, dst, src, size, WaitResult::Done, i);
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// stale128 waits for a packet of which one line of four has another flag, then
+// for a whole one. One warp.
+extern "C" __global__ void stale128(uint8_t* memory, Watch watch, uint32_t* results) {
+  LL128Packet* packet = reinterpret_cast<LL128Packet*>(memory);
+  uint8_t* out = memory + sizeof(LL128Packet);
+  packet->write(threadIdx.x, 5, 5, threadIdx.x / 8 == 2 ? 5 : 6);
+  __syncwarp();
+  uint32_t stale = uint32_t(mscclgo::unpackPackets(out, packet, 480, threadIdx.x, 32, 6, watch));
+  packet->write(threadIdx.x, threadIdx.x, 100 + threadIdx.x, 6);
+  __syncwarp();
+  uint32_t whole = uint32_t(mscclgo::unpackPackets(out, packet, 480, threadIdx.x, 32, 6, watch));
+  results[threadIdx.x] = stale << 8 | whole;
 }
 
 // stale unpacks 8 bytes of packets that hold another flag: half of the last one's

@@ -45,6 +45,44 @@ func TestPackets(t *testing.T) {
 	}
 }
 
+// TestLines sends sizes up to 1000 bytes in lines between all alignments.
+func TestLines(t *testing.T) {
+	d := testdev.Open(t, 0)
+	kernel := kernels(t, d, "packet_test.cu", packetSource)
+	w, _ := watch(t, d, 10*time.Second)
+	for _, threads := range []int{64, 96} {
+		memory := upload(t, d, make([]byte, 8192))
+		mistake := upload(t, d, make([]packetMistake, 1))
+		run(t, d, kernel("all128"), gpu.Blocks(1, threads), memory, w, mistake)
+		if m := contents[packetMistake](t, mistake, 1)[0]; m.Count != 0 {
+			t.Errorf("%d threads: %d bytes are wrong, first %+v", threads, m.Count, m)
+		}
+	}
+}
+
+// TestStaleLines waits for a packet of which a line does not come: all lanes end
+// alike, and read what comes later.
+func TestStaleLines(t *testing.T) {
+	d := testdev.Open(t, 0)
+	kernel := kernels(t, d, "packet_test.cu", packetSource)
+	w, s := watch(t, d, 2*time.Millisecond)
+	memory, results := upload(t, d, make([]byte, 1024)), upload(t, d, make([]uint32, 32))
+	run(t, d, kernel("stale128"), gpu.Blocks(1, 32), memory, w, results)
+	if got := contents[uint32](t, results, 32); !slices.Equal(got, slices.Repeat([]uint32{1 << 8}, 32)) {
+		t.Errorf("the waits gave %#x", got)
+	}
+	got := contents[byte](t, memory, 1024)[512:]
+	for lane := range 32 {
+		if first := got[8*lane]; int(first) != lane {
+			t.Errorf("lane %d stored %d first", lane, first)
+		}
+		if second := 256 + 8*(lane-lane/8); lane%8 != 7 && int(got[second]) != 100+lane {
+			t.Errorf("lane %d stored %d second", lane, got[second])
+		}
+	}
+	s.expect(t, w)
+}
+
 // TestStalePackets waits for packets whose flag does not come.
 func TestStalePackets(t *testing.T) {
 	d := testdev.Open(t, 0)

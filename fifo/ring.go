@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Sizes of a ring, in triggers: a power of two.
@@ -44,14 +45,13 @@ type Options struct {
 // Poll, PollBatch and Pop are for one goroutine at a time, all else for any.
 type Ring struct {
 	pinned *gpu.Buffer // the tail, alone in its lines; the entries; the words
-	state  *gpu.Buffer // a devicecode.FifoState
-	size   uint64
+	device *gpu.Buffer // a devicecode.FifoState
 	words  int
 	watch  devicecode.Watch
 
-	base unsafe.Pointer // of pinned; nil once closed
-	next uint64         // triggers polled
-	tail uint64         // triggers popped; a copy of what kernels see
+	// state is an object of its own, without Go pointers, as C requires. Its
+	// addresses, in pinned, are nil once the ring is closed.
+	state *native.Ring
 
 	closing sync.RWMutex // for who looks from another goroutine
 }
@@ -76,13 +76,15 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 	if o.Watch.Status == 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Watch has no status, so waits of kernels could not end")
 	}
-	r := &Ring{size: uint64(o.Size), words: o.Words, watch: o.Watch}
+	r := &Ring{words: o.Words, watch: o.Watch}
+	size := uint64(o.Size)
 	var err error
-	if r.pinned, err = dev.AllocHost(tailBytes + r.size*entryBytes + uint64(o.Words)*8); err != nil {
+	if r.pinned, err = dev.AllocHost(tailBytes + size*entryBytes + uint64(o.Words)*8); err != nil {
 		return nil, err
 	}
-	r.base = unsafe.Pointer(unsafe.SliceData(r.pinned.Bytes()))
-	if r.state, err = gpu.Upload(dev, make([]devicecode.FifoState, 1)); err != nil {
+	base := unsafe.Pointer(unsafe.SliceData(r.pinned.Bytes()))
+	r.state = &native.Ring{Tail: base, Entries: unsafe.Add(base, tailBytes), Size: size}
+	if r.device, err = gpu.Upload(dev, make([]devicecode.FifoState, 1)); err != nil {
 		return nil, errors.Join(err, r.pinned.Close())
 	}
 	return r, nil
@@ -93,8 +95,8 @@ func (r *Ring) Handle() devicecode.Fifo {
 	return devicecode.Fifo{
 		Entries: r.pinned.Ptr() + tailBytes,
 		Tail:    r.pinned.Ptr(),
-		State:   r.state.Ptr(),
-		Size:    r.size,
+		State:   r.device.Ptr(),
+		Size:    r.state.Size,
 		Watch:   r.watch,
 	}
 }
@@ -103,25 +105,25 @@ func (r *Ring) Handle() devicecode.Fifo {
 func (r *Ring) Device() *gpu.Device { return r.pinned.Device() }
 
 // Size gives the number of triggers that the ring holds.
-func (r *Ring) Size() int { return int(r.size) }
+func (r *Ring) Size() int { return int(r.state.Size) }
 
 // Words gives the Options.Words further words as the host sees them, 0 at
 // first, and the address of the first as kernels see it. Nothing in this package
 // uses them. They go with the ring.
 func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
-	offset := tailBytes + r.size*entryBytes
-	first := (*atomic.Uint64)(unsafe.Add(r.base, offset))
-	return unsafe.Slice(first, r.words), r.pinned.Ptr() + gpu.Ptr(offset)
+	offset := r.state.Size * entryBytes
+	first := (*atomic.Uint64)(unsafe.Add(r.state.Entries, offset))
+	return unsafe.Slice(first, r.words), r.pinned.Ptr() + gpu.Ptr(tailBytes+offset)
 }
 
 // entry gives the words of a position's entry.
 func (r *Ring) entry(position uint64) *[entryWords]uint64 {
-	return (*[entryWords]uint64)(unsafe.Add(r.base, tailBytes+position&(r.size-1)*entryBytes))
+	return (*[entryWords]uint64)(unsafe.Add(r.state.Entries, position&(r.state.Size-1)*entryBytes))
 }
 
 // tag gives the tag of a position's lap. Fresh memory has the tag of no lap.
 func (r *Ring) tag(position uint64) uint64 {
-	if position&r.size != 0 {
+	if position&r.state.Size != 0 {
 		return 0
 	}
 	return tagBit
@@ -131,11 +133,11 @@ func (r *Ring) tag(position uint64) uint64 {
 // entry stays taken until [Ring.Pop]. What the pushing thread wrote before is
 // visible, unless it pushed relaxed.
 func (r *Ring) Poll() (Trigger, bool) {
-	if r.base == nil {
+	if r.state.Tail == nil {
 		return Trigger{}, false
 	}
-	words := r.entry(r.next)
-	tag := r.tag(r.next)
+	words := r.entry(r.state.Polled)
+	tag := r.tag(r.state.Polled)
 	var w [entryWords]uint64
 	for i := range w {
 		w[i] = atomic.LoadUint64(&words[i])
@@ -144,7 +146,7 @@ func (r *Ring) Poll() (Trigger, bool) {
 	if ((w[0]^tag)|(w[1]^tag)|(w[2]^tag)|(w[3]^tag))&tagBit != 0 {
 		return Trigger{}, false
 	}
-	r.next++
+	r.state.Polled++
 	return decode(w), true
 }
 
@@ -166,31 +168,35 @@ func (r *Ring) PollBatch(dst []Trigger) int {
 //
 // Errors: ErrInvalid when fewer were polled, or the ring is closed.
 func (r *Ring) Pop(n int) error {
-	if r.base == nil {
+	if r.state.Tail == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: pop", "the ring is closed")
 	}
-	if n < 0 || uint64(n) > r.next-r.tail {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: pop", "%d triggers to be popped, %d were polled", n, r.next-r.tail)
+	if n < 0 || uint64(n) > r.state.Polled-r.state.Popped {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: pop", "%d triggers to be popped, %d were polled", n, r.state.Polled-r.state.Popped)
 	}
-	r.tail += uint64(n)
-	atomic.StoreUint64((*uint64)(r.base), r.tail)
+	r.state.Popped += uint64(n)
+	atomic.StoreUint64((*uint64)(r.state.Tail), r.state.Popped)
 	return nil
 }
 
+// Native gives the ring to a thread in C, which then stands for the goroutine that
+// polls and pops.
+func (r *Ring) Native() *native.Ring { return r.state }
+
 // Popped gives how many triggers were popped in all, which is also the position
 // of the next one. It is for the goroutine that pops.
-func (r *Ring) Popped() uint64 { return r.tail }
+func (r *Ring) Popped() uint64 { return r.state.Popped }
 
 // Len gives how many triggers have arrived and were not popped. Any goroutine.
 func (r *Ring) Len() int {
 	r.closing.RLock()
 	defer r.closing.RUnlock()
-	if r.base == nil {
+	if r.state.Tail == nil {
 		return 0
 	}
-	tail := atomic.LoadUint64((*uint64)(r.base))
+	tail := atomic.LoadUint64((*uint64)(r.state.Tail))
 	n := uint64(0)
-	for n < r.size && (atomic.LoadUint64(&r.entry(tail + n)[0])^r.tag(tail+n))&tagBit == 0 {
+	for n < r.state.Size && (atomic.LoadUint64(&r.entry(tail + n)[0])^r.tag(tail+n))&tagBit == 0 {
 		n++
 	}
 	return int(n)
@@ -201,6 +207,6 @@ func (r *Ring) Len() int {
 func (r *Ring) Close() error {
 	r.closing.Lock()
 	defer r.closing.Unlock()
-	r.base = nil
-	return errors.Join(r.state.Close(), r.pinned.Close())
+	r.state.Tail, r.state.Entries = nil, nil
+	return errors.Join(r.device.Close(), r.pinned.Close())
 }

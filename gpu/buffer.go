@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -28,7 +27,7 @@ type allocation struct {
 	host     []byte              // pinned host memory, else nil
 	base     Ptr
 	capacity uint64 // bytes mapped from base
-	closed   *atomic.Bool
+	life     *lifetime
 }
 
 // Alloc gives size bytes of device memory that other processes can map through
@@ -54,7 +53,7 @@ func (d *Device) Alloc(size uint64) (*Buffer, error) {
 
 func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, export: m.ExportFD, base: Ptr(m.Ptr()), capacity: m.Size(), closed: new(atomic.Bool),
+		release: m.Free, export: m.ExportFD, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
 	}}
 }
 
@@ -75,7 +74,7 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, closed: new(atomic.Bool),
+		release: m.Free, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, life: new(lifetime),
 	}}, nil
 }
 
@@ -97,7 +96,7 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the allocation there has %d bytes from %#x", capacity, base)
 	}
 	return &Buffer{dev: d, ptr: ptr, size: size, mem: &allocation{
-		release: func() error { return nil }, base: Ptr(base), capacity: capacity, closed: new(atomic.Bool),
+		release: func() error { return nil }, base: Ptr(base), capacity: capacity, life: new(lifetime),
 	}}, nil
 }
 
@@ -172,7 +171,7 @@ func (b *Buffer) Device() *Device { return b.dev }
 // Bytes gives pinned host memory to the host, and nil for device memory. It is
 // invalid once the buffer is closed.
 func (b *Buffer) Bytes() []byte {
-	if b.mem.host == nil || b.mem.closed.Load() {
+	if b.mem.host == nil || b.mem.life.over() {
 		return nil
 	}
 	start := uint64(b.ptr - b.mem.base)
@@ -219,7 +218,7 @@ func (b *Buffer) Export() (*os.File, error) {
 // Close releases the memory, for all views at once. Kernels and copies that use
 // it must have ended. It is safe to call twice, and does nothing on a view.
 func (b *Buffer) Close() error {
-	if b.view || b.mem.closed.Swap(true) {
+	if b.view || !b.mem.life.end() {
 		return nil
 	}
 	return b.mem.release()
@@ -230,7 +229,7 @@ func (b *Buffer) usable(op string) error {
 	if b == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is nil")
 	}
-	if b.mem.closed.Load() {
+	if b.mem.life.over() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer of %d bytes on %v is closed", b.size, b.dev)
 	}
 	return b.dev.usable(op)

@@ -26,6 +26,11 @@ type LaunchConfig struct {
 	// once. Kernels whose blocks wait for each other, here or on a peer, need
 	// that.
 	Cooperative bool
+	// Overlap lets the launch begin while the kernel before it in the stream ends,
+	// on devices that can (Info.LaunchOverlap); it is without effect elsewhere. All
+	// threads must call mscclgo::awaitPrevious() (launch.cuh) before they touch
+	// memory. Blocks that wait there already take up room on the device.
+	Overlap bool
 }
 
 // Blocks is the shape of most launches: a row of blocks of a row of threads.
@@ -138,7 +143,7 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 func (k *Kernel) shape(cfg LaunchConfig) (backend.LaunchConfig, error) {
 	info := &k.mod.dev.info
 	grid, block := cfg.Grid.each(), cfg.Block.each()
-	shape := backend.LaunchConfig{Cooperative: cfg.Cooperative}
+	shape := backend.LaunchConfig{Cooperative: cfg.Cooperative, Overlap: cfg.Overlap && info.LaunchOverlap}
 	threads := 1
 	gridLimit := [3]int{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}
 	blockLimit := [3]int{info.MaxThreadsPerBlock, info.MaxThreadsPerBlock, 64}

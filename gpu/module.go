@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -10,9 +9,9 @@ import (
 
 // Module is device code loaded on a device.
 type Module struct {
-	dev    *Device
-	b      backend.Module
-	closed atomic.Bool
+	dev  *Device
+	b    backend.Module
+	life lifetime
 }
 
 // LoadModule loads device code: PTX, a cubin or a fatbin on an NVIDIA GPU, a
@@ -66,21 +65,21 @@ func (m *Module) Symbol(name string) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: m.dev, ptr: Ptr(ptr), size: size, view: true, mem: &allocation{
-		base: Ptr(ptr), capacity: size, closed: &m.closed,
+		base: Ptr(ptr), capacity: size, life: &m.life,
 	}}, nil
 }
 
 // Close unloads the code. Its kernels must have ended. It is safe to call
 // twice.
 func (m *Module) Close() error {
-	if m.closed.Swap(true) {
+	if !m.life.end() {
 		return nil
 	}
 	return m.b.Close()
 }
 
 func (m *Module) usable(op string) error {
-	if m.closed.Load() {
+	if m.life.over() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module on %v is closed", m.dev)
 	}
 	return m.dev.usable(op)

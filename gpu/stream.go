@@ -2,10 +2,12 @@ package gpu
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Compare is how [Stream.WaitValue64] compares.
@@ -23,6 +25,9 @@ type Stream struct {
 	dev    *Device
 	b      backend.Stream
 	closed atomic.Bool
+
+	mu     sync.Mutex
+	native *native.Queue // nil before it is first asked for
 }
 
 // NewStream makes a stream. The caller closes it.
@@ -165,6 +170,11 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 func (s *Stream) Close() error {
 	if s.closed.Swap(true) {
 		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.native != nil {
+		s.native.Close()
 	}
 	return s.b.Close()
 }

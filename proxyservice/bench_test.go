@@ -130,7 +130,8 @@ func garbage(b *testing.B) {
 
 // BenchmarkGarbage measures round trips with a goroutine beside them that
 // allocates hard: from a kernel to a proxy's handler and back, and of puts from a
-// kernel to another over the host. The times without it are for comparison.
+// kernel to another over the host, served in C and in Go. The times without it are
+// for comparison.
 func BenchmarkGarbage(b *testing.B) {
 	for _, beside := range []string{"nothing", "garbage"} {
 		b.Run("trigger/beside="+beside, func(b *testing.B) {
@@ -145,13 +146,18 @@ func BenchmarkGarbage(b *testing.B) {
 			r.wait(b)
 			spread(b, read[uint32](b, times, rounds))
 		})
-		b.Run("put/beside="+beside, func(b *testing.B) {
-			ranks := newPair(b, hostOnly)
-			if beside == "garbage" {
-				garbage(b)
-			}
-			volley(b, ranks, 1024)
-		})
+		for _, served := range []struct {
+			name string
+			way  func([2]*rank) [2]*rank
+		}{{"put", asItIs}, {"put-in-go", inGo}} {
+			b.Run(served.name+"/beside="+beside, func(b *testing.B) {
+				ranks := served.way(newPair(b, hostOnly))
+				if beside == "garbage" {
+					garbage(b)
+				}
+				volley(b, ranks, 1024)
+			})
+		}
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// counters are what a proxy counts. The proxy's goroutine writes, any reads. A nil
-// one counts nothing.
+// counters are what a proxy counts; counters.h has them for C. The proxy's goroutine
+// writes, any reads. A nil one counts nothing.
 type counters struct {
 	triggers [256]atomic.Uint64 // by kind
 	bytes    [8]atomic.Uint64   // by the number of the transport's bit
@@ -31,7 +31,7 @@ func (c *counters) served(kind uint8) {
 
 func (c *counters) wrote(transport registeredmem.Transports, n uint64) {
 	if c != nil {
-		c.bytes[bits.TrailingZeros32(uint32(transport))%len(c.bytes)].Add(n)
+		c.bytes[transportNumber(transport)].Add(n)
 	}
 }
 

@@ -138,3 +138,18 @@ extern "C" __global__ void flushAll(PortChannelHandle c, uint8_t* local, const u
     if (*const_cast<const volatile uint8_t*>(remote + me) != uint8_t(i)) result[me] = 100;
   }
 }
+
+// mix puts words of its own one by one, from a block's only thread, and pushes a
+// user's trigger with the word's number behind each.
+extern "C" __global__ void mix(PortChannelHandle c, uint32_t words, uint32_t* result) {
+  WaitResult r = WaitResult::Done;
+  PushResult pushed{};
+  for (uint32_t i = 0; i < words && r == WaitResult::Done; ++i) {
+    r = c.put(4 * i, 4 * i, 4);
+    if (r != WaitResult::Done) break;
+    pushed = c.base.fifo.push(Trigger::user(200, i));
+    r = pushed.result;
+  }
+  if (r == WaitResult::Done) r = c.base.fifo.sync(pushed.position);
+  *result = uint32_t(r);
+}

@@ -2,6 +2,12 @@
 // goroutine on a thread of its own that polls a ring of triggers and hands each to
 // a function. A [ProxyService] is a proxy whose function moves data and signals
 // peers over connections, for port channels.
+//
+// The goroutine spends its life in C: it polls and waits there, and serves there
+// what port channels ask of connections that offer that (connection.Native), so
+// that a garbage collection in the process, which stops goroutines, holds up none
+// of it. Everything else comes back to Go: triggers of the user's, other
+// connections, and all that is wrong, of which Go makes the error.
 package proxyservice
 
 import (
@@ -16,6 +22,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Handler serves a trigger. It is called by one goroutine, in the order of the
@@ -43,11 +50,16 @@ type Options struct {
 	Rank int
 }
 
+const (
+	defaultSpin  = time.Millisecond
+	defaultSleep = 200 * time.Microsecond
+)
+
 // Proxy is a goroutine that serves the triggers of a ring.
 type Proxy struct {
 	ring    *fifo.Ring
-	serve   func(position uint64, t fifo.Trigger) error
-	pending func() (bool, error) // goes on with what serve began; false when there is nothing
+	loop    *loop
+	work    work
 	options Options
 	counts  *counters // nil: nothing is counted
 
@@ -57,12 +69,23 @@ type Proxy struct {
 	failure atomic.Pointer[error]
 }
 
+// work is what a proxy does in Go. The last two are nil where nothing is native.
+type work struct {
+	// serve serves the trigger at a position of the ring.
+	serve func(position uint64, t fifo.Trigger) error
+	// goOn goes on with what serve began, and says whether there is more of it.
+	goOn func() (bool, error)
+	// failed gives the error of an operation that failed in C for a trigger.
+	failed func(t fifo.Trigger, f native.Failure) error
+	// flushFailed gives the error of a flush on a line that failed in C.
+	flushFailed func(line int, f native.Failure) error
+}
+
 // run is the time between a Start and the end of the goroutine.
 type run struct {
-	stop    atomic.Bool // drain, then end
-	quit    atomic.Bool // end
-	ready   chan error  // the thread is set up, or cannot be
-	drained bool        // nothing was left; set before done is closed
+	orders  orders
+	ready   chan error // the thread is set up, or cannot be
+	drained bool       // nothing was left; set before done is closed
 	done    chan struct{}
 }
 
@@ -74,10 +97,13 @@ func NewProxy(ring *fifo.Ring, handler Handler, o Options) (*Proxy, error) {
 	if handler == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: make a proxy", "the handler is nil").At(o.Rank, mscclgo.NoRank)
 	}
-	return newProxy(ring, func(_ uint64, t fifo.Trigger) error { return handler(t) }, func() (bool, error) { return false, nil }, o)
+	return newProxy(ring, work{
+		serve: func(_ uint64, t fifo.Trigger) error { return handler(t) },
+		goOn:  func() (bool, error) { return false, nil },
+	}, o)
 }
 
-func newProxy(ring *fifo.Ring, serve func(uint64, fifo.Trigger) error, pending func() (bool, error), o Options) (*Proxy, error) {
+func newProxy(ring *fifo.Ring, w work, o Options) (*Proxy, error) {
 	if o.Sleep < 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: make a proxy", "the longest pause is %v", o.Sleep).At(o.Rank, mscclgo.NoRank)
 	}
@@ -87,7 +113,11 @@ func newProxy(ring *fifo.Ring, serve func(uint64, fifo.Trigger) error, pending f
 	if o.Sleep == 0 {
 		o.Sleep = defaultSleep
 	}
-	p := &Proxy{ring: ring, serve: serve, pending: pending, options: o}
+	l, err := newLoop(o.Spin, o.Sleep)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "proxyservice: make a proxy", "%w", err).At(o.Rank, mscclgo.NoRank)
+	}
+	p := &Proxy{ring: ring, loop: l, work: w, options: o}
 	if o.Count {
 		p.counts = &counters{}
 	}
@@ -144,11 +174,11 @@ func (p *Proxy) end(ctx context.Context, forGood bool) error {
 		return p.Err()
 	}
 	p.running = nil
-	r.stop.Store(true)
+	r.orders.stop.Store(1)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		r.quit.Store(true)
+		r.orders.quit.Store(1)
 		<-r.done
 		if !r.drained {
 			p.fail(mscclgo.FromContext(ctx, "proxyservice: stop", fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended; let the kernels end first", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank))
@@ -187,7 +217,7 @@ func (p *Proxy) run(r *run) {
 		return
 	}
 	r.ready <- nil
-	if err := p.loop(r); err != nil {
+	if err := p.serve(r); err != nil {
 		p.fail(err)
 	}
 }
@@ -201,44 +231,60 @@ func (p *Proxy) prepareThread() error {
 	return nil
 }
 
-// batchSize is how many triggers are taken from the ring at a time.
-const batchSize = 16
-
-// loop serves until it is stopped or something fails. A panic of the handler is a
-// failure.
-func (p *Proxy) loop(r *run) (err error) {
+// serve serves until it is stopped or something fails. Most of it the loop in C
+// does. A panic of the handler is a failure.
+func (p *Proxy) serve(r *run) (err error) {
 	var t fifo.Trigger // being served
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = mscclgo.Errorf(mscclgo.ErrSystem, p.op(t), "the handler panicked: %v\n%s", cause, debug.Stack()).At(p.options.Rank, mscclgo.NoRank)
 		}
 	}()
-	batch := make([]fifo.Trigger, batchSize)
-	idle := backoff{spin: p.options.Spin, longest: p.options.Sleep, counts: p.counts}
-	for !r.quit.Load() {
-		// Read first: what is pushed before Stop is seen by the poll.
-		stop := r.stop.Load()
-		n := p.ring.PollBatch(batch)
-		for _, t = range batch[:n] {
-			if err := p.serve(p.ring.Popped(), t); err != nil {
-				return p.wrap(t, err)
-			}
-			p.counts.served(t.Kind)
-			if err := p.ring.Pop(1); err != nil {
-				return err
-			}
-		}
-		underWay, err := p.pending()
-		switch {
-		case err != nil:
-			return err
-		case n > 0:
-			idle.work()
-		case stop && !underWay:
+	underWay := false // in Go
+	for {
+		switch p.loop.serve(p.ring.Native(), &r.orders, p.counts, underWay) {
+		case endQuit:
+			return nil
+		case endDrained:
 			r.drained = true
 			return nil
-		default:
-			idle.pause(underWay)
+		case endYours:
+			if err := p.serveBatch(&t); err != nil {
+				return err
+			}
+		case endIdle:
+			runtime.Gosched() // what is under way may need this goroutine's processor
+		case endFailed:
+			t, _ = p.ring.Poll()
+			f, _ := p.loop.failure()
+			return p.wrap(t, p.work.failed(t, f))
+		case endFlushFailed:
+			f, line := p.loop.failure()
+			return p.work.flushFailed(line, f)
+		}
+		if underWay, err = p.work.goOn(); err != nil {
+			return err
+		}
+	}
+}
+
+// batchSize is how many triggers Go serves before it goes back to C, so that the
+// crossing costs a user's triggers little.
+const batchSize = 16
+
+// serveBatch serves triggers in Go; t is the last.
+func (p *Proxy) serveBatch(t *fifo.Trigger) error {
+	for range batchSize {
+		var ok bool
+		if *t, ok = p.ring.Poll(); !ok {
+			break
+		}
+		if err := p.work.serve(p.ring.Popped(), *t); err != nil {
+			return p.wrap(*t, err)
+		}
+		p.counts.served(t.Kind)
+		if err := p.ring.Pop(1); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -80,11 +80,10 @@ func (s *server) serve(position uint64, t fifo.Trigger) error {
 	if err != nil {
 		return err
 	}
-	ports := *s.ports.Load()
-	if r.port >= uint64(len(ports)) {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the channel", "no channel has number %d, the service has %d", r.port, len(ports))
+	p, err := s.port(r)
+	if err != nil {
+		return err
 	}
-	p := ports[r.port]
 	if r.put {
 		if err := s.put(p, r); err != nil {
 			return p.wrap(r, "put", err)
@@ -101,6 +100,15 @@ func (s *server) serve(position uint64, t fifo.Trigger) error {
 		}
 	}
 	return nil
+}
+
+// port looks the channel up.
+func (s *server) port(r request) (port, error) {
+	ports := *s.ports.Load()
+	if r.port >= uint64(len(ports)) {
+		return port{}, mscclgo.Errorf(mscclgo.ErrInvalid, "find the channel", "no channel has number %d, the service has %d", r.port, len(ports))
+	}
+	return ports[r.port], nil
 }
 
 // put looks the memories up; the connection checks that they are its ranks' and
@@ -150,7 +158,7 @@ func (s *server) goOn() (bool, error) {
 	if s.counts != nil {
 		s.counts.flushed(time.Since(f.since))
 	}
-	l.done.Store(f.position + 1)
+	l.tell(f.position)
 	l.flushes = l.flushes[:copy(l.flushes, l.flushes[1:])]
 	if len(l.flushes) == 0 {
 		last := len(s.flushing) - 1
@@ -158,6 +166,14 @@ func (s *server) goOn() (bool, error) {
 		s.flushing = s.flushing[:last]
 	}
 	return len(s.flushing) > 0, nil
+}
+
+// tell tells kernels that all flushes up to a position are done. The line's later
+// ones may be done already, in C.
+func (l *line) tell(position uint64) {
+	if l.done.Load() <= position {
+		l.done.Store(position + 1)
+	}
 }
 
 // wrap gives the error of a channel's trigger its channel and peer.

@@ -52,6 +52,11 @@ const (
 // be called from any goroutine, also while it runs.
 //
 // Its ring is the only pinned memory that it takes.
+//
+// Triggers are served in the order of the ring. A queue of the CUDA driver holds
+// about a thousand operations; who gives it one more waits there until the device
+// has done some, and a proxy then serves nobody else. Channels that run so far ahead
+// of their peers that others must not wait for them want a service of their own.
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring
@@ -100,7 +105,8 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	}
 	s.server.user = o.Handler
 	s.publish()
-	if s.Proxy, err = newProxy(ring, s.server.serve, s.server.goOn, o.Options); err != nil {
+	w := work{serve: s.server.serve, goOn: s.server.goOn, failed: s.server.failed, flushFailed: s.server.flushFailed}
+	if s.Proxy, err = newProxy(ring, w, o.Options); err != nil {
 		return nil, errors.Join(err, ring.Close())
 	}
 	s.server.counts = s.counts
@@ -121,7 +127,8 @@ func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 // AddMemory gives a memory, this rank's or a peer's, its id in the service: the
 // same each time. The memory stays the caller's and must outlive the service.
 //
-// Errors: ErrInvalid when the service is closed or has MaxMemories.
+// Errors: ErrInvalid when the service is closed or has MaxMemories; ErrSystem when
+// host memory is short.
 func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	const op = "proxyservice: add a memory"
 	s.mu.Lock()
@@ -137,6 +144,9 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	case len(s.memories) == MaxMemories:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxMemories)
 	}
+	if err := s.loop.addMemory(m.Native()); err != nil {
+		return 0, s.wrap(op, err)
+	}
 	id := uint16(len(s.memories))
 	s.memories = append(s.memories, m)
 	s.ids[m] = id
@@ -149,7 +159,8 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 // connection stay the caller's and must outlive the service's running.
 //
 // Errors: ErrInvalid when the service is closed, has MaxSemaphores, or has
-// ServiceOptions.MaxConnections and this one's is another.
+// ServiceOptions.MaxConnections and this one's is another; ErrSystem when host
+// memory is short.
 func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) {
 	const op = "proxyservice: add a semaphore"
 	s.mu.Lock()
@@ -172,7 +183,13 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", len(words))
 		}
 		l = &line{conn: sem.Connection(), index: len(s.lines), done: &words[len(s.lines)]}
+		if err := s.loop.addLine(path(l.conn), l.conn.Transport(), l.done); err != nil {
+			return 0, s.wrap(op, err)
+		}
 		s.lines[sem.Connection()] = l
+	}
+	if err := s.loop.addPort(l.index, sem.Native()); err != nil {
+		return 0, s.wrap(op, err)
 	}
 	id := uint16(len(s.ports))
 	s.ports = append(s.ports, port{semaphore: sem, line: l})
@@ -238,6 +255,10 @@ func (s *ProxyService) Close() error {
 
 // closePatience bounds the drain of Close.
 const closePatience = time.Second
+
+func (s *ProxyService) wrap(op string, err error) error {
+	return mscclgo.Errorf(kindOf(err), op, "%w", err).At(s.options.Rank, mscclgo.NoRank)
+}
 
 func (s *ProxyService) invalid(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(s.options.Rank, mscclgo.NoRank)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Memory is memory that peers may reach: this rank's, from [Registry.Register],
@@ -17,6 +18,7 @@ type Memory struct {
 	mapping    *mapping    // of imported memory; nil where there is nothing to unmap
 	buf        atomic.Pointer[gpu.Buffer]
 	closed     atomic.Bool
+	native     *native.Range // nil before it is first asked for; guarded by reg.mu
 }
 
 // Registry gives the table that the memory is in.
@@ -81,6 +83,9 @@ func (m *Memory) Close() error {
 	m.buf.Store(nil)
 	r := m.reg
 	r.mu.Lock()
+	if m.native != nil {
+		m.native.Close()
+	}
 	if m.local {
 		delete(r.local, m.about.id)
 		r.allocations.leave(m.allocation)

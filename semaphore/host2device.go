@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -34,8 +35,8 @@ type Host2Device struct {
 	peerOffset uint64
 	watch      devicecode.Watch
 
-	mu   sync.Mutex
-	sent uint64
+	mu   sync.Mutex    // goroutines take turns
+	sent *native.Count // which a thread in C may raise as well
 }
 
 // NewHost2Device makes an end that signals over a connection. words is its own
@@ -57,7 +58,7 @@ func NewHost2Device(conn connection.Connection, words *gpu.Buffer, peer *registe
 	if err := gpu.CopyIn(words, make([]byte, Host2DeviceBytes)); err != nil {
 		return nil, err
 	}
-	return &Host2Device{conn: conn, words: words, peer: peer, peerOffset: peerOffset, watch: watch}, nil
+	return &Host2Device{conn: conn, words: words, peer: peer, peerOffset: peerOffset, watch: watch, sent: native.NewCount()}, nil
 }
 
 // checkPeer gives the error of a range of the peer's memory that cannot hold an
@@ -76,11 +77,26 @@ func checkPeer(op string, peer *registeredmem.Memory, offset, n uint64) error {
 func (s *Host2Device) Signal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.conn.UpdateAndSync(s.peer, s.peerOffset+fromHost, s.sent, s.sent+1); err != nil {
+	sent := s.sent.Claim()
+	if err := s.conn.UpdateAndSync(s.peer, s.peerOffset+fromHost, sent, sent+1); err != nil {
+		s.sent.Release(sent)
 		return err
 	}
-	s.sent++
+	s.sent.Release(sent + 1)
 	return nil
+}
+
+// Native is what a thread in C needs to signal as [Host2Device.Signal] does, over
+// the connection's native.Path.
+type Native struct {
+	Sent   *native.Count // claimed while the value after it is stored
+	Peer   *native.Range // nil where the peer's memory is not mapped here
+	Offset uint64        // of the word in it
+}
+
+// Native gives that. It goes with the semaphore.
+func (s *Host2Device) Native() Native {
+	return Native{Sent: s.sent, Peer: s.peer.Native(), Offset: s.peerOffset + fromHost}
 }
 
 // Connection gives the connection that signals go over.

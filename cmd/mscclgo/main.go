@@ -13,6 +13,7 @@ import (
 func commands() []command {
 	return []command{
 		{"run", "-n N [flags] [--] PROGRAM [ARG...]", "start a program as the ranks of a group on this machine", run},
+		{"bench", "[flags] [COLLECTIVE...]", "check and time collectives, alone or beside NCCL", runBench},
 		{"devices", "", "list the devices of this machine", devices},
 		{"version", "", "print the version of this command", version},
 		{"help", "[COMMAND]", "list the commands, or tell about one", help},

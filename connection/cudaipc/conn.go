@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -17,12 +18,21 @@ type conn struct {
 	reg    *registeredmem.Registry
 	peer   int
 	stream *gpu.Stream
-	words  *wordRing // nil where the stream can store values itself
+	words  *wordRing    // nil where the stream can store values itself
+	path   *native.Path // nil where it cannot
 
 	mu     sync.Mutex
 	closed bool
 	marks  []*mark // not in use
 }
+
+// What is done, for errors.
+const (
+	opWrite  = "cudaipc: write"
+	opUpdate = "cudaipc: update a word"
+	opMark   = "cudaipc: mark"
+	opReach  = "cudaipc: reach a mark"
+)
 
 // newConn makes a connection; storeValues says that the device's streams have
 // 64-bit writes.
@@ -33,7 +43,9 @@ func newConn(reg *registeredmem.Registry, peer int, storeValues bool) (*conn, er
 	if c.stream, err = reg.Device().NewStream(); err != nil {
 		return nil, c.wrap(op, err)
 	}
-	if !storeValues {
+	if storeValues {
+		c.path = &native.Path{Queue: c.stream.Native(), Registry: reg.Instance(), Rank: reg.Rank(), Peer: peer}
+	} else {
 		if c.words, err = newWordRing(reg.Device(), c.stream, reg.Timeout()); err != nil {
 			return nil, c.wrap(op, errors.Join(err, c.stream.Close()))
 		}
@@ -46,7 +58,7 @@ func (c *conn) Transport() registeredmem.Transports { return registeredmem.CudaI
 
 // Write queues a copy on the connection's stream.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	const op = "cudaipc: write"
+	const op = opWrite
 	to, err := c.buffer(op, dst, c.peer, dstOffset, n)
 	if err != nil {
 		return err
@@ -67,7 +79,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 // the stream makes visible at system scope behind all its copies
 // (cuStreamWriteValue64 without CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
 func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	const op = "cudaipc: update a word"
+	const op = opUpdate
 	if to < from {
 		return c.invalid(op, "the value must not fall, and %d is below %d", to, from)
 	}
@@ -107,10 +119,13 @@ func (c *conn) Close() error {
 	closed := c.closed
 	c.closed = true
 	c.mu.Unlock()
-	// From here on nobody else touches the stream.
 	if closed {
 		return nil
 	}
+	if c.path != nil {
+		c.path.Queue.Close()
+	}
+	// From here on nobody else touches the stream.
 	ctx, cancel := context.WithTimeout(context.Background(), c.reg.Timeout())
 	defer cancel()
 	err := c.stream.Synchronize(ctx)

@@ -16,7 +16,7 @@ type mark struct {
 
 // Mark records an event on the connection's stream.
 func (c *conn) Mark() (connection.Mark, error) {
-	m, err := c.mark("cudaipc: mark")
+	m, err := c.mark(opMark)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (m *mark) Done() (bool, error) {
 	if !done && err == nil {
 		return false, nil
 	}
-	return done, m.conn.wrap("cudaipc: reach a mark", errors.Join(err, m.conn.keep(m)))
+	return done, m.conn.wrap(opReach, errors.Join(err, m.conn.keep(m)))
 }
 
 func (c *conn) mark(op string) (*mark, error) {

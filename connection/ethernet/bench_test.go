@@ -18,7 +18,7 @@ import (
 // connection that sends the same and awaits one byte.
 func BenchmarkWrite(b *testing.B) {
 	const size = 16 << 20
-	b.Run("plain TCP", func(b *testing.B) { plainTCP(b, size) })
+	b.Run("plain TCP", func(b *testing.B) { plainTCP(b, size, 1) })
 	for _, sockets := range []int{1, 2, 4} {
 		for _, k := range []kind{pinned, onDevice} {
 			b.Run(fmt.Sprintf("%v, %d sockets", k, sockets), func(b *testing.B) {
@@ -38,7 +38,9 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-func plainTCP(b *testing.B, size int) {
+// plainTCP sends size bytes over a connection that is nothing else, and awaits as
+// many as the answer has.
+func plainTCP(b *testing.B, size, answer int) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -60,24 +62,25 @@ func plainTCP(b *testing.B, size int) {
 			if _, err := io.ReadFull(in, got); err != nil {
 				return
 			}
-			in.Write(got[:1])
+			in.Write(got[:answer])
 		}
 	}()
-	data, one := make([]byte, size), make([]byte, 1)
+	data, back := make([]byte, size), make([]byte, answer)
 	b.SetBytes(int64(size))
 	for b.Loop() {
 		if _, err := out.Write(data); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := io.ReadFull(out, one); err != nil {
+		if _, err := io.ReadFull(out, back); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 // BenchmarkRoundTrip sends 1 KiB and a signal to a peer, who does the same once it
-// sees the signal.
+// sees the signal, beside a plain TCP connection that sends as much both ways.
 func BenchmarkRoundTrip(b *testing.B) {
+	b.Run("plain TCP", func(b *testing.B) { plainTCP(b, 1024+2*frameSize, 1024+2*frameSize) })
 	for _, k := range []kind{pinned, onDevice} {
 		b.Run(k.String(), func(b *testing.B) {
 			o := loopback()

@@ -18,26 +18,31 @@ import (
 // longer than timeout. What rank 0 writes to out is printed. An interrupt or
 // SIGTERM ends the context, and then the process, so that nothing is left behind.
 func Main(device string, timeout time.Duration, run func(ctx context.Context, comm *communicator.Communicator, out io.Writer) error) {
-	ctx, end := interruptible(context.Background())
-	err := join(ctx, device, timeout, run)
-	end()
+	err := Run(communicator.Options{Device: device}, timeout, func(ctx context.Context, comm *communicator.Communicator) error {
+		out := io.Discard
+		if comm.Rank() == 0 {
+			out = os.Stdout
+		}
+		return run(ctx, comm, out)
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func join(ctx context.Context, device string, timeout time.Duration, run func(ctx context.Context, comm *communicator.Communicator, out io.Writer) error) error {
+// Run is the part of Main that gives its error: it joins the group of the
+// environment, calls run and leaves the group. An interrupt or SIGTERM ends the
+// process all the same.
+func Run(o communicator.Options, timeout time.Duration, run func(ctx context.Context, comm *communicator.Communicator) error) error {
+	ctx, end := interruptible(context.Background())
+	defer end()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	comm, err := communicator.Join(ctx, communicator.Options{Device: device})
+	comm, err := communicator.Join(ctx, o)
 	if err != nil {
 		return err
 	}
-	out := io.Discard
-	if comm.Rank() == 0 {
-		out = os.Stdout
-	}
-	if err = run(ctx, comm, out); err != nil {
+	if err = run(ctx, comm); err != nil {
 		comm.Abort(err)
 	}
 	return errors.Join(err, comm.Close())

@@ -5,37 +5,64 @@ package table
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
 // Row is the result of one configuration.
 type Row struct {
-	Bytes uint64        // the size that the collective's bandwidth is defined for
-	Count uint64        // elements
-	Type  string        // of an element
-	Op    string        // of a reduction, or "-"
-	Algo  string        // the algorithm
-	Place string        // "in" or "out"
-	Time  time.Duration // of one operation, the slowest rank's
-	Bus   float64       // bus bandwidth over algorithm bandwidth: 2(n-1)/n for an all-reduce
-	Wrong int           // elements, of all ranks
+	Bytes  uint64          // the size that the collective's bandwidth is defined for
+	Count  uint64          // elements
+	Type   string          // of an element
+	Op     string          // of a reduction, or "-"
+	Algo   string          // the algorithm
+	Place  string          // "in" or "out"
+	Time   time.Duration   // of one operation, the slowest rank's
+	Bus    float64         // bus bandwidth over algorithm bandwidth: 2(n-1)/n for an all-reduce
+	Wrong  int             // elements, of all ranks
+	Others []time.Duration // of others that do the same, in the order of Header's
 }
 
-// Header prints the head of the table.
-func Header(w io.Writer) {
-	fmt.Fprintf(w, "%12s %12s %5s %4s %8s %5s %12s %9s %9s %7s\n",
-		"size", "count", "type", "op", "algo", "place", "time", "algbw", "busbw", "#wrong")
-	fmt.Fprintf(w, "%12s %12s %5s %4s %8s %5s %12s %9s %9s\n",
-		"(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)")
+// Header prints the head of the table. Each of others, which do the same, has a
+// column for its time and one for what part of it the row's time is.
+func Header(w io.Writer, others ...string) {
+	var names, units strings.Builder
+	for _, name := range others {
+		fmt.Fprintf(&names, " %12s %6s", name, "ratio")
+		fmt.Fprintf(&units, " %12s %6s", "(us)", "")
+	}
+	fmt.Fprintf(w, "%12s %12s %5s %4s %12s %5s %12s %9s %9s %7s%s\n",
+		"size", "count", "type", "op", "algo", "place", "time", "algbw", "busbw", "#wrong", &names)
+	line := fmt.Sprintf("%12s %12s %5s %4s %12s %5s %12s %9s %9s %7s%s",
+		"(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", &units)
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
 // Print prints the row. Bandwidths are in 10^9 bytes a second.
 func (r Row) Print(w io.Writer) {
-	algbw := 0.0
-	if r.Time > 0 {
-		algbw = float64(r.Bytes) / float64(r.Time.Nanoseconds())
+	var others strings.Builder
+	for _, t := range r.Others {
+		fmt.Fprintf(&others, " %12.2f %6.2f", micros(t), over(r.Time, t))
 	}
-	fmt.Fprintf(w, "%12d %12d %5s %4s %8s %5s %12.2f %9.2f %9.2f %7d\n",
-		r.Bytes, r.Count, r.Type, r.Op, r.Algo, r.Place,
-		float64(r.Time.Nanoseconds())/1e3, algbw, algbw*r.Bus, r.Wrong)
+	algbw := r.AlgBW()
+	fmt.Fprintf(w, "%12d %12d %5s %4s %12s %5s %12.2f %9.2f %9.2f %7d%s\n",
+		r.Bytes, r.Count, r.Type, r.Op, r.Algo, r.Place, micros(r.Time), algbw, algbw*r.Bus, r.Wrong, &others)
+}
+
+// AlgBW gives the size over the time, in 10^9 bytes a second.
+func (r Row) AlgBW() float64 {
+	if r.Time <= 0 {
+		return 0
+	}
+	return float64(r.Bytes) / float64(r.Time.Nanoseconds())
+}
+
+func micros(t time.Duration) float64 { return float64(t.Nanoseconds()) / 1e3 }
+
+// over gives a / b, or 0 where there is no b.
+func over(a, b time.Duration) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
 }

@@ -1,60 +1,67 @@
-// Two all-gathers: each rank's data goes to all ranks, which store the parts in
-// rank order. Any size and alignment.
-#include <mscclgo/group.cuh>
-#include <mscclgo/packet.cuh>
+// All-gathers: each rank's data goes to all ranks, which store the parts in rank
+// order. Any size and alignment; a rank's input may be its place in the output.
+#include <mscclgo/collective.cuh>
 
 using namespace mscclgo;
 
 namespace {
 
-using Packet = LL16Packet;
-
-// inbox gives the packets that `from` has for `to`, in the half of the scratch
-// that belongs to this call. Calls take the halves in turn, and that is safe:
-// whoever has finished a call has heard from all ranks in it, so all were
-// through with the call before, whose half comes next.
-MSCCLGO_DEVICE Packet* inbox(const GroupHandle& group, uint32_t to, uint32_t from, uint32_t epoch) {
-  uint64_t half = group.scratchSize / 2 / sizeof(Packet) * sizeof(Packet);
-  uint64_t slot = half / group.size / sizeof(Packet) * sizeof(Packet);
-  return reinterpret_cast<Packet*>(group.scratch(to) + epoch % 2 * half + from * slot);
+// Packets: one trip, no barrier. An inbox must hold a part. Inboxes may take
+// turns, since every rank waits for all others' packets.
+template <class Packet>
+MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
+  Inboxes<Packet> inboxes(group);
+  uint32_t lane = inboxes.lane();
+  uint8_t* place = out + group.rank * bytes;
+  auto send = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    piece.load(in + at, bytes - at, lane);
+    inboxes.sendToAll(i, piece);
+    if (place != in) piece.store(place + at, bytes - at, lane);
+  };
+  auto receive = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t from = peer(group, k);
+      Piece<Packet> piece;
+      if (!inboxes.receive(from, i, piece)) return false;
+      piece.store(out + from * bytes + at, bytes - at, lane);
+    }
+    return true;
+  };
+  if (inboxes.exchange(inboxes.packets(bytes), send, receive)) inboxes.end();
 }
 
 }  // namespace
 
-#define PARAMETERS                                                                                      \
-  __grid_constant__ const GroupHandle group, const uint8_t *in, __grid_constant__ const PeerMemory out, \
-      uint64_t bytes
+// in and out hold each rank's buffers; a part has `bytes` bytes.
+#define PARAMETERS                                                                  \
+  __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
+      __grid_constant__ const PeerMemory out, uint64_t bytes
 
-// packets sends the data as packets: one trip, no barrier, twice the bytes. For
-// small sizes; an inbox must hold the data.
-extern "C" __global__ void packets(PARAMETERS) {
-  uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
-  uint32_t epoch = group.epoch();
-  for (uint32_t k = 1; k < group.size; ++k) {
-    uint32_t peer = (group.rank + k) % group.size;  // each rank starts elsewhere, so that no link is crowded
-    putPackets(inbox(group, peer, group.rank, epoch), in, bytes, thread, threads, epoch);
-  }
-  uint8_t* mine = out.of<uint8_t>(group.rank);
-  if (mine + group.rank * bytes != in) copy(mine + group.rank * bytes, in, bytes, thread, threads);
-  for (uint32_t k = 1; k < group.size; ++k) {
-    uint32_t peer = (group.rank + k) % group.size;
-    Watch watch = group.watch;
-    watch.peer = peer;
-    const Packet* theirs = inbox(group, group.rank, peer, epoch);
-    if (unpackPackets(mine + peer * bytes, theirs, bytes, thread, threads, epoch, watch) != WaitResult::Done)
-      return;
-  }
-  group.nextEpoch();
+extern "C" __global__ void LL8(PARAMETERS) {
+  awaitPrevious();
+  packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
+}
+extern "C" __global__ void LL16(PARAMETERS) {
+  awaitPrevious();
+  packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
+}
+extern "C" __global__ void LL128(PARAMETERS) {
+  awaitPrevious();
+  packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
-// direct writes the data straight into all outputs, between two barriers.
+// direct writes the data straight into all outputs, between two barriers. The
+// first orders nothing: it only says that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
-  uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
-  if (group.barrier() != WaitResult::Done) return;  // all outputs may be written
-  for (uint32_t k = 0; k < group.size; ++k) {
-    uint32_t peer = (group.rank + k) % group.size;
-    uint8_t* theirs = out.of<uint8_t>(peer) + group.rank * bytes;
-    if (theirs != in) copy(theirs, in, bytes, thread, threads);
-  }
+  awaitPrevious();
+  if (group.relaxedBarrier() != WaitResult::Done) return;
+  const uint8_t* mine = in.of<const uint8_t>(group.rank);
+  forEachRank(group, [&](uint32_t to, uint32_t thread, uint32_t threads) {
+    uint8_t* place = out.of<uint8_t>(to) + group.rank * bytes;
+    if (place != mine) copy(place, mine, bytes, thread, threads);
+  });
   group.barrier();  // all outputs are written
 }

@@ -1,14 +1,23 @@
 // The hierarchical all-reduce, for ranks on several hosts: threads of a host read
 // and write each other's memory, and the hosts' proxies move between hosts what
 // cannot be mapped, over whatever transport there is.
+//
+// ELEMENT and OPERATION are set when this is compiled.
 #include <mscclgo/group.cuh>
 #include <mscclgo/port_channel.cuh>
 #include <mscclgo/reduce.cuh>
+
+#ifndef ELEMENT
+#define ELEMENT float
+#define OPERATION Sum
+#endif
 
 using namespace mscclgo;
 
 namespace {
 
+using T = ELEMENT;
+using Op = OPERATION;
 using Line = uint4;  // 16 bytes
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -43,7 +52,7 @@ struct Hosts {
   }
 };
 
-// hier reduces in three steps: owner r of a host sums up shard r of the host's
+// reduce goes in three steps: owner r of a host sums up shard r of the host's
 // inputs; the owners of a shard exchange their sums; each adds up the hosts' sums,
 // in the order of the hosts, so that all get the same bits, and writes the result
 // into its host's outputs. Between hosts go (hosts - 1) times the data, divided
@@ -53,9 +62,8 @@ struct Hosts {
 // In place is safe: only the owner of a shard reads it, and writes it after. The
 // sums in the slot of this host stay until the call after the next, and by then
 // all hosts have received them, so that no flush is needed.
-template <class T, class Op>
-MSCCLGO_DEVICE void hier(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
-                         const Hosts& across, uint64_t bytes) {
+MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                           const Hosts& across, uint64_t bytes) {
   uint32_t epoch = group.epoch();
   if (group.barrier() != WaitResult::Done) return;  // the host's inputs are there
   uint64_t lines = divideUp(bytes, sizeof(Line));
@@ -98,21 +106,11 @@ MSCCLGO_DEVICE void hier(const GroupHandle& group, const PeerMemory& in, const P
 
 }  // namespace
 
-// The kernels, such as hier_f16_sum. group, in and out are those of the host's
-// ranks; count is in elements.
-#define KERNEL(type, T, op, Op)                                                                             \
-  extern "C" __global__ void hier_##type##_##op(                                                            \
-      __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,                     \
-      __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners,               \
-      const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes, uint64_t count) {              \
-    hier<T, Op>(group, in, out, Hosts{hosts, host, owners, channels, inbox, slotBytes}, count * sizeof(T)); \
-  }
-#define KERNELS_OF_TYPE(type, T) \
-  KERNEL(type, T, sum, Sum)      \
-  KERNEL(type, T, max, Max)      \
-  KERNEL(type, T, min, Min)
-
-KERNELS_OF_TYPE(f32, float)
-KERNELS_OF_TYPE(f16, __half)
-KERNELS_OF_TYPE(bf16, __nv_bfloat16)
-KERNELS_OF_TYPE(i32, int32_t)
+// group, in and out are those of the host's ranks.
+extern "C" __global__ void hier(__grid_constant__ const GroupHandle group,
+                                __grid_constant__ const PeerMemory in, __grid_constant__ const PeerMemory out,
+                                uint32_t hosts, uint32_t host, uint32_t owners,
+                                const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes,
+                                uint64_t bytes) {
+  reduce(group, in, out, Hosts{hosts, host, owners, channels, inbox, slotBytes}, bytes);
+}

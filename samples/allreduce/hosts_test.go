@@ -135,21 +135,24 @@ func TestHosts(t *testing.T) {
 }
 
 // TestHostsOnABadNetwork needs a kernel with netem, which the virtual machine of
-// make test-rdma has.
+// make test-netem has.
 func TestHostsOnABadNetwork(t *testing.T) {
 	skipOnGPU(t)
-	for _, netem := range []string{
-		"delay 5ms 2ms",
-		"delay 2ms loss 1%",
-		"delay 5ms reorder 25% 50%",
-		"delay 3ms 2ms loss 0.5% reorder 10% duplicate 1% corrupt 0.1%",
+	for _, c := range []struct {
+		netem   string
+		options netlab.Options
+		perHost []int
+	}{
+		{"delay 5ms reorder 25% 50%", netlab.Options{IPv6: true}, []int{1, 2}},
+		{"delay 2ms loss 1%", netlab.Options{MTU: 1280}, []int{1, 1}},
+		{"delay 3ms 2ms loss 0.5% reorder 10% duplicate 1% corrupt 0.1%", netlab.Options{}, []int{1, 1, 1}},
 	} {
-		t.Run(netem, func(t *testing.T) {
-			s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+		t.Run(c.netem, func(t *testing.T) {
+			s, lab := newScene(t), netlab.New(t, len(c.perHost), c.options)
 			for _, h := range lab.Hosts {
-				h.Impair(strings.Fields(netem)...)
+				h.Impair(strings.Fields(c.netem)...)
 			}
-			finish(t, startHosts(s, lab, []int{1, 2}, "-min", "4", "-max", "65536", "-warmup", "0", "-iters", "1"), 8)
+			finish(t, startHosts(s, lab, c.perHost, "-min", "1024", "-max", "65536", "-warmup", "0", "-iters", "1"), 4)
 		})
 	}
 }

@@ -26,15 +26,11 @@ import (
 // users, machines and strangers do.
 
 const (
-	mainEnv   = "MSCCLGO_TEST_MAIN"   // the test's program is the sample
-	brokenEnv = "MSCCLGO_TEST_BROKEN" // and its kernels do not compile
-	runEnv    = "MSCCLGO_TEST_RUN"    // marks the processes of one test
+	mainEnv = "MSCCLGO_TEST_MAIN" // the test's program is the sample
+	runEnv  = "MSCCLGO_TEST_RUN"  // marks the processes of one test
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(brokenEnv) != "" {
-		source = []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void oneShot() { nonsense(); }\n")
-	}
 	switch {
 	case os.Getenv(memoryEnv) != "":
 		os.Exit(memoryOfRank())
@@ -250,7 +246,7 @@ var endless = []string{"-min", "1024", "-max", "1024", "-iters", "100000000"}
 
 // TestRankKilled kills a rank in the middle of a run that no launcher watches.
 func TestRankKilled(t *testing.T) {
-	for _, algo := range []string{"oneShot", "direct", "ring"} {
+	for _, algo := range []string{"oneShotLL16", "oneShotLL128", "direct", "ring"} {
 		t.Run(algo, func(t *testing.T) {
 			s, id := newScene(t), newRendezvous(t).ID()
 			var all []*process
@@ -372,10 +368,6 @@ func TestStaleID(t *testing.T) {
 	id := r.ID()
 	r.Close()
 	newScene(t).start(rankEnv(id, 1, 2), "-timeout", "2s").end(1, "timeout", id.Addr())
-}
-
-func TestBrokenKernels(t *testing.T) {
-	newScene(t).start([]string{brokenEnv + "=1"}, "-n", "2").end(1, "allreduce.cu", "3", "nonsense")
 }
 
 // TestStranger sends noise to every port that the ranks listen on, while a run

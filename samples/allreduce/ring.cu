@@ -1,14 +1,23 @@
 // The ring: each rank talks to its two neighbours only, and the hosts' copy
 // engines move the data, so that few blocks are needed. For the largest sizes,
 // and wherever peers' memory cannot be mapped.
+//
+// ELEMENT and OPERATION are set when this is compiled.
 #include <mscclgo/port_channel.cuh>
 #include <mscclgo/reduce.cuh>
 #include <mscclgo/wait.cuh>
+
+#ifndef ELEMENT
+#define ELEMENT float
+#define OPERATION Sum
+#endif
 
 using namespace mscclgo;
 
 namespace {
 
+using T = ELEMENT;
+using Op = OPERATION;
 using Line = uint4;  // 16 bytes
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -35,6 +44,7 @@ struct Ring {
     uint64_t last = first + partLines();
     if (last > chunk + chunkLines()) last = chunk + chunkLines();
     uint64_t from = first * sizeof(Line), to = last * sizeof(Line);
+    if (from > bytes) from = bytes;
     if (to > bytes) to = bytes;
     return {from, from < to ? to - from : 0};
   }
@@ -50,18 +60,22 @@ struct Ring {
   }
 };
 
+}  // namespace
+
 // ring reduces the data of all ranks in two laps. In the first, partial results
 // go round into the next rank's inbox; chunk c starts at rank c and is complete
 // at the rank before. In the second, the complete chunks go round straight into
-// the outputs.
+// the outputs. in, out and inbox are this rank's; peers write inbox through
+// toInbox and out through toOutput.
 //
 // Nothing is overwritten too early: a complete chunk reaches a rank only after
 // the rank's partial one has gone all the way round; and a rank begins the next
 // call when all have finished with their inboxes, since the last chunk it got is
 // what the rank ahead of it made of its inbox.
-template <class T, class Op>
-MSCCLGO_DEVICE void ring(const Ring& r, const PortChannelHandle* toInbox, const PortChannelHandle* toOutput,
-                         const uint8_t* in, uint8_t* out, const uint8_t* inbox) {
+extern "C" __global__ void ring(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput,
+                                uint32_t rank, uint32_t ranks, const uint8_t* in, uint8_t* out,
+                                const uint8_t* inbox, uint64_t bytes) {
+  Ring r{rank, ranks, bytes};
   for (uint32_t ahead = 0; in != out && ahead < r.ranks; ++ahead) {
     Part p = r.part(ahead);
     copy(out + p.offset, in + p.offset, p.bytes, threadIdx.x, blockDim.x);
@@ -91,23 +105,3 @@ MSCCLGO_DEVICE void ring(const Ring& r, const PortChannelHandle* toInbox, const 
   }
   r.neighbour(toOutput, 1).flush();  // the output may change once the kernel has ended
 }
-
-}  // namespace
-
-// The kernels, such as ring_f16_sum. in, out and inbox are this rank's; peers
-// write inbox through toInbox and out through toOutput.
-#define KERNEL(type, T, op, Op)                                                                           \
-  extern "C" __global__ void ring_##type##_##op(                                                          \
-      const PortChannelHandle* toInbox, const PortChannelHandle* toOutput, uint32_t rank, uint32_t ranks, \
-      const uint8_t* in, uint8_t* out, const uint8_t* inbox, uint64_t count) {                            \
-    ring<T, Op>(Ring{rank, ranks, count * sizeof(T)}, toInbox, toOutput, in, out, inbox);                 \
-  }
-#define KERNELS_OF_TYPE(type, T) \
-  KERNEL(type, T, sum, Sum)      \
-  KERNEL(type, T, max, Max)      \
-  KERNEL(type, T, min, Min)
-
-KERNELS_OF_TYPE(f32, float)
-KERNELS_OF_TYPE(f16, __half)
-KERNELS_OF_TYPE(bf16, __nv_bfloat16)
-KERNELS_OF_TYPE(i32, int32_t)

@@ -1,7 +1,8 @@
 // Testsummary reads what "go test -json" prints and prints what a person wants
 // to see: a line for each package, all that failing tests printed, and at the
 // end which tests were skipped and why, and how many passed, failed and were
-// skipped. It exits with 1 if anything failed.
+// skipped. It exits with 1 if anything failed, or none of a package's
+// tests was to be run.
 package main
 
 import (
@@ -80,11 +81,16 @@ func (s *summary) add(e event) {
 			s.running[t] = append(s.running[t], e.Output)
 		} else if e.Output != "PASS\n" && e.Output != "FAIL\n" {
 			io.WriteString(s.out, e.Output)
+			// A pattern of -run that has gone stale must not pass for a test.
+			s.anyFailed = s.anyFailed || e.Output == nothingRan
 		}
 	case "pass", "fail", "skip":
 		s.end(t, e.Action)
 	}
 }
+
+// nothingRan is what a package's test program prints where no test was chosen.
+const nothingRan = "testing: warning: no tests to run\n"
 
 // end counts a test or package that has ended.
 func (s *summary) end(t test, action string) {

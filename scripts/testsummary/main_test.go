@@ -40,6 +40,9 @@ func TestSummary(t *testing.T) {
 {"ImportPath":"m/b","Action":"build-fail"}
 {"Action":"fail","Package":"m/b"}
 `, true, "b.go:1: wrong\n0 passed, 0 failed, 0 skipped\n"},
+		{"no test of that name", `{"Action":"output","Package":"m/a","Output":"testing: warning: no tests to run\n"}
+{"Action":"pass","Package":"m/a"}
+`, true, "testing: warning: no tests to run\n0 passed, 0 failed, 0 skipped\n"},
 		{"not JSON", "go: what\n" + `{"Action":"pass","Package":"m/a"}`, false, "go: what\n0 passed, 0 failed, 0 skipped\n"},
 	} {
 		var out strings.Builder

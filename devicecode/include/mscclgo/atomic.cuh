@@ -26,6 +26,9 @@ enum class Order {
   Release,  // what precedes, and what the thread has observed, stays before the store
 };
 
+// A relaxed load and fence<Acquire>() behind it are an acquire, fence<Release>() and
+// a relaxed store behind it a release (PTX: acquire and release patterns).
+
 #if defined(MSCCLGO_EMU)
 
 namespace detail {
@@ -74,11 +77,12 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
   return __atomic_fetch_add(p, value, detail::builtinOrder(O));
 }
 
-// fence makes what the thread did and observed before it visible in the scope
-// before what it does after. (PTX fence.acq_rel)
-template <Scope S>
+// fence makes the relaxed loads before it acquire, or the relaxed stores behind it
+// release. (PTX fence.acquire, fence.release)
+template <Scope S, Order O>
 MSCCLGO_DEVICE void fence() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  static_assert(O != Order::Relaxed, "a fence acquires or releases");
+  __atomic_thread_fence(detail::builtinOrder(O));
 }
 
 // loadRelaxed16 reads two 8-byte words, each whole, in no order between them.
@@ -191,16 +195,32 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
 #undef MSCCLGO_ADD32
 #undef MSCCLGO_ADD64
 
-// fence makes what the thread did and observed before it visible in the scope
-// before what it does after. (PTX fence.acq_rel)
-template <Scope S>
+// From PTX ISA 8.6 and sm_90 a fence can do one of the two. To acquire then costs
+// next to nothing, where fence.acq_rel waits for all stores of the thread.
+#if __CUDA_ARCH__ >= 900 && \
+    (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7))
+#define MSCCLGO_FENCE(order, scope) asm volatile("fence." order "." scope ";" ::: "memory")
+#else
+#define MSCCLGO_FENCE(order, scope) asm volatile("fence.acq_rel." scope ";" ::: "memory")
+#endif
+
+// fence makes the relaxed loads before it acquire, or the relaxed stores behind it
+// release. (PTX fence.acquire, fence.release)
+template <Scope S, Order O>
 MSCCLGO_DEVICE void fence() {
-  if constexpr (S == Scope::Device) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  static_assert(O != Order::Relaxed, "a fence acquires or releases");
+  if constexpr (S == Scope::Device && O == Order::Acquire) {
+    MSCCLGO_FENCE("acquire", "gpu");
+  } else if constexpr (S == Scope::Device) {
+    MSCCLGO_FENCE("release", "gpu");
+  } else if constexpr (O == Order::Acquire) {
+    MSCCLGO_FENCE("acquire", "sys");
   } else {
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    MSCCLGO_FENCE("release", "sys");
   }
 }
+
+#undef MSCCLGO_FENCE
 
 // loadRelaxed16 reads two 8-byte words in one access, aligned to 16 bytes. Each
 // word is read whole; between the two there is no order (PTX: a vector access

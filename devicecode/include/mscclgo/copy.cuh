@@ -103,12 +103,49 @@ MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread
   for (uint64_t i = words * Width + thread; i < n; i += threads) to[i] = from[i];
 }
 
+namespace detail {
+
+// loadBy reads a value by accesses of type U, to which src is aligned.
+template <class U, class T>
+MSCCLGO_DEVICE T loadBy(const void* src) {
+  union {
+    T value;
+    U parts[sizeof(T) / sizeof(U)];
+  } u;
+#pragma unroll
+  for (uint32_t i = 0; i < sizeof(T) / sizeof(U); ++i) u.parts[i] = static_cast<const U*>(src)[i];
+  return u.value;
+}
+
+// storeBy writes a value by accesses of type U, to which dst is aligned.
+template <class U, class T>
+MSCCLGO_DEVICE void storeBy(void* dst, T value) {
+  union {
+    T value;
+    U parts[sizeof(T) / sizeof(U)];
+  } u;
+  u.value = value;
+#pragma unroll
+  for (uint32_t i = 0; i < sizeof(T) / sizeof(U); ++i) static_cast<U*>(dst)[i] = u.parts[i];
+}
+
+}  // namespace detail
+
 // loadPartial reads the first n bytes of a value, n at least 1, at any
-// alignment; what is past them is 0. Aligned and whole, it is one access. Any
-// thread.
+// alignment; what is past them is 0. Aligned and whole, it is one access; whole
+// and aligned to 2 or 4, some. Any thread.
 template <class T>
 MSCCLGO_DEVICE T loadPartial(const void* src, uint64_t n) {
-  if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(src) % sizeof(T) == 0) return *static_cast<const T*>(src);
+  uintptr_t address = reinterpret_cast<uintptr_t>(src);
+  if (n >= sizeof(T)) {
+    if (address % sizeof(T) == 0) return *static_cast<const T*>(src);
+    if constexpr (sizeof(T) > 4) {
+      if (address % 4 == 0) return detail::loadBy<uint32_t, T>(src);
+    }
+    if constexpr (sizeof(T) > 2) {
+      if (address % 2 == 0) return detail::loadBy<uint16_t, T>(src);
+    }
+  }
   const uint8_t* from = static_cast<const uint8_t*>(src);
   union {
     T value;
@@ -120,12 +157,22 @@ MSCCLGO_DEVICE T loadPartial(const void* src, uint64_t n) {
 }
 
 // storePartial writes the first n bytes of a value, n at least 1, at any
-// alignment. Aligned and whole, it is one access. Any thread.
+// alignment. Aligned and whole, it is one access; whole and aligned to 2 or 4,
+// some. Any thread.
 template <class T>
 MSCCLGO_DEVICE void storePartial(void* dst, T value, uint64_t n) {
-  if (n >= sizeof(T) && reinterpret_cast<uintptr_t>(dst) % sizeof(T) == 0) {
-    *static_cast<T*>(dst) = value;
-    return;
+  uintptr_t address = reinterpret_cast<uintptr_t>(dst);
+  if (n >= sizeof(T)) {
+    if (address % sizeof(T) == 0) {
+      *static_cast<T*>(dst) = value;
+      return;
+    }
+    if constexpr (sizeof(T) > 4) {
+      if (address % 4 == 0) return detail::storeBy<uint32_t>(dst, value);
+    }
+    if constexpr (sizeof(T) > 2) {
+      if (address % 2 == 0) return detail::storeBy<uint16_t>(dst, value);
+    }
   }
   uint8_t* to = static_cast<uint8_t*>(dst);
   union {

@@ -80,17 +80,15 @@ struct FifoHandle {
   // sync waits until the host has popped the trigger at a position. Any thread.
   // On Done, what the host wrote before is visible (acquire at system scope).
   MSCCLGO_DEVICE WaitResult sync(uint64_t position) const {
-    return waitUntil(watch, [&] { return poll(position); });
+    return awaitAbove<Order::Acquire>(watch, tail, position);
   }
 
  private:
   template <Order O>
   MSCCLGO_DEVICE PushResult pushAs(const Trigger& trigger) const {
-    // The count and the fence take about as long as each other and are under way
-    // together.
     uint64_t position = fetchAdd<Scope::Device, Order::Relaxed>(&state->head, 1);
     uint64_t popped = load<Scope::Device, Order::Relaxed>(&state->popped);
-    if constexpr (O == Order::Release) fence<Scope::System>();
+    if constexpr (O == Order::Release) fence<Scope::System, Order::Release>();
     if (position - popped >= size) {
       WaitResult room = awaitRoom(*this, position);
       if (room != WaitResult::Done) return {room, position};

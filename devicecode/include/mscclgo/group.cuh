@@ -82,7 +82,9 @@ struct GroupHandle {
       w.peer = peer;
       const uint32_t* theirs = flag(rank, peer);
       // As a signed difference, so that wrap-around works.
-      WaitResult r = waitUntil(w, [&] { return int32_t(load<Scope::System, Wait>(theirs) - arrival) >= 0; });
+      WaitResult r =
+          waitUntil(w, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - arrival) >= 0; });
+      if constexpr (Wait == Order::Acquire) fence<Scope::System, Wait>();
       if (r != WaitResult::Done) result = r;
     }
     bool done = blockAll(result == WaitResult::Done);

@@ -35,7 +35,7 @@ struct Host2DeviceSemaphoreHandle {
  private:
   // arrived gives the signals so far. The words are read in one access, so that
   // polling costs one trip to memory; the fence of consume() makes it an acquire
-  // of both (PTX: an acquire pattern).
+  // of both.
   MSCCLGO_DEVICE uint64_t arrived() const {
     uint64_t byHost, byKernels;
     loadRelaxed16(inbound, byHost, byKernels);
@@ -43,7 +43,7 @@ struct Host2DeviceSemaphoreHandle {
   }
 
   MSCCLGO_DEVICE void consume(uint64_t next) const {
-    fence<Scope::System>();
+    fence<Scope::System, Order::Acquire>();
     *expected = next;
   }
 };

@@ -1,14 +1,18 @@
 // LL packets: data and flag in one store, so that a receiver needs no signal.
 //
-// A packet holds words of 8 bytes, half data and half flag. An 8-byte access is
-// single-copy atomic (PTX, "Memory Consistency Model"; each element of a vector
-// access on its own), so whoever reads the awaited flag in a word also reads
-// the data stored with it. No other memory is ordered. The price is that half
-// the bytes moved are flags.
+// LL8 and LL16 packets hold words of 8 bytes, half data and half flag. An 8-byte
+// access is single-copy atomic (PTX, "Memory Consistency Model"; each element of
+// a vector access on its own), so whoever reads the awaited flag in a word also
+// reads the data stored with it. No other memory is ordered. The price is that
+// half the bytes moved are flags.
+//
+// LL128 packets hold lines of 128 bytes, 120 data and 8 flag, and rely on more
+// than PTX promises: see LL128Packet.
 //
 // A flag must differ from every flag that the same packet held before; the
 // epochs of a group do (group.cuh). Memory for packets starts out zeroed, and 0
-// is never a flag.
+// is never a flag. LL8 and LL16 packets may share memory, since each 8 bytes of
+// either end in a flag; LL128 packets need memory of their own.
 #pragma once
 
 #include <mscclgo/copy.cuh>
@@ -56,6 +60,151 @@ struct alignas(16) LL16Packet {
   }
 };
 
+// LL128Packet carries 480 bytes in 512: four lines of 128 bytes, each with 120 of
+// data and then 8 of flag. One warp writes it and one warp reads it, a line by
+// eight lanes with 16 bytes each.
+//
+// That a flag arrives with its line's data, no sooner, is no promise of PTX. It
+// holds where a warp's store of a whole, aligned line travels and lands as one:
+// in a GPU's own memory, and between GPUs of one generation over NVLink, from
+// Volta on. It does not hold over PCIe.
+struct alignas(128) LL128Packet {
+  uint64_t words[64];
+
+  // flagged says whether a lane's second word is its line's flag.
+  MSCCLGO_DEVICE static bool flagged(uint32_t lane) { return lane % 8 == 7; }
+
+  // write stores a lane's two words; for a flagged lane, the first and the flag.
+  // All lanes of a warp call it together. Relaxed, system scope.
+  MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag) {
+    uint64_t* at = words + 2 * lane;
+    if (flagged(lane)) second = uint64_t(flag) << 32 | flag;
+#if defined(MSCCLGO_EMU)
+    // Lanes run one after the other: the flags come last.
+    store<Scope::System, Order::Relaxed>(at, first);
+    if (!flagged(lane)) store<Scope::System, Order::Relaxed>(at + 1, second);
+    __syncwarp();
+    if (flagged(lane)) store<Scope::System, Order::Release>(at + 1, second);
+#else
+    storeRelaxed16(at, first, second);
+#endif
+  }
+
+  // tryRead gives each lane its two words if all lines hold the flag, and all
+  // lanes the same answer. All lanes of a warp call it together.
+  MSCCLGO_DEVICE bool tryRead(uint32_t lane, uint32_t flag, uint64_t& first, uint64_t& second) const {
+    const uint64_t* at = words + 2 * lane;
+    uint64_t want = uint64_t(flag) << 32 | flag;
+#if defined(MSCCLGO_EMU)
+    bool there = !flagged(lane) || load<Scope::System, Order::Acquire>(at + 1) == want;
+    first = second = 0;
+    if (!__all_sync(0xffffffffu, there)) return false;
+    loadRelaxed16(at, first, second);
+    return true;
+#else
+    loadRelaxed16(at, first, second);
+    return __all_sync(0xffffffffu, !flagged(lane) || second == want) != 0;
+#endif
+  }
+};
+
+// Piece is what one thread carries of a packet: all of it, but for LL128Packet a
+// lane's part. Code that is written with pieces works with every kind of packet.
+// `lane` is the thread's number among the kThreads that carry a packet together,
+// and those threads, a warp if they are many, make every call together.
+template <class Packet>
+struct Piece {
+  using Word = typename Packet::Payload;
+  static constexpr uint32_t kThreads = 1;             // that carry a packet together
+  static constexpr uint32_t kWords = 1;               // of a thread
+  static constexpr uint32_t kPayload = sizeof(Word);  // bytes of a packet
+
+  Word words[kWords];
+
+  // load takes the packet's data from src, of which n bytes, at least 1, are
+  // left. Any alignment; what is past them is 0.
+  MSCCLGO_DEVICE void load(const uint8_t* src, uint64_t n, uint32_t) { words[0] = loadPartial<Word>(src, n); }
+
+  // store puts them to dst, where n bytes, at least 1, are left. Any alignment.
+  MSCCLGO_DEVICE void store(uint8_t* dst, uint64_t n, uint32_t) const { storePartial(dst, words[0], n); }
+
+  // write and tryRead are the packet's.
+  MSCCLGO_DEVICE void write(Packet* packet, uint32_t, uint32_t flag) const { packet->write(words[0], flag); }
+  MSCCLGO_DEVICE bool tryRead(const Packet* packet, uint32_t, uint32_t flag) {
+    return packet->tryRead(flag, words[0]);
+  }
+};
+
+// A lane's first words are 256 bytes together with the other lanes', the second
+// ones, which flagged lanes do not have, the 224 behind: so a warp's accesses to
+// the data are dense.
+template <>
+struct Piece<LL128Packet> {
+  using Word = uint2;
+  static constexpr uint32_t kThreads = 32;
+  static constexpr uint32_t kWords = 2;
+  static constexpr uint32_t kPayload = 480;
+
+  Word words[kWords];
+
+  MSCCLGO_DEVICE void load(const uint8_t* src, uint64_t n, uint32_t lane) {
+#pragma unroll
+    for (uint32_t w = 0; w < kWords; ++w) {
+      uint32_t at = offset(lane, w);
+      words[w] = has(lane, w) && at < n ? loadPartial<Word>(src + at, n - at) : make_uint2(0, 0);
+    }
+  }
+  MSCCLGO_DEVICE void store(uint8_t* dst, uint64_t n, uint32_t lane) const {
+#pragma unroll
+    for (uint32_t w = 0; w < kWords; ++w) {
+      uint32_t at = offset(lane, w);
+      if (has(lane, w) && at < n) storePartial(dst + at, words[w], n - at);
+    }
+  }
+  MSCCLGO_DEVICE void write(LL128Packet* packet, uint32_t lane, uint32_t flag) const {
+    packet->write(lane, uint64_t(words[0].y) << 32 | words[0].x, uint64_t(words[1].y) << 32 | words[1].x,
+                  flag);
+  }
+  MSCCLGO_DEVICE bool tryRead(const LL128Packet* packet, uint32_t lane, uint32_t flag) {
+    uint64_t first, second;
+    bool there = packet->tryRead(lane, flag, first, second);
+    words[0] = make_uint2(uint32_t(first), uint32_t(first >> 32));
+    words[1] = make_uint2(uint32_t(second), uint32_t(second >> 32));
+    return there;
+  }
+
+ private:
+  MSCCLGO_DEVICE static bool has(uint32_t lane, uint32_t w) { return w == 0 || !LL128Packet::flagged(lane); }
+  MSCCLGO_DEVICE static uint32_t offset(uint32_t lane, uint32_t w) {
+    return w == 0 ? lane * 8 : 256 + (lane - lane / 8) * 8;
+  }
+};
+
+// waitTogether is waitUntil for the threads that carry a packet together, to
+// whom ready() gives the same answer; and so does this.
+template <uint32_t Threads, class Ready>
+MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
+  if constexpr (Threads == 1) {
+    return waitUntil(watch, ready);
+  } else {
+    static_assert(Threads == 32, "a warp");
+    uint64_t start = 0;
+    for (uint32_t polls = 1; !ready(); ++polls) {
+#if defined(MSCCLGO_EMU)
+      emu::yield();
+#endif
+      if (polls % detail::kPollsBetweenLooks == 0) {
+        detail::Look seen = detail::look(watch, start);
+        // Lanes read the clock one after the other; none may leave alone.
+        if (__any_sync(0xffffffffu, seen.result == WaitResult::Aborted)) return WaitResult::Aborted;
+        if (__any_sync(0xffffffffu, seen.result == WaitResult::TimedOut)) return WaitResult::TimedOut;
+        start = seen.start;
+      }
+    }
+    return WaitResult::Done;
+  }
+}
+
 // read waits for a packet to hold the flag and gives its data. Any thread. When
 // the result is not Done, data is undefined.
 template <class Packet>
@@ -67,38 +216,42 @@ MSCCLGO_DEVICE WaitResult read(const Packet* packet, uint32_t flag, typename Pac
 // packetBytes gives the packet memory that n bytes of data take.
 template <class Packet>
 MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
-  constexpr uint64_t kPayload = sizeof(typename Packet::Payload);
+  constexpr uint64_t kPayload = Piece<Packet>::kPayload;
   return (n + kPayload - 1) / kPayload * sizeof(Packet);
 }
 
 // putPackets writes n bytes of data as packets, by `threads` threads of which
-// the caller is number `thread`. src may have any alignment.
+// the caller is number `thread`. src may have any alignment. For LL128 packets
+// the threads are whole warps.
 template <class Packet>
 MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads,
                                uint32_t flag) {
-  using Payload = typename Packet::Payload;
+  constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   const uint8_t* from = static_cast<const uint8_t*>(src);
-  for (uint64_t i = thread; i * sizeof(Payload) < n; i += threads) {
-    uint64_t at = i * sizeof(Payload);
-    dst[i].write(loadPartial<Payload>(from + at, n - at), flag);
+  for (uint64_t i = thread / kThreads; i * Piece<Packet>::kPayload < n; i += threads / kThreads) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    piece.load(from + at, n - at, thread % kThreads);
+    piece.write(dst + i, thread % kThreads, flag);
   }
 }
 
 // unpackPackets waits for the packets of n bytes of data and stores the data,
 // by `threads` threads of which the caller is number `thread`. dst may have any
-// alignment. The result is of the caller's own packets: it stops at the first
-// wait that failed.
+// alignment. For LL128 packets the threads are whole warps. The result is of the
+// caller's own packets: it stops at the first wait that failed.
 template <class Packet>
 MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread,
                                         uint32_t threads, uint32_t flag, const Watch& watch) {
-  using Payload = typename Packet::Payload;
+  constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   uint8_t* to = static_cast<uint8_t*>(dst);
-  for (uint64_t i = thread; i * sizeof(Payload) < n; i += threads) {
-    uint64_t at = i * sizeof(Payload);
-    Payload data;
-    WaitResult result = read(src + i, flag, data, watch);
+  for (uint64_t i = thread / kThreads; i * Piece<Packet>::kPayload < n; i += threads / kThreads) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    WaitResult result =
+        waitTogether<kThreads>(watch, [&] { return piece.tryRead(src + i, thread % kThreads, flag); });
     if (result != WaitResult::Done) return result;
-    storePartial(to + at, data, n - at);
+    piece.store(to + at, n - at, thread % kThreads);
   }
   return WaitResult::Done;
 }

@@ -68,7 +68,7 @@ struct BasePortChannelHandle {
   // so that the memory may be written anew.
   MSCCLGO_DEVICE WaitResult flush() const {
     if (!outstanding()) {
-      fence<Scope::System>();
+      fence<Scope::System, Order::Release>();
       return WaitResult::Done;
     }
     return awaitFlush(ask(kFlush));
@@ -114,8 +114,7 @@ struct BasePortChannelHandle {
 
   MSCCLGO_DEVICE WaitResult awaitFlush(PushResult pushed) const {
     if (pushed.result != WaitResult::Done) return pushed.result;
-    WaitResult result =
-        waitUntil(fifo.watch, [&] { return load<Scope::System, Order::Acquire>(served) > pushed.position; });
+    WaitResult result = awaitAbove<Order::Acquire>(fifo.watch, served, pushed.position);
     if (result == WaitResult::Done) raise(&state->flushed, pushed.position + 1);
     return result;
   }

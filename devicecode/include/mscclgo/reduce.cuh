@@ -51,6 +51,9 @@ struct Element<__nv_bfloat16> {
 template <class T, class Op, class Word>
 class Reducer {
  public:
+  // One to be assigned before it is used.
+  MSCCLGO_DEVICE Reducer() : wide_{} {}
+
   // The first word.
   MSCCLGO_DEVICE explicit Reducer(Word first) {
     Elements e{first};

@@ -48,7 +48,7 @@ struct Device2DeviceSemaphoreHandle {
   template <Order O>
   MSCCLGO_DEVICE WaitResult waitFor() const {
     uint64_t next = *expected + 1;
-    WaitResult result = waitUntil(watch, [&] { return load<Scope::System, O>(inbound) >= next; });
+    WaitResult result = awaitAbove<O>(watch, inbound, *expected);
     if (result == WaitResult::Done) *expected = next;
     return result;
   }

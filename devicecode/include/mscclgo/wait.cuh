@@ -79,6 +79,16 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
   return WaitResult::Done;
 }
 
+// awaitAbove waits until a count in memory is above a value. Any thread. O is
+// Acquire or Relaxed, at system scope: an acquire is one fence behind the last of
+// many relaxed loads, which are cheaper than loads that acquire.
+template <Order O>
+MSCCLGO_DEVICE WaitResult awaitAbove(const Watch& watch, const uint64_t* count, uint64_t value) {
+  WaitResult result = waitUntil(watch, [&] { return load<Scope::System, Order::Relaxed>(count) > value; });
+  if constexpr (O == Order::Acquire) fence<Scope::System, O>();
+  return result;
+}
+
 // blockAll gives every thread of the block the same answer: whether ok is true
 // on all of them. It is a barrier of the block (__syncthreads), so what a thread
 // observed before it, all threads have observed after it. Every thread must

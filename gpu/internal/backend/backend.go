@@ -10,6 +10,8 @@ package backend
 import (
 	"context"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Driver finds and opens the devices of one kind.
@@ -36,6 +38,7 @@ type Info struct {
 	WarpSize           int      //
 	TotalMemory        uint64   // bytes
 	CooperativeLaunch  bool     //
+	LaunchOverlap      bool     // launches may begin while the kernel before ends
 	StreamMemoryOps    bool     // 64-bit stream write and wait values
 	DescriptorExport   bool     // Alloc gives memory that ExportFD can share
 	L2Bytes            int      //
@@ -126,6 +129,11 @@ type Stream interface {
 	// Query says whether all work is done, and how it failed if it did.
 	Query() (done bool, err error)
 	Synchronize(ctx context.Context) error
+	// Native gives the stream to threads in C. It is asked once, and what it gives
+	// is closed before the stream.
+	Native() *native.Queue
+	// NativeError gives the error of an operation of Native that failed.
+	NativeError(f native.Failure) error
 	Close() error
 }
 
@@ -180,4 +188,5 @@ type LaunchConfig struct {
 	Grid, Block   [3]uint32
 	DynamicShared uint32 // bytes
 	Cooperative   bool   // fail unless all blocks are resident at once
+	Overlap       bool   // begin while the kernel before ends
 }

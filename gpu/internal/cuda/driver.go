@@ -130,6 +130,7 @@ func (o *ordinal) info() backend.Info {
 		WarpSize:           int(f.warp_size),
 		TotalMemory:        uint64(f.memory),
 		CooperativeLaunch:  f.cooperative != 0,
+		LaunchOverlap:      f.major >= 9,
 		StreamMemoryOps:    f.stream_memory_ops != 0,
 		DescriptorExport:   f.granularity != 0,
 		L2Bytes:            int(f.l2_bytes),

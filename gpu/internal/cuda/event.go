@@ -36,9 +36,11 @@ func (e *event) Query() (bool, error) {
 	case C.CUDA_ERROR_NOT_READY:
 		return false, nil
 	default:
-		return false, e.fail(rc, "reach an event")
+		return false, e.reachError(rc)
 	}
 }
+
+func (p *primary) reachError(rc C.status) error { return p.fail(rc, "reach an event") }
 
 func (e *event) Synchronize(ctx context.Context) error {
 	return e.poll(ctx, "wait for an event", e.Query)

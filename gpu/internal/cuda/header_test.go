@@ -59,7 +59,7 @@ int main(void) {
 		"CUipcMemHandle": "reserved", "CUmemLocation": "type id",
 		"CUmemAllocationProp": "type requestedHandleTypes location win32HandleMetaData allocFlags allocFlags.gpuDirectRDMACapable",
 		"CUmemAccessDesc":     "location flags",
-		"CUlaunchAttribute":   "id value value.cooperative",
+		"CUlaunchAttribute":   "id value value.cooperative value.programmaticStreamSerializationAllowed",
 		"CUlaunchConfig": "gridDimX gridDimY gridDimZ blockDimX blockDimY blockDimZ sharedMemBytes hStream " +
 			"attrs numAttrs",
 	} {

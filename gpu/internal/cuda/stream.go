@@ -3,6 +3,7 @@ package cuda
 /*
 #cgo noescape stream_launch
 #cgo nocallback stream_launch
+#include "queue.h"
 #include "stream.h"
 */
 import "C"
@@ -13,12 +14,14 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // stream is a non-blocking stream: the legacy default stream does not order it.
 type stream struct {
 	held
 	handle C.CUstream
+	native *native.Queue // nil unless threads in C may use the stream
 }
 
 func (d *device) NewStream() (backend.Stream, error) {
@@ -36,9 +39,13 @@ func (d *device) NewStream() (backend.Stream, error) {
 func (s *stream) Copy(dst, src, n uint64) error {
 	rc := C.stream_copy(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n))
 	if rc != 0 {
-		return s.fail(rc, "copy %d bytes from %#x to %#x", n, src, dst)
+		return s.copyError(rc, dst, src, n)
 	}
 	return nil
+}
+
+func (s *stream) copyError(rc C.status, dst, src, n uint64) error {
+	return s.fail(rc, "copy %d bytes from %#x to %#x", n, src, dst)
 }
 
 func (s *stream) Fill(dst uint64, value byte, n uint64) error {
@@ -52,9 +59,13 @@ func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 func (s *stream) WriteValue64(dst, value uint64) error {
 	rc := C.stream_write_value(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.uint64_t(value))
 	if rc != 0 {
-		return s.fail(rc, "write a value to %#x", dst)
+		return s.writeValueError(rc, dst)
 	}
 	return nil
+}
+
+func (s *stream) writeValueError(rc C.status, dst uint64) error {
+	return s.fail(rc, "write a value to %#x", dst)
 }
 
 func (s *stream) WaitValue64(src, value uint64, how backend.Compare) error {
@@ -75,14 +86,17 @@ func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, s.op("launch a kernel"), "it is not a kernel of a CUDA device")
 	}
-	var cooperative C.int
+	var cooperative, overlap C.int
 	if cfg.Cooperative {
 		cooperative = 1
+	}
+	if cfg.Overlap {
+		overlap = 1
 	}
 	rc := C.stream_launch(s.api, s.ctx, s.handle, kernel.handle,
 		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
 		C.uint32_t(cfg.Block[0]), C.uint32_t(cfg.Block[1]), C.uint32_t(cfg.Block[2]),
-		C.uint32_t(cfg.DynamicShared), cooperative,
+		C.uint32_t(cfg.DynamicShared), cooperative, overlap,
 		unsafe.Pointer(unsafe.SliceData(args)), C.size_t(len(args)))
 	if rc != 0 {
 		return s.fail(rc, "launch %s with grid %v, block %v, %d bytes of dynamic shared memory and %d of arguments",
@@ -97,10 +111,12 @@ func (s *stream) Record(e backend.Event) error {
 		return err
 	}
 	if rc := C.stream_record(s.api, s.ctx, s.handle, ev.handle); rc != 0 {
-		return s.fail(rc, "record an event")
+		return s.recordError(rc)
 	}
 	return nil
 }
+
+func (s *stream) recordError(rc C.status) error { return s.fail(rc, "record an event") }
 
 func (s *stream) WaitEvent(e backend.Event) error {
 	ev, err := s.event(e)
@@ -158,8 +174,15 @@ func (s *stream) Synchronize(ctx context.Context) error {
 // Close lets the work that was given to the stream run on.
 func (s *stream) Close() error {
 	return s.end(func() error {
-		if rc := C.stream_destroy(s.api, s.ctx, s.handle); rc != 0 {
-			return s.fail(rc, "close a stream")
+		var first C.status
+		if s.native != nil {
+			first = C.cuda_queue_destroy(s.queue())
+		}
+		if rc := C.stream_destroy(s.api, s.ctx, s.handle); first == 0 {
+			first = rc
+		}
+		if first != 0 {
+			return s.fail(first, "close a stream")
 		}
 		return nil
 	})

@@ -118,14 +118,22 @@ static inline status event_elapsed(const mscclgo_cuda* api, CUcontext ctx, CUeve
 // say. The driver copies them before it returns.
 static inline status stream_launch(const mscclgo_cuda* api, CUcontext ctx, CUstream stream, CUfunction kernel,
                                    uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,
-                                   uint32_t bz, uint32_t shared, int cooperative, void* args, size_t size) {
+                                   uint32_t bz, uint32_t shared, int cooperative, int overlap, void* args,
+                                   size_t size) {
   ENTER(api, ctx);
   void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, args, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
                     CU_LAUNCH_PARAM_END};
   void** extra = size ? packed : NULL;
-  if (!cooperative)
+  if (!cooperative && !overlap)
     return CALL(api, cuLaunchKernel, kernel, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra);
-  CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {.cooperative = 1}};
+  CUlaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (cooperative)
+    attributes[count++] =
+        (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {.cooperative = 1}};
+  if (overlap)
+    attributes[count++] = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                              .value = {.programmaticStreamSerializationAllowed = 1}};
   CUlaunchConfig config = {.gridDimX = gx,
                            .gridDimY = gy,
                            .gridDimZ = gz,
@@ -134,8 +142,8 @@ static inline status stream_launch(const mscclgo_cuda* api, CUcontext ctx, CUstr
                            .blockDimZ = bz,
                            .sharedMemBytes = shared,
                            .hStream = stream,
-                           .attrs = &attribute,
-                           .numAttrs = 1};
+                           .attrs = attributes,
+                           .numAttrs = count};
   return CALL(api, cuLaunchKernelEx, &config, kernel, NULL, extra);
 }
 

@@ -98,6 +98,7 @@ enum {
   CU_STREAM_WAIT_VALUE_EQ = 0x1,
   CU_STREAM_WRITE_VALUE_DEFAULT = 0x0,
   CU_EVENT_DEFAULT = 0x0,
+  CU_EVENT_DISABLE_TIMING = 0x2,
   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 0x1
 };
 
@@ -145,11 +146,15 @@ typedef struct {
   CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
-typedef enum { CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2 } CUlaunchAttributeID;
+typedef enum {
+  CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
+  CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
+} CUlaunchAttributeID;
 
 typedef union {
   char pad[64];
   int cooperative;
+  int programmaticStreamSerializationAllowed;
   void* alignment;  // other members of the union are pointers
 } CUlaunchAttributeValue;
 

@@ -1,7 +1,7 @@
 package emu
 
 /*
-#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/../../../devicecode/include
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/../../../devicecode/include -I${SRCDIR}/../../../internal
 #cgo LDFLAGS: -lpthread -ldl
 #include <stdlib.h>
 #include "launch.h"

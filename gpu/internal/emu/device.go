@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // device is one open emulated device. Opens of one ordinal share nothing but its
@@ -30,10 +31,11 @@ type device struct {
 	closed bool
 	ending chan struct{} // closed by Close: all work ends
 	lost   int           // pieces of work that Close ended
+	gate   *native.Gate  // for threads in C, until Close
 }
 
 func newDevice(info backend.Info, peers []backend.Info) (*device, error) {
-	d := &device{info: info, peers: peers, ending: make(chan struct{})}
+	d := &device{info: info, peers: peers, ending: make(chan struct{}), gate: native.NewGate()}
 	d.idle.L = &d.mu
 	if d.pool = C.pool_new(C.uint32_t(d.residentBlocks())); d.pool == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, d.op("open"), "out of host memory")
@@ -117,6 +119,7 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	close(d.ending)
+	d.gate.Close()
 	for d.busy > 0 {
 		d.idle.Wait()
 	}

@@ -17,6 +17,7 @@ func (s *stream) BeginCapture() error {
 	if err := s.capturing("begin a capture"); err != nil {
 		return err
 	}
+	s.native.bar()
 	s.capture = &graph{dev: s.dev}
 	return nil
 }
@@ -29,6 +30,7 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("end a capture"), "the stream is not capturing")
 	}
 	s.capture = nil
+	s.native.unbar()
 	return g, nil
 }
 

@@ -40,6 +40,7 @@ type stream struct {
 	err     error  // the first failure; what comes behind it does not run
 	capture *graph // not nil while capturing
 	last    *mark  // of Synchronize, while nothing is queued behind it
+	native  *queue // not nil once threads in C may use the stream
 }
 
 func (d *device) NewStream() (backend.Stream, error) {
@@ -93,6 +94,7 @@ func (s *stream) enqueue(op string, makers ...maker) error {
 		s.working = true
 		go s.work()
 	}
+	s.native.bar() // until it has run: see advance
 	s.queue = append(s.queue, steps)
 	s.pending++
 	s.last = nil
@@ -138,9 +140,13 @@ func (s *stream) work() {
 func (s *stream) advance(err error, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err == nil && err != nil {
+		s.native.bar() // for good
+	}
 	s.err = err
 	if last {
 		s.pending--
+		s.native.unbar()
 	}
 }
 
@@ -211,6 +217,7 @@ func (s *stream) Query() (bool, error) {
 	if err := s.capturing("query a stream"); err != nil {
 		return false, err
 	}
+	s.native.settle()
 	return s.pending == 0, s.err
 }
 
@@ -242,6 +249,7 @@ func (s *stream) mark(op string) (*mark, error) {
 	m := newMark()
 	switch {
 	case s.pending == 0:
+		s.native.settle()
 		m.finish(s.err)
 	case s.last != nil:
 		return s.last, nil

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/bench"
+	"github.com/mscclgo/mscclgo/internal/sample"
+	"github.com/mscclgo/mscclgo/launcher"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// sizeFlag is a flag that takes a size, such as 64K.
+type sizeFlag uint64
+
+func (s *sizeFlag) String() string { return samples.FormatSize(uint64(*s)) }
+
+func (s *sizeFlag) Set(text string) error {
+	n, err := samples.ParseSize(text)
+	*s = sizeFlag(n)
+	return err
+}
+
+// benchFlags are the flags of bench that are not a bench.Config's own.
+type benchFlags struct {
+	ranks                  int
+	device                 string
+	timeout, soak          time.Duration
+	first, last, scratch   sizeFlag
+	factor                 uint64
+	places, algos, compare string
+	json, plot, tune, with string
+}
+
+// defineBench defines the flags on a call.
+func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
+	f.first, f.last, f.scratch = 1<<10, 256<<20, 256<<20
+	c.flags.IntVar(&f.ranks, "n", 0, "`ranks` to start, unless a launcher has; 0 is one for each GPU, or 2")
+	c.flags.StringVar(&f.device, "device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
+	c.flags.DurationVar(&f.timeout, "timeout", time.Hour, "of the whole run")
+	c.flags.Var(&f.first, "b", "first `size` in bytes, such as 64K")
+	c.flags.Var(&f.last, "e", "last `size` in bytes")
+	c.flags.Uint64Var(&f.factor, "f", 4, "`factor` from one size to the next")
+	c.flags.Uint64Var(&cfg.Offset, "offset", 0, "`bytes` by which the buffers are off their alignment")
+	c.flags.StringVar(&cfg.Type, "d", "f16", "element `type`: f32, f16, bf16, i32, or u8 where nothing is reduced")
+	c.flags.StringVar(&cfg.Op, "o", "sum", "`operation`: sum, max or min")
+	c.flags.IntVar(&cfg.Root, "r", 0, "root `rank` of a broadcast")
+	c.flags.StringVar(&f.places, "place", "out", `"out" of place, "in" place, or both: "out,in"`)
+	c.flags.IntVar(&cfg.Iters, "iters", 20, "operations in a graph, or launched one after the other")
+	c.flags.IntVar(&cfg.Warmup, "w", 20, "`operations` before those that are timed, at least")
+	c.flags.IntVar(&cfg.Replays, "replays", 7, "times that -iters operations are timed in a round")
+	c.flags.IntVar(&cfg.Rounds, "rounds", 3, "turns that algorithms and other libraries take")
+	c.flags.BoolVar(&cfg.Graph, "graph", true, "time operations inside a CUDA graph; -graph=false launches each")
+	c.flags.BoolVar(&cfg.Overlap, "overlap", true, "operations may begin while those before end, on H100 and later")
+	c.flags.BoolVar(&cfg.Check, "c", true, "check every element, before and after")
+	c.flags.StringVar(&f.algos, "algo", "auto", "algorithms: auto (by the tuning), all, or `names` with commas between")
+	c.flags.IntVar(&cfg.Blocks, "blocks", 0, "blocks of a kernel, at most; 0 leaves it to the tuning")
+	c.flags.IntVar(&cfg.Threads, "threads", 0, "threads of a block; 0 leaves it to the tuning")
+	c.flags.Var(&f.scratch, "scratch", "`size` of each rank's memory for packets")
+	c.flags.StringVar(&f.compare, "compare", "", `time others in the same processes: "nccl", "nccl-sym" (symmetric windows), or both: "nccl,nccl-sym"`)
+	c.flags.StringVar(&cfg.NCCL, "nccl", "", "`file` of the NCCL library; empty searches for libnccl.so.2")
+	c.flags.StringVar(&f.json, "json", "", "`file` that gets a line of JSON for each result")
+	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets a PNG of latency and bus bandwidth against size")
+	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
+	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
+	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
+	c.flags.DurationVar(&f.soak, "soak", 0, "no times: alternate everything at random for so long, and check it")
+}
+
+func runBench(c *call) error {
+	var f benchFlags
+	var cfg bench.Config
+	defineBench(c, &f, &cfg)
+	if err := c.parse(); err != nil {
+		return err
+	}
+	if err := configure(c.flags.Args(), &f, &cfg); err != nil {
+		return &usageError{err.Error()}
+	}
+	if !bootstrap.InGroupEnv(os.LookupEnv) {
+		return launchBench(c, &f)
+	}
+	options := communicator.Options{Device: f.device, Scratch: uint64(f.scratch)}
+	return sample.Run(options, f.timeout, func(ctx context.Context, comm *communicator.Communicator) error {
+		return benchRank(ctx, comm, c, &f, cfg)
+	})
+}
+
+// configure fills in what the flags and arguments say in words.
+func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
+	if len(names) == 0 {
+		cfg.Collectives = samples.All()
+	}
+	for _, name := range names {
+		collective, err := samples.Find(name)
+		if err != nil {
+			return err
+		}
+		cfg.Collectives = append(cfg.Collectives, collective)
+	}
+	cfg.Places, cfg.Algorithms, cfg.Compare = list(f.places), list(f.algos), list(f.compare)
+	if cfg.Sizes, err = bench.Sizes(uint64(f.first), uint64(f.last), f.factor); err != nil {
+		return err
+	}
+	if cfg.Tuning, err = readTuning(f.with); err != nil {
+		return err
+	}
+	if f.ranks < 0 {
+		return errors.New("-n has to be above 0")
+	}
+	return nil
+}
+
+// list splits at commas.
+func list(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// readTuning reads a file, or gives the built-in tuning.
+func readTuning(file string) (*samples.Tuning, error) {
+	if file == "" {
+		return samples.DefaultTuning()
+	}
+	r, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return samples.ReadTuning(r)
+}
+
+// launchBench starts this program as the ranks.
+func launchBench(c *call, f *benchFlags) error {
+	if f.ranks == 0 {
+		infos, err := gpu.List()
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if info.PCIBusID != "" {
+				f.ranks++
+			}
+		}
+		f.ranks = max(f.ranks, 2)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	shown := &bench.ProgressFilter{Out: c.stderr, Terminal: isTerminal(c.stderr)}
+	// What the table says must not meet what is shown below it.
+	code, err := launcher.Run(context.Background(), launcher.Options{
+		Ranks: f.ranks, Program: program, Args: append([]string{c.name}, c.args...), Env: []string{launchedEnv + "=1"},
+		Stdout: clearing{shown, c.stdout}, Stderr: shown,
+	})
+	err = errors.Join(err, shown.Clear())
+	if err != nil {
+		return &exitError{code, err}
+	}
+	return nil
+}
+
+// launchedEnv tells a rank that launchBench shows its progress.
+const launchedEnv = "MSCCLGO_BENCH_LAUNCHED"
+
+// progressOf gives where a rank tells its progress.
+func progressOf(c *call) io.Writer {
+	if os.Getenv(launchedEnv) != "" {
+		return c.stderr
+	}
+	return &bench.ProgressFilter{Out: c.stderr, Terminal: isTerminal(c.stderr)}
+}
+
+// clearing writes to a terminal that a filter shows progress on too.
+type clearing struct {
+	shown *bench.ProgressFilter
+	out   io.Writer
+}
+
+func (w clearing) Write(p []byte) (int, error) {
+	if err := w.shown.Clear(); err != nil {
+		return 0, err
+	}
+	return w.out.Write(p)
+}
+
+// isTerminal says whether a writer is a terminal.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// benchRank is what each rank does; rank 0 reports.
+func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f *benchFlags, cfg bench.Config) (err error) {
+	sinks := bench.Sinks{Progress: func(string) {}}
+	if comm.Rank() == 0 {
+		sinks.Table, sinks.Progress = c.stdout, bench.ShowProgress(progressOf(c))
+		if f.json != "" {
+			file, err := os.Create(f.json)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			sinks.JSON = file
+		}
+	}
+	if f.soak > 0 {
+		return soak(ctx, comm, f, cfg, sinks)
+	}
+	var failed error
+	if f.tune != "" {
+		if cfg.Tuning, failed = tune(ctx, comm, f, cfg, sinks); cfg.Tuning == nil || comm.Err() != nil {
+			return failed
+		}
+	}
+	results, err := bench.Run(ctx, comm, cfg, sinks)
+	if comm.Rank() == 0 && f.plot != "" && len(results) > 0 {
+		err = errors.Join(err, bench.Plot(f.plot, results))
+	}
+	return errors.Join(failed, err)
+}
+
+func soak(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) error {
+	const batch = 100
+	calls, err := bench.Soak(ctx, comm, bench.SoakConfig{
+		Collectives: cfg.Collectives, Most: max(uint64(f.last), 1024), Batch: batch, For: f.soak,
+	}, sinks.Progress)
+	if err == nil && sinks.Table != nil {
+		fmt.Fprintf(sinks.Table, "%d calls, no wrong element\n", calls)
+	}
+	return err
+}
+
+// tune measures a tuning and writes it. The tuning may come with an error: it is
+// that of what could be measured. Behind its rules stand those that were asked
+// for, for other ranks, links and collectives.
+func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) (*samples.Tuning, error) {
+	tuning, err := bench.Tune(ctx, comm, cfg, sinks)
+	if tuning == nil {
+		return nil, err
+	}
+	if comm.Rank() == 0 {
+		file, failed := os.Create(f.tune)
+		if failed == nil {
+			failed = errors.Join(tuning.Write(file), file.Close())
+		}
+		err = errors.Join(err, failed)
+	}
+	// What the ranks choose is the same on all, since the times are.
+	return &samples.Tuning{Rules: append(tuning.Rules, cfg.Tuning.Rules...)}, err
+}

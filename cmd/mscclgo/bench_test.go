@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// mainEnv makes the test's program the command.
+const mainEnv = "MSCCLGO_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainEnv) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// mscclgo runs the command in a process of its own.
+func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), mainEnv+"=1", "MSCCLGO_DEVICE="+kind)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// small are flags for a quick run.
+var small = []string{"-n", "2", "-b", "1K", "-e", "4K", "-iters", "1", "-replays", "1", "-rounds", "1", "-w", "0"}
+
+func TestBench(t *testing.T) {
+	dir := t.TempDir()
+	lines, plot := filepath.Join(dir, "results"), filepath.Join(dir, "plot.png")
+	stdout, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-json", lines, "-plot", plot, "-place", "out,in", "allreduce", "broadcast")...)
+	if err != nil || stderr != "" {
+		t.Fatalf("%v, standard error %q", err, stderr)
+	}
+	if strings.Count(stdout, "# ") != 4 || strings.Count(stdout, " f16 ") != 8 || strings.Contains(stdout, "all-gather") {
+		t.Errorf("standard output:\n%s", stdout)
+	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for line := range strings.Lines(string(text)) {
+		var r struct {
+			Collective, Algorithm string
+			Time                  map[string]float64
+			Wrong                 *int
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Time["median"] <= 0 || r.Wrong == nil || *r.Wrong != 0 {
+			t.Errorf("%v: %s", err, line)
+		}
+		count++
+	}
+	if count != 8 {
+		t.Errorf("%d lines of JSON", count)
+	}
+	file, err := os.Open(plot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if image, err := png.Decode(file); err != nil || image.Bounds().Empty() {
+		t.Errorf("the plot: %v", err)
+	}
+}
+
+// TestBenchTune measures a tuning and uses it, in the same run and in another.
+func TestBenchTune(t *testing.T) {
+	dir := t.TempDir()
+	file, lines := filepath.Join(dir, "tuning"), filepath.Join(dir, "results")
+	first, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-tune", file, "-budget", "1s", "-json", lines, "sendreceive")...)
+	if err != nil || stderr != "" {
+		t.Fatalf("%v, standard error %q", err, stderr)
+	}
+	tuning, err := readTuning(file)
+	if err != nil || len(tuning.Rules) == 0 || tuning.Rules[0].Ranks != 2 || tuning.Rules[0].Collective != "send-receive" {
+		t.Fatalf("%v: %+v", err, tuning)
+	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collective, err := samples.Find("send-receive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range collective.Algorithms() {
+		if !strings.Contains(string(text), `{"stage":"tune","collective":"send-receive","ranks":2,`) || !strings.Contains(string(text), `"algorithm":"`+name+`"`) {
+			t.Errorf("%s was not measured:\n%s", name, text)
+		}
+	}
+	second, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-tuning", file, "sendreceive")...)
+	chosen := tuning.Rules[0].Algorithm
+	if err != nil || !strings.Contains(first, " "+chosen+" ") || !strings.Contains(second, " "+chosen+" ") || strings.Count(string(text), `"stage":"run"`) != 2 {
+		t.Errorf("%v, standard error %q, chosen %s:\n%s\n%s", err, stderr, chosen, first, second)
+	}
+}
+
+func TestBenchSoak(t *testing.T) {
+	stdout, stderr, err := mscclgo(t, "bench", "-n", "2", "-soak", "1ns", "-e", "4K", "-scratch", "1M")
+	if err != nil || !strings.Contains(stdout, "100 calls, no wrong element") {
+		t.Errorf("%v, standard error %q, standard output %q", err, stderr, stdout)
+	}
+}
+
+func TestBenchUsage(t *testing.T) {
+	for _, c := range []struct{ args, part string }{
+		{"-b 0 allreduce", `"0" is not a size`},
+		{"-b 4K -e 1K", "not below the first"},
+		{"-f 1", "factor"},
+		{"-n -1", "-n"},
+		{"all", `"all" is none of all-reduce`},
+		{"-tuning /nonexistent", "no such file"},
+	} {
+		code, _, stderr := try(append([]string{"bench"}, strings.Fields(c.args)...)...)
+		if code != exitUsage || !strings.Contains(stderr, c.part) {
+			t.Errorf("%s: code %d, standard error %q", c.args, code, stderr)
+		}
+	}
+}
+
+// TestBenchFails gives what only the ranks can find wrong.
+func TestBenchFails(t *testing.T) {
+	for _, c := range []struct{ args, part string }{
+		{"-algo tree allreduce", `"tree" is none of`},
+		{"-d f8 allreduce", `"f8" is none of`},
+		{"-compare mpi allreduce", `"mpi"`},
+		{"-compare nccl -nccl /nonexistent.so allreduce", "/nonexistent.so"},
+	} {
+		_, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), strings.Fields(c.args)...)...)
+		if err == nil || !strings.Contains(stderr, c.part) {
+			t.Errorf("%s: %v, standard error %q", c.args, err, stderr)
+		}
+	}
+}
+
+func TestSizeFlag(t *testing.T) {
+	for text, want := range map[string]uint64{"1": 1, "1000": 1000, "64K": 64 << 10, "64k": 64 << 10, "3M": 3 << 20, "1G": 1 << 30} {
+		var s sizeFlag
+		if err := s.Set(text); err != nil || uint64(s) != want {
+			t.Errorf("%q is %d, %v", text, s, err)
+		}
+		if back, err := samples.ParseSize(s.String()); err != nil || back != want {
+			t.Errorf("%q comes back as %d, %v", s.String(), back, err)
+		}
+	}
+	for _, text := range []string{"", "K", "-1", "0", "1.5K", "1KB", "300T", "99999999999999999999"} {
+		if err := new(sizeFlag).Set(text); err == nil {
+			t.Errorf("%q is no size", text)
+		}
+	}
+}

@@ -1,0 +1,308 @@
+// What collectives share: packets from every rank to every rank in the group's
+// scratch, and reductions that take their words from all ranks' memory.
+#pragma once
+
+#include <mscclgo/group.cuh>
+#include <mscclgo/launch.cuh>
+#include <mscclgo/packet.cuh>
+#include <mscclgo/reduce.cuh>
+
+namespace mscclgo {
+
+// firstThread and allThreads number the threads of a one-dimensional grid.
+MSCCLGO_DEVICE uint64_t firstThread() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+MSCCLGO_DEVICE uint64_t allThreads() { return uint64_t(gridDim.x) * blockDim.x; }
+
+// divideUp gives a / b, rounded up.
+MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+// peer gives the rank that lies k ahead, k at most the number of ranks. Loops
+// over peers go by it, so that each rank starts with another and no link is
+// crowded.
+MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
+  uint32_t to = group.rank + k;
+  return to < group.size ? to : to - group.size;
+}
+
+// forEachRank divides the blocks of a one-dimensional grid among the ranks, so that
+// all are served at the same time, and calls serve(rank, thread, threads): the
+// calling thread is number `thread` of `threads` that serve the rank. Every kth
+// block serves the rank that lies k ahead; where there are fewer blocks than ranks,
+// a block serves several, one after the other.
+template <class Serve>
+MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
+  for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
+    uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
+    serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
+  }
+}
+
+// Inboxes are one call's packets: on every rank an inbox for each of the others.
+// All threads of a one-dimensional grid make one, use it, and call end().
+//
+// Calls take two halves of the scratch in turn, by the parity of the epoch, so
+// that no call waits until its packets have been read. That is safe if nobody
+// ends a call before every rank has begun it: then a rank that begins call e
+// knows that all have begun e - 1, so have ended e - 2, which used the half
+// before. A collective in which a rank's result depends on all ranks keeps this
+// rule by itself; the others need a relaxedBarrier() of the group in each call.
+//
+// LL128 packets have three quarters of the scratch for themselves; LL8 and LL16
+// packets share the first.
+template <class Packet>
+class Inboxes {
+ public:
+  using Piece = mscclgo::Piece<Packet>;
+  static constexpr uint32_t kThreads = Piece::kThreads;
+
+  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group) : group_(group), epoch_(group.epoch()) {
+    uint64_t quarter = group.scratchSize / 4 / sizeof(LL128Packet) * sizeof(LL128Packet);
+    uint64_t room = sizeof(Packet) == sizeof(LL128Packet) ? 3 * quarter : quarter;
+    uint64_t start = sizeof(Packet) == sizeof(LL128Packet) ? quarter : 0;
+    uint64_t half = room / 2 / sizeof(Packet);
+    // 32 bits are enough for 64 GiB, and divide faster.
+    capacity_ = uint32_t(half) / (group.size > 1 ? group.size - 1 : 1);
+    half_ = start + epoch_ % 2 * (half * sizeof(Packet));
+  }
+
+  // first and stride are where a thread begins among packets, and how it goes on;
+  // lane is its number within a packet.
+  MSCCLGO_DEVICE static uint64_t first() { return firstThread() / kThreads; }
+  MSCCLGO_DEVICE static uint64_t stride() { return allThreads() / kThreads; }
+  MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % kThreads; }
+
+  // packets gives how many carry n bytes.
+  MSCCLGO_DEVICE static uint64_t packets(uint64_t n) { return divideUp(n, Piece::kPayload); }
+
+  // send writes packet `index` of the inbox that rank `to` has for this rank.
+  MSCCLGO_DEVICE void send(uint32_t to, uint64_t index, const Piece& piece) const {
+    piece.write(inbox(to, group_.rank) + index, lane(), epoch_);
+  }
+
+  // sendToAll sends to every other rank.
+  MSCCLGO_DEVICE void sendToAll(uint64_t index, const Piece& piece) const {
+    for (uint32_t k = 1; k < group_.size; ++k) send(peer(group_, k), index, piece);
+  }
+
+  // receive waits for packet `index` from rank `from`. It is false if the wait
+  // failed.
+  MSCCLGO_DEVICE bool receive(uint32_t from, uint64_t index, Piece& piece) const {
+    Watch watch = group_.watch;
+    watch.peer = from;
+    const Packet* packet = inbox(group_.rank, from) + index;
+    return waitTogether<kThreads>(watch, [&] { return piece.tryRead(packet, lane(), epoch_); }) ==
+           WaitResult::Done;
+  }
+
+  // receiveReduced replaces this rank's piece by its reduction with packet
+  // `index` of all others, in the order of the ranks, so that all ranks get the
+  // same bits. It looks for several ranks' packets at a time. It is false if a
+  // wait failed.
+  template <class T, class Op>
+  MSCCLGO_DEVICE bool receiveReduced(uint64_t index, Piece& piece) const {
+    using Word = typename Piece::Word;
+    constexpr uint32_t kAtOnce = 4;
+    Reducer<T, Op, Word> sums[Piece::kWords];
+    for (uint32_t base = 0; base < group_.size; base += kAtOnce) {
+      Piece theirs[kAtOnce];
+      Watch watch = group_.watch;
+      WaitResult result = waitTogether<kThreads>(watch, [&] {
+        bool all = true;
+#pragma unroll
+        for (uint32_t k = 0; k < kAtOnce; ++k) {
+          uint32_t from = base + k;
+          if (from >= group_.size || from == group_.rank) continue;
+          if (!theirs[k].tryRead(inbox(group_.rank, from) + index, lane(), epoch_)) {
+            all = false;
+            watch.peer = from;
+          }
+        }
+        return all;
+      });
+      if (result != WaitResult::Done) return false;
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        uint32_t from = base + k;
+        if (from >= group_.size) break;
+#pragma unroll
+        for (uint32_t w = 0; w < Piece::kWords; ++w) {
+          Word next = theirs[k].words[w];
+          if (from == group_.rank) next = piece.words[w];
+          if (from == 0) {
+            sums[w] = Reducer<T, Op, Word>(next);
+          } else {
+            sums[w].add(next);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (uint32_t w = 0; w < Piece::kWords; ++w) piece.words[w] = sums[w].get();
+    return true;
+  }
+
+  // exchange calls send(i) and receive(i) for each of a thread's packets, the
+  // sends kAhead packets before: some travel while others are received. It ends
+  // early, and is false, where receive() gives false.
+  template <class Send, class Receive>
+  MSCCLGO_DEVICE static bool exchange(uint64_t packets, Send send, Receive receive) {
+    sendFirst(packets, send);
+    return goOn(packets, send, receive);
+  }
+
+  // sendFirst and goOn are the two parts of exchange, for what comes between.
+  template <class Send>
+  MSCCLGO_DEVICE static void sendFirst(uint64_t packets, Send send) {
+    uint64_t i = first();
+    for (uint32_t sent = 0; sent < kAhead && i < packets; ++sent, i += stride()) send(i);
+  }
+
+  template <class Send, class Receive>
+  MSCCLGO_DEVICE static bool goOn(uint64_t packets, Send send, Receive receive) {
+    for (uint64_t i = first(); i < packets; i += stride()) {
+      uint64_t ahead = i + kAhead * stride();
+      if (ahead < packets) send(ahead);
+      if (!receive(i)) return false;
+    }
+    return true;
+  }
+
+  // kAhead is how many packets a thread sends before it receives the first: all
+  // threads' together are more than a link has under way.
+  static constexpr uint32_t kAhead = 3;
+
+  // end ends the call. Every thread calls it once, last, unless a wait failed.
+  MSCCLGO_DEVICE void end() const { group_.nextEpoch(); }
+
+ private:
+  // inbox gives what `from` has for `to`. A rank has none for itself.
+  MSCCLGO_DEVICE Packet* inbox(uint32_t to, uint32_t from) const {
+    uint32_t slot = from < to ? from : from - 1;
+    return reinterpret_cast<Packet*>(group_.scratch(to) + half_) + slot * capacity_;
+  }
+
+  const GroupHandle& group_;
+  uint32_t epoch_;
+  uint64_t capacity_;  // packets of an inbox
+  uint64_t half_;      // where this call's half starts, bytes
+};
+
+namespace detail {
+
+// reduceSome reduces Words words from all ranks' memory: number i from byte `at`
+// on, and those `threads`, 2 * `threads` and so on behind it. It calls
+// store(byte, word). Ranks is the number of ranks, or 0 for any.
+template <class T, class Op, class Word, uint32_t Ranks, uint32_t Words, class Store>
+MSCCLGO_DEVICE void reduceSome(const PeerMemory& in, uint32_t ranks, uint64_t at, uint64_t i,
+                               uint64_t threads, Store store) {
+  constexpr uint32_t kAtOnce = Ranks == 0 ? 1 : Ranks;  // ranks whose words are under way together
+  Reducer<T, Op, Word> sums[Words];
+  for (uint32_t base = 0; base < (Ranks == 0 ? ranks : 1); ++base) {
+    Word words[Words][kAtOnce];
+#pragma unroll
+    for (uint32_t w = 0; w < Words; ++w) {
+#pragma unroll
+      for (uint32_t r = 0; r < kAtOnce; ++r)
+        words[w][r] = reinterpret_cast<const Word*>(in.of<const uint8_t>(base + r) + at)[i + w * threads];
+    }
+#pragma unroll
+    for (uint32_t w = 0; w < Words; ++w) {
+#pragma unroll
+      for (uint32_t r = 0; r < kAtOnce; ++r) {
+        if (base + r == 0) {
+          sums[w] = Reducer<T, Op, Word>(words[w][r]);
+        } else {
+          sums[w].add(words[w][r]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (uint32_t w = 0; w < Words; ++w) store(at + (i + w * threads) * sizeof(Word), sums[w].get());
+}
+
+// reduceWords reduces n words from all ranks' memory, from byte `at` on. Several
+// loads of a thread are under way at a time, since one takes a whole trip over
+// the link.
+template <class T, class Op, class Word, uint32_t Ranks, class Store>
+MSCCLGO_DEVICE void reduceWords(const PeerMemory& in, uint32_t ranks, uint64_t at, uint64_t n,
+                                uint64_t thread, uint64_t threads, Store store) {
+  constexpr uint32_t kWords = Ranks == 0 ? 4 : Ranks < 8 ? 8 / Ranks : 1;
+  uint64_t i = thread;
+  for (; i + (kWords - 1) * threads < n; i += kWords * threads)
+    reduceSome<T, Op, Word, Ranks, kWords>(in, ranks, at, i, threads, store);
+  for (; i < n; i += threads) reduceSome<T, Op, Word, Ranks, 1>(in, ranks, at, i, threads, store);
+}
+
+// reduceElements is reduceWords for n elements of any alignment, one at a time.
+template <class T, class Op, class Store>
+MSCCLGO_DEVICE void reduceElements(const PeerMemory& in, uint32_t ranks, uint64_t at, uint64_t n,
+                                   uint64_t thread, uint64_t threads, Store store) {
+  for (uint64_t i = thread; i < n; i += threads) {
+    uint64_t from = at + i * sizeof(T);
+    Reducer<T, Op, T> sum(loadPartial<T>(in.of<const uint8_t>(0) + from, sizeof(T)));
+    for (uint32_t rank = 1; rank < ranks; ++rank)
+      sum.add(loadPartial<T>(in.of<const uint8_t>(rank) + from, sizeof(T)));
+    store(from, sum.get());
+  }
+}
+
+}  // namespace detail
+
+// reduceRange reduces the bytes from `from` to `to`, whole elements, of all
+// ranks' memory, in the order of the ranks, by `threads` threads of which the
+// caller is number `thread`. It calls store(byte, word) with words of 16 bytes, of
+// 4, or of an element, each aligned in the inputs. skew is what the addresses of the inputs,
+// and of where store puts the words, differ by: the or of their exclusive ors
+// with the first input's.
+template <class T, class Op, class Store>
+MSCCLGO_DEVICE void reduceRange(const PeerMemory& in, uint32_t ranks, uint64_t from, uint64_t to,
+                                uint64_t skew, uint64_t thread, uint64_t threads, Store store) {
+  if (from >= to) return;
+  uint64_t start = reinterpret_cast<uintptr_t>(in.of<const uint8_t>(0)) + from;
+  uint64_t width = skew % 16 == 0 ? 16 : skew % 4 == 0 ? 4 : 1;
+  uint64_t head = (0 - start) % width;
+  if (width == 1 || head % sizeof(T) != 0) {
+    detail::reduceElements<T, Op>(in, ranks, from, (to - from) / sizeof(T), thread, threads, store);
+    return;
+  }
+  if (head > to - from) head = to - from;
+  uint64_t body = from + head, words = (to - body) / width, tail = body + words * width;
+  if (width == 4) {
+    detail::reduceWords<T, Op, uint32_t, 0>(in, ranks, body, words, thread, threads, store);
+  } else if (ranks == 2) {
+    detail::reduceWords<T, Op, uint4, 2>(in, ranks, body, words, thread, threads, store);
+  } else if (ranks == 4) {
+    detail::reduceWords<T, Op, uint4, 4>(in, ranks, body, words, thread, threads, store);
+  } else if (ranks == 8) {
+    detail::reduceWords<T, Op, uint4, 8>(in, ranks, body, words, thread, threads, store);
+  } else {
+    detail::reduceWords<T, Op, uint4, 0>(in, ranks, body, words, thread, threads, store);
+  }
+  // The threads that are behind in the body do the few elements around it.
+  uint64_t last = threads - 1 - thread;
+  detail::reduceElements<T, Op>(in, ranks, from, head / sizeof(T), last, threads, store);
+  detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
+}
+
+// shardStart gives the byte where rank r's shard of some data of elements of
+// `element` bytes starts: the first at the data's start, the others on lines of 16
+// bytes. That of rank `ranks` is the end.
+MSCCLGO_DEVICE uint64_t shardStart(const void* data, uint64_t bytes, uint64_t element, uint32_t r,
+                                   uint32_t ranks) {
+  constexpr uint64_t kLine = 16;
+  uint64_t head = (0 - reinterpret_cast<uintptr_t>(data)) % kLine / element * element;
+  uint64_t at = r == 0 ? 0 : head + r * divideUp(divideUp(bytes, kLine), ranks) * kLine;
+  return at < bytes ? at : bytes;
+}
+
+// skewOf gives the or of what the addresses of all ranks' memory differ by from
+// one address; see reduceRange.
+MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address) {
+  uint64_t skew = 0;
+  for (uint32_t rank = 0; rank < ranks; ++rank)
+    skew |= uint64_t(reinterpret_cast<uintptr_t>(memory.ranks[rank]) ^ reinterpret_cast<uintptr_t>(address));
+  return skew;
+}
+
+}  // namespace mscclgo

@@ -1,0 +1,58 @@
+#include "queue.h"
+
+// begin makes the context current, unless this thread did so before: the calls of
+// a trigger, and of many in a row, need that once.
+static int begin(native_queue* queue, native_thread* thread) {
+  cuda_queue* q = (cuda_queue*)queue;
+  if (thread->context == q->ctx) return 0;
+  ENTER(q->api, q->ctx);
+  thread->context = q->ctx;
+  return 0;
+}
+
+static void end(native_queue* queue) { (void)queue; }
+
+static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
+  cuda_queue* q = (cuda_queue*)queue;
+  return CALL(q->api, cuMemcpyAsync, dst, src, n, q->stream);
+}
+
+static int store(native_queue* queue, uint64_t dst, uint64_t value) {
+  cuda_queue* q = (cuda_queue*)queue;
+  return CALL(q->api, cuStreamWriteValue64_v2, q->stream, dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+// mark leaves asking to reached: the driver says "not ready" to a question that
+// follows at once.
+static int mark(native_queue* queue, unsigned mark) {
+  cuda_queue* q = (cuda_queue*)queue;
+  CUevent* event = &q->marks[mark];
+  if (!*event) TRY(CALL(q->api, cuEventCreate, event, CU_EVENT_DISABLE_TIMING));
+  TRY(CALL(q->api, cuEventRecord, *event, q->stream));
+  return NATIVE_PENDING;
+}
+
+static int reached(native_queue* queue, unsigned mark) {
+  cuda_queue* q = (cuda_queue*)queue;
+  status rc = CALL(q->api, cuEventQuery, q->marks[mark]);
+  return rc == CUDA_ERROR_NOT_READY ? NATIVE_PENDING : rc;
+}
+
+void cuda_queue_init(cuda_queue* q, const mscclgo_cuda* api, CUcontext ctx, CUstream stream) {
+  static const native_operations operations = {begin, end, write, store, mark, reached};
+  q->queue.operations = &operations;
+  q->api = api;
+  q->ctx = ctx;
+  q->stream = stream;
+}
+
+status cuda_queue_destroy(cuda_queue* q) {
+  ENTER(q->api, q->ctx);
+  status first = 0;
+  for (unsigned i = 0; i < NATIVE_MARKS; i++) {
+    if (!q->marks[i]) continue;
+    status rc = CALL(q->api, cuEventDestroy_v2, q->marks[i]);
+    if (!first) first = rc;
+  }
+  return first;
+}

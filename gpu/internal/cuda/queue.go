@@ -1,0 +1,35 @@
+package cuda
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../../../internal
+#include "queue.h"
+*/
+import "C"
+
+import "github.com/mscclgo/mscclgo/internal/native"
+
+// Native gives the stream to threads in C. The driver orders what they queue and
+// what the stream's methods queue by the calls.
+func (s *stream) Native() *native.Queue {
+	s.native = native.NewQueue(C.sizeof_cuda_queue)
+	C.cuda_queue_init(s.queue(), s.api, s.ctx, s.handle)
+	return s.native
+}
+
+func (s *stream) queue() *C.cuda_queue { return (*C.cuda_queue)(s.native.Pointer()) }
+
+// NativeError gives the same text as the method that does the same.
+func (s *stream) NativeError(f native.Failure) error {
+	rc := C.status(f.Code)
+	switch f.Op {
+	case native.Write:
+		return s.copyError(rc, f.Dst, f.Src, f.Bytes)
+	case native.Store:
+		return s.writeValueError(rc, f.Dst)
+	case native.Mark:
+		return s.recordError(rc)
+	case native.Reach:
+		return s.reachError(rc)
+	}
+	return s.fail(rc, "make the context current")
+}

@@ -1,0 +1,23 @@
+// A stream as threads in C use it.
+#ifndef MSCCLGO_CUDA_QUEUE_H
+#define MSCCLGO_CUDA_QUEUE_H
+
+#include "api.h"
+#include "native/queue.h"
+
+typedef struct {
+  native_queue queue;
+  const mscclgo_cuda* api;
+  CUcontext ctx;
+  CUstream stream;
+  CUevent marks[NATIVE_MARKS];  // each NULL before its first use
+} cuda_queue;
+
+// cuda_queue_init makes a queue of zeros.
+void cuda_queue_init(cuda_queue* queue, const mscclgo_cuda* api, CUcontext ctx, CUstream stream);
+
+// cuda_queue_destroy destroys the marks of a queue that is closed, and gives the
+// first failure.
+status cuda_queue_destroy(cuda_queue* queue);
+
+#endif

@@ -1,0 +1,46 @@
+#include "queue.h"
+
+#include "memory.h"
+
+static int begin(native_queue* queue, native_thread* thread) {
+  emu_queue* q = (emu_queue*)queue;
+  (void)thread;
+  if (!native_gate_enter(q->device)) return NATIVE_BUSY;  // Go has the error for it
+  if (__atomic_exchange_n(&q->claimed, 1, __ATOMIC_ACQUIRE) == 0) {
+    if (__atomic_load_n(&q->barred, __ATOMIC_ACQUIRE) == 0) return 0;
+    __atomic_store_n(&q->claimed, 0, __ATOMIC_RELEASE);
+  }
+  native_gate_leave(q->device);
+  return NATIVE_BUSY;
+}
+
+static void end(native_queue* queue) {
+  emu_queue* q = (emu_queue*)queue;
+  __atomic_store_n(&q->claimed, 0, __ATOMIC_RELEASE);
+  native_gate_leave(q->device);
+}
+
+static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
+  (void)queue;
+  memory_copy(dst, src, n);
+  return 0;
+}
+
+static int store(native_queue* queue, uint64_t dst, uint64_t value) {
+  (void)queue;
+  memory_write64(dst, value);
+  return 0;
+}
+
+// reached: what was queued is done.
+static int reached(native_queue* queue, unsigned mark) {
+  (void)queue, (void)mark;
+  return 0;
+}
+
+void emu_queue_init(emu_queue* q, native_gate* device, uint32_t barred) {
+  static const native_operations operations = {begin, end, write, store, reached, reached};
+  q->queue.operations = &operations;
+  q->device = device;
+  q->barred = barred;
+}

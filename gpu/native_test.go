@@ -1,0 +1,102 @@
+package gpu_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+// TestNativeOrder has a thread in C and Go queue copies in turn; each needs the one
+// before.
+func TestNativeOrder(t *testing.T) {
+	d := testdev.Open(t, 0)
+	if !d.Info().StreamMemoryOps {
+		t.Skip("the device's streams store no values")
+	}
+	s := newStream(t, d)
+	const steps = 64
+	words := must[*gpu.Buffer](t)(gpu.Upload(d, make([]uint64, steps+1)))
+	q, at := s.Native(), uint64(words.Ptr())
+	if q == nil || q != s.Native() {
+		t.Fatal("the stream has no queue, or several")
+	}
+	do := func(op native.Op, a, b, n uint64) {
+		t.Helper()
+		end := time.Now().Add(20 * time.Second)
+		rc := nativetest.Do(q, op, a, b, n)
+		for ; rc == nativetest.Busy; rc = nativetest.Do(q, op, a, b, n) {
+			if time.Now().After(end) {
+				t.Fatal("the stream stays busy")
+			}
+		}
+		if rc != 0 {
+			t.Fatalf("operation %d gave %d", op, rc)
+		}
+	}
+	do(native.Store, at, 42, 0)
+	for i := range uint64(steps) {
+		if i%2 == 0 {
+			check(t, s.Copy(words, 8*i+8, words, 8*i, 8))
+		} else {
+			do(native.Write, at+8*i+8, at+8*i, 8)
+		}
+	}
+	end := time.Now().Add(20 * time.Second)
+	for rc := nativetest.Do(q, native.Mark, 3, 0, 0); rc != 0; rc = nativetest.Do(q, native.Reach, 3, 0, 0) {
+		if rc != nativetest.Pending && rc != nativetest.Busy || time.Now().After(end) {
+			t.Fatalf("the mark gave %d", rc)
+		}
+	}
+	synchronize(t, s)
+	for i, v := range contents[uint64](t, words, steps+1) {
+		if v != 42 {
+			t.Fatalf("word %d is %d", i, v)
+		}
+	}
+	check(t, s.Close())
+	if rc := nativetest.Do(q, native.Store, at, 1, 0); rc != nativetest.Closed {
+		t.Errorf("a store on a closed stream gave %d", rc)
+	}
+	if newer := newStream(t, d); newer.Close() != nil || newer.Native() != nil {
+		t.Error("a closed stream has a queue")
+	}
+}
+
+// TestGate: memory and modules wait for threads in C that use them.
+func TestGate(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b := alloc(t, d, 4096)
+	view, err := b.Slice(8, 8)
+	check(t, err)
+	g := view.Gate()
+	if g != b.Gate() {
+		t.Error("a view has a gate of its own")
+	}
+	leave, ok := nativetest.EnterGate(g)
+	if !ok {
+		t.Fatal("open memory's gate is closed")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close() }()
+	select {
+	case err := <-closed:
+		t.Fatalf("the memory was released in use: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	leave()
+	check(t, <-closed)
+	for _, g := range []*native.Gate{g, b.Gate(), view.Gate()} {
+		if _, ok := nativetest.EnterGate(g); ok {
+			t.Error("closed memory's gate is open")
+		}
+	}
+	other := alloc(t, d, 4096)
+	check(t, other.Close())
+	if _, ok := nativetest.EnterGate(other.Gate()); ok {
+		t.Error("a gate is open that was first asked for after the memory was closed")
+	}
+}

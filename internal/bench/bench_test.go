@@ -1,0 +1,336 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// counts are elements of a part that have given trouble to somebody: one, odd
+// ones, around the words, lines and packets of the kernels.
+var counts = []uint64{1, 2, 3, 7, 8, 9, 31, 119, 121, 239, 241, 1000, 1021, 4099}
+
+func testConfig(t testing.TB) Config {
+	t.Helper()
+	tuning, err := samples.DefaultTuning()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		Collectives: samples.All(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
+		Places: []string{"out", "in"}, Sizes: []uint64{4096}, Iters: 1, Replays: 1, Rounds: 1, Check: true,
+		Blocks: 4, Threads: 64,
+	}
+}
+
+// TestEverywhere runs all algorithms of all collectives, in place and out of
+// place, aligned and not, with all types and operations, at all counts.
+func TestEverywhere(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 4, 8} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			cfg := testConfig(t)
+			testgroup.Run(t, ranks, communicator.Options{Scratch: 4 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+				return everything(ctx, comm, cfg)
+			})
+		})
+	}
+}
+
+func everything(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
+	types, ops := elements.Reducible(), elements.Ops()
+	for i, offset := range []uint64{0, 4, 8, 1} {
+		// Two ranks take all variants, the others one or two; each variant takes
+		// some counts.
+		if n := comm.Size(); n != 2 && i != n%4 && (n > 4 || i != (n+2)%4) {
+			continue
+		}
+		typ := types[i]
+		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.Name, ops[i%len(ops)].Name, offset, i%2 == 0, comm.Size()-1
+		for _, c := range samples.All() {
+			cfg.Collectives, cfg.Sizes = []*samples.Collective{c}, nil
+			for k := (i + comm.Size()) % 4; k < len(counts); k += 4 {
+				cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size*c.Parts(comm.Size())))
+			}
+			results, err := Run(ctx, comm, cfg, Sinks{})
+			if err != nil {
+				return fmt.Errorf("%s, offset %d: %w", c.Name, offset, err)
+			}
+			for _, name := range c.Algorithms() {
+				if !slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }) {
+					return fmt.Errorf("%s: nothing was done by %s", c.Name, name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// TestSeveralHosts has ranks that do not map each other's memory, so that all goes
+// over Ethernet; package main of samples/allreduce tests hosts of several ranks.
+func TestSeveralHosts(t *testing.T) {
+	for _, ranks := range []int{2, 3} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			options := communicator.Options{Scratch: 4096, Transports: registeredmem.Ethernet}
+			testgroup.Run(t, ranks, options, func(ctx context.Context, comm *communicator.Communicator) error {
+				return overEthernet(ctx, comm, testConfig(t))
+			})
+		})
+	}
+}
+
+func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
+	cfg.Graph, cfg.Offset = false, 1
+	for i, typ := range elements.Reducible() {
+		cfg.Type, cfg.Op, cfg.Sizes = typ.Name, elements.Ops()[i%3].Name, nil
+		for k := i % 2; k < len(counts); k += 2 {
+			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size))
+		}
+		for _, c := range samples.All() {
+			cfg.Collectives = []*samples.Collective{c}
+			results, err := Run(ctx, comm, cfg, Sinks{})
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			for _, name := range c.Algorithms() {
+				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != (c.ByHost(name) && name != "staged") {
+					return fmt.Errorf("%s by %s was done: %v", c.Name, name, did)
+				}
+			}
+			if i > 0 && !c.Reduces {
+				break // one type is enough where bytes are moved
+			}
+		}
+	}
+	return nil
+}
+
+// TestSizes takes sizes over the whole range, with the choice of algorithm: on an
+// emulated device, the larger ones of the all-reduce alone.
+func TestSizes(t *testing.T) {
+	largest, largestOfAll := uint64(4<<20), uint64(largestEmulated)
+	switch {
+	case testdev.CUDA():
+		largest, largestOfAll = 256<<20, 256<<20
+	case testing.Short():
+		largest, largestOfAll = 1<<20, 1<<20
+	}
+	cfg := testConfig(t)
+	cfg.Algorithms, cfg.Type, cfg.Blocks, cfg.Threads = []string{"auto"}, "f16", 0, 0
+	for _, ranks := range []int{2, 3} {
+		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) (err error) {
+			cfg := cfg
+			if cfg.Sizes, err = Sizes(1<<10, largest, 8); err != nil {
+				return err
+			}
+			if _, err := Run(ctx, comm, cfg, Sinks{}); err != nil || ranks > 2 || largestOfAll <= largest {
+				return err
+			}
+			cfg.Collectives, cfg.Sizes = cfg.Collectives[:1], []uint64{largestOfAll}
+			_, err = Run(ctx, comm, cfg, Sinks{})
+			return err
+		})
+	}
+}
+
+// TestSoak queues many calls of changing collectives, sizes, algorithms and grids
+// without a look from the host.
+func TestSoak(t *testing.T) {
+	for _, ranks := range []int{2, 4} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+				cfg := SoakConfig{Collectives: samples.All(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
+				calls, err := Soak(ctx, comm, cfg, func(string) {})
+				if comm.Rank() == 0 {
+					t.Logf("%d calls", calls)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// TestTune finds a choice for each collective, and none with wrong elements.
+func TestTune(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Sizes, cfg.Blocks, cfg.Threads, cfg.Budget, cfg.Graph = []uint64{999}, 0, 0, time.Second, true
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var lines bytes.Buffer
+		tuning, err := Tune(ctx, comm, cfg, Sinks{JSON: &lines})
+		if err != nil {
+			return err
+		}
+		if len(tuning.Rules) != len(samples.All()) {
+			return fmt.Errorf("the rules are %+v", tuning.Rules)
+		}
+		for i, c := range samples.All() {
+			if r := tuning.Rules[i]; r.Collective != c.Name || !slices.Contains(c.Algorithms(), r.Algorithm) {
+				return fmt.Errorf("%s: %+v", c.Name, r)
+			}
+			for _, name := range c.Algorithms() {
+				if !strings.Contains(lines.String(), `"algorithm":"`+name+`"`) {
+					return fmt.Errorf("%s: %s was not measured", c.Name, name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// TestDiffer finds single elements, aligned and not.
+func TestDiffer(t *testing.T) {
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		const size, n = 4, 40_004
+		d, err := newDiffer(ctx, comm)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		for _, offset := range []int{0, 2} {
+			for _, places := range [][]int{nil, {0}, {n - 1}, {17, 5000, 5001, 5004, 39_998}} {
+				data := make([]byte, n+offset)
+				a, err := gpu.Upload(comm.Device(), data)
+				if err != nil {
+					return err
+				}
+				for _, at := range places {
+					data[at+offset] ^= 1
+				}
+				b, err := gpu.Upload(comm.Device(), data)
+				if err != nil {
+					return err
+				}
+				want := len(places)
+				if want == 5 {
+					want-- // two are in one element
+				}
+				a, _ = a.Slice(uint64(offset), n)
+				b, _ = b.Slice(uint64(offset), n)
+				if got, err := d.elements(ctx, stream, a, b, n, size); err != nil || got != want {
+					return fmt.Errorf("%d elements differ at %v, offset %d, %v", got, places, offset, err)
+				}
+			}
+		}
+		return errors.Join(stream.Close(), d.close())
+	})
+}
+
+// TestReport looks at what is printed.
+func TestReport(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Algorithms, cfg.Places = []string{"auto"}, []string{"out"}
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var table, lines bytes.Buffer
+		var progress []string
+		results, err := Run(ctx, comm, cfg, Sinks{&table, &lines, func(text string) { progress = append(progress, text) }})
+		if err != nil {
+			return err
+		}
+		if len(results) != len(samples.All()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
+			return fmt.Errorf("%d results, progress %q", len(results), progress)
+		}
+		if !strings.Contains(table.String(), "# all-reduce, 2 ranks") || testdev.CUDA() == strings.Contains(table.String(), "emulated") {
+			return fmt.Errorf("the table:\n%s", &table)
+		}
+		var first Result
+		if err := json.NewDecoder(&lines).Decode(&first); err == nil || first.Collective != "all-reduce" || first.Bytes != 4096 || first.Count != 1024 {
+			return fmt.Errorf("the first line gives %+v, %v", first, err)
+		}
+		return nil
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	good := testConfig(t)
+	testgroup.Run(t, 2, communicator.Options{Scratch: 4096}, func(ctx context.Context, comm *communicator.Communicator) error {
+		for name, spoil := range map[string]func(*Config){
+			"type":             func(c *Config) { c.Type = "f8" },
+			"operation":        func(c *Config) { c.Op = "mean" },
+			"no such kernel":   func(c *Config) { c.Algorithms = []string{"tree"} },
+			"sizes":            func(c *Config) { c.Sizes = []uint64{0} },
+			"no sizes":         func(c *Config) { c.Sizes = nil },
+			"no operations":    func(c *Config) { c.Iters = 0 },
+			"blocks":           func(c *Config) { c.Blocks = -1 },
+			"root":             func(c *Config) { c.Root = 2 },
+			"place":            func(c *Config) { c.Places = []string{"beside"} },
+			"comparison":       func(c *Config) { c.Compare = []string{"mpi"} },
+			"does not fit":     func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} },
+			"half a warp":      func(c *Config) { c.Algorithms, c.Threads, c.Sizes = []string{"oneShotLL128"}, 48, []uint64{64} },
+			"too many threads": func(c *Config) { c.Threads = 4096 },
+			"u8 reduced":       func(c *Config) { c.Type = "u8" },
+		} {
+			cfg := good
+			spoil(&cfg)
+			if _, err := Run(ctx, comm, cfg, Sinks{}); err == nil {
+				return fmt.Errorf("%s: no error for %+v", name, cfg)
+			}
+		}
+		return nil
+	})
+}
+
+// TestWrongIsSeen spoils what a check must notice.
+func TestWrongIsSeen(t *testing.T) {
+	d := testdev.Open(t, 0)
+	typ, _ := elements.ParseType("f32")
+	c, err := samples.Find("all-gather")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &problem{collective: c, rank: 0, ranks: 1, typ: typ, count: 50_000}
+	in, err := d.Alloc(p.part())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := d.Alloc(p.part() + guard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := make([]byte, p.part())
+	try := func(name string, want int, spoil func() error) {
+		t.Helper()
+		if err := p.fill(in, out, 7, host); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Synchronize(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wrong, _, err := p.check(out, 7, host, 1)
+		if err != nil || wrong != want {
+			t.Errorf("%s: %d wrong, %v; want %d", name, wrong, err, want)
+		}
+	}
+	whole := func() error { return stream.Copy(out, 0, in, 0, p.part()) }
+	try("right", 0, whole)
+	try("nothing written", 50_000, func() error { return nil })
+	try("the last is missing", 1, func() error { return stream.Copy(out, 0, in, 0, p.part()-4) })
+	try("behind the end", 3, func() error {
+		if err := whole(); err != nil {
+			return err
+		}
+		return stream.Fill(out, p.part(), 0, 3)
+	})
+}

@@ -1,0 +1,112 @@
+// Package bench checks and times the sample collectives over a range of sizes,
+// alone or beside NCCL, and reports what it found as a table, as JSON and as a
+// plot. It is what mscclgo bench and the samples' programs are made of.
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// Config says what to measure. It is the same on all ranks.
+type Config struct {
+	Collectives []*samples.Collective
+	Algorithms  []string // names; or "auto", by Tuning; or "all" that fit
+	Tuning      *samples.Tuning
+	Type, Op    string
+	Root        int
+	Places      []string // "out" and "in"
+	Sizes       []uint64 // bytes of a collective's size; see [samples.Collective.Parts]
+	Offset      uint64   // bytes by which buffers are off their alignment
+	Iters       int      // operations in a graph, or launched one after the other
+	Warmup      int      // operations before those that are timed, at least
+	Replays     int      // times that Iters operations are timed in a round
+	Rounds      int      // in which all contestants take turns
+	Graph       bool
+	Overlap     bool // operations begin while those before end; see samples.Call
+	Check       bool
+	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
+	Threads     int           // of a block; 0 is by Tuning, or 512
+	Compare     []string      // "nccl" and "nccl-sym"
+	Budget      time.Duration // for Tune; 0 is as long as it takes
+	NCCL        string        // the library's file; "" searches
+}
+
+// check gives the error of a configuration that cannot be.
+func (c *Config) check(ranks int) error {
+	if _, err := elements.ParseType(c.Type); err != nil {
+		return err
+	}
+	if _, err := elements.ParseOp(c.Op); err != nil {
+		return err
+	}
+	switch {
+	case len(c.Sizes) == 0 || slices.Min(c.Sizes) == 0:
+		return errors.New("there is at least one size, and sizes start at 1")
+	case c.Iters < 1 || c.Replays < 1 || c.Rounds < 1 || c.Warmup < 0:
+		return errors.New("there is at least one operation to time, one replay and one round")
+	case c.Blocks < 0 || c.Threads < 0:
+		return errors.New("a kernel has at least one block of one thread")
+	case c.Root < 0 || c.Root >= ranks:
+		return fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
+	case len(c.Collectives) == 0 || len(c.Algorithms) == 0 || len(c.Places) == 0:
+		return errors.New("there is no collective, algorithm or place to measure")
+	}
+	for _, place := range c.Places {
+		if place != "in" && place != "out" {
+			return fmt.Errorf(`a place is "in" or "out", not %q`, place)
+		}
+	}
+	for _, other := range c.Compare {
+		if other != withNCCL && other != withNCCLSym {
+			return fmt.Errorf("there is no comparison with %q, only with %s and %s", other, withNCCL, withNCCLSym)
+		}
+	}
+	for _, name := range c.Algorithms {
+		known := name == algoAuto || name == algoAll || slices.ContainsFunc(c.Collectives, func(k *samples.Collective) bool {
+			return slices.Contains(k.Algorithms(), name)
+		})
+		if !known {
+			return fmt.Errorf("algorithm %q is none of auto, all, and those of %s: %v", name, c.Collectives[0].Name, c.Collectives[0].Algorithms())
+		}
+	}
+	return nil
+}
+
+// The algorithms that are not a collective's own.
+const (
+	algoAuto = "auto"
+	algoAll  = "all"
+)
+
+// What to compare with.
+const (
+	withNCCL    = "nccl"
+	withNCCLSym = "nccl-sym"
+)
+
+// Sizes gives the sizes from the first to the last, each factor times the one
+// before.
+//
+// Errors: where that makes no row of sizes.
+func Sizes(first, last, factor uint64) ([]uint64, error) {
+	if first == 0 || last < first || factor < 2 || last > maxSize {
+		return nil, fmt.Errorf("sizes from %d to %d by factor %d: they start at 1 and end at %d at most, the last is not below the first, and the factor is at least 2", first, last, factor, uint64(maxSize))
+	}
+	var sizes []uint64
+	for size := first; size <= last; size *= factor {
+		sizes = append(sizes, size)
+		if size > last/factor {
+			break
+		}
+	}
+	return sizes, nil
+}
+
+// maxSize bounds sizes, so that their sums stay numbers.
+const maxSize = 1 << 50

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// contestant is one way to solve problems: an algorithm of this library's, or
+// another library.
+type contestant interface {
+	// buffers are where the contestant has input and output.
+	buffers() (in, out *gpu.Buffer)
+	// repeat makes the problem ready, iters times, for so many replays.
+	repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error)
+	// roundings bounds how often a reduced element of ranks ranks is rounded.
+	roundings(ranks int) int
+}
+
+// own is an algorithm of this library's.
+type own struct {
+	comm    *communicator.Communicator
+	runner  *samples.Runner
+	stream  *gpu.Stream
+	in, out samples.Memory
+	choice  samples.Choice
+	overlap bool
+}
+
+func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer }
+
+// call gives what the runner takes for a problem.
+func (o *own) call(p *problem) samples.Call {
+	return samples.Call{
+		Collective: p.collective, Choice: o.choice, Type: p.typ, Op: p.op, Count: p.count, Root: p.root,
+		In: o.in, Out: o.out, InPlace: p.inPlace, Overlap: o.overlap,
+	}
+}
+
+func (o *own) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error) {
+	op, err := o.runner.Prepare(ctx, o.call(p))
+	if err != nil {
+		return nil, err
+	}
+	return newLaunches(o.comm, o.stream, op.Launch, iters, replays, graph)
+}
+
+func (o *own) roundings(ranks int) int {
+	switch o.choice.Algorithm {
+	case "ring":
+		return max(1, ranks-1) // a partial result is rounded at each rank that it passes
+	case "hier":
+		return 2 // each host's sum, and theirs
+	}
+	return 1
+}
+
+// verify fills the contestant's buffers, runs the problem once, and counts the
+// wrong elements of all ranks. same says whether all ranks' outputs have the same
+// bits. Collective.
+func verify(ctx context.Context, c *communicator.Communicator, k contestant, p *problem, seed uint64, host []byte) (wrong int, same bool, err error) {
+	in, out := k.buffers()
+	if err := p.fill(in, out, seed, host); err != nil {
+		return 0, false, err
+	}
+	once, err := k.repeat(ctx, p, 1, 1, false)
+	if err != nil {
+		return 0, false, err
+	}
+	defer once.close()
+	// A peer must not write into this rank's output before it is poisoned.
+	if err := c.Barrier(ctx); err != nil {
+		return 0, false, err
+	}
+	if err := once.queue(ctx); err != nil {
+		return 0, false, err
+	}
+	if err := once.wait(ctx); err != nil {
+		return 0, false, err
+	}
+	mine, sum, err := p.check(out, seed, host, k.roundings(p.ranks))
+	if err != nil {
+		return 0, false, err
+	}
+	return agree(ctx, c, mine, sum)
+}
+
+// agree adds up all ranks' wrong elements and compares their checksums.
+// Collective.
+func agree(ctx context.Context, c *communicator.Communicator, wrong int, sum uint32) (all int, same bool, err error) {
+	w := wire.NewWriter(12)
+	w.U64(uint64(wrong))
+	w.U32(sum)
+	parts, err := c.Bootstrap().AllGather(ctx, w.Bytes())
+	if err != nil {
+		return 0, false, err
+	}
+	same = true
+	for _, b := range parts {
+		r := wire.NewReader(b)
+		all += int(r.U64())
+		same = r.U32() == sum && same
+		if err := r.End(); err != nil {
+			return 0, false, err
+		}
+	}
+	return all, same, nil
+}

@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/nccl"
+)
+
+// ncclGroup is this rank's NCCL, and the contestants made of it.
+type ncclGroup struct {
+	queue   *nccl.Queue
+	windows []*nccl.Memory
+	mapped  []*gpu.Buffer // of the windows
+	version string
+}
+
+// meetNCCL makes the contestants that the configuration compares with. Collective.
+func (b *bench) meetNCCL(ctx context.Context) error {
+	if len(b.cfg.Compare) == 0 {
+		return nil
+	}
+	b.nccl = &ncclGroup{}
+	if err := together(ctx, b.comm, b.nccl.open(b.cfg.NCCL, b.comm.Device())); err != nil {
+		return err
+	}
+	if err := b.nccl.join(ctx, b.comm); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.sinks.Table, "# NCCL %s\n", b.nccl.version)
+	for _, name := range b.cfg.Compare {
+		k := &ncclContestant{queue: b.nccl.queue, in: b.in.Buffer, out: b.out.Buffer}
+		if name == withNCCLSym {
+			var err error
+			if k.in, k.out, err = b.nccl.symmetric(b.comm.Device(), b.most()+guard); err != nil {
+				return err
+			}
+		}
+		b.others[name] = k
+	}
+	return nil
+}
+
+// together gives an error on all ranks where one has one, so that none waits for
+// it. Collective.
+func together(ctx context.Context, c *communicator.Communicator, mine error) error {
+	text := []byte{}
+	if mine != nil {
+		text = []byte(mine.Error())
+	}
+	all, err := c.Bootstrap().AllGather(ctx, text)
+	if mine != nil || err != nil {
+		return errors.Join(mine, err)
+	}
+	for rank, theirs := range all {
+		if len(theirs) > 0 {
+			return mscclgo.Errorf(mscclgo.ErrRemote, "bench: prepare", "%s", theirs).At(c.Rank(), rank)
+		}
+	}
+	return nil
+}
+
+// open loads NCCL and makes the queue.
+func (g *ncclGroup) open(file string, d *gpu.Device) error {
+	library, err := nccl.Open(file)
+	if err != nil {
+		return err
+	}
+	g.version = library.Version()
+	if d.Info().PCIBusID == "" {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, "bench: compare with NCCL", "%v is no NVIDIA GPU", d)
+	}
+	g.queue, err = library.NewQueue(d.Info().PCIBusID)
+	return err
+}
+
+// join makes the communicator. Collective.
+func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) error {
+	var id nccl.ID
+	var err error
+	if c.Rank() == 0 {
+		id, err = g.queue.NewID()
+	}
+	if err := together(ctx, c, err); err != nil {
+		return err
+	}
+	shared, err := c.Bootstrap().Broadcast(ctx, 0, id[:])
+	if err != nil {
+		return err
+	}
+	copy(id[:], shared)
+	return g.queue.Join(ctx, id, c.Rank(), c.Size())
+}
+
+// symmetric gives two buffers in symmetric windows. Collective.
+func (g *ncclGroup) symmetric(d *gpu.Device, bytes uint64) (in, out *gpu.Buffer, err error) {
+	var buffers [2]*gpu.Buffer
+	for i := range buffers {
+		window, err := g.queue.Alloc(bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		g.windows = append(g.windows, window)
+		if buffers[i], err = d.Wrap(window.Ptr, bytes); err != nil {
+			return nil, nil, err
+		}
+		g.mapped = append(g.mapped, buffers[i])
+	}
+	return buffers[0], buffers[1], nil
+}
+
+// close releases everything; failed is why this rank gives up, if it does. Then
+// the windows, which are given back together, go with the process.
+func (g *ncclGroup) close(failed error) error {
+	var errs []error
+	for _, b := range g.mapped {
+		errs = append(errs, b.Close())
+	}
+	if failed == nil {
+		for _, w := range g.windows {
+			errs = append(errs, w.Close())
+		}
+		errs = append(errs, g.queue.Close(false))
+	}
+	return errors.Join(errs...)
+}
+
+// ncclContestant is NCCL, on this library's buffers or on its own.
+type ncclContestant struct {
+	queue   *nccl.Queue
+	in, out *gpu.Buffer
+}
+
+func (k *ncclContestant) buffers() (in, out *gpu.Buffer) { return k.in, k.out }
+
+// roundings is what a ring or a tree has: one at each rank.
+func (k *ncclContestant) roundings(ranks int) int { return ranks }
+
+func (k *ncclContestant) repeat(_ context.Context, p *problem, iters, replays int, graph bool) (_ repeated, err error) {
+	in, out := k.in, k.out
+	if p.inPlace {
+		in = out
+	}
+	call := nccl.Call{
+		Collective: p.collective.Name, Type: p.typ.Name, Op: p.op.Name, Count: p.count, PartBytes: p.part(), Root: p.root,
+		In:  in.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.InOffset(p.rank, p.inPlace))),
+		Out: out.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.OutOffset(p.rank, p.inPlace))),
+	}
+	r := &ncclRepeated{q: k.queue, call: call, iters: iters}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	for range replays + 1 {
+		e, err := k.queue.NewEvent()
+		if err != nil {
+			return nil, err
+		}
+		r.marks = append(r.marks, e)
+	}
+	if !graph {
+		return r, nil
+	}
+	if err := k.queue.Begin(); err != nil {
+		return nil, err
+	}
+	failed := r.each()
+	r.graph, err = k.queue.End()
+	return r, errors.Join(failed, err)
+}
+
+// ncclRepeated is a call to NCCL a number of times.
+type ncclRepeated struct {
+	q     *nccl.Queue
+	call  nccl.Call
+	iters int
+	graph *nccl.Graph // nil for plain launches
+	marks []*nccl.Event
+}
+
+// each queues the calls one by one.
+func (r *ncclRepeated) each() error {
+	for range r.iters {
+		if err := r.q.Queue(r.call); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *ncclRepeated) queue(context.Context) error {
+	if r.graph != nil {
+		return r.graph.Launch()
+	}
+	return r.each()
+}
+
+func (r *ncclRepeated) mark(i int) error               { return r.marks[i].Record() }
+func (r *ncclRepeated) wait(ctx context.Context) error { return r.q.Synchronize(ctx) }
+func (r *ncclRepeated) between(i, j int) (time.Duration, error) {
+	return r.marks[j].Since(r.marks[i])
+}
+
+func (r *ncclRepeated) close() error {
+	var errs []error
+	if r.graph != nil {
+		errs = append(errs, r.graph.Close())
+	}
+	for _, e := range r.marks {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package bench
+
+// largestEmulated is the largest size that is tested on emulated devices.
+const largestEmulated = 64 << 20

@@ -1,0 +1,62 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// progressMark starts a line of progress between a rank and who launched it.
+const progressMark = "\x1emscclgo-progress "
+
+// ShowProgress gives what a rank calls to tell what it does: it writes lines for
+// a [ProgressFilter].
+func ShowProgress(w io.Writer) func(text string) {
+	return func(text string) { fmt.Fprintf(w, "%s%s\n", progressMark, text) }
+}
+
+// ProgressFilter passes lines on, but those of ShowProgress: it shows the newest
+// of them at the foot of a terminal, and keeps them from everything else. It
+// takes whole lines, as package launcher writes them.
+type ProgressFilter struct {
+	Out      io.Writer
+	Terminal bool
+	shown    bool
+}
+
+// Write implements io.Writer.
+func (f *ProgressFilter) Write(p []byte) (int, error) {
+	var out bytes.Buffer
+	for line := range strings.Lines(string(p)) {
+		text, progress := strings.CutPrefix(line, progressMark)
+		if progress && !f.Terminal {
+			continue
+		}
+		if f.shown {
+			out.WriteString("\r\x1b[K") // erase what is shown
+			f.shown = false
+		}
+		if progress {
+			out.WriteString(strings.TrimRight(text, "\n"))
+			f.shown = true
+		} else {
+			out.WriteString(line)
+		}
+	}
+	if out.Len() == 0 {
+		return len(p), nil
+	}
+	_, err := f.Out.Write(out.Bytes())
+	return len(p), err
+}
+
+// Clear erases what is shown.
+func (f *ProgressFilter) Clear() error {
+	if !f.shown {
+		return nil
+	}
+	f.shown = false
+	_, err := io.WriteString(f.Out, "\r\x1b[K")
+	return err
+}

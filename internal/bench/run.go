@@ -1,0 +1,399 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/table"
+	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// Sinks are where a rank's report goes; a nil one gets nothing.
+type Sinks struct {
+	Table    io.Writer
+	JSON     io.Writer         // a line for each result
+	Progress func(text string) // what is done now
+}
+
+// fill gives those that are nil a place to write to.
+func (s *Sinks) fill() {
+	if s.Table == nil {
+		s.Table = io.Discard
+	}
+	if s.JSON == nil {
+		s.JSON = io.Discard
+	}
+	if s.Progress == nil {
+		s.Progress = func(string) {}
+	}
+}
+
+// bench is one rank's.
+type bench struct {
+	cfg    Config
+	sinks  Sinks
+	comm   *communicator.Communicator
+	runner *samples.Runner
+	stream *gpu.Stream
+	memory []*gpu.Buffer // the allocations behind in and out
+	in     samples.Memory
+	out    samples.Memory
+	typ    elements.Type
+	op     elements.Op
+	link   string
+	seed   uint64 // of the next data
+	host   []byte // room for the largest part
+	others map[string]contestant
+	nccl   *ncclGroup // what the others are made of, if there are any
+}
+
+// Run measures what cfg says and gives the results, in the order of the table.
+// Wrong elements are in the results and make an error in the end. Collective.
+func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
+	sinks.fill()
+	if err := cfg.check(comm.Size()); err != nil {
+		return nil, err
+	}
+	b, err := newBench(ctx, comm, cfg, sinks)
+	if b != nil {
+		defer func() { err = errors.Join(err, b.close(ctx, err)) }()
+	}
+	if err != nil {
+		return nil, err
+	}
+	wrong := 0
+	for _, c := range cfg.Collectives {
+		for _, place := range cfg.Places {
+			if place == "in" && !c.InPlace {
+				continue
+			}
+			found, err := b.table(ctx, c, place)
+			if err != nil {
+				return results, err
+			}
+			results = append(results, found...)
+			for _, r := range found {
+				wrong += max(r.Wrong, 0)
+			}
+		}
+	}
+	if wrong > 0 {
+		return results, fmt.Errorf("%d elements are wrong", wrong)
+	}
+	return results, nil
+}
+
+func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
+	b := &bench{cfg: cfg, sinks: sinks, comm: comm, others: map[string]contestant{}}
+	var err error
+	if b.typ, err = elements.ParseType(cfg.Type); err != nil {
+		return b, err
+	}
+	if b.op, err = elements.ParseOp(cfg.Op); err != nil {
+		return b, err
+	}
+	if b.seed, err = agreeOnSeed(ctx, comm); err != nil {
+		return b, err
+	}
+	if b.link, err = samples.Link(ctx, comm); err != nil {
+		return b, err
+	}
+	if b.runner, err = samples.NewRunner(ctx, comm); err != nil {
+		return b, err
+	}
+	if err := together(ctx, comm, b.runner.Compile(ctx, cfg.Collectives, b.typ, b.op)); err != nil {
+		return b, err
+	}
+	if b.stream, err = comm.Device().NewStream(); err != nil {
+		return b, err
+	}
+	b.host = make([]byte, b.most())
+	if b.in, err = b.allocate(ctx); err != nil {
+		return b, err
+	}
+	if b.out, err = b.allocate(ctx); err != nil {
+		return b, err
+	}
+	return b, b.meetNCCL(ctx)
+}
+
+// most gives the largest bytes of a buffer's data: a rank's part is at least one
+// element.
+func (b *bench) most() uint64 {
+	return max(slices.Max(b.cfg.Sizes), uint64(b.comm.Size()*b.typ.Size))
+}
+
+// allocate gives a shared buffer for the largest size, off its alignment as asked.
+func (b *bench) allocate(ctx context.Context) (samples.Memory, error) {
+	whole, err := b.comm.Device().Alloc(b.cfg.Offset + b.most() + guard)
+	if err != nil {
+		return samples.Memory{}, err
+	}
+	b.memory = append(b.memory, whole)
+	part, err := whole.Slice(b.cfg.Offset, b.most()+guard)
+	if err != nil {
+		return samples.Memory{}, err
+	}
+	return b.runner.Share(ctx, part)
+}
+
+// close releases what is this rank's alone, and what others reach once they are
+// through with it. failed is why this rank gives up, if it does.
+func (b *bench) close(ctx context.Context, failed error) error {
+	var errs []error
+	if b.nccl != nil {
+		errs = append(errs, b.nccl.close(failed))
+	}
+	if b.stream != nil {
+		errs = append(errs, b.stream.Close())
+	}
+	if b.runner != nil {
+		errs = append(errs, b.runner.Close(ctx, failed))
+	}
+	if failed == nil {
+		errs = append(errs, b.comm.Barrier(ctx))
+		for _, m := range b.memory {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// agreeOnSeed gives all ranks rank 0's choice.
+func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, error) {
+	w := wire.NewWriter(8)
+	w.U64(rand.Uint64())
+	seed, err := c.Bootstrap().Broadcast(ctx, 0, w.Bytes())
+	if err != nil {
+		return 0, err
+	}
+	r := wire.NewReader(seed)
+	return r.U64(), r.End()
+}
+
+// table measures all sizes of a collective.
+func (b *bench) table(ctx context.Context, c *samples.Collective, place string) ([]Result, error) {
+	var problems []*problem
+	for _, size := range b.cfg.Sizes {
+		p := b.problem(c, size, place == "in")
+		if err := b.prepare(ctx, p); err != nil {
+			return nil, err
+		}
+		problems = append(problems, p)
+	}
+	// What is printed tells that all ranks are under way.
+	if err := b.comm.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(b.sinks.Table, "# %s, %d ranks, rank 0 on %v (%s)%s\n", c.Name, b.comm.Size(), b.comm.Device(), b.comm.Device().Info().Model, b.remark())
+	table.Header(b.sinks.Table, b.cfg.Compare...)
+	var results []Result
+	for i, p := range problems {
+		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c.Name, place, i+1, len(problems), samples.FormatSize(p.size())))
+		found, err := b.size(ctx, p)
+		if err != nil {
+			return results, err
+		}
+		for _, r := range found {
+			r.row().Print(b.sinks.Table)
+			if err := r.writeJSON(b.sinks.JSON); err != nil {
+				return results, err
+			}
+		}
+		results = append(results, found...)
+	}
+	return results, nil
+}
+
+// problem gives a collective of about so many bytes.
+func (b *bench) problem(c *samples.Collective, size uint64, inPlace bool) *problem {
+	return &problem{
+		collective: c, rank: b.comm.Rank(), ranks: b.comm.Size(), root: b.cfg.Root, typ: b.typ, op: b.op,
+		count: max(1, size/uint64(c.Parts(b.comm.Size()))/uint64(b.typ.Size)), inPlace: inPlace,
+	}
+}
+
+// prepare loads the kernels for a problem, before anything is printed.
+func (b *bench) prepare(ctx context.Context, p *problem) error {
+	choices, err := b.choices(p)
+	if err != nil {
+		return err
+	}
+	for _, choice := range choices {
+		if _, err := b.runner.Prepare(ctx, b.own(choice).call(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// own gives the contestant of a choice.
+func (b *bench) own(choice samples.Choice) *own {
+	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap}
+}
+
+// remark warns of times that mean nothing.
+func (b *bench) remark() string {
+	if b.emulated() {
+		return ": emulated, times mean nothing"
+	}
+	return ""
+}
+
+func (b *bench) emulated() bool { return b.comm.Device().Info().Arch == devicecode.ArchEmu }
+
+// size measures one size: each algorithm, and the others beside.
+func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
+	choices, err := b.choices(p)
+	if err != nil {
+		return nil, err
+	}
+	var all []contestant
+	for _, choice := range choices {
+		all = append(all, b.own(choice))
+	}
+	for _, name := range b.cfg.Compare {
+		all = append(all, b.others[name])
+	}
+	times, wrong, err := b.compete(ctx, p, all)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(choices))
+	for i, choice := range choices {
+		results[i] = b.result(p, choice, times[i], wrong[i])
+		for k, name := range b.cfg.Compare {
+			theirs := len(choices) + k
+			results[i].Others = append(results[i].Others, Other{
+				name, times[theirs], float64(times[i].Median) / float64(max(1, times[theirs].Median)), wrong[theirs],
+			})
+		}
+	}
+	return results, nil
+}
+
+func (b *bench) result(p *problem, choice samples.Choice, t Times, wrong int) Result {
+	op, place := "-", "out"
+	if p.collective.Reduces {
+		op = p.op.Name
+	}
+	if p.inPlace {
+		place = "in"
+	}
+	r := Result{
+		Stage: stageRun, Collective: p.collective.Name, Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
+		Link: b.link, Bytes: p.size(), Count: p.size() / uint64(p.typ.Size), Type: p.typ.Name, Op: op, Place: place,
+		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Overlap: b.cfg.Overlap, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
+		Blocks: choice.Blocks, Threads: choice.Threads, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
+	}
+	r.AlgBW = r.row().AlgBW()
+	r.BusBW = r.AlgBW * r.bus
+	return r
+}
+
+// The shape of a grid where neither a flag nor the tuning says.
+const (
+	plainBlocks  = 64
+	plainThreads = 512
+)
+
+// choices gives what is to be measured at a size.
+func (b *bench) choices(p *problem) ([]samples.Choice, error) {
+	fits := func(c samples.Choice) bool { return b.runner.Fits(b.own(c).call(p)) == nil }
+	var choices []samples.Choice
+	add := func(c samples.Choice) {
+		if b.cfg.Blocks != 0 {
+			c.Blocks = b.cfg.Blocks
+		}
+		if b.cfg.Threads != 0 {
+			c.Threads = b.cfg.Threads
+		}
+		choices = append(choices, c)
+	}
+	for _, name := range b.cfg.Algorithms {
+		switch {
+		case name == algoAuto:
+			c, ok := b.cfg.Tuning.Choose(b.link, p.collective, p.ranks, p.size(), fits)
+			if !ok {
+				return nil, fmt.Errorf("the tuning has no rule for %s of %d bytes on %d ranks", p.collective.Name, p.size(), p.ranks)
+			}
+			add(c)
+		case name == algoAll:
+			for _, a := range p.collective.Algorithms() {
+				if c := (samples.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) {
+					add(c)
+				}
+			}
+		case slices.Contains(p.collective.Algorithms(), name):
+			add(samples.Choice{Algorithm: name, Blocks: plainBlocks, Threads: plainThreads})
+		}
+	}
+	return choices, nil
+}
+
+// compete checks all contestants, times them in turns, and checks them again with
+// other data. It gives their times and their wrong elements.
+func (b *bench) compete(ctx context.Context, p *problem, all []contestant) (times []Times, wrong []int, err error) {
+	wrong = make([]int, len(all))
+	if err := b.verifyAll(ctx, p, all, wrong); err != nil {
+		return nil, nil, err
+	}
+	var ready []repeated
+	defer func() {
+		for _, r := range ready {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	for _, k := range all {
+		r, err := k.repeat(ctx, p, b.cfg.Iters, b.cfg.Replays, b.cfg.Graph)
+		if err != nil {
+			return nil, nil, err
+		}
+		ready = append(ready, r)
+	}
+	taken := make([][]time.Duration, len(all))
+	leadIn := max(1, (b.cfg.Warmup+b.cfg.Iters-1)/b.cfg.Iters)
+	for range b.cfg.Rounds {
+		for i, r := range ready {
+			took, err := timed(ctx, b.comm, r, b.cfg.Iters, leadIn, b.cfg.Replays)
+			if err != nil {
+				return nil, nil, err
+			}
+			taken[i] = append(taken[i], took...)
+		}
+	}
+	for _, took := range taken {
+		times = append(times, Times{median(took), slices.Min(took), slices.Max(took)})
+	}
+	return times, wrong, b.verifyAll(ctx, p, all, wrong)
+}
+
+// verifyAll adds up the contestants' wrong elements, -1 if none is checked.
+func (b *bench) verifyAll(ctx context.Context, p *problem, all []contestant, wrong []int) error {
+	for i, k := range all {
+		if !b.cfg.Check {
+			wrong[i] = -1
+			continue
+		}
+		b.seed++
+		bad, same, err := verify(ctx, b.comm, k, p, b.seed, b.host)
+		if err != nil {
+			return err
+		}
+		if _, ours := k.(*own); ours && !same && p.alike() {
+			bad++
+		}
+		wrong[i] += bad
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// SoakConfig says what [Soak] does. It is the same on all ranks.
+type SoakConfig struct {
+	Collectives []*samples.Collective
+	Most        uint64        // bytes of a call's input, and of its output
+	Batch       int           // calls that are queued without a look from the host
+	For         time.Duration // at least one batch
+}
+
+// byHostSlots is how many of a batch's calls may go through the host: each has
+// channels of its own.
+const byHostSlots = 2
+
+// slot is the memory of one call of a batch.
+type slot struct {
+	in, out samples.Memory
+}
+
+// soaked is a call of a batch.
+type soaked struct {
+	slot
+	p    problem
+	o    own
+	seed uint64
+}
+
+// Soak alternates collectives, algorithms, types, sizes, grids and places at
+// random on one communicator, many calls at a time without a look from the host,
+// and checks every element. It gives the number of calls. Collective.
+//
+// Errors: at the first batch with wrong elements, naming the call.
+func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, progress func(text string)) (calls int, err error) {
+	if cfg.Most < 1024 || cfg.Batch < 1 || len(cfg.Collectives) == 0 {
+		return 0, errors.New("a soak needs collectives, calls, and at least 1 KiB for each")
+	}
+	runner, err := samples.NewRunner(ctx, comm)
+	if err != nil {
+		return 0, err
+	}
+	stream, err := comm.Device().NewStream()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stream.Close(), runner.Close(ctx, err)) }()
+	slots, err := makeSlots(ctx, comm, runner, cfg)
+	if err != nil {
+		return 0, err
+	}
+	seed, err := agreeOnSeed(ctx, comm)
+	if err != nil {
+		return 0, err
+	}
+	random := rand.New(rand.NewPCG(seed, 1)) // alike on all ranks
+	host := make([]byte, cfg.Most)
+	for start, more := time.Now(), true; more; {
+		var batch []*soaked
+		for i, s := range slots {
+			batch = append(batch, pick(random, comm, runner, stream, s, cfg, i < byHostSlots))
+		}
+		if err := soakBatch(ctx, comm, batch, host); err != nil {
+			return calls, err
+		}
+		calls += len(batch)
+		progress(fmt.Sprintf("%d calls in %v", calls, time.Since(start).Round(time.Second)))
+		if more, err = decide(ctx, comm, time.Since(start) < cfg.For); err != nil {
+			return calls, err
+		}
+	}
+	return calls, nil
+}
+
+// decide gives all ranks rank 0's answer.
+func decide(ctx context.Context, comm *communicator.Communicator, answer bool) (bool, error) {
+	mine := []byte{0}
+	if answer {
+		mine[0] = 1
+	}
+	b, err := comm.Bootstrap().Broadcast(ctx, 0, mine)
+	return err == nil && len(b) == 1 && b[0] == 1, err
+}
+
+// makeSlots cuts two shared buffers into the memory of the calls, at all
+// alignments.
+func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *samples.Runner, cfg SoakConfig) ([]slot, error) {
+	each := cfg.Most + guard + 64 // with room to be off the alignment
+	var whole [2]samples.Memory
+	for i := range whole {
+		b, err := comm.Device().Alloc(each * uint64(cfg.Batch))
+		if err != nil {
+			return nil, err
+		}
+		if whole[i], err = runner.Share(ctx, b); err != nil {
+			return nil, err
+		}
+	}
+	cut := func(from samples.Memory, at uint64) (samples.Memory, error) {
+		part, err := from.Slice(at, cfg.Most+guard)
+		m := samples.Memory{Buffer: part, Peers: from.Peers}
+		for rank := range comm.HostRanks() {
+			m.Peers.Ranks[rank] += gpu.Ptr(at)
+		}
+		return m, err
+	}
+	slots := make([]slot, cfg.Batch)
+	for i := range slots {
+		at := each * uint64(i)
+		var errs [2]error
+		slots[i].in, errs[0] = cut(whole[0], at+uint64(i%5)) // any alignment, often different ones
+		slots[i].out, errs[1] = cut(whole[1], at+uint64(i%3*4))
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, err
+		}
+	}
+	return slots, nil
+}
+
+// pick makes a call at random. byHost says whether it may go through the host.
+func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Runner, stream *gpu.Stream, s slot, cfg SoakConfig, byHost bool) *soaked {
+	ranks, ops := comm.Size(), elements.Ops()
+	for {
+		c := cfg.Collectives[random.IntN(len(cfg.Collectives))]
+		types := elements.Reducible()
+		typ := types[random.IntN(len(types))]
+		// Any magnitude is as likely as another.
+		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size)
+		count := max(1, random.Uint64N(most)>>random.IntN(16))
+		k := &soaked{
+			slot: s, seed: random.Uint64(),
+			p: problem{
+				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: ops[random.IntN(len(ops))],
+				count: count, inPlace: c.InPlace && random.IntN(2) == 1,
+			},
+			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: samples.Choice{
+				Algorithm: c.Algorithms()[random.IntN(len(c.Algorithms()))], Blocks: 1 + random.IntN(16), Threads: 32 << random.IntN(3),
+			}},
+		}
+		if runner.Fits(k.o.call(&k.p)) == nil && (byHost || !c.ByHost(k.o.choice.Algorithm)) {
+			return k
+		}
+	}
+}
+
+// soakBatch runs the calls of a batch one behind the other and checks them.
+func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, host []byte) error {
+	ops := make([]*samples.Operation, len(batch))
+	for i, k := range batch {
+		if err := k.p.fill(k.in.Buffer, k.out.Buffer, k.seed, host); err != nil {
+			return err
+		}
+		var err error
+		if ops[i], err = k.o.runner.Prepare(ctx, k.o.call(&k.p)); err != nil {
+			return err
+		}
+	}
+	// No peer writes into an output before it is poisoned.
+	if err := comm.Barrier(ctx); err != nil {
+		return err
+	}
+	for i, k := range batch {
+		if err := ops[i].Launch(k.o.stream); err != nil {
+			return err
+		}
+	}
+	if err := comm.Synchronize(ctx, batch[0].o.stream); err != nil {
+		return err
+	}
+	for i, k := range batch {
+		wrong, sum, err := k.p.check(k.out.Buffer, k.seed, host, k.o.roundings(k.p.ranks))
+		if err != nil {
+			return err
+		}
+		wrong, same, err := agree(ctx, comm, wrong, sum)
+		if err != nil {
+			return err
+		}
+		if wrong != 0 || !same && k.p.alike() {
+			return fmt.Errorf("call %d of a batch, %s by %+v of %d %s, in place %v: %d wrong, the same bits on all ranks: %v",
+				i, k.p.collective.Name, k.o.choice, k.p.count, k.p.typ.Name, k.p.inPlace, wrong, same)
+		}
+	}
+	return nil
+}

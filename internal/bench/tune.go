@@ -1,0 +1,354 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/table"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// tunedGrids are the grids that Tune tries with each algorithm, those first that
+// are worth the most should time run out.
+var tunedGrids = []samples.Choice{
+	{Blocks: 32, Threads: 512}, {Blocks: 8, Threads: 512}, {Blocks: 132, Threads: 512}, {Blocks: 64, Threads: 512},
+	{Blocks: 16, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 4, Threads: 512}, {Blocks: 64, Threads: 1024},
+	{Blocks: 2, Threads: 512}, {Blocks: 1, Threads: 1024}, {Blocks: 96, Threads: 512}, {Blocks: 32, Threads: 1024},
+	{Blocks: 16, Threads: 256}, {Blocks: 64, Threads: 256}, {Blocks: 132, Threads: 256}, {Blocks: 8, Threads: 256},
+	{Blocks: 4, Threads: 128}, {Blocks: 8, Threads: 128}, {Blocks: 16, Threads: 1024}, {Blocks: 8, Threads: 1024},
+}
+
+const (
+	tuneReplays = 3                    // of a candidate's first timing
+	tuneFor     = 2 * time.Millisecond // of a replay, about
+	hopeless    = 2.5                  // times the best at which an algorithm's other grids are left out
+	finalists   = 4                    // candidates that are timed again, in turns
+)
+
+// Tune measures every algorithm that can be had with several grids at each size
+// and gives the fastest as a tuning for this number of ranks and their link. A
+// rule holds up to the geometric mean of its size and the next; the last one, for
+// all that is larger. Where neighbouring sizes agree, they share a rule.
+//
+// All candidates are checked on random data in poisoned outputs, before they are
+// timed and after, with other data: the first element by element, as Run checks;
+// those that must have the same bits by comparing them with its output, on the
+// device. Those with wrong elements are not chosen, and make an error in the end.
+//
+// It ends within about cfg.Budget, if there is one, and then leaves grids out;
+// every algorithm has one tried. Where it fails, the tuning is of what was
+// measured until then. Collective.
+func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (_ *samples.Tuning, err error) {
+	cfg.Algorithms, cfg.Compare, cfg.Places = []string{algoAll}, nil, []string{"out"}
+	sinks.fill()
+	if err := cfg.check(comm.Size()); err != nil {
+		return nil, err
+	}
+	b, err := newBench(ctx, comm, cfg, sinks)
+	if b != nil {
+		defer func() { err = errors.Join(err, b.close(ctx, err)) }()
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &tuner{bench: b, end: time.Now().Add(cfg.Budget), cells: len(cfg.Collectives) * len(cfg.Sizes)}
+	defer func() { err = errors.Join(err, t.close()) }()
+	if t.differ, err = newDiffer(ctx, comm); err != nil {
+		return nil, err
+	}
+	if t.want, err = comm.Device().Alloc(b.most() + guard); err != nil {
+		return nil, err
+	}
+	tuning := &samples.Tuning{}
+	for _, c := range cfg.Collectives {
+		found, err := t.collective(ctx, c)
+		tuning.Rules = append(tuning.Rules, rules(found)...)
+		if err != nil {
+			return tuning, err
+		}
+	}
+	if t.wrong > 0 {
+		return tuning, fmt.Errorf("%d elements are wrong", t.wrong)
+	}
+	return tuning, nil
+}
+
+// tuner is one rank's.
+type tuner struct {
+	*bench
+	differ *differ
+	want   *gpu.Buffer // the right output, and the poison behind it
+	end    time.Time   // when the budget is spent
+	cells  int         // collectives and sizes that are left
+	wrong  int
+}
+
+func (t *tuner) close() error {
+	var errs []error
+	if t.differ != nil {
+		errs = append(errs, t.differ.close())
+	}
+	if t.want != nil {
+		errs = append(errs, t.want.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// collective measures all sizes of a collective.
+func (t *tuner) collective(ctx context.Context, c *samples.Collective) (map[uint64][]Result, error) {
+	found := map[uint64][]Result{}
+	for i, size := range t.cfg.Sizes {
+		p := t.problem(c, size, false)
+		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c.Name, i+1, len(t.cfg.Sizes), samples.FormatSize(p.size())))
+		candidates, err := t.cell(ctx, p)
+		if err != nil {
+			return found, err
+		}
+		for _, k := range candidates {
+			r := t.result(p, k.choice, k.times(), k.wrong)
+			r.Stage, r.Iters = stageTune, k.iters
+			if err := r.writeJSON(t.sinks.JSON); err != nil {
+				return found, err
+			}
+			t.wrong += max(k.wrong, 0)
+			if k.last && k.wrong <= 0 {
+				found[r.Bytes] = append(found[r.Bytes], r)
+			}
+		}
+	}
+	fmt.Fprintf(t.sinks.Table, "# %s, the fastest%s\n", c.Name, t.remark())
+	table.Header(t.sinks.Table)
+	for _, size := range sortedKeys(found) {
+		fastest(found[size]).row().Print(t.sinks.Table)
+	}
+	return found, nil
+}
+
+// candidate is an algorithm with a grid.
+type candidate struct {
+	*own
+	op    *samples.Operation
+	iters int
+	taken []time.Duration
+	last  bool // timed with the other finalists
+	wrong int
+}
+
+func (k *candidate) times() Times {
+	return Times{median(k.taken), slices.Min(k.taken), slices.Max(k.taken)}
+}
+
+// cell measures one size: the candidates that there was time for.
+func (t *tuner) cell(ctx context.Context, p *problem) ([]*candidate, error) {
+	start, share := time.Now(), time.Until(t.end)/time.Duration(t.cells)
+	t.cells--
+	all, err := t.candidates(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.verifyCandidates(ctx, p, all); err != nil {
+		return nil, err
+	}
+	var tried []*candidate
+	best, least := time.Duration(math.MaxInt64), map[string]time.Duration{}
+	for _, k := range all {
+		name := k.choice.Algorithm
+		if fast, known := least[name]; known {
+			if float64(fast) > hopeless*float64(best) {
+				continue
+			}
+			// Half of the time is for the checks and the finalists.
+			if more, err := decide(ctx, t.comm, t.cfg.Budget == 0 || time.Since(start) < share/2); err != nil || !more {
+				if err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
+		// An estimate, which the first replays correct.
+		k.iters = t.itersFor(5*time.Microsecond + time.Duration(p.size()/200))
+		if err := t.time(ctx, p, k, tuneReplays); err != nil {
+			return nil, err
+		}
+		took := median(k.taken)
+		if fast, known := least[name]; !known || took < fast {
+			least[name] = took
+		}
+		best = min(best, took)
+		tried = append(tried, k)
+	}
+	slices.SortStableFunc(tried, func(a, b *candidate) int { return int(median(a.taken) - median(b.taken)) })
+	last := tried[:min(finalists, len(tried))]
+	for _, k := range last {
+		k.iters, k.taken, k.last = t.itersFor(median(k.taken)), nil, true
+	}
+	for range t.cfg.Rounds {
+		for _, k := range last {
+			if err := t.time(ctx, p, k, t.cfg.Replays); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return tried, t.verifyCandidates(ctx, p, tried)
+}
+
+// itersFor gives the operations of a replay, of which one takes about so long.
+func (t *tuner) itersFor(one time.Duration) int {
+	return min(t.cfg.Iters, max(2, int(tuneFor/max(one, 1))))
+}
+
+// candidates gives the algorithms and grids for a problem, without those that
+// come to the same. All kernels are loaded then.
+func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error) {
+	var all []*candidate
+	seen := map[samples.Choice]bool{}
+	for _, grid := range tunedGrids {
+		choices, err := t.choices(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range choices {
+			c.Blocks, c.Threads = grid.Blocks, grid.Threads
+			if t.emulated() {
+				c.Blocks, c.Threads = min(c.Blocks, 2), min(c.Threads, 64)
+			}
+			k := &candidate{own: t.own(c)}
+			if k.op, err = t.runner.Prepare(ctx, k.call(p)); errors.Is(err, mscclgo.ErrUnsupported) {
+				continue // more threads than a block of this kernel can have
+			} else if err != nil {
+				return nil, err
+			}
+			c.Blocks = k.op.Blocks()
+			if !seen[c] {
+				seen[c] = true
+				all = append(all, k)
+			}
+		}
+	}
+	return all, nil
+}
+
+// time times a candidate.
+func (t *tuner) time(ctx context.Context, p *problem, k *candidate, replays int) error {
+	r, err := newLaunches(t.comm, t.stream, k.op.Launch, k.iters, replays, t.cfg.Graph)
+	if err != nil {
+		return err
+	}
+	took, err := timed(ctx, t.comm, r, k.iters, 1, replays)
+	k.taken = append(k.taken, took...)
+	return errors.Join(err, r.close())
+}
+
+// verifyCandidates checks all candidates on new data.
+func (t *tuner) verifyCandidates(ctx context.Context, p *problem, all []*candidate) error {
+	if !t.cfg.Check {
+		for _, k := range all {
+			k.wrong = -1
+		}
+		return nil
+	}
+	t.seed++
+	same := false // whether the right output is in want
+	for _, k := range all {
+		var wrong int
+		var err error
+		if same && k.roundings(p.ranks) == 1 {
+			wrong, err = t.compare(ctx, p, k)
+		} else {
+			wrong, err = t.verifyOne(ctx, p, k)
+			if err == nil && wrong == 0 && k.roundings(p.ranks) == 1 {
+				same = true
+				err = t.keep(ctx, p)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		k.wrong += wrong
+	}
+	return nil
+}
+
+// verifyOne checks a candidate element by element.
+func (t *tuner) verifyOne(ctx context.Context, p *problem, k *candidate) (int, error) {
+	wrong, same, err := verify(ctx, t.comm, k, p, t.seed, t.host)
+	if !same && p.alike() {
+		wrong++
+	}
+	return wrong, err
+}
+
+// keep copies the output, which is right, to compare others with.
+func (t *tuner) keep(ctx context.Context, p *problem) error {
+	if err := t.stream.Copy(t.want, 0, t.out.Buffer, 0, p.outBytes()+guard); err != nil {
+		return err
+	}
+	// What is verified next poisons the output from the host.
+	return t.comm.Synchronize(ctx, t.stream)
+}
+
+// compare runs a candidate once on the data that are there, and compares its
+// output with the right one.
+func (t *tuner) compare(ctx context.Context, p *problem, k *candidate) (int, error) {
+	n := p.outBytes() + guard
+	if err := t.stream.Fill(t.out.Buffer, 0, poison, n); err != nil {
+		return 0, err
+	}
+	if err := t.comm.Synchronize(ctx, t.stream); err != nil {
+		return 0, err
+	}
+	// A peer must not write into this rank's output before it is poisoned.
+	if err := t.comm.Barrier(ctx); err != nil {
+		return 0, err
+	}
+	if err := k.op.Launch(t.stream); err != nil {
+		return 0, err
+	}
+	wrong, err := t.differ.elements(ctx, t.stream, t.out.Buffer, t.want, n, p.typ.Size)
+	if err != nil {
+		return 0, err
+	}
+	wrong, _, err = agree(ctx, t.comm, wrong, 0)
+	return wrong, err
+}
+
+// rules makes the rules of a collective from its results by size.
+func rules(bySize map[uint64][]Result) []samples.Rule {
+	var rules []samples.Rule
+	sizes := sortedKeys(bySize)
+	for i, size := range sizes {
+		best := fastest(bySize[size])
+		upTo := uint64(math.MaxUint64)
+		if i+1 < len(sizes) {
+			upTo = uint64(math.Sqrt(float64(size) * float64(sizes[i+1])))
+		}
+		choice := samples.Choice{Algorithm: best.Algorithm, Blocks: best.Blocks, Threads: best.Threads}
+		if n := len(rules); n > 0 && rules[n-1].Choice == choice {
+			rules[n-1].UpTo = upTo
+			continue
+		}
+		rules = append(rules, samples.Rule{Link: best.Link, Collective: best.Collective, Ranks: best.Ranks, UpTo: upTo, Choice: choice})
+	}
+	return rules
+}
+
+func fastest(results []Result) *Result {
+	best := slices.MinFunc(results, func(a, b Result) int { return int(a.Time.Median - b.Time.Median) })
+	return &best
+}
+
+func sortedKeys(m map[uint64][]Result) []uint64 {
+	var keys []uint64
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,21 @@
+// A queue of host memory that a test controls.
+#ifndef MSCCLGO_NATIVETEST_FAKE_H
+#define MSCCLGO_NATIVETEST_FAKE_H
+
+#include "native/count.h"
+#include "native/queue.h"
+
+typedef struct {
+  native_queue queue;
+  uint32_t held, busy;
+  uint32_t codes[NATIVE_REACH + 1];  // by operation; 0 does not fail
+  uint32_t done[NATIVE_REACH + 1];
+} fake_queue;
+
+// fake_init makes a queue of zeros.
+void fake_init(fake_queue* queue);
+
+// fake_do does one operation on any queue; see Do.
+int fake_do(native_queue* queue, int op, uint64_t a, uint64_t b, uint64_t n);
+
+#endif

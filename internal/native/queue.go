@@ -1,0 +1,54 @@
+package native
+
+// #include "native/queue.h"
+import "C"
+
+import "unsafe"
+
+// Queue is what a transport offers to threads in C.
+type Queue struct{ c *C.native_queue }
+
+// NewQueue gives a queue of zeros, for the transport to fill: size is that of its
+// own struct, which begins with the native_queue.
+func NewQueue(size uintptr) *Queue {
+	q := &Queue{(*C.native_queue)(allocate(size))}
+	free(q, unsafe.Pointer(q.c))
+	return q
+}
+
+// Close lets no thread use the queue any more, and waits for who does. Any
+// goroutine, any number of times.
+func (q *Queue) Close() { closeGate(&q.c.gate) }
+
+// Pointer gives the native_queue.
+func (q *Queue) Pointer() unsafe.Pointer { return unsafe.Pointer(q.c) }
+
+// Path is a queue that leads to one peer.
+type Path struct {
+	Queue    *Queue
+	Registry uint64 // whose ranges it takes
+	Rank     int    // from this rank's memory
+	Peer     int    // to the memory of this one
+}
+
+// Op is an operation of a queue.
+type Op int
+
+// The operations of a queue.
+const (
+	Begin Op = C.NATIVE_BEGIN
+	Write Op = C.NATIVE_WRITE
+	Store Op = C.NATIVE_STORE
+	Mark  Op = C.NATIVE_MARK
+	Reach Op = C.NATIVE_REACH
+)
+
+// Failure is an operation that failed in C.
+type Failure struct {
+	Op              Op
+	Code            int    // the transport's
+	Dst, Src, Bytes uint64 // of a Write; of a Store there is Dst
+}
+
+// Closed says that it failed because the queue was closed.
+func (f Failure) Closed() bool { return f.Code == C.NATIVE_CLOSED }

@@ -1,0 +1,43 @@
+package native
+
+// #cgo CFLAGS: -I${SRCDIR}/..
+// #include "native/range.h"
+import "C"
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// Range is memory that transports may read and write.
+type Range struct {
+	c    *C.native_range
+	gate *Gate
+}
+
+// RangeInfo says what a range is.
+type RangeInfo struct {
+	Address  uint64 // for this rank's device
+	Size     uint64 // bytes
+	Registry uint64 // the number of the one that it is registered in or imported by
+	Rank     int    // whose memory it is
+}
+
+// NewRange gives a range that can be used until its gate, that of the whole
+// allocation, or it itself is closed.
+func NewRange(gate *Gate, about RangeInfo) *Range {
+	r := &Range{(*C.native_range)(allocate(C.sizeof_native_range)), gate}
+	free(r, unsafe.Pointer(r.c))
+	*r.c = C.native_range{
+		gate: gate.c, address: C.uint64_t(about.Address), size: C.uint64_t(about.Size),
+		registry: C.uint64_t(about.Registry), rank: C.uint32_t(about.Rank),
+	}
+	return r
+}
+
+// Close lets nobody begin to use the range. It does not wait: the memory stays
+// mapped until the gate is closed.
+func (r *Range) Close() { (*atomic.Uint32)(unsafe.Pointer(&r.c.closed)).Store(1) }
+
+// Pointer gives the native_range.
+func (r *Range) Pointer() unsafe.Pointer { return unsafe.Pointer(r.c) }

@@ -1,0 +1,63 @@
+// Package nccl runs NVIDIA's NCCL, to be timed beside this library: it loads
+// libnccl.so.2 when it is asked to, so that nothing depends on it. A [Queue] is
+// one rank's communicator with a stream, graphs and events of its own. It works
+// on the same memory as this library does, which shares the GPU's primary context.
+//
+// It sets no variable of NCCL's: what the environment says counts.
+package nccl
+
+/*
+#cgo CFLAGS: -std=gnu11 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "nccl.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// The files that are loaded where none is named.
+const (
+	defaultFile = "libnccl.so.2"
+	driverFile  = "libcuda.so.1"
+)
+
+// Library is a loaded NCCL.
+type Library struct {
+	api *C.libraries // for the life of the process, as the libraries are
+}
+
+// Open loads NCCL from a file; "" is libnccl.so.2 where the system's loader finds
+// it.
+//
+// Errors: ErrUnsupported where it, or the CUDA driver, is missing or lacks a
+// function.
+func Open(file string) (*Library, error) { return open(file, driverFile) }
+
+func open(file, driver string) (*Library, error) {
+	if file == "" {
+		file = defaultFile
+	}
+	cFile, cDriver := C.CString(file), C.CString(driver)
+	defer C.free(unsafe.Pointer(cFile))
+	defer C.free(unsafe.Pointer(cDriver))
+	message := (*C.char)(C.calloc(1, 512))
+	defer C.free(unsafe.Pointer(message))
+	api := C.nccl_load(cFile, cDriver, message, 512)
+	if api == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "nccl: load "+file,
+			"%s; name the file, or the folder in LD_LIBRARY_PATH", C.GoString(message))
+	}
+	return &Library{api}, nil
+}
+
+// Version gives NCCL's version, such as "2.28.3".
+func (l *Library) Version() string {
+	v := int(C.nccl_version(l.api))
+	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
+}

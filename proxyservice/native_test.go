@@ -1,0 +1,570 @@
+package proxyservice_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// goOnly hides what a connection offers to threads in C.
+type goOnly struct{ connection.Connection }
+
+// inGo has a pair's channels served in Go.
+func inGo(ranks [2]*rank) [2]*rank {
+	for _, r := range ranks {
+		r.conn = goOnly{r.conn}
+	}
+	return ranks
+}
+
+// asItIs has them served as they are.
+func asItIs(ranks [2]*rank) [2]*rank { return ranks }
+
+// counted is a native connection that counts what goes through its methods.
+type counted struct {
+	connection.Native
+	calls atomic.Int64
+}
+
+func (c *counted) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	c.calls.Add(1)
+	return c.Native.Write(dst, dstOffset, src, srcOffset, n)
+}
+
+func (c *counted) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	c.calls.Add(1)
+	return c.Native.UpdateAndSync(dst, dstOffset, from, to)
+}
+
+func (c *counted) Mark() (connection.Mark, error) {
+	c.calls.Add(1)
+	return c.Native.Mark()
+}
+
+// faked is a connection whose threads in C use a queue of the test's. It works on
+// host memory, as an emulated device's is.
+type faked struct {
+	*counted
+	queue *nativetest.Queue
+	path  native.Path
+}
+
+func (f *faked) NativePath() *native.Path { return &f.path }
+
+func (f *faked) NativeError(e native.Failure) error {
+	return mscclgo.Errorf(mscclgo.ErrRemote, "faked", "operation %d has code %d", e.Op, e.Code).At(f.path.Rank, f.path.Peer)
+}
+
+// fake gives a rank's next connections to the other rank.
+func (r *rank) fake(t *testing.T) *faked {
+	t.Helper()
+	if testdev.CUDA() {
+		t.Skip("the queue writes to host memory")
+	}
+	conn := r.connect(t)
+	t.Cleanup(func() { conn.Close() })
+	q := nativetest.NewQueue()
+	return &faked{
+		&counted{Native: conn.(connection.Native)}, q,
+		native.Path{Queue: q.Queue, Registry: r.reg.Instance(), Rank: r.reg.Rank(), Peer: r.other.reg.Rank()},
+	}
+}
+
+// channelOver makes a rank's channel over a connection, from a buffer to memory of
+// the other's, mapped here.
+func (r *rank) channelOver(t *testing.T, conn connection.Connection, bytes uint64) (c *channel.PortChannel, from, to *gpu.Buffer) {
+	t.Helper()
+	from = r.alloc(t, bytes)
+	dst := r.share(t, r.other.alloc(t, bytes))
+	c, err := r.service.PortChannel(r.newSemaphore(t, conn), dst, r.register(t, from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.other.newSemaphore(t, r.other.conn)
+	return c, from, dst.Buffer()
+}
+
+// TestServedInC: nothing of a native connection's goes through Go.
+func TestServedInC(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	n, ok := r.conn.(connection.Native)
+	if !ok || n.NativePath() == nil {
+		t.Skip("the connection is not native here")
+	}
+	conn := &counted{Native: n}
+	r.conn = conn
+	d := newDuo(t, ranks, 4096)
+	for range 10 {
+		r.must(t, d.channels[0], putWithSignalAndFlush, 8, 16, 100)
+		r.must(t, d.channels[0], signal, 0, 0, 0)
+		r.must(t, d.channels[0], put, 0, 0, 0)
+	}
+	if got := ranks[1].act(t, d.channels[1], wait, 0, 0, 0, 20); got != devicecode.WaitDone {
+		t.Fatal(got)
+	}
+	if calls := conn.calls.Load(); calls != 0 {
+		t.Errorf("%d calls went through Go", calls)
+	}
+}
+
+// TestServedInGo: the same work over a connection that is not native.
+func TestServedInGo(t *testing.T) {
+	t.Run("pingpong", func(t *testing.T) {
+		for _, o := range []proxyservice.ServiceOptions{hostOnly, direct} {
+			pingPong(t, inGo(newPair(t, o)), 4, 256, 20)
+		}
+	})
+	t.Run("flush", func(t *testing.T) {
+		ranks := inGo(newPair(t, proxyservice.ServiceOptions{Direct: channel.HostOnly, RingSize: 16}))
+		d := newDuo(t, ranks, 128)
+		flushAll(t, ranks[0], d.channels[0], d.send[0], ranks[0].share(t, d.receive[1]).Buffer(), 2, 64)
+	})
+	t.Run("beside native", func(t *testing.T) {
+		ranks := newPair(t, hostOnly)
+		plain := goOnly{ranks[0].connect(t)}
+		t.Cleanup(func() { plain.Close() })
+		inC, _, _ := ranks[0].channelOver(t, ranks[0].conn, 64)
+		inGo, _, _ := ranks[0].channelOver(t, plain, 64)
+		for range 20 {
+			ranks[0].must(t, inC, putWithSignalAndFlush, 0, 0, 64)
+			ranks[0].must(t, inGo, putWithSignalAndFlush, 0, 0, 64)
+		}
+	})
+}
+
+// flushAll has every thread of a grid put a byte of its own and flush.
+func flushAll(t *testing.T, r *rank, c *channel.PortChannel, local, remote *gpu.Buffer, grid, block int) {
+	t.Helper()
+	results := r.alloc(t, uint64(4*grid*block))
+	r.launch(t, "flushAll", grid, block, c.Handle(), local, remote, uint32(4), results)
+	r.wait(t)
+	for thread, outcome := range read[uint32](t, results, grid*block) {
+		if outcome != 0 {
+			t.Fatalf("thread %d: outcome %d (%v)", thread, outcome, r.service.Err())
+		}
+	}
+}
+
+// TestBothWaysAlike does the same in C and in Go, and compares the peers' memory,
+// signals and counters.
+func TestBothWaysAlike(t *testing.T) {
+	type result struct {
+		memory   string
+		triggers string
+		bytes    uint64
+		flushes  uint64
+	}
+	play := func(ranks [2]*rank) result {
+		const size = 4096
+		d := newDuo(t, ranks, size)
+		data := make([]byte, size)
+		for i := range data {
+			data[i] = byte(i * 7)
+		}
+		if err := gpu.CopyIn(d.send[0], data); err != nil {
+			t.Fatal(err)
+		}
+		signals := 0
+		for i := range uint64(30) {
+			what := []Action{put, putWithSignal, putWithSignalAndFlush, signal, flush}[i%5]
+			ranks[0].must(t, d.channels[0], what, 11*i%97, 13*i%101, i*i)
+			if what == putWithSignal || what == putWithSignalAndFlush || what == signal {
+				signals++
+			}
+		}
+		ranks[0].must(t, d.channels[0], flush, 0, 0, 0)
+		if got := ranks[1].act(t, d.channels[1], wait, 0, 0, 0, signals); got != devicecode.WaitDone {
+			t.Fatal(got)
+		}
+		if got := ranks[1].act(t, d.channels[1], poll, 0, 0, 0, 1); got == devicecode.WaitDone {
+			t.Fatal("a signal too many")
+		}
+		s := ranks[0].service.Snapshot()
+		return result{string(read[byte](t, d.receive[1], size)), fmt.Sprint(s.Triggers), s.Bytes[registeredmem.CudaIPC], s.Flushes.Count}
+	}
+	o := proxyservice.ServiceOptions{Direct: channel.HostOnly, Options: proxyservice.Options{Count: true}}
+	inC, inGo := play(newPair(t, o)), play(inGo(newPair(t, o)))
+	if inC != inGo {
+		t.Errorf("in C triggers %v, %d bytes, %d flushes, in Go %v, %d, %d; memory alike: %v",
+			inC.triggers, inC.bytes, inC.flushes, inGo.triggers, inGo.bytes, inGo.flushes, inC.memory == inGo.memory)
+	}
+}
+
+// TestMixedWithUsersTriggers: each handler's call finds the put before its trigger
+// done, and the one behind not begun.
+func TestMixedWithUsersTriggers(t *testing.T) {
+	const words = 200
+	var r *rank
+	var d *duo
+	o := hostOnly
+	o.RingSize = 32
+	served := uint64(0)
+	o.Handler = func(x fifo.Trigger) error {
+		if x.A != served {
+			return fmt.Errorf("trigger %d came as number %d", x.A, served)
+		}
+		served++
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.conn.Flush(ctx); err != nil {
+			return err
+		}
+		got := make([]uint32, words+1)
+		if err := gpu.CopyOut(got, d.receive[1]); err != nil {
+			return err
+		}
+		if got[x.A] != 1 || got[x.A+1] != 0 {
+			return fmt.Errorf("at trigger %d its word is %d and the next %d", x.A, got[x.A], got[x.A+1])
+		}
+		return nil
+	}
+	ranks := newPair(t, o)
+	r, d = ranks[0], newDuo(t, ranks, 4*(words+1))
+	ones := make([]uint32, words+1)
+	for i := range ones {
+		ones[i] = 1
+	}
+	if err := gpu.CopyIn(d.send[0], ones); err != nil {
+		t.Fatal(err)
+	}
+	result := r.alloc(t, 4)
+	r.launch(t, "mix", 1, 1, d.channels[0].Handle(), uint32(words), result)
+	r.wait(t)
+	if got := read[uint32](t, result, 1)[0]; got != 0 {
+		t.Fatalf("result %d (%v)", got, r.service.Err())
+	}
+}
+
+// TestSignalsBesideTheLoop: goroutines signal and write over a connection that the
+// loop works on. No signal is lost or seen twice.
+func TestSignalsBesideTheLoop(t *testing.T) {
+	for _, way := range []func([2]*rank) [2]*rank{asItIs, inGo} {
+		ranks := way(newPair(t, hostOnly))
+		r := ranks[0]
+		src, dst := r.register(t, r.alloc(t, 64)), r.share(t, ranks[1].alloc(t, 64))
+		sem := r.newSemaphore(t, r.conn)
+		c, err := r.service.PortChannel(sem, dst, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := ranks[1].service.PortChannel(ranks[1].newSemaphore(t, ranks[1].conn), ranks[1].share(t, r.alloc(t, 64)), ranks[1].register(t, ranks[1].alloc(t, 64)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const goroutines, each, kernels = 3, 100, 500
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				for range each {
+					if err := errors.Join(r.conn.Write(dst, 0, src, 0, 8), sem.Signal()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		if got := r.act(t, c, putWithSignal, 8, 8, 8, kernels); got != devicecode.WaitDone {
+			t.Fatalf("%v (%v)", got, r.service.Err())
+		}
+		wg.Wait()
+		if got := ranks[1].act(t, back, wait, 0, 0, 0, goroutines*each+kernels); got != devicecode.WaitDone {
+			t.Fatal(got)
+		}
+		r.must(t, c, flush, 0, 0, 0)
+		if got := ranks[1].act(t, back, poll, 0, 0, 0, 1); got == devicecode.WaitDone {
+			t.Fatal("a signal too many")
+		}
+	}
+}
+
+// underLoad has a kernel put without end, takes away what it uses, and expects an
+// error that says so.
+func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Memory, from *gpu.Buffer, conn connection.Connection), parts ...string) {
+	t.Helper()
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	from := r.alloc(t, 1<<16)
+	src, dst := r.register(t, from), r.share(t, ranks[1].alloc(t, 1<<16))
+	conn := r.connect(t)
+	t.Cleanup(func() { conn.Close() })
+	c, err := r.service.PortChannel(r.newSemaphore(t, conn), dst, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := r.alloc(t, 4)
+	r.launch(t, "act", 1, 1, c.Handle(), int32(putWithSignal), uint64(0), uint64(0), uint64(1<<16), 1<<30, result)
+	time.Sleep(5 * time.Millisecond)
+	take(t, dst, src, from, conn)
+	r.wait(t)
+	if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
+		t.Errorf("the kernel's put ended with %v", got)
+	}
+	r.expectFailure(t, mscclgo.ErrInvalid, append(parts, "closed", "channel 0", "rank 0, peer 1")...)
+}
+
+func TestClosedUnderLoad(t *testing.T) {
+	t.Run("peer's memory", func(t *testing.T) {
+		underLoad(t, func(t *testing.T, dst, _ *registeredmem.Memory, _ *gpu.Buffer, _ connection.Connection) {
+			if err := dst.Close(); err != nil {
+				t.Error(err)
+			}
+		}, "of rank 1")
+	})
+	t.Run("own memory", func(t *testing.T) {
+		underLoad(t, func(t *testing.T, _, src *registeredmem.Memory, from *gpu.Buffer, _ connection.Connection) {
+			if err := errors.Join(src.Close(), from.Close()); err != nil {
+				t.Error(err)
+			}
+		}, "of rank 0")
+	})
+	t.Run("own buffer", func(t *testing.T) {
+		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, from *gpu.Buffer, _ connection.Connection) {
+			if err := from.Close(); err != nil {
+				t.Error(err)
+			}
+		}, "buffer")
+	})
+	t.Run("connection", func(t *testing.T) {
+		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, _ *gpu.Buffer, conn connection.Connection) {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}, "connection")
+	})
+}
+
+// TestTablesGrowUnderLoad adds memories and channels while the loop works.
+func TestTablesGrowUnderLoad(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	d := newDuo(t, ranks, 64)
+	result := r.alloc(t, 4)
+	r.launch(t, "act", 1, 1, d.channels[0].Handle(), int32(putWithSignal), uint64(0), uint64(0), uint64(64), 5000, result)
+	own, theirs := r.alloc(t, 4096), ranks[1].alloc(t, 4096)
+	var last *channel.PortChannel
+	for i := range uint64(1000) {
+		part, err := own.Slice(i%64*64, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last, err = r.service.PortChannel(r.newSemaphore(t, r.conn), r.share(t, theirs), r.register(t, part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := gpu.CopyIn(own, bytes.Repeat([]byte{9}, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(t)
+	if got := read[uint32](t, result, 1)[0]; got != 0 {
+		t.Fatalf("result %d (%v)", got, r.service.Err())
+	}
+	r.must(t, last, putWithSignalAndFlush, 100, 0, 64)
+	if got := read[byte](t, theirs, 164); !bytes.Equal(got[100:], bytes.Repeat([]byte{9}, 64)) {
+		t.Errorf("the newest channel put %d", got[100:])
+	}
+}
+
+// TestFullRingForLong: threads wait for room while nobody serves; then all is
+// served.
+func TestFullRingForLong(t *testing.T) {
+	o := hostOnly
+	o.RingSize = 2
+	ranks := newPair(t, o)
+	r := ranks[0]
+	d := newDuo(t, ranks, 128)
+	if err := r.service.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	remote := r.share(t, d.receive[1]).Buffer()
+	time.AfterFunc(50*time.Millisecond, func() { r.service.Start(context.Background()) })
+	flushAll(t, r, d.channels[0], d.send[0], remote, 2, 64)
+}
+
+// TestStopAndStartWhilePushing: nothing is lost or done twice.
+func TestStopAndStartWhilePushing(t *testing.T) {
+	o := hostOnly
+	o.RingSize = 8
+	ranks := newPair(t, o)
+	r := ranks[0]
+	d := newDuo(t, ranks, 64)
+	const count = 20000
+	result := r.alloc(t, 4)
+	r.launch(t, "act", 1, 1, d.channels[0].Handle(), int32(putWithSignal), uint64(0), uint64(0), uint64(64), count, result)
+	for done := false; !done; {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		err := r.service.Stop(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.start(t)
+		time.Sleep(time.Millisecond)
+		if done, err = r.stream.Query(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := read[uint32](t, result, 1)[0]; got != 0 {
+		t.Fatalf("result %d (%v)", got, r.service.Err())
+	}
+	r.must(t, d.channels[0], flush, 0, 0, 0)
+	if got := ranks[1].act(t, d.channels[1], wait, 0, 0, 0, count); got != devicecode.WaitDone {
+		t.Fatal(got)
+	}
+	if got := ranks[1].act(t, d.channels[1], poll, 0, 0, 0, 1); got == devicecode.WaitDone {
+		t.Fatal("a signal too many")
+	}
+}
+
+// eventually waits for what another goroutine or kernel does.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatal("never:", what)
+		}
+	}
+}
+
+// TestFlushHoldsUpNobody: more flushes than a queue has marks are under way on one
+// connection, and another's go on.
+func TestFlushHoldsUpNobody(t *testing.T) {
+	o := hostOnly
+	o.Count = true
+	ranks := newPair(t, o)
+	r := ranks[0]
+	held := r.fake(t)
+	slow, from, to := r.channelOver(t, held, 256)
+	quick, _, _ := r.channelOver(t, r.conn, 64)
+	const grid, block = 2, 3 * nativetest.Marks
+	results := r.alloc(t, 4*grid*block)
+	held.queue.Hold(true)
+	r.launch(t, "flushAll", grid, block, slow.Handle(), from, to, uint32(1), results)
+	eventually(t, "all flushes are under way", func() bool { return held.queue.Done(native.Mark) == grid*block })
+
+	other, err := r.dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	own := r.stream
+	r.stream = other
+	for range 10 {
+		r.must(t, quick, putWithSignalAndFlush, 0, 0, 64)
+	}
+	r.stream = own
+	if done, err := own.Query(); done || err != nil {
+		t.Fatalf("flushes ended that are held: %v, %v", done, err)
+	}
+	if n := r.service.Snapshot().Flushes.Count; n != 10 {
+		t.Errorf("%d flushes are counted of 10", n)
+	}
+	held.queue.Hold(false)
+	r.wait(t)
+	for thread, outcome := range read[uint32](t, results, grid*block) {
+		if outcome != 0 {
+			t.Fatalf("thread %d: outcome %d (%v)", thread, outcome, r.service.Err())
+		}
+	}
+	eventually(t, "all flushes are counted", func() bool { return r.service.Snapshot().Flushes.Count == 10+grid*block })
+	if reached := held.queue.Done(native.Reach); reached != nativetest.Marks {
+		t.Errorf("%d marks were reached of %d", reached, nativetest.Marks)
+	}
+	if calls := held.calls.Load(); calls != 0 {
+		t.Errorf("%d calls went through Go", calls)
+	}
+}
+
+// TestBusyQueue: what another uses, Go waits for.
+func TestBusyQueue(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn, 64)
+	conn.queue.Busy(true)
+	r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
+	if calls := conn.calls.Load(); calls != 3 {
+		t.Errorf("%d calls went through Go, not 3", calls)
+	}
+	conn.queue.Busy(false)
+	r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
+	if calls := conn.calls.Load(); calls != 3 {
+		t.Errorf("%d calls went through Go though the queue is free", calls)
+	}
+	if got := read[uint64](t, ranks[1].slab, 1)[0]; got != 2 {
+		t.Errorf("%d signals arrived, not 2", got)
+	}
+}
+
+// TestNativeFailures: each has the connection's error, with channel and ranks.
+func TestNativeFailures(t *testing.T) {
+	for op, what := range map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Store: "signal", native.Mark: "flush", native.Reach: ""} {
+		t.Run(fmt.Sprintf("operation %d", op), func(t *testing.T) {
+			ranks := newPair(t, hostOnly)
+			r := ranks[0]
+			conn := r.fake(t)
+			c, _, _ := r.channelOver(t, conn, 64)
+			r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
+			conn.queue.Fail(op, 719)
+			if got := r.act(t, c, putWithSignalAndFlush, 0, 0, 64, 1); got != devicecode.WaitAborted {
+				t.Errorf("the kernel's put ended with %v", got)
+			}
+			parts := []string{fmt.Sprintf("operation %d has code 719", op), "rank 0, peer 1"}
+			if what != "" {
+				parts = append(parts, "trigger 1 of kind 7", ": "+what+" (peer 1)", "channel 0")
+			}
+			r.expectFailure(t, mscclgo.ErrRemote, parts...)
+		})
+	}
+}
+
+// TestClosedDuringFlush: the kernel that waits is told.
+func TestClosedDuringFlush(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn, 64)
+	conn.queue.Hold(true)
+	result := r.alloc(t, 4)
+	r.launch(t, "act", 1, 1, c.Handle(), int32(putWithSignalAndFlush), uint64(0), uint64(0), uint64(64), 1, result)
+	eventually(t, "the flush is under way", func() bool { return conn.queue.Done(native.Mark) == 1 })
+	conn.queue.Close()
+	r.wait(t)
+	if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
+		t.Errorf("the flush ended with %v", got)
+	}
+	r.expectFailure(t, mscclgo.ErrInvalid, "flush", "the connection was closed", "peer 1")
+}
+
+// TestStopTimesOutDuringFlush: a flush that does not end keeps Stop from draining.
+func TestStopTimesOutDuringFlush(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn, 64)
+	conn.queue.Hold(true)
+	r.launch(t, "act", 1, 1, c.Handle(), int32(putWithSignalAndFlush), uint64(0), uint64(0), uint64(64), 1, r.alloc(t, 4))
+	eventually(t, "the flush is under way", func() bool { return conn.queue.Done(native.Mark) == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := r.service.Stop(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
+		t.Errorf("stopping gave %v", err)
+	}
+}

@@ -1,7 +1,0 @@
-//go:build race
-
-package main
-
-// The race detector makes checking on the host ten times slower, and has nothing
-// to find in larger sizes.
-const largestEmulated = 4 << 20

@@ -1,0 +1,61 @@
+package samples_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+// One rank all-reduces with itself.
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	rendezvous := must(bootstrap.NewRendezvous("127.0.0.1:0", nil))
+	defer rendezvous.Close()
+	boot := must(bootstrap.Connect(ctx, bootstrap.Config{Size: 1, ID: rendezvous.ID()}))
+	defer boot.Close()
+	device := must(gpu.Open("emu:0"))
+	defer device.Close()
+	comm := must(communicator.New(ctx, boot, device, communicator.Options{}))
+	defer comm.Close()
+
+	runner := must(samples.NewRunner(ctx, comm))
+	in := must(gpu.Upload(device, []float32{1, 2, 3}))
+	out := must(device.Alloc(in.Size()))
+	op := must(runner.Prepare(ctx, samples.Call{
+		Collective: must(samples.Find("all-reduce")),
+		Choice:     samples.Choice{Algorithm: "oneShotLL16", Blocks: 1, Threads: 32},
+		Type:       must(elements.ParseType("f32")),
+		Op:         must(elements.ParseOp("sum")),
+		Count:      3,
+		In:         must(runner.Share(ctx, in)),
+		Out:        must(runner.Share(ctx, out)),
+	}))
+	stream := must(device.NewStream())
+	if err := op.Launch(stream); err != nil {
+		log.Fatal(err)
+	}
+	if err := comm.Synchronize(ctx, stream); err != nil {
+		log.Fatal(err)
+	}
+	sums := make([]float32, 3)
+	fmt.Println(gpu.CopyOut(sums, out), sums)
+	fmt.Println(runner.Close(ctx, stream.Close()))
+	// Output:
+	// <nil> [1 2 3]
+	// <nil>
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}

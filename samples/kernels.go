@@ -1,0 +1,100 @@
+package samples
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+)
+
+// source is a file of kernels.
+type source struct {
+	name string // for messages
+	text []byte
+}
+
+// source gives where an algorithm's kernel is.
+func (c *Collective) source(a algorithm) source {
+	switch a.through {
+	case byExchange:
+		return source{"exchange.cu", exchangeSource}
+	case byRing:
+		return source{"ring.cu", ringSource}
+	case byStages:
+		return source{"staged.cu", stagedSource}
+	case byHosts:
+		return source{"hier.cu", hierSource}
+	}
+	return source{c.file, c.text}
+}
+
+// The kernels' names of element types and operations.
+var (
+	deviceTypes = map[string]string{"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16", "i32": "int32_t"}
+	deviceOps   = map[string]string{"sum": "Sum", "max": "Max", "min": "Min"}
+)
+
+// variant says for what a collective's kernels are compiled: a type and an
+// operation, if it reduces.
+func (c *Collective) variant(t elements.Type, op elements.Op) (name string, o devicecode.Options) {
+	if !c.Reduces {
+		return "", o
+	}
+	o.Defines = []string{"ELEMENT=" + deviceTypes[t.Name], "OPERATION=" + deviceOps[op.Name]}
+	return t.Name + " " + op.Name, o
+}
+
+// Compile compiles all kernels of some collectives, many at a time, so that
+// [Runner.Prepare] finds them in the cache. It is no more than a matter of time.
+//
+// Errors: those of [devicecode.Compile].
+func (r *Runner) Compile(ctx context.Context, collectives []*Collective, t elements.Type, op elements.Op) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	begun := map[string]bool{}
+	for _, c := range collectives {
+		for _, a := range c.algorithms {
+			src := c.source(a)
+			variant, options := c.variant(t, op)
+			key := src.name + " " + variant
+			if begun[key] {
+				continue
+			}
+			begun[key] = true
+			wg.Go(func() {
+				if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// kernel loads an algorithm's kernel, once for each type and operation that it is
+// compiled for. fit is how many blocks of the call's threads may wait for each
+// other.
+func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
+	src := c.Collective.source(a)
+	variant, options := c.Collective.variant(c.Type, c.Op)
+	key := src.name + " " + variant
+	module := r.modules[key]
+	if module == nil {
+		if module, err = devicecode.Load(ctx, r.comm.Device(), src.name, src.text, options); err != nil {
+			return nil, 0, err
+		}
+		r.modules[key] = module
+	}
+	if k, err = module.Kernel(a.kernel); err != nil {
+		return nil, 0, err
+	}
+	fit, err = r.comm.MaxBlocks(k, c.Threads, 0)
+	return k, fit, err
+}

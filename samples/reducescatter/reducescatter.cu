@@ -1,0 +1,96 @@
+// Reduce-scatters: rank r gets the reduction of part r of all ranks' inputs. All
+// reduce in the order of the ranks. Any element count and alignment; a rank's
+// output may be its part of the input.
+//
+// ELEMENT and OPERATION are set when this is compiled.
+#include <mscclgo/collective.cuh>
+
+#ifndef ELEMENT
+#define ELEMENT float
+#define OPERATION Sum
+#endif
+
+using namespace mscclgo;
+
+namespace {
+
+using T = ELEMENT;
+using Op = OPERATION;
+
+// Packets: each rank sends part p to rank p. One trip, no barrier. An inbox must
+// hold a part. Inboxes may take turns, since a result needs packets of all ranks.
+template <class Packet>
+MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
+  Inboxes<Packet> inboxes(group);
+  uint32_t lane = inboxes.lane();
+  auto send = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t to = peer(group, k);
+      Piece<Packet> piece;
+      piece.load(in + to * bytes + at, bytes - at, lane);
+      inboxes.send(to, i, piece);
+    }
+  };
+  auto reduce = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    piece.load(in + group.rank * bytes + at, bytes - at, lane);
+    if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
+    piece.store(out + at, bytes - at, lane);
+    return true;
+  };
+  if (inboxes.exchange(inboxes.packets(bytes), send, reduce)) inboxes.end();
+}
+
+// ToPart stores a word of this rank's part into its output.
+struct ToPart {
+  uint8_t* out;
+  uint64_t part;  // where the part starts in the inputs
+
+  template <class Word>
+  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
+    storePartial(out + (at - part), word, sizeof(Word));
+  }
+};
+
+// Direct: a rank reads its part of all inputs, between two barriers. In place is
+// safe: only rank r reads part r of any input, each word before it writes that
+// word.
+MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                                   uint64_t bytes) {
+  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
+  uint64_t part = group.rank * bytes;
+  uint8_t* mine = out.of<uint8_t>(group.rank);
+  // What reduceRange calls byte `part` of the output is its start.
+  uint64_t skew = skewOf(in, group.size, in.ranks[0]) |
+                  ((reinterpret_cast<uintptr_t>(mine) - part) ^ reinterpret_cast<uintptr_t>(in.ranks[0]));
+  reduceRange<T, Op>(in, group.size, part, part + bytes, skew, firstThread(), allThreads(),
+                     ToPart{mine, part});
+  group.barrier();  // all inputs have been read
+}
+
+}  // namespace
+
+// in and out hold each rank's buffers; a part has `bytes` bytes.
+#define PARAMETERS                                                                  \
+  __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
+      __grid_constant__ const PeerMemory out, uint64_t bytes
+
+extern "C" __global__ void LL8(PARAMETERS) {
+  awaitPrevious();
+  packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
+}
+extern "C" __global__ void LL16(PARAMETERS) {
+  awaitPrevious();
+  packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
+}
+extern "C" __global__ void LL128(PARAMETERS) {
+  awaitPrevious();
+  packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
+}
+
+extern "C" __global__ void direct(PARAMETERS) {
+  awaitPrevious();
+  reduceDirectly(group, in, out, bytes);
+}

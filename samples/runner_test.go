@@ -1,0 +1,159 @@
+package samples
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// TestScratchLimit runs the largest calls whose packets fit, which package bench
+// checks at smaller sizes, and finds that one packet more is refused.
+func TestScratchLimit(t *testing.T) {
+	testgroup.Run(t, 3, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 256<<10)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		for _, c := range All() {
+			for _, a := range c.algorithms {
+				if a.payload == 0 {
+					continue
+				}
+				call.Collective, call.Choice = c, Choice{a.name, 4, 64}
+				packets := runner.capacity(a)
+				if a.inBox > 0 {
+					packets = packets / uint64(a.inBox) * uint64(comm.Size())
+				}
+				call.Count = packets * a.payload / 4
+				op, err := runner.Prepare(ctx, call)
+				if err != nil {
+					return fmt.Errorf("%s %s: %w", c.Name, a.name, err)
+				}
+				if err := op.Launch(stream); err != nil {
+					return err
+				}
+				if err := comm.Synchronize(ctx, stream); err != nil {
+					return err
+				}
+				call.Count++
+				if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "scratch") {
+					return fmt.Errorf("%s %s of %d elements: %v", c.Name, a.name, call.Count, err)
+				}
+			}
+		}
+		return runner.Close(ctx, stream.Close())
+	})
+}
+
+// newCall gives a runner and a call on buffers of so many bytes.
+func newCall(ctx context.Context, comm *communicator.Communicator, bytes uint64) (*Runner, Call, error) {
+	runner, err := NewRunner(ctx, comm)
+	if err != nil {
+		return nil, Call{}, err
+	}
+	call := Call{Collective: All()[0], Choice: Choice{"direct", 1, 32}, Count: 1}
+	if call.Type, err = elements.ParseType("f32"); err != nil {
+		return nil, Call{}, err
+	}
+	if call.Op, err = elements.ParseOp("sum"); err != nil {
+		return nil, Call{}, err
+	}
+	for _, m := range []*Memory{&call.In, &call.Out} {
+		b, err := comm.Device().Alloc(bytes)
+		if err != nil {
+			return nil, Call{}, err
+		}
+		if *m, err = runner.Share(ctx, b); err != nil {
+			return nil, Call{}, err
+		}
+	}
+	return runner, call, nil
+}
+
+func TestBadCalls(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, good, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		for name, spoil := range map[string]func(*Call){
+			"algorithm":        func(c *Call) { c.Algorithm = "tree" },
+			"no elements":      func(c *Call) { c.Count = 0 },
+			"too many":         func(c *Call) { c.Count = 1025 },
+			"blocks":           func(c *Call) { c.Blocks = 0 },
+			"threads":          func(c *Call) { c.Threads = 0 },
+			"too many threads": func(c *Call) { c.Threads = 2048 },
+			"root":             func(c *Call) { c.Root = 2 },
+			"half a warp":      func(c *Call) { c.Algorithm, c.Threads = "oneShotLL128", 48 },
+			"in place":         func(c *Call) { c.Collective, c.InPlace = All()[3], true },
+			"u8":               func(c *Call) { c.Type, _ = elements.ParseType("u8") },
+		} {
+			call := good
+			spoil(&call)
+			if _, err := runner.Prepare(ctx, call); err == nil {
+				return fmt.Errorf("%s: no error", name)
+			}
+		}
+		return runner.Close(ctx, nil)
+	})
+}
+
+// TestSeveralHosts asks ranks that do not map each other's memory for kernels that
+// reach it.
+func TestSeveralHosts(t *testing.T) {
+	options := communicator.Options{Transports: registeredmem.Ethernet}
+	testgroup.Run(t, 2, options, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "2 hosts") {
+			return fmt.Errorf("direct: %v", err)
+		}
+		call.Algorithm = "hier"
+		_, err = runner.Prepare(ctx, call)
+		return errors.Join(err, runner.Close(ctx, err))
+	})
+}
+
+// TestBrokenKernels sees the compiler's message.
+func TestBrokenKernels(t *testing.T) {
+	broken := *All()[0]
+	broken.text = []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 64)
+		if err != nil {
+			return err
+		}
+		call.Collective = &broken
+		_, err = runner.Prepare(ctx, call)
+		for _, part := range []string{"allreduce.cu", "3", "nonsense"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				return fmt.Errorf("%v lacks %q", err, part)
+			}
+		}
+		return runner.Close(ctx, nil)
+	})
+}
+
+func TestFind(t *testing.T) {
+	for _, name := range []string{"all-reduce", "allreduce", "AllReduce"} {
+		if c, err := Find(name); err != nil || c.Name != "all-reduce" {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+	}
+	if _, err := Find("reduce"); err == nil || !strings.Contains(err.Error(), "reduce-scatter") {
+		t.Errorf("reduce: %v", err)
+	}
+}

@@ -1,0 +1,7 @@
+// Sendrecv runs the sends and receives of sendrecv.cu over a range of sizes, checks
+// every element on every rank, and prints a table.
+package main
+
+import "github.com/mscclgo/mscclgo/internal/bench"
+
+func main() { bench.Sample("send-receive") }

@@ -1,0 +1,36 @@
+package samples
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// The letters of sizes, each 1024 times the one before.
+const letters = "KMGT"
+
+// ParseSize reads a number of bytes, such as 1000, 64K or 1G.
+func ParseSize(text string) (uint64, error) {
+	number, shift := text, 0
+	if n := len(text); n > 0 {
+		if i := strings.IndexByte(letters, text[n-1]&^0x20); i >= 0 {
+			number, shift = text[:n-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n == 0 || bits.Len64(n)+shift > 48 {
+		return 0, fmt.Errorf("%q is not a size, such as 1000, 64K or 1G", text)
+	}
+	return n << shift, nil
+}
+
+// FormatSize writes a number of bytes as ParseSize reads it, with a letter where
+// that loses nothing.
+func FormatSize(n uint64) string {
+	letter := ""
+	for i := 0; i < len(letters) && n >= 1024 && n%1024 == 0; i++ {
+		n, letter = n/1024, letters[i:i+1]
+	}
+	return strconv.FormatUint(n, 10) + letter
+}

@@ -1,0 +1,155 @@
+package samples
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/topology"
+)
+
+//go:embed tuning.txt
+var defaultTuning string
+
+// Tuning says how to do which collective at which size. [DefaultTuning] is built
+// in; mscclgo bench -tune measures one.
+type Tuning struct {
+	Rules []Rule
+}
+
+// Rule is a line of a [Tuning]. The first that matches counts.
+type Rule struct {
+	Link       string // between the ranks: "nvlink", or "*" for any
+	Collective string // its name
+	Ranks      int    // 0 for any number
+	UpTo       uint64 // bytes of the collective's size; the largest value for any
+	Choice
+}
+
+// NVLink is the link of ranks whose GPUs all have NVLinks.
+const NVLink = "nvlink"
+
+// DefaultTuning gives the built-in choice.
+func DefaultTuning() (*Tuning, error) { return ReadTuning(strings.NewReader(defaultTuning)) }
+
+// maxRules bounds what ReadTuning takes.
+const maxRules = 10000
+
+// ReadTuning reads a tuning: a rule a line, with the columns of [Rule], "*" for
+// any link, ranks or size. Lines that start with # are comments.
+//
+// Errors: naming the line that makes no sense.
+func ReadTuning(r io.Reader) (*Tuning, error) {
+	t := &Tuning{}
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		rule, err := parseRule(strings.Fields(line))
+		if err == nil && len(t.Rules) == maxRules {
+			err = fmt.Errorf("more than %d rules", maxRules)
+		}
+		if err != nil {
+			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "samples: read a tuning", "line %d: %w", n, err)
+		}
+		t.Rules = append(t.Rules, rule)
+	}
+	return t, lines.Err()
+}
+
+func parseRule(columns []string) (Rule, error) {
+	const most = 1 << 16 // blocks, threads and ranks
+	if len(columns) != 7 {
+		return Rule{}, fmt.Errorf("it has %d columns, a rule has 7", len(columns))
+	}
+	rule := Rule{Link: columns[0]}
+	c, err := Find(columns[1])
+	if err != nil {
+		return Rule{}, err
+	}
+	rule.Collective, rule.Algorithm = c.Name, columns[4]
+	if _, err := c.algorithm(rule.Algorithm); err != nil {
+		return Rule{}, err
+	}
+	for _, field := range []struct {
+		text string
+		to   *int
+		any  bool
+	}{{columns[2], &rule.Ranks, true}, {columns[5], &rule.Blocks, false}, {columns[6], &rule.Threads, false}} {
+		if field.any && field.text == "*" {
+			continue
+		}
+		if _, err := fmt.Sscanf(field.text, "%d", field.to); err != nil || *field.to < 1 || *field.to > most {
+			return Rule{}, fmt.Errorf("%q is not a number from 1 to %d", field.text, most)
+		}
+	}
+	if columns[3] == "*" {
+		rule.UpTo = math.MaxUint64
+		return rule, nil
+	}
+	if rule.UpTo, err = ParseSize(columns[3]); err != nil {
+		return Rule{}, err
+	}
+	return rule, nil
+}
+
+// Write writes the tuning as ReadTuning reads it.
+func (t *Tuning) Write(w io.Writer) error {
+	for _, r := range t.Rules {
+		ranks, upTo := "*", "*"
+		if r.Ranks != 0 {
+			ranks = fmt.Sprint(r.Ranks)
+		}
+		if r.UpTo != math.MaxUint64 {
+			upTo = FormatSize(r.UpTo)
+		}
+		if _, err := fmt.Fprintf(w, "%-7s %-15s %5s %6s %-13s %3d %4d\n", r.Link, r.Collective, ranks, upTo, r.Algorithm, r.Blocks, r.Threads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Choose gives the choice for a collective of so many bytes, or false where no
+// rule matches. fits says whether a choice is possible; a rule whose is not is
+// passed over.
+func (t *Tuning) Choose(link string, c *Collective, ranks int, bytes uint64, fits func(Choice) bool) (Choice, bool) {
+	for _, r := range t.Rules {
+		if (r.Link == "*" || r.Link == link) && r.Collective == c.Name && (r.Ranks == 0 || r.Ranks == ranks) && bytes <= r.UpTo && fits(r.Choice) {
+			return r.Choice, true
+		}
+	}
+	return Choice{}, false
+}
+
+// Link names what is between the ranks of a group: NVLink if the GPUs of all have
+// such links, else "other". Collective.
+func Link(ctx context.Context, comm *communicator.Communicator) (string, error) {
+	mine := []byte{0}
+	if machine, err := topology.Discover(); err == nil {
+		gpu, _ := machine.GPU(comm.Device().Info().UUID)
+		for _, l := range gpu.NVLinks {
+			if l.Active {
+				mine[0] = 1
+			}
+		}
+	}
+	all, err := comm.Bootstrap().AllGather(ctx, mine)
+	if err != nil {
+		return "", err
+	}
+	for _, theirs := range all {
+		if len(theirs) != 1 || theirs[0] != 1 {
+			return "other", nil
+		}
+	}
+	return NVLink, nil
+}
