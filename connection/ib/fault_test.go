@@ -59,7 +59,7 @@ func TestLinkDown(t *testing.T) {
 // TestLinkDownShortly brings the link back before anybody gives up.
 func TestLinkDownShortly(t *testing.T) {
 	dev := netdev(t, testDevices(t)[1])
-	a, b := newPair(t, Options{})
+	a, b := newPair(t, Options{AckTimeout: time.Second})
 	plug := unplug(t, dev)
 	src, mine := a.memory(t, 64, false), b.memory(t, 64, false)
 	if err := errors.Join(a.conn.Write(a.imported(t, mine), 0, src, 0, 64), a.conn.UpdateAndSync(a.imported(t, mine), 0, 0, 7)); err != nil {
