@@ -81,11 +81,11 @@ func (l *ledger) silence(found int) time.Duration {
 		return 0
 	}
 	l.polls++
-	if l.polls == 1 {
-		l.since = time.Now()
-	}
 	if l.polls%64 != 0 {
 		return 0
+	}
+	if l.polls == 64 {
+		l.since = time.Now()
 	}
 	return time.Since(l.since)
 }
