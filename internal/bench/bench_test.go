@@ -51,19 +51,24 @@ func TestEverywhere(t *testing.T) {
 func everything(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
 	types, ops := elements.Reducible(), elements.Ops()
 	for i, offset := range []uint64{0, 4, 8, 1} {
-		// Two ranks take all variants and counts, the others one variant and some
-		// counts.
+		// Two ranks take all variants and counts, the others one variant, one place
+		// and some counts.
 		n, stride := comm.Size(), 4
 		if n != 2 {
 			stride = 6
-		}
-		if n != 2 && i != n%4 {
-			continue
+			if i != n%4 {
+				continue
+			}
 		}
 		typ := types[i]
 		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.Name, ops[i%len(ops)].Name, offset, i%2 == 0, comm.Size()-1
 		for _, c := range samples.All() {
 			cfg.Collectives, cfg.Sizes = []*samples.Collective{c}, nil
+			if n != 2 && c.InPlace {
+				cfg.Places = []string{"in"}
+			} else if n != 2 {
+				cfg.Places = []string{"out"}
+			}
 			for k := (i + n) % 4; k < len(counts); k += stride {
 				cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size*c.Parts(n)))
 			}
@@ -101,7 +106,7 @@ func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Conf
 			continue
 		}
 		cfg.Type, cfg.Op, cfg.Sizes = typ.Name, elements.Ops()[i%3].Name, nil
-		for k := i; k < len(counts); k += 4 {
+		for k := i; k < len(counts); k += 7 {
 			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size))
 		}
 		for _, c := range samples.All() {
