@@ -19,6 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
+	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -39,6 +40,9 @@ type Options struct {
 	// means all. Without CudaIPC no memory is mapped, not even of ranks on the same
 	// host. The variable MSCCLGO_TRANSPORTS overrides it for [Join].
 	Transports registeredmem.Transports
+	// InfiniBand is for peers that are reached by RDMA, which is preferred where both
+	// ranks have a device with an active port.
+	InfiniBand ib.Options
 	// Ethernet is for peers that are reached over TCP. The secret is filled in.
 	Ethernet ethernet.Options
 	// Logger gets what is worth knowing and no error of a call, such as

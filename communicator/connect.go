@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/connection"
@@ -34,5 +35,24 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (conne
 	if err != nil {
 		return nil, err
 	}
-	return endpoint.Connect(ctx, theirs)
+	conn, err := endpoint.Connect(ctx, theirs)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.ready(ctx, peer, tag); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// ready waits until the peer has connected too.
+func (c *Communicator) ready(ctx context.Context, peer int, tag uint64) error {
+	if peer == c.Rank() {
+		return nil
+	}
+	if err := c.boot.Send(ctx, peer, tag, nil); err != nil {
+		return err
+	}
+	_, err := c.boot.Recv(ctx, peer, tag)
+	return err
 }

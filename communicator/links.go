@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
+	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -25,7 +26,24 @@ var carriers = []struct {
 	transport registeredmem.Transports
 	open      func(*Communicator) (carrier, error)
 }{
+	{registeredmem.InfiniBand, openInfiniBand},
 	{registeredmem.Ethernet, openEthernet},
+}
+
+func openInfiniBand(c *Communicator) (carrier, error) {
+	o := c.options.InfiniBand
+	if o.Logger == nil {
+		o.Logger = c.options.Logger
+	}
+	t, err := ib.New(c.registry, o)
+	if err != nil {
+		return carrier{}, err
+	}
+	return carrier{
+		transport: registeredmem.InfiniBand,
+		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
+		close:     t.Close,
+	}, nil
 }
 
 func openEthernet(c *Communicator) (carrier, error) {
@@ -60,8 +78,8 @@ func (c *Communicator) link(ctx context.Context, k *call, maps [][]byte) error {
 	if len(c.hosts) == 1 {
 		return nil
 	}
-	mine := c.openCarriers()
-	all, err := k.collect(ctx, mine.encode(), nil)
+	mine, err := c.openCarriers()
+	all, err := k.collect(ctx, mine.encode(), err)
 	if err != nil {
 		return err
 	}
@@ -103,14 +121,18 @@ func decodeCarried(b []byte) (h carried, err error) {
 	return h, r.End()
 }
 
-// openCarriers sets up all transports that are allowed and can be had.
-func (c *Communicator) openCarriers() carried {
+// openCarriers sets up all transports that are allowed and can be had. What was asked
+// for and cannot be, such as a device that is not there, is an error.
+func (c *Communicator) openCarriers() (carried, error) {
 	var h carried
 	for _, one := range carriers {
 		if !c.options.Transports.Has(one.transport) {
 			continue
 		}
 		opened, err := one.open(c)
+		if errors.Is(err, mscclgo.ErrInvalid) {
+			return h, err
+		}
 		if err != nil {
 			h.why += fmt.Sprintf("; rank %d has no %v: %v", c.Rank(), one.transport, err)
 			c.options.Logger.Info("a transport is left out", "rank", c.Rank(), "transport", one.transport, "error", err)
@@ -119,7 +141,7 @@ func (c *Communicator) openCarriers() carried {
 		c.carriers = append(c.carriers, opened)
 		h.transports |= one.transport
 	}
-	return h
+	return h, nil
 }
 
 // closeCarriers closes what openCarriers set up.

@@ -2,17 +2,23 @@ package communicator_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
+	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
 )
 
 // overEthernet has ranks map no memory, so that each is a host of its own.
@@ -24,10 +30,42 @@ func overEthernet() communicator.Options {
 	}
 }
 
-// TestPortsOverEthernet gathers over port channels whose peers are not mapped.
-func TestPortsOverEthernet(t *testing.T) {
-	const n, part, rounds = 3, 10_001, 20
-	comms := group(t, n, overEthernet())
+// overInfiniBand is overEthernet with RDMA devices, which the ranks take in turn.
+func overInfiniBand(t *testing.T, rank int, o ib.Options) communicator.Options {
+	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
+	if names == "" {
+		t.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
+	}
+	list := strings.Split(names, ",")
+	o.Device = list[rank%len(list)]
+	return communicator.Options{Timeout: 60 * time.Second, Transports: registeredmem.InfiniBand, InfiniBand: o}
+}
+
+// overEach runs a test over each transport that does not map memory.
+func overEach(t *testing.T, n int, test func(t *testing.T, comms []*communicator.Communicator, over registeredmem.Transports)) {
+	for name, options := range map[string]func(t *testing.T, rank int) communicator.Options{
+		"Ethernet":   func(*testing.T, int) communicator.Options { return overEthernet() },
+		"InfiniBand": func(t *testing.T, rank int) communicator.Options { return overInfiniBand(t, rank, ib.Options{}) },
+		"InfiniBand without atomics": func(t *testing.T, rank int) communicator.Options {
+			return overInfiniBand(t, rank, ib.Options{NoAtomics: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := make([]communicator.Options, n)
+			for rank := range all {
+				all[rank] = options(t, rank)
+			}
+			test(t, groupWith(t, all), all[0].Transports)
+		})
+	}
+}
+
+// TestPortsUnmapped gathers over port channels whose peers are not mapped.
+func TestPortsUnmapped(t *testing.T) { overEach(t, 3, testPortsUnmapped) }
+
+func testPortsUnmapped(t *testing.T, comms []*communicator.Communicator, over registeredmem.Transports) {
+	const part, rounds = 10_001, 20
+	n := len(comms)
 	all := workers(t, comms)
 	each(t, n, func(rank int) error {
 		c := comms[rank]
@@ -35,7 +73,7 @@ func TestPortsOverEthernet(t *testing.T) {
 			return fmt.Errorf("hosts %v", hosts)
 		}
 		for peer := range n {
-			want := registeredmem.Ethernet
+			want := over
 			if peer == rank {
 				want = registeredmem.CudaIPC
 			}
@@ -75,6 +113,60 @@ func TestPortsOverEthernet(t *testing.T) {
 			return err
 		}
 		return p.Close()
+	})
+}
+
+// TestHostSemaphoresUnmapped has two hosts write in turn into each other's pinned
+// memory, and each wait for the other's signal.
+func TestHostSemaphoresUnmapped(t *testing.T) {
+	overEach(t, 2, func(t *testing.T, comms []*communicator.Communicator, over registeredmem.Transports) {
+		const rounds = 100
+		each(t, 2, func(rank int) error {
+			c, ctx := comms[rank], t.Context()
+			buf, err := c.Device().AllocHost(64)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { buf.Close() })
+			clear(buf.Bytes())
+			peers, err := c.Share(ctx, buf)
+			if err != nil {
+				return err
+			}
+			defer peers.Close()
+			conn, err := c.Connect(ctx, 1-rank, 1)
+			if err != nil {
+				return err
+			}
+			word, err := buf.Slice(0, semaphore.Host2HostBytes)
+			if err != nil {
+				return err
+			}
+			s, err := semaphore.NewHost2Host(conn, word, peers.Memories[1-rank], 0)
+			if err != nil {
+				return err
+			}
+			if err := c.Barrier(ctx); err != nil { // both ends are made
+				return err
+			}
+			mine, theirs := buf.Bytes()[8:16], buf.Bytes()[16:24]
+			for round := range rounds {
+				if round%2 == rank { // it is this rank's turn
+					mine[0] = byte(round)
+					if err := errors.Join(conn.Write(peers.Memories[1-rank], 16, peers.Memories[rank], 8, 8), s.Signal(), conn.Flush(ctx)); err != nil {
+						return err
+					}
+				} else if err := s.Wait(ctx); err != nil {
+					return err
+				} else if theirs[0] != byte(round) {
+					return fmt.Errorf("round %d: %d arrived", round, theirs[0])
+				}
+			}
+			if err := c.Barrier(ctx); err != nil {
+				return err
+			}
+			return conn.Close()
+		})
 	})
 }
 
@@ -133,5 +225,30 @@ func TestNoTransport(t *testing.T) {
 	})
 	for rank, err := range errs {
 		failing(t, rank, err, mscclgo.ErrUnsupported, fmt.Sprintf("rank %d, peer %d", rank, 1-rank), "no transport", "Ethernet")
+	}
+}
+
+// TestNoSuchNIC asks for an RDMA device that is not there, and for one where there is
+// none: that one is an error, this one not as long as there is Ethernet.
+func TestNoSuchNIC(t *testing.T) {
+	o := overEthernet()
+	o.Transports |= registeredmem.InfiniBand
+	o.InfiniBand.Device = "none0"
+	boots := ranks(t, 2)
+	devices := []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 1)}
+	_, missing := verbs.Devices()
+	errs := outcomes(t, 2, func(rank int) error {
+		c, err := communicator.New(t.Context(), boots[rank], devices[rank], o)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	for rank, err := range errs {
+		if missing != nil && err != nil {
+			t.Errorf("rank %d without RDMA devices: %v", rank, err)
+		} else if missing == nil {
+			failing(t, rank, err, mscclgo.ErrInvalid, "no such RDMA device")
+		}
 	}
 }

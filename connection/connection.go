@@ -25,7 +25,8 @@ type Endpoint interface {
 	// Connect gives the connection to the rank whose endpoint's bytes remote are.
 	// Where it waits for the peer, it is for what the peer's own Connect does
 	// without waiting for this rank, so that ranks may connect in any order that
-	// begins at the lower rank's.
+	// begins at the lower rank's. Nothing may be queued before both have returned, so
+	// ranks tell each other.
 	//
 	// Errors: ErrInvalid for bytes that were cut short or altered, or are of
 	// another version or group; ErrUnsupported, saying why, when the transport does

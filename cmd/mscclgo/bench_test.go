@@ -114,6 +114,29 @@ func TestBenchTune(t *testing.T) {
 	}
 }
 
+func TestBenchPrimitives(t *testing.T) {
+	lines := filepath.Join(t.TempDir(), "results")
+	stdout, stderr, err := mscclgo(t, "bench", "-n", "3", "-primitives", "-json", lines)
+	if err != nil {
+		t.Fatalf("%v, standard error %q", err, stderr)
+	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync"} {
+		if !strings.Contains(stdout, name) {
+			t.Errorf("no %s in:\n%s", name, stdout)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		var p struct{ Value float64 }
+		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Value <= 0 {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+}
+
 func TestBenchSoak(t *testing.T) {
 	stdout, stderr, err := mscclgo(t, "bench", "-n", "2", "-soak", "1ns", "-e", "4K", "-scratch", "1M")
 	if err != nil || !strings.Contains(stdout, "100 calls, no wrong element") {

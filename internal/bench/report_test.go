@@ -2,6 +2,8 @@ package bench
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"image/png"
 	"math"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/samples"
 )
 
@@ -139,5 +142,23 @@ func TestSizesOfRange(t *testing.T) {
 		if _, err := Sizes(c[0], c[1], c[2]); err == nil {
 			t.Errorf("%v make no sizes", c)
 		}
+	}
+}
+
+// TestWithin waits for what ends, and not for what does not.
+func TestWithin(t *testing.T) {
+	failed := errors.New("failed")
+	if err := within(t.Context(), "fail", func() error { return failed }); err != failed {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	never := make(chan error)
+	err := within(ctx, "wait", func() error { return <-never })
+	if !errors.Is(err, mscclgo.ErrAborted) || !strings.Contains(err.Error(), "NCCL: wait") {
+		t.Error(err)
+	}
+	if g := (&gaveUp{"nccl", err}); !errors.Is(g, mscclgo.ErrAborted) || !strings.HasPrefix(g.Error(), "nccl: ") {
+		t.Error(g)
 	}
 }

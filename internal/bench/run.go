@@ -112,7 +112,11 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if b.runner, err = samples.NewRunner(ctx, comm); err != nil {
 		return b, err
 	}
-	if err := together(ctx, comm, b.runner.Compile(ctx, cfg.Collectives, b.typ, b.op)); err != nil {
+	calls, err := b.calls()
+	if err != nil {
+		return b, err
+	}
+	if err := together(ctx, comm, b.runner.Compile(ctx, calls)); err != nil {
 		return b, err
 	}
 	if b.stream, err = comm.Device().NewStream(); err != nil {
@@ -128,6 +132,24 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 		return b, err
 	}
 	return b, b.meetNCCL(ctx)
+}
+
+// calls gives all calls that are to be measured, but for their memory.
+func (b *bench) calls() ([]samples.Call, error) {
+	var calls []samples.Call
+	for _, c := range b.cfg.Collectives {
+		for _, size := range b.cfg.Sizes {
+			p := b.problem(c, size, false)
+			choices, err := b.choices(p)
+			if err != nil {
+				return nil, err
+			}
+			for _, choice := range choices {
+				calls = append(calls, b.own(choice).call(p))
+			}
+		}
+	}
+	return calls, nil
 }
 
 // most gives the largest bytes of a buffer's data: a rank's part is at least one

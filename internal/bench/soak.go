@@ -148,7 +148,7 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 		i := random.IntN(len(types))
 		typ, op := types[i], ops[random.IntN(len(ops))]
 		if emulated(comm) {
-			op = ops[i%len(ops)] // kernels take seconds to compile there
+			typ, op = types[i%2], ops[i%2] // kernels take seconds to compile there
 		}
 		// Any magnitude is as likely as another.
 		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size)

@@ -1,5 +1,6 @@
 #include "api.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -175,12 +176,6 @@ int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* 
                                 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
 }
 
-int verbs_qp_reset(const verbs_api* api, struct ibv_qp* qp) {
-  struct ibv_qp_attr attr = {0};
-  attr.qp_state = IBV_QPS_RESET;
-  return api->ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-}
-
 int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp) {
   struct ibv_qp_attr attr = {0};
   attr.qp_state = IBV_QPS_ERR;
@@ -202,6 +197,7 @@ int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* poste
       r->next = i + 1 < count ? r + 1 : NULL;
       r->opcode = work->opcode;
       r->send_flags = work->flags;
+      r->imm_data = htonl((uint32_t)work->value);
       if (work->size) {
         parts[i].addr = work->local;
         parts[i].length = work->size;
@@ -211,7 +207,7 @@ int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* poste
       }
       if (work->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         r->wr.atomic.remote_addr = work->remote;
-        r->wr.atomic.compare_add = work->add;
+        r->wr.atomic.compare_add = work->value;
         r->wr.atomic.rkey = work->rkey;
       } else {
         r->wr.rdma.remote_addr = work->remote;
@@ -229,12 +225,17 @@ int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* poste
   return 0;
 }
 
-int verbs_post_receive(struct ibv_qp* qp, uint64_t id, uint64_t local, uint32_t size, uint32_t lkey) {
-  struct ibv_sge part = {local, size, lkey};
-  struct ibv_recv_wr request = {id, NULL, &part, 1};
-  struct ibv_recv_wr* bad;
-  int rc = qp->context->ops.post_recv(qp, &request, &bad);
-  return rc < 0 ? -rc : rc;
+int verbs_post_receives(struct ibv_qp* qp, int n) {
+  struct ibv_recv_wr requests[BATCH];
+  for (; n > 0; n -= BATCH) {
+    int count = n < BATCH ? n : BATCH;
+    memset(requests, 0, (size_t)count * sizeof *requests);
+    for (int i = 0; i + 1 < count; i++) requests[i].next = &requests[i + 1];
+    struct ibv_recv_wr* bad;
+    int rc = qp->context->ops.post_recv(qp, requests, &bad);
+    if (rc) return rc < 0 ? -rc : rc;
+  }
+  return 0;
 }
 
 int verbs_poll(struct ibv_cq* cq, verbs_completion* out, int n) {
@@ -245,7 +246,7 @@ int verbs_poll(struct ibv_cq* cq, verbs_completion* out, int n) {
     out[i].status = (uint32_t)found[i].status;
     out[i].vendor = found[i].vendor_err;
     out[i].qp = found[i].qp_num;
-    out[i].size = found[i].byte_len;
+    out[i].immediate = ntohl(found[i].imm_data);
   }
   return got;
 }

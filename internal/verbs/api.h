@@ -73,7 +73,6 @@ typedef struct {
 
 // verbs_qp_connect takes a queue pair to RTR and RTS. step says which failed.
 int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* path, int* step);
-int verbs_qp_reset(const verbs_api* api, struct ibv_qp* qp);
 int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp);
 
 // verbs_work is one work request. Go has the same struct.
@@ -81,7 +80,7 @@ typedef struct {
   uint64_t id;
   uint64_t local;
   uint64_t remote;
-  uint64_t add;
+  uint64_t value;  // added, or the immediate value
   uint32_t size;
   uint32_t lkey;
   uint32_t rkey;
@@ -92,8 +91,8 @@ typedef struct {
 // verbs_post_send posts n requests, with one call of the driver for each 64.
 // posted says how many it took.
 int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* posted);
-// verbs_post_receive posts one request.
-int verbs_post_receive(struct ibv_qp* qp, uint64_t id, uint64_t local, uint32_t size, uint32_t lkey);
+// verbs_post_receives posts n requests without memory.
+int verbs_post_receives(struct ibv_qp* qp, int n);
 
 // verbs_completion is one completion. Go has the same struct.
 typedef struct {
@@ -101,7 +100,7 @@ typedef struct {
   uint32_t status;
   uint32_t vendor;
   uint32_t qp;
-  uint32_t size;
+  uint32_t immediate;
 } verbs_completion;
 
 // verbs_poll takes at most n and at most 64 completions; below 0 it failed.

@@ -79,7 +79,7 @@ type Completion struct {
 	Status    uint32
 	Vendor    uint32 // the driver's own number for an error
 	QueuePair uint32
-	Size      uint32 // bytes received
+	Immediate uint32 // of a receive: the Value of the peer's WriteImm
 }
 
 // Poll takes completions, at most 64, without waiting.

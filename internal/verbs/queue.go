@@ -68,16 +68,6 @@ func (q *QP) Connect(path *Path) error {
 	return number(fmt.Sprintf("verbs: make queue pair %d of %s %s", q.Number(), q.context.name, to), rc)
 }
 
-// Reset drops what is queued and takes the queue pair, also one that failed,
-// back to INIT on the port.
-func (q *QP) Reset(port int, access Access) error {
-	op := fmt.Sprintf("verbs: reset queue pair %d of %s", q.Number(), q.context.name)
-	if err := number(op, C.verbs_qp_reset(q.context.api, q.qp)); err != nil {
-		return err
-	}
-	return number(op, C.verbs_qp_init(q.context.api, q.qp, C.int(port), C.int(access)))
-}
-
 // Fail ends all requests of both queues with StatusFlushed.
 func (q *QP) Fail() error {
 	return number(fmt.Sprintf("verbs: stop queue pair %d of %s", q.Number(), q.context.name), C.verbs_qp_fail(q.context.api, q.qp))
@@ -89,7 +79,7 @@ type Opcode uint16
 // What requests do.
 const (
 	Write    Opcode = C.IBV_WR_RDMA_WRITE
-	Send     Opcode = C.IBV_WR_SEND
+	WriteImm Opcode = C.IBV_WR_RDMA_WRITE_WITH_IMM // a Write that takes a receive of the peer's
 	Read     Opcode = C.IBV_WR_RDMA_READ
 	FetchAdd Opcode = C.IBV_WR_ATOMIC_FETCH_AND_ADD
 )
@@ -99,7 +89,6 @@ type Flags uint16
 
 // How requests are done.
 const (
-	Fence    Flags = C.IBV_SEND_FENCE    // after all reads and atomics before it have ended
 	Signaled Flags = C.IBV_SEND_SIGNALED // it gives a completion
 )
 
@@ -108,7 +97,7 @@ type Work struct {
 	ID        uint64
 	Local     uint64 // where this side's data is, in terms of its registration
 	Remote    uint64 // and the peer's
-	Add       uint64 // of FetchAdd
+	Value     uint64 // what FetchAdd adds, or the 32 bits that WriteImm gives to the peer
 	Size      uint32 // bytes; of a Write also 0
 	LocalKey  uint32
 	RemoteKey uint32
@@ -131,13 +120,10 @@ func (q *QP) Post(work []Work) (int, error) {
 	return int(posted), nil
 }
 
-// PostReceive gives the device memory for one message.
-func (q *QP) PostReceive(id, local uint64, size, localKey uint32) error {
-	rc := C.verbs_post_receive(q.qp, C.uint64_t(id), C.uint64_t(local), C.uint32_t(size), C.uint32_t(localKey))
-	if rc != 0 {
-		return number(fmt.Sprintf("verbs: post a receive to queue pair %d of %s", q.Number(), q.context.name), rc)
-	}
-	return nil
+// PostReceives gives the device n requests, without memory, of which each WriteImm
+// of the peer takes one. Calls for one queue pair take turns.
+func (q *QP) PostReceives(n int) error {
+	return number(fmt.Sprintf("verbs: post receives to queue pair %d of %s", q.Number(), q.context.name), C.verbs_post_receives(q.qp, C.int(n)))
 }
 
 // Close releases the queue pair and what is queued in it.

@@ -162,7 +162,7 @@ func TestWriteAndAdd(t *testing.T) {
 	copy(a.page, "some data")
 	done := a.post(t,
 		Work{ID: 1, Local: 0, Remote: 100, Size: 9, LocalKey: a.mr.LocalKey(), RemoteKey: b.mr.RemoteKey(), Opcode: Write},
-		Work{ID: 2, Local: 8, Remote: 0, Add: 7, Size: 8, LocalKey: a.mr.LocalKey(), RemoteKey: b.mr.RemoteKey(), Opcode: FetchAdd, Flags: Signaled})
+		Work{ID: 2, Local: 8, Remote: 0, Value: 7, Size: 8, LocalKey: a.mr.LocalKey(), RemoteKey: b.mr.RemoteKey(), Opcode: FetchAdd, Flags: Signaled})
 	if done.ID != 2 || done.Status != StatusSuccess || done.QueuePair != a.qp.Number() {
 		t.Errorf("the completion is %+v: %s", done, StatusText(done.Status))
 	}

@@ -1,0 +1,389 @@
+package ib
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// conn is a connection. mu makes the order of the queues that of the calls. It is
+// held while something waits only where a queue or the peer's inbox is full, or an
+// update must follow what other queue pairs carry.
+type conn struct {
+	t        *Transport
+	endpoint *Endpoint
+	queues   []*queue // those of the endpoint that are used
+	scratch  *scratch // the endpoint's
+	peer     int
+	adds     bool   // updates are atomics, not messages
+	inboxKey uint32 // names the peer's inbox
+
+	broken atomic.Pointer[mscclgo.Error] // why nothing goes on
+
+	mu       sync.Mutex
+	closed   bool
+	remotes  map[*registeredmem.Memory]*key
+	dirty    bool   // device memory was written by the first queue since the last update
+	dirtyKey uint32 // there
+	dirtyAt  uint64
+	out      outbox
+	work     []verbs.Work
+	done     [32]verbs.Completion
+	marks    []*mark // not in use
+
+	received uint32 // messages carried out; under the device's lock
+}
+
+func newConn(e *Endpoint, count int, peer description) *conn {
+	return &conn{
+		t: e.t, endpoint: e, queues: e.queues[:count], scratch: e.scratch, peer: int(peer.rank),
+		adds: e.t.atomics() && peer.atomics, inboxKey: peer.inbox,
+		remotes: map[*registeredmem.Memory]*key{}, work: make([]verbs.Work, 0, e.t.o.Depth),
+	}
+}
+
+// start makes the queue pairs ready.
+func (c *conn) start() error {
+	if !c.adds {
+		if err := c.queues[0].qp.PostReceives(messages); err != nil {
+			return err
+		}
+	}
+	for _, q := range c.queues {
+		if err := q.qp.Connect(q.path(&c.t.o)); err != nil {
+			return err
+		}
+	}
+	c.queues[0].nic.add(c)
+	return nil
+}
+
+// Transport gives InfiniBand.
+func (c *conn) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
+
+// Write posts RDMA writes, over all queue pairs if it is large.
+func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	const op = "ib: write"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to, err := c.remote(op, dst, dstOffset, n)
+	if err != nil {
+		return err
+	}
+	from, err := c.local(op, src, srcOffset, n)
+	if err != nil {
+		return err
+	}
+	for i, q := range c.queues {
+		part := spread(n, i, len(c.queues))
+		if part.n == 0 {
+			continue
+		}
+		remoteKey, localKey := to.keys[q.peer.nic], from.mrs[q.nic.index].LocalKey()
+		what := entry{"write", dst, dstOffset, n}
+		c.work = c.work[:0]
+		for at := part.offset; at < part.offset+part.n; {
+			size := min(q.max, part.offset+part.n-at)
+			if err := c.reserve(op, q, 1); err != nil {
+				return err
+			}
+			w := verbs.Work{
+				Local: from.base + srcOffset + at, Remote: to.base + dstOffset + at, Size: uint32(size),
+				LocalKey: localKey, RemoteKey: remoteKey, Opcode: verbs.Write,
+			}
+			w.ID, w.Flags = q.add(what, false)
+			c.work = append(c.work, w)
+			at += size
+		}
+		if i > 0 {
+			// Its answer says that all of this queue pair's writes are in place.
+			if err := c.reserve(op, q, 1); err != nil {
+				return err
+			}
+			c.work = append(c.work, c.readBack(q, remoteKey, to.base+dstOffset+part.offset+part.n-1, what))
+		} else if to.device {
+			c.dirty, c.dirtyKey, c.dirtyAt = true, remoteKey, to.base+dstOffset+part.offset+part.n-1
+		}
+		if err := c.post(op, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBack gives the request that reads a byte at the peer, to know that the
+// writes before it are in place. Updates wait for it: a fence would have the device
+// wait instead, but Soft-RoCE (Linux 6.1) may forget to go on behind one.
+func (c *conn) readBack(q *queue, remoteKey uint32, at uint64, what entry) verbs.Work {
+	w := verbs.Work{Local: touchedAt, Remote: at, Size: 1, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
+	what.doing = "read after a write"
+	w.ID, w.Flags = q.add(what, true)
+	q.waitFor = q.posted
+	return w
+}
+
+// UpdateAndSync posts a fetch-and-add, or a message with the value for the peer's
+// process.
+func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	const op = "ib: update a word"
+	if to < from {
+		return c.invalid(op, "the value must not fall, and %d is below %d", to, from)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, err := c.remote(op, dst, dstOffset, 8)
+	if err != nil {
+		return err
+	}
+	if (k.base+dstOffset)%8 != 0 {
+		return c.invalid(op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	}
+	q := c.queues[0]
+	if c.dirty && !(c.adds && k.device) {
+		if err := c.reserve(op, q, 1); err != nil {
+			return err
+		}
+		c.work = append(c.work[:0], c.readBack(q, c.dirtyKey, c.dirtyAt, entry{memory: dst, offset: dstOffset, n: 8}))
+		if err := c.post(op, q); err != nil {
+			return err
+		}
+	}
+	c.dirty = false
+	for _, q := range c.queues {
+		if err := c.await(op, q, q.waitFor); err != nil {
+			return err
+		}
+	}
+	if !c.adds {
+		if err := c.credit(op, q); err != nil {
+			return err
+		}
+	}
+	if err := c.reserve(op, q, 2); err != nil {
+		return err
+	}
+	c.work = c.work[:0]
+	var w verbs.Work
+	id, flags := q.add(entry{"update", dst, dstOffset, 8}, true)
+	if c.adds {
+		w = verbs.Work{
+			Opcode: verbs.FetchAdd, Size: 8, Local: fetchedAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
+			Remote: k.base + dstOffset, RemoteKey: k.keys[q.peer.nic], Value: to - from,
+		}
+	} else {
+		w = c.send(q, id, message{dst.ID(), dstOffset, to})
+	}
+	w.ID, w.Flags = id, flags
+	c.work = append(c.work, w)
+	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
+		c.work = append(c.work, c.ask(q)) // in time, so that nothing waits
+	}
+	return c.post(op, q)
+}
+
+// Flush waits for a mark behind all that was queued before, and lets others queue
+// meanwhile.
+func (c *conn) Flush(ctx context.Context) error {
+	const op = "ib: flush"
+	m, err := c.mark(op)
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		switch done, err := m.reached(op); {
+		case err != nil:
+			return err
+		case done:
+			return nil
+		case ctx.Err() != nil:
+			return mscclgo.FromContext(ctx, op, "the peer has not acknowledged all that was queued").At(c.t.reg.Rank(), c.peer)
+		}
+		pause(i)
+	}
+}
+
+// Close waits for what is queued and releases the queue pairs.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.mu.Unlock()
+	var err error
+	if c.broken.Load() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), c.t.reg.Timeout())
+		defer cancel()
+		if err = c.Flush(ctx); c.broken.Load() != nil || errors.Is(err, mscclgo.ErrInvalid) {
+			err = nil // it failed, as others were told, or another Close was first
+		}
+	}
+	c.mu.Lock()
+	closed := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if closed {
+		return nil
+	}
+	c.t.forget(c)
+	return wrap("ib: close", errors.Join(err, c.release()), c.t.reg.Rank(), c.peer)
+}
+
+// release gives back what the connection and its endpoint hold.
+func (c *conn) release() error {
+	c.queues[0].nic.remove(c)
+	return c.endpoint.release()
+}
+
+// remote gives what names the peer's memory, in which the range must be. The
+// caller holds mu.
+func (c *conn) remote(op string, m *registeredmem.Memory, offset, n uint64) (*key, error) {
+	if err := c.check(op, m, c.peer, offset, n); err != nil {
+		return nil, err
+	}
+	if k := c.remotes[m]; k != nil {
+		return k, nil
+	}
+	k, err := decodeKey(m.Key(registeredmem.InfiniBand))
+	if err != nil {
+		return nil, c.invalid(op, "%v is not reachable over InfiniBand: %w", m, err)
+	}
+	for _, q := range c.queues {
+		if int(q.peer.nic) >= len(k.keys) {
+			return nil, c.invalid(op, "%v has keys of %d devices, the peer's queue pairs are on more", m, len(k.keys))
+		}
+	}
+	if len(c.remotes) >= maxRemotes {
+		clear(c.remotes)
+	}
+	c.remotes[m] = &k
+	return &k, nil
+}
+
+// maxRemotes is how many of the peer's memories are remembered at most.
+const maxRemotes = 1024
+
+// local finds this rank's memory, in which the range must be.
+func (c *conn) local(op string, m *registeredmem.Memory, offset, n uint64) (*registration, error) {
+	if err := c.check(op, m, c.t.reg.Rank(), offset, n); err != nil {
+		return nil, err
+	}
+	r := c.t.registered(m.ID())
+	if r == nil {
+		return nil, c.invalid(op, "%v is closed", m)
+	}
+	return r, nil
+}
+
+func (c *conn) check(op string, m *registeredmem.Memory, rank int, offset, n uint64) error {
+	switch {
+	case c.closed:
+		return c.invalid(op, "the connection is closed")
+	case m == nil:
+		return c.invalid(op, "the memory of rank %d is nil", rank)
+	case m.Registry() != c.t.reg:
+		return c.invalid(op, "%v is in another registry; this one must register or import it", m)
+	case m.Rank() != rank:
+		return c.invalid(op, "%v stands where one of rank %d must be", m, rank)
+	case offset > m.Size() || n > m.Size()-offset:
+		return c.invalid(op, "%d bytes at offset %d are outside %v", n, offset, m)
+	}
+	return c.failed(op)
+}
+
+// reserve waits until q has room for n requests more. What is gathered for it is
+// posted first.
+func (c *conn) reserve(op string, q *queue, n int) error {
+	if q.room() >= n {
+		return nil
+	}
+	if err := c.post(op, q); err != nil {
+		return err
+	}
+	return c.await(op, q, q.posted-q.depth+uint64(n))
+}
+
+// await polls until all requests below a number are done.
+func (c *conn) await(op string, q *queue, number uint64) error {
+	for i := 0; q.done < number; i++ {
+		if err := c.poll(op, q); err != nil {
+			return err
+		}
+		if q.done < number {
+			pause(i)
+		}
+	}
+	return nil
+}
+
+// fence sees to it that a completion will tell of all requests posted so far, if
+// need be by a write of nothing.
+func (c *conn) fence(q *queue) error {
+	const op = "ib: mark"
+	if q.signaled == q.posted {
+		return nil
+	}
+	if err := c.reserve(op, q, 1); err != nil {
+		return err
+	}
+	w := verbs.Work{Opcode: verbs.Write}
+	w.ID, w.Flags = q.add(entry{doing: "write of nothing"}, true)
+	c.work = append(c.work[:0], w)
+	return c.post(op, q)
+}
+
+// post gives the device what was gathered in work.
+func (c *conn) post(op string, q *queue) error {
+	if len(c.work) == 0 {
+		return nil
+	}
+	_, err := q.qp.Post(c.work)
+	c.work = c.work[:0]
+	if err != nil {
+		// The account does not fit any more.
+		return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, op, "%v: %w", q, err))
+	}
+	return nil
+}
+
+// poll takes what completions q has. It fails the connection when there are none for
+// the transport's time-out: not every device gives up by itself.
+func (c *conn) poll(op string, q *queue) error {
+	if err := c.failed(op); err != nil {
+		return err
+	}
+	n, err := q.cq.Poll(c.done[:])
+	if err != nil {
+		return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", err))
+	}
+	for i := range c.done[:n] {
+		d := &c.done[i]
+		what, ok := q.complete(d.ID)
+		switch {
+		case d.Status != verbs.StatusSuccess:
+			return c.fail(c.explain(q, what, d))
+		case !ok:
+			return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, op, "a completion of request %d, which is not under way on %v", d.ID, q))
+		}
+	}
+	if silent := q.silence(n); silent > c.t.o.Timeout {
+		return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer has acknowledged nothing for %v; the oldest request is a %v on %v", silent.Round(time.Millisecond), q.oldest(), q))
+	}
+	return nil
+}
+
+// pause lets others go on between two polls, for longer the longer nothing comes.
+func pause(i int) {
+	if i < 2000 {
+		runtime.Gosched()
+		return
+	}
+	time.Sleep(50 * time.Microsecond)
+}

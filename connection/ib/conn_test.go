@@ -1,0 +1,425 @@
+package ib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+func TestWrites(t *testing.T) {
+	const size = 1 << 20
+	a, b := newPair(t, Options{QueuePairs: 2})
+	if a.conn.Transport() != registeredmem.InfiniBand {
+		t.Errorf("the transport is %v", a.conn.Transport())
+	}
+	src, mine := a.memory(t, size, false), b.memory(t, size, true)
+	dst := a.imported(t, mine)
+	values := make([]byte, size)
+	for i := range values {
+		values[i] = byte(i*7 + i>>8)
+	}
+	if err := gpu.CopyIn(src.Buffer(), values); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint64{0, 1, 7, 8, 4095, 4096, 70_001, spreadFrom, 700_003} {
+		for _, at := range [][2]uint64{{0, 0}, {1, 8}, {4095, 3}} {
+			if err := gpu.CopyIn(mine.Buffer(), make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.conn.Write(dst, at[0], src, at[1], n); err != nil {
+				t.Fatal(err)
+			}
+			a.flush(t)
+			got := make([]byte, size)
+			read(t, mine, 0, got)
+			for i := range got {
+				want := byte(0)
+				if j := uint64(i); j >= at[0] && j < at[0]+n {
+					want = values[j-at[0]+at[1]]
+				}
+				if got[i] != want {
+					t.Fatalf("%d bytes from %d to %d: byte %d is %d, want %d", n, at[1], at[0], i, got[i], want)
+				}
+			}
+		}
+	}
+}
+
+func TestLargeWrite(t *testing.T) {
+	const size = 64 << 20
+	a, b := newPair(t, Options{})
+	src, mine := a.memory(t, size, false), b.memory(t, size, false)
+	values := make([]uint64, size/8)
+	for i := range values {
+		values[i] = uint64(i)
+	}
+	if err := gpu.CopyIn(src.Buffer(), values); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.conn.Write(a.imported(t, mine), 0, src, 0, size); err != nil {
+		t.Fatal(err)
+	}
+	a.flush(t)
+	got := make([]uint64, size/8)
+	read(t, mine, 0, got)
+	for i := range got {
+		if got[i] != values[i] {
+			t.Fatalf("word %d is %d", i, got[i])
+		}
+	}
+}
+
+// modes runs a test over several queue pairs, with atomics and messages.
+func modes(t *testing.T, test func(t *testing.T, o Options)) {
+	for _, pairs := range []int{1, 2, 4} {
+		for _, no := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d queue pairs, no atomics %v", pairs, no), func(t *testing.T) {
+				test(t, Options{QueuePairs: pairs, NoAtomics: no})
+			})
+		}
+	}
+}
+
+// puts has one side write rounds of n bytes that hold the round's number, each
+// with an update, and the other check that who sees the update sees the data.
+func puts(t *testing.T, from, to *side, rounds, n uint64, pinned bool) {
+	src, mine := from.memory(t, 8*rounds+n, false), to.memory(t, 8+n, false)
+	word := to.memory(t, 8, pinned)
+	dst, flag := from.imported(t, mine), from.imported(t, word)
+	fill := make([]uint64, rounds+n/8)
+	for i := range fill {
+		fill[i] = uint64(i)
+	}
+	if err := gpu.CopyIn(src.Buffer(), fill); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for k := uint64(1); k <= rounds; k++ {
+			if err := errors.Join(from.conn.Write(dst, 8, src, 8*(k-1), n), from.conn.UpdateAndSync(flag, 0, k-1, k)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		from.flush(t)
+	})
+	defer wg.Wait()
+	seen, last, ends := make([]uint64, 1), uint64(0), make([]uint64, 1)
+	for end := time.Now().Add(patience); seen[0] < rounds && !t.Failed(); {
+		read(t, word, 0, seen)
+		for _, at := range []uint64{0, n / 2 / 8 * 8, n - 8} {
+			read(t, mine, 8+at, ends)
+			if seen[0] > 0 && ends[0] < seen[0]-1+at/8 || seen[0] < last {
+				t.Errorf("the word went from %d to %d, the data at %d is %d", last, seen[0], at, ends[0])
+			}
+		}
+		last = seen[0]
+		if time.Now().After(end) {
+			t.Errorf("the word stays at %d", seen[0])
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		a, b := newPair(t, o)
+		puts(t, a, b, 10_000, 64, false)
+	})
+}
+
+func TestOrderOfLargeWrites(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		a, b := newPair(t, o)
+		puts(t, a, b, 20, 400_000, true)
+	})
+}
+
+func TestBothWaysThroughFullQueues(t *testing.T) {
+	for _, no := range []bool{false, true} {
+		a, b := newPair(t, Options{NoAtomics: no, Depth: minDepth})
+		var wg sync.WaitGroup
+		for _, s := range [][2]*side{{a, b}, {b, a}} {
+			wg.Go(func() { puts(t, s[0], s[1], 1000, 5000, true) })
+		}
+		wg.Wait()
+	}
+}
+
+func TestMarks(t *testing.T) {
+	a, b := newPair(t, Options{})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	round := func() {
+		if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+		m, err := a.conn.Mark()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(patience); ; {
+			done, err := m.Done()
+			if err != nil || time.Now().After(end) {
+				t.Fatal("not reached:", err)
+			}
+			if done {
+				return
+			}
+		}
+	}
+	if n := testing.AllocsPerRun(100, round); n > 0 {
+		t.Errorf("a write and a mark allocate %v times", n)
+	}
+}
+
+func TestSelf(t *testing.T) {
+	testDevices(t)
+	s := newSide(t, 0, Options{})
+	e, err := s.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := e.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Connect(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.memory(t, 16, false)
+	if err := errors.Join(c.UpdateAndSync(m, 8, 0, 5), c.Flush(t.Context()), c.Close(), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]uint64, 2)
+	if read(t, m, 0, got); got[1] != 5 {
+		t.Errorf("the words are %d", got)
+	}
+	expectError(t, c.UpdateAndSync(m, 8, 5, 6), mscclgo.ErrInvalid, "closed")
+	_, err = e.Connect(t.Context(), data)
+	expectError(t, err, mscclgo.ErrInvalid, "before")
+}
+
+func TestBadOptions(t *testing.T) {
+	name := testDevices(t)[0]
+	for want, o := range map[string]Options{
+		"no such RDMA device": {Device: "none0"},
+		"no port 9":           {Device: name, Port: 9},
+		"Depth":               {Device: name, Depth: 1},
+		"the list of devices \"" + name + ",\" has": {Device: name + ","},
+	} {
+		_, err := New(newRegistry(t, 0), o)
+		expectError(t, err, mscclgo.ErrInvalid, want, "rank 0")
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	a, b := newPair(t, Options{})
+	src, theirs := a.memory(t, 64, false), b.memory(t, 64, false)
+	dst := a.imported(t, theirs)
+	for name, err := range map[string]error{
+		"nil":                  a.conn.Write(nil, 0, src, 0, 8),
+		"this rank's":          a.conn.Write(src, 0, src, 0, 8),
+		"the peer's as source": a.conn.Write(dst, 0, dst, 0, 8),
+		"another registry's":   a.conn.Write(theirs, 0, src, 0, 8),
+		"beyond":               a.conn.Write(dst, 60, src, 0, 8),
+		"overflow":             a.conn.Write(dst, 8, src, 0, 1<<64-8),
+		"not aligned":          a.conn.UpdateAndSync(dst, 4, 0, 1),
+		"falling":              a.conn.UpdateAndSync(dst, 0, 2, 1),
+	} {
+		if !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	a.flush(t) // nothing of that failed the connection
+}
+
+func TestRemoteAccessError(t *testing.T) {
+	a, b := newPair(t, Options{})
+	src, theirs := a.memory(t, 64, false), b.memory(t, 64, false)
+	dst := a.imported(t, theirs)
+	if err := theirs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.conn.Write(dst, 8, src, 0, 16); err != nil {
+		t.Fatal(err)
+	}
+	err := a.conn.Flush(t.Context())
+	expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "remote access error", "write of 16 bytes at offset 8 of memory 0 of rank 1", "queue pair")
+	expectError(t, a.conn.Write(dst, 8, src, 0, 16), mscclgo.ErrRemote, "has failed")
+	if err := a.conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadMessage(t *testing.T) {
+	a, b := newPair(t, Options{NoAtomics: true})
+	theirs := b.memory(t, 64, false)
+	dst := a.imported(t, theirs)
+	if err := errors.Join(theirs.Close(), a.conn.UpdateAndSync(dst, 0, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := b.conn.Mark(); err != nil {
+			expectError(t, err, mscclgo.ErrRemote, "there is no memory 0", "rank 1, peer 0")
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the message was believed")
+		}
+	}
+}
+
+func TestPeerDies(t *testing.T) {
+	a, b := newPair(t, Options{AckTimeout: time.Millisecond, Retries: 2})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	if err := b.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	expectError(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1")
+	if err := a.conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPeerNeverConnects writes to a queue pair that no Connect made ready.
+func TestPeerNeverConnects(t *testing.T) {
+	testDevices(t)
+	a, b := newSide(t, 0, Options{AckTimeout: time.Millisecond, Retries: 2}), newSide(t, 1, Options{})
+	mine, err := a.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := b.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := theirs.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.conn, err = mine.Connect(t.Context(), data); err != nil {
+		t.Fatal(err)
+	}
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	expectError(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1", "queue pair")
+}
+
+// TestSilence has requests under way that the device sends anew for longer than the
+// transport waits.
+func TestSilence(t *testing.T) {
+	a, b := newPair(t, Options{Timeout: 500 * time.Millisecond, AckTimeout: time.Minute})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	if err := errors.Join(b.conn.Close(), a.conn.Write(dst, 0, src, 0, 64)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	expectError(t, a.conn.Flush(t.Context()), mscclgo.ErrRemote, "acknowledged nothing for", "write of 64 bytes", "rank 0, peer 1")
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestInboxFull keeps the peer's process from carrying updates out: no more are sent
+// than it has room for, and none is lost.
+func TestInboxFull(t *testing.T) {
+	const updates = 3 * messages
+	a, b := newPair(t, Options{NoAtomics: true})
+	word := b.memory(t, 8, true)
+	dst := a.imported(t, word)
+	b.t.nics[0].mu.Lock()
+	sent := make(chan error, 1)
+	go func() {
+		for k := range uint64(updates) {
+			if err := a.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- a.conn.Flush(t.Context())
+	}()
+	select {
+	case err := <-sent:
+		t.Errorf("%d updates are sent, though the peer has room for %d: %v", updates, messages, err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	b.t.nics[0].mu.Unlock()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	got := make([]uint64, 1)
+	for end := time.Now().Add(patience); got[0] < updates; read(t, word, 0, got) {
+		if time.Now().After(end) {
+			t.Fatalf("the word stays at %d", got[0])
+		}
+	}
+}
+
+// TestPeerProcessStuck is TestInboxFull for good.
+func TestPeerProcessStuck(t *testing.T) {
+	a, b := newPair(t, Options{NoAtomics: true, Timeout: 300 * time.Millisecond})
+	dst := a.imported(t, b.memory(t, 8, true))
+	b.t.nics[0].mu.Lock()
+	defer b.t.nics[0].mu.Unlock()
+	for k := range uint64(2 * messages) {
+		if err := a.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
+			expectError(t, err, mscclgo.ErrRemote, "carried out none of 256 updates", "rank 0, peer 1")
+			return
+		}
+	}
+	t.Error("all updates were taken")
+}
+
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestConnectAndCloseLeavesNothing(t *testing.T) {
+	testDevices(t)
+	a, b := newSide(t, 0, Options{QueuePairs: 2}), newSide(t, 1, Options{NoAtomics: true})
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, true))
+	var files int
+	var verbs, memory string
+	for i := range 101 {
+		connect(t, a, b)
+		if err := errors.Join(a.conn.Write(dst, 0, src, 0, 64), a.conn.UpdateAndSync(dst, 0, 0, 1), a.conn.Close(), b.conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			files, verbs, memory = descriptors(t), objects(t), pinned(t)
+		}
+	}
+	if after := descriptors(t); after > files {
+		t.Errorf("%d descriptors, then %d", files, after)
+	}
+	if after := objects(t); after != verbs {
+		t.Errorf("verbs objects:\n%sthen:\n%s", verbs, after)
+	}
+	if after := pinned(t); after != memory {
+		t.Errorf("%sthen %s", memory, after)
+	}
+	if len(a.t.live)+len(b.t.live)+len(a.t.nics[0].conns)+len(b.t.nics[0].conns) > 0 {
+		t.Errorf("%d and %d connections are kept", len(a.t.live), len(b.t.live))
+	}
+}

@@ -1,0 +1,211 @@
+package ib
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+)
+
+// Endpoint is one rank's half of a connection: queue pairs that have no peer yet.
+// It connects once.
+type Endpoint struct {
+	t       *Transport
+	queues  []*queue
+	receive *verbs.CQ // for messages, which come by the first queue pair
+	scratch *scratch
+
+	mu   sync.Mutex
+	used bool // connected or closed
+}
+
+// queue is a queue pair and the account of its requests.
+type queue struct {
+	ledger
+	nic     *nic
+	cq      *verbs.CQ
+	qp      *verbs.QP
+	about   address
+	peer    address
+	max     uint64 // bytes of a request
+	waitFor uint64 // the number below which all must be done before an update is posted
+}
+
+// NewEndpoint makes the queue pairs for one connection.
+//
+// Errors: ErrInvalid once the transport is closed, ErrSystem when the devices
+// have no more queue pairs.
+func (t *Transport) NewEndpoint() (*Endpoint, error) {
+	const op = "ib: new endpoint"
+	e := &Endpoint{t: t}
+	fail := func(err error) (*Endpoint, error) {
+		return nil, wrap(op, errors.Join(err, e.release()), t.reg.Rank(), mscclgo.NoRank)
+	}
+	first := t.nics[0]
+	var err error
+	if e.scratch, err = newScratch(t.nics[:min(len(t.nics), t.o.QueuePairs)], uint64(t.o.Depth)); err != nil {
+		return fail(err)
+	}
+	if e.receive, err = first.ctx.NewCQ(messages, first.channel); err != nil {
+		return fail(err)
+	}
+	for i := range t.o.QueuePairs {
+		n := t.nics[i%len(t.nics)]
+		q := &queue{nic: n, ledger: newLedger(t.o.Depth), max: uint64(n.state.MaxMessage)}
+		e.queues = append(e.queues, q)
+		if q.cq, err = n.ctx.NewCQ(t.o.Depth, nil); err != nil {
+			return fail(err)
+		}
+		receive, receives := q.cq, 1
+		if i == 0 {
+			receive, receives = e.receive, messages
+		}
+		if q.qp, err = n.pd.NewQP(q.cq, receive, t.o.Depth, receives, n.port, n.allows()); err != nil {
+			return fail(err)
+		}
+		q.about = address{
+			nic: uint8(n.index), infiniBand: n.state.InfiniBand, mtu: n.mtu(), lid: n.state.LID, gid: n.gid,
+			number: q.qp.Number(), psn: random24(),
+		}
+	}
+	if err := t.keep(op, e); err != nil {
+		return fail(err)
+	}
+	return e, nil
+}
+
+func random24() uint32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return binary.LittleEndian.Uint32(b[:]) & max24
+}
+
+// MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes. They
+// are no secret.
+func (e *Endpoint) MarshalBinary() ([]byte, error) {
+	d := description{group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics(), inbox: e.scratch.in.RemoteKey()}
+	for _, q := range e.queues {
+		d.queues = append(d.queues, q.about)
+	}
+	return d.encode(), nil
+}
+
+// atomics says whether this rank takes part in atomics.
+func (t *Transport) atomics() bool {
+	for _, n := range t.nics {
+		if !n.attributes.Atomics {
+			return false
+		}
+	}
+	return !t.o.NoAtomics
+}
+
+// Connect gives the connection to the rank whose endpoint's bytes remote are,
+// which may be this rank itself. It does not wait for the peer: what is queued before
+// the peer's Connect has returned may fail, so ranks tell each other first. The two
+// use as many queue pairs as both have.
+//
+// Errors: ErrInvalid for bytes that were cut short or altered, or are of another
+// version or group, and for an endpoint that was used before; ErrUnsupported when
+// one side is on InfiniBand and the other on Ethernet; ErrSystem when the device
+// knows no way to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
+	const op = "ib: connect"
+	t, rank := e.t, e.t.reg.Rank()
+	if ctx.Err() != nil {
+		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, mscclgo.NoRank)
+	}
+	peer, err := decode(remote)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "these are no good bytes of an endpoint: %w", err).At(rank, mscclgo.NoRank)
+	}
+	fail := func(kind mscclgo.Kind, format string, args ...any) error {
+		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
+	}
+	if group := t.reg.Group(); peer.group != group {
+		return nil, fail(mscclgo.ErrInvalid, "the peer is of group %x, this rank of group %x", peer.group, group)
+	}
+	count := min(len(e.queues), len(peer.queues))
+	for i, q := range e.queues[:count] {
+		q.peer = peer.queues[i]
+		if q.peer.infiniBand != q.about.infiniBand {
+			return nil, fail(mscclgo.ErrUnsupported, "of %s and the peer's device %d one is on InfiniBand and one on Ethernet", q.nic.name, q.peer.nic)
+		}
+	}
+	e.mu.Lock()
+	used := e.used
+	e.used = true
+	e.mu.Unlock()
+	if used {
+		return nil, fail(mscclgo.ErrInvalid, "the endpoint was connected or closed before")
+	}
+	t.forget(e)
+	c := newConn(e, count, peer)
+	if err := c.start(); err != nil {
+		return nil, wrap(op, errors.Join(err, c.release()), rank, int(peer.rank))
+	}
+	if err := t.keep(op, c); err != nil {
+		return nil, errors.Join(err, c.release())
+	}
+	return c, nil
+}
+
+// Close releases an endpoint that was not connected. It is safe to call twice.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	used := e.used
+	e.used = true
+	e.mu.Unlock()
+	if used {
+		return nil
+	}
+	e.t.forget(e)
+	return wrap("ib: close an endpoint", e.release(), e.t.reg.Rank(), mscclgo.NoRank)
+}
+
+// release gives back the queue pairs and their memory.
+func (e *Endpoint) release() error {
+	var errs []error
+	for i := len(e.queues) - 1; i >= 0; i-- {
+		q := e.queues[i]
+		if q.qp != nil {
+			errs = append(errs, q.qp.Close())
+		}
+		if q.cq != nil {
+			errs = append(errs, q.cq.Close())
+		}
+	}
+	if e.receive != nil {
+		errs = append(errs, e.receive.Close())
+	}
+	if e.scratch != nil {
+		errs = append(errs, e.scratch.close())
+	}
+	return errors.Join(errs...)
+}
+
+// path is what q is told of its peer.
+func (q *queue) path(o *Options) *verbs.Path {
+	p := &verbs.Path{
+		GID: q.peer.gid, PeerQP: q.peer.number, PSN: q.about.psn, PeerPSN: q.peer.psn, LID: q.peer.lid,
+		MTU: min(q.about.mtu, q.peer.mtu), Port: uint8(q.nic.port), GIDIndex: uint8(q.nic.gidIndex),
+		HopLimit: 64, TrafficClass: uint8(o.TrafficClass), ServiceLevel: uint8(o.ServiceLevel),
+		Reads: uint8(min(q.nic.attributes.Reads, 16)), Timeout: ackExponent(o.AckTimeout),
+		Retries: uint8(o.Retries), RNRRetries: uint8(o.RNRRetries),
+		RNRTimer: 1, // 10 µs: the peer's process takes messages as they come
+	}
+	// InfiniBand needs a global address where the upper half, the subnet, differs.
+	p.Global = !q.about.infiniBand || [8]byte(q.about.gid[:8]) != [8]byte(q.peer.gid[:8])
+	return p
+}
+
+// String names the queue pair and its peer's, for messages.
+func (q *queue) String() string {
+	return fmt.Sprintf("queue pair %d of %s to queue pair %d at GID %x", q.about.number, q.nic.name, q.peer.number, q.peer.gid)
+}

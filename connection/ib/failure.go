@@ -1,0 +1,54 @@
+package ib
+
+import (
+	"fmt"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+)
+
+// completionError is a request that ended with another status than success.
+type completionError struct {
+	what   entry
+	queue  string
+	status uint32
+	vendor uint32
+}
+
+func (e *completionError) Error() string {
+	return fmt.Sprintf("%v ended with %s (status %d, vendor's %#x) on %s",
+		&e.what, verbs.StatusText(e.status), e.status, e.vendor, e.queue)
+}
+
+// explain gives the error for a completion.
+func (c *conn) explain(q *queue, what entry, d *verbs.Completion) *mscclgo.Error {
+	kind := mscclgo.ErrSystem
+	if verbs.Remote(d.Status) {
+		kind = mscclgo.ErrRemote
+	}
+	return mscclgo.Errorf(kind, "ib: complete a request", "%w", &completionError{what, q.String(), d.Status, d.Vendor})
+}
+
+// fail ends the connection's use: of several reasons the first stays. It gives
+// that.
+func (c *conn) fail(err *mscclgo.Error) error {
+	err.At(c.t.reg.Rank(), c.peer)
+	if c.broken.CompareAndSwap(nil, err) {
+		c.t.o.Logger.Warn("a connection failed", "rank", c.t.reg.Rank(), "peer", c.peer, "error", err)
+		return err
+	}
+	return c.failed(err.Op)
+}
+
+// failed gives the reason why nothing goes on, if there is one.
+func (c *conn) failed(op string) error {
+	err := c.broken.Load()
+	if err == nil {
+		return nil
+	}
+	return mscclgo.Errorf(err.Kind, op, "the connection has failed: %w", err).At(c.t.reg.Rank(), c.peer)
+}
+
+func (c *conn) invalid(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.t.reg.Rank(), c.peer)
+}

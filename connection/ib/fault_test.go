@@ -1,0 +1,187 @@
+package ib
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"golang.org/x/sys/unix"
+)
+
+// write has a write 64 bytes to b and wait for them.
+func write(t *testing.T, a, b *side) error {
+	t.Helper()
+	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+	if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return a.conn.Flush(ctx)
+}
+
+func TestPortDown(t *testing.T) {
+	name := testDevices(t)[1]
+	unplug(t, netdev(t, name))
+	_, err := New(newRegistry(t, 0), Options{Device: name})
+	expectError(t, err, mscclgo.ErrUnsupported, "no port that may be used is active", name, "rank 0")
+}
+
+// TestLinkDown takes the link down under a connection, for longer than anybody
+// waits.
+func TestLinkDown(t *testing.T) {
+	dev := netdev(t, testDevices(t)[1])
+	for name, o := range map[string]Options{
+		"the device gives up":     {AckTimeout: time.Millisecond, Retries: 3},
+		"it tries again for ever": {Retries: 7, Timeout: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newPair(t, o)
+			if err := write(t, a, b); err != nil {
+				t.Fatal(err)
+			}
+			unplug(t, dev)
+			start := time.Now()
+			expectError(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "write of 64 bytes", "queue pair")
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if err := errors.Join(a.conn.Close(), b.conn.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLinkDownShortly brings the link back before anybody gives up.
+func TestLinkDownShortly(t *testing.T) {
+	dev := netdev(t, testDevices(t)[1])
+	a, b := newPair(t, Options{AckTimeout: time.Second})
+	plug := unplug(t, dev)
+	src, mine := a.memory(t, 64, false), b.memory(t, 64, false)
+	if err := errors.Join(a.conn.Write(a.imported(t, mine), 0, src, 0, 64), a.conn.UpdateAndSync(a.imported(t, mine), 0, 0, 7)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	plug()
+	a.flush(t)
+	got := make([]uint64, 1)
+	if read(t, mine, 0, got); got[0] != 7 {
+		t.Errorf("the word is %d", got[0])
+	}
+}
+
+// TestMTUsDiffer has one end with small packets.
+func TestMTUsDiffer(t *testing.T) {
+	testDevices(t)
+	test := func(t *testing.T, a, b *side) {
+		connect(t, a, b)
+		if x, y := a.conn.(*conn).queues[0].path(&a.t.o).MTU, b.conn.(*conn).queues[0].path(&b.t.o).MTU; x != y {
+			t.Errorf("one end has MTU %d, the other %d", x, y)
+		}
+		puts(t, a, b, 20, 10_000, true)
+		puts(t, b, a, 20, 10_000, true)
+	}
+	t.Run("by option", func(t *testing.T) {
+		test(t, newSide(t, 0, Options{}), newSide(t, 1, Options{MTU: 256}))
+	})
+	t.Run("of the interface", func(t *testing.T) {
+		setMTU(t, netdev(t, testDevices(t)[1]), "1500")
+		test(t, newSide(t, 0, Options{}), newSide(t, 1, Options{}))
+	})
+	t.Run("too large", func(t *testing.T) {
+		setMTU(t, netdev(t, testDevices(t)[1]), "1500")
+		_, err := New(newRegistry(t, 1), Options{Device: testDevices(t)[1], MTU: 4096})
+		expectError(t, err, mscclgo.ErrInvalid, "an MTU of 4096 is asked for", "rank 1")
+	})
+}
+
+// TestLockedMemory registers more than may be locked.
+func TestLockedMemory(t *testing.T) {
+	s := newSide(t, 0, Options{Device: testDevices(t)[0]})
+	buf, err := s.reg.Device().AllocHost(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { buf.Close() })
+
+	// The limit does not hold for who has CAP_IPC_LOCK, which is the thread's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+	fewer := caps
+	fewer[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+	var limit unix.Rlimit
+	if err := errors.Join(unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &fewer[0]),
+		unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: limit.Max})); err != nil {
+		t.Fatal(err)
+	}
+	_, failed := s.reg.Register(buf)
+	if err := errors.Join(unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &caps[0])); err != nil {
+		t.Fatal(err)
+	}
+	expectError(t, failed, mscclgo.ErrSystem, "cannot be locked", "65536 bytes", "ulimit -l", "rank 0")
+	m, err := s.reg.Register(buf)
+	if err != nil {
+		t.Fatal("with the limit back:", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWrongGID chooses an entry of the table that is empty, and one by which the peer
+// cannot be reached.
+func TestWrongGID(t *testing.T) {
+	name := testDevices(t)[0]
+	_, err := New(newRegistry(t, 0), Options{Device: name, GIDIndex: 250})
+	expectError(t, err, mscclgo.ErrInvalid, "no GID with index 250", name, "ibv_devinfo")
+
+	netdev(t, name) // the first entry is link-local, and the peer's address is not
+	o := Options{AckTimeout: time.Millisecond, Retries: 2, Timeout: 2 * time.Second}
+	wrong := o
+	wrong.GIDIndex = -1
+	unreachable(t, newSide(t, 0, wrong), newSide(t, 1, o), func(*Endpoint) {})
+}
+
+// TestNoWayToThePeer connects to an address that nobody has.
+func TestNoWayToThePeer(t *testing.T) {
+	testDevices(t)
+	o := Options{AckTimeout: time.Millisecond, Retries: 2, Timeout: 2 * time.Second}
+	unreachable(t, newSide(t, 0, o), newSide(t, 1, o), func(theirs *Endpoint) {
+		for _, q := range theirs.queues {
+			q.about.gid[15] ^= 0x55
+		}
+	})
+}
+
+// unreachable connects a with b's endpoint, which is changed first, and checks that
+// either the kernel knows no way there, or nobody answers.
+func unreachable(t *testing.T, a, b *side, change func(*Endpoint)) {
+	t.Helper()
+	mine, err := a.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := b.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(theirs)
+	data, err := theirs.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.conn, err = mine.Connect(t.Context(), data); err != nil {
+		expectError(t, err, mscclgo.ErrSystem, "ready to receive", "rank 0, peer 1")
+		return
+	}
+	expectError(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "GID")
+}

@@ -1,0 +1,183 @@
+package ib
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// patience bounds what tests wait for, in an emulated machine too.
+const patience = 60 * time.Second
+
+// testDevices gives the two RDMA devices to test with.
+func testDevices(t testing.TB) [2]string {
+	t.Helper()
+	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
+	if names == "" {
+		t.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
+	}
+	list := strings.Split(names, ",")
+	return [2]string{list[0], list[len(list)-1]}
+}
+
+// side is one rank.
+type side struct {
+	reg  *registeredmem.Registry
+	t    *Transport
+	conn connection.Connection
+}
+
+func newRegistry(t testing.TB, rank int) *registeredmem.Registry {
+	t.Helper()
+	r, err := registeredmem.NewRegistry(registeredmem.Config{
+		Rank: rank, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, rank), Timeout: patience, Unmapped: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func newSide(t testing.TB, rank int, o Options) *side {
+	t.Helper()
+	if o.Device == "" {
+		o.Device = testDevices(t)[rank]
+	}
+	reg := newRegistry(t, rank)
+	transport, err := New(reg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(reg.Close(), transport.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return &side{reg: reg, t: transport}
+}
+
+// newPair gives ranks 0 and 1, connected.
+func newPair(t testing.TB, o Options) (a, b *side) {
+	t.Helper()
+	testDevices(t)
+	a, b = newSide(t, 0, o), newSide(t, 1, o)
+	connect(t, a, b)
+	return a, b
+}
+
+func connect(t testing.TB, a, b *side) {
+	t.Helper()
+	var ends [2]*Endpoint
+	var data [2][]byte
+	for i, s := range []*side{a, b} {
+		var err error
+		if ends[i], err = s.t.NewEndpoint(); err != nil {
+			t.Fatal(err)
+		}
+		if data[i], err = ends[i].MarshalBinary(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, s := range []*side{a, b} {
+		var err error
+		if s.conn, err = ends[i].Connect(t.Context(), data[1-i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// memory registers zeros, in device or pinned memory.
+func (s *side) memory(t testing.TB, size uint64, pinned bool) *registeredmem.Memory {
+	t.Helper()
+	alloc := s.reg.Device().Alloc
+	if pinned {
+		alloc = s.reg.Device().AllocHost
+	}
+	b, err := alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gpu.CopyIn(b, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.reg.Register(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// imported gives the peer's memory as s writes to it.
+func (s *side) imported(t testing.TB, m *registeredmem.Memory) *registeredmem.Memory {
+	t.Helper()
+	data, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := s.reg.Import(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return theirs
+}
+
+func (s *side) flush(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.conn.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, m *registeredmem.Memory, offset uint64, values any) {
+	t.Helper()
+	var n uint64
+	switch v := values.(type) {
+	case []byte:
+		n = uint64(len(v))
+	case []uint64:
+		n = 8 * uint64(len(v))
+	}
+	b, err := m.Buffer().Slice(offset, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch v := values.(type) {
+	case []byte:
+		err = gpu.CopyOut(v, b)
+	case []uint64:
+		err = gpu.CopyOut(v, b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("got %v, not of kind %q", err, kind)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("got %q, which does not say %q", err, part)
+		}
+	}
+}

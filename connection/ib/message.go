@@ -1,0 +1,184 @@
+package ib
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+)
+
+// message is an update without atomics: the value that a word of the peer's memory
+// gets. It is written to a slot of the peer's inbox, with an immediate value, and
+// the peer's process carries it out.
+//
+// Each takes one of the peer's posted receives and one slot. The peer counts what it
+// has carried out, after it has posted the receives anew, and this side reads the
+// count: there are never more under way than there are receives and slots. So a
+// receiver that is not ready, for which the specification has retries but on which
+// Soft-RoCE (Linux 6.1) hangs, does not happen.
+type message struct {
+	memory uint32
+	offset uint64
+	value  uint64
+}
+
+const (
+	messageSize = 24
+	// messages is how many may be under way.
+	messages = 256
+)
+
+// outbox keeps the account of the messages that this side sends. Counts are modulo
+// 2^32: 4 bytes are what every bus reads in one piece.
+type outbox struct {
+	sent  uint32
+	taken uint32 // carried out, as the peer was last asked
+	asked uint64 // when requests below are done there is a newer count, or 0
+}
+
+func (o *outbox) underWay() uint32 { return o.sent - o.taken }
+
+// credit waits until the peer has room for a message.
+func (c *conn) credit(op string, q *queue) error {
+	var end time.Time
+	for i := 0; ; i++ {
+		if o := &c.out; o.asked > 0 && q.done >= o.asked {
+			o.asked = 0
+			taken := c.scratch.taken()
+			if o.sent-taken > o.underWay() {
+				return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer counts %d updates, %d were sent", taken, o.sent))
+			}
+			o.taken = taken
+		}
+		if c.out.underWay() < messages {
+			return nil
+		}
+		if now := time.Now(); end.IsZero() {
+			end = now.Add(c.t.o.Timeout)
+		} else if now.After(end) {
+			return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer's process has carried out none of %d updates in %v", messages, c.t.o.Timeout))
+		}
+		if c.out.asked == 0 {
+			pause(i)
+			if err := c.reserve(op, q, 1); err != nil {
+				return err
+			}
+			c.work = append(c.work[:0], c.ask(q))
+			if err := c.post(op, q); err != nil {
+				return err
+			}
+		}
+		if err := c.await(op, q, c.out.asked); err != nil {
+			return err
+		}
+	}
+}
+
+// ask gives the request that reads the peer's count.
+func (c *conn) ask(q *queue) verbs.Work {
+	w := verbs.Work{
+		Local: takenAt, Remote: countAt, Size: 4, Opcode: verbs.Read,
+		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
+	}
+	w.ID, w.Flags = q.add(entry{doing: "read of how many updates are carried out"}, true)
+	c.out.asked = q.posted
+	return w
+}
+
+// send gives the request that sends a message. There is room for it at the peer. Its
+// slot here is that of a request that is done, or there were no room in the queue.
+func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
+	w := verbs.Work{
+		Local:  c.scratch.put(id%q.depth, m),
+		Remote: uint64(c.out.sent%messages) * messageSize, Size: messageSize, Value: uint64(c.out.sent), Opcode: verbs.WriteImm,
+		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
+	}
+	c.out.sent++
+	return w
+}
+
+// receive carries out the messages that have come and asks for an event for the
+// next. The device's lock is held.
+//
+// No message is overlooked: one that comes before the queue is armed is polled here,
+// and one that comes later makes an event.
+func (c *conn) receive() {
+	if c.adds || c.broken.Load() != nil {
+		return
+	}
+	if err := c.endpoint.receive.Arm(); err != nil {
+		c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: receive", "%w", err))
+		return
+	}
+	var done [32]verbs.Completion
+	for {
+		n, err := c.endpoint.receive.Poll(done[:])
+		if err != nil {
+			c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: receive", "%w", err))
+			return
+		}
+		if n == 0 {
+			return
+		}
+		for i := range done[:n] {
+			d := &done[i]
+			if d.Status == verbs.StatusFlushed {
+				return // the request that failed tells why
+			}
+			if d.Status != verbs.StatusSuccess {
+				c.fail(c.explain(c.queues[0], entry{doing: "receive"}, d))
+				return
+			}
+			if err := c.carryOut(d.Immediate); err != nil {
+				c.fail(mscclgo.Errorf(mscclgo.ErrRemote, "ib: carry out an update", "%w", err))
+				c.queues[0].qp.Fail() // so that the peer learns of it too
+				return
+			}
+		}
+		if err := c.queues[0].qp.PostReceives(n); err != nil {
+			c.fail(mscclgo.Errorf(mscclgo.ErrSystem, "ib: receive", "%w", err))
+			return
+		}
+		c.scratch.count(c.received)
+	}
+}
+
+// carryOut does what the next message asks for, which has that number.
+func (c *conn) carryOut(number uint32) error {
+	if number != c.received {
+		return fmt.Errorf("update %d came where %d was due", number, c.received)
+	}
+	c.received++
+	return c.t.store(c.scratch.get(number % messages))
+}
+
+// store gives a word of one of this rank's memories a value, with release
+// semantics. Withdraw waits for it.
+func (t *Transport) store(m message) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	r := t.memories[m.memory]
+	if r == nil {
+		return fmt.Errorf("there is no memory %d, or it is closed", m.memory)
+	}
+	if size := r.memory.Size(); (r.base+m.offset)%8 != 0 || m.offset > size || size-m.offset < 8 {
+		return fmt.Errorf("offset %d is not that of a word of %v", m.offset, r.memory)
+	}
+	buf := r.memory.Buffer()
+	if buf == nil {
+		return fmt.Errorf("%v is closed", r.memory)
+	}
+	if b := buf.Bytes(); b != nil {
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[m.offset])), m.value)
+		return nil
+	}
+	word, err := buf.Slice(m.offset, 8)
+	if err != nil {
+		return err
+	}
+	return gpu.CopyIn(word, []uint64{m.value})
+}

@@ -1,0 +1,145 @@
+package ib
+
+import (
+	"log/slog"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// Options say how to use which devices. The zero Options are good ones. Where they
+// say nothing of devices, ports, GIDs, queue pairs, quality of service and atomics,
+// the environment may; see [EnvDevice].
+type Options struct {
+	// Device is the RDMA device's name, such as "mlx5_0", or several separated by
+	// commas, over which large writes are spread. Empty: the one with an active port
+	// that is nearest to the rank's GPU, else the first with an active port.
+	Device string
+	// Port is the port of each device, from 1. 0: the first that is active.
+	Port int
+	// GIDIndex is the entry in the port's table of addresses. 0: found without
+	// help, on RoCE one of RoCE v2, with an IPv4 address if possible. -1: entry 0.
+	GIDIndex int
+	// QueuePairs is how many a connection has. 0: one for each device. Large writes
+	// are spread over all, and an update then waits for the others.
+	QueuePairs int
+	// Depth is how many requests a queue pair holds. 0: 256, or what the device
+	// can.
+	Depth int
+	// MTU is the payload of a packet, from 256 to 4096. 0: the port's. The smaller
+	// of both ends' counts.
+	MTU int
+	// ServiceLevel, from 0 to 15, and TrafficClass choose the quality of service;
+	// see ibv_modify_qp(3). On RoCE v2 the traffic class is the IP header's.
+	ServiceLevel, TrafficClass int
+	// AckTimeout is after what time a packet without acknowledgement is sent anew,
+	// rounded up to 4.096 µs times a power of 2; devices have lower bounds. 0: 67 ms.
+	AckTimeout time.Duration
+	// Retries is how often, 1 to 7 times. 0: 6, as Soft-RoCE takes 7 for endless. -1:
+	// never. Timeout bounds it too.
+	Retries int
+	// RNRRetries is how often a message is sent anew to a peer that has no room
+	// for it; 7 is for ever. 0: 7. -1: never.
+	RNRRetries int
+	// NoAtomics has updates sent as messages, which the peer's process carries out,
+	// though both devices have atomics. One rank's wish is enough.
+	NoAtomics bool
+	// Timeout is how long a peer may acknowledge nothing, and its process carry out
+	// no message, before the connection has failed. 0: the registry's.
+	Timeout time.Duration
+	// Logger is told of events of devices. nil: nobody.
+	Logger *slog.Logger
+}
+
+// maxQueuePairs is the most that a connection has.
+const maxQueuePairs = 16
+
+// complete gives the options with defaults filled in.
+func (o Options) complete(timeout time.Duration) (Options, error) {
+	bad := func(format string, args ...any) (Options, error) {
+		return o, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: read the options", format, args...)
+	}
+	if err := o.fromEnv(); err != nil {
+		return o, err
+	}
+	switch {
+	case o.Port < 0 || o.Port > 255:
+		return bad("Port is %d", o.Port)
+	case o.GIDIndex < -1 || o.GIDIndex > 255:
+		return bad("GIDIndex is %d, not from -1 to 255", o.GIDIndex)
+	case o.QueuePairs < 0 || o.QueuePairs > maxQueuePairs:
+		return bad("QueuePairs is %d, not from 0 to %d", o.QueuePairs, maxQueuePairs)
+	case o.Depth < 0 || o.Depth > 0 && o.Depth < minDepth || o.Depth > maxDepth:
+		return bad("Depth is %d, not from %d to %d", o.Depth, minDepth, maxDepth)
+	case o.MTU != 0 && (o.MTU < 256 || o.MTU > 4096 || bits.OnesCount(uint(o.MTU)) != 1):
+		return bad("MTU is %d, not 256, 512, 1024, 2048 or 4096", o.MTU)
+	case o.ServiceLevel < 0 || o.ServiceLevel > 15:
+		return bad("ServiceLevel is %d, not from 0 to 15", o.ServiceLevel)
+	case o.TrafficClass < 0 || o.TrafficClass > 255:
+		return bad("TrafficClass is %d, not from 0 to 255", o.TrafficClass)
+	case o.AckTimeout < 0 || o.AckTimeout > maxAckTimeout:
+		return bad("AckTimeout is %v, not from 0 to %v", o.AckTimeout, maxAckTimeout)
+	case o.Retries < -1 || o.Retries > 7:
+		return bad("Retries is %d, not from -1 to 7", o.Retries)
+	case o.RNRRetries < -1 || o.RNRRetries > 7:
+		return bad("RNRRetries is %d, not from -1 to 7", o.RNRRetries)
+	case o.Timeout < 0:
+		return bad("Timeout is %v", o.Timeout)
+	}
+	if o.Depth == 0 {
+		o.Depth = 256
+	}
+	if o.AckTimeout == 0 {
+		o.AckTimeout = ackUnit << 14
+	}
+	o.Retries = times(o.Retries, 6)
+	o.RNRRetries = times(o.RNRRetries, 7)
+	if o.Timeout == 0 {
+		o.Timeout = timeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// times reads a number of retries, 0 for the usual and -1 for none.
+func times(n, usual int) int {
+	switch n {
+	case 0:
+		return usual
+	case -1:
+		return 0
+	}
+	return n
+}
+
+// devices splits a list of names; an empty one is an error.
+func devices(list string) ([]string, error) {
+	names := strings.Split(list, ",")
+	for i, name := range names {
+		if names[i] = strings.TrimSpace(name); names[i] == "" {
+			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: read the options", "the list of devices %q has an empty name", list)
+		}
+	}
+	if len(names) > maxQueuePairs {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: read the options", "the list has %d devices, more than %d", len(names), maxQueuePairs)
+	}
+	return names, nil
+}
+
+const (
+	ackUnit       = 4096 * time.Nanosecond
+	maxAckTimeout = ackUnit << 31
+)
+
+// ackExponent gives a queue pair's number for a time-out.
+func ackExponent(d time.Duration) uint8 {
+	e := uint8(1)
+	for e < 31 && ackUnit<<e < d {
+		e++
+	}
+	return e
+}

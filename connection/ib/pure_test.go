@@ -1,0 +1,175 @@
+package ib
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/topology"
+)
+
+func TestOptions(t *testing.T) {
+	t.Setenv(EnvDevice, "mlx5_9")
+	t.Setenv(EnvPort, "2")
+	t.Setenv(EnvTrafficClass, "106")
+	t.Setenv(EnvNoAtomics, "1")
+	o, err := Options{}.complete(time.Second)
+	if err != nil || o.Device != "mlx5_9" || o.Port != 2 || o.TrafficClass != 106 || !o.NoAtomics || o.Depth != 256 || o.Retries != 6 || o.RNRRetries != 7 || o.Timeout != time.Second || ackExponent(o.AckTimeout) != 14 {
+		t.Errorf("the defaults are %+v, %v", o, err)
+	}
+	if o, err := (Options{Retries: -1, Device: "a", Port: 1}).complete(1); err != nil || o.Retries != 0 || o.Device != "a" || o.Port != 1 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for want, o := range map[string]Options{
+		"Port": {Port: -1}, "GIDIndex": {GIDIndex: 256}, "QueuePairs": {QueuePairs: 17}, "Depth": {Depth: 8}, "MTU": {MTU: 1500},
+		"ServiceLevel": {ServiceLevel: 16}, "TrafficClass": {TrafficClass: 256}, "AckTimeout": {AckTimeout: -1},
+		"Retries": {Retries: 8}, "RNRRetries": {RNRRetries: -2}, "Timeout": {Timeout: -1},
+	} {
+		_, err := o.complete(time.Second)
+		expectError(t, err, mscclgo.ErrInvalid, want)
+	}
+	t.Setenv(EnvGIDIndex, "three")
+	_, err = Options{}.complete(1)
+	expectError(t, err, mscclgo.ErrInvalid, EnvGIDIndex, "three")
+	if names, err := devices("a, b"); err != nil || !reflect.DeepEqual(names, []string{"a", "b"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	_, err = devices("a,,b")
+	expectError(t, err, mscclgo.ErrInvalid, "empty name")
+	_, err = devices(strings.Repeat("a,", 16) + "a")
+	expectError(t, err, mscclgo.ErrInvalid, "17 devices")
+	for d, want := range map[time.Duration]uint8{1: 1, ackUnit * 4: 2, ackUnit*4 + 1: 3, maxAckTimeout: 31} {
+		if e := ackExponent(d); e != want {
+			t.Errorf("%v is %d, want %d", d, e, want)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	up := []topology.Port{{Number: 1, Active: true}}
+	m := &topology.Machine{NICs: []topology.NIC{
+		{Name: "down", Kind: topology.RoCE}, {Name: "efa", Kind: topology.OtherRDMA, Ports: up},
+		{Name: "rxe0", Kind: topology.RoCE, Ports: up}, {Name: "eth0", Kind: topology.Ethernet, Ports: up},
+	}}
+	if name, ok := nearest(m, ""); name != "rxe0" || !ok {
+		t.Errorf("%q, %v", name, ok)
+	}
+	if name, ok := nearest(&topology.Machine{}, ""); ok {
+		t.Errorf("found %q", name)
+	}
+}
+
+func TestLedger(t *testing.T) {
+	l := newLedger(16)
+	signals := 0
+	for i := range 16 {
+		id, flags := l.add(entry{doing: "x"}, false)
+		if id != uint64(i) {
+			t.Fatalf("request %d has number %d", i, id)
+		}
+		if flags != 0 {
+			signals++
+		}
+	}
+	if signals != 4 || l.room() != 0 || l.signaled != 16 {
+		t.Errorf("%d signals, room for %d, %d signaled", signals, l.room(), l.signaled)
+	}
+	if _, ok := l.complete(7); !ok || l.room() != 8 {
+		t.Errorf("room for %d after 8 completed", l.room())
+	}
+	for _, id := range []uint64{7, 0, 16, 1 << 63} {
+		if _, ok := l.complete(id); ok {
+			t.Errorf("a completion of %d was believed", id)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for _, n := range []uint64{0, 1, spreadFrom - 1, spreadFrom, spreadFrom + 1, 1 << 20, 1<<26 + 5, 1 << 40} {
+		for count := 1; count <= maxQueuePairs; count++ {
+			var next uint64
+			for i := range count {
+				p := spread(n, i, count)
+				if p.n > 0 && p.offset != next {
+					t.Fatalf("%d bytes over %d: part %d at %d, not %d", n, count, i, p.offset, next)
+				}
+				next += p.n
+			}
+			if next != n {
+				t.Fatalf("%d bytes over %d: %d carried", n, count, next)
+			}
+		}
+	}
+}
+
+func TestKey(t *testing.T) {
+	k := key{device: true, base: 4095, keys: []uint32{1, 2}}
+	got, err := decodeKey(k.encode())
+	if err != nil || !reflect.DeepEqual(got, k) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	full := key{keys: make([]uint32, maxQueuePairs)}
+	if n := len(full.encode()); n > 256 {
+		t.Errorf("a key has %d bytes", n)
+	}
+	for i, bad := range [][]byte{nil, {2, 0}, k.encode()[:10], append(k.encode(), 0), {1, 0, 0, 0, 0, 0, 0}, {1, 0, 255, 255, 255, 255, 1, 0, 0, 0, 0}} {
+		if _, err := decodeKey(bad); err == nil {
+			t.Errorf("bytes %d are believed", i)
+		}
+	}
+}
+
+func sample() description {
+	return description{group: [16]byte{1}, rank: 3, atomics: true, inbox: 77, queues: []address{
+		{nic: 0, mtu: 5, gid: [16]byte{15: 1}, number: 17, psn: max24}, {nic: 1, infiniBand: true, mtu: 1, lid: 9, number: max24},
+	}}
+}
+
+func TestDescription(t *testing.T) {
+	d := sample()
+	got, err := decode(d.encode())
+	if err != nil || !reflect.DeepEqual(got, d) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, change := range map[string]func(*description){
+		"rank":   func(d *description) { d.rank = 1 << 31 },
+		"queues": func(d *description) { d.queues = nil },
+		"many":   func(d *description) { d.queues = make([]address, 17) },
+		"device": func(d *description) { d.queues[0].nic = 16 },
+		"MTU":    func(d *description) { d.queues[0].mtu = 6 },
+		"number": func(d *description) { d.queues[0].number = 1 << 24 },
+		"PSN":    func(d *description) { d.queues[1].psn = 1 << 24 },
+	} {
+		d := sample()
+		change(&d)
+		if _, err := decode(d.encode()); err == nil {
+			t.Errorf("a wrong %s is believed", name)
+		}
+	}
+}
+
+func FuzzEndpoint(f *testing.F) {
+	d := sample()
+	f.Add(d.encode())
+	f.Add([]byte("MGIB"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := decode(data)
+		if err == nil && !bytes.Equal(d.encode(), data) {
+			t.Errorf("%x is not what it says", data)
+		}
+	})
+}
+
+func FuzzKey(f *testing.F) {
+	k := key{device: true, base: 8, keys: []uint32{5}}
+	f.Add(k.encode())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		k, err := decodeKey(data)
+		if err == nil && !bytes.Equal(k.encode(), data) {
+			t.Errorf("%x is not what it says", data)
+		}
+	})
+}

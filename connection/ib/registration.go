@@ -1,0 +1,102 @@
+package ib
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// registration is a memory of this rank.
+type registration struct {
+	memory *registeredmem.Memory
+	device bool
+	base   uint64
+	mrs    []*verbs.MR // one for each of the transport's devices
+}
+
+// register registers a buffer with all devices, or with none.
+func (t *Transport) register(buf *gpu.Buffer) (*registration, error) {
+	source := sourceOf(buf)
+	defer source.close()
+	r := &registration{device: source.device, base: source.base()}
+	for _, n := range t.nics {
+		mr, err := source.register(n)
+		if err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+		r.mrs = append(r.mrs, mr)
+	}
+	return r, nil
+}
+
+func (r *registration) close() error {
+	var errs []error
+	for _, mr := range r.mrs {
+		errs = append(errs, mr.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// tryDeviceMemory finds out whether the devices reach the memory of the rank's GPU.
+func (t *Transport) tryDeviceMemory() error {
+	b, err := t.reg.Device().Alloc(uint64(os.Getpagesize()))
+	if err != nil {
+		return err
+	}
+	r, err := t.register(b)
+	if err == nil {
+		err = r.close()
+	}
+	return errors.Join(err, b.Close())
+}
+
+// Offer registers a memory of this rank with all devices. Host memory and that of
+// emulated devices is registered as the process's own, a GPU's as a dma-buf, or
+// where that cannot be by the kernel module nvidia_peermem. Package registeredmem
+// calls it.
+//
+// Errors: ErrUnsupported when neither way leads to a GPU's memory; ErrSystem, for
+// lack of locked memory with the limit.
+func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
+	op := fmt.Sprintf("ib: register %v", m)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
+	}
+	r, err := t.register(m.Buffer())
+	if err != nil {
+		return nil, wrap(op, err, t.reg.Rank(), mscclgo.NoRank)
+	}
+	r.memory = m
+	t.memories[m.ID()] = r
+	k := key{device: r.device, base: r.base}
+	for _, mr := range r.mrs {
+		k.keys = append(k.keys, mr.RemoteKey())
+	}
+	return k.encode(), nil
+}
+
+// Withdraw undoes Offer. Package registeredmem calls it.
+func (t *Transport) Withdraw(m *registeredmem.Memory) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.memories[m.ID()]
+	if r == nil {
+		return nil
+	}
+	delete(t.memories, m.ID())
+	return wrap(fmt.Sprintf("ib: unregister %v", m), r.close(), t.reg.Rank(), mscclgo.NoRank)
+}
+
+// registered finds a memory of this rank.
+func (t *Transport) registered(id uint32) *registration {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.memories[id]
+}

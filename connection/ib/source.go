@@ -1,0 +1,61 @@
+package ib
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+)
+
+// source is memory to be registered.
+type source struct {
+	address uintptr // here, or in the GPU's part of the address space
+	size    uint64
+	device  bool
+
+	file   *os.File // a dma-buf with the memory, or nil
+	offset uint64   // in it
+	why    error    // there is no dma-buf
+}
+
+func sourceOf(buf *gpu.Buffer) *source {
+	if b := buf.Bytes(); b != nil {
+		return &source{address: uintptr(unsafe.Pointer(&b[0])), size: buf.Size()}
+	}
+	s := &source{address: uintptr(buf.Ptr()), size: buf.Size(), device: true}
+	s.file, s.offset, s.why = buf.DMABuf()
+	return s
+}
+
+// base gives what names the memory's first byte. The kernel wants it to be where
+// the byte is in its page, of the address and of the dma-buf, which begins with a
+// page.
+func (s *source) base() uint64 {
+	return uint64(s.address) % uint64(os.Getpagesize())
+}
+
+func (s *source) register(n *nic) (*verbs.MR, error) {
+	if s.file != nil {
+		mr, err := n.pd.RegisterDMABuf(int(s.file.Fd()), s.offset, s.size, s.base(), n.allows())
+		if err == nil {
+			return mr, nil
+		}
+		s.why = err
+	}
+	mr, err := n.pd.Register(s.address, s.size, s.base(), n.allows())
+	if s.device && errors.Is(err, syscall.EFAULT) {
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "ib: register device memory with "+n.name,
+			"neither way leads there: load the kernel module nvidia_peermem (%w), or use a driver, kernel and device with dma-buf (%w)", err, s.why)
+	}
+	return mr, err
+}
+
+func (s *source) close() {
+	if s.file != nil {
+		s.file.Close()
+	}
+}

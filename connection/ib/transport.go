@@ -1,0 +1,133 @@
+package ib
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Transport is one rank's devices and the memories that are registered with
+// them. It is the registry's carrier for InfiniBand.
+type Transport struct {
+	reg  *registeredmem.Registry
+	o    Options
+	nics []*nic
+
+	mu       sync.RWMutex // read-locked while a message changes a memory
+	closed   bool
+	memories map[uint32]*registration
+	live     map[closer]struct{} // endpoints and connections
+}
+
+type closer interface{ Close() error }
+
+// New opens the devices that the options mean and attaches them to the registry,
+// in which nothing may be registered yet. The caller closes the transport, after
+// the registry.
+//
+// Errors: ErrInvalid for bad options, among them a device, port or GID that is
+// not there; ErrUnsupported where there is no libibverbs, no device, no active port
+// or no way to the GPU's memory; ErrSystem when a device cannot be opened, and for
+// lack of locked memory with the limit.
+func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
+	if reg == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: open", "the registry is nil")
+	}
+	defer func() { err = wrap("ib: open", err, reg.Rank(), mscclgo.NoRank) }()
+	if o, err = o.complete(reg.Timeout()); err != nil {
+		return nil, err
+	}
+	names, err := chooseDevices(o, reg.Device())
+	if err != nil {
+		return nil, err
+	}
+	t := &Transport{reg: reg, o: o, memories: map[uint32]*registration{}, live: map[closer]struct{}{}}
+	for i, name := range names {
+		n, err := openNIC(name, i, o, sys())
+		if err != nil {
+			return nil, errors.Join(err, t.closeNICs())
+		}
+		t.nics = append(t.nics, n)
+		t.o.Depth = min(t.o.Depth, n.attributes.Depth, n.attributes.Entries)
+	}
+	if t.o.QueuePairs == 0 {
+		t.o.QueuePairs = len(t.nics)
+	}
+	if err := t.tryDeviceMemory(); err != nil {
+		return nil, errors.Join(err, t.closeNICs())
+	}
+	if err := reg.Attach(t); err != nil {
+		return nil, errors.Join(err, t.closeNICs())
+	}
+	for _, n := range t.nics {
+		n.watched.Go(func() { t.watch(n) })
+	}
+	return t, nil
+}
+
+// Transport gives InfiniBand.
+func (t *Transport) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
+
+// Close closes all endpoints and connections, unregisters what is registered and
+// closes the devices. It is safe to call twice.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	closed, live := t.closed, t.live
+	t.closed, t.live = true, nil
+	t.mu.Unlock()
+	if closed {
+		return nil
+	}
+	var errs []error
+	for c := range live {
+		errs = append(errs, c.Close())
+	}
+	t.mu.Lock()
+	for id, r := range t.memories {
+		delete(t.memories, id)
+		errs = append(errs, r.close())
+	}
+	t.mu.Unlock()
+	errs = append(errs, t.closeNICs())
+	return wrap("ib: close", errors.Join(errs...), t.reg.Rank(), mscclgo.NoRank)
+}
+
+func (t *Transport) closeNICs() error {
+	var errs []error
+	for i := len(t.nics) - 1; i >= 0; i-- {
+		errs = append(errs, t.nics[i].close())
+	}
+	return errors.Join(errs...)
+}
+
+// keep has Close close c.
+func (t *Transport) keep(op string, c closer) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed").At(t.reg.Rank(), mscclgo.NoRank)
+	}
+	t.live[c] = struct{}{}
+	return nil
+}
+
+func (t *Transport) forget(c closer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.live, c)
+}
+
+// wrap gives err, if it is one, the operation and the ranks, and keeps its kind.
+func wrap(op string, err error, rank, peer int) error {
+	if err == nil {
+		return nil
+	}
+	kind := mscclgo.ErrSystem
+	var e *mscclgo.Error
+	if errors.As(err, &e) {
+		kind = e.Kind
+	}
+	return mscclgo.Errorf(kind, op, "%w", err).At(rank, peer)
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/connection/ib"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+)
+
+// startNodes starts the sample's ranks on this machine as on nodes that have but
+// RDMA between them, each node with a device of its own; make test-rdma has some.
+func startNodes(s *scene, perNode []int, port string, env []string, args ...string) (all []*process) {
+	s.t.Helper()
+	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
+	if names == "" {
+		s.t.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
+	}
+	devices := strings.Split(names, ",")
+	ranks, local := hostsOf(perNode...), 0
+	for rank, node := range ranks {
+		if rank > 0 && ranks[rank-1] != node {
+			local = 0
+		}
+		all = append(all, s.run(exec.CommandContext(s.t.Context(), testProgram(s.t), args...), append([]string{
+			"MASTER_ADDR=127.0.0.1", bootstrap.EnvPort + "=" + port, bootstrap.EnvSecret + "=of " + s.t.Name(),
+			"MSCCLGO_CACHE=" + os.Getenv("MSCCLGO_CACHE"), "MSCCLGO_TRANSPORTS=cudaipc,infiniband",
+			fmt.Sprintf("%s=node %d", hostid.Env, node), ib.EnvDevice + "=" + devices[node%len(devices)],
+			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", len(ranks)),
+			fmt.Sprintf("LOCAL_RANK=%d", local), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", perNode[node]),
+		}, env...)))
+		local++
+	}
+	return all
+}
+
+func TestNodes(t *testing.T) {
+	for i, c := range []struct {
+		perNode []int
+		env     []string
+		args    []string
+		sizes   int
+	}{
+		{[]int{2, 2}, nil, []string{"-max", "65536"}, 4},
+		{[]int{1, 1}, []string{ib.EnvNoAtomics + "=1"}, []string{"-max", "1048576", "-inplace"}, 6},
+	} {
+		t.Run(fmt.Sprint(c.perNode, c.env), func(t *testing.T) {
+			// Few threads, as in an emulated machine all of them spin on two CPUs; and
+			// the kernels that scripts/test-rdma has compiled.
+			args := append([]string{"-min", "1024", "-warmup", "0", "-iters", "1", "-blocks", "1", "-threads", "32"}, c.args...)
+			finish(t, startNodes(newScene(t), c.perNode, fmt.Sprint(20100+i), c.env, args...), c.sizes)
+		})
+	}
+}
+
+// TestRankOnOtherNodeKilled kills a rank in the middle of a run.
+func TestRankOnOtherNodeKilled(t *testing.T) {
+	s := newScene(t)
+	all := startNodes(s, []int{1, 1}, "20110", nil, append(endless, "-blocks", "1", "-threads", "32")...)
+	begun(all)
+	if err := all[1].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	allFail(t, all, map[int]int{0: 1})
+}
