@@ -135,3 +135,34 @@ func TestWriteBytesAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations a write", n)
 	}
 }
+
+// TestBytesOutliveTheirPlace: what a sender has taken stays as it is when the places in
+// the queue are used again.
+func TestBytesOutliveTheirPlace(t *testing.T) {
+	c := &conn{t: &Transport{}}
+	c.changed.L, c.work.L = &c.mu, &c.mu
+	s := &sender{c: c}
+	c.senders = []*sender{s}
+	queue := func(data string) {
+		t.Helper()
+		if err := c.enqueue("queue", op{kind: kindData, n: uint64(len(data)), data: []byte(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var batches [2]batch
+	for lap := range 3 {
+		queue("first")
+		if !s.take(&batches[lap%2], false) {
+			t.Fatal("nothing was queued")
+		}
+		for range queueDepth {
+			queue("other")
+		}
+		if got := string(batches[lap%2].pieces[0].data); got != "first" {
+			t.Fatalf("lap %d: a sender that has taken the first bytes has %q", lap, got)
+		}
+		for c.taken < c.queued.Load() {
+			s.take(&batches[(lap+1)%2], false)
+		}
+	}
+}

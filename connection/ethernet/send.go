@@ -210,7 +210,9 @@ func (s *sender) take(b *batch, wait bool) bool {
 			if host == nil {
 				b.used += n
 			}
-			p.data, o.data = o.data, p.data
+			if o.src == nil {
+				p.data, o.data = o.data, p.data // the place in the queue is used again
+			}
 		}
 		b.count++
 		if o.given == o.n {
