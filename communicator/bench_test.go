@@ -56,6 +56,7 @@ func BenchmarkEthernetRoundTrip(b *testing.B) {
 			for rank, c := range p.comms {
 				times[rank] = upload(b, c.Device(), 0, rounds*4)
 			}
+			b.ResetTimer()
 			each(b, 2, func(rank int) error {
 				return p.workers[rank].run(b.Context(), "portVolley", 1, p.handle(rank), bytes, uint32(rounds), rank == 0, times[rank])
 			})

@@ -58,6 +58,7 @@ func triggers(b *testing.B, size, producers int, relaxed bool) {
 	each := (b.N + producers - 1) / producers
 	start, end := event(b, t), event(b, t)
 	done := make(chan bool, 1)
+	b.ResetTimer()
 	record(b, t, start)
 	t.launch(b, "produce", producers, 1, t.ring.Handle(), uint64(each), relaxed, results, positions)
 	record(b, t, end)
@@ -83,6 +84,7 @@ func BenchmarkPushSync(b *testing.B) {
 			times := output[uint32](b, t, n)
 			start, end := event(b, t), event(b, t)
 			done := make(chan bool, 1)
+			b.ResetTimer()
 			go drain(t, n, done)
 			record(b, t, start)
 			t.launch(b, "roundTrips", 1, 1, t.ring.Handle(), uint64(n), kind == "relaxedPush", times)

@@ -24,7 +24,8 @@ type Buffer struct {
 type allocation struct {
 	release  func() error
 	export   func() (int, error) // nil where there is nothing to export
-	host     []byte              // pinned host memory, else nil
+	pinned   bool                // host memory
+	host     []byte              // the memory, where the host reaches it, else nil
 	base     Ptr
 	capacity uint64 // bytes mapped from base
 	life     *lifetime
@@ -52,8 +53,12 @@ func (d *Device) Alloc(size uint64) (*Buffer, error) {
 }
 
 func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
+	var host []byte
+	if h, ok := m.(backend.HostMemory); ok {
+		host = h.Bytes()
+	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, export: m.ExportFD, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
+		release: m.Free, export: m.ExportFD, host: host, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
 	}}
 }
 
@@ -74,7 +79,7 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, life: new(lifetime),
+		release: m.Free, pinned: true, host: m.Bytes(), base: Ptr(m.Ptr()), capacity: size, life: new(lifetime),
 	}}, nil
 }
 
@@ -171,6 +176,18 @@ func (b *Buffer) Device() *Device { return b.dev }
 // Bytes gives pinned host memory to the host, and nil for device memory. It is
 // invalid once the buffer is closed.
 func (b *Buffer) Bytes() []byte {
+	if !b.mem.pinned {
+		return nil
+	}
+	return b.HostBytes()
+}
+
+// HostBytes gives the memory to the host where the host can load and store it:
+// pinned memory, as [Buffer.Bytes] does, and the memory of an emulated device; else
+// nil. Loads and stores of the host are not ordered with the work of streams.
+// Kernels see them as they see those to pinned memory. It is invalid once the buffer
+// is closed.
+func (b *Buffer) HostBytes() []byte {
 	if b.mem.host == nil || b.mem.life.over() {
 		return nil
 	}

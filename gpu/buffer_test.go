@@ -29,6 +29,36 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
+func TestHostBytes(t *testing.T) {
+	d := testdev.Open(t, 0)
+	b := alloc(t, d, 1000)
+	check(t, gpu.CopyIn(b, counting(1000, 1)))
+	view, err := b.Slice(100, 50)
+	check(t, err)
+	host := view.HostBytes()
+	if testdev.CUDA() {
+		if host != nil {
+			t.Errorf("the host is given %d bytes of a GPU's memory", len(host))
+		}
+		return
+	}
+	if !bytes.Equal(host, counting(50, 101)) || cap(host) != 50 {
+		t.Fatalf("the view's %d bytes (capacity %d) are %v", len(host), cap(host), host)
+	}
+	host[0] = 7
+	if got := contents[byte](t, view, 50); got[0] != 7 {
+		t.Errorf("the host stored 7, the device has %d", got[0])
+	}
+	pinned := allocHost(t, d, 10)
+	if &pinned.HostBytes()[0] != &pinned.Bytes()[0] {
+		t.Error("Bytes and HostBytes of pinned memory differ")
+	}
+	check(t, b.Close())
+	if view.HostBytes() != nil {
+		t.Error("closed memory is given to the host")
+	}
+}
+
 func TestAllocRefuses(t *testing.T) {
 	d := testdev.Open(t, 0)
 	_, err := d.Alloc(0)

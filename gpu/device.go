@@ -93,7 +93,7 @@ func (d *Device) Access(b *Buffer) (*Buffer, error) {
 // reaches says whether d can use b as it is: its own memory, and pinned memory of
 // any device of its kind.
 func (d *Device) reaches(b *Buffer) bool {
-	return b.dev == d || b.mem.host != nil && b.dev.kind == d.kind
+	return b.dev == d || b.mem.pinned && b.dev.kind == d.kind
 }
 
 // holdsPointers is hasPointers, which a launch should not ask for the same type

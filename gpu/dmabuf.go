@@ -18,7 +18,7 @@ func (b *Buffer) DMABuf() (file *os.File, offset uint64, err error) {
 	if err := b.usable(op); err != nil {
 		return nil, 0, err
 	}
-	if b.mem.host != nil {
+	if b.mem.pinned {
 		return nil, 0, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "pinned host memory has none; drivers reach it by its address")
 	}
 	if b.size == 0 {

@@ -34,6 +34,7 @@ func volley(b *testing.B, ranks [2]*rank, bytes uint64) {
 	d := newDuo(b, ranks, bytes)
 	rounds := min(b.N, 1<<20)
 	times := [2]*gpu.Buffer{ranks[0].alloc(b, uint64(rounds)*4), ranks[1].alloc(b, uint64(rounds)*4)}
+	b.ResetTimer()
 	for i, r := range ranks {
 		r.launch(b, "volley", 1, 1, d.channels[i].Handle(), bytes, uint32(rounds), i == 0, times[i])
 	}
@@ -81,6 +82,7 @@ func BenchmarkBandwidth(b *testing.B) {
 				}
 			}
 			r.launch(b, "stream", 1, 1, d.channels[0].Handle(), bytes, uint32(1), result)
+			b.ResetTimer()
 			record(b, r, marks[0])
 			r.launch(b, "stream", 1, 1, d.channels[0].Handle(), bytes, uint32(b.N), result)
 			record(b, r, marks[1])
@@ -142,6 +144,7 @@ func BenchmarkGarbage(b *testing.B) {
 			r := ranks[0]
 			rounds := min(b.N, 1<<20)
 			times := r.alloc(b, uint64(rounds)*4)
+			b.ResetTimer()
 			r.launch(b, "ask", 1, 1, r.service.Fifo(), uint32(rounds), times)
 			r.wait(b)
 			spread(b, read[uint32](b, times, rounds))

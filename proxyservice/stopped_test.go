@@ -53,14 +53,25 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 		for i, r := range ranks {
 			r.launch(t, "volley", 1, 1, d.channels[i].Handle(), uint64(1024), uint32(rounds), i == 0, times[i])
 		}
-		progress := func() bool { return read[uint32](t, times[0], 100)[99] != 0 }
-		eventually(t, "the kernels are at it", progress)
+		trips := func() int { return slices.Index(append(read[uint32](t, times[0], rounds), 0), 0) }
+		eventually(t, "the kernels are at it", func() bool { return trips() >= 100 })
 		stopTheWorld(t, stopped)
+		before := trips()
+		eventually(t, "the trip that was stopped ends", func() bool { return trips() > before })
 		for _, r := range ranks {
 			r.abort()
 		}
 		for _, r := range ranks {
 			r.wait(t)
+		}
+		// The last puts may be under way still, and the buffers go before the services.
+		for _, r := range ranks {
+			if err := r.service.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := r.conn.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 		return time.Duration(slices.Max(read[uint32](t, times[0], rounds)))
 	}

@@ -48,6 +48,7 @@ const (
 	byKernel   way = iota // threads that reach the peers' memory
 	byExchange            // port channels, each part straight to its place
 	byRing                // port channels, around the ring
+	byPush                // threads, through an inbox of the runner's
 	byStages              // port channels, and threads that reduce
 	byHosts               // threads within a host, port channels between hosts
 )
@@ -110,6 +111,7 @@ var collectives = []Collective{
 			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, inBox: 2},
 			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, inBox: 2},
 			{name: "direct", kernel: "direct"},
+			{name: "pushed", kernel: "pushed", through: byPush},
 			{name: "ring", kernel: "ring", through: byRing},
 			{name: "staged", kernel: "staged", through: byStages},
 			{name: "hier", kernel: "hier", through: byHosts},
@@ -135,16 +137,16 @@ var collectives = []Collective{
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	{
-		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
-		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(algorithm{name: "relayed", kernel: "relayed"}, ports),
-		sources:    func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
-	},
-	{
 		Name: "send-receive", file: "sendrecv.cu", text: sendReceiveSource,
 		bus:        func(float64) float64 { return 1 },
 		algorithms: packets(ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
+	},
+	{
+		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
+		bus:        func(float64) float64 { return 1 },
+		algorithms: packets(algorithm{name: "relayed", kernel: "relayed"}, ports),
+		sources:    func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 }
 
@@ -192,7 +194,7 @@ func (c *Collective) algorithm(name string) (algorithm, error) {
 // channels for each pair of buffers.
 func (c *Collective) ByHost(algorithm string) bool {
 	a, err := c.algorithm(algorithm)
-	return err == nil && a.through != byKernel
+	return err == nil && a.through != byKernel && a.through != byPush
 }
 
 // InParts and OutParts give how many parts a rank's input and output have.

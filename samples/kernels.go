@@ -23,6 +23,8 @@ func (c *Collective) source(a algorithm) source {
 		return source{"exchange.cu", exchangeSource}
 	case byRing:
 		return source{"ring.cu", ringSource}
+	case byPush:
+		return source{"pushed.cu", pushedSource}
 	case byStages:
 		return source{"staged.cu", stagedSource}
 	case byHosts:
@@ -47,32 +49,34 @@ func (c *Collective) variant(t elements.Type, op elements.Op) (name string, o de
 	return t.Name + " " + op.Name, o
 }
 
-// Compile compiles all kernels of some collectives, many at a time, so that
-// [Runner.Prepare] finds them in the cache. It is no more than a matter of time.
+// Compile compiles what some calls need, many at a time, so that [Runner.Prepare]
+// finds it in the cache. It is no more than a matter of time.
 //
 // Errors: those of [devicecode.Compile].
-func (r *Runner) Compile(ctx context.Context, collectives []*Collective, t elements.Type, op elements.Op) error {
+func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	begun := map[string]bool{}
-	for _, c := range collectives {
-		for _, a := range c.algorithms {
-			src := c.source(a)
-			variant, options := c.variant(t, op)
-			key := src.name + " " + variant
-			if begun[key] {
-				continue
-			}
-			begun[key] = true
-			wg.Go(func() {
-				if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			})
+	for _, c := range calls {
+		a, err := c.Collective.algorithm(c.Algorithm)
+		if err != nil {
+			return err
 		}
+		src := c.Collective.source(a)
+		variant, options := c.Collective.variant(c.Type, c.Op)
+		key := src.name + " " + variant
+		if begun[key] {
+			continue
+		}
+		begun[key] = true
+		wg.Go(func() {
+			if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)

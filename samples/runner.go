@@ -52,6 +52,8 @@ type Runner struct {
 	group   devicecode.Group // of the ranks of this one's host
 	modules map[string]*gpu.Module
 	host    *hostPath // made by the first call that needs it
+	inbox   *inbox    // likewise
+	room    uint64    // bytes of the inbox
 }
 
 // NewRunner makes a rank's runner. Collective.
@@ -62,7 +64,7 @@ func NewRunner(ctx context.Context, comm *communicator.Communicator) (*Runner, e
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{comm: comm, group: group, modules: map[string]*gpu.Module{}}, nil
+	return &Runner{comm: comm, group: group, modules: map[string]*gpu.Module{}, room: pushedInbox}, nil
 }
 
 // Share makes a buffer of each rank known to all. It stays the caller's.
@@ -88,7 +90,7 @@ func (r *Runner) Fits(c Call) error {
 	if err != nil {
 		return err
 	}
-	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byStages) && hosts > 1 {
+	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byPush || a.through == byStages) && hosts > 1 {
 		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as hier", a.name, hosts)
 	}
 	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
@@ -150,6 +152,8 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 		return r.ring(ctx, &c, a)
 	case byExchange:
 		return r.exchange(ctx, &c, a)
+	case byPush:
+		return r.pushed(ctx, &c, a)
 	case byStages:
 		return r.staged(ctx, &c, a)
 	case byHosts:
@@ -216,7 +220,7 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 		perThread = a.payload
 	}
 	switch ranks := uint64(r.comm.Size()); {
-	case a.inBox > 0, a.name == "direct" && c.Collective.Name == "all-reduce":
+	case a.inBox > 0, a.through == byPush, a.name == "direct" && c.Collective.Name == "all-reduce":
 		work = divideUp(work, ranks) // a shard
 	case a.payload == 0 && !c.Collective.Reduces:
 		work *= ranks // the ranks share the blocks
@@ -230,17 +234,22 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 // Collective.
 func (r *Runner) Close(ctx context.Context, failed error) error {
 	var errs []error
-	if r.host != nil {
+	if r.host != nil || r.inbox != nil {
 		if failed != nil {
 			r.comm.Abort(failed)
 		} else {
 			errs = append(errs, r.comm.Barrier(ctx))
 		}
+	}
+	if r.host != nil {
 		errs = append(errs, r.host.close())
+	}
+	if r.inbox != nil {
+		errs = append(errs, r.inbox.Close())
 	}
 	for _, m := range r.modules {
 		errs = append(errs, m.Close())
 	}
-	r.modules, r.host = nil, nil
+	r.modules, r.host, r.inbox = nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -106,6 +107,51 @@ func TestBadCalls(t *testing.T) {
 			}
 		}
 		return runner.Close(ctx, nil)
+	})
+}
+
+// TestSmallInbox pushes data that go through the inbox in several chunks.
+func TestSmallInbox(t *testing.T) {
+	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		const count = 10_001
+		runner, call, err := newCall(ctx, comm, 4*count)
+		if err != nil {
+			return err
+		}
+		runner.room = 4096
+		call.Choice, call.Count = Choice{"pushed", 4, 64}, count
+		op, err := runner.Prepare(ctx, call)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		for round := range 3 {
+			data := make([]float32, count)
+			for i := range data {
+				data[i] = float32(i * (comm.Rank() + 1 + round))
+			}
+			if err := gpu.CopyIn(call.In.Buffer, data); err != nil {
+				return err
+			}
+			if err := op.Launch(stream); err != nil {
+				return err
+			}
+			if err := comm.Synchronize(ctx, stream); err != nil {
+				return err
+			}
+			if err := gpu.CopyOut(data, call.Out.Buffer); err != nil {
+				return err
+			}
+			for i, sum := range data {
+				if want := float32(i * (6 + 3*round)); sum != want {
+					return fmt.Errorf("round %d: element %d is %v, want %v", round, i, sum, want)
+				}
+			}
+		}
+		return runner.Close(ctx, stream.Close())
 	})
 }
 

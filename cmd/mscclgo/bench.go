@@ -40,6 +40,7 @@ type benchFlags struct {
 	factor                 uint64
 	places, algos, compare string
 	json, plot, tune, with string
+	primitives             bool
 }
 
 // defineBench defines the flags on a call.
@@ -74,6 +75,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
 	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
 	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
+	c.flags.BoolVar(&f.primitives, "primitives", false, "time semaphores, packets, port channels and the ring of triggers instead")
 	c.flags.DurationVar(&f.soak, "soak", 0, "no times: alternate everything at random for so long, and check it")
 }
 
@@ -221,7 +223,10 @@ func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f 
 			sinks.JSON = file
 		}
 	}
-	if f.soak > 0 {
+	switch {
+	case f.primitives:
+		return bench.Primitives(ctx, comm, sinks)
+	case f.soak > 0:
 		return soak(ctx, comm, f, cfg, sinks)
 	}
 	var failed error

@@ -41,7 +41,7 @@ func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 }
 
 // small are flags for a quick run.
-var small = []string{"-n", "2", "-b", "1K", "-e", "4K", "-iters", "1", "-replays", "1", "-rounds", "1", "-w", "0"}
+var small = []string{"-n", "2", "-d", "f32", "-b", "1K", "-e", "4K", "-iters", "1", "-replays", "1", "-rounds", "1", "-w", "0"}
 
 func TestBench(t *testing.T) {
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestBench(t *testing.T) {
 	if err != nil || stderr != "" {
 		t.Fatalf("%v, standard error %q", err, stderr)
 	}
-	if strings.Count(stdout, "# ") != 4 || strings.Count(stdout, " f16 ") != 8 || strings.Contains(stdout, "all-gather") {
+	if strings.Count(stdout, "# ") != 4 || strings.Count(stdout, " f32 ") != 8 || strings.Contains(stdout, "all-gather") {
 		t.Errorf("standard output:\n%s", stdout)
 	}
 	text, err := os.ReadFile(lines)
@@ -111,6 +111,29 @@ func TestBenchTune(t *testing.T) {
 	chosen := tuning.Rules[0].Algorithm
 	if err != nil || !strings.Contains(first, " "+chosen+" ") || !strings.Contains(second, " "+chosen+" ") || strings.Count(string(text), `"stage":"run"`) != 2 {
 		t.Errorf("%v, standard error %q, chosen %s:\n%s\n%s", err, stderr, chosen, first, second)
+	}
+}
+
+func TestBenchPrimitives(t *testing.T) {
+	lines := filepath.Join(t.TempDir(), "results")
+	stdout, stderr, err := mscclgo(t, "bench", "-n", "3", "-primitives", "-json", lines)
+	if err != nil {
+		t.Fatalf("%v, standard error %q", err, stderr)
+	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync"} {
+		if !strings.Contains(stdout, name) {
+			t.Errorf("no %s in:\n%s", name, stdout)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		var p struct{ Value float64 }
+		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Value <= 0 {
+			t.Errorf("%v: %s", err, line)
+		}
 	}
 }
 

@@ -6,41 +6,65 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// BenchmarkWrite sends 16 MiB over the loopback interface, beside a plain TCP
-// connection that sends the same and awaits one byte.
+// BenchmarkWrite sends 16 MiB over the loopback interface, in turns with a plain TCP
+// connection that sends the same and awaits one byte. x-TCP is the bandwidth over
+// that one's, of the medians.
 func BenchmarkWrite(b *testing.B) {
 	const size = 16 << 20
-	b.Run("plain TCP", func(b *testing.B) { plainTCP(b, size, 1) })
 	for _, sockets := range []int{1, 2, 4} {
-		for _, k := range []kind{pinned, onDevice} {
+		for _, k := range kinds {
 			b.Run(fmt.Sprintf("%v, %d sockets", k, sockets), func(b *testing.B) {
 				o := loopback()
 				o.Sockets = sockets
 				x, y := newRank(b, 0, o), newRank(b, 1, o)
 				xy, _ := connect(b, x, y)
 				src, dst := memory(b, x, k, size), imported(b, x, memory(b, y, k, size))
-				b.SetBytes(size)
-				for b.Loop() {
-					if err := errors.Join(xy.Write(dst, 0, src, 0, size), xy.Flush(b.Context())); err != nil {
-						b.Fatal(err)
-					}
-				}
+				set(b, src, noise(size))
+				ours, plain := inTurns(b, func() error {
+					return errors.Join(xy.Write(dst, 0, src, 0, size), xy.Flush(b.Context()))
+				}, plainTCP(b, size, 1))
+				b.ReportMetric(size/ours.Seconds()/1e6, "MB/s")
+				b.ReportMetric(size/plain.Seconds()/1e6, "TCP-MB/s")
+				b.ReportMetric(plain.Seconds()/ours.Seconds(), "x-TCP")
 			})
 		}
 	}
 }
 
-// plainTCP sends size bytes over a connection that is nothing else, and awaits as
-// many as the answer has.
-func plainTCP(b *testing.B, size, answer int) {
+// inTurns gives the medians of the times that two functions take.
+func inTurns(b *testing.B, ours, plain func() error) (time.Duration, time.Duration) {
+	var times [2][]time.Duration
+	for b.Loop() {
+		for i, f := range []func() error{ours, plain} {
+			start := time.Now()
+			if err := f(); err != nil {
+				b.Fatal(err)
+			}
+			times[i] = append(times[i], time.Since(start))
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of both together
+	return median(times[0]), median(times[1])
+}
+
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// plainTCP gives a function that sends size bytes over a connection that is nothing
+// else, and awaits as many as the answer has.
+func plainTCP(b *testing.B, size, answer int) func() error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -50,12 +74,12 @@ func plainTCP(b *testing.B, size, answer int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer out.Close()
+	b.Cleanup(func() { out.Close() })
 	in, err := ln.Accept()
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer in.Close()
+	b.Cleanup(func() { in.Close() })
 	go func() {
 		got := make([]byte, size)
 		for {
@@ -65,66 +89,129 @@ func plainTCP(b *testing.B, size, answer int) {
 			in.Write(got[:answer])
 		}
 	}()
-	data, back := make([]byte, size), make([]byte, answer)
-	b.SetBytes(int64(size))
-	for b.Loop() {
+	// Pages that nobody wrote to would all be one, which is in the cache.
+	data, back := noise(uint64(size)), make([]byte, answer)
+	return func() error {
 		if _, err := out.Write(data); err != nil {
-			b.Fatal(err)
+			return err
 		}
-		if _, err := io.ReadFull(out, back); err != nil {
-			b.Fatal(err)
-		}
+		_, err := io.ReadFull(out, back)
+		return err
 	}
 }
 
 // BenchmarkRoundTrip sends 1 KiB and a signal to a peer, who does the same once it
-// sees the signal, beside a plain TCP connection that sends as much both ways.
+// sees the signal, in turns with a plain TCP connection that sends as much both ways.
 func BenchmarkRoundTrip(b *testing.B) {
-	b.Run("plain TCP", func(b *testing.B) { plainTCP(b, 1024+2*frameSize, 1024+2*frameSize) })
-	for _, k := range []kind{pinned, onDevice} {
-		b.Run(k.String(), func(b *testing.B) {
-			o := loopback()
-			ranks := [2]*rank{newRank(b, 0, o), newRank(b, 1, o)}
-			var conns [2]*conn
-			conns[0], conns[1] = connect(b, ranks[0], ranks[1])
-			var words, theirs, src, dst [2]*registeredmem.Memory
-			for i, r := range ranks {
-				words[i], src[i] = memory(b, r, pinned, 8), memory(b, r, k, 1024)
+	const size = 1024
+	for _, k := range kinds {
+		b.Run(string(k), func(b *testing.B) {
+			ours, plain := inTurns(b, volley(b, k, size), plainTCP(b, size+2*frameSize, size+2*frameSize))
+			b.ReportMetric(float64(ours)/1e3, "p50-us")
+			b.ReportMetric(float64(plain)/1e3, "TCP-p50-us")
+		})
+	}
+}
+
+// volley gives a function that makes a round trip.
+func volley(b *testing.B, k kind, size uint64) func() error {
+	o := loopback()
+	ranks := [2]*rank{newRank(b, 0, o), newRank(b, 1, o)}
+	var conns [2]*conn
+	conns[0], conns[1] = connect(b, ranks[0], ranks[1])
+	var words, theirs, src, dst [2]*registeredmem.Memory
+	for i, r := range ranks {
+		words[i], src[i] = memory(b, r, pinned, 8), memory(b, r, k, size)
+	}
+	for i, r := range ranks {
+		theirs[i] = imported(b, r, words[1-i])
+		dst[i] = imported(b, r, memory(b, ranks[1-i], k, size))
+	}
+	send := func(i int, n uint64) error {
+		return errors.Join(conns[i].Write(dst[i], 0, src[i], 0, size), conns[i].UpdateAndSync(theirs[i], 0, n-1, n))
+	}
+	stop := atomic.Bool{}
+	wait := func(i int, n uint64) bool {
+		word := (*uint64)(unsafe.Pointer(&words[i].Buffer().Bytes()[0]))
+		for end := time.Now().Add(longTimeout); atomic.LoadUint64(word) < n; runtime.Gosched() {
+			if stop.Load() || time.Now().After(end) {
+				return false
 			}
-			for i, r := range ranks {
-				theirs[i] = imported(b, r, words[1-i])
-				dst[i] = imported(b, r, memory(b, ranks[1-i], k, 1024))
-			}
-			send := func(i int, n uint64) error {
-				return errors.Join(conns[i].Write(dst[i], 0, src[i], 0, 1024), conns[i].UpdateAndSync(theirs[i], 0, n-1, n))
-			}
-			wait := func(i int, n uint64) bool {
-				word := (*uint64)(unsafe.Pointer(&words[i].Buffer().Bytes()[0]))
-				for end := time.Now().Add(longTimeout); atomic.LoadUint64(word) < n; runtime.Gosched() {
-					if time.Now().After(end) {
-						return false
-					}
-				}
-				return true
-			}
-			stop, ended := atomic.Bool{}, make(chan struct{})
-			go func() {
-				defer close(ended)
-				for n := uint64(1); wait(1, n) && !stop.Load() && send(1, n) == nil; n++ {
-				}
-			}()
-			n := uint64(0)
+		}
+		return true
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := uint64(1); wait(1, n) && send(1, n) == nil; n++ {
+		}
+	}()
+	b.Cleanup(func() {
+		stop.Store(true)
+		<-ended
+	})
+	n := uint64(0)
+	return func() error {
+		n++
+		if err := send(0, n); err != nil {
+			return err
+		}
+		if !wait(0, n) {
+			return errors.New("there was no answer")
+		}
+		return nil
+	}
+}
+
+// BenchmarkCopies measures what a device adds to a message of 1 KiB on its way: the
+// copy to the host at the sender, and at the receiver the copy to the device with
+// the word behind it, stored or copied. A round trip has both twice.
+func BenchmarkCopies(b *testing.B) {
+	const size = 1024
+	d := testdev.Open(b, 0)
+	device, err := d.Alloc(size + 8)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer device.Close()
+	host, err := d.AllocHost(size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer host.Close()
+	s, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	e, err := d.NewEvent()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	in := func() error { return s.Copy(device, 0, host, 0, size) }
+	for _, c := range []struct {
+		name  string
+		queue func() error
+	}{
+		{"to host", func() error { return s.Copy(host, 0, device, 0, size) }},
+		{"to device", in},
+		{"to device, word stored", func() error { return errors.Join(in(), s.WriteValue64(device, size, 1)) }},
+		{"to device, word copied", func() error { return errors.Join(in(), s.Copy(device, size, host, 0, 8)) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var queued, done []time.Duration
 			for b.Loop() {
-				n++
-				if err := send(0, n); err != nil || !wait(0, n) {
-					b.Fatalf("no answer: %v", err)
+				start := time.Now()
+				err := c.queue()
+				queued = append(queued, time.Since(start))
+				if err = errors.Join(err, s.Record(e), e.Synchronize(b.Context())); err != nil {
+					b.Fatal(err)
 				}
+				done = append(done, time.Since(start))
 			}
-			stop.Store(true)
-			if err := send(0, n+1); err != nil {
-				b.Fatal(err)
-			}
-			<-ended
+			b.ReportMetric(float64(median(queued))/1e3, "queued-us")
+			b.ReportMetric(float64(median(done))/1e3, "done-us")
 		})
 	}
 }

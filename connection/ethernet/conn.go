@@ -28,7 +28,6 @@ type conn struct {
 	peer         int
 	peerInstance [idSize]byte // of the transport whose memories it leads to
 	other        *conn        // the receiving half of an endpoint's connection to itself
-	spins        bool         // who waits spins first
 	control      net.Conn
 	sockets      []net.Conn // all
 	rx           *receiver
@@ -83,7 +82,7 @@ type op struct {
 // newConn makes a connection of sockets whose handshakes are done; the first is the
 // control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
-	c := &conn{t: t, peer: peer, spins: spins(), control: sockets[0], sockets: sockets}
+	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets}
 	c.changed.L, c.work.L = &c.mu, &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.drain, c.giveUp = context.WithCancel(context.Background())
@@ -268,10 +267,11 @@ func (c *conn) Flush(ctx context.Context) error {
 // await waits until all that is queued is acknowledged.
 func (c *conn) await(ctx context.Context, what string) error {
 	until := c.queued.Load()
-	if c.spins {
-		spin(func() bool { return c.acked.Load() >= until || c.ended.Load() })
+	acked := func() bool { return c.acked.Load() >= until }
+	if !acked() {
+		c.t.spin.until(func() bool { return acked() || c.ended.Load() })
 	}
-	if c.acked.Load() >= until && !c.ended.Load() {
+	if acked() && !c.ended.Load() {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() {

@@ -24,8 +24,8 @@ func TestWriteAndFlush(t *testing.T) {
 			t.Errorf("the transport is %v", ab.Transport())
 		}
 		const size = 3<<20 + 77
-		for _, from := range []kind{onDevice, pinned} {
-			for _, to := range []kind{onDevice, pinned} {
+		for _, from := range kinds {
+			for _, to := range kinds {
 				src, mine := memory(t, a, from, size), memory(t, b, to, size)
 				dst := imported(t, a, mine)
 				data, want := noise(size), make([]byte, size)
@@ -56,17 +56,21 @@ func TestLarge(t *testing.T) {
 	if os.Getenv("MSCCLGO_TEST_LARGE") != "" {
 		size = 1 << 30
 	}
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
-	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, onDevice, size), memory(t, b, onDevice, size)
 	data := noise(size)
-	set(t, src, data)
-	if err := errors.Join(ab.Write(imported(t, a, mine), 0, src, 0, size), ab.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(get(t, mine), data) {
-		t.Error("other bytes arrived")
+	for _, k := range []kind{onDevice, reachable} {
+		t.Run(string(k), func(t *testing.T) {
+			o := loopback()
+			a, b := newRank(t, 0, o), newRank(t, 1, o)
+			ab, _ := connect(t, a, b)
+			src, mine := memory(t, a, k, size), memory(t, b, k, size)
+			set(t, src, data)
+			if err := errors.Join(ab.Write(imported(t, a, mine), 0, src, 0, size), ab.Flush(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(get(t, mine), data) {
+				t.Error("other bytes arrived")
+			}
+		})
 	}
 }
 
@@ -76,7 +80,7 @@ func TestOrderOfWrites(t *testing.T) {
 		a, b := newRank(t, 0, o), newRank(t, 1, o)
 		ab, _ := connect(t, a, b)
 		const size, writes = 1 << 19, 8
-		for _, to := range []kind{onDevice, pinned} {
+		for _, to := range kinds {
 			src, mine := memory(t, a, onDevice, size*writes), memory(t, b, to, size)
 			data := noise(size * writes)
 			set(t, src, data)
@@ -99,8 +103,8 @@ func TestOrderOfWrites(t *testing.T) {
 // A reader who sees a round's number sees the round's data, both ways at once.
 func TestUpdateFollowsWrites(t *testing.T) {
 	variants(t, func(t *testing.T, o Options) {
-		for _, to := range []kind{onDevice, pinned} {
-			t.Run(to.String(), func(t *testing.T) {
+		for _, to := range kinds {
+			t.Run(string(to), func(t *testing.T) {
 				a, b := newRank(t, 0, o), newRank(t, 1, o)
 				ab, ba := connect(t, a, b)
 				var all sync.WaitGroup

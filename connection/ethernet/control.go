@@ -40,7 +40,7 @@ func (c *conn) bye() {
 
 // readControl takes the peer's acknowledgements.
 func (c *conn) readControl() {
-	in := newInput(c.control)
+	in := c.t.newInput(c.control)
 	var head [frameSize]byte
 	for {
 		for n := 0; n < frameSize; {

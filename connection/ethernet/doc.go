@@ -11,8 +11,8 @@
 // whichever sockets their frames came on.
 //
 // Device memory goes through pinned staging memory of a fixed size at both ends,
-// in chunks, the next being copied while one is sent. Pinned memory is sent from
-// and received into where it lies.
+// in chunks, the next being copied while one is sent. Memory that the host reaches
+// (pinned, or an emulated device's) is sent from and received into where it lies.
 //
 // Both ends of every socket prove that they know the group's secret. What follows
 // is clear text unless [Options].TLS is set: then the proof binds to the TLS

@@ -107,7 +107,7 @@ func TestBadBytes(t *testing.T) {
 
 // A peer that dies in the middle of a write, or falls silent there.
 func TestHalfAWrite(t *testing.T) {
-	for _, k := range []kind{onDevice, pinned} {
+	for _, k := range kinds {
 		for _, dies := range []bool{true, false} {
 			o := loopback()
 			if !dies {
@@ -132,7 +132,7 @@ func TestHalfAWrite(t *testing.T) {
 
 // Memory that is closed while a peer is in the middle of a write to it.
 func TestWithdrawnInMidWrite(t *testing.T) {
-	for _, k := range []kind{onDevice, pinned} {
+	for _, k := range kinds {
 		b := newRank(t, 1, loopback())
 		m := memory(t, b, k, 1<<20)
 		r := newRogue(t, b, 1)

@@ -28,6 +28,17 @@ type rank struct {
 	t   *Transport
 	e   *Endpoint
 	log *logs
+
+	reachable sync.Map // the gpu.Ptr of memories of that kind
+}
+
+// host keeps a rank from reaching what is in the memory of an emulated device, as
+// GPUs do, but for memory of the kind reachable.
+func (r *rank) host(b *gpu.Buffer) []byte {
+	if _, ok := r.reachable.Load(b.Ptr()); ok {
+		return b.HostBytes()
+	}
+	return b.Bytes()
 }
 
 // logs keeps what a rank logs.
@@ -74,6 +85,7 @@ func newImpatientRank(t testing.TB, number int, o Options, patience time.Duratio
 	if r.t, err = newTransport(reg, o, patience); err != nil {
 		t.Fatal(err)
 	}
+	r.t.host = r.host
 	t.Cleanup(func() {
 		if err := errors.Join(reg.Close(), r.t.Close()); err != nil {
 			t.Errorf("closing rank %d: %v", number, err)
@@ -111,19 +123,15 @@ func connect(t testing.TB, a, b *rank) (ab, ba *conn) {
 }
 
 // kind is where a test's memory is.
-type kind bool
+type kind string
 
 const (
-	onDevice kind = false
-	pinned   kind = true
+	onDevice  kind = "device"
+	pinned    kind = "pinned"
+	reachable kind = "reachable" // of a device, and the host reaches it if ever it can
 )
 
-func (k kind) String() string {
-	if k == pinned {
-		return "pinned"
-	}
-	return "device"
-}
+var kinds = []kind{onDevice, pinned, reachable}
 
 // memory registers size bytes of zeros at a rank.
 func memory(t testing.TB, r *rank, k kind, size uint64) *registeredmem.Memory {
@@ -137,7 +145,11 @@ func memory(t testing.TB, r *rank, k kind, size uint64) *registeredmem.Memory {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	if k == onDevice {
+	if k == reachable {
+		r.reachable.Store(b.Ptr(), true)
+		t.Cleanup(func() { r.reachable.Delete(b.Ptr()) })
+	}
+	if k != pinned {
 		if err := gpu.CopyIn(b, make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}

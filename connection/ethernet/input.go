@@ -4,34 +4,15 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"syscall"
-	"time"
 )
-
-// Who waits for a message spins a while before it sleeps, since to be woken costs
-// more than a message takes; but only where cores are plentiful.
-const (
-	spinTime  = 100 * time.Microsecond
-	spinCores = 8
-)
-
-// spins says whether to spin here.
-func spins() bool { return runtime.GOMAXPROCS(0) >= spinCores }
-
-// spin polls until done, for spinTime at most.
-func spin(done func() bool) {
-	for start := time.Now(); !done() && time.Since(start) < spinTime; {
-		runtime.Gosched()
-	}
-}
 
 // input reads from a socket.
 type input struct {
-	conn  net.Conn
-	raw   syscall.RawConn // nil: conn is encrypted
-	once  func(fd uintptr) bool
-	spins bool
+	conn net.Conn
+	raw  syscall.RawConn // nil: conn is encrypted
+	once func(fd uintptr) bool
+	spin *spinner
 
 	// Of the read under way.
 	p    []byte
@@ -42,8 +23,8 @@ type input struct {
 
 var errWithdrawn = errors.New("the memory was withdrawn")
 
-func newInput(nc net.Conn) *input {
-	in := &input{conn: nc, spins: spins()}
+func (t *Transport) newInput(nc net.Conn) *input {
+	in := &input{conn: nc, spin: &t.spin}
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			in.raw, in.once = raw, in.try
@@ -77,17 +58,7 @@ func (in *input) read(p []byte, into *target) (int, error) {
 
 // try reads, and says false when nothing has come.
 func (in *input) try(fd uintptr) bool {
-	if in.attempt(fd) {
-		return true
-	}
-	if in.spins {
-		for start := time.Now(); time.Since(start) < spinTime; {
-			if in.attempt(fd) {
-				return true
-			}
-		}
-	}
-	return false
+	return in.attempt(fd) || in.spin.until(func() bool { return in.attempt(fd) })
 }
 
 func (in *input) attempt(fd uintptr) bool {

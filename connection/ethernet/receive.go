@@ -84,7 +84,7 @@ func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
 		}
 	}
 	for _, nc := range data {
-		s := &socket{rx: rx, in: newInput(nc)}
+		s := &socket{rx: rx, in: c.t.newInput(nc)}
 		for i := range s.slots {
 			b, err := c.pinned(part)
 			if err != nil {
@@ -228,7 +228,8 @@ func (s *socket) apply(f *frame) error {
 	}
 	s.midway.Store(f.kind == kindData)
 	defer s.midway.Store(false)
-	if f.kind == kindData && m.buf.Bytes() == nil {
+	host := s.rx.c.t.host(m.buf)
+	if f.kind == kindData && host == nil {
 		return s.toDevice(f, m)
 	}
 	switch ok, err := s.rx.order.enter(f); {
@@ -238,9 +239,9 @@ func (s *socket) apply(f *frame) error {
 		return errEnd
 	}
 	if f.kind == kindUpdate {
-		err = s.update(f, m)
+		err = s.update(f, m, host)
 	} else {
-		err = s.toHost(f, m)
+		err = s.toHost(m, host[f.offset:f.offset+f.length])
 	}
 	if err == nil {
 		s.leave(f)
@@ -315,14 +316,14 @@ func (s *socket) queue(m *target, work func() error) error {
 	return nil
 }
 
-// toHost reads a frame's payload into pinned memory, where it lies.
-func (s *socket) toHost(f *frame, m *target) error {
+// toHost reads a frame's payload to where it belongs in memory that the host
+// reaches.
+func (s *socket) toHost(m *target, dst []byte) error {
 	// The stream may yet store to a word in there.
 	if !s.rx.idle() {
 		s.settle()
 		s.rx.reachAll()
 	}
-	dst := m.buf.Bytes()[f.offset : f.offset+f.length]
 	for len(dst) > 0 {
 		if s.r == s.w && s.in.straight() {
 			n, err := s.in.read(dst, m)

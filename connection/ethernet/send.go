@@ -130,7 +130,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 		if p.kind != kindData {
 			continue
 		}
-		if host := p.src.Bytes(); host != nil {
+		if host := s.c.t.host(p.src); host != nil {
 			b.out = append(b.out, host[p.srcOffset:p.srcOffset+p.length])
 			continue
 		}
@@ -154,13 +154,13 @@ func (s *sender) fill(b *batch, wait bool) bool {
 // take takes the pieces of a batch off the queue.
 func (s *sender) take(b *batch, wait bool) bool {
 	c := s.c
-	if wait && c.spins {
+	if wait {
 		seen := c.queued.Load()
 		c.mu.Lock()
 		idle := c.taken == seen
 		c.mu.Unlock()
 		if idle {
-			spin(func() bool { return c.queued.Load() != seen || c.ended.Load() })
+			c.t.spin.until(func() bool { return c.queued.Load() != seen || c.ended.Load() })
 		}
 	}
 	c.mu.Lock()
@@ -183,7 +183,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 			p.length, p.total = o.from, o.to
 		} else {
 			room := s.part - b.used
-			if o.src.Bytes() != nil {
+			if c.t.host(o.src) != nil {
 				room = straightBytes - b.size
 			}
 			n := min(o.n-o.given, room)
@@ -194,7 +194,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 			p.offset += o.given
 			o.given += n
 			b.size += n
-			if o.src.Bytes() == nil {
+			if c.t.host(o.src) == nil {
 				b.used += n
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -64,7 +65,8 @@ type Transport struct {
 	log      *slog.Logger
 	tls      *tls.Config // nil: clear text
 	instance [idSize]byte
-	patience time.Duration // bounds a handshake
+	patience time.Duration            // bounds a handshake
+	host     func(*gpu.Buffer) []byte // the memory, where nothing is staged
 
 	acceptors []*acceptor
 	addrs     []string
@@ -72,6 +74,8 @@ type Transport struct {
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
+
+	spin spinner
 
 	mu        sync.Mutex
 	closed    bool
@@ -97,7 +101,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, secret: o.Secret, patience: patience,
+		reg: reg, secret: o.Secret, patience: patience, host: (*gpu.Buffer).HostBytes,
 		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}
@@ -121,6 +125,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	t.spin.allow()
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
 	rand.Read(t.instance[:])
 	if o.TLS {

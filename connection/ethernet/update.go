@@ -7,11 +7,12 @@ import (
 )
 
 // update stores a word's new value behind all data before it: at once where the
-// stream has done all and the word is the host's, else by the stream, which makes it
-// visible at system scope behind its copies (cuStreamWriteValue64 without
-// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
-func (s *socket) update(f *frame, m *target) error {
-	if host := m.buf.Bytes(); host != nil && s.rx.idle() {
+// stream has done all and the host reaches the memory, else by the stream, which
+// makes it visible at system scope behind its copies (cuStreamWriteValue64 without
+// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER). host is the memory, nil where the host
+// does not reach it.
+func (s *socket) update(f *frame, m *target, host []byte) error {
+	if host != nil && s.rx.idle() {
 		if !m.hold() {
 			return errGone(m.id)
 		}

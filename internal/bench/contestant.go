@@ -61,9 +61,9 @@ func (o *own) roundings(ranks int) int {
 // verify fills the contestant's buffers, runs the problem once, and counts the
 // wrong elements of all ranks. same says whether all ranks' outputs have the same
 // bits. Collective.
-func verify(ctx context.Context, c *communicator.Communicator, k contestant, p *problem, seed uint64, host []byte) (wrong int, same bool, err error) {
+func (r *referee) verify(ctx context.Context, c *communicator.Communicator, k contestant, p *problem, seed uint64) (wrong int, same bool, err error) {
 	in, out := k.buffers()
-	if err := p.fill(in, out, seed, host); err != nil {
+	if err := r.fill(ctx, p, in, out, seed); err != nil {
 		return 0, false, err
 	}
 	once, err := k.repeat(ctx, p, 1, 1, false)
@@ -81,7 +81,7 @@ func verify(ctx context.Context, c *communicator.Communicator, k contestant, p *
 	if err := once.wait(ctx); err != nil {
 		return 0, false, err
 	}
-	mine, sum, err := p.check(out, seed, host, k.roundings(p.ranks))
+	mine, sum, err := r.check(ctx, p, out, seed, k.roundings(p.ranks))
 	if err != nil {
 		return 0, false, err
 	}
@@ -90,10 +90,10 @@ func verify(ctx context.Context, c *communicator.Communicator, k contestant, p *
 
 // agree adds up all ranks' wrong elements and compares their checksums.
 // Collective.
-func agree(ctx context.Context, c *communicator.Communicator, wrong int, sum uint32) (all int, same bool, err error) {
-	w := wire.NewWriter(12)
+func agree(ctx context.Context, c *communicator.Communicator, wrong int, sum uint64) (all int, same bool, err error) {
+	w := wire.NewWriter(16)
 	w.U64(uint64(wrong))
-	w.U32(sum)
+	w.U64(sum)
 	parts, err := c.Bootstrap().AllGather(ctx, w.Bytes())
 	if err != nil {
 		return 0, false, err
@@ -102,7 +102,7 @@ func agree(ctx context.Context, c *communicator.Communicator, wrong int, sum uin
 	for _, b := range parts {
 		r := wire.NewReader(b)
 		all += int(r.U64())
-		same = r.U32() == sum && same
+		same = r.U64() == sum && same
 		if err := r.End(); err != nil {
 			return 0, false, err
 		}

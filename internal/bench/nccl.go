@@ -12,7 +12,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/nccl"
 )
 
-// ncclGroup is this rank's NCCL, and the contestants made of it.
+// ncclGroup is this rank's NCCL communicator, and what is made of it. Each thing to
+// compare with has one of its own, so that one that fails does not take the other
+// along.
 type ncclGroup struct {
 	queue   *nccl.Queue
 	windows []*nccl.Memory
@@ -22,28 +24,65 @@ type ncclGroup struct {
 
 // meetNCCL makes the contestants that the configuration compares with. Collective.
 func (b *bench) meetNCCL(ctx context.Context) error {
-	if len(b.cfg.Compare) == 0 {
-		return nil
-	}
-	b.nccl = &ncclGroup{}
-	if err := together(ctx, b.comm, b.nccl.open(b.cfg.NCCL, b.comm.Device())); err != nil {
-		return err
-	}
-	if err := b.nccl.join(ctx, b.comm); err != nil {
-		return err
-	}
-	fmt.Fprintf(b.sinks.Table, "# NCCL %s\n", b.nccl.version)
-	for _, name := range b.cfg.Compare {
-		k := &ncclContestant{queue: b.nccl.queue, in: b.in.Buffer, out: b.out.Buffer}
+	for i, name := range b.cfg.Compare {
+		g := &ncclGroup{}
+		b.nccl[name] = g
+		if err := together(ctx, b.comm, g.open(b.cfg.NCCL, b.comm.Device())); err != nil {
+			return err
+		}
+		if err := g.join(ctx, b.comm); err != nil {
+			return err
+		}
+		if i == 0 {
+			fmt.Fprintf(b.sinks.Table, "# NCCL %s\n", g.version)
+		}
+		k := &ncclContestant{name: name, comm: b.comm, queue: g.queue, in: b.in.Buffer, out: b.out.Buffer}
 		if name == withNCCLSym {
 			var err error
-			if k.in, k.out, err = b.nccl.symmetric(b.comm.Device(), b.most()+guard); err != nil {
+			if k.in, k.out, err = g.symmetric(b.comm.Device(), b.most()+guard); err != nil {
 				return err
 			}
 		}
 		b.others[name] = k
 	}
 	return nil
+}
+
+// ncclPatience bounds what is awaited of NCCL, which has no deadline of its own.
+const ncclPatience = 10 * time.Second
+
+// gaveUp is the error of a contestant of NCCL's that failed or did not end, the
+// same on all ranks.
+type gaveUp struct {
+	name string
+	err  error
+}
+
+func (g *gaveUp) Error() string { return g.name + ": " + g.err.Error() }
+func (g *gaveUp) Unwrap() error { return g.err }
+
+// drop goes on without what gave up.
+func (b *bench) drop(g *gaveUp) {
+	fmt.Fprintf(b.sinks.Table, "# %v; the rest is without it\n", g)
+	delete(b.others, g.name)
+	queue := b.nccl[g.name].queue
+	delete(b.nccl, g.name)
+	// An abort that does not end either is left alone.
+	_ = within(context.Background(), "abort", func() error { return queue.Close(true) })
+}
+
+// within calls what may never return.
+func within(ctx context.Context, what string, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, ncclPatience)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, "bench: NCCL: "+what, "")
+	}
 }
 
 // together gives an error on all ranks where one has one, so that none waits for
@@ -132,6 +171,8 @@ func (g *ncclGroup) close(failed error) error {
 
 // ncclContestant is NCCL, on this library's buffers or on its own.
 type ncclContestant struct {
+	name    string
+	comm    *communicator.Communicator
 	queue   *nccl.Queue
 	in, out *gpu.Buffer
 }
@@ -141,7 +182,15 @@ func (k *ncclContestant) buffers() (in, out *gpu.Buffer) { return k.in, k.out }
 // roundings is what a ring or a tree has: one at each rank.
 func (k *ncclContestant) roundings(ranks int) int { return ranks }
 
-func (k *ncclContestant) repeat(_ context.Context, p *problem, iters, replays int, graph bool) (_ repeated, err error) {
+// agree gives all ranks an error where one has one. Collective.
+func (k *ncclContestant) agree(ctx context.Context, err error) error {
+	if err = together(ctx, k.comm, err); err == nil || k.comm.Err() != nil || ctx.Err() != nil {
+		return err
+	}
+	return &gaveUp{k.name, err}
+}
+
+func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (_ repeated, err error) {
 	in, out := k.in, k.out
 	if p.inPlace {
 		in = out
@@ -151,7 +200,7 @@ func (k *ncclContestant) repeat(_ context.Context, p *problem, iters, replays in
 		In:  in.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.InOffset(p.rank, p.inPlace))),
 		Out: out.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.OutOffset(p.rank, p.inPlace))),
 	}
-	r := &ncclRepeated{q: k.queue, call: call, iters: iters}
+	r := &ncclRepeated{k: k, q: k.queue, call: call, iters: iters}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -167,21 +216,30 @@ func (k *ncclContestant) repeat(_ context.Context, p *problem, iters, replays in
 	if !graph {
 		return r, nil
 	}
-	if err := k.queue.Begin(); err != nil {
-		return nil, err
+	var made *nccl.Graph
+	err = within(ctx, "capture", func() (err error) {
+		if err := k.queue.Begin(); err != nil {
+			return err
+		}
+		failed := r.each()
+		made, err = k.queue.End()
+		return errors.Join(failed, err)
+	})
+	if err == nil {
+		r.graph = made
 	}
-	failed := r.each()
-	r.graph, err = k.queue.End()
-	return r, errors.Join(failed, err)
+	return r, k.agree(ctx, err)
 }
 
 // ncclRepeated is a call to NCCL a number of times.
 type ncclRepeated struct {
-	q     *nccl.Queue
-	call  nccl.Call
-	iters int
-	graph *nccl.Graph // nil for plain launches
-	marks []*nccl.Event
+	k      *ncclContestant
+	q      *nccl.Queue
+	call   nccl.Call
+	iters  int
+	graph  *nccl.Graph // nil for plain launches
+	failed error       // what wait tells
+	marks  []*nccl.Event
 }
 
 // each queues the calls one by one.
@@ -194,20 +252,44 @@ func (r *ncclRepeated) each() error {
 	return nil
 }
 
-func (r *ncclRepeated) queue(context.Context) error {
-	if r.graph != nil {
-		return r.graph.Launch()
+func (r *ncclRepeated) queue(ctx context.Context) error {
+	if r.failed == nil {
+		r.failed = within(ctx, "queue", func() error {
+			if r.graph != nil {
+				return r.graph.Launch()
+			}
+			return r.each()
+		})
 	}
-	return r.each()
+	return nil // wait tells, on all ranks
 }
 
-func (r *ncclRepeated) mark(i int) error               { return r.marks[i].Record() }
-func (r *ncclRepeated) wait(ctx context.Context) error { return r.q.Synchronize(ctx) }
+func (r *ncclRepeated) mark(i int) error {
+	if r.failed == nil {
+		r.failed = r.marks[i].Record()
+	}
+	return nil
+}
+
+func (r *ncclRepeated) wait(ctx context.Context) error {
+	err := r.failed
+	if err == nil {
+		patient, cancel := context.WithTimeout(ctx, ncclPatience)
+		defer cancel()
+		err = r.q.Synchronize(patient)
+	}
+	r.failed = r.k.agree(ctx, err)
+	return r.failed
+}
+
 func (r *ncclRepeated) between(i, j int) (time.Duration, error) {
 	return r.marks[j].Since(r.marks[i])
 }
 
 func (r *ncclRepeated) close() error {
+	if r.failed != nil {
+		return nil // what does not end cannot be released
+	}
 	var errs []error
 	if r.graph != nil {
 		errs = append(errs, r.graph.Close())

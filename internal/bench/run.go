@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -40,21 +41,21 @@ func (s *Sinks) fill() {
 
 // bench is one rank's.
 type bench struct {
-	cfg    Config
-	sinks  Sinks
-	comm   *communicator.Communicator
-	runner *samples.Runner
-	stream *gpu.Stream
-	memory []*gpu.Buffer // the allocations behind in and out
-	in     samples.Memory
-	out    samples.Memory
-	typ    elements.Type
-	op     elements.Op
-	link   string
-	seed   uint64 // of the next data
-	host   []byte // room for the largest part
-	others map[string]contestant
-	nccl   *ncclGroup // what the others are made of, if there are any
+	cfg     Config
+	sinks   Sinks
+	comm    *communicator.Communicator
+	runner  *samples.Runner
+	stream  *gpu.Stream
+	memory  []*gpu.Buffer // the allocations behind in and out
+	in      samples.Memory
+	out     samples.Memory
+	typ     elements.Type
+	op      elements.Op
+	link    string
+	seed    uint64 // of the next data
+	referee *referee
+	others  map[string]contestant
+	nccl    map[string]*ncclGroup // what the others are made of
 }
 
 // Run measures what cfg says and gives the results, in the order of the table.
@@ -94,7 +95,7 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 }
 
 func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
-	b := &bench{cfg: cfg, sinks: sinks, comm: comm, others: map[string]contestant{}}
+	b := &bench{cfg: cfg, sinks: sinks, comm: comm, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
 	var err error
 	if b.typ, err = elements.ParseType(cfg.Type); err != nil {
 		return b, err
@@ -111,13 +112,19 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if b.runner, err = samples.NewRunner(ctx, comm); err != nil {
 		return b, err
 	}
-	if err := together(ctx, comm, b.runner.Compile(ctx, cfg.Collectives, b.typ, b.op)); err != nil {
+	calls, err := b.calls()
+	if err != nil {
+		return b, err
+	}
+	if err := together(ctx, comm, b.runner.Compile(ctx, calls)); err != nil {
 		return b, err
 	}
 	if b.stream, err = comm.Device().NewStream(); err != nil {
 		return b, err
 	}
-	b.host = make([]byte, b.most())
+	if b.referee, err = newReferee(ctx, comm.Device(), b.typ); err != nil {
+		return b, err
+	}
 	if b.in, err = b.allocate(ctx); err != nil {
 		return b, err
 	}
@@ -125,6 +132,24 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 		return b, err
 	}
 	return b, b.meetNCCL(ctx)
+}
+
+// calls gives all calls that are to be measured, but for their memory.
+func (b *bench) calls() ([]samples.Call, error) {
+	var calls []samples.Call
+	for _, c := range b.cfg.Collectives {
+		for _, size := range b.cfg.Sizes {
+			p := b.problem(c, size, false)
+			choices, err := b.choices(p)
+			if err != nil {
+				return nil, err
+			}
+			for _, choice := range choices {
+				calls = append(calls, b.own(choice).call(p))
+			}
+		}
+	}
+	return calls, nil
 }
 
 // most gives the largest bytes of a buffer's data: a rank's part is at least one
@@ -151,11 +176,14 @@ func (b *bench) allocate(ctx context.Context) (samples.Memory, error) {
 // through with it. failed is why this rank gives up, if it does.
 func (b *bench) close(ctx context.Context, failed error) error {
 	var errs []error
-	if b.nccl != nil {
-		errs = append(errs, b.nccl.close(failed))
+	for _, name := range slices.Sorted(maps.Keys(b.nccl)) { // collective, so in one order
+		errs = append(errs, b.nccl[name].close(failed))
 	}
 	if b.stream != nil {
 		errs = append(errs, b.stream.Close())
+	}
+	if b.referee != nil {
+		errs = append(errs, b.referee.close())
 	}
 	if b.runner != nil {
 		errs = append(errs, b.runner.Close(ctx, failed))
@@ -250,10 +278,26 @@ func (b *bench) remark() string {
 	return ""
 }
 
-func (b *bench) emulated() bool { return b.comm.Device().Info().Arch == devicecode.ArchEmu }
+func (b *bench) emulated() bool { return emulated(b.comm) }
 
-// size measures one size: each algorithm, and the others beside.
+func emulated(comm *communicator.Communicator) bool {
+	return comm.Device().Info().Arch == devicecode.ArchEmu
+}
+
+// size measures one size, without what gives up.
 func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
+	for {
+		results, err := b.sideBySide(ctx, p)
+		var g *gaveUp
+		if !errors.As(err, &g) {
+			return results, err
+		}
+		b.drop(g)
+	}
+}
+
+// sideBySide measures each algorithm, and the others beside.
+func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 	choices, err := b.choices(p)
 	if err != nil {
 		return nil, err
@@ -262,8 +306,12 @@ func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 	for _, choice := range choices {
 		all = append(all, b.own(choice))
 	}
+	place := map[string]int{} // of the others
 	for _, name := range b.cfg.Compare {
-		all = append(all, b.others[name])
+		if k := b.others[name]; k != nil {
+			place[name] = len(all)
+			all = append(all, k)
+		}
 	}
 	times, wrong, err := b.compete(ctx, p, all)
 	if err != nil {
@@ -272,11 +320,12 @@ func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 	results := make([]Result, len(choices))
 	for i, choice := range choices {
 		results[i] = b.result(p, choice, times[i], wrong[i])
-		for k, name := range b.cfg.Compare {
-			theirs := len(choices) + k
-			results[i].Others = append(results[i].Others, Other{
-				name, times[theirs], float64(times[i].Median) / float64(max(1, times[theirs].Median)), wrong[theirs],
-			})
+		for _, name := range b.cfg.Compare {
+			other := Other{Name: name, Wrong: -1}
+			if at, there := place[name]; there {
+				other = Other{name, times[at], float64(times[i].Median) / float64(max(1, times[at].Median)), wrong[at]}
+			}
+			results[i].Others = append(results[i].Others, other)
 		}
 	}
 	return results, nil
@@ -386,7 +435,7 @@ func (b *bench) verifyAll(ctx context.Context, p *problem, all []contestant, wro
 			continue
 		}
 		b.seed++
-		bad, same, err := verify(ctx, b.comm, k, p, b.seed, b.host)
+		bad, same, err := b.referee.verify(ctx, b.comm, k, p, b.seed)
 		if err != nil {
 			return err
 		}

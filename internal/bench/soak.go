@@ -65,13 +65,24 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 		return 0, err
 	}
 	random := rand.New(rand.NewPCG(seed, 1)) // alike on all ranks
-	host := make([]byte, cfg.Most)
+	referees := map[string]*referee{}        // by type
+	defer func() {
+		for _, r := range referees {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	for _, t := range elements.Reducible() {
+		if referees[t.Name], err = newReferee(ctx, comm.Device(), t); err != nil {
+			delete(referees, t.Name)
+			return 0, err
+		}
+	}
 	for start, more := time.Now(), true; more; {
 		var batch []*soaked
 		for i, s := range slots {
 			batch = append(batch, pick(random, comm, runner, stream, s, cfg, i < byHostSlots))
 		}
-		if err := soakBatch(ctx, comm, batch, host); err != nil {
+		if err := soakBatch(ctx, comm, batch, referees); err != nil {
 			return calls, err
 		}
 		calls += len(batch)
@@ -134,14 +145,18 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 	for {
 		c := cfg.Collectives[random.IntN(len(cfg.Collectives))]
 		types := elements.Reducible()
-		typ := types[random.IntN(len(types))]
+		i := random.IntN(len(types))
+		typ, op := types[i], ops[random.IntN(len(ops))]
+		if emulated(comm) {
+			op = ops[i%len(ops)] // kernels take seconds to compile there
+		}
 		// Any magnitude is as likely as another.
 		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size)
 		count := max(1, random.Uint64N(most)>>random.IntN(16))
 		k := &soaked{
 			slot: s, seed: random.Uint64(),
 			p: problem{
-				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: ops[random.IntN(len(ops))],
+				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: op,
 				count: count, inPlace: c.InPlace && random.IntN(2) == 1,
 			},
 			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: samples.Choice{
@@ -155,10 +170,10 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 }
 
 // soakBatch runs the calls of a batch one behind the other and checks them.
-func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, host []byte) error {
+func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, referees map[string]*referee) error {
 	ops := make([]*samples.Operation, len(batch))
 	for i, k := range batch {
-		if err := k.p.fill(k.in.Buffer, k.out.Buffer, k.seed, host); err != nil {
+		if err := referees[k.p.typ.Name].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
 			return err
 		}
 		var err error
@@ -179,7 +194,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 		return err
 	}
 	for i, k := range batch {
-		wrong, sum, err := k.p.check(k.out.Buffer, k.seed, host, k.o.roundings(k.p.ranks))
+		wrong, sum, err := referees[k.p.typ.Name].check(ctx, &k.p, k.out.Buffer, k.seed, k.o.roundings(k.p.ranks))
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/samples"
 )
@@ -23,6 +22,7 @@ var tunedGrids = []samples.Choice{
 	{Blocks: 2, Threads: 512}, {Blocks: 1, Threads: 1024}, {Blocks: 96, Threads: 512}, {Blocks: 32, Threads: 1024},
 	{Blocks: 16, Threads: 256}, {Blocks: 64, Threads: 256}, {Blocks: 132, Threads: 256}, {Blocks: 8, Threads: 256},
 	{Blocks: 4, Threads: 128}, {Blocks: 8, Threads: 128}, {Blocks: 16, Threads: 1024}, {Blocks: 8, Threads: 1024},
+	{Blocks: 256, Threads: 256}, {Blocks: 256, Threads: 512},
 }
 
 const (
@@ -37,10 +37,8 @@ const (
 // rule holds up to the geometric mean of its size and the next; the last one, for
 // all that is larger. Where neighbouring sizes agree, they share a rule.
 //
-// All candidates are checked on random data in poisoned outputs, before they are
-// timed and after, with other data: the first element by element, as Run checks;
-// those that must have the same bits by comparing them with its output, on the
-// device. Those with wrong elements are not chosen, and make an error in the end.
+// All candidates are checked as Run does it, before they are timed and after. Those
+// with wrong elements are not chosen, and make an error in the end.
 //
 // It ends within about cfg.Budget, if there is one, and then leaves grids out;
 // every algorithm has one tried. Where it fails, the tuning is of what was
@@ -59,13 +57,6 @@ func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sink
 		return nil, err
 	}
 	t := &tuner{bench: b, end: time.Now().Add(cfg.Budget), cells: len(cfg.Collectives) * len(cfg.Sizes)}
-	defer func() { err = errors.Join(err, t.close()) }()
-	if t.differ, err = newDiffer(ctx, comm); err != nil {
-		return nil, err
-	}
-	if t.want, err = comm.Device().Alloc(b.most() + guard); err != nil {
-		return nil, err
-	}
 	tuning := &samples.Tuning{}
 	for _, c := range cfg.Collectives {
 		found, err := t.collective(ctx, c)
@@ -83,22 +74,9 @@ func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sink
 // tuner is one rank's.
 type tuner struct {
 	*bench
-	differ *differ
-	want   *gpu.Buffer // the right output, and the poison behind it
-	end    time.Time   // when the budget is spent
-	cells  int         // collectives and sizes that are left
-	wrong  int
-}
-
-func (t *tuner) close() error {
-	var errs []error
-	if t.differ != nil {
-		errs = append(errs, t.differ.close())
-	}
-	if t.want != nil {
-		errs = append(errs, t.want.Close())
-	}
-	return errors.Join(errs...)
+	end   time.Time // when the budget is spent
+	cells int       // collectives and sizes that are left
+	wrong int
 }
 
 // collective measures all sizes of a collective.
@@ -215,6 +193,9 @@ func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error
 			return nil, err
 		}
 		for _, c := range choices {
+			if c.Algorithm == "hier" && len(t.comm.Hosts()) == 1 {
+				continue // it is for several
+			}
 			c.Blocks, c.Threads = grid.Blocks, grid.Threads
 			if t.emulated() {
 				c.Blocks, c.Threads = min(c.Blocks, 2), min(c.Threads, 64)
@@ -248,75 +229,20 @@ func (t *tuner) time(ctx context.Context, p *problem, k *candidate, replays int)
 
 // verifyCandidates checks all candidates on new data.
 func (t *tuner) verifyCandidates(ctx context.Context, p *problem, all []*candidate) error {
-	if !t.cfg.Check {
-		for _, k := range all {
-			k.wrong = -1
-		}
-		return nil
+	contestants := make([]contestant, len(all))
+	wrong := make([]int, len(all))
+	for i, k := range all {
+		contestants[i] = k.own
 	}
-	t.seed++
-	same := false // whether the right output is in want
-	for _, k := range all {
-		var wrong int
-		var err error
-		if same && k.roundings(p.ranks) == 1 {
-			wrong, err = t.compare(ctx, p, k)
-		} else {
-			wrong, err = t.verifyOne(ctx, p, k)
-			if err == nil && wrong == 0 && k.roundings(p.ranks) == 1 {
-				same = true
-				err = t.keep(ctx, p)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		k.wrong += wrong
-	}
-	return nil
-}
-
-// verifyOne checks a candidate element by element.
-func (t *tuner) verifyOne(ctx context.Context, p *problem, k *candidate) (int, error) {
-	wrong, same, err := verify(ctx, t.comm, k, p, t.seed, t.host)
-	if !same && p.alike() {
-		wrong++
-	}
-	return wrong, err
-}
-
-// keep copies the output, which is right, to compare others with.
-func (t *tuner) keep(ctx context.Context, p *problem) error {
-	if err := t.stream.Copy(t.want, 0, t.out.Buffer, 0, p.outBytes()+guard); err != nil {
+	if err := t.verifyAll(ctx, p, contestants, wrong); err != nil {
 		return err
 	}
-	// What is verified next poisons the output from the host.
-	return t.comm.Synchronize(ctx, t.stream)
-}
-
-// compare runs a candidate once on the data that are there, and compares its
-// output with the right one.
-func (t *tuner) compare(ctx context.Context, p *problem, k *candidate) (int, error) {
-	n := p.outBytes() + guard
-	if err := t.stream.Fill(t.out.Buffer, 0, poison, n); err != nil {
-		return 0, err
+	for i, k := range all {
+		if k.wrong += wrong[i]; wrong[i] < 0 {
+			k.wrong = -1 // not checked
+		}
 	}
-	if err := t.comm.Synchronize(ctx, t.stream); err != nil {
-		return 0, err
-	}
-	// A peer must not write into this rank's output before it is poisoned.
-	if err := t.comm.Barrier(ctx); err != nil {
-		return 0, err
-	}
-	if err := k.op.Launch(t.stream); err != nil {
-		return 0, err
-	}
-	wrong, err := t.differ.elements(ctx, t.stream, t.out.Buffer, t.want, n, p.typ.Size)
-	if err != nil {
-		return 0, err
-	}
-	wrong, _, err = agree(ctx, t.comm, wrong, 0)
-	return wrong, err
+	return nil
 }
 
 // rules makes the rules of a collective from its results by size.

@@ -122,7 +122,8 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   uint64_t skew = skewOf(in, group.size, in.ranks[0]) | skewOf(out, group.size, in.ranks[0]);
   uint64_t from = shardStart(in.ranks[0], bytes, sizeof(T), group.rank, group.size);
   uint64_t to = shardStart(in.ranks[0], bytes, sizeof(T), group.rank + 1, group.size);
-  reduceRange<T, Op>(in, group.size, from, to, skew, firstThread(), allThreads(), ToAll{group, out});
+  auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
+  reduceRange<T, Op>(inputs, group.size, from, to, skew, firstThread(), allThreads(), ToAll{group, out});
   group.barrier();  // all outputs are there
 }
 
@@ -135,7 +136,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
 // The kernels of one and two shots, for each kind of packet. in and out hold
 // each rank's buffers, of `bytes` bytes.
 #define PACKET_KERNEL(name, algorithm, Packet)                                                      \
-  extern "C" __global__ void name(PARAMETERS) {                                                     \
+  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                             \
     awaitPrevious();                                                                                \
     algorithm<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
   }

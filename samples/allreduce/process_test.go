@@ -379,7 +379,7 @@ func TestStranger(t *testing.T) {
 	wg.Go(func() { noise(stop, r.ID().Addr()) })
 	var all []*process
 	for rank := range 2 {
-		all = append(all, s.start(rankEnv(r.ID(), rank, 2), "-min", "1024", "-max", "16384", "-iters", "1000"))
+		all = append(all, s.start(rankEnv(r.ID(), rank, 2), "-min", "1024", "-max", "16384", "-iters", "200"))
 	}
 	all[0].says("# all-reduce")
 	ports := 0

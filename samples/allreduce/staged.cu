@@ -131,18 +131,18 @@ struct Staged {
 
   // work reduces a worker's part of each chunk.
   MSCCLGO_DEVICE void work(uint32_t worker, uint32_t workers) const {
-    // What the others sent lies where byte `at` of the data is at sources + at.
-    PeerMemory sources;
-    for (uint32_t r = 0; r < ranks; ++r)
-      sources.ranks[r] = r == rank ? in.ranks[r] : inbox + slot(rank, r) - start(rank);
-    uint64_t skew =
-        skewOf(sources, ranks, sources.ranks[0]) | skewOf(PeerMemory{{out.ranks[rank]}}, 1, sources.ranks[0]);
+    // What the others sent, as if it were whole data.
+    const uint8_t* mine = in.of<const uint8_t>(rank);
+    const uint8_t* theirs = inbox + slot(rank, 0) - start(rank);
+    auto inputs = [&](uint32_t r) { return r == rank ? mine : theirs + r * slotBytes; };
+    // All are aligned as this rank's input is; only the output may differ.
+    uint64_t skew = reinterpret_cast<uintptr_t>(mine) ^ reinterpret_cast<uintptr_t>(out.ranks[rank]);
     for (uint32_t c = 0; c < chunks(rank); ++c) {
       bool ok = threadIdx.x != 0 || waitUntil(watch, [&] {
                                       return load<Scope::Device, Order::Acquire>(&progress->arrived) > c;
                                     }) == WaitResult::Done;
       if (!blockAll(ok)) return;
-      reduceRange<T, Op>(sources, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), skew,
+      reduceRange<T, Op>(inputs, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), skew,
                          uint64_t(worker) * blockDim.x + threadIdx.x, uint64_t(workers) * blockDim.x,
                          ToOutput{out.ranks[rank]});
       __syncthreads();

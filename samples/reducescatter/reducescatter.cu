@@ -65,7 +65,8 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   // What reduceRange calls byte `part` of the output is its start.
   uint64_t skew = skewOf(in, group.size, in.ranks[0]) |
                   ((reinterpret_cast<uintptr_t>(mine) - part) ^ reinterpret_cast<uintptr_t>(in.ranks[0]));
-  reduceRange<T, Op>(in, group.size, part, part + bytes, skew, firstThread(), allThreads(),
+  auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
+  reduceRange<T, Op>(inputs, group.size, part, part + bytes, skew, firstThread(), allThreads(),
                      ToPart{mine, part});
   group.barrier();  // all inputs have been read
 }

@@ -192,9 +192,9 @@ namespace detail {
 // reduceSome reduces Words words from all ranks' memory: number i from byte `at`
 // on, and those `threads`, 2 * `threads` and so on behind it. It calls
 // store(byte, word). Ranks is the number of ranks, or 0 for any.
-template <class T, class Op, class Word, uint32_t Ranks, uint32_t Words, class Store>
-MSCCLGO_DEVICE void reduceSome(const PeerMemory& in, uint32_t ranks, uint64_t at, uint64_t i,
-                               uint64_t threads, Store store) {
+template <class T, class Op, class Word, uint32_t Ranks, uint32_t Words, class Inputs, class Store>
+MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i, uint64_t threads,
+                               Store store) {
   constexpr uint32_t kAtOnce = Ranks == 0 ? 1 : Ranks;  // ranks whose words are under way together
   Reducer<T, Op, Word> sums[Words];
   for (uint32_t base = 0; base < (Ranks == 0 ? ranks : 1); ++base) {
@@ -203,7 +203,7 @@ MSCCLGO_DEVICE void reduceSome(const PeerMemory& in, uint32_t ranks, uint64_t at
     for (uint32_t w = 0; w < Words; ++w) {
 #pragma unroll
       for (uint32_t r = 0; r < kAtOnce; ++r)
-        words[w][r] = reinterpret_cast<const Word*>(in.of<const uint8_t>(base + r) + at)[i + w * threads];
+        words[w][r] = reinterpret_cast<const Word*>(in(base + r) + at)[i + w * threads];
     }
 #pragma unroll
     for (uint32_t w = 0; w < Words; ++w) {
@@ -224,9 +224,9 @@ MSCCLGO_DEVICE void reduceSome(const PeerMemory& in, uint32_t ranks, uint64_t at
 // reduceWords reduces n words from all ranks' memory, from byte `at` on. Several
 // loads of a thread are under way at a time, since one takes a whole trip over
 // the link.
-template <class T, class Op, class Word, uint32_t Ranks, class Store>
-MSCCLGO_DEVICE void reduceWords(const PeerMemory& in, uint32_t ranks, uint64_t at, uint64_t n,
-                                uint64_t thread, uint64_t threads, Store store) {
+template <class T, class Op, class Word, uint32_t Ranks, class Inputs, class Store>
+MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint64_t thread,
+                                uint64_t threads, Store store) {
   constexpr uint32_t kWords = Ranks == 0 ? 4 : Ranks < 8 ? 8 / Ranks : 1;
   uint64_t i = thread;
   for (; i + (kWords - 1) * threads < n; i += kWords * threads)
@@ -235,31 +235,30 @@ MSCCLGO_DEVICE void reduceWords(const PeerMemory& in, uint32_t ranks, uint64_t a
 }
 
 // reduceElements is reduceWords for n elements of any alignment, one at a time.
-template <class T, class Op, class Store>
-MSCCLGO_DEVICE void reduceElements(const PeerMemory& in, uint32_t ranks, uint64_t at, uint64_t n,
-                                   uint64_t thread, uint64_t threads, Store store) {
+template <class T, class Op, class Inputs, class Store>
+MSCCLGO_DEVICE void reduceElements(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint64_t thread,
+                                   uint64_t threads, Store store) {
   for (uint64_t i = thread; i < n; i += threads) {
     uint64_t from = at + i * sizeof(T);
-    Reducer<T, Op, T> sum(loadPartial<T>(in.of<const uint8_t>(0) + from, sizeof(T)));
-    for (uint32_t rank = 1; rank < ranks; ++rank)
-      sum.add(loadPartial<T>(in.of<const uint8_t>(rank) + from, sizeof(T)));
+    Reducer<T, Op, T> sum(loadPartial<T>(in(0) + from, sizeof(T)));
+    for (uint32_t rank = 1; rank < ranks; ++rank) sum.add(loadPartial<T>(in(rank) + from, sizeof(T)));
     store(from, sum.get());
   }
 }
 
 }  // namespace detail
 
-// reduceRange reduces the bytes from `from` to `to`, whole elements, of all
-// ranks' memory, in the order of the ranks, by `threads` threads of which the
-// caller is number `thread`. It calls store(byte, word) with words of 16 bytes, of
-// 4, or of an element, each aligned in the inputs. skew is what the addresses of the inputs,
-// and of where store puts the words, differ by: the or of their exclusive ors
-// with the first input's.
-template <class T, class Op, class Store>
-MSCCLGO_DEVICE void reduceRange(const PeerMemory& in, uint32_t ranks, uint64_t from, uint64_t to,
-                                uint64_t skew, uint64_t thread, uint64_t threads, Store store) {
+// reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks'
+// inputs, in the order of the ranks; that of rank r is at in(r), a const uint8_t*.
+// `threads` threads do it, of which the caller is number `thread`. It calls
+// store(byte, word) with words of 16 bytes, of 4, or of an element, each aligned in
+// the inputs. skew is what the addresses of the inputs, and of where store puts the
+// words, differ by: the or of their exclusive ors with the first input's.
+template <class T, class Op, class Inputs, class Store>
+MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from, uint64_t to, uint64_t skew,
+                                uint64_t thread, uint64_t threads, Store store) {
   if (from >= to) return;
-  uint64_t start = reinterpret_cast<uintptr_t>(in.of<const uint8_t>(0)) + from;
+  uint64_t start = reinterpret_cast<uintptr_t>(in(0)) + from;
   uint64_t width = skew % 16 == 0 ? 16 : skew % 4 == 0 ? 4 : 1;
   uint64_t head = (0 - start) % width;
   if (width == 1 || head % sizeof(T) != 0) {

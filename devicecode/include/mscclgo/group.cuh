@@ -65,9 +65,11 @@ struct GroupHandle {
   MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
 
  private:
+  friend class Rounds;
+
   // flag gives where `from` tells rank `to` how often its block has arrived.
-  MSCCLGO_DEVICE uint32_t* flag(uint32_t to, uint32_t from) const {
-    return reinterpret_cast<uint32_t*>(windows[to]) + blockIdx.x * size + from;
+  MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from) const {
+    return reinterpret_cast<uint32_t*>(windows[to]) + block * size + from;
   }
 
   template <Order Signal, Order Wait>
@@ -77,10 +79,10 @@ struct GroupHandle {
     WaitResult result = WaitResult::Done;
     for (uint32_t peer = threadIdx.x; peer < size; peer += blockDim.x) {
       if (peer == rank) continue;
-      store<Scope::System, Signal>(flag(peer, rank), arrival);
+      store<Scope::System, Signal>(flag(blockIdx.x, peer, rank), arrival);
       Watch w = watch;
       w.peer = peer;
-      const uint32_t* theirs = flag(rank, peer);
+      const uint32_t* theirs = flag(blockIdx.x, rank, peer);
       // As a signed difference, so that wrap-around works.
       WaitResult r =
           waitUntil(w, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - arrival) >= 0; });
@@ -93,6 +95,57 @@ struct GroupHandle {
     if (done) return WaitResult::Done;
     return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
   }
+};
+
+// Rounds count what the blocks of one number have come to on all ranks: barriers in
+// two halves, so that a block works between them, or that other blocks wait. All
+// threads of a block make one for a block number, in kernels in which the blocks of
+// that number use no barrier() of the group.
+class Rounds {
+ public:
+  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block)
+      : group_(group), block_(block), start_(group.arrivals[block]), round_(start_) {}
+
+  // signal ends a round. Only the block of the number calls it. What it wrote before,
+  // who waits for the round sees (release at system scope).
+  MSCCLGO_DEVICE void signal() {
+    __syncthreads();
+    ++round_;
+    for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
+      if (peer != group_.rank)
+        store<Scope::System, Order::Release>(group_.flag(block_, peer, group_.rank), round_);
+    }
+  }
+
+  // wait waits until the blocks of the number on all other ranks have signalled so
+  // many rounds in this call (acquire at system scope). Any block of this rank calls
+  // it; every thread gets the same result: false if a wait failed.
+  MSCCLGO_DEVICE bool wait(uint32_t rounds) const {
+    bool ok = true;
+    for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x) {
+      if (peer == group_.rank) continue;
+      Watch watch = group_.watch;
+      watch.peer = peer;
+      const uint32_t* theirs = group_.flag(block_, group_.rank, peer);
+      // As a signed difference, so that wrap-around works.
+      ok = waitUntil(watch, [&] {
+             return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0;
+           }) == WaitResult::Done;
+      fence<Scope::System, Order::Acquire>();
+    }
+    return blockAll(ok);
+  }
+
+  // end tells how many rounds there were. One block calls it, last, when no block of
+  // this rank makes a Rounds of the number any more.
+  MSCCLGO_DEVICE void end(uint32_t rounds) const {
+    __syncthreads();
+    if (threadIdx.x == 0) group_.arrivals[block_] = start_ + rounds;
+  }
+
+ private:
+  const GroupHandle& group_;
+  uint32_t block_, start_, round_;
 };
 
 }  // namespace mscclgo

@@ -9,7 +9,7 @@ namespace mscclgo {
 // its writes are visible here, and then lets the launch behind this one begin. All
 // threads call it first, before they touch memory, in kernels that are launched
 // with gpu.LaunchConfig.Overlap; launched without, it does nothing. What it saves
-// is the time that a launch takes, about half a microsecond.
+// is the latency of a launch.
 //
 // The launch behind begins only when every block of this grid is on the device and
 // has come here. So its blocks, which wait here too, keep no block of this grid

@@ -86,7 +86,8 @@ type Device interface {
 	Close() error
 }
 
-// Memory is one allocation or one mapping.
+// Memory is one allocation or one mapping. One that is a HostMemory too the host
+// can load and store.
 type Memory interface {
 	Ptr() uint64
 	Size() uint64 // bytes mapped, at least what was asked
@@ -96,7 +97,8 @@ type Memory interface {
 	Free() error
 }
 
-// HostMemory is pinned host memory.
+// HostMemory is memory that kernels and the host both reach, such as pinned host
+// memory.
 type HostMemory interface {
 	Ptr() uint64   // what a kernel uses
 	Bytes() []byte // what the host uses; invalid after Free

@@ -180,6 +180,9 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 func (m *memory) Ptr() uint64  { return m.m.base }
 func (m *memory) Size() uint64 { return uint64(len(m.m.bytes)) }
 
+// Bytes gives the memory to the host: all of it is the host's.
+func (m *memory) Bytes() []byte { return m.m.bytes }
+
 func (m *memory) ExportFD() (int, error) {
 	m.dev.mu.Lock()
 	defer m.dev.mu.Unlock()
@@ -275,11 +278,6 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 	return nil
 }
 
-// hostMemory is pinned host memory.
-type hostMemory struct{ *memory }
-
-func (h hostMemory) Bytes() []byte { return h.m.bytes }
-
 func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	op := d.op("allocate %d bytes of host memory", size)
 	if size == 0 || size > 1<<46 {
@@ -289,7 +287,7 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return hostMemory{m}, nil
+	return m, nil
 }
 
 // find gives the mapping around an address. The caller holds mu.

@@ -1,0 +1,36 @@
+package ethernet
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Machines with few cores do not spin; here they do.
+func TestSpinning(t *testing.T) {
+	for _, room := range []int32{0, 1, 8} {
+		a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+		for _, r := range []*rank{a, b} {
+			r.t.spin.room.Store(room)
+		}
+		ab, ba := connect(t, a, b)
+		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
+		dst := imported(t, a, mine)
+		for i := range uint64(50) {
+			if err := errors.Join(ab.Write(dst, 8, src, 0, 1000), ab.UpdateAndSync(dst, 0, i, i+1), ab.Flush(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if i%10 == 0 {
+				time.Sleep(2 * spinTime) // all sleep
+			}
+		}
+		if err := errors.Join(ab.Close(), ba.Close()); err != nil { // while some spin
+			t.Error(err)
+		}
+		for _, r := range []*rank{a, b} {
+			if left := r.t.spin.room.Load(); left != room {
+				t.Errorf("there was room for %d to spin, then for %d", room, left)
+			}
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package bench
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/samples"
+)
+
+//go:embed primitives.cu
+var primitivesSource []byte
+
+// Primitive is what was found about a primitive.
+type Primitive struct {
+	Stage    string  `json:"stage"` // "primitive"
+	Name     string  `json:"name"`
+	Bytes    uint64  `json:"bytes,omitempty"`
+	Value    float64 `json:"value"`
+	Unit     string  `json:"unit"`
+	Device   string  `json:"device"`
+	Emulated bool    `json:"emulated"`
+}
+
+// primitives is one rank's; ranks above 1 only take part in what is collective.
+type primitives struct {
+	comm    *communicator.Communicator
+	sinks   Sinks
+	module  *gpu.Module
+	stream  *gpu.Stream
+	took    *gpu.Buffer
+	rounds  int
+	closers []func() error
+}
+
+// largestPut is the largest put that is timed, in bytes; on an emulated device, a
+// small one.
+func (t *primitives) largestPut() uint64 {
+	if emulated(t.comm) {
+		return 64 << 10
+	}
+	return 128 << 20
+}
+
+// Primitives times semaphores, packets, port channels and the ring of triggers
+// between ranks 0 and 1, and prints what rank 0 finds. Collective.
+//
+// Errors: for groups of one rank, and of several hosts.
+func Primitives(ctx context.Context, comm *communicator.Communicator, sinks Sinks) (err error) {
+	sinks.fill()
+	if comm.Size() < 2 || len(comm.Hosts()) > 1 {
+		return errors.New("primitives are timed between two ranks of one host")
+	}
+	t := &primitives{comm: comm, sinks: sinks, rounds: 1000}
+	if emulated(comm) {
+		t.rounds = 20
+	}
+	defer func() {
+		if err == nil {
+			err = comm.Barrier(ctx)
+		} else {
+			comm.Abort(err)
+		}
+		for i := len(t.closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, t.closers[i]())
+		}
+	}()
+	if t.module, err = devicecode.Load(ctx, comm.Device(), "primitives.cu", primitivesSource, devicecode.Options{}); err != nil {
+		return err
+	}
+	t.closers = append(t.closers, t.module.Close)
+	if t.stream, err = comm.Device().NewStream(); err != nil {
+		return err
+	}
+	t.closers = append(t.closers, t.stream.Close)
+	if t.took, err = t.alloc(8); err != nil {
+		return err
+	}
+	remark := ""
+	if emulated(comm) {
+		remark = ": emulated, times mean nothing"
+	}
+	fmt.Fprintf(sinks.Table, "# primitives, rank 0 on %v (%s)%s\n", comm.Device(), comm.Device().Info().Model, remark)
+	for _, part := range []func(context.Context) error{t.memoryChannels, t.portChannels, t.ring} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *primitives) alloc(bytes uint64) (*gpu.Buffer, error) {
+	b, err := gpu.Upload(t.comm.Device(), make([]byte, bytes))
+	if err == nil {
+		t.closers = append(t.closers, b.Close)
+	}
+	return b, err
+}
+
+// report prints a value of rank 0's.
+func (t *primitives) report(name string, bytes uint64, value float64, unit string) error {
+	if t.comm.Rank() != 0 {
+		return nil
+	}
+	size := ""
+	if bytes > 0 {
+		size = samples.FormatSize(bytes)
+	}
+	fmt.Fprintf(t.sinks.Table, "%-40s %6s %12.2f %s\n", name, size, value, unit)
+	return json.NewEncoder(t.sinks.JSON).Encode(Primitive{
+		"primitive", name, bytes, value, unit, t.comm.Device().Info().Model, emulated(t.comm),
+	})
+}
+
+// run runs a kernel of one block on each of the first `ranks` ranks, twice, and gives
+// what it took the second time on this one. The last argument of the kernel is where
+// it tells.
+func (t *primitives) run(ctx context.Context, name string, ranks, threads int, args func(again int) []any) (time.Duration, error) {
+	kernel, err := t.module.Kernel(name)
+	if err != nil {
+		return 0, err
+	}
+	for again := range 2 {
+		if err := t.comm.Barrier(ctx); err != nil {
+			return 0, err
+		}
+		if t.comm.Rank() >= ranks {
+			continue
+		}
+		if err := kernel.Launch(t.stream, gpu.Blocks(1, threads), append(args(again), t.took)...); err != nil {
+			return 0, err
+		}
+		if err := t.comm.Synchronize(ctx, t.stream); err != nil {
+			return 0, err
+		}
+	}
+	took := make([]uint64, 1)
+	err = gpu.CopyOut(took, t.took)
+	return time.Duration(took[0]), err
+}
+
+// memoryChannels times signals and packets.
+func (t *primitives) memoryChannels(ctx context.Context) error {
+	local, err := t.alloc(512)
+	if err != nil {
+		return err
+	}
+	for _, way := range []struct {
+		kernel, name string
+		threads      int
+	}{{"semaphores", "semaphore", 1}, {"LL8", "LL8 packet", 1}, {"LL16", "LL16 packet", 1}, {"LL128", "LL128 packet", 32}} {
+		inbox, err := t.alloc(512) // zeroed
+		if err != nil {
+			return err
+		}
+		channels, err := t.comm.MemoryChannels(ctx, local, communicator.MemoryChannelOptions{Inbox: inbox})
+		if err != nil {
+			return err
+		}
+		t.closers = append(t.closers, channels.Close)
+		took, err := t.run(ctx, way.kernel, 2, way.threads, func(again int) []any {
+			args := []any{channels.HandleOf(0, max(1-t.comm.Rank(), 0)), uint32(t.comm.Rank()), uint32(t.rounds)}
+			if way.kernel != "semaphores" {
+				args = append(args, uint32(1+again*t.rounds))
+			}
+			return args
+		})
+		if err != nil {
+			return err
+		}
+		if err := t.report(way.name+", round trip", 0, micros(took)/float64(t.rounds), "us"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// portChannels times puts through the host.
+func (t *primitives) portChannels(ctx context.Context) error {
+	memory, err := t.comm.Device().Alloc(t.largestPut())
+	if err != nil {
+		return err
+	}
+	t.closers = append(t.closers, memory.Close)
+	service, err := t.comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+	if err != nil {
+		return err
+	}
+	t.closers = append(t.closers, service.Close)
+	channels, err := t.comm.PortChannels(ctx, service, memory, communicator.PortChannelOptions{})
+	if err != nil {
+		return err
+	}
+	t.closers = append(t.closers, channels.Close)
+	handle := channels.HandleOf(0, max(1-t.comm.Rank(), 0))
+	for _, bytes := range []uint64{8, 1 << 10, 64 << 10} {
+		took, err := t.run(ctx, "ports", 2, 1, func(int) []any {
+			return []any{handle, uint32(t.comm.Rank()), bytes, uint32(t.rounds)}
+		})
+		if err != nil {
+			return err
+		}
+		if err := t.report("port channel, put and signal, round trip", bytes, micros(took)/float64(t.rounds), "us"); err != nil {
+			return err
+		}
+	}
+	for bytes := uint64(1 << 10); bytes <= t.largestPut(); bytes *= 4 {
+		rounds := max(4, min(t.rounds, int((1<<30)/bytes)))
+		took, err := t.run(ctx, "putMany", 1, 1, func(int) []any { return []any{handle, bytes, uint32(rounds)} })
+		if err != nil {
+			return err
+		}
+		if err := t.report("port channel, puts", bytes, float64(bytes)*float64(rounds)/float64(max(took, 1)), "GB/s"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ring times the triggers that rank 0's kernels push to a goroutine.
+func (t *primitives) ring(ctx context.Context) error {
+	group, err := t.comm.HostGroup(ctx)
+	if err != nil || t.comm.Rank() != 0 {
+		return err
+	}
+	for _, way := range []struct {
+		producers int
+		sync      bool
+	}{{1, true}, {1, false}, {8, false}, {32, false}, {64, false}, {128, false}} {
+		took, err := t.push(ctx, group.Watch, way.producers, way.sync)
+		if err != nil {
+			return err
+		}
+		name, value, unit := fmt.Sprintf("ring of 512, %d pushing", way.producers), float64(way.producers*t.rounds)/micros(max(took, 1)), "M/s"
+		if way.sync {
+			name, value, unit = "ring of 512, push and sync", micros(took)/float64(t.rounds), "us"
+		}
+		if err := t.report(name, 0, value, unit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// push has a goroutine take what so many blocks push.
+func (t *primitives) push(ctx context.Context, watch devicecode.Watch, producers int, sync bool) (time.Duration, error) {
+	ring, err := fifo.New(t.comm.Device(), fifo.Options{Size: 512, Watch: watch})
+	if err != nil {
+		return 0, err
+	}
+	stop, stopped := context.WithCancel(ctx)
+	taken := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		batch := make([]fifo.Trigger, 64)
+		for polls := 1; ; polls++ {
+			if n := ring.PollBatch(batch); n > 0 {
+				if err := ring.Pop(n); err != nil {
+					taken <- err
+					return
+				}
+			} else if polls%1024 == 0 {
+				if stop.Err() != nil {
+					taken <- nil
+					return
+				}
+				runtime.Gosched()
+			}
+		}
+	}()
+	kernel, err := t.module.Kernel("pushes")
+	if err == nil {
+		err = kernel.Launch(t.stream, gpu.Blocks(producers, 1), ring.Handle(), uint32(t.rounds), sync, t.took)
+	}
+	if err == nil {
+		err = t.comm.Synchronize(ctx, t.stream)
+	}
+	stopped()
+	if err := errors.Join(err, <-taken, ring.Close()); err != nil {
+		return 0, err
+	}
+	took := make([]uint64, 1)
+	err = gpu.CopyOut(took, t.took)
+	return time.Duration(took[0]), err
+}

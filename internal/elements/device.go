@@ -1,0 +1,131 @@
+package elements
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+//go:embed elements.cu
+var source []byte
+
+// Checker fills and checks elements of one type where they are, on a device, which
+// takes milliseconds where the host takes seconds.
+type Checker struct {
+	typ         Type
+	module      *gpu.Module
+	fill, check *gpu.Kernel
+	seeds       *gpu.Buffer // room for maxSeeds
+	found       *gpu.Buffer // wrong elements and checksum
+	blocks      int
+}
+
+const (
+	maxSeeds       = devicecode.MaxRanks
+	checkerThreads = 256
+	blocksPerSM    = 4
+)
+
+// NewChecker makes a checker. The caller closes it.
+//
+// Errors: those of [devicecode.Load], and of memory.
+func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err error) {
+	c := &Checker{typ: t}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	place := slices.IndexFunc(types, func(other Type) bool { return other.Name == t.Name })
+	options := devicecode.Options{Defines: []string{fmt.Sprintf("TYPE=%d", place)}}
+	if c.module, err = devicecode.Load(ctx, d, "elements.cu", source, options); err != nil {
+		return nil, err
+	}
+	if c.fill, err = c.module.Kernel("fill"); err != nil {
+		return nil, err
+	}
+	if c.check, err = c.module.Kernel("check"); err != nil {
+		return nil, err
+	}
+	if c.blocks, err = c.check.MaxResidentBlocks(checkerThreads, 0); err != nil {
+		return nil, err
+	}
+	// More keep no GPU busier, and an emulated one needs a stack for each thread.
+	c.blocks = min(c.blocks, blocksPerSM*d.Info().Multiprocessors)
+	if c.seeds, err = d.Alloc(8 * maxSeeds); err != nil {
+		return nil, err
+	}
+	c.found, err = d.Alloc(16)
+	return c, err
+}
+
+// shape gives a grid for so many elements.
+func (c *Checker) shape(count uint64) gpu.LaunchConfig {
+	return gpu.Blocks(int(max(1, min(uint64(c.blocks), (count+checkerThreads-1)/checkerThreads))), checkerThreads)
+}
+
+// Fill queues what [Type.Fill] does, from an offset in bytes on.
+func (c *Checker) Fill(s *gpu.Stream, dst *gpu.Buffer, offset, count, seed uint64) error {
+	part, err := dst.Slice(offset, count*uint64(c.typ.Size))
+	if err != nil {
+		return err
+	}
+	return c.fill.Launch(s, c.shape(count), part, count, seed)
+}
+
+// Check gives what [Type.WrongReduced] does of the elements from an offset in bytes
+// on, for data of Fill, and a checksum of them. Of one seed it is [Type.Wrong]. It
+// waits for what the stream has to do before.
+func (c *Checker) Check(ctx context.Context, s *gpu.Stream, got *gpu.Buffer, offset, count uint64, op Op, seeds []uint64, roundings int) (wrong int, sum uint64, err error) {
+	if len(seeds) > maxSeeds {
+		return 0, 0, fmt.Errorf("%d seeds are more than %d", len(seeds), maxSeeds)
+	}
+	part, err := got.Slice(offset, count*uint64(c.typ.Size))
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := s.Synchronize(ctx); err != nil {
+		return 0, 0, err
+	}
+	if err := gpu.CopyIn(c.seeds, seeds); err != nil {
+		return 0, 0, err
+	}
+	if err := gpu.CopyIn(c.found, []uint64{0, 0}); err != nil {
+		return 0, 0, err
+	}
+	type rounding struct {
+		Relative, Absolute float64
+		Times              uint64
+	}
+	operation := slices.IndexFunc(ops, func(other Op) bool { return other.Name == op.Name })
+	err = c.check.Launch(s, c.shape(count), part, count, uint32(max(operation, 0)), c.seeds, uint32(len(seeds)),
+		rounding{c.typ.relative, c.typ.absolute, uint64(roundings)}, c.found)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := s.Synchronize(ctx); err != nil {
+		return 0, 0, err
+	}
+	found := make([]uint64, 2)
+	err = gpu.CopyOut(found, c.found)
+	return int(found[0]), found[1], err
+}
+
+// Close releases the checker's memory and kernels.
+func (c *Checker) Close() error {
+	var errs []error
+	for _, b := range []*gpu.Buffer{c.found, c.seeds} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	if c.module != nil {
+		errs = append(errs, c.module.Close())
+	}
+	return errors.Join(errs...)
+}

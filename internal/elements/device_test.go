@@ -1,0 +1,71 @@
+package elements_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/testdev"
+)
+
+// TestChecker compares what the device fills and finds wrong with the host's.
+func TestChecker(t *testing.T) {
+	d := testdev.Open(t, 0)
+	stream, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	u8, _ := elements.ParseType("u8")
+	for _, typ := range append(elements.Reducible(), u8) {
+		t.Run(typ.Name, func(t *testing.T) { compare(t, d, stream, typ) })
+	}
+}
+
+func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type) {
+	const count, offset = 5003, 3
+	c, err := elements.NewChecker(t.Context(), d, typ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	seeds := []uint64{5, 1 << 63, 7}
+	data := make([]*gpu.Buffer, len(seeds)) // unaligned, between bytes that must stay
+	host := make([][]byte, len(seeds))
+	for i, seed := range seeds {
+		want := bytes.Repeat([]byte{'~'}, offset+count*typ.Size+5)
+		if data[i], err = gpu.Upload(d, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Fill(stream, data[i], offset, count, seed); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Synchronize(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		typ.Fill(want[offset:offset+count*typ.Size], seed)
+		got := make([]byte, len(want))
+		if err := gpu.CopyOut(got, data[i]); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("seed %d: what the device filled differs from what the host did, %v", seed, err)
+		}
+		host[i] = want[offset : offset+count*typ.Size]
+	}
+	sums := map[uint64]bool{}
+	for _, op := range elements.Ops() {
+		for n := 1; n <= len(seeds); n++ {
+			// The first data are right for themselves, and for some elements of a
+			// reduction's.
+			want := typ.WrongReduced(host[0], op, seeds[:n], 2)
+			got, sum, err := c.Check(t.Context(), stream, data[0], offset, count, op, seeds[:n], 2)
+			if err != nil || got != want || n == 1 && got != 0 {
+				t.Errorf("%s of %d: %d wrong, %v; the host finds %d", op.Name, n, got, err, want)
+			}
+			sums[sum] = true
+		}
+	}
+	_, other, err := c.Check(t.Context(), stream, data[1], offset, count, elements.Ops()[0], seeds[1:2], 1)
+	if err != nil || len(sums) != 1 || sums[other] {
+		t.Errorf("%d checksums of the same data, and %v for others, %v", len(sums), sums[other], err)
+	}
+}

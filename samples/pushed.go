@@ -1,0 +1,61 @@
+package samples
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+//go:embed allreduce/pushed.cu
+var pushedSource []byte
+
+const (
+	pushedInbox = 256 << 20 // bytes of each rank's inbox
+	// Short pieces are reduced sooner, long ones signal less often. A block has about
+	// pushedPieces of them, within these bounds, in bytes.
+	pushedPieces = 8
+	leastPiece   = 8 << 10
+	mostPiece    = 64 << 10
+)
+
+// inbox is memory of the runner's that all ranks write.
+type inbox struct {
+	*gpu.Buffer
+	peers devicecode.PeerMemory
+}
+
+// pushed prepares a call by pushed.cu.
+func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
+	kernel, fit, err := r.kernel(ctx, c, a)
+	if err != nil {
+		return nil, err
+	}
+	if fit < 2 {
+		return nil, fmt.Errorf("%s needs two blocks, and %d of %d threads fit", a.name, fit, c.Threads)
+	}
+	if r.inbox == nil {
+		b, err := r.comm.Device().Alloc(r.room)
+		if err != nil {
+			return nil, err
+		}
+		shared, err := r.Share(ctx, b)
+		if err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+		r.inbox = &inbox{b, shared.Peers}
+	}
+	ranks := uint64(r.comm.Size())
+	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
+	shard := divideUp(c.part(), ranks)
+	chunk := r.room/ranks/line*line - line
+	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
+	piece = min(max(piece, leastPiece), mostPiece)
+	shape := gpu.Blocks(int(2*pairs), c.Threads)
+	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
+	in, out := r.peers(c)
+	return &Operation{kernel, shape, []any{r.group, in, out, r.inbox.peers, c.part(), chunk, piece}}, nil
+}
