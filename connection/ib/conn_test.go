@@ -142,6 +142,18 @@ func TestOrderOfLargeWrites(t *testing.T) {
 	})
 }
 
+// TestSeveralNICs has connections that use two devices of each side.
+func TestSeveralNICs(t *testing.T) {
+	names := testDevices(t)
+	for _, no := range []bool{false, true} {
+		a, b := newPair(t, Options{Device: names[0] + "," + names[1], NoAtomics: no})
+		if q := a.conn.(*conn).queues; len(q) != 2 || q[0].nic == q[1].nic {
+			t.Fatalf("the queue pairs are %v", q)
+		}
+		puts(t, a, b, 20, 400_000, false)
+	}
+}
+
 func TestBothWaysThroughFullQueues(t *testing.T) {
 	for _, no := range []bool{false, true} {
 		a, b := newPair(t, Options{NoAtomics: no, Depth: minDepth})

@@ -172,7 +172,7 @@ func (t *Transport) store(m message) error {
 	if buf == nil {
 		return fmt.Errorf("%v is closed", r.memory)
 	}
-	if b := buf.Bytes(); b != nil {
+	if b := buf.HostBytes(); b != nil {
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[m.offset])), m.value)
 		return nil
 	}

@@ -45,13 +45,13 @@ func TestNodes(t *testing.T) {
 		args    []string
 		sizes   int
 	}{
-		{[]int{2, 2}, nil, []string{"-max", "65536"}, 4},
-		{[]int{1, 1}, []string{ib.EnvNoAtomics + "=1"}, []string{"-max", "1048576", "-inplace"}, 6},
+		{[]int{2, 2}, nil, []string{"-max", "65536"}, 3},
+		{[]int{1, 1}, []string{ib.EnvNoAtomics + "=1"}, []string{"-max", "1048576", "-inplace"}, 5},
 	} {
 		t.Run(fmt.Sprint(c.perNode, c.env), func(t *testing.T) {
 			// Few threads, as in an emulated machine all of them spin on two CPUs; and
 			// the kernels that scripts/test-rdma has compiled.
-			args := append([]string{"-min", "1024", "-warmup", "0", "-iters", "1", "-blocks", "1", "-threads", "32"}, c.args...)
+			args := append([]string{"-min", "4096", "-warmup", "0", "-iters", "1", "-blocks", "1", "-threads", "32"}, c.args...)
 			finish(t, startNodes(newScene(t), c.perNode, fmt.Sprint(20100+i), c.env, args...), c.sizes)
 		})
 	}
