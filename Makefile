@@ -44,7 +44,7 @@ test-net: need ## test groups on several hosts, which are network namespaces; ne
 	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/netlab ./samples/allreduce | go run ./scripts/testsummary
 
 race: need ## test all packages with the race detector
-	go test -race -json ./... | go run ./scripts/testsummary
+	go test -race -timeout 20m -json ./... | go run ./scripts/testsummary
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300

@@ -27,8 +27,8 @@ type Checker struct {
 
 const (
 	maxSeeds       = devicecode.MaxRanks
-	checkerThreads = 256
-	blocksPerSM    = 4
+	checkerThreads = 64
+	blocksPerSM    = 16
 )
 
 // NewChecker makes a checker. The caller closes it.
@@ -55,7 +55,7 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 	if c.blocks, err = c.check.MaxResidentBlocks(checkerThreads, 0); err != nil {
 		return nil, err
 	}
-	// More keep no GPU busier, and an emulated one needs a stack for each thread.
+	// More keep no GPU busier.
 	c.blocks = min(c.blocks, blocksPerSM*d.Info().Multiprocessors)
 	if c.seeds, err = d.Alloc(8 * maxSeeds); err != nil {
 		return nil, err

@@ -100,18 +100,6 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.exchange(shard + lag, begin, finish)) inboxes.end();
 }
 
-// ToAll stores a word into all outputs.
-struct ToAll {
-  const GroupHandle& group;
-  const PeerMemory& out;
-
-  template <class Word>
-  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-    for (uint32_t k = 0; k < group.size; ++k)
-      storePartial(out.of<uint8_t>(peer(group, k)) + at, word, sizeof(Word));
-  }
-};
-
 // Direct: rank r reads shard r of all inputs and writes the result into all
 // outputs. 2 (n - 1) / n times the data and no flags, but two barriers. In place
 // is safe: only rank r reads shard r of any input, each word before it writes

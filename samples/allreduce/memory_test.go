@@ -194,6 +194,9 @@ const memoryEnv = "MSCCLGO_TEST_MEMORY"
 
 // TestHostMemory holds a rank to 64 MiB of host memory beyond the driver's.
 func TestHostMemory(t *testing.T) {
+	if race {
+		t.Skip("the race detector's shadow memory would count")
+	}
 	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
 	program, err := os.Executable()
 	if err != nil {

@@ -67,18 +67,6 @@ struct Pushed {
     }
   }
 
-  // ToAll stores a word into all outputs.
-  struct ToAll {
-    const GroupHandle& group;
-    const PeerMemory& out;
-
-    template <class Word>
-    MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-      for (uint32_t k = 0; k < group.size; ++k)
-        storePartial(out.of<uint8_t>(peer(group, k)) + at, word, sizeof(Word));
-    }
-  };
-
   MSCCLGO_DEVICE void reduce(uint32_t c, uint32_t step) const {
     uint32_t rank = group.rank;
     const uint8_t* mine = in.of<const uint8_t>(rank);

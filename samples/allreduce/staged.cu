@@ -87,7 +87,9 @@ struct Staged {
       for (uint32_t k = lane + 1; k < ranks && ok; k += 32)
         ok = channel(toInbox, ahead(k), c).wait() == WaitResult::Done;
       if (!__all_sync(0xffffffffu, ok)) return;
-      // The lanes' waits acquired; through the warp they precede this release.
+      // Each lane acquired its peers' chunks. A vote orders no memory, __syncwarp does:
+      // with it the waits of all lanes precede lane 0's release.
+      __syncwarp();
       if (lane == 0) store<Scope::Device, Order::Release>(&progress->arrived, c + 1);
     }
   }

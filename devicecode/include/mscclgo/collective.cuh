@@ -284,6 +284,18 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
 }
 
+// ToAll stores a word into the outputs of all ranks, for reduceRange.
+struct ToAll {
+  const GroupHandle& group;
+  const PeerMemory& out;
+
+  template <class Word>
+  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
+    for (uint32_t k = 0; k < group.size; ++k)
+      storePartial(out.of<uint8_t>(peer(group, k)) + at, word, sizeof(Word));
+  }
+};
+
 // shardStart gives the byte where rank r's shard of some data of elements of
 // `element` bytes starts: the first at the data's start, the others on lines of 16
 // bytes. That of rank `ranks` is the end.
