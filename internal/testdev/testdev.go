@@ -5,6 +5,7 @@ package testdev
 
 import (
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
@@ -22,7 +23,26 @@ func Name(t testing.TB, i int) string {
 	if err != nil {
 		t.Fatalf("%s=%s: %v", Env, kind(), err)
 	}
+	if CUDA() {
+		keep(t, name)
+	}
 	return name
+}
+
+// kept are the GPUs that stay open until the process ends: to make and to destroy a
+// context for each test takes most of a suite's time.
+var kept sync.Map // by name
+
+// keep opens a GPU once more, for the process's life.
+func keep(t testing.TB, name string) {
+	t.Helper()
+	once, _ := kept.LoadOrStore(name, sync.OnceValue(func() error {
+		_, err := gpu.Open(name)
+		return err
+	}))
+	if err := once.(func() error)(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Open opens the device for rank i of a test and closes it when the test ends.
