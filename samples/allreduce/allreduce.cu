@@ -134,7 +134,7 @@ PACKET_KERNEL(oneShotLL128, oneShot, LL128Packet)
 PACKET_KERNEL(twoShotLL16, twoShot, LL16Packet)
 PACKET_KERNEL(twoShotLL128, twoShot, LL128Packet)
 
-extern "C" __global__ void direct(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024) direct(PARAMETERS) {
   awaitPrevious();
   reduceDirectly(group, in, out, bytes);
 }

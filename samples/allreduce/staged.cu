@@ -127,7 +127,7 @@ struct Staged {
 
     template <class Word>
     MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-      storePartial(out + at, word, sizeof(Word));
+      storeReduced(out + at, word);
     }
   };
 

@@ -50,7 +50,7 @@ struct ToPart {
 
   template <class Word>
   MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-    storePartial(out + (at - part), word, sizeof(Word));
+    storeReduced(out + (at - part), word);
   }
 };
 
@@ -91,7 +91,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
-extern "C" __global__ void direct(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024) direct(PARAMETERS) {
   awaitPrevious();
   reduceDirectly(group, in, out, bytes);
 }

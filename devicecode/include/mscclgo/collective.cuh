@@ -2,6 +2,7 @@
 // scratch, and reductions that take their words from all ranks' memory.
 #pragma once
 
+#include <mscclgo/copy.cuh>
 #include <mscclgo/group.cuh>
 #include <mscclgo/launch.cuh>
 #include <mscclgo/packet.cuh>
@@ -34,6 +35,26 @@ MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
   for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
     uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
     serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
+  }
+}
+
+// swapParts moves `bytes` bytes from `mine` to a peer's `theirs`, and as many from a
+// peer's `there` to `here`, by `threads` threads of which the caller is number
+// `thread`; the peers' threads must do the like. A link carries most where writes and
+// reads share it, so this rank writes the first half of what it sends and reads the
+// second half of what it gets, and every other block begins with the reads. The
+// peer's memory must be ready to be read and written before, and all have finished
+// after: barrier() of the group.
+MSCCLGO_DEVICE void swapParts(uint8_t* theirs, const uint8_t* mine, uint8_t* here, const uint8_t* there,
+                              uint64_t bytes, uint32_t thread, uint32_t threads) {
+  uint64_t half = bytes / 2 / sizeof(uint4) * sizeof(uint4);
+  bool reading = thread / blockDim.x % 2 == 1;
+  for (uint32_t turn = 0; turn < 2; ++turn, reading = !reading) {
+    if (reading) {
+      copy(here + half, there + half, bytes - half, thread, threads);
+    } else {
+      copy(theirs, mine, half, thread, threads);
+    }
   }
 }
 
@@ -189,49 +210,64 @@ class Inboxes {
 
 namespace detail {
 
-// reduceSome reduces Words words from all ranks' memory: number i from byte `at`
-// on, and those `threads`, 2 * `threads` and so on behind it. It calls
-// store(byte, word). Ranks is the number of ranks, or 0 for any.
+// reduceSome reduces Words words from the memory of so many ranks: number i from byte
+// `at` on, and those `threads`, 2 * `threads` and so on behind it. It calls
+// store(byte, word).
 template <class T, class Op, class Word, uint32_t Ranks, uint32_t Words, class Inputs, class Store>
-MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i, uint64_t threads,
-                               Store store) {
-  constexpr uint32_t kAtOnce = Ranks == 0 ? 1 : Ranks;  // ranks whose words are under way together
-  Reducer<T, Op, Word> sums[Words];
-  for (uint32_t base = 0; base < (Ranks == 0 ? ranks : 1); ++base) {
-    Word words[Words][kAtOnce];
+MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint64_t at, uint64_t i, uint64_t threads, Store store) {
+  Word words[Words][Ranks];
 #pragma unroll
-    for (uint32_t w = 0; w < Words; ++w) {
+  for (uint32_t w = 0; w < Words; ++w) {
 #pragma unroll
-      for (uint32_t r = 0; r < kAtOnce; ++r)
-        words[w][r] = reinterpret_cast<const Word*>(in(base + r) + at)[i + w * threads];
-    }
+    for (uint32_t r = 0; r < Ranks; ++r)
+      words[w][r] = reinterpret_cast<const Word*>(in(r) + at)[i + w * threads];
+  }
 #pragma unroll
-    for (uint32_t w = 0; w < Words; ++w) {
+  for (uint32_t w = 0; w < Words; ++w) {
+    Reducer<T, Op, Word> sum(words[w][0]);
 #pragma unroll
-      for (uint32_t r = 0; r < kAtOnce; ++r) {
-        if (base + r == 0) {
-          sums[w] = Reducer<T, Op, Word>(words[w][r]);
-        } else {
-          sums[w].add(words[w][r]);
-        }
+    for (uint32_t r = 1; r < Ranks; ++r) sum.add(words[w][r]);
+    store(at + (i + w * threads) * sizeof(Word), sum.get());
+  }
+}
+
+// reduceAny is reduceSome for any number of ranks, four at a time.
+template <class T, class Op, class Word, class Inputs, class Store>
+MSCCLGO_DEVICE void reduceAny(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i, Store store) {
+  constexpr uint32_t kAtOnce = 4;
+  Reducer<T, Op, Word> sum;
+  for (uint32_t base = 0; base < ranks; base += kAtOnce) {
+    Word words[kAtOnce];
+#pragma unroll
+    for (uint32_t r = 0; r < kAtOnce; ++r)
+      if (base + r < ranks) words[r] = reinterpret_cast<const Word*>(in(base + r) + at)[i];
+#pragma unroll
+    for (uint32_t r = 0; r < kAtOnce; ++r) {
+      if (base + r == 0) {
+        sum = Reducer<T, Op, Word>(words[0]);
+      } else if (base + r < ranks) {
+        sum.add(words[r]);
       }
     }
   }
-#pragma unroll
-  for (uint32_t w = 0; w < Words; ++w) store(at + (i + w * threads) * sizeof(Word), sums[w].get());
+  store(at + i * sizeof(Word), sum.get());
 }
 
-// reduceWords reduces n words from all ranks' memory, from byte `at` on. Several
-// loads of a thread are under way at a time, since one takes a whole trip over
-// the link.
+// reduceWords reduces n words from all ranks' memory, from byte `at` on. Ranks is the
+// number of ranks, or 0 for any. Several loads of a thread are under way at a time,
+// since one takes a whole trip over the link.
 template <class T, class Op, class Word, uint32_t Ranks, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint64_t thread,
                                 uint64_t threads, Store store) {
-  constexpr uint32_t kWords = Ranks == 0 ? 4 : Ranks < 8 ? 8 / Ranks : 1;
   uint64_t i = thread;
-  for (; i + (kWords - 1) * threads < n; i += kWords * threads)
-    reduceSome<T, Op, Word, Ranks, kWords>(in, ranks, at, i, threads, store);
-  for (; i < n; i += threads) reduceSome<T, Op, Word, Ranks, 1>(in, ranks, at, i, threads, store);
+  if constexpr (Ranks == 0) {
+    for (; i < n; i += threads) reduceAny<T, Op, Word>(in, ranks, at, i, store);
+  } else {
+    constexpr uint32_t kWords = Ranks < 8 ? 8 / Ranks : 1;
+    for (; i + (kWords - 1) * threads < n; i += kWords * threads)
+      reduceSome<T, Op, Word, Ranks, kWords>(in, at, i, threads, store);
+    for (; i < n; i += threads) reduceSome<T, Op, Word, Ranks, 1>(in, at, i, threads, store);
+  }
 }
 
 // reduceElements is reduceWords for n elements of any alignment, one at a time.
@@ -284,6 +320,17 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
 }
 
+// storeReduced stores a word for reduceRange: those of 16 bytes are aligned, and
+// alone worth to know it.
+template <class Word>
+MSCCLGO_DEVICE void storeReduced(uint8_t* dst, Word word) {
+  if constexpr (sizeof(Word) == 16) {
+    *reinterpret_cast<Word*>(dst) = word;
+  } else {
+    storePartial(dst, word, sizeof(Word));
+  }
+}
+
 // ToAll stores a word into the outputs of all ranks, for reduceRange.
 struct ToAll {
   const GroupHandle& group;
@@ -291,8 +338,7 @@ struct ToAll {
 
   template <class Word>
   MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-    for (uint32_t k = 0; k < group.size; ++k)
-      storePartial(out.of<uint8_t>(peer(group, k)) + at, word, sizeof(Word));
+    for (uint32_t k = 0; k < group.size; ++k) storeReduced(out.of<uint8_t>(peer(group, k)) + at, word);
   }
 };
 
