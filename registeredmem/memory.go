@@ -1,6 +1,7 @@
 package registeredmem
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -72,10 +73,11 @@ func (m *Memory) offered() description {
 	return d
 }
 
-// Close unmaps imported memory, which kernels and copies must have done with,
-// and unregisters this rank's: peers cannot import it any more, what they have
-// mapped stays mapped with them, and carriers no longer reach it. It is safe to
-// call twice.
+// Close unmaps imported memory, which kernels must have done with, and unregisters
+// this rank's: peers cannot import it any more, what they have mapped stays mapped
+// with them, and carriers no longer reach it. Before, it waits for the copies that
+// this rank's connections have under way (see [Registry.Join]), for at most
+// Config.Timeout. It is safe to call twice.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -93,11 +95,11 @@ func (m *Memory) Close() error {
 		delete(r.imported, m)
 	}
 	r.mu.Unlock()
-	var err error
+	err := r.settle()
 	if m.local {
-		err = m.withdraw(r.carriers)
+		err = errors.Join(err, m.withdraw(r.carriers))
 	} else if m.mapping != nil {
-		err = r.mappings.release(m.mapping)
+		err = errors.Join(err, r.mappings.release(m.mapping))
 	}
 	if err != nil {
 		return wrap(err, fmt.Sprintf("registeredmem: close %v", m), r.cfg.Rank, m.Rank())

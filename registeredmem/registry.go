@@ -53,6 +53,7 @@ type Registry struct {
 	local       map[uint32]*Memory
 	imported    map[*Memory]struct{}
 	allocations allocations
+	settlers    map[Settler]struct{}
 
 	mappings mappings
 }
@@ -84,7 +85,7 @@ func NewRegistry(cfg Config) (*Registry, error) {
 	}
 	r := &Registry{
 		cfg: cfg, host: host, instance: randomInstance(),
-		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{},
+		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, settlers: map[Settler]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.server, err = fdpass.Listen(r.key(), cfg.Logger.With("rank", cfg.Rank), r.serve)

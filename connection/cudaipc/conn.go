@@ -20,6 +20,8 @@ type conn struct {
 	stream *gpu.Stream
 	words  *wordRing    // nil where the stream can store values itself
 	path   *native.Path // nil where it cannot
+	leave  func()       // the registry
+	ended  chan struct{}
 
 	mu     sync.Mutex
 	closed bool
@@ -37,7 +39,7 @@ const (
 // newConn makes a connection; storeValues says that the device's streams have
 // 64-bit writes.
 func newConn(reg *registeredmem.Registry, peer int, storeValues bool) (*conn, error) {
-	c := &conn{reg: reg, peer: peer}
+	c := &conn{reg: reg, peer: peer, ended: make(chan struct{})}
 	const op = "cudaipc: connect"
 	var err error
 	if c.stream, err = reg.Device().NewStream(); err != nil {
@@ -50,6 +52,7 @@ func newConn(reg *registeredmem.Registry, peer int, storeValues bool) (*conn, er
 			return nil, c.wrap(op, errors.Join(err, c.stream.Close()))
 		}
 	}
+	c.leave = reg.Join(c)
 	return c, nil
 }
 
@@ -59,6 +62,11 @@ func (c *conn) Transport() registeredmem.Transports { return registeredmem.CudaI
 // Write queues a copy on the connection's stream.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	const op = opWrite
+	c.mu.Lock() // before it finds the memories open, as Settle must see the copy then
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.invalid(op, "the connection is closed")
+	}
 	to, err := c.buffer(op, dst, c.peer, dstOffset, n)
 	if err != nil {
 		return err
@@ -66,11 +74,6 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 	from, err := c.buffer(op, src, c.reg.Rank(), srcOffset, n)
 	if err != nil {
 		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.invalid(op, "the connection is closed")
 	}
 	return c.wrap(op, c.stream.Copy(to, dstOffset, from, srcOffset, n))
 }
@@ -83,6 +86,11 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 	if to < from {
 		return c.invalid(op, "the value must not fall, and %d is below %d", to, from)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.invalid(op, "the connection is closed")
+	}
 	buf, err := c.buffer(op, dst, c.peer, dstOffset, 8)
 	if err != nil {
 		return err
@@ -90,15 +98,36 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 	if (uint64(buf.Ptr())+dstOffset)%8 != 0 {
 		return c.invalid(op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return c.invalid(op, "the connection is closed")
-	case c.words != nil:
+	if c.words != nil {
 		return c.wrap(op, c.words.write(buf, dstOffset, to))
 	}
 	return c.wrap(op, c.stream.WriteValue64(buf, dstOffset, to))
+}
+
+// Settle is a flush, or waits for who closes the connection.
+func (c *conn) Settle(ctx context.Context) error {
+	const op = "cudaipc: wait for what uses a memory"
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		select {
+		case <-c.ended:
+			return nil
+		case <-ctx.Done():
+			return mscclgo.FromContext(ctx, op, "the connection is being closed").At(c.reg.Rank(), c.peer)
+		}
+	}
+	if idle, err := c.stream.Query(); idle || err != nil {
+		c.mu.Unlock()
+		return c.wrap(op, err)
+	}
+	m, err := c.record(op)
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = m.event.Synchronize(ctx)
+	return c.wrap(op, errors.Join(err, c.keep(m)))
 }
 
 // Flush waits for a mark behind all that was queued before, so that what others
@@ -129,6 +158,8 @@ func (c *conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.reg.Timeout())
 	defer cancel()
 	err := c.stream.Synchronize(ctx)
+	c.leave()
+	close(c.ended)
 	if c.words != nil && !errors.Is(err, mscclgo.ErrTimeout) {
 		// Past the time-out the ring stays: a copy that waits may yet read it.
 		err = errors.Join(err, c.words.close())

@@ -263,6 +263,46 @@ func TestCloseTimesOut(t *testing.T) {
 	})
 }
 
+// TestMemoryWaits closes memory that copies use: it stays until they have ended, or
+// its time is over.
+func TestMemoryWaits(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		of   func(*pair) *registeredmem.Memory
+	}{
+		{"own", func(p *pair) *registeredmem.Memory { return p.src }},
+		{"peer's", func(p *pair) *registeredmem.Memory { return p.dst }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, true, longTimeout)
+			release := p.hold(t)
+			if err := p.conn.Write(p.dst, 0, p.src, 0, 8); err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- c.of(p).Close() }()
+			select {
+			case err := <-closed:
+				t.Fatalf("it did not wait: %v", err)
+			case <-time.After(20 * time.Millisecond):
+			}
+			expectError(t, p.conn.Write(p.dst, 0, p.src, 0, 8), mscclgo.ErrInvalid, "closed")
+			release()
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("in vain", func(t *testing.T) {
+		p := newPair(t, true, 20*time.Millisecond)
+		defer p.hold(t)()
+		if err := p.conn.Write(p.dst, 0, p.src, 0, 8); err != nil {
+			t.Fatal(err)
+		}
+		expectError(t, p.src.Close(), mscclgo.ErrTimeout, "rank 0", "uses a memory")
+	})
+}
+
 func TestFullRing(t *testing.T) {
 	p := newPair(t, false, 20*time.Millisecond)
 	release := p.hold(t)

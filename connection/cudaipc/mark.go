@@ -38,6 +38,11 @@ func (c *conn) mark(op string) (*mark, error) {
 	if c.closed {
 		return nil, c.invalid(op, "the connection is closed")
 	}
+	return c.record(op)
+}
+
+// record marks the stream as it is. The caller holds mu.
+func (c *conn) record(op string) (*mark, error) {
 	var m *mark
 	if last := len(c.marks) - 1; last >= 0 {
 		m = c.marks[last]

@@ -60,9 +60,12 @@ func TestRange(t *testing.T) {
 	if !ok {
 		t.Fatal("an open range is closed")
 	}
-	one.Close() // does not wait
+	blocked(t, one.Close, leave)
 	if _, ok := nativetest.EnterRange(one); ok {
 		t.Error("a closed range is open")
+	}
+	if leave, ok = nativetest.EnterRange(other); !ok {
+		t.Fatal("closing a range closed another one")
 	}
 	blocked(t, g.Close, leave)
 	if _, ok := nativetest.EnterRange(other); ok {

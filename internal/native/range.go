@@ -4,10 +4,7 @@ package native
 // #include "native/range.h"
 import "C"
 
-import (
-	"sync/atomic"
-	"unsafe"
-)
+import "unsafe"
 
 // Range is memory that transports may read and write.
 type Range struct {
@@ -35,9 +32,9 @@ func NewRange(gate *Gate, about RangeInfo) *Range {
 	return r
 }
 
-// Close lets nobody begin to use the range. It does not wait: the memory stays
-// mapped until the gate is closed.
-func (r *Range) Close() { (*atomic.Uint32)(unsafe.Pointer(&r.c.closed)).Store(1) }
+// Close lets nobody begin to use the range, and waits for who uses it. Any
+// goroutine, any number of times.
+func (r *Range) Close() { closeGate(&r.c.open) }
 
 // Pointer gives the native_range.
 func (r *Range) Pointer() unsafe.Pointer { return unsafe.Pointer(r.c) }

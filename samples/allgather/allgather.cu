@@ -53,19 +53,15 @@ extern "C" __global__ void LL128(PARAMETERS) {
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
-// direct moves the data straight into the outputs, between two barriers.
-extern "C" __global__ void __launch_bounds__(1024) direct(PARAMETERS) {
+// direct writes the data straight into all outputs, between two barriers. The
+// first orders nothing: it only says that all outputs may be written.
+extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
-  if (group.barrier() != WaitResult::Done) return;  // all inputs are there, all outputs may be written
+  if (group.relaxedBarrier() != WaitResult::Done) return;
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
-  uint8_t* result = out.of<uint8_t>(group.rank);
-  forEachRank(group, [&](uint32_t p, uint32_t thread, uint32_t threads) {
-    uint8_t* place = out.of<uint8_t>(p) + group.rank * bytes;
-    if (p != group.rank) {
-      swapParts(place, mine, result + p * bytes, in.of<const uint8_t>(p), bytes, thread, threads);
-    } else if (place != mine) {
-      copy(place, mine, bytes, thread, threads);
-    }
+  forEachRank(group, [&](uint32_t to, uint32_t thread, uint32_t threads) {
+    uint8_t* place = out.of<uint8_t>(to) + group.rank * bytes;
+    if (place != mine) copy(place, mine, bytes, thread, threads);
   });
-  group.barrier();  // all outputs are written, all inputs were read
+  group.barrier();  // all outputs are written
 }
