@@ -2,7 +2,6 @@
 // scratch, and reductions that take their words from all ranks' memory.
 #pragma once
 
-#include <mscclgo/copy.cuh>
 #include <mscclgo/group.cuh>
 #include <mscclgo/launch.cuh>
 #include <mscclgo/packet.cuh>
@@ -35,26 +34,6 @@ MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
   for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
     uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
     serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
-  }
-}
-
-// swapParts moves `bytes` bytes from `mine` to a peer's `theirs`, and as many from a
-// peer's `there` to `here`, by `threads` threads of which the caller is number
-// `thread`; the peers' threads must do the like. A link carries most where writes and
-// reads share it, so this rank writes the first half of what it sends and reads the
-// second half of what it gets, and every other block begins with the reads. The
-// peer's memory must be ready to be read and written before, and all have finished
-// after: barrier() of the group.
-MSCCLGO_DEVICE void swapParts(uint8_t* theirs, const uint8_t* mine, uint8_t* here, const uint8_t* there,
-                              uint64_t bytes, uint32_t thread, uint32_t threads) {
-  uint64_t half = bytes / 2 / sizeof(uint4) * sizeof(uint4);
-  bool reading = thread / blockDim.x % 2 == 1;
-  for (uint32_t turn = 0; turn < 2; ++turn, reading = !reading) {
-    if (reading) {
-      copy(here + half, there + half, bytes - half, thread, threads);
-    } else {
-      copy(theirs, mine, half, thread, threads);
-    }
   }
 }
 
