@@ -17,9 +17,9 @@ const (
 	pushedInbox = 256 << 20 // bytes of each rank's inbox
 	// Short pieces are reduced sooner, long ones signal less often. A block has about
 	// pushedPieces of them, within these bounds, in bytes.
-	pushedPieces = 8
-	leastPiece   = 8 << 10
-	mostPiece    = 64 << 10
+	pushedPieces = 2
+	leastPiece   = 16 << 10
+	mostPiece    = 128 << 10
 )
 
 // inbox is memory of the runner's that all ranks write.

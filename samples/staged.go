@@ -60,8 +60,8 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (*Operation, 
 	}}, nil
 }
 
-// line is what shards and slots are aligned to, in bytes.
-const line = 16
+// line is what shards and slots are aligned to, in bytes; kLine in collective.cuh.
+const line = 128
 
 // stagedSlot gives the bytes of a slot: for a shard, wherever in a line it starts.
 func stagedSlot(size, ranks uint64) uint64 {

@@ -106,12 +106,14 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
 // that word.
 MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                                    uint64_t bytes) {
-  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
-  uint64_t skew = skewOf(in, group.size, in.ranks[0]) | skewOf(out, group.size, in.ranks[0]);
-  uint64_t from = shardStart(in.ranks[0], bytes, sizeof(T), group.rank, group.size);
-  uint64_t to = shardStart(in.ranks[0], bytes, sizeof(T), group.rank + 1, group.size);
+  const uint8_t *input = in.ranks[0], *output = out.ranks[0];
+  Alignment alignment{skewOf(in, group.size, input), skewOf(out, group.size, output),
+                      uint64_t(output - input)};
+  Shards shards(input, bytes, sizeof(T), group.size);
+  uint64_t from = shards.start(group.rank), to = shards.start(group.rank + 1);
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
-  reduceRange<T, Op>(inputs, group.size, from, to, skew, firstThread(), allThreads(), ToAll{group, out});
+  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
+  reduceRange<T, Op>(inputs, group.size, from, to, alignment, firstThread(), allThreads(), ToAll{group, out});
   group.barrier();  // all outputs are there
 }
 

@@ -46,7 +46,7 @@ struct Staged {
   Watch watch;
 
   MSCCLGO_DEVICE uint64_t start(uint32_t r) const {
-    return shardStart(in.ranks[0], bytes, sizeof(T), r, ranks);
+    return Shards(in.ranks[0], bytes, sizeof(T), ranks).start(r);
   }
   // chunkStart gives where chunk c of shard r starts; behind the last one, the
   // shard's end.
@@ -60,7 +60,7 @@ struct Staged {
   // slot gives where rank `of` has what comes from rank `from`, as an offset in its
   // inbox: aligned as that rank's data are.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t from) const {
-    return from * slotBytes + (reinterpret_cast<uintptr_t>(in.ranks[of]) + start(of)) % sizeof(uint4);
+    return from * slotBytes + (reinterpret_cast<uintptr_t>(in.ranks[of]) + start(of)) % kLine;
   }
   MSCCLGO_DEVICE uint32_t ahead(uint32_t k) const { return (rank + k) % ranks; }
   // channel gives the one to a peer for chunk c.
@@ -138,13 +138,13 @@ struct Staged {
     const uint8_t* theirs = inbox + slot(rank, 0) - start(rank);
     auto inputs = [&](uint32_t r) { return r == rank ? mine : theirs + r * slotBytes; };
     // All are aligned as this rank's input is; only the output may differ.
-    uint64_t skew = reinterpret_cast<uintptr_t>(mine) ^ reinterpret_cast<uintptr_t>(out.ranks[rank]);
+    Alignment alignment{0, 0, uint64_t(out.ranks[rank] - mine)};
     for (uint32_t c = 0; c < chunks(rank); ++c) {
       bool ok = threadIdx.x != 0 || waitUntil(watch, [&] {
                                       return load<Scope::Device, Order::Acquire>(&progress->arrived) > c;
                                     }) == WaitResult::Done;
       if (!blockAll(ok)) return;
-      reduceRange<T, Op>(inputs, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), skew,
+      reduceRange<T, Op>(inputs, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), alignment,
                          uint64_t(worker) * blockDim.x + threadIdx.x, uint64_t(workers) * blockDim.x,
                          ToOutput{out.ranks[rank]});
       __syncthreads();

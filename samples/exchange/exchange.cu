@@ -2,6 +2,7 @@
 // hosts' copy engines. For the largest sizes, and wherever peers' memory cannot
 // be mapped. It does every collective that only moves data.
 #include <mscclgo/copy.cuh>
+#include <mscclgo/group.cuh>
 #include <mscclgo/port_channel.cuh>
 #include <mscclgo/wait.cuh>
 
@@ -12,36 +13,60 @@ struct Peers {
   uint32_t first, count;
 };
 
-// exchange puts `bytes` bytes to each rank of `to`: for rank p, what lies p *
-// stride behind `src` in this rank's input goes to `dst` in that rank's output.
-// Then it waits for what the ranks of `from` put here. Block 0 has a thread for
-// each rank, the others copy what stays on this rank, from `own` to `place`.
-//
-// A put may come before its reader has begun the call, so each rank first tells
-// those that put to it that its output may be written, by a signal; signals of a
-// channel arrive in order, so the second one tells of data. What is put has
-// arrived when the channel is flushed, and may then be changed here; that is asked
-// for with the put, since it takes another trip to the host later.
-extern "C" __global__ void exchange(const PortChannelHandle* channels, uint32_t rank, uint32_t ranks,
-                                    Peers to, Peers from, uint64_t dst, uint64_t src, uint64_t stride,
-                                    uint64_t bytes, const uint8_t* own, uint8_t* place) {
-  if (blockIdx.x > 0) {
-    uint32_t blocks = gridDim.x - 1;
-    if (own != place && own != nullptr)
-      copy(place, own, bytes, (blockIdx.x - 1) * blockDim.x + threadIdx.x, blocks * blockDim.x);
+// Exchange is one rank's view of a call.
+struct Exchange {
+  const PortChannelHandle* channels;
+  uint32_t rank, ranks;
+  Peers to, from;
+  uint64_t dst;     // where a part goes in the peers' outputs
+  uint64_t src;     // where the parts start in this rank's input,
+  uint64_t stride;  // and how far they lie apart: that for rank p is the pth
+  uint64_t bytes;   // of a part
+  uint64_t lead;    // of a part, which threads move
+
+  MSCCLGO_DEVICE uint32_t peer(Peers peers, uint32_t i) const { return (rank + peers.first + i) % ranks; }
+
+  // move has a thread for each rank put the parts but for their leads, and wait for
+  // what is put here.
+  //
+  // A put may come before its reader has begun the call, so each rank first tells
+  // those that put to it that its output may be written, by a signal; signals of a
+  // channel arrive in order, so the second one tells of data. What is put has
+  // arrived when the channel is flushed, and may then be changed here; that is asked
+  // for with the put, since it takes another trip to the host later.
+  MSCCLGO_DEVICE void move() const {
+    uint32_t i = threadIdx.x;
+    if (i < from.count && channels[peer(from, i)].signal() != WaitResult::Done) return;
+    if (i < to.count) {
+      uint32_t p = peer(to, i);
+      const PortChannelHandle& channel = channels[p];
+      if (channel.wait() != WaitResult::Done) return;
+      uint64_t at = src + p * stride + lead;
+      if (channel.putWithSignalAndFlush(dst + lead, at, bytes - lead) != WaitResult::Done) return;
+    }
+    if (i < from.count) channels[peer(from, i)].wait();
+  }
+};
+
+// exchange: block 0 has the host move the parts. The other blocks copy what stays on
+// this rank, from `own` to `place`; and, where the peers' memory is mapped, they write
+// the leads meanwhile, since the way through the host to a copy engine takes some
+// microseconds. input is this rank's, out all ranks' outputs.
+extern "C" __global__ void exchange(__grid_constant__ const Exchange call, const uint8_t* own, uint8_t* place,
+                                    __grid_constant__ const GroupHandle group, const uint8_t* input,
+                                    __grid_constant__ const PeerMemory out) {
+  if (blockIdx.x == 0) {
+    call.move();
     return;
   }
-  if (threadIdx.x < from.count) {
-    const PortChannelHandle& peer = channels[(rank + from.first + threadIdx.x) % ranks];
-    if (peer.signal() != WaitResult::Done) return;
+  uint32_t thread = (blockIdx.x - 1) * blockDim.x + threadIdx.x, threads = (gridDim.x - 1) * blockDim.x;
+  if (call.lead > 0) {
+    if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
+    for (uint32_t i = 0; i < call.to.count; ++i) {
+      uint32_t p = call.peer(call.to, i);
+      copy(out.of<uint8_t>(p) + call.dst, input + call.src + p * call.stride, call.lead, thread, threads);
+    }
   }
-  if (threadIdx.x < to.count) {
-    uint32_t p = (rank + to.first + threadIdx.x) % ranks;
-    const PortChannelHandle& peer = channels[p];
-    if (peer.wait() != WaitResult::Done) return;
-    if (peer.putWithSignalAndFlush(dst, src + p * stride, bytes) != WaitResult::Done) return;
-  }
-  if (threadIdx.x < from.count) {
-    channels[(rank + from.first + threadIdx.x) % ranks].wait();
-  }
+  if (own != place && own != nullptr) copy(place, own, call.bytes, thread, threads);
+  if (call.lead > 0) group.barrier();  // all leads are written
 }

@@ -59,14 +59,13 @@ struct ToPart {
 // word.
 MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                                    uint64_t bytes) {
-  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
   uint64_t part = group.rank * bytes;
   uint8_t* mine = out.of<uint8_t>(group.rank);
   // What reduceRange calls byte `part` of the output is its start.
-  uint64_t skew = skewOf(in, group.size, in.ranks[0]) |
-                  ((reinterpret_cast<uintptr_t>(mine) - part) ^ reinterpret_cast<uintptr_t>(in.ranks[0]));
+  Alignment alignment{skewOf(in, group.size, in.ranks[0]), 0, uint64_t(mine - in.ranks[0]) - part};
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
-  reduceRange<T, Op>(inputs, group.size, part, part + bytes, skew, firstThread(), allThreads(),
+  if (group.barrier() != WaitResult::Done) return;  // all inputs are there
+  reduceRange<T, Op>(inputs, group.size, part, part + bytes, alignment, firstThread(), allThreads(),
                      ToPart{mine, part});
   group.barrier();  // all inputs have been read
 }

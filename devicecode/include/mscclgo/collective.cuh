@@ -210,9 +210,10 @@ MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint64_t at, uint64_t i, uint64
   }
 }
 
-// reduceAny is reduceSome for any number of ranks, four at a time.
-template <class T, class Op, class Word, class Inputs, class Store>
-MSCCLGO_DEVICE void reduceAny(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i, Store store) {
+// reduceWord gives the reduction of word i behind byte `at`, for any number of ranks,
+// the words of four at a time.
+template <class T, class Op, class Word, class Inputs>
+MSCCLGO_DEVICE Word reduceWord(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i) {
   constexpr uint32_t kAtOnce = 4;
   Reducer<T, Op, Word> sum;
   for (uint32_t base = 0; base < ranks; base += kAtOnce) {
@@ -229,7 +230,7 @@ MSCCLGO_DEVICE void reduceAny(const Inputs& in, uint32_t ranks, uint64_t at, uin
       }
     }
   }
-  store(at + i * sizeof(Word), sum.get());
+  return sum.get();
 }
 
 // reduceWords reduces n words from all ranks' memory, from byte `at` on. Ranks is the
@@ -240,12 +241,25 @@ MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, u
                                 uint64_t threads, Store store) {
   uint64_t i = thread;
   if constexpr (Ranks == 0) {
-    for (; i < n; i += threads) reduceAny<T, Op, Word>(in, ranks, at, i, store);
+    for (; i < n; i += threads) store(at + i * sizeof(Word), reduceWord<T, Op, Word>(in, ranks, at, i));
   } else {
     constexpr uint32_t kWords = Ranks < 8 ? 8 / Ranks : 1;
     for (; i + (kWords - 1) * threads < n; i += kWords * threads)
       reduceSome<T, Op, Word, Ranks, kWords>(in, at, i, threads, store);
     for (; i < n; i += threads) reduceSome<T, Op, Word, Ranks, 1>(in, at, i, threads, store);
+  }
+}
+
+// reduceShifted is reduceWords for outputs whose words start `shift` bytes into the
+// inputs': it stores n - 1 of those, each put together from two. The second is read
+// twice, by neighbours, but comes from the cache then.
+template <class T, class Op, class Inputs, class Store>
+MSCCLGO_DEVICE void reduceShifted(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint32_t shift,
+                                  uint64_t thread, uint64_t threads, Store store) {
+  for (uint64_t i = thread; i + 1 < n; i += threads) {
+    uint4 low = reduceWord<T, Op, uint4>(in, ranks, at, i),
+          high = reduceWord<T, Op, uint4>(in, ranks, at, i + 1);
+    store(at + i * sizeof(uint4) + shift, shifted(low, high, shift));
   }
 }
 
@@ -263,18 +277,30 @@ MSCCLGO_DEVICE void reduceElements(const Inputs& in, uint32_t ranks, uint64_t at
 
 }  // namespace detail
 
+// Alignment says how memories of a reduction lie in words of 16 bytes.
+struct Alignment {
+  uint64_t inputs;   // the or of what the inputs' addresses differ by, as exclusive ors
+  uint64_t outputs;  // likewise of the outputs'
+  uint64_t shift;    // how far an output lies behind an input, modulo 16
+};
+
 // reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks'
 // inputs, in the order of the ranks; that of rank r is at in(r), a const uint8_t*.
 // `threads` threads do it, of which the caller is number `thread`. It calls
-// store(byte, word) with words of 16 bytes, of 4, or of an element, each aligned in
-// the inputs. skew is what the addresses of the inputs, and of where store puts the
-// words, differ by: the or of their exclusive ors with the first input's.
+// store(byte, word) with words of 16 bytes or of 4, which are aligned in the outputs,
+// or of an element, which may not be.
 template <class T, class Op, class Inputs, class Store>
-MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from, uint64_t to, uint64_t skew,
-                                uint64_t thread, uint64_t threads, Store store) {
+MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from, uint64_t to,
+                                const Alignment& alignment, uint64_t thread, uint64_t threads, Store store) {
   if (from >= to) return;
   uint64_t start = reinterpret_cast<uintptr_t>(in(0)) + from;
-  uint64_t width = skew % 16 == 0 ? 16 : skew % 4 == 0 ? 4 : 1;
+  uint64_t any = alignment.inputs | alignment.outputs | alignment.shift;
+  uint64_t width = 1;
+  if ((alignment.inputs | alignment.outputs) % 16 == 0 && alignment.shift % sizeof(T) == 0) {
+    width = 16;
+  } else if (any % 4 == 0) {
+    width = 4;
+  }
   uint64_t head = (0 - start) % width;
   if (width == 1 || head % sizeof(T) != 0) {
     detail::reduceElements<T, Op>(in, ranks, from, (to - from) / sizeof(T), thread, threads, store);
@@ -282,8 +308,12 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   }
   if (head > to - from) head = to - from;
   uint64_t body = from + head, words = (to - body) / width, tail = body + words * width;
+  uint32_t shift = width == 16 ? uint32_t(0 - alignment.shift) % 16 : 0;
   if (width == 4) {
     detail::reduceWords<T, Op, uint32_t, 0>(in, ranks, body, words, thread, threads, store);
+  } else if (shift != 0) {
+    detail::reduceShifted<T, Op>(in, ranks, body, words, shift, thread, threads, store);
+    if (words > 0) head += shift, tail -= 16 - shift;
   } else if (ranks == 2) {
     detail::reduceWords<T, Op, uint4, 2>(in, ranks, body, words, thread, threads, store);
   } else if (ranks == 4) {
@@ -299,8 +329,8 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
 }
 
-// storeReduced stores a word for reduceRange: those of 16 bytes are aligned, and
-// alone worth to know it.
+// storeReduced stores a word for reduceRange. That those of 16 bytes are aligned is
+// worth to know.
 template <class Word>
 MSCCLGO_DEVICE void storeReduced(uint8_t* dst, Word word) {
   if constexpr (sizeof(Word) == 16) {
@@ -321,19 +351,35 @@ struct ToAll {
   }
 };
 
-// shardStart gives the byte where rank r's shard of some data of elements of
-// `element` bytes starts: the first at the data's start, the others on lines of 16
-// bytes. That of rank `ranks` is the end.
-MSCCLGO_DEVICE uint64_t shardStart(const void* data, uint64_t bytes, uint64_t element, uint32_t r,
-                                   uint32_t ranks) {
-  constexpr uint64_t kLine = 16;
-  uint64_t head = (0 - reinterpret_cast<uintptr_t>(data)) % kLine / element * element;
-  uint64_t at = r == 0 ? 0 : head + r * divideUp(divideUp(bytes, kLine), ranks) * kLine;
-  return at < bytes ? at : bytes;
-}
+// kLine is what a link carries at best: a part of one takes as long.
+constexpr uint64_t kLine = 128;
+
+// Shards divide data among the ranks: the first shard starts where the data do, the
+// others on lines of kLine bytes. All hold whole elements.
+class Shards {
+ public:
+  // data is any rank's, of elements of `element` bytes.
+  MSCCLGO_DEVICE Shards(const void* data, uint64_t bytes, uint64_t element, uint32_t ranks)
+      : bytes_(bytes),
+        head_((0 - reinterpret_cast<uintptr_t>(data)) % kLine / element * element),
+        share_(divideUp(divideUp(bytes, kLine), ranks) * kLine) {}
+
+  // start gives the byte where rank r's shard starts; for the number of ranks, the
+  // data's end.
+  MSCCLGO_DEVICE uint64_t start(uint32_t r) const {
+    uint64_t at = r == 0 ? 0 : head_ + r * share_;
+    return at < bytes_ ? at : bytes_;
+  }
+
+  // longest gives the bytes of the longest shard.
+  MSCCLGO_DEVICE uint64_t longest() const { return start(1); }
+
+ private:
+  uint64_t bytes_, head_, share_;
+};
 
 // skewOf gives the or of what the addresses of all ranks' memory differ by from
-// one address; see reduceRange.
+// one address; see Alignment.
 MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address) {
   uint64_t skew = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank)
