@@ -44,8 +44,8 @@ __device__ void all(uint8_t* arena, Mistake* mistake) {
       Alignment alignment{0, 0, uint64_t(output + out - input(0))};
       for (uint32_t r = 1; r < ranks; ++r)
         alignment.inputs |= reinterpret_cast<uintptr_t>(input(r)) ^ reinterpret_cast<uintptr_t>(input(0));
-      reduceRange<T, Sum>(input, ranks, 0, elements * sizeof(T), alignment, threadIdx.x, blockDim.x,
-                          To{output + out});
+      reduceRange<T, Sum, kLoadsOfPeers>(input, ranks, 0, elements * sizeof(T), alignment, threadIdx.x,
+                                         blockDim.x, To{output + out});
       __syncthreads();
       for (uint32_t i = threadIdx.x; i < kElements; i += blockDim.x) {
         float want = 0;

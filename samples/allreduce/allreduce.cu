@@ -113,7 +113,8 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   uint64_t from = shards.start(group.rank), to = shards.start(group.rank + 1);
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
   if (group.barrier() != WaitResult::Done) return;  // all inputs are there
-  reduceRange<T, Op>(inputs, group.size, from, to, alignment, firstThread(), allThreads(), ToAll{group, out});
+  reduceRange<T, Op, kLoadsOfPeers>(inputs, group.size, from, to, alignment, firstThread(), allThreads(),
+                                    ToAll{group, out});
   group.barrier();  // all outputs are there
 }
 
@@ -136,7 +137,7 @@ PACKET_KERNEL(oneShotLL128, oneShot, LL128Packet)
 PACKET_KERNEL(twoShotLL16, twoShot, LL16Packet)
 PACKET_KERNEL(twoShotLL128, twoShot, LL128Packet)
 
-extern "C" __global__ void __launch_bounds__(1024) direct(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) direct(PARAMETERS) {
   awaitPrevious();
   reduceDirectly(group, in, out, bytes);
 }

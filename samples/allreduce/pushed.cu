@@ -76,9 +76,9 @@ struct Pushed {
     auto inputs = [&](uint32_t r) { return r == rank ? mine : theirs + r * slotBytes(); };
     // All inputs are aligned alike.
     Alignment alignment{0, skewOf(out, group.size, out.ranks[0]), uint64_t(out.ranks[0] - mine)};
-    reduceRange<T, Op>(inputs, group.size, pieceStart(rank, c, step, pair),
-                       pieceStart(rank, c, step, pair + 1), alignment, threadIdx.x, blockDim.x,
-                       ToAll{group, out});
+    reduceRange<T, Op, kLoadsOfOwn>(inputs, group.size, pieceStart(rank, c, step, pair),
+                                    pieceStart(rank, c, step, pair + 1), alignment, threadIdx.x, blockDim.x,
+                                    ToAll{group, out});
   }
 };
 
@@ -91,7 +91,7 @@ struct Pushed {
 // of all ranks, and it ended the call before when all had reduced what was in their
 // inboxes. In place is safe: a piece is overwritten with its result when its owner
 // has it.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, 1)
     pushed(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,
            __grid_constant__ const PeerMemory out, __grid_constant__ const PeerMemory inbox, uint64_t bytes,
            uint64_t chunk, uint64_t piece) {

@@ -144,9 +144,9 @@ struct Staged {
                                       return load<Scope::Device, Order::Acquire>(&progress->arrived) > c;
                                     }) == WaitResult::Done;
       if (!blockAll(ok)) return;
-      reduceRange<T, Op>(inputs, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), alignment,
-                         uint64_t(worker) * blockDim.x + threadIdx.x, uint64_t(workers) * blockDim.x,
-                         ToOutput{out.ranks[rank]});
+      reduceRange<T, Op, kLoadsOfOwn>(inputs, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), alignment,
+                                      uint64_t(worker) * blockDim.x + threadIdx.x,
+                                      uint64_t(workers) * blockDim.x, ToOutput{out.ranks[rank]});
       __syncthreads();
       if (threadIdx.x == 0) fetchAdd<Scope::Device, Order::Release>(&progress->done[c], 1);
     }

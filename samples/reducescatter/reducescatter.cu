@@ -65,8 +65,8 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   Alignment alignment{skewOf(in, group.size, in.ranks[0]), 0, uint64_t(mine - in.ranks[0]) - part};
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
   if (group.barrier() != WaitResult::Done) return;  // all inputs are there
-  reduceRange<T, Op>(inputs, group.size, part, part + bytes, alignment, firstThread(), allThreads(),
-                     ToPart{mine, part});
+  reduceRange<T, Op, kLoadsOfPeers>(inputs, group.size, part, part + bytes, alignment, firstThread(),
+                                    allThreads(), ToPart{mine, part});
   group.barrier();  // all inputs have been read
 }
 
@@ -90,7 +90,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
-extern "C" __global__ void __launch_bounds__(1024) direct(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) direct(PARAMETERS) {
   awaitPrevious();
   reduceDirectly(group, in, out, bytes);
 }

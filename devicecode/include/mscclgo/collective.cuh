@@ -210,40 +210,57 @@ MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint64_t at, uint64_t i, uint64
   }
 }
 
-// reduceWord gives the reduction of word i behind byte `at`, for any number of ranks,
-// the words of four at a time.
-template <class T, class Op, class Word, class Inputs>
-MSCCLGO_DEVICE Word reduceWord(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i) {
-  constexpr uint32_t kAtOnce = 4;
-  Reducer<T, Op, Word> sum;
+// Reduced are words in a row.
+template <class Word, uint32_t Count>
+struct Reduced {
+  Word words[Count];
+};
+
+// reduceNext reduces Count words in a row, of which the first is number i behind byte
+// `at`, for any number of ranks.
+template <class T, class Op, class Word, uint32_t Count, class Inputs>
+MSCCLGO_DEVICE Reduced<Word, Count> reduceNext(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i) {
+  constexpr uint32_t kAtOnce = 4 / Count;  // ranks whose words are under way together
+  Reducer<T, Op, Word> sums[Count];
   for (uint32_t base = 0; base < ranks; base += kAtOnce) {
-    Word words[kAtOnce];
-#pragma unroll
-    for (uint32_t r = 0; r < kAtOnce; ++r)
-      if (base + r < ranks) words[r] = reinterpret_cast<const Word*>(in(base + r) + at)[i];
+    Word words[kAtOnce][Count];
 #pragma unroll
     for (uint32_t r = 0; r < kAtOnce; ++r) {
-      if (base + r == 0) {
-        sum = Reducer<T, Op, Word>(words[0]);
-      } else if (base + r < ranks) {
-        sum.add(words[r]);
+      if (base + r >= ranks) continue;
+      const Word* from = reinterpret_cast<const Word*>(in(base + r) + at) + i;
+#pragma unroll
+      for (uint32_t w = 0; w < Count; ++w) words[r][w] = from[w];
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < kAtOnce; ++r) {
+      if (base + r >= ranks) continue;
+#pragma unroll
+      for (uint32_t w = 0; w < Count; ++w) {
+        if (base + r == 0) {
+          sums[w] = Reducer<T, Op, Word>(words[r][w]);
+        } else {
+          sums[w].add(words[r][w]);
+        }
       }
     }
   }
-  return sum.get();
+  Reduced<Word, Count> result;
+#pragma unroll
+  for (uint32_t w = 0; w < Count; ++w) result.words[w] = sums[w].get();
+  return result;
 }
 
 // reduceWords reduces n words from all ranks' memory, from byte `at` on. Ranks is the
-// number of ranks, or 0 for any. Several loads of a thread are under way at a time,
-// since one takes a whole trip over the link.
-template <class T, class Op, class Word, uint32_t Ranks, class Inputs, class Store>
+// number of ranks, or 0 for any.
+template <class T, class Op, class Word, uint32_t Ranks, uint32_t Loads, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint64_t thread,
                                 uint64_t threads, Store store) {
   uint64_t i = thread;
   if constexpr (Ranks == 0) {
-    for (; i < n; i += threads) store(at + i * sizeof(Word), reduceWord<T, Op, Word>(in, ranks, at, i));
+    for (; i < n; i += threads)
+      store(at + i * sizeof(Word), reduceNext<T, Op, Word, 1>(in, ranks, at, i).words[0]);
   } else {
-    constexpr uint32_t kWords = Ranks < 8 ? 8 / Ranks : 1;
+    constexpr uint32_t kWords = Ranks < Loads ? Loads / Ranks : 1;
     for (; i + (kWords - 1) * threads < n; i += kWords * threads)
       reduceSome<T, Op, Word, Ranks, kWords>(in, at, i, threads, store);
     for (; i < n; i += threads) reduceSome<T, Op, Word, Ranks, 1>(in, at, i, threads, store);
@@ -257,9 +274,8 @@ template <class T, class Op, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceShifted(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint32_t shift,
                                   uint64_t thread, uint64_t threads, Store store) {
   for (uint64_t i = thread; i + 1 < n; i += threads) {
-    uint4 low = reduceWord<T, Op, uint4>(in, ranks, at, i),
-          high = reduceWord<T, Op, uint4>(in, ranks, at, i + 1);
-    store(at + i * sizeof(uint4) + shift, shifted(low, high, shift));
+    Reduced<uint4, 2> pair = reduceNext<T, Op, uint4, 2>(in, ranks, at, i);
+    store(at + i * sizeof(uint4) + shift, shifted(pair.words[0], pair.words[1], shift));
   }
 }
 
@@ -288,8 +304,10 @@ struct Alignment {
 // inputs, in the order of the ranks; that of rank r is at in(r), a const uint8_t*.
 // `threads` threads do it, of which the caller is number `thread`. It calls
 // store(byte, word) with words of 16 bytes or of 4, which are aligned in the outputs,
-// or of an element, which may not be.
-template <class T, class Op, class Inputs, class Store>
+// or of an element, which may not be. A thread has about Loads loads under way at a
+// time: several, since one takes a whole trip to memory, and over a link more than
+// to this device's own.
+template <class T, class Op, uint32_t Loads, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from, uint64_t to,
                                 const Alignment& alignment, uint64_t thread, uint64_t threads, Store store) {
   if (from >= to) return;
@@ -310,24 +328,27 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   uint64_t body = from + head, words = (to - body) / width, tail = body + words * width;
   uint32_t shift = width == 16 ? uint32_t(0 - alignment.shift) % 16 : 0;
   if (width == 4) {
-    detail::reduceWords<T, Op, uint32_t, 0>(in, ranks, body, words, thread, threads, store);
+    detail::reduceWords<T, Op, uint32_t, 0, Loads>(in, ranks, body, words, thread, threads, store);
   } else if (shift != 0) {
     detail::reduceShifted<T, Op>(in, ranks, body, words, shift, thread, threads, store);
     if (words > 0) head += shift, tail -= 16 - shift;
   } else if (ranks == 2) {
-    detail::reduceWords<T, Op, uint4, 2>(in, ranks, body, words, thread, threads, store);
+    detail::reduceWords<T, Op, uint4, 2, Loads>(in, ranks, body, words, thread, threads, store);
   } else if (ranks == 4) {
-    detail::reduceWords<T, Op, uint4, 4>(in, ranks, body, words, thread, threads, store);
+    detail::reduceWords<T, Op, uint4, 4, Loads>(in, ranks, body, words, thread, threads, store);
   } else if (ranks == 8) {
-    detail::reduceWords<T, Op, uint4, 8>(in, ranks, body, words, thread, threads, store);
+    detail::reduceWords<T, Op, uint4, 8, Loads>(in, ranks, body, words, thread, threads, store);
   } else {
-    detail::reduceWords<T, Op, uint4, 0>(in, ranks, body, words, thread, threads, store);
+    detail::reduceWords<T, Op, uint4, 0, Loads>(in, ranks, body, words, thread, threads, store);
   }
   // The threads that are behind in the body do the few elements around it.
   uint64_t last = threads - 1 - thread;
   detail::reduceElements<T, Op>(in, ranks, from, head / sizeof(T), last, threads, store);
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
 }
+
+// How many loads of a thread are under way from peers' memory and from this device's.
+constexpr uint32_t kLoadsOfPeers = 8, kLoadsOfOwn = 4;
 
 // storeReduced stores a word for reduceRange. That those of 16 bytes are aligned is
 // worth to know.
