@@ -239,6 +239,10 @@ func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f 
 	if comm.Rank() == 0 && f.plot != "" && len(results) > 0 {
 		err = errors.Join(err, bench.Plot(f.plot, results))
 	}
+	if bench.Stuck(err) {
+		fmt.Fprintf(c.stderr, "mscclgo %s: %v\n", c.name, err)
+		os.Exit(exitFailed) // without a wait for the GPU
+	}
 	return errors.Join(failed, err)
 }
 

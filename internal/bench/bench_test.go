@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -220,6 +222,38 @@ func TestReport(t *testing.T) {
 			return fmt.Errorf("the first line gives %+v, %v", first, err)
 		}
 		return nil
+	})
+}
+
+// stuck is a contestant whose work does not end.
+type stuck struct{ *own }
+
+func (s stuck) repeat(context.Context, *problem, int, int, bool) (repeated, error) {
+	return nil, &gaveUp{withNCCL, errors.New("no end"), true}
+}
+
+// TestStuck ends at a contestant that may hold the GPU, and releases nothing.
+func TestStuck(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Algorithms = []string{"auto"}
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		b, err := newBench(ctx, comm, cfg, Sinks{Table: io.Discard})
+		if err != nil {
+			return err
+		}
+		b.cfg.Compare = []string{withNCCL}
+		b.others[withNCCL] = stuck{b.own(samples.Choice{Algorithm: "direct", Blocks: 1, Threads: 32})}
+		_, err = b.size(ctx, b.problem(cfg.Collectives[0], 1024, false))
+		if !Stuck(err) || !strings.Contains(err.Error(), "nccl: no end; it may hold the GPU") {
+			return fmt.Errorf("it gave %v", err)
+		}
+		if err := b.close(ctx, err); err != nil {
+			return err
+		}
+		if _, err := b.stream.Query(); err != nil {
+			return fmt.Errorf("released: %w", err)
+		}
+		return b.close(ctx, nil)
 	})
 }
 

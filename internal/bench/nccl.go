@@ -51,15 +51,27 @@ func (b *bench) meetNCCL(ctx context.Context) error {
 // ncclPatience bounds what is awaited of NCCL, which has no deadline of its own.
 const ncclPatience = 10 * time.Second
 
-// gaveUp is the error of a contestant of NCCL's that failed or did not end, the
-// same on all ranks.
+// gaveUp is the error of a contestant of NCCL's that failed, the same on all ranks.
 type gaveUp struct {
-	name string
-	err  error
+	name  string
+	err   error
+	stuck bool // its work did not end, and may hold the GPU for good
 }
 
-func (g *gaveUp) Error() string { return g.name + ": " + g.err.Error() }
+func (g *gaveUp) Error() string {
+	if g.stuck {
+		return fmt.Sprintf("%s: %v; it may hold the GPU for good, so the run ends here: leave %s out of what is compared", g.name, g.err, g.name)
+	}
+	return g.name + ": " + g.err.Error()
+}
 func (g *gaveUp) Unwrap() error { return g.err }
+
+// Stuck says whether another library's work did not end on the GPU. Then [Run] has
+// released nothing, and whoever would, or waits for the device, may never return.
+func Stuck(err error) bool {
+	var g *gaveUp
+	return errors.As(err, &g) && g.stuck
+}
 
 // drop goes on without what gave up.
 func (b *bench) drop(g *gaveUp) {
@@ -67,7 +79,7 @@ func (b *bench) drop(g *gaveUp) {
 	delete(b.others, g.name)
 	queue := b.nccl[g.name].queue
 	delete(b.nccl, g.name)
-	// An abort that does not end either is left alone.
+	// An abort that does not end is left alone.
 	_ = within(context.Background(), "abort", func() error { return queue.Close(true) })
 }
 
@@ -182,12 +194,13 @@ func (k *ncclContestant) buffers() (in, out *gpu.Buffer) { return k.in, k.out }
 // roundings is what a ring or a tree has: one at each rank.
 func (k *ncclContestant) roundings(ranks int) int { return ranks }
 
-// agree gives all ranks an error where one has one. Collective.
-func (k *ncclContestant) agree(ctx context.Context, err error) error {
+// agree gives all ranks an error where one has one. begun says whether there may be
+// work on the GPU. Collective.
+func (k *ncclContestant) agree(ctx context.Context, err error, begun bool) error {
 	if err = together(ctx, k.comm, err); err == nil || k.comm.Err() != nil || ctx.Err() != nil {
 		return err
 	}
-	return &gaveUp{k.name, err}
+	return &gaveUp{k.name, err, begun}
 }
 
 func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (_ repeated, err error) {
@@ -228,7 +241,7 @@ func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays 
 	if err == nil {
 		r.graph = made
 	}
-	return r, k.agree(ctx, err)
+	return r, k.agree(ctx, err, false)
 }
 
 // ncclRepeated is a call to NCCL a number of times.
@@ -278,7 +291,7 @@ func (r *ncclRepeated) wait(ctx context.Context) error {
 		defer cancel()
 		err = r.q.Synchronize(patient)
 	}
-	r.failed = r.k.agree(ctx, err)
+	r.failed = r.k.agree(ctx, err, true)
 	return r.failed
 }
 

@@ -158,7 +158,7 @@ func TestWithin(t *testing.T) {
 	if !errors.Is(err, mscclgo.ErrAborted) || !strings.Contains(err.Error(), "NCCL: wait") {
 		t.Error(err)
 	}
-	if g := (&gaveUp{"nccl", err}); !errors.Is(g, mscclgo.ErrAborted) || !strings.HasPrefix(g.Error(), "nccl: ") {
+	if g := (&gaveUp{"nccl", err, false}); !errors.Is(g, mscclgo.ErrAborted) || !strings.HasPrefix(g.Error(), "nccl: ") || Stuck(g) {
 		t.Error(g)
 	}
 }

@@ -58,8 +58,11 @@ type bench struct {
 	nccl    map[string]*ncclGroup // what the others are made of
 }
 
-// Run measures what cfg says and gives the results, in the order of the table.
-// Wrong elements are in the results and make an error in the end. Collective.
+// Run measures what cfg says and gives the results, in the order of the table, also
+// beside an error. Wrong elements are in the results and make an error in the end.
+// Collective.
+//
+// Errors: also those that [Stuck] tells of.
 func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
 	sinks.fill()
 	if err := cfg.check(comm.Size()); err != nil {
@@ -79,10 +82,10 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 				continue
 			}
 			found, err := b.table(ctx, c, place)
+			results = append(results, found...)
 			if err != nil {
 				return results, err
 			}
-			results = append(results, found...)
 			for _, r := range found {
 				wrong += max(r.Wrong, 0)
 			}
@@ -175,6 +178,9 @@ func (b *bench) allocate(ctx context.Context) (samples.Memory, error) {
 // close releases what is this rank's alone, and what others reach once they are
 // through with it. failed is why this rank gives up, if it does.
 func (b *bench) close(ctx context.Context, failed error) error {
+	if Stuck(failed) {
+		return nil
+	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(b.nccl)) { // collective, so in one order
 		errs = append(errs, b.nccl[name].close(failed))
@@ -284,12 +290,12 @@ func emulated(comm *communicator.Communicator) bool {
 	return comm.Device().Info().Arch == devicecode.ArchEmu
 }
 
-// size measures one size, without what gives up.
+// size measures one size, without what gives up but for what is stuck.
 func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 	for {
 		results, err := b.sideBySide(ctx, p)
 		var g *gaveUp
-		if !errors.As(err, &g) {
+		if !errors.As(err, &g) || g.stuck {
 			return results, err
 		}
 		b.drop(g)
