@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -25,9 +26,14 @@ type carrier struct {
 var carriers = []struct {
 	transport registeredmem.Transports
 	open      func(*Communicator) (carrier, error)
+	named     func(*Communicator) bool // the user named a device of it
 }{
-	{registeredmem.InfiniBand, openInfiniBand},
-	{registeredmem.Ethernet, openEthernet},
+	{registeredmem.InfiniBand, openInfiniBand, func(c *Communicator) bool {
+		return c.options.InfiniBand.Device != "" || os.Getenv(ib.EnvDevice) != ""
+	}},
+	{registeredmem.Ethernet, openEthernet, func(c *Communicator) bool {
+		return c.options.Ethernet.Interface != "" || os.Getenv(ethernet.EnvInterface) != ""
+	}},
 }
 
 func openInfiniBand(c *Communicator) (carrier, error) {
@@ -121,8 +127,8 @@ func decodeCarried(b []byte) (h carried, err error) {
 	return h, r.End()
 }
 
-// openCarriers sets up all transports that are allowed and can be had. What was asked
-// for and cannot be, such as a device that is not there, is an error.
+// openCarriers sets up all transports that are allowed and can be had. What the user
+// named and is not there is an error.
 func (c *Communicator) openCarriers() (carried, error) {
 	var h carried
 	for _, one := range carriers {
@@ -130,7 +136,7 @@ func (c *Communicator) openCarriers() (carried, error) {
 			continue
 		}
 		opened, err := one.open(c)
-		if errors.Is(err, mscclgo.ErrInvalid) {
+		if errors.Is(err, mscclgo.ErrInvalid) || err != nil && one.named(c) {
 			return h, err
 		}
 		if err != nil {

@@ -228,15 +228,18 @@ func TestNoTransport(t *testing.T) {
 	}
 }
 
-// TestNoSuchNIC asks for an RDMA device that is not there, and for one where there is
-// none: that one is an error, this one not as long as there is Ethernet.
+// TestNoSuchNIC names an RDMA device that is not there, which is an error also where
+// there is none at all, though Ethernet would do.
 func TestNoSuchNIC(t *testing.T) {
 	o := overEthernet()
 	o.Transports |= registeredmem.InfiniBand
 	o.InfiniBand.Device = "none0"
 	boots := ranks(t, 2)
 	devices := []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 1)}
-	_, missing := verbs.Devices()
+	kind, text := mscclgo.ErrInvalid, "no such RDMA device"
+	if _, err := verbs.Devices(); err != nil {
+		kind, text = mscclgo.ErrUnsupported, "verbs"
+	}
 	errs := outcomes(t, 2, func(rank int) error {
 		c, err := communicator.New(t.Context(), boots[rank], devices[rank], o)
 		if err == nil {
@@ -245,10 +248,27 @@ func TestNoSuchNIC(t *testing.T) {
 		return err
 	})
 	for rank, err := range errs {
-		if missing != nil && err != nil {
-			t.Errorf("rank %d without RDMA devices: %v", rank, err)
-		} else if missing == nil {
-			failing(t, rank, err, mscclgo.ErrInvalid, "no such RDMA device")
-		}
+		failing(t, rank, err, kind, text)
 	}
+}
+
+// TestNoNIC goes over Ethernet where InfiniBand is allowed and not to be had.
+func TestNoNIC(t *testing.T) {
+	if _, err := verbs.Devices(); err == nil {
+		t.Skip("there are RDMA devices")
+	}
+	o := overEthernet()
+	o.Transports |= registeredmem.InfiniBand
+	boots := ranks(t, 2)
+	devices := []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 1)}
+	each(t, 2, func(rank int) error {
+		c, err := communicator.New(t.Context(), boots[rank], devices[rank], o)
+		if err != nil {
+			return err
+		}
+		if over, err := c.Transport(1 - rank); err != nil || over != registeredmem.Ethernet {
+			return errors.Join(fmt.Errorf("the transport is %v", over), err, c.Close())
+		}
+		return c.Close()
+	})
 }
