@@ -124,7 +124,7 @@ func TestBenchPrimitives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync"} {
+	for _, name := range []string{"semaphore", "relaxed semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync"} {
 		if !strings.Contains(stdout, name) {
 			t.Errorf("no %s in:\n%s", name, stdout)
 		}
