@@ -67,19 +67,23 @@ func TestWrongTriggers(t *testing.T) {
 		{"src of the peer", raw{c: 8, kind: put}, []string{"channel 0", "memory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ranks := newPair(t, hostOnly)
-			newDuo(t, ranks, 4096) // channel 0; memory 0 is the peer's, memory 1 this rank's
-			r := ranks[0]
-			result := r.alloc(t, 4)
-			x := c.trigger
-			r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), x.a, x.b, x.c, x.detail, x.kind, result)
-			r.wait(t)
-			if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
-				t.Errorf("the kernel's wait ended with %v", got)
-			}
-			r.expectFailure(t, mscclgo.ErrInvalid, c.parts...)
+			wrongTrigger(t, newPair(t, hostOnly), c.trigger, c.parts...)
 		})
 	}
+}
+
+// wrongTrigger has rank 0 push a trigger that fails its service.
+func wrongTrigger(t *testing.T, ranks [2]*rank, x raw, parts ...string) {
+	t.Helper()
+	newDuo(t, ranks, 4096) // channel 0; memory 0 is the peer's, memory 1 this rank's
+	r := ranks[0]
+	result := r.alloc(t, 4)
+	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), x.a, x.b, x.c, x.detail, x.kind, result)
+	r.wait(t)
+	if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
+		t.Errorf("the kernel's wait ended with %v", got)
+	}
+	r.expectFailure(t, mscclgo.ErrInvalid, parts...)
 }
 
 // TestNumbersBeyondTheirFields: a put with an offset that its field cannot hold

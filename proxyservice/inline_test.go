@@ -173,17 +173,7 @@ func TestWrongInline(t *testing.T) {
 		{"unknown channel", raw{c: 8, detail: 1, kind: kind}, []string{"channel has number 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ranks := newFarPair(t, proxyservice.ServiceOptions{})
-			newDuo(t, ranks, 4096) // channel 0; memory 0 is the peer's, memory 1 this rank's
-			r := ranks[0]
-			result := r.alloc(t, 4)
-			x := c.trigger
-			r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), x.a, x.b, x.c, x.detail, x.kind, result)
-			r.wait(t)
-			if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
-				t.Errorf("the kernel's wait ended with %v", got)
-			}
-			r.expectFailure(t, mscclgo.ErrInvalid, c.parts...)
+			wrongTrigger(t, newFarPair(t, proxyservice.ServiceOptions{}), c.trigger, c.parts...)
 		})
 	}
 }
