@@ -112,6 +112,16 @@ func (e *Error) At(rank, peer int) *Error {
 	return e
 }
 
+// KindOf gives the kind of the outermost Error in err's chain, and ErrSystem where there
+// is none: for a layer above that says what it tried.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return ErrSystem
+}
+
 // FromContext gives the Error for a context that has ended: ErrTimeout when its
 // deadline passed, ErrAborted when it was cancelled. The context's cause stays
 // reachable.

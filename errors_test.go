@@ -32,6 +32,20 @@ func TestErrorfKeepsItsCause(t *testing.T) {
 	}
 }
 
+func TestKindOf(t *testing.T) {
+	inner := mscclgo.Errorf(mscclgo.ErrRemote, "inner", "it left")
+	for err, want := range map[error]mscclgo.Kind{
+		inner:                          mscclgo.ErrRemote,
+		fmt.Errorf("plain: %w", inner): mscclgo.ErrRemote,
+		mscclgo.Errorf(mscclgo.ErrTimeout, "outer", "%w", inner): mscclgo.ErrTimeout,
+		errors.New("plain"): mscclgo.ErrSystem,
+	} {
+		if got := mscclgo.KindOf(err); got != want {
+			t.Errorf("%v is of kind %v, want %v", err, got, want)
+		}
+	}
+}
+
 func TestFromContext(t *testing.T) {
 	timed, cancel := context.WithTimeout(context.Background(), time.Nanosecond)
 	defer cancel()

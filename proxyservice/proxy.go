@@ -302,14 +302,5 @@ func (p *Proxy) wrap(t fifo.Trigger, err error) error {
 	if errors.As(err, &e) {
 		peer = e.Peer
 	}
-	return mscclgo.Errorf(kindOf(err), p.op(t), "%w", err).At(p.options.Rank, peer)
-}
-
-// kindOf gives the kind of an error of a layer below.
-func kindOf(err error) mscclgo.Kind {
-	var e *mscclgo.Error
-	if errors.As(err, &e) {
-		return e.Kind
-	}
-	return mscclgo.ErrSystem
+	return mscclgo.Errorf(mscclgo.KindOf(err), p.op(t), "%w", err).At(p.options.Rank, peer)
 }

@@ -201,5 +201,5 @@ func (l *line) tell(position uint64) {
 
 // wrap gives the error of a channel's trigger its channel and peer.
 func (p port) wrap(r request, what string, err error) error {
-	return mscclgo.Errorf(kindOf(err), what, "channel %d: %w", r.port, err).At(mscclgo.NoRank, p.semaphore.Peer())
+	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %d: %w", r.port, err).At(mscclgo.NoRank, p.semaphore.Peer())
 }

@@ -272,7 +272,7 @@ func (s *ProxyService) Close() error {
 const closePatience = time.Second
 
 func (s *ProxyService) wrap(op string, err error) error {
-	return mscclgo.Errorf(kindOf(err), op, "%w", err).At(s.options.Rank, mscclgo.NoRank)
+	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(s.options.Rank, mscclgo.NoRank)
 }
 
 func (s *ProxyService) invalid(op, format string, args ...any) error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -20,20 +21,20 @@ func TestAlteredBytes(t *testing.T) {
 	mustImport(t, r, data)
 	for i := range data {
 		_, err := r.Import(t.Context(), data[:i])
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 		altered := bytes.Clone(data)
 		altered[i] ^= 0x20
 		_, err = r.Import(t.Context(), altered)
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 	}
 	_, err := r.Import(t.Context(), append(bytes.Clone(data), 0))
-	expectError(t, err, mscclgo.ErrInvalid)
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
 	body, err := wire.Open(formatKind, formatVersion, data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.Import(t.Context(), wire.Seal(formatKind, formatVersion+1, body))
-	expectError(t, err, mscclgo.ErrInvalid, "version 2")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 2")
 }
 
 // Bytes with a good checksum can still say what cannot be.

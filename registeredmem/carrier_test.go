@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 // fakeCarrier keeps a list of what it carries.
@@ -129,31 +130,31 @@ func TestNotCarried(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = peer.Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
 }
 
 func TestAttachErrors(t *testing.T) {
 	r := newRegistry(t, config(t, 0))
 	for _, bad := range []Transports{0, CudaIPC, InfiniBand | Ethernet, 1 << 7} {
-		expectError(t, r.Attach(&fakeCarrier{transport: bad}), mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, r.Attach(&fakeCarrier{transport: bad}), mscclgo.ErrInvalid, "rank 0")
 	}
 	first := attach(t, r, &fakeCarrier{transport: Ethernet})
-	expectError(t, r.Attach(&fakeCarrier{transport: Ethernet}), mscclgo.ErrInvalid, "Ethernet")
+	testerr.Expect(t, r.Attach(&fakeCarrier{transport: Ethernet}), mscclgo.ErrInvalid, "Ethernet")
 
 	second := attach(t, r, &fakeCarrier{transport: InfiniBand})
 	second.refuse = mscclgo.Errorf(mscclgo.ErrSystem, "pin it", "no locked memory is left")
 	_, err := r.Register(upload(t, r.Device(), 64, 1))
-	expectError(t, err, mscclgo.ErrSystem, "rank 0", "no locked memory")
+	testerr.Expect(t, err, mscclgo.ErrSystem, "rank 0", "no locked memory")
 	if len(first.carried) != 0 {
 		t.Error("the first carrier carries what the second refused")
 	}
 	second.refuse, second.key = nil, string(make([]byte, MaxKey))
 	_, err = r.Register(upload(t, r.Device(), 64, 1))
-	expectError(t, err, mscclgo.ErrInvalid, "bytes")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "bytes")
 	if len(first.carried)+len(second.carried) != 0 {
 		t.Error("memory is carried whose key is too long")
 	}
-	expectError(t, r.Attach(&fakeCarrier{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
+	testerr.Expect(t, r.Attach(&fakeCarrier{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 )
@@ -103,20 +101,6 @@ func expectBytes(t testing.TB, b *gpu.Buffer, want []byte) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("the memory starts with %x, want %x", got[:min(8, len(got))], want[:min(8, len(want))])
-	}
-}
-
-// expectError checks an error's kind, and that it says each of parts.
-func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("got %v, not of kind %q", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("got %q, which does not say %q", err, part)
-		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 func TestSameProcess(t *testing.T) {
@@ -41,7 +42,7 @@ func TestSameProcess(t *testing.T) {
 	}
 	expectBytes(t, part, []byte{77, 10})
 	_, err = m.MarshalBinary()
-	expectError(t, err, mscclgo.ErrInvalid, "imported")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "imported")
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestOwnBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrInvalid, "not registered", "rank 0")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "not registered", "rank 0")
 }
 
 func TestOtherProcess(t *testing.T) {
@@ -175,11 +176,11 @@ func TestStaleMemory(t *testing.T) {
 		part := p.register("0")
 		p.do("unregister 0")
 		_, err := mine.Import(t.Context(), part)
-		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
 		whole := p.register("1")
 		p.kill()
 		_, err = mine.Import(t.Context(), whole)
-		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
 		if !testdev.CUDA() {
 			expectBytes(t, kept.Buffer(), counting(100, childFirst))
 		}
@@ -191,7 +192,7 @@ func TestStaleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := mine.Import(t.Context(), data)
-		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "not registered")
 	})
 	t.Run("buffer closed", func(t *testing.T) {
 		theirs := newRegistry(t, config(t, 1))
@@ -201,7 +202,7 @@ func TestStaleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := mine.Import(t.Context(), data)
-		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "closed")
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "closed")
 	})
 	t.Run("registry closed", func(t *testing.T) {
 		theirs := newRegistry(t, config(t, 1))
@@ -210,7 +211,7 @@ func TestStaleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := mine.Import(t.Context(), data)
-		expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "nobody listens")
 	})
 }
 
@@ -221,17 +222,17 @@ func TestOutOfReach(t *testing.T) {
 	about := m.about
 	about.device = [16]byte{0xab, 0xcd}
 	_, err := mine.Import(t.Context(), about.encode())
-	expectError(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "abcd", "CUDA_VISIBLE_DEVICES")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "abcd", "CUDA_VISIBLE_DEVICES")
 
 	about = m.about
 	about.transports = InfiniBand
 	_, err = mine.Import(t.Context(), about.encode())
-	expectError(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "InfiniBand")
 
 	t.Setenv(hostid.Env, "elsewhere")
 	cfg := config(t, 2)
 	_, err = newRegistry(t, cfg).Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrUnsupported, "rank 2, peer 1", "elsewhere")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 2, peer 1", "elsewhere")
 }
 
 func TestStrangers(t *testing.T) {
@@ -244,14 +245,14 @@ func TestStrangers(t *testing.T) {
 	cfg = config(t, 1)
 	cfg.Secret[0] ^= 1
 	_, err := newRegistry(t, cfg).Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "secret")
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", "secret")
 	log.await(t, "secret")
 	log.await(t, "rank=0")
 
 	cfg = config(t, 1)
 	cfg.Group[0] ^= 1
 	_, err = newRegistry(t, cfg).Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrInvalid, "rank 1, peer 0", "group")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 1, peer 0", "group")
 
 	conn, err := net.Dial("unixpacket", "@"+theirs.server.Name())
 	if err != nil {
@@ -357,18 +358,18 @@ func TestImportEnds(t *testing.T) {
 	cfg.Timeout = 30 * time.Millisecond
 	short := newRegistry(t, cfg)
 	_, err := short.Import(t.Context(), silent(t, short))
-	expectError(t, err, mscclgo.ErrTimeout, "rank 0, peer 1")
+	testerr.Expect(t, err, mscclgo.ErrTimeout, "rank 0, peer 1")
 
 	long := newRegistry(t, config(t, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	_, err = long.Import(ctx, silent(t, long))
-	expectError(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
 
 	data := silent(t, long)
 	time.AfterFunc(20*time.Millisecond, func() { long.Close() })
 	_, err = long.Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
 }
 
 // Memory that the driver's own allocator gave passes by legacy IPC handle.

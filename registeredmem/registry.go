@@ -220,12 +220,7 @@ func closed(buf *gpu.Buffer) bool {
 // wrap gives err, of a layer below, the operation and the ranks, and keeps its
 // kind.
 func wrap(err error, op string, rank, peer int) error {
-	kind := mscclgo.ErrSystem
-	var e *mscclgo.Error
-	if errors.As(err, &e) {
-		kind = e.Kind
-	}
-	return mscclgo.Errorf(kind, op, "%w", err).At(rank, peer)
+	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(rank, peer)
 }
 
 // String names the registry for messages.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 func TestNewRegistryChecks(t *testing.T) {
@@ -20,7 +21,7 @@ func TestNewRegistryChecks(t *testing.T) {
 		if _, err := NewRegistry(cfg); err == nil {
 			t.Errorf("%s: no error", name)
 		} else {
-			expectError(t, err, mscclgo.ErrInvalid)
+			testerr.Expect(t, err, mscclgo.ErrInvalid)
 		}
 	}
 	r := newRegistry(t, Config{Device: good.Device})
@@ -32,15 +33,15 @@ func TestNewRegistryChecks(t *testing.T) {
 func TestRegisterChecks(t *testing.T) {
 	r := newRegistry(t, config(t, 0))
 	_, err := r.Register(nil)
-	expectError(t, err, mscclgo.ErrInvalid, "rank 0", "nil")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0", "nil")
 	_, err = r.Register(upload(t, testdev.Open(t, 0), 8, 0))
-	expectError(t, err, mscclgo.ErrInvalid, "another Device")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "another Device")
 	b := upload(t, r.Device(), 8, 0)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.Register(b)
-	expectError(t, err, mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 }
 
 func TestMemory(t *testing.T) {
@@ -59,7 +60,7 @@ func TestMemory(t *testing.T) {
 		t.Error("a closed memory has a buffer")
 	}
 	_, err := m.MarshalBinary()
-	expectError(t, err, mscclgo.ErrInvalid, "closed", "rank 5")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed", "rank 5")
 	if again, _ := register(t, r, b); again.ID() != 1 {
 		t.Errorf("the second memory has number %d", again.ID())
 	}
@@ -79,9 +80,9 @@ func TestClose(t *testing.T) {
 		t.Error("memories outlive their registry")
 	}
 	_, err := r.Register(b)
-	expectError(t, err, mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 	_, err = r.Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 }
 
 func TestAllocationNumbers(t *testing.T) {
@@ -152,5 +153,5 @@ func TestPinnedMemoryIsForWritesOnly(t *testing.T) {
 		t.Errorf("pinned memory offers %v", m.Transports())
 	}
 	_, err = other.Import(t.Context(), data)
-	expectError(t, err, mscclgo.ErrUnsupported, "none", "peer 0")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "none", "peer 0")
 }

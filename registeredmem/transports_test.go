@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 func TestParseTransports(t *testing.T) {
@@ -17,6 +18,6 @@ func TestParseTransports(t *testing.T) {
 	}
 	for _, bad := range []string{"", "none", ",", "TCP", "Ethernet,roce"} {
 		_, err := ParseTransports(bad)
-		expectError(t, err, mscclgo.ErrInvalid)
+		testerr.Expect(t, err, mscclgo.ErrInvalid)
 	}
 }

@@ -199,10 +199,5 @@ func (c *conn) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := mscclgo.ErrSystem
-	var e *mscclgo.Error
-	if errors.As(err, &e) {
-		kind = e.Kind
-	}
-	return mscclgo.Errorf(kind, op, "%w", err).At(c.reg.Rank(), c.peer)
+	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(c.reg.Rank(), c.peer)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -202,13 +203,13 @@ func TestFlushHonoursItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	expectError(t, p.conn.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1", "flush")
+	testerr.Expect(t, p.conn.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1", "flush")
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("a flush of 20 ms took %v", took)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	expectError(t, p.conn.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
+	testerr.Expect(t, p.conn.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
 
 	// Others go on beside a flush that waits.
 	flushed := make(chan error, 1)
@@ -250,7 +251,7 @@ func TestCloseTimesOut(t *testing.T) {
 		if err := p.conn.UpdateAndSync(p.dst, 0, 0, 4); err != nil {
 			t.Fatal(err)
 		}
-		expectError(t, p.conn.Close(), mscclgo.ErrTimeout, "rank 0, peer 1", "close")
+		testerr.Expect(t, p.conn.Close(), mscclgo.ErrTimeout, "rank 0, peer 1", "close")
 		if err := p.conn.Close(); err != nil {
 			t.Errorf("closing again: %v", err)
 		}
@@ -286,7 +287,7 @@ func TestMemoryWaits(t *testing.T) {
 				t.Fatalf("it did not wait: %v", err)
 			case <-time.After(20 * time.Millisecond):
 			}
-			expectError(t, p.conn.Write(p.dst, 0, p.src, 0, 8), mscclgo.ErrInvalid, "closed")
+			testerr.Expect(t, p.conn.Write(p.dst, 0, p.src, 0, 8), mscclgo.ErrInvalid, "closed")
 			release()
 			if err := <-closed; err != nil {
 				t.Error(err)
@@ -299,7 +300,7 @@ func TestMemoryWaits(t *testing.T) {
 		if err := p.conn.Write(p.dst, 0, p.src, 0, 8); err != nil {
 			t.Fatal(err)
 		}
-		expectError(t, p.src.Close(), mscclgo.ErrTimeout, "rank 0", "uses a memory")
+		testerr.Expect(t, p.src.Close(), mscclgo.ErrTimeout, "rank 0", "uses a memory")
 	})
 }
 
@@ -311,7 +312,7 @@ func TestFullRing(t *testing.T) {
 			t.Fatalf("update %d: %v", k, err)
 		}
 	}
-	expectError(t, p.conn.UpdateAndSync(p.dst, 0, ringWords, ringWords+1), mscclgo.ErrTimeout, "rank 0, peer 1")
+	testerr.Expect(t, p.conn.UpdateAndSync(p.dst, 0, ringWords, ringWords+1), mscclgo.ErrTimeout, "rank 0, peer 1")
 	release()
 	if err := p.conn.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -367,14 +368,14 @@ func TestWrongUse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0, peer 1")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1")
 	}
 	if err := p.conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expectError(t, p.conn.Write(p.dst, 0, p.src, 0, 8), mscclgo.ErrInvalid, "closed")
-	expectError(t, p.conn.UpdateAndSync(p.dst, 0, 0, 1), mscclgo.ErrInvalid, "closed")
-	expectError(t, p.conn.Flush(t.Context()), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, p.conn.Write(p.dst, 0, p.src, 0, 8), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, p.conn.UpdateAndSync(p.dst, 0, 0, 1), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, p.conn.Flush(t.Context()), mscclgo.ErrInvalid, "closed")
 	if got := words(t, p.dst, pairWords); got[0] != 0 || got[pairWords-1] != 0 {
 		t.Errorf("wrong calls wrote %d and %d", got[0], got[pairWords-1])
 	}
@@ -425,7 +426,7 @@ func TestCloseUnderLoad(t *testing.T) {
 					err = p.conn.Flush(t.Context())
 				}
 				if err != nil {
-					expectError(t, err, mscclgo.ErrInvalid, "closed")
+					testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 					return
 				}
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -39,29 +40,29 @@ func TestConnect(t *testing.T) {
 		}
 	}
 	_, err := NewEndpoint(nil)
-	expectError(t, err, mscclgo.ErrInvalid)
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = mine.Connect(ctx, theirs)
-	expectError(t, err, mscclgo.ErrAborted, "rank 0")
+	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0")
 }
 
 func TestAlteredBytes(t *testing.T) {
 	e, data := newEndpoint(t, 0)
 	for i := range data {
 		_, err := e.Connect(t.Context(), data[:i])
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 		altered := bytes.Clone(data)
 		altered[i] ^= 0x20
 		_, err = e.Connect(t.Context(), altered)
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 	}
 	body, err := wire.Open(formatKind, formatVersion, data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Connect(t.Context(), wire.Seal(formatKind, formatVersion+1, body))
-	expectError(t, err, mscclgo.ErrInvalid, "version 2")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 2")
 }
 
 func TestWrongPeers(t *testing.T) {
@@ -84,7 +85,7 @@ func TestWrongPeers(t *testing.T) {
 			wrong := peer
 			c.change(&wrong)
 			_, err := e.Connect(t.Context(), wrong.encode())
-			expectError(t, err, c.kind, c.says)
+			testerr.Expect(t, err, c.kind, c.says)
 		})
 	}
 }

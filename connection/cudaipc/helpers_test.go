@@ -3,15 +3,12 @@ package cudaipc
 import (
 	"bufio"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -123,20 +120,6 @@ func set(t testing.TB, m *registeredmem.Memory, values ...uint64) {
 	t.Helper()
 	if err := gpu.CopyIn(m.Buffer(), values); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// expectError checks an error's kind, and that it says each of parts.
-func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("got %v, not of kind %q", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("got %q, which does not say %q", err, part)
-		}
 	}
 }
 

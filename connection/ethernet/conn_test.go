@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -297,15 +298,15 @@ func TestMisuse(t *testing.T) {
 		"odd":      ab.UpdateAndSync(dst, 4, 0, 1),
 		"word":     ab.UpdateAndSync(dst, 64, 0, 1),
 	} {
-		t.Run(name, func(t *testing.T) { expectError(t, err, mscclgo.ErrInvalid, "rank 0, peer 1") })
+		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1") })
 	}
 	if err := errors.Join(ab.Close(), ab.Close()); err != nil {
 		t.Error(err)
 	}
-	expectError(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrInvalid, "closed")
-	expectError(t, ab.Flush(t.Context()), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrInvalid, "closed")
 	_, err := ab.Mark()
-	expectError(t, err, mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 }
 
 // holdStream keeps a device's stream from going on.
@@ -340,10 +341,10 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	expectError(t, ab.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1")
+	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1")
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	expectError(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
+	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
 
 	eventually(t, "the copy is queued", func() bool { return !ba.rx.idle() })
 	closed := make(chan error, 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -15,11 +16,11 @@ func TestConnectErrors(t *testing.T) {
 	good := marshal(t, b.e)
 	for i := range good {
 		_, err := a.e.Connect(t.Context(), good[:i])
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 		altered := bytes.Clone(good)
 		altered[i] ^= 0x20
 		_, err = a.e.Connect(t.Context(), altered)
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 	}
 	with := func(change func(*description)) []byte {
 		d := b.e.about
@@ -41,7 +42,7 @@ func TestConnectErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.e.Connect(t.Context(), c.data)
-			expectError(t, err, c.kind, c.says)
+			testerr.Expect(t, err, c.kind, c.says)
 		})
 	}
 
@@ -49,11 +50,11 @@ func TestConnectErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	_, err := b.e.Connect(ctx, marshal(t, a.e))
-	expectError(t, err, mscclgo.ErrTimeout, "rank 1, peer 0")
+	testerr.Expect(t, err, mscclgo.ErrTimeout, "rank 1, peer 0")
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
 	_, err = a.e.Connect(ctx, good)
-	expectError(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
 }
 
 // An address that leads nowhere is no harm when another leads there, such as one of
@@ -99,10 +100,10 @@ func TestOptions(t *testing.T) {
 		{Interface: "lo"}, // there is a carrier already
 	} {
 		_, err := New(a.reg, o)
-		expectError(t, err, mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0")
 	}
 	_, err := New(nil, Options{})
-	expectError(t, err, mscclgo.ErrInvalid)
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
 }
 
 func FuzzEndpoint(f *testing.F) {

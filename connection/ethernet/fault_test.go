@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 func TestBadFrames(t *testing.T) {
@@ -56,7 +57,7 @@ func TestBadFrames(t *testing.T) {
 					says = "memory 100"
 				}
 				err := failed(t, r.conn)
-				expectError(t, err, mscclgo.ErrRemote, "rank 1, peer 0", says)
+				testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", says)
 			}
 			if zeros := make([]byte, 64); !bytes.Equal(get(t, device), zeros) || !bytes.Equal(get(t, host), zeros) {
 				t.Error("something was written")
@@ -100,7 +101,7 @@ func TestBadBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRogue(t, b, 2)
 			c.send(r)
-			expectError(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", c.says)
+			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", c.says)
 		})
 	}
 }
@@ -122,7 +123,7 @@ func TestHalfAWrite(t *testing.T) {
 				says = "" // one socket or the other says it first
 				r.hangUp()
 			}
-			expectError(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", says)
+			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", says)
 			if err := m.Close(); err != nil {
 				t.Error(err)
 			}
@@ -142,7 +143,7 @@ func TestWithdrawnInMidWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.data[0].Write(make([]byte, 1<<19))
-		expectError(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", "not registered")
+		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", "not registered")
 	}
 }
 
@@ -166,7 +167,7 @@ func TestSilentPeer(t *testing.T) {
 	}
 	behind := mark()
 	start := time.Now()
-	expectError(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "rank 1, peer 0", "neither acknowledged")
+	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "rank 1, peer 0", "neither acknowledged")
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("a time-out of 200 ms took %v", took)
 	}
@@ -174,10 +175,10 @@ func TestSilentPeer(t *testing.T) {
 		t.Errorf("a mark before all is done: %v, %v", ok, err)
 	}
 	_, err := behind.Done()
-	expectError(t, err, mscclgo.ErrRemote, "rank 1, peer 0")
-	expectError(t, r.conn.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
-	expectError(t, r.conn.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
-	expectError(t, r.conn.Close(), mscclgo.ErrRemote, "rank 1, peer 0")
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0")
+	testerr.Expect(t, r.conn.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
+	testerr.Expect(t, r.conn.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
+	testerr.Expect(t, r.conn.Close(), mscclgo.ErrRemote, "rank 1, peer 0")
 }
 
 // After a peer has closed in good order, calls say so and Close is no error.
@@ -194,8 +195,8 @@ func TestPeerCloses(t *testing.T) {
 	if err := ba.Close(); err != nil {
 		t.Error(err)
 	}
-	expectError(t, failed(t, ab), mscclgo.ErrRemote, "rank 0, peer 1", "has closed the connection")
-	expectError(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "rank 0, peer 1", "has closed the connection")
+	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
 	if err := ab.Close(); err != nil {
 		t.Error(err)
 	}

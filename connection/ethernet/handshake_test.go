@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 // recorder keeps what is written to a socket.
@@ -125,7 +126,7 @@ func TestClaims(t *testing.T) {
 	o := loopback()
 	o.Secret[0]++
 	_, err := newRank(t, 0, o).e.Connect(t.Context(), marshal(t, b.e))
-	expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
 }
 
 // Who stands between two ends of TLS learns nothing that the other end takes.
@@ -159,7 +160,7 @@ func TestManInTheMiddle(t *testing.T) {
 	about := b.e.about
 	about.addrs = []string{ln.Addr().String()}
 	_, err = a.e.Connect(t.Context(), about.encode())
-	expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
 	eventually(t, "it is logged", func() bool { return strings.Contains(b.log.String(), errOtherSecret.Error()) })
 }
 

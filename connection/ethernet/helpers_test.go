@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
@@ -194,20 +192,6 @@ func noise(n uint64) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)}).Read(b)
 	return b
-}
-
-// expectError checks an error's kind, and that it says each of parts.
-func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("got %v, not of kind %q", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("got %q, which does not say %q", err, part)
-		}
-	}
 }
 
 // eventually polls until what holds, or fails the test.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 )
 
 var _ connection.Inliner = (*conn)(nil)
@@ -102,7 +103,7 @@ func TestWriteBytesMisuse(t *testing.T) {
 		"far":      ab.WriteBytes(dst, 1<<63, make([]byte, 1)),
 		"many":     ab.WriteBytes(dst, 0, make([]byte, ab.InlineLimit()+1)),
 	} {
-		t.Run(name, func(t *testing.T) { expectError(t, err, mscclgo.ErrInvalid, "rank 0, peer 1") })
+		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1") })
 	}
 	if err := mine.Close(); err != nil {
 		t.Fatal(err)
@@ -110,9 +111,9 @@ func TestWriteBytesMisuse(t *testing.T) {
 	if err := ab.WriteBytes(dst, 0, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	expectError(t, failed(t, ab), mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "rank 0, peer 1")
 	ab.Close()
-	expectError(t, ab.WriteBytes(dst, 0, nil), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, ab.WriteBytes(dst, 0, nil), mscclgo.ErrInvalid, "closed")
 }
 
 // TestWriteBytesAllocatesNothing: the queue keeps the memory that it took.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -224,9 +225,9 @@ func TestSelf(t *testing.T) {
 	if read(t, m, 0, got); got[1] != 5 {
 		t.Errorf("the words are %d", got)
 	}
-	expectError(t, c.UpdateAndSync(m, 8, 5, 6), mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, c.UpdateAndSync(m, 8, 5, 6), mscclgo.ErrInvalid, "closed")
 	_, err = e.Connect(t.Context(), data)
-	expectError(t, err, mscclgo.ErrInvalid, "before")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "before")
 }
 
 func TestBadOptions(t *testing.T) {
@@ -238,7 +239,7 @@ func TestBadOptions(t *testing.T) {
 		"the list of devices \"" + name + ",\" has": {Device: name + ","},
 	} {
 		_, err := New(newRegistry(t, 0), o)
-		expectError(t, err, mscclgo.ErrInvalid, want, "rank 0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, want, "rank 0")
 	}
 }
 
@@ -274,8 +275,8 @@ func TestRemoteAccessError(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := a.conn.Flush(t.Context())
-	expectError(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "remote access error", "write of 16 bytes at offset 8 of memory 0 of rank 1", "queue pair")
-	expectError(t, a.conn.Write(dst, 8, src, 0, 16), mscclgo.ErrRemote, "has failed")
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "remote access error", "write of 16 bytes at offset 8 of memory 0 of rank 1", "queue pair")
+	testerr.Expect(t, a.conn.Write(dst, 8, src, 0, 16), mscclgo.ErrRemote, "has failed")
 	if err := a.conn.Close(); err != nil {
 		t.Error(err)
 	}
@@ -290,7 +291,7 @@ func TestBadMessage(t *testing.T) {
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if _, err := b.conn.Mark(); err != nil {
-			expectError(t, err, mscclgo.ErrRemote, "there is no memory 0", "rank 1, peer 0")
+			testerr.Expect(t, err, mscclgo.ErrRemote, "there is no memory 0", "rank 1, peer 0")
 			break
 		}
 		if time.Now().After(end) {
@@ -310,7 +311,7 @@ func TestPeerDies(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	expectError(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1")
+	testerr.Expect(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1")
 	if err := a.conn.Close(); err != nil {
 		t.Error(err)
 	}
@@ -341,7 +342,7 @@ func TestPeerNeverConnects(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	expectError(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1", "queue pair")
+	testerr.Expect(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1", "queue pair")
 }
 
 // TestSilence has requests under way that the device sends anew for longer than the
@@ -353,7 +354,7 @@ func TestSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	expectError(t, a.conn.Flush(t.Context()), mscclgo.ErrRemote, "acknowledged nothing for", "write of 64 bytes", "rank 0, peer 1")
+	testerr.Expect(t, a.conn.Flush(t.Context()), mscclgo.ErrRemote, "acknowledged nothing for", "write of 64 bytes", "rank 0, peer 1")
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -402,7 +403,7 @@ func TestPeerProcessStuck(t *testing.T) {
 	defer b.t.nics[0].mu.Unlock()
 	for k := range uint64(2 * messages) {
 		if err := a.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
-			expectError(t, err, mscclgo.ErrRemote, "carried out none of 256 updates", "rank 0, peer 1")
+			testerr.Expect(t, err, mscclgo.ErrRemote, "carried out none of 256 updates", "rank 0, peer 1")
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,7 +28,7 @@ func TestPortDown(t *testing.T) {
 	name := testDevices(t)[1]
 	unplug(t, netdev(t, name))
 	_, err := New(newRegistry(t, 0), Options{Device: name})
-	expectError(t, err, mscclgo.ErrUnsupported, "no port that may be used is active", name, "rank 0")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "no port that may be used is active", name, "rank 0")
 }
 
 // TestLinkDown takes the link down under a connection, for longer than anybody
@@ -45,7 +46,7 @@ func TestLinkDown(t *testing.T) {
 			}
 			unplug(t, dev)
 			start := time.Now()
-			expectError(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "write of 64 bytes", "queue pair")
+			testerr.Expect(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "write of 64 bytes", "queue pair")
 			if took := time.Since(start); took > 30*time.Second {
 				t.Errorf("it took %v", took)
 			}
@@ -95,7 +96,7 @@ func TestMTUsDiffer(t *testing.T) {
 	t.Run("too large", func(t *testing.T) {
 		setMTU(t, netdev(t, testDevices(t)[1]), "1500")
 		_, err := New(newRegistry(t, 1), Options{Device: testDevices(t)[1], MTU: 4096})
-		expectError(t, err, mscclgo.ErrInvalid, "an MTU of 4096 is asked for", "rank 1")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "an MTU of 4096 is asked for", "rank 1")
 	})
 }
 
@@ -127,7 +128,7 @@ func TestLockedMemory(t *testing.T) {
 	if err := errors.Join(unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit), unix.Capset(&header, &caps[0])); err != nil {
 		t.Fatal(err)
 	}
-	expectError(t, failed, mscclgo.ErrSystem, "cannot be locked", "65536 bytes", "ulimit -l", "rank 0")
+	testerr.Expect(t, failed, mscclgo.ErrSystem, "cannot be locked", "65536 bytes", "ulimit -l", "rank 0")
 	m, err := s.reg.Register(buf)
 	if err != nil {
 		t.Fatal("with the limit back:", err)
@@ -142,7 +143,7 @@ func TestLockedMemory(t *testing.T) {
 func TestWrongGID(t *testing.T) {
 	name := testDevices(t)[0]
 	_, err := New(newRegistry(t, 0), Options{Device: name, GIDIndex: 250})
-	expectError(t, err, mscclgo.ErrInvalid, "no GID with index 250", name, "ibv_devinfo")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "no GID with index 250", name, "ibv_devinfo")
 
 	netdev(t, name) // the first entry is link-local, and the peer's address is not
 	o := Options{AckTimeout: time.Millisecond, Retries: 2, Timeout: 2 * time.Second}
@@ -180,8 +181,8 @@ func unreachable(t *testing.T, a, b *side, change func(*Endpoint)) {
 		t.Fatal(err)
 	}
 	if a.conn, err = mine.Connect(t.Context(), data); err != nil {
-		expectError(t, err, mscclgo.ErrSystem, "ready to receive", "rank 0, peer 1")
+		testerr.Expect(t, err, mscclgo.ErrSystem, "ready to receive", "rank 0, peer 1")
 		return
 	}
-	expectError(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "GID")
+	testerr.Expect(t, write(t, a, b), mscclgo.ErrRemote, "rank 0, peer 1", "GID")
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/testdev"
@@ -166,18 +165,5 @@ func read(t testing.TB, m *registeredmem.Memory, offset uint64, values any) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func expectError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("got %v, not of kind %q", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("got %q, which does not say %q", err, part)
-		}
 	}
 }

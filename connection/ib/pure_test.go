@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -29,18 +30,18 @@ func TestOptions(t *testing.T) {
 		"Retries": {Retries: 8}, "RNRRetries": {RNRRetries: -2}, "Timeout": {Timeout: -1},
 	} {
 		_, err := o.complete(time.Second)
-		expectError(t, err, mscclgo.ErrInvalid, want)
+		testerr.Expect(t, err, mscclgo.ErrInvalid, want)
 	}
 	t.Setenv(EnvGIDIndex, "three")
 	_, err = Options{}.complete(1)
-	expectError(t, err, mscclgo.ErrInvalid, EnvGIDIndex, "three")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, EnvGIDIndex, "three")
 	if names, err := devices("a, b"); err != nil || !reflect.DeepEqual(names, []string{"a", "b"}) {
 		t.Errorf("%q, %v", names, err)
 	}
 	_, err = devices("a,,b")
-	expectError(t, err, mscclgo.ErrInvalid, "empty name")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "empty name")
 	_, err = devices(strings.Repeat("a,", 16) + "a")
-	expectError(t, err, mscclgo.ErrInvalid, "17 devices")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "17 devices")
 	for d, want := range map[time.Duration]uint8{1: 1, ackUnit * 4: 2, ackUnit*4 + 1: 3, maxAckTimeout: 31} {
 		if e := ackExponent(d); e != want {
 			t.Errorf("%v is %d, want %d", d, e, want)

@@ -124,10 +124,5 @@ func wrap(op string, err error, rank, peer int) error {
 	if err == nil {
 		return nil
 	}
-	kind := mscclgo.ErrSystem
-	var e *mscclgo.Error
-	if errors.As(err, &e) {
-		kind = e.Kind
-	}
-	return mscclgo.Errorf(kind, op, "%w", err).At(rank, peer)
+	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(rank, peer)
 }
