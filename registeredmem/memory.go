@@ -75,9 +75,9 @@ func (m *Memory) offered() description {
 
 // Close unmaps imported memory, which kernels must have done with, and unregisters
 // this rank's: peers cannot import it any more, what they have mapped stays mapped
-// with them, and carriers no longer reach it. Before, it waits for the copies that
-// this rank's connections have under way (see [Registry.Join]), for at most
-// Config.Timeout. It is safe to call twice.
+// with them, and carriers no longer reach it. Before, it waits for the copies of what
+// joined the registry, as CUDA IPC's connections do (see [Registry.Join]), for at
+// most Config.Timeout. It is safe to call twice.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil

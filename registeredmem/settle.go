@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Settler is something that copies from and to memories of a registry, such as a
-// connection.
+// Settler is something whose copies would fault if a memory were unmapped under them:
+// a connection that has copy engines work on the memories of a registry.
 type Settler interface {
 	// Settle waits until the copies that were begun before it have ended. Those that
 	// begin later find the memory closed that it was called for.

@@ -27,18 +27,24 @@ type conn struct {
 
 	broken atomic.Pointer[mscclgo.Error] // why nothing goes on
 
-	mu       sync.Mutex
-	closed   bool
-	remotes  map[*registeredmem.Memory]*key
-	dirty    bool   // device memory was written by the first queue since the last update
-	dirtyKey uint32 // there
-	dirtyAt  uint64
-	out      outbox
-	work     []verbs.Work
-	done     [32]verbs.Completion
-	marks    []*mark // not in use
+	mu      sync.Mutex
+	closed  bool
+	remotes map[*registeredmem.Memory]*key
+	touched touched
+	out     outbox
+	work    []verbs.Work
+	done    [32]verbs.Completion
+	marks   []*mark // not in use
 
 	received uint32 // messages carried out; under the device's lock
+}
+
+// touched is where the first queue last changed device memory, if nothing read there
+// since.
+type touched struct {
+	yes bool
+	key uint32
+	at  uint64
 }
 
 func newConn(e *Endpoint, count int, peer description) *conn {
@@ -109,7 +115,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 			}
 			c.work = append(c.work, c.readBack(q, remoteKey, to.base+dstOffset+part.offset+part.n-1, what))
 		} else if to.device {
-			c.dirty, c.dirtyKey, c.dirtyAt = true, remoteKey, to.base+dstOffset+part.offset+part.n-1
+			c.touched = touched{true, remoteKey, to.base + dstOffset + part.offset + part.n - 1}
 		}
 		if err := c.post(op, q); err != nil {
 			return err
@@ -146,16 +152,17 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 		return c.invalid(op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
 	q := c.queues[0]
-	if c.dirty && !(c.adds && k.device) {
+	atDevice := c.adds && k.device // in the stream of transactions that the device's data are in
+	if c.touched.yes && !atDevice {
 		if err := c.reserve(op, q, 1); err != nil {
 			return err
 		}
-		c.work = append(c.work[:0], c.readBack(q, c.dirtyKey, c.dirtyAt, entry{memory: dst, offset: dstOffset, n: 8}))
+		c.work = append(c.work[:0], c.readBack(q, c.touched.key, c.touched.at, entry{memory: dst, offset: dstOffset, n: 8}))
 		if err := c.post(op, q); err != nil {
 			return err
 		}
+		c.touched.yes = false
 	}
-	c.dirty = false
 	for _, q := range c.queues {
 		if err := c.await(op, q, q.waitFor); err != nil {
 			return err
@@ -182,6 +189,9 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 	}
 	w.ID, w.Flags = id, flags
 	c.work = append(c.work, w)
+	if atDevice {
+		c.touched = touched{true, w.RemoteKey, w.Remote}
+	}
 	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
 		c.work = append(c.work, c.ask(q)) // in time, so that nothing waits
 	}

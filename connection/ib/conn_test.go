@@ -218,6 +218,14 @@ func TestSelf(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := s.memory(t, 16, false)
+	// To connect anew is an error, which the connection does not notice.
+	other, err := decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.queues[0].nic = 1
+	_, err = e.Connect(t.Context(), other.encode())
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "before")
 	if err := errors.Join(c.UpdateAndSync(m, 8, 0, 5), c.Flush(t.Context()), c.Close(), c.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +236,45 @@ func TestSelf(t *testing.T) {
 	testerr.Expect(t, c.UpdateAndSync(m, 8, 5, 6), mscclgo.ErrInvalid, "closed")
 	_, err = e.Connect(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "before")
+}
+
+// TestHostBehindDevice counts the requests of updates, of which those of host memory
+// read device memory first that was changed before. Here that is the host's too.
+func TestHostBehindDevice(t *testing.T) {
+	a, b := newPair(t, Options{})
+	c := a.conn.(*conn)
+	if !c.adds {
+		t.Skip("there are no atomics: updates are carried out by the peer's process")
+	}
+	src, device, host := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false)), a.imported(t, b.memory(t, 64, true))
+	k, err := c.remote("test", device, 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.device = true
+	for i, step := range []struct {
+		do       func() error
+		requests uint64
+	}{
+		{func() error { return c.UpdateAndSync(host, 0, 0, 1) }, 1},
+		{func() error { return c.Write(device, 0, src, 0, 64) }, 1},
+		{func() error { return c.UpdateAndSync(host, 0, 1, 2) }, 2}, // behind the write
+		{func() error { return c.UpdateAndSync(host, 0, 2, 3) }, 1},
+		{func() error { return c.Write(device, 0, src, 0, 8) }, 1},
+		{func() error { return c.UpdateAndSync(device, 8, 0, 1) }, 1},
+		{func() error { return c.UpdateAndSync(device, 8, 1, 2) }, 1},
+		{func() error { return c.UpdateAndSync(host, 0, 3, 4) }, 2}, // behind the device's update
+		{func() error { return c.UpdateAndSync(host, 0, 4, 5) }, 1},
+	} {
+		before := c.queues[0].posted
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.queues[0].posted - before; got != step.requests {
+			t.Errorf("step %d made %d requests, want %d", i, got, step.requests)
+		}
+	}
+	a.flush(t)
 }
 
 func TestBadOptions(t *testing.T) {

@@ -19,8 +19,9 @@
 //     what follows it the specification has no order but a fence's (10.8.3.3).
 //   - A card's writes to a GPU and to host memory are two streams of PCI Express
 //     transactions, which do not order each other. So an update of host memory
-//     that follows a write to device memory first reads a byte there, and is posted
-//     when that read is complete.
+//     that follows a write or an update of device memory first reads a byte there,
+//     and is posted when that read is complete. No test here could find that missing:
+//     it takes a card and a GPU; the tests see that the read is made.
 //   - Without atomics an update is a message: a write with immediate into the
 //     peer's inbox, whose process carries it out. The completion of its receive
 //     follows the data of the writes before it to host memory; for device

@@ -133,9 +133,8 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Conne
 	}
 	count := min(len(e.queues), len(peer.queues))
 	for i, q := range e.queues[:count] {
-		q.peer = peer.queues[i]
-		if q.peer.infiniBand != q.about.infiniBand {
-			return nil, fail(mscclgo.ErrUnsupported, "of %s and the peer's device %d one is on InfiniBand and one on Ethernet", q.nic.name, q.peer.nic)
+		if theirs := &peer.queues[i]; theirs.infiniBand != q.about.infiniBand {
+			return nil, fail(mscclgo.ErrUnsupported, "of %s and the peer's device %d one is on InfiniBand and one on Ethernet", q.nic.name, theirs.nic)
 		}
 	}
 	e.mu.Lock()
@@ -146,6 +145,9 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Conne
 		return nil, fail(mscclgo.ErrInvalid, "the endpoint was connected or closed before")
 	}
 	t.forget(e)
+	for i, q := range e.queues[:count] {
+		q.peer = peer.queues[i]
+	}
 	c := newConn(e, count, peer)
 	if err := c.start(); err != nil {
 		return nil, wrap(op, errors.Join(err, c.release()), rank, int(peer.rank))
