@@ -7,29 +7,34 @@
 
 using namespace mscclgo;
 
-// semaphores sends a signal and waits for one back, so many times; relaxedSemaphores
-// does so without an order of other memory, which is what a store costs. One thread.
-extern "C" __global__ void semaphores(const MemoryChannelHandle* channel, uint32_t rank, uint32_t rounds,
-                                      uint64_t* took) {
+namespace {
+
+// volley sends a signal and waits for one back, so many times.
+template <Order Wait, Order Signal>
+MSCCLGO_DEVICE void volley(const MemoryChannelHandle* channel, uint32_t rank, uint32_t rounds,
+                           uint64_t* took) {
   Device2DeviceSemaphoreHandle semaphore = channel->semaphore;
+  auto wait = [&] { return Wait == Order::Relaxed ? semaphore.relaxedWait() : semaphore.wait(); };
   uint64_t start = nanoseconds();
   for (uint32_t i = 0; i < rounds; ++i) {
-    if (rank == 1 && semaphore.wait() != WaitResult::Done) return;
-    semaphore.signal();
-    if (rank == 0 && semaphore.wait() != WaitResult::Done) return;
+    if (rank == 1 && wait() != WaitResult::Done) return;
+    Signal == Order::Relaxed ? semaphore.relaxedSignal() : semaphore.signal();
+    if (rank == 0 && wait() != WaitResult::Done) return;
   }
   *took = nanoseconds() - start;
 }
+
+}  // namespace
+
+// semaphores does it with signals that order all memory, relaxedSemaphores with
+// such that order none, which is what bare stores cost. One thread.
+extern "C" __global__ void semaphores(const MemoryChannelHandle* channel, uint32_t rank, uint32_t rounds,
+                                      uint64_t* took) {
+  volley<Order::Acquire, Order::Release>(channel, rank, rounds, took);
+}
 extern "C" __global__ void relaxedSemaphores(const MemoryChannelHandle* channel, uint32_t rank,
                                              uint32_t rounds, uint64_t* took) {
-  Device2DeviceSemaphoreHandle semaphore = channel->semaphore;
-  uint64_t start = nanoseconds();
-  for (uint32_t i = 0; i < rounds; ++i) {
-    if (rank == 1 && semaphore.relaxedWait() != WaitResult::Done) return;
-    semaphore.relaxedSignal();
-    if (rank == 0 && semaphore.relaxedWait() != WaitResult::Done) return;
-  }
-  *took = nanoseconds() - start;
+  volley<Order::Relaxed, Order::Relaxed>(channel, rank, rounds, took);
 }
 
 namespace {
