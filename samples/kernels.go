@@ -61,6 +61,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	for _, c := range calls {
 		a, err := c.Collective.algorithm(c.Algorithm)
 		if err != nil {
+			wg.Wait()
 			return err
 		}
 		src := c.Collective.source(a)
