@@ -144,9 +144,14 @@ var collectives = []Collective{
 	},
 	{
 		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
-		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(algorithm{name: "relayed", kernel: "relayed"}, ports),
-		sources:    func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
+		bus: func(float64) float64 { return 1 },
+		algorithms: packets(
+			// A share is as much as two shards at most: there are shares for all ranks but the root.
+			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, inBox: 2},
+			algorithm{name: "relayed", kernel: "relayed"},
+			ports,
+		),
+		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
 }
 

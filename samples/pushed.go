@@ -19,7 +19,7 @@ const (
 	// pushedPieces of them, within these bounds, in bytes.
 	pushedPieces = 2
 	leastPiece   = 16 << 10
-	mostPiece    = 128 << 10
+	mostPiece    = 256 << 10
 )
 
 // inbox is memory of the runner's that all ranks write.
@@ -37,8 +37,12 @@ func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, 
 	if fit < 2 {
 		return nil, fmt.Errorf("%s needs two blocks, and %d of %d threads fit", a.name, fit, c.Threads)
 	}
+	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
+	ranks := uint64(r.comm.Size())
+	chunk := divideUp(r.room/ranks, line)*line + line
+	slot := chunk + line
 	if r.inbox == nil {
-		b, err := r.comm.Device().Alloc(r.room)
+		b, err := r.comm.Device().Alloc(ranks * slot)
 		if err != nil {
 			return nil, err
 		}
@@ -48,10 +52,8 @@ func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, 
 		}
 		r.inbox = &inbox{b, shared.Peers}
 	}
-	ranks := uint64(r.comm.Size())
 	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
 	shard := divideUp(c.part(), ranks)
-	chunk := r.room/ranks/line*line - line
 	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
 	shape := gpu.Blocks(int(2*pairs), c.Threads)

@@ -36,6 +36,77 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.goOn(inboxes.packets(bytes), send, receive)) inboxes.end();
 }
 
+// Relays number the ranks from the root on: place 0 is the root, and the ranks at
+// places 1 to `others` have a share of the data each, which the root sends to them
+// alone and which they pass on to the rest. So every link carries the data once.
+struct Relays {
+  uint32_t ranks, root, place, others;
+
+  MSCCLGO_DEVICE Relays(const GroupHandle& group, uint32_t root)
+      : ranks(group.size),
+        root(root),
+        place((group.rank + group.size - root) % group.size),
+        others(group.size > 1 ? group.size - 1 : 1) {}
+
+  MSCCLGO_DEVICE uint32_t rankAt(uint32_t p) const { return (root + p) % ranks; }
+
+  // next gives the place of a rank, not the root, that lies k behind this one's, k
+  // less than `others`. Loops over them go by it, so that no link is crowded.
+  MSCCLGO_DEVICE uint32_t next(uint32_t k) const { return 1 + (place - 1 + k) % others; }
+};
+
+// relayedPackets: two trips. The packets of the shares alternate: packet i belongs to
+// place 1 + i % others, and is number i / others in all inboxes that it comes through,
+// one of the root's and one of its relay's. An inbox must hold a share. For the
+// barrier see packets(); relays join it before they wait for a packet.
+template <class Packet>
+MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
+                                   uint32_t root) {
+  using OnePiece = Piece<Packet>;
+  Inboxes<Packet> inboxes(group);
+  Relays relays(group, root);
+  uint32_t lane = inboxes.lane();
+  uint64_t all = inboxes.packets(bytes), rounds = divideUp(all, relays.others);
+  // Calls act(byte) for packet `round` of a place's share, if there is one.
+  auto with = [&](uint64_t round, uint32_t place, auto act) {
+    uint64_t i = round * relays.others + place - 1;
+    if (i < all) act(i * OnePiece::kPayload);
+  };
+  bool sender = relays.place == 0, ok = true;
+  auto send = [&](uint64_t round) {
+    OnePiece piece;
+    for (uint32_t p = 1; p <= relays.others && sender; ++p) {
+      with(round, p, [&](uint64_t at) {
+        piece.load(in + at, bytes - at, lane);
+        if (relays.ranks > 1) inboxes.send(relays.rankAt(p), round, piece);
+        if (out != in) piece.store(out + at, bytes - at, lane);
+      });
+    }
+    if (sender) return;
+    with(round, relays.place, [&](uint64_t at) {
+      ok = ok && inboxes.receive(root, round, piece);
+      if (!ok) return;
+      for (uint32_t k = 1; k < relays.others; ++k) inboxes.send(relays.rankAt(relays.next(k)), round, piece);
+      piece.store(out + at, bytes - at, lane);
+    });
+  };
+  auto receive = [&](uint64_t round) {
+    OnePiece piece;
+    for (uint32_t k = 1; k < relays.others && !sender; ++k) {
+      uint32_t place = relays.next(k);
+      with(round, place, [&](uint64_t at) {
+        ok = ok && inboxes.receive(relays.rankAt(place), round, piece);
+        if (ok) piece.store(out + at, bytes - at, lane);
+      });
+    }
+    return ok;
+  };
+  if (sender) inboxes.sendFirst(rounds, send);
+  if (group.relaxedBarrier() != WaitResult::Done) return;
+  if (!sender) inboxes.sendFirst(rounds, send);
+  if (inboxes.goOn(rounds, send, receive)) inboxes.end();
+}
+
 }  // namespace
 
 // in and out hold each rank's buffers, of `bytes` bytes; only the root's in is
@@ -57,6 +128,12 @@ extern "C" __global__ void LL128(PARAMETERS) {
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
 }
 
+extern "C" __global__ void relayedLL128(PARAMETERS) {
+  awaitPrevious();
+  relayedPackets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes,
+                              root);
+}
+
 // direct: the root writes into all outputs, between two barriers. Its links carry
 // the data n - 1 times.
 extern "C" __global__ void direct(PARAMETERS) {
@@ -72,47 +149,49 @@ extern "C" __global__ void direct(PARAMETERS) {
   group.barrier();  // all outputs are written
 }
 
-// relayed: every link carries the data once. The root sends each other rank a
-// share, which that rank passes on to the rest. So that both go on at the same
-// time, blocks cut the data into rounds: in a round the root sends shares of this
-// one while the others pass on those of the one before, and a barrier of the
-// blocks of one number ends it. A block's rounds meet no other block's. They are
-// short, so that the first and the last, in which half of the links are idle, are
-// a small part; but not so short that a barrier counts.
+// relayed: the root writes the shares straight into the outputs of their relays, and
+// these write them into the others'. All go step by step; in a step a block has a
+// piece of every share. A relay's block waits for the root's of its number only, and
+// the root for none, so that the next steps are on their way while one is passed on.
+// The steps are short, since the relays' last one goes alone, but not so short that
+// the signals count.
 extern "C" __global__ void relayed(PARAMETERS) {
   awaitPrevious();
-  constexpr uint64_t kRounds = 8, kLeast = 4 << 10, kMost = 64 << 10;
-  uint32_t others = group.size - 1;
-  uint64_t share = divideUp(bytes, kRounds * (others + 1) * gridDim.x * sizeof(uint4)) * sizeof(uint4);
-  if (share < kLeast) share = kLeast;
-  if (share > kMost) share = kMost;
-  uint64_t round = share * others * gridDim.x;
-  uint64_t rounds = others == 0 ? 0 : divideUp(bytes, round);
-  const uint8_t* mine = in.of<const uint8_t>(group.rank);
-  uint8_t* result = out.of<uint8_t>(group.rank);
-  uint32_t myPlace = (group.rank + group.size - root) % group.size;  // 0 is the root, place p has share p - 1
+  constexpr uint64_t kSteps = 16, kLeast = 4 << 10, kMost = 32 << 10;
+  Relays relays(group, root);
+  uint64_t all = uint64_t(relays.others) * gridDim.x;  // pieces of a step
+  uint64_t piece = divideUp(bytes, kSteps * all * kLine) * kLine;
+  if (piece < kLeast) piece = kLeast;
+  if (piece > kMost) piece = kMost;
+  uint32_t steps = uint32_t(divideUp(bytes, piece * all));
+  // The piece of a place starts where that of the place before ends.
+  auto start = [&](uint32_t step, uint32_t place) {
+    uint64_t at = (step * all + uint64_t(blockIdx.x) * relays.others + place - 1) * piece;
+    return at < bytes ? at : bytes;
+  };
+  auto write = [&](uint32_t to, const uint8_t* data, uint64_t from, uint64_t end) {
+    copy(out.of<uint8_t>(to) + from, data + from, end - from, threadIdx.x, blockDim.x);
+  };
 
-  if (group.relaxedBarrier() != WaitResult::Done) return;  // all outputs may be written
-  if (others == 0 && result != mine)
-    copy(result, mine, bytes, uint32_t(firstThread()), uint32_t(allThreads()));
-  for (uint64_t r = 0; others > 0 && r <= rounds; ++r) {
-    if (myPlace == 0 && r < rounds) {
-      for (uint32_t place = 1; place <= others; ++place) {
-        uint64_t at = r * round + (uint64_t(blockIdx.x) * others + place - 1) * share;
-        if (at >= bytes) break;
-        uint64_t n = bytes - at < share ? bytes - at : share;
-        copy(out.of<uint8_t>((root + place) % group.size) + at, mine + at, n, threadIdx.x, blockDim.x);
-        if (result != mine) copy(result + at, mine + at, n, threadIdx.x, blockDim.x);
+  Rounds rounds(group, blockIdx.x);  // that a rank has begun, and the steps
+  rounds.signal();
+  if (!rounds.wait(1)) return;  // all outputs may be written
+  const uint8_t* mine = in.of<const uint8_t>(group.rank);
+  const uint8_t* result = out.of<const uint8_t>(group.rank);
+  for (uint32_t step = 0; step < steps; ++step) {
+    if (relays.place == 0) {
+      for (uint32_t p = 1; p < relays.ranks; ++p)
+        write(relays.rankAt(p), mine, start(step, p), start(step, p + 1));
+      rounds.signal();
+      if (result != mine) write(root, mine, start(step, 1), start(step, relays.others + 1));
+    } else {
+      if (!rounds.waitFor(root, 2 + step)) return;
+      for (uint32_t k = 1; k < relays.others; ++k) {
+        write(relays.rankAt(relays.next(k)), result, start(step, relays.place),
+              start(step, relays.place + 1));
       }
     }
-    if (myPlace != 0 && r > 0) {
-      uint64_t at = (r - 1) * round + (uint64_t(blockIdx.x) * others + myPlace - 1) * share;
-      uint64_t n = at >= bytes ? 0 : bytes - at < share ? bytes - at : share;
-      for (uint32_t k = 1; k < others; ++k) {
-        uint32_t place = 1 + (myPlace - 1 + k) % others;
-        copy(out.of<uint8_t>((root + place) % group.size) + at, result + at, n, threadIdx.x, blockDim.x);
-      }
-    }
-    if (group.barrier() != WaitResult::Done) return;
   }
+  if (relays.place != 0) rounds.signal(steps);
+  if (rounds.wait(1 + steps)) rounds.end(1 + steps);  // all outputs are written
 }

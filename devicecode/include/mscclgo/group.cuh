@@ -106,11 +106,11 @@ class Rounds {
   MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block)
       : group_(group), block_(block), start_(group.arrivals[block]), round_(start_) {}
 
-  // signal ends a round. Only the block of the number calls it. What it wrote before,
-  // who waits for the round sees (release at system scope).
-  MSCCLGO_DEVICE void signal() {
+  // signal ends so many rounds at once. Only the block of the number calls it. What it
+  // wrote before, who waits for the rounds sees (release at system scope).
+  MSCCLGO_DEVICE void signal(uint32_t rounds = 1) {
     __syncthreads();
-    ++round_;
+    round_ += rounds;
     for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
       if (peer != group_.rank)
         store<Scope::System, Order::Release>(group_.flag(block_, peer, group_.rank), round_);
@@ -123,17 +123,14 @@ class Rounds {
   MSCCLGO_DEVICE bool wait(uint32_t rounds) const {
     bool ok = true;
     for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x) {
-      if (peer == group_.rank) continue;
-      Watch watch = group_.watch;
-      watch.peer = peer;
-      const uint32_t* theirs = group_.flag(block_, group_.rank, peer);
-      // As a signed difference, so that wrap-around works.
-      ok = waitUntil(watch, [&] {
-             return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0;
-           }) == WaitResult::Done;
-      fence<Scope::System, Order::Acquire>();
+      if (peer != group_.rank) ok = heard(peer, rounds);
     }
     return blockAll(ok);
+  }
+
+  // waitFor is wait() for the block of one other rank.
+  MSCCLGO_DEVICE bool waitFor(uint32_t peer, uint32_t rounds) const {
+    return blockAll(threadIdx.x != 0 || heard(peer, rounds));
   }
 
   // end tells how many rounds there were. One block calls it, last, when no block of
@@ -144,6 +141,18 @@ class Rounds {
   }
 
  private:
+  // heard waits, by one thread.
+  MSCCLGO_DEVICE bool heard(uint32_t peer, uint32_t rounds) const {
+    Watch watch = group_.watch;
+    watch.peer = peer;
+    const uint32_t* theirs = group_.flag(block_, group_.rank, peer);
+    // As a signed difference, so that wrap-around works.
+    WaitResult result = waitUntil(
+        watch, [&] { return int32_t(load<Scope::System, Order::Relaxed>(theirs) - (start_ + rounds)) >= 0; });
+    fence<Scope::System, Order::Acquire>();
+    return result == WaitResult::Done;
+  }
+
   const GroupHandle& group_;
   uint32_t block_, start_, round_;
 };
