@@ -62,42 +62,41 @@ struct Relays {
 template <class Packet>
 MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                                    uint32_t root) {
-  using OnePiece = Piece<Packet>;
   Inboxes<Packet> inboxes(group);
   Relays relays(group, root);
   uint32_t lane = inboxes.lane();
-  uint64_t all = inboxes.packets(bytes), rounds = divideUp(all, relays.others);
-  // Calls act(byte) for packet `round` of a place's share, if there is one.
-  auto with = [&](uint64_t round, uint32_t place, auto act) {
-    uint64_t i = round * relays.others + place - 1;
-    if (i < all) act(i * OnePiece::kPayload);
+  uint64_t rounds = divideUp(inboxes.packets(bytes), relays.others);
+  // The byte where packet `round` of a place's share starts, if it is in the data.
+  auto start = [&](uint64_t round, uint32_t place) {
+    return (round * relays.others + place - 1) * Piece<Packet>::kPayload;
   };
   bool sender = relays.place == 0, ok = true;
-  auto send = [&](uint64_t round) {
-    OnePiece piece;
-    for (uint32_t p = 1; p <= relays.others && sender; ++p) {
-      with(round, p, [&](uint64_t at) {
-        piece.load(in + at, bytes - at, lane);
-        if (relays.ranks > 1) inboxes.send(relays.rankAt(p), round, piece);
-        if (out != in) piece.store(out + at, bytes - at, lane);
-      });
+  Piece<Packet> piece;
+  auto sendAll = [&](uint64_t round) {
+    for (uint32_t p = 1; p <= relays.others; ++p) {
+      uint64_t at = start(round, p);
+      if (at >= bytes) return;
+      piece.load(in + at, bytes - at, lane);
+      if (relays.ranks > 1) inboxes.send(relays.rankAt(p), round, piece);
+      if (out != in) piece.store(out + at, bytes - at, lane);
     }
-    if (sender) return;
-    with(round, relays.place, [&](uint64_t at) {
-      ok = ok && inboxes.receive(root, round, piece);
-      if (!ok) return;
-      for (uint32_t k = 1; k < relays.others; ++k) inboxes.send(relays.rankAt(relays.next(k)), round, piece);
-      piece.store(out + at, bytes - at, lane);
-    });
   };
+  auto relay = [&](uint64_t round) {
+    uint64_t at = start(round, relays.place);
+    if (at >= bytes || !ok) return;
+    ok = inboxes.receive(root, round, piece);
+    if (!ok) return;
+    for (uint32_t k = 1; k < relays.others; ++k) inboxes.send(relays.rankAt(relays.next(k)), round, piece);
+    piece.store(out + at, bytes - at, lane);
+  };
+  auto send = [&](uint64_t round) { sender ? sendAll(round) : relay(round); };
   auto receive = [&](uint64_t round) {
-    OnePiece piece;
-    for (uint32_t k = 1; k < relays.others && !sender; ++k) {
+    for (uint32_t k = 1; k < relays.others && !sender && ok; ++k) {
       uint32_t place = relays.next(k);
-      with(round, place, [&](uint64_t at) {
-        ok = ok && inboxes.receive(relays.rankAt(place), round, piece);
-        if (ok) piece.store(out + at, bytes - at, lane);
-      });
+      uint64_t at = start(round, place);
+      if (at >= bytes) continue;
+      ok = inboxes.receive(relays.rankAt(place), round, piece);
+      if (ok) piece.store(out + at, bytes - at, lane);
     }
     return ok;
   };
