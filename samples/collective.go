@@ -37,9 +37,18 @@ type algorithm struct {
 	name    string // as the user says it
 	kernel  string
 	payload uint64 // bytes of data in a packet, 0 without packets
-	inBox   int    // shards of the ranks' number that an inbox holds; 0: a whole part
+	split   split
 	through way
 }
+
+// split is how much of a part an inbox of packets holds.
+type split int
+
+const (
+	whole      split = iota
+	twoShards        // of the ranks' number
+	relayShare       // of those but the root
+)
 
 // way is what moves an algorithm's data.
 type way int
@@ -108,8 +117,8 @@ var collectives = []Collective{
 			{name: "oneShotLL8", kernel: "oneShotLL8", payload: payloadLL8},
 			{name: "oneShotLL16", kernel: "oneShotLL16", payload: payloadLL16},
 			{name: "oneShotLL128", kernel: "oneShotLL128", payload: payloadLL128},
-			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, inBox: 2},
-			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, inBox: 2},
+			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, split: twoShards},
+			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
 			{name: "direct", kernel: "direct"},
 			{name: "pushed", kernel: "pushed", through: byPush},
 			{name: "ring", kernel: "ring", through: byRing},
@@ -146,8 +155,7 @@ var collectives = []Collective{
 		Name: "broadcast", InPlace: true, Rooted: true, file: "broadcast.cu", text: broadcastSource,
 		bus: func(float64) float64 { return 1 },
 		algorithms: packets(
-			// A share is as much as two shards at most: there are shares for all ranks but the root.
-			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, inBox: 2},
+			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, split: relayShare},
 			algorithm{name: "relayed", kernel: "relayed"},
 			ports,
 		),

@@ -102,8 +102,11 @@ func (r *Runner) Fits(c Call) error {
 // inboxPackets gives how many packets a call puts into an inbox.
 func (a algorithm) inboxPackets(part, ranks uint64) uint64 {
 	n := divideUp(part, a.payload)
-	if a.inBox > 0 {
-		n = uint64(a.inBox) * divideUp(n, ranks)
+	switch a.split {
+	case twoShards:
+		return 2 * divideUp(n, ranks)
+	case relayShare:
+		return divideUp(n, max(ranks-1, 1))
 	}
 	return n
 }
@@ -220,8 +223,8 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 		perThread = a.payload
 	}
 	switch ranks := uint64(r.comm.Size()); {
-	case a.inBox > 0, a.through == byPush, a.name == "direct" && c.Collective.Name == "all-reduce":
-		work = divideUp(work, ranks) // a shard
+	case a.split != whole, a.through == byPush, a.name == "direct" && c.Collective.Name == "all-reduce":
+		work = divideUp(work, ranks) // a shard, about
 	case a.payload == 0 && !c.Collective.Reduces:
 		work *= ranks // the ranks share the blocks
 	}

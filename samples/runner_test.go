@@ -33,8 +33,11 @@ func TestScratchLimit(t *testing.T) {
 				}
 				call.Collective, call.Choice = c, Choice{a.name, 4, 64}
 				packets := runner.capacity(a)
-				if a.inBox > 0 {
-					packets = packets / uint64(a.inBox) * uint64(comm.Size())
+				switch a.split {
+				case twoShards:
+					packets = packets / 2 * uint64(comm.Size())
+				case relayShare:
+					packets *= uint64(comm.Size() - 1)
 				}
 				call.Count = packets * a.payload / 4
 				op, err := runner.Prepare(ctx, call)

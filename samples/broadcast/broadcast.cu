@@ -152,22 +152,15 @@ extern "C" __global__ void direct(PARAMETERS) {
 // these write them into the others'. All go step by step; in a step a block has a
 // piece of every share. A relay's block waits for the root's of its number only, and
 // the root for none, so that the next steps are on their way while one is passed on.
-// The steps are short, since the relays' last one goes alone, but not so short that
-// the signals count.
+// Long steps signal less often, but the relays' last one goes alone: each is a part
+// of what is left.
 extern "C" __global__ void relayed(PARAMETERS) {
   awaitPrevious();
-  constexpr uint64_t kSteps = 16, kLeast = 4 << 10, kMost = 32 << 10;
+  constexpr uint64_t kPart = 4, kLeast = 8 << 10, kMost = 128 << 10;
   Relays relays(group, root);
-  uint64_t all = uint64_t(relays.others) * gridDim.x;  // pieces of a step
-  uint64_t piece = divideUp(bytes, kSteps * all * kLine) * kLine;
-  if (piece < kLeast) piece = kLeast;
-  if (piece > kMost) piece = kMost;
-  uint32_t steps = uint32_t(divideUp(bytes, piece * all));
-  // The piece of a place starts where that of the place before ends.
-  auto start = [&](uint32_t step, uint32_t place) {
-    uint64_t at = (step * all + uint64_t(blockIdx.x) * relays.others + place - 1) * piece;
-    return at < bytes ? at : bytes;
-  };
+  uint64_t pieces = uint64_t(relays.others) * gridDim.x;  // of a step
+  const uint8_t* mine = in.of<const uint8_t>(group.rank);
+  const uint8_t* result = out.of<const uint8_t>(group.rank);
   auto write = [&](uint32_t to, const uint8_t* data, uint64_t from, uint64_t end) {
     copy(out.of<uint8_t>(to) + from, data + from, end - from, threadIdx.x, blockDim.x);
   };
@@ -175,20 +168,25 @@ extern "C" __global__ void relayed(PARAMETERS) {
   Rounds rounds(group, blockIdx.x);  // that a rank has begun, and the steps
   rounds.signal();
   if (!rounds.wait(1)) return;  // all outputs may be written
-  const uint8_t* mine = in.of<const uint8_t>(group.rank);
-  const uint8_t* result = out.of<const uint8_t>(group.rank);
-  for (uint32_t step = 0; step < steps; ++step) {
+  uint32_t steps = 0;
+  for (uint64_t at = 0, piece; at < bytes; at += pieces * piece) {
+    piece = divideUp(bytes - at, kPart * pieces * kLine) * kLine;
+    if (piece < kLeast) piece = kLeast;
+    if (piece > kMost) piece = kMost;
+    // The piece of a place starts where that of the place before ends.
+    auto start = [&](uint32_t place) {
+      uint64_t from = at + (uint64_t(blockIdx.x) * relays.others + place - 1) * piece;
+      return from < bytes ? from : bytes;
+    };
+    ++steps;
     if (relays.place == 0) {
-      for (uint32_t p = 1; p < relays.ranks; ++p)
-        write(relays.rankAt(p), mine, start(step, p), start(step, p + 1));
+      for (uint32_t p = 1; p < relays.ranks; ++p) write(relays.rankAt(p), mine, start(p), start(p + 1));
       rounds.signal();
-      if (result != mine) write(root, mine, start(step, 1), start(step, relays.others + 1));
+      if (result != mine) write(root, mine, start(1), start(relays.others + 1));
     } else {
-      if (!rounds.waitFor(root, 2 + step)) return;
-      for (uint32_t k = 1; k < relays.others; ++k) {
-        write(relays.rankAt(relays.next(k)), result, start(step, relays.place),
-              start(step, relays.place + 1));
-      }
+      if (!rounds.waitFor(root, 1 + steps)) return;
+      for (uint32_t k = 1; k < relays.others; ++k)
+        write(relays.rankAt(relays.next(k)), result, start(relays.place), start(relays.place + 1));
     }
   }
   if (relays.place != 0) rounds.signal(steps);
