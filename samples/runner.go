@@ -223,8 +223,8 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 		perThread = a.payload
 	}
 	switch ranks := uint64(r.comm.Size()); {
-	case a.split != whole, a.through == byPush, a.name == "direct" && c.Collective.Name == "all-reduce":
-		work = divideUp(work, ranks) // a shard, about
+	case a.split == twoShards, a.through == byPush, a.name == "direct" && c.Collective.Name == "all-reduce":
+		work = divideUp(work, ranks) // a shard
 	case a.payload == 0 && !c.Collective.Reduces:
 		work *= ranks // the ranks share the blocks
 	}

@@ -55,55 +55,52 @@ struct Relays {
   MSCCLGO_DEVICE uint32_t next(uint32_t k) const { return 1 + (place - 1 + k) % others; }
 };
 
-// relayedPackets: two trips. The packets of the shares alternate: packet i belongs to
-// place 1 + i % others, and is number i / others in all inboxes that it comes through,
-// one of the root's and one of its relay's. An inbox must hold a share. For the
-// barrier see packets(); relays join it before they wait for a packet.
+// relayedPackets: two trips. The shares' packets alternate: packet i is one of the
+// share of place 1 + i % others, and number i / others in the inboxes that it comes
+// through: the relay's, from the root, and then the others', from the relay. An inbox
+// must hold a share. A relay joins the barrier before it waits for its first packets;
+// see packets().
 template <class Packet>
 MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                                    uint32_t root) {
   Inboxes<Packet> inboxes(group);
   Relays relays(group, root);
-  uint32_t lane = inboxes.lane();
-  uint64_t rounds = divideUp(inboxes.packets(bytes), relays.others);
-  // The byte where packet `round` of a place's share starts, if it is in the data.
-  auto start = [&](uint64_t round, uint32_t place) {
-    return (round * relays.others + place - 1) * Piece<Packet>::kPayload;
-  };
-  bool sender = relays.place == 0, ok = true;
+  uint32_t lane = inboxes.lane(), me = relays.place;
+  bool ok = true;
   Piece<Packet> piece;
-  auto sendAll = [&](uint64_t round) {
-    for (uint32_t p = 1; p <= relays.others; ++p) {
-      uint64_t at = start(round, p);
-      if (at >= bytes) return;
-      piece.load(in + at, bytes - at, lane);
-      if (relays.ranks > 1) inboxes.send(relays.rankAt(p), round, piece);
-      if (out != in) piece.store(out + at, bytes - at, lane);
-    }
-  };
-  auto relay = [&](uint64_t round) {
-    uint64_t at = start(round, relays.place);
-    if (at >= bytes || !ok) return;
-    ok = inboxes.receive(root, round, piece);
-    if (!ok) return;
-    for (uint32_t k = 1; k < relays.others; ++k) inboxes.send(relays.rankAt(relays.next(k)), round, piece);
+  auto keep = [&](uint64_t i) {
+    uint64_t at = i * Piece<Packet>::kPayload;
     piece.store(out + at, bytes - at, lane);
   };
-  auto send = [&](uint64_t round) { sender ? sendAll(round) : relay(round); };
-  auto receive = [&](uint64_t round) {
-    for (uint32_t k = 1; k < relays.others && !sender && ok; ++k) {
-      uint32_t place = relays.next(k);
-      uint64_t at = start(round, place);
-      if (at >= bytes) continue;
-      ok = inboxes.receive(relays.rankAt(place), round, piece);
-      if (ok) piece.store(out + at, bytes - at, lane);
+  // 32 bits divide faster; see Inboxes.
+  auto relayOf = [&](uint64_t i) { return 1 + uint32_t(i) % relays.others; };
+  auto indexOf = [&](uint64_t i) { return uint32_t(i) / relays.others; };
+  auto send = [&](uint64_t i) {
+    uint32_t relay = relayOf(i), index = indexOf(i);
+    uint64_t at = i * Piece<Packet>::kPayload;
+    if (me == 0) {
+      piece.load(in + at, bytes - at, lane);
+      if (relays.ranks > 1) inboxes.send(relays.rankAt(relay), index, piece);
+      if (out != in) keep(i);
+    } else if (me == relay && ok) {
+      ok = inboxes.receive(root, index, piece);
+      if (!ok) return;
+      for (uint32_t k = 1; k < relays.others; ++k) inboxes.send(relays.rankAt(relays.next(k)), index, piece);
+      keep(i);
     }
+  };
+  auto receive = [&](uint64_t i) {
+    uint32_t relay = relayOf(i);
+    if (me == 0 || me == relay || !ok) return ok;
+    ok = inboxes.receive(relays.rankAt(relay), indexOf(i), piece);
+    if (ok) keep(i);
     return ok;
   };
-  if (sender) inboxes.sendFirst(rounds, send);
+  uint64_t packets = inboxes.packets(bytes);
+  if (me == 0) inboxes.sendFirst(packets, send);
   if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (!sender) inboxes.sendFirst(rounds, send);
-  if (inboxes.goOn(rounds, send, receive)) inboxes.end();
+  if (me != 0) inboxes.sendFirst(packets, send);
+  if (inboxes.goOn(packets, send, receive)) inboxes.end();
 }
 
 }  // namespace
@@ -156,7 +153,7 @@ extern "C" __global__ void direct(PARAMETERS) {
 // of what is left.
 extern "C" __global__ void relayed(PARAMETERS) {
   awaitPrevious();
-  constexpr uint64_t kPart = 4, kLeast = 8 << 10, kMost = 128 << 10;
+  constexpr uint64_t kPart = 2, kLeast = 16 << 10, kMost = 64 << 10;
   Relays relays(group, root);
   uint64_t pieces = uint64_t(relays.others) * gridDim.x;  // of a step
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
