@@ -17,7 +17,7 @@ import (
 // tunedGrids are the grids that Tune tries with each algorithm, those first that
 // are worth the most should time run out.
 var tunedGrids = []samples.Choice{
-	{Blocks: 128, Threads: 1024}, {Blocks: 64, Threads: 512}, {Blocks: 16, Threads: 256}, {Blocks: 132, Threads: 512},
+	{Blocks: 128, Threads: 1024}, {Blocks: 132, Threads: 512}, {Blocks: 64, Threads: 512}, {Blocks: 16, Threads: 256},
 	{Blocks: 264, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
 	{Blocks: 8, Threads: 512}, {Blocks: 96, Threads: 512}, {Blocks: 132, Threads: 256}, {Blocks: 264, Threads: 256},
 	{Blocks: 4, Threads: 128}, {Blocks: 8, Threads: 128}, {Blocks: 64, Threads: 1024}, {Blocks: 8, Threads: 256},
@@ -142,8 +142,8 @@ func (t *tuner) cell(ctx context.Context, p *problem) ([]*candidate, error) {
 			if float64(fast) > hopeless*float64(best) {
 				continue
 			}
-			// Half of the time is for the checks and the finalists.
-			if more, err := decide(ctx, t.comm, t.cfg.Budget == 0 || time.Since(start) < share/2); err != nil || !more {
+			// A quarter of the time is for the last checks and the finalists.
+			if more, err := decide(ctx, t.comm, t.cfg.Budget == 0 || time.Since(start) < share*3/4); err != nil || !more {
 				if err != nil {
 					return nil, err
 				}

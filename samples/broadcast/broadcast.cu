@@ -124,7 +124,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
 }
 
-extern "C" __global__ void relayedLL128(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) relayedLL128(PARAMETERS) {
   awaitPrevious();
   relayedPackets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes,
                               root);
