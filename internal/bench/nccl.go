@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/nccl"
+	"github.com/mscclgo/mscclgo/samples"
 )
 
 // ncclGroup is this rank's NCCL communicator, and what is made of it. Each thing to
@@ -19,26 +22,41 @@ type ncclGroup struct {
 	queue   *nccl.Queue
 	windows []*nccl.Memory
 	mapped  []*gpu.Buffer // of the windows
-	version string
 }
 
-// meetNCCL makes the contestants that the configuration compares with. Collective.
+// loadNCCL loads the library, if the configuration compares with it. Collective.
+func (b *bench) loadNCCL(ctx context.Context) error {
+	if len(b.cfg.Compare) == 0 {
+		return nil
+	}
+	var err error
+	if b.library, err = nccl.Open(b.cfg.NCCL); err == nil && b.comm.Device().Info().PCIBusID == "" {
+		err = mscclgo.Errorf(mscclgo.ErrUnsupported, "bench: compare with NCCL", "%v is no NVIDIA GPU", b.comm.Device())
+	}
+	if err := together(ctx, b.comm, err); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.sinks.Table, "# NCCL %s\n", b.library.Version())
+	return nil
+}
+
+// meetNCCL makes the contestants that the configuration compares with. They are of
+// one collective only: NCCL 2.28 with windows did not end at a broadcast after all
+// the others, and does by itself. Collective.
 func (b *bench) meetNCCL(ctx context.Context) error {
-	for i, name := range b.cfg.Compare {
+	for _, name := range b.cfg.Compare {
 		g := &ncclGroup{}
 		b.nccl[name] = g
-		if err := together(ctx, b.comm, g.open(b.cfg.NCCL, b.comm.Device())); err != nil {
+		var err error
+		g.queue, err = b.library.NewQueue(b.comm.Device().Info().PCIBusID)
+		if err := together(ctx, b.comm, err); err != nil {
 			return err
 		}
 		if err := g.join(ctx, b.comm); err != nil {
 			return err
 		}
-		if i == 0 {
-			fmt.Fprintf(b.sinks.Table, "# NCCL %s\n", g.version)
-		}
 		k := &ncclContestant{name: name, comm: b.comm, queue: g.queue, in: b.in.Buffer, out: b.out.Buffer}
 		if name == withNCCLSym {
-			var err error
 			if k.in, k.out, err = g.symmetric(b.comm.Device(), b.most()+guard); err != nil {
 				return err
 			}
@@ -46,6 +64,21 @@ func (b *bench) meetNCCL(ctx context.Context) error {
 		b.others[name] = k
 	}
 	return nil
+}
+
+// leaveNCCL releases what meetNCCL made. failed is why this rank gives up, if it
+// does. Collective.
+func (b *bench) leaveNCCL(failed error) error {
+	if Stuck(failed) {
+		return nil
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(b.nccl)) { // so on all ranks in one order
+		errs = append(errs, b.nccl[name].close(failed))
+	}
+	clear(b.nccl)
+	clear(b.others)
+	return errors.Join(errs...)
 }
 
 // ncclPatience bounds what is awaited of NCCL, which has no deadline of its own.
@@ -73,9 +106,9 @@ func Stuck(err error) bool {
 	return errors.As(err, &g) && g.stuck
 }
 
-// drop goes on without what gave up.
-func (b *bench) drop(g *gaveUp) {
-	fmt.Fprintf(b.sinks.Table, "# %v; the rest is without it\n", g)
+// drop goes on without what gave up, until the next collective.
+func (b *bench) drop(g *gaveUp, c *samples.Collective) {
+	fmt.Fprintf(b.sinks.Table, "# %v; %s goes on without it\n", g, c.Name)
 	delete(b.others, g.name)
 	queue := b.nccl[g.name].queue
 	delete(b.nccl, g.name)
@@ -114,20 +147,6 @@ func together(ctx context.Context, c *communicator.Communicator, mine error) err
 		}
 	}
 	return nil
-}
-
-// open loads NCCL and makes the queue.
-func (g *ncclGroup) open(file string, d *gpu.Device) error {
-	library, err := nccl.Open(file)
-	if err != nil {
-		return err
-	}
-	g.version = library.Version()
-	if d.Info().PCIBusID == "" {
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, "bench: compare with NCCL", "%v is no NVIDIA GPU", d)
-	}
-	g.queue, err = library.NewQueue(d.Info().PCIBusID)
-	return err
 }
 
 // join makes the communicator. Collective.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/nccl"
 	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/samples"
@@ -54,8 +54,9 @@ type bench struct {
 	link    string
 	seed    uint64 // of the next data
 	referee *referee
-	others  map[string]contestant
-	nccl    map[string]*ncclGroup // what the others are made of
+	library *nccl.Library         // of the others, if there are any
+	others  map[string]contestant // that take part now
+	nccl    map[string]*ncclGroup // what they are made of
 }
 
 // Run measures what cfg says and gives the results, in the order of the table, also
@@ -77,18 +78,13 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 	}
 	wrong := 0
 	for _, c := range cfg.Collectives {
-		for _, place := range cfg.Places {
-			if place == "in" && !c.InPlace {
-				continue
-			}
-			found, err := b.table(ctx, c, place)
-			results = append(results, found...)
-			if err != nil {
-				return results, err
-			}
-			for _, r := range found {
-				wrong += max(r.Wrong, 0)
-			}
+		found, err := b.collective(ctx, c)
+		results = append(results, found...)
+		if err != nil {
+			return results, err
+		}
+		for _, r := range found {
+			wrong += max(r.Wrong, 0)
 		}
 	}
 	if wrong > 0 {
@@ -134,7 +130,7 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if b.out, err = b.allocate(ctx); err != nil {
 		return b, err
 	}
-	return b, b.meetNCCL(ctx)
+	return b, b.loadNCCL(ctx)
 }
 
 // calls gives all calls that are to be measured, but for their memory.
@@ -182,9 +178,6 @@ func (b *bench) close(ctx context.Context, failed error) error {
 		return nil
 	}
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(b.nccl)) { // collective, so in one order
-		errs = append(errs, b.nccl[name].close(failed))
-	}
 	if b.stream != nil {
 		errs = append(errs, b.stream.Close())
 	}
@@ -213,6 +206,25 @@ func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, err
 	}
 	r := wire.NewReader(seed)
 	return r.U64(), r.End()
+}
+
+// collective measures a collective in all places, beside others that are made for it.
+func (b *bench) collective(ctx context.Context, c *samples.Collective) (results []Result, err error) {
+	defer func() { err = errors.Join(err, b.leaveNCCL(err)) }()
+	if err := b.meetNCCL(ctx); err != nil {
+		return nil, err
+	}
+	for _, place := range b.cfg.Places {
+		if place == "in" && !c.InPlace {
+			continue
+		}
+		found, err := b.table(ctx, c, place)
+		results = append(results, found...)
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
 }
 
 // table measures all sizes of a collective.
@@ -298,7 +310,7 @@ func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 		if !errors.As(err, &g) || g.stuck {
 			return results, err
 		}
-		b.drop(g)
+		b.drop(g, p.collective)
 	}
 }
 
