@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/testdev"
@@ -220,6 +221,32 @@ func TestReport(t *testing.T) {
 		var first Result
 		if err := json.NewDecoder(&lines).Decode(&first); err == nil || first.Collective != "all-reduce" || first.Bytes != 4096 || first.Count != 1024 {
 			return fmt.Errorf("the first line gives %+v, %v", first, err)
+		}
+		return nil
+	})
+}
+
+// TestUnfit leaves out a kernel that does not fit with so many threads, if it was not
+// named.
+func TestUnfit(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Collectives, cfg.Threads, cfg.Places = cfg.Collectives[:1], 768, []string{"out"}
+	testgroup.Run(t, 2, communicator.Options{Scratch: 4 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var report bytes.Buffer
+		results, err := Run(ctx, comm, cfg, Sinks{Table: &report})
+		if err != nil {
+			return err
+		}
+		did := func(name string) bool {
+			return slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name })
+		}
+		if !did("direct") || did("ring") || !strings.Contains(report.String(), "# ring is left out") {
+			return fmt.Errorf("the table is:\n%s", report.String())
+		}
+		named := cfg
+		named.Algorithms = []string{"all", "ring"}
+		if _, err := Run(ctx, comm, named, Sinks{}); !errors.Is(err, mscclgo.ErrUnsupported) {
+			return fmt.Errorf("ring gave %v", err)
 		}
 		return nil
 	})

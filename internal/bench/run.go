@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -55,8 +56,15 @@ type bench struct {
 	seed    uint64 // of the next data
 	referee *referee
 	library *nccl.Library         // of the others, if there are any
+	unfit   map[way]bool          // what is left out of all algorithms
 	others  map[string]contestant // that take part now
 	nccl    map[string]*ncclGroup // what they are made of
+}
+
+// way is an algorithm of a collective.
+type way struct {
+	collective *samples.Collective
+	algorithm  string
 }
 
 // Run measures what cfg says and gives the results, in the order of the table, also
@@ -94,7 +102,7 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 }
 
 func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
-	b := &bench{cfg: cfg, sinks: sinks, comm: comm, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
+	b := &bench{cfg: cfg, sinks: sinks, comm: comm, unfit: map[way]bool{}, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
 	var err error
 	if b.typ, err = elements.ParseType(cfg.Type); err != nil {
 		return b, err
@@ -269,14 +277,25 @@ func (b *bench) problem(c *samples.Collective, size uint64, inPlace bool) *probl
 	}
 }
 
-// prepare loads the kernels for a problem, before anything is printed.
+// prepare loads the kernels for a problem, before anything is printed. Where all
+// algorithms are asked for, it leaves out those of which no block of so many threads
+// fits, but not the last.
 func (b *bench) prepare(ctx context.Context, p *problem) error {
 	choices, err := b.choices(p)
 	if err != nil {
 		return err
 	}
 	for _, choice := range choices {
-		if _, err := b.runner.Prepare(ctx, b.own(choice).call(p)); err != nil {
+		_, err := b.runner.Prepare(ctx, b.own(choice).call(p))
+		named := slices.Contains(b.cfg.Algorithms, choice.Algorithm) || !slices.Contains(b.cfg.Algorithms, algoAll)
+		if errors.Is(err, mscclgo.ErrUnsupported) && !named {
+			b.unfit[way{p.collective, choice.Algorithm}] = true
+			if rest, _ := b.choices(p); len(rest) > 0 {
+				fmt.Fprintf(b.sinks.Table, "# %s is left out: %v\n", choice.Algorithm, err)
+				continue
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -397,7 +416,7 @@ func (b *bench) choices(p *problem) ([]samples.Choice, error) {
 			add(c)
 		case name == algoAll:
 			for _, a := range p.collective.Algorithms() {
-				if c := (samples.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) {
+				if c := (samples.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) && !b.unfit[way{p.collective, a}] {
 					add(c)
 				}
 			}

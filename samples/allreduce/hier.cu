@@ -107,10 +107,9 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
 }  // namespace
 
 // group, in and out are those of the host's ranks.
-extern "C" __global__ void hier(__grid_constant__ const GroupHandle group,
-                                __grid_constant__ const PeerMemory in, __grid_constant__ const PeerMemory out,
-                                uint32_t hosts, uint32_t host, uint32_t owners,
-                                const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes,
-                                uint64_t bytes) {
+extern "C" __global__ void __launch_bounds__(512, 1)
+    hier(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,
+         __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners,
+         const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes, uint64_t bytes) {
   reduce(group, in, out, Hosts{hosts, host, owners, channels, inbox, slotBytes}, bytes);
 }

@@ -72,9 +72,9 @@ struct Ring {
 // the rank's partial one has gone all the way round; and a rank begins the next
 // call when all have finished with their inboxes, since the last chunk it got is
 // what the rank ahead of it made of its inbox.
-extern "C" __global__ void ring(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput,
-                                uint32_t rank, uint32_t ranks, const uint8_t* in, uint8_t* out,
-                                const uint8_t* inbox, uint64_t bytes) {
+extern "C" __global__ void __launch_bounds__(512, 1)
+    ring(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput, uint32_t rank, uint32_t ranks,
+         const uint8_t* in, uint8_t* out, const uint8_t* inbox, uint64_t bytes) {
   Ring r{rank, ranks, bytes};
   for (uint32_t ahead = 0; in != out && ahead < r.ranks; ++ahead) {
     Part p = r.part(ahead);

@@ -162,11 +162,11 @@ struct Staged {
 // into an output only after it has that chunk of the output's rank, whose copy is
 // thus made, and which has thus begun the call. A rank ends when it has all ranks'
 // results, so all have read their inboxes then.
-extern "C" __global__ void staged(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput,
-                                  __grid_constant__ const PeerMemory in,
-                                  __grid_constant__ const PeerMemory out, uint8_t* inbox, uint64_t slotBytes,
-                                  uint64_t chunkBytes, uint64_t bytes, uint32_t rank, uint32_t ranks,
-                                  Progress* progress, Watch watch) {
+extern "C" __global__ void __launch_bounds__(512, 1)
+    staged(const PortChannelHandle* toInbox, const PortChannelHandle* toOutput,
+           __grid_constant__ const PeerMemory in, __grid_constant__ const PeerMemory out, uint8_t* inbox,
+           uint64_t slotBytes, uint64_t chunkBytes, uint64_t bytes, uint32_t rank, uint32_t ranks,
+           Progress* progress, Watch watch) {
   Staged call{toInbox, toOutput, in, out, inbox, slotBytes, chunkBytes, bytes, rank, ranks, progress, watch};
   if (blockIdx.x > 0) {
     call.work(blockIdx.x - 1, gridDim.x - 1);
