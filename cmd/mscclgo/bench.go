@@ -41,13 +41,15 @@ type benchFlags struct {
 	places, algos, compare string
 	json, plot, tune, with string
 	primitives             bool
+	progress               io.Writer // no flag: where rank 0 tells its progress
 }
 
 // defineBench defines the flags on a call.
 func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	f.first, f.last, f.scratch = 1<<10, 256<<20, 256<<20
 	c.flags.IntVar(&f.ranks, "n", 0, "`ranks` to start, unless a launcher has; 0 is one for each GPU, or 2")
-	c.flags.StringVar(&f.device, "device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
+	c.flags.StringVar(&f.device, "device", "auto",
+		"\"cuda\", \"emu\", \"auto\", one `device` such as \"cuda:0\", or one for each rank, with commas between:\nthe ranks are in one process then, and may share a GPU")
 	c.flags.DurationVar(&f.timeout, "timeout", time.Hour, "of the whole run")
 	c.flags.Var(&f.first, "b", "first `size` in bytes, such as 64K")
 	c.flags.Var(&f.last, "e", "last `size` in bytes")
@@ -89,13 +91,23 @@ func runBench(c *call) error {
 	if err := configure(c.flags.Args(), &f, &cfg); err != nil {
 		return &usageError{err.Error()}
 	}
-	if !bootstrap.InGroupEnv(os.LookupEnv) {
-		return launchBench(c, &f)
-	}
 	options := communicator.Options{Device: f.device, Scratch: uint64(f.scratch)}
-	return sample.Run(options, f.timeout, func(ctx context.Context, comm *communicator.Communicator) error {
+	rank := func(ctx context.Context, comm *communicator.Communicator) error {
 		return benchRank(ctx, comm, c, &f, cfg)
-	})
+	}
+	launched := bootstrap.InGroupEnv(os.LookupEnv)
+	switch devices := list(f.device); {
+	case len(devices) > 1 && (launched || f.ranks != 0 && f.ranks != len(devices)):
+		return &usageError{"-device has a device for each rank of this process, so neither a launcher nor -n says how many there are"}
+	case len(devices) > 1:
+		shown := filterOf(c)
+		c.stdout, f.progress = clearing{shown, c.stdout}, shown
+		return errors.Join(sample.RunTogether(devices, options, f.timeout, rank), shown.Clear())
+	case launched:
+		f.progress = progressOf(c)
+		return sample.Run(options, f.timeout, rank)
+	}
+	return launchBench(c, &f)
 }
 
 // configure fills in what the flags and arguments say in words.
@@ -162,7 +174,7 @@ func launchBench(c *call, f *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	shown := &bench.ProgressFilter{Out: c.stderr, Terminal: isTerminal(c.stderr)}
+	shown := filterOf(c)
 	// What the table says must not meet what is shown below it.
 	code, err := launcher.Run(context.Background(), launcher.Options{
 		Ranks: f.ranks, Program: program, Args: append([]string{c.name}, c.args...), Env: []string{launchedEnv + "=1"},
@@ -183,6 +195,11 @@ func progressOf(c *call) io.Writer {
 	if os.Getenv(launchedEnv) != "" {
 		return c.stderr
 	}
+	return filterOf(c)
+}
+
+// filterOf gives what shows progress on a terminal.
+func filterOf(c *call) *bench.ProgressFilter {
 	return &bench.ProgressFilter{Out: c.stderr, Terminal: isTerminal(c.stderr)}
 }
 
@@ -213,7 +230,7 @@ func isTerminal(w io.Writer) bool {
 func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f *benchFlags, cfg bench.Config) (err error) {
 	sinks := bench.Sinks{Progress: func(string) {}}
 	if comm.Rank() == 0 {
-		sinks.Table, sinks.Progress = c.stdout, bench.ShowProgress(progressOf(c))
+		sinks.Table, sinks.Progress = c.stdout, bench.ShowProgress(f.progress)
 		if f.json != "" {
 			file, err := os.Create(f.json)
 			if err != nil {

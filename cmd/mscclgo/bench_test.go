@@ -144,12 +144,32 @@ func TestBenchSoak(t *testing.T) {
 	}
 }
 
+// TestBenchTogether has ranks in one process, two of them on one device.
+func TestBenchTogether(t *testing.T) {
+	devices := strings.Join([]string{testdev.Name(t, 0), testdev.Name(t, 0), testdev.Name(t, 1)}, ",")
+	args := append(append([]string{"bench"}, small[2:]...), "-device", devices, "-algo", "direct", "broadcast")
+	stdout, stderr, err := mscclgo(t, args...)
+	if err != nil || stderr != "" || !strings.Contains(stdout, "broadcast, 3 ranks") || strings.Count(stdout, " direct ") != 2 {
+		t.Errorf("%v, standard error %q, standard output:\n%s", err, stderr, stdout)
+	}
+	// All ranks find what is wrong.
+	_, stderr, err = mscclgo(t, append(args[:len(args)-3], "-algo", "tree", "broadcast")...)
+	if err == nil || !strings.Contains(stderr, `"tree" is none of`) {
+		t.Errorf("%v, standard error %q", err, stderr)
+	}
+	_, stderr, err = mscclgo(t, "bench", "-device", devices+",no:0")
+	if err == nil || !strings.Contains(stderr, "no:0") {
+		t.Errorf("%v, standard error %q", err, stderr)
+	}
+}
+
 func TestBenchUsage(t *testing.T) {
 	for _, c := range []struct{ args, part string }{
 		{"-b 0 allreduce", `"0" is not a size`},
 		{"-b 4K -e 1K", "not below the first"},
 		{"-f 1", "factor"},
 		{"-n -1", "-n"},
+		{"-n 3 -device emu:0,emu:0", "-device"},
 		{"all", `"all" is none of all-reduce`},
 		{"-tuning /nonexistent", "no such file"},
 	} {

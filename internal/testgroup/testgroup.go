@@ -4,14 +4,12 @@ package testgroup
 
 import (
 	"context"
-	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/sample"
 	"github.com/mscclgo/mscclgo/internal/testdev"
 )
 
@@ -34,34 +32,7 @@ func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank fun
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	quiet := slog.New(slog.DiscardHandler)
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", quiet)
-	if err != nil {
-		t.Fatal(err)
+	if err := sample.Group(ctx, devices, o, rank); err != nil {
+		t.Errorf("%v", err)
 	}
-	defer rendezvous.Close()
-	var wg sync.WaitGroup
-	for i := range devices {
-		wg.Go(func() {
-			boot, err := bootstrap.Connect(ctx, bootstrap.Config{Rank: i, Size: len(devices), ID: rendezvous.ID(), Log: quiet})
-			if err != nil {
-				t.Errorf("rank %d: %v", i, err)
-				return
-			}
-			defer boot.Close()
-			c, err := communicator.New(ctx, boot, devices[i], o)
-			if err != nil {
-				t.Errorf("rank %d: %v", i, err)
-				return
-			}
-			if err := rank(ctx, c); err != nil {
-				t.Errorf("rank %d: %v", i, err)
-				c.Abort(err)
-			}
-			if err := c.Close(); err != nil {
-				t.Errorf("rank %d: close: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
 }
