@@ -2,6 +2,7 @@ package communicator_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"unsafe"
@@ -168,11 +169,29 @@ func TestBytesPerChannel(t *testing.T) {
 	}
 }
 
+// TestMaxBlocks has ranks that share a device with others and one that does not.
 func TestMaxBlocks(t *testing.T) {
-	const n = 3
-	comms := groupOn(t, []*gpu.Device{testdev.Open(t, 0), testdev.Open(t, 0), testdev.Open(t, 0)}, make([]communicator.Options, n))
+	for _, numbers := range [][]int{{0, 0, 0}, {0, 1, 1}} {
+		t.Run(fmt.Sprint(numbers), func(t *testing.T) { maxBlocks(t, numbers) })
+	}
+}
+
+func maxBlocks(t *testing.T, numbers []int) {
+	var devices []*gpu.Device
+	most := 0 // ranks on a device
+	for _, i := range numbers {
+		devices = append(devices, testdev.Open(t, i))
+		here := 0
+		for _, d := range devices {
+			if d.Info().UUID == devices[len(devices)-1].Info().UUID {
+				here++
+			}
+		}
+		most = max(most, here)
+	}
+	comms := groupOn(t, devices, make([]communicator.Options, len(devices)))
 	all := workers(t, comms)
-	each(t, n, func(rank int) error {
+	each(t, len(devices), func(rank int) error {
 		group, err := comms[rank].Group(t.Context())
 		if err != nil {
 			return err
@@ -185,15 +204,12 @@ func TestMaxBlocks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		blocks, err := comms[rank].MaxBlocks(kernel, 64, 0)
+		blocks, err := comms[rank].MaxBlocks(t.Context(), kernel, 64, 0)
 		if err != nil {
 			return err
 		}
-		if want := min(resident/n, 256); blocks != want {
-			return fmt.Errorf("%d blocks of %d resident ones for each of %d ranks, want %d", blocks, resident, n, want)
-		}
-		if err := comms[rank].Barrier(t.Context()); err != nil {
-			return err
+		if want := min(resident/most, devicecode.MaxBlocks); blocks != want {
+			return fmt.Errorf("%d blocks of %d resident ones for each of %d ranks, want %d", blocks, resident, most, want)
 		}
 		if err := all[rank].launch("barriers", blocks, 64, group, 5); err != nil {
 			return err
@@ -201,13 +217,9 @@ func TestMaxBlocks(t *testing.T) {
 		if err := comms[rank].Synchronize(t.Context(), all[rank].stream); err != nil {
 			return err
 		}
+		if _, err := comms[rank].MaxBlocks(t.Context(), kernel, 4096, 0); !errors.Is(err, mscclgo.ErrUnsupported) {
+			return fmt.Errorf("blocks of 4096 threads: %v", err)
+		}
 		return all[rank].want(done)
 	})
-	kernel, err := all[0].module.Kernel("barriers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := comms[0].MaxBlocks(kernel, 4096, 0); err == nil {
-		t.Error("no error for blocks of 4096 threads")
-	}
 }

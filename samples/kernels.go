@@ -85,7 +85,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 
 // kernel loads an algorithm's kernel, once for each type and operation that it is
 // compiled for. fit is how many blocks of the call's threads may wait for each
-// other.
+// other. Collective.
 func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
 	src := c.Collective.source(a)
 	variant, options := c.Collective.variant(c.Type, c.Op)
@@ -100,6 +100,19 @@ func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kerne
 	if k, err = module.Kernel(a.kernel); err != nil {
 		return nil, 0, err
 	}
-	fit, err = r.comm.MaxBlocks(k, c.Threads, 0)
-	return k, fit, err
+	shape := fitKey{key, a.kernel, c.Threads}
+	fit, known := r.fits[shape]
+	if !known {
+		if fit, err = r.comm.MaxBlocks(ctx, k, c.Threads, 0); err != nil {
+			return nil, 0, err
+		}
+		r.fits[shape] = fit
+	}
+	return k, fit, nil
+}
+
+// fitKey is what the number of blocks that fit depends on.
+type fitKey struct {
+	module, kernel string
+	threads        int
 }

@@ -51,9 +51,10 @@ type Runner struct {
 	comm    *communicator.Communicator
 	group   devicecode.Group // of the ranks of this one's host
 	modules map[string]*gpu.Module
-	host    *hostPath // made by the first call that needs it
-	inbox   *inbox    // likewise
-	room    uint64    // bytes of the inbox
+	fits    map[fitKey]int // blocks
+	host    *hostPath      // made by the first call that needs it
+	inbox   *inbox         // likewise
+	room    uint64         // bytes of the inbox
 }
 
 // NewRunner makes a rank's runner. Collective.
@@ -64,7 +65,7 @@ func NewRunner(ctx context.Context, comm *communicator.Communicator) (*Runner, e
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{comm: comm, group: group, modules: map[string]*gpu.Module{}, room: pushedInbox}, nil
+	return &Runner{comm: comm, group: group, modules: map[string]*gpu.Module{}, fits: map[fitKey]int{}, room: pushedInbox}, nil
 }
 
 // Share makes a buffer of each rank known to all. It stays the caller's.
@@ -137,8 +138,9 @@ func (o *Operation) Launch(s *gpu.Stream) error { return o.kernel.Launch(s, o.sh
 // Blocks gives how many blocks the operation's grid has.
 func (o *Operation) Blocks() int { return o.shape.Grid.X }
 
-// Prepare makes a call ready to run. Collective: algorithms that go through the
-// host make channels at their first use with a pair of buffers.
+// Prepare makes a call ready to run. Collective: ranks agree on the blocks of a
+// kernel, and algorithms that go through the host make channels at their first use
+// with a pair of buffers.
 //
 // Errors: for what the call has wrong, and those of [devicecode.Load] and
 // [communicator.Communicator.MaxBlocks].

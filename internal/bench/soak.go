@@ -171,13 +171,20 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 
 // soakBatch runs the calls of a batch one behind the other and checks them.
 func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, referees map[string]*referee) error {
+	calls := make([]samples.Call, len(batch))
+	for i, k := range batch {
+		calls[i] = k.o.call(&k.p)
+	}
+	if err := together(ctx, comm, batch[0].o.runner.Compile(ctx, calls)); err != nil {
+		return err
+	}
 	ops := make([]*samples.Operation, len(batch))
 	for i, k := range batch {
 		if err := referees[k.p.typ.Name].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
 			return err
 		}
 		var err error
-		if ops[i], err = k.o.runner.Prepare(ctx, k.o.call(&k.p)); err != nil {
+		if ops[i], err = k.o.runner.Prepare(ctx, calls[i]); err != nil {
 			return err
 		}
 	}

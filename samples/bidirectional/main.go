@@ -88,6 +88,7 @@ type exchange struct {
 	cfg     config
 	service *proxyservice.ProxyService
 	module  *gpu.Module
+	blocks  int // of the kernel that writes
 	stream  *gpu.Stream
 	buf     *gpu.Buffer // what goes out
 	inbox   *gpu.Buffer // what comes in
@@ -117,6 +118,15 @@ func newExchange(ctx context.Context, comm *communicator.Communicator, cfg confi
 	if x.module, err = devicecode.Load(ctx, dev, "bidirectional.cu", source, devicecode.Options{}); err != nil {
 		return nil, err
 	}
+	writes, err := x.module.Kernel("memory")
+	if err != nil {
+		return nil, err
+	}
+	fit, err := comm.MaxBlocks(ctx, writes, cfg.threads, 0)
+	if err != nil {
+		return nil, err
+	}
+	x.blocks = min(cfg.blocks, fit)
 	if x.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
@@ -150,11 +160,7 @@ func (x *exchange) Launch(s *gpu.Stream) error {
 	if x.way == "port" {
 		return kernel.Launch(s, gpu.Blocks(1, 1), x.ports.HandleOf(0, peer), x.size, x.cfg.rounds)
 	}
-	fit, err := x.comm.MaxBlocks(kernel, x.cfg.threads, 0)
-	if err != nil {
-		return err
-	}
-	return kernel.Launch(s, gpu.Blocks(min(x.cfg.blocks, fit), x.cfg.threads), x.direct.Handles, peer, x.size, x.cfg.rounds)
+	return kernel.Launch(s, gpu.Blocks(x.blocks, x.cfg.threads), x.direct.Handles, peer, x.size, x.cfg.rounds)
 }
 
 // Wrong implements measure.Operation.
