@@ -18,8 +18,8 @@ import (
 // are worth the most should time run out.
 var tunedGrids = []samples.Choice{
 	{Blocks: 128, Threads: 1024}, {Blocks: 132, Threads: 512}, {Blocks: 64, Threads: 512}, {Blocks: 16, Threads: 256},
-	{Blocks: 264, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
-	{Blocks: 8, Threads: 512}, {Blocks: 96, Threads: 512}, {Blocks: 132, Threads: 256}, {Blocks: 264, Threads: 256},
+	{Blocks: 256, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
+	{Blocks: 8, Threads: 512}, {Blocks: 96, Threads: 512}, {Blocks: 132, Threads: 256}, {Blocks: 256, Threads: 256},
 	{Blocks: 4, Threads: 128}, {Blocks: 8, Threads: 128}, {Blocks: 64, Threads: 1024}, {Blocks: 8, Threads: 256},
 	{Blocks: 32, Threads: 1024}, {Blocks: 4, Threads: 512}, {Blocks: 16, Threads: 1024}, {Blocks: 2, Threads: 512},
 	{Blocks: 1, Threads: 1024}, {Blocks: 8, Threads: 1024},
