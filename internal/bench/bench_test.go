@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/testdev"
@@ -245,7 +244,8 @@ func TestUnfit(t *testing.T) {
 		}
 		named := cfg
 		named.Algorithms = []string{"all", "ring"}
-		if _, err := Run(ctx, comm, named, Sinks{}); !errors.Is(err, mscclgo.ErrUnsupported) {
+		// Either this rank finds it, or hears of it from one that did before.
+		if _, err := Run(ctx, comm, named, Sinks{}); err == nil || !strings.Contains(err.Error(), "blocks of ring") {
 			return fmt.Errorf("ring gave %v", err)
 		}
 		return nil

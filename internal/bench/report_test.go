@@ -58,6 +58,22 @@ func TestMedian(t *testing.T) {
 	}
 }
 
+func TestTakeTurns(t *testing.T) {
+	one, two := [16]byte{1}, [16]byte{2}
+	for _, c := range []struct {
+		seats []seat
+		want  bool
+	}{
+		{[]seat{{one, 7}, {two, 8}}, false},
+		{[]seat{{one, 7}, {two, 7}, {one, 7}}, false}, // in one process
+		{[]seat{{one, 7}, {two, 8}, {one, 9}}, true},
+	} {
+		if got := takeTurns(c.seats); got != c.want {
+			t.Errorf("%v: %v", c.seats, got)
+		}
+	}
+}
+
 // made gives a result of so many nanoseconds.
 func made(bytes uint64, algorithm string, blocks int, nanoseconds time.Duration, others ...Other) Result {
 	return Result{

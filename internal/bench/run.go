@@ -53,6 +53,7 @@ type bench struct {
 	typ     elements.Type
 	op      elements.Op
 	link    string
+	turns   bool   // ranks take turns on a GPU
 	seed    uint64 // of the next data
 	referee *referee
 	library *nccl.Library         // of the others, if there are any
@@ -114,6 +115,9 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 		return b, err
 	}
 	if b.link, err = samples.Link(ctx, comm); err != nil {
+		return b, err
+	}
+	if b.turns, err = turns(ctx, comm); err != nil {
 		return b, err
 	}
 	if b.runner, err = samples.NewRunner(ctx, comm); err != nil {
@@ -307,10 +311,13 @@ func (b *bench) own(choice samples.Choice) *own {
 	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap}
 }
 
-// remark warns of times that mean nothing.
+// remark warns of times that mean nothing, or little.
 func (b *bench) remark() string {
-	if b.emulated() {
+	switch {
+	case b.emulated():
 		return ": emulated, times mean nothing"
+	case b.turns:
+		return ": processes take turns on a GPU, times mean little; for ranks in one process see -device"
 	}
 	return ""
 }
