@@ -3,6 +3,7 @@
 
 using mscclgo::GroupHandle;
 using mscclgo::PeerMemory;
+using mscclgo::Rounds;
 using mscclgo::WaitResult;
 
 // rounds has every thread write to the same thread of all ranks, and look after a
@@ -35,6 +36,38 @@ extern "C" __global__ void rounds(GroupHandle group, uint32_t rounds, uint32_t* 
 extern "C" __global__ void meet(GroupHandle group, uint32_t relaxed, uint32_t* results) {
   WaitResult result = relaxed ? group.relaxedBarrier() : group.barrier();
   atomicMax(results + blockIdx.x * blockDim.x + threadIdx.x, uint32_t(result));
+}
+
+// relay has rank 0 write a word for each step into every rank's scratch, and the
+// others look at a step when rank 0 has signalled it. They signal all steps at once.
+// A second call by other values follows. wrong is as in rounds.
+extern "C" __global__ void relay(GroupHandle group, uint32_t steps, uint32_t* wrong) {
+  for (uint32_t call = 1; call <= 2; ++call) {
+    Rounds rounds(group, blockIdx.x);
+    bool ok = true;
+    for (uint32_t step = 0; step < steps; ++step) {
+      uint32_t row = (blockIdx.x * steps + step) * blockDim.x;
+      if (group.rank == 0) {
+        for (uint32_t peer = 0; peer < group.size; ++peer)
+          reinterpret_cast<uint32_t*>(group.scratch(peer))[row + threadIdx.x] = call * 1000 + step;
+        rounds.signal();
+      } else {
+        ok = ok && rounds.waitFor(0, step + 1);
+        uint32_t other = blockDim.x - 1 - threadIdx.x;
+        if (reinterpret_cast<uint32_t*>(group.scratch(group.rank))[row + other] != call * 1000 + step)
+          atomicAdd(wrong, 1u);
+      }
+    }
+    if (group.rank != 0) rounds.signal(steps);
+    ok = ok && rounds.wait(steps);
+    if (!ok) {
+      if (threadIdx.x == 0) atomicAdd(wrong, 1u << 20);
+      return;
+    }
+    rounds.end(steps);
+    __syncthreads();  // the next call's Rounds read what end wrote
+  }
+  if (group.barrier() != WaitResult::Done && threadIdx.x == 0) atomicAdd(wrong, 1u << 20);
 }
 
 // call writes the epoch that each block's threads saw, the least and the most.

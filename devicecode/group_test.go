@@ -73,6 +73,27 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
+// TestRounds has rank 0 go on step by step while the others follow, twice, and a
+// barrier behind.
+func TestRounds(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3} {
+		const blocks, threads, steps = 4, 64, 50
+		members := newMembers(t, ranks, uint64(4*blocks*threads*steps), 10*time.Second)
+		for _, m := range members {
+			check(t, m.kernel("relay").Launch(m.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: blocks}, Block: gpu.Dim3{X: threads}, Cooperative: true}, m.handle, steps, m.result))
+		}
+		for _, m := range members {
+			synchronize(t, m.stream)
+			if n := contents[uint32](t, m.result, 1)[0]; n != 0 {
+				t.Errorf("rank %d of %d: %d words were old, %d waits failed", m.handle.Rank, ranks, n&(1<<20-1), n>>20)
+			}
+			if got := contents[uint32](t, m.counts, devicecode.MaxBlocks+1)[devicecode.MaxBlocks]; got != 2*steps+1 {
+				t.Errorf("rank %d of %d: block 0 counts %d rounds, want %d", m.handle.Rank, ranks, got, 2*steps+1)
+			}
+		}
+	}
+}
+
 // TestBarriersOfManyLaunches has grids of changing sizes meet, launch after launch,
 // where the counts of a block's barriers wrap around.
 func TestBarriersOfManyLaunches(t *testing.T) {
