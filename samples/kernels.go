@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
@@ -109,6 +110,16 @@ func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kerne
 		r.fits[shape] = fit
 	}
 	return k, fit, nil
+}
+
+// kernelOfTwo is kernel for one whose blocks have two tasks, so that there are two at
+// least.
+func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
+	k, fit, err = r.kernel(ctx, c, a)
+	if err == nil && fit < 2 {
+		err = mscclgo.Errorf(mscclgo.ErrUnsupported, "samples: prepare "+a.name, "it needs two blocks, and %d of %d threads fits", fit, c.Threads)
+	}
+	return k, fit, err
 }
 
 // fitKey is what the number of blocks that fit depends on.

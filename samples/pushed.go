@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -30,12 +29,9 @@ type inbox struct {
 
 // pushed prepares a call by pushed.cu.
 func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
-	kernel, fit, err := r.kernel(ctx, c, a)
+	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
 		return nil, err
-	}
-	if fit < 2 {
-		return nil, fmt.Errorf("%s needs two blocks, and %d of %d threads fit", a.name, fit, c.Threads)
 	}
 	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
 	ranks := uint64(r.comm.Size())

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/testdev"
 	"github.com/mscclgo/mscclgo/internal/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -108,6 +110,28 @@ func TestBadCalls(t *testing.T) {
 			if _, err := runner.Prepare(ctx, call); err == nil {
 				return fmt.Errorf("%s: no error", name)
 			}
+		}
+		return runner.Close(ctx, nil)
+	})
+}
+
+// TestTwoTasks has so many ranks on a device that each has one block.
+func TestTwoTasks(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("a GPU has room for more blocks")
+	}
+	devices := make([]*gpu.Device, 17)
+	for i := range devices {
+		devices[i] = testdev.Open(t, 0)
+	}
+	testgroup.RunOn(t, devices, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		call.Choice = Choice{"pushed", 4, 1024}
+		if _, err := runner.Prepare(ctx, call); !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "two blocks") {
+			return fmt.Errorf("pushed: %v", err)
 		}
 		return runner.Close(ctx, nil)
 	})

@@ -33,7 +33,8 @@ type stagedChannels struct {
 
 // staged prepares a call by staged.cu.
 func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
-	kernel, fit, err := r.kernel(ctx, c, a)
+	c.Threads = max(c.Threads, stagedWarps)
+	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (*Operation, 
 	shard := divideUp(c.part(), ranks)
 	chunk := divideUp(max(stagedLeastChunk, divideUp(shard, stagedChunks)), line) * line
 	blocks := min(max(c.Blocks, 2), fit)
-	return &Operation{kernel, gpu.Blocks(blocks, max(c.Threads, stagedWarps)), []any{
+	return &Operation{kernel, gpu.Blocks(blocks, c.Threads), []any{
 		channels.toInbox.Handles, channels.toOutput.Handles, in.Peers, c.Out.Peers, channels.inbox,
 		stagedSlot(c.Out.Size(), ranks), chunk, c.part(), uint32(r.comm.Rank()), uint32(ranks),
 		channels.progress, r.group.Watch,
