@@ -55,21 +55,29 @@ func newMembers(t *testing.T, ranks int, scratch uint64, timeout time.Duration) 
 	return members
 }
 
+// noneOld runs a kernel on all members that counts the words that were old, and the
+// waits that failed, in so many rounds.
+func noneOld(t *testing.T, members []*member, kernel string, blocks, threads, rounds int) {
+	t.Helper()
+	shape := gpu.LaunchConfig{Grid: gpu.Dim3{X: blocks}, Block: gpu.Dim3{X: threads}, Cooperative: true}
+	for _, m := range members {
+		check(t, m.kernel(kernel).Launch(m.stream, shape, m.handle, uint32(rounds), m.result))
+	}
+	for _, m := range members {
+		synchronize(t, m.stream)
+		if n := contents[uint32](t, m.result, 1)[0]; n != 0 {
+			t.Errorf("rank %d of %d: %d words were old, %d waits failed", m.handle.Rank, len(members), n&(1<<20-1), n>>20)
+		}
+	}
+}
+
 // TestBarrier has the blocks of several ranks meet, with data that a barrier makes
 // visible.
 func TestBarrier(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3} {
 		const blocks, threads, rounds = 4, 64, 300
 		members := newMembers(t, ranks, uint64(4*blocks*threads*ranks), 10*time.Second)
-		for _, m := range members {
-			check(t, m.kernel("rounds").Launch(m.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: blocks}, Block: gpu.Dim3{X: threads}, Cooperative: true}, m.handle, rounds, m.result))
-		}
-		for _, m := range members {
-			synchronize(t, m.stream)
-			if n := contents[uint32](t, m.result, 1)[0]; n != 0 {
-				t.Errorf("rank %d of %d: %d words were old, %d barriers failed", m.handle.Rank, ranks, n&(1<<20-1), n>>20)
-			}
-		}
+		noneOld(t, members, "rounds", blocks, threads, rounds)
 	}
 }
 
@@ -79,14 +87,8 @@ func TestRounds(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3} {
 		const blocks, threads, steps = 4, 64, 50
 		members := newMembers(t, ranks, uint64(4*blocks*threads*steps), 10*time.Second)
+		noneOld(t, members, "relay", blocks, threads, steps)
 		for _, m := range members {
-			check(t, m.kernel("relay").Launch(m.stream, gpu.LaunchConfig{Grid: gpu.Dim3{X: blocks}, Block: gpu.Dim3{X: threads}, Cooperative: true}, m.handle, steps, m.result))
-		}
-		for _, m := range members {
-			synchronize(t, m.stream)
-			if n := contents[uint32](t, m.result, 1)[0]; n != 0 {
-				t.Errorf("rank %d of %d: %d words were old, %d waits failed", m.handle.Rank, ranks, n&(1<<20-1), n>>20)
-			}
 			if got := contents[uint32](t, m.counts, devicecode.MaxBlocks+1)[devicecode.MaxBlocks]; got != 2*steps+1 {
 				t.Errorf("rank %d of %d: block 0 counts %d rounds, want %d", m.handle.Rank, ranks, got, 2*steps+1)
 			}

@@ -151,6 +151,11 @@ extern "C" __global__ void direct(PARAMETERS) {
 // the root for none, so that the next steps are on their way while one is passed on.
 // Long steps signal less often, but the relays' last one goes alone: each is a part
 // of what is left.
+//
+// A relay's threads see what the root's wrote since a thread of theirs acquired the
+// root's signal, and the block's barrier passes that on (PTX: causality order). A rank
+// ends when it has acquired the signals of all that wrote into its output: of the root
+// for its own share, of the relays for theirs.
 extern "C" __global__ void relayed(PARAMETERS) {
   awaitPrevious();
   constexpr uint64_t kPart = 2, kLeast = 16 << 10, kMost = 64 << 10;
