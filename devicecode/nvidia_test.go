@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -133,6 +134,43 @@ func TestNVRTCUnknownArchitecture(t *testing.T) {
 	}
 	if !bytes.Contains(image, []byte(".visible .entry k")) {
 		t.Errorf("the image is not PTX: %.100q", image)
+	}
+}
+
+// TestNVRTCStartsDriver finds what the driver reads in its environment when NVRTC
+// is the first to start it: it runs the test above with a driver that tells.
+func TestNVRTCStartsDriver(t *testing.T) {
+	withCUDATool(t, "nvrtc")
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler to build a driver with:", err)
+	}
+	const driver = `
+#include <stdio.h>
+#include <stdlib.h>
+int cuInit(unsigned flags) {
+  printf("cuInit: loading %s, %s queues\n", getenv("CUDA_MODULE_LOADING"), getenv("CUDA_DEVICE_MAX_CONNECTIONS"));
+  return fflush(stdout), 100;
+}`
+	dir := t.TempDir()
+	source := filepath.Join(dir, "driver.c")
+	if err := os.WriteFile(source, []byte(driver), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNVRTCUnknownArchitecture$")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !bytes.Contains(out, []byte("cuInit:")) {
+		t.Skip("this NVRTC does not start the driver")
+	}
+	if !bytes.Contains(out, []byte("cuInit: loading EAGER, 32 queues")) {
+		t.Errorf("NVRTC started the driver with\n%s", out)
 	}
 }
 

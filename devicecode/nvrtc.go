@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/cudaenv"
 )
 
 // nvrtcNames are the library's file names: a toolkit's, then those of the
@@ -127,6 +128,7 @@ func runNVRTC(library string, j cudaJob, stop *C.int) func() ([]byte, error) {
 	for i, o := range j.options {
 		options[i] = own(o)
 	}
+	cudaenv.Set() // NVRTC calls cuInit where there is a driver
 	r := C.mscclgo_nvrtc_compile(own(library), own(string(j.lineMarked())), C.int(j.architecture),
 		C.int(len(options)), unsafe.SliceData(options), stop)
 	owned = append(owned, unsafe.Pointer(r.image), unsafe.Pointer(r.log))

@@ -5,15 +5,6 @@
 #include <stdlib.h>
 
 mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size) {
-  // Both are read once, by cuInit, and a value that the user set stays.
-  //
-  // A kernel that is loaded at its first launch can wait for ever behind one
-  // that spins until the first has run.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  // Streams share this many hardware queues. Two that share one wait for each
-  // other; with the default of 8, ranks that share a GPU soon would.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     snprintf(error, error_size, "%s", dlerror());

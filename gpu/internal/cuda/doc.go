@@ -21,5 +21,9 @@
 // Loading the driver sets two variables of the process's environment, unless
 // the user has set them: CUDA_MODULE_LOADING=EAGER, because a kernel that is
 // loaded lazily waits for those that run, and CUDA_DEVICE_MAX_CONNECTIONS=32,
-// because streams that share a hardware queue wait for each other.
+// because streams that share a hardware queue wait for each other. They come too
+// late where something else has called cuInit before. LoadModule loads every
+// kernel of a module in any case; what is left is that ranks which share a GPU
+// have 8 queues, and that the driver loads its own kernels, as for Fill, when
+// they are first used.
 package cuda

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/cudaenv"
 )
 
 // Driver gives the CUDA driver. It is loaded when it is first used. A process
@@ -42,6 +43,7 @@ func newDriver(library string) *driver {
 
 func (d *driver) open(library string) error {
 	const op = "gpu: load the CUDA driver"
+	cudaenv.Set()
 	name := C.CString(library)
 	defer C.free(unsafe.Pointer(name))
 	message := (*C.char)(C.calloc(1, 512))

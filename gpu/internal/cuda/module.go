@@ -5,6 +5,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"unsafe"
@@ -20,7 +21,9 @@ type module struct {
 }
 
 // LoadModule takes PTX, a cubin or a fatbin. The driver compiles PTX here and
-// keeps the result in a cache of its own (~/.nv/ComputeCache).
+// keeps the result in a cache of its own (~/.nv/ComputeCache). All kernels are
+// loaded when it returns, also where the process loads lazily, so that neither
+// finding nor launching one waits for another that spins.
 func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	if err := checkImage(image); err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("load a module of %d bytes", len(image)), "%w", err)
@@ -40,7 +43,19 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 		err.Text = strings.TrimSpace(C.GoString(log))
 		return nil, err
 	}
+	if rc := m.loadKernels(); rc != 0 {
+		return nil, errors.Join(d.fail(rc, "load the kernels of a module of %d bytes", len(image)), m.Close())
+	}
 	return m, nil
+}
+
+func (m *module) loadKernels() C.status {
+	var n C.uint
+	if rc := C.module_count(m.api, m.ctx, m.handle, &n); rc != 0 || n == 0 {
+		return rc
+	}
+	functions := make([]C.CUfunction, n)
+	return C.module_load_kernels(m.api, m.ctx, m.handle, &functions[0], n)
 }
 
 func (m *module) Kernel(name string) (backend.Kernel, error) {

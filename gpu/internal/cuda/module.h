@@ -41,13 +41,20 @@ static inline status module_names(const mscclgo_cuda* api, CUcontext ctx, CUmodu
   return CUDA_SUCCESS;
 }
 
-// module_kernel finds a kernel and has it loaded, also where the user asked
-// for lazy loading: see mscclgo_cuda_load.
+// module_load_kernels loads the code of a module's first kernels, which waits
+// for kernels that run. It has no work to do where the driver loads eagerly.
+static inline status module_load_kernels(const mscclgo_cuda* api, CUcontext ctx, CUmodule module,
+                                         CUfunction* functions, unsigned int kernels) {
+  ENTER(api, ctx);
+  TRY(CALL(api, cuModuleEnumerateFunctions, functions, kernels, module));
+  for (unsigned int i = 0; i < kernels; i++) TRY(CALL(api, cuFuncLoad, functions[i]));
+  return CUDA_SUCCESS;
+}
+
 static inline status module_kernel(const mscclgo_cuda* api, CUcontext ctx, CUmodule module, const char* name,
                                    CUfunction* kernel) {
   ENTER(api, ctx);
-  TRY(CALL(api, cuModuleGetFunction, kernel, module, name));
-  return CALL(api, cuFuncLoad, *kernel);
+  return CALL(api, cuModuleGetFunction, kernel, module, name);
 }
 
 typedef struct {

@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,11 +16,12 @@ import (
 const spinLimit = uint64(10 * time.Second) // of a kernel nobody releases
 
 // TestSpinningKernel shows that a kernel which waits holds up neither
-// synchronous copies nor other streams, and that Synchronize can be left.
+// synchronous copies nor other streams, nor the search for another kernel, and
+// that Synchronize can be left.
 func TestSpinningKernel(t *testing.T) {
 	d := openDevice(t, 0)
 	s, other, m := newStream(t, d), newStream(t, d), loadKernels(t, d)
-	spin, add := must(m.Kernel("spin"))(t), must(m.Kernel("add"))(t)
+	spin := must(m.Kernel("spin"))(t)
 	flag, data := alloc(t, d, 8), alloc(t, d, 8)
 	write64(t, d, flag.Ptr(), 0)
 	write64(t, d, data.Ptr(), 0)
@@ -34,6 +37,7 @@ func TestSpinningKernel(t *testing.T) {
 	cancel()
 	wantError(t, s.Synchronize(ctx), mscclgo.ErrAborted)
 
+	add := must(m.Kernel("add"))(t)
 	check(t, other.Launch(add, blocks(1, 1), packed(t, add, data.Ptr(), 1, 42)))
 	finish(t, other)
 	if got := read64(t, d, data.Ptr()); got != 42 {
@@ -46,6 +50,16 @@ func TestSpinningKernel(t *testing.T) {
 	finish(t, s)
 	if done := must(s.Query())(t); !done {
 		t.Error("Query says not done after Synchronize")
+	}
+}
+
+// TestLazyLoading does it again in a process whose user asks for lazy loading.
+func TestLazyLoading(t *testing.T) {
+	openDevice(t, 0)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSpinningKernel$")
+	cmd.Env = append(os.Environ(), "CUDA_MODULE_LOADING=LAZY")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
