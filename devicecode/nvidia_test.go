@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,10 @@ int cuInit(unsigned flags) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestNVRTCUnknownArchitecture$")
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
+	environment := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "CUDA_MODULE_LOADING=") || strings.HasPrefix(v, "CUDA_DEVICE_MAX_CONNECTIONS=")
+	})
+	cmd.Env = append(environment, "LD_LIBRARY_PATH="+dir+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
