@@ -115,10 +115,8 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if kind := os.Getenv("MSCCLGO_DEVICE"); kind != "" {
 		o.Device = kind
 	}
-	if names := os.Getenv("MSCCLGO_TRANSPORTS"); names != "" {
-		if o.Transports, err = registeredmem.ParseTransports(names); err != nil {
-			return nil, err
-		}
+	if o.Transports, err = registeredmem.TransportsFromEnv(o.Transports); err != nil {
+		return nil, err
 	}
 	name, err := gpu.Assign(o.Device, env.LocalRank)
 	if err != nil {

@@ -11,4 +11,9 @@
 // A kernel that waits for another (spins) occupies its device until the other
 // has run. While one does, allocate nothing, load nothing and free nothing on
 // that device: the CUDA driver may hold such a call until the kernel ends.
+//
+// Kernels of one process run beside each other on a GPU only from streams of
+// different hardware queues. This package asks the driver for the most, 32, when
+// it starts it; a program in which other code starts the driver first sets
+// CUDA_DEVICE_MAX_CONNECTIONS=32 itself.
 package gpu

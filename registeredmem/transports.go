@@ -1,7 +1,9 @@
 package registeredmem
 
 import (
+	"fmt"
 	"math/bits"
+	"os"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
@@ -60,6 +62,22 @@ fields:
 	}
 	if t == 0 {
 		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "registeredmem: read transports", "%q names none of %s", text, strings.Join(names[:], ", "))
+	}
+	return t, nil
+}
+
+// TransportsFromEnv gives the set that the variable MSCCLGO_TRANSPORTS names, as
+// [ParseTransports] reads it, or otherwise where the variable is empty or not set.
+//
+// Errors: those of ParseTransports.
+func TransportsFromEnv(otherwise Transports) (Transports, error) {
+	text := os.Getenv("MSCCLGO_TRANSPORTS")
+	if text == "" {
+		return otherwise, nil
+	}
+	t, err := ParseTransports(text)
+	if err != nil {
+		return 0, fmt.Errorf("MSCCLGO_TRANSPORTS: %w", err)
 	}
 	return t, nil
 }

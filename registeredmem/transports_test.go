@@ -21,3 +21,17 @@ func TestParseTransports(t *testing.T) {
 		testerr.Expect(t, err, mscclgo.ErrInvalid)
 	}
 }
+
+func TestTransportsFromEnv(t *testing.T) {
+	t.Setenv("MSCCLGO_TRANSPORTS", "")
+	if got, err := TransportsFromEnv(InfiniBand); err != nil || got != InfiniBand {
+		t.Errorf("got %v, %v", got, err)
+	}
+	t.Setenv("MSCCLGO_TRANSPORTS", "ethernet")
+	if got, err := TransportsFromEnv(InfiniBand); err != nil || got != Ethernet {
+		t.Errorf("got %v, %v", got, err)
+	}
+	t.Setenv("MSCCLGO_TRANSPORTS", "TCP")
+	_, err := TransportsFromEnv(InfiniBand)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "MSCCLGO_TRANSPORTS", "TCP")
+}

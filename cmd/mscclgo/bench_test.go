@@ -161,6 +161,12 @@ func TestBenchTogether(t *testing.T) {
 	if err == nil || !strings.Contains(stderr, "no:0") {
 		t.Errorf("%v, standard error %q", err, stderr)
 	}
+	// Without mapped memory nothing can be direct.
+	t.Setenv("MSCCLGO_TRANSPORTS", "ethernet")
+	_, stderr, err = mscclgo(t, args...)
+	if err == nil || !strings.Contains(stderr, "direct") {
+		t.Errorf("%v, standard error %q", err, stderr)
+	}
 }
 
 func TestBenchUsage(t *testing.T) {

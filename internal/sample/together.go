@@ -11,12 +11,16 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // RunTogether is Run with ranks that are goroutines of this process, one for each
 // device named. Those that share a GPU run on it at the same time; processes would
-// take turns.
+// take turns. MSCCLGO_TRANSPORTS overrides o.Transports, as it does for processes.
 func RunTogether(devices []string, o communicator.Options, timeout time.Duration, run func(ctx context.Context, comm *communicator.Communicator) error) (err error) {
+	if o.Transports, err = registeredmem.TransportsFromEnv(o.Transports); err != nil {
+		return err
+	}
 	ctx, end := interruptible(context.Background())
 	defer end()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
