@@ -22,15 +22,15 @@ func Example() {
 	// Output: true
 }
 
-// stub compiles testdata/stub.c and opens it as both libraries.
-func stub(t *testing.T, flags ...string) *Library {
+// fake compiles testdata/nccl.c and opens it as both libraries.
+func fake(t *testing.T, flags ...string) *Library {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		t.Skip("no C compiler to build a stub with:", err)
+		t.Skip("no C compiler to build a fake with:", err)
 	}
-	file := filepath.Join(t.TempDir(), "libstub.so")
-	args := append(flags, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", file, "testdata/stub.c")
+	file := filepath.Join(t.TempDir(), "libfake.so")
+	args := append(flags, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", file, "testdata/nccl.c")
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -65,7 +65,7 @@ func join(t *testing.T, l *Library) *Queue {
 	return q
 }
 
-// at gives the bytes at an address that the stub has from the C library.
+// at gives the bytes at an address that the fake has from the C library.
 func at(p gpu.Ptr, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
 }
@@ -74,7 +74,7 @@ var collectives = []string{"all-reduce", "all-gather", "reduce-scatter", "all-to
 
 // TestCollectives runs each at once, and twice from a graph that is timed.
 func TestCollectives(t *testing.T) {
-	l := stub(t)
+	l := fake(t)
 	if v := l.Version(); v != "2.28.3" {
 		t.Errorf("version %q", v)
 	}
@@ -136,7 +136,7 @@ func TestCollectives(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	l := stub(t, "-DOLD")
+	l := fake(t, "-DOLD")
 	want := func(err error, kind error, parts ...string) {
 		t.Helper()
 		if !errors.Is(err, kind) {

@@ -11,16 +11,16 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native/nativetest"
 )
 
-// stubStream gives a stream of a driver without a GPU behind it.
-func stubStream(t *testing.T, flags ...string) backend.Stream {
+// fakeStream gives a stream of a driver without a GPU behind it.
+func fakeStream(t *testing.T, flags ...string) backend.Stream {
 	t.Helper()
-	d := must(newDriver(buildStub(t, flags...)).Open(0))(t)
+	d := must(newDriver(buildFake(t, flags...)).Open(0))(t)
 	closeAtEnd(t, d.Close)
 	return must(d.NewStream())(t)
 }
 
 func TestNativeQueue(t *testing.T) {
-	s := stubStream(t, "-DQUEUE")
+	s := fakeStream(t, "-DQUEUE")
 	q := s.Native()
 	words := new([4]uint64)
 	at := uint64(uintptr(unsafe.Pointer(words)))
@@ -69,7 +69,7 @@ func TestNativeQueue(t *testing.T) {
 
 // TestNativeQueueOldDriver: a missing function is the failure of what needs it.
 func TestNativeQueueOldDriver(t *testing.T) {
-	s := stubStream(t)
+	s := fakeStream(t)
 	q := s.Native()
 	for op, text := range map[native.Op]string{native.Store: "cuStreamWriteValue64_v2", native.Mark: "cuEventCreate", native.Reach: "cuEventQuery"} {
 		code := nativetest.Do(q, op, 0, 0, 0)

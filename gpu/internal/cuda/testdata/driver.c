@@ -24,12 +24,12 @@ int cuGetErrorName(int code, const char** name) {
   return *name ? 0 : 1;
 }
 int cuGetErrorString(int code, const char** text) {
-  return *text = code == OUT_OF_MEMORY ? "out of memory" : "stub", 0;
+  return *text = code == OUT_OF_MEMORY ? "out of memory" : "fake", 0;
 }
 int cuDeviceGetCount(int* n) { return *n = 1, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
 int cuDeviceGetName(char* name, int size, int device) {
-  return device ? 1 : (strncpy(name, "Stub", size), 0);
+  return device ? 1 : (strncpy(name, "Fake", size), 0);
 }
 int cuDeviceGetPCIBusId(char* id, int size, int device) {
   return device ? 1 : (strncpy(id, "0000:1B:00.0", size), 0);

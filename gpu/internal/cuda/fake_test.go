@@ -12,19 +12,19 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-//go:embed testdata/stub.c
-var stubSource []byte
+//go:embed testdata/driver.c
+var fakeSource []byte
 
-// buildStub compiles testdata/stub.c into a library that the loader can open.
-func buildStub(t *testing.T, flags ...string) string {
+// buildFake compiles testdata/driver.c into a library that the loader can open.
+func buildFake(t *testing.T, flags ...string) string {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		t.Skip("no C compiler to build a stub driver with:", err)
+		t.Skip("no C compiler to build a fake driver with:", err)
 	}
 	dir := t.TempDir()
-	source, library := filepath.Join(dir, "stub.c"), filepath.Join(dir, "libstub.so")
-	check(t, os.WriteFile(source, stubSource, 0o600))
+	source, library := filepath.Join(dir, "driver.c"), filepath.Join(dir, "libfake.so")
+	check(t, os.WriteFile(source, fakeSource, 0o600))
 	out, err := exec.Command(compiler, append(flags, "-shared", "-fPIC", "-o", library, source)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -43,22 +43,22 @@ func TestNoDriver(t *testing.T) {
 }
 
 func TestNoGPU(t *testing.T) {
-	d := newDriver(buildStub(t, "-DNO_GPU"))
+	d := newDriver(buildFake(t, "-DNO_GPU"))
 	_, err := d.List()
 	wantError(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
 }
 
 // TestOldDriver finds functions missing, when they are used and not before.
 func TestOldDriver(t *testing.T) {
-	driver := newDriver(buildStub(t))
+	driver := newDriver(buildFake(t))
 	infos := must(driver.List())(t)
-	if len(infos) != 1 || infos[0].Model != "Stub" || infos[0].PCIBusID != "0000:1b:00.0" || infos[0].DescriptorExport ||
+	if len(infos) != 1 || infos[0].Model != "Fake" || infos[0].PCIBusID != "0000:1b:00.0" || infos[0].DescriptorExport ||
 		infos[0].MemoryGranularity != plainGranularity || infos[0].Arch != "sm_80" || infos[0].UUID[15] != 7 {
 		t.Errorf("devices: %+v", infos)
 	}
 	d := must(driver.Open(0))(t)
 	closeAtEnd(t, d.Close)
-	other := must(driver.Open(0))(t) // the stub gives its context out once
+	other := must(driver.Open(0))(t) // the fake gives its context out once
 	check(t, other.Close())
 
 	m := must(d.Alloc(64))(t)
@@ -90,7 +90,7 @@ func TestOldDriver(t *testing.T) {
 
 // TestReopen releases the context with its last holder and takes it anew.
 func TestReopen(t *testing.T) {
-	driver := newDriver(buildStub(t))
+	driver := newDriver(buildFake(t))
 	for range 3 {
 		d := must(driver.Open(0))(t)
 		s := must(d.NewStream())(t)
