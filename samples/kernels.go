@@ -8,7 +8,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
 )
 
 // source is a file of kernels.
@@ -40,18 +39,19 @@ var (
 	deviceOps   = map[string]string{"sum": "Sum", "max": "Max", "min": "Min"}
 )
 
-// variant says for what a collective's kernels are compiled: a type and an
-// operation, if it reduces.
-func (c *Collective) variant(t elements.Type, op elements.Op) (name string, o devicecode.Options) {
-	if !c.Reduces {
-		return "", o
+// unit is what a call's algorithm is compiled from: its source, for a type and an
+// operation if the collective reduces. name tells units apart.
+func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string) {
+	src = c.Collective.source(a)
+	if !c.Collective.Reduces {
+		return src, o, src.name
 	}
-	o.Defines = []string{"ELEMENT=" + deviceTypes[t.Name], "OPERATION=" + deviceOps[op.Name]}
-	return t.Name + " " + op.Name, o
+	o.Defines = []string{"ELEMENT=" + deviceTypes[c.Type.Name], "OPERATION=" + deviceOps[c.Op.Name]}
+	return src, o, src.name + " " + c.Type.Name + " " + c.Op.Name
 }
 
-// Compile compiles what some calls need, many at a time, so that [Runner.Prepare]
-// finds it in the cache. It is no more than a matter of time.
+// Compile compiles what some calls need and is not loaded, many at a time, so that
+// [Runner.Prepare] finds it in the cache. It is no more than a matter of time.
 //
 // Errors: those of [devicecode.Compile].
 func (r *Runner) Compile(ctx context.Context, calls []Call) error {
@@ -65,13 +65,11 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 			wg.Wait()
 			return err
 		}
-		src := c.Collective.source(a)
-		variant, options := c.Collective.variant(c.Type, c.Op)
-		key := src.name + " " + variant
-		if begun[key] {
+		src, options, unit := c.unit(a)
+		if begun[unit] || r.modules[unit] != nil {
 			continue
 		}
-		begun[key] = true
+		begun[unit] = true
 		wg.Go(func() {
 			if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
 				mu.Lock()
@@ -88,20 +86,18 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 // compiled for. fit is how many blocks of the call's threads may wait for each
 // other. Collective.
 func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
-	src := c.Collective.source(a)
-	variant, options := c.Collective.variant(c.Type, c.Op)
-	key := src.name + " " + variant
-	module := r.modules[key]
+	src, options, unit := c.unit(a)
+	module := r.modules[unit]
 	if module == nil {
 		if module, err = devicecode.Load(ctx, r.comm.Device(), src.name, src.text, options); err != nil {
 			return nil, 0, err
 		}
-		r.modules[key] = module
+		r.modules[unit] = module
 	}
 	if k, err = module.Kernel(a.kernel); err != nil {
 		return nil, 0, err
 	}
-	shape := fitKey{key, a.kernel, c.Threads}
+	shape := fitKey{unit, a.kernel, c.Threads}
 	fit, known := r.fits[shape]
 	if !known {
 		if fit, err = r.comm.MaxBlocks(ctx, k, c.Threads, 0); err != nil {
@@ -124,6 +120,6 @@ func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, a algorithm) (k *gpu.
 
 // fitKey is what the number of blocks that fit depends on.
 type fitKey struct {
-	module, kernel string
-	threads        int
+	unit, kernel string
+	threads      int
 }
