@@ -15,8 +15,8 @@
 // CopyToHost and CopyFromHost, which have a stream of their own. But the driver
 // may wait for the whole device in LoadModule, in AllocHost and in every Free
 // and Close of memory and modules, and an allocation may follow such a wait of
-// another goroutine. Load and allocate first, then start kernels that spin, and
-// free when they have ended.
+// another goroutine; making events may allocate, once there are many. Load and
+// allocate first, then start kernels that spin, and free when they have ended.
 //
 // Loading the driver sets two variables of the process's environment, unless
 // the user has set them: CUDA_MODULE_LOADING=EAGER, because a kernel that is

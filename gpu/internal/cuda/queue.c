@@ -22,13 +22,16 @@ static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   return CALL(q->api, cuStreamWriteValue64_v2, q->stream, dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
+static status make_event(cuda_queue* q, unsigned mark) {
+  return CALL(q->api, cuEventCreate, &q->marks[mark], CU_EVENT_DISABLE_TIMING);
+}
+
 // mark leaves asking to reached: the driver says "not ready" to a question that
 // follows at once.
 static int mark(native_queue* queue, unsigned mark) {
   cuda_queue* q = (cuda_queue*)queue;
-  CUevent* event = &q->marks[mark];
-  if (!*event) TRY(CALL(q->api, cuEventCreate, event, CU_EVENT_DISABLE_TIMING));
-  TRY(CALL(q->api, cuEventRecord, *event, q->stream));
+  if (!q->marks[mark]) TRY(make_event(q, mark));
+  TRY(CALL(q->api, cuEventRecord, q->marks[mark], q->stream));
   return NATIVE_PENDING;
 }
 
@@ -44,6 +47,9 @@ void cuda_queue_init(cuda_queue* q, const mscclgo_cuda* api, CUcontext ctx, CUst
   q->api = api;
   q->ctx = ctx;
   q->stream = stream;
+  if (CALL(api, cuCtxSetCurrent, ctx)) return;  // begin tells
+  for (unsigned i = 0; i < NATIVE_MARKS; i++)
+    if (make_event(q, i)) q->marks[i] = NULL;  // mark tells
 }
 
 status cuda_queue_destroy(cuda_queue* q) {

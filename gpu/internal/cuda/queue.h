@@ -10,10 +10,11 @@ typedef struct {
   const mscclgo_cuda* api;
   CUcontext ctx;
   CUstream stream;
-  CUevent marks[NATIVE_MARKS];  // each NULL before its first use
+  CUevent marks[NATIVE_MARKS];  // NULL where one could not be made
 } cuda_queue;
 
-// cuda_queue_init makes a queue of zeros.
+// cuda_queue_init makes a queue of zeros, with all its events: the driver may allocate
+// for them, and wait for kernels that themselves wait for what the queue is to do.
 void cuda_queue_init(cuda_queue* queue, const mscclgo_cuda* api, CUcontext ctx, CUstream stream);
 
 // cuda_queue_destroy destroys the marks of a queue that is closed, and gives the

@@ -55,10 +55,11 @@ int cuStreamQuery(void* stream) { return stream ? NOT_READY : 1; }
 #ifdef QUEUE
 // Streams whose work is done at once; a query says so at the second time of
 // asking. A stream can only be destroyed when no event is left.
-static int events;
+static int events, copied;
 int cuStreamDestroy_v2(void* stream) { return !stream || events; }
 int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
   if (!dst || !src || !n || !stream) return LAUNCH_FAILED;
+  copied = 1;
   return memcpy((void*)dst, (void*)src, n), 0;
 }
 int cuStreamWriteValue64_v2(void* stream, unsigned long long dst, unsigned long long value, unsigned flags) {
@@ -66,12 +67,13 @@ int cuStreamWriteValue64_v2(void* stream, unsigned long long dst, unsigned long 
   return *(unsigned long long*)dst = value, 0;
 }
 int cuEventCreate(void** event, unsigned flags) {
+  if (copied) return LAUNCH_FAILED;  // where a driver may wait
   events++;
   return *event = calloc(1, sizeof(int)), !*event || flags & ~2u;
 }
 int cuEventDestroy_v2(void* event) { return events--, free(event), 0; }
 int cuEventRecord(void* event, void* stream) { return *(int*)event = 1, !stream; }
-int cuEventQuery(void* event) { return (*(int*)event)-- > 0 ? NOT_READY : 0; }
+int cuEventQuery(void* event) { return !event ? 1 : (*(int*)event)-- > 0 ? NOT_READY : 0; }
 #else
 int cuStreamDestroy_v2(void* stream) { return !stream; }
 int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
