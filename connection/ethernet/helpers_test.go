@@ -156,6 +156,8 @@ func memory(t testing.TB, r *rank, k kind, size uint64) *registeredmem.Memory {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Before the buffer is closed: writes may still arrive.
+	t.Cleanup(func() { m.Close() })
 	return m
 }
 
