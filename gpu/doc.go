@@ -13,7 +13,9 @@
 // that device: the CUDA driver may hold such a call until the kernel ends.
 //
 // Kernels of one process run beside each other on a GPU only from streams of
-// different hardware queues. This package asks the driver for the most, 32, when
+// different hardware queues. A stream has one of its own while it has work, unless
+// more streams have work than there are queues: leave some for the connections,
+// which copy while kernels spin. This package asks the driver for the most, 32, when
 // it starts it; a program in which other code starts the driver first sets
 // CUDA_DEVICE_MAX_CONNECTIONS=32 itself.
 package gpu

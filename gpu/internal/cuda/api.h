@@ -41,8 +41,4 @@ const char* mscclgo_cuda_function(int index, int* version);
     if (mscclgo_rc) return mscclgo_rc; \
   } while (0)
 
-// ENTER makes ctx current on this thread. Every wrapper begins with it: the
-// calling goroutine may be on a thread that has another context or none.
-#define ENTER(api, ctx) TRY(CALL(api, cuCtxSetCurrent, ctx))
-
 #endif

@@ -30,7 +30,7 @@ func (d *device) CanAccess(uuid [16]byte) bool {
 	for _, o := range d.ordinal.driver.ordinals {
 		if o.uuid() == uuid {
 			var can C.int
-			return C.device_can_access(d.api, d.ordinal.facts.device, o.facts.device, &can) == 0 && can != 0
+			return C.device_can_access(d.ordinal.driver.api, d.ordinal.facts.device, o.facts.device, &can) == 0 && can != 0
 		}
 	}
 	return false
@@ -47,7 +47,7 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 	}
 	d.ordinal.driver.grants.Lock()
 	defer d.ordinal.driver.grants.Unlock()
-	rc := C.memory_reach(d.api, d.ctx, d.ordinal.facts.device, other.ctx, C.CUdeviceptr(ptr))
+	rc := C.memory_reach(d.context, other.context, C.CUdeviceptr(ptr))
 	if rc != 0 {
 		return d.fail(rc, "reach memory of %s at %#x", other.ordinal.name(), ptr)
 	}
@@ -57,7 +57,7 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 func (d *device) Range(ptr uint64) (base, size uint64, err error) {
 	var b C.CUdeviceptr
 	var s C.size_t
-	if rc := C.memory_range(d.api, d.ctx, C.CUdeviceptr(ptr), &b, &s); rc != 0 {
+	if rc := C.memory_range(d.context, C.CUdeviceptr(ptr), &b, &s); rc != 0 {
 		return 0, 0, d.fail(rc, "find the allocation around %#x", ptr)
 	}
 	return uint64(b), uint64(s), nil
@@ -77,11 +77,10 @@ func (d *device) copyNow(dst, src uint64, host []byte, where string, address uin
 	if len(host) == 0 {
 		return nil
 	}
-	stream, err := d.copyStream()
-	if err != nil {
+	if err := d.needCopies(); err != nil {
 		return err
 	}
-	rc := C.stream_copy_now(d.api, d.ctx, stream, C.CUdeviceptr(dst), C.CUdeviceptr(src),
+	rc := C.stream_copy_now(&d.copies, C.CUdeviceptr(dst), C.CUdeviceptr(src),
 		unsafe.Pointer(unsafe.SliceData(host)), C.size_t(len(host)))
 	if rc != 0 {
 		return d.fail(rc, "copy %d bytes "+where, len(host), address)

@@ -1,4 +1,4 @@
-// Devices and their primary contexts.
+// Devices.
 #ifndef MSCCLGO_CUDA_DEVICE_H
 #define MSCCLGO_CUDA_DEVICE_H
 
@@ -85,22 +85,6 @@ static inline status device_query(const mscclgo_cuda* api, int ordinal, device_f
 
 static inline status device_can_access(const mscclgo_cuda* api, CUdevice device, CUdevice peer, int* can) {
   return CALL(api, cuDeviceCanAccessPeer, can, device, peer);
-}
-
-static inline status context_retain(const mscclgo_cuda* api, CUdevice device, CUcontext* ctx) {
-  return CALL(api, cuDevicePrimaryCtxRetain, ctx, device);
-}
-
-static inline status context_release(const mscclgo_cuda* api, CUdevice device) {
-  return CALL(api, cuDevicePrimaryCtxRelease_v2, device);
-}
-
-// context_reach lets ctx use what peer's cuMemAlloc (cudaMalloc) gave or will
-// give.
-static inline status context_reach(const mscclgo_cuda* api, CUcontext ctx, CUcontext peer) {
-  ENTER(api, ctx);
-  status rc = CALL(api, cuCtxEnablePeerAccess, peer, 0);
-  return rc == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : rc;
 }
 
 #endif

@@ -4,6 +4,7 @@ package cuda
 #cgo CFLAGS: -std=gnu11 -Wall -Wextra
 #cgo LDFLAGS: -ldl
 #include <stdlib.h>
+#include "context.h"
 #include "device.h"
 */
 import "C"
@@ -66,6 +67,8 @@ func (d *driver) open(library string) error {
 		if rc := C.device_query(d.api, C.int(i), &o.facts); rc != 0 {
 			return d.failure(rc, fmt.Sprintf("gpu: query cuda:%d", i))
 		}
+		o.context = (*C.cuda_context)(C.malloc(C.sizeof_cuda_context))
+		*o.context = C.cuda_context{api: d.api, device: o.facts.device}
 		d.ordinals = append(d.ordinals, o)
 	}
 	return nil
@@ -96,9 +99,10 @@ func (d *driver) Open(n int) (backend.Device, error) {
 
 // ordinal is one GPU as this process counts them.
 type ordinal struct {
-	driver *driver
-	n      int
-	facts  C.device_facts
+	driver  *driver
+	n       int
+	facts   C.device_facts
+	context *C.cuda_context
 
 	mu      sync.Mutex
 	current *primary // nil while nobody holds it

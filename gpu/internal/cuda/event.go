@@ -21,7 +21,7 @@ func (d *device) NewEvent() (backend.Event, error) {
 		return nil, err
 	}
 	e := &event{held: held{primary: d.primary}}
-	if rc := C.event_create(d.api, d.ctx, &e.handle); rc != 0 {
+	if rc := C.event_create(d.context, &e.handle); rc != 0 {
 		defer d.drop()
 		return nil, d.fail(rc, "create an event")
 	}
@@ -30,7 +30,7 @@ func (d *device) NewEvent() (backend.Event, error) {
 
 // Query says done for an event that was never recorded, as the driver does.
 func (e *event) Query() (bool, error) {
-	switch rc := C.event_query(e.api, e.ctx, e.handle); rc {
+	switch rc := C.event_query(e.context, e.handle); rc {
 	case 0:
 		return true, nil
 	case C.CUDA_ERROR_NOT_READY:
@@ -53,7 +53,7 @@ func (e *event) Since(start backend.Event) (time.Duration, error) {
 		return 0, err
 	}
 	var ms C.float
-	if rc := C.event_elapsed(e.api, e.ctx, s.handle, e.handle, &ms); rc != 0 {
+	if rc := C.event_elapsed(e.context, s.handle, e.handle, &ms); rc != 0 {
 		return 0, e.fail(rc, "measure the time between two events, both recorded and reached")
 	}
 	return time.Duration(float64(ms) * float64(time.Millisecond)), nil
@@ -61,7 +61,7 @@ func (e *event) Since(start backend.Event) (time.Duration, error) {
 
 func (e *event) Close() error {
 	return e.end(func() error {
-		if rc := C.event_destroy(e.api, e.ctx, e.handle); rc != 0 {
+		if rc := C.event_destroy(e.context, e.handle); rc != 0 {
 			return e.fail(rc, "close an event")
 		}
 		return nil

@@ -23,7 +23,7 @@ type opened struct {
 func (d *device) IPCHandle(ptr uint64) (handle [64]byte, offset uint64, err error) {
 	var h C.CUipcMemHandle
 	var o C.size_t
-	if rc := C.ipc_handle(d.api, d.ctx, C.CUdeviceptr(ptr), &h, &o); rc != 0 {
+	if rc := C.ipc_handle(d.context, C.CUdeviceptr(ptr), &h, &o); rc != 0 {
 		err := d.fail(rc, "name the memory at %#x for other processes", ptr)
 		if rc == C.CUDA_ERROR_INVALID_VALUE || rc == C.CUDA_ERROR_NOT_SUPPORTED {
 			err.Kind = mscclgo.ErrUnsupported
@@ -62,7 +62,7 @@ func (p *primary) open(key ipcKey) (*opened, error) {
 	}
 	o := &opened{users: 1}
 	var size C.size_t
-	rc := C.ipc_open(p.api, p.ctx, (*C.CUipcMemHandle)(unsafe.Pointer(&key)), &o.ptr, &size)
+	rc := C.ipc_open(p.context, (*C.CUipcMemHandle)(unsafe.Pointer(&key)), &o.ptr, &size)
 	if rc != 0 {
 		err := p.fail(rc, "map memory by IPC handle")
 		if rc == C.CUDA_ERROR_INVALID_CONTEXT {
@@ -83,7 +83,7 @@ func (p *primary) close(key ipcKey, o *opened) error {
 		return nil
 	}
 	delete(p.opened, key)
-	if rc := C.ipc_close(p.api, p.ctx, o.ptr); rc != 0 {
+	if rc := C.ipc_close(p.context, o.ptr); rc != 0 {
 		return p.fail(rc, "unmap %d bytes of another process", o.size)
 	}
 	return nil

@@ -22,7 +22,7 @@ func (k *kernel) Params() []backend.Param { return k.params }
 
 func (k *kernel) Attributes() (backend.Attributes, error) {
 	var f C.kernel_facts
-	if rc := C.kernel_query(k.api, k.ctx, k.handle, &f); rc != 0 {
+	if rc := C.kernel_query(k.context, k.handle, &f); rc != 0 {
 		return backend.Attributes{}, k.fail(rc, "ask for the attributes of kernel %q", k.name)
 	}
 	return backend.Attributes{
@@ -39,7 +39,7 @@ func (k *kernel) SetMaxDynamicShared(bytes int) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, k.op("allow %d bytes of dynamic shared memory", bytes),
 			"no device has that much")
 	}
-	if rc := C.kernel_set_max_dynamic_shared(k.api, k.ctx, k.handle, C.int(bytes)); rc != 0 {
+	if rc := C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)); rc != 0 {
 		return k.fail(rc, "allow kernel %q %d bytes of dynamic shared memory (a block has at most %d)",
 			k.name, bytes, int(k.ordinal.facts.max_shared))
 	}
@@ -53,7 +53,7 @@ func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 			"no block has that shape")
 	}
 	var blocks C.int
-	rc := C.kernel_resident(k.api, k.ctx, k.handle, C.int(threads), C.size_t(dynamicShared), &blocks)
+	rc := C.kernel_resident(k.context, k.handle, C.int(threads), C.size_t(dynamicShared), &blocks)
 	if rc != 0 {
 		return 0, k.fail(rc, "count resident blocks of kernel %q with %d threads and %d bytes of dynamic shared memory",
 			k.name, threads, dynamicShared)

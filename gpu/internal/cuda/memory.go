@@ -30,8 +30,7 @@ func (d *device) Alloc(size uint64) (backend.Memory, error) {
 		return nil, err
 	}
 	m := &virtual{held: held{primary: d.primary}, size: rounded, own: true}
-	f := &d.ordinal.facts
-	rc := C.virtual_create(d.api, d.ctx, f.device, f.rdma, C.size_t(rounded), &m.handle, &m.ptr)
+	rc := C.virtual_create(d.context, d.ordinal.facts.rdma, C.size_t(rounded), &m.handle, &m.ptr)
 	switch rc {
 	case 0:
 		return m, nil
@@ -71,7 +70,7 @@ func (m *virtual) ExportFD() (int, error) {
 			"this is a mapping of another process's memory, which only its owner can export")
 	}
 	var fd C.int
-	if rc := C.virtual_export(m.api, m.ctx, m.handle, &fd); rc != 0 {
+	if rc := C.virtual_export(m.context, m.handle, &fd); rc != 0 {
 		return -1, m.fail(rc, "export %d bytes as a descriptor", m.size)
 	}
 	return int(fd), nil
@@ -82,7 +81,7 @@ func (m *virtual) Free() error {
 		m.using.Lock()
 		defer m.using.Unlock()
 		m.freed = true
-		if rc := C.virtual_free(m.api, m.ctx, m.handle, m.ptr, C.size_t(m.size)); rc != 0 {
+		if rc := C.virtual_free(m.context, m.handle, m.ptr, C.size_t(m.size)); rc != 0 {
 			return m.fail(rc, "free %d bytes", m.size)
 		}
 		return nil
@@ -104,7 +103,7 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 		return nil, err
 	}
 	m := &virtual{held: held{primary: d.primary}, size: size}
-	rc := C.virtual_import(d.api, d.ctx, f.device, C.int(fd), C.size_t(size), &m.handle, &m.ptr)
+	rc := C.virtual_import(d.context, C.int(fd), C.size_t(size), &m.handle, &m.ptr)
 	if rc != 0 {
 		defer d.drop()
 		err := d.fail(rc, "import %d bytes by descriptor %d", size, fd)
@@ -126,7 +125,7 @@ func (d *device) allocPlain(size uint64) (backend.Memory, error) {
 		return nil, err
 	}
 	m := &plain{held: held{primary: d.primary}, size: size}
-	if rc := C.plain_create(d.api, d.ctx, C.size_t(size), &m.ptr); rc != 0 {
+	if rc := C.plain_create(d.context, C.size_t(size), &m.ptr); rc != 0 {
 		defer d.drop()
 		return nil, d.fail(rc, "allocate %d bytes", size)
 	}
@@ -150,7 +149,7 @@ func (m *plain) ExportFD() (int, error) {
 
 func (m *plain) Free() error {
 	return m.end(func() error {
-		if rc := C.plain_free(m.api, m.ctx, m.ptr); rc != 0 {
+		if rc := C.plain_free(m.context, m.ptr); rc != 0 {
 			return m.fail(rc, "free %d bytes", m.size)
 		}
 		return nil
@@ -163,7 +162,7 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	}
 	m := &pinned{held: held{primary: d.primary}}
 	var host unsafe.Pointer
-	if rc := C.host_create(d.api, d.ctx, C.size_t(size), &host, &m.ptr); rc != 0 {
+	if rc := C.host_create(d.context, C.size_t(size), &host, &m.ptr); rc != 0 {
 		defer d.drop()
 		return nil, d.fail(rc, "allocate %d bytes of pinned host memory", size)
 	}
@@ -183,7 +182,7 @@ func (m *pinned) Bytes() []byte { return m.bytes }
 
 func (m *pinned) Free() error {
 	return m.end(func() error {
-		if rc := C.host_free(m.api, m.ctx, unsafe.Pointer(unsafe.SliceData(m.bytes))); rc != 0 {
+		if rc := C.host_free(m.context, unsafe.Pointer(unsafe.SliceData(m.bytes))); rc != 0 {
 			return m.fail(rc, "free %d bytes of pinned host memory", len(m.bytes))
 		}
 		return nil

@@ -36,7 +36,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	defer C.free(unsafe.Pointer(log))
 	ended := append(slices.Clone(image), 0) // PTX is a C string; the rest does not mind
 	m := &module{held: held{primary: d.primary}}
-	rc := C.module_load(d.api, d.ctx, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &m.handle)
+	rc := C.module_load(d.context, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &m.handle)
 	if rc != 0 {
 		defer d.drop()
 		err := d.fail(rc, "load a module of %d bytes", len(image))
@@ -51,11 +51,11 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 
 func (m *module) loadKernels() C.status {
 	var n C.uint
-	if rc := C.module_count(m.api, m.ctx, m.handle, &n); rc != 0 || n == 0 {
+	if rc := C.module_count(m.context, m.handle, &n); rc != 0 || n == 0 {
 		return rc
 	}
 	functions := make([]C.CUfunction, n)
-	return C.module_load_kernels(m.api, m.ctx, m.handle, &functions[0], n)
+	return C.module_load_kernels(m.context, m.handle, &functions[0], n)
 }
 
 func (m *module) Kernel(name string) (backend.Kernel, error) {
@@ -65,7 +65,7 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 	}
 	defer C.free(unsafe.Pointer(cname))
 	k := &kernel{primary: m.primary, name: name}
-	switch rc := C.module_kernel(m.api, m.ctx, m.handle, cname, &k.handle); rc {
+	switch rc := C.module_kernel(m.context, m.handle, cname, &k.handle); rc {
 	case 0:
 	case C.CUDA_ERROR_NOT_FOUND:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("find kernel %q", name),
@@ -75,7 +75,7 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 	}
 	for {
 		var p C.parameter
-		rc := C.kernel_parameter(m.api, m.ctx, k.handle, C.size_t(len(k.params)), &p)
+		rc := C.kernel_parameter(m.context, k.handle, C.size_t(len(k.params)), &p)
 		if rc == C.CUDA_ERROR_INVALID_VALUE {
 			return k, nil
 		}
@@ -89,7 +89,7 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 // kernels lists the module's kernels for an error, if the driver can tell.
 func (m *module) kernels() string {
 	var n C.uint
-	if C.module_count(m.api, m.ctx, m.handle, &n) != 0 {
+	if C.module_count(m.context, m.handle, &n) != 0 {
 		return ""
 	}
 	if n == 0 {
@@ -97,7 +97,7 @@ func (m *module) kernels() string {
 	}
 	n = min(n, 32)
 	functions, names := make([]C.CUfunction, n), make([]*C.char, n)
-	if C.module_names(m.api, m.ctx, m.handle, &functions[0], &names[0], n) != 0 {
+	if C.module_names(m.context, m.handle, &functions[0], &names[0], n) != 0 {
 		return ""
 	}
 	list := make([]string, n)
@@ -116,7 +116,7 @@ func (m *module) Symbol(name string) (ptr, size uint64, err error) {
 	defer C.free(unsafe.Pointer(cname))
 	var p C.CUdeviceptr
 	var s C.size_t
-	switch rc := C.module_symbol(m.api, m.ctx, m.handle, cname, &p, &s); rc {
+	switch rc := C.module_symbol(m.context, m.handle, cname, &p, &s); rc {
 	case 0:
 		return uint64(p), uint64(s), nil
 	case C.CUDA_ERROR_NOT_FOUND:
@@ -137,7 +137,7 @@ func (m *module) cstring(name string) (*C.char, error) {
 
 func (m *module) Close() error {
 	return m.end(func() error {
-		if rc := C.module_unload(m.api, m.ctx, m.handle); rc != 0 {
+		if rc := C.module_unload(m.context, m.handle); rc != 0 {
 			return m.fail(rc, "unload a module")
 		}
 		return nil

@@ -135,7 +135,7 @@ func TestNoSuchName(t *testing.T) {
 	d := openDevice(t, 0)
 	m := loadKernels(t, d)
 	_, err := m.Kernel("absent")
-	wantError(t, err, mscclgo.ErrInvalid, `"absent"`, "add, bump, fault, mixed, shared, spin")
+	wantError(t, err, mscclgo.ErrInvalid, `"absent"`, "add, bump, fault, meet, mixed, shared, spin")
 	_, _, err = m.Symbol("absent")
 	wantError(t, err, mscclgo.ErrInvalid, `"absent"`)
 	for _, name := range []string{"", "a\x00b"} {

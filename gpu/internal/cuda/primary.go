@@ -17,12 +17,11 @@ import (
 // whatever is left in it, when the last device and the last object are closed.
 type primary struct {
 	ordinal *ordinal
-	api     *C.mscclgo_cuda
-	ctx     C.CUcontext
+	context *C.cuda_context
 	holders int // guarded by ordinal.mu
 
 	mu     sync.Mutex
-	copies C.CUstream         // for CopyToHost and CopyFromHost, made when first used
+	copies C.cuda_stream      // for CopyToHost and CopyFromHost, made when first used
 	opened map[ipcKey]*opened // what OpenIPC has mapped
 }
 
@@ -30,11 +29,10 @@ func (o *ordinal) open() (backend.Device, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.current == nil {
-		p := &primary{ordinal: o, api: o.driver.api, opened: map[ipcKey]*opened{}}
-		if rc := C.context_retain(p.api, o.facts.device, &p.ctx); rc != 0 {
+		if rc := C.context_retain(o.context); rc != 0 {
 			return nil, o.driver.failure(rc, "gpu: open "+o.name())
 		}
-		o.current = p
+		o.current = &primary{ordinal: o, context: o.context, opened: map[ipcKey]*opened{}}
 	}
 	o.current.holders++
 	return &device{held{primary: o.current}}, nil
@@ -60,10 +58,10 @@ func (p *primary) drop() error {
 	}
 	p.ordinal.current = nil
 	var first C.status
-	if p.copies != nil {
-		first = C.stream_destroy(p.api, p.ctx, p.copies)
+	if p.copies.handle != nil {
+		first = C.stream_destroy(&p.copies)
 	}
-	if rc := C.context_release(p.api, p.ordinal.facts.device); first == 0 {
+	if rc := C.context_release(p.context); first == 0 {
 		first = rc
 	}
 	if first != 0 {
@@ -72,21 +70,21 @@ func (p *primary) drop() error {
 	return nil
 }
 
-// copyStream gives the stream of CopyToHost and CopyFromHost.
-func (p *primary) copyStream() (C.CUstream, error) {
+// needCopies makes the stream of CopyToHost and CopyFromHost.
+func (p *primary) needCopies() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.copies == nil {
-		if rc := C.stream_create(p.api, p.ctx, &p.copies); rc != 0 {
-			return nil, p.fail(rc, "create the stream of synchronous copies")
+	if p.copies.handle == nil {
+		if rc := C.stream_create(&p.copies, p.context); rc != 0 {
+			return p.fail(rc, "create the stream of synchronous copies")
 		}
 	}
-	return p.copies, nil
+	return nil
 }
 
 func (p *primary) memoryInfo() (free, total uint64, err error) {
 	var f, t C.size_t
-	if rc := C.memory_info(p.api, p.ctx, &f, &t); rc != 0 {
+	if rc := C.memory_info(p.context, &f, &t); rc != 0 {
 		return 0, 0, p.ordinal.driver.failure(rc, p.op("ask for free memory"))
 	}
 	return uint64(f), uint64(t), nil

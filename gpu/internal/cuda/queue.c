@@ -4,26 +4,29 @@
 // a trigger, and of many in a row, need that once.
 static int begin(native_queue* queue, native_thread* thread) {
   cuda_queue* q = (cuda_queue*)queue;
-  if (thread->context == q->ctx) return 0;
-  ENTER(q->api, q->ctx);
-  thread->context = q->ctx;
+  if (thread->context == q->context) return 0;
+  ENTER(q->context);
+  thread->context = q->context;
   return 0;
 }
 
 static void end(native_queue* queue) { (void)queue; }
 
+static bool turn(const cuda_queue* q) { return turn_take(&q->context->submitting); }
+
 static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
   cuda_queue* q = (cuda_queue*)queue;
-  return CALL(q->api, cuMemcpyAsync, dst, src, n, q->stream);
+  return SUBMIT(q->context, turn(q), cuMemcpyAsync, dst, src, n, q->stream);
 }
 
 static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   cuda_queue* q = (cuda_queue*)queue;
-  return CALL(q->api, cuStreamWriteValue64_v2, q->stream, dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  return SUBMIT(q->context, turn(q), cuStreamWriteValue64_v2, q->stream, dst, value,
+                CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 static status make_event(cuda_queue* q, unsigned mark) {
-  return CALL(q->api, cuEventCreate, &q->marks[mark], CU_EVENT_DISABLE_TIMING);
+  return CALL(q->context->api, cuEventCreate, &q->marks[mark], CU_EVENT_DISABLE_TIMING);
 }
 
 // mark leaves asking to reached: the driver says "not ready" to a question that
@@ -31,33 +34,32 @@ static status make_event(cuda_queue* q, unsigned mark) {
 static int mark(native_queue* queue, unsigned mark) {
   cuda_queue* q = (cuda_queue*)queue;
   if (!q->marks[mark]) TRY(make_event(q, mark));
-  TRY(CALL(q->api, cuEventRecord, q->marks[mark], q->stream));
+  TRY(SUBMIT(q->context, turn(q), cuEventRecord, q->marks[mark], q->stream));
   return NATIVE_PENDING;
 }
 
 static int reached(native_queue* queue, unsigned mark) {
   cuda_queue* q = (cuda_queue*)queue;
-  status rc = CALL(q->api, cuEventQuery, q->marks[mark]);
+  status rc = CALL(q->context->api, cuEventQuery, q->marks[mark]);
   return rc == CUDA_ERROR_NOT_READY ? NATIVE_PENDING : rc;
 }
 
-void cuda_queue_init(cuda_queue* q, const mscclgo_cuda* api, CUcontext ctx, CUstream stream) {
+void cuda_queue_init(cuda_queue* q, cuda_context* context, CUstream stream) {
   static const native_operations operations = {begin, end, write, store, mark, reached};
   q->queue.operations = &operations;
-  q->api = api;
-  q->ctx = ctx;
+  q->context = context;
   q->stream = stream;
-  if (CALL(api, cuCtxSetCurrent, ctx)) return;  // begin tells
+  if (CALL(context->api, cuCtxSetCurrent, context->handle)) return;  // begin tells
   for (unsigned i = 0; i < NATIVE_MARKS; i++)
     if (make_event(q, i)) q->marks[i] = NULL;  // mark tells
 }
 
 status cuda_queue_destroy(cuda_queue* q) {
-  ENTER(q->api, q->ctx);
+  ENTER(q->context);
   status first = 0;
   for (unsigned i = 0; i < NATIVE_MARKS; i++) {
     if (!q->marks[i]) continue;
-    status rc = CALL(q->api, cuEventDestroy_v2, q->marks[i]);
+    status rc = CALL(q->context->api, cuEventDestroy_v2, q->marks[i]);
     if (!first) first = rc;
   }
   return first;

@@ -12,7 +12,7 @@ import "github.com/mscclgo/mscclgo/internal/native"
 // what the stream's methods queue by the calls.
 func (s *stream) Native() *native.Queue {
 	s.native = native.NewQueue(C.sizeof_cuda_queue)
-	C.cuda_queue_init(s.queue(), s.api, s.ctx, s.handle)
+	C.cuda_queue_init(s.queue(), s.context, s.c.handle)
 	return s.native
 }
 

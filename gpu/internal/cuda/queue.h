@@ -2,20 +2,19 @@
 #ifndef MSCCLGO_CUDA_QUEUE_H
 #define MSCCLGO_CUDA_QUEUE_H
 
-#include "api.h"
+#include "context.h"
 #include "native/queue.h"
 
 typedef struct {
   native_queue queue;
-  const mscclgo_cuda* api;
-  CUcontext ctx;
+  cuda_context* context;
   CUstream stream;
   CUevent marks[NATIVE_MARKS];  // NULL where one could not be made
 } cuda_queue;
 
-// cuda_queue_init makes a queue of zeros, with all its events: the driver may allocate
-// for them, and wait for kernels that themselves wait for what the queue is to do.
-void cuda_queue_init(cuda_queue* queue, const mscclgo_cuda* api, CUcontext ctx, CUstream stream);
+// cuda_queue_init makes a queue of zeros, with all its events, so that the driver makes
+// nothing while kernels wait for what the queue is to do.
+void cuda_queue_init(cuda_queue* queue, cuda_context* context, CUstream stream);
 
 // cuda_queue_destroy destroys the marks of a queue that is closed, and gives the
 // first failure.

@@ -20,7 +20,7 @@ import (
 // stream is a non-blocking stream: the legacy default stream does not order it.
 type stream struct {
 	held
-	handle C.CUstream
+	c      C.cuda_stream
 	native *native.Queue // nil unless threads in C may use the stream
 }
 
@@ -29,7 +29,7 @@ func (d *device) NewStream() (backend.Stream, error) {
 		return nil, err
 	}
 	s := &stream{held: held{primary: d.primary}}
-	if rc := C.stream_create(d.api, d.ctx, &s.handle); rc != 0 {
+	if rc := C.stream_create(&s.c, d.context); rc != 0 {
 		defer d.drop()
 		return nil, d.fail(rc, "create a stream")
 	}
@@ -37,7 +37,7 @@ func (d *device) NewStream() (backend.Stream, error) {
 }
 
 func (s *stream) Copy(dst, src, n uint64) error {
-	rc := C.stream_copy(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n))
+	rc := C.stream_copy(&s.c, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n))
 	if rc != 0 {
 		return s.copyError(rc, dst, src, n)
 	}
@@ -49,7 +49,7 @@ func (s *stream) copyError(rc C.status, dst, src, n uint64) error {
 }
 
 func (s *stream) Fill(dst uint64, value byte, n uint64) error {
-	rc := C.stream_fill(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.uchar(value), C.size_t(n))
+	rc := C.stream_fill(&s.c, C.CUdeviceptr(dst), C.uchar(value), C.size_t(n))
 	if rc != 0 {
 		return s.fail(rc, "fill %d bytes at %#x", n, dst)
 	}
@@ -57,7 +57,7 @@ func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 }
 
 func (s *stream) WriteValue64(dst, value uint64) error {
-	rc := C.stream_write_value(s.api, s.ctx, s.handle, C.CUdeviceptr(dst), C.uint64_t(value))
+	rc := C.stream_write_value(&s.c, C.CUdeviceptr(dst), C.uint64_t(value))
 	if rc != 0 {
 		return s.writeValueError(rc, dst)
 	}
@@ -73,7 +73,7 @@ func (s *stream) WaitValue64(src, value uint64, how backend.Compare) error {
 	if how == backend.Equal {
 		equal = 1
 	}
-	rc := C.stream_wait_value(s.api, s.ctx, s.handle, C.CUdeviceptr(src), C.uint64_t(value), equal)
+	rc := C.stream_wait_value(&s.c, C.CUdeviceptr(src), C.uint64_t(value), equal)
 	if rc != 0 {
 		return s.fail(rc, "wait for a value at %#x", src)
 	}
@@ -93,7 +93,7 @@ func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	if cfg.Overlap {
 		overlap = 1
 	}
-	rc := C.stream_launch(s.api, s.ctx, s.handle, kernel.handle,
+	rc := C.stream_launch(&s.c, kernel.handle,
 		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
 		C.uint32_t(cfg.Block[0]), C.uint32_t(cfg.Block[1]), C.uint32_t(cfg.Block[2]),
 		C.uint32_t(cfg.DynamicShared), cooperative, overlap,
@@ -110,7 +110,7 @@ func (s *stream) Record(e backend.Event) error {
 	if err != nil {
 		return err
 	}
-	if rc := C.stream_record(s.api, s.ctx, s.handle, ev.handle); rc != 0 {
+	if rc := C.stream_record(&s.c, ev.handle); rc != 0 {
 		return s.recordError(rc)
 	}
 	return nil
@@ -123,7 +123,7 @@ func (s *stream) WaitEvent(e backend.Event) error {
 	if err != nil {
 		return err
 	}
-	if rc := C.stream_wait_event(s.api, s.ctx, s.handle, ev.handle); rc != 0 {
+	if rc := C.stream_wait_event(&s.c, ev.handle); rc != 0 {
 		return s.fail(rc, "wait for an event")
 	}
 	return nil
@@ -138,7 +138,7 @@ func (p *primary) event(e backend.Event) (*event, error) {
 }
 
 func (s *stream) BeginCapture() error {
-	if rc := C.stream_begin_capture(s.api, s.ctx, s.handle); rc != 0 {
+	if rc := C.stream_begin_capture(&s.c); rc != 0 {
 		return s.fail(rc, "begin a capture")
 	}
 	return nil
@@ -149,7 +149,7 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 		return nil, err
 	}
 	g := &graph{held: held{primary: s.primary}}
-	if rc := C.stream_end_capture(s.api, s.ctx, s.handle, &g.exec); rc != 0 {
+	if rc := C.stream_end_capture(&s.c, &g.exec); rc != 0 {
 		defer s.drop()
 		return nil, s.fail(rc, "end a capture")
 	}
@@ -157,7 +157,7 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 }
 
 func (s *stream) Query() (bool, error) {
-	switch rc := C.stream_query(s.api, s.ctx, s.handle); rc {
+	switch rc := C.stream_query(&s.c); rc {
 	case 0:
 		return true, nil
 	case C.CUDA_ERROR_NOT_READY:
@@ -178,7 +178,7 @@ func (s *stream) Close() error {
 		if s.native != nil {
 			first = C.cuda_queue_destroy(s.queue())
 		}
-		if rc := C.stream_destroy(s.api, s.ctx, s.handle); first == 0 {
+		if rc := C.stream_destroy(&s.c); first == 0 {
 			first = rc
 		}
 		if first != 0 {
@@ -199,7 +199,7 @@ func (g *graph) Launch(on backend.Stream) error {
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, g.op("launch a graph"), "the stream is not of a CUDA device")
 	}
-	if rc := C.graph_launch(g.api, g.ctx, g.exec, s.handle); rc != 0 {
+	if rc := C.graph_launch(&s.c, g.exec); rc != 0 {
 		return g.fail(rc, "launch a graph")
 	}
 	return nil
@@ -207,7 +207,7 @@ func (g *graph) Launch(on backend.Stream) error {
 
 func (g *graph) Close() error {
 	return g.end(func() error {
-		if rc := C.graph_destroy(g.api, g.ctx, g.exec); rc != 0 {
+		if rc := C.graph_destroy(g.context, g.exec); rc != 0 {
 			return g.fail(rc, "close a graph")
 		}
 		return nil

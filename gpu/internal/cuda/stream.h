@@ -2,130 +2,157 @@
 #ifndef MSCCLGO_CUDA_STREAM_H
 #define MSCCLGO_CUDA_STREAM_H
 
-#include "api.h"
+#include "context.h"
+
+typedef struct {
+  cuda_context* context;
+  CUstream handle;
+  unsigned queued;  // at most, since it was last known to be empty
+} cuda_stream;
 
 // stream_create makes a stream that the legacy default stream does not order.
-static inline status stream_create(const mscclgo_cuda* api, CUcontext ctx, CUstream* stream) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamCreate, stream, CU_STREAM_NON_BLOCKING);
+static inline status stream_create(cuda_stream* s, cuda_context* c) {
+  ENTER(c);
+  s->context = c;
+  return CALL(c->api, cuStreamCreate, &s->handle, CU_STREAM_NON_BLOCKING);
 }
 
-static inline status stream_destroy(const mscclgo_cuda* api, CUcontext ctx, CUstream stream) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamDestroy_v2, stream);
+static inline status stream_destroy(cuda_stream* s) {
+  ENTER(s->context);
+  return CALL(s->context->api, cuStreamDestroy_v2, s->handle);
 }
 
-static inline status stream_copy(const mscclgo_cuda* api, CUcontext ctx, CUstream stream, CUdeviceptr dst,
-                                 CUdeviceptr src, size_t n) {
-  ENTER(api, ctx);
-  return CALL(api, cuMemcpyAsync, dst, src, n, stream);
+// STREAM_MUCH is how much may be queued before the driver is asked whether it is, which
+// takes some tenths of a microsecond.
+enum { STREAM_MUCH = 64 };
+
+// stream_busy says whether a stream has work, or is captured. To query it would spoil
+// the capture.
+static inline bool stream_busy(cuda_stream* s) {
+  CUstreamCaptureStatus capture;
+  if (CALL(s->context->api, cuStreamIsCapturing, s->handle, &capture)) return false;
+  return capture != CU_STREAM_CAPTURE_STATUS_NONE ||
+         CALL(s->context->api, cuStreamQuery, s->handle) == CUDA_ERROR_NOT_READY;
+}
+
+// stream_take takes a turn to queue an amount of work, unless the stream has some. Then
+// it has its hardware queue; and where that is full, the driver waits for room in it,
+// while others may have to go on.
+static inline bool stream_take(cuda_stream* s, unsigned amount) {
+  if (__atomic_add_fetch(&s->queued, amount, __ATOMIC_RELAXED) > STREAM_MUCH) {
+    if (stream_busy(s)) return false;
+    __atomic_store_n(&s->queued, amount, __ATOMIC_RELAXED);
+  }
+  return turn_take(&s->context->submitting);
+}
+
+// QUEUE calls a function that puts one piece of work on a stream.
+#define QUEUE(s, name, ...) SUBMIT((s)->context, stream_take(s, 1), name, __VA_ARGS__)
+
+static inline status stream_copy(cuda_stream* s, CUdeviceptr dst, CUdeviceptr src, size_t n) {
+  ENTER(s->context);
+  return QUEUE(s, cuMemcpyAsync, dst, src, n, s->handle);
 }
 
 // stream_copy_now copies and waits. The host's end may be ordinary memory.
-static inline status stream_copy_now(const mscclgo_cuda* api, CUcontext ctx, CUstream stream, CUdeviceptr dst,
-                                     CUdeviceptr src, void* host, size_t n) {
-  ENTER(api, ctx);
+static inline status stream_copy_now(cuda_stream* s, CUdeviceptr dst, CUdeviceptr src, void* host, size_t n) {
+  ENTER(s->context);
   if (!dst) dst = (CUdeviceptr)(uintptr_t)host;
   if (!src) src = (CUdeviceptr)(uintptr_t)host;
-  TRY(CALL(api, cuMemcpyAsync, dst, src, n, stream));
-  return CALL(api, cuStreamSynchronize, stream);
+  TRY(QUEUE(s, cuMemcpyAsync, dst, src, n, s->handle));
+  return CALL(s->context->api, cuStreamSynchronize, s->handle);
 }
 
-static inline status stream_fill(const mscclgo_cuda* api, CUcontext ctx, CUstream stream, CUdeviceptr dst,
-                                 unsigned char value, size_t n) {
-  ENTER(api, ctx);
-  return CALL(api, cuMemsetD8Async, dst, value, n, stream);
+static inline status stream_fill(cuda_stream* s, CUdeviceptr dst, unsigned char value, size_t n) {
+  ENTER(s->context);
+  return QUEUE(s, cuMemsetD8Async, dst, value, n, s->handle);
 }
 
-static inline status stream_write_value(const mscclgo_cuda* api, CUcontext ctx, CUstream stream,
-                                        CUdeviceptr dst, uint64_t value) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamWriteValue64_v2, stream, dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+static inline status stream_write_value(cuda_stream* s, CUdeviceptr dst, uint64_t value) {
+  ENTER(s->context);
+  return QUEUE(s, cuStreamWriteValue64_v2, s->handle, dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-static inline status stream_wait_value(const mscclgo_cuda* api, CUcontext ctx, CUstream stream,
-                                       CUdeviceptr src, uint64_t value, int equal) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamWaitValue64_v2, stream, src, value,
-              equal ? CU_STREAM_WAIT_VALUE_EQ : CU_STREAM_WAIT_VALUE_GEQ);
+static inline status stream_wait_value(cuda_stream* s, CUdeviceptr src, uint64_t value, int equal) {
+  ENTER(s->context);
+  return QUEUE(s, cuStreamWaitValue64_v2, s->handle, src, value,
+               equal ? CU_STREAM_WAIT_VALUE_EQ : CU_STREAM_WAIT_VALUE_GEQ);
 }
 
-static inline status stream_record(const mscclgo_cuda* api, CUcontext ctx, CUstream stream, CUevent event) {
-  ENTER(api, ctx);
-  return CALL(api, cuEventRecord, event, stream);
+static inline status stream_record(cuda_stream* s, CUevent event) {
+  ENTER(s->context);
+  return QUEUE(s, cuEventRecord, event, s->handle);
 }
 
-static inline status stream_wait_event(const mscclgo_cuda* api, CUcontext ctx, CUstream stream,
-                                       CUevent event) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamWaitEvent, stream, event, 0);
+static inline status stream_wait_event(cuda_stream* s, CUevent event) {
+  ENTER(s->context);
+  return QUEUE(s, cuStreamWaitEvent, s->handle, event, 0);
 }
 
-static inline status stream_query(const mscclgo_cuda* api, CUcontext ctx, CUstream stream) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamQuery, stream);
+static inline status stream_query(cuda_stream* s) {
+  ENTER(s->context);
+  status rc = CALL(s->context->api, cuStreamQuery, s->handle);
+  if (!rc) __atomic_store_n(&s->queued, 0, __ATOMIC_RELAXED);
+  return rc;
 }
 
 // stream_begin_capture captures in the relaxed mode. The others tie a capture
 // to the thread that began it, and a goroutine has no thread of its own.
-static inline status stream_begin_capture(const mscclgo_cuda* api, CUcontext ctx, CUstream stream) {
-  ENTER(api, ctx);
-  return CALL(api, cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+static inline status stream_begin_capture(cuda_stream* s) {
+  ENTER(s->context);
+  return CALL(s->context->api, cuStreamBeginCapture_v2, s->handle, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-static inline status stream_end_capture(const mscclgo_cuda* api, CUcontext ctx, CUstream stream,
-                                        CUgraphExec* exec) {
-  ENTER(api, ctx);
+static inline status stream_end_capture(cuda_stream* s, CUgraphExec* exec) {
+  ENTER(s->context);
   CUgraph graph = NULL;
-  TRY(CALL(api, cuStreamEndCapture, stream, &graph));
-  status rc = CALL(api, cuGraphInstantiateWithFlags, exec, graph, 0);
-  CALL(api, cuGraphDestroy, graph);
+  TRY(CALL(s->context->api, cuStreamEndCapture, s->handle, &graph));
+  status rc = CALL(s->context->api, cuGraphInstantiateWithFlags, exec, graph, 0);
+  CALL(s->context->api, cuGraphDestroy, graph);
   return rc;
 }
 
-static inline status graph_launch(const mscclgo_cuda* api, CUcontext ctx, CUgraphExec exec, CUstream stream) {
-  ENTER(api, ctx);
-  return CALL(api, cuGraphLaunch, exec, stream);
+static inline status graph_launch(cuda_stream* s, CUgraphExec exec) {
+  ENTER(s->context);
+  return SUBMIT(s->context, stream_take(s, STREAM_MUCH), cuGraphLaunch, exec, s->handle);
 }
 
-static inline status graph_destroy(const mscclgo_cuda* api, CUcontext ctx, CUgraphExec exec) {
-  ENTER(api, ctx);
-  return CALL(api, cuGraphExecDestroy, exec);
+static inline status graph_destroy(cuda_context* c, CUgraphExec exec) {
+  ENTER(c);
+  return CALL(c->api, cuGraphExecDestroy, exec);
 }
 
-static inline status event_create(const mscclgo_cuda* api, CUcontext ctx, CUevent* event) {
-  ENTER(api, ctx);
-  return CALL(api, cuEventCreate, event, CU_EVENT_DEFAULT);
+static inline status event_create(cuda_context* c, CUevent* event) {
+  ENTER(c);
+  return CALL(c->api, cuEventCreate, event, CU_EVENT_DEFAULT);
 }
 
-static inline status event_destroy(const mscclgo_cuda* api, CUcontext ctx, CUevent event) {
-  ENTER(api, ctx);
-  return CALL(api, cuEventDestroy_v2, event);
+static inline status event_destroy(cuda_context* c, CUevent event) {
+  ENTER(c);
+  return CALL(c->api, cuEventDestroy_v2, event);
 }
 
-static inline status event_query(const mscclgo_cuda* api, CUcontext ctx, CUevent event) {
-  ENTER(api, ctx);
-  return CALL(api, cuEventQuery, event);
+static inline status event_query(cuda_context* c, CUevent event) {
+  ENTER(c);
+  return CALL(c->api, cuEventQuery, event);
 }
 
-static inline status event_elapsed(const mscclgo_cuda* api, CUcontext ctx, CUevent start, CUevent end,
-                                   float* milliseconds) {
-  ENTER(api, ctx);
-  return CALL(api, cuEventElapsedTime, milliseconds, start, end);
+static inline status event_elapsed(cuda_context* c, CUevent start, CUevent end, float* milliseconds) {
+  ENTER(c);
+  return CALL(c->api, cuEventElapsedTime, milliseconds, start, end);
 }
 
 // stream_launch starts a kernel whose arguments lie in args as its parameters
 // say. The driver copies them before it returns.
-static inline status stream_launch(const mscclgo_cuda* api, CUcontext ctx, CUstream stream, CUfunction kernel,
-                                   uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,
-                                   uint32_t bz, uint32_t shared, int cooperative, int overlap, void* args,
-                                   size_t size) {
-  ENTER(api, ctx);
+static inline status stream_launch(cuda_stream* s, CUfunction kernel, uint32_t gx, uint32_t gy, uint32_t gz,
+                                   uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, int cooperative,
+                                   int overlap, void* args, size_t size) {
+  ENTER(s->context);
   void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, args, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
                     CU_LAUNCH_PARAM_END};
   void** extra = size ? packed : NULL;
   if (!cooperative && !overlap)
-    return CALL(api, cuLaunchKernel, kernel, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra);
+    return QUEUE(s, cuLaunchKernel, kernel, gx, gy, gz, bx, by, bz, shared, s->handle, NULL, extra);
   CUlaunchAttribute attributes[2];
   unsigned count = 0;
   if (cooperative)
@@ -141,10 +168,10 @@ static inline status stream_launch(const mscclgo_cuda* api, CUcontext ctx, CUstr
                            .blockDimY = by,
                            .blockDimZ = bz,
                            .sharedMemBytes = shared,
-                           .hStream = stream,
+                           .hStream = s->handle,
                            .attrs = attributes,
                            .numAttrs = count};
-  return CALL(api, cuLaunchKernelEx, &config, kernel, NULL, extra);
+  return QUEUE(s, cuLaunchKernelEx, &config, kernel, NULL, extra);
 }
 
 #endif

@@ -1,8 +1,11 @@
 // A driver without a GPU behind it, old enough to lack most functions. The
 // tests build it to see how their absence, and failures, are reported.
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, DEVICE_UNAVAILABLE = 46, NOT_READY = 600, LAUNCH_FAILED = 719 };
 
@@ -52,7 +55,36 @@ int cuMemAlloc_v2(unsigned long long* ptr, size_t size) { return *ptr = 0, size 
 int cuMemFree_v2(unsigned long long ptr) { return (int)ptr; }
 int cuStreamCreate(void** stream, unsigned flags) { return *stream = &retained, !flags; }
 int cuStreamQuery(void* stream) { return stream ? NOT_READY : 1; }
-#ifdef QUEUE
+#if defined(TURNS)
+// Streams whose copies fail if others are being queued at the same time, unless one of
+// these is so for more than 2 ms. To queue one of n bytes takes n microseconds.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static long began[64];  // by places; 0 where there is none
+
+static long now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000 + t.tv_nsec / 1000 + 1;
+}
+int cuStreamDestroy_v2(void* stream) { return !stream; }
+int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
+  if (!dst || !src || !stream) return 1;
+  int mine = 0, others = 0, slow = 0;
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < 64; i++) {
+    if (!began[i]) mine = i;
+    others += began[i] != 0;
+    slow += began[i] && now() - began[i] > 2 * 1000;
+  }
+  began[mine] = now();
+  pthread_mutex_unlock(&mutex);
+  usleep(n);
+  pthread_mutex_lock(&mutex);
+  began[mine] = 0;
+  pthread_mutex_unlock(&mutex);
+  return others && !slow ? LAUNCH_FAILED : 0;
+}
+#elif defined(QUEUE)
 // Streams whose work is done at once; a query says so at the second time of
 // asking. A stream can only be destroyed when no event is left.
 static int events, copied;
