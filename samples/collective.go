@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/mscclgo/mscclgo/internal/elements"
 )
 
 // Collective is one of the collectives. Data come in parts, all of one size: see
@@ -201,6 +203,14 @@ func (c *Collective) algorithm(name string) (algorithm, error) {
 		return algorithm{}, fmt.Errorf("algorithm %q of %s is none of %s", name, c.Name, strings.Join(c.Algorithms(), ", "))
 	}
 	return c.algorithms[i], nil
+}
+
+// takes gives the error of a type that the collective's elements cannot have.
+func (c *Collective) takes(t elements.Type) error {
+	if c.Reduces && t.Size == 1 {
+		return fmt.Errorf("elements of %s are moved, not reduced, so %s does not take them", t.Name, c.Name)
+	}
+	return nil
 }
 
 // ByHost says whether an algorithm moves data through the host, which takes

@@ -53,7 +53,8 @@ func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string)
 // Compile compiles what some calls need and is not loaded, many at a time, so that
 // [Runner.Prepare] finds it in the cache. It is no more than a matter of time.
 //
-// Errors: those of [devicecode.Compile].
+// Errors: of an algorithm that is not the collective's, or a type that it does not
+// take, and those of [devicecode.Compile].
 func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -61,6 +62,9 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	begun := map[string]bool{}
 	for _, c := range calls {
 		a, err := c.Collective.algorithm(c.Algorithm)
+		if err == nil {
+			err = c.Collective.takes(c.Type)
+		}
 		if err != nil {
 			wg.Wait()
 			return err

@@ -193,10 +193,11 @@ func (r *Runner) check(c *Call, a algorithm) error {
 		return fmt.Errorf("%s is done by whole warps, so not with blocks of %d threads", a.name, c.Threads)
 	case c.Root < 0 || c.Root >= ranks:
 		return fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
-	case c.Collective.Reduces && c.Type.Size == 1:
-		return fmt.Errorf("%s is moved, not reduced", c.Type.Name)
 	case !c.InPlace && c.In.Size() < in || c.Out.Size() < out || c.InPlace && c.Out.Size() < in:
 		return fmt.Errorf("%s of %d elements of %s does not fit into its buffers", c.Collective.Name, c.Count, c.Type.Name)
+	}
+	if err := c.Collective.takes(c.Type); err != nil {
+		return err
 	}
 	return r.Fits(*c)
 }

@@ -288,26 +288,29 @@ func TestBadConfig(t *testing.T) {
 	good := testConfig(t)
 	good.Collectives = good.Collectives[:1]
 	testgroup.Run(t, 2, communicator.Options{Scratch: 4096}, func(ctx context.Context, comm *communicator.Communicator) error {
-		for name, spoil := range map[string]func(*Config){
-			"type":             func(c *Config) { c.Type = "f8" },
-			"operation":        func(c *Config) { c.Op = "mean" },
-			"no such kernel":   func(c *Config) { c.Algorithms = []string{"tree"} },
-			"sizes":            func(c *Config) { c.Sizes = []uint64{0} },
-			"no sizes":         func(c *Config) { c.Sizes = nil },
-			"no operations":    func(c *Config) { c.Iters = 0 },
-			"blocks":           func(c *Config) { c.Blocks = -1 },
-			"root":             func(c *Config) { c.Root = 2 },
-			"place":            func(c *Config) { c.Places = []string{"beside"} },
-			"comparison":       func(c *Config) { c.Compare = []string{"mpi"} },
-			"does not fit":     func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} },
-			"half a warp":      func(c *Config) { c.Algorithms, c.Threads, c.Sizes = []string{"oneShotLL128"}, 48, []uint64{64} },
-			"too many threads": func(c *Config) { c.Threads = 4096 },
-			"u8 reduced":       func(c *Config) { c.Type = "u8" },
+		for _, c := range []struct {
+			want  string
+			spoil func(*Config)
+		}{
+			{`"f8"`, func(c *Config) { c.Type = "f8" }},
+			{`"mean"`, func(c *Config) { c.Op = "mean" }},
+			{`"tree"`, func(c *Config) { c.Algorithms = []string{"tree"} }},
+			{"sizes start at 1", func(c *Config) { c.Sizes = []uint64{0} }},
+			{"at least one size", func(c *Config) { c.Sizes = nil }},
+			{"at least one operation", func(c *Config) { c.Iters = 0 }},
+			{"at least one block", func(c *Config) { c.Blocks = -1 }},
+			{"rank 2 of 2", func(c *Config) { c.Root = 2 }},
+			{`"beside"`, func(c *Config) { c.Places = []string{"beside"} }},
+			{`"mpi"`, func(c *Config) { c.Compare = []string{"mpi"} }},
+			{"fit into a scratch", func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} }},
+			{"whole warps", func(c *Config) { c.Algorithms, c.Threads, c.Sizes = []string{"oneShotLL128"}, 48, []uint64{64} }},
+			{"4096 threads", func(c *Config) { c.Threads = 4096 }},
+			{"not reduced", func(c *Config) { c.Type = "u8" }},
 		} {
 			cfg := good
-			spoil(&cfg)
-			if _, err := Run(ctx, comm, cfg, Sinks{}); err == nil {
-				return fmt.Errorf("%s: no error for %+v", name, cfg)
+			c.spoil(&cfg)
+			if _, err := Run(ctx, comm, cfg, Sinks{}); err == nil || !strings.Contains(err.Error(), c.want) {
+				return fmt.Errorf("it gave %v for %+v, want %s", err, cfg, c.want)
 			}
 		}
 		return nil
