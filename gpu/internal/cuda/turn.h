@@ -13,11 +13,7 @@ typedef struct {
 } cuda_turn;
 
 // TURN_PATIENCE is for how long others let one have its turn, in nanoseconds.
-enum { TURN_PATIENCE = 5 * 1000 * 1000 };
-
-// TURN_LOOKS is how often who waits looks before it sleeps between looks. To queue work
-// takes some microseconds.
-enum { TURN_LOOKS = 64 };
+enum { TURN_PATIENCE = 1000 * 1000 };
 
 static inline int64_t turn_now(void) {
   struct timespec t;
@@ -27,18 +23,17 @@ static inline int64_t turn_now(void) {
 
 // turn_take waits for a turn and takes it. It gives false, without one, where somebody
 // has not ended theirs in time: they may wait for what the caller is about to do.
+//
+// Acquire here and release in turn_end, as of a lock: what was done in the turn before
+// is done before what follows. Who goes without a turn has no such order, and needs
+// none, as the driver has locks of its own.
 static inline bool turn_take(cuda_turn* turn) {
-  for (int looks = 0;; looks++) {
+  for (;;) {
     int64_t since = 0, now = turn_now();
     if (__atomic_compare_exchange_n(&turn->since, &since, now, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
       return true;
     if (now - since > TURN_PATIENCE) return false;
-    if (looks < TURN_LOOKS) {
-      sched_yield();
-    } else {
-      struct timespec t = {.tv_nsec = 20 * 1000};
-      nanosleep(&t, NULL);
-    }
+    sched_yield();
   }
 }
 

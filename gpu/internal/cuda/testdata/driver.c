@@ -57,7 +57,7 @@ int cuStreamCreate(void** stream, unsigned flags) { return *stream = &retained, 
 int cuStreamQuery(void* stream) { return stream ? NOT_READY : 1; }
 #if defined(TURNS)
 // Streams whose copies fail if others are being queued at the same time, unless one of
-// these is so for more than 2 ms. To queue one of n bytes takes n microseconds.
+// these is so for more than half a ms. To queue one of n bytes takes n microseconds.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static long began[64];  // by places; 0 where there is none
 
@@ -74,7 +74,7 @@ int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void
   for (int i = 0; i < 64; i++) {
     if (!began[i]) mine = i;
     others += began[i] != 0;
-    slow += began[i] && now() - began[i] > 2 * 1000;
+    slow += began[i] && now() - began[i] > 500;
   }
   began[mine] = now();
   pthread_mutex_unlock(&mutex);
