@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // check fails the test unless the pieces in use and the free ranges tile the

@@ -35,14 +35,18 @@ func TestHeadersForEmulatedDevice(t *testing.T) {
 	}
 }
 
-// TestSamplesForEmulatedDevice compiles every .cu of the samples.
+// TestSamplesForEmulatedDevice compiles every .cu of the samples and collectives.
 func TestSamplesForEmulatedDevice(t *testing.T) {
 	samples, err := filepath.Glob("../samples/*/*.cu")
 	if err != nil || len(samples) == 0 {
 		t.Fatalf("found no samples: %v", err)
 	}
-	for _, path := range samples {
-		t.Run(strings.TrimPrefix(path, "../samples/"), func(t *testing.T) {
+	collectives, err := filepath.Glob("../collective/kernels/*.cu")
+	if err != nil || len(collectives) == 0 {
+		t.Fatalf("found no collectives: %v", err)
+	}
+	for _, path := range append(samples, collectives...) {
+		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) {
 			t.Parallel()
 			source, err := os.ReadFile(path)
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 //go:embed reduce_test.cu

@@ -233,9 +233,7 @@ func (r *Ring) Pop(n int) error {
 	return nil
 }
 
-// Native gives the ring to a thread in C, which then stands for the goroutine that
-// polls and pops.
-func (r *Ring) Native() *native.Ring { return r.state }
+func init() { native.RingOf = func(r any) *native.Ring { return r.(*Ring).state } }
 
 // Popped gives how many triggers were popped in all, which is also the position
 // of the next one. It is for the goroutine that pops.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 func TestModuleRefuses(t *testing.T) {

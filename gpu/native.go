@@ -2,10 +2,16 @@ package gpu
 
 import "github.com/mscclgo/mscclgo/internal/native"
 
-// Native gives the stream to threads in C, the same each time, or nil when the
+func init() {
+	native.QueueOf = func(s any) *native.Queue { return s.(*Stream).queue() }
+	native.QueueError = func(s any, f native.Failure) error { return s.(*Stream).b.NativeError(f) }
+	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
+}
+
+// queue returns the stream to threads in C, the same each time, or nil when the
 // stream is closed. What they queue and what the stream's methods queue is done in
 // the order of the calls. Close waits for those that use it.
-func (s *Stream) Native() *native.Queue {
+func (s *Stream) queue() *native.Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.native == nil && !s.closed.Load() {
@@ -13,10 +19,3 @@ func (s *Stream) Native() *native.Queue {
 	}
 	return s.native
 }
-
-// NativeError gives the error of an operation of [Stream.Native] that failed.
-func (s *Stream) NativeError(f native.Failure) error { return s.b.NativeError(f) }
-
-// Gate gives what threads in C pass to use the memory, the same for all views of
-// it. Close waits for those inside.
-func (b *Buffer) Gate() *native.Gate { return b.mem.life.door() }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // TestNativeOrder has a thread in C and Go queue copies in turn; each needs the one
@@ -20,8 +20,8 @@ func TestNativeOrder(t *testing.T) {
 	s := newStream(t, d)
 	const steps = 64
 	words := must[*gpu.Buffer](t)(gpu.Upload(d, make([]uint64, steps+1)))
-	q, at := s.Native(), uint64(words.Ptr())
-	if q == nil || q != s.Native() {
+	q, at := native.QueueOf(s), uint64(words.Ptr())
+	if q == nil || q != native.QueueOf(s) {
 		t.Fatal("the stream has no queue, or several")
 	}
 	do := func(op native.Op, a, b, n uint64) {
@@ -61,7 +61,7 @@ func TestNativeOrder(t *testing.T) {
 	if rc := nativetest.Do(q, native.Store, at, 1, 0); rc != nativetest.Closed {
 		t.Errorf("a store on a closed stream gave %d", rc)
 	}
-	if newer := newStream(t, d); newer.Close() != nil || newer.Native() != nil {
+	if newer := newStream(t, d); newer.Close() != nil || native.QueueOf(newer) != nil {
 		t.Error("a closed stream has a queue")
 	}
 }
@@ -72,8 +72,8 @@ func TestGate(t *testing.T) {
 	b := alloc(t, d, 4096)
 	view, err := b.Slice(8, 8)
 	check(t, err)
-	g := view.Gate()
-	if g != b.Gate() {
+	g := native.GateOf(view)
+	if g != native.GateOf(b) {
 		t.Error("a view has a gate of its own")
 	}
 	leave, ok := nativetest.EnterGate(g)
@@ -89,14 +89,14 @@ func TestGate(t *testing.T) {
 	}
 	leave()
 	check(t, <-closed)
-	for _, g := range []*native.Gate{g, b.Gate(), view.Gate()} {
+	for _, g := range []*native.Gate{g, native.GateOf(b), native.GateOf(view)} {
 		if _, ok := nativetest.EnterGate(g); ok {
 			t.Error("closed memory's gate is open")
 		}
 	}
 	other := alloc(t, d, 4096)
 	check(t, other.Close())
-	if _, ok := nativetest.EnterGate(other.Gate()); ok {
+	if _, ok := nativetest.EnterGate(native.GateOf(other)); ok {
 		t.Error("a gate is open that was first asked for after the memory was closed")
 	}
 }

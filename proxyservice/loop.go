@@ -18,7 +18,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
-	"github.com/mscclgo/mscclgo/semaphore"
 )
 
 // loop is the part of a proxy that runs in C: it waits for triggers and serves
@@ -99,7 +98,7 @@ func (l *loop) addLine(p *native.Path, t registeredmem.Transports, done *atomic.
 
 // addPort adds the next port, of a line. It is for Go if the line is, or if the
 // line does not take the semaphore's memory.
-func (l *loop) addPort(line int, s semaphore.Native) error {
+func (l *loop) addPort(line int, s native.SemaphoreInfo) error {
 	var port *C.proxy_port
 	if to := (*C.proxy_line)(C.proxy_table_get(&l.c.lines, C.uint64_t(line))); to != nil && s.Peer != nil {
 		words := (*C.native_range)(s.Peer.Pointer())

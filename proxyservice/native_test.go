@@ -17,8 +17,8 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -83,7 +83,7 @@ func (r *rank) fake(t *testing.T) *faked {
 	q := nativetest.NewQueue()
 	return &faked{
 		&counted{Native: conn.(connection.Native)}, q,
-		native.Path{Queue: q.Queue, Registry: r.reg.Instance(), Rank: r.reg.Rank(), Peer: r.other.reg.Rank()},
+		native.Path{Queue: q.Queue, Registry: native.InstanceOf(r.reg), Rank: r.reg.Rank(), Peer: r.other.reg.Rank()},
 	}
 }
 

@@ -242,7 +242,7 @@ func (p *Proxy) serve(r *run) (err error) {
 	}()
 	underWay := false // in Go
 	for {
-		switch p.loop.serve(p.ring.Native(), &r.orders, p.counts, underWay) {
+		switch p.loop.serve(native.RingOf(p.ring), &r.orders, p.counts, underWay) {
 		case endQuit:
 			return nil
 		case endDrained:

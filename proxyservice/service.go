@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -159,7 +160,7 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	case len(s.memories) == MaxMemories:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxMemories)
 	}
-	if err := s.loop.addMemory(m.Native()); err != nil {
+	if err := s.loop.addMemory(native.RangeOf(m)); err != nil {
 		return 0, s.wrap(op, err)
 	}
 	id := uint16(len(s.memories))
@@ -203,7 +204,7 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 		}
 		s.lines[sem.Connection()] = l
 	}
-	if err := s.loop.addPort(l.index, sem.Native()); err != nil {
+	if err := s.loop.addPort(l.index, native.CountOf(sem)); err != nil {
 		return 0, s.wrap(op, err)
 	}
 	id := uint16(len(s.ports))

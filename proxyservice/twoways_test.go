@@ -10,7 +10,8 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -92,7 +93,7 @@ func newTwoWays(t testing.TB) *twoWays {
 
 // push writes a trigger into the ring, as a kernel does, and gives its words.
 func (w *twoWays) push(x fifo.Trigger) [4]uint64 {
-	r := w.service.ring.Native()
+	r := native.RingOf(w.service.ring)
 	const payload = 1<<63 - 1
 	tag := uint64(1 << 63)
 	if r.Polled&r.Size != 0 {
@@ -148,7 +149,7 @@ func (w *twoWays) inC(t testing.TB) (outcome, bool) {
 	return w.observe(t, func(position uint64) bool {
 		stop := &orders{}
 		stop.stop.Store(1)
-		why := w.service.loop.serve(w.service.ring.Native(), stop, nil, false)
+		why := w.service.loop.serve(native.RingOf(w.service.ring), stop, nil, false)
 		if why != endDrained && why != endYours {
 			t.Fatalf("the loop ended for reason %d", why)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // fakeCarrier keeps a list of what it carries.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 func TestMain(m *testing.M) {

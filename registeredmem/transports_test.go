@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestParseTransports(t *testing.T) {

@@ -86,17 +86,11 @@ func (s *Host2Device) Signal() error {
 	return nil
 }
 
-// Native is what a thread in C needs to signal as [Host2Device.Signal] does, over
-// the connection's native.Path.
-type Native struct {
-	Sent   *native.Count // claimed while the value after it is stored
-	Peer   *native.Range // nil where the peer's memory is not mapped here
-	Offset uint64        // of the word in it
-}
+func init() { native.CountOf = func(s any) native.SemaphoreInfo { return s.(*Host2Device).info() } }
 
-// Native gives that. It goes with the semaphore.
-func (s *Host2Device) Native() Native {
-	return Native{Sent: s.sent, Peer: s.peer.Native(), Offset: s.peerOffset + fromHost}
+// info returns what a thread in C needs to signal as [Host2Device.Signal] does.
+func (s *Host2Device) info() native.SemaphoreInfo {
+	return native.SemaphoreInfo{Sent: s.sent, Peer: native.RangeOf(s.peer), Offset: s.peerOffset + fromHost}
 }
 
 // Connection gives the connection that signals go over.

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/bench"
 	"github.com/mscclgo/mscclgo/internal/sample"
 	"github.com/mscclgo/mscclgo/launcher"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // sizeFlag is a flag that takes a size, such as 64K.
 type sizeFlag uint64
 
-func (s *sizeFlag) String() string { return samples.FormatSize(uint64(*s)) }
+func (s *sizeFlag) String() string { return collective.FormatSize(uint64(*s)) }
 
 func (s *sizeFlag) Set(text string) error {
-	n, err := samples.ParseSize(text)
+	n, err := collective.ParseSize(text)
 	*s = sizeFlag(n)
 	return err
 }
@@ -113,14 +113,14 @@ func runBench(c *call) error {
 // configure fills in what the flags and arguments say in words.
 func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if len(names) == 0 {
-		cfg.Collectives = samples.All()
+		cfg.Collectives = collective.All()
 	}
 	for _, name := range names {
-		collective, err := samples.Find(name)
+		one, err := collective.Find(name)
 		if err != nil {
 			return err
 		}
-		cfg.Collectives = append(cfg.Collectives, collective)
+		cfg.Collectives = append(cfg.Collectives, one)
 	}
 	cfg.Places, cfg.Algorithms, cfg.Compare = list(f.places), list(f.algos), list(f.compare)
 	if cfg.Sizes, err = bench.Sizes(uint64(f.first), uint64(f.last), f.factor); err != nil {
@@ -144,16 +144,16 @@ func list(text string) []string {
 }
 
 // readTuning reads a file, or gives the built-in tuning.
-func readTuning(file string) (*samples.Tuning, error) {
+func readTuning(file string) (*collective.Tuning, error) {
 	if file == "" {
-		return samples.DefaultTuning()
+		return collective.DefaultTuning()
 	}
 	r, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return samples.ReadTuning(r)
+	return collective.ReadTuning(r)
 }
 
 // launchBench starts this program as the ranks.
@@ -277,7 +277,7 @@ func soak(ctx context.Context, comm *communicator.Communicator, f *benchFlags, c
 // tune measures a tuning and writes it. The tuning may come with an error: it is
 // that of what could be measured. Behind its rules stand those that were asked
 // for, for other ranks, links and collectives.
-func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) (*samples.Tuning, error) {
+func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) (*collective.Tuning, error) {
 	tuning, err := bench.Tune(ctx, comm, cfg, sinks)
 	if tuning == nil {
 		return nil, err
@@ -290,5 +290,5 @@ func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, c
 		err = errors.Join(err, failed)
 	}
 	// What the ranks choose is the same on all, since the times are.
-	return &samples.Tuning{Rules: append(tuning.Rules, cfg.Tuning.Rules...)}, err
+	return &collective.Tuning{Rules: append(tuning.Rules, cfg.Tuning.Rules...)}, err
 }

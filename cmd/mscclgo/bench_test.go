@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/testdev"
-	"github.com/mscclgo/mscclgo/samples"
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // mainEnv makes the test's program the command.
@@ -98,11 +98,11 @@ func TestBenchTune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	collective, err := samples.Find("send-receive")
+	sendReceive, err := collective.Find("send-receive")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range collective.Algorithms() {
+	for _, name := range sendReceive.Algorithms() {
 		if !strings.Contains(string(text), `{"stage":"tune","collective":"send-receive","ranks":2,`) || !strings.Contains(string(text), `"algorithm":"`+name+`"`) {
 			t.Errorf("%s was not measured:\n%s", name, text)
 		}
@@ -207,7 +207,7 @@ func TestSizeFlag(t *testing.T) {
 		if err := s.Set(text); err != nil || uint64(s) != want {
 			t.Errorf("%q is %d, %v", text, s, err)
 		}
-		if back, err := samples.ParseSize(s.String()); err != nil || back != want {
+		if back, err := collective.ParseSize(s.String()); err != nil || back != want {
 			t.Errorf("%q comes back as %d, %v", s.String(), back, err)
 		}
 	}

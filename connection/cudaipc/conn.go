@@ -46,7 +46,7 @@ func newConn(reg *registeredmem.Registry, peer int, storeValues bool) (*conn, er
 		return nil, c.wrap(op, err)
 	}
 	if storeValues {
-		c.path = &native.Path{Queue: c.stream.Native(), Registry: reg.Instance(), Rank: reg.Rank(), Peer: peer}
+		c.path = &native.Path{Queue: native.QueueOf(c.stream), Registry: native.InstanceOf(reg), Rank: reg.Rank(), Peer: peer}
 	} else {
 		if c.words, err = newWordRing(reg.Device(), c.stream, reg.Timeout()); err != nil {
 			return nil, c.wrap(op, errors.Join(err, c.stream.Close()))

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/testdev"
-	"github.com/mscclgo/mscclgo/internal/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 

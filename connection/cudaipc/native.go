@@ -15,5 +15,5 @@ func (c *conn) NativeError(f native.Failure) error {
 		native.Mark:  opMark,
 		native.Reach: opReach,
 	}[f.Op]
-	return c.wrap(op, c.stream.NativeError(f))
+	return c.wrap(op, native.QueueError(c.stream, f))
 }

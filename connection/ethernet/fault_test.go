@@ -10,7 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/internal/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestBadFrames(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // recorder keeps what is written to a socket.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"golang.org/x/sys/unix"
 )
 

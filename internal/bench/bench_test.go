@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/internal/testdev"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // counts are elements of a part that have given trouble to somebody: one, odd
@@ -26,12 +26,12 @@ var counts = []uint64{1, 2, 3, 7, 8, 9, 31, 119, 121, 239, 241, 1000, 1021, 4099
 
 func testConfig(t testing.TB) Config {
 	t.Helper()
-	tuning, err := samples.DefaultTuning()
+	tuning, err := collective.DefaultTuning()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Config{
-		Collectives: samples.All(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
+		Collectives: collective.All(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
 		Places: []string{"out", "in"}, Sizes: []uint64{4096}, Iters: 1, Replays: 1, Rounds: 1, Check: true,
 		Blocks: 4, Threads: 64,
 	}
@@ -65,8 +65,8 @@ func everything(ctx context.Context, comm *communicator.Communicator, cfg Config
 		}
 		typ := types[i%2]
 		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.Name, ops[i%2].Name, offset, i%2 == 0, comm.Size()-1
-		for _, c := range samples.All() {
-			cfg.Collectives, cfg.Sizes = []*samples.Collective{c}, nil
+		for _, c := range collective.All() {
+			cfg.Collectives, cfg.Sizes = []*collective.Collective{c}, nil
 			if n != 2 && c.InPlace {
 				cfg.Places = []string{"in"}
 			} else if n != 2 {
@@ -112,8 +112,8 @@ func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Conf
 		for k := i; k < len(counts); k += 7 {
 			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size))
 		}
-		for _, c := range samples.All() {
-			cfg.Collectives = []*samples.Collective{c}
+		for _, c := range collective.All() {
+			cfg.Collectives = []*collective.Collective{c}
 			results, err := Run(ctx, comm, cfg, Sinks{})
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
@@ -162,7 +162,7 @@ func TestSoak(t *testing.T) {
 	for _, ranks := range []int{2, 4} {
 		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
 			testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
-				cfg := SoakConfig{Collectives: samples.All(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
+				cfg := SoakConfig{Collectives: collective.All(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
 				calls, err := Soak(ctx, comm, cfg, func(string) {})
 				if comm.Rank() == 0 {
 					t.Logf("%d calls", calls)
@@ -183,10 +183,10 @@ func TestTune(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(tuning.Rules) != len(samples.All()) {
+		if len(tuning.Rules) != len(collective.All()) {
 			return fmt.Errorf("the rules are %+v", tuning.Rules)
 		}
-		for i, c := range samples.All() {
+		for i, c := range collective.All() {
 			if r := tuning.Rules[i]; r.Collective != c.Name || !slices.Contains(c.Algorithms(), r.Algorithm) {
 				return fmt.Errorf("%s: %+v", c.Name, r)
 			}
@@ -211,7 +211,7 @@ func TestReport(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(results) != len(samples.All()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
+		if len(results) != len(collective.All()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
 			return fmt.Errorf("%d results, progress %q", len(results), progress)
 		}
 		if !strings.Contains(table.String(), "# all-reduce, 2 ranks") || testdev.CUDA() == strings.Contains(table.String(), "emulated") {
@@ -269,7 +269,7 @@ func TestStuck(t *testing.T) {
 			return err
 		}
 		b.cfg.Compare = []string{withNCCL}
-		b.others[withNCCL] = stuck{b.own(samples.Choice{Algorithm: "direct", Blocks: 1, Threads: 32})}
+		b.others[withNCCL] = stuck{b.own(collective.Choice{Algorithm: "direct", Blocks: 1, Threads: 32})}
 		_, err = b.size(ctx, b.problem(cfg.Collectives[0], 1024, false))
 		if !Stuck(err) || !strings.Contains(err.Error(), "nccl: no end; it may hold the GPU") {
 			return fmt.Errorf("it gave %v", err)
@@ -321,7 +321,7 @@ func TestBadConfig(t *testing.T) {
 func TestWrongIsSeen(t *testing.T) {
 	d := testdev.Open(t, 0)
 	typ, _ := elements.ParseType("f32")
-	c, err := samples.Find("all-gather")
+	c, err := collective.Find("all-gather")
 	if err != nil {
 		t.Fatal(err)
 	}

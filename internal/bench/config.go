@@ -9,26 +9,26 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // Config says what to measure. It is the same on all ranks.
 type Config struct {
-	Collectives []*samples.Collective
+	Collectives []*collective.Collective
 	Algorithms  []string // names; or "auto", by Tuning; or "all" that fit
-	Tuning      *samples.Tuning
+	Tuning      *collective.Tuning
 	Type, Op    string
 	Root        int
 	Places      []string // "out" and "in"
-	Sizes       []uint64 // bytes of a collective's size; see [samples.Collective.Parts]
+	Sizes       []uint64 // bytes of a collective's size; see [collective.Collective.Parts]
 	Offset      uint64   // bytes by which buffers are off their alignment
 	Iters       int      // operations in a graph, or launched one after the other
 	Warmup      int      // operations before those that are timed, at least
 	Replays     int      // times that Iters operations are timed in a round
 	Rounds      int      // in which all contestants take turns
 	Graph       bool
-	Overlap     bool // operations begin while those before end; see samples.Call
+	Overlap     bool // operations begin while those before end; see collective.Call
 	Check       bool
 	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
 	Threads     int           // of a block; 0 is by Tuning, or 512
@@ -68,7 +68,7 @@ func (c *Config) check(ranks int) error {
 		}
 	}
 	for _, name := range c.Algorithms {
-		known := name == algoAuto || name == algoAll || slices.ContainsFunc(c.Collectives, func(k *samples.Collective) bool {
+		known := name == algoAuto || name == algoAll || slices.ContainsFunc(c.Collectives, func(k *collective.Collective) bool {
 			return slices.Contains(k.Algorithms(), name)
 		})
 		if !known {

@@ -3,10 +3,10 @@ package bench
 import (
 	"context"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/wire"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // contestant is one way to solve problems: an algorithm of this library's, or
@@ -23,18 +23,18 @@ type contestant interface {
 // own is an algorithm of this library's.
 type own struct {
 	comm    *communicator.Communicator
-	runner  *samples.Runner
+	runner  *collective.Runner
 	stream  *gpu.Stream
-	in, out samples.Memory
-	choice  samples.Choice
+	in, out collective.Memory
+	choice  collective.Choice
 	overlap bool
 }
 
 func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer }
 
 // call gives what the runner takes for a problem.
-func (o *own) call(p *problem) samples.Call {
-	return samples.Call{
+func (o *own) call(p *problem) collective.Call {
+	return collective.Call{
 		Collective: p.collective, Choice: o.choice, Type: p.typ, Op: p.op, Count: p.count, Root: p.root,
 		In: o.in, Out: o.out, InPlace: p.inPlace, Overlap: o.overlap,
 	}

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/nccl"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // ncclGroup is this rank's NCCL communicator, and what is made of it. Each thing to
@@ -107,7 +107,7 @@ func Stuck(err error) bool {
 }
 
 // drop goes on without what gave up, until the next collective.
-func (b *bench) drop(g *gaveUp, c *samples.Collective) {
+func (b *bench) drop(g *gaveUp, c *collective.Collective) {
 	fmt.Fprintf(b.sinks.Table, "# %v; %s goes on without it\n", g, c.Name)
 	delete(b.others, g.name)
 	queue := b.nccl[g.name].queue

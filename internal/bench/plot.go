@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
-	"github.com/mscclgo/mscclgo/samples"
+	"github.com/mscclgo/mscclgo/collective"
 )
 
 // Plot draws latency and bus bandwidth against size as a PNG: a row for each
@@ -141,7 +141,7 @@ func sizeTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	for size := 1.0; size <= high && size < maxSize; size *= 4 {
 		if size >= low {
-			ticks = append(ticks, plot.Tick{Value: size, Label: samples.FormatSize(uint64(size))})
+			ticks = append(ticks, plot.Tick{Value: size, Label: collective.FormatSize(uint64(size))})
 		}
 	}
 	return ticks

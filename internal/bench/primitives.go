@@ -9,12 +9,12 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/proxyservice"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 //go:embed primitives.cu
@@ -113,7 +113,7 @@ func (t *primitives) report(name string, bytes uint64, value float64, unit strin
 	}
 	size := ""
 	if bytes > 0 {
-		size = samples.FormatSize(bytes)
+		size = collective.FormatSize(bytes)
 	}
 	fmt.Fprintf(t.sinks.Table, "%-40s %6s %12.2f %s\n", name, size, value, unit)
 	return json.NewEncoder(t.sinks.JSON).Encode(Primitive{

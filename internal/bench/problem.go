@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // problem is a collective at one size on one rank: its data, and what is right.
 type problem struct {
-	collective  *samples.Collective
+	collective  *collective.Collective
 	rank, ranks int
 	root        int
 	typ         elements.Type

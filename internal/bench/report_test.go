@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/samples"
+	"github.com/mscclgo/mscclgo/collective"
 )
 
 func TestProgressFilter(t *testing.T) {
@@ -77,7 +77,7 @@ func TestTakeTurns(t *testing.T) {
 // made gives a result of so many nanoseconds.
 func made(bytes uint64, algorithm string, blocks int, nanoseconds time.Duration, others ...Other) Result {
 	return Result{
-		Collective: "all-reduce", Ranks: 4, Link: samples.NVLink, Bytes: bytes, Type: "f16", Place: "out", Device: "a GPU",
+		Collective: "all-reduce", Ranks: 4, Link: collective.NVLink, Bytes: bytes, Type: "f16", Place: "out", Device: "a GPU",
 		Algorithm: algorithm, Blocks: blocks, Threads: 512, Time: Times{Median: nanoseconds}, Others: others, bus: 1.5,
 	}
 }
@@ -89,9 +89,9 @@ func TestRules(t *testing.T) {
 		4 << 10: {made(4<<10, "oneShotLL8", 4, 9), made(4<<10, "direct", 4, 10)},
 		1 << 20: {made(1<<20, "direct", 4, 11), made(1<<20, "direct", 32, 10)},
 	})
-	want := []samples.Rule{
-		{Link: samples.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: 64 << 10, Choice: samples.Choice{Algorithm: "oneShotLL8", Blocks: 4, Threads: 512}},
-		{Link: samples.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: math.MaxUint64, Choice: samples.Choice{Algorithm: "direct", Blocks: 32, Threads: 512}},
+	want := []collective.Rule{
+		{Link: collective.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: 64 << 10, Choice: collective.Choice{Algorithm: "oneShotLL8", Blocks: 4, Threads: 512}},
+		{Link: collective.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct", Blocks: 32, Threads: 512}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the rules are %+v, want %+v", got, want)

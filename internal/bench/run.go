@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -17,7 +18,6 @@ import (
 	"github.com/mscclgo/mscclgo/internal/nccl"
 	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/internal/wire"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // Sinks are where a rank's report goes; a nil one gets nothing.
@@ -45,11 +45,11 @@ type bench struct {
 	cfg     Config
 	sinks   Sinks
 	comm    *communicator.Communicator
-	runner  *samples.Runner
+	runner  *collective.Runner
 	stream  *gpu.Stream
 	memory  []*gpu.Buffer // the allocations behind in and out
-	in      samples.Memory
-	out     samples.Memory
+	in      collective.Memory
+	out     collective.Memory
 	typ     elements.Type
 	op      elements.Op
 	link    string
@@ -64,7 +64,7 @@ type bench struct {
 
 // way is an algorithm of a collective.
 type way struct {
-	collective *samples.Collective
+	collective *collective.Collective
 	algorithm  string
 }
 
@@ -114,13 +114,13 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if b.seed, err = agreeOnSeed(ctx, comm); err != nil {
 		return b, err
 	}
-	if b.link, err = samples.Link(ctx, comm); err != nil {
+	if b.link, err = collective.Link(ctx, comm); err != nil {
 		return b, err
 	}
 	if b.turns, err = turns(ctx, comm); err != nil {
 		return b, err
 	}
-	if b.runner, err = samples.NewRunner(ctx, comm); err != nil {
+	if b.runner, err = collective.NewRunner(ctx, comm); err != nil {
 		return b, err
 	}
 	calls, err := b.calls()
@@ -146,8 +146,8 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 }
 
 // calls gives all calls that are to be measured, but for their memory.
-func (b *bench) calls() ([]samples.Call, error) {
-	var calls []samples.Call
+func (b *bench) calls() ([]collective.Call, error) {
+	var calls []collective.Call
 	for _, c := range b.cfg.Collectives {
 		for _, size := range b.cfg.Sizes {
 			p := b.problem(c, size, false)
@@ -170,15 +170,15 @@ func (b *bench) most() uint64 {
 }
 
 // allocate gives a shared buffer for the largest size, off its alignment as asked.
-func (b *bench) allocate(ctx context.Context) (samples.Memory, error) {
+func (b *bench) allocate(ctx context.Context) (collective.Memory, error) {
 	whole, err := b.comm.Device().Alloc(b.cfg.Offset + b.most() + guard)
 	if err != nil {
-		return samples.Memory{}, err
+		return collective.Memory{}, err
 	}
 	b.memory = append(b.memory, whole)
 	part, err := whole.Slice(b.cfg.Offset, b.most()+guard)
 	if err != nil {
-		return samples.Memory{}, err
+		return collective.Memory{}, err
 	}
 	return b.runner.Share(ctx, part)
 }
@@ -221,7 +221,7 @@ func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, err
 }
 
 // collective measures a collective in all places, beside others that are made for it.
-func (b *bench) collective(ctx context.Context, c *samples.Collective) (results []Result, err error) {
+func (b *bench) collective(ctx context.Context, c *collective.Collective) (results []Result, err error) {
 	defer func() { err = errors.Join(err, b.leaveNCCL(err)) }()
 	if err := b.meetNCCL(ctx); err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (b *bench) collective(ctx context.Context, c *samples.Collective) (results 
 }
 
 // table measures all sizes of a collective.
-func (b *bench) table(ctx context.Context, c *samples.Collective, place string) ([]Result, error) {
+func (b *bench) table(ctx context.Context, c *collective.Collective, place string) ([]Result, error) {
 	var problems []*problem
 	for _, size := range b.cfg.Sizes {
 		p := b.problem(c, size, place == "in")
@@ -257,7 +257,7 @@ func (b *bench) table(ctx context.Context, c *samples.Collective, place string) 
 	table.Header(b.sinks.Table, b.cfg.Compare...)
 	var results []Result
 	for i, p := range problems {
-		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c.Name, place, i+1, len(problems), samples.FormatSize(p.size())))
+		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c.Name, place, i+1, len(problems), collective.FormatSize(p.size())))
 		found, err := b.size(ctx, p)
 		if err != nil {
 			return results, err
@@ -274,7 +274,7 @@ func (b *bench) table(ctx context.Context, c *samples.Collective, place string) 
 }
 
 // problem gives a collective of about so many bytes.
-func (b *bench) problem(c *samples.Collective, size uint64, inPlace bool) *problem {
+func (b *bench) problem(c *collective.Collective, size uint64, inPlace bool) *problem {
 	return &problem{
 		collective: c, rank: b.comm.Rank(), ranks: b.comm.Size(), root: b.cfg.Root, typ: b.typ, op: b.op,
 		count: max(1, size/uint64(c.Parts(b.comm.Size()))/uint64(b.typ.Size)), inPlace: inPlace,
@@ -307,7 +307,7 @@ func (b *bench) prepare(ctx context.Context, p *problem) error {
 }
 
 // own gives the contestant of a choice.
-func (b *bench) own(choice samples.Choice) *own {
+func (b *bench) own(choice collective.Choice) *own {
 	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap}
 }
 
@@ -375,7 +375,7 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 	return results, nil
 }
 
-func (b *bench) result(p *problem, choice samples.Choice, t Times, wrong int) Result {
+func (b *bench) result(p *problem, choice collective.Choice, t Times, wrong int) Result {
 	op, place := "-", "out"
 	if p.collective.Reduces {
 		op = p.op.Name
@@ -401,10 +401,10 @@ const (
 )
 
 // choices gives what is to be measured at a size.
-func (b *bench) choices(p *problem) ([]samples.Choice, error) {
-	fits := func(c samples.Choice) bool { return b.runner.Fits(b.own(c).call(p)) == nil }
-	var choices []samples.Choice
-	add := func(c samples.Choice) {
+func (b *bench) choices(p *problem) ([]collective.Choice, error) {
+	fits := func(c collective.Choice) bool { return b.runner.Fits(b.own(c).call(p)) == nil }
+	var choices []collective.Choice
+	add := func(c collective.Choice) {
 		if b.cfg.Blocks != 0 {
 			c.Blocks = b.cfg.Blocks
 		}
@@ -423,12 +423,12 @@ func (b *bench) choices(p *problem) ([]samples.Choice, error) {
 			add(c)
 		case name == algoAll:
 			for _, a := range p.collective.Algorithms() {
-				if c := (samples.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) && !b.unfit[way{p.collective, a}] {
+				if c := (collective.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) && !b.unfit[way{p.collective, a}] {
 					add(c)
 				}
 			}
 		case slices.Contains(p.collective.Algorithms(), name):
-			add(samples.Choice{Algorithm: name, Blocks: plainBlocks, Threads: plainThreads})
+			add(collective.Choice{Algorithm: name, Blocks: plainBlocks, Threads: plainThreads})
 		}
 	}
 	return choices, nil

@@ -7,15 +7,15 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // SoakConfig says what [Soak] does. It is the same on all ranks.
 type SoakConfig struct {
-	Collectives []*samples.Collective
+	Collectives []*collective.Collective
 	Most        uint64        // bytes of a call's input, and of its output
 	Batch       int           // calls that are queued without a look from the host
 	For         time.Duration // at least one batch
@@ -27,7 +27,7 @@ const byHostSlots = 2
 
 // slot is the memory of one call of a batch.
 type slot struct {
-	in, out samples.Memory
+	in, out collective.Memory
 }
 
 // soaked is a call of a batch.
@@ -47,7 +47,7 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 	if cfg.Most < 1024 || cfg.Batch < 1 || len(cfg.Collectives) == 0 {
 		return 0, errors.New("a soak needs collectives, calls, and at least 1 KiB for each")
 	}
-	runner, err := samples.NewRunner(ctx, comm)
+	runner, err := collective.NewRunner(ctx, comm)
 	if err != nil {
 		return 0, err
 	}
@@ -106,9 +106,9 @@ func decide(ctx context.Context, comm *communicator.Communicator, answer bool) (
 
 // makeSlots cuts two shared buffers into the memory of the calls, at all
 // alignments.
-func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *samples.Runner, cfg SoakConfig) ([]slot, error) {
+func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *collective.Runner, cfg SoakConfig) ([]slot, error) {
 	each := cfg.Most + guard + 64 // with room to be off the alignment
-	var whole [2]samples.Memory
+	var whole [2]collective.Memory
 	for i := range whole {
 		b, err := comm.Device().Alloc(each * uint64(cfg.Batch))
 		if err != nil {
@@ -118,9 +118,9 @@ func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *sam
 			return nil, err
 		}
 	}
-	cut := func(from samples.Memory, at uint64) (samples.Memory, error) {
+	cut := func(from collective.Memory, at uint64) (collective.Memory, error) {
 		part, err := from.Slice(at, cfg.Most+guard)
-		m := samples.Memory{Buffer: part, Peers: from.Peers}
+		m := collective.Memory{Buffer: part, Peers: from.Peers}
 		for rank := range comm.HostRanks() {
 			m.Peers.Ranks[rank] += gpu.Ptr(at)
 		}
@@ -140,7 +140,7 @@ func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *sam
 }
 
 // pick makes a call at random. byHost says whether it may go through the host.
-func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Runner, stream *gpu.Stream, s slot, cfg SoakConfig, byHost bool) *soaked {
+func pick(random *rand.Rand, comm *communicator.Communicator, runner *collective.Runner, stream *gpu.Stream, s slot, cfg SoakConfig, byHost bool) *soaked {
 	ranks, ops := comm.Size(), elements.Ops()
 	for {
 		c := cfg.Collectives[random.IntN(len(cfg.Collectives))]
@@ -159,7 +159,7 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: op,
 				count: count, inPlace: c.InPlace && random.IntN(2) == 1,
 			},
-			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: samples.Choice{
+			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: collective.Choice{
 				Algorithm: c.Algorithms()[random.IntN(len(c.Algorithms()))], Blocks: 1 + random.IntN(16), Threads: 32 << random.IntN(3),
 			}},
 		}
@@ -171,14 +171,14 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *samples.Ru
 
 // soakBatch runs the calls of a batch one behind the other and checks them.
 func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, referees map[string]*referee) error {
-	calls := make([]samples.Call, len(batch))
+	calls := make([]collective.Call, len(batch))
 	for i, k := range batch {
 		calls[i] = k.o.call(&k.p)
 	}
 	if err := together(ctx, comm, batch[0].o.runner.Compile(ctx, calls)); err != nil {
 		return err
 	}
-	ops := make([]*samples.Operation, len(batch))
+	ops := make([]*collective.Operation, len(batch))
 	for i, k := range batch {
 		if err := referees[k.p.typ.Name].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
 			return err

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/table"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // tunedGrids are the grids that Tune tries with each algorithm, those first that
 // are worth the most should time run out.
-var tunedGrids = []samples.Choice{
+var tunedGrids = []collective.Choice{
 	{Blocks: 128, Threads: 1024}, {Blocks: 132, Threads: 512}, {Blocks: 64, Threads: 512}, {Blocks: 16, Threads: 256},
 	{Blocks: 256, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
 	{Blocks: 8, Threads: 512}, {Blocks: 96, Threads: 512}, {Blocks: 132, Threads: 256}, {Blocks: 256, Threads: 256},
@@ -43,7 +43,7 @@ const (
 // It ends within about cfg.Budget, if there is one, and then leaves grids out;
 // every algorithm has one tried. Where it fails, the tuning is of what was
 // measured until then. Collective.
-func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (_ *samples.Tuning, err error) {
+func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (_ *collective.Tuning, err error) {
 	cfg.Algorithms, cfg.Compare, cfg.Places = []string{algoAll}, nil, []string{"out"}
 	sinks.fill()
 	if err := cfg.check(comm.Size()); err != nil {
@@ -57,7 +57,7 @@ func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sink
 		return nil, err
 	}
 	t := &tuner{bench: b, end: time.Now().Add(cfg.Budget), cells: len(cfg.Collectives) * len(cfg.Sizes)}
-	tuning := &samples.Tuning{}
+	tuning := &collective.Tuning{}
 	for _, c := range cfg.Collectives {
 		found, err := t.collective(ctx, c)
 		tuning.Rules = append(tuning.Rules, rules(found)...)
@@ -80,11 +80,11 @@ type tuner struct {
 }
 
 // collective measures all sizes of a collective.
-func (t *tuner) collective(ctx context.Context, c *samples.Collective) (map[uint64][]Result, error) {
+func (t *tuner) collective(ctx context.Context, c *collective.Collective) (map[uint64][]Result, error) {
 	found := map[uint64][]Result{}
 	for i, size := range t.cfg.Sizes {
 		p := t.problem(c, size, false)
-		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c.Name, i+1, len(t.cfg.Sizes), samples.FormatSize(p.size())))
+		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c.Name, i+1, len(t.cfg.Sizes), collective.FormatSize(p.size())))
 		candidates, err := t.cell(ctx, p)
 		if err != nil {
 			return found, err
@@ -112,7 +112,7 @@ func (t *tuner) collective(ctx context.Context, c *samples.Collective) (map[uint
 // candidate is an algorithm with a grid.
 type candidate struct {
 	*own
-	op    *samples.Operation
+	op    *collective.Operation
 	iters int
 	taken []time.Duration
 	last  bool // timed with the other finalists
@@ -186,7 +186,7 @@ func (t *tuner) itersFor(one time.Duration) int {
 // come to the same. All kernels are loaded then.
 func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error) {
 	var all []*candidate
-	seen := map[samples.Choice]bool{}
+	seen := map[collective.Choice]bool{}
 	for _, grid := range tunedGrids {
 		choices, err := t.choices(p)
 		if err != nil {
@@ -246,8 +246,8 @@ func (t *tuner) verifyCandidates(ctx context.Context, p *problem, all []*candida
 }
 
 // rules makes the rules of a collective from its results by size.
-func rules(bySize map[uint64][]Result) []samples.Rule {
-	var rules []samples.Rule
+func rules(bySize map[uint64][]Result) []collective.Rule {
+	var rules []collective.Rule
 	sizes := sortedKeys(bySize)
 	for i, size := range sizes {
 		best := fastest(bySize[size])
@@ -255,12 +255,12 @@ func rules(bySize map[uint64][]Result) []samples.Rule {
 		if i+1 < len(sizes) {
 			upTo = uint64(math.Sqrt(float64(size) * float64(sizes[i+1])))
 		}
-		choice := samples.Choice{Algorithm: best.Algorithm, Blocks: best.Blocks, Threads: best.Threads}
+		choice := collective.Choice{Algorithm: best.Algorithm, Blocks: best.Blocks, Threads: best.Threads}
 		if n := len(rules); n > 0 && rules[n-1].Choice == choice {
 			rules[n-1].UpTo = upTo
 			continue
 		}
-		rules = append(rules, samples.Rule{Link: best.Link, Collective: best.Collective, Ranks: best.Ranks, UpTo: upTo, Choice: choice})
+		rules = append(rules, collective.Rule{Link: best.Link, Collective: best.Collective, Ranks: best.Ranks, UpTo: upTo, Choice: choice})
 	}
 	return rules
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
 // A thread in C passes a gate to use what its owner may close.

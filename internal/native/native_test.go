@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
 // blocked checks that f does not end before release is called, and then does.

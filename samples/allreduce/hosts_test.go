@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
-	"github.com/mscclgo/mscclgo/internal/netlab"
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // These tests run the program on several hosts, which have only the network to

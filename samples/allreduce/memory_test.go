@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/bench"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/internal/testdev"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/launcher"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // footprint is what this process holds.
@@ -99,7 +99,7 @@ const callsAtOnce = 500
 var all = []string{"oneShotLL8", "oneShotLL16", "oneShotLL128", "twoShotLL16", "twoShotLL128", "direct"}
 
 func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, limit time.Duration) (done int, err error) {
-	runner, err := samples.NewRunner(ctx, comm)
+	runner, err := collective.NewRunner(ctx, comm)
 	if err != nil {
 		return 0, err
 	}
@@ -155,19 +155,19 @@ func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, 
 }
 
 // prepareAll makes an all-reduce of 64 bytes by each algorithm ready.
-func prepareAll(ctx context.Context, comm *communicator.Communicator, runner *samples.Runner) ([]*samples.Operation, error) {
-	collective, err := samples.Find("all-reduce")
+func prepareAll(ctx context.Context, comm *communicator.Communicator, runner *collective.Runner) ([]*collective.Operation, error) {
+	allReduce, err := collective.Find("all-reduce")
 	if err != nil {
 		return nil, err
 	}
-	call := samples.Call{Collective: collective, Count: 16}
+	call := collective.Call{Collective: allReduce, Count: 16}
 	if call.Type, err = elements.ParseType("f32"); err != nil {
 		return nil, err
 	}
 	if call.Op, err = elements.ParseOp("sum"); err != nil {
 		return nil, err
 	}
-	for _, m := range []*samples.Memory{&call.In, &call.Out} {
+	for _, m := range []*collective.Memory{&call.In, &call.Out} {
 		b, err := gpu.Upload(comm.Device(), make([]byte, 64))
 		if err != nil {
 			return nil, err
@@ -176,9 +176,9 @@ func prepareAll(ctx context.Context, comm *communicator.Communicator, runner *sa
 			return nil, err
 		}
 	}
-	var ops []*samples.Operation
+	var ops []*collective.Operation
 	for _, name := range all {
-		call.Choice = samples.Choice{Algorithm: name, Blocks: 1, Threads: 32}
+		call.Choice = collective.Choice{Algorithm: name, Blocks: 1, Threads: 32}
 		op, err := runner.Prepare(ctx, call)
 		if err != nil {
 			return nil, err
@@ -227,16 +227,16 @@ func memoryOfRank() int {
 
 // reduce all-reduces sizes up to 1 MiB.
 func reduce(ctx context.Context, comm *communicator.Communicator) error {
-	collective, err := samples.Find("all-reduce")
+	allReduce, err := collective.Find("all-reduce")
 	if err != nil {
 		return err
 	}
-	tuning, err := samples.DefaultTuning()
+	tuning, err := collective.DefaultTuning()
 	if err != nil {
 		return err
 	}
 	_, err = bench.Run(ctx, comm, bench.Config{
-		Collectives: []*samples.Collective{collective}, Algorithms: []string{"auto"}, Tuning: tuning, Type: "f32", Op: "sum",
+		Collectives: []*collective.Collective{allReduce}, Algorithms: []string{"auto"}, Tuning: tuning, Type: "f32", Op: "sum",
 		Places: []string{"out"}, Sizes: []uint64{1 << 10, 32 << 10, 1 << 20}, Iters: 5, Replays: 1, Rounds: 1, Check: true,
 		Blocks: 4, // the stacks of an emulated device's threads are this process's memory
 	}, bench.Sinks{})

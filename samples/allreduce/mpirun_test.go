@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
 )
 
 // These tests have Open MPI's mpirun start the ranks, as people with a cluster do.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 func TestBothWays(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 // output is what run prints; it reads the page when the result is there.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 func TestHello(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
 // fakeStream gives a stream of a driver without a GPU behind it.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
 // TestTurns: threads take turns at putting work on a GPU's streams, but for those that

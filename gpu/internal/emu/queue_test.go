@@ -6,7 +6,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
 // TestNativeLeavesBusyStreamsToGo: a thread in C must not pass what Go queued.

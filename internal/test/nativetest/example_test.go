@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/internal/native"
-	"github.com/mscclgo/mscclgo/internal/native/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
 // A queue whose marks stay on their way until the test lets them be reached.

@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"bufio"
@@ -58,7 +58,7 @@ func ReadTuning(r io.Reader) (*Tuning, error) {
 			err = fmt.Errorf("more than %d rules", maxRules)
 		}
 		if err != nil {
-			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "samples: read a tuning", "line %d: %w", n, err)
+			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: read a tuning", "line %d: %w", n, err)
 		}
 		t.Rules = append(t.Rules, rule)
 	}

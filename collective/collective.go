@@ -1,10 +1,9 @@
-// Package samples runs the sample collectives, whose kernels lie in the folders
-// beside it: for their programs, and for mscclgo bench.
+// Package collective runs tuned collectives among the ranks of a communicator.
 //
 // A [Collective] says what goes where and which algorithms there are. A [Runner]
 // is one rank's: it shares memory with the other ranks, and prepares a [Call] to
 // an [Operation], which a stream then runs as often as wanted.
-package samples
+package collective
 
 import (
 	_ "embed"
@@ -84,22 +83,22 @@ func packets(others ...algorithm) []algorithm {
 // ports moves the parts by the hosts' copy engines.
 var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}
 
-//go:embed allreduce/allreduce.cu
+//go:embed kernels/allreduce.cu
 var allReduceSource []byte
 
-//go:embed allgather/allgather.cu
+//go:embed kernels/allgather.cu
 var allGatherSource []byte
 
-//go:embed reducescatter/reducescatter.cu
+//go:embed kernels/reducescatter.cu
 var reduceScatterSource []byte
 
-//go:embed alltoall/alltoall.cu
+//go:embed kernels/alltoall.cu
 var allToAllSource []byte
 
-//go:embed broadcast/broadcast.cu
+//go:embed kernels/broadcast.cu
 var broadcastSource []byte
 
-//go:embed sendrecv/sendrecv.cu
+//go:embed kernels/sendrecv.cu
 var sendReceiveSource []byte
 
 // every gives all ranks' numbers.

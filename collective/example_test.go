@@ -1,4 +1,4 @@
-package samples_test
+package collective_test
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/samples"
 )
 
 // One rank all-reduces with itself.
@@ -26,12 +26,12 @@ func Example() {
 	comm := must(communicator.New(ctx, boot, device, communicator.Options{}))
 	defer comm.Close()
 
-	runner := must(samples.NewRunner(ctx, comm))
+	runner := must(collective.NewRunner(ctx, comm))
 	in := must(gpu.Upload(device, []float32{1, 2, 3}))
 	out := must(device.Alloc(in.Size()))
-	op := must(runner.Prepare(ctx, samples.Call{
-		Collective: must(samples.Find("all-reduce")),
-		Choice:     samples.Choice{Algorithm: "oneShotLL16", Blocks: 1, Threads: 32},
+	op := must(runner.Prepare(ctx, collective.Call{
+		Collective: must(collective.Find("all-reduce")),
+		Choice:     collective.Choice{Algorithm: "oneShotLL16", Blocks: 1, Threads: 32},
 		Type:       must(elements.ParseType("f32")),
 		Op:         must(elements.ParseOp("sum")),
 		Count:      3,

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 // stage stands for the *testing.T of a test.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
 // Two ranks of a test have devices of their own where there are two.

@@ -3,7 +3,7 @@ package netlab_test
 import (
 	"testing"
 
-	"github.com/mscclgo/mscclgo/internal/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
 )
 
 // A test of two hosts, of which the second loses its link. It is compiled and

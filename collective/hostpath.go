@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-//go:embed allreduce/ring.cu
+//go:embed kernels/ring.cu
 var ringSource []byte
 
-//go:embed exchange/exchange.cu
+//go:embed kernels/exchange.cu
 var exchangeSource []byte
 
 // hostPath is what the algorithms need that move data through the host: a

@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/internal/testdev"
-	"github.com/mscclgo/mscclgo/internal/testgroup"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 

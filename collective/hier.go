@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-//go:embed allreduce/hier.cu
+//go:embed kernels/hier.cu
 var hierSource []byte
 
 // hierBlocks is how many blocks the hierarchical all-reduce has at most: each has

@@ -1,8 +1,9 @@
-package samples
+package collective
 
 import (
-	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestPlaceOf(t *testing.T) {
@@ -11,8 +12,8 @@ func TestPlaceOf(t *testing.T) {
 		{3, 0, 2, []int{1, 5}}, {3, 1, 2, []int{0, 5}}, {3, 1, 2, []int{3, 6}}, {3, 0, 2, []int{2, 6}},
 		{3, 0, 2, []int{}}, {3, 2, 2, []int{0, 1}}, {3, 2, 2, []int{3, 2}}, {3, 2, 2, []int{}},
 	} {
-		if got := placeOf(rank, hosts); !reflect.DeepEqual(got, want) {
-			t.Errorf("rank %d: %+v, want %+v", rank, got, want)
+		if diff := cmp.Diff(want, placeOf(rank, hosts), cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("rank %d is elsewhere (-want +got):\n%s", rank, diff)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-//go:embed allreduce/pushed.cu
+//go:embed kernels/pushed.cu
 var pushedSource []byte
 
 const (

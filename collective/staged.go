@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-//go:embed allreduce/staged.cu
+//go:embed kernels/staged.cu
 var stagedSource []byte
 
 const (

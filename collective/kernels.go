@@ -1,4 +1,4 @@
-package samples
+package collective
 
 import (
 	"context"
@@ -117,7 +117,7 @@ func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kerne
 func (r *Runner) kernelOfTwo(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
 	k, fit, err = r.kernel(ctx, c, a)
 	if err == nil && fit < 2 {
-		err = mscclgo.Errorf(mscclgo.ErrUnsupported, "samples: prepare "+a.name, "it needs two blocks, and %d of %d threads fits", fit, c.Threads)
+		err = mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: prepare "+a.name, "it needs two blocks, and %d of %d threads fits", fit, c.Threads)
 	}
 	return k, fit, err
 }

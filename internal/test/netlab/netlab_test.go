@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/internal/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
 )
 
 // limit bounds each test.

@@ -1,0 +1,29 @@
+package native
+
+// What packages of this module reach of each other's types and users do not.
+// Each is set once, by an init function of the package that the type is of.
+var (
+	// QueueOf returns a *gpu.Stream to threads in C, the same each time, or nil
+	// when the stream is closed.
+	QueueOf func(stream any) *Queue
+	// QueueError returns the error of an operation of a *gpu.Stream's queue.
+	QueueError func(stream any, f Failure) error
+	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
+	GateOf func(buffer any) *Gate
+	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
+	// time, or nil where it is not mapped here or was closed.
+	RangeOf func(memory any) *Range
+	// InstanceOf returns a number that tells a *registeredmem.Registry from others.
+	InstanceOf func(registry any) uint64
+	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.
+	RingOf func(ring any) *Ring
+	// CountOf returns what threads in C need to signal a *semaphore.Host2Device.
+	CountOf func(semaphore any) SemaphoreInfo
+)
+
+// SemaphoreInfo is a semaphore as threads in C see it.
+type SemaphoreInfo struct {
+	Sent   *Count // claimed while the value after it is stored
+	Peer   *Range // the peer's memory, or nil where it is not mapped here
+	Offset uint64 // in Peer, of the word that counts the host's signals
+}
