@@ -29,6 +29,15 @@ func (d *Device) NewEvent() (*Event, error) {
 	return &Event{dev: d, b: b}, nil
 }
 
+// Handle returns the CUDA driver's handle of the event, a CUevent, with the rules
+// of [Stream.Handle].
+func (e *Event) Handle() uintptr {
+	if e.usable("") != nil {
+		return 0
+	}
+	return e.b.Handle()
+}
+
 // Query says whether the stream has reached the point last recorded, and how the
 // work before it failed if it did.
 func (e *Event) Query() (bool, error) {

@@ -45,6 +45,19 @@ func (d *Device) NewStream() (*Stream, error) {
 // Device gives the stream's device.
 func (s *Stream) Device() *Device { return s.dev }
 
+// Handle returns the CUDA driver's handle of the stream, a CUstream of the
+// device's primary context, for libraries that take one, such as NCCL and cuBLAS. It
+// is 0 on an emulated device and once the stream is closed. It is valid until
+// [Stream.Close], which the caller must not call while such a library still uses it.
+// Work queued through it runs in order with the work queued by the stream's methods.
+// Only Close may destroy the stream.
+func (s *Stream) Handle() uintptr {
+	if s.usable("") != nil {
+		return 0
+	}
+	return s.b.Handle()
+}
+
 // Copy queues a copy of n bytes. Either side may be device memory, pinned host
 // memory or a peer's mapped memory; the ranges must not overlap.
 //

@@ -100,6 +100,27 @@ func TestStreamClosed(t *testing.T) {
 	}
 }
 
+// TestHandles: a CUDA device's streams and events have handles of their own until
+// they are closed, an emulated device's none.
+func TestHandles(t *testing.T) {
+	d := testdev.Open(t, 0)
+	seen := map[uintptr]bool{}
+	for _, h := range []interface {
+		Handle() uintptr
+		Close() error
+	}{newStream(t, d), newStream(t, d), newEvent(t, d), newEvent(t, d)} {
+		handle := h.Handle()
+		if emulated := d.Info().PCIBusID == ""; emulated != (handle == 0) || seen[handle] && !emulated || handle != h.Handle() {
+			t.Errorf("a %T on %v has handle %#x, then %#x", h, d, handle, h.Handle())
+		}
+		seen[handle] = true
+		check(t, h.Close())
+		if h.Handle() != 0 {
+			t.Errorf("a closed %T has a handle", h)
+		}
+	}
+}
+
 // spinning is a kernel that runs until it is let go, or for 10 seconds.
 type spinning struct {
 	stream *gpu.Stream

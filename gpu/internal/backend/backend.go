@@ -136,6 +136,7 @@ type Stream interface {
 	Native() *native.Queue
 	// NativeError gives the error of an operation of Native that failed.
 	NativeError(f native.Failure) error
+	Handle() uintptr // what the driver calls it, 0 where there is no such thing
 	Close() error
 }
 
@@ -145,6 +146,7 @@ type Event interface {
 	Synchronize(ctx context.Context) error
 	// Since gives the time from start to this event; both have happened.
 	Since(start Event) (time.Duration, error)
+	Handle() uintptr // as Stream's
 	Close() error
 }
 

@@ -6,6 +6,7 @@ import "C"
 import (
 	"context"
 	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
@@ -58,6 +59,8 @@ func (e *event) Since(start backend.Event) (time.Duration, error) {
 	}
 	return time.Duration(float64(ms) * float64(time.Millisecond)), nil
 }
+
+func (e *event) Handle() uintptr { return uintptr(unsafe.Pointer(e.handle)) }
 
 func (e *event) Close() error {
 	return e.end(func() error {

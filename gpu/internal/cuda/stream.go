@@ -171,6 +171,8 @@ func (s *stream) Synchronize(ctx context.Context) error {
 	return s.poll(ctx, "synchronize a stream", s.Query)
 }
 
+func (s *stream) Handle() uintptr { return uintptr(unsafe.Pointer(s.c.handle)) }
+
 // Close lets the work that was given to the stream run on.
 func (s *stream) Close() error {
 	return s.end(func() error {

@@ -171,4 +171,6 @@ func (e *event) Since(b backend.Event) (time.Duration, error) {
 	return to.at.Sub(from.at), nil
 }
 
+func (e *event) Handle() uintptr { return 0 }
+
 func (e *event) Close() error { return nil }

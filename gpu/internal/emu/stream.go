@@ -262,5 +262,7 @@ func (s *stream) mark(op string) (*mark, error) {
 	return m, nil
 }
 
+func (s *stream) Handle() uintptr { return 0 }
+
 // Close lets queued work go on to its end.
 func (s *stream) Close() error { return nil }
