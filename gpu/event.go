@@ -14,6 +14,8 @@ type Event struct {
 	dev    *Device
 	b      backend.Event
 	closed atomic.Bool
+
+	capture atomic.Pointer[capture] // that of the stream that recorded it last
 }
 
 // NewEvent makes an event, which counts as done until it is first recorded. The

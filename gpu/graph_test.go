@@ -1,10 +1,15 @@
 package gpu_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -55,6 +60,108 @@ func TestEmptyGraph(t *testing.T) {
 	closer(t, graph)
 	check(t, graph.Launch(s))
 	synchronize(t, s)
+}
+
+// TestWorkDuringCapture: what a stream captures is not disturbed by memory that is
+// allocated and filled and by modules that are loaded meanwhile.
+func TestWorkDuringCapture(t *testing.T) {
+	d := testdev.Open(t, 0)
+	code, s, other := image(t, d), newStream(t, d), newStream(t, d)
+	check(t, s.BeginCapture())
+	out := must[*gpu.Buffer](t)(gpu.Upload(d, []uint32{1, 1}))
+	allocHost(t, d, 8)
+	fill := kernel(t, must[*gpu.Module](t)(d.LoadModule(code)), "fill")
+	check(t, fill.Launch(s, gpu.Blocks(1, 32), out, 1, uint32(2)))
+	check(t, fill.Launch(other, gpu.Blocks(1, 32), out.Ptr()+4, 1, uint32(3)))
+	synchronize(t, other)
+	for _, temporary := range []interface{ Close() error }{alloc(t, d, 8), newEvent(t, d), newStream(t, d)} {
+		check(t, temporary.Close())
+	}
+	if diff := cmp.Diff([]uint32{1, 3}, contents[uint32](t, out, 2)); diff != "" {
+		t.Errorf("before the graph was launched (-want +got):\n%s", diff)
+	}
+	graph := must[*gpu.Graph](t)(s.EndCapture())
+	check(t, graph.Launch(s))
+	synchronize(t, s)
+	if diff := cmp.Diff([]uint32{2, 3}, contents[uint32](t, out, 2)); diff != "" {
+		t.Errorf("after it was launched (-want +got):\n%s", diff)
+	}
+}
+
+// TestLaunchHooks: each launch of a graph goes through the functions that were given
+// to its capture, and to no other's.
+func TestLaunchHooks(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, on := newStream(t, d), newStream(t, d)
+	var log []string
+	fail := errors.New("refused")
+	hook := func(name string) func(any, func() error) error {
+		return func(stream any, launch func() error) error {
+			log = append(log, fmt.Sprint(name, " begins ", stream == on))
+			if name == "refuses" {
+				return fail
+			}
+			defer func() { log = append(log, name+" ends") }()
+			return launch()
+		}
+	}
+	capture := func(hooks map[uint64]string) *gpu.Graph {
+		check(t, s.BeginCapture())
+		for id, name := range hooks {
+			native.Carry(s, id, hook(name))
+			native.Carry(s, id, hook("a second one"))
+		}
+		return must[*gpu.Graph](t)(s.EndCapture())
+	}
+	native.Carry(s, 1, hook("outside"))
+	check(t, capture(nil).Launch(on))
+	check(t, capture(map[uint64]string{7: "inner", 3: "outer"}).Launch(on))
+	if err := capture(map[uint64]string{7: "inner", 3: "refuses"}).Launch(on); err != fail {
+		t.Errorf("a launch that is refused returned %v", err)
+	}
+	want := []string{"outer begins true", "inner begins true", "inner ends", "outer ends", "refuses begins true"}
+	if diff := cmp.Diff(want, log); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// TestCaptureOf: the streams of one capture have it in common, until it ends.
+func TestCaptureOf(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, joined, e := newStream(t, d), newStream(t, d), newEvent(t, d)
+	is := func(stream *gpu.Stream, want any) {
+		t.Helper()
+		if got := native.CaptureOf(stream); got != want {
+			t.Errorf("the capture is %v, want %v", got, want)
+		}
+	}
+	is(s, nil)
+	check(t, s.Record(e))
+	check(t, s.BeginCapture())
+	first := native.CaptureOf(s)
+	if first == nil {
+		t.Fatal("the stream does not capture")
+	}
+	is(joined, nil)
+	check(t, joined.Wait(e)) // recorded before
+	is(joined, nil)
+	check(t, s.Record(e))
+	if err := joined.Wait(e); err == nil {
+		is(joined, first)
+		check(t, joined.Record(e))
+		check(t, s.Wait(e))
+	} else {
+		refused(t, err, mscclgo.ErrUnsupported, "one stream at a time")
+	}
+	check(t, must[*gpu.Graph](t)(s.EndCapture()).Launch(joined))
+	synchronize(t, joined)
+	is(s, nil)
+	is(joined, nil)
+	check(t, s.BeginCapture())
+	if second := native.CaptureOf(s); second == nil || second == first {
+		t.Error("a new capture is none, or the old one")
+	}
+	must[*gpu.Graph](t)(s.EndCapture())
 }
 
 func TestCaptureRefuses(t *testing.T) {

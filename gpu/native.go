@@ -5,6 +5,14 @@ import "github.com/mscclgo/mscclgo/internal/native"
 func init() {
 	native.QueueOf = func(s any) *native.Queue { return s.(*Stream).queue() }
 	native.QueueError = func(s any, f native.Failure) error { return s.(*Stream).b.NativeError(f) }
+	native.CaptureOf = func(s any) any {
+		if c := s.(*Stream).capturing(); c != nil {
+			return c
+		}
+		return nil
+	}
+	native.Carry = func(s any, id uint64, around func(any, func() error) error) { s.(*Stream).carry(id, around) }
+	native.BeforeClose = func(s any, id uint64, f func()) { s.(*Stream).beforeClose(id, f) }
 	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
 }
 
@@ -18,4 +26,19 @@ func (s *Stream) queue() *native.Queue {
 		s.native = s.b.Native()
 	}
 	return s.native
+}
+
+// beforeClose has f called before the stream closes, instead of what it was given
+// under the same id; a nil f takes that back.
+func (s *Stream) beforeClose(id uint64, f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.closing, id)
+	if f == nil || s.ending {
+		return
+	}
+	if s.closing == nil {
+		s.closing = map[uint64]func(){}
+	}
+	s.closing[id] = f
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
@@ -99,4 +101,26 @@ func TestGate(t *testing.T) {
 	if _, ok := nativetest.EnterGate(native.GateOf(other)); ok {
 		t.Error("a gate is open that was first asked for after the memory was closed")
 	}
+}
+
+// TestBeforeClose: a stream tells those who asked before it closes, and still takes
+// work from them.
+func TestBeforeClose(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, e := newStream(t, d), newEvent(t, d)
+	told := map[string]int{}
+	for id, name := range []string{"first", "cancelled", "replaced"} {
+		native.BeforeClose(s, uint64(id), func() {
+			told[name]++
+			check(t, s.Record(e))
+		})
+	}
+	native.BeforeClose(s, 1, nil)
+	native.BeforeClose(s, 2, func() { told["replacement"]++ })
+	check(t, s.Close())
+	check(t, s.Close())
+	if diff := cmp.Diff(map[string]int{"first": 1, "replacement": 1}, told); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	check(t, e.Synchronize(deadline(t)))
 }

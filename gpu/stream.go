@@ -26,8 +26,12 @@ type Stream struct {
 	b      backend.Stream
 	closed atomic.Bool
 
-	mu     sync.Mutex
-	native *native.Queue // nil before it is first asked for
+	capture atomic.Pointer[capture] // the last that it began or joined
+
+	mu      sync.Mutex
+	native  *native.Queue     // nil before it is first asked for
+	closing map[uint64]func() // what to call before it closes; see native.BeforeClose
+	ending  bool              // Close was called
 }
 
 // NewStream makes a stream. The caller closes it.
@@ -118,6 +122,7 @@ func (s *Stream) Record(e *Event) error {
 	if e.dev != s.dev {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: record an event", "the event is of %v, the stream of %v", e.dev, s.dev)
 	}
+	e.capture.Store(s.capturing())
 	return s.b.Record(e.b)
 }
 
@@ -130,33 +135,13 @@ func (s *Stream) Wait(e *Event) error {
 	if err := e.usable("gpu: wait for an event"); err != nil {
 		return err
 	}
-	return s.b.WaitEvent(e.b)
-}
-
-// BeginCapture makes the stream collect what it is given into a graph instead
-// of running it, until [Stream.EndCapture].
-//
-// Errors: ErrInvalid when it does so already.
-func (s *Stream) BeginCapture() error {
-	if err := s.usable("gpu: begin capture"); err != nil {
+	if err := s.b.WaitEvent(e.b); err != nil {
 		return err
 	}
-	return s.b.BeginCapture()
-}
-
-// EndCapture gives the graph of what was collected, ready to run, which the
-// caller closes.
-//
-// Errors: ErrInvalid when the stream does not capture.
-func (s *Stream) EndCapture() (*Graph, error) {
-	if err := s.usable("gpu: end capture"); err != nil {
-		return nil, err
+	if c := e.capture.Load(); c.underway() {
+		s.capture.Store(c)
 	}
-	g, err := s.b.EndCapture()
-	if err != nil {
-		return nil, err
-	}
-	return &Graph{dev: s.dev, b: g}, nil
+	return nil
 }
 
 // Query says whether all queued work is done, and how it failed if it did.
@@ -181,9 +166,18 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 // Close releases the stream once its queued work is done. It is safe to call
 // twice.
 func (s *Stream) Close() error {
-	if s.closed.Swap(true) {
+	s.mu.Lock()
+	ended, closing := s.ending, s.closing
+	s.ending, s.closing = true, nil
+	s.mu.Unlock()
+	if ended {
 		return nil
 	}
+	for _, f := range closing {
+		f()
+	}
+	s.closed.Store(true)
+	s.endCapture()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.native != nil {
@@ -225,35 +219,4 @@ func (s *Stream) word(op string, b *Buffer, offset uint64) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d is not aligned to 8 bytes", offset)
 	}
 	return nil
-}
-
-// Graph is captured work, ready to run as often as wanted.
-type Graph struct {
-	dev    *Device
-	b      backend.Graph
-	closed atomic.Bool
-}
-
-// Launch queues the graph's work on a stream of the graph's device. The memory,
-// modules and events that it names must be open still.
-func (g *Graph) Launch(s *Stream) error {
-	const op = "gpu: launch a graph"
-	if g.closed.Load() {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is closed")
-	}
-	if err := s.usable(op); err != nil {
-		return err
-	}
-	if s.dev != g.dev {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is of %v, the stream of %v", g.dev, s.dev)
-	}
-	return g.b.Launch(s.b)
-}
-
-// Close releases the graph. It is safe to call twice.
-func (g *Graph) Close() error {
-	if g.closed.Swap(true) {
-		return nil
-	}
-	return g.b.Close()
 }

@@ -8,6 +8,18 @@ var (
 	QueueOf func(stream any) *Queue
 	// QueueError returns the error of an operation of a *gpu.Stream's queue.
 	QueueError func(stream any, f Failure) error
+	// CaptureOf returns a value for the capture that a *gpu.Stream takes part in, the
+	// same for all its streams and != any other's, or nil when it does not capture.
+	CaptureOf func(stream any) any
+	// Carry has every launch of the graph that a *gpu.Stream is capturing made through
+	// around: it gets the *gpu.Stream that the graph is launched on, which may itself
+	// capture, and queues the graph by calling launch. The first call of an id counts;
+	// the functions of several ids are nested, the lowest outermost. It does nothing
+	// when the stream does not capture.
+	Carry func(stream any, id uint64, around func(stream any, launch func() error) error)
+	// BeforeClose has f called once, before a *gpu.Stream closes and while it still
+	// takes work, instead of the f given before under this id. A nil f cancels it.
+	BeforeClose func(stream any, id uint64, f func())
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
