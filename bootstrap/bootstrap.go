@@ -59,16 +59,16 @@ type peer struct {
 	dialErr error
 }
 
-func newBootstrap(cfg Config, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
+func newBootstrap(o Options, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
 	b := &Bootstrap{
-		rank: cfg.Rank, size: cfg.Size, id: cfg.ID,
-		log:    cfg.Log.With("rank", cfg.Rank),
+		rank: o.Rank, size: o.Size, id: o.ID,
+		log:    o.Logger.With("rank", o.Rank),
 		hosted: hosted,
 		inbox:  newMailbox(),
 		calls:  collectiveCalls{active: map[uint64]bool{}},
 		failed: make(chan struct{}),
 		closed: make(chan struct{}),
-		peers:  make([]*peer, cfg.Size),
+		peers:  make([]*peer, o.Size),
 	}
 	b.life, b.kill = context.WithCancel(context.Background())
 	for i := range b.peers {

@@ -18,8 +18,8 @@ import (
 // said.
 const DefaultTimeout = time.Minute
 
-// A Config says which rank of which group to be.
-type Config struct {
+// Options say which rank of which group to be.
+type Options struct {
 	Rank int      // from 0 to Size-1
 	Size int      // the world size: how many ranks the group has
 	ID   UniqueID // the same on all ranks
@@ -36,26 +36,26 @@ type Config struct {
 	// machine cannot see it for itself. The rank then listens on every address.
 	Advertise string
 
-	// Log hears of refused strangers and of ranks that leave or fail. nil means
-	// slog.Default.
-	Log *slog.Logger
+	// Logger is told of refused strangers and of ranks that leave or fail. Nil
+	// discards.
+	Logger *slog.Logger
 }
 
 // check finds what cannot be right without asking anyone.
-func (c Config) check() error {
+func (o Options) check() error {
 	switch {
-	case c.Size < 1 || c.Size > MaxSize:
-		return fmt.Errorf("world size %d, not from 1 to %d", c.Size, MaxSize)
-	case c.Rank < 0 || c.Rank >= c.Size:
-		return fmt.Errorf("rank %d is outside a world of %d ranks, 0 to %d", c.Rank, c.Size, c.Size-1)
-	case c.ID.IsZero():
+	case o.Size < 1 || o.Size > MaxSize:
+		return fmt.Errorf("world size %d, not from 1 to %d", o.Size, MaxSize)
+	case o.Rank < 0 || o.Rank >= o.Size:
+		return fmt.Errorf("rank %d is outside a world of %d ranks, 0 to %d", o.Rank, o.Size, o.Size-1)
+	case o.ID.IsZero():
 		return errors.New("no unique id: make one with NewRendezvous or NewUniqueID, or use FromEnv")
-	case c.Timeout < 0:
-		return fmt.Errorf("timeout %v is negative", c.Timeout)
-	case c.Interface != "" && c.Advertise != "":
-		return fmt.Errorf("both interface %q and address %q are to be advertised", c.Interface, c.Advertise)
-	case c.Advertise != "":
-		return checkHost(c.Advertise)
+	case o.Timeout < 0:
+		return fmt.Errorf("timeout %v is negative", o.Timeout)
+	case o.Interface != "" && o.Advertise != "":
+		return fmt.Errorf("both interface %q and address %q are to be advertised", o.Interface, o.Advertise)
+	case o.Advertise != "":
+		return checkHost(o.Advertise)
 	}
 	return nil
 }
@@ -73,25 +73,25 @@ const opConnect = "bootstrap: connect"
 // (ErrTimeout) or somebody else (ErrInvalid).
 //
 // After Connect has returned, ctx may end without effect.
-func Connect(ctx context.Context, cfg Config) (*Bootstrap, error) {
-	if err := cfg.check(); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "%w", err).At(cfg.Rank, mscclgo.NoRank)
+func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
+	if err := o.check(); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "%w", err).At(o.Rank, mscclgo.NoRank)
 	}
-	cfg.Log = logger(cfg.Log)
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+	o.Logger = logger(o.Logger)
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 
 	var hosted *Rendezvous
-	if cfg.ID.hosted && cfg.Rank == 0 {
+	if o.ID.hosted && o.Rank == 0 {
 		var err error
-		if hosted, err = hostRendezvous(ctx, cfg.ID, cfg.Log); err != nil {
+		if hosted, err = hostRendezvous(ctx, o.ID, o.Logger); err != nil {
 			return nil, err
 		}
 	}
-	b, err := join(ctx, cfg, hosted)
+	b, err := join(ctx, o, hosted)
 	if err == nil {
 		err = b.assemble(ctx)
 		if err == nil {
@@ -100,19 +100,19 @@ func Connect(ctx context.Context, cfg Config) (*Bootstrap, error) {
 		b.Close()
 	}
 	if hosted != nil {
-		hosted.awaitRefused(ctx, cfg.Size, 2*time.Second)
+		hosted.awaitRefused(ctx, o.Size, 2*time.Second)
 		hosted.Close()
 	}
 	return nil, err
 }
 
 // join meets the other ranks at the rendezvous.
-func join(ctx context.Context, cfg Config, hosted *Rendezvous) (*Bootstrap, error) {
-	addrs := cfg.ID.addrs()
+func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, error) {
+	addrs := o.ID.addrs()
 	if hosted != nil {
 		addrs = []string{reachable(hosted.acc.ln.Addr())}
 	}
-	j := joiner{cfg: cfg, addrs: addrs}
+	j := joiner{o: o, addrs: addrs}
 	rand.Read(j.process[:])
 	defer func() {
 		if j.ln != nil {
@@ -123,13 +123,13 @@ func join(ctx context.Context, cfg Config, hosted *Rendezvous) (*Bootstrap, erro
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		table, err := j.attempt(ctx, hosted != nil)
 		if err == nil {
-			b := newBootstrap(cfg, table, j.ln, hosted)
+			b := newBootstrap(o, table, j.ln, hosted)
 			j.ln = nil
 			return b, nil
 		}
 		// An error of the library is a verdict; others are worth another try.
 		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
-			return nil, verdict.At(cfg.Rank, mscclgo.NoRank)
+			return nil, verdict.At(o.Rank, mscclgo.NoRank)
 		}
 		if ctx.Err() == nil || lastErr == nil {
 			lastErr = err
@@ -142,7 +142,7 @@ func join(ctx context.Context, cfg Config, hosted *Rendezvous) (*Bootstrap, erro
 
 // A joiner is a rank on its way into the group.
 type joiner struct {
-	cfg     Config
+	o       Options
 	addrs   []string
 	process [16]byte
 	ln      net.Listener // where this rank's peers dial, once it is known
@@ -151,7 +151,7 @@ type joiner struct {
 
 // gaveUp is the error for a context that ended before the rendezvous answered.
 func (j *joiner) gaveUp(ctx context.Context, last error) error {
-	where := j.cfg.ID.Addr()
+	where := j.o.ID.Addr()
 	var e *mscclgo.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -167,7 +167,7 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 		e = mscclgo.Errorf(mscclgo.ErrTimeout, opConnect,
 			"nobody answers at %s; is the unique id stale, or has rank 0 not started? %w", where, last)
 	}
-	return e.At(j.cfg.Rank, mscclgo.NoRank)
+	return e.At(j.o.Rank, mscclgo.NoRank)
 }
 
 // attempt asks the rendezvous once for the table of addresses.
@@ -187,7 +187,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
 	m := joinMessage{
-		size:    j.cfg.Size,
+		size:    j.o.Size,
 		left:    left - min(left/10, 250*time.Millisecond), // to hear the verdict in time
 		process: j.process,
 		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
@@ -202,7 +202,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	}
 	switch f.kind {
 	case frameTable:
-		return decodeTable(f.payload, j.cfg.Size)
+		return decodeTable(f.payload, j.o.Size)
 	case frameRefused:
 		v, err := decodeRefusal(f.payload)
 		if err != nil {
@@ -225,8 +225,8 @@ func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 	results := make(chan result, len(j.addrs))
 	for _, addr := range j.addrs {
 		go func() {
-			nc, err := dialShake(ctx, addr, j.cfg.ID,
-				claim{role: roleJoin, from: uint32(j.cfg.Rank), to: toRendezvous})
+			nc, err := dialShake(ctx, addr, j.o.ID,
+				claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
 			results <- result{nc, err}
 		}()
 	}
@@ -276,20 +276,20 @@ func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host strin
 	ip := nc.LocalAddr().(*net.TCPAddr).IP
 	bind := ""
 	switch {
-	case j.cfg.Advertise != "":
-		host = j.cfg.Advertise
-	case j.cfg.Interface != "":
-		if ip, err = interfaceAddr(j.cfg.Interface, ip); err != nil {
-			return "", mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "interface %q: %w", j.cfg.Interface, err)
+	case j.o.Advertise != "":
+		host = j.o.Advertise
+	case j.o.Interface != "":
+		if ip, err = interfaceAddr(j.o.Interface, ip); err != nil {
+			return "", mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "interface %q: %w", j.o.Interface, err)
 		}
 		host, bind = ip.String(), ip.String()
 	default:
 		if self {
-			if ip, err = routeTo(ctx, j.cfg.ID.addrs()[0]); err != nil {
+			if ip, err = routeTo(ctx, j.o.ID.addrs()[0]); err != nil {
 				return "", err
 			}
 		}
-		if ip, err = visible(ip, j.cfg.ID.hosts); err != nil {
+		if ip, err = visible(ip, j.o.ID.hosts); err != nil {
 			return "", mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "cannot list this machine's addresses: %w", err)
 		}
 		host, bind = ip.String(), ip.String()

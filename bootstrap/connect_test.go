@@ -13,10 +13,10 @@ import (
 func TestTwoRanksWithOneNumber(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
-	bs, errs := connectAll(testContext(t), []Config{
-		{Rank: 0, Size: 3, ID: r.ID(), Log: quiet},
-		{Rank: 1, Size: 3, ID: r.ID(), Log: quiet},
-		{Rank: 1, Size: 3, ID: r.ID(), Log: quiet},
+	bs, errs := connectAll(testContext(t), []Options{
+		{Rank: 0, Size: 3, ID: r.ID()},
+		{Rank: 1, Size: 3, ID: r.ID()},
+		{Rank: 1, Size: 3, ID: r.ID()},
 	})
 	closeAll(bs)
 	for _, err := range errs {
@@ -40,12 +40,12 @@ func TestDisagreementHostedByRankZero(t *testing.T) {
 	late := make(chan error)
 	go func() {
 		time.Sleep(300 * time.Millisecond)
-		_, err := Connect(ctx, Config{Rank: 2, Size: 3, ID: id, Log: quiet})
+		_, err := Connect(ctx, Options{Rank: 2, Size: 3, ID: id})
 		late <- err
 	}()
-	bs, errs := connectAll(ctx, []Config{
-		{Rank: 0, Size: 3, ID: id, Log: quiet},
-		{Rank: 1, Size: 4, ID: id, Log: quiet},
+	bs, errs := connectAll(ctx, []Options{
+		{Rank: 0, Size: 3, ID: id},
+		{Rank: 1, Size: 4, ID: id},
 	})
 	closeAll(bs)
 	for _, err := range append(errs, <-late) {
@@ -60,12 +60,12 @@ func TestMissingRanks(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
 	start := time.Now()
-	var cfgs []Config
+	var opts []Options
 	for _, rank := range []int{0, 2, 3, 9} {
-		cfgs = append(cfgs, Config{Rank: rank, Size: 10, ID: r.ID(), Log: quiet, Timeout: 10 * time.Second})
+		opts = append(opts, Options{Rank: rank, Size: 10, ID: r.ID(), Timeout: 10 * time.Second})
 	}
-	cfgs[2].Timeout = 400 * time.Millisecond // without it the group cannot be
-	bs, errs := connectAll(testContext(t), cfgs)
+	opts[2].Timeout = 400 * time.Millisecond // without it the group cannot be
+	bs, errs := connectAll(testContext(t), opts)
 	closeAll(bs)
 	for _, err := range errs {
 		wantError(t, err, mscclgo.ErrTimeout, "6 of 10 ranks did not come: ranks 1, 4-8")
@@ -78,26 +78,26 @@ func TestMissingRanks(t *testing.T) {
 func TestInvalidConfigs(t *testing.T) {
 	id := newID([]string{"127.0.0.1"}, 1, false)
 	for _, c := range []struct {
-		cfg  Config
+		o    Options
 		want string
 	}{
-		{Config{Rank: 4, Size: 4, ID: id}, "rank 4 is outside a world of 4"},
-		{Config{Rank: -1, Size: 4, ID: id}, "rank -1"},
-		{Config{Size: 0, ID: id}, "world size 0"},
-		{Config{Size: MaxSize + 1, ID: id}, "world size 32769"},
-		{Config{Size: 1}, "no unique id"},
-		{Config{Size: 1, ID: id, Timeout: -1}, "negative"},
-		{Config{Size: 1, ID: id, Interface: "lo", Advertise: "here"}, "both"},
-		{Config{Size: 1, ID: id, Advertise: "two words"}, "two words"},
+		{Options{Rank: 4, Size: 4, ID: id}, "rank 4 is outside a world of 4"},
+		{Options{Rank: -1, Size: 4, ID: id}, "rank -1"},
+		{Options{Size: 0, ID: id}, "world size 0"},
+		{Options{Size: MaxSize + 1, ID: id}, "world size 32769"},
+		{Options{Size: 1}, "no unique id"},
+		{Options{Size: 1, ID: id, Timeout: -1}, "negative"},
+		{Options{Size: 1, ID: id, Interface: "lo", Advertise: "here"}, "both"},
+		{Options{Size: 1, ID: id, Advertise: "two words"}, "two words"},
 	} {
-		b, err := Connect(testContext(t), c.cfg)
+		b, err := Connect(testContext(t), c.o)
 		wantError(t, err, mscclgo.ErrInvalid, c.want)
 		if b != nil {
-			t.Errorf("%+v: a bootstrap beside the error", c.cfg)
+			t.Errorf("%+v: a bootstrap beside the error", c.o)
 		}
 	}
 	r := rendezvous(t, quiet)
-	_, err := Connect(testContext(t), Config{Size: 1, ID: r.ID(), Interface: "no-such-interface", Log: quiet})
+	_, err := Connect(testContext(t), Options{Size: 1, ID: r.ID(), Interface: "no-such-interface"})
 	wantError(t, err, mscclgo.ErrInvalid, "no-such-interface")
 }
 
@@ -106,7 +106,7 @@ func TestInvalidConfigs(t *testing.T) {
 func TestStaleID(t *testing.T) {
 	noLeaks(t)
 	short := func(id UniqueID) error {
-		_, err := Connect(testContext(t), Config{Rank: 1, Size: 2, ID: id, Log: quiet, Timeout: 300 * time.Millisecond})
+		_, err := Connect(testContext(t), Options{Rank: 1, Size: 2, ID: id, Timeout: 300 * time.Millisecond})
 		return err
 	}
 	gone := rendezvous(t, quiet)
@@ -148,12 +148,12 @@ func TestConnectCancelled(t *testing.T) {
 	r := rendezvous(t, quiet)
 	ctx, cancel := context.WithCancel(testContext(t))
 	time.AfterFunc(50*time.Millisecond, cancel)
-	_, err := Connect(ctx, Config{Rank: 0, Size: 2, ID: r.ID(), Log: quiet})
+	_, err := Connect(ctx, Options{Rank: 0, Size: 2, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrAborted)
 
 	// Its place is free again.
-	bs, errs := connectAll(testContext(t), []Config{
-		{Rank: 0, Size: 2, ID: r.ID(), Log: quiet}, {Rank: 1, Size: 2, ID: r.ID(), Log: quiet}})
+	bs, errs := connectAll(testContext(t), []Options{
+		{Rank: 0, Size: 2, ID: r.ID()}, {Rank: 1, Size: 2, ID: r.ID()}})
 	defer closeAll(bs)
 	for _, err := range errs {
 		if err != nil {
@@ -166,7 +166,7 @@ func TestRendezvousClosedEarly(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
 	time.AfterFunc(50*time.Millisecond, func() { r.Close() })
-	_, err := Connect(testContext(t), Config{Rank: 0, Size: 2, ID: r.ID(), Log: quiet})
+	_, err := Connect(testContext(t), Options{Rank: 0, Size: 2, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrAborted, "closed")
 }
 

@@ -22,9 +22,9 @@ const (
 	// EnvPort holds the port on which rank 0 opens the rendezvous where there
 	// is no EnvID.
 	EnvPort = "MSCCLGO_PORT"
-	// EnvInterface names the network interface to use, as Config.Interface.
+	// EnvInterface names the network interface to use, as Options.Interface.
 	EnvInterface = "MSCCLGO_INTERFACE"
-	// EnvAdvertise holds the address that peers dial, as Config.Advertise.
+	// EnvAdvertise holds the address that peers dial, as Options.Advertise.
 	EnvAdvertise = "MSCCLGO_ADVERTISE"
 )
 
@@ -33,10 +33,10 @@ type Lookup func(name string) (value string, ok bool)
 
 // An Env is what the environment says about this process.
 type Env struct {
-	Config    Config // for Connect
-	LocalRank int    // this rank's number among those on this machine
-	LocalSize int    // the ranks on this machine
-	Launcher  string // who started the process, for people to read
+	Options   Options // for Connect
+	LocalRank int     // this rank's number among those on this machine
+	LocalSize int     // the ranks on this machine
+	Launcher  string  // who started the process, for people to read
 }
 
 // A launcher names the variables that one kind of launcher sets.
@@ -188,27 +188,27 @@ func (v vars) env() (Env, error) {
 	}
 	env := Env{Launcher: l.name}
 	var err error
-	if env.Config.Rank, env.Config.Size, err = v.place(l.rank, l.size, func(name string) (int, error) { return v.number(name, 1) }); err != nil {
+	if env.Options.Rank, env.Options.Size, err = v.place(l.rank, l.size, func(name string) (int, error) { return v.number(name, 1) }); err != nil {
 		return Env{}, err
 	}
 	if env.LocalRank, env.LocalSize, err = v.local(l); err != nil {
 		return Env{}, err
 	}
-	if env.LocalSize > env.Config.Size {
-		return Env{}, fmt.Errorf("%s=%s is more than %s=%d", v.first(l.localSize), v.get(v.first(l.localSize)), v.first(l.size), env.Config.Size)
+	if env.LocalSize > env.Options.Size {
+		return Env{}, fmt.Errorf("%s=%s is more than %s=%d", v.first(l.localSize), v.get(v.first(l.localSize)), v.first(l.size), env.Options.Size)
 	}
 	if v.has(EnvID) && l.rank == "RANK" {
 		env.Launcher = "mscclgo run"
 	}
-	env.Config.Interface = v.get(EnvInterface)
-	env.Config.Advertise = v.get(EnvAdvertise)
+	env.Options.Interface = v.get(EnvInterface)
+	env.Options.Advertise = v.get(EnvAdvertise)
 	if v.has(EnvID) {
-		if env.Config.ID, err = parseID(v.get(EnvID)); err != nil {
+		if env.Options.ID, err = parseID(v.get(EnvID)); err != nil {
 			return Env{}, fmt.Errorf("%s is no unique id: %w", EnvID, err)
 		}
 		return env, nil
 	}
-	env.Config.ID, err = v.deriveID(l, env)
+	env.Options.ID, err = v.deriveID(l, env)
 	return env, err
 }
 
@@ -252,7 +252,7 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 			return UniqueID{}, fmt.Errorf("neither %s nor MASTER_ADDR is set: one must say where rank 0 is", EnvID)
 		}
 		var err error
-		if host, err = l.addr(v, env.LocalSize, env.Config.Size); err != nil {
+		if host, err = l.addr(v, env.LocalSize, env.Options.Size); err != nil {
 			return UniqueID{}, err
 		}
 	} else if err := checkHost(host); err != nil {

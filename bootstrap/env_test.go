@@ -54,21 +54,21 @@ func TestFromEnv(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if env.Launcher != c.launcher || env.Config.Rank != c.rank || env.Config.Size != c.size ||
+			if env.Launcher != c.launcher || env.Options.Rank != c.rank || env.Options.Size != c.size ||
 				env.LocalRank != c.localRank || env.LocalSize != c.localSize ||
-				env.Config.Interface != c.interfaceName || env.Config.Advertise != c.advertise {
+				env.Options.Interface != c.interfaceName || env.Options.Advertise != c.advertise {
 				t.Errorf("%+v", env)
 			}
-			addr := env.Config.ID.Addr()
+			addr := env.Options.ID.Addr()
 			if c.addrHost != "" {
-				port := int(env.Config.ID.port)
+				port := int(env.Options.ID.port)
 				if want := fmt.Sprintf("%s:%d", c.addrHost, port); addr != want || port < 20000 || port > 31999 {
 					t.Errorf("address %s, want %s with a port from 20000 to 31999", addr, want)
 				}
 			} else if addr != c.addr {
 				t.Errorf("address %s, want %s", addr, c.addr)
 			}
-			if !env.Config.ID.hosted {
+			if !env.Options.ID.hosted {
 				t.Error("nobody opens the rendezvous")
 			}
 			if !InGroupEnv(environment(c.env)) {
@@ -144,7 +144,7 @@ func TestDerivedIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return env.Config.ID
+		return env.Options.ID
 	}
 	rank0 := derived("RANK", "0")
 	if rank0.String() != derived("RANK", "3").String() {
@@ -162,19 +162,18 @@ func TestDerivedIDs(t *testing.T) {
 // A group forms from nothing but what mpirun sets.
 func TestConnectFromEnv(t *testing.T) {
 	noLeaks(t)
-	cfgs := make([]Config, 3)
+	opts := make([]Options, 3)
 	job := rand.Text() // another port each time
-	for rank := range cfgs {
+	for rank := range opts {
 		env, err := FromEnv(environment(fmt.Sprintf("OMPI_COMM_WORLD_RANK=%d OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=%d "+
 			"OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=%s", rank, rank, job)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfgs[rank] = env.Config
-		cfgs[rank].Log = quiet
+		opts[rank] = env.Options
 	}
 	ctx := testContext(t)
-	bs, errs := connectAll(ctx, cfgs)
+	bs, errs := connectAll(ctx, opts)
 	defer closeAll(bs)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

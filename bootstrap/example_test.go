@@ -25,7 +25,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		b, err := bootstrap.Connect(ctx, bootstrap.Config{Rank: rank, Size: 2, ID: id})
+		b, err := bootstrap.Connect(ctx, bootstrap.Options{Rank: rank, Size: 2, ID: id})
 		if err != nil {
 			return err
 		}

@@ -38,12 +38,12 @@ func rendezvous(t testing.TB, log *slog.Logger) *Rendezvous {
 }
 
 // connectAll connects configs at the same time and returns what each got.
-func connectAll(ctx context.Context, cfgs []Config) ([]*Bootstrap, []error) {
-	bs := make([]*Bootstrap, len(cfgs))
-	errs := make([]error, len(cfgs))
+func connectAll(ctx context.Context, opts []Options) ([]*Bootstrap, []error) {
+	bs := make([]*Bootstrap, len(opts))
+	errs := make([]error, len(opts))
 	var wg sync.WaitGroup
-	for i, cfg := range cfgs {
-		wg.Go(func() { bs[i], errs[i] = Connect(ctx, cfg) })
+	for i, o := range opts {
+		wg.Go(func() { bs[i], errs[i] = Connect(ctx, o) })
 	}
 	wg.Wait()
 	return bs, errs
@@ -56,11 +56,11 @@ func group(t testing.TB, size int) []*Bootstrap {
 	noLeaks(t)
 	ctx := testContext(t)
 	r := rendezvous(t, quiet)
-	cfgs := make([]Config, size)
-	for i := range cfgs {
-		cfgs[i] = Config{Rank: i, Size: size, ID: r.ID(), Log: quiet}
+	opts := make([]Options, size)
+	for i := range opts {
+		opts[i] = Options{Rank: i, Size: size, ID: r.ID()}
 	}
-	bs, errs := connectAll(ctx, cfgs)
+	bs, errs := connectAll(ctx, opts)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestHostedByRankZero(t *testing.T) {
 	var errs [3]error
 	var wg sync.WaitGroup
 	for _, rank := range []int{2, 1, 0} {
-		wg.Go(func() { bs[rank], errs[rank] = Connect(ctx, Config{Rank: rank, Size: 3, ID: id, Log: quiet}) })
+		wg.Go(func() { bs[rank], errs[rank] = Connect(ctx, Options{Rank: rank, Size: 3, ID: id}) })
 		time.Sleep(20 * time.Millisecond) // the others find nobody at first
 	}
 	wg.Wait()
@@ -176,7 +176,7 @@ func TestHostedByRankZero(t *testing.T) {
 	each(t, bs[:], func(b *Bootstrap) error { return b.Barrier(ctx) })
 
 	// The group is complete: one more is told so at once.
-	_, err = Connect(ctx, Config{Rank: 1, Size: 3, ID: id, Log: quiet})
+	_, err = Connect(ctx, Options{Rank: 1, Size: 3, ID: id})
 	wantError(t, err, mscclgo.ErrInvalid, "complete already", "rank 1")
 }
 
@@ -188,7 +188,7 @@ func TestIPv6(t *testing.T) {
 	}
 	defer r.Close()
 	ctx := testContext(t)
-	bs, errs := connectAll(ctx, []Config{{Rank: 0, Size: 2, ID: r.ID(), Log: quiet}, {Rank: 1, Size: 2, ID: r.ID(), Log: quiet}})
+	bs, errs := connectAll(ctx, []Options{{Rank: 0, Size: 2, ID: r.ID()}, {Rank: 1, Size: 2, ID: r.ID()}})
 	defer closeAll(bs)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
@@ -206,10 +206,10 @@ func TestAddresses(t *testing.T) {
 	}
 	defer r.Close()
 	ctx := testContext(t)
-	bs, errs := connectAll(ctx, []Config{
-		{Rank: 0, Size: 3, ID: r.ID(), Log: quiet},
-		{Rank: 1, Size: 3, ID: r.ID(), Log: quiet, Interface: "lo"},
-		{Rank: 2, Size: 3, ID: r.ID(), Log: quiet, Advertise: "localhost"},
+	bs, errs := connectAll(ctx, []Options{
+		{Rank: 0, Size: 3, ID: r.ID()},
+		{Rank: 1, Size: 3, ID: r.ID(), Interface: "lo"},
+		{Rank: 2, Size: 3, ID: r.ID(), Advertise: "localhost"},
 	})
 	defer closeAll(bs)
 	if err := errors.Join(errs...); err != nil {

@@ -167,8 +167,8 @@ func TestStrangers(t *testing.T) {
 	recorded = append(rec.sent.Bytes(), frame{kind: frameJoin, payload: joinMessage{size: 2, addr: "127.0.0.1:1"}.encode()}.encode()...)
 
 	attack(r.ID().Addr())
-	bs, errs := connectAll(ctx, []Config{
-		{Rank: 0, Size: 2, ID: r.ID(), Log: quiet}, {Rank: 1, Size: 2, ID: r.ID(), Log: quiet}})
+	bs, errs := connectAll(ctx, []Options{
+		{Rank: 0, Size: 2, ID: r.ID()}, {Rank: 1, Size: 2, ID: r.ID()}})
 	defer closeAll(bs)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

@@ -113,7 +113,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func logger(log *slog.Logger) *slog.Logger {
 	if log == nil {
-		return slog.Default()
+		return slog.New(slog.DiscardHandler)
 	}
 	return log
 }

@@ -54,7 +54,7 @@ type member struct {
 // NewRendezvous listens at addr, "host:port", and returns the rendezvous of a
 // new group. Port 0 has the system choose one. With an empty host it listens on
 // every address of this machine, and the id carries those that other machines
-// may reach. A nil log is slog.Default.
+// may reach. A nil logger discards.
 //
 // Close ends it; a group that is complete stays.
 func NewRendezvous(addr string, log *slog.Logger) (*Rendezvous, error) {
@@ -116,7 +116,7 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 	return r
 }
 
-// ID returns the group's id, for [Config].
+// ID returns the group's id, for [Options].
 func (r *Rendezvous) ID() UniqueID { return r.id }
 
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It

@@ -109,10 +109,10 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	type hidden struct{ id UniqueID }
 	var log bytes.Buffer
 	l := slog.New(slog.NewJSONHandler(&log, nil))
-	l.Info("x", "id", id, "config", Config{ID: id}, "hidden", hidden{id})
+	l.Info("x", "id", id, "config", Options{ID: id}, "hidden", hidden{id})
 	l = slog.New(slog.NewTextHandler(&log, nil))
-	l.Info("x", "id", id, "config", Config{ID: id}, "hidden", hidden{id})
-	for _, v := range []any{id, &id, Config{ID: id}, &Config{ID: id}, hidden{id}, []UniqueID{id}, map[string]UniqueID{"a": id}} {
+	l.Info("x", "id", id, "config", Options{ID: id}, "hidden", hidden{id})
+	for _, v := range []any{id, &id, Options{ID: id}, &Options{ID: id}, hidden{id}, []UniqueID{id}, map[string]UniqueID{"a": id}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			fmt.Fprintf(&log, verb+"\n", v)
 		}

@@ -126,9 +126,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := env.Config
-	config.Log = o.Logger
-	boot, err := bootstrap.Connect(ctx, config)
+	options := env.Options
+	options.Logger = o.Logger
+	boot, err := bootstrap.Connect(ctx, options)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}

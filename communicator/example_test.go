@@ -21,7 +21,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer rendezvous.Close()
-	boot, err := bootstrap.Connect(ctx, bootstrap.Config{Rank: 0, Size: 1, ID: rendezvous.ID(), Log: quiet})
+	boot, err := bootstrap.Connect(ctx, bootstrap.Options{Rank: 0, Size: 1, ID: rendezvous.ID()})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func ranks(t testing.TB, n int) []*bootstrap.Bootstrap {
 	for i := range boots {
 		wg.Go(func() {
 			var err error
-			boots[i], err = bootstrap.Connect(t.Context(), bootstrap.Config{Rank: i, Size: n, ID: rendezvous.ID(), Log: quiet})
+			boots[i], err = bootstrap.Connect(t.Context(), bootstrap.Options{Rank: i, Size: n, ID: rendezvous.ID()})
 			if err != nil {
 				t.Errorf("rank %d: %v", i, err)
 			}

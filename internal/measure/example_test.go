@@ -40,7 +40,7 @@ func ExampleRun() {
 	ctx := context.Background()
 	rendezvous := must(bootstrap.NewRendezvous("127.0.0.1:0", nil))
 	defer rendezvous.Close()
-	boot := must(bootstrap.Connect(ctx, bootstrap.Config{Size: 1, ID: rendezvous.ID()}))
+	boot := must(bootstrap.Connect(ctx, bootstrap.Options{Size: 1, ID: rendezvous.ID()}))
 	defer boot.Close()
 	device := must(gpu.Open("emu:0"))
 	defer device.Close()

@@ -59,8 +59,8 @@ func Group(ctx context.Context, devices []*gpu.Device, o communicator.Options, r
 	var all sync.WaitGroup
 	for i, d := range devices {
 		all.Go(func() {
-			config := bootstrap.Config{Rank: i, Size: len(devices), ID: rendezvous.ID(), Log: o.Logger}
-			boot, err := bootstrap.Connect(ctx, config)
+			options := bootstrap.Options{Rank: i, Size: len(devices), ID: rendezvous.ID(), Logger: o.Logger}
+			boot, err := bootstrap.Connect(ctx, options)
 			if err != nil {
 				cancel() // nobody hears of it through the group
 				errs[i] = fmt.Errorf("rank %d: %w", i, err)
