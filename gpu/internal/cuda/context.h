@@ -27,6 +27,30 @@ static inline status context_release(cuda_context* c) {
 // calling goroutine may be on a thread that has another context or none.
 #define ENTER(c) TRY(CALL((c)->api, cuCtxSetCurrent, (c)->handle))
 
+// ENTER_UNSAFE is ENTER for the rest of a wrapper whose calls the driver holds to be
+// unsafe while a stream captures: it fails them, and the capture, on every thread that
+// is not in the relaxed mode, unless the capture itself is relaxed. Captures of this
+// package are. Those of other code in the process may not be, and what is done here has
+// no part in them.
+#define ENTER_UNSAFE(c) \
+  ENTER(c);             \
+  capture_mode mscclgo_mode __attribute__((cleanup(capture_mode_restore))) = capture_mode_relax((c)->api)
+
+typedef struct {
+  const mscclgo_cuda* api;  // NULL where there is nothing to restore
+  CUstreamCaptureMode mode;
+} capture_mode;
+
+static inline capture_mode capture_mode_relax(const mscclgo_cuda* api) {
+  capture_mode m = {api, CU_STREAM_CAPTURE_MODE_RELAXED};
+  if (CALL(api, cuThreadExchangeStreamCaptureMode, &m.mode)) m.api = NULL;
+  return m;
+}
+
+static inline void capture_mode_restore(capture_mode* m) {
+  if (m->api) CALL(m->api, cuThreadExchangeStreamCaptureMode, &m->mode);
+}
+
 // SUBMIT calls a function that puts work on a stream. taken says whether it is the
 // caller's turn, and may wait for that.
 //

@@ -67,6 +67,7 @@ X(cuEventQuery, 2000, (CUevent))
 X(cuEventElapsedTime, 2000, (float*, CUevent, CUevent))
 
 X(cuStreamBeginCapture_v2, 10010, (CUstream, CUstreamCaptureMode))
+X(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode*))
 X(cuStreamIsCapturing, 10000, (CUstream, CUstreamCaptureStatus*))
 X(cuStreamEndCapture, 10000, (CUstream, CUgraph*))
 X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec*, CUgraph, unsigned long long))

@@ -37,7 +37,7 @@ static inline status virtual_map(cuda_context* c, CUmemGenericAllocationHandle h
 // multiple of the granularity.
 static inline status virtual_create(cuda_context* c, int rdma, size_t size,
                                     CUmemGenericAllocationHandle* handle, CUdeviceptr* ptr) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   CUmemAllocationProp prop = shareable(c->device, rdma);
   TRY(CALL(c->api, cuMemCreate, handle, size, &prop, 0));
   status rc = virtual_map(c, *handle, size, ptr);
@@ -46,13 +46,13 @@ static inline status virtual_create(cuda_context* c, int rdma, size_t size,
 }
 
 static inline status virtual_export(cuda_context* c, CUmemGenericAllocationHandle handle, int* fd) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuMemExportToShareableHandle, fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
 static inline status virtual_import(cuda_context* c, int fd, size_t size,
                                     CUmemGenericAllocationHandle* handle, CUdeviceptr* ptr) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   TRY(CALL(c->api, cuMemImportFromShareableHandle, handle, (void*)(uintptr_t)fd,
            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   status rc = virtual_map(c, *handle, size, ptr);
@@ -64,7 +64,7 @@ static inline status virtual_import(cuda_context* c, int fd, size_t size,
 // gives the first failure.
 static inline status virtual_free(cuda_context* c, CUmemGenericAllocationHandle handle, CUdeviceptr ptr,
                                   size_t size) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   status unmapped = CALL(c->api, cuMemUnmap, ptr, size);
   status freed = CALL(c->api, cuMemAddressFree, ptr, size);
   status released = CALL(c->api, cuMemRelease, handle);
@@ -74,7 +74,7 @@ static inline status virtual_free(cuda_context* c, CUmemGenericAllocationHandle 
 // context_reach lets a context use what a peer's cuMemAlloc (cudaMalloc) gave or will
 // give.
 static inline status context_reach(cuda_context* c, const cuda_context* peer) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   status rc = CALL(c->api, cuCtxEnablePeerAccess, peer->handle, 0);
   return rc == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : rc;
 }
@@ -86,7 +86,7 @@ static inline status context_reach(cuda_context* c, const cuda_context* peer) {
 // two at a time the driver confuses, and one of them gets CUDA_ERROR_ALREADY_MAPPED
 // (seen: 580).
 static inline status memory_reach(cuda_context* c, const cuda_context* owner, CUdeviceptr ptr) {
-  ENTER(owner);
+  ENTER_UNSAFE(owner);
   CUdeviceptr base;
   size_t size;
   TRY(CALL(c->api, cuMemGetAddressRange_v2, &base, &size, ptr));
@@ -103,17 +103,17 @@ static inline status memory_reach(cuda_context* c, const cuda_context* owner, CU
 }
 
 static inline status plain_create(cuda_context* c, size_t size, CUdeviceptr* ptr) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuMemAlloc_v2, ptr, size);
 }
 
 static inline status plain_free(cuda_context* c, CUdeviceptr ptr) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuMemFree_v2, ptr);
 }
 
 static inline status host_create(cuda_context* c, size_t size, void** host, CUdeviceptr* ptr) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   TRY(CALL(c->api, cuMemHostAlloc, host, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   status rc = CALL(c->api, cuMemHostGetDevicePointer_v2, ptr, *host, 0);
   if (rc)
@@ -124,19 +124,19 @@ static inline status host_create(cuda_context* c, size_t size, void** host, CUde
 }
 
 static inline status host_free(cuda_context* c, void* host) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuMemFreeHost, host);
 }
 
 // dmabuf_export gives a dma-buf of whole pages of device memory.
 static inline status dmabuf_export(cuda_context* c, CUdeviceptr ptr, size_t size, int* fd) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuMemGetHandleForAddressRange, fd, ptr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
 // ipc_handle names the allocation around ptr.
 static inline status ipc_handle(cuda_context* c, CUdeviceptr ptr, CUipcMemHandle* handle, size_t* offset) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   CUdeviceptr base;
   TRY(CALL(c->api, cuMemGetAddressRange_v2, &base, NULL, ptr));
   *offset = ptr - base;
@@ -144,7 +144,7 @@ static inline status ipc_handle(cuda_context* c, CUdeviceptr ptr, CUipcMemHandle
 }
 
 static inline status ipc_open(cuda_context* c, const CUipcMemHandle* handle, CUdeviceptr* ptr, size_t* size) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   TRY(CALL(c->api, cuIpcOpenMemHandle_v2, ptr, *handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   CUdeviceptr base;
   status rc = CALL(c->api, cuMemGetAddressRange_v2, &base, size, *ptr);
@@ -156,7 +156,7 @@ static inline status ipc_open(cuda_context* c, const CUipcMemHandle* handle, CUd
 }
 
 static inline status ipc_close(cuda_context* c, CUdeviceptr ptr) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuIpcCloseMemHandle, ptr);
 }
 

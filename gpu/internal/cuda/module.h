@@ -8,14 +8,14 @@
 // compiler has to say against it goes to log.
 static inline status module_load(cuda_context* c, const void* image, char* log, size_t log_size,
                                  CUmodule* module) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, (void*)(uintptr_t)log_size};
   return CALL(c->api, cuModuleLoadDataEx, module, image, 2, options, values);
 }
 
 static inline status module_unload(cuda_context* c, CUmodule module) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuModuleUnload, module);
 }
 
@@ -44,7 +44,7 @@ static inline status module_names(cuda_context* c, CUmodule module, CUfunction* 
 // for kernels that run. It has no work to do where the driver loads eagerly.
 static inline status module_load_kernels(cuda_context* c, CUmodule module, CUfunction* functions,
                                          unsigned int kernels) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   TRY(CALL(c->api, cuModuleEnumerateFunctions, functions, kernels, module));
   for (unsigned int i = 0; i < kernels; i++) TRY(CALL(c->api, cuFuncLoad, functions[i]));
   return CUDA_SUCCESS;

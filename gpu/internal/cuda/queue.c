@@ -6,6 +6,7 @@ static int begin(native_queue* queue, native_thread* thread) {
   cuda_queue* q = (cuda_queue*)queue;
   if (thread->context == q->context) return 0;
   ENTER(q->context);
+  capture_mode_relax(q->context->api);  // for good: the thread is the library's own
   thread->context = q->context;
   return 0;
 }
@@ -44,18 +45,24 @@ static int reached(native_queue* queue, unsigned mark) {
   return rc == CUDA_ERROR_NOT_READY ? NATIVE_PENDING : rc;
 }
 
+// make_events leaves out what fails: begin and mark try again, and return the error.
+static status make_events(cuda_queue* q) {
+  ENTER_UNSAFE(q->context);
+  for (unsigned i = 0; i < NATIVE_MARKS; i++)
+    if (make_event(q, i)) q->marks[i] = NULL;
+  return 0;
+}
+
 void cuda_queue_init(cuda_queue* q, cuda_context* context, CUstream stream) {
   static const native_operations operations = {begin, end, write, store, mark, reached};
   q->queue.operations = &operations;
   q->context = context;
   q->stream = stream;
-  if (CALL(context->api, cuCtxSetCurrent, context->handle)) return;  // begin tells
-  for (unsigned i = 0; i < NATIVE_MARKS; i++)
-    if (make_event(q, i)) q->marks[i] = NULL;  // mark tells
+  make_events(q);
 }
 
 status cuda_queue_destroy(cuda_queue* q) {
-  ENTER(q->context);
+  ENTER_UNSAFE(q->context);
   status first = 0;
   for (unsigned i = 0; i < NATIVE_MARKS; i++) {
     if (!q->marks[i]) continue;

@@ -12,13 +12,13 @@ typedef struct {
 
 // stream_create makes a stream that the legacy default stream does not order.
 static inline status stream_create(cuda_stream* s, cuda_context* c) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   s->context = c;
   return CALL(c->api, cuStreamCreate, &s->handle, CU_STREAM_NON_BLOCKING);
 }
 
 static inline status stream_destroy(cuda_stream* s) {
-  ENTER(s->context);
+  ENTER_UNSAFE(s->context);
   return CALL(s->context->api, cuStreamDestroy_v2, s->handle);
 }
 
@@ -56,7 +56,7 @@ static inline status stream_copy(cuda_stream* s, CUdeviceptr dst, CUdeviceptr sr
 
 // stream_copy_now copies and waits. The host's end may be ordinary memory.
 static inline status stream_copy_now(cuda_stream* s, CUdeviceptr dst, CUdeviceptr src, void* host, size_t n) {
-  ENTER(s->context);
+  ENTER_UNSAFE(s->context);
   if (!dst) dst = (CUdeviceptr)(uintptr_t)host;
   if (!src) src = (CUdeviceptr)(uintptr_t)host;
   TRY(QUEUE(s, cuMemcpyAsync, dst, src, n, s->handle));
@@ -104,7 +104,7 @@ static inline status stream_begin_capture(cuda_stream* s) {
 }
 
 static inline status stream_end_capture(cuda_stream* s, CUgraphExec* exec) {
-  ENTER(s->context);
+  ENTER_UNSAFE(s->context);
   CUgraph graph = NULL;
   TRY(CALL(s->context->api, cuStreamEndCapture, s->handle, &graph));
   status rc = CALL(s->context->api, cuGraphInstantiateWithFlags, exec, graph, 0);
@@ -118,17 +118,17 @@ static inline status graph_launch(cuda_stream* s, CUgraphExec exec) {
 }
 
 static inline status graph_destroy(cuda_context* c, CUgraphExec exec) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuGraphExecDestroy, exec);
 }
 
 static inline status event_create(cuda_context* c, CUevent* event) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuEventCreate, event, CU_EVENT_DEFAULT);
 }
 
 static inline status event_destroy(cuda_context* c, CUevent event) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuEventDestroy_v2, event);
 }
 
