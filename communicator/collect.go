@@ -36,7 +36,7 @@ const (
 	maxContribution = 16 << 20
 	maxName         = 64
 	maxReason       = 4096
-	overhead        = 64 + maxName // of a contribution, beside its content
+	overhead        = 64 + maxName + claimBytes // of a contribution, beside its content
 )
 
 // collect gathers what each rank contributes to an exchange. A rank whose own
@@ -56,11 +56,18 @@ func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte
 	contents := make([][]byte, len(all))
 	for rank, b := range all {
 		var reason error
-		if contents[rank], reason, err = k.read(rank, b); err != nil {
+		var last claim
+		if contents[rank], last, reason, err = k.read(rank, b); err != nil {
 			if k.name != closing { // else who goes on finds it
 				c.boot.Abort(err) // the ranks would not find together again
 			}
 			return nil, err
+		}
+		if c.matcher != nil {
+			if err := c.matcher.hear(last); err != nil {
+				c.failure.fail(err)
+				return nil, err
+			}
 		}
 		if failed == nil {
 			failed = reason
@@ -84,6 +91,11 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 	w := wire.NewWriter(len(mine) + overhead)
 	w.U64(k.number)
 	w.String(k.name)
+	var last claim
+	if k.c.matcher != nil {
+		last = k.c.matcher.latest()
+	}
+	last.write(w)
 	w.Bool(failed == nil)
 	if failed == nil {
 		w.Blob(mine)
@@ -94,27 +106,28 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 	return w.Bytes()
 }
 
-// read decodes what a rank told: the content, or why its part failed. The error
-// is for what does not belong to this call.
-func (k *call) read(rank int, b []byte) (content []byte, reason, err error) {
+// read decodes what a rank told: the content and its last matched call, or why its
+// part failed. The error is for what does not belong to this call.
+func (k *call) read(rank int, b []byte) (content []byte, last claim, reason, err error) {
 	r := wire.NewReader(b)
 	number, name := r.U64(), r.String(maxName)
+	last = readClaim(rank, r)
 	ok := r.Bool()
 	content = r.Blob(maxContribution)
 	if err := r.End(); err != nil {
-		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 	}
 	switch {
 	case name == k.name && (number == k.number || name == closing):
 	case name == closing:
-		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "it has closed its communicator, while this rank is in call %d, %q", k.number, k.name)
+		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "it has closed its communicator, while this rank is in call %d, %q", k.number, k.name)
 	default:
-		return nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks make the same calls in the same order, and a call that ended by its context is not made good", number, name, k.number, k.name)
+		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks make the same calls in the same order, and a call that ended by its context is not made good", number, name, k.number, k.name)
 	}
 	if !ok {
-		return nil, k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", content), nil
+		return nil, last, k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", content), nil
 	}
-	return content, nil, nil
+	return content, last, nil, nil
 }
 
 func (k *call) errorf(kind mscclgo.Kind, peer int, format string, args ...any) error {

@@ -88,6 +88,7 @@ type Communicator struct {
 	hosts    [][]int
 	links    []registeredmem.Transports // over what each peer is reached
 	carriers []carrier
+	matcher  *matcher
 
 	mu       sync.Mutex
 	group    *group // made by the first Group call
@@ -243,6 +244,7 @@ func (c *Communicator) close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+	c.matcher.refuse()
 	if c.failure.err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.options.Timeout, closePatience))
 		if err := c.begin(closing, "communicator: close").agree(ctx, nil); err != nil {
@@ -262,6 +264,9 @@ func (c *Communicator) release() error {
 		if g != nil {
 			errs = append(errs, g.close(c))
 		}
+	}
+	if c.matcher != nil {
+		errs = append(errs, c.matcher.close())
 	}
 	if c.shared != nil {
 		errs = append(errs, c.private.close(), c.shared.close())

@@ -10,7 +10,7 @@ import (
 
 // Connect makes a connection to a peer through which this rank's host moves
 // data, without a kernel. Both ranks call it, with the same tag, which is one of
-// the bootstrap's. The caller closes the connection, before the communicator.
+// the bootstrap's below 1<<63. The caller closes the connection, before the communicator.
 //
 // Errors: ErrTimeout, naming the peer, when it does not call in time; those of
 // [connection.Endpoint].

@@ -24,6 +24,8 @@ type failure struct {
 	stop   chan struct{}
 	done   chan struct{}
 
+	failed atomic.Bool // cause is set
+
 	mu     sync.Mutex
 	mates  []int // the ranks of the host group
 	cause  error
@@ -117,6 +119,7 @@ func (f *failure) fail(err error) {
 	first := f.cause == nil
 	if first {
 		f.cause = err
+		f.failed.Store(true)
 	}
 	f.mu.Unlock()
 	f.abort()

@@ -235,9 +235,21 @@ func (w *worker) want(result uint32, more ...uint32) error {
 	return nil
 }
 
+// ended returns the exit status of a child and prints its error.
+func ended(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
-		os.Exit(child())
+		os.Exit(ended(joinChild()))
+	}
+	if mode := os.Getenv(matchEnv); mode != "" {
+		os.Exit(ended(matchChild(mode)))
 	}
 	os.Exit(m.Run())
 }

@@ -20,23 +20,19 @@ import (
 // that is its value.
 const childEnv = "MSCCLGO_TEST_JOIN"
 
-// child is what a rank of TestJoin does: it joins, gathers over channels and
+// joinChild is what a rank of TestJoin does: it joins, gathers over channels and
 // leaves.
-func child() int {
+func joinChild() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := communicator.Join(ctx, communicator.Options{Device: os.Getenv(childEnv)})
-	if err == nil {
-		if err = childGathers(ctx, c); err != nil {
-			c.Abort(err)
-		}
-		err = errors.Join(err, c.Close(), c.Close())
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
-	return 0
+	if err = childGathers(ctx, c); err != nil {
+		c.Abort(err)
+	}
+	return errors.Join(err, c.Close(), c.Close())
 }
 
 func childGathers(ctx context.Context, c *communicator.Communicator) error {

@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
@@ -15,6 +16,7 @@ type identity struct {
 	host    string
 	device  [16]byte // UUID
 	allowed registeredmem.Transports
+	token   uint64 // random
 }
 
 func (i *identity) encode() []byte {
@@ -22,6 +24,7 @@ func (i *identity) encode() []byte {
 	w.String(i.host)
 	w.Raw(i.device[:])
 	w.U32(uint32(i.allowed))
+	w.U64(i.token)
 	return w.Bytes()
 }
 
@@ -30,6 +33,7 @@ func decodeIdentity(b []byte) (i identity, err error) {
 	i.host = r.String(hostid.MaxSize)
 	copy(i.device[:], r.Raw(len(i.device)))
 	i.allowed = registeredmem.Transports(r.U32())
+	i.token = r.U64()
 	return i, r.End()
 }
 
@@ -39,7 +43,7 @@ func decodeIdentity(b []byte) (i identity, err error) {
 func (c *Communicator) explore(ctx context.Context, k *call, failed error) error {
 	var mine []byte
 	if failed == nil {
-		i := identity{c.registry.Host(), c.dev.Info().UUID, c.options.Transports}
+		i := identity{c.registry.Host(), c.dev.Info().UUID, c.options.Transports, rand.Uint64()}
 		mine = i.encode()
 	}
 	all, err := k.collect(ctx, mine, failed)
@@ -59,6 +63,9 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 	}
 	c.hosts = cliques(maps)
 	c.failure.setMates(c.mates())
+	if err := c.shareBoard(ctx, k, identities); err != nil {
+		return err
+	}
 	return c.link(ctx, k, maps)
 }
 

@@ -1,0 +1,205 @@
+package communicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/wire"
+	"golang.org/x/sys/unix"
+)
+
+// sharedBoard is a board with what keeps it: a mapping of a memory file.
+type sharedBoard struct {
+	*board
+	mapping []byte   // nil for a board of this rank alone
+	file    *os.File // on the rank that made it, while others may ask for it
+	server  *fdpass.Server
+}
+
+// aloneBoard returns a board for a rank that shares none. Only the rank's index
+// among ranks has any meaning.
+func aloneBoard(ranks int) *sharedBoard {
+	words := make([]uint64, boardBytes(ranks)/8)
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+	return &sharedBoard{board: boardIn(mem, ranks)}
+}
+
+// boardSeals keep the file at its size: memory that shrinks is a SIGBUS to those
+// who map it.
+const boardSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// createBoard makes a board in a memory file, and serves the file to the members
+// of the group that run on this host as this user.
+func (c *Communicator) createBoard(ranks int) (*sharedBoard, error) {
+	const op = "communicator: share a board of calls"
+	fd, err := unix.MemfdCreate("mscclgo-board", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
+	}
+	s := &sharedBoard{file: os.NewFile(uintptr(fd), "board")}
+	if err = unix.Ftruncate(fd, int64(boardBytes(ranks))); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, boardSeals)
+	}
+	if err != nil {
+		return nil, errors.Join(mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot size shared memory: %w", err), s.close())
+	}
+	if err := s.attach(s.file, ranks); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.head.version, s.head.ranks = boardVersion, uint64(ranks)
+	s.server, err = fdpass.Listen(c.boardKey(), c.options.Logger.With("rank", c.Rank()), s.serve)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// serve answers a rank that asks for the board.
+func (s *sharedBoard) serve([]byte, bool) fdpass.Answer {
+	fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fdpass.Answer{} // which the other rank refuses
+	}
+	return fdpass.Answer{File: os.NewFile(uintptr(fd), "board")}
+}
+
+// fetchBoard asks another rank for its board.
+func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int) (*sharedBoard, error) {
+	s := &sharedBoard{}
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) error { return s.attach(a.File, ranks) })
+	if err == nil && (s.head.version != boardVersion || s.head.ranks != uint64(ranks)) {
+		err = errors.Join(mscclgo.Errorf(mscclgo.ErrRemote, "communicator: take a board of calls", "it has another layout or number of ranks"), s.close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// attach maps a board's file.
+func (s *sharedBoard) attach(file *os.File, ranks int) error {
+	const op = "communicator: take a board of calls"
+	if file == nil {
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "no descriptor came")
+	}
+	fd := int(file.Fd())
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", err)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || stat.Size != int64(boardBytes(ranks)) {
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the descriptor is not memory of %d bytes, sealed at its size", boardBytes(ranks))
+	}
+	if s.mapping, err = unix.Mmap(fd, 0, int(stat.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map it: %w", err)
+	}
+	s.board = boardIn(s.mapping, ranks)
+	return nil
+}
+
+// unserve ends the server. Those that have the board keep it.
+func (s *sharedBoard) unserve() error {
+	var errs []error
+	if s.server != nil {
+		errs = append(errs, s.server.Close())
+	}
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
+	}
+	s.server, s.file = nil, nil
+	return errors.Join(errs...)
+}
+
+// close releases the memory. The board must not be used any more.
+func (s *sharedBoard) close() error {
+	errs := []error{s.unserve()}
+	if s.mapping != nil {
+		errs = append(errs, unix.Munmap(s.mapping))
+	}
+	s.mapping, s.board = nil, nil
+	return errors.Join(errs...)
+}
+
+// boardKey returns what proves that a process is of this group.
+func (c *Communicator) boardKey() fdpass.Key {
+	return fdpass.Key{Group: c.boot.Group(), Secret: c.boot.Key("board of calls")}
+}
+
+// shareBoard gives the ranks of each host one board, and starts to compare those of
+// different hosts. A rank that cannot have its host's board is compared like a
+// host of its own. Collective.
+func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []identity) error {
+	var members []int
+	for rank, other := range identities {
+		if other.host == identities[c.Rank()].host {
+			members = append(members, rank)
+		}
+	}
+	m := &matcher{c: c, members: members, index: slices.Index(members, c.Rank())}
+	shared := len(members) > 1 && len(members) <= maxBoard
+	var socket string
+	var err error
+	if shared && m.index == 0 {
+		if m.board, err = c.createBoard(len(members)); err == nil {
+			socket = m.board.server.Name()
+		}
+	}
+	c.matcher = m // from here on release closes it
+	sockets, collectErr := k.collect(ctx, []byte(socket), nil)
+	if collectErr != nil {
+		return collectErr
+	}
+	owner := members[0]
+	if shared && m.index > 0 {
+		m.board, err = c.fetchBoard(ctx, string(sockets[owner]), len(members))
+	}
+	if m.board == nil {
+		m.board, owner = aloneBoard(len(members)), c.Rank()
+	}
+	if err != nil {
+		c.options.Logger.Info("calls are not compared within the host", "rank", c.Rank(), "error", err)
+	}
+	leaders, err := k.leaders(ctx, owner)
+	if err != nil {
+		return err
+	}
+	m.start(leaders, 1<<63|identities[0].token)
+	return m.board.unserve()
+}
+
+// leaders returns the lowest rank at each board, in ascending order. owner is the
+// rank that made this rank's board.
+func (k *call) leaders(ctx context.Context, owner int) ([]int, error) {
+	w := wire.NewWriter(4)
+	w.U32(uint32(owner))
+	all, err := k.collect(ctx, w.Bytes(), nil)
+	if err != nil {
+		return nil, err
+	}
+	var leaders []int
+	seen := map[uint32]bool{}
+	for rank, b := range all {
+		r := wire.NewReader(b)
+		owner := r.U32()
+		if r.Err() == nil && int(owner) > rank {
+			r.Fail(fmt.Errorf("its board is rank %d's", owner))
+		}
+		if err := r.End(); err != nil {
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+		}
+		if !seen[owner] {
+			seen[owner] = true
+			leaders = append(leaders, rank)
+		}
+	}
+	return leaders, nil
+}
