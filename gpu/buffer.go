@@ -10,33 +10,34 @@ import (
 )
 
 // Buffer is a range of memory that kernels of its device can reach: device
-// memory, pinned host memory, or a mapping of a peer's. [Buffer.Slice] gives
-// views; Close on the buffer that was allocated or imported releases it for all.
+// memory, pinned host memory, or a mapping of a peer's memory. [Buffer.Slice] returns
+// views, which share the memory; closing the buffer that was allocated or imported
+// releases it for all of them.
 type Buffer struct {
 	dev  *Device
 	ptr  Ptr
 	size uint64
 	mem  *allocation
-	view bool // of memory that another Buffer or a Module owns: Close does nothing
+	view bool // another Buffer or a Module owns the memory: Close does nothing
 }
 
 // allocation is what the views of one memory share.
 type allocation struct {
 	release  func() error
-	export   func() (int, error) // nil where there is nothing to export
+	export   func() (int, error) // nil if the memory cannot be exported
 	pinned   bool                // host memory
-	host     []byte              // the memory, where the host reaches it, else nil
+	host     []byte              // the memory if the host reaches it, else nil
 	base     Ptr
 	capacity uint64 // bytes mapped from base
 	life     *lifetime
 }
 
-// Alloc gives size bytes of device memory that other processes can map through
-// [Buffer.Export]. The content is undefined. An allocation takes whole multiples
-// of Info.MemoryGranularity (2 MiB on NVIDIA GPUs): cut many small ones from one
-// with [Buffer.Slice].
+// Alloc allocates size bytes of device memory, which other processes can map through
+// [Buffer.Export]. The content is undefined. The memory taken is a multiple of
+// [Info].MemoryGranularity (2 MiB on NVIDIA GPUs), so many small buffers are better
+// sliced from a large one.
 //
-// Errors: ErrInvalid for size 0, ErrSystem when there is not enough memory.
+// Errors: ErrInvalid if size is 0, ErrSystem if there is not enough memory.
 func (d *Device) Alloc(size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: allocate %d bytes on %v", size, d)
 	if err := d.usable(op); err != nil {
@@ -62,10 +63,10 @@ func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
 	}}
 }
 
-// AllocHost gives size bytes of pinned host memory, zeroed, which the host
-// reaches through [Buffer.Bytes] and kernels through [Buffer.Ptr].
+// AllocHost allocates size bytes of pinned host memory, zeroed. The host reaches it
+// through [Buffer.Bytes], kernels through [Buffer.Ptr].
 //
-// Errors: ErrInvalid for size 0, ErrSystem when the memory cannot be pinned.
+// Errors: ErrInvalid if size is 0, ErrSystem if the memory cannot be pinned.
 func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: allocate %d bytes of pinned memory for %v", size, d)
 	if err := d.usable(op); err != nil {
@@ -83,10 +84,10 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 	}}, nil
 }
 
-// Wrap makes a buffer of memory that somebody else allocated (cudaMalloc, a
-// framework's tensor) and keeps: Close does not free it.
+// Wrap returns a buffer for memory that other code allocated (cudaMalloc, a
+// framework's tensor) and still owns: Close does not free it.
 //
-// Errors: ErrInvalid when the range does not lie in one allocation that d knows.
+// Errors: ErrInvalid if the range is not part of one allocation of d's memory.
 func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: wrap %d bytes at %#x on %v", size, uint64(ptr), d)
 	if err := d.usable(op); err != nil {
@@ -98,19 +99,19 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	}
 	offset := uint64(ptr) - base
 	if size == 0 || offset > capacity || size > capacity-offset {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the allocation there has %d bytes from %#x", capacity, base)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the allocation at that address has %d bytes from %#x", capacity, base)
 	}
 	return &Buffer{dev: d, ptr: ptr, size: size, mem: &allocation{
 		release: func() error { return nil }, base: Ptr(base), capacity: capacity, life: new(lifetime),
 	}}, nil
 }
 
-// Import maps memory that another process exported with [Buffer.Export].
-// capacity is what [Buffer.Capacity] said there. The file stays the caller's
-// and may be closed at once. Closing the buffer unmaps it.
+// Import maps memory that another process exported with [Buffer.Export]. capacity is
+// the exporter's [Buffer.Capacity]. The file stays the caller's and can be closed when
+// Import returns. Closing the buffer unmaps the memory.
 //
-// Errors: ErrInvalid when the descriptor is not such memory or of another size,
-// ErrUnsupported when d cannot reach the device that holds it.
+// Errors: ErrInvalid if the file is not such memory or has another size,
+// ErrUnsupported if d cannot reach the device that the memory is on.
 func (d *Device) Import(file *os.File, capacity uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: import %d bytes on %v", capacity, d)
 	if err := d.usable(op); err != nil {
@@ -129,11 +130,12 @@ func (d *Device) Import(file *os.File, capacity uint64) (*Buffer, error) {
 	return b, nil
 }
 
-// IPCHandle names memory of a [Device.Wrap]ped buffer for other processes, in
-// the form of the CUDA driver's cuIpcGetMemHandle. offset is where the buffer
-// starts in what [Device.OpenIPC] maps.
+// IPCHandle returns the handle of the CUDA driver's cuIpcGetMemHandle by which other
+// processes can map the allocation that the buffer, made by [Device.Wrap], is part of.
+// offset is where the buffer starts in what [Device.OpenIPC] maps.
 //
-// Errors: ErrUnsupported where the memory cannot be shared so.
+// Errors: ErrUnsupported if the memory has no such handle, as memory from
+// [Device.Alloc] has none.
 func (b *Buffer) IPCHandle() (handle [64]byte, offset uint64, err error) {
 	if err := b.usable("gpu: share memory by IPC handle"); err != nil {
 		return handle, 0, err
@@ -141,12 +143,11 @@ func (b *Buffer) IPCHandle() (handle [64]byte, offset uint64, err error) {
 	return b.dev.b.IPCHandle(uint64(b.ptr))
 }
 
-// OpenIPC maps size bytes of what another process named with
-// [Buffer.IPCHandle], counted from the start of its allocation. Closing the
-// buffer unmaps it.
+// OpenIPC maps the first size bytes of the allocation of a handle that another process
+// got from [Buffer.IPCHandle]. Closing the buffer unmaps the memory.
 //
-// Errors: ErrInvalid when the handle is not of such memory or the memory is
-// smaller, ErrUnsupported where d cannot map memory so.
+// Errors: ErrInvalid if the handle is not valid or the allocation is smaller,
+// ErrUnsupported if d cannot map memory by handle.
 func (d *Device) OpenIPC(handle [64]byte, size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: open an IPC handle of %d bytes on %v", size, d)
 	if err := d.usable(op); err != nil {
@@ -164,17 +165,17 @@ func (d *Device) OpenIPC(handle [64]byte, size uint64) (*Buffer, error) {
 	return b, nil
 }
 
-// Ptr gives the address for kernels.
+// Ptr returns the address for kernels.
 func (b *Buffer) Ptr() Ptr { return b.ptr }
 
-// Size gives the buffer's bytes.
+// Size returns the buffer's size in bytes.
 func (b *Buffer) Size() uint64 { return b.size }
 
-// Device gives the device whose kernels reach the buffer.
+// Device returns the device whose kernels reach the buffer.
 func (b *Buffer) Device() *Device { return b.dev }
 
-// Bytes gives pinned host memory to the host, and nil for device memory. It is
-// invalid once the buffer is closed.
+// Bytes returns the memory of a buffer from [Device.AllocHost], and nil for device
+// memory. The slice is invalid once the buffer is closed.
 func (b *Buffer) Bytes() []byte {
 	if !b.mem.pinned {
 		return nil
@@ -182,11 +183,11 @@ func (b *Buffer) Bytes() []byte {
 	return b.HostBytes()
 }
 
-// HostBytes gives the memory to the host where the host can load and store it:
-// pinned memory, as [Buffer.Bytes] does, and the memory of an emulated device; else
-// nil. Loads and stores of the host are not ordered with the work of streams.
-// Kernels see them as they see those to pinned memory. It is invalid once the buffer
-// is closed.
+// HostBytes returns the memory if the host can load and store it, and nil otherwise.
+// That is pinned memory, as with [Buffer.Bytes], and the memory of an emulated device.
+// The host's loads and stores are not ordered with the work of streams; kernels see
+// them as they see those to pinned memory. The slice is invalid once the buffer is
+// closed.
 func (b *Buffer) HostBytes() []byte {
 	if b.mem.host == nil || b.mem.life.over() {
 		return nil
@@ -195,16 +196,16 @@ func (b *Buffer) HostBytes() []byte {
 	return b.mem.host[start : start+b.size : start+b.size]
 }
 
-// Capacity gives the bytes of the whole allocation that the buffer is part of,
-// what [Device.Import] must be told.
+// Capacity returns the bytes of the whole allocation that the buffer is part of, which
+// [Device.Import] takes.
 func (b *Buffer) Capacity() uint64 { return b.mem.capacity }
 
-// AllocationOffset gives the buffer's offset in the whole allocation.
+// AllocationOffset returns the buffer's offset in the whole allocation.
 func (b *Buffer) AllocationOffset() uint64 { return uint64(b.ptr - b.mem.base) }
 
-// Slice gives a view of n bytes from offset. It lives as long as b.
+// Slice returns a view of n bytes from offset, which is valid as long as b.
 //
-// Errors: ErrInvalid when the range is not inside b.
+// Errors: ErrInvalid if the range is not inside b.
 func (b *Buffer) Slice(offset, n uint64) (*Buffer, error) {
 	if err := b.check("gpu: slice", offset, n); err != nil {
 		return nil, err
@@ -212,18 +213,17 @@ func (b *Buffer) Slice(offset, n uint64) (*Buffer, error) {
 	return &Buffer{dev: b.dev, ptr: b.ptr + Ptr(offset), size: n, mem: b.mem, view: true}, nil
 }
 
-// Export gives a file that names the whole allocation, for another process's
-// [Device.Import]; the caller closes it.
+// Export returns a file by which another process can map the whole allocation; see
+// [Device.Import]. The caller closes it.
 //
-// Errors: ErrUnsupported for memory that this process did not allocate with
-// [Device.Alloc].
+// Errors: ErrUnsupported if the memory is not from [Device.Alloc].
 func (b *Buffer) Export() (*os.File, error) {
 	const op = "gpu: export memory by descriptor"
 	if err := b.usable(op); err != nil {
 		return nil, err
 	}
 	if b.mem.export == nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "only memory from Device.Alloc of this process has a descriptor")
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "only memory that this process allocated with Device.Alloc has a descriptor")
 	}
 	fd, err := b.mem.export()
 	if err != nil {
@@ -232,8 +232,8 @@ func (b *Buffer) Export() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "gpu-memory"), nil
 }
 
-// Close releases the memory, for all views at once. Kernels and copies that use
-// it must have ended. It is safe to call twice, and does nothing on a view.
+// Close releases the memory for all views. Kernels and copies that use it must have
+// ended. It is safe to call twice and does nothing on a view.
 func (b *Buffer) Close() error {
 	if b.view || !b.mem.life.end() {
 		return nil
@@ -241,7 +241,7 @@ func (b *Buffer) Close() error {
 	return b.mem.release()
 }
 
-// usable gives the error of a call on closed memory.
+// usable returns an error if the memory or the device is closed.
 func (b *Buffer) usable(op string) error {
 	if b == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is nil")
@@ -252,7 +252,7 @@ func (b *Buffer) usable(op string) error {
 	return b.dev.usable(op)
 }
 
-// check gives the error of a range outside the buffer.
+// check returns an error if the range is not inside the buffer.
 func (b *Buffer) check(op string, offset, n uint64) error {
 	if err := b.usable(op); err != nil {
 		return err

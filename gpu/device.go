@@ -10,21 +10,21 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// Ptr is an address that kernels of a device can use. It is a number to the
-// host, which must not follow it.
+// Ptr is an address in the memory that kernels of a device can reach. To the host it
+// is only a number.
 type Ptr uint64
 
-// Device is an open device. Close it last, after everything made from it.
+// Device is an open device. Close it after everything that was made from it.
 type Device struct {
 	b      backend.Device
 	info   Info
 	kind   string // "cuda" or "emu"
 	closed atomic.Bool
-	plain  sync.Map // the types, of launch arguments, known to hold no Go pointers
+	plain  sync.Map // types of launch arguments that are known to hold no Go pointers
 }
 
 func newDevice(b backend.Device) *Device {
-	d := &Device{b: b, info: b.Info()}
+	d := &Device{b: b, info: Info(b.Info())}
 	d.kind, _, _ = strings.Cut(d.info.Name, ":")
 	return d
 }
@@ -32,10 +32,10 @@ func newDevice(b backend.Device) *Device {
 // Info describes the device.
 func (d *Device) Info() Info { return d.info }
 
-// String gives the device's name, such as "cuda:0".
+// String returns the device's name, such as "cuda:0".
 func (d *Device) String() string { return d.info.Name }
 
-// Close gives the device back. It is safe to call twice.
+// Close releases the device. It is safe to call twice.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
@@ -43,7 +43,7 @@ func (d *Device) Close() error {
 	return d.b.Close()
 }
 
-// usable gives the error of a call on a closed device.
+// usable returns an error if the device is closed.
 func (d *Device) usable(op string) error {
 	if d.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", d)
@@ -51,7 +51,7 @@ func (d *Device) usable(op string) error {
 	return nil
 }
 
-// MemoryInfo gives the free and the total bytes of the device's memory.
+// MemoryInfo returns the free and the total bytes of the device's memory.
 func (d *Device) MemoryInfo() (free, total uint64, err error) {
 	if err := d.usable("gpu: memory info"); err != nil {
 		return 0, 0, err
@@ -59,18 +59,16 @@ func (d *Device) MemoryInfo() (free, total uint64, err error) {
 	return d.b.MemoryInfo()
 }
 
-// CanAccess says whether kernels of d can reach memory of the device with this
-// UUID, which may be d itself, another of this machine, or one that only
-// another process has opened.
+// CanAccess reports whether kernels of d can reach memory of the device with this
+// UUID, which may be d itself or any other device of this machine, open in this
+// process or not.
 func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 
-// Access lets kernels and copies of d reach b, the memory of another open
-// device of this process, and gives a view of it that is d's. The memory stays
-// b's: Close on the view does nothing, and b is closed after the last use. For
-// d's own buffers it gives b.
+// Access lets kernels and copies of d reach b, memory of another open device of this
+// process, and returns a view of it that belongs to d. Closing the view does nothing;
+// b must not be closed before the last use. If b is d's own, Access returns b.
 //
-// Errors: ErrInvalid when b is closed, ErrUnsupported when d has no path to b's
-// device.
+// Errors: ErrInvalid if b is closed, ErrUnsupported if d has no path to b's device.
 func (d *Device) Access(b *Buffer) (*Buffer, error) {
 	op := "gpu: access memory from " + d.String()
 	if err := d.usable(op); err != nil {
@@ -90,13 +88,13 @@ func (d *Device) Access(b *Buffer) (*Buffer, error) {
 	return &Buffer{dev: d, ptr: b.ptr, size: b.size, mem: b.mem, view: true}, nil
 }
 
-// reaches says whether d can use b as it is: its own memory, and pinned memory of
-// any device of its kind.
+// reaches reports whether d can use b as it is: if b is d's own memory, or pinned
+// memory of any device of d's kind.
 func (d *Device) reaches(b *Buffer) bool {
 	return b.dev == d || b.mem.pinned && b.dev.kind == d.kind
 }
 
-// holdsPointers is hasPointers, which a launch should not ask for the same type
+// holdsPointers is hasPointers with a memory, since launches ask for the same types
 // again and again.
 func (d *Device) holdsPointers(t reflect.Type) bool {
 	if _, plain := d.plain.Load(t); plain {

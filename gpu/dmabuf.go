@@ -6,20 +6,19 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// DMABuf gives a file by which the drivers of other devices, such as network
-// cards, reach the buffer's device memory; the caller closes it. The buffer starts
-// at the offset in it, which is less than a page.
+// DMABuf returns a dma-buf, a file by which the drivers of other devices such as
+// network cards reach the buffer's device memory. The buffer starts at offset, which is
+// less than a page. The caller closes the file.
 //
-// Errors: ErrUnsupported where there is no such file: for pinned host memory, on
-// an emulated device, and where the driver has none for the memory. ErrInvalid for
-// an empty buffer.
+// Errors: ErrUnsupported for pinned host memory, on an emulated device, and if the
+// driver cannot export the memory; ErrInvalid if the buffer is empty.
 func (b *Buffer) DMABuf() (file *os.File, offset uint64, err error) {
 	const op = "gpu: share memory by dma-buf"
 	if err := b.usable(op); err != nil {
 		return nil, 0, err
 	}
 	if b.mem.pinned {
-		return nil, 0, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "pinned host memory has none; drivers reach it by its address")
+		return nil, 0, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "pinned host memory has no dma-buf; drivers reach it by its address")
 	}
 	if b.size == 0 {
 		return nil, 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is empty")

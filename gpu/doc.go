@@ -1,21 +1,23 @@
-// Package gpu opens devices and gives their memory, streams, events, modules
-// and kernels. It is the one seam between the library and what runs its
-// kernels: an NVIDIA GPU through the CUDA driver ("cuda:0"), or a device
-// emulated on the CPU ("emu:0") that runs the same kernels, slowly, on any
-// Linux machine.
+// Package gpu provides devices, their memory, streams, events, graphs, modules and
+// kernels. A device is an NVIDIA GPU, driven through the CUDA driver API ("cuda:0"), or
+// is emulated on the CPU ("emu:0") and runs the same kernels, slowly, on any Linux
+// machine.
 //
-// Arguments are checked here, once, for both: ranges against buffers, kernel
-// arguments against the kernel's parameters, devices against each other. Every
-// method may be called from any goroutine. Sizes and offsets are bytes.
+// Arguments are checked: ranges against buffers, kernel arguments against the kernel's
+// parameters, devices against each other. All methods may be called from any
+// goroutine. Sizes and offsets are in bytes.
 //
-// A kernel that waits for another (spins) occupies its device until the other
-// has run. While one does, allocate nothing, load nothing and free nothing on
-// that device: the CUDA driver may hold such a call until the kernel ends.
+// # Kernels that wait
 //
-// Kernels of one process run beside each other on a GPU only from streams of
-// different hardware queues. A stream has one of its own while it has work, unless
-// more streams have work than there are queues: leave some for the connections,
-// which copy while kernels spin. This package asks the driver for the most, 32, when
-// it starts it; a program in which other code starts the driver first sets
-// CUDA_DEVICE_MAX_CONNECTIONS=32 itself.
+// A kernel that spins until another kernel, or a peer, has done its part occupies its
+// device meanwhile. The CUDA driver may block a call that allocates, frees or loads
+// until such a kernel ends, so allocate and load before it is launched and free after
+// it has ended.
+//
+// Two kernels of one process run at the same time on a GPU only if their streams have
+// different hardware queues. A stream with work has a queue of its own as long as there
+// are enough; leave some for connections, which copy while kernels spin. This package
+// asks for 32 queues, the most there can be, when it loads the driver. A program in
+// which other code initializes the driver first must set CUDA_DEVICE_MAX_CONNECTIONS=32
+// itself.
 package gpu

@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// Event marks a point in a stream's work.
+// Event marks a point in the work of a stream; see [Stream.Record].
 type Event struct {
 	dev    *Device
 	b      backend.Event
@@ -18,7 +18,7 @@ type Event struct {
 	capture atomic.Pointer[capture] // that of the stream that recorded it last
 }
 
-// NewEvent makes an event, which counts as done until it is first recorded. The
+// NewEvent creates an event, which counts as reached until it is first recorded. The
 // caller closes it.
 func (d *Device) NewEvent() (*Event, error) {
 	if err := d.usable("gpu: new event"); err != nil {
@@ -40,8 +40,8 @@ func (e *Event) Handle() uintptr {
 	return e.b.Handle()
 }
 
-// Query says whether the stream has reached the point last recorded, and how the
-// work before it failed if it did.
+// Query reports whether the stream has reached the point last recorded. If the work
+// before that point failed, it returns the error.
 func (e *Event) Query() (bool, error) {
 	if err := e.usable("gpu: query an event"); err != nil {
 		return false, err
@@ -51,8 +51,8 @@ func (e *Event) Query() (bool, error) {
 
 // Synchronize waits until the stream has reached the point last recorded.
 //
-// Errors: ErrTimeout and ErrAborted when ctx ends first, ErrSystem when work
-// before that point failed.
+// Errors: ErrTimeout or ErrAborted if ctx ends first, ErrSystem if the work before
+// that point failed.
 func (e *Event) Synchronize(ctx context.Context) error {
 	if err := e.usable("gpu: synchronize an event"); err != nil {
 		return err
@@ -60,9 +60,10 @@ func (e *Event) Synchronize(ctx context.Context) error {
 	return e.b.Synchronize(ctx)
 }
 
-// Since gives the device's time from start to e, good to about a microsecond.
+// Since returns the time from start to e as the device measured it, with a resolution
+// of about a microsecond.
 //
-// Errors: ErrInvalid when one was not recorded, or its point not reached yet.
+// Errors: ErrInvalid if either was not recorded or has not been reached.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	const op = "gpu: time between events"
 	if err := e.usable(op); err != nil {

@@ -48,7 +48,7 @@ func (s *Stream) endCapture() []launchHook {
 	return c.hooks
 }
 
-// carry adds a hook to the graph that s captures, unless it has one of this id.
+// carry implements native.Carry.
 func (s *Stream) carry(id uint64, around func(stream any, launch func() error) error) {
 	c := s.capturing()
 	if c == nil {

@@ -9,10 +9,22 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// Attributes are what the compiler settled for a kernel.
-type Attributes = backend.Attributes
+// Attributes are the resources that a kernel uses, as compiled.
+type Attributes struct {
+	// MaxThreadsPerBlock is the most threads that the kernel's blocks can have.
+	MaxThreadsPerBlock int
+	// StaticShared is the bytes of __shared__ variables of a block.
+	StaticShared int
+	// MaxDynamicShared is the limit of [LaunchConfig].DynamicShared in bytes, as
+	// [Kernel.SetMaxDynamicShared] last set it.
+	MaxDynamicShared int
+	// Registers is the number of registers of a thread, 0 on an emulated device.
+	Registers int
+	// LocalBytes is the bytes of local memory of a thread.
+	LocalBytes int
+}
 
-// Dim3 is a grid's or block's extent; a 0 counts as 1.
+// Dim3 is the extent of a grid or block. A 0 counts as 1.
 type Dim3 struct{ X, Y, Z int }
 
 func (d Dim3) each() [3]int { return [3]int{cmp.Or(d.X, 1), cmp.Or(d.Y, 1), cmp.Or(d.Z, 1)} }
@@ -20,32 +32,32 @@ func (d Dim3) each() [3]int { return [3]int{cmp.Or(d.X, 1), cmp.Or(d.Y, 1), cmp.
 // LaunchConfig is the shape of a launch.
 type LaunchConfig struct {
 	Grid, Block Dim3
-	// DynamicShared is the bytes of extern __shared__ memory a block.
+	// DynamicShared is the bytes of extern __shared__ memory of a block.
 	DynamicShared int
 	// Cooperative makes the launch fail unless all blocks fit on the device at
-	// once. Kernels whose blocks wait for each other, here or on a peer, need
-	// that.
+	// once. Kernels whose blocks wait for each other, here or on a peer, need it.
 	Cooperative bool
-	// Overlap lets the launch begin while the kernel before it in the stream ends,
-	// on devices that can (Info.LaunchOverlap); it is without effect elsewhere. All
-	// threads must call mscclgo::awaitPrevious() (launch.cuh) before they touch
-	// memory. Blocks that wait there already take up room on the device.
+	// Overlap lets the kernel begin before the kernel before it in the stream has
+	// ended, if [Info].LaunchOverlap is true; otherwise it has no effect. All threads
+	// must call mscclgo::awaitPrevious() (launch.cuh) before they access memory.
+	// Blocks that wait there occupy the device.
 	Overlap bool
 }
 
-// Blocks is the shape of most launches: a row of blocks of a row of threads.
+// Blocks returns the configuration of most launches: one-dimensional blocks in a
+// one-dimensional grid.
 func Blocks(blocks, threads int) LaunchConfig {
 	return LaunchConfig{Grid: Dim3{X: blocks}, Block: Dim3{X: threads}}
 }
 
-// Kernel is an entry point of a module, good for as long as the module.
+// Kernel is an entry point of a module. It is valid as long as the module is open.
 type Kernel struct {
 	mod    *Module
 	name   string
 	b      backend.Kernel
 	params []backend.Param
 	bytes  int       // of all arguments
-	packed sync.Pool // of *[]byte: arguments under way to a launch
+	packed sync.Pool // of *[]byte: arguments of the launches being made
 }
 
 func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
@@ -60,36 +72,37 @@ func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
 	return k
 }
 
-// Name gives the kernel's name.
+// Name returns the kernel's name.
 func (k *Kernel) Name() string { return k.name }
 
-// Attributes gives what the compiler settled for the kernel.
+// Attributes returns the resources that the kernel uses.
 func (k *Kernel) Attributes() (Attributes, error) {
 	if err := k.mod.usable("gpu: attributes of " + k.name); err != nil {
 		return Attributes{}, err
 	}
-	return k.b.Attributes()
+	a, err := k.b.Attributes()
+	return Attributes(a), err
 }
 
-// SetMaxDynamicShared raises the limit of [LaunchConfig.DynamicShared], which
-// is 48 KiB on NVIDIA GPUs before.
+// SetMaxDynamicShared sets the limit of [LaunchConfig].DynamicShared, which is 48 KiB
+// at first.
 //
-// Errors: ErrInvalid for more than a block of the device has.
+// Errors: ErrInvalid if the limit is more than a block of the device can have.
 func (k *Kernel) SetMaxDynamicShared(bytes int) error {
 	op := "gpu: set the dynamic shared memory of " + k.name
 	if err := k.mod.usable(op); err != nil {
 		return err
 	}
 	if limit := k.mod.dev.info.MaxSharedPerBlock; bytes < 0 || bytes > limit {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes asked, a block of %v has at most %d", bytes, k.mod.dev, limit)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the limit is %d bytes, and a block of %v can have at most %d", bytes, k.mod.dev, limit)
 	}
 	return k.b.SetMaxDynamicShared(bytes)
 }
 
-// MaxResidentBlocks says how many blocks of so many threads, with so many bytes
-// of dynamic shared memory, the device holds at once. A grid whose blocks wait
-// for each other must not be larger, counting all ranks that share the device.
-// It is 0 for a block that cannot be.
+// MaxResidentBlocks returns how many blocks of the given threads and bytes of dynamic
+// shared memory the device can hold at once, or 0 if it can hold no such block. A grid
+// whose blocks wait for each other must not be larger, counting the grids of all ranks
+// that share the device.
 func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 	if err := k.mod.usable("gpu: resident blocks of " + k.name); err != nil {
 		return 0, err
@@ -100,16 +113,16 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 	return k.b.MaxResidentBlocks(threads, dynamicShared)
 }
 
-// Launch queues the kernel on a stream. Arguments are plain values in the order
-// of the kernel's parameters: integers, floats and bools, [Ptr] or *[Buffer]
-// for pointers, and structs or arrays of such for what the kernel takes by
-// value. A Go int or uint takes the size of an integer parameter, if its value
-// fits; everything else must have the parameter's size exactly. Sizes are all
-// that a device tells of parameters: a Go int for a float goes unnoticed. The
-// arguments are the caller's again when Launch returns.
+// Launch queues the kernel on a stream. The arguments are values in the order of the
+// kernel's parameters: integers, floats and bools; [Ptr] or *[Buffer] for pointers;
+// structs and arrays, in which pointers are Ptr, for parameters passed by value. A Go
+// int or uint is converted to the size of the parameter if its value fits. All other
+// arguments must have the size of the parameter. Only the sizes of parameters are
+// known, so a Go int passed for a float goes unnoticed. The arguments can be changed
+// when Launch returns.
 //
-// Errors: ErrInvalid for arguments of the wrong number, size or device, and for
-// a shape that the device cannot run. What the kernel does wrong is reported by
+// Errors: ErrInvalid if the arguments have the wrong number, size or device, or the
+// device cannot run a grid of this configuration. Faults of the kernel are returned by
 // [Stream.Synchronize].
 func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 	if err := k.mod.usable("gpu: launch"); err != nil {
@@ -126,7 +139,7 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 		return err
 	}
 	if len(args) != len(k.params) {
-		return k.invalid("%d arguments given, the kernel takes %d", len(args), len(k.params))
+		return k.invalid("%d arguments given, and the kernel takes %d", len(args), len(k.params))
 	}
 	packed := k.packed.Get().(*[]byte)
 	defer k.packed.Put(packed)
@@ -139,7 +152,7 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 	return s.b.Launch(k.b, shape, *packed)
 }
 
-// shape checks the extents against the device.
+// shape checks the configuration against the device.
 func (k *Kernel) shape(cfg LaunchConfig) (backend.LaunchConfig, error) {
 	info := &k.mod.dev.info
 	grid, block := cfg.Grid.each(), cfg.Block.each()
@@ -158,10 +171,10 @@ func (k *Kernel) shape(cfg LaunchConfig) (backend.LaunchConfig, error) {
 		shape.Grid[i], shape.Block[i] = uint32(grid[i]), uint32(block[i])
 	}
 	if threads > info.MaxThreadsPerBlock {
-		return shape, k.invalid("blocks of %d threads, %v runs at most %d", threads, k.mod.dev, info.MaxThreadsPerBlock)
+		return shape, k.invalid("blocks have %d threads, and %v allows at most %d", threads, k.mod.dev, info.MaxThreadsPerBlock)
 	}
 	if cfg.DynamicShared < 0 || cfg.DynamicShared > info.MaxSharedPerBlock {
-		return shape, k.invalid("%d bytes of dynamic shared memory, a block of %v has at most %d", cfg.DynamicShared, k.mod.dev, info.MaxSharedPerBlock)
+		return shape, k.invalid("%d bytes of dynamic shared memory asked for, and a block of %v can have at most %d", cfg.DynamicShared, k.mod.dev, info.MaxSharedPerBlock)
 	}
 	shape.DynamicShared = uint32(cfg.DynamicShared)
 	return shape, nil

@@ -127,7 +127,7 @@ func TestArgumentsRefused(t *testing.T) {
 		args[c.at] = c.arg
 		invalid(t, k.Launch(s, gpu.Blocks(1, 1), args...), "launch arguments", name(t), c.says)
 	}
-	invalid(t, k.Launch(s, gpu.Blocks(1, 1), right[:10]...), "10 arguments given, the kernel takes 11")
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), right[:10]...), "10 arguments given, and the kernel takes 11")
 	invalid(t, k.Launch(s, gpu.Blocks(1, 1), append(slices.Clone(right), 1)...), "12 arguments given")
 	invalid(t, k.Launch(s, gpu.Blocks(1, 1)), "0 arguments given")
 	synchronize(t, s)

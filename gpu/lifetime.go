@@ -7,19 +7,19 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// lifetime is that of memory or a module.
+// lifetime is the state of memory or of a module that can be closed.
 type lifetime struct {
 	closed atomic.Bool
 
 	mu   sync.Mutex
-	gate *native.Gate // nil before it is first asked for
+	gate *native.Gate // nil until first needed
 }
 
-// over says whether it has ended.
+// over reports whether end was called.
 func (l *lifetime) over() bool { return l.closed.Load() }
 
-// end ends it, and says whether this was the first call. When it returns, no
-// thread in C is inside the gate.
+// end ends the lifetime and reports whether this was the first call. When it returns,
+// no thread in C is inside the gate.
 func (l *lifetime) end() bool {
 	first := !l.closed.Swap(true)
 	l.mu.Lock()
@@ -30,7 +30,7 @@ func (l *lifetime) end() bool {
 	return first
 }
 
-// door gives the gate, which closes at the end.
+// door returns the gate, which is closed when the lifetime ends.
 func (l *lifetime) door() *native.Gate {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,12 +14,12 @@ type Module struct {
 	life lifetime
 }
 
-// LoadModule loads device code: PTX, a cubin or a fatbin on an NVIDIA GPU, a
-// shared object made by package devicecode on an emulated device. The image is
-// not kept.
+// LoadModule loads device code: PTX, a cubin or a fatbin on an NVIDIA GPU, an image
+// made by package devicecode on an emulated device. The image is copied.
 //
-// Errors: ErrInvalid for an image of another kind or for another architecture,
-// with the driver's text.
+// Errors: ErrInvalid, with the driver's message, if the image is of another kind or
+// cannot be loaded; ErrUnsupported if it is for another architecture or needs a newer
+// driver.
 func (d *Device) LoadModule(image []byte) (*Module, error) {
 	op := fmt.Sprintf("gpu: load a module of %d bytes on %v", len(image), d)
 	if err := d.usable(op); err != nil {
@@ -35,12 +35,12 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	return &Module{dev: d, b: b}, nil
 }
 
-// Device gives the device that the module is loaded on.
+// Device returns the device that the module is loaded on.
 func (m *Module) Device() *Device { return m.dev }
 
-// Kernel finds an extern "C" __global__ function.
+// Kernel returns the extern "C" __global__ function of this name.
 //
-// Errors: ErrInvalid when there is none of this name.
+// Errors: ErrInvalid if there is none.
 func (m *Module) Kernel(name string) (*Kernel, error) {
 	if err := m.usable("gpu: find kernel " + name); err != nil {
 		return nil, err
@@ -52,10 +52,10 @@ func (m *Module) Kernel(name string) (*Kernel, error) {
 	return newKernel(m, name, b), nil
 }
 
-// Symbol finds a __device__ variable and gives it as a buffer, which lives as
-// long as the module.
+// Symbol returns the memory of the extern "C" __device__ variable of this name, which
+// is valid as long as the module is open.
 //
-// Errors: ErrInvalid when there is none of this name.
+// Errors: ErrInvalid if there is none.
 func (m *Module) Symbol(name string) (*Buffer, error) {
 	if err := m.usable("gpu: find symbol " + name); err != nil {
 		return nil, err
@@ -69,8 +69,7 @@ func (m *Module) Symbol(name string) (*Buffer, error) {
 	}}, nil
 }
 
-// Close unloads the code. Its kernels must have ended. It is safe to call
-// twice.
+// Close unloads the code. Its kernels must have ended. It is safe to call twice.
 func (m *Module) Close() error {
 	if !m.life.end() {
 		return nil

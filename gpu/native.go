@@ -16,9 +16,9 @@ func init() {
 	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
 }
 
-// queue returns the stream to threads in C, the same each time, or nil when the
-// stream is closed. What they queue and what the stream's methods queue is done in
-// the order of the calls. Close waits for those that use it.
+// queue returns the stream for threads in C, the same each time, or nil if the stream
+// is closed. What they queue and what the stream's methods queue is done in the order
+// of the calls. Close waits for the threads that use it.
 func (s *Stream) queue() *native.Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +28,7 @@ func (s *Stream) queue() *native.Queue {
 	return s.native
 }
 
-// beforeClose has f called before the stream closes, instead of what it was given
-// under the same id; a nil f takes that back.
+// beforeClose implements native.BeforeClose.
 func (s *Stream) beforeClose(id uint64, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

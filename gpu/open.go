@@ -11,52 +11,56 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/emu"
 )
 
-// Info describes a device.
-type Info = backend.Info
-
-// The prefixes of device names.
+// The kinds of devices, which their names begin with.
 const (
-	cudaPrefix = "cuda"
-	emuPrefix  = "emu"
+	kindCUDA = "cuda"
+	kindEmu  = "emu"
+	kindAuto = "auto" // the first kind that there are devices of
 )
 
-// List describes the devices of this machine: NVIDIA GPUs first, then the
-// emulated ones. A machine without an NVIDIA driver has emulated devices only,
-// which is no error.
-func List() ([]Info, error) {
-	gpus, err := cuda.Driver().List()
-	if err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
-		return nil, err
+// devices describes the devices of a kind, in ordinal order.
+func devices(kind string) ([]Info, error) {
+	switch kind {
+	case kindCUDA:
+		return list(cuda.Driver())
+	case kindEmu:
+		return list(emu.Driver())
 	}
-	emulated, err := emu.Driver().List()
-	if err != nil {
-		return nil, err
+	found, err := list(cuda.Driver())
+	if errors.Is(err, mscclgo.ErrUnsupported) {
+		return list(emu.Driver())
 	}
-	return append(gpus, emulated...), nil
+	return found, err
 }
 
-// Open opens a device by name: "cuda:N" for the NVIDIA GPU N as the driver
-// counts them, "emu:N" for an emulated one, "auto" for the first of [List].
-// "cuda", "emu" alone mean number 0.
+func list(d backend.Driver) ([]Info, error) {
+	found, err := d.List()
+	infos := make([]Info, len(found))
+	for i, info := range found {
+		infos[i] = Info(info)
+	}
+	return infos, err
+}
+
+// Open opens a device by name: "cuda:N" for NVIDIA GPU N in the driver's order,
+// "emu:N" for an emulated device, "auto" for the first of [List]. "cuda" and "emu"
+// mean number 0.
 //
-// Opening one device several times gives independent Devices, so that ranks of
-// one process can share a GPU; memory of one is reachable from the others.
+// A device can be opened several times. The Devices are independent, so ranks of one
+// process can share a GPU; memory of one is reachable from the others.
 //
-// Errors: ErrInvalid for a name of another form or a number that is not there,
-// ErrUnsupported where there is no driver.
+// Errors: ErrInvalid for any other name, or if there is no device of that number;
+// ErrUnsupported if there is no driver.
 func Open(name string) (*Device, error) {
 	op := "gpu: open " + strconv.Quote(name)
-	if name == "auto" {
-		all, err := List()
+	if name == kindAuto {
+		first, err := Assign(kindAuto, 0)
 		if err != nil {
 			return nil, err
 		}
-		if len(all) == 0 {
-			return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this machine has no NVIDIA GPU, and emulated devices are switched off")
-		}
-		name = all[0].Name
+		name = first
 	}
-	prefix, number, given := strings.Cut(name, ":")
+	kind, number, given := strings.Cut(name, ":")
 	ordinal := 0
 	if given {
 		n, err := strconv.ParseUint(number, 10, 16)
@@ -66,10 +70,10 @@ func Open(name string) (*Device, error) {
 		ordinal = int(n)
 	}
 	var driver backend.Driver
-	switch prefix {
-	case cudaPrefix:
+	switch kind {
+	case kindCUDA:
 		driver = cuda.Driver()
-	case emuPrefix:
+	case kindEmu:
 		driver = emu.Driver()
 	default:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, `a device is named "cuda:N", "emu:N" or "auto"`)
@@ -81,40 +85,30 @@ func Open(name string) (*Device, error) {
 	return newDevice(b), nil
 }
 
-// Assign names the device for one of several ranks of this machine, which take
-// its devices in turn: kind is "cuda", "emu", or "auto" for NVIDIA GPUs where
-// there are any and emulated devices where not. A kind that names one device,
-// such as "cuda:0", is given back as it is.
+// Assign returns the name of the device for a rank of this machine. The local ranks
+// take the devices of the kind in turn: "cuda", "emu", or "auto" for NVIDIA GPUs if
+// there are any and emulated devices otherwise. A kind that is the name of one device,
+// such as "cuda:0", is returned as it is.
 //
-// Errors: ErrInvalid for another kind, ErrUnsupported where there is no device
-// of the kind, saying why.
+// Errors: ErrInvalid for any other kind or a negative rank; ErrUnsupported, with the
+// reason, if there is no device of the kind.
 func Assign(kind string, localRank int) (string, error) {
 	if strings.Contains(kind, ":") {
 		return kind, nil
 	}
-	const op = "gpu: choose a device"
+	const op = "gpu: assign a device"
 	if localRank < 0 {
-		return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d is no rank of a machine", localRank)
+		return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, "local rank %d is negative", localRank)
 	}
-	var devices []Info
-	var err error
-	switch kind {
-	case "auto":
-		if devices, err = cuda.Driver().List(); errors.Is(err, mscclgo.ErrUnsupported) {
-			devices, err = emu.Driver().List()
-		}
-	case cudaPrefix:
-		devices, err = cuda.Driver().List()
-	case emuPrefix:
-		devices, err = emu.Driver().List()
-	default:
-		return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, `%q is none of "auto", "cuda", "emu" and a device's name such as "cuda:0"`, kind)
+	if kind != kindAuto && kind != kindCUDA && kind != kindEmu {
+		return "", mscclgo.Errorf(mscclgo.ErrInvalid, op, `%q is not "auto", "cuda", "emu" or the name of a device such as "cuda:0"`, kind)
 	}
+	found, err := devices(kind)
 	if err != nil {
 		return "", err
 	}
-	if len(devices) == 0 {
+	if len(found) == 0 {
 		return "", mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this machine has no device of kind %q", kind)
 	}
-	return devices[localRank%len(devices)].Name, nil
+	return found[localRank%len(found)].Name, nil
 }

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// pack writes one launch argument into the bytes of its parameter. Common types
-// take the fast way; the rest go by reflection.
+// pack writes a launch argument into the bytes of its parameter. The common types are
+// handled without reflection.
 func pack(dst []byte, arg any, dev *Device) error {
 	switch v := arg.(type) {
 	case *Buffer:
@@ -20,7 +20,7 @@ func pack(dst []byte, arg any, dev *Device) error {
 			return err
 		}
 		if !dev.reaches(v) {
-			return fmt.Errorf("the buffer is of %v, not of this Device; Device.Access gives it to another", v.dev)
+			return fmt.Errorf("the buffer belongs to %v, not to this Device; Device.Access makes it usable here", v.dev)
 		}
 		return put64(dst, uint64(v.ptr), "a buffer's address")
 	case Ptr:
@@ -62,11 +62,11 @@ func put32(dst []byte, v uint32, what string) error {
 }
 
 func wrongSize(want int, what string, has int) error {
-	return fmt.Errorf("the parameter has %d bytes, %s has %d", want, what, has)
+	return fmt.Errorf("the parameter has %d bytes, and %s has %d", want, what, has)
 }
 
-// putInt writes a Go int into a parameter of 1, 2, 4 or 8 bytes. It may be signed
-// or unsigned to the kernel, so both ranges fit.
+// putInt writes a Go int into a parameter of 1, 2, 4 or 8 bytes. The parameter may be
+// signed or unsigned, so the values of both fit.
 func putInt(dst []byte, v int) error {
 	if v >= 0 {
 		return putUint(dst, uint(v))
@@ -86,7 +86,7 @@ func putUint(dst []byte, v uint) error {
 }
 
 func tooLarge(dst []byte, v any) error {
-	return fmt.Errorf("the parameter has %d bytes, %v does not fit", len(dst), v)
+	return fmt.Errorf("the parameter has %d bytes, and %v does not fit", len(dst), v)
 }
 
 func putBytes(dst []byte, v uint64, what string) error {
@@ -105,19 +105,18 @@ func putBytes(dst []byte, v uint64, what string) error {
 	return nil
 }
 
-// packValue writes a struct, an array or a named basic type, laid out as C lays
-// it out.
+// packValue writes a struct, an array or a named basic type, which C lays out alike.
 func packValue(dst []byte, arg any, dev *Device) error {
 	v := reflect.ValueOf(arg)
 	if !v.IsValid() {
-		return fmt.Errorf("a nil has no size; pass gpu.Ptr(0) for a null pointer")
+		return fmt.Errorf("nil has no size; pass gpu.Ptr(0) for a null pointer")
 	}
 	t := v.Type()
 	if t.Kind() == reflect.Slice {
-		return fmt.Errorf("a %v lives in host memory; pass an array by value, or upload it and pass the buffer", t)
+		return fmt.Errorf("a %v is in host memory; pass an array by value, or upload it and pass the buffer", t)
 	}
 	if dev.holdsPointers(t) {
-		return fmt.Errorf("%v holds Go pointers, which mean nothing on a device; put buffers' Ptr into structs", t)
+		return fmt.Errorf("%v holds Go pointers, which a device cannot follow; use the Ptr of buffers in structs", t)
 	}
 	if int(t.Size()) != len(dst) {
 		return wrongSize(len(dst), t.String(), int(t.Size()))

@@ -10,17 +10,17 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// Compare is how [Stream.WaitValue64] compares.
-type Compare = backend.Compare
+// Compare is a comparison of [Stream.WaitValue64].
+type Compare int
 
 // The comparisons of [Stream.WaitValue64].
 const (
-	GreaterOrEqual = backend.GreaterOrEqual // as a signed difference, so wrap-around works
-	Equal          = backend.Equal
+	GreaterOrEqual Compare = iota // the signed difference is not negative, so values may wrap around
+	Equal
 )
 
-// Stream runs what it is given in order, beside other streams. Its calls
-// return once the work is queued.
+// Stream runs work in the order in which it is queued, concurrently with other streams.
+// Methods that queue work return once it is queued.
 type Stream struct {
 	dev    *Device
 	b      backend.Stream
@@ -29,12 +29,12 @@ type Stream struct {
 	capture atomic.Pointer[capture] // the last that it began or joined
 
 	mu      sync.Mutex
-	native  *native.Queue     // nil before it is first asked for
+	native  *native.Queue     // nil until first needed
 	closing map[uint64]func() // what to call before it closes; see native.BeforeClose
 	ending  bool              // Close was called
 }
 
-// NewStream makes a stream. The caller closes it.
+// NewStream creates a stream. The caller closes it.
 func (d *Device) NewStream() (*Stream, error) {
 	if err := d.usable("gpu: new stream"); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (d *Device) NewStream() (*Stream, error) {
 	return &Stream{dev: d, b: b}, nil
 }
 
-// Device gives the stream's device.
+// Device returns the stream's device.
 func (s *Stream) Device() *Device { return s.dev }
 
 // Handle returns the CUDA driver's handle of the stream, a CUstream of the
@@ -62,11 +62,11 @@ func (s *Stream) Handle() uintptr {
 	return s.b.Handle()
 }
 
-// Copy queues a copy of n bytes. Either side may be device memory, pinned host
-// memory or a peer's mapped memory; the ranges must not overlap.
+// Copy queues a copy of n bytes. Either side may be device memory, pinned host memory
+// or mapped memory of a peer. The ranges must not overlap.
 //
-// Errors: ErrInvalid when a range is outside its buffer, or a buffer is of
-// another device; [Device.Access] gives one that is of this.
+// Errors: ErrInvalid if a range is not inside its buffer, or a buffer belongs to
+// another device; see [Device.Access].
 func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, n uint64) error {
 	if err := s.reach("gpu: copy to", dst, dstOffset, n); err != nil {
 		return err
@@ -77,9 +77,9 @@ func (s *Stream) Copy(dst *Buffer, dstOffset uint64, src *Buffer, srcOffset, n u
 	return s.b.Copy(uint64(dst.ptr)+dstOffset, uint64(src.ptr)+srcOffset, n)
 }
 
-// Fill queues the setting of n bytes to value.
+// Fill queues setting n bytes to value.
 //
-// Errors: as [Stream.Copy].
+// Errors: those of [Stream.Copy].
 func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
 	if err := s.reach("gpu: fill", dst, offset, n); err != nil || n == 0 {
 		return err
@@ -87,11 +87,11 @@ func (s *Stream) Fill(dst *Buffer, offset uint64, value byte, n uint64) error {
 	return s.b.Fill(uint64(dst.ptr)+offset, value, n)
 }
 
-// WriteValue64 queues the store of an 8-byte value at an offset that is a
-// multiple of 8. Whoever reads the value at system scope sees all that the
-// stream did before it.
+// WriteValue64 queues the store of an 8-byte value, whose address must be a multiple
+// of 8. A reader that acquires the value at system scope sees all earlier work of the
+// stream.
 //
-// Errors: as [Stream.Copy], and ErrInvalid when the word is not aligned.
+// Errors: those of [Stream.Copy], and ErrInvalid if the address is not aligned.
 func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 	if err := s.word("gpu: stream write value", dst, offset); err != nil {
 		return err
@@ -99,19 +99,22 @@ func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 	return s.b.WriteValue64(uint64(dst.ptr)+offset, value)
 }
 
-// WaitValue64 queues a wait until the 8 bytes at the offset, a multiple of 8,
-// compare as asked with value. The driver bounds it by nothing: only the value
-// ends it.
+// WaitValue64 queues a wait until the 8 bytes at offset are equal to value, or greater
+// or equal. Their address must be a multiple of 8. The wait has no timeout: it ends
+// only when the value is stored.
 //
-// Errors: as [Stream.WriteValue64].
+// Errors: those of [Stream.WriteValue64].
 func (s *Stream) WaitValue64(src *Buffer, offset, value uint64, how Compare) error {
 	if err := s.word("gpu: stream wait value", src, offset); err != nil {
 		return err
 	}
-	return s.b.WaitValue64(uint64(src.ptr)+offset, value, how)
+	if how != GreaterOrEqual && how != Equal {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: stream wait value", "comparison %d is neither GreaterOrEqual nor Equal", how)
+	}
+	return s.b.WaitValue64(uint64(src.ptr)+offset, value, how == Equal)
 }
 
-// Record queues the marking of e, an event of the stream's device.
+// Record makes e, an event of the stream's device, mark the work queued so far.
 func (s *Stream) Record(e *Event) error {
 	if err := s.usable("gpu: record an event"); err != nil {
 		return err
@@ -126,8 +129,8 @@ func (s *Stream) Record(e *Event) error {
 	return s.b.Record(e.b)
 }
 
-// Wait queues a wait for what e, an event of any device of the same kind, marked
-// last when this is called.
+// Wait makes the work queued from now on wait for the work that e marks at the time of
+// the call. The event may be of any device of the same kind.
 func (s *Stream) Wait(e *Event) error {
 	if err := s.usable("gpu: wait for an event"); err != nil {
 		return err
@@ -144,7 +147,7 @@ func (s *Stream) Wait(e *Event) error {
 	return nil
 }
 
-// Query says whether all queued work is done, and how it failed if it did.
+// Query reports whether all queued work is done. If work failed, it returns the error.
 func (s *Stream) Query() (bool, error) {
 	if err := s.usable("gpu: query a stream"); err != nil {
 		return false, err
@@ -154,8 +157,8 @@ func (s *Stream) Query() (bool, error) {
 
 // Synchronize waits until all queued work is done.
 //
-// Errors: ErrTimeout and ErrAborted when ctx ends first (the work goes on),
-// ErrSystem when the work failed.
+// Errors: ErrTimeout or ErrAborted if ctx ends first, in which case the work goes on;
+// ErrSystem if work failed.
 func (s *Stream) Synchronize(ctx context.Context) error {
 	if err := s.usable("gpu: synchronize a stream"); err != nil {
 		return err
@@ -163,8 +166,8 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 	return s.b.Synchronize(ctx)
 }
 
-// Close releases the stream once its queued work is done. It is safe to call
-// twice.
+// Close releases the stream. It does not wait for queued work, which still runs. It is
+// safe to call twice.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	ended, closing := s.ending, s.closing
@@ -196,7 +199,7 @@ func (s *Stream) usable(op string) error {
 	return s.dev.usable(op)
 }
 
-// reach gives the error of a range that the stream's device cannot work on.
+// reach returns an error if the stream's device cannot access the range.
 func (s *Stream) reach(op string, b *Buffer, offset, n uint64) error {
 	if err := s.usable(op); err != nil {
 		return err
@@ -205,7 +208,7 @@ func (s *Stream) reach(op string, b *Buffer, offset, n uint64) error {
 		return err
 	}
 	if !s.dev.reaches(b) {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is of %v, not of the stream's Device on %v; Device.Access gives it to another", b.dev, s.dev)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer belongs to %v, not to the stream's Device on %v; Device.Access makes it usable there", b.dev, s.dev)
 	}
 	return nil
 }

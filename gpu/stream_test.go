@@ -68,6 +68,7 @@ func TestStreamRefuses(t *testing.T) {
 	}
 	invalid(t, s.WriteValue64(b, 4, 1), "offset 4", "aligned")
 	invalid(t, s.WaitValue64(b, 9, 1, gpu.Equal), "offset 9", "aligned")
+	invalid(t, s.WaitValue64(b, 8, 1, gpu.Equal+1), "comparison 2")
 
 	for _, bad := range []struct {
 		b    *gpu.Buffer

@@ -9,11 +9,10 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// CopyIn copies values from the host to the start of b and returns when that is
-// done. It is ordered behind nothing that streams do. T must hold no Go
-// pointers.
+// CopyIn copies src to the start of b and returns when the copy is done. It is not
+// ordered with the work of streams. T must not hold Go pointers.
 //
-// Errors: ErrInvalid when src does not fit or T holds pointers.
+// Errors: ErrInvalid if src does not fit or T holds pointers.
 func CopyIn[T any](b *Buffer, src []T) error {
 	data, err := raw("gpu: copy in", b, src)
 	if err != nil || len(data) == 0 {
@@ -26,11 +25,11 @@ func CopyIn[T any](b *Buffer, src []T) error {
 	return b.dev.b.CopyFromHost(uint64(b.ptr), data)
 }
 
-// CopyOut copies values from the start of b to the host and returns when that
-// is done. It is ordered behind nothing that streams do: synchronise first. T
-// must hold no Go pointers.
+// CopyOut fills dst from the start of b and returns when the copy is done. It is not
+// ordered with the work of streams: synchronize them first. T must not hold Go
+// pointers.
 //
-// Errors: ErrInvalid when b holds fewer values than dst or T holds pointers.
+// Errors: ErrInvalid if b has fewer bytes than dst or T holds pointers.
 func CopyOut[T any](dst []T, b *Buffer) error {
 	data, err := raw("gpu: copy out", b, dst)
 	if err != nil || len(data) == 0 {
@@ -43,9 +42,9 @@ func CopyOut[T any](dst []T, b *Buffer) error {
 	return b.dev.b.CopyToHost(data, uint64(b.ptr))
 }
 
-// Upload gives new device memory that holds the values, the caller's to close.
+// Upload allocates device memory and copies src to it. The caller closes the buffer.
 //
-// Errors: those of [Device.Alloc], for no values too, and of [CopyIn].
+// Errors: those of [Device.Alloc], also if src is empty, and of [CopyIn].
 func Upload[T any](d *Device, src []T) (*Buffer, error) {
 	var zero T
 	b, err := d.Alloc(uint64(len(src)) * uint64(unsafe.Sizeof(zero)))
@@ -58,11 +57,11 @@ func Upload[T any](d *Device, src []T) (*Buffer, error) {
 	return b, nil
 }
 
-// raw gives the bytes of a slice that fits b.
+// raw returns the bytes of a slice that fits b.
 func raw[T any](op string, b *Buffer, s []T) ([]byte, error) {
 	t := reflect.TypeFor[T]()
 	if hasPointers(t) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v holds Go pointers, which mean nothing on a device", t)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v holds Go pointers, which a device cannot follow", t)
 	}
 	n := uint64(len(s)) * uint64(t.Size())
 	if err := b.check(fmt.Sprintf("%s %d values of %v", op, len(s), t), 0, n); err != nil || n == 0 {
@@ -71,7 +70,7 @@ func raw[T any](op string, b *Buffer, s []T) ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), n), nil
 }
 
-// hasPointers says whether values of the type hold Go pointers.
+// hasPointers reports whether values of the type hold Go pointers.
 func hasPointers(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,

@@ -68,12 +68,8 @@ func (s *stream) writeValueError(rc C.status, dst uint64) error {
 	return s.fail(rc, "write a value to %#x", dst)
 }
 
-func (s *stream) WaitValue64(src, value uint64, how backend.Compare) error {
-	var equal C.int
-	if how == backend.Equal {
-		equal = 1
-	}
-	rc := C.stream_wait_value(&s.c, C.CUdeviceptr(src), C.uint64_t(value), equal)
+func (s *stream) WaitValue64(src, value uint64, equal bool) error {
+	rc := C.stream_wait_value(&s.c, C.CUdeviceptr(src), C.uint64_t(value), C.bool(equal))
 	if rc != 0 {
 		return s.fail(rc, "wait for a value at %#x", src)
 	}
@@ -86,17 +82,10 @@ func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, s.op("launch a kernel"), "it is not a kernel of a CUDA device")
 	}
-	var cooperative, overlap C.int
-	if cfg.Cooperative {
-		cooperative = 1
-	}
-	if cfg.Overlap {
-		overlap = 1
-	}
 	rc := C.stream_launch(&s.c, kernel.handle,
 		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
 		C.uint32_t(cfg.Block[0]), C.uint32_t(cfg.Block[1]), C.uint32_t(cfg.Block[2]),
-		C.uint32_t(cfg.DynamicShared), cooperative, overlap,
+		C.uint32_t(cfg.DynamicShared), C.bool(cfg.Cooperative), C.bool(cfg.Overlap),
 		unsafe.Pointer(unsafe.SliceData(args)), C.size_t(len(args)))
 	if rc != 0 {
 		return s.fail(rc, "launch %s with grid %v, block %v, %d bytes of dynamic shared memory and %d of arguments",

@@ -73,7 +73,7 @@ static inline status stream_write_value(cuda_stream* s, CUdeviceptr dst, uint64_
   return QUEUE(s, cuStreamWriteValue64_v2, s->handle, dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-static inline status stream_wait_value(cuda_stream* s, CUdeviceptr src, uint64_t value, int equal) {
+static inline status stream_wait_value(cuda_stream* s, CUdeviceptr src, uint64_t value, bool equal) {
   ENTER(s->context);
   return QUEUE(s, cuStreamWaitValue64_v2, s->handle, src, value,
                equal ? CU_STREAM_WAIT_VALUE_EQ : CU_STREAM_WAIT_VALUE_GEQ);
@@ -145,8 +145,8 @@ static inline status event_elapsed(cuda_context* c, CUevent start, CUevent end, 
 // stream_launch starts a kernel whose arguments lie in args as its parameters
 // say. The driver copies them before it returns.
 static inline status stream_launch(cuda_stream* s, CUfunction kernel, uint32_t gx, uint32_t gy, uint32_t gz,
-                                   uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, int cooperative,
-                                   int overlap, void* args, size_t size) {
+                                   uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, bool cooperative,
+                                   bool overlap, void* args, size_t size) {
   ENTER(s->context);
   void* packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, args, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
                     CU_LAUNCH_PARAM_END};

@@ -75,9 +75,9 @@ func TestStreamValues(t *testing.T) {
 	out := (*uint64)(unsafe.Pointer(&h.Bytes()[8]))
 	atomic.StoreUint64(in, ^uint64(0)) // -1: below 1 as a signed difference
 
-	check(t, s.WaitValue64(h.Ptr(), 1, backend.GreaterOrEqual))
+	check(t, s.WaitValue64(h.Ptr(), 1, false))
 	check(t, s.WriteValue64(h.Ptr()+8, 11))
-	check(t, s.WaitValue64(h.Ptr(), 7, backend.Equal))
+	check(t, s.WaitValue64(h.Ptr(), 7, true))
 	check(t, s.WriteValue64(h.Ptr()+8, 12))
 	time.Sleep(10 * time.Millisecond)
 	if v := atomic.LoadUint64(out); v != 0 {

@@ -16,13 +16,13 @@ void memory_write64(uint64_t dst, uint64_t value) {
   __atomic_store_n((uint64_t*)at(dst), value, __ATOMIC_RELEASE);
 }
 
-int memory_wait64(uint64_t src, uint64_t value, int at_least) {
+bool memory_wait64(uint64_t src, uint64_t value, bool equal) {
   for (int i = 0; i < 32; i++) {
     uint64_t now = __atomic_load_n((const uint64_t*)at(src), __ATOMIC_ACQUIRE);
-    if (at_least ? (int64_t)(now - value) >= 0 : now == value) return 1;
+    if (equal ? now == value : (int64_t)(now - value) >= 0) return true;
     sched_yield();
   }
-  return 0;
+  return false;
 }
 
 void memory_to_host(void* dst, uint64_t src, uint64_t n) { memcpy(dst, at(src), n); }

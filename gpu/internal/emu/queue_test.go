@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
@@ -18,7 +17,7 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 	store := func(q *native.Queue, value uint64) int { return nativetest.Do(q, native.Store, words+8, value, 0) }
 
 	// The queue is asked for while there is work.
-	must(t, s.WaitValue64(words, 1, backend.GreaterOrEqual), s.WriteValue64(words+8, 5))
+	must(t, s.WaitValue64(words, 1, false), s.WriteValue64(words+8, 5))
 	q := s.Native()
 	if rc := store(q, 6); rc != nativetest.Busy {
 		t.Errorf("a store on a stream at work gave %d", rc)
@@ -36,7 +35,7 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 	}
 
 	// More work, behind what the thread did.
-	must(t, s.WaitValue64(words, 2, backend.GreaterOrEqual), s.Copy(words+16, words+8, 8))
+	must(t, s.WaitValue64(words, 2, false), s.Copy(words+16, words+8, 8))
 	if rc := store(q, 7); rc != nativetest.Busy {
 		t.Errorf("a store on a stream at work again gave %d", rc)
 	}

@@ -190,16 +190,12 @@ func (s *stream) WriteValue64(dst, value uint64) error {
 	})
 }
 
-func (s *stream) WaitValue64(src, value uint64, how backend.Compare) error {
+func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 	op := "wait for a value"
-	atLeast := C.int(0)
-	if how == backend.GreaterOrEqual {
-		atLeast = 1
-	}
 	return s.do(s.dev.op("%s", op), func() (step, error) {
 		return step{run: func() error {
 			pause := time.Microsecond
-			for C.memory_wait64(C.uint64_t(src), C.uint64_t(value), atLeast) == 0 {
+			for !C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal)) {
 				if err := s.dev.open(op); err != nil {
 					return err
 				}

@@ -90,12 +90,12 @@ func TestStreamValues(t *testing.T) {
 	a, b := stream(t, d), stream(t, d)
 	const before = ^uint64(0) - 1 // the numbers wrap around between here and 1
 	must(t,
-		a.WaitValue64(word(0), 1, backend.GreaterOrEqual), a.WriteValue64(word(1), 7),
-		a.WaitValue64(word(2), 9, backend.Equal), a.WriteValue64(word(3), before),
-		b.WriteValue64(word(0), 5), b.WaitValue64(word(1), 7, backend.Equal), b.WriteValue64(word(2), 9),
-		b.WaitValue64(word(3), before, backend.Equal))
+		a.WaitValue64(word(0), 1, false), a.WriteValue64(word(1), 7),
+		a.WaitValue64(word(2), 9, true), a.WriteValue64(word(3), before),
+		b.WriteValue64(word(0), 5), b.WaitValue64(word(1), 7, true), b.WriteValue64(word(2), 9),
+		b.WaitValue64(word(3), before, true))
 	must(t, a.Synchronize(deadline(t)), b.Synchronize(deadline(t)))
-	must(t, a.WaitValue64(word(3), 1, backend.GreaterOrEqual))
+	must(t, a.WaitValue64(word(3), 1, false))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := a.Synchronize(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
@@ -116,7 +116,7 @@ func TestEvents(t *testing.T) {
 	if _, err := end.Since(start); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("time between events that never were: %v", err)
 	}
-	must(t, start.Synchronize(deadline(t)), a.Record(start), a.WaitValue64(mem.Ptr(), 1, backend.Equal), a.Record(end), b.WaitEvent(end))
+	must(t, start.Synchronize(deadline(t)), a.Record(start), a.WaitValue64(mem.Ptr(), 1, true), a.Record(end), b.WaitEvent(end))
 	must(t, b.WriteValue64(mem.Ptr()+8, 1))
 	if done, err := end.Query(); done || err != nil {
 		t.Errorf("an event behind a wait: %v, %v", done, err)
@@ -211,7 +211,7 @@ func TestFullQueue(t *testing.T) {
 	mem := alloc(t, d, 16)
 	write(t, d, mem.Ptr(), []uint64{0, 0})
 	s := stream(t, d)
-	must(t, s.WaitValue64(mem.Ptr(), 1, backend.Equal))
+	must(t, s.WaitValue64(mem.Ptr(), 1, true))
 	const calls = 20000
 	queued := make(chan error, 1)
 	go func() {
@@ -251,7 +251,7 @@ func TestCloseEndsAllWork(t *testing.T) {
 	event, err := d.NewEvent()
 	must(t, err)
 	must(t, a.Launch(await, shape(40, 128), pack(mem.Ptr(), uint64(1), uint64(0))), a.Record(event))
-	must(t, b.WaitValue64(mem.Ptr(), 1, backend.Equal), c.WaitEvent(event), c.Fill(mem.Ptr(), 1, 8))
+	must(t, b.WaitValue64(mem.Ptr(), 1, true), c.WaitEvent(event), c.Fill(mem.Ptr(), 1, 8))
 	time.Sleep(10 * time.Millisecond)
 	must(t, mem.Free(), a.Close())
 	if err := d.Close(); !errors.Is(err, mscclgo.ErrAborted) {
