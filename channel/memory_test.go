@@ -37,7 +37,7 @@ func newMemoryEnds(t *testing.T) [2]*memoryEnd {
 	for i := range ends {
 		device := testdev.Open(t, i)
 		var err error
-		registries[i], err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: device})
+		registries[i], err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: device})
 		must(err)
 		t.Cleanup(func() { registries[i].Close() })
 		data, err := device.Alloc(uint64(1000 + i))
@@ -115,7 +115,7 @@ func ExampleNewMemoryChannel() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	registry, err := registeredmem.NewRegistry(registeredmem.Config{Device: device})
+	registry, err := registeredmem.NewRegistry(registeredmem.Options{Device: device})
 	if err != nil {
 		log.Fatal(err)
 	}

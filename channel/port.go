@@ -2,7 +2,6 @@ package channel
 
 import (
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -103,8 +102,8 @@ func (c *PortChannel) Handle() devicecode.PortChannel {
 	if remote != nil && local != nil && h.Base.PeerSent != 0 {
 		h.Remote, h.Local, h.Direct = remote.Ptr(), local.Ptr(), uint64(c.base.direct)
 	}
-	if conn, ok := c.base.semaphore.Connection().(connection.Inliner); ok && local != nil {
-		h.Local, h.InlineLimit = local.Ptr(), min(conn.InlineLimit(), uint64(c.base.ring.PayloadSize()))
+	if limit := c.base.semaphore.Connection().InlineLimit(); limit > 0 && local != nil {
+		h.Local, h.InlineLimit = local.Ptr(), min(limit, uint64(c.base.ring.PayloadSize()))
 	}
 	return h
 }

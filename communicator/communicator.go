@@ -182,7 +182,7 @@ func (c *Communicator) build(op string) error {
 	if c.failure, err = newFailure(c.boot, c.dev); err != nil {
 		return err
 	}
-	if c.registry, err = registeredmem.NewRegistry(registeredmem.Config{
+	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
 	}); err != nil {

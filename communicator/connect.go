@@ -14,7 +14,7 @@ import (
 //
 // Errors: ErrTimeout, naming the peer, when it does not call in time; those of
 // [connection.Endpoint].
-func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (connection.Connection, error) {
+func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*connection.Connection, error) {
 	if err := c.usable(fmt.Sprintf("communicator: connect to rank %d", peer)); err != nil {
 		return nil, err
 	}
@@ -22,6 +22,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (conne
 	if err != nil {
 		return nil, err
 	}
+	defer endpoint.Close()
 	mine, err := endpoint.MarshalBinary()
 	if err != nil {
 		return nil, err

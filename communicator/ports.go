@@ -93,7 +93,7 @@ type PortChannels struct {
 	Ranks []int
 
 	ends        ends
-	connections []connection.Connection
+	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	handles     piece
 	peers       *PeerMemory
@@ -123,6 +123,11 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	p := &PortChannels{Ranks: ranks, ends: ends{c: c, perPeer: o.PerPeer}, peers: peers}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
+	defer func() {
+		for _, e := range endpoints {
+			e.Close()
+		}
+	}()
 	all, err := k.collect(ctx, mine, err)
 	if err == nil {
 		err = k.agree(ctx, p.connect(ctx, k, s, local, o.Inbox, endpoints, all))
@@ -161,13 +166,13 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 		for range p.ends.perPeer {
 			e, err := p.ends.c.endpoint(rank)
 			if err != nil {
-				return nil, nil, err
-			}
-			b, err := e.MarshalBinary()
-			if err != nil {
-				return nil, nil, err
+				return endpoints, nil, err
 			}
 			endpoints = append(endpoints, e)
+			b, err := e.MarshalBinary()
+			if err != nil {
+				return endpoints, nil, err
+			}
 			w.Blob(b)
 		}
 	}

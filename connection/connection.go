@@ -1,118 +1,229 @@
-// Package connection says what a transport between two ranks can do. One rank
-// acts and the other's program does nothing: writes into the peer's registered
-// memory, an update of a word that follows them, and a flush that waits for
-// both. Each transport is a package of its own below this one.
+// Package connection moves data between two ranks. One rank acts and the other's
+// program does nothing: writes into the peer's registered memory, updates of
+// words that follow the writes, and flushes that wait for both.
 //
 // A connection is made from two endpoints: each side creates one, serialises
 // it, lets anything carry the bytes to the peer, and connects its own with the
-// peer's.
+// peer's. The packages below this one make endpoints, one package for each
+// transport.
+//
+// A [Connection] checks and counts what is the same for all transports. What
+// differs is behind the interface [Driver], so that a transport of one's own is
+// a Driver and a call of [New]; package conntest tests it.
 package connection
 
 import (
 	"context"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of a connection that is not made yet. One that is
-// never connected is released with the transport that it was made by.
+// Endpoint is one rank's half of a connection that is not made yet.
 type Endpoint interface {
-	// MarshalBinary gives the bytes that the peer's Connect takes. They are no
+	// MarshalBinary returns the bytes that the peer's Connect takes. They are no
 	// secret.
 	MarshalBinary() ([]byte, error)
 
-	// Connect gives the connection to the rank whose endpoint's bytes remote are.
-	// Where it waits for the peer, it is for what the peer's own Connect does
-	// without waiting for this rank, so that ranks may connect in any order that
-	// begins at the lower rank's. Nothing may be queued before both have returned, so
-	// ranks tell each other.
+	// Connect returns the connection to the rank whose endpoint's bytes remote
+	// are. It may wait for the peer, but only for what the peer's own Connect
+	// does without waiting for this rank. So ranks may connect in any order in
+	// which the lower rank of each pair does not wait for the higher one.
+	// Nothing may be queued before both have returned, so ranks tell each other.
 	//
 	// Errors: ErrInvalid for bytes that were cut short or altered, or are of
-	// another version or group; ErrUnsupported, saying why, when the transport does
-	// not lead there; ErrRemote when the peer is gone; ErrTimeout and ErrAborted
-	// when ctx ends first.
-	Connect(ctx context.Context, remote []byte) (Connection, error)
-}
+	// another version or group; ErrUnsupported when the transport cannot connect
+	// the two, with the reason; ErrRemote when the peer is gone; ErrTimeout and
+	// ErrAborted when ctx ends first.
+	Connect(ctx context.Context, remote []byte) (*Connection, error)
 
-// Connection is one rank's way to write into the memory of one peer. Every
-// method may be called from any goroutine. What one goroutine queues is done in
-// that order.
-//
-// Errors: ErrInvalid for a memory that is closed, of another rank or of another
-// registry than the connection, for a range outside it, and once the connection
-// is closed; ErrSystem and ErrRemote when the transport failed. They name both
-// ranks.
-type Connection interface {
-	// Transport gives the one transport that this is.
-	Transport() registeredmem.Transports
-
-	// Write queues a copy of n bytes. src is this rank's memory, dst the
-	// peer's. The bytes at src must stay as they are until a Flush has
-	// returned. 0 bytes are no error.
-	Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
-
-	// UpdateAndSync queues the change of the peer's 8-byte word at a multiple
-	// of 8 from one value to another. Whoever reads the new value at system
-	// scope sees all that was queued before. The word has one writer and only
-	// grows, so that a transport may store to or add the difference; from is
-	// what the last update left there, or 0.
-	UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error
-
-	// Mark queues a mark behind all that was queued before, for who cannot wait
-	// in Flush.
-	Mark() (Mark, error)
-
-	// Flush waits until all that was queued before is done at the peer.
-	//
-	// Errors: ErrTimeout and ErrAborted when ctx ends first; what was queued
-	// goes on.
-	Flush(ctx context.Context) error
-
-	// Close waits for what is queued, for the registry's time-out at most, and
-	// releases the connection. It is safe to call twice.
-	//
-	// Errors: ErrTimeout when the queue did not drain.
+	// Close releases what the endpoint holds. The connections that it made stay
+	// open. It is safe to call twice.
 	Close() error
 }
 
-// Native is a connection that threads in C can use as well. What they queue is in
-// one order with what the methods queue.
-type Native interface {
-	Connection
+// Connection writes into the memory of one peer. Every method may be called
+// from any goroutine. What one goroutine queues is done in that order. A call
+// that queues waits where the transport's queue is full.
+//
+// Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
+// rank or of another registry than the connection, for a range outside it, and
+// once the connection is closed; ErrSystem and ErrRemote when the transport
+// failed. They name both ranks.
+type Connection struct {
+	registry  *registeredmem.Registry
+	rank      int
+	peer      int
+	transport registeredmem.Transports
+	driver    Driver
+	bytes     BytesDriver // nil where the transport has none
+	inline    uint64
+	native    native.Driver // nil where threads in C cannot use the transport
+	path      *native.Path  // nil where native is
+	leave     func()        // ends what the registry calls before a memory is closed
 
-	// NativePath gives what threads in C use, the same each time, or nil where
-	// there is nothing for them. Close ends their use, before it waits for the
-	// queue.
-	NativePath() *native.Path
+	closed   atomic.Bool   // nothing more is queued
+	ended    chan struct{} // closed once the driver is
+	reported atomic.Bool   // a call has returned a failure of the transport
 
-	// NativeError gives the error of an operation that failed in C: that of the
-	// method which does the same.
-	NativeError(f native.Failure) error
+	mu    sync.Mutex // held while something is queued
+	marks marks
 }
 
-// Inliner is a connection that also writes bytes of the host's, which then need not
-// be fetched from a device.
-type Inliner interface {
-	Connection
-
-	// InlineLimit is the most bytes that WriteBytes takes at a time: more than 0, and
-	// the same each time.
-	InlineLimit() uint64
-
-	// WriteBytes queues a write of data to the peer's memory, in one order with what
-	// Write queues. data may be used again once it returns. No bytes are no error.
-	//
-	// Errors: ErrInvalid for more than InlineLimit bytes.
-	WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error
+// New returns a connection of the registry's rank to a peer over a transport,
+// which is one of the constants of package registeredmem. The connection owns
+// the driver. The packages of the transports call it.
+//
+// Errors: ErrInvalid for arguments that cannot be right; the driver then stays
+// the caller's.
+func New(registry *registeredmem.Registry, peer int, transport registeredmem.Transports, d Driver) (*Connection, error) {
+	const op = "connection: new connection"
+	switch {
+	case registry == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
+	case d == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the driver is nil").At(registry.Rank(), peer)
+	case peer < 0:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer is rank %d", peer).At(registry.Rank(), mscclgo.NoRank)
+	case bits.OnesCount32(uint32(transport)) != 1:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is not one transport", transport).At(registry.Rank(), peer)
+	}
+	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{})}
+	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
+		c.bytes, c.inline = b, b.InlineLimit()
+	}
+	if n, ok := d.(native.Driver); ok {
+		if q := n.NativeQueue(); q != nil {
+			c.native = n
+			c.path = &native.Path{Queue: q, Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}
+		}
+	}
+	c.leave = native.JoinRegistry(registry, c.settle)
+	return c, nil
 }
 
-// Mark is a point in what a connection has queued.
-type Mark interface {
-	// Done says whether all before the mark is done at the peer. Once it has
-	// said so, or failed, the mark must not be used again: the connection may
-	// hand it out anew.
-	//
-	// Errors: ErrSystem and ErrRemote when the transport failed.
-	Done() (bool, error)
+// Transport returns the one transport that the connection uses.
+func (c *Connection) Transport() registeredmem.Transports { return c.transport }
+
+// Write queues a copy of n bytes. src is this rank's memory, dst the peer's.
+// The bytes at src must stay as they are until a Flush has returned. 0 bytes are
+// no error.
+func (c *Connection) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	const op = "write"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.check(op, dst, c.peer, dstOffset, n); err != nil {
+		return err
+	}
+	if err := c.check(op, src, c.rank, srcOffset, n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	return c.wrap(op, c.driver.Write(dst, dstOffset, src, srcOffset, n))
+}
+
+// InlineLimit returns the most bytes that WriteBytes takes at a time, the same
+// each time: 0 where the transport has no WriteBytes.
+func (c *Connection) InlineLimit() uint64 { return c.inline }
+
+// WriteBytes queues a write of data to the peer's memory, in one order with what
+// Write queues. The bytes need not be fetched from a device. data may be used
+// again once WriteBytes returns. No bytes are no error.
+//
+// Errors: ErrInvalid for more than InlineLimit bytes.
+func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
+	const op = "write bytes"
+	n := uint64(len(data))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.check(op, dst, c.peer, dstOffset, n); err != nil {
+		return err
+	}
+	switch {
+	case n > c.inline:
+		return c.errorf(mscclgo.ErrInvalid, op, "there are %d bytes, at most %d are taken", n, c.inline)
+	case n == 0:
+		return nil
+	}
+	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
+}
+
+// UpdateAndSync queues the change of the peer's 8-byte word at a multiple of 8
+// from one value to another. Whoever reads the new value at system scope sees
+// all that was queued before. The word has one writer and only grows, so that a
+// transport may store the value or add the difference; from is what the last
+// update left there, or 0.
+//
+// Errors: ErrInvalid for a word that is not aligned, and for a value that falls.
+func (c *Connection) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	const op = "update a word"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.check(op, dst, c.peer, dstOffset, 8); err != nil {
+		return err
+	}
+	if to < from {
+		return c.errorf(mscclgo.ErrInvalid, op, "the value must not fall, and %d is below %d", to, from)
+	}
+	base := uint64(0)
+	if b := dst.Buffer(); b != nil {
+		base = uint64(b.Ptr())
+	}
+	if (base+dstOffset)%8 != 0 {
+		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	}
+	return c.wrap(op, c.driver.Update(dst, dstOffset, from, to))
+}
+
+// Flush waits until all that was queued before is done at the peer. What others
+// queue meanwhile does not hold it up.
+//
+// Errors: ErrTimeout and ErrAborted when ctx ends first; what was queued goes on.
+func (c *Connection) Flush(ctx context.Context) error {
+	const op = "flush"
+	m, err := c.setMark(ctx, op, false)
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx, op, m)
+}
+
+// Close waits for what is queued, for the registry's time-out at most, and
+// releases the connection. It is safe to call twice.
+//
+// Errors: ErrTimeout when the queue did not drain; ErrSystem and ErrRemote when
+// the transport failed before all was done and no call has returned that yet.
+func (c *Connection) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	const op = "close"
+	if c.path != nil {
+		c.path.Queue.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.registry.Timeout())
+	defer cancel()
+	known := c.reported.Load()
+	err := c.drain(ctx, op)
+	if k := mscclgo.KindOf(err); known && (k == mscclgo.ErrSystem || k == mscclgo.ErrRemote) {
+		err = nil
+	}
+	return c.end(op, err)
+}
+
+// pause lets others go on between two looks, for longer after many of them.
+func pause(looks int) {
+	if looks < 2000 {
+		runtime.Gosched()
+		return
+	}
+	time.Sleep(50 * time.Microsecond)
 }

@@ -14,7 +14,7 @@ import (
 
 // send puts the whole of src into the peer's memory behind its first word, and
 // then raises that word. It works over any transport.
-func send(ctx context.Context, c connection.Connection, dst, src *registeredmem.Memory, round uint64) error {
+func send(ctx context.Context, c *connection.Connection, dst, src *registeredmem.Memory, round uint64) error {
 	if err := c.Write(dst, 8, src, 0, src.Size()); err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func ExampleConnection() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	registry, err := registeredmem.NewRegistry(registeredmem.Config{Device: device})
+	registry, err := registeredmem.NewRegistry(registeredmem.Options{Device: device})
 	if err != nil {
 		log.Fatal(err)
 	}

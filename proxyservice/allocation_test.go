@@ -1,7 +1,6 @@
 package proxyservice
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,13 +11,11 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// idle is a connection on which everything is done at once.
+// idle is a driver on which everything is done at once.
 type idle struct {
 	writes, marks int
 	wrote         []byte
 }
-
-func (*idle) Transport() registeredmem.Transports { return registeredmem.CudaIPC }
 
 func (c *idle) Write(_ *registeredmem.Memory, _ uint64, _ *registeredmem.Memory, _, _ uint64) error {
 	c.writes++
@@ -33,24 +30,41 @@ func (c *idle) WriteBytes(_ *registeredmem.Memory, _ uint64, data []byte) error 
 	return nil
 }
 
-func (*idle) UpdateAndSync(*registeredmem.Memory, uint64, uint64, uint64) error { return nil }
+func (*idle) Update(*registeredmem.Memory, uint64, uint64, uint64) error { return nil }
 
-func (c *idle) Mark() (connection.Mark, error) {
-	c.marks++
-	return c, nil
+func (c *idle) NewMark() (connection.DriverMark, error) { return idleMark{c}, nil }
+
+func (*idle) Close() error { return nil }
+
+type idleMark struct{ c *idle }
+
+func (m idleMark) Set() error {
+	m.c.marks++
+	return nil
 }
 
-func (*idle) Done() (bool, error)         { return true, nil }
-func (*idle) Flush(context.Context) error { return nil }
-func (*idle) Close() error                { return nil }
+func (idleMark) Reached() (bool, error) { return true, nil }
+func (idleMark) Close() error           { return nil }
+
+// idleConnection is one of rank 0 to itself.
+func (w *twoWays) idleConnection(t *testing.T, d connection.Driver) *connection.Connection {
+	t.Helper()
+	c, err := connection.New(w.service.memories[0].Registry(), 0, registeredmem.CudaIPC, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
 
 // TestServeAllocatesNothing serves puts with flushes.
 func TestServeAllocatesNothing(t *testing.T) {
+	w := newTwoWays(t)
 	conn := &idle{}
 	var done atomic.Uint64
 	s := server{counts: &counters{}}
-	s.memories.Store(&[]*registeredmem.Memory{nil, nil})
-	s.ports.Store(&[]port{{line: &line{conn: conn, done: &done}}})
+	s.memories.Store(&w.service.memories)
+	s.ports.Store(&[]port{{line: &line{conn: w.idleConnection(t, conn), done: &done}}})
 	put := fifo.Trigger{A: 1 << 48, C: 64, Kind: devicecode.PortPut | devicecode.PortFlush}
 	position := uint64(0)
 	n := testing.AllocsPerRun(1000, func() {
@@ -92,8 +106,8 @@ func TestServeInlineAllocatesNothing(t *testing.T) {
 	}
 	conn := &idle{}
 	s := server{ring: ring}
-	s.memories.Store(&[]*registeredmem.Memory{nil})
-	s.ports.Store(&[]port{{line: &line{conn: conn}}})
+	s.memories.Store(&w.service.memories)
+	s.ports.Store(&[]port{{line: &line{conn: w.idleConnection(t, conn)}}})
 	if n := testing.AllocsPerRun(1000, func() {
 		if err := s.serve(ring.Popped(), put); err != nil {
 			t.Fatal(err)

@@ -151,10 +151,10 @@ func BenchmarkGarbage(b *testing.B) {
 		})
 		for _, served := range []struct {
 			name string
-			way  func([2]*rank) [2]*rank
+			way  func(testing.TB, [2]*rank) [2]*rank
 		}{{"put", asItIs}, {"put-in-go", inGo}} {
 			b.Run(served.name+"/beside="+beside, func(b *testing.B) {
-				ranks := served.way(newPair(b, hostOnly))
+				ranks := served.way(b, newPair(b, hostOnly))
 				if beside == "garbage" {
 					garbage(b)
 				}

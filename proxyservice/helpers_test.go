@@ -54,10 +54,10 @@ type rank struct {
 	status  *gpu.Buffer         // a devicecode.GroupStatus
 	module  *gpu.Module
 	stream  *gpu.Stream
-	conn    connection.Connection // to the other
-	slab    *gpu.Buffer           // for ends of semaphores
-	peers   *registeredmem.Memory // the other's slab
-	ends    int                   // used of slab
+	conn    *connection.Connection // to the other
+	slab    *gpu.Buffer            // for ends of semaphores
+	peers   *registeredmem.Memory  // the other's slab
+	ends    int                    // used of slab
 	service *proxyservice.ProxyService
 	failure atomic.Pointer[error] // what the service told
 	other   *rank
@@ -70,7 +70,7 @@ const slabEnds = 12000
 func newPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	t.Helper()
 	ranks := [2]*rank{newRank(t, 0, false), newRank(t, 1, false)}
-	serve(t, ranks, o, func(r *rank) connection.Connection { return r.connect(t) })
+	serve(t, ranks, o, func(r *rank) *connection.Connection { return r.connect(t) })
 	return ranks
 }
 
@@ -85,7 +85,7 @@ func newFarPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 			t.Fatal(err)
 		}
 	}
-	serve(t, ranks, o, func(r *rank) connection.Connection {
+	serve(t, ranks, o, func(r *rank) *connection.Connection {
 		b, err := endpoints[r.other.reg.Rank()].MarshalBinary()
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func newFarPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 }
 
 // serve connects ranks and starts their services.
-func serve(t testing.TB, ranks [2]*rank, o proxyservice.ServiceOptions, connect func(*rank) connection.Connection) {
+func serve(t testing.TB, ranks [2]*rank, o proxyservice.ServiceOptions, connect func(*rank) *connection.Connection) {
 	t.Helper()
 	for i, r := range ranks {
 		r.other = ranks[1-i]
@@ -135,7 +135,7 @@ func newRank(t testing.TB, i int, far bool) *rank {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.status.Close() })
-	r.reg, err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience, Unmapped: far})
+	r.reg, err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: r.dev, Timeout: patience, Unmapped: far})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func (r *rank) watch() devicecode.Watch {
 }
 
 // connect makes a connection to the other rank.
-func (r *rank) connect(t testing.TB) connection.Connection {
+func (r *rank) connect(t testing.TB) *connection.Connection {
 	t.Helper()
 	mine, err := cudaipc.NewEndpoint(r.reg)
 	if err != nil {
@@ -252,7 +252,7 @@ func (r *rank) share(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
 }
 
 // newSemaphore makes this rank's next end. The other rank must make as many.
-func (r *rank) newSemaphore(t testing.TB, conn connection.Connection) *semaphore.Host2Device {
+func (r *rank) newSemaphore(t testing.TB, conn *connection.Connection) *semaphore.Host2Device {
 	t.Helper()
 	offset := uint64(r.ends) * semaphore.Host2DeviceBytes
 	r.ends++

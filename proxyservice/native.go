@@ -2,18 +2,9 @@ package proxyservice
 
 import (
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
-
-// path gives what threads in C use of a connection, or nil.
-func path(c connection.Connection) *native.Path {
-	if n, ok := c.(connection.Native); ok {
-		return n.NativePath()
-	}
-	return nil
-}
 
 // failed gives the error of an operation that failed in C for a trigger: the same
 // as serve's.
@@ -27,7 +18,7 @@ func (s *server) failed(t fifo.Trigger, f native.Failure) error {
 	if err != nil {
 		return err
 	}
-	return p.wrap(r, what, p.line.conn.(connection.Native).NativeError(f))
+	return p.wrap(r, what, native.PathError(p.line.conn, f))
 }
 
 // flushFailed gives the error of a flush on a line that failed in C: the same as
@@ -40,7 +31,7 @@ func (s *server) flushFailed(line int, f native.Failure) error {
 		if f.Closed() {
 			return mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: flush", "the connection was closed before it was done").At(mscclgo.NoRank, p.semaphore.Peer())
 		}
-		return p.line.conn.(connection.Native).NativeError(f)
+		return native.PathError(p.line.conn, f)
 	}
 	return mscclgo.Errorf(mscclgo.ErrSystem, "proxyservice: flush", "no channel has connection %d", line)
 }

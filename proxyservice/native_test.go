@@ -23,53 +23,88 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// goOnly hides what a connection offers to threads in C.
-type goOnly struct{ connection.Connection }
+// through is a driver that hands everything on to a connection, which it owns. It
+// offers nothing to threads in C.
+type through struct{ *connection.Connection }
+
+func (d through) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	return d.UpdateAndSync(dst, dstOffset, from, to)
+}
+
+func (d through) NewMark() (connection.DriverMark, error) { return &throughMark{c: d.Connection}, nil }
+
+type throughMark struct {
+	c *connection.Connection
+	connection.Mark
+}
+
+func (m *throughMark) Set() (err error) {
+	m.Mark, err = m.c.Mark()
+	return err
+}
+
+func (m *throughMark) Reached() (bool, error) { return m.Done() }
+
+func (*throughMark) Close() error { return nil }
+
+// newConn makes a rank's connection to the other of a driver.
+func (r *rank) newConn(t testing.TB, d connection.Driver) *connection.Connection {
+	t.Helper()
+	c, err := connection.New(r.reg, r.other.reg.Rank(), registeredmem.CudaIPC, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // inGo has a pair's channels served in Go.
-func inGo(ranks [2]*rank) [2]*rank {
+func inGo(t testing.TB, ranks [2]*rank) [2]*rank {
 	for _, r := range ranks {
-		r.conn = goOnly{r.conn}
+		r.conn = r.newConn(t, through{r.conn})
 	}
 	return ranks
 }
 
 // asItIs has them served as they are.
-func asItIs(ranks [2]*rank) [2]*rank { return ranks }
+func asItIs(_ testing.TB, ranks [2]*rank) [2]*rank { return ranks }
 
-// counted is a native connection that counts what goes through its methods.
+// counted is a native driver that counts what goes through its methods.
 type counted struct {
-	connection.Native
+	through
 	calls atomic.Int64
 }
 
 func (c *counted) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	c.calls.Add(1)
-	return c.Native.Write(dst, dstOffset, src, srcOffset, n)
+	return c.through.Write(dst, dstOffset, src, srcOffset, n)
 }
 
-func (c *counted) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+func (c *counted) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
 	c.calls.Add(1)
-	return c.Native.UpdateAndSync(dst, dstOffset, from, to)
+	return c.through.Update(dst, dstOffset, from, to)
 }
 
-func (c *counted) Mark() (connection.Mark, error) {
+func (c *counted) NewMark() (connection.DriverMark, error) {
 	c.calls.Add(1)
-	return c.Native.Mark()
+	return c.through.NewMark()
 }
 
-// faked is a connection whose threads in C use a queue of the test's. It works on
+func (c *counted) NativeQueue() *native.Queue { return native.PathOf(c.Connection).Queue }
+
+func (c *counted) NativeError(f native.Failure) error { return native.PathError(c.Connection, f) }
+
+// faked is a driver whose threads in C use a queue of the test's. It works on
 // host memory, as an emulated device's is.
 type faked struct {
 	*counted
 	queue *nativetest.Queue
-	path  native.Path
+	conn  *connection.Connection
 }
 
-func (f *faked) NativePath() *native.Path { return &f.path }
+func (f *faked) NativeQueue() *native.Queue { return f.queue.Queue }
 
 func (f *faked) NativeError(e native.Failure) error {
-	return mscclgo.Errorf(mscclgo.ErrRemote, "faked", "operation %d has code %d", e.Op, e.Code).At(f.path.Rank, f.path.Peer)
+	return mscclgo.Errorf(mscclgo.ErrRemote, "faked", "operation %d has code %d", e.Op, e.Code)
 }
 
 // fake gives a rank's next connections to the other rank.
@@ -78,18 +113,15 @@ func (r *rank) fake(t *testing.T) *faked {
 	if testdev.CUDA() {
 		t.Skip("the queue writes to host memory")
 	}
-	conn := r.connect(t)
-	t.Cleanup(func() { conn.Close() })
-	q := nativetest.NewQueue()
-	return &faked{
-		&counted{Native: conn.(connection.Native)}, q,
-		native.Path{Queue: q.Queue, Registry: native.InstanceOf(r.reg), Rank: r.reg.Rank(), Peer: r.other.reg.Rank()},
-	}
+	f := &faked{counted: &counted{through: through{r.connect(t)}}, queue: nativetest.NewQueue()}
+	f.conn = r.newConn(t, f)
+	t.Cleanup(func() { f.conn.Close() })
+	return f
 }
 
 // channelOver makes a rank's channel over a connection, from a buffer to memory of
 // the other's, mapped here.
-func (r *rank) channelOver(t *testing.T, conn connection.Connection, bytes uint64) (c *channel.PortChannel, from, to *gpu.Buffer) {
+func (r *rank) channelOver(t *testing.T, conn *connection.Connection, bytes uint64) (c *channel.PortChannel, from, to *gpu.Buffer) {
 	t.Helper()
 	from = r.alloc(t, bytes)
 	dst := r.share(t, r.other.alloc(t, bytes))
@@ -105,12 +137,11 @@ func (r *rank) channelOver(t *testing.T, conn connection.Connection, bytes uint6
 func TestServedInC(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
-	n, ok := r.conn.(connection.Native)
-	if !ok || n.NativePath() == nil {
+	if native.PathOf(r.conn) == nil {
 		t.Skip("the connection is not native here")
 	}
-	conn := &counted{Native: n}
-	r.conn = conn
+	conn := &counted{through: through{r.conn}}
+	r.conn = r.newConn(t, conn)
 	d := newDuo(t, ranks, 4096)
 	for range 10 {
 		r.must(t, d.channels[0], putWithSignalAndFlush, 8, 16, 100)
@@ -129,17 +160,17 @@ func TestServedInC(t *testing.T) {
 func TestServedInGo(t *testing.T) {
 	t.Run("pingpong", func(t *testing.T) {
 		for _, o := range []proxyservice.ServiceOptions{hostOnly, direct} {
-			pingPong(t, inGo(newPair(t, o)), 4, 256, 20)
+			pingPong(t, inGo(t, newPair(t, o)), 4, 256, 20)
 		}
 	})
 	t.Run("flush", func(t *testing.T) {
-		ranks := inGo(newPair(t, proxyservice.ServiceOptions{Direct: channel.HostOnly, RingSize: 16}))
+		ranks := inGo(t, newPair(t, proxyservice.ServiceOptions{Direct: channel.HostOnly, RingSize: 16}))
 		d := newDuo(t, ranks, 128)
 		flushAll(t, ranks[0], d.channels[0], d.send[0], ranks[0].share(t, d.receive[1]).Buffer(), 2, 64)
 	})
 	t.Run("beside native", func(t *testing.T) {
 		ranks := newPair(t, hostOnly)
-		plain := goOnly{ranks[0].connect(t)}
+		plain := ranks[0].newConn(t, through{ranks[0].connect(t)})
 		t.Cleanup(func() { plain.Close() })
 		inC, _, _ := ranks[0].channelOver(t, ranks[0].conn, 64)
 		inGo, _, _ := ranks[0].channelOver(t, plain, 64)
@@ -201,7 +232,7 @@ func TestBothWaysAlike(t *testing.T) {
 		return result{string(read[byte](t, d.receive[1], size)), fmt.Sprint(s.Triggers), s.Bytes[registeredmem.CudaIPC], s.Flushes.Count}
 	}
 	o := proxyservice.ServiceOptions{Direct: channel.HostOnly, Options: proxyservice.Options{Count: true}}
-	inC, inGo := play(newPair(t, o)), play(inGo(newPair(t, o)))
+	inC, inGo := play(newPair(t, o)), play(inGo(t, newPair(t, o)))
 	if inC != inGo {
 		t.Errorf("in C triggers %v, %d bytes, %d flushes, in Go %v, %d, %d; memory alike: %v",
 			inC.triggers, inC.bytes, inC.flushes, inGo.triggers, inGo.bytes, inGo.flushes, inC.memory == inGo.memory)
@@ -256,8 +287,8 @@ func TestMixedWithUsersTriggers(t *testing.T) {
 // TestSignalsBesideTheLoop: goroutines signal and write over a connection that the
 // loop works on. No signal is lost or seen twice.
 func TestSignalsBesideTheLoop(t *testing.T) {
-	for _, way := range []func([2]*rank) [2]*rank{asItIs, inGo} {
-		ranks := way(newPair(t, hostOnly))
+	for _, way := range []func(testing.TB, [2]*rank) [2]*rank{asItIs, inGo} {
+		ranks := way(t, newPair(t, hostOnly))
 		r := ranks[0]
 		src, dst := r.register(t, r.alloc(t, 64)), r.share(t, ranks[1].alloc(t, 64))
 		sem := r.newSemaphore(t, r.conn)
@@ -297,7 +328,7 @@ func TestSignalsBesideTheLoop(t *testing.T) {
 
 // underLoad has a kernel put without end, takes away what it uses, and expects an
 // error that says so.
-func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Memory, from *gpu.Buffer, conn connection.Connection), parts ...string) {
+func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Memory, from *gpu.Buffer, conn *connection.Connection), parts ...string) {
 	t.Helper()
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
@@ -322,14 +353,14 @@ func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Mem
 
 func TestClosedUnderLoad(t *testing.T) {
 	t.Run("peer's memory", func(t *testing.T) {
-		underLoad(t, func(t *testing.T, dst, _ *registeredmem.Memory, _ *gpu.Buffer, _ connection.Connection) {
+		underLoad(t, func(t *testing.T, dst, _ *registeredmem.Memory, _ *gpu.Buffer, _ *connection.Connection) {
 			if err := dst.Close(); err != nil {
 				t.Error(err)
 			}
 		}, "of rank 1")
 	})
 	t.Run("own memory", func(t *testing.T) {
-		underLoad(t, func(t *testing.T, _, src *registeredmem.Memory, from *gpu.Buffer, _ connection.Connection) {
+		underLoad(t, func(t *testing.T, _, src *registeredmem.Memory, from *gpu.Buffer, _ *connection.Connection) {
 			if err := errors.Join(src.Close(), from.Close()); err != nil {
 				t.Error(err)
 			}
@@ -339,14 +370,14 @@ func TestClosedUnderLoad(t *testing.T) {
 		if testdev.CUDA() {
 			t.Skip("a GPU's buffer must not be closed while copies use it, and they do as long as it is registered")
 		}
-		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, from *gpu.Buffer, _ connection.Connection) {
+		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, from *gpu.Buffer, _ *connection.Connection) {
 			if err := from.Close(); err != nil {
 				t.Error(err)
 			}
 		}, "buffer")
 	})
 	t.Run("connection", func(t *testing.T) {
-		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, _ *gpu.Buffer, conn connection.Connection) {
+		underLoad(t, func(t *testing.T, _, _ *registeredmem.Memory, _ *gpu.Buffer, conn *connection.Connection) {
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
@@ -454,7 +485,7 @@ func TestFlushHoldsUpNobody(t *testing.T) {
 	ranks := newPair(t, o)
 	r := ranks[0]
 	held := r.fake(t)
-	slow, from, to := r.channelOver(t, held, 256)
+	slow, from, to := r.channelOver(t, held.conn, 256)
 	quick, _, _ := r.channelOver(t, r.conn, 64)
 	const grid, block = 2, 3 * nativetest.Marks
 	results := r.alloc(t, 4*grid*block)
@@ -500,7 +531,7 @@ func TestBusyQueue(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
 	conn := r.fake(t)
-	c, _, _ := r.channelOver(t, conn, 64)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
 	conn.queue.Busy(true)
 	r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
 	if calls := conn.calls.Load(); calls != 3 {
@@ -523,7 +554,7 @@ func TestNativeFailures(t *testing.T) {
 			ranks := newPair(t, hostOnly)
 			r := ranks[0]
 			conn := r.fake(t)
-			c, _, _ := r.channelOver(t, conn, 64)
+			c, _, _ := r.channelOver(t, conn.conn, 64)
 			r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
 			conn.queue.Fail(op, 719)
 			if got := r.act(t, c, putWithSignalAndFlush, 0, 0, 64, 1); got != devicecode.WaitAborted {
@@ -543,7 +574,7 @@ func TestClosedDuringFlush(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
 	conn := r.fake(t)
-	c, _, _ := r.channelOver(t, conn, 64)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
 	conn.queue.Hold(true)
 	result := r.alloc(t, 4)
 	r.launch(t, "act", 1, 1, c.Handle(), int32(putWithSignalAndFlush), uint64(0), uint64(0), uint64(64), 1, result)
@@ -561,7 +592,7 @@ func TestStopTimesOutDuringFlush(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
 	conn := r.fake(t)
-	c, _, _ := r.channelOver(t, conn, 64)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
 	conn.queue.Hold(true)
 	r.launch(t, "act", 1, 1, c.Handle(), int32(putWithSignalAndFlush), uint64(0), uint64(0), uint64(64), 1, r.alloc(t, 4))
 	eventually(t, "the flush is under way", func() bool { return conn.queue.Done(native.Mark) == 1 })

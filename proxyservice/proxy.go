@@ -4,7 +4,7 @@
 // peers over connections, for port channels.
 //
 // The goroutine spends its life in C: it polls and waits there, and serves there
-// what port channels ask of connections that offer that (connection.Native), so
+// what port channels ask of connections that offer that, so
 // that a garbage collection in the process, which stops goroutines, holds up none
 // of it. Everything else comes back to Go: triggers of the user's, other
 // connections, and all that is wrong, of which Go makes the error.

@@ -24,7 +24,7 @@ type server struct {
 // line is a connection and its flushes under way. All but the first three fields
 // are of the proxy's goroutine alone.
 type line struct {
-	conn  connection.Connection
+	conn  *connection.Connection
 	index int
 	done  *atomic.Uint64 // pinned: 1 + the position of the newest flush that is done
 
@@ -137,15 +137,11 @@ func (s *server) put(p port, r request, position uint64, t fifo.Trigger) error {
 
 // putInline writes the bytes that came with a trigger.
 func (s *server) putInline(p port, dst *registeredmem.Memory, dstOffset, position uint64, t fifo.Trigger) error {
-	conn, ok := p.line.conn.(connection.Inliner)
-	if !ok {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the bytes", "the trigger says that they came with it, and a connection over %v takes none so", p.line.conn.Transport())
-	}
 	data, ok := s.ring.Payload(position, t)
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the bytes", "the trigger says that %d came with it, at %d, and the ring takes at most %d", t.C, t.B, s.ring.PayloadSize())
 	}
-	return conn.WriteBytes(dst, dstOffset, data)
+	return p.line.conn.WriteBytes(dst, dstOffset, data)
 }
 
 // flush begins one.

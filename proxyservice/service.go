@@ -30,7 +30,7 @@ type ServiceOptions struct {
 	// itself where it can. 0 means channel.DefaultDirect.
 	Direct channel.Direct
 	// Inline is how many bytes a put may have to travel with its trigger over a
-	// connection that offers that (connection.Inliner), so that the host need not fetch
+	// connection that offers that (Connection.WriteBytes), so that the host need not fetch
 	// them from the device. The ring takes about so many bytes of pinned memory for each
 	// of its triggers; see [fifo.Ring]. 0 means DefaultInline, less than 0 none.
 	Inline int
@@ -78,7 +78,7 @@ type ProxyService struct {
 	ids        map[*registeredmem.Memory]uint16
 	ports      []port // server.ports points to it
 	semaphores map[*semaphore.Host2Device]uint16
-	lines      map[connection.Connection]*line
+	lines      map[*connection.Connection]*line
 	closed     bool
 }
 
@@ -117,7 +117,7 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 		ring: ring, options: o,
 		ids:        map[*registeredmem.Memory]uint16{},
 		semaphores: map[*semaphore.Host2Device]uint16{},
-		lines:      map[connection.Connection]*line{},
+		lines:      map[*connection.Connection]*line{},
 	}
 	s.server.ring, s.server.user = ring, o.Handler
 	s.publish()
@@ -199,7 +199,7 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", len(words))
 		}
 		l = &line{conn: sem.Connection(), index: len(s.lines), done: &words[len(s.lines)]}
-		if err := s.loop.addLine(path(l.conn), l.conn.Transport(), l.done); err != nil {
+		if err := s.loop.addLine(native.PathOf(l.conn), l.conn.Transport(), l.done); err != nil {
 			return 0, s.wrap(op, err)
 		}
 		s.lines[sem.Connection()] = l

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // stopTheWorld stops all goroutines, as a garbage collection does, but for long: a
@@ -77,7 +77,7 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 	}
 	t.Run("in C", func(t *testing.T) {
 		ranks := newPair(t, hostOnly)
-		if n, ok := ranks[0].conn.(connection.Native); !ok || n.NativePath() == nil {
+		if native.PathOf(ranks[0].conn) == nil {
 			t.Skip("the connection is not native here")
 		}
 		if took := longest(t, ranks); took > stopped/2 {
@@ -86,7 +86,7 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 	})
 	t.Run("in Go", func(t *testing.T) { // which shows that the world was stopped
 		ranks := newPair(t, hostOnly)
-		if took := longest(t, inGo(ranks)); took < stopped/2 {
+		if took := longest(t, inGo(t, ranks)); took < stopped/2 {
 			t.Errorf("no round trip took longer than %v though the world was stopped for %v", took, stopped)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 // what puts go to, memory 1 what they come from.
 type twoWays struct {
 	service *ProxyService
-	conn    connection.Connection
+	conn    *connection.Connection
 	to      *gpu.Buffer
 	words   *gpu.Buffer // the semaphore's
 	reached bool        // the user's handler
@@ -39,7 +39,7 @@ func newTwoWays(t testing.TB) *twoWays {
 		}
 	}
 	dev := testdev.Open(t, 0)
-	reg, err := registeredmem.NewRegistry(registeredmem.Config{Device: dev})
+	reg, err := registeredmem.NewRegistry(registeredmem.Options{Device: dev})
 	check(err)
 	t.Cleanup(func() { reg.Close() })
 	own := func(b *gpu.Buffer, err error) (*gpu.Buffer, *registeredmem.Memory) {
@@ -66,7 +66,7 @@ func newTwoWays(t testing.TB) *twoWays {
 	w.conn, err = e.Connect(t.Context(), b)
 	check(err)
 	t.Cleanup(func() { w.conn.Close() })
-	if path(w.conn) == nil {
+	if native.PathOf(w.conn) == nil {
 		t.Skip("the connection is not native here")
 	}
 

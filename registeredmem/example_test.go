@@ -17,7 +17,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		r, err := registeredmem.NewRegistry(registeredmem.Config{Rank: number, Group: group, Secret: secret, Device: device})
+		r, err := registeredmem.NewRegistry(registeredmem.Options{Rank: number, Group: group, Secret: secret, Device: device})
 		if err != nil {
 			log.Fatal(err)
 		}

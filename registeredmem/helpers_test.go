@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 }
 
 // config gives what a rank of the tests' group is.
-func config(t testing.TB, rank int) Config {
-	return Config{
+func config(t testing.TB, rank int) Options {
+	return Options{
 		Rank: rank, Group: [16]byte{1, 2}, Secret: [32]byte{3, 4}, Device: testdev.Open(t, rank),
 		Timeout: 20 * time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
 
-func newRegistry(t testing.TB, cfg Config) *Registry {
+func newRegistry(t testing.TB, cfg Options) *Registry {
 	t.Helper()
 	r, err := NewRegistry(cfg)
 	if err != nil {
@@ -166,7 +166,7 @@ func child() error {
 		return err
 	}
 	defer device.Close()
-	r, err := NewRegistry(Config{Rank: 1, Group: [16]byte{1, 2}, Secret: [32]byte{3, 4}, Device: device})
+	r, err := NewRegistry(Options{Rank: 1, Group: [16]byte{1, 2}, Secret: [32]byte{3, 4}, Device: device})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of
 // another version or group; ErrUnsupported, saying why, where no transport
 // reaches the memory from here; ErrRemote when the peer has unregistered it or
-// is gone; ErrTimeout after ctx or [Config].Timeout, whichever is first;
+// is gone; ErrTimeout after ctx or [Options].Timeout, whichever is first;
 // ErrAborted when ctx or the registry ends.
 func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	const op = "registeredmem: import"
@@ -28,8 +28,8 @@ func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	if err != nil {
 		return nil, r.fault(op, "these are no good bytes of a memory: %w", err)
 	}
-	if d.group != r.cfg.Group {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is of group %x, this rank of group %x", d.group, r.cfg.Group).At(r.cfg.Rank, int(d.rank))
+	if d.group != r.options.Group {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is of group %x, this rank of group %x", d.group, r.options.Group).At(r.options.Rank, int(d.rank))
 	}
 	if !r.begin() {
 		return nil, r.fault(op, "the registry is closed")
@@ -42,7 +42,7 @@ func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 		err = r.reach(ctx, m)
 	}
 	if err != nil {
-		return nil, wrap(err, fmt.Sprintf("registeredmem: import %v", m), r.cfg.Rank, m.Rank())
+		return nil, wrap(err, fmt.Sprintf("registeredmem: import %v", m), r.options.Rank, m.Rank())
 	}
 	r.mu.Lock()
 	r.imported[m] = struct{}{}
@@ -87,7 +87,7 @@ func (r *Registry) reach(ctx context.Context, m *Memory) error {
 // mapIn asks the peer for m and maps it.
 func (r *Registry) mapIn(ctx context.Context, m *Memory) error {
 	d := &m.about
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
 	defer context.AfterFunc(r.ctx, cancel)()
 	q := request{instance: d.instance, id: d.id}
@@ -100,12 +100,12 @@ func (r *Registry) mappable(d *description) error {
 	switch {
 	case !d.transports.Has(CudaIPC):
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it can be reached by %v, and this rank can only map (CudaIPC)", d.transports)
-	case r.cfg.Unmapped:
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this rank maps no memory (Config.Unmapped), and no carrier of its reaches %v", d.transports)
+	case r.options.Unmapped:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this rank maps no memory (Options.Unmapped), and no carrier of its reaches %v", d.transports)
 	case d.host != r.host:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is on host %q, this rank on host %q", d.host, r.host)
-	case !r.cfg.Device.CanAccess(d.device):
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%v has no access to the memory of device %x: %s", r.cfg.Device, d.device, absence(d.device))
+	case !r.options.Device.CanAccess(d.device):
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%v has no access to the memory of device %x: %s", r.options.Device, d.device, absence(d.device))
 	}
 	return nil
 }
@@ -146,9 +146,9 @@ func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 	key := mappingKey{instance: m.about.instance, allocation: a.allocation}
 	mapped, err := r.mappings.acquire(key, func() (*gpu.Buffer, error) {
 		if a.means == byDescriptor {
-			return r.cfg.Device.Import(got.File, a.capacity)
+			return r.options.Device.Import(got.File, a.capacity)
 		}
-		return r.cfg.Device.OpenIPC(a.handle, a.capacity)
+		return r.options.Device.OpenIPC(a.handle, a.capacity)
 	})
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (r *Registry) takePointer(m *Memory, value any) error {
 	if !ok || theirs.Size() != m.about.size {
 		return mscclgo.Errorf(mscclgo.ErrRemote, "take the peer's answer", "it is not the buffer that was asked for")
 	}
-	buf, err := r.cfg.Device.Access(theirs)
+	buf, err := r.options.Device.Access(theirs)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,9 @@ func (m *Memory) Transports() Transports { return m.about.transports }
 // memory is not mapped here, and once the memory is closed.
 func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
 
+// Closed reports whether the memory is closed.
+func (m *Memory) Closed() bool { return m.closed.Load() }
+
 // MarshalBinary gives the bytes that a peer's [Registry.Import] takes. They are
 // no secret and mean nothing outside the group.
 //
@@ -67,7 +70,7 @@ func (m *Memory) MarshalBinary() ([]byte, error) {
 // offered describes this rank's memory as peers may reach it.
 func (m *Memory) offered() description {
 	d := m.about
-	if m.reg.cfg.Unmapped {
+	if m.reg.options.Unmapped {
 		d.transports &^= CudaIPC
 	}
 	return d
@@ -75,9 +78,8 @@ func (m *Memory) offered() description {
 
 // Close unmaps imported memory, which kernels must have done with, and unregisters
 // this rank's: peers cannot import it any more, what they have mapped stays mapped
-// with them, and carriers no longer reach it. Before, it waits for the copies of what
-// joined the registry, as CUDA IPC's connections do (see [Registry.Join]), for at
-// most Config.Timeout. It is safe to call twice.
+// with them, and carriers no longer reach it. Before, it waits for what connections
+// have queued, for at most Options.Timeout. It is safe to call twice.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -102,7 +104,7 @@ func (m *Memory) Close() error {
 		err = errors.Join(err, r.mappings.release(m.mapping))
 	}
 	if err != nil {
-		return wrap(err, fmt.Sprintf("registeredmem: close %v", m), r.cfg.Rank, m.Rank())
+		return wrap(err, fmt.Sprintf("registeredmem: close %v", m), r.options.Rank, m.Rank())
 	}
 	return nil
 }

@@ -1,9 +1,14 @@
 package registeredmem
 
-import "github.com/mscclgo/mscclgo/internal/native"
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/internal/native"
+)
 
 func init() {
 	native.RangeOf = func(m any) *native.Range { return m.(*Memory).asRange() }
+	native.JoinRegistry = func(r any, wait func(context.Context) error) func() { return r.(*Registry).join(wait) }
 	native.InstanceOf = func(r any) uint64 { return r.(*Registry).instance }
 }
 

@@ -17,11 +17,11 @@ import (
 	"github.com/mscclgo/mscclgo/internal/hostid"
 )
 
-// DefaultTimeout bounds what a peer is waited for when [Config] does not say.
+// DefaultTimeout bounds what a peer is waited for when [Options] does not say.
 const DefaultTimeout = 30 * time.Second
 
-// Config says whose memories a [Registry] holds.
-type Config struct {
+// Options say whose memories a [Registry] holds.
+type Options struct {
 	Rank    int           // this rank's number
 	Group   [16]byte      // the group's number, no secret
 	Secret  [32]byte      // what only members of the group know
@@ -36,7 +36,7 @@ type Config struct {
 // Registry is one rank's table of memories: its own, which peers may import,
 // and the peers' that it imported.
 type Registry struct {
-	cfg      Config
+	options  Options
 	host     string
 	instance uint64 // random: tells this registry from an earlier one of the rank
 	server   *fdpass.Server
@@ -53,7 +53,7 @@ type Registry struct {
 	local       map[uint32]*Memory
 	imported    map[*Memory]struct{}
 	allocations allocations
-	settlers    map[Settler]struct{}
+	settlements map[*settlement]struct{}
 
 	mappings mappings
 }
@@ -61,56 +61,56 @@ type Registry struct {
 // NewRegistry gives an empty table and starts the server that peers on this
 // host import from.
 //
-// Errors: ErrInvalid for a Config without a device or with a negative rank or
+// Errors: ErrInvalid for Options without a device or with a negative rank or
 // timeout, ErrSystem when the server's socket cannot be had.
-func NewRegistry(cfg Config) (*Registry, error) {
+func NewRegistry(o Options) (*Registry, error) {
 	const op = "registeredmem: new registry"
 	switch {
-	case cfg.Device == nil:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Config.Device is nil").At(cfg.Rank, mscclgo.NoRank)
-	case cfg.Rank < 0 || cfg.Rank > math.MaxInt32:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d is no rank", cfg.Rank)
-	case cfg.Timeout < 0:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Config.Timeout is %v", cfg.Timeout).At(cfg.Rank, mscclgo.NoRank)
+	case o.Device == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Device is nil").At(o.Rank, mscclgo.NoRank)
+	case o.Rank < 0 || o.Rank > math.MaxInt32:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d is no rank", o.Rank)
+	case o.Timeout < 0:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Timeout is %v", o.Timeout).At(o.Rank, mscclgo.NoRank)
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	host, err := hostid.Get()
 	if err != nil {
-		return nil, wrap(err, op, cfg.Rank, mscclgo.NoRank)
+		return nil, wrap(err, op, o.Rank, mscclgo.NoRank)
 	}
 	r := &Registry{
-		cfg: cfg, host: host, instance: randomInstance(),
-		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, settlers: map[Settler]struct{}{},
+		options: o, host: host, instance: randomInstance(),
+		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, settlements: map[*settlement]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.server, err = fdpass.Listen(r.key(), cfg.Logger.With("rank", cfg.Rank), r.serve)
+	r.server, err = fdpass.Listen(r.key(), o.Logger.With("rank", o.Rank), r.serve)
 	if err != nil {
 		r.cancel()
-		return nil, wrap(err, op, cfg.Rank, mscclgo.NoRank)
+		return nil, wrap(err, op, o.Rank, mscclgo.NoRank)
 	}
 	return r, nil
 }
 
 // Rank gives this rank's number.
-func (r *Registry) Rank() int { return r.cfg.Rank }
+func (r *Registry) Rank() int { return r.options.Rank }
 
 // Group gives the group's number.
-func (r *Registry) Group() [16]byte { return r.cfg.Group }
+func (r *Registry) Group() [16]byte { return r.options.Group }
 
 // Device gives this rank's device.
-func (r *Registry) Device() *gpu.Device { return r.cfg.Device }
+func (r *Registry) Device() *gpu.Device { return r.options.Device }
 
 // Host gives the identity of this rank's host: ranks whose hosts are equal can
 // hand each other mapped memory.
 func (r *Registry) Host() string { return r.host }
 
 // Timeout gives what bounds waiting for a peer.
-func (r *Registry) Timeout() time.Duration { return r.cfg.Timeout }
+func (r *Registry) Timeout() time.Duration { return r.options.Timeout }
 
 // Register makes buf, of this rank's device, reachable by the group until the
 // memory or the registry is closed. The buffer stays the caller's, who closes
@@ -127,8 +127,8 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	if buf == nil {
 		return nil, r.fault(op, "the buffer is nil")
 	}
-	if buf.Device() != r.cfg.Device {
-		return nil, r.fault(op, "the buffer is of another Device (%v) than the registry (%v)", buf.Device(), r.cfg.Device)
+	if buf.Device() != r.options.Device {
+		return nil, r.fault(op, "the buffer is of another Device (%v) than the registry (%v)", buf.Device(), r.options.Device)
 	}
 	if closed(buf) {
 		return nil, r.fault(op, "the buffer or its device is closed")
@@ -146,14 +146,14 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 		return nil, r.fault(op, "%d memories were registered before; make a new registry", r.nextID)
 	}
 	m := &Memory{reg: r, local: true, allocation: r.allocations.join(buf), about: description{
-		group: r.cfg.Group, rank: uint32(r.cfg.Rank), instance: r.instance, id: r.nextID,
-		transports: transports, size: buf.Size(), host: r.host, device: r.cfg.Device.Info().UUID, socket: r.server.Name(),
+		group: r.options.Group, rank: uint32(r.options.Rank), instance: r.instance, id: r.nextID,
+		transports: transports, size: buf.Size(), host: r.host, device: r.options.Device.Info().UUID, socket: r.server.Name(),
 	}}
 	m.buf.Store(buf)
 	r.nextID++
 	if err := r.offer(m); err != nil {
 		r.allocations.leave(m.allocation)
-		return nil, wrap(err, fmt.Sprintf("registeredmem: register %v", m), r.cfg.Rank, mscclgo.NoRank)
+		return nil, wrap(err, fmt.Sprintf("registeredmem: register %v", m), r.options.Rank, mscclgo.NoRank)
 	}
 	r.local[m.about.id] = m
 	return m, nil
@@ -198,11 +198,13 @@ func (r *Registry) begin() bool {
 	return true
 }
 
-func (r *Registry) key() fdpass.Key { return fdpass.Key{Group: r.cfg.Group, Secret: r.cfg.Secret} }
+func (r *Registry) key() fdpass.Key {
+	return fdpass.Key{Group: r.options.Group, Secret: r.options.Secret}
+}
 
 // fault gives an error of the caller's making on this rank.
 func (r *Registry) fault(op, format string, args ...any) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.cfg.Rank, mscclgo.NoRank)
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.options.Rank, mscclgo.NoRank)
 }
 
 func randomInstance() uint64 {
@@ -225,5 +227,5 @@ func wrap(err error, op string, rank, peer int) error {
 
 // String names the registry for messages.
 func (r *Registry) String() string {
-	return fmt.Sprintf("registry %016x of rank %d", r.instance, r.cfg.Rank)
+	return fmt.Sprintf("registry %016x of rank %d", r.instance, r.options.Rank)
 }

@@ -10,11 +10,11 @@ import (
 
 func TestNewRegistryChecks(t *testing.T) {
 	good := config(t, 0)
-	for name, change := range map[string]func(*Config){
-		"no device":        func(c *Config) { c.Device = nil },
-		"negative rank":    func(c *Config) { c.Rank = -1 },
-		"rank too large":   func(c *Config) { c.Rank = 1 << 31 },
-		"negative timeout": func(c *Config) { c.Timeout = -1 },
+	for name, change := range map[string]func(*Options){
+		"no device":        func(c *Options) { c.Device = nil },
+		"negative rank":    func(c *Options) { c.Rank = -1 },
+		"rank too large":   func(c *Options) { c.Rank = 1 << 31 },
+		"negative timeout": func(c *Options) { c.Timeout = -1 },
 	} {
 		cfg := good
 		change(&cfg)
@@ -24,7 +24,7 @@ func TestNewRegistryChecks(t *testing.T) {
 			testerr.Expect(t, err, mscclgo.ErrInvalid)
 		}
 	}
-	r := newRegistry(t, Config{Device: good.Device})
+	r := newRegistry(t, Options{Device: good.Device})
 	if r.Timeout() != DefaultTimeout {
 		t.Errorf("the default time-out is %v", r.Timeout())
 	}

@@ -5,43 +5,40 @@ import (
 	"errors"
 )
 
-// Settler is something whose copies would fault if a memory were unmapped under them:
-// a connection that has copy engines work on the memories of a registry.
-type Settler interface {
-	// Settle waits until the copies that were begun before it have ended. Those that
-	// begin later find the memory closed that it was called for.
-	Settle(ctx context.Context) error
-}
+// settlement waits until what a connection has queued is done: its copies would
+// fault if a memory were unmapped under them.
+type settlement func(ctx context.Context) error
 
-// Join has memories wait for the copies of s before they close, until leave is
-// called.
-func (r *Registry) Join(s Settler) (leave func()) {
+// join has memories call wait before they are unmapped or withdrawn, until leave
+// is called.
+func (r *Registry) join(wait settlement) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settlers[s] = struct{}{}
+	key := &wait
+	r.settlements[key] = struct{}{}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.settlers, s)
+		delete(r.settlements, key)
 	}
 }
 
-// settle waits for all copies that are under way, for at most Config.Timeout.
+// settle waits for all that is under way, for at most Options.Timeout.
 func (r *Registry) settle() error {
 	r.mu.Lock()
-	all := make([]Settler, 0, len(r.settlers))
-	for s := range r.settlers {
-		all = append(all, s)
+	all := make([]settlement, 0, len(r.settlements))
+	for wait := range r.settlements {
+		all = append(all, *wait)
 	}
 	r.mu.Unlock()
 	if len(all) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.options.Timeout)
 	defer cancel()
 	var errs []error
-	for _, s := range all {
-		errs = append(errs, s.Settle(ctx))
+	for _, wait := range all {
+		errs = append(errs, wait(ctx))
 	}
 	return errors.Join(errs...)
 }

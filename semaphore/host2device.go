@@ -29,7 +29,7 @@ var _ [Host2DeviceBytes - portState]byte = [unsafe.Sizeof(devicecode.PortState{}
 // Host2Device is one end of a semaphore whose signals a host sends, behind what
 // its connection wrote before, and kernels wait for.
 type Host2Device struct {
-	conn       connection.Connection
+	conn       *connection.Connection
 	words      *gpu.Buffer
 	peer       *registeredmem.Memory
 	peerOffset uint64
@@ -47,7 +47,7 @@ type Host2Device struct {
 //
 // Errors: ErrInvalid for memory of another size or alignment, or a range outside
 // the peer's.
-func NewHost2Device(conn connection.Connection, words *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64, watch devicecode.Watch) (*Host2Device, error) {
+func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64, watch devicecode.Watch) (*Host2Device, error) {
 	const op = "semaphore: make a Host2Device"
 	if words.Size() != Host2DeviceBytes || words.Ptr()%Host2DeviceBytes != 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes at %#x given, an end has %d aligned to as many", words.Size(), uint64(words.Ptr()), Host2DeviceBytes)
@@ -94,7 +94,7 @@ func (s *Host2Device) info() native.SemaphoreInfo {
 }
 
 // Connection gives the connection that signals go over.
-func (s *Host2Device) Connection() connection.Connection { return s.conn }
+func (s *Host2Device) Connection() *connection.Connection { return s.conn }
 
 // Peer gives the rank that signals go to.
 func (s *Host2Device) Peer() int { return s.peer.Rank() }

@@ -20,7 +20,7 @@ const Host2HostBytes = 8
 // Host2Host is one end of a semaphore between two hosts: signals follow what the
 // connection wrote before, and goroutines wait for them.
 type Host2Host struct {
-	conn       connection.Connection
+	conn       *connection.Connection
 	word       *gpu.Buffer
 	peer       *registeredmem.Memory
 	peerOffset uint64
@@ -40,7 +40,7 @@ type Host2Host struct {
 //
 // Errors: ErrInvalid for memory of another size or alignment, or a range outside
 // the peer's.
-func NewHost2Host(conn connection.Connection, word *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64) (*Host2Host, error) {
+func NewHost2Host(conn *connection.Connection, word *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64) (*Host2Host, error) {
 	const op = "semaphore: make a Host2Host"
 	if word.Size() != Host2HostBytes || word.Ptr()%Host2HostBytes != 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes at %#x given, an end has %d aligned to as many", word.Size(), uint64(word.Ptr()), Host2HostBytes)

@@ -24,7 +24,7 @@ type side struct {
 	reg  *registeredmem.Registry
 	buf  *gpu.Buffer // 4096 bytes
 	peer *registeredmem.Memory
-	conn connection.Connection
+	conn *connection.Connection
 }
 
 func newSides(t *testing.T) [2]*side {
@@ -33,7 +33,7 @@ func newSides(t *testing.T) [2]*side {
 	for i := range sides {
 		s := &side{}
 		var err error
-		s.reg, err = registeredmem.NewRegistry(registeredmem.Config{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience})
+		s.reg, err = registeredmem.NewRegistry(registeredmem.Options{Rank: i, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, i), Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

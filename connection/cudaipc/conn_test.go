@@ -179,7 +179,15 @@ func TestSelf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newConn(r, 0, true)
+	e, err := NewEndpoint(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := e.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Connect(t.Context(), own)
 	if err != nil {
 		t.Fatal(err)
 	}

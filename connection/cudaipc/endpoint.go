@@ -13,8 +13,8 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of a connection. It holds nothing that must be
-// closed and can connect to any number of peers.
+// Endpoint is one rank's half of connections. It can connect to any number of
+// peers.
 type Endpoint struct {
 	reg   *registeredmem.Registry
 	about description
@@ -62,8 +62,8 @@ func decode(data []byte) (description, error) {
 	return d, r.End()
 }
 
-// NewEndpoint gives an endpoint for the rank and device of reg, whose memories
-// the connections made from it will work on.
+// NewEndpoint returns an endpoint for the rank and device of reg, on whose
+// memories the connections made from it will work.
 //
 // Errors: ErrInvalid when reg is nil.
 func NewEndpoint(reg *registeredmem.Registry) (*Endpoint, error) {
@@ -75,18 +75,18 @@ func NewEndpoint(reg *registeredmem.Registry) (*Endpoint, error) {
 	}}, nil
 }
 
-// MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes. They
+// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
 // are no secret.
 func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
 
-// Connect gives a connection to the rank whose endpoint's bytes remote are,
-// which may be this rank itself. It needs no answer of the peer and does not
-// wait; ctx only stops it from starting.
+// Connect returns a connection to the rank whose endpoint's bytes remote are,
+// which may be this rank itself. It does not wait for the peer: ctx only keeps
+// it from starting.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of
-// another version or group; ErrUnsupported, saying why, when the peer's memory
-// cannot be mapped here; ErrSystem when the device has no stream left.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
+// another version or group; ErrUnsupported when the peer's memory cannot be
+// mapped here, with the reason; ErrSystem when the device has no stream left.
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	const op = "cudaipc: connect"
 	rank := e.reg.Rank()
 	if ctx.Err() != nil {
@@ -94,7 +94,7 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Conne
 	}
 	peer, err := decode(remote)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "these are no good bytes of an endpoint: %w", err).At(rank, mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bytes do not describe an endpoint: %w", err).At(rank, mscclgo.NoRank)
 	}
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
@@ -108,5 +108,12 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Conne
 	case !device.CanAccess(peer.device):
 		return nil, fail(mscclgo.ErrUnsupported, "%v has no access to the memory of the peer's device %x", device, peer.device)
 	}
-	return newConn(e.reg, int(peer.rank), device.Info().StreamMemoryOps)
+	d, err := newDriver(device, e.reg.Timeout(), device.Info().StreamMemoryOps)
+	if err != nil {
+		return nil, fail(mscclgo.KindOf(err), "%w", err)
+	}
+	return connection.New(e.reg, int(peer.rank), registeredmem.CudaIPC, d)
 }
+
+// Close does nothing, as the endpoint holds nothing.
+func (e *Endpoint) Close() error { return nil }

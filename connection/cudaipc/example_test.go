@@ -19,7 +19,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer device.Close()
-	registry, err := registeredmem.NewRegistry(registeredmem.Config{Device: device})
+	registry, err := registeredmem.NewRegistry(registeredmem.Options{Device: device})
 	if err != nil {
 		log.Fatal(err)
 	}

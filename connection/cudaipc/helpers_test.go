@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -25,11 +26,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func config(d *gpu.Device, rank int) registeredmem.Config {
-	return registeredmem.Config{Rank: rank, Group: [16]byte{1}, Secret: [32]byte{2}, Device: d, Timeout: 20 * time.Second}
+func config(d *gpu.Device, rank int) registeredmem.Options {
+	return registeredmem.Options{Rank: rank, Group: [16]byte{1}, Secret: [32]byte{2}, Device: d, Timeout: 20 * time.Second}
 }
 
-func newRegistry(t testing.TB, cfg registeredmem.Config) *registeredmem.Registry {
+func newRegistry(t testing.TB, cfg registeredmem.Options) *registeredmem.Registry {
 	t.Helper()
 	r, err := registeredmem.NewRegistry(cfg)
 	if err != nil {
@@ -63,13 +64,14 @@ type pair struct {
 	mine, theirs *registeredmem.Registry
 	src          *registeredmem.Memory // rank 0's
 	dst          *registeredmem.Memory // rank 1's, imported
-	conn         *conn
+	conn         *connection.Connection
+	driver       *driver // the connection's
 	gate         *gpu.Buffer
 }
 
 const pairWords = 4096
 
-// newPair connects; storeValues as in newConn. timeout is rank 0's.
+// newPair connects; storeValues as in newDriver. timeout is rank 0's.
 func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 	t.Helper()
 	cfg := config(testdev.Open(t, 0), 0)
@@ -85,7 +87,10 @@ func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.gate.Close() })
-	if p.conn, err = newConn(p.mine, 1, storeValues); err != nil {
+	if p.driver, err = newDriver(p.mine.Device(), timeout, storeValues); err != nil {
+		t.Fatal(err)
+	}
+	if p.conn, err = connection.New(p.mine, 1, registeredmem.CudaIPC, p.driver); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.conn.Close() })
@@ -95,7 +100,7 @@ func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 // hold keeps the stream from going on until the result is called.
 func (p *pair) hold(t testing.TB) (release func()) {
 	t.Helper()
-	if err := p.conn.stream.WaitValue64(p.gate, 0, 1, gpu.GreaterOrEqual); err != nil {
+	if err := p.driver.stream.WaitValue64(p.gate, 0, 1, gpu.GreaterOrEqual); err != nil {
 		t.Fatal(err)
 	}
 	release = func() {

@@ -40,9 +40,6 @@ func TestMark(t *testing.T) {
 			}
 		}
 	}
-	if len(p.conn.marks) != len(marks) {
-		t.Errorf("%d marks are kept of %d", len(p.conn.marks), len(marks))
-	}
 	if err := p.conn.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 func volley(b *testing.B, k kind, size uint64) func() error {
 	o := loopback()
 	ranks := [2]*rank{newRank(b, 0, o), newRank(b, 1, o)}
-	var conns [2]*conn
+	var conns [2]*link
 	conns[0], conns[1] = connect(b, ranks[0], ranks[1])
 	var words, theirs, src, dst [2]*registeredmem.Memory
 	for i, r := range ranks {

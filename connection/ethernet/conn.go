@@ -54,11 +54,9 @@ type conn struct {
 	changed sync.Cond // acks, room in the queue, the end
 	work    sync.Cond // something was queued, or the end
 	queue   [queueDepth]op
-	taken   uint64 // operations wholly given to senders, ever
-	closed  bool
+	taken   uint64       // operations wholly given to senders, ever
 	err     error        // why the connection ended
 	kind    mscclgo.Kind // of err
-	marks   []*mark      // not in use
 
 	controlMu sync.Mutex // writing to the control socket
 	ackSent   uint64
@@ -163,106 +161,43 @@ func (c *conn) pinned(size uint64) (*gpu.Buffer, error) {
 	return b, err
 }
 
-// Transport gives Ethernet.
-func (c *conn) Transport() registeredmem.Transports { return registeredmem.Ethernet }
-
 // Write queues the sending of n bytes.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	const what = "ethernet: write"
-	if err := c.reaches(what, dst, dstOffset, n); err != nil {
-		return err
+	from := src.Buffer()
+	if from == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the bytes", "%v is closed, or not of this rank", src)
 	}
-	from, err := c.own(what, src, srcOffset, n)
-	if err != nil {
-		return err
-	}
-	return c.enqueue(what, op{kind: kindData, memory: dst.ID(), offset: dstOffset, n: n, src: from, srcOffset: srcOffset})
+	return c.enqueue(dst, op{kind: kindData, offset: dstOffset, n: n, src: from, srcOffset: srcOffset})
 }
 
-// InlineLimit gives 4 KiB.
+// InlineLimit returns 4 KiB.
 func (c *conn) InlineLimit() uint64 { return inlineLimit }
 
 // WriteBytes queues the sending of data, of which the queue keeps a copy.
 func (c *conn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
-	const what = "ethernet: write bytes"
-	n := uint64(len(data))
-	if n > inlineLimit {
-		return c.invalid(what, "there are %d bytes, at most %d are taken", n, inlineLimit)
-	}
-	if err := c.reaches(what, dst, dstOffset, n); err != nil {
-		return err
-	}
-	return c.enqueue(what, op{kind: kindData, memory: dst.ID(), offset: dstOffset, n: n, data: data})
+	return c.enqueue(dst, op{kind: kindData, offset: dstOffset, n: uint64(len(data)), data: data})
 }
 
-// UpdateAndSync queues the sending of a word's new value, which the peer stores
-// behind all that was queued before.
-func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	const what = "ethernet: update a word"
-	if to < from {
-		return c.invalid(what, "the value must not fall, and %d is below %d", to, from)
-	}
-	if err := c.reaches(what, dst, dstOffset, 8); err != nil {
-		return err
-	}
-	if dstOffset%8 != 0 {
-		return c.invalid(what, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
-	}
-	return c.enqueue(what, op{kind: kindUpdate, memory: dst.ID(), offset: dstOffset, from: from, to: to})
-}
-
-// reaches gives the error of a range that is not of the peer's memory.
-func (c *conn) reaches(what string, m *registeredmem.Memory, offset, n uint64) error {
-	switch err := c.within(what, m, c.peer, offset, n); {
-	case err != nil:
-		return err
-	case !bytes.Equal(m.Key(registeredmem.Ethernet), c.peerInstance[:]):
-		return c.invalid(what, "%v is of another transport of the rank than the connection", m)
-	}
-	return nil
-}
-
-// own gives the buffer of this rank's memory.
-func (c *conn) own(what string, m *registeredmem.Memory, offset, n uint64) (*gpu.Buffer, error) {
-	if err := c.within(what, m, c.t.reg.Rank(), offset, n); err != nil {
-		return nil, err
-	}
-	buf := m.Buffer()
-	if buf == nil {
-		return nil, c.invalid(what, "%v is closed, or not of this rank", m)
-	}
-	return buf, nil
-}
-
-func (c *conn) within(what string, m *registeredmem.Memory, rank int, offset, n uint64) error {
-	switch {
-	case m == nil:
-		return c.invalid(what, "the memory of rank %d is nil", rank)
-	case m.Registry() != c.t.reg:
-		return c.invalid(what, "%v is in another registry; this one must register or import it", m)
-	case m.Rank() != rank:
-		return c.invalid(what, "%v stands where one of rank %d must be", m, rank)
-	case offset > m.Size() || n > m.Size()-offset:
-		return c.invalid(what, "%d bytes at offset %d are outside %v", n, offset, m)
-	}
-	return nil
+// Update queues the sending of a word's new value, which the peer stores behind
+// all that was queued before.
+func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	return c.enqueue(dst, op{kind: kindUpdate, offset: dstOffset, from: from, to: to})
 }
 
 // enqueue gives an operation to the senders, with a copy of its data. It waits while
 // the queue is full.
-func (c *conn) enqueue(what string, o op) error {
+func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
+	if !bytes.Equal(dst.Key(registeredmem.Ethernet), c.peerInstance[:]) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the memory", "%v is of another transport of the rank than the connection", dst)
+	}
+	o.memory = dst.ID()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.queued.Load()-c.taken == queueDepth && c.err == nil && !c.closed {
+	for c.queued.Load()-c.taken == queueDepth && c.err == nil {
 		c.changed.Wait()
 	}
-	switch {
-	case c.closed:
-		return c.invalid(what, "the connection is closed")
-	case c.err != nil:
-		return c.failure(what)
-	case o.kind == kindData && o.n == 0:
-		return nil
+	if c.err != nil {
+		return c.failure()
 	}
 	place := &c.queue[c.queued.Load()%queueDepth]
 	o.data = append(place.data[:0], o.data...)
@@ -274,48 +209,6 @@ func (c *conn) enqueue(what string, o op) error {
 		c.work.Broadcast()
 	}
 	return nil
-}
-
-// Flush waits until the peer has acknowledged all that was queued before.
-func (c *conn) Flush(ctx context.Context) error {
-	const what = "ethernet: flush"
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return c.invalid(what, "the connection is closed")
-	}
-	c.mu.Unlock()
-	return c.await(ctx, what)
-}
-
-// await waits until all that is queued is acknowledged.
-func (c *conn) await(ctx context.Context, what string) error {
-	until := c.queued.Load()
-	acked := func() bool { return c.acked.Load() >= until }
-	if !acked() {
-		c.t.spin.until(func() bool { return acked() || c.ended.Load() })
-	}
-	if acked() && !c.ended.Load() {
-		return nil
-	}
-	defer context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.changed.Broadcast()
-	})()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		switch {
-		case c.acked.Load() >= until:
-			return nil
-		case c.err != nil:
-			return c.failure(what)
-		case ctx.Err() != nil:
-			return mscclgo.FromContext(ctx, what, fmt.Sprintf("the peer has done %d of %d operations", c.acked.Load(), until)).At(c.t.reg.Rank(), c.peer)
-		}
-		c.changed.Wait()
-	}
 }
 
 // fail ends the connection, for the reason that comes first.
@@ -366,20 +259,12 @@ func (c *conn) watch(now time.Time) {
 	}
 }
 
-// Close waits for what is queued, tells the peer, and releases the connection.
+// Close tells the peer, and releases the connection.
 func (c *conn) Close() error {
 	c.closeOnce.Do(func() {
-		c.mu.Lock()
-		c.closed = true
-		c.changed.Broadcast()
-		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), c.t.reg.Timeout())
-		defer cancel()
-		const what = "ethernet: close"
-		c.closeErr = c.await(ctx, what)
 		c.bye()
 		c.fail(mscclgo.ErrInvalid, errors.New("the connection is closed"))
-		c.closeErr = errors.Join(c.closeErr, c.release())
+		c.closeErr = c.release()
 		if c.other != nil {
 			c.closeErr = errors.Join(c.closeErr, c.other.Close())
 		}
@@ -420,15 +305,8 @@ func (c *conn) release() error {
 	return nil
 }
 
-func (c *conn) invalid(what, format string, args ...any) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, what, format, args...).At(c.t.reg.Rank(), c.peer)
-}
-
-// failure gives the error of a call on a connection that has ended. The caller holds
-// mu.
-func (c *conn) failure(what string) error {
-	return mscclgo.Errorf(c.kind, what, "%w", c.err).At(c.t.reg.Rank(), c.peer)
-}
+// failure returns why the connection has ended. The caller holds mu.
+func (c *conn) failure() error { return mscclgo.Errorf(c.kind, "ethernet", "%w", c.err) }
 
 // wrap gives err the operation and the ranks, and keeps its kind.
 func (c *conn) wrap(what string, err error) error {

@@ -131,7 +131,7 @@ func TestUpdateFollowsWrites(t *testing.T) {
 				var all sync.WaitGroup
 				for _, way := range []struct {
 					from, to *rank
-					conn     *conn
+					conn     *link
 				}{{a, b, ab}, {b, a, ba}} {
 					mine := memory(t, way.to, to, 16+roundBytes)
 					dst, src := imported(t, way.from, mine), memory(t, way.from, onDevice, rounds*roundBytes)
@@ -154,7 +154,7 @@ const (
 	roundBytes = 150_001
 )
 
-func sendRounds(t *testing.T, c *conn, dst, src *registeredmem.Memory) {
+func sendRounds(t *testing.T, c *link, dst, src *registeredmem.Memory) {
 	for k := range uint64(rounds) {
 		if err := errors.Join(
 			c.Write(dst, 8, src, k*roundBytes, roundBytes),
@@ -211,19 +211,18 @@ func TestManyConnections(t *testing.T) {
 	for range 4 {
 		for i, a := range ranks {
 			for _, b := range ranks[i:] {
-				var c, back *conn
+				var c, back *link
 				if a == b {
-					one, err := a.e.Connect(t.Context(), marshal(t, a.e))
+					one, err := a.e.connect(t.Context(), marshal(t, a.e))
 					if err != nil {
 						t.Fatal(err)
 					}
-					t.Cleanup(func() { one.Close() })
-					c = one.(*conn)
+					c = newLink(t, one)
 				} else {
 					c, back = connect(t, a, b)
 				}
 				for _, w := range []struct {
-					conn     *conn
+					conn     *link
 					from, to *rank
 				}{{c, a, b}, {back, b, a}} {
 					if w.conn == nil {
@@ -335,7 +334,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	ab, ba := connect(t, a, b)
 	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
 	set(t, src, noise(64))
-	release := holdStream(t, ba.rx.stream)
+	release := holdStream(t, ba.d.rx.stream)
 	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +345,7 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
 
-	eventually(t, "the copy is queued", func() bool { return !ba.rx.idle() })
+	eventually(t, "the copy is queued", func() bool { return !ba.d.rx.idle() })
 	closed := make(chan error, 1)
 	buf := mine.Buffer()
 	go func() { closed <- mine.Close() }()
@@ -375,7 +374,7 @@ func TestStagingBound(t *testing.T) {
 				a, b := newRank(t, 0, o), newRank(t, 1, o)
 				ab, ba := connect(t, a, b)
 				sum := uint64(0)
-				for _, buf := range append(append([]*gpu.Buffer{}, ab.staging...), ba.staging...) {
+				for _, buf := range append(append([]*gpu.Buffer{}, ab.d.staging...), ba.d.staging...) {
 					sum += buf.Size()
 				}
 				if sum == 0 || sum > a.t.opts.Staging {
@@ -412,7 +411,7 @@ func TestCopiedWords(t *testing.T) {
 	o := loopback()
 	a, b := newRank(t, 0, o), newRank(t, 1, o)
 	ab, ba := connect(t, a, b)
-	ba.rx.storeValues = false
+	ba.d.rx.storeValues = false
 	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
 	dst := imported(t, a, mine)
 	set(t, src, noise(64))

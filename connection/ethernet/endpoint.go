@@ -15,11 +15,11 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of connections. It holds nothing that must be closed,
-// can connect to any number of peers, and accepts for as long as its transport is
-// open.
+// Endpoint is one rank's half of connections. It can connect to any number of
+// peers, and accepts until it or its transport is closed.
 type Endpoint struct {
 	t     *Transport
 	about description
@@ -27,6 +27,7 @@ type Endpoint struct {
 	mu      sync.Mutex
 	arrived sync.Cond
 	waiting []delivery // made by peers that dialled, oldest first
+	closed  bool
 }
 
 var _ connection.Endpoint = (*Endpoint)(nil)
@@ -128,7 +129,16 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // version or group, or of a rank with another choice of TLS; ErrRemote when the peer
 // does not answer at any of its addresses; ErrTimeout and ErrAborted when ctx ends
 // first; ErrSystem when there is no pinned memory left.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+	c, err := e.connect(ctx, remote)
+	if err != nil {
+		return nil, err
+	}
+	return connection.New(e.t.reg, c.peer, registeredmem.Ethernet, c)
+}
+
+// connect makes the driver of a connection.
+func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "ethernet: connect"
 	rank := e.t.reg.Rank()
 	peer, err := decode(remote)
@@ -245,11 +255,33 @@ func (t *Transport) dial(ctx context.Context, addr string, c *claim) (net.Conn, 
 	return nc, nil
 }
 
-// deliver hands over a connection that a peer made, unless too many wait.
+// Close has peers refused, and closes the connections that they made and that
+// Connect has not returned. It is safe to call twice.
+func (e *Endpoint) Close() error {
+	e.t.mu.Lock()
+	delete(e.t.endpoints, e.about.id)
+	e.t.mu.Unlock()
+	e.mu.Lock()
+	unclaimed := e.waiting
+	e.waiting, e.closed = nil, true
+	e.arrived.Broadcast()
+	e.mu.Unlock()
+	var errs []error
+	for _, d := range unclaimed {
+		errs = append(errs, d.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// deliver hands over a connection that a peer made, unless too many wait or the
+// endpoint is closed, or was and e is nil.
 func (e *Endpoint) deliver(d delivery) bool {
+	if e == nil {
+		return false
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.waiting) >= maxUnclaimed {
+	if e.closed || len(e.waiting) >= maxUnclaimed {
 		return false
 	}
 	e.waiting = append(e.waiting, d)
@@ -281,6 +313,8 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 			return nil, ctx.Err()
 		case e.t.ctx.Err() != nil:
 			return nil, errors.New("the transport was closed")
+		case e.closed:
+			return nil, errors.New("the endpoint was closed")
 		}
 		e.arrived.Wait()
 	}

@@ -57,7 +57,7 @@ func TestBadFrames(t *testing.T) {
 					says = "memory 100"
 				}
 				err := failed(t, r.conn)
-				testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0", says)
+				testerr.Expect(t, err, mscclgo.ErrRemote, says)
 			}
 			if zeros := make([]byte, 64); !bytes.Equal(get(t, device), zeros) || !bytes.Equal(get(t, host), zeros) {
 				t.Error("something was written")
@@ -101,7 +101,7 @@ func TestBadBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRogue(t, b, 2)
 			c.send(r)
-			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", c.says)
+			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, c.says)
 		})
 	}
 }
@@ -123,7 +123,7 @@ func TestHalfAWrite(t *testing.T) {
 				says = "" // one socket or the other says it first
 				r.hangUp()
 			}
-			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", says)
+			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, says)
 			if err := m.Close(); err != nil {
 				t.Error(err)
 			}
@@ -138,12 +138,12 @@ func TestWithdrawnInMidWrite(t *testing.T) {
 		m := memory(t, b, k, 1<<20)
 		r := newRogue(t, b, 1)
 		r.send(t, 0, frame{kind: kindData, length: 1 << 20, total: 1 << 20}, make([]byte, 1<<19)...)
-		eventually(t, "the write begins", r.conn.rx.midFrame)
+		eventually(t, "the write begins", r.conn.d.rx.midFrame)
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
 		r.data[0].Write(make([]byte, 1<<19))
-		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "rank 1, peer 0", "not registered")
+		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "not registered")
 	}
 }
 
@@ -178,7 +178,9 @@ func TestSilentPeer(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 1, peer 0")
 	testerr.Expect(t, r.conn.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
 	testerr.Expect(t, r.conn.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 1, peer 0")
-	testerr.Expect(t, r.conn.Close(), mscclgo.ErrRemote, "rank 1, peer 0")
+	if err := r.conn.Close(); err != nil { // which the calls have returned
+		t.Error(err)
+	}
 }
 
 // After a peer has closed in good order, calls say so and Close is no error.
@@ -195,7 +197,7 @@ func TestPeerCloses(t *testing.T) {
 	if err := ba.Close(); err != nil {
 		t.Error(err)
 	}
-	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "rank 0, peer 1", "has closed the connection")
+	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "has closed the connection")
 	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
 	if err := ab.Close(); err != nil {
 		t.Error(err)
@@ -214,7 +216,7 @@ func TestNoLeaks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range []connection.Connection{ab, ba, self} {
+			for _, c := range []*connection.Connection{ab.Connection, ba.Connection, self} {
 				if err := c.Close(); err != nil {
 					t.Fatal(err)
 				}

@@ -70,7 +70,7 @@ func newRank(t testing.TB, number int, o Options) *rank {
 // newImpatientRank gives a rank with another bound on handshakes.
 func newImpatientRank(t testing.TB, number int, o Options, patience time.Duration) *rank {
 	t.Helper()
-	reg, err := registeredmem.NewRegistry(registeredmem.Config{
+	reg, err := registeredmem.NewRegistry(registeredmem.Options{
 		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: longTimeout, Unmapped: true,
 	})
 	if err != nil {
@@ -104,20 +104,35 @@ func marshal(t testing.TB, m interface{ MarshalBinary() ([]byte, error) }) []byt
 	return data
 }
 
-// connect connects two ranks' endpoints, the lower's first.
-func connect(t testing.TB, a, b *rank) (ab, ba *conn) {
+// link is a connection with its driver.
+type link struct {
+	*connection.Connection
+	d *conn
+}
+
+func newLink(t testing.TB, d *conn) *link {
 	t.Helper()
-	one, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	c, err := connection.New(d.t.reg, d.peer, registeredmem.Ethernet, d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { one.Close() })
-	two, err := b.e.Connect(t.Context(), marshal(t, a.e))
+	t.Cleanup(func() { c.Close() })
+	return &link{c, d}
+}
+
+// connect connects two ranks' endpoints, the lower's first.
+func connect(t testing.TB, a, b *rank) (ab, ba *link) {
+	t.Helper()
+	one, err := a.e.connect(t.Context(), marshal(t, b.e))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { two.Close() })
-	return one.(*conn), two.(*conn)
+	ab = newLink(t, one)
+	two, err := b.e.connect(t.Context(), marshal(t, a.e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ab, newLink(t, two)
 }
 
 // kind is where a test's memory is.
@@ -206,12 +221,13 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// failed waits until a connection has failed and gives a call's error.
-func failed(t testing.TB, c connection.Connection) error {
+// failed waits until a connection has failed and returns why.
+func failed(t testing.TB, c *link) error {
 	t.Helper()
-	eventually(t, "the connection fails", func() bool { return c.(*conn).ended.Load() })
-	_, err := c.Mark()
-	return err
+	eventually(t, "the connection fails", c.d.ended.Load)
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.d.failure()
 }
 
 // variants runs a test for each way to set a connection up.

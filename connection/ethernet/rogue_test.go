@@ -13,7 +13,7 @@ import (
 type rogue struct {
 	control net.Conn
 	data    []net.Conn
-	conn    *conn // of the rank that it connected to
+	conn    *link // of the rank that it connected to
 }
 
 // rawDial opens a socket to a rank.
@@ -52,11 +52,11 @@ func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 			r.data = append(r.data, nc)
 		}
 	}
-	var err error
-	if r.conn, err = to.e.take(t.Context(), c.dialer, nil); err != nil {
+	made, err := to.e.take(t.Context(), c.dialer, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.conn.Close() })
+	r.conn = newLink(t, made)
 	return r
 }
 
@@ -82,6 +82,6 @@ func (r *rogue) hangUp() {
 func rogueMemory(t testing.TB, r *rogue, to *rank) *registeredmem.Memory {
 	t.Helper()
 	other := newRank(t, 0, loopback())
-	r.conn.peerInstance = other.t.instance
+	r.conn.d.peerInstance = other.t.instance
 	return imported(t, to, memory(t, other, onDevice, 4096))
 }

@@ -1,8 +1,6 @@
 package ib
 
 import (
-	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -34,7 +32,6 @@ type conn struct {
 	out     outbox
 	work    []verbs.Work
 	done    [32]verbs.Completion
-	marks   []*mark // not in use
 
 	received uint32 // messages carried out; under the device's lock
 }
@@ -71,21 +68,18 @@ func (c *conn) start() error {
 	return nil
 }
 
-// Transport gives InfiniBand.
-func (c *conn) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
-
 // Write posts RDMA writes, over all queue pairs if it is large.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	const op = "ib: write"
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	to, err := c.remote(op, dst, dstOffset, n)
+	to, err := c.remote(op, dst)
 	if err != nil {
 		return err
 	}
-	from, err := c.local(op, src, srcOffset, n)
-	if err != nil {
-		return err
+	from := c.t.registered(src.ID())
+	if from == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", src)
 	}
 	for i, q := range c.queues {
 		part := spread(n, i, len(c.queues))
@@ -135,21 +129,18 @@ func (c *conn) readBack(q *queue, remoteKey uint32, at uint64, what entry) verbs
 	return w
 }
 
-// UpdateAndSync posts a fetch-and-add, or a message with the value for the peer's
+// Update posts a fetch-and-add, or a message with the value for the peer's
 // process.
-func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
 	const op = "ib: update a word"
-	if to < from {
-		return c.invalid(op, "the value must not fall, and %d is below %d", to, from)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, err := c.remote(op, dst, dstOffset, 8)
+	k, err := c.remote(op, dst)
 	if err != nil {
 		return err
 	}
 	if (k.base+dstOffset)%8 != 0 {
-		return c.invalid(op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
 	q := c.queues[0]
 	atDevice := c.adds && k.device // in the stream of transactions that the device's data are in
@@ -198,43 +189,8 @@ func (c *conn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, 
 	return c.post(op, q)
 }
 
-// Flush waits for a mark behind all that was queued before, and lets others queue
-// meanwhile.
-func (c *conn) Flush(ctx context.Context) error {
-	const op = "ib: flush"
-	m, err := c.mark(op)
-	if err != nil {
-		return err
-	}
-	for i := 0; ; i++ {
-		switch done, err := m.reached(op); {
-		case err != nil:
-			return err
-		case done:
-			return nil
-		case ctx.Err() != nil:
-			return mscclgo.FromContext(ctx, op, "the peer has not acknowledged all that was queued").At(c.t.reg.Rank(), c.peer)
-		}
-		pause(i)
-	}
-}
-
-// Close waits for what is queued and releases the queue pairs.
+// Close releases the queue pairs.
 func (c *conn) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil
-	}
-	c.mu.Unlock()
-	var err error
-	if c.broken.Load() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), c.t.reg.Timeout())
-		defer cancel()
-		if err = c.Flush(ctx); c.broken.Load() != nil || errors.Is(err, mscclgo.ErrInvalid) {
-			err = nil // it failed, as others were told, or another Close was first
-		}
-	}
 	c.mu.Lock()
 	closed := c.closed
 	c.closed = true
@@ -243,7 +199,7 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.t.forget(c)
-	return wrap("ib: close", errors.Join(err, c.release()), c.t.reg.Rank(), c.peer)
+	return c.release()
 }
 
 // release gives back what the connection and its endpoint hold.
@@ -252,10 +208,9 @@ func (c *conn) release() error {
 	return c.endpoint.release()
 }
 
-// remote gives what names the peer's memory, in which the range must be. The
-// caller holds mu.
-func (c *conn) remote(op string, m *registeredmem.Memory, offset, n uint64) (*key, error) {
-	if err := c.check(op, m, c.peer, offset, n); err != nil {
+// remote returns what names the peer's memory. The caller holds mu.
+func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
+	if err := c.usable(op); err != nil {
 		return nil, err
 	}
 	if k := c.remotes[m]; k != nil {
@@ -263,11 +218,11 @@ func (c *conn) remote(op string, m *registeredmem.Memory, offset, n uint64) (*ke
 	}
 	k, err := decodeKey(m.Key(registeredmem.InfiniBand))
 	if err != nil {
-		return nil, c.invalid(op, "%v is not reachable over InfiniBand: %w", m, err)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is not reachable over InfiniBand: %w", m, err)
 	}
 	for _, q := range c.queues {
 		if int(q.peer.nic) >= len(k.keys) {
-			return nil, c.invalid(op, "%v has keys of %d devices, the peer's queue pairs are on more", m, len(k.keys))
+			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v has keys of %d devices, the peer's queue pairs are on more", m, len(k.keys))
 		}
 	}
 	if len(c.remotes) >= maxRemotes {
@@ -280,30 +235,10 @@ func (c *conn) remote(op string, m *registeredmem.Memory, offset, n uint64) (*ke
 // maxRemotes is how many of the peer's memories are remembered at most.
 const maxRemotes = 1024
 
-// local finds this rank's memory, in which the range must be.
-func (c *conn) local(op string, m *registeredmem.Memory, offset, n uint64) (*registration, error) {
-	if err := c.check(op, m, c.t.reg.Rank(), offset, n); err != nil {
-		return nil, err
-	}
-	r := c.t.registered(m.ID())
-	if r == nil {
-		return nil, c.invalid(op, "%v is closed", m)
-	}
-	return r, nil
-}
-
-func (c *conn) check(op string, m *registeredmem.Memory, rank int, offset, n uint64) error {
-	switch {
-	case c.closed:
-		return c.invalid(op, "the connection is closed")
-	case m == nil:
-		return c.invalid(op, "the memory of rank %d is nil", rank)
-	case m.Registry() != c.t.reg:
-		return c.invalid(op, "%v is in another registry; this one must register or import it", m)
-	case m.Rank() != rank:
-		return c.invalid(op, "%v stands where one of rank %d must be", m, rank)
-	case offset > m.Size() || n > m.Size()-offset:
-		return c.invalid(op, "%d bytes at offset %d are outside %v", n, offset, m)
+// usable returns why nothing more can be queued, if so. The caller holds mu.
+func (c *conn) usable(op string) error {
+	if c.closed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
 	}
 	return c.failed(op)
 }

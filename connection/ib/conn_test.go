@@ -158,7 +158,7 @@ func TestSeveralNICs(t *testing.T) {
 	names := testDevices(t)
 	for _, no := range []bool{false, true} {
 		a, b := newPair(t, Options{Device: names[0] + "," + names[1], NoAtomics: no})
-		if q := a.conn.(*conn).queues; len(q) != 2 || q[0].nic == q[1].nic {
+		if q := a.d.queues; len(q) != 2 || q[0].nic == q[1].nic {
 			t.Fatalf("the queue pairs are %v", q)
 		}
 		puts(t, a, b, 20, 400_000, false)
@@ -242,12 +242,12 @@ func TestSelf(t *testing.T) {
 // read device memory first that was changed before. Here that is the host's too.
 func TestHostBehindDevice(t *testing.T) {
 	a, b := newPair(t, Options{})
-	c := a.conn.(*conn)
-	if !c.adds {
+	c, d := a.conn, a.d
+	if !d.adds {
 		t.Skip("there are no atomics: updates are carried out by the peer's process")
 	}
 	src, device, host := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false)), a.imported(t, b.memory(t, 64, true))
-	k, err := c.remote("test", device, 0, 64)
+	k, err := d.remote("test", device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,11 +266,11 @@ func TestHostBehindDevice(t *testing.T) {
 		{func() error { return c.UpdateAndSync(host, 0, 3, 4) }, 2}, // behind the device's update
 		{func() error { return c.UpdateAndSync(host, 0, 4, 5) }, 1},
 	} {
-		before := c.queues[0].posted
+		before := d.queues[0].posted
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.queues[0].posted - before; got != step.requests {
+		if got := d.queues[0].posted - before; got != step.requests {
 			t.Errorf("step %d made %d requests, want %d", i, got, step.requests)
 		}
 	}
@@ -337,7 +337,7 @@ func TestBadMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if _, err := b.conn.Mark(); err != nil {
+		if err := b.d.failed("test"); err != nil {
 			testerr.Expect(t, err, mscclgo.ErrRemote, "there is no memory 0", "rank 1, peer 0")
 			break
 		}
@@ -380,7 +380,7 @@ func TestPeerNeverConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.conn, err = mine.Connect(t.Context(), data); err != nil {
+	if err = a.connect(t, mine, data); err != nil {
 		t.Fatal(err)
 	}
 	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // Endpoint is one rank's half of a connection: queue pairs that have no peer yet.
@@ -115,7 +116,16 @@ func (t *Transport) atomics() bool {
 // version or group, and for an endpoint that was used before; ErrUnsupported when
 // one side is on InfiniBand and the other on Ethernet; ErrSystem when the device
 // knows no way to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
-func (e *Endpoint) Connect(ctx context.Context, remote []byte) (connection.Connection, error) {
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+	c, err := e.connect(ctx, remote)
+	if err != nil {
+		return nil, err
+	}
+	return connection.New(e.t.reg, c.peer, registeredmem.InfiniBand, c)
+}
+
+// connect makes the driver of a connection.
+func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	const op = "ib: connect"
 	t, rank := e.t, e.t.reg.Rank()
 	if ctx.Err() != nil {

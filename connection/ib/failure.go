@@ -48,7 +48,3 @@ func (c *conn) failed(op string) error {
 	}
 	return mscclgo.Errorf(err.Kind, op, "the connection has failed: %w", err).At(c.t.reg.Rank(), c.peer)
 }
-
-func (c *conn) invalid(op, format string, args ...any) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(c.t.reg.Rank(), c.peer)
-}

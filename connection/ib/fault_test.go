@@ -80,7 +80,7 @@ func TestMTUsDiffer(t *testing.T) {
 	testDevices(t)
 	test := func(t *testing.T, a, b *side) {
 		connect(t, a, b)
-		if x, y := a.conn.(*conn).queues[0].path(&a.t.o).MTU, b.conn.(*conn).queues[0].path(&b.t.o).MTU; x != y {
+		if x, y := a.d.queues[0].path(&a.t.o).MTU, b.d.queues[0].path(&b.t.o).MTU; x != y {
 			t.Errorf("one end has MTU %d, the other %d", x, y)
 		}
 		puts(t, a, b, 20, 10_000, true)
@@ -180,7 +180,7 @@ func unreachable(t *testing.T, a, b *side, change func(*Endpoint)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.conn, err = mine.Connect(t.Context(), data); err != nil {
+	if err = a.connect(t, mine, data); err != nil {
 		testerr.Expect(t, err, mscclgo.ErrSystem, "ready to receive", "rank 0, peer 1")
 		return
 	}

@@ -32,12 +32,13 @@ func testDevices(t testing.TB) [2]string {
 type side struct {
 	reg  *registeredmem.Registry
 	t    *Transport
-	conn connection.Connection
+	conn *connection.Connection
+	d    *conn // its driver
 }
 
 func newRegistry(t testing.TB, rank int) *registeredmem.Registry {
 	t.Helper()
-	r, err := registeredmem.NewRegistry(registeredmem.Config{
+	r, err := registeredmem.NewRegistry(registeredmem.Options{
 		Rank: rank, Group: [16]byte{1}, Secret: [32]byte{2}, Device: testdev.Open(t, rank), Timeout: patience, Unmapped: true,
 	})
 	if err != nil {
@@ -89,10 +90,19 @@ func connect(t testing.TB, a, b *side) {
 	}
 	for i, s := range []*side{a, b} {
 		var err error
-		if s.conn, err = ends[i].Connect(t.Context(), data[1-i]); err != nil {
+		if err = s.connect(t, ends[i], data[1-i]); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// connect connects one of its endpoints.
+func (s *side) connect(t testing.TB, e *Endpoint, remote []byte) (err error) {
+	t.Helper()
+	if s.d, err = e.connect(t.Context(), remote); err == nil {
+		s.conn, err = connection.New(s.reg, s.d.peer, registeredmem.InfiniBand, s.d)
+	}
+	return err
 }
 
 // memory registers zeros, in device or pinned memory.

@@ -9,28 +9,39 @@ type mark struct {
 	upTo [maxQueuePairs]uint64
 }
 
-// Mark makes a mark. It waits only where a queue is full.
-func (c *conn) Mark() (connection.Mark, error) {
-	m, err := c.mark("ib: mark")
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
-}
+// NewMark makes a mark.
+func (c *conn) NewMark() (connection.DriverMark, error) { return &mark{conn: c}, nil }
 
-// Done polls for completions.
-func (m *mark) Done() (bool, error) { return m.reached("ib: reach a mark") }
-
-func (m *mark) reached(op string) (bool, error) {
+// Set has a completion tell of all that was posted. It waits only where a queue
+// is full.
+func (m *mark) Set() error {
 	c := m.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return false, c.invalid(op, "the connection is closed")
+	for i, q := range c.queues {
+		// Once the connection has failed no completion comes any more.
+		if !c.closed && c.broken.Load() == nil {
+			if err := c.fence(q); err != nil {
+				return err
+			}
+		}
+		m.upTo[i] = q.posted
 	}
+	return nil
+}
+
+// Reached polls for completions.
+func (m *mark) Reached() (bool, error) {
+	const op = "ib: reach a mark"
+	c := m.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i, q := range c.queues {
 		if q.done >= m.upTo[i] {
 			continue
+		}
+		if err := c.usable(op); err != nil {
+			return false, err
 		}
 		if err := c.poll(op, q); err != nil {
 			return false, err
@@ -39,33 +50,8 @@ func (m *mark) reached(op string) (bool, error) {
 			return false, nil
 		}
 	}
-	c.marks = append(c.marks, m)
 	return true, nil
 }
 
-func (c *conn) mark(op string) (*mark, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, c.invalid(op, "the connection is closed")
-	}
-	if err := c.failed(op); err != nil {
-		return nil, err
-	}
-	for _, q := range c.queues {
-		if err := c.fence(q); err != nil {
-			return nil, err
-		}
-	}
-	var m *mark
-	if last := len(c.marks) - 1; last >= 0 {
-		m = c.marks[last]
-		c.marks = c.marks[:last]
-	} else {
-		m = &mark{conn: c}
-	}
-	for i, q := range c.queues {
-		m.upTo[i] = q.posted
-	}
-	return m, nil
-}
+// Close does nothing, as a mark holds nothing.
+func (m *mark) Close() error { return nil }

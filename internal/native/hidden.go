@@ -1,5 +1,7 @@
 package native
 
+import "context"
+
 // What packages of this module reach of each other's types and users do not.
 // Each is set once, by an init function of the package that the type is of.
 var (
@@ -25,6 +27,17 @@ var (
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
 	// time, or nil where it is not mapped here or was closed.
 	RangeOf func(memory any) *Range
+	// JoinRegistry has a *registeredmem.Registry call wait before it unmaps or
+	// withdraws a memory that is closed, until leave is called. The context ends
+	// with the registry's time-out.
+	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
+	// PathOf returns what threads in C use of a *connection.Connection, the same
+	// each time, or nil where they cannot use it. Closing the connection ends
+	// their use, before it waits for the queue.
+	PathOf func(conn any) *Path
+	// PathError returns the error of an operation on a *connection.Connection's
+	// path that failed in C: that of the method which does the same.
+	PathError func(conn any, f Failure) error
 	// InstanceOf returns a number that tells a *registeredmem.Registry from others.
 	InstanceOf func(registry any) uint64
 	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.

@@ -31,6 +31,16 @@ type Path struct {
 	Peer     int    // to the memory of this one
 }
 
+// Driver is a connection.Driver that threads in C can use as well. What they queue
+// is in one order with what its methods queue.
+type Driver interface {
+	// NativeQueue returns the driver's queue, or nil where it has none.
+	NativeQueue() *Queue
+
+	// NativeError returns the error of an operation of the queue that failed in C.
+	NativeError(f Failure) error
+}
+
 // Op is an operation of a queue.
 type Op int
 

@@ -1,0 +1,52 @@
+package connection
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// check returns an error unless m is an open memory of that rank in the
+// connection's registry, can be reached, and has n bytes at the offset. The
+// caller holds mu: a memory that is open here is not unmapped before settle has
+// waited for what the caller queues.
+func (c *Connection) check(op string, m *registeredmem.Memory, rank int, offset, n uint64) error {
+	switch {
+	case c.closed.Load():
+		return c.errorf(mscclgo.ErrInvalid, op, "the connection is closed")
+	case m == nil:
+		return c.errorf(mscclgo.ErrInvalid, op, "the memory of rank %d is nil", rank)
+	case m.Registry() != c.registry:
+		return c.errorf(mscclgo.ErrInvalid, op, "%v is in another registry; this one must register or import it", m)
+	case m.Rank() != rank:
+		return c.errorf(mscclgo.ErrInvalid, op, "%v is given where a memory of rank %d is needed", m, rank)
+	case offset > m.Size() || n > m.Size()-offset:
+		return c.errorf(mscclgo.ErrInvalid, op, "%d bytes at offset %d are outside %v", n, offset, m)
+	case m.Closed():
+		return c.errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
+	case m.Buffer() == nil && !m.Transports().Has(c.transport):
+		return c.errorf(mscclgo.ErrInvalid, op, "%v cannot be reached over %v", m, c.transport)
+	}
+	return nil
+}
+
+// op returns the name of an operation for errors.
+func (c *Connection) op(what string) string {
+	return "connection: " + what + " over " + c.transport.String()
+}
+
+func (c *Connection) errorf(kind mscclgo.Kind, op, format string, args ...any) error {
+	return mscclgo.Errorf(kind, c.op(op), format, args...).At(c.rank, c.peer)
+}
+
+// wrap returns err, of the driver, with the operation and the ranks. It keeps
+// the kind. A nil err stays nil.
+func (c *Connection) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := mscclgo.KindOf(err)
+	if kind == mscclgo.ErrSystem || kind == mscclgo.ErrRemote {
+		c.reported.Store(true)
+	}
+	return c.errorf(kind, op, "%w", err)
+}

@@ -1,0 +1,71 @@
+package cudaipc
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// driver is a connection's: all is queued on its stream.
+type driver struct {
+	device *gpu.Device
+	stream *gpu.Stream
+	words  *wordRing // nil where the stream can store values itself
+}
+
+// newDriver makes a driver; storeValues reports that the device's streams have
+// 64-bit writes. timeout bounds the wait for room in the ring of words.
+func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*driver, error) {
+	d := &driver{device: device}
+	var err error
+	if d.stream, err = device.NewStream(); err != nil || storeValues {
+		return d, err
+	}
+	if d.words, err = newWordRing(device, d.stream, timeout); err != nil {
+		return nil, errors.Join(err, d.stream.Close())
+	}
+	return d, nil
+}
+
+// Write queues a copy on the stream.
+func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	return d.stream.Copy(dst.Buffer(), dstOffset, src.Buffer(), srcOffset, n)
+}
+
+// Update queues the store of a value on the stream, which the stream makes
+// visible at system scope behind all its copies (cuStreamWriteValue64 without
+// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
+func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint64) error {
+	if d.words != nil {
+		return d.words.write(dst.Buffer(), dstOffset, to)
+	}
+	return d.stream.WriteValue64(dst.Buffer(), dstOffset, to)
+}
+
+// NativeQueue returns the stream's queue, where the stream can store values
+// itself.
+func (d *driver) NativeQueue() *native.Queue {
+	if d.words != nil {
+		return nil
+	}
+	return native.QueueOf(d.stream)
+}
+
+// NativeError returns the error of an operation on the stream that failed in C.
+func (d *driver) NativeError(f native.Failure) error { return native.QueueError(d.stream, f) }
+
+// Close releases the stream.
+func (d *driver) Close() error {
+	var err error
+	if d.words != nil {
+		// Where the stream is not idle the ring stays: a copy that waits may yet
+		// read it.
+		if idle, failed := d.stream.Query(); idle || failed != nil {
+			err = errors.Join(failed, d.words.close())
+		}
+	}
+	return errors.Join(err, d.stream.Close())
+}

@@ -1,0 +1,70 @@
+package connection
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Driver is what a transport does for one connection. The [Connection] has
+// checked the arguments: memories are of the right rank and registry, open and
+// reachable, ranges lie inside them, words are aligned and values do not fall.
+// It adds the operation and the ranks to errors and keeps their kinds.
+//
+// Write, Update, WriteBytes and DriverMark.Set queue. They are called by one
+// goroutine at a time, and what they queue takes effect at the peer in the order
+// of the calls. They wait only where a queue is full. All other methods may be
+// called at any time.
+type Driver interface {
+	// Write queues a copy of n bytes, more than 0.
+	Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
+
+	// Update queues the change of an 8-byte word, whose value becomes visible at
+	// system scope behind all that was queued before.
+	Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error
+
+	// NewMark returns a mark, which the connection sets many times.
+	NewMark() (DriverMark, error)
+
+	// Close releases all that the connection holds, and gives up what is still
+	// queued. Calls that wait return an error. It is called once.
+	Close() error
+}
+
+// BytesDriver is a Driver that also writes bytes that are not in registered
+// memory.
+type BytesDriver interface {
+	Driver
+
+	// InlineLimit returns the most bytes that WriteBytes takes, the same each
+	// time: 0 where there is no WriteBytes after all.
+	InlineLimit() uint64
+
+	// WriteBytes queues a write of data, at least 1 byte. data belongs to the
+	// caller again once it returns.
+	WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error
+}
+
+// DriverMark is a point in the queue of a [Driver].
+type DriverMark interface {
+	// Set moves the mark behind all that is queued. It may be called before the
+	// point of an earlier Set is reached, which nobody waits for then. It is no
+	// error that the transport has failed, if all before the mark is done.
+	Set() error
+
+	// Reached reports whether all before the mark is done at the peer. It does
+	// not wait.
+	Reached() (bool, error)
+
+	// Close releases the mark. The Driver may have been closed before.
+	Close() error
+}
+
+// WaitingMark is a [DriverMark] that can be waited for. Others are polled.
+type WaitingMark interface {
+	DriverMark
+
+	// Wait returns once Reached reports true or an error, or ctx has ended. When
+	// the mark is reached, it returns nil even if ctx has ended.
+	Wait(ctx context.Context) error
+}

@@ -1,0 +1,169 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// Mark is a point in what a connection has queued.
+type Mark struct {
+	m    *mark
+	turn uint64 // of m when it was set
+}
+
+// mark is what a Mark stands for. Marks are used again, so that marking and
+// flushing allocate nothing.
+type mark struct {
+	c      *Connection
+	driver DriverMark
+	waits  WaitingMark // driver, or nil
+	turn   atomic.Uint64
+}
+
+// marks are those of a connection that are not in use.
+type marks struct {
+	mu     sync.Mutex
+	closed bool
+	free   []*mark
+}
+
+// Mark queues a mark behind all that was queued before, for a caller that
+// cannot wait in Flush. It waits only where the transport's queue is full.
+func (c *Connection) Mark() (Mark, error) {
+	m, err := c.setMark(nil, "mark", false)
+	if err != nil {
+		return Mark{}, err
+	}
+	return Mark{m, m.turn.Load()}, nil
+}
+
+// Done reports whether all before the mark is done at the peer. Once it has
+// reported true, or an error, the mark is used up. Any goroutine may call it.
+//
+// Errors: ErrSystem and ErrRemote when the transport failed; ErrInvalid for a
+// mark that is used up, and for one that was not reached before the connection
+// was closed.
+func (m Mark) Done() (bool, error) {
+	const op = "reach a mark"
+	if m.m == nil {
+		return false, mscclgo.Errorf(mscclgo.ErrInvalid, "connection: "+op, "the mark is of no connection")
+	}
+	c := m.m.c
+	if m.m.turn.Load() != m.turn {
+		return false, c.errorf(mscclgo.ErrInvalid, op, "the mark is used up")
+	}
+	done, err := m.m.driver.Reached()
+	if !done && err == nil {
+		return false, nil
+	}
+	if !m.m.turn.CompareAndSwap(m.turn, m.turn+1) {
+		return false, c.errorf(mscclgo.ErrInvalid, op, "the mark is used up")
+	}
+	return done && err == nil, c.wrap(op, errors.Join(err, c.marks.put(m.m)))
+}
+
+// setMark returns a mark behind all that is queued. It waits for the queue at
+// most until ctx ends, which may be nil. A connection that is being closed
+// returns one only to Close.
+func (c *Connection) setMark(ctx context.Context, op string, closing bool) (*mark, error) {
+	if ctx == nil {
+		c.mu.Lock()
+	} else {
+		// Somebody who queues may hold it until the transport fails.
+		for looks := 0; !c.mu.TryLock(); looks++ {
+			if ctx.Err() != nil {
+				return nil, mscclgo.FromContext(ctx, c.op(op), "the transport's queue is full").At(c.rank, c.peer)
+			}
+			pause(looks)
+		}
+	}
+	defer c.mu.Unlock()
+	if c.closed.Load() && !closing {
+		return nil, c.errorf(mscclgo.ErrInvalid, op, "the connection is closed")
+	}
+	m := c.marks.get()
+	if m == nil {
+		d, err := c.driver.NewMark()
+		if err != nil {
+			return nil, c.wrap(op, err)
+		}
+		m = &mark{c: c, driver: d}
+		m.waits, _ = d.(WaitingMark)
+	}
+	if err := m.driver.Set(); err != nil {
+		return nil, c.wrap(op, errors.Join(err, c.marks.put(m)))
+	}
+	return m, nil
+}
+
+// wait waits for a mark of setMark and gives it back.
+func (c *Connection) wait(ctx context.Context, op string, m *mark) error {
+	var err error
+	if m.waits != nil {
+		err = m.waits.Wait(ctx)
+	} else {
+		err = c.poll(ctx, m.driver)
+	}
+	m.turn.Add(1)
+	if put := c.marks.put(m); put != nil {
+		err = errors.Join(err, put)
+	}
+	return c.wrap(op, err)
+}
+
+// poll waits for a mark by asking.
+func (c *Connection) poll(ctx context.Context, m DriverMark) error {
+	for looks := 0; ; looks++ {
+		switch done, err := m.Reached(); {
+		case err != nil:
+			return err
+		case done:
+			return nil
+		case ctx.Err() != nil:
+			return mscclgo.FromContext(ctx, "wait", "the peer has not acknowledged all that was queued")
+		}
+		pause(looks)
+	}
+}
+
+// get returns a mark that is not in use, or nil.
+func (s *marks) get() *mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.free) - 1
+	if last < 0 {
+		return nil
+	}
+	m := s.free[last]
+	s.free = s.free[:last]
+	return m
+}
+
+// put takes a mark that is not in use any more.
+func (s *marks) put(m *mark) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return m.driver.Close()
+	}
+	s.free = append(s.free, m)
+	return nil
+}
+
+// close releases the marks that are not in use. Others are when they are put
+// back.
+func (s *marks) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	var errs []error
+	for _, m := range s.free {
+		errs = append(errs, m.driver.Close())
+	}
+	s.free = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,21 @@
+package connection
+
+import "github.com/mscclgo/mscclgo/internal/native"
+
+func init() {
+	native.PathOf = func(conn any) *native.Path { return conn.(*Connection).path }
+	native.PathError = func(conn any, f native.Failure) error { return conn.(*Connection).nativeError(f) }
+}
+
+// nativeError returns the error of an operation that failed in C: that of the
+// method which does the same.
+func (c *Connection) nativeError(f native.Failure) error {
+	op := map[native.Op]string{
+		native.Begin: "use the queue",
+		native.Write: "write",
+		native.Store: "update a word",
+		native.Mark:  "mark",
+		native.Reach: "reach a mark",
+	}[f.Op]
+	return c.wrap(op, c.native.NativeError(f))
+}
