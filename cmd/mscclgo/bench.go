@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/bench"
-	"github.com/mscclgo/mscclgo/internal/sample"
 	"github.com/mscclgo/mscclgo/launcher"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // sizeFlag is a flag that takes a size, such as 64K.
@@ -73,7 +74,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.StringVar(&f.compare, "compare", "", `time others in the same processes: "nccl", "nccl-sym" (symmetric windows), or both: "nccl,nccl-sym"`)
 	c.flags.StringVar(&cfg.NCCL, "nccl", "", "`file` of the NCCL library; empty searches for libnccl.so.2")
 	c.flags.StringVar(&f.json, "json", "", "`file` that gets a line of JSON for each result")
-	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets a PNG of latency and bus bandwidth against size")
+	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets an SVG of time and bus bandwidth against size")
 	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
 	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
 	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
@@ -96,18 +97,73 @@ func runBench(c *call) error {
 		return benchRank(ctx, comm, c, &f, cfg)
 	}
 	launched := bootstrap.InGroupEnv(os.LookupEnv)
+	if !launched {
+		if err := f.checkFiles(); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
 	switch devices := list(f.device); {
 	case len(devices) > 1 && (launched || f.ranks != 0 && f.ranks != len(devices)):
 		return &usageError{"-device has a device for each rank of this process, so neither a launcher nor -n says how many there are"}
 	case len(devices) > 1:
 		shown := filterOf(c)
 		c.stdout, f.progress = clearing{shown, c.stdout}, shown
-		return errors.Join(sample.RunTogether(devices, options, f.timeout, rank), shown.Clear())
+		return errors.Join(benchTogether(devices, options, f.timeout, rank), shown.Clear())
 	case launched:
 		f.progress = progressOf(c)
-		return sample.Run(options, f.timeout, rank)
+		ctx, end := interruptible(f.timeout)
+		defer end()
+		return communicator.Run(ctx, options, rank)
 	}
 	return launchBench(c, &f)
+}
+
+// benchTogether runs the ranks in this process, one for each device named. Those that
+// share a GPU run on it at the same time; processes would take turns.
+func benchTogether(devices []string, o communicator.Options, timeout time.Duration, rank func(context.Context, *communicator.Communicator) error) (err error) {
+	if o.Transports, err = registeredmem.TransportsFromEnv(o.Transports); err != nil {
+		return err
+	}
+	ctx, end := interruptible(timeout)
+	defer end()
+	var open []*gpu.Device
+	defer func() {
+		for _, d := range open {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	for _, name := range devices {
+		d, err := gpu.Open(name)
+		if err != nil {
+			return err
+		}
+		open = append(open, d)
+	}
+	return communicator.RunTogether(ctx, open, o, rank)
+}
+
+// checkFiles reports a file that could not be written in the end. What is there stays
+// as it is.
+func (f *benchFlags) checkFiles() error {
+	for _, name := range []string{f.json, f.plot, f.tune} {
+		if name == "" {
+			continue
+		}
+		_, missing := os.Stat(name)
+		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+		if missing != nil {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // configure fills in what the flags and arguments say in words.
@@ -131,6 +187,9 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	}
 	if f.ranks < 0 {
 		return errors.New("-n has to be above 0")
+	}
+	if f.plot != "" && filepath.Ext(f.plot) != ".svg" {
+		return fmt.Errorf("-plot draws SVG, so the file's name ends in .svg, not as %q does", f.plot)
 	}
 	return nil
 }
@@ -230,6 +289,9 @@ func isTerminal(w io.Writer) bool {
 func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f *benchFlags, cfg bench.Config) (err error) {
 	sinks := bench.Sinks{Progress: func(string) {}}
 	if comm.Rank() == 0 {
+		if err := f.checkFiles(); err != nil {
+			return err
+		}
 		sinks.Table, sinks.Progress = c.stdout, bench.ShowProgress(f.progress)
 		if f.json != "" {
 			file, err := os.Create(f.json)

@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"image/png"
+	"encoding/xml"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +45,7 @@ var small = []string{"-n", "2", "-d", "f32", "-b", "1K", "-e", "4K", "-iters", "
 
 func TestBench(t *testing.T) {
 	dir := t.TempDir()
-	lines, plot := filepath.Join(dir, "results"), filepath.Join(dir, "plot.png")
+	lines, plot := filepath.Join(dir, "results"), filepath.Join(dir, "plot.svg")
 	stdout, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-json", lines, "-plot", plot, "-place", "out,in", "allreduce", "broadcast")...)
 	if err != nil || stderr != "" {
 		t.Fatalf("%v, standard error %q", err, stderr)
@@ -72,13 +72,15 @@ func TestBench(t *testing.T) {
 	if count != 8 {
 		t.Errorf("%d lines of JSON", count)
 	}
-	file, err := os.Open(plot)
+	drawn, err := os.ReadFile(plot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	if image, err := png.Decode(file); err != nil || image.Bounds().Empty() {
-		t.Errorf("the plot: %v", err)
+	var svg struct {
+		Rows []struct{} `xml:"g"`
+	}
+	if err := xml.Unmarshal(drawn, &svg); err != nil || len(svg.Rows) != 4 {
+		t.Errorf("the plot has %d rows, want 4, %v:\n%s", len(svg.Rows), err, drawn)
 	}
 }
 
@@ -178,11 +180,30 @@ func TestBenchUsage(t *testing.T) {
 		{"-n 3 -device emu:0,emu:0", "-device"},
 		{"all", `"all" is none of all-reduce`},
 		{"-tuning /nonexistent", "no such file"},
+		{"-plot plot.png", ".svg"},
+		{"-plot plot", ".svg"},
 	} {
 		code, _, stderr := try(append([]string{"bench"}, strings.Fields(c.args)...)...)
 		if code != exitUsage || !strings.Contains(stderr, c.part) {
 			t.Errorf("%s: code %d, standard error %q", c.args, code, stderr)
 		}
+	}
+}
+
+// TestBenchFiles refuses files that cannot be written before anything runs, and
+// leaves none behind.
+func TestBenchFiles(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "plot.svg")
+	for _, name := range []string{"-json", "-plot", "-tune"} {
+		bad := filepath.Join(dir, "no", "folder.svg")
+		code, stdout, stderr := try("bench", "-plot", good, name, bad)
+		if code != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, bad) {
+			t.Errorf("%s: code %d, standard output %q, standard error %q", name, code, stdout, stderr)
+		}
+	}
+	if _, err := os.Stat(good); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", good, err)
 	}
 }
 

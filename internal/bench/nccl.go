@@ -19,7 +19,8 @@ import (
 // compare with has one of its own, so that one that fails does not take the other
 // along.
 type ncclGroup struct {
-	queue   *nccl.Queue
+	stream  *gpu.Stream
+	comm    *nccl.Comm
 	windows []*nccl.Memory
 	mapped  []*gpu.Buffer // of the windows
 }
@@ -47,15 +48,14 @@ func (b *bench) meetNCCL(ctx context.Context) error {
 	for _, name := range b.cfg.Compare {
 		g := &ncclGroup{}
 		b.nccl[name] = g
-		var err error
-		g.queue, err = b.library.NewQueue(b.comm.Device().Info().PCIBusID)
+		err := g.open(b.library, b.comm.Device())
 		if err := together(ctx, b.comm, err); err != nil {
 			return err
 		}
 		if err := g.join(ctx, b.comm); err != nil {
 			return err
 		}
-		k := &ncclContestant{name: name, comm: b.comm, queue: g.queue, in: b.in.Buffer, out: b.out.Buffer}
+		k := &ncclContestant{name: name, comm: b.comm, group: g, in: b.in.Buffer, out: b.out.Buffer}
 		if name == withNCCLSym {
 			if k.in, k.out, err = g.symmetric(b.comm.Device(), b.most()+guard); err != nil {
 				return err
@@ -110,10 +110,12 @@ func Stuck(err error) bool {
 func (b *bench) drop(g *gaveUp, c *collective.Collective) {
 	fmt.Fprintf(b.sinks.Table, "# %v; %s goes on without it\n", g, c.Name)
 	delete(b.others, g.name)
-	queue := b.nccl[g.name].queue
+	group := b.nccl[g.name]
 	delete(b.nccl, g.name)
 	// An abort that does not end is left alone.
-	_ = within(context.Background(), "abort", func() error { return queue.Close(true) })
+	_ = within(context.Background(), "abort", func() error {
+		return errors.Join(group.comm.Close(true), group.stream.Close())
+	})
 }
 
 // within calls what may never return.
@@ -149,12 +151,21 @@ func together(ctx context.Context, c *communicator.Communicator, mine error) err
 	return nil
 }
 
-// join makes the communicator. Collective.
+// open makes the stream and this rank's end of the communicator.
+func (g *ncclGroup) open(library *nccl.Library, d *gpu.Device) (err error) {
+	if g.stream, err = d.NewStream(); err != nil {
+		return err
+	}
+	g.comm, err = library.NewComm(g.stream)
+	return err
+}
+
+// join connects the communicator. Collective.
 func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) error {
 	var id nccl.ID
 	var err error
 	if c.Rank() == 0 {
-		id, err = g.queue.NewID()
+		id, err = g.comm.NewID()
 	}
 	if err := together(ctx, c, err); err != nil {
 		return err
@@ -164,14 +175,14 @@ func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) erro
 		return err
 	}
 	copy(id[:], shared)
-	return g.queue.Join(ctx, id, c.Rank(), c.Size())
+	return g.comm.Join(ctx, id, c.Rank(), c.Size())
 }
 
 // symmetric gives two buffers in symmetric windows. Collective.
 func (g *ncclGroup) symmetric(d *gpu.Device, bytes uint64) (in, out *gpu.Buffer, err error) {
 	var buffers [2]*gpu.Buffer
 	for i := range buffers {
-		window, err := g.queue.Alloc(bytes)
+		window, err := g.comm.Alloc(bytes)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -195,7 +206,7 @@ func (g *ncclGroup) close(failed error) error {
 		for _, w := range g.windows {
 			errs = append(errs, w.Close())
 		}
-		errs = append(errs, g.queue.Close(false))
+		errs = append(errs, g.comm.Close(false), g.stream.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -204,7 +215,7 @@ func (g *ncclGroup) close(failed error) error {
 type ncclContestant struct {
 	name    string
 	comm    *communicator.Communicator
-	queue   *nccl.Queue
+	group   *ncclGroup
 	in, out *gpu.Buffer
 }
 
@@ -213,7 +224,7 @@ func (k *ncclContestant) buffers() (in, out *gpu.Buffer) { return k.in, k.out }
 // roundings is what a ring or a tree has: one at each rank.
 func (k *ncclContestant) roundings(ranks int) int { return ranks }
 
-// agree gives all ranks an error where one has one. begun says whether there may be
+// agree returns an error on all ranks when one has one. begun is whether there may be
 // work on the GPU. Collective.
 func (k *ncclContestant) agree(ctx context.Context, err error, begun bool) error {
 	if err = together(ctx, k.comm, err); err == nil || k.comm.Err() != nil || ctx.Err() != nil {
@@ -222,7 +233,7 @@ func (k *ncclContestant) agree(ctx context.Context, err error, begun bool) error
 	return &gaveUp{k.name, err, begun}
 }
 
-func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (_ repeated, err error) {
+func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error) {
 	in, out := k.in, k.out
 	if p.inPlace {
 		in = out
@@ -232,73 +243,40 @@ func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays 
 		In:  in.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.InOffset(p.rank, p.inPlace))),
 		Out: out.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.OutOffset(p.rank, p.inPlace))),
 	}
-	r := &ncclRepeated{k: k, q: k.queue, call: call, iters: iters}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close())
-		}
-	}()
-	for range replays + 1 {
-		e, err := k.queue.NewEvent()
-		if err != nil {
-			return nil, err
-		}
-		r.marks = append(r.marks, e)
-	}
-	if !graph {
-		return r, nil
-	}
-	var made *nccl.Graph
-	err = within(ctx, "capture", func() (err error) {
-		if err := k.queue.Begin(); err != nil {
-			return err
-		}
-		failed := r.each()
-		made, err = k.queue.End()
-		return errors.Join(failed, err)
+	made := make(chan *launches, 1)
+	err := within(ctx, "capture", func() error {
+		launch := func(*gpu.Stream) error { return k.group.comm.Queue(call) }
+		l, err := newLaunches(k.comm, k.group.stream, launch, iters, replays, graph)
+		made <- l
+		return err
 	})
-	if err == nil {
-		r.graph = made
-	}
-	return r, k.agree(ctx, err, false)
-}
-
-// ncclRepeated is a call to NCCL a number of times.
-type ncclRepeated struct {
-	k      *ncclContestant
-	q      *nccl.Queue
-	call   nccl.Call
-	iters  int
-	graph  *nccl.Graph // nil for plain launches
-	failed error       // what wait tells
-	marks  []*nccl.Event
-}
-
-// each queues the calls one by one.
-func (r *ncclRepeated) each() error {
-	for range r.iters {
-		if err := r.q.Queue(r.call); err != nil {
-			return err
+	if failed := k.agree(ctx, err, false); failed != nil {
+		if err == nil {
+			failed = errors.Join(failed, (<-made).close())
 		}
+		return nil, failed
 	}
-	return nil
+	return &ncclRepeated{k: k, launches: <-made}, nil
+}
+
+// ncclRepeated is a call to NCCL a number of times. Its failures are known to all
+// ranks once they wait.
+type ncclRepeated struct {
+	*launches
+	k      *ncclContestant
+	failed error
 }
 
 func (r *ncclRepeated) queue(ctx context.Context) error {
 	if r.failed == nil {
-		r.failed = within(ctx, "queue", func() error {
-			if r.graph != nil {
-				return r.graph.Launch()
-			}
-			return r.each()
-		})
+		r.failed = within(ctx, "queue", func() error { return r.launches.queue(ctx) })
 	}
-	return nil // wait tells, on all ranks
+	return nil
 }
 
 func (r *ncclRepeated) mark(i int) error {
 	if r.failed == nil {
-		r.failed = r.marks[i].Record()
+		r.failed = r.launches.mark(i)
 	}
 	return nil
 }
@@ -308,26 +286,15 @@ func (r *ncclRepeated) wait(ctx context.Context) error {
 	if err == nil {
 		patient, cancel := context.WithTimeout(ctx, ncclPatience)
 		defer cancel()
-		err = r.q.Synchronize(patient)
+		err = r.stream.Synchronize(patient)
 	}
 	r.failed = r.k.agree(ctx, err, true)
 	return r.failed
-}
-
-func (r *ncclRepeated) between(i, j int) (time.Duration, error) {
-	return r.marks[j].Since(r.marks[i])
 }
 
 func (r *ncclRepeated) close() error {
 	if r.failed != nil {
 		return nil // what does not end cannot be released
 	}
-	var errs []error
-	if r.graph != nil {
-		errs = append(errs, r.graph.Close())
-	}
-	for _, e := range r.marks {
-		errs = append(errs, e.Close())
-	}
-	return errors.Join(errs...)
+	return r.launches.close()
 }

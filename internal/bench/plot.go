@@ -1,88 +1,133 @@
 package bench
 
 import (
+	_ "embed"
+	"errors"
 	"fmt"
-	"image/color"
+	"html/template"
+	"io"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 
 	"github.com/mscclgo/mscclgo/collective"
 )
 
-// Plot draws latency and bus bandwidth against size as a PNG: a row for each
-// collective and place, a line for each algorithm and each other library. What
-// -algo auto chose is one line.
+// Plot draws time and bus bandwidth against size as an SVG file: a row for each
+// collective and place, a curve for each algorithm and each other library. What
+// -algo auto chose is one curve.
 func Plot(file string, results []Result) error {
-	tiles := [][]*plot.Plot{}
+	w, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(draw(w, results), w.Close())
+}
+
+//go:embed plot.svg
+var plotText string
+
+var plotTemplate = template.Must(template.New("plot.svg").Parse(plotText))
+
+// The layout, in pixels. A row has a heading, two panels with room for their labels
+// left and below, and a legend on the right.
+const (
+	plotWidth   = 1120
+	rowHeight   = 330
+	panelLeft   = 62 // of the first panel; also the gap before the second
+	panelTop    = 44
+	panelWidth  = 400
+	panelHeight = 230
+)
+
+// row is what the template draws of a collective and place.
+type row struct {
+	Y               int
+	Heading, Remark string
+	Panels          []panel
+	Legend          []legend
+}
+
+// panel is a pair of axes with curves.
+type panel struct {
+	X, Y, Width, Height float64
+	Label               string // of the vertical axis
+	Columns, Lines      []tick
+	Curves              []path
+}
+
+// tick is a line of the grid at a place in pixels. Text may be empty.
+type tick struct {
+	At   float64
+	Text string
+}
+
+// stroke tells curves apart: by colour, and beyond the last colour by dashes.
+type stroke struct{ Colour, Dash string }
+
+type path struct {
+	stroke
+	Points string // of a polyline
+	Marks  []point
+}
+
+type legend struct {
+	stroke
+	Y    float64
+	Name string
+}
+
+type point struct{ X, Y float64 }
+
+// draw writes the plot.
+func draw(w io.Writer, results []Result) error {
+	var rows []row
 	for start := 0; start < len(results); {
 		end := start + 1
 		for end < len(results) && results[end].Collective == results[start].Collective && results[end].Place == results[start].Place {
 			end++
 		}
-		row, err := plotCollective(results[start:end])
-		if err != nil {
-			return err
-		}
-		tiles = append(tiles, row)
+		rows = append(rows, rowOf(results[start:end], len(rows)*rowHeight))
 		start = end
 	}
-	const width, height, pad = 14 * vg.Centimeter, 8 * vg.Centimeter, 3 * vg.Millimeter
-	image := vgimg.New(2*width, vg.Length(len(tiles))*height)
-	canvas := draw.New(image)
-	grid := draw.Tiles{
-		Rows: len(tiles), Cols: 2, PadX: pad, PadY: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: 2 * pad,
-	}
-	for y, row := range plot.Align(tiles, grid, canvas) {
-		for x, tile := range row {
-			tiles[y][x].Draw(tile)
-		}
-	}
-	w, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if _, err := (vgimg.PngCanvas{Canvas: image}).WriteTo(w); err != nil {
-		w.Close()
-		return err
-	}
-	return w.Close()
+	return plotTemplate.Execute(w, struct {
+		Width, Height int
+		Rows          []row
+	}{plotWidth, len(rows) * rowHeight, rows})
 }
 
-// line is what a plot shows of one contestant: a point for each size.
-type line struct {
+// curve is what a plot shows of one contestant: a point for each size.
+type curve struct {
 	name   string
-	micros plotter.XYs
-	busbw  plotter.XYs
+	micros []point
+	busbw  []point
 }
 
 // add takes in a point.
-func (l *line) add(r *Result, t time.Duration) {
+func (c *curve) add(r *Result, t time.Duration) {
 	if t <= 0 {
 		return
 	}
 	size := float64(r.Bytes)
-	l.micros = append(l.micros, plotter.XY{X: size, Y: micros(t)})
-	l.busbw = append(l.busbw, plotter.XY{X: size, Y: size / float64(t.Nanoseconds()) * r.bus})
+	c.micros = append(c.micros, point{size, micros(t)})
+	if bw := size / float64(t.Nanoseconds()) * r.bus; bw > 0 {
+		c.busbw = append(c.busbw, point{size, bw})
+	}
 }
 
-// linesOf sorts the results of a collective into lines. Sizes with one result
-// each are one line, whichever algorithms were chosen.
-func linesOf(results []Result) []*line {
-	var lines []*line
-	of := func(name string) *line {
-		i := slices.IndexFunc(lines, func(l *line) bool { return l.name == name })
+// curvesOf sorts the results of a collective into curves. Sizes with one result
+// each are one curve, whichever algorithms were chosen.
+func curvesOf(results []Result) []*curve {
+	var curves []*curve
+	of := func(name string) *curve {
+		i := slices.IndexFunc(curves, func(c *curve) bool { return c.name == name })
 		if i < 0 {
-			lines = append(lines, &line{name: name})
-			i = len(lines) - 1
+			curves = append(curves, &curve{name: name})
+			i = len(curves) - 1
 		}
-		return lines[i]
+		return curves[i]
 	}
 	several := slices.ContainsFunc(results[1:], func(r Result) bool { return r.Bytes == results[0].Bytes })
 	for i := range results {
@@ -98,58 +143,122 @@ func linesOf(results []Result) []*line {
 			}
 		}
 	}
-	return lines
+	return curves
 }
 
-// plotCollective draws latency and bus bandwidth of one collective.
-func plotCollective(results []Result) ([]*plot.Plot, error) {
-	latency, bandwidth := plot.New(), plot.New()
+// rowOf draws the results of one collective, from a height on.
+func rowOf(results []Result, y int) row {
 	first := results[0]
 	place := map[string]string{"in": "in place", "out": "out of place"}[first.Place]
-	latency.Title.Text = fmt.Sprintf("%s, %d ranks, %s, %s", first.Collective, first.Ranks, first.Type, place)
-	bandwidth.Title.Text = first.Device
+	r := row{Y: y, Heading: fmt.Sprintf("%s, %d ranks, %s, %s", first.Collective, first.Ranks, first.Type, place), Remark: first.Device}
 	if first.Emulated {
-		bandwidth.Title.Text = "emulated: times mean nothing"
+		r.Remark = "emulated: times mean nothing"
 	}
-	latency.Y.Label.Text, bandwidth.Y.Label.Text = "microseconds", "bus bandwidth, GB/s"
-	latency.Y.Scale, latency.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	bandwidth.Y.Min = 0
-	for i, l := range linesOf(results) {
-		for p, points := range map[*plot.Plot]plotter.XYs{latency: l.micros, bandwidth: l.busbw} {
-			if len(points) == 0 {
-				continue
-			}
-			drawn, marks, err := plotter.NewLinePoints(points)
-			if err != nil {
-				return nil, err
-			}
-			drawn.Color, marks.Color = colours[i%len(colours)], colours[i%len(colours)]
-			p.Add(drawn, marks)
-			p.Legend.Add(l.name, drawn, marks)
+	curves := curvesOf(results)
+	for i, c := range curves {
+		r.Legend = append(r.Legend, legend{strokeOf(i), float64(panelTop + 8 + 18*i), c.name})
+	}
+	for i, label := range []string{"time, µs", "bus bandwidth, GB/s"} {
+		p := panel{
+			X: float64(panelLeft + i*(panelWidth+panelLeft)), Y: panelTop, Width: panelWidth, Height: panelHeight, Label: label,
 		}
+		p.draw(curves, func(c *curve) []point { return [][]point{c.micros, c.busbw}[i] })
+		r.Panels = append(r.Panels, p)
 	}
-	for _, p := range []*plot.Plot{latency, bandwidth} {
-		p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = "bytes", plot.LogScale{}, plot.TickerFunc(sizeTicks)
-		p.Legend.Top, p.Legend.Left = true, true
-		p.Add(plotter.NewGrid())
-	}
-	return []*plot.Plot{latency, bandwidth}, nil
+	return r
 }
 
-// sizeTicks marks powers of four.
-func sizeTicks(low, high float64) []plot.Tick {
-	var ticks []plot.Tick
-	for size := 1.0; size <= high && size < maxSize; size *= 4 {
+// draw fills in the grid and the curves, on logarithmic axes.
+func (p *panel) draw(curves []*curve, of func(*curve) []point) {
+	var xs, ys []float64
+	for _, c := range curves {
+		for _, at := range of(c) {
+			xs, ys = append(xs, at.X), append(ys, at.Y)
+		}
+	}
+	if len(xs) == 0 {
+		return
+	}
+	x := axis{slices.Min(xs), slices.Max(xs), p.Width}
+	if x.low == x.high {
+		x.low, x.high = x.low/2, x.high*2
+	}
+	y := axis{-1, -1, p.Height}
+	y.low, y.high = roundDown(slices.Min(ys)), roundUp(slices.Max(ys))
+	if y.low == y.high {
+		y.high = 10 * y.low
+	}
+	for _, size := range sizeTicks(x.low, x.high) {
+		p.Columns = append(p.Columns, tick{x.at(size), collective.FormatSize(uint64(size))})
+	}
+	for v := y.low; v < y.high*1.5; v = roundUp(v * 1.5) {
+		t := tick{At: p.Height - y.at(v)}
+		if decade := math.Abs(math.Log10(v)-math.Round(math.Log10(v))) < 1e-9; decade || y.high/y.low < 1e3 {
+			t.Text = strconv.FormatFloat(v, 'f', -1, 32)
+		}
+		p.Lines = append(p.Lines, t)
+	}
+	for i, c := range curves {
+		drawn := path{stroke: strokeOf(i)}
+		for _, at := range of(c) {
+			at = point{x.at(at.X), p.Height - y.at(at.Y)}
+			drawn.Points += fmt.Sprintf("%.1f,%.1f ", at.X, at.Y)
+			drawn.Marks = append(drawn.Marks, at)
+		}
+		p.Curves = append(p.Curves, drawn)
+	}
+}
+
+// axis is logarithmic.
+type axis struct{ low, high, pixels float64 }
+
+func (a axis) at(v float64) float64 {
+	at := a.pixels * math.Log(v/a.low) / math.Log(a.high/a.low)
+	return math.Round(10*at) / 10
+}
+
+// roundUp returns the next of 1, 2, 5, 10 and so on that is not below v.
+func roundUp(v float64) float64 {
+	decade := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
+	for _, step := range []float64{1, 2, 5} {
+		if step*decade >= v*(1-1e-9) {
+			return step * decade
+		}
+	}
+	return 10 * decade
+}
+
+// roundDown returns the last of 1, 2, 5, 10 and so on that is not above v.
+func roundDown(v float64) float64 {
+	decade := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
+	for _, step := range []float64{5, 2} {
+		if step*decade <= v*(1+1e-9) {
+			return step * decade
+		}
+	}
+	return decade
+}
+
+// sizeTicks returns powers of two, every fourth or fewer, so that their labels fit.
+func sizeTicks(low, high float64) []float64 {
+	const most = 11
+	step := 2.0
+	for math.Log(high/low)/math.Log(step) > most {
+		step *= 2
+	}
+	var ticks []float64
+	for size := 1.0; size <= high && size < maxSize; size *= step {
 		if size >= low {
-			ticks = append(ticks, plot.Tick{Value: size, Label: collective.FormatSize(uint64(size))})
+			ticks = append(ticks, size)
 		}
 	}
 	return ticks
 }
 
-// colours are told apart by most who see colours differently (Okabe and Ito,
+// colours can be told apart by most people with colour blindness (Okabe and Ito,
 // "Color Universal Design", 2008).
-var colours = []color.Color{
-	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255}, color.RGBA{204, 121, 167, 255},
-	color.RGBA{230, 159, 0, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{0, 0, 0, 255},
+var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"}
+
+func strokeOf(i int) stroke {
+	return stroke{colours[i%len(colours)], []string{"none", "6 3", "2 3"}[i/len(colours)%3]}
 }

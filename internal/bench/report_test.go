@@ -3,16 +3,17 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
-	"image/png"
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
@@ -46,14 +47,16 @@ func TestProgressFilter(t *testing.T) {
 }
 
 func TestMedian(t *testing.T) {
-	for _, c := range []struct{ in, want []time.Duration }{
-		{[]time.Duration{5}, []time.Duration{5}},
-		{[]time.Duration{9, 1, 5}, []time.Duration{5}},
-		{[]time.Duration{9, 1, 5, 7}, []time.Duration{6}},
-	} {
+	for _, c := range []struct {
+		in   []time.Duration
+		want time.Duration
+	}{{[]time.Duration{5}, 5}, {[]time.Duration{9, 1, 5}, 5}, {[]time.Duration{9, 1, 5, 7}, 6}} {
 		given := slices.Clone(c.in)
-		if got := median(c.in); got != c.want[0] || !slices.Equal(given, c.in) {
-			t.Errorf("median of %v is %v, and they became %v", given, got, c.in)
+		if got := median(c.in); got != c.want {
+			t.Errorf("median of %v is %v, want %v", given, got, c.want)
+		}
+		if diff := cmp.Diff(given, c.in); diff != "" {
+			t.Errorf("median changes its argument (-want +got):\n%s", diff)
 		}
 	}
 }
@@ -93,54 +96,86 @@ func TestRules(t *testing.T) {
 		{Link: collective.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: 64 << 10, Choice: collective.Choice{Algorithm: "oneShotLL8", Blocks: 4, Threads: 512}},
 		{Link: collective.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct", Blocks: 32, Threads: 512}},
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the rules are %+v, want %+v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the rules (-want +got):\n%s", diff)
 	}
 }
 
-func TestLines(t *testing.T) {
+func TestCurves(t *testing.T) {
 	nccl := Other{Name: "nccl", Time: Times{Median: 4000}}
-	auto := linesOf([]Result{made(1024, "oneShotLL8", 4, 2000, nccl), made(4096, "direct", 4, 3000, nccl)})
-	if len(auto) != 2 || auto[0].name != "mscclgo" || len(auto[0].micros) != 2 || auto[1].name != "nccl" || auto[1].micros[1].Y != 4 {
-		t.Errorf("by tuning: %+v", auto)
+	ours, direct := made(1024, "oneShotLL8", 4, 2000, nccl), made(4096, "direct", 4, 3000, nccl)
+	ncclCurve := &curve{"nccl", []point{{1024, 4}, {4096, 4}}, []point{{1024, 0.384}, {4096, 1.536}}}
+	for _, c := range []struct {
+		what    string
+		results []Result
+		want    []*curve
+	}{
+		{"by tuning", []Result{ours, direct}, []*curve{
+			{"mscclgo", []point{{1024, 2}, {4096, 3}}, []point{{1024, 0.768}, {4096, 2.048}}}, ncclCurve,
+		}},
+		{"all algorithms", []Result{ours, made(1024, "direct", 4, 3000, nccl), direct}, []*curve{
+			{"oneShotLL8", []point{{1024, 2}}, []point{{1024, 0.768}}}, ncclCurve,
+			{"direct", []point{{1024, 3}, {4096, 3}}, []point{{1024, 0.512}, {4096, 2.048}}},
+		}},
+	} {
+		if diff := cmp.Diff(c.want, curvesOf(c.results), cmp.AllowUnexported(curve{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.what, diff)
+		}
 	}
-	if bw := auto[0].busbw[0].Y; bw != 1024/2000.*1.5 {
-		t.Errorf("bus bandwidth %v", bw)
-	}
-	all := linesOf([]Result{made(1024, "oneShotLL8", 4, 2000, nccl), made(1024, "direct", 4, 3000, nccl), made(4096, "direct", 4, 3000, nccl)})
-	if len(all) != 3 || all[0].name != "oneShotLL8" || len(all[0].micros) != 1 || len(all[2].micros) != 2 {
-		t.Errorf("all algorithms: %+v", all)
-	}
+}
+
+// drawing is what TestPlot looks for in an SVG.
+type drawing struct {
+	Groups []struct {
+		Texts  []string `xml:"text"`
+		Panels []struct {
+			Texts  []string `xml:"text"`
+			Curves []struct {
+				Points string `xml:"points,attr"`
+			} `xml:"polyline"`
+		} `xml:"g"`
+	} `xml:"g"`
 }
 
 func TestPlot(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "plot.png")
+	file := filepath.Join(t.TempDir(), "plot.svg")
 	results := []Result{made(1024, "oneShotLL8", 4, 2000), made(1<<20, "direct", 4, 9000), made(4<<20, "direct", 4, 0)}
 	in := made(1024, "direct", 4, 5000)
-	in.Place = "in"
+	in.Place, in.Device = "in", "<b>a GPU</b>"
 	if err := Plot(file, append(results, in)); err != nil {
 		t.Fatal(err)
 	}
-	r, err := os.Open(file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	image, err := png.Decode(r)
-	if err != nil {
-		t.Fatal(err)
+	var got drawing
+	if err := xml.Unmarshal(text, &got); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
 	}
-	// Two rows of a title, axes and lines leave marks on the white.
-	dark := 0
-	for y := range image.Bounds().Dy() {
-		for x := range image.Bounds().Dx() {
-			if r, _, _, _ := image.At(x, y).RGBA(); r < 0x8000 {
-				dark++
+	var headings [][]string
+	var curves []string
+	for _, g := range got.Groups {
+		headings = append(headings, g.Texts)
+		for _, p := range g.Panels {
+			for _, c := range p.Curves {
+				curves = append(curves, strings.TrimSpace(c.Points))
 			}
 		}
 	}
-	if dark < 5000 {
-		t.Errorf("the plot of %v has %d dark pixels", image.Bounds(), dark)
+	wantHeadings := [][]string{
+		{"all-reduce, 4 ranks, f16, out of place", "a GPU", "mscclgo"}, {"all-reduce, 4 ranks, f16, in place", "<b>a GPU</b>", "mscclgo"},
+	}
+	if diff := cmp.Diff(wantHeadings, headings); diff != "" {
+		t.Errorf("headings (-want +got):\n%s", diff)
+	}
+	// The first from 2 us to 9 us on an axis from 2 to 10; the second in the middle.
+	wantCurves := []string{"0.0,230.0 400.0,15.1", "0.0,213.5 400.0,5.2", "200.0,230.0", "200.0,122.3"}
+	if diff := cmp.Diff(wantCurves, curves); diff != "" {
+		t.Errorf("curves (-want +got):\n%s", diff)
+	}
+	if texts := got.Groups[0].Panels[0].Texts; !slices.Contains(texts, "64K") || !slices.Contains(texts, "5") {
+		t.Errorf("the labels of the first panel are %q", texts)
 	}
 	if err := Plot(filepath.Join(t.TempDir(), "no", "folder"), results); err == nil || !strings.Contains(err.Error(), "folder") {
 		t.Errorf("a plot in no folder: %v", err)
@@ -148,8 +183,9 @@ func TestPlot(t *testing.T) {
 }
 
 func TestSizesOfRange(t *testing.T) {
-	if got, err := Sizes(1000, 40_000, 4); err != nil || !slices.Equal(got, []uint64{1000, 4000, 16_000}) {
-		t.Errorf("%v, %v", got, err)
+	got, err := Sizes(1000, 40_000, 4)
+	if diff := cmp.Diff([]uint64{1000, 4000, 16_000}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if got, err := Sizes(1, maxSize, 1<<62); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"time"
-
-	"github.com/mscclgo/mscclgo/internal/table"
 )
 
 // Result is what was found about one way to do a collective at one size.
@@ -64,8 +62,8 @@ func (t Times) MarshalJSON() ([]byte, error) {
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // row gives the result as a row of the table.
-func (r *Result) row() table.Row {
-	row := table.Row{
+func (r *Result) row() tableRow {
+	row := tableRow{
 		Bytes: r.Bytes, Count: r.Count, Type: r.Type, Op: r.Op, Algo: r.Algorithm, Place: r.Place,
 		Time: r.Time.Median, Bus: r.bus, Wrong: max(r.Wrong, 0),
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/nccl"
-	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -254,7 +253,7 @@ func (b *bench) table(ctx context.Context, c *collective.Collective, place strin
 		return nil, err
 	}
 	fmt.Fprintf(b.sinks.Table, "# %s, %d ranks, rank 0 on %v (%s)%s\n", c.Name, b.comm.Size(), b.comm.Device(), b.comm.Device().Info().Model, b.remark())
-	table.Header(b.sinks.Table, b.cfg.Compare...)
+	printHeader(b.sinks.Table, b.cfg.Compare...)
 	var results []Result
 	for i, p := range problems {
 		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c.Name, place, i+1, len(problems), collective.FormatSize(p.size())))
@@ -263,7 +262,7 @@ func (b *bench) table(ctx context.Context, c *collective.Collective, place strin
 			return results, err
 		}
 		for _, r := range found {
-			r.row().Print(b.sinks.Table)
+			r.row().print(b.sinks.Table)
 			if err := r.writeJSON(b.sinks.JSON); err != nil {
 				return results, err
 			}
@@ -389,7 +388,7 @@ func (b *bench) result(p *problem, choice collective.Choice, t Times, wrong int)
 		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Overlap: b.cfg.Overlap, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
 		Blocks: choice.Blocks, Threads: choice.Threads, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
 	}
-	r.AlgBW = r.row().AlgBW()
+	r.AlgBW = r.row().algBW()
 	r.BusBW = r.AlgBW * r.bus
 	return r
 }

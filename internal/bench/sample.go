@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/sample"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
@@ -63,8 +63,17 @@ func Sample(name string) {
 	}
 	launcher.Self(*ranks)
 
-	sample.Main(*device, *timeout, func(ctx context.Context, comm *communicator.Communicator, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
+	err = communicator.Run(ctx, communicator.Options{Device: *device}, func(ctx context.Context, comm *communicator.Communicator) error {
+		out := io.Discard
+		if comm.Rank() == 0 {
+			out = os.Stdout
+		}
 		_, err := Run(ctx, comm, cfg, Sinks{Table: out})
 		return err
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 }

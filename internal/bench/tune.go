@@ -11,7 +11,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/internal/table"
 )
 
 // tunedGrids are the grids that Tune tries with each algorithm, those first that
@@ -102,9 +101,9 @@ func (t *tuner) collective(ctx context.Context, c *collective.Collective) (map[u
 		}
 	}
 	fmt.Fprintf(t.sinks.Table, "# %s, the fastest%s\n", c.Name, t.remark())
-	table.Header(t.sinks.Table)
+	printHeader(t.sinks.Table)
 	for _, size := range sortedKeys(found) {
-		fastest(found[size]).row().Print(t.sinks.Table)
+		fastest(found[size]).row().print(t.sinks.Table)
 	}
 	return found, nil
 }

@@ -4,13 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Constants of the driver's and NCCL's interfaces.
-enum {
-  CUDA_NOT_READY = 600,     // cuStreamQuery: there is work left
-  STREAM_NON_BLOCKING = 1,  // the legacy default stream does not order it
-  CAPTURE_RELAXED = 2,      // begun and ended by any thread
-  WINDOW_SYMMETRIC = 1,     // ncclCommWindowRegister: all ranks register alike
-};
+// ncclCommWindowRegister: all ranks register alike.
+enum { WINDOW_SYMMETRIC = 1 };
 
 libraries* nccl_load(const char* nccl, const char* cuda, char* error, size_t size) {
   void* driver = dlopen(cuda, RTLD_NOW | RTLD_LOCAL);
@@ -58,17 +53,17 @@ int nccl_version(const libraries* api) {
 
 static status fine(void) { return (status){0, NULL, NULL}; }
 
-static status cuda_status(const queue* q, int code) {
+static status cuda_status(const communicator* c, int code) {
   const char* name = NULL;
   if (code == 0) return fine();
-  q->api->cuGetErrorName(code, &name);
+  c->api->cuGetErrorName(code, &name);
   return (status){code, "the CUDA driver", name};
 }
 
-static status nccl_status(const queue* q, int code) {
+static status nccl_status(const communicator* c, int code) {
   if (code == 0) return fine();
-  const char* name = q->api->ncclGetErrorString ? q->api->ncclGetErrorString(code) : NULL;
-  const char* last = q->api->ncclGetLastError ? q->api->ncclGetLastError(q->comm) : NULL;
+  const char* name = c->api->ncclGetErrorString ? c->api->ncclGetErrorString(code) : NULL;
+  const char* last = c->api->ncclGetLastError ? c->api->ncclGetLastError(c->comm) : NULL;
   return (status){code, "NCCL", last && *last ? last : name};
 }
 
@@ -76,156 +71,100 @@ static status missing(const char* function) {
   return (status){-1, "NCCL, which is too old: it has no", function};
 }
 
-// A goroutine moves between threads, a context does not: every call enters it.
 #define TRY(call)                \
   do {                           \
     status s_ = (call);          \
     if (s_.code != 0) return s_; \
   } while (0)
-#define CUDA(q, function, ...) cuda_status(q, (q)->api->function(__VA_ARGS__))
-#define NCCL(q, function, ...) nccl_status(q, (q)->api->function(__VA_ARGS__))
-#define ENTER(q) TRY(CUDA(q, cuCtxSetCurrent, (q)->context))
+#define CUDA(c, function, ...) cuda_status(c, (c)->api->function(__VA_ARGS__))
+#define NCCL(c, function, ...) nccl_status(c, (c)->api->function(__VA_ARGS__))
+// A goroutine moves between threads, a context does not: every call enters it.
+#define ENTER(c) TRY(CUDA(c, cuCtxSetCurrent, (c)->context))
 
 static void* pointer(uint64_t address) { return (void*)(uintptr_t)address; }
 
-status queue_open(queue* q, const char* pci_bus_id) {
-  TRY(CUDA(q, cuInit, 0));
-  TRY(CUDA(q, cuDeviceGetByPCIBusId, &q->device, pci_bus_id));
-  TRY(CUDA(q, cuDevicePrimaryCtxRetain, &q->context, q->device));
-  ENTER(q);
-  return CUDA(q, cuStreamCreate, &q->stream, STREAM_NON_BLOCKING);
+status comm_open(communicator* c, uint64_t stream) {
+  c->stream = pointer(stream);
+  return CUDA(c, cuStreamGetCtx, c->stream, &c->context);
 }
 
-status queue_unique_id(queue* q, unique_id* id) {
-  ENTER(q);
-  return NCCL(q, ncclGetUniqueId, id);
+status comm_unique_id(communicator* c, unique_id* id) {
+  ENTER(c);
+  return NCCL(c, ncclGetUniqueId, id);
 }
 
-status queue_join(queue* q, int ranks, const unique_id* id, int rank) {
-  ENTER(q);
-  return NCCL(q, ncclCommInitRank, &q->comm, ranks, *id, rank);
+status comm_join(communicator* c, int ranks, const unique_id* id, int rank) {
+  ENTER(c);
+  return NCCL(c, ncclCommInitRank, &c->comm, ranks, *id, rank);
 }
 
-status queue_close(queue* q, int abort) {
-  status first = fine();
-  if (!q->context) return first;
-  ENTER(q);
-  if (q->comm) first = abort ? NCCL(q, ncclCommAbort, q->comm) : NCCL(q, ncclCommDestroy, q->comm);
-  if (q->stream) {
-    status s = CUDA(q, cuStreamDestroy_v2, q->stream);
-    if (first.code == 0) first = s;
+status comm_close(communicator* c, int abort) {
+  if (!c->comm) return fine();
+  ENTER(c);
+  void* comm = c->comm;
+  c->comm = NULL;
+  return abort ? NCCL(c, ncclCommAbort, comm) : NCCL(c, ncclCommDestroy, comm);
+}
+
+status comm_all_reduce(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int op) {
+  ENTER(c);
+  return NCCL(c, ncclAllReduce, pointer(in), pointer(out), count, type, op, c->comm, c->stream);
+}
+
+status comm_all_gather(communicator* c, uint64_t in, uint64_t out, size_t count, int type) {
+  ENTER(c);
+  return NCCL(c, ncclAllGather, pointer(in), pointer(out), count, type, c->comm, c->stream);
+}
+
+status comm_reduce_scatter(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int op) {
+  ENTER(c);
+  return NCCL(c, ncclReduceScatter, pointer(in), pointer(out), count, type, op, c->comm, c->stream);
+}
+
+status comm_reduce(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int op, int root) {
+  ENTER(c);
+  return NCCL(c, ncclReduce, pointer(in), pointer(out), count, type, op, root, c->comm, c->stream);
+}
+
+status comm_broadcast(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int root) {
+  ENTER(c);
+  return NCCL(c, ncclBroadcast, pointer(in), pointer(out), count, type, root, c->comm, c->stream);
+}
+
+status comm_all_to_all(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int ranks,
+                       size_t part_bytes) {
+  if (!c->api->ncclAlltoAll)  // how it was done before there was a function for it
+    return comm_exchange(c, (side){0, ranks, in, part_bytes}, (side){0, ranks, out, part_bytes}, count, type);
+  ENTER(c);
+  return NCCL(c, ncclAlltoAll, pointer(in), pointer(out), count, type, c->comm, c->stream);
+}
+
+status comm_exchange(communicator* c, side to, side from, size_t count, int type) {
+  ENTER(c);
+  TRY(NCCL(c, ncclGroupStart));
+  for (int k = 0; k < to.count || k < from.count; ++k) {
+    if (k < to.count)
+      TRY(NCCL(c, ncclSend, pointer(to.address + k * to.stride), count, type, to.first + k, c->comm, c->stream));
+    if (k < from.count)
+      TRY(NCCL(c, ncclRecv, pointer(from.address + k * from.stride), count, type, from.first + k, c->comm,
+               c->stream));
   }
-  status s = CUDA(q, cuDevicePrimaryCtxRelease_v2, q->device);
-  q->comm = q->stream = q->context = NULL;
-  return first.code != 0 ? first : s;
+  return NCCL(c, ncclGroupEnd);
 }
 
-status queue_all_reduce(queue* q, uint64_t in, uint64_t out, size_t count, int type, int op) {
-  ENTER(q);
-  return NCCL(q, ncclAllReduce, pointer(in), pointer(out), count, type, op, q->comm, q->stream);
-}
-
-status queue_all_gather(queue* q, uint64_t in, uint64_t out, size_t count, int type) {
-  ENTER(q);
-  return NCCL(q, ncclAllGather, pointer(in), pointer(out), count, type, q->comm, q->stream);
-}
-
-status queue_reduce_scatter(queue* q, uint64_t in, uint64_t out, size_t count, int type, int op) {
-  ENTER(q);
-  return NCCL(q, ncclReduceScatter, pointer(in), pointer(out), count, type, op, q->comm, q->stream);
-}
-
-status queue_broadcast(queue* q, uint64_t in, uint64_t out, size_t count, int type, int root) {
-  ENTER(q);
-  return NCCL(q, ncclBroadcast, pointer(in), pointer(out), count, type, root, q->comm, q->stream);
-}
-
-status queue_all_to_all(queue* q, uint64_t in, uint64_t out, size_t count, int type, int ranks,
-                        size_t part_bytes) {
-  ENTER(q);
-  if (q->api->ncclAlltoAll)
-    return NCCL(q, ncclAlltoAll, pointer(in), pointer(out), count, type, q->comm, q->stream);
-  // How it was done before there was a call for it.
-  TRY(NCCL(q, ncclGroupStart));
-  for (int peer = 0; peer < ranks; ++peer) {
-    TRY(NCCL(q, ncclSend, pointer(in + peer * part_bytes), count, type, peer, q->comm, q->stream));
-    TRY(NCCL(q, ncclRecv, pointer(out + peer * part_bytes), count, type, peer, q->comm, q->stream));
-  }
-  return NCCL(q, ncclGroupEnd);
-}
-
-status queue_send_receive(queue* q, uint64_t in, uint64_t out, size_t count, int type, int to, int from) {
-  ENTER(q);
-  TRY(NCCL(q, ncclGroupStart));
-  TRY(NCCL(q, ncclSend, pointer(in), count, type, to, q->comm, q->stream));
-  TRY(NCCL(q, ncclRecv, pointer(out), count, type, from, q->comm, q->stream));
-  return NCCL(q, ncclGroupEnd);
-}
-
-status queue_alloc(queue* q, size_t bytes, uint64_t* memory, void** window) {
-  if (!q->api->ncclMemAlloc || !q->api->ncclMemFree) return missing("ncclMemAlloc");
-  if (!q->api->ncclCommWindowRegister || !q->api->ncclCommWindowDeregister)
+status comm_alloc(communicator* c, size_t bytes, uint64_t* memory, void** window) {
+  if (!c->api->ncclMemAlloc || !c->api->ncclMemFree) return missing("ncclMemAlloc");
+  if (!c->api->ncclCommWindowRegister || !c->api->ncclCommWindowDeregister)
     return missing("ncclCommWindowRegister");
-  ENTER(q);
+  ENTER(c);
   void* p = NULL;
-  TRY(NCCL(q, ncclMemAlloc, &p, bytes));
+  TRY(NCCL(c, ncclMemAlloc, &p, bytes));
   *memory = (uint64_t)(uintptr_t)p;
-  return NCCL(q, ncclCommWindowRegister, q->comm, p, bytes, window, WINDOW_SYMMETRIC);
+  return NCCL(c, ncclCommWindowRegister, c->comm, p, bytes, window, WINDOW_SYMMETRIC);
 }
 
-status queue_free(queue* q, uint64_t memory, void* window) {
-  ENTER(q);
-  if (window) TRY(NCCL(q, ncclCommWindowDeregister, q->comm, window));
-  return NCCL(q, ncclMemFree, pointer(memory));
-}
-
-status queue_begin(queue* q) {
-  ENTER(q);
-  return CUDA(q, cuStreamBeginCapture_v2, q->stream, CAPTURE_RELAXED);
-}
-
-status queue_end(queue* q, void** graph) {
-  ENTER(q);
-  void* captured = NULL;
-  TRY(CUDA(q, cuStreamEndCapture, q->stream, &captured));
-  status made = CUDA(q, cuGraphInstantiateWithFlags, graph, captured, 0);
-  status freed = CUDA(q, cuGraphDestroy, captured);
-  return made.code != 0 ? made : freed;
-}
-
-status queue_launch(queue* q, void* graph) {
-  ENTER(q);
-  return CUDA(q, cuGraphLaunch, graph, q->stream);
-}
-
-status queue_free_graph(queue* q, void* graph) {
-  ENTER(q);
-  return CUDA(q, cuGraphExecDestroy, graph);
-}
-
-status queue_done(queue* q, int* done) {
-  ENTER(q);
-  int code = q->api->cuStreamQuery(q->stream);
-  *done = code == 0;
-  return code == CUDA_NOT_READY ? fine() : cuda_status(q, code);
-}
-
-status queue_new_event(queue* q, void** event) {
-  ENTER(q);
-  return CUDA(q, cuEventCreate, event, 0);
-}
-
-status queue_record(queue* q, void* event) {
-  ENTER(q);
-  return CUDA(q, cuEventRecord, event, q->stream);
-}
-
-status queue_elapsed(queue* q, void* from, void* to, float* milliseconds) {
-  ENTER(q);
-  return CUDA(q, cuEventElapsedTime, milliseconds, from, to);
-}
-
-status queue_free_event(queue* q, void* event) {
-  ENTER(q);
-  return CUDA(q, cuEventDestroy_v2, event);
+status comm_free(communicator* c, uint64_t memory, void* window) {
+  ENTER(c);
+  if (window) TRY(NCCL(c, ncclCommWindowDeregister, c->comm, window));
+  return NCCL(c, ncclMemFree, pointer(memory));
 }

@@ -1,9 +1,8 @@
-// Package nccl runs NVIDIA's NCCL, to be timed beside this library: it loads
-// libnccl.so.2 when it is asked to, so that nothing depends on it. A [Queue] is
-// one rank's communicator with a stream, graphs and events of its own. It works
-// on the same memory as this library does, which shares the GPU's primary context.
+// Package nccl runs NVIDIA's NCCL, to be timed beside this library. It loads
+// libnccl.so.2 when asked to, so that nothing depends on it. A [Comm] is one rank's
+// communicator on a stream of package gpu.
 //
-// It sets no variable of NCCL's: what the environment says counts.
+// The package sets none of NCCL's variables: the environment's apply.
 package nccl
 
 /*
@@ -32,10 +31,10 @@ type Library struct {
 	api *C.libraries // for the life of the process, as the libraries are
 }
 
-// Open loads NCCL from a file; "" is libnccl.so.2 where the system's loader finds
+// Open loads NCCL from a file. "" is libnccl.so.2 where the system's loader finds
 // it.
 //
-// Errors: ErrUnsupported where it, or the CUDA driver, is missing or lacks a
+// Errors: ErrUnsupported when NCCL or the CUDA driver is missing or lacks a
 // function.
 func Open(file string) (*Library, error) { return open(file, driverFile) }
 
@@ -56,7 +55,7 @@ func open(file, driver string) (*Library, error) {
 	return &Library{api}, nil
 }
 
-// Version gives NCCL's version, such as "2.28.3".
+// Version returns NCCL's version, such as "2.28.3".
 func (l *Library) Version() string {
 	v := int(C.nccl_version(l.api))
 	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)

@@ -1,4 +1,4 @@
-// NCCL and as much of the CUDA driver as it takes to time it, loaded at run time.
+// NCCL, loaded at run time, on a stream of somebody else's.
 #ifndef MSCCLGO_NCCL_H
 #define MSCCLGO_NCCL_H
 
@@ -32,58 +32,53 @@ typedef struct {
   const char* name;
 } status;
 
-// Queue is where operations of one rank run: a context, a stream and a
-// communicator.
+// communicator is one rank's. NCCL takes the GPU from the calling thread's current
+// context, so every function makes the stream's context current first.
 typedef struct {
   const libraries* api;
-  int device;
   void* context;
   void* stream;
   void* comm;
-} queue;
+} communicator;
 
-// nccl_load loads both libraries. On failure it gives NULL and says why in error.
+// nccl_load loads NCCL, and of the CUDA driver what makes a context current. On
+// failure it returns NULL and says why in error.
 libraries* nccl_load(const char* nccl, const char* cuda, char* error, size_t size);
 
-// nccl_version gives 10000 * major + 100 * minor + patch, or less than 0.
+// nccl_version returns 10000 * major + 100 * minor + patch, or less than 0.
 int nccl_version(const libraries* api);
 
-// queue_open makes q's context current on this thread and gives it a stream;
-// queue_join makes its communicator, with all other ranks. queue_close releases
-// all; abort leaves operations that run unfinished.
-status queue_open(queue* q, const char* pci_bus_id);
-status queue_join(queue* q, int ranks, const unique_id* id, int rank);
-status queue_close(queue* q, int abort);
+// comm_open finds the stream's context; comm_join makes the communicator, with all
+// other ranks. comm_close releases it; abort leaves operations that run unfinished.
+status comm_open(communicator* c, uint64_t stream);
+status comm_join(communicator* c, int ranks, const unique_id* id, int rank);
+status comm_close(communicator* c, int abort);
 
-status queue_unique_id(queue* q, unique_id* id);
+status comm_unique_id(communicator* c, unique_id* id);
 
-// queue_all_reduce and the others queue an operation. Types and operations are
+// comm_all_reduce and the others queue an operation. Types and operations are
 // NCCL's numbers; addresses are numbers to the caller.
-status queue_all_reduce(queue* q, uint64_t in, uint64_t out, size_t count, int type, int op);
-status queue_all_gather(queue* q, uint64_t in, uint64_t out, size_t count, int type);
-status queue_reduce_scatter(queue* q, uint64_t in, uint64_t out, size_t count, int type, int op);
-status queue_broadcast(queue* q, uint64_t in, uint64_t out, size_t count, int type, int root);
-status queue_all_to_all(queue* q, uint64_t in, uint64_t out, size_t count, int type, int ranks,
-                        size_t part_bytes);
-status queue_send_receive(queue* q, uint64_t in, uint64_t out, size_t count, int type, int to, int from);
+status comm_all_reduce(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int op);
+status comm_all_gather(communicator* c, uint64_t in, uint64_t out, size_t count, int type);
+status comm_reduce_scatter(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int op);
+status comm_reduce(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int op, int root);
+status comm_broadcast(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int root);
+status comm_all_to_all(communicator* c, uint64_t in, uint64_t out, size_t count, int type, int ranks,
+                       size_t part_bytes);
 
-// queue_alloc gives memory of NCCL's in a symmetric window of all ranks, and
-// queue_free takes it back.
-status queue_alloc(queue* q, size_t bytes, uint64_t* memory, void** window);
-status queue_free(queue* q, uint64_t memory, void* window);
+// comm_exchange sends parts of count elements to the ranks from first_to on, as many
+// as to_count, and receives from those from first_from on. The part for or of the
+// k-th of them is stride bytes behind the one before.
+typedef struct {
+  int first, count;
+  uint64_t address;
+  size_t stride;
+} side;
+status comm_exchange(communicator* c, side to, side from, size_t count, int type);
 
-// What is queued between queue_begin and queue_end becomes a graph.
-status queue_begin(queue* q);
-status queue_end(queue* q, void** graph);
-status queue_launch(queue* q, void* graph);
-status queue_free_graph(queue* q, void* graph);
-
-// queue_done says in done whether all that was queued is done.
-status queue_done(queue* q, int* done);
-
-status queue_new_event(queue* q, void** event);
-status queue_record(queue* q, void* event);
-status queue_elapsed(queue* q, void* from, void* to, float* milliseconds);
-status queue_free_event(queue* q, void* event);
+// comm_alloc allocates memory of NCCL's in a symmetric window of all ranks, and
+// comm_free releases it.
+status comm_alloc(communicator* c, size_t bytes, uint64_t* memory, void** window);
+status comm_free(communicator* c, uint64_t memory, void* window);
 
 #endif

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // Without NCCL there is an error that says so.
@@ -41,93 +42,66 @@ func fake(t *testing.T, flags ...string) *Library {
 	return l
 }
 
-// join gives a queue of a communicator of one rank.
-func join(t *testing.T, l *Library) *Queue {
+// fakeStream is the only stream that the fake knows.
+const fakeStream = 0x57
+
+// join returns a communicator of one rank.
+func join(t *testing.T, l *Library) *Comm {
 	t.Helper()
-	q, err := l.NewQueue("0000:1b:00.0")
+	c, err := l.newComm(fakeStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		for range 2 {
-			if err := q.Close(false); err != nil {
+			if err := c.Close(false); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	id, err := q.NewID()
+	id, err := c.NewID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Join(t.Context(), id, 0, 1); err != nil {
+	if err := c.Join(t.Context(), id, 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	return q
+	return c
 }
 
-// at gives the bytes at an address that the fake has from the C library.
+// at returns the bytes at an address that the fake has from the C library.
 func at(p gpu.Ptr, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
 }
 
-var collectives = []string{"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"}
+var collectives = []string{
+	"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive", "reduce", "gather", "scatter",
+}
 
-// TestCollectives runs each at once, and twice from a graph that is timed.
 func TestCollectives(t *testing.T) {
 	l := fake(t)
 	if v := l.Version(); v != "2.28.3" {
 		t.Errorf("version %q", v)
 	}
-	q := join(t, l)
-	in, err := q.Alloc(4096)
+	c := join(t, l)
+	in, err := c.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := q.Alloc(4096)
+	out, err := c.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range collectives {
-		call := Call{Collective: name, Type: "f16", Op: "max", Count: 100, PartBytes: 200, In: in.Ptr, Out: out.Ptr}
 		copy(at(in.Ptr, 4096), bytes.Repeat([]byte{byte(i + 1)}, 4096))
-		right := func(when string, want byte) {
-			t.Helper()
-			if got := at(out.Ptr, 4096); bytes.Count(got[:200], []byte{want}) != 200 || bytes.IndexByte(got[200:], want) >= 0 {
-				t.Errorf("%s, %s: %v", name, when, got[:210])
-			}
-			clear(at(out.Ptr, 4096))
-		}
 		clear(at(out.Ptr, 4096))
-		if err := q.Queue(call); err != nil {
+		if err := c.Queue(Call{Collective: name, Type: "f16", Op: "max", Count: 100, PartBytes: 200, In: in.Ptr, Out: out.Ptr}); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.Synchronize(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		right("at once", byte(i+1))
-
-		if err := errors.Join(q.Begin(), q.Queue(call)); err != nil {
-			t.Fatal(err)
-		}
-		graph, err := q.End()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var marks [2]*Event
-		for i := range marks {
-			if marks[i], err = q.NewEvent(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := errors.Join(marks[0].Record(), graph.Launch(), graph.Launch(), marks[1].Record()); err != nil {
-			t.Fatal(err)
-		}
-		right("from a graph", byte(i+1))
-		if took, err := marks[1].Since(marks[0]); err != nil || took != 4*time.Millisecond {
-			t.Errorf("%s: it took %v, %v", name, took, err)
-		}
-		if err := errors.Join(marks[0].Close(), marks[1].Close(), graph.Close(), graph.Close()); err != nil {
-			t.Error(err)
+		want := make([]byte, 4096)
+		copy(want, bytes.Repeat([]byte{byte(i + 1)}, 200))
+		if diff := cmp.Diff(want, bytes.Clone(at(out.Ptr, 4096))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 	if err := errors.Join(in.Close(), in.Close(), out.Close()); err != nil {
@@ -137,27 +111,31 @@ func TestCollectives(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	l := fake(t, "-DOLD")
-	want := func(err error, kind error, parts ...string) {
-		t.Helper()
-		if !errors.Is(err, kind) {
-			t.Errorf("%v is not %v", err, kind)
-		}
-		for _, part := range parts {
-			if err != nil && !strings.Contains(err.Error(), part) {
-				t.Errorf("%v lacks %q", err, part)
-			}
-		}
-	}
-	_, err := l.NewQueue("0000:00:00.0")
-	want(err, mscclgo.ErrSystem, "0000:00:00.0", "CUDA_ERROR_INVALID_DEVICE (101)")
-	q := join(t, l)
-	_, err = q.Alloc(64)
-	want(err, mscclgo.ErrUnsupported, "ncclMemAlloc", "too old")
-	want(q.Queue(Call{Collective: "all-reduce", Type: "f8", Op: "sum"}), mscclgo.ErrUnsupported, "f8")
-	want(q.Queue(Call{Collective: "gather", Type: "f32", Op: "sum"}), mscclgo.ErrUnsupported, "no such collective")
-	want(q.Queue(Call{Collective: "broadcast", Type: "f32", Op: "sum", Root: 1}), mscclgo.ErrSystem, "invalid argument (4)")
+	_, err := l.newComm(fakeStream + 1)
+	testerr.Expect(t, err, mscclgo.ErrSystem, "stream", "CUDA_ERROR_INVALID_HANDLE (400)")
+	c := join(t, l)
+	_, err = c.Alloc(64)
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "ncclMemAlloc", "too old")
+	testerr.Expect(t, c.Queue(Call{Collective: "all-reduce", Type: "f8", Op: "sum"}), mscclgo.ErrUnsupported, "f8")
+	testerr.Expect(t, c.Queue(Call{Collective: "hand-around", Type: "f32", Op: "sum"}), mscclgo.ErrUnsupported, "no such collective")
+	testerr.Expect(t, c.Queue(Call{Collective: "broadcast", Type: "f32", Op: "sum", Root: 1}), mscclgo.ErrSystem, "invalid argument (4)")
 	for _, files := range [][2]string{{"libnccl-absent.so", driverFile}, {"libc.so.6", "libcuda-absent.so"}, {"libc.so.6", "libc.so.6"}} {
 		_, err := open(files[0], files[1])
-		want(err, mscclgo.ErrUnsupported, files[0], "LD_LIBRARY_PATH")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, files[0], "LD_LIBRARY_PATH")
 	}
+}
+
+func TestEmulatedDevice(t *testing.T) {
+	d, err := gpu.Open("emu:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = fake(t).NewComm(s)
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "emu:0")
 }

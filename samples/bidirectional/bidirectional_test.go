@@ -18,7 +18,7 @@ func TestBothWays(t *testing.T) {
 			return err
 		}
 		for _, way := range []string{"port", "memory"} {
-			if n := strings.Count(table.String(), way); n != 8 {
+			if n := strings.Count(table.String(), way); comm.Rank() == 0 && n != 8 {
 				return fmt.Errorf("%d rows of %s:\n%s", n, way, &table)
 			}
 		}

@@ -10,15 +10,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
+	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/internal/measure"
-	"github.com/mscclgo/mscclgo/internal/sample"
-	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/launcher"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -43,13 +41,18 @@ func main() {
 	flag.IntVar(&cfg.threads, "threads", 512, "threads of each of these blocks")
 	flag.Parse()
 	launcher.Self(2)
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
 
-	sample.Main(*device, *timeout, func(ctx context.Context, comm *communicator.Communicator, out io.Writer) error {
-		return run(ctx, comm, cfg, out)
+	err := communicator.Run(ctx, communicator.Options{Device: *device}, func(ctx context.Context, comm *communicator.Communicator) error {
+		return run(ctx, comm, cfg, os.Stdout)
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
-// run does all sizes in both ways and prints the table.
+// run exchanges all sizes in both ways; rank 0 prints the table.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) (err error) {
 	if comm.Size() != 2 {
 		return fmt.Errorf("the exchange is for 2 ranks, the group has %d", comm.Size())
@@ -57,117 +60,95 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if cfg.min == 0 || cfg.max < cfg.min || cfg.rounds < 1 || cfg.blocks < 1 {
 		return errors.New("flags: sizes, rounds and blocks start at 1, and -max is not below -min")
 	}
-	x, err := newExchange(ctx, comm, cfg)
+	if comm.Rank() != 0 {
+		out = io.Discard
+	}
+	device, peer := comm.Device(), 1-comm.Rank()
+	module, err := devicecode.Load(ctx, device, "bidirectional.cu", source, devicecode.Options{})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, x.service.Close()) }()
-	fmt.Fprintf(out, "# both ways at once; busbw counts both; rank 0 on %v (%s)\n", comm.Device(), comm.Device().Info().Model)
-	table.Header(out)
-	wrong := 0
-	for x.size = cfg.min; x.size <= cfg.max; x.size *= 4 {
-		for _, x.way = range []string{"port", "memory"} {
-			took, bad, err := measure.Run(ctx, comm, x.stream, x, 1, 1)
-			if err != nil {
+	buf, err := device.Alloc(cfg.max) // what goes out
+	if err != nil {
+		return err
+	}
+	inbox, err := device.Alloc(cfg.max) // what comes in
+	if err != nil {
+		return err
+	}
+	stream, err := device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+
+	// Blocks wait for the peer's blocks, so they must all run at once.
+	memory, err := module.Kernel("memory")
+	if err != nil {
+		return err
+	}
+	fit, err := comm.MaxBlocks(ctx, memory, cfg.threads, 0)
+	if err != nil {
+		return err
+	}
+	blocks := min(cfg.blocks, fit)
+	direct, err := comm.MemoryChannels(ctx, buf, communicator.MemoryChannelOptions{PerPeer: blocks, Inbox: inbox})
+	if err != nil {
+		return err
+	}
+	// The service moves the data of port channels.
+	port, err := module.Kernel("port")
+	if err != nil {
+		return err
+	}
+	service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	ports, err := comm.PortChannels(ctx, service, buf, communicator.PortChannelOptions{Inbox: inbox})
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(out, "# both ways at once; the bandwidth counts both; rank 0 on %v (%s)\n", device, device.Info().Model)
+	fmt.Fprintf(out, "%12s %7s %12s %12s\n", "size (B)", "way", "time (us)", "bw (GB/s)")
+	for size := cfg.min; size <= cfg.max; size *= 4 {
+		for _, way := range []string{"port", "memory"} {
+			if err := gpu.CopyIn(buf, message(comm.Rank(), size)); err != nil {
 				return err
 			}
-			wrong += bad
-			table.Row{Bytes: x.size, Count: x.size, Type: "u8", Op: "-", Algo: x.way, Place: "out",
-				Time: took / time.Duration(cfg.rounds), Bus: 2, Wrong: bad}.Print(out)
+			if err := gpu.CopyIn(inbox, make([]byte, size)); err != nil {
+				return err
+			}
+			var took time.Duration
+			for range 2 { // the first warms up
+				took, err = comm.Time(ctx, stream, func() error {
+					if way == "port" {
+						return port.Launch(stream, gpu.Blocks(1, 1), ports.HandleOf(0, peer), size, cfg.rounds)
+					}
+					return memory.Launch(stream, gpu.Blocks(blocks, cfg.threads), direct.Handles, peer, size, cfg.rounds)
+				})
+				if err != nil {
+					return err
+				}
+			}
+			got := make([]byte, size)
+			if err := gpu.CopyOut(got, inbox); err != nil {
+				return err
+			}
+			if !bytes.Equal(got, message(peer, size)) {
+				return fmt.Errorf("rank %d: %s of %d bytes: what came is not what was sent", comm.Rank(), way, size)
+			}
+			one := took / time.Duration(cfg.rounds)
+			fmt.Fprintf(out, "%12d %7s %12.2f %12.2f\n", size, way, float64(one.Nanoseconds())/1e3, 2*float64(size)/float64(max(one, 1)))
 		}
-	}
-	if wrong > 0 {
-		return fmt.Errorf("%d bytes are wrong", wrong)
 	}
 	return nil
 }
 
-// exchange is one rank's side, a measure.Operation.
-type exchange struct {
-	comm    *communicator.Communicator
-	cfg     config
-	service *proxyservice.ProxyService
-	module  *gpu.Module
-	blocks  int // of the kernel that writes
-	stream  *gpu.Stream
-	buf     *gpu.Buffer // what goes out
-	inbox   *gpu.Buffer // what comes in
-	ports   *communicator.PortChannels
-	direct  *communicator.MemoryChannels
-	typ     elements.Type // to make and check data with
-	way     string
-	size    uint64
-}
-
-func newExchange(ctx context.Context, comm *communicator.Communicator, cfg config) (*exchange, error) {
-	x := &exchange{comm: comm, cfg: cfg}
-	dev := comm.Device()
-	var err error
-	if x.typ, err = elements.ParseType("u8"); err != nil {
-		return nil, err
-	}
-	if x.buf, err = dev.Alloc(cfg.max); err != nil {
-		return nil, err
-	}
-	if x.inbox, err = dev.Alloc(cfg.max); err != nil {
-		return nil, err
-	}
-	if x.direct, err = comm.MemoryChannels(ctx, x.buf, communicator.MemoryChannelOptions{PerPeer: cfg.blocks, Inbox: x.inbox}); err != nil {
-		return nil, err
-	}
-	if x.module, err = devicecode.Load(ctx, dev, "bidirectional.cu", source, devicecode.Options{}); err != nil {
-		return nil, err
-	}
-	writes, err := x.module.Kernel("memory")
-	if err != nil {
-		return nil, err
-	}
-	fit, err := comm.MaxBlocks(ctx, writes, cfg.threads, 0)
-	if err != nil {
-		return nil, err
-	}
-	x.blocks = min(cfg.blocks, fit)
-	if x.stream, err = dev.NewStream(); err != nil {
-		return nil, err
-	}
-	if x.service, err = comm.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
-		return nil, err
-	}
-	x.ports, err = comm.PortChannels(ctx, x.service, x.buf, communicator.PortChannelOptions{Inbox: x.inbox})
-	if err != nil {
-		return nil, errors.Join(err, x.service.Close())
-	}
-	return x, nil
-}
-
-// Prepare implements measure.Operation.
-func (x *exchange) Prepare(seed uint64) error {
-	if err := gpu.CopyIn(x.inbox, bytes.Repeat([]byte{0xff}, int(x.size))); err != nil {
-		return err
-	}
-	data := make([]byte, x.size)
-	x.typ.Fill(data, measure.Seeds(seed, 2)[x.comm.Rank()])
-	return gpu.CopyIn(x.buf, data)
-}
-
-// Launch implements measure.Operation.
-func (x *exchange) Launch(s *gpu.Stream) error {
-	kernel, err := x.module.Kernel(x.way)
-	if err != nil {
-		return err
-	}
-	peer := 1 - x.comm.Rank()
-	if x.way == "port" {
-		return kernel.Launch(s, gpu.Blocks(1, 1), x.ports.HandleOf(0, peer), x.size, x.cfg.rounds)
-	}
-	return kernel.Launch(s, gpu.Blocks(x.blocks, x.cfg.threads), x.direct.Handles, peer, x.size, x.cfg.rounds)
-}
-
-// Wrong implements measure.Operation.
-func (x *exchange) Wrong(seed uint64) (int, error) {
-	data := make([]byte, x.size)
-	if err := gpu.CopyOut(data, x.inbox); err != nil {
-		return 0, err
-	}
-	return x.typ.Wrong(data, measure.Seeds(seed, 2)[1-x.comm.Rank()]), nil
+// message returns what a rank sends.
+func message(rank int, size uint64) []byte {
+	text := fmt.Sprintf("from rank %d, ", rank)
+	return bytes.Repeat([]byte(text), int(size)/len(text)+1)[:size]
 }

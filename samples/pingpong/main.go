@@ -10,15 +10,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
+	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
-	"github.com/mscclgo/mscclgo/internal/measure"
-	"github.com/mscclgo/mscclgo/internal/sample"
-	"github.com/mscclgo/mscclgo/internal/table"
 	"github.com/mscclgo/mscclgo/launcher"
 )
 
@@ -41,13 +39,18 @@ func main() {
 	flag.IntVar(&cfg.threads, "threads", 256, "threads of the one block")
 	flag.Parse()
 	launcher.Self(2)
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
 
-	sample.Main(*device, *timeout, func(ctx context.Context, comm *communicator.Communicator, out io.Writer) error {
-		return run(ctx, comm, cfg, out)
+	err := communicator.Run(ctx, communicator.Options{Device: *device}, func(ctx context.Context, comm *communicator.Communicator) error {
+		return run(ctx, comm, cfg, os.Stdout)
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
-// run does all sizes in the three ways and prints the table.
+// run sends all sizes in the three ways; rank 0 prints the table.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) error {
 	if comm.Size() != 2 {
 		return fmt.Errorf("ping-pong is for 2 ranks, the group has %d", comm.Size())
@@ -55,117 +58,76 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if cfg.min == 0 || cfg.max < cfg.min || cfg.rounds < 1 {
 		return errors.New("flags: sizes and rounds start at 1, and -max is not below -min")
 	}
-	g, err := newGame(ctx, comm, cfg)
+	if comm.Rank() != 0 {
+		out = io.Discard
+	}
+	device, peer := comm.Device(), 1-comm.Rank()
+	module, err := devicecode.Load(ctx, device, "pingpong.cu", source, devicecode.Options{})
 	if err != nil {
 		return err
 	}
-	defer g.stream.Close()
-	fmt.Fprintf(out, "# ping-pong, one way, rank 0 on %v (%s)\n", comm.Device(), comm.Device().Info().Model)
-	table.Header(out)
-	wrong := 0
-	for _, g.algo = range []string{"put", "ll8", "ll16"} {
-		for g.size = cfg.min; g.size <= cfg.max; g.size *= 4 {
-			took, bad, err := measure.Run(ctx, comm, g.stream, g, 1, 1)
-			if err != nil {
+	buf, err := device.Alloc(2 * cfg.max) // what goes out, then what comes in
+	if err != nil {
+		return err
+	}
+	inbox, err := gpu.Upload(device, make([]byte, 2*(cfg.max+8))) // zeroed: packets are twice their data
+	if err != nil {
+		return err
+	}
+	toBuf, err := comm.MemoryChannels(ctx, buf, communicator.MemoryChannelOptions{})
+	if err != nil {
+		return err
+	}
+	toInbox, err := comm.MemoryChannels(ctx, buf, communicator.MemoryChannelOptions{Inbox: inbox})
+	if err != nil {
+		return err
+	}
+	stream, err := device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+
+	fmt.Fprintf(out, "# ping-pong, one way, rank 0 on %v (%s)\n", device, device.Info().Model)
+	fmt.Fprintf(out, "%12s %6s %12s %12s\n", "size (B)", "algo", "time (us)", "bw (GB/s)")
+	flag := uint32(1) // of the next packets
+	for _, algo := range []string{"put", "ll8", "ll16"} {
+		kernel, err := module.Kernel(algo)
+		if err != nil {
+			return err
+		}
+		for size := cfg.min; size <= cfg.max; size *= 4 {
+			sent := bytes.Repeat([]byte("ping-pong, "), int(size)/11+1)[:size]
+			mine := append(bytes.Clone(sent), make([]byte, size)...)
+			if comm.Rank() == 1 {
+				clear(mine)
+			}
+			if err := gpu.CopyIn(buf, mine); err != nil {
 				return err
 			}
-			wrong += bad
-			table.Row{Bytes: g.size, Count: g.size, Type: "u8", Op: "-", Algo: g.algo, Place: "out",
-				Time: took / time.Duration(2*cfg.rounds), Bus: 1, Wrong: bad}.Print(out)
+			var took time.Duration
+			for range 2 { // the first warms up
+				took, err = comm.Time(ctx, stream, func() error {
+					first := flag
+					flag += uint32(cfg.rounds)
+					if algo == "put" {
+						return kernel.Launch(stream, gpu.Blocks(1, cfg.threads), toBuf.HandleOf(0, peer), comm.Rank(), size, cfg.rounds)
+					}
+					return kernel.Launch(stream, gpu.Blocks(1, cfg.threads), toInbox.HandleOf(0, peer), comm.Rank(), size, cfg.rounds, first)
+				})
+				if err != nil {
+					return err
+				}
+			}
+			if err := gpu.CopyOut(mine, buf); err != nil {
+				return err
+			}
+			if !bytes.Equal(mine[size:], sent) {
+				return fmt.Errorf("rank %d: %s of %d bytes: what came is not what was sent", comm.Rank(), algo, size)
+			}
+			oneWay := took / time.Duration(2*cfg.rounds)
+			fmt.Fprintf(out, "%12d %6s %12.2f %12.2f\n", size, algo, float64(oneWay.Nanoseconds())/1e3, float64(size)/float64(max(oneWay, 1)))
 		}
 	}
-	if wrong > 0 {
-		return fmt.Errorf("%d bytes are wrong", wrong)
-	}
 	return nil
-}
-
-// game is one rank's side, a measure.Operation.
-type game struct {
-	comm     *communicator.Communicator
-	cfg      config
-	module   *gpu.Module
-	stream   *gpu.Stream
-	buf      *gpu.Buffer   // what goes out, then what comes in
-	direct   gpu.Ptr       // the channel to the peer's buf
-	inbox    gpu.Ptr       // the channel to the peer's packets
-	typ      elements.Type // to make and check data with
-	algo     string
-	size     uint64
-	nextFlag uint32
-}
-
-func newGame(ctx context.Context, comm *communicator.Communicator, cfg config) (*game, error) {
-	g := &game{comm: comm, cfg: cfg, nextFlag: 1}
-	dev := comm.Device()
-	var err error
-	if g.typ, err = elements.ParseType("u8"); err != nil {
-		return nil, err
-	}
-	if g.buf, err = dev.Alloc(2 * cfg.max); err != nil {
-		return nil, err
-	}
-	packets, err := gpu.Upload(dev, make([]byte, 2*(cfg.max+8))) // zeroed: packets are twice their data
-	if err != nil {
-		return nil, err
-	}
-	peer := 1 - comm.Rank()
-	if g.direct, err = connect(ctx, comm, peer, g.buf, nil); err != nil {
-		return nil, err
-	}
-	if g.inbox, err = connect(ctx, comm, peer, g.buf, packets); err != nil {
-		return nil, err
-	}
-	if g.module, err = devicecode.Load(ctx, dev, "pingpong.cu", source, devicecode.Options{}); err != nil {
-		return nil, err
-	}
-	g.stream, err = dev.NewStream()
-	return g, err
-}
-
-// connect gives the handle of a channel to the peer, in device memory.
-func connect(ctx context.Context, comm *communicator.Communicator, peer int, local, inbox *gpu.Buffer) (gpu.Ptr, error) {
-	channels, err := comm.MemoryChannels(ctx, local, communicator.MemoryChannelOptions{Inbox: inbox})
-	if err != nil {
-		return 0, err
-	}
-	return channels.HandleOf(0, peer), nil
-}
-
-// Prepare implements measure.Operation: rank 0 has data to send.
-func (g *game) Prepare(seed uint64) error {
-	if err := gpu.CopyIn(g.buf, bytes.Repeat([]byte{0xff}, int(2*g.cfg.max))); err != nil || g.comm.Rank() == 1 {
-		return err
-	}
-	data := make([]byte, g.size)
-	g.typ.Fill(data, seed)
-	return gpu.CopyIn(g.buf, data)
-}
-
-// Launch implements measure.Operation.
-func (g *game) Launch(s *gpu.Stream) error {
-	kernel, err := g.module.Kernel(g.algo)
-	if err != nil {
-		return err
-	}
-	shape := gpu.Blocks(1, g.cfg.threads)
-	if g.algo == "put" {
-		return kernel.Launch(s, shape, g.direct, g.comm.Rank(), g.size, g.cfg.rounds)
-	}
-	flag := g.nextFlag
-	g.nextFlag += uint32(g.cfg.rounds)
-	return kernel.Launch(s, shape, g.inbox, g.comm.Rank(), g.size, g.cfg.rounds, flag)
-}
-
-// Wrong implements measure.Operation: what came in is what rank 0 sent.
-func (g *game) Wrong(seed uint64) (int, error) {
-	arrived, err := g.buf.Slice(g.size, g.size)
-	if err != nil {
-		return 0, err
-	}
-	data := make([]byte, g.size)
-	if err := gpu.CopyOut(data, arrived); err != nil {
-		return 0, err
-	}
-	return g.typ.Wrong(data, seed), nil
 }

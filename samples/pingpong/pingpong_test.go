@@ -21,7 +21,7 @@ func TestSizes(t *testing.T) {
 				return fmt.Errorf("from %d bytes: %w", smallest, err)
 			}
 			for _, algo := range []string{"put", "ll8", "ll16"} {
-				if rows := strings.Count(table.String(), " "+algo+" "); rows < 5 {
+				if rows := strings.Count(table.String(), " "+algo+" "); comm.Rank() == 0 && rows < 5 {
 					return fmt.Errorf("%d rows of %s:\n%s", rows, algo, &table)
 				}
 			}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/sample"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -17,7 +16,7 @@ import (
 const limit = 3 * time.Minute
 
 // Run calls rank in a goroutine for each of n ranks and waits for all. An error
-// of one is an error of the test; the others then hear of it through the group.
+// of one is an error of the test, and reaches the others through the group.
 func Run(t testing.TB, n int, o communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
 	t.Helper()
 	devices := make([]*gpu.Device, n)
@@ -32,7 +31,7 @@ func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank fun
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if err := sample.Group(ctx, devices, o, rank); err != nil {
+	if err := communicator.RunTogether(ctx, devices, o, rank); err != nil {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,15 +1,13 @@
-package table_test
+package bench
 
 import (
 	"os"
 	"time"
-
-	"github.com/mscclgo/mscclgo/internal/table"
 )
 
-func Example() {
-	table.Header(os.Stdout)
-	table.Row{Bytes: 4 << 20, Count: 1 << 20, Type: "f32", Op: "sum", Algo: "direct", Place: "in", Time: 20 * time.Microsecond, Bus: 1.5}.Print(os.Stdout)
+func Example_table() {
+	printHeader(os.Stdout)
+	tableRow{Bytes: 4 << 20, Count: 1 << 20, Type: "f32", Op: "sum", Algo: "direct", Place: "in", Time: 20 * time.Microsecond, Bus: 1.5}.print(os.Stdout)
 	// Output:
 	//         size        count  type   op         algo place         time     algbw     busbw  #wrong
 	//          (B)   (elements)                                       (us)    (GB/s)    (GB/s)
@@ -17,9 +15,9 @@ func Example() {
 }
 
 // Others that do the same follow, each with the row's time over theirs.
-func Example_others() {
-	table.Header(os.Stdout, "nccl")
-	table.Row{Bytes: 1024, Count: 512, Type: "f16", Op: "sum", Algo: "oneShotLL8", Place: "out", Time: 2 * time.Microsecond, Bus: 1, Others: []time.Duration{8 * time.Microsecond}}.Print(os.Stdout)
+func Example_tableOfOthers() {
+	printHeader(os.Stdout, "nccl")
+	tableRow{Bytes: 1024, Count: 512, Type: "f16", Op: "sum", Algo: "oneShotLL8", Place: "out", Time: 2 * time.Microsecond, Bus: 1, Others: []time.Duration{8 * time.Microsecond}}.print(os.Stdout)
 	// Output:
 	//         size        count  type   op         algo place         time     algbw     busbw  #wrong         nccl  ratio
 	//          (B)   (elements)                                       (us)    (GB/s)    (GB/s)                 (us)

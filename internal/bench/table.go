@@ -1,6 +1,4 @@
-// Package table prints results of collectives as people who know nccl-tests
-// expect them.
-package table
+package bench
 
 import (
 	"fmt"
@@ -9,8 +7,9 @@ import (
 	"time"
 )
 
-// Row is the result of one configuration.
-type Row struct {
+// tableRow is the result of one configuration, which is printed as people who know
+// nccl-tests expect it.
+type tableRow struct {
 	Bytes  uint64          // the size that the collective's bandwidth is defined for
 	Count  uint64          // elements
 	Type   string          // of an element
@@ -20,12 +19,12 @@ type Row struct {
 	Time   time.Duration   // of one operation, the slowest rank's
 	Bus    float64         // bus bandwidth over algorithm bandwidth: 2(n-1)/n for an all-reduce
 	Wrong  int             // elements, of all ranks
-	Others []time.Duration // of others that do the same, in the order of Header's
+	Others []time.Duration // of others that do the same, in the order of the header's
 }
 
-// Header prints the head of the table. Each of others, which do the same, has a
+// printHeader prints the head of the table. Each of others, which do the same, has a
 // column for its time and one for what part of it the row's time is.
-func Header(w io.Writer, others ...string) {
+func printHeader(w io.Writer, others ...string) {
 	var names, units strings.Builder
 	for _, name := range others {
 		fmt.Fprintf(&names, " %12s %6s", name, "ratio")
@@ -38,28 +37,26 @@ func Header(w io.Writer, others ...string) {
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
-// Print prints the row. Bandwidths are in 10^9 bytes a second.
-func (r Row) Print(w io.Writer) {
+// print prints the row. Bandwidths are in 10^9 bytes a second.
+func (r tableRow) print(w io.Writer) {
 	var others strings.Builder
 	for _, t := range r.Others {
 		fmt.Fprintf(&others, " %12.2f %6.2f", micros(t), over(r.Time, t))
 	}
-	algbw := r.AlgBW()
+	algbw := r.algBW()
 	fmt.Fprintf(w, "%12d %12d %5s %4s %12s %5s %12.2f %9.2f %9.2f %7d%s\n",
 		r.Bytes, r.Count, r.Type, r.Op, r.Algo, r.Place, micros(r.Time), algbw, algbw*r.Bus, r.Wrong, &others)
 }
 
-// AlgBW gives the size over the time, in 10^9 bytes a second.
-func (r Row) AlgBW() float64 {
+// algBW returns the size over the time, in 10^9 bytes a second.
+func (r tableRow) algBW() float64 {
 	if r.Time <= 0 {
 		return 0
 	}
 	return float64(r.Bytes) / float64(r.Time.Nanoseconds())
 }
 
-func micros(t time.Duration) float64 { return float64(t.Nanoseconds()) / 1e3 }
-
-// over gives a / b, or 0 where there is no b.
+// over returns a / b, or 0 where there is no b.
 func over(a, b time.Duration) float64 {
 	if b <= 0 {
 		return 0

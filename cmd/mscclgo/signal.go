@@ -1,4 +1,4 @@
-package sample
+package main
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 // patience is how long an interrupted program may take to leave nothing behind.
 const patience = 2 * time.Second
 
-// interruptible gives a context that an interrupt or SIGTERM ends. end, called
-// last, then ends the process by that signal, as its parent expects. A program
-// that does not get to it in time ends all the same.
-func interruptible(parent context.Context) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancel(parent)
+// interruptible returns a context that ends after a time, and by an interrupt or
+// SIGTERM. end, called last, then ends the process by that signal, as its parent
+// expects. A program that does not get to it in time ends all the same.
+func interruptible(timeout time.Duration) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	var came atomic.Pointer[os.Signal]
