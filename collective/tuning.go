@@ -142,7 +142,7 @@ func Link(ctx context.Context, comm *communicator.Communicator) (string, error) 
 			}
 		}
 	}
-	all, err := comm.Bootstrap().AllGather(ctx, mine)
+	all, err := comm.AllGather(ctx, mine)
 	if err != nil {
 		return "", err
 	}

@@ -3,9 +3,9 @@ package communicator
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -34,6 +34,7 @@ const closing = "close"
 // Bounds of what one rank tells the others in an exchange, in bytes.
 const (
 	maxContribution = 16 << 20
+	maxGathered     = 64 << 20 // of all ranks together
 	maxName         = 64
 	maxReason       = 4096
 	overhead        = 64 + maxName + claimBytes // of a contribution, beside its content
@@ -43,15 +44,23 @@ const (
 // part failed contributes the error instead; then the call fails on all ranks,
 // naming it, and no rank waits for one that gave up.
 func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
-	c := k.c
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, k.c.options.Timeout)
 	defer cancel()
-	if most := min(maxContribution, bootstrap.MaxMessage/c.Size()-overhead); failed == nil && len(mine) > most {
+	return k.gather(ctx, mine, failed)
+}
+
+// gather is collect without the options' time-out.
+func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
+	c := k.c
+	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
 		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, and %d are possible; ask for fewer channels", len(mine), c.Size(), most)
 	}
 	all, err := c.boot.AllGather(ctx, k.contribution(mine, failed))
 	if err != nil {
 		return nil, errors.Join(failed, err)
+	}
+	if len(all) != c.Size() {
+		return nil, k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the bootstrap's AllGather returned %d messages, the group has %d ranks", len(all), c.Size())
 	}
 	contents := make([][]byte, len(all))
 	for rank, b := range all {
@@ -77,6 +86,39 @@ func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte
 		return nil, failed
 	}
 	return contents, nil
+}
+
+// AllGather returns what each rank passed, by rank: small messages, of at most
+// 64 MiB together. ctx alone bounds the wait. Collective.
+func (c *Communicator) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
+	const op = "communicator: all-gather"
+	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	return c.begin("all-gather", op).gather(ctx, data, nil)
+}
+
+// Broadcast returns what rank root passed; what the others pass does not matter.
+// Otherwise it is as [Communicator.AllGather]. Collective.
+//
+// Errors: ErrInvalid for a root outside the group.
+func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
+	const op = "communicator: broadcast"
+	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	var err error
+	if root < 0 || root >= c.Size() {
+		root, err = 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the root is rank %d of a group of %d", root, c.Size()).At(c.Rank(), mscclgo.NoRank)
+	}
+	if root != c.Rank() {
+		data = nil
+	}
+	all, err := c.begin(fmt.Sprintf("broadcast from rank %d", root), op).gather(ctx, data, err)
+	if err != nil {
+		return nil, err
+	}
+	return all[root], nil
 }
 
 // agree is an exchange of nothing but whether all is well: it fails on all ranks

@@ -77,7 +77,9 @@ const (
 
 // Communicator is one rank's view of its group.
 type Communicator struct {
-	boot     *bootstrap.Bootstrap
+	given    Bootstrap
+	boot     fullBootstrap // given, with what it lacked
+	endBoot  func()        // ends what was added
 	dev      *gpu.Device
 	options  Options
 	registry *registeredmem.Registry
@@ -142,13 +144,13 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	return c, nil
 }
 
-// New makes a rank's communicator from a bootstrap that has joined the group
-// and an open device. Both stay the caller's, to be closed after the
-// communicator. Collective.
+// New returns the communicator of a rank, from a bootstrap that has joined the group
+// and an open device. Both stay the caller's, to be closed after the communicator.
+// Collective.
 //
 // Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short,
 // ErrUnsupported when no transport leads to a peer; on the other ranks ErrRemote, naming the rank that failed.
-func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
+func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
 	op := "communicator: make one"
 	if boot == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap is nil")
@@ -156,11 +158,26 @@ func New(ctx context.Context, boot *bootstrap.Bootstrap, dev *gpu.Device, o Opti
 	if dev != nil {
 		op += " for " + dev.String()
 	}
-	c := &Communicator{boot: boot, dev: dev, options: o}
+	c := &Communicator{given: boot, dev: dev, options: o}
+	var err error
+	if c.boot, c.endBoot, err = c.completeBoot(ctx, op); err != nil {
+		return nil, err
+	}
 	if err := c.explore(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
+}
+
+// completeBoot is complete within the options' time-out.
+func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstrap, func(), error) {
+	timeout := c.options.Timeout
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return complete(ctx, c.given, op)
 }
 
 // build makes what concerns this rank alone. The options are filled in any case.
@@ -211,8 +228,9 @@ func (c *Communicator) everyone() []int {
 // Device gives this rank's device.
 func (c *Communicator) Device() *gpu.Device { return c.dev }
 
-// Bootstrap gives the group's bootstrap, for small messages between ranks.
-func (c *Communicator) Bootstrap() *bootstrap.Bootstrap { return c.boot }
+// Bootstrap returns the group's bootstrap: that of [New], or after [Join] a
+// [*bootstrap.Bootstrap]. Tags of its messages are below 1<<63.
+func (c *Communicator) Bootstrap() Bootstrap { return c.given }
 
 // Registry gives this rank's table of memories.
 func (c *Communicator) Registry() *registeredmem.Registry { return c.registry }
@@ -277,6 +295,7 @@ func (c *Communicator) release() error {
 	if c.failure != nil {
 		errs = append(errs, c.failure.close())
 	}
+	c.endBoot()
 	for i := len(c.owned) - 1; i >= 0; i-- {
 		errs = append(errs, c.owned[i]())
 	}

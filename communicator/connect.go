@@ -29,12 +29,14 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	if err := c.boot.Send(ctx, peer, tag, mine); err != nil {
-		return nil, err
-	}
-	theirs, err := c.boot.Recv(ctx, peer, tag)
-	if err != nil {
-		return nil, err
+	theirs := mine
+	if peer != c.Rank() {
+		if err := c.boot.Send(ctx, peer, tag, mine); err != nil {
+			return nil, err
+		}
+		if theirs, err = c.boot.Recv(ctx, peer, tag); err != nil {
+			return nil, err
+		}
 	}
 	conn, err := endpoint.Connect(ctx, theirs)
 	if err != nil {

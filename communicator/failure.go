@@ -10,7 +10,6 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -19,7 +18,7 @@ import (
 // through which kernels learn that the group failed and report that a wait of
 // theirs timed out, and the goroutine that ties them to the bootstrap.
 type failure struct {
-	boot   *bootstrap.Bootstrap
+	boot   fullBootstrap
 	status *gpu.Buffer // a devicecode.GroupStatus in pinned memory
 	stop   chan struct{}
 	done   chan struct{}
@@ -43,7 +42,7 @@ const (
 // call of the user's makes it look.
 const reportInterval = 20 * time.Millisecond
 
-func newFailure(boot *bootstrap.Bootstrap, dev *gpu.Device) (*failure, error) {
+func newFailure(boot fullBootstrap, dev *gpu.Device) (*failure, error) {
 	status, err := dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package communicator_test
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -159,7 +160,7 @@ func peerLeaves(t *testing.T, wait time.Duration) {
 	start := time.Now()
 	errs := outcomes(t, 2, func(rank int) error {
 		if rank == 1 {
-			return errors.Join(comms[1].Close(), comms[1].Bootstrap().Close())
+			return errors.Join(comms[1].Close(), comms[1].Bootstrap().(io.Closer).Close())
 		}
 		time.Sleep(wait)
 		_, err := comms[0].Share(t.Context(), upload(t, comms[0].Device(), 0, 64))

@@ -85,7 +85,16 @@ func groupWith(t testing.TB, o []communicator.Options) []*communicator.Communica
 // groupOn is group with devices and options for each rank.
 func groupOn(t testing.TB, devices []*gpu.Device, o []communicator.Options) []*communicator.Communicator {
 	t.Helper()
-	boots := ranks(t, len(o))
+	boots := make([]communicator.Bootstrap, len(o))
+	for i, b := range ranks(t, len(o)) {
+		boots[i] = b
+	}
+	return groupOver(t, boots, devices, o)
+}
+
+// groupOver is groupOn with bootstraps too, which stay open.
+func groupOver(t testing.TB, boots []communicator.Bootstrap, devices []*gpu.Device, o []communicator.Options) []*communicator.Communicator {
+	t.Helper()
 	comms := make([]*communicator.Communicator, len(o))
 	each(t, len(o), func(i int) (err error) {
 		comms[i], err = communicator.New(t.Context(), boots[i], devices[i], o[i])

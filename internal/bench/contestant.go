@@ -94,7 +94,7 @@ func agree(ctx context.Context, c *communicator.Communicator, wrong int, sum uin
 	w := wire.NewWriter(16)
 	w.U64(uint64(wrong))
 	w.U64(sum)
-	parts, err := c.Bootstrap().AllGather(ctx, w.Bytes())
+	parts, err := c.AllGather(ctx, w.Bytes())
 	if err != nil {
 		return 0, false, err
 	}

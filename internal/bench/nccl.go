@@ -139,7 +139,7 @@ func together(ctx context.Context, c *communicator.Communicator, mine error) err
 	if mine != nil {
 		text = []byte(mine.Error())
 	}
-	all, err := c.Bootstrap().AllGather(ctx, text)
+	all, err := c.AllGather(ctx, text)
 	if mine != nil || err != nil {
 		return errors.Join(mine, err)
 	}
@@ -170,7 +170,7 @@ func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) erro
 	if err := together(ctx, c, err); err != nil {
 		return err
 	}
-	shared, err := c.Bootstrap().Broadcast(ctx, 0, id[:])
+	shared, err := c.Broadcast(ctx, 0, id[:])
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func slowestOf(ctx context.Context, c *communicator.Communicator, mine []time.Du
 	for _, d := range mine {
 		w.U64(uint64(d))
 	}
-	all, err := c.Bootstrap().AllGather(ctx, w.Bytes())
+	all, err := c.AllGather(ctx, w.Bytes())
 	if err != nil {
 		return nil, err
 	}

@@ -211,7 +211,7 @@ func (b *bench) close(ctx context.Context, failed error) error {
 func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, error) {
 	w := wire.NewWriter(8)
 	w.U64(rand.Uint64())
-	seed, err := c.Bootstrap().Broadcast(ctx, 0, w.Bytes())
+	seed, err := c.Broadcast(ctx, 0, w.Bytes())
 	if err != nil {
 		return 0, err
 	}

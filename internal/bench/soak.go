@@ -100,7 +100,7 @@ func decide(ctx context.Context, comm *communicator.Communicator, answer bool) (
 	if answer {
 		mine[0] = 1
 	}
-	b, err := comm.Bootstrap().Broadcast(ctx, 0, mine)
+	b, err := comm.Broadcast(ctx, 0, mine)
 	return err == nil && len(b) == 1 && b[0] == 1, err
 }
 

@@ -24,7 +24,7 @@ func turns(ctx context.Context, comm *communicator.Communicator) (bool, error) {
 	w := wire.NewWriter(24)
 	w.Raw(mine.device[:])
 	w.U64(mine.process)
-	all, err := comm.Bootstrap().AllGather(ctx, w.Bytes())
+	all, err := comm.AllGather(ctx, w.Bytes())
 	if err != nil {
 		return false, err
 	}

@@ -140,7 +140,7 @@ func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, 
 		if time.Since(start) > limit {
 			more[0] = 0
 		}
-		if more, err = comm.Bootstrap().Broadcast(ctx, 0, more); err != nil {
+		if more, err = comm.Broadcast(ctx, 0, more); err != nil {
 			return done, err
 		}
 	}

@@ -32,7 +32,7 @@ func ExampleRun() {
 	t := new(stage)
 	defer t.end()
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, c *communicator.Communicator) error {
-		greeting, err := c.Bootstrap().Broadcast(ctx, 0, []byte("hello"))
+		greeting, err := c.Broadcast(ctx, 0, []byte("hello"))
 		if err == nil && c.Rank() == 1 {
 			fmt.Printf("rank 1 of %d got %q\n", c.Size(), greeting)
 		}

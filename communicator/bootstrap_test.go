@@ -1,0 +1,166 @@
+package communicator_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+// officeGroup is group over a bootstrap of the test's own.
+func officeGroup(t *testing.T, n int, opts communicator.Options) (*office, []*communicator.Communicator) {
+	t.Helper()
+	o := newOffice(n)
+	boots := make([]communicator.Bootstrap, n)
+	devices := make([]*gpu.Device, n)
+	for i := range boots {
+		boots[i], devices[i] = clerk{o, i}, testdev.Open(t, i)
+	}
+	return o, groupOver(t, boots, devices, slices.Repeat([]communicator.Options{opts}, n))
+}
+
+// TestOwnBootstrap gathers by memory channels in a group that has no more than
+// messages.
+func TestOwnBootstrap(t *testing.T) {
+	const part = 1000
+	_, comms := officeGroup(t, 3, communicator.Options{})
+	all := workers(t, comms)
+	each(t, len(comms), func(rank int) error {
+		c := comms[rank]
+		data := make([]byte, len(comms)*part)
+		copy(data[rank*part:], bytes.Repeat([]byte{byte(rank + 1)}, part))
+		local, err := gpu.Upload(c.Device(), data)
+		if err != nil {
+			return err
+		}
+		channels, err := c.MemoryChannels(t.Context(), local, communicator.MemoryChannelOptions{})
+		if err != nil {
+			return err
+		}
+		if err := all[rank].run(t.Context(), "gather", 64, channels.Handles, len(comms), rank, 0, part); err != nil {
+			return err
+		}
+		if err := gathered(local, len(comms)); err != nil {
+			return err
+		}
+		conn, err := c.Connect(t.Context(), rank, 1)
+		if err != nil {
+			return err
+		}
+		return errors.Join(conn.Close(), c.Barrier(t.Context()), channels.Close(), local.Close())
+	})
+}
+
+// TestOwnBootstrapRankEnds has the last rank end while kernels wait for it, in a
+// group whose tree of news has three levels.
+func TestOwnBootstrapRankEnds(t *testing.T) {
+	const n = 11
+	o, comms := officeGroup(t, n, communicator.Options{Timeout: time.Hour})
+	all := workers(t, comms)
+	waiting(t, comms, all, n-1, 0, 4)
+	start := time.Now()
+	close(o.gone[n-1])
+	for rank, err := range outcomes(t, n, func(rank int) error {
+		if rank == n-1 {
+			return nil
+		}
+		<-comms[rank].Done()
+		return comms[rank].Synchronize(t.Context(), all[rank].stream)
+	}) {
+		if rank < n-1 {
+			failing(t, rank, err, mscclgo.ErrRemote, "rank 10 failed: the rank has ended")
+		}
+	}
+	within(t, start)
+	comms[n-1].Abort(errors.New("no rank is left")) // so that its Close does not wait
+	for _, rank := range []int{0, 4} {
+		if err := all[rank].want(aborted); err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+func TestOwnBootstrapAbort(t *testing.T) {
+	const n = 11
+	_, comms := officeGroup(t, n, communicator.Options{Timeout: time.Hour})
+	cause := errors.New("the disk is full")
+	comms[n-1].Abort(cause)
+	for rank, err := range outcomes(t, n, func(rank int) error {
+		<-comms[rank].Done()
+		return comms[rank].Err()
+	}) {
+		if rank < n-1 {
+			failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 10", rank), "the disk is full")
+		} else if !errors.Is(err, cause) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// broken is a clerk whose number or size is wrong.
+type broken struct {
+	clerk
+	rank, size int
+}
+
+func (b broken) Rank() int { return b.rank }
+func (b broken) Size() int { return b.size }
+
+// short gathers too little.
+type short struct{ clerk }
+
+func (short) AllGather(context.Context, []byte) ([][]byte, error) { return make([][]byte, 1), nil }
+
+func TestOwnBootstrapWrong(t *testing.T) {
+	o := newOffice(2)
+	for name, boot := range map[string]communicator.Bootstrap{
+		"negative rank":    broken{clerk{o, 0}, -1, 2},
+		"rank beyond size": broken{clerk{o, 0}, 2, 2},
+		"no ranks":         broken{clerk{o, 0}, 0, 0},
+		"short all-gather": short{clerk{o, 0}},
+	} {
+		_, err := communicator.New(t.Context(), boot, testdev.Open(t, 0), communicator.Options{Timeout: time.Second})
+		if !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSmallMessages(t *testing.T) {
+	comms := group(t, 3, communicator.Options{})
+	each(t, len(comms), func(rank int) error {
+		mine := fmt.Append(nil, "from ", rank)
+		all, err := comms[rank].AllGather(t.Context(), mine)
+		if err != nil {
+			return err
+		}
+		one, err := comms[rank].Broadcast(t.Context(), 2, mine)
+		if err != nil {
+			return err
+		}
+		want := []string{"from 0", "from 1", "from 2", "from 2"}
+		var got []string
+		for _, b := range append(all, one) {
+			got = append(got, string(b))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rank %d (-want +got):\n%s", rank, diff)
+		}
+		return nil
+	})
+	for rank, err := range outcomes(t, 3, func(rank int) error {
+		_, err := comms[rank].Broadcast(t.Context(), 3, nil)
+		return err
+	}) {
+		failing(t, rank, err, mscclgo.ErrInvalid, "root is rank 3")
+	}
+}

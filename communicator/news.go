@@ -1,0 +1,138 @@
+package communicator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// news tells the ranks of a bootstrap that has no means for it when one fails. The
+// ranks form a tree; each passes on to its neighbours what it hears of the others.
+type news struct {
+	boot   Bootstrap
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	failed chan struct{}
+
+	mu  sync.Mutex
+	err error
+}
+
+const (
+	newsChildren = 8
+	// newsPatience bounds the sending of news, to ranks that may be dead.
+	newsPatience = time.Second
+)
+
+// The rank of a message that says goodbye.
+const leaving = 1<<32 - 1
+
+func newNews(boot Bootstrap) *news {
+	n := &news{boot: boot, failed: make(chan struct{})}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	for _, peer := range n.neighbours() {
+		n.wg.Go(func() { n.listen(peer) })
+	}
+	return n
+}
+
+// neighbours returns the ranks above and below this one in the tree.
+func (n *news) neighbours() []int {
+	var all []int
+	rank := n.boot.Rank()
+	if rank > 0 {
+		all = append(all, (rank-1)/newsChildren)
+	}
+	for child := rank*newsChildren + 1; child <= rank*newsChildren+newsChildren && child < n.boot.Size(); child++ {
+		all = append(all, child)
+	}
+	return all
+}
+
+// listen waits for a neighbour's news, and takes an error for its death.
+func (n *news) listen(peer int) {
+	b, err := n.boot.Recv(n.ctx, peer, newsTag)
+	if n.ctx.Err() != nil {
+		return
+	}
+	failed, reason := peer, ""
+	if err != nil {
+		reason = err.Error()
+	} else {
+		r := wire.NewReader(b)
+		rank := r.U32()
+		reason = r.String(maxReason)
+		switch err := r.End(); {
+		case err != nil:
+			reason = "its news is malformed: " + err.Error()
+		case rank == leaving:
+			return
+		case int(rank) < n.boot.Size():
+			failed = int(rank)
+		}
+	}
+	const op = "communicator: group"
+	n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", failed, reason).At(n.boot.Rank(), failed))
+}
+
+// fail makes err the group's error unless there is one, and tells the neighbours.
+func (n *news) fail(rank int, reason string, err error) {
+	n.mu.Lock()
+	first := n.err == nil
+	if first {
+		n.err = err
+		close(n.failed)
+	}
+	n.mu.Unlock()
+	if first {
+		n.tell(uint32(rank), reason)
+	}
+}
+
+// tell sends news to all neighbours. It returns when it is sent, or after
+// newsPatience.
+func (n *news) tell(rank uint32, reason string) {
+	w := wire.NewWriter(64)
+	w.U32(rank)
+	w.String(reason[:min(len(reason), maxReason)])
+	ctx, cancel := context.WithTimeout(n.ctx, newsPatience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, peer := range n.neighbours() {
+		// An error is of no use: whoever cannot be told is dead, and its other
+		// neighbours notice that.
+		wg.Go(func() { _ = n.boot.Send(ctx, peer, newsTag, w.Bytes()) })
+	}
+	wg.Wait()
+}
+
+func (n *news) Abort(cause error) {
+	if cause == nil {
+		cause = errors.New("no cause was given")
+	}
+	rank := n.boot.Rank()
+	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrAborted, "communicator: group", "this rank gave the group up: %w", cause).At(rank, mscclgo.NoRank))
+}
+
+func (n *news) Done() <-chan struct{} { return n.failed }
+
+func (n *news) Err() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// close leaves the tree. The neighbours then do not take this rank's end for a
+// failure.
+func (n *news) close() {
+	if n.Err() == nil {
+		n.tell(leaving, "")
+	}
+	n.cancel()
+	n.wg.Wait()
+}
