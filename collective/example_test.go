@@ -10,7 +10,6 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
 )
 
 // One rank all-reduces with itself.
@@ -26,17 +25,16 @@ func Example() {
 	comm := must(communicator.New(ctx, boot, device, communicator.Options{}))
 	defer comm.Close()
 
-	runner := must(collective.NewRunner(ctx, comm))
+	runner := must(collective.New(ctx, comm, collective.Options{}))
 	in := must(gpu.Upload(device, []float32{1, 2, 3}))
 	out := must(device.Alloc(in.Size()))
 	op := must(runner.Prepare(ctx, collective.Call{
-		Collective: must(collective.Find("all-reduce")),
-		Choice:     collective.Choice{Algorithm: "oneShotLL16", Blocks: 1, Threads: 32},
-		Type:       must(elements.ParseType("f32")),
-		Op:         must(elements.ParseOp("sum")),
-		Count:      3,
-		In:         must(runner.Share(ctx, in)),
-		Out:        must(runner.Share(ctx, out)),
+		Kind:  collective.AllReduce,
+		Type:  collective.F32,
+		Op:    collective.Sum,
+		Count: 3,
+		In:    must(runner.Share(ctx, in)),
+		Out:   must(runner.Share(ctx, out)),
 	}))
 	stream := must(device.NewStream())
 	if err := op.Launch(stream); err != nil {
@@ -47,10 +45,10 @@ func Example() {
 	}
 	sums := make([]float32, 3)
 	fmt.Println(gpu.CopyOut(sums, out), sums)
-	fmt.Println(runner.Close(ctx, stream.Close()))
+	fmt.Println(stream.Close(), runner.Close(ctx))
 	// Output:
 	// <nil> [1 2 3]
-	// <nil>
+	// <nil> <nil>
 }
 
 func must[T any](value T, err error) T {

@@ -2,15 +2,8 @@ package collective
 
 import (
 	"context"
-	_ "embed"
 	"errors"
-
-	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/gpu"
 )
-
-//go:embed kernels/pushed.cu
-var pushedSource []byte
 
 const (
 	pushedInbox = 256 << 20 // bytes of each rank's inbox
@@ -21,39 +14,42 @@ const (
 	mostPiece    = 256 << 10
 )
 
-// inbox is memory of the runner's that all ranks write.
-type inbox struct {
-	*gpu.Buffer
-	peers devicecode.PeerMemory
-}
-
 // pushed prepares a call by pushed.cu.
-func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
+func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (launch, error) {
 	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
-		return nil, err
+		return launch{}, err
 	}
 	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
 	ranks := uint64(r.comm.Size())
 	chunk := divideUp(r.room/ranks, line)*line + line
 	slot := chunk + line
 	if r.inbox == nil {
-		b, err := r.comm.Device().Alloc(ranks * slot)
-		if err != nil {
-			return nil, err
+		if r.inbox, err = r.allocate(ctx, ranks*slot); err != nil {
+			return launch{}, err
 		}
-		shared, err := r.Share(ctx, b)
-		if err != nil {
-			return nil, errors.Join(err, b.Close())
-		}
-		r.inbox = &inbox{b, shared.Peers}
 	}
 	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
 	shard := divideUp(c.part(), ranks)
 	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
-	shape := gpu.Blocks(int(2*pairs), c.Threads)
-	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
 	in, out := r.peers(c)
-	return &Operation{kernel, shape, []any{r.group, in, out, r.inbox.peers, c.part(), chunk, piece}}, nil
+	return launch{kernel, r.grid(c, int(2*pairs)), []any{r.group, in, out, r.inbox.peers, c.part(), chunk, piece}}, nil
+}
+
+// allocate returns memory of the runner's that all ranks reach. The caller holds mu.
+// Collective.
+func (r *Runner) allocate(ctx context.Context, bytes uint64) (*Memory, error) {
+	b, err := r.comm.Device().Alloc(bytes)
+	if _, err := r.exchange(ctx, "allocate memory", "", err); err != nil {
+		if b != nil {
+			err = errors.Join(err, b.Close())
+		}
+		return nil, err
+	}
+	m, err := r.share(ctx, b)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return m, nil
 }

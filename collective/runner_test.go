@@ -9,8 +9,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -28,12 +28,12 @@ func TestScratchLimit(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, c := range All() {
-			for _, a := range c.algorithms {
+		for _, k := range Kinds() {
+			for _, a := range k.spec().algorithms {
 				if a.payload == 0 {
 					continue
 				}
-				call.Collective, call.Choice = c, Choice{a.name, 4, 64}
+				call.Kind, call.Choice = k, Choice{a.name, 4, 64}
 				packets := runner.capacity(a)
 				switch a.split {
 				case twoShards:
@@ -44,7 +44,7 @@ func TestScratchLimit(t *testing.T) {
 				call.Count = packets * a.payload / 4
 				op, err := runner.Prepare(ctx, call)
 				if err != nil {
-					return fmt.Errorf("%s %s: %w", c.Name, a.name, err)
+					return fmt.Errorf("%s %s: %w", k, a.name, err)
 				}
 				if err := op.Launch(stream); err != nil {
 					return err
@@ -54,28 +54,22 @@ func TestScratchLimit(t *testing.T) {
 				}
 				call.Count++
 				if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "scratch") {
-					return fmt.Errorf("%s %s of %d elements: %v", c.Name, a.name, call.Count, err)
+					return fmt.Errorf("%s %s of %d elements: %v", k, a.name, call.Count, err)
 				}
 			}
 		}
-		return runner.Close(ctx, stream.Close())
+		return errors.Join(stream.Close(), runner.Close(ctx))
 	})
 }
 
 // newCall gives a runner and a call on buffers of so many bytes.
 func newCall(ctx context.Context, comm *communicator.Communicator, bytes uint64) (*Runner, Call, error) {
-	runner, err := NewRunner(ctx, comm)
+	runner, err := New(ctx, comm, Options{})
 	if err != nil {
 		return nil, Call{}, err
 	}
-	call := Call{Collective: All()[0], Choice: Choice{"direct", 1, 32}, Count: 1}
-	if call.Type, err = elements.ParseType("f32"); err != nil {
-		return nil, Call{}, err
-	}
-	if call.Op, err = elements.ParseOp("sum"); err != nil {
-		return nil, Call{}, err
-	}
-	for _, m := range []*Memory{&call.In, &call.Out} {
+	call := Call{Kind: AllReduce, Choice: Choice{"direct", 1, 32}, Count: 1}
+	for _, m := range []**Memory{&call.In, &call.Out} {
 		b, err := comm.Device().Alloc(bytes)
 		if err != nil {
 			return nil, Call{}, err
@@ -100,10 +94,9 @@ func TestBadCalls(t *testing.T) {
 			"blocks":           func(c *Call) { c.Blocks = 0 },
 			"threads":          func(c *Call) { c.Threads = 0 },
 			"too many threads": func(c *Call) { c.Threads = 2048 },
-			"root":             func(c *Call) { c.Root = 2 },
+			"root":             func(c *Call) { c.Kind, c.Root = Broadcast, 2 },
 			"half a warp":      func(c *Call) { c.Algorithm, c.Threads = "oneShotLL128", 48 },
-			"in place":         func(c *Call) { c.Collective, c.InPlace = All()[3], true },
-			"u8":               func(c *Call) { c.Type, _ = elements.ParseType("u8") },
+			"in place":         func(c *Call) { c.Kind, c.InPlace = AllToAll, true },
 		} {
 			call := good
 			spoil(&call)
@@ -111,7 +104,7 @@ func TestBadCalls(t *testing.T) {
 				return fmt.Errorf("%s: no error", name)
 			}
 		}
-		return runner.Close(ctx, nil)
+		return runner.Close(ctx)
 	})
 }
 
@@ -133,7 +126,7 @@ func TestTwoTasks(t *testing.T) {
 		if _, err := runner.Prepare(ctx, call); !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "two blocks") {
 			return fmt.Errorf("pushed: %v", err)
 		}
-		return runner.Close(ctx, nil)
+		return runner.Close(ctx)
 	})
 }
 
@@ -178,7 +171,7 @@ func TestSmallInbox(t *testing.T) {
 				}
 			}
 		}
-		return runner.Close(ctx, stream.Close())
+		return errors.Join(stream.Close(), runner.Close(ctx))
 	})
 }
 
@@ -196,37 +189,35 @@ func TestSeveralHosts(t *testing.T) {
 		}
 		call.Algorithm = "hier"
 		_, err = runner.Prepare(ctx, call)
-		return errors.Join(err, runner.Close(ctx, err))
+		return errors.Join(err, runner.Close(ctx))
 	})
 }
 
 // TestBrokenKernels sees the compiler's message.
 func TestBrokenKernels(t *testing.T) {
-	broken := *All()[0]
-	broken.text = []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")
+	broken := source{"allreduce.cu", []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}
 	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		runner, call, err := newCall(ctx, comm, 64)
+		runner, err := New(ctx, comm, Options{})
 		if err != nil {
 			return err
 		}
-		call.Collective = &broken
-		_, err = runner.Prepare(ctx, call)
+		_, _, err = runner.kernelOf(ctx, broken, devicecode.Options{}, "broken", "direct", 32)
 		for _, part := range []string{"allreduce.cu", "3", "nonsense"} {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				return fmt.Errorf("%v lacks %q", err, part)
 			}
 		}
-		return runner.Close(ctx, nil)
+		return runner.Close(ctx)
 	})
 }
 
-func TestFind(t *testing.T) {
+func TestParseKind(t *testing.T) {
 	for _, name := range []string{"all-reduce", "allreduce", "AllReduce"} {
-		if c, err := Find(name); err != nil || c.Name != "all-reduce" {
-			t.Errorf("%s: %+v, %v", name, c, err)
+		if k, err := ParseKind(name); err != nil || k != AllReduce {
+			t.Errorf("%s: %v, %v", name, k, err)
 		}
 	}
-	if _, err := Find("reduce"); err == nil || !strings.Contains(err.Error(), "reduce-scatter") {
-		t.Errorf("reduce: %v", err)
+	if _, err := ParseKind("tree"); err == nil || !strings.Contains(err.Error(), "reduce-scatter") {
+		t.Errorf("tree: %v", err)
 	}
 }

@@ -2,15 +2,10 @@ package collective
 
 import (
 	"context"
-	_ "embed"
-	"errors"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 )
-
-//go:embed kernels/staged.cu
-var stagedSource []byte
 
 const (
 	// A copy engine takes some microseconds to begin, in which it moves about a
@@ -23,92 +18,59 @@ const (
 	stagedWarps      = 64 // threads that look after the channels
 )
 
-// stagedChannels are what the staged all-reduce needs for an input and an output.
-type stagedChannels struct {
-	inbox    *gpu.Buffer                // a slot for each rank
-	progress *gpu.Buffer                // see staged.cu
-	toInbox  *communicator.PortChannels // from the input into the others' inboxes
-	toOutput *communicator.PortChannels // from the output into the others' outputs
-}
+// The channels of a staged host path, and its buffers.
+const (
+	stagedToInbox  = iota // from the input into the others' inboxes
+	stagedToOutput        // from the output into the others' outputs
+
+	stagedInbox    = 0 // a slot for each rank
+	stagedProgress = 1 // see staged.cu
+)
 
 // staged prepares a call by staged.cu.
-func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (*Operation, error) {
+func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, error) {
 	c.Threads = max(c.Threads, stagedWarps)
 	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
 	if err != nil {
-		return nil, err
-	}
-	h, err := r.hostPath(ctx)
-	if err != nil {
-		return nil, err
-	}
-	in := c.In
-	if c.InPlace {
-		in = c.Out
-	}
-	channels, err := h.stagedChannels(ctx, in.Buffer, c.Out.Buffer)
-	if err != nil {
-		return nil, err
+		return launch{}, err
 	}
 	ranks := uint64(r.comm.Size())
+	in := c.input()
+	h, err := r.hostPath(ctx, pathKey{byStages, in, c.Out}, func(h *hostPath) error {
+		h.slot = stagedSlot(c.Out.Size(), ranks)
+		inbox, err := h.allocate(ctx, ranks*h.slot)
+		if err != nil {
+			return err
+		}
+		progress, err := h.allocate(ctx, 8*(1+stagedMostChunks))
+		if err != nil {
+			return err
+		}
+		if err := gpu.CopyIn(progress, make([]uint64, 1+stagedMostChunks)); err != nil {
+			return err
+		}
+		if err := h.connect(ctx, in.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams, Inbox: inbox}); err != nil {
+			return err
+		}
+		return h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams})
+	})
+	if err != nil {
+		return launch{}, err
+	}
 	shard := divideUp(c.part(), ranks)
 	chunk := divideUp(max(stagedLeastChunk, divideUp(shard, stagedChunks)), line) * line
 	blocks := min(max(c.Blocks, 2), fit)
-	return &Operation{kernel, gpu.Blocks(blocks, c.Threads), []any{
-		channels.toInbox.Handles, channels.toOutput.Handles, in.Peers, c.Out.Peers, channels.inbox,
-		stagedSlot(c.Out.Size(), ranks), chunk, c.part(), uint32(r.comm.Rank()), uint32(ranks),
-		channels.progress, r.group.Watch,
+	return launch{kernel, gpu.Blocks(blocks, c.Threads), []any{
+		h.handles(stagedToInbox), h.handles(stagedToOutput), in.peers, c.Out.peers, h.buffers[stagedInbox],
+		h.slot, chunk, c.part(), uint32(r.comm.Rank()), uint32(ranks),
+		h.buffers[stagedProgress], r.group.Watch,
 	}}, nil
 }
 
 // line is what shards and slots are aligned to, in bytes; kLine in collective.cuh.
 const line = 128
 
-// stagedSlot gives the bytes of a slot: for a shard, wherever in a line it starts.
+// stagedSlot returns the bytes of a slot: for a shard, wherever in a line it starts.
 func stagedSlot(size, ranks uint64) uint64 {
 	return (divideUp(divideUp(size, line), ranks) + 2) * line
-}
-
-// stagedChannels gives the channels for a pair of buffers.
-func (h *hostPath) stagedChannels(ctx context.Context, in, out *gpu.Buffer) (_ *stagedChannels, err error) {
-	pair := [2]*gpu.Buffer{in, out}
-	if channels := h.staged[pair]; channels != nil {
-		return channels, nil
-	}
-	c := &stagedChannels{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.close())
-		}
-	}()
-	ranks := uint64(h.comm.Size())
-	if c.inbox, err = h.comm.Device().Alloc(ranks * stagedSlot(out.Size(), ranks)); err != nil {
-		return nil, err
-	}
-	if c.progress, err = gpu.Upload(h.comm.Device(), make([]uint64, 1+stagedMostChunks)); err != nil {
-		return nil, err
-	}
-	if c.toInbox, err = h.comm.PortChannels(ctx, h.service, in, communicator.PortChannelOptions{PerPeer: stagedStreams, Inbox: c.inbox}); err != nil {
-		return nil, err
-	}
-	if c.toOutput, err = h.comm.PortChannels(ctx, h.service, out, communicator.PortChannelOptions{PerPeer: stagedStreams}); err != nil {
-		return nil, err
-	}
-	h.staged[pair] = c
-	return c, nil
-}
-
-func (c *stagedChannels) close() error {
-	var errs []error
-	for _, channels := range []*communicator.PortChannels{c.toOutput, c.toInbox} {
-		if channels != nil {
-			errs = append(errs, channels.Close())
-		}
-	}
-	for _, b := range []*gpu.Buffer{c.progress, c.inbox} {
-		if b != nil {
-			errs = append(errs, b.Close())
-		}
-	}
-	return errors.Join(errs...)
 }

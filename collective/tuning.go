@@ -17,7 +17,7 @@ import (
 //go:embed tuning.txt
 var defaultTuning string
 
-// Tuning says how to do which collective at which size. [DefaultTuning] is built
+// Tuning is how to do which collective at which size. [DefaultTuning] is built
 // in; mscclgo bench -tune measures one.
 type Tuning struct {
 	Rules []Rule
@@ -25,17 +25,17 @@ type Tuning struct {
 
 // Rule is a line of a [Tuning]. The first that matches counts.
 type Rule struct {
-	Link       string // between the ranks: "nvlink", or "*" for any
-	Collective string // its name
-	Ranks      int    // 0 for any number
-	UpTo       uint64 // bytes of the collective's size; the largest value for any
+	Link  string // between the ranks: "nvlink", or "*" for any
+	Kind  Kind
+	Ranks int    // 0 for any number
+	UpTo  uint64 // bytes of the collective's size; the largest value for any
 	Choice
 }
 
 // NVLink is the link of ranks whose GPUs all have NVLinks.
 const NVLink = "nvlink"
 
-// DefaultTuning gives the built-in choice.
+// DefaultTuning returns the built-in tuning.
 func DefaultTuning() (*Tuning, error) { return ReadTuning(strings.NewReader(defaultTuning)) }
 
 // maxRules bounds what ReadTuning takes.
@@ -71,12 +71,12 @@ func parseRule(columns []string) (Rule, error) {
 		return Rule{}, fmt.Errorf("it has %d columns, a rule has 7", len(columns))
 	}
 	rule := Rule{Link: columns[0]}
-	c, err := Find(columns[1])
+	kind, err := ParseKind(columns[1])
 	if err != nil {
 		return Rule{}, err
 	}
-	rule.Collective, rule.Algorithm = c.Name, columns[4]
-	if _, err := c.algorithm(rule.Algorithm); err != nil {
+	rule.Kind, rule.Algorithm = kind, columns[4]
+	if _, err := kind.algorithm(rule.Algorithm); err != nil {
 		return Rule{}, err
 	}
 	for _, field := range []struct {
@@ -111,28 +111,27 @@ func (t *Tuning) Write(w io.Writer) error {
 		if r.UpTo != math.MaxUint64 {
 			upTo = FormatSize(r.UpTo)
 		}
-		if _, err := fmt.Fprintf(w, "%-7s %-15s %5s %6s %-13s %3d %4d\n", r.Link, r.Collective, ranks, upTo, r.Algorithm, r.Blocks, r.Threads); err != nil {
+		if _, err := fmt.Fprintf(w, "%-7s %-15s %5s %6s %-13s %3d %4d\n", r.Link, r.Kind, ranks, upTo, r.Algorithm, r.Blocks, r.Threads); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Choose gives the choice for a collective of so many bytes, or false where no
-// rule matches. fits says whether a choice is possible; a rule whose is not is
-// passed over.
-func (t *Tuning) Choose(link string, c *Collective, ranks int, bytes uint64, fits func(Choice) bool) (Choice, bool) {
+// Choose returns the choice for a collective of so many bytes, or false where no
+// rule matches. fits reports whether a choice is possible; a rule whose choice is not
+// is passed over.
+func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits func(Choice) bool) (Choice, bool) {
 	for _, r := range t.Rules {
-		if (r.Link == "*" || r.Link == link) && r.Collective == c.Name && (r.Ranks == 0 || r.Ranks == ranks) && bytes <= r.UpTo && fits(r.Choice) {
+		if (r.Link == "*" || r.Link == link) && r.Kind == kind && (r.Ranks == 0 || r.Ranks == ranks) && bytes <= r.UpTo && fits(r.Choice) {
 			return r.Choice, true
 		}
 	}
 	return Choice{}, false
 }
 
-// Link names what is between the ranks of a group: NVLink if the GPUs of all have
-// such links, else "other". Collective.
-func Link(ctx context.Context, comm *communicator.Communicator) (string, error) {
+// linkOf returns what [Runner.Link] does. Collective.
+func linkOf(ctx context.Context, comm *communicator.Communicator) (string, error) {
 	mine := []byte{0}
 	if machine, err := topology.Discover(); err == nil {
 		gpu, _ := machine.GPU(comm.Device().Info().UUID)

@@ -18,7 +18,7 @@ func TestDefaultTuning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range All() {
+	for _, c := range Kinds() {
 		for _, link := range []string{NVLink, "other"} {
 			for _, ranks := range []int{1, 2, 3, 4, 8, 72} {
 				for shift := range 40 {
@@ -27,10 +27,10 @@ func TestDefaultTuning(t *testing.T) {
 							return room || !strings.Contains(choice.Algorithm, "LL")
 						})
 						if !ok || !slices.Contains(c.Algorithms(), choice.Algorithm) {
-							t.Fatalf("%s, %d ranks by %s, %d bytes: %+v, %v", c.Name, ranks, link, 1<<shift, choice, ok)
+							t.Fatalf("%s, %d ranks by %s, %d bytes: %+v, %v", c, ranks, link, 1<<shift, choice, ok)
 						}
 						if link == "other" && strings.Contains(choice.Algorithm, "LL128") {
-							t.Errorf("%s, %d bytes: LL128 needs NVLink", c.Name, 1<<shift)
+							t.Errorf("%s, %d bytes: LL128 needs NVLink", c, 1<<shift)
 						}
 					}
 				}
@@ -42,8 +42,8 @@ func TestDefaultTuning(t *testing.T) {
 // TestTuningText writes a tuning and reads it back.
 func TestTuningText(t *testing.T) {
 	want := &Tuning{Rules: []Rule{
-		{NVLink, "all-reduce", 2, 4096, Choice{"oneShotLL8", 8, 512}},
-		{"*", "send-receive", 0, math.MaxUint64, Choice{"direct", 128, 1024}},
+		{NVLink, AllReduce, 2, 4096, Choice{"oneShotLL8", 8, 512}},
+		{"*", SendReceive, 0, math.MaxUint64, Choice{"direct", 128, 1024}},
 	}}
 	var text bytes.Buffer
 	if err := want.Write(&text); err != nil {

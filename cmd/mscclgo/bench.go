@@ -169,10 +169,10 @@ func (f *benchFlags) checkFiles() error {
 // configure fills in what the flags and arguments say in words.
 func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if len(names) == 0 {
-		cfg.Collectives = collective.All()
+		cfg.Collectives = collective.Kinds()
 	}
 	for _, name := range names {
-		one, err := collective.Find(name)
+		one, err := collective.ParseKind(name)
 		if err != nil {
 			return err
 		}

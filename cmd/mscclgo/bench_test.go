@@ -93,18 +93,14 @@ func TestBenchTune(t *testing.T) {
 		t.Fatalf("%v, standard error %q", err, stderr)
 	}
 	tuning, err := readTuning(file)
-	if err != nil || len(tuning.Rules) == 0 || tuning.Rules[0].Ranks != 2 || tuning.Rules[0].Collective != "send-receive" {
+	if err != nil || len(tuning.Rules) == 0 || tuning.Rules[0].Ranks != 2 || tuning.Rules[0].Kind != collective.SendReceive {
 		t.Fatalf("%v: %+v", err, tuning)
 	}
 	text, err := os.ReadFile(lines)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sendReceive, err := collective.Find("send-receive")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range sendReceive.Algorithms() {
+	for _, name := range collective.SendReceive.Algorithms() {
 		if !strings.Contains(string(text), `{"stage":"tune","collective":"send-receive","ranks":2,`) || !strings.Contains(string(text), `"algorithm":"`+name+`"`) {
 			t.Errorf("%s was not measured:\n%s", name, text)
 		}

@@ -31,7 +31,7 @@ func testConfig(t testing.TB) Config {
 		t.Fatal(err)
 	}
 	return Config{
-		Collectives: collective.All(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
+		Collectives: collective.Kinds(), Algorithms: []string{"all"}, Tuning: tuning, Type: "f32", Op: "sum",
 		Places: []string{"out", "in"}, Sizes: []uint64{4096}, Iters: 1, Replays: 1, Rounds: 1, Check: true,
 		Blocks: 4, Threads: 64,
 	}
@@ -64,24 +64,24 @@ func everything(ctx context.Context, comm *communicator.Communicator, cfg Config
 			}
 		}
 		typ := types[i%2]
-		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.Name, ops[i%2].Name, offset, i%2 == 0, comm.Size()-1
-		for _, c := range collective.All() {
-			cfg.Collectives, cfg.Sizes = []*collective.Collective{c}, nil
-			if n != 2 && c.InPlace {
+		cfg.Type, cfg.Op, cfg.Offset, cfg.Graph, cfg.Root = typ.String(), ops[i%2].String(), offset, i%2 == 0, comm.Size()-1
+		for _, c := range collective.Kinds() {
+			cfg.Collectives, cfg.Sizes = []collective.Kind{c}, nil
+			if n != 2 && c.InPlace() {
 				cfg.Places = []string{"in"}
 			} else if n != 2 {
 				cfg.Places = []string{"out"}
 			}
 			for k := (i + n) % 4; k < len(counts); k += stride {
-				cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size*c.Parts(n)))
+				cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size()*c.Parts(n)))
 			}
 			results, err := Run(ctx, comm, cfg, Sinks{})
 			if err != nil {
-				return fmt.Errorf("%s, offset %d: %w", c.Name, offset, err)
+				return fmt.Errorf("%s, offset %d: %w", c.String(), offset, err)
 			}
 			for _, name := range c.Algorithms() {
 				if !slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }) {
-					return fmt.Errorf("%s: nothing was done by %s", c.Name, name)
+					return fmt.Errorf("%s: nothing was done by %s", c.String(), name)
 				}
 			}
 		}
@@ -108,19 +108,19 @@ func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Conf
 		if i%2 != comm.Size()%2 {
 			continue
 		}
-		cfg.Type, cfg.Op, cfg.Sizes = typ.Name, elements.Ops()[i%3].Name, nil
+		cfg.Type, cfg.Op, cfg.Sizes = typ.String(), elements.Ops()[i%3].String(), nil
 		for k := i; k < len(counts); k += 7 {
-			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size))
+			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size()))
 		}
-		for _, c := range collective.All() {
-			cfg.Collectives = []*collective.Collective{c}
+		for _, c := range collective.Kinds() {
+			cfg.Collectives = []collective.Kind{c}
 			results, err := Run(ctx, comm, cfg, Sinks{})
 			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
+				return fmt.Errorf("%s: %w", c.String(), err)
 			}
 			for _, name := range c.Algorithms() {
 				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != (c.ByHost(name) && name != "staged") {
-					return fmt.Errorf("%s by %s was done: %v", c.Name, name, did)
+					return fmt.Errorf("%s by %s was done: %v", c.String(), name, did)
 				}
 			}
 		}
@@ -162,7 +162,7 @@ func TestSoak(t *testing.T) {
 	for _, ranks := range []int{2, 4} {
 		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
 			testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
-				cfg := SoakConfig{Collectives: collective.All(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
+				cfg := SoakConfig{Collectives: collective.Kinds(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
 				calls, err := Soak(ctx, comm, cfg, func(string) {})
 				if comm.Rank() == 0 {
 					t.Logf("%d calls", calls)
@@ -183,16 +183,16 @@ func TestTune(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(tuning.Rules) != len(collective.All()) {
+		if len(tuning.Rules) != len(collective.Kinds()) {
 			return fmt.Errorf("the rules are %+v", tuning.Rules)
 		}
-		for i, c := range collective.All() {
-			if r := tuning.Rules[i]; r.Collective != c.Name || !slices.Contains(c.Algorithms(), r.Algorithm) {
-				return fmt.Errorf("%s: %+v", c.Name, r)
+		for i, c := range collective.Kinds() {
+			if r := tuning.Rules[i]; r.Kind != c || !slices.Contains(c.Algorithms(), r.Algorithm) {
+				return fmt.Errorf("%v: %+v", c, r)
 			}
 			for _, name := range c.Algorithms() {
 				if name != "hier" && !strings.Contains(lines.String(), `"algorithm":"`+name+`"`) {
-					return fmt.Errorf("%s: %s was not measured", c.Name, name)
+					return fmt.Errorf("%v: %s was not measured", c, name)
 				}
 			}
 		}
@@ -211,7 +211,7 @@ func TestReport(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(results) != len(collective.All()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
+		if len(results) != len(collective.Kinds()) || len(progress) != len(results) || !strings.Contains(progress[0], "4K") {
 			return fmt.Errorf("%d results, progress %q", len(results), progress)
 		}
 		if !strings.Contains(table.String(), "# all-reduce, 2 ranks") || testdev.CUDA() == strings.Contains(table.String(), "emulated") {
@@ -320,8 +320,8 @@ func TestBadConfig(t *testing.T) {
 // TestWrongIsSeen spoils what a check must notice.
 func TestWrongIsSeen(t *testing.T) {
 	d := testdev.Open(t, 0)
-	typ, _ := elements.ParseType("f32")
-	c, err := collective.Find("all-gather")
+	typ := collective.F32
+	c, err := collective.ParseKind("all-gather")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,18 +10,17 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/collective"
-	"github.com/mscclgo/mscclgo/internal/elements"
 )
 
 // Config says what to measure. It is the same on all ranks.
 type Config struct {
-	Collectives []*collective.Collective
+	Collectives []collective.Kind
 	Algorithms  []string // names; or "auto", by Tuning; or "all" that fit
 	Tuning      *collective.Tuning
 	Type, Op    string
 	Root        int
 	Places      []string // "out" and "in"
-	Sizes       []uint64 // bytes of a collective's size; see [collective.Collective.Parts]
+	Sizes       []uint64 // bytes of a collective's size; see [collective.Kind.Parts]
 	Offset      uint64   // bytes by which buffers are off their alignment
 	Iters       int      // operations in a graph, or launched one after the other
 	Warmup      int      // operations before those that are timed, at least
@@ -39,11 +38,16 @@ type Config struct {
 
 // check gives the error of a configuration that cannot be.
 func (c *Config) check(ranks int) error {
-	if _, err := elements.ParseType(c.Type); err != nil {
+	typ, err := collective.ParseType(c.Type)
+	if err != nil {
 		return err
 	}
-	if _, err := elements.ParseOp(c.Op); err != nil {
+	op, err := collective.ParseOp(c.Op)
+	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(c.Collectives, collective.Kind.Reduces) && !collective.CanReduce(typ, op) {
+		return fmt.Errorf("elements of %v are not reduced by %v", typ, op)
 	}
 	switch {
 	case len(c.Sizes) == 0 || slices.Min(c.Sizes) == 0:
@@ -68,11 +72,11 @@ func (c *Config) check(ranks int) error {
 		}
 	}
 	for _, name := range c.Algorithms {
-		known := name == algoAuto || name == algoAll || slices.ContainsFunc(c.Collectives, func(k *collective.Collective) bool {
+		known := name == algoAuto || name == algoAll || slices.ContainsFunc(c.Collectives, func(k collective.Kind) bool {
 			return slices.Contains(k.Algorithms(), name)
 		})
 		if !known {
-			return fmt.Errorf("algorithm %q is none of auto, all, and those of %s: %v", name, c.Collectives[0].Name, c.Collectives[0].Algorithms())
+			return fmt.Errorf("algorithm %q is none of auto, all, and those of %s: %v", name, c.Collectives[0], c.Collectives[0].Algorithms())
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ type own struct {
 	comm    *communicator.Communicator
 	runner  *collective.Runner
 	stream  *gpu.Stream
-	in, out collective.Memory
+	in, out *collective.Memory
 	choice  collective.Choice
 	overlap bool
 }
@@ -35,7 +35,7 @@ func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer
 // call gives what the runner takes for a problem.
 func (o *own) call(p *problem) collective.Call {
 	return collective.Call{
-		Collective: p.collective, Choice: o.choice, Type: p.typ, Op: p.op, Count: p.count, Root: p.root,
+		Kind: p.collective, Choice: o.choice, Type: p.typ, Op: p.op, Count: p.count, Root: p.root,
 		In: o.in, Out: o.out, InPlace: p.inPlace, Overlap: o.overlap,
 	}
 }

@@ -26,7 +26,7 @@ func ExampleRun() {
 	defer comm.Close()
 
 	results, err := bench.Run(ctx, comm, bench.Config{
-		Collectives: []*collective.Collective{must(collective.Find("all-gather"))}, Algorithms: []string{"LL128", "direct"},
+		Collectives: []collective.Kind{collective.AllGather}, Algorithms: []string{"LL128", "direct"},
 		Type: "u8", Op: "sum", Places: []string{"out"}, Sizes: must(bench.Sizes(100, 10000, 10)),
 		Iters: 2, Replays: 3, Rounds: 2, Graph: true, Check: true,
 	}, bench.Sinks{})

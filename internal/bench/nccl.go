@@ -107,8 +107,8 @@ func Stuck(err error) bool {
 }
 
 // drop goes on without what gave up, until the next collective.
-func (b *bench) drop(g *gaveUp, c *collective.Collective) {
-	fmt.Fprintf(b.sinks.Table, "# %v; %s goes on without it\n", g, c.Name)
+func (b *bench) drop(g *gaveUp, c collective.Kind) {
+	fmt.Fprintf(b.sinks.Table, "# %v; %s goes on without it\n", g, c)
 	delete(b.others, g.name)
 	group := b.nccl[g.name]
 	delete(b.nccl, g.name)
@@ -239,7 +239,7 @@ func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays 
 		in = out
 	}
 	call := nccl.Call{
-		Collective: p.collective.Name, Type: p.typ.Name, Op: p.op.Name, Count: p.count, PartBytes: p.part(), Root: p.root,
+		Collective: p.collective.String(), Type: p.typ.String(), Op: p.op.String(), Count: p.count, PartBytes: p.part(), Root: p.root,
 		In:  in.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.InOffset(p.rank, p.inPlace))),
 		Out: out.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.OutOffset(p.rank, p.inPlace))),
 	}

@@ -12,11 +12,11 @@ import (
 
 // problem is a collective at one size on one rank: its data, and what is right.
 type problem struct {
-	collective  *collective.Collective
+	collective  collective.Kind
 	rank, ranks int
 	root        int
-	typ         elements.Type
-	op          elements.Op
+	typ         collective.Type
+	op          collective.Op
 	count       uint64 // elements of a part
 	inPlace     bool
 }
@@ -25,7 +25,7 @@ type problem struct {
 func (p *problem) size() uint64 { return p.part() * uint64(p.collective.Parts(p.ranks)) }
 
 // part gives the bytes of a part.
-func (p *problem) part() uint64 { return p.count * uint64(p.typ.Size) }
+func (p *problem) part() uint64 { return p.count * uint64(p.typ.Size()) }
 
 // outBytes gives the bytes of the output, and of what lies before it in place.
 func (p *problem) outBytes() uint64 {
@@ -34,7 +34,7 @@ func (p *problem) outBytes() uint64 {
 
 // alike says whether all ranks' outputs have to have the same bits: those of an
 // all-reduce.
-func (p *problem) alike() bool { return p.collective.Reduces && p.collective.InParts(p.ranks) == 1 }
+func (p *problem) alike() bool { return p.collective.Reduces() && p.collective.InParts(p.ranks) == 1 }
 
 const (
 	poison = 0xff // a NaN in every float type
@@ -56,8 +56,12 @@ type referee struct {
 	stream  *gpu.Stream
 }
 
-func newReferee(ctx context.Context, d *gpu.Device, t elements.Type) (*referee, error) {
-	checker, err := elements.NewChecker(ctx, d, t)
+func newReferee(ctx context.Context, d *gpu.Device, t collective.Type) (*referee, error) {
+	typ, err := elements.Of(t)
+	if err != nil {
+		return nil, err
+	}
+	checker, err := elements.NewChecker(ctx, d, typ)
 	if err != nil {
 		return nil, err
 	}

@@ -87,14 +87,14 @@ func made(bytes uint64, algorithm string, blocks int, nanoseconds time.Duration,
 
 // TestRules makes rules of what is fastest, and joins neighbours that agree.
 func TestRules(t *testing.T) {
-	got := rules(map[uint64][]Result{
+	got := rules(collective.AllReduce, map[uint64][]Result{
 		1 << 10: {made(1<<10, "oneShotLL16", 4, 9), made(1<<10, "oneShotLL8", 4, 8), made(1<<10, "direct", 4, 10)},
 		4 << 10: {made(4<<10, "oneShotLL8", 4, 9), made(4<<10, "direct", 4, 10)},
 		1 << 20: {made(1<<20, "direct", 4, 11), made(1<<20, "direct", 32, 10)},
 	})
 	want := []collective.Rule{
-		{Link: collective.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: 64 << 10, Choice: collective.Choice{Algorithm: "oneShotLL8", Blocks: 4, Threads: 512}},
-		{Link: collective.NVLink, Collective: "all-reduce", Ranks: 4, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct", Blocks: 32, Threads: 512}},
+		{Link: collective.NVLink, Kind: collective.AllReduce, Ranks: 4, UpTo: 64 << 10, Choice: collective.Choice{Algorithm: "oneShotLL8", Blocks: 4, Threads: 512}},
+		{Link: collective.NVLink, Kind: collective.AllReduce, Ranks: 4, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct", Blocks: 32, Threads: 512}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the rules (-want +got):\n%s", diff)

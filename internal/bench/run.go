@@ -14,7 +14,6 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/nccl"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
@@ -47,11 +46,10 @@ type bench struct {
 	runner  *collective.Runner
 	stream  *gpu.Stream
 	memory  []*gpu.Buffer // the allocations behind in and out
-	in      collective.Memory
-	out     collective.Memory
-	typ     elements.Type
-	op      elements.Op
-	link    string
+	in      *collective.Memory
+	out     *collective.Memory
+	typ     collective.Type
+	op      collective.Op
 	turns   bool   // ranks take turns on a GPU
 	seed    uint64 // of the next data
 	referee *referee
@@ -63,7 +61,7 @@ type bench struct {
 
 // way is an algorithm of a collective.
 type way struct {
-	collective *collective.Collective
+	collective collective.Kind
 	algorithm  string
 }
 
@@ -104,22 +102,19 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
 	b := &bench{cfg: cfg, sinks: sinks, comm: comm, unfit: map[way]bool{}, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
 	var err error
-	if b.typ, err = elements.ParseType(cfg.Type); err != nil {
+	if b.typ, err = collective.ParseType(cfg.Type); err != nil {
 		return b, err
 	}
-	if b.op, err = elements.ParseOp(cfg.Op); err != nil {
+	if b.op, err = collective.ParseOp(cfg.Op); err != nil {
 		return b, err
 	}
 	if b.seed, err = agreeOnSeed(ctx, comm); err != nil {
 		return b, err
 	}
-	if b.link, err = collective.Link(ctx, comm); err != nil {
-		return b, err
-	}
 	if b.turns, err = turns(ctx, comm); err != nil {
 		return b, err
 	}
-	if b.runner, err = collective.NewRunner(ctx, comm); err != nil {
+	if b.runner, err = collective.New(ctx, comm, collective.Options{Tuning: cfg.Tuning}); err != nil {
 		return b, err
 	}
 	calls, err := b.calls()
@@ -165,19 +160,19 @@ func (b *bench) calls() ([]collective.Call, error) {
 // most gives the largest bytes of a buffer's data: a rank's part is at least one
 // element.
 func (b *bench) most() uint64 {
-	return max(slices.Max(b.cfg.Sizes), uint64(b.comm.Size()*b.typ.Size))
+	return max(slices.Max(b.cfg.Sizes), uint64(b.comm.Size()*b.typ.Size()))
 }
 
 // allocate gives a shared buffer for the largest size, off its alignment as asked.
-func (b *bench) allocate(ctx context.Context) (collective.Memory, error) {
+func (b *bench) allocate(ctx context.Context) (*collective.Memory, error) {
 	whole, err := b.comm.Device().Alloc(b.cfg.Offset + b.most() + guard)
 	if err != nil {
-		return collective.Memory{}, err
+		return nil, err
 	}
 	b.memory = append(b.memory, whole)
 	part, err := whole.Slice(b.cfg.Offset, b.most()+guard)
 	if err != nil {
-		return collective.Memory{}, err
+		return nil, err
 	}
 	return b.runner.Share(ctx, part)
 }
@@ -195,8 +190,12 @@ func (b *bench) close(ctx context.Context, failed error) error {
 	if b.referee != nil {
 		errs = append(errs, b.referee.close())
 	}
+	// A call that cannot be fails on all ranks, and they go on.
+	if failed != nil && !errors.Is(failed, mscclgo.ErrInvalid) && !errors.Is(failed, mscclgo.ErrUnsupported) {
+		b.comm.Abort(failed)
+	}
 	if b.runner != nil {
-		errs = append(errs, b.runner.Close(ctx, failed))
+		errs = append(errs, b.runner.Close(ctx))
 	}
 	if failed == nil {
 		errs = append(errs, b.comm.Barrier(ctx))
@@ -220,13 +219,13 @@ func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, err
 }
 
 // collective measures a collective in all places, beside others that are made for it.
-func (b *bench) collective(ctx context.Context, c *collective.Collective) (results []Result, err error) {
+func (b *bench) collective(ctx context.Context, c collective.Kind) (results []Result, err error) {
 	defer func() { err = errors.Join(err, b.leaveNCCL(err)) }()
 	if err := b.meetNCCL(ctx); err != nil {
 		return nil, err
 	}
 	for _, place := range b.cfg.Places {
-		if place == "in" && !c.InPlace {
+		if place == "in" && !c.InPlace() {
 			continue
 		}
 		found, err := b.table(ctx, c, place)
@@ -239,7 +238,7 @@ func (b *bench) collective(ctx context.Context, c *collective.Collective) (resul
 }
 
 // table measures all sizes of a collective.
-func (b *bench) table(ctx context.Context, c *collective.Collective, place string) ([]Result, error) {
+func (b *bench) table(ctx context.Context, c collective.Kind, place string) ([]Result, error) {
 	var problems []*problem
 	for _, size := range b.cfg.Sizes {
 		p := b.problem(c, size, place == "in")
@@ -252,11 +251,11 @@ func (b *bench) table(ctx context.Context, c *collective.Collective, place strin
 	if err := b.comm.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(b.sinks.Table, "# %s, %d ranks, rank 0 on %v (%s)%s\n", c.Name, b.comm.Size(), b.comm.Device(), b.comm.Device().Info().Model, b.remark())
+	fmt.Fprintf(b.sinks.Table, "# %s, %d ranks, rank 0 on %v (%s)%s\n", c, b.comm.Size(), b.comm.Device(), b.comm.Device().Info().Model, b.remark())
 	printHeader(b.sinks.Table, b.cfg.Compare...)
 	var results []Result
 	for i, p := range problems {
-		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c.Name, place, i+1, len(problems), collective.FormatSize(p.size())))
+		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c, place, i+1, len(problems), collective.FormatSize(p.size())))
 		found, err := b.size(ctx, p)
 		if err != nil {
 			return results, err
@@ -273,10 +272,10 @@ func (b *bench) table(ctx context.Context, c *collective.Collective, place strin
 }
 
 // problem gives a collective of about so many bytes.
-func (b *bench) problem(c *collective.Collective, size uint64, inPlace bool) *problem {
+func (b *bench) problem(c collective.Kind, size uint64, inPlace bool) *problem {
 	return &problem{
 		collective: c, rank: b.comm.Rank(), ranks: b.comm.Size(), root: b.cfg.Root, typ: b.typ, op: b.op,
-		count: max(1, size/uint64(c.Parts(b.comm.Size()))/uint64(b.typ.Size)), inPlace: inPlace,
+		count: max(1, size/uint64(c.Parts(b.comm.Size()))/uint64(b.typ.Size())), inPlace: inPlace,
 	}
 }
 
@@ -376,15 +375,15 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 
 func (b *bench) result(p *problem, choice collective.Choice, t Times, wrong int) Result {
 	op, place := "-", "out"
-	if p.collective.Reduces {
-		op = p.op.Name
+	if p.collective.Reduces() {
+		op = p.op.String()
 	}
 	if p.inPlace {
 		place = "in"
 	}
 	r := Result{
-		Stage: stageRun, Collective: p.collective.Name, Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
-		Link: b.link, Bytes: p.size(), Count: p.size() / uint64(p.typ.Size), Type: p.typ.Name, Op: op, Place: place,
+		Stage: stageRun, Collective: p.collective.String(), Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
+		Link: b.runner.Link(), Bytes: p.size(), Count: p.size() / uint64(p.typ.Size()), Type: p.typ.String(), Op: op, Place: place,
 		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Overlap: b.cfg.Overlap, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
 		Blocks: choice.Blocks, Threads: choice.Threads, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
 	}
@@ -415,9 +414,9 @@ func (b *bench) choices(p *problem) ([]collective.Choice, error) {
 	for _, name := range b.cfg.Algorithms {
 		switch {
 		case name == algoAuto:
-			c, ok := b.cfg.Tuning.Choose(b.link, p.collective, p.ranks, p.size(), fits)
-			if !ok {
-				return nil, fmt.Errorf("the tuning has no rule for %s of %d bytes on %d ranks", p.collective.Name, p.size(), p.ranks)
+			c, err := b.runner.Choose(b.own(collective.Choice{}).call(p))
+			if err != nil {
+				return nil, err
 			}
 			add(c)
 		case name == algoAll:

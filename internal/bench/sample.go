@@ -18,7 +18,7 @@ import (
 // range of sizes by plain launches, checks every element on every rank, and prints
 // a table. Flags that the collective has no use for are left out.
 func Sample(name string) {
-	c, err := collective.Find(name)
+	c, err := collective.ParseKind(name)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func Sample(name string) {
 		log.Fatal(err)
 	}
 	cfg := Config{
-		Collectives: []*collective.Collective{c}, Algorithms: make([]string, 1), Tuning: tuning,
+		Collectives: []collective.Kind{c}, Algorithms: make([]string, 1), Tuning: tuning,
 		Op: "sum", Places: []string{"out"}, Replays: 1, Rounds: 1, Overlap: true, Check: true,
 	}
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
@@ -41,17 +41,17 @@ func Sample(name string) {
 	flag.IntVar(&cfg.Iters, "iters", 10, "operations to time")
 	flag.IntVar(&cfg.Blocks, "blocks", 0, "blocks of a kernel, at most; 0 leaves it to the tuning")
 	flag.IntVar(&cfg.Threads, "threads", 0, "threads of a block; 0 leaves it to the tuning")
-	if c.Reduces {
+	if c.Reduces() {
 		flag.StringVar(&cfg.Type, "type", "f32", "f32, f16, bf16 or i32")
 		flag.StringVar(&cfg.Op, "op", "sum", "sum, max or min")
 	} else {
 		flag.StringVar(&cfg.Type, "type", "f32", "f32, f16, bf16, i32 or u8")
 	}
 	inPlace := new(bool)
-	if c.InPlace {
+	if c.InPlace() {
 		flag.BoolVar(inPlace, "inplace", false, "work in place")
 	}
-	if c.Rooted {
+	if c.Rooted() {
 		flag.IntVar(&cfg.Root, "root", 0, "the rank that has the data")
 	}
 	flag.Parse()

@@ -15,7 +15,7 @@ import (
 
 // SoakConfig says what [Soak] does. It is the same on all ranks.
 type SoakConfig struct {
-	Collectives []*collective.Collective
+	Collectives []collective.Kind
 	Most        uint64        // bytes of a call's input, and of its output
 	Batch       int           // calls that are queued without a look from the host
 	For         time.Duration // at least one batch
@@ -27,7 +27,7 @@ const byHostSlots = 2
 
 // slot is the memory of one call of a batch.
 type slot struct {
-	in, out collective.Memory
+	in, out *collective.Memory
 }
 
 // soaked is a call of a batch.
@@ -47,7 +47,7 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 	if cfg.Most < 1024 || cfg.Batch < 1 || len(cfg.Collectives) == 0 {
 		return 0, errors.New("a soak needs collectives, calls, and at least 1 KiB for each")
 	}
-	runner, err := collective.NewRunner(ctx, comm)
+	runner, err := collective.New(ctx, comm, collective.Options{})
 	if err != nil {
 		return 0, err
 	}
@@ -55,7 +55,12 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, stream.Close(), runner.Close(ctx, err)) }()
+	defer func() {
+		if err != nil {
+			comm.Abort(err)
+		}
+		err = errors.Join(err, stream.Close(), runner.Close(ctx))
+	}()
 	slots, err := makeSlots(ctx, comm, runner, cfg)
 	if err != nil {
 		return 0, err
@@ -65,15 +70,15 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 		return 0, err
 	}
 	random := rand.New(rand.NewPCG(seed, 1)) // alike on all ranks
-	referees := map[string]*referee{}        // by type
+	referees := map[collective.Type]*referee{}
 	defer func() {
 		for _, r := range referees {
 			err = errors.Join(err, r.close())
 		}
 	}()
 	for _, t := range elements.Reducible() {
-		if referees[t.Name], err = newReferee(ctx, comm.Device(), t); err != nil {
-			delete(referees, t.Name)
+		if referees[t.Type], err = newReferee(ctx, comm.Device(), t.Type); err != nil {
+			delete(referees, t.Type)
 			return 0, err
 		}
 	}
@@ -108,7 +113,7 @@ func decide(ctx context.Context, comm *communicator.Communicator, answer bool) (
 // alignments.
 func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *collective.Runner, cfg SoakConfig) ([]slot, error) {
 	each := cfg.Most + guard + 64 // with room to be off the alignment
-	var whole [2]collective.Memory
+	var whole [2]*collective.Memory
 	for i := range whole {
 		b, err := comm.Device().Alloc(each * uint64(cfg.Batch))
 		if err != nil {
@@ -118,20 +123,12 @@ func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *col
 			return nil, err
 		}
 	}
-	cut := func(from collective.Memory, at uint64) (collective.Memory, error) {
-		part, err := from.Slice(at, cfg.Most+guard)
-		m := collective.Memory{Buffer: part, Peers: from.Peers}
-		for rank := range comm.HostRanks() {
-			m.Peers.Ranks[rank] += gpu.Ptr(at)
-		}
-		return m, err
-	}
 	slots := make([]slot, cfg.Batch)
 	for i := range slots {
 		at := each * uint64(i)
 		var errs [2]error
-		slots[i].in, errs[0] = cut(whole[0], at+uint64(i%5)) // any alignment, often different ones
-		slots[i].out, errs[1] = cut(whole[1], at+uint64(i%3*4))
+		slots[i].in, errs[0] = whole[0].Slice(at+uint64(i%5), cfg.Most+guard) // any alignment, often different ones
+		slots[i].out, errs[1] = whole[1].Slice(at+uint64(i%3*4), cfg.Most+guard)
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
@@ -146,18 +143,18 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *collective
 		c := cfg.Collectives[random.IntN(len(cfg.Collectives))]
 		types := elements.Reducible()
 		i := random.IntN(len(types))
-		typ, op := types[i], ops[random.IntN(len(ops))]
+		typ, op := types[i].Type, ops[random.IntN(len(ops))]
 		if emulated(comm) {
-			typ, op = types[i%2], ops[i%2] // kernels take seconds to compile there
+			typ, op = types[i%2].Type, ops[i%2] // kernels take seconds to compile there
 		}
 		// Any magnitude is as likely as another.
-		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size)
+		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size())
 		count := max(1, random.Uint64N(most)>>random.IntN(16))
 		k := &soaked{
 			slot: s, seed: random.Uint64(),
 			p: problem{
 				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: op,
-				count: count, inPlace: c.InPlace && random.IntN(2) == 1,
+				count: count, inPlace: c.InPlace() && random.IntN(2) == 1,
 			},
 			o: own{comm: comm, runner: runner, stream: stream, in: s.in, out: s.out, overlap: random.IntN(2) == 1, choice: collective.Choice{
 				Algorithm: c.Algorithms()[random.IntN(len(c.Algorithms()))], Blocks: 1 + random.IntN(16), Threads: 32 << random.IntN(3),
@@ -170,7 +167,7 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *collective
 }
 
 // soakBatch runs the calls of a batch one behind the other and checks them.
-func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, referees map[string]*referee) error {
+func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*soaked, referees map[collective.Type]*referee) error {
 	calls := make([]collective.Call, len(batch))
 	for i, k := range batch {
 		calls[i] = k.o.call(&k.p)
@@ -180,7 +177,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 	}
 	ops := make([]*collective.Operation, len(batch))
 	for i, k := range batch {
-		if err := referees[k.p.typ.Name].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
+		if err := referees[k.p.typ].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
 			return err
 		}
 		var err error
@@ -201,7 +198,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 		return err
 	}
 	for i, k := range batch {
-		wrong, sum, err := referees[k.p.typ.Name].check(ctx, &k.p, k.out.Buffer, k.seed, k.o.roundings(k.p.ranks))
+		wrong, sum, err := referees[k.p.typ].check(ctx, &k.p, k.out.Buffer, k.seed, k.o.roundings(k.p.ranks))
 		if err != nil {
 			return err
 		}
@@ -211,7 +208,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 		}
 		if wrong != 0 || !same && k.p.alike() {
 			return fmt.Errorf("call %d of a batch, %s by %+v of %d %s, in place %v: %d wrong, the same bits on all ranks: %v",
-				i, k.p.collective.Name, k.o.choice, k.p.count, k.p.typ.Name, k.p.inPlace, wrong, same)
+				i, k.p.collective, k.o.choice, k.p.count, k.p.typ, k.p.inPlace, wrong, same)
 		}
 	}
 	return nil

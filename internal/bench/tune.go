@@ -59,7 +59,7 @@ func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sink
 	tuning := &collective.Tuning{}
 	for _, c := range cfg.Collectives {
 		found, err := t.collective(ctx, c)
-		tuning.Rules = append(tuning.Rules, rules(found)...)
+		tuning.Rules = append(tuning.Rules, rules(c, found)...)
 		if err != nil {
 			return tuning, err
 		}
@@ -79,11 +79,11 @@ type tuner struct {
 }
 
 // collective measures all sizes of a collective.
-func (t *tuner) collective(ctx context.Context, c *collective.Collective) (map[uint64][]Result, error) {
+func (t *tuner) collective(ctx context.Context, c collective.Kind) (map[uint64][]Result, error) {
 	found := map[uint64][]Result{}
 	for i, size := range t.cfg.Sizes {
 		p := t.problem(c, size, false)
-		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c.Name, i+1, len(t.cfg.Sizes), collective.FormatSize(p.size())))
+		t.sinks.Progress(fmt.Sprintf("tune %s, size %d of %d: %s", c, i+1, len(t.cfg.Sizes), collective.FormatSize(p.size())))
 		candidates, err := t.cell(ctx, p)
 		if err != nil {
 			return found, err
@@ -100,7 +100,7 @@ func (t *tuner) collective(ctx context.Context, c *collective.Collective) (map[u
 			}
 		}
 	}
-	fmt.Fprintf(t.sinks.Table, "# %s, the fastest%s\n", c.Name, t.remark())
+	fmt.Fprintf(t.sinks.Table, "# %s, the fastest%s\n", c, t.remark())
 	printHeader(t.sinks.Table)
 	for _, size := range sortedKeys(found) {
 		fastest(found[size]).row().print(t.sinks.Table)
@@ -205,7 +205,7 @@ func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error
 			} else if err != nil {
 				return nil, err
 			}
-			c.Blocks = k.op.Blocks()
+			c.Blocks = k.op.Choice().Blocks
 			if !seen[c] {
 				seen[c] = true
 				all = append(all, k)
@@ -245,7 +245,7 @@ func (t *tuner) verifyCandidates(ctx context.Context, p *problem, all []*candida
 }
 
 // rules makes the rules of a collective from its results by size.
-func rules(bySize map[uint64][]Result) []collective.Rule {
+func rules(kind collective.Kind, bySize map[uint64][]Result) []collective.Rule {
 	var rules []collective.Rule
 	sizes := sortedKeys(bySize)
 	for i, size := range sizes {
@@ -259,7 +259,7 @@ func rules(bySize map[uint64][]Result) []collective.Rule {
 			rules[n-1].UpTo = upTo
 			continue
 		}
-		rules = append(rules, collective.Rule{Link: best.Link, Collective: best.Collective, Ranks: best.Ranks, UpTo: upTo, Choice: choice})
+		rules = append(rules, collective.Rule{Link: best.Link, Kind: kind, Ranks: best.Ranks, UpTo: upTo, Choice: choice})
 	}
 	return rules
 }

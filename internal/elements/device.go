@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -25,6 +26,9 @@ type Checker struct {
 	blocks      int
 }
 
+// deviceOps are the operations in the order of elements.cu's.
+var deviceOps = []collective.Op{collective.Sum, collective.Max, collective.Min}
+
 const (
 	maxSeeds       = devicecode.MaxRanks
 	checkerThreads = 64
@@ -41,7 +45,7 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	place := slices.IndexFunc(types, func(other Type) bool { return other.Name == t.Name })
+	place := slices.IndexFunc(types, func(other Type) bool { return other.Type == t.Type })
 	options := devicecode.Options{Defines: []string{fmt.Sprintf("TYPE=%d", place)}}
 	if c.module, err = devicecode.Load(ctx, d, "elements.cu", source, options); err != nil {
 		return nil, err
@@ -71,7 +75,7 @@ func (c *Checker) shape(count uint64) gpu.LaunchConfig {
 
 // Fill queues what [Type.Fill] does, from an offset in bytes on.
 func (c *Checker) Fill(s *gpu.Stream, dst *gpu.Buffer, offset, count, seed uint64) error {
-	part, err := dst.Slice(offset, count*uint64(c.typ.Size))
+	part, err := dst.Slice(offset, count*uint64(c.typ.Size()))
 	if err != nil {
 		return err
 	}
@@ -81,11 +85,11 @@ func (c *Checker) Fill(s *gpu.Stream, dst *gpu.Buffer, offset, count, seed uint6
 // Check gives what [Type.WrongReduced] does of the elements from an offset in bytes
 // on, for data of Fill, and a checksum of them. Of one seed it is [Type.Wrong]. It
 // waits for what the stream has to do before.
-func (c *Checker) Check(ctx context.Context, s *gpu.Stream, got *gpu.Buffer, offset, count uint64, op Op, seeds []uint64, roundings int) (wrong int, sum uint64, err error) {
+func (c *Checker) Check(ctx context.Context, s *gpu.Stream, got *gpu.Buffer, offset, count uint64, op collective.Op, seeds []uint64, roundings int) (wrong int, sum uint64, err error) {
 	if len(seeds) > maxSeeds {
 		return 0, 0, fmt.Errorf("%d seeds are more than %d", len(seeds), maxSeeds)
 	}
-	part, err := got.Slice(offset, count*uint64(c.typ.Size))
+	part, err := got.Slice(offset, count*uint64(c.typ.Size()))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -102,7 +106,7 @@ func (c *Checker) Check(ctx context.Context, s *gpu.Stream, got *gpu.Buffer, off
 		Relative, Absolute float64
 		Times              uint64
 	}
-	operation := slices.IndexFunc(ops, func(other Op) bool { return other.Name == op.Name })
+	operation := slices.Index(deviceOps, op)
 	err = c.check.Launch(s, c.shape(count), part, count, uint32(max(operation, 0)), c.seeds, uint32(len(seeds)),
 		rounding{c.typ.relative, c.typ.absolute, uint64(roundings)}, c.found)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -17,9 +18,9 @@ func TestChecker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	u8, _ := elements.ParseType("u8")
+	u8, _ := elements.Of(collective.U8)
 	for _, typ := range append(elements.Reducible(), u8) {
-		t.Run(typ.Name, func(t *testing.T) { compare(t, d, stream, typ) })
+		t.Run(typ.String(), func(t *testing.T) { compare(t, d, stream, typ) })
 	}
 }
 
@@ -34,7 +35,7 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 	data := make([]*gpu.Buffer, len(seeds)) // unaligned, between bytes that must stay
 	host := make([][]byte, len(seeds))
 	for i, seed := range seeds {
-		want := bytes.Repeat([]byte{'~'}, offset+count*typ.Size+5)
+		want := bytes.Repeat([]byte{'~'}, offset+count*typ.Size()+5)
 		if data[i], err = gpu.Upload(d, want); err != nil {
 			t.Fatal(err)
 		}
@@ -44,12 +45,12 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 		if err := stream.Synchronize(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		typ.Fill(want[offset:offset+count*typ.Size], seed)
+		typ.Fill(want[offset:offset+count*typ.Size()], seed)
 		got := make([]byte, len(want))
 		if err := gpu.CopyOut(got, data[i]); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("seed %d: what the device filled differs from what the host did, %v", seed, err)
 		}
-		host[i] = want[offset : offset+count*typ.Size]
+		host[i] = want[offset : offset+count*typ.Size()]
 	}
 	sums := map[uint64]bool{}
 	for _, op := range elements.Ops() {
@@ -59,7 +60,7 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 			want := typ.WrongReduced(host[0], op, seeds[:n], 2)
 			got, sum, err := c.Check(t.Context(), stream, data[0], offset, count, op, seeds[:n], 2)
 			if err != nil || got != want || n == 1 && got != 0 {
-				t.Errorf("%s of %d: %d wrong, %v; the host finds %d", op.Name, n, got, err, want)
+				t.Errorf("%s of %d: %d wrong, %v; the host finds %d", op, n, got, err, want)
 			}
 			sums[sum] = true
 		}

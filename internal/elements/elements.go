@@ -1,21 +1,20 @@
-// Package elements knows the element types and operations of reductions on the
-// host: random data, the float64 reference, and whether a result is right. Data
-// is a function of a seed and an index, so that every rank can check what all
-// ranks contributed without holding it.
+// Package elements is the reference arithmetic of element types on the host: random
+// data, the float64 reference, and whether a result is right. Data is a function of a
+// seed and an index, so that every rank can check what all ranks contributed without
+// holding it.
 package elements
 
 import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
+
+	"github.com/mscclgo/mscclgo/collective"
 )
 
-// Type is an element type.
+// Type is an element type with its reference arithmetic.
 type Type struct {
-	Name string // as kernels' names have it: "f32"
-	Size int    // bytes
+	collective.Type
 
 	// random gives the bits of a finite value of moderate size.
 	random func(r uint64) uint64
@@ -27,28 +26,45 @@ type Type struct {
 
 // types are all element types.
 var types = []Type{
-	{"f32", 4, randomFloat(23, 127), func(b uint64) float64 { return float64(math.Float32frombits(uint32(b))) }, 0x1p-24, 0x1p-149},
-	{"f16", 2, randomFloat(10, 15), float16, 0x1p-11, 0x1p-25},
-	{"bf16", 2, randomFloat(7, 127), func(b uint64) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }, 0x1p-8, 0x1p-133},
-	{"i32", 4, func(r uint64) uint64 { return r & (1<<32 - 1) }, func(b uint64) float64 { return float64(int32(b)) }, 0, 0},
-	{"u8", 1, func(r uint64) uint64 { return r & 0xff }, func(b uint64) float64 { return float64(b) }, 0, 0}, // to move, not to reduce
+	{collective.F32, randomFloat(23, 127), func(b uint64) float64 { return float64(math.Float32frombits(uint32(b))) }, 0x1p-24, 0x1p-149},
+	{collective.F16, randomFloat(10, 15), func(b uint64) float64 { return float64(collective.Float16(b).Float32()) }, 0x1p-11, 0x1p-25},
+	{collective.BF16, randomFloat(7, 127), func(b uint64) float64 { return float64(collective.BFloat16(b).Float32()) }, 0x1p-8, 0x1p-133},
+	{collective.I32, func(r uint64) uint64 { return r & (1<<32 - 1) }, func(b uint64) float64 { return float64(int32(b)) }, 0, 0},
+	{collective.U8, func(r uint64) uint64 { return r & 0xff }, func(b uint64) float64 { return float64(b) }, 0, 0}, // to move, not to reduce
 }
 
-// ParseType finds a type by name.
-func ParseType(name string) (Type, error) {
-	var names []string
-	for _, t := range types {
-		if t.Name == name {
-			return t, nil
+// Of returns the reference arithmetic of an element type.
+//
+// Errors: for types that it has none of.
+func Of(t collective.Type) (Type, error) {
+	for _, known := range types {
+		if known.Type == t {
+			return known, nil
 		}
-		names = append(names, t.Name)
 	}
-	return Type{}, fmt.Errorf("element type %q is none of %s", name, strings.Join(names, ", "))
+	return Type{}, fmt.Errorf("there is no reference arithmetic for %v", t)
 }
 
-// Reducible gives the element types that reductions take.
+// Reducible returns the element types that some operation of [Ops] reduces.
 func Reducible() []Type {
-	return slices.DeleteFunc(slices.Clone(types), func(t Type) bool { return t.Size == 1 })
+	var some []Type
+	for _, t := range types {
+		if collective.CanReduce(t.Type, collective.Sum) {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// Ops returns the operations that reductions have.
+func Ops() []collective.Op {
+	var some []collective.Op
+	for _, o := range collective.Ops() {
+		if collective.CanReduce(collective.F32, o) {
+			some = append(some, o)
+		}
+	}
+	return some
 }
 
 // randomFloat makes finite floats of either sign with exponents from -6 to 1, so
@@ -65,49 +81,19 @@ func randomFloat(mantissa, bias int) func(uint64) uint64 {
 	}
 }
 
-// float16 gives the value of an IEEE 754 binary16.
-func float16(b uint64) float64 {
-	sign := 1 - 2*float64(b>>15&1)
-	exponent, fraction := int(b>>10&31), float64(b&1023)
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(fraction, -24)
-	case 31:
-		if fraction != 0 {
-			return math.NaN()
-		}
-		return math.Inf(int(sign))
+// apply returns the operation of two values.
+func apply(o collective.Op, a, b float64) float64 {
+	switch o {
+	case collective.Max:
+		return math.Max(a, b)
+	case collective.Min:
+		return math.Min(a, b)
 	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
+	return a + b
 }
 
-// Op is a reduction.
-type Op struct {
-	Name  string // as kernels' names have it: "sum"
-	apply func(a, b float64) float64
-	exact bool // the result is one of the operands
-}
-
-var ops = []Op{
-	{"sum", func(a, b float64) float64 { return a + b }, false},
-	{"max", math.Max, true},
-	{"min", math.Min, true},
-}
-
-// ParseOp finds an operation by name.
-func ParseOp(name string) (Op, error) {
-	var names []string
-	for _, o := range ops {
-		if o.Name == name {
-			return o, nil
-		}
-		names = append(names, o.Name)
-	}
-	return Op{}, fmt.Errorf("operation %q is none of %s", name, strings.Join(names, ", "))
-}
-
-// Ops gives all operations.
-func Ops() []Op { return slices.Clone(ops) }
+// exact reports whether the result of an operation is one of the operands.
+func exact(o collective.Op) bool { return o == collective.Max || o == collective.Min }
 
 // mix scrambles a seed and an index (the finaliser of SplitMix64; Steele, Lea
 // and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
@@ -118,15 +104,15 @@ func mix(seed, index uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Fill writes len(dst)/Size random elements that belong to the seed.
+// Fill writes len(dst)/Size() random elements that belong to the seed.
 func (t Type) Fill(dst []byte, seed uint64) {
-	for i := 0; (i+1)*t.Size <= len(dst); i++ {
-		t.put(dst[i*t.Size:], t.random(mix(seed, uint64(i))))
+	for i := 0; (i+1)*t.Size() <= len(dst); i++ {
+		t.put(dst[i*t.Size():], t.random(mix(seed, uint64(i))))
 	}
 }
 
 func (t Type) put(dst []byte, bits uint64) {
-	switch t.Size {
+	switch t.Size() {
 	case 1:
 		dst[0] = byte(bits)
 	case 2:
@@ -137,7 +123,7 @@ func (t Type) put(dst []byte, bits uint64) {
 }
 
 func (t Type) get(src []byte) uint64 {
-	switch t.Size {
+	switch t.Size() {
 	case 1:
 		return uint64(src[0])
 	case 2:
@@ -149,8 +135,8 @@ func (t Type) get(src []byte) uint64 {
 // WrongReduced counts the elements of got that are not the reduction of what
 // Fill makes of the seeds. A sum of floats may be off by the rounding of each
 // addition in fp32, and by so many roundings to the type: 1 for the result.
-func (t Type) WrongReduced(got []byte, op Op, seeds []uint64, roundings int) (wrong int) {
-	for i := 0; (i+1)*t.Size <= len(got); i++ {
+func (t Type) WrongReduced(got []byte, op collective.Op, seeds []uint64, roundings int) (wrong int) {
+	for i := 0; (i+1)*t.Size() <= len(got); i++ {
 		want, magnitude := 0.0, 0.0
 		for k, seed := range seeds {
 			v := t.value(t.random(mix(seed, uint64(i))))
@@ -158,18 +144,18 @@ func (t Type) WrongReduced(got []byte, op Op, seeds []uint64, roundings int) (wr
 			if k == 0 {
 				want = v
 			} else {
-				want = op.apply(want, v)
+				want = apply(op, want, v)
 			}
 		}
-		bits := t.get(got[i*t.Size:])
-		if t.Name == "i32" && !op.exact {
+		bits := t.get(got[i*t.Size():])
+		if t.Type == collective.I32 && !exact(op) {
 			if uint32(bits) != uint32(int64(want)) {
 				wrong++
 			}
 			continue
 		}
 		bound := 0.0
-		if !op.exact {
+		if !exact(op) {
 			// The result's own rounding is relative to it, those before to partial
 			// sums, which are no larger than all magnitudes together.
 			bound = t.relative*(math.Abs(want)+float64(roundings-1)*magnitude) +
@@ -185,8 +171,8 @@ func (t Type) WrongReduced(got []byte, op Op, seeds []uint64, roundings int) (wr
 
 // Wrong counts the elements of got that are not what Fill makes of the seed.
 func (t Type) Wrong(got []byte, seed uint64) (wrong int) {
-	for i := 0; (i+1)*t.Size <= len(got); i++ {
-		if t.get(got[i*t.Size:]) != t.random(mix(seed, uint64(i)))&(1<<(8*t.Size)-1) {
+	for i := 0; (i+1)*t.Size() <= len(got); i++ {
+		if t.get(got[i*t.Size():]) != t.random(mix(seed, uint64(i)))&(1<<(8*t.Size())-1) {
 			wrong++
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/bench"
-	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/launcher"
@@ -99,7 +98,7 @@ const callsAtOnce = 500
 var all = []string{"oneShotLL8", "oneShotLL16", "oneShotLL128", "twoShotLL16", "twoShotLL128", "direct"}
 
 func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, limit time.Duration) (done int, err error) {
-	runner, err := collective.NewRunner(ctx, comm)
+	runner, err := collective.New(ctx, comm, collective.Options{})
 	if err != nil {
 		return 0, err
 	}
@@ -107,7 +106,12 @@ func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, 
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, stream.Close(), runner.Close(ctx, err)) }()
+	defer func() {
+		if err != nil {
+			comm.Abort(err)
+		}
+		err = errors.Join(err, stream.Close(), runner.Close(ctx))
+	}()
 	ops, err := prepareAll(ctx, comm, runner)
 	if err != nil {
 		return 0, err
@@ -156,18 +160,8 @@ func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, 
 
 // prepareAll makes an all-reduce of 64 bytes by each algorithm ready.
 func prepareAll(ctx context.Context, comm *communicator.Communicator, runner *collective.Runner) ([]*collective.Operation, error) {
-	allReduce, err := collective.Find("all-reduce")
-	if err != nil {
-		return nil, err
-	}
-	call := collective.Call{Collective: allReduce, Count: 16}
-	if call.Type, err = elements.ParseType("f32"); err != nil {
-		return nil, err
-	}
-	if call.Op, err = elements.ParseOp("sum"); err != nil {
-		return nil, err
-	}
-	for _, m := range []*collective.Memory{&call.In, &call.Out} {
+	call := collective.Call{Kind: collective.AllReduce, Count: 16}
+	for _, m := range []**collective.Memory{&call.In, &call.Out} {
 		b, err := gpu.Upload(comm.Device(), make([]byte, 64))
 		if err != nil {
 			return nil, err
@@ -227,16 +221,12 @@ func memoryOfRank() int {
 
 // reduce all-reduces sizes up to 1 MiB.
 func reduce(ctx context.Context, comm *communicator.Communicator) error {
-	allReduce, err := collective.Find("all-reduce")
-	if err != nil {
-		return err
-	}
 	tuning, err := collective.DefaultTuning()
 	if err != nil {
 		return err
 	}
 	_, err = bench.Run(ctx, comm, bench.Config{
-		Collectives: []*collective.Collective{allReduce}, Algorithms: []string{"auto"}, Tuning: tuning, Type: "f32", Op: "sum",
+		Collectives: []collective.Kind{collective.AllReduce}, Algorithms: []string{"auto"}, Tuning: tuning, Type: "f32", Op: "sum",
 		Places: []string{"out"}, Sizes: []uint64{1 << 10, 32 << 10, 1 << 20}, Iters: 5, Replays: 1, Rounds: 1, Check: true,
 		Blocks: 4, // the stacks of an emulated device's threads are this process's memory
 	}, bench.Sinks{})

@@ -1,0 +1,72 @@
+package collective
+
+// algorithm is one way to do a collective.
+type algorithm struct {
+	name    string // as the user writes it
+	kernel  string
+	payload uint64 // bytes of data in a packet, 0 without packets
+	split   split
+	through path
+}
+
+// split is how much of a part an inbox of packets holds.
+type split int
+
+const (
+	whole      split = iota
+	twoShards        // of the ranks' number
+	relayShare       // of those but the root
+)
+
+// path is what moves an algorithm's data.
+type path int
+
+const (
+	byKernel   path = iota // threads that reach the peers' memory
+	byExchange             // port channels, each part straight to its place
+	byRing                 // port channels, around the ring
+	byPush                 // threads, through an inbox of the runner's
+	byStages               // port channels, and threads that reduce
+	byHosts                // threads within a host, port channels between hosts
+)
+
+// The payloads of packets; see packet.cuh.
+const (
+	payloadLL8   = 4
+	payloadLL16  = 8
+	payloadLL128 = 480
+)
+
+// packets returns the algorithms with packets that all collectives but the
+// all-reduce share, and others.
+func packets(others ...algorithm) []algorithm {
+	return append([]algorithm{
+		{name: "LL8", kernel: "LL8", payload: payloadLL8},
+		{name: "LL16", kernel: "LL16", payload: payloadLL16},
+		{name: "LL128", kernel: "LL128", payload: payloadLL128},
+		{name: "direct", kernel: "direct"},
+	}, others...)
+}
+
+// ports moves the parts by the hosts' copy engines.
+var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}
+
+// inboxPackets returns how many packets a call puts into an inbox.
+func (a algorithm) inboxPackets(part, ranks uint64) uint64 {
+	n := divideUp(part, a.payload)
+	switch a.split {
+	case twoShards:
+		return 2 * divideUp(n, ranks)
+	case relayShare:
+		return divideUp(n, max(ranks-1, 1))
+	}
+	return n
+}
+
+// divideUp returns a / b, rounded up, for any a.
+func divideUp(a, b uint64) uint64 {
+	if a%b != 0 {
+		return a/b + 1
+	}
+	return a / b
+}

@@ -1,0 +1,236 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Call is one use of a collective, the same on all ranks but for the memory's size.
+type Call struct {
+	Kind  Kind
+	Type  Type
+	Op    Op     // of a collective that reduces
+	Count uint64 // elements of a part; see [Kind.InParts]
+	Root  int    // of a collective that has one
+	// In and Out are the data. In place, all are in Out; see [Kind.InOffset].
+	In, Out *Memory
+	InPlace bool
+	// Choice is how the collective is done. The zero value leaves it to the tuning.
+	Choice
+	// Overlap lets the call begin while the kernel before it in the stream ends;
+	// see [gpu.LaunchConfig]. It is without effect where ranks share a device:
+	// blocks that have yet to wait would keep out those that another rank awaits.
+	Overlap bool
+}
+
+// Choice is a way to do a collective.
+type Choice struct {
+	Algorithm string // one of [Kind.Algorithms]
+	Blocks    int    // at most; fewer where there is not enough to do
+	Threads   int    // of a block
+}
+
+// String describes the call, such as "all-reduce of 1024 f32, sum".
+func (c *Call) String() string {
+	text := fmt.Sprintf("%v of %d %v", c.Kind, c.Count, c.Type)
+	if c.Kind.valid() && c.Kind.Reduces() {
+		text += ", " + c.Op.String()
+	}
+	if c.Kind.valid() && c.Kind.Rooted() {
+		text += fmt.Sprintf(", root %d", c.Root)
+	}
+	return text
+}
+
+// part returns the bytes of a part of a call that checkSize has passed.
+func (c *Call) part() uint64 { return c.Count * uint64(c.Type.Size()) }
+
+// checkNames returns the error of a call whose kind, type or operation cannot be.
+func (c *Call) checkNames() error {
+	switch {
+	case !c.Kind.valid():
+		return fmt.Errorf("there is no %v", c.Kind)
+	case !c.Type.valid():
+		return fmt.Errorf("there is no element %v", c.Type)
+	case c.Kind.Reduces() && !c.Op.valid():
+		return fmt.Errorf("there is no %v", c.Op)
+	case c.Kind.Reduces() && !CanReduce(c.Type, c.Op):
+		return fmt.Errorf("elements of %v are not reduced by %v", c.Type, c.Op)
+	}
+	return nil
+}
+
+// checkSize returns the bytes of a call's input and output, of all their parts.
+func (c *Call) checkSize(ranks int) (in, out uint64, err error) {
+	overflow, part := bits.Mul64(c.Count, uint64(c.Type.Size()))
+	overIn, in := bits.Mul64(part, uint64(c.Kind.InParts(ranks)))
+	overOut, out := bits.Mul64(part, uint64(c.Kind.OutParts(ranks)))
+	if overflow|overIn|overOut != 0 || max(in, out) >= 1<<63 {
+		return 0, 0, fmt.Errorf("%d elements of %d bytes for each of %d ranks are more than there can be", c.Count, c.Type.Size(), ranks)
+	}
+	return in, out, nil
+}
+
+// checkShape returns the error of a choice that the algorithm cannot have.
+func (c *Call) checkShape(a algorithm) error {
+	switch {
+	case c.Blocks < 1 || c.Threads < 1:
+		return fmt.Errorf("%d blocks of %d threads: there is at least one of each", c.Blocks, c.Threads)
+	case a.payload == payloadLL128 && c.Threads%32 != 0:
+		return fmt.Errorf("%s is done by whole warps, so not with blocks of %d threads", a.name, c.Threads)
+	}
+	return nil
+}
+
+// check returns the algorithm of a call, or the error of a call that cannot be.
+func (r *Runner) check(c *Call) (algorithm, error) {
+	if err := c.checkNames(); err != nil {
+		return algorithm{}, err
+	}
+	ranks := r.comm.Size()
+	in, out, err := c.checkSize(ranks)
+	if err != nil {
+		return algorithm{}, err
+	}
+	switch {
+	case c.Count == 0:
+		return algorithm{}, errors.New("there is no element to work on")
+	case c.InPlace && !c.Kind.InPlace():
+		return algorithm{}, fmt.Errorf("%v is not done in place", c.Kind)
+	case c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks):
+		return algorithm{}, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
+	}
+	if err := r.checkMemory("output", c.Out, out); err != nil {
+		return algorithm{}, err
+	}
+	if c.InPlace {
+		err = r.checkMemory("output, which holds the input,", c.Out, in)
+	} else if err = r.checkMemory("input", c.In, in); err == nil && overlap(c.In.Ptr(), in, c.Out.Ptr(), out) {
+		err = errors.New("input and output overlap; Call.InPlace is for one buffer that holds both")
+	}
+	if err != nil {
+		return algorithm{}, err
+	}
+	if c.Choice == (Choice{}) {
+		if c.Choice, err = r.choose(c); err != nil {
+			return algorithm{}, err
+		}
+	}
+	a, err := c.Kind.algorithm(c.Algorithm)
+	if err != nil {
+		return algorithm{}, err
+	}
+	if err := c.checkShape(a); err != nil {
+		return algorithm{}, err
+	}
+	return a, r.fit(c, a)
+}
+
+// checkMemory returns the error of a memory that cannot hold so many bytes of a call.
+func (r *Runner) checkMemory(what string, m *Memory, bytes uint64) error {
+	switch {
+	case m == nil:
+		return fmt.Errorf("the %s is nil", what)
+	case m.runner != r:
+		return fmt.Errorf("the %s was shared by another runner", what)
+	case m.over():
+		return fmt.Errorf("the %s was closed", what)
+	case m.Size() < bytes:
+		return fmt.Errorf("the %s has %d bytes, and %d are needed", what, m.Size(), bytes)
+	}
+	_, err := m.Buffer.Slice(0, bytes) // of memory that is open
+	return err
+}
+
+// overlap reports whether two ranges of memory have bytes in common.
+func overlap(a gpu.Ptr, aBytes uint64, b gpu.Ptr, bBytes uint64) bool {
+	return a < b+gpu.Ptr(bBytes) && b < a+gpu.Ptr(aBytes)
+}
+
+// Fits returns why a call's algorithm is not to be had for these ranks and this size,
+// or nil. Kernels reach the memory of one host's ranks only; and packets, where there
+// are any, have to fit into the scratch (see the Inboxes of collective.cuh).
+func (r *Runner) Fits(c Call) error {
+	if err := c.checkNames(); err != nil {
+		return r.invalid(&c, "fit", err)
+	}
+	if _, _, err := c.checkSize(r.comm.Size()); err != nil {
+		return r.invalid(&c, "fit", err)
+	}
+	a, err := c.Kind.algorithm(c.Algorithm)
+	if err == nil {
+		err = r.fit(&c, a)
+	}
+	if err != nil {
+		return r.invalid(&c, "fit", err)
+	}
+	return nil
+}
+
+func (r *Runner) fit(c *Call, a algorithm) error {
+	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byPush || a.through == byStages) && hosts > 1 {
+		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as hier", a.name, hosts)
+	}
+	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
+		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)
+	}
+	return nil
+}
+
+// capacity returns the packets that an inbox holds.
+func (r *Runner) capacity(a algorithm) uint64 {
+	const packet = 512 // bytes of an LL128 packet
+	room := r.group.ScratchSize / 4 / packet * packet
+	size := 2 * a.payload
+	if a.payload == payloadLL128 {
+		room, size = 3*room, packet
+	}
+	return room / 2 / size / uint64(max(r.comm.Size()-1, 1))
+}
+
+// Choose returns what the runner's tuning says about a call: the choice of a call
+// whose Choice is zero.
+//
+// Errors: ErrUnsupported where no rule is for it.
+func (r *Runner) Choose(c Call) (Choice, error) {
+	err := c.checkNames()
+	if err == nil {
+		_, _, err = c.checkSize(r.comm.Size())
+	}
+	var choice Choice
+	if err == nil {
+		choice, err = r.choose(&c)
+	}
+	if err != nil {
+		return Choice{}, r.invalid(&c, "choose", err)
+	}
+	return choice, nil
+}
+
+// choose is Choose for a call whose names and size are right.
+func (r *Runner) choose(c *Call) (Choice, error) {
+	ranks := r.comm.Size()
+	bytes := c.part() * uint64(c.Kind.Parts(ranks))
+	choice, ok := r.tuning.Choose(r.link, c.Kind, ranks, bytes, func(choice Choice) bool {
+		a, err := c.Kind.algorithm(choice.Algorithm)
+		return err == nil && r.fit(c, a) == nil
+	})
+	if !ok {
+		return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, bytes, ranks)
+	}
+	return choice, nil
+}
+
+// invalid wraps what is wrong with a call. It is ErrInvalid unless it has a kind.
+func (r *Runner) invalid(c *Call, verb string, err error) error {
+	kind := mscclgo.ErrInvalid
+	var typed *mscclgo.Error
+	if errors.As(err, &typed) {
+		kind = typed.Kind
+	}
+	return mscclgo.Errorf(kind, fmt.Sprintf("collective: %s %v", verb, c), "%w", err).At(r.comm.Rank(), mscclgo.NoRank)
+}

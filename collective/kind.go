@@ -1,0 +1,238 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// Kind is one of the collectives. Data come in parts, all of one size: see
+// [Kind.InParts] and [Kind.OutParts].
+type Kind uint8
+
+// The collectives.
+const (
+	// AllReduce reduces the inputs of all ranks into the output of every rank.
+	AllReduce Kind = iota
+	// AllGather concatenates the inputs of all ranks into the output of every rank.
+	AllGather
+	// ReduceScatter reduces the inputs of all ranks and leaves part r of the result in
+	// the output of rank r.
+	ReduceScatter
+	// AllToAll makes part p of rank r's input part r of rank p's output.
+	AllToAll
+	// SendReceive sends each rank's input to the rank after it, the last one's to
+	// rank 0.
+	SendReceive
+	// Broadcast copies the root's input into the output of every rank.
+	Broadcast
+)
+
+// spec is what there is to know about a kind.
+type spec struct {
+	name       string // "all-reduce"
+	reduces    bool   // the elements are reduced, with an operation
+	inPlace    bool   // the output may hold the input
+	rooted     bool   // one rank is the root
+	scattered  bool   // the input has a part for each rank
+	gathered   bool   // the output has a part of each rank
+	source     source // of the kernels
+	bus        func(n float64) float64
+	algorithms []algorithm
+	// sources returns the ranks that out part `part` of a rank is made of, and which
+	// of their in parts.
+	sources func(rank, part, ranks, root int) (from []int, theirs int)
+}
+
+// specs are the kinds. Nothing writes to it.
+var specs = [...]spec{
+	AllReduce: {
+		name: "all-reduce", reduces: true, inPlace: true, source: source{"allreduce.cu", allReduceSource},
+		bus: func(n float64) float64 { return 2 * (n - 1) / n },
+		algorithms: []algorithm{
+			{name: "oneShotLL8", kernel: "oneShotLL8", payload: payloadLL8},
+			{name: "oneShotLL16", kernel: "oneShotLL16", payload: payloadLL16},
+			{name: "oneShotLL128", kernel: "oneShotLL128", payload: payloadLL128},
+			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, split: twoShards},
+			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
+			{name: "direct", kernel: "direct"},
+			{name: "pushed", kernel: "pushed", through: byPush},
+			{name: "ring", kernel: "ring", through: byRing},
+			{name: "staged", kernel: "staged", through: byStages},
+			{name: "hier", kernel: "hier", through: byHosts},
+		},
+		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
+	},
+	AllGather: {
+		name: "all-gather", inPlace: true, gathered: true, source: source{"allgather.cu", allGatherSource},
+		bus:        func(n float64) float64 { return (n - 1) / n },
+		algorithms: packets(ports),
+		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
+	},
+	ReduceScatter: {
+		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
+		source:     source{"reducescatter.cu", reduceScatterSource},
+		bus:        func(n float64) float64 { return (n - 1) / n },
+		algorithms: packets(),
+		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
+	},
+	AllToAll: {
+		name: "all-to-all", scattered: true, gathered: true, source: source{"alltoall.cu", allToAllSource},
+		bus:        func(n float64) float64 { return (n - 1) / n },
+		algorithms: packets(ports),
+		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
+	},
+	SendReceive: {
+		name: "send-receive", source: source{"sendrecv.cu", sendReceiveSource},
+		bus:        func(float64) float64 { return 1 },
+		algorithms: packets(ports),
+		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
+	},
+	Broadcast: {
+		name: "broadcast", inPlace: true, rooted: true, source: source{"broadcast.cu", broadcastSource},
+		bus: func(float64) float64 { return 1 },
+		algorithms: packets(
+			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, split: relayShare},
+			algorithm{name: "relayed", kernel: "relayed"},
+			ports,
+		),
+		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
+	},
+}
+
+// everyRank returns the numbers of all ranks.
+func everyRank(ranks int) []int {
+	all := make([]int, ranks)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// Kinds returns all collectives.
+func Kinds() []Kind {
+	all := make([]Kind, len(specs))
+	for i := range all {
+		all[i] = Kind(i)
+	}
+	return all
+}
+
+// ParseKind returns the collective of a name, with or without its hyphens, such as
+// "all-reduce" or "AllReduce".
+func ParseKind(name string) (Kind, error) {
+	plain := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "") }
+	for _, k := range Kinds() {
+		if plain(k.String()) == plain(name) {
+			return k, nil
+		}
+	}
+	return 0, unknown("collective", name, Kinds())
+}
+
+// unknown returns the error of a name that is none of those of values.
+func unknown[T fmt.Stringer](what, name string, values []T) error {
+	var names []string
+	for _, v := range values {
+		names = append(names, v.String())
+	}
+	return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: parse", "%s %q is none of %s", what, name, strings.Join(names, ", "))
+}
+
+// valid reports whether k is one of the constants.
+func (k Kind) valid() bool { return int(k) < len(specs) }
+
+// spec returns what there is to know about a valid kind.
+func (k Kind) spec() *spec { return &specs[k] }
+
+// String returns the name, such as "all-reduce".
+func (k Kind) String() string {
+	if !k.valid() {
+		return fmt.Sprintf("collective %d", uint8(k))
+	}
+	return k.spec().name
+}
+
+// Reduces reports whether elements are reduced, with an operation.
+func (k Kind) Reduces() bool { return k.spec().reduces }
+
+// InPlace reports whether the output may hold the input; see [Kind.InOffset].
+func (k Kind) InPlace() bool { return k.spec().inPlace }
+
+// Rooted reports whether one rank is the root.
+func (k Kind) Rooted() bool { return k.spec().rooted }
+
+// Algorithms returns the names of the algorithms.
+func (k Kind) Algorithms() []string {
+	var names []string
+	for _, a := range k.spec().algorithms {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+// algorithm returns the algorithm of a name.
+func (k Kind) algorithm(name string) (algorithm, error) {
+	all := k.spec().algorithms
+	i := slices.IndexFunc(all, func(a algorithm) bool { return a.name == name })
+	if i < 0 {
+		return algorithm{}, fmt.Errorf("algorithm %q of %v is none of %s", name, k, strings.Join(k.Algorithms(), ", "))
+	}
+	return all[i], nil
+}
+
+// ByHost reports whether an algorithm moves data through the host, which takes
+// channels for each pair of buffers.
+func (k Kind) ByHost(algorithm string) bool {
+	a, err := k.algorithm(algorithm)
+	return err == nil && a.through != byKernel && a.through != byPush
+}
+
+// InParts returns the number of parts of a rank's input.
+func (k Kind) InParts(ranks int) int {
+	if k.spec().scattered {
+		return ranks
+	}
+	return 1
+}
+
+// OutParts returns the number of parts of a rank's output.
+func (k Kind) OutParts(ranks int) int {
+	if k.spec().gathered {
+		return ranks
+	}
+	return 1
+}
+
+// Parts returns the number of parts that the size of a collective counts, as
+// nccl-tests defines it: the larger of input and output.
+func (k Kind) Parts(ranks int) int { return max(k.InParts(ranks), k.OutParts(ranks)) }
+
+// Bus returns bus bandwidth over algorithm bandwidth, as nccl-tests defines it.
+func (k Kind) Bus(ranks int) float64 { return k.spec().bus(float64(ranks)) }
+
+// Sources returns what out part `part` of a rank is made of: in part `theirs` of
+// the ranks `from`, reduced if they are several.
+func (k Kind) Sources(rank, part, ranks, root int) (from []int, theirs int) {
+	return k.spec().sources(rank, part, ranks, root)
+}
+
+// InOffset returns where a rank's input starts in its buffer, in parts: 0 but in
+// place, where both are in the output's buffer.
+func (k Kind) InOffset(rank int, inPlace bool) int {
+	if inPlace && k.spec().gathered {
+		return rank
+	}
+	return 0
+}
+
+// OutOffset returns where a rank's output starts in its buffer, in parts: 0 but in
+// place.
+func (k Kind) OutOffset(rank int, inPlace bool) int {
+	if inPlace && k.spec().scattered {
+		return rank
+	}
+	return 0
+}

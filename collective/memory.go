@@ -1,0 +1,134 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Memory is a buffer of each rank that all ranks reach, as one rank sees it.
+//
+// The algorithms that move data through the host make channels at their first use
+// with a pair of memories, and some an inbox as large as the output. These belong to
+// the memories: they are released when the first of the two is closed.
+type Memory struct {
+	*gpu.Buffer // this rank's
+	runner      *Runner
+	number      uint64 // of the runner's memories, the same on all ranks
+	offset      uint64 // of a view in the memory that was shared
+	peers       devicecode.PeerMemory
+	shared      *communicator.PeerMemory
+	whole       *Memory // what a view is of, else nil
+	closed      bool
+}
+
+// Share makes a buffer of each rank known to all; sizes may differ. The buffer stays
+// the caller's, who closes the memory before it. Collective.
+//
+// Errors: those of [communicator.Communicator.Share].
+func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.share(ctx, b)
+}
+
+// share is Share for a caller that holds mu.
+func (r *Runner) share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
+	if err := r.usable("collective: share a buffer"); err != nil {
+		return nil, err
+	}
+	shared, err := r.comm.Share(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	peers, err := shared.HostHandle()
+	if err != nil {
+		return nil, errors.Join(err, shared.Close())
+	}
+	m := &Memory{Buffer: b, runner: r, number: r.numbers, peers: peers, shared: shared}
+	r.numbers++
+	r.memories[m] = true
+	return m, nil
+}
+
+// Slice returns a view of n bytes from offset, which all ranks use at the same
+// offset. Channels for a view are its own: see [Memory.Close].
+//
+// Errors: ErrInvalid when the range is not inside m.
+func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
+	b, err := m.Buffer.Slice(offset, n)
+	if err != nil {
+		return nil, err
+	}
+	v := &Memory{Buffer: b, runner: m.runner, number: m.number, offset: m.offset + offset, peers: m.peers, whole: m}
+	for i := range m.runner.group.Size {
+		v.peers.Ranks[i] += gpu.Ptr(offset)
+	}
+	return v, nil
+}
+
+// Close waits until all ranks have called it, and releases the channels and inboxes
+// that were made for the memory, and the mappings of the peers' buffers. What was
+// launched on the memory must have ended on this rank, and its operations and views
+// must not be used any more. The buffer stays the caller's, who may close it then. In a
+// group that has failed it waits for nobody. It is safe to call twice. Collective.
+func (m *Memory) Close(ctx context.Context) error {
+	r := m.runner
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	var errs []error
+	if r.comm.Err() == nil {
+		errs = append(errs, r.comm.Barrier(ctx))
+	}
+	for key, set := range r.hostPaths {
+		if key.in == m || key.out == m {
+			errs = append(errs, set.close())
+			delete(r.hostPaths, key)
+		}
+	}
+	errs = append(errs, m.release())
+	delete(r.memories, m)
+	return errors.Join(errs...)
+}
+
+// release unmaps the peers' buffers.
+func (m *Memory) release() error {
+	m.closed = true
+	if m.shared == nil {
+		return nil
+	}
+	return m.shared.Close()
+}
+
+// over reports whether the memory, or what it is a view of, is closed. The caller
+// holds the runner's mu.
+func (m *Memory) over() bool { return m.closed || m.whole != nil && m.whole.over() }
+
+// String describes the memory among those of the runner.
+func (m *Memory) String() string {
+	if m == nil {
+		return "no memory"
+	}
+	return fmt.Sprintf("memory %d from byte %d", m.number, m.offset)
+}
+
+// usable returns the error of a use of a closed runner or a failed group. The caller
+// holds mu.
+func (r *Runner) usable(op string) error {
+	if r.closed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the runner is closed").At(r.comm.Rank(), mscclgo.NoRank)
+	}
+	if err := r.comm.Err(); err != nil {
+		return mscclgo.Errorf(mscclgo.KindOf(err), op, "the group has failed: %w", err).At(r.comm.Rank(), mscclgo.NoRank)
+	}
+	return nil
+}

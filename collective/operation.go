@@ -1,0 +1,162 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Operation is a call that is ready to run.
+type Operation struct {
+	runner *Runner
+	call   Call
+	choice Choice // with the blocks of the grid
+	launch launch
+	closed atomic.Bool
+}
+
+// launch is a kernel with its arguments.
+type launch struct {
+	kernel *gpu.Kernel
+	shape  gpu.LaunchConfig
+	args   []any
+}
+
+// Launch queues the operation once. All ranks launch the same, in the same order.
+//
+// Errors: ErrInvalid when the operation, its memory or its runner is closed, and those
+// of [gpu.Kernel.Launch]; of a group that has failed, its error.
+func (o *Operation) Launch(s *gpu.Stream) error {
+	r := o.runner
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.usable("collective: launch an operation")
+	if err == nil && (o.closed.Load() || o.call.Out.over() || o.call.In != nil && o.call.In.over()) {
+		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: launch an operation", "it or its memory is closed").At(r.comm.Rank(), mscclgo.NoRank)
+	}
+	if err != nil {
+		return err
+	}
+	return o.launch.kernel.Launch(s, o.launch.shape, o.launch.args...)
+}
+
+// Choice returns how the operation is done, with the number of blocks that its grid
+// has.
+func (o *Operation) Choice() Choice { return o.choice }
+
+// Close ends the operation's use. What the call's memories have for it stays theirs;
+// see [Memory]. It concerns this rank alone, and is safe to call twice.
+func (o *Operation) Close() error {
+	o.closed.Store(true)
+	return nil
+}
+
+// Prepare makes a call ready to run: the ranks compare it, load its kernel and agree on
+// its blocks; algorithms that go through the host make channels at their first use with
+// a pair of memories. Collective.
+//
+// Errors: ErrInvalid for what the call has wrong, on all ranks: on the others as
+// ErrRemote, naming the rank, and where the ranks' calls differ; those of
+// [devicecode.Load] and [communicator.Communicator.MaxBlocks].
+func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable("collective: prepare " + c.String()); err != nil {
+		return nil, err
+	}
+	a, err := r.check(&c)
+	if err != nil {
+		err = r.invalid(&c, "prepare", err)
+	}
+	if err := r.agree(ctx, "prepare a call", c.details(), err); err != nil {
+		return nil, err
+	}
+	l, err := r.prepare(ctx, &c, a)
+	if err != nil {
+		return nil, err
+	}
+	choice := c.Choice
+	choice.Blocks = l.shape.Grid.X
+	return &Operation{runner: r, call: c, choice: choice, launch: l}, nil
+}
+
+// details tells all that is the same on all ranks.
+func (c *Call) details() string {
+	in := "in place"
+	if !c.InPlace {
+		in = "from " + c.In.String()
+	}
+	return fmt.Sprintf("%v, %s, to %v, by %s with %d blocks of %d threads", c, in, c.Out, c.Algorithm, c.Blocks, c.Threads)
+}
+
+// prepare returns the launch of a call that was checked. The caller holds mu.
+func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, error) {
+	switch a.through {
+	case byRing:
+		return r.ring(ctx, c, a)
+	case byExchange:
+		return r.exchangePorts(ctx, c, a)
+	case byPush:
+		return r.pushed(ctx, c, a)
+	case byStages:
+		return r.staged(ctx, c, a)
+	case byHosts:
+		return r.hier(ctx, c, a)
+	}
+	kernel, fit, err := r.kernel(ctx, c, a)
+	if err != nil {
+		return launch{}, err
+	}
+	in, out := r.peers(c)
+	args := []any{r.group, in, out, c.part()}
+	if c.Kind.Rooted() {
+		args = append(args, uint32(c.Root))
+	}
+	return launch{kernel, r.grid(c, r.blocks(c, a, fit)), args}, nil
+}
+
+// grid returns the shape of a launch of so many blocks, which may overlap with the
+// kernel before it.
+func (r *Runner) grid(c *Call, blocks int) gpu.LaunchConfig {
+	shape := gpu.Blocks(blocks, c.Threads)
+	shape.Overlap = c.Overlap && r.comm.Sharers() == 1
+	return shape
+}
+
+// peers returns where all ranks' input and output start.
+func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
+	out = c.Out.peers
+	in = out
+	if !c.InPlace {
+		in = c.In.peers
+	}
+	for rank := range r.comm.Size() {
+		in.Ranks[rank] += gpu.Ptr(c.part() * uint64(c.Kind.InOffset(rank, c.InPlace)))
+		out.Ranks[rank] += gpu.Ptr(c.part() * uint64(c.Kind.OutOffset(rank, c.InPlace)))
+	}
+	return in, out
+}
+
+// blocks returns the size of the grid: a block for as much as its threads carry at
+// once, but no more than fit on the device, since they wait for their peers'.
+func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
+	perThread, work := uint64(16), c.part() // bytes
+	switch {
+	case a.payload == payloadLL128:
+		perThread = payloadLL128 / 32
+	case a.payload != 0:
+		perThread = a.payload
+	}
+	switch ranks := uint64(r.comm.Size()); {
+	case a.split == twoShards, a.through == byPush, a.name == "direct" && c.Kind == AllReduce:
+		work = divideUp(work, ranks) // a shard
+	case a.payload == 0 && !c.Kind.Reduces():
+		work *= ranks // the ranks share the blocks
+	}
+	most := uint64(min(c.Blocks, fit))
+	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))
+}

@@ -1,0 +1,43 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// ringBlocks is how many blocks the ring has: each has connections of its own.
+const ringBlocks = 4
+
+// The channels of a ring's host path, both from the output.
+const (
+	ringToInbox  = iota // of the next rank
+	ringToOutput        // of the next rank
+)
+
+// ring prepares a call by ring.cu.
+func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (launch, error) {
+	kernel, fit, err := r.kernel(ctx, c, a)
+	if err != nil {
+		return launch{}, err
+	}
+	h, err := r.hostPath(ctx, pathKey{byRing, nil, c.Out}, func(h *hostPath) error {
+		// The inbox is as large as the output and a line for each rank.
+		inbox, err := h.allocate(ctx, c.Out.Size()+uint64(16*r.comm.Size()))
+		if err != nil {
+			return err
+		}
+		if err := h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: ringBlocks, Inbox: inbox}); err != nil {
+			return err
+		}
+		return h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{PerPeer: ringBlocks})
+	})
+	if err != nil {
+		return launch{}, err
+	}
+	return launch{kernel, gpu.Blocks(min(c.Blocks, ringBlocks, fit), c.Threads), []any{
+		h.handles(ringToInbox), h.handles(ringToOutput), uint32(r.comm.Rank()), uint32(r.comm.Size()),
+		c.input().Buffer, c.Out.Buffer, h.buffers[0], c.part(),
+	}}, nil
+}

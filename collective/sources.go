@@ -1,0 +1,59 @@
+package collective
+
+import _ "embed"
+
+// source is a file of kernels.
+type source struct {
+	name string // for messages
+	text []byte
+}
+
+//go:embed kernels/allreduce.cu
+var allReduceSource []byte
+
+//go:embed kernels/allgather.cu
+var allGatherSource []byte
+
+//go:embed kernels/reducescatter.cu
+var reduceScatterSource []byte
+
+//go:embed kernels/alltoall.cu
+var allToAllSource []byte
+
+//go:embed kernels/broadcast.cu
+var broadcastSource []byte
+
+//go:embed kernels/sendrecv.cu
+var sendReceiveSource []byte
+
+//go:embed kernels/exchange.cu
+var exchangeSource []byte
+
+//go:embed kernels/ring.cu
+var ringSource []byte
+
+//go:embed kernels/pushed.cu
+var pushedSource []byte
+
+//go:embed kernels/staged.cu
+var stagedSource []byte
+
+//go:embed kernels/hier.cu
+var hierSource []byte
+
+// source returns where an algorithm's kernel is.
+func (k Kind) source(a algorithm) source {
+	switch a.through {
+	case byExchange:
+		return source{"exchange.cu", exchangeSource}
+	case byRing:
+		return source{"ring.cu", ringSource}
+	case byPush:
+		return source{"pushed.cu", pushedSource}
+	case byStages:
+		return source{"staged.cu", stagedSource}
+	case byHosts:
+		return source{"hier.cu", hierSource}
+	}
+	return k.spec().source
+}

@@ -1,0 +1,157 @@
+package collective
+
+import (
+	"fmt"
+)
+
+// Type is the type of the elements of a call. The zero value is F32.
+type Type uint8
+
+// The element types.
+const (
+	F32    Type = iota // float32
+	F16                // [Float16]
+	BF16               // [BFloat16]
+	F64                // float64
+	I32                // int32
+	I64                // int64
+	U8                 // uint8
+	F8E4M3             // [Float8E4M3]
+	F8E5M2             // [Float8E5M2]
+)
+
+// typeSpecs are the types. Nothing writes to it.
+var typeSpecs = [...]struct {
+	name   string
+	size   int
+	device string // the kernels' name of a type that they reduce
+}{
+	F32:    {"f32", 4, "float"},
+	F16:    {"f16", 2, "__half"},
+	BF16:   {"bf16", 2, "__nv_bfloat16"},
+	F64:    {"f64", 8, ""},
+	I32:    {"i32", 4, "int32_t"},
+	I64:    {"i64", 8, ""},
+	U8:     {"u8", 1, ""},
+	F8E4M3: {"f8e4m3", 1, ""},
+	F8E5M2: {"f8e5m2", 1, ""},
+}
+
+// Types returns all element types.
+func Types() []Type {
+	all := make([]Type, len(typeSpecs))
+	for i := range all {
+		all[i] = Type(i)
+	}
+	return all
+}
+
+// ParseType returns the type of a name, such as "f32".
+func ParseType(name string) (Type, error) {
+	for _, t := range Types() {
+		if t.String() == name {
+			return t, nil
+		}
+	}
+	return 0, unknown("element type", name, Types())
+}
+
+func (t Type) valid() bool { return int(t) < len(typeSpecs) }
+
+// Size returns the bytes of an element.
+func (t Type) Size() int { return typeSpecs[t].size }
+
+// String returns the name, such as "f32".
+func (t Type) String() string {
+	if !t.valid() {
+		return fmt.Sprintf("type %d", uint8(t))
+	}
+	return typeSpecs[t].name
+}
+
+// Element is a Go type of elements.
+type Element interface {
+	float32 | Float16 | BFloat16 | float64 | int32 | int64 | uint8 | Float8E4M3 | Float8E5M2
+}
+
+// TypeOf returns the type of Go values.
+func TypeOf[T Element]() Type {
+	switch any(*new(T)).(type) {
+	case float32:
+		return F32
+	case Float16:
+		return F16
+	case BFloat16:
+		return BF16
+	case float64:
+		return F64
+	case int32:
+		return I32
+	case int64:
+		return I64
+	case Float8E4M3:
+		return F8E4M3
+	case Float8E5M2:
+		return F8E5M2
+	}
+	return U8
+}
+
+// Op is the operation of a reduction. The zero value is Sum.
+type Op uint8
+
+// The operations.
+const (
+	Sum Op = iota
+	Prod
+	Max
+	Min
+	Avg // the sum divided by the number of ranks
+)
+
+// opSpecs are the operations. Nothing writes to it.
+var opSpecs = [...]struct {
+	name   string
+	device string // the kernels' name of an operation that they have
+}{
+	Sum:  {"sum", "Sum"},
+	Prod: {"prod", ""},
+	Max:  {"max", "Max"},
+	Min:  {"min", "Min"},
+	Avg:  {"avg", ""},
+}
+
+// Ops returns all operations.
+func Ops() []Op {
+	all := make([]Op, len(opSpecs))
+	for i := range all {
+		all[i] = Op(i)
+	}
+	return all
+}
+
+// ParseOp returns the operation of a name, such as "sum".
+func ParseOp(name string) (Op, error) {
+	for _, o := range Ops() {
+		if o.String() == name {
+			return o, nil
+		}
+	}
+	return 0, unknown("operation", name, Ops())
+}
+
+func (o Op) valid() bool { return int(o) < len(opSpecs) }
+
+// String returns the name, such as "sum".
+func (o Op) String() string {
+	if !o.valid() {
+		return fmt.Sprintf("operation %d", uint8(o))
+	}
+	return opSpecs[o].name
+}
+
+// CanReduce reports whether there are kernels that reduce elements of type t with
+// operation o.
+func CanReduce(t Type, o Op) bool {
+	return t.valid() && o.valid() && typeSpecs[t].device != "" && opSpecs[o].device != ""
+}
