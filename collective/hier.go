@@ -54,7 +54,7 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 		return launch{}, err
 	}
 	return launch{kernel, gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), []any{
-		r.group, c.input().peers, c.Out.peers, uint32(place.hosts), uint32(place.host), uint32(place.owners),
+		r.group, c.input().peers, c.Out.peers, uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
 		h.handles(0), h.buffers[0], h.slot, c.part(),
 	}}, nil
 }

@@ -23,9 +23,9 @@ func TestReduceRange(t *testing.T) {
 	d := testdev.Open(t, 0)
 	kernel := kernels(t, d, "collective_test.cu", collectiveSource)
 	const blocks, threads = 16, 8
-	arena := upload(t, d, make([]byte, blocks*6*512))
+	arena := upload(t, d, make([]byte, blocks*6*768))
 	mistake := upload(t, d, make([]reduceMistake, 1))
-	for _, name := range []string{"halves", "floats"} {
+	for _, name := range []string{"halves", "floats", "bytes", "longs"} {
 		check(t, gpu.CopyIn(mistake, []reduceMistake{{}}))
 		run(t, d, kernel(name), gpu.Blocks(blocks, threads), arena, mistake)
 		if m := contents[reduceMistake](t, mistake, 1)[0]; m.Count != 0 {

@@ -126,10 +126,11 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
 
 // The kernels of one and two shots, for each kind of packet. in and out hold
 // each rank's buffers, of `bytes` bytes.
-#define PACKET_KERNEL(name, algorithm, Packet)                                                      \
-  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                             \
-    awaitPrevious();                                                                                \
-    algorithm<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
+#define PACKET_KERNEL(name, algorithm, Packet)                                                           \
+  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                                  \
+    awaitPrevious();                                                                                     \
+    algorithm<PacketOf<T, Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), \
+                                   bytes);                                                               \
   }
 PACKET_KERNEL(oneShotLL8, oneShot, LL8Packet)
 PACKET_KERNEL(oneShotLL16, oneShot, LL16Packet)

@@ -18,7 +18,8 @@ namespace {
 
 using T = ELEMENT;
 using Op = OPERATION;
-using Line = uint4;  // 16 bytes
+using Line = uint4;                                // 16 bytes
+using HostSum = Reducer<T, Op, Line>::Unfinished;  // a host's, of a line
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -26,9 +27,9 @@ MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / 
 // host own a shard of the data each, the same on all hosts, and have a channel
 // for each block to the owners of that shard on the other hosts.
 struct Hosts {
-  uint32_t hosts, host, owners;
-  const PortChannelHandle* channels;  // those of block b begin at b * (hosts - 1)
-  uint8_t* inbox;                     // two halves, each with a slot for each host
+  uint32_t hosts, host, owners, ranks;  // ranks on all hosts
+  const PortChannelHandle* channels;    // those of block b begin at b * (hosts - 1)
+  uint8_t* inbox;                       // two halves, each with a slot for each host
   uint64_t slotBytes;
 
   // slot gives where a host's sums are kept during a call, as an offset in the
@@ -81,19 +82,20 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
       Reducer<T, Op, Line> sum(loadPartial<Line>(in.of<const uint8_t>(0) + at, bytes - at));
       for (uint32_t rank = 1; rank < group.size; ++rank)
         sum.add(loadPartial<Line>(in.of<const uint8_t>(rank) + at, bytes - at));
-      storePartial(sums + i * sizeof(Line), sum.get(), sizeof(Line));
+      storePartial(sums + i * sizeof(HostSum), sum.unfinished(), sizeof(HostSum));
     }
     __syncthreads();  // the part is there before one thread sends it
     bool ok = true;
-    if (threadIdx.x == 0) ok = across.exchange(epoch, begin * sizeof(Line), (end - begin) * sizeof(Line));
+    if (threadIdx.x == 0)
+      ok = across.exchange(epoch, begin * sizeof(HostSum), (end - begin) * sizeof(HostSum));
     if (!blockAll(ok)) return;
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       uint64_t at = (first + i) * sizeof(Line);
-      const uint8_t* theirs = across.inbox + i * sizeof(Line);
-      Reducer<T, Op, Line> sum(loadPartial<Line>(theirs + across.slot(0, epoch), sizeof(Line)));
+      const uint8_t* theirs = across.inbox + i * sizeof(HostSum);
+      Reducer<T, Op, Line> sum(loadPartial<HostSum>(theirs + across.slot(0, epoch), sizeof(HostSum)));
       for (uint32_t host = 1; host < across.hosts; ++host)
-        sum.add(loadPartial<Line>(theirs + across.slot(host, epoch), sizeof(Line)));
-      Line result = sum.get();
+        sum.add(loadPartial<HostSum>(theirs + across.slot(host, epoch), sizeof(HostSum)));
+      Line result = sum.get(across.ranks);
       for (uint32_t k = 0; k < group.size; ++k) {
         uint32_t peer = (group.rank + k) % group.size;
         storePartial(out.of<uint8_t>(peer) + at, result, bytes - at);
@@ -106,10 +108,11 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
 
 }  // namespace
 
-// group, in and out are those of the host's ranks.
+// group, in and out are those of the host's ranks; `ranks` counts all hosts'.
 extern "C" __global__ void __launch_bounds__(512, 1)
     hier(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,
          __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners,
-         const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes, uint64_t bytes) {
-  reduce(group, in, out, Hosts{hosts, host, owners, channels, inbox, slotBytes}, bytes);
+         uint32_t ranks, const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes,
+         uint64_t bytes) {
+  reduce(group, in, out, Hosts{hosts, host, owners, ranks, channels, inbox, slotBytes}, bytes);
 }

@@ -79,7 +79,8 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
 
 extern "C" __global__ void LL8(PARAMETERS) {
   awaitPrevious();
-  packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
+  packets<PacketOf<T, LL8Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank),
+                                  bytes);
 }
 extern "C" __global__ void LL16(PARAMETERS) {
   awaitPrevious();

@@ -62,6 +62,10 @@ struct Ring {
 
 }  // namespace
 
+// Partial results take the place of data.
+static_assert(sizeof(Reducer<T, Op, Line>::Unfinished) == sizeof(Line),
+              "this needs sums wider than elements");
+
 // ring reduces the data of all ranks in two laps. In the first, partial results
 // go round into the next rank's inbox; chunk c starts at rank c and is complete
 // at the rank before. In the second, the complete chunks go round straight into
@@ -93,7 +97,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     for (uint64_t at = threadIdx.x * sizeof(Line); at < p.bytes; at += blockDim.x * sizeof(Line)) {
       Reducer<T, Op, Line> sum(loadPartial<Line>(inbox + r.slot(step) + at, p.bytes - at));
       sum.add(loadPartial<Line>(out + p.offset + at, p.bytes - at));
-      storePartial(out + p.offset + at, sum.get(), p.bytes - at);
+      bool last = step + 2 == r.ranks;
+      storePartial(out + p.offset + at, last ? sum.get(r.ranks) : sum.unfinished(), p.bytes - at);
     }
     __syncthreads();  // the whole part is there before one thread sends it
   }

@@ -101,6 +101,7 @@ class Inboxes {
   template <class T, class Op>
   MSCCLGO_DEVICE bool receiveReduced(uint64_t index, Piece& piece) const {
     using Word = typename Piece::Word;
+    static_assert(sizeof(T) <= sizeof(Word), "see PacketOf");
     constexpr uint32_t kAtOnce = 4;
     Reducer<T, Op, Word> sums[Piece::kWords];
     for (uint32_t base = 0; base < group_.size; base += kAtOnce) {
@@ -137,7 +138,7 @@ class Inboxes {
       }
     }
 #pragma unroll
-    for (uint32_t w = 0; w < Piece::kWords; ++w) piece.words[w] = sums[w].get();
+    for (uint32_t w = 0; w < Piece::kWords; ++w) piece.words[w] = sums[w].get(group_.size);
     return true;
   }
 
@@ -189,6 +190,25 @@ class Inboxes {
 
 namespace detail {
 
+template <class Packet, bool Holds>
+struct PacketOf {
+  using Type = Packet;
+};
+template <>
+struct PacketOf<LL8Packet, false> {
+  using Type = LL16Packet;
+};
+
+}  // namespace detail
+
+// PacketOf is Packet, but for elements that a thread's part of one does not hold: of
+// 8 bytes in LL8 packets. In their place come LL16 packets, half as many, which take
+// the same room in an inbox.
+template <class T, class Packet>
+using PacketOf = typename detail::PacketOf<Packet, sizeof(T) <= sizeof(typename Piece<Packet>::Word)>::Type;
+
+namespace detail {
+
 // reduceSome reduces Words words from the memory of so many ranks: number i from byte
 // `at` on, and those `threads`, 2 * `threads` and so on behind it. It calls
 // store(byte, word).
@@ -206,7 +226,7 @@ MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint64_t at, uint64_t i, uint64
     Reducer<T, Op, Word> sum(words[w][0]);
 #pragma unroll
     for (uint32_t r = 1; r < Ranks; ++r) sum.add(words[w][r]);
-    store(at + (i + w * threads) * sizeof(Word), sum.get());
+    store(at + (i + w * threads) * sizeof(Word), sum.get(Ranks));
   }
 }
 
@@ -246,7 +266,7 @@ MSCCLGO_DEVICE Reduced<Word, Count> reduceNext(const Inputs& in, uint32_t ranks,
   }
   Reduced<Word, Count> result;
 #pragma unroll
-  for (uint32_t w = 0; w < Count; ++w) result.words[w] = sums[w].get();
+  for (uint32_t w = 0; w < Count; ++w) result.words[w] = sums[w].get(ranks);
   return result;
 }
 
@@ -287,7 +307,7 @@ MSCCLGO_DEVICE void reduceElements(const Inputs& in, uint32_t ranks, uint64_t at
     uint64_t from = at + i * sizeof(T);
     Reducer<T, Op, T> sum(loadPartial<T>(in(0) + from, sizeof(T)));
     for (uint32_t rank = 1; rank < ranks; ++rank) sum.add(loadPartial<T>(in(rank) + from, sizeof(T)));
-    store(from, sum.get());
+    store(from, sum.get(ranks));
   }
 }
 
@@ -303,8 +323,8 @@ struct Alignment {
 // reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks'
 // inputs, in the order of the ranks; that of rank r is at in(r), a const uint8_t*.
 // `threads` threads do it, of which the caller is number `thread`. It calls
-// store(byte, word) with words of 16 bytes or of 4, which are aligned in the outputs,
-// or of an element, which may not be. A thread has about Loads loads under way at a
+// store(byte, word) with words of 16 bytes or of 4 (8 for elements of 8), which are
+// aligned in the outputs, or of an element, which may not be. A thread has about Loads loads under way at a
 // time: several, since one takes a whole trip to memory, and over a link more than
 // to this device's own.
 template <class T, class Op, uint32_t Loads, class Inputs, class Store>
@@ -313,11 +333,12 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   if (from >= to) return;
   uint64_t start = reinterpret_cast<uintptr_t>(in(0)) + from;
   uint64_t any = alignment.inputs | alignment.outputs | alignment.shift;
+  constexpr uint64_t kNarrow = sizeof(T) > 4 ? sizeof(T) : 4;
   uint64_t width = 1;
   if ((alignment.inputs | alignment.outputs) % 16 == 0 && alignment.shift % sizeof(T) == 0) {
     width = 16;
-  } else if (any % 4 == 0) {
-    width = 4;
+  } else if (any % kNarrow == 0) {
+    width = kNarrow;
   }
   uint64_t head = (0 - start) % width;
   if (width == 1 || head % sizeof(T) != 0) {
@@ -327,8 +348,9 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   if (head > to - from) head = to - from;
   uint64_t body = from + head, words = (to - body) / width, tail = body + words * width;
   uint32_t shift = width == 16 ? uint32_t(0 - alignment.shift) % 16 : 0;
-  if (width == 4) {
-    detail::reduceWords<T, Op, uint32_t, 0, Loads>(in, ranks, body, words, thread, threads, store);
+  if (width == kNarrow) {
+    detail::reduceWords<T, Op, typename detail::Word<kNarrow>::Type, 0, Loads>(in, ranks, body, words, thread,
+                                                                               threads, store);
   } else if (shift != 0) {
     detail::reduceShifted<T, Op>(in, ranks, body, words, shift, thread, threads, store);
     if (words > 0) head += shift, tail -= 16 - shift;

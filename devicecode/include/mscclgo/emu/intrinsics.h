@@ -157,15 +157,34 @@ MSCCLGO_EMU_MINMAX(long long, unsigned long long, unsigned long long)
 MSCCLGO_EMU_MINMAX(unsigned long long, long long, unsigned long long)
 #undef MSCCLGO_EMU_MINMAX
 
-// A NaN loses against a number, as with fminf.
-inline float min(float a, float b) { return fminf(a, b); }
-inline float max(float a, float b) { return fmaxf(a, b); }
-inline double min(double a, double b) { return fmin(a, b); }
-inline double max(double a, double b) { return fmax(a, b); }
-inline double min(float a, double b) { return fmin(a, b); }
-inline double max(float a, double b) { return fmax(a, b); }
-inline double min(double a, float b) { return fmin(a, b); }
-inline double max(double a, float b) { return fmax(a, b); }
+// Of floating point numbers: as the GPU has it, a NaN loses against a number, two
+// NaNs make the one whose bits are all ones but for the sign, and -0 is below +0.
+
+namespace mscclgo {
+namespace emu {
+template <class Bits, class T>
+__forceinline__ T lesserOf(T a, T b) {
+  if (a == b) return bitCast<T>(bitCast<Bits>(a) | bitCast<Bits>(b));  // differ at most in a zero's sign
+  if (a != a && b != b) return bitCast<T>(static_cast<Bits>(~Bits(0) >> 1));
+  return a < b || b != b ? a : b;
+}
+template <class Bits, class T>
+__forceinline__ T greaterOf(T a, T b) {
+  if (a == b) return bitCast<T>(bitCast<Bits>(a) & bitCast<Bits>(b));
+  if (a != a && b != b) return bitCast<T>(static_cast<Bits>(~Bits(0) >> 1));
+  return a > b || b != b ? a : b;
+}
+}  // namespace emu
+}  // namespace mscclgo
+
+inline float min(float a, float b) { return ::mscclgo::emu::lesserOf<uint32_t>(a, b); }
+inline float max(float a, float b) { return ::mscclgo::emu::greaterOf<uint32_t>(a, b); }
+inline double min(double a, double b) { return ::mscclgo::emu::lesserOf<uint64_t>(a, b); }
+inline double max(double a, double b) { return ::mscclgo::emu::greaterOf<uint64_t>(a, b); }
+inline double min(float a, double b) { return min(static_cast<double>(a), b); }
+inline double max(float a, double b) { return max(static_cast<double>(a), b); }
+inline double min(double a, float b) { return min(a, static_cast<double>(b)); }
+inline double max(double a, float b) { return max(a, static_cast<double>(b)); }
 
 // Memory with a cache hint, which the emulated device has no use for.
 

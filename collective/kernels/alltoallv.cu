@@ -1,0 +1,248 @@
+// All-to-alls with a count for each pair of ranks; gathers and scatters are those in
+// which most counts are 0. A rank knows what it sends and receives, and where its own
+// data are: neither other pairs' counts nor where its peers' data are. Any size and
+// alignment; not in place, but what a rank sends to itself may lie at its place.
+#include <mscclgo/collective.cuh>
+
+using namespace mscclgo;
+
+namespace {
+
+// Parts are what goes to each rank, or comes from it, as bytes of this rank's input or
+// output.
+struct Parts {
+  struct {
+    uint64_t at, bytes;
+  } ranks[kMaxRanks];
+};
+
+// kSlots is how many pieces of a stream may be under way; kSlots of alltoallv.go.
+constexpr uint32_t kSlots = 4;
+
+// Lot is what a stream carries of a part, in lines of kLine bytes.
+struct Lot {
+  uint32_t from, to;  // of the part
+  uint32_t piece;     // of a step
+
+  MSCCLGO_DEVICE uint32_t steps() const { return (to - from + piece - 1) / piece; }
+};
+
+// Exchange is one rank's view of a call.
+//
+// Parts of `small` bytes at most go as packets. What is larger is divided among the
+// `streams` streams that each rank has to each, and goes piece by piece through the
+// stream's slots in the receiver's inbox, from where the receiver copies it to its
+// place. A flag of a stream in the receiver's inbox counts the pieces that have
+// arrived, one in the sender's those that have been copied; in front of the count is
+// the call's epoch. How a part goes depends on its size alone, so that both ends agree.
+struct Exchange {
+  const GroupHandle& group;
+  const PeerMemory& inbox;
+  const Parts& sends;
+  const Parts& receives;
+  const uint8_t* in;
+  uint8_t* out;
+  uint64_t small, slotBytes;
+  uint32_t streams, epoch;
+
+  MSCCLGO_DEVICE Lot lot(uint64_t bytes, uint32_t stream) const {
+    constexpr uint32_t kLeastLot = (16 << 10) / kLine, kLeastPiece = (8 << 10) / kLine, kPieces = 4;
+    if (bytes <= small) return {0, 0, 1};
+    uint32_t lines = uint32_t(divideUp(bytes, kLine)), most = uint32_t(slotBytes / kLine);
+    uint32_t used = (lines + kLeastLot - 1) / kLeastLot;
+    if (used > streams) used = streams;
+    uint32_t share = (lines + used - 1) / used, piece = (share + kPieces - 1) / kPieces;
+    if (piece < kLeastPiece) piece = kLeastPiece;
+    if (piece > most) piece = most;
+    uint64_t from = uint64_t(stream) * share;
+    if (stream >= used || from >= lines) return {0, 0, piece};
+    return {uint32_t(from), share < lines - uint32_t(from) ? uint32_t(from) + share : lines, piece};
+  }
+
+  // range calls use(from, bytes) for what a step carries of a part.
+  template <class Use>
+  MSCCLGO_DEVICE static void range(const Lot& lot, uint32_t step, uint64_t bytes, Use use) {
+    uint64_t from = (lot.from + uint64_t(step) * lot.piece) * kLine, end = from + lot.piece * kLine;
+    if (end > lot.to * kLine) end = lot.to * kLine;
+    if (end > bytes) end = bytes;  // the last line is not whole
+    use(from, end - from);
+  }
+
+  // arrived and copied are the flags of rank `of` for a stream that comes from a peer
+  // and for one that goes to it.
+  MSCCLGO_DEVICE uint64_t* arrived(uint32_t of, uint32_t peer, uint32_t stream) const {
+    return inbox.of<uint64_t>(of) + stream * group.size + peer;
+  }
+  MSCCLGO_DEVICE uint64_t* copied(uint32_t of, uint32_t peer, uint32_t stream) const {
+    return arrived(of, peer, streams + stream);
+  }
+  // slot returns where rank `of` gets a piece from a peer. The slots follow the flags.
+  MSCCLGO_DEVICE uint8_t* slot(uint32_t of, uint32_t from, uint32_t stream, uint32_t step) const {
+    uint64_t flags = divideUp(uint64_t(streams) * group.size * 2 * sizeof(uint64_t), kLine) * kLine;
+    uint64_t number = (uint64_t(stream) * group.size + from) * kSlots + step % kSlots;
+    return inbox.of<uint8_t>(of) + flags + number * slotBytes;
+  }
+
+  // tell stores a count in a flag: whoever hears of it sees what the block's threads
+  // did before (release at system scope). Every thread of the block calls it.
+  MSCCLGO_DEVICE void tell(uint64_t* flag, uint32_t count) const {
+    __syncthreads();
+    if (threadIdx.x == 0) store<Scope::System, Order::Release>(flag, uint64_t(epoch) << 32 | count);
+  }
+  // heard waits for a count in this rank's flag, which a peer stores (acquire at system
+  // scope). Every thread of the block gets the same result: false if the wait failed.
+  MSCCLGO_DEVICE bool heard(const uint64_t* flag, uint32_t count, uint32_t peer) const {
+    bool ok = true;
+    if (threadIdx.x == 0) {
+      Watch watch = group.watch;
+      watch.peer = peer;
+      ok = waitUntil(watch, [&] {
+             uint64_t seen = load<Scope::System, Order::Relaxed>(flag);
+             return uint32_t(seen >> 32) == epoch && uint32_t(seen) >= count;
+           }) == WaitResult::Done;
+      fence<Scope::System, Order::Acquire>();
+    }
+    return blockAll(ok);
+  }
+
+  // keep copies what a step carries from this rank to itself.
+  MSCCLGO_DEVICE void keep(const Lot& lot, uint32_t step) const {
+    const uint8_t* src = in + sends.ranks[group.rank].at;
+    uint8_t* dst = out + receives.ranks[group.rank].at;
+    range(lot, step, sends.ranks[group.rank].bytes, [&](uint64_t from, uint64_t n) {
+      if (dst != src) copy(dst + from, src + from, n, threadIdx.x, blockDim.x);
+    });
+  }
+  // push writes a piece into a peer's inbox.
+  MSCCLGO_DEVICE bool push(const Lot& lot, uint32_t to, uint32_t stream, uint32_t step) const {
+    if (step >= kSlots && !heard(copied(group.rank, to, stream), step - kSlots + 1, to)) return false;
+    range(lot, step, sends.ranks[to].bytes, [&](uint64_t from, uint64_t n) {
+      copy(slot(to, group.rank, stream, step), in + sends.ranks[to].at + from, n, threadIdx.x, blockDim.x);
+    });
+    tell(arrived(to, group.rank, stream), step + 1);
+    return true;
+  }
+  // pull copies a piece from this rank's inbox to its place.
+  MSCCLGO_DEVICE bool pull(const Lot& lot, uint32_t from, uint32_t stream, uint32_t step) const {
+    if (!heard(arrived(group.rank, from, stream), step + 1, from)) return false;
+    range(lot, step, receives.ranks[from].bytes, [&](uint64_t at, uint64_t n) {
+      copy(out + receives.ranks[from].at + at, slot(group.rank, from, stream, step), n, threadIdx.x,
+           blockDim.x);
+    });
+    tell(copied(from, group.rank, stream), step + 1);
+    return true;
+  }
+
+  // large moves the parts that are not small. Each block has some of the streams, and
+  // in a step of its loop sends a piece of each and then receives those of the step
+  // before. So a block waits for none that is further than itself, and the one that is
+  // least far waits for none at all: it matters neither which block of a rank has a
+  // stream, nor that ranks have different numbers of blocks.
+  //
+  // A rank ends when its pieces have been copied: then their slots are free for the
+  // next call.
+  MSCCLGO_DEVICE bool large() const {
+    uint32_t all = streams * group.size, most = 0;
+    for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
+      uint32_t k = s % group.size, stream = s / group.size;
+      uint32_t out = lot(sends.ranks[peer(group, k)].bytes, stream).steps();
+      uint32_t in = lot(receives.ranks[peer(group, group.size - k)].bytes, stream).steps();
+      if (out > most) most = out;
+      if (in > most) most = in;
+    }
+    for (uint32_t step = 0; most > 0 && step <= most; ++step) {
+      for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
+        uint32_t to = peer(group, s % group.size), stream = s / group.size;
+        Lot l = lot(sends.ranks[to].bytes, stream);
+        if (step >= l.steps()) continue;
+        if (to == group.rank) {
+          keep(l, step);
+        } else if (!push(l, to, stream, step)) {
+          return false;
+        }
+      }
+      for (uint32_t s = blockIdx.x; s < all && step > 0; s += gridDim.x) {
+        uint32_t from = peer(group, group.size - s % group.size), stream = s / group.size;
+        Lot l = lot(receives.ranks[from].bytes, stream);
+        if (step - 1 < l.steps() && from != group.rank && !pull(l, from, stream, step - 1)) return false;
+      }
+    }
+    for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
+      uint32_t to = peer(group, s % group.size), stream = s / group.size;
+      uint32_t steps = lot(sends.ranks[to].bytes, stream).steps();
+      if (steps > 0 && to != group.rank && !heard(copied(group.rank, to, stream), steps, to)) return false;
+    }
+    return true;
+  }
+};
+
+// exchange moves the small parts as packets, of which an inbox must hold `small` bytes,
+// and then the others. The barrier, of the first blocks only, costs no trip more, since
+// its flags travel beside the first packets; it makes every rank hear of every other
+// before it ends, which inboxes need that take turns.
+template <class Packet>
+MSCCLGO_DEVICE void exchange(const Exchange& call) {
+  constexpr uint64_t kPayload = Piece<Packet>::kPayload;
+  const GroupHandle& group = call.group;
+  Inboxes<Packet> inboxes(group);
+  uint32_t lane = inboxes.lane();
+  uint64_t most = 0;
+  for (uint32_t rank = 0; rank < group.size; ++rank) {
+    uint64_t out = call.sends.ranks[rank].bytes, in = call.receives.ranks[rank].bytes;
+    if (rank == group.rank) continue;
+    if (out > most && out <= call.small) most = out;
+    if (in > most && in <= call.small) most = in;
+  }
+  auto send = [&](uint64_t i) {
+    uint64_t at = i * kPayload;
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t to = peer(group, k);
+      const auto& part = call.sends.ranks[to];
+      if (part.bytes > call.small || at >= part.bytes) continue;
+      Piece<Packet> piece;
+      piece.load(call.in + part.at + at, part.bytes - at, lane);
+      inboxes.send(to, i, piece);
+    }
+  };
+  auto receive = [&](uint64_t i) {
+    uint64_t at = i * kPayload;
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t from = peer(group, k);
+      const auto& part = call.receives.ranks[from];
+      if (part.bytes > call.small || at >= part.bytes) continue;
+      Piece<Packet> piece;
+      if (!inboxes.receive(from, i, piece)) return false;
+      piece.store(call.out + part.at + at, part.bytes - at, lane);
+    }
+    return true;
+  };
+  uint64_t packets = inboxes.packets(most);
+  inboxes.sendFirst(packets, send);
+  const auto& own = call.sends.ranks[group.rank];
+  const uint8_t* src = call.in + own.at;
+  uint8_t* dst = call.out + call.receives.ranks[group.rank].at;
+  if (own.bytes <= call.small && dst != src)
+    copy(dst, src, own.bytes, uint32_t(firstThread()), uint32_t(allThreads()));
+  if (blockIdx.x == 0 && group.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(packets, send, receive) && call.large()) inboxes.end();
+}
+
+}  // namespace
+
+// sends and receives are the parts of this rank's in and out; what it sends to itself
+// and receives is equal. inbox holds each rank's inbox, of zeros before its first call:
+// two flags of 8 bytes for each of `streams` streams to each rank, up to a whole line,
+// and then kSlots slots for each, of slotBytes bytes, whole lines too. Ranks agree on
+// small, slotBytes and streams, and may differ in their numbers of blocks. A part has
+// fewer than 256 GiB.
+#define KERNEL(name, Packet)                                                                               \
+  extern "C" __global__ void __launch_bounds__(1024, 1)                                                    \
+      name(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory inbox,            \
+           __grid_constant__ const Parts sends, __grid_constant__ const Parts receives, const uint8_t* in, \
+           uint8_t* out, uint64_t small, uint64_t slotBytes, uint32_t streams) {                           \
+    awaitPrevious();                                                                                       \
+    exchange<Packet>({group, inbox, sends, receives, in, out, small, slotBytes, streams, group.epoch()});  \
+  }
+KERNEL(LL8, LL8Packet)
+KERNEL(LL16, LL16Packet)
+KERNEL(LL128, LL128Packet)
