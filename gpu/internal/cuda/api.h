@@ -17,24 +17,24 @@ enum {
   MSCCLGO_FUNCTIONS
 };
 
-// status is what every wrapper returns: a CUresult, or below zero
-// -(index of the function in functions.h) - 1 where the driver lacks it.
+// status is the result of every wrapper: a CUresult, or -(index of the function in
+// functions.h) - 1 if the driver lacks the function.
 typedef int status;
 
-// mscclgo_cuda_load opens the library and looks up every function. On failure
-// it returns NULL and leaves the loader's message in error. The library stays
-// open for the life of the process: drivers do not survive being unloaded.
+// mscclgo_cuda_load opens the library and looks up every function. On failure it
+// returns NULL and writes the loader's message to error. The library is never closed:
+// drivers do not support being unloaded.
 mscclgo_cuda* mscclgo_cuda_load(const char* library, char* error, size_t error_size);
 
-// mscclgo_cuda_function gives the name of a function that a driver lacked and
-// the version of CUDA that brought it.
+// mscclgo_cuda_function returns the name of a function that the driver lacks and the
+// version of CUDA that introduced it.
 const char* mscclgo_cuda_function(int index, int* version);
 
 // CALL calls a function that may be missing.
 #define CALL(api, name, ...) \
   ((api)->name ? (status)(api)->name(__VA_ARGS__) : -(status)MSCCLGO_INDEX_##name - 1)
 
-// TRY returns from the wrapper with what its argument gave, unless that is 0.
+// TRY returns from the wrapper with the status of the call, unless that is 0.
 #define TRY(call)                      \
   do {                                 \
     status mscclgo_rc = (call);        \

@@ -5,8 +5,7 @@
 #include "api.h"
 #include "turn.h"
 
-// cuda_context lives as long as the process, so that who uses what is closed gets an
-// error of the driver's.
+// cuda_context is never freed, so that using a closed object is an error of the driver.
 typedef struct {
   const mscclgo_cuda* api;
   CUdevice device;
@@ -27,11 +26,11 @@ static inline status context_release(cuda_context* c) {
 // calling goroutine may be on a thread that has another context or none.
 #define ENTER(c) TRY(CALL((c)->api, cuCtxSetCurrent, (c)->handle))
 
-// ENTER_UNSAFE is ENTER for the rest of a wrapper whose calls the driver holds to be
-// unsafe while a stream captures: it fails them, and the capture, on every thread that
-// is not in the relaxed mode, unless the capture itself is relaxed. Captures of this
-// package are. Those of other code in the process may not be, and what is done here has
-// no part in them.
+// ENTER_UNSAFE is ENTER for a wrapper with calls that the driver considers unsafe while
+// a stream captures: unless the capture or the calling thread is in the relaxed mode,
+// the driver fails the call and invalidates the capture. Captures of this package are
+// relaxed. Captures of other code in the process may not be, and the calls have nothing
+// to do with them. The thread's mode is restored at the wrapper's end.
 #define ENTER_UNSAFE(c) \
   ENTER(c);             \
   capture_mode mscclgo_mode __attribute__((cleanup(capture_mode_restore))) = capture_mode_relax((c)->api)
@@ -51,14 +50,14 @@ static inline void capture_mode_restore(capture_mode* m) {
   if (m->api) CALL(m->api, cuThreadExchangeStreamCaptureMode, &m->mode);
 }
 
-// SUBMIT calls a function that puts work on a stream. taken says whether it is the
-// caller's turn, and may wait for that.
+// SUBMIT calls a function that puts work on a stream. taken, which may wait, is true if
+// the caller took a turn.
 //
-// A stream with nothing to do has no hardware queue. The driver gives it one that is
-// free with its next work, if there is one; but to two threads at the same time it may
-// give the same one (seen: 580, where there are more streams than queues, and as
-// streams are first used). A kernel of the one stream then waits for kernels of the
-// other, and for ever if these wait for it.
+// A stream without work has no hardware queue. With its next work the driver assigns it
+// a free one, if there is one; but it may assign the same one to two streams whose
+// threads do this at the same time (seen: 580, with more streams than queues, and when
+// streams are first used). A kernel of one stream then waits for kernels of the other,
+// and forever if these wait for it.
 #define SUBMIT(c, taken, name, ...)                               \
   __extension__({                                                 \
     bool mscclgo_turn = (taken);                                  \

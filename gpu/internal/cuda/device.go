@@ -20,9 +20,8 @@ func (d *device) MemoryInfo() (free, total uint64, err error) { return d.memoryI
 
 func (d *device) Close() error { return d.end(func() error { return nil }) }
 
-// CanAccess looks the GPU up among those that this process sees: with a
-// CUDA_VISIBLE_DEVICES that hides the peer's GPU the answer is no, since the
-// driver then cannot map its memory here.
+// CanAccess returns false for a GPU that CUDA_VISIBLE_DEVICES hides from this process,
+// since the driver then cannot map its memory here.
 func (d *device) CanAccess(uuid [16]byte) bool {
 	if uuid == d.ordinal.uuid() {
 		return true
@@ -43,7 +42,7 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 			"%s, which owns it, is not a CUDA device", owner.Info().Name)
 	}
 	if other.primary == d.primary {
-		return nil // one context: what one open can reach, all can
+		return nil // the devices share one context
 	}
 	d.ordinal.driver.grants.Lock()
 	defer d.ordinal.driver.grants.Unlock()
@@ -71,8 +70,8 @@ func (d *device) CopyFromHost(dst uint64, src []byte) error {
 	return d.copyNow(dst, 0, src, "from the host to %#x", dst)
 }
 
-// copyNow copies between device memory and host. The device's end is dst or
-// src, the other one is 0.
+// copyNow copies between device memory and the host. The address in device memory is
+// dst or src; the other one is 0.
 func (d *device) copyNow(dst, src uint64, host []byte, where string, address uint64) error {
 	if len(host) == 0 {
 		return nil

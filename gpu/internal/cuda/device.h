@@ -28,7 +28,7 @@ typedef struct {
   char bus_id[32];
   CUuuid uuid;
   size_t memory;
-  size_t granularity;  // of virtual memory, 0 where there is none to share
+  size_t granularity;  // of virtual memory, 0 if it cannot be shared
   int max_threads_per_block, warp_size, multiprocessors, l2_bytes, max_threads_per_sm, major, minor,
       cooperative, max_shared, virtual_memory, descriptors, max_blocks_per_sm, rdma, stream_memory_ops;
 } device_facts;
@@ -70,7 +70,7 @@ static inline status device_query(const mscclgo_cuda* api, int ordinal, device_f
       {&f->stream_memory_ops, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS},
   };
   for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
-    // A driver that does not know an attribute lacks what it tells of.
+    // A driver that does not know the attribute lacks the feature.
     status rc = CALL(api, cuDeviceGetAttribute, attributes[i].value, attributes[i].attribute, d);
     if (rc == CUDA_ERROR_INVALID_VALUE)
       *attributes[i].value = 0;
@@ -78,7 +78,7 @@ static inline status device_query(const mscclgo_cuda* api, int ordinal, device_f
       TRY(rc);
   }
   if (!f->virtual_memory || !f->descriptors) return CUDA_SUCCESS;
-  // The minimum (2 MiB) is as fast as what is recommended and wastes less.
+  // The minimum (2 MiB) is as fast as the recommended granularity and wastes less.
   CUmemAllocationProp prop = shareable(d, f->rdma);
   return CALL(api, cuMemGetAllocationGranularity, &f->granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 }

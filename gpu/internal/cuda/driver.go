@@ -21,19 +21,19 @@ import (
 	"github.com/mscclgo/mscclgo/internal/cudaenv"
 )
 
-// Driver gives the CUDA driver. It is loaded when it is first used. A process
-// has one, since a GPU's primary context is the process's own.
+// Driver returns the CUDA driver, which is loaded on first use. There is one in a
+// process, since the primary context of a GPU belongs to the process.
 func Driver() backend.Driver { return process }
 
 var process = newDriver("libcuda.so.1")
 
-// driver is a loaded libcuda and the GPUs that it shows to this process.
+// driver is a loaded libcuda with the GPUs that are visible to this process.
 type driver struct {
-	load     func() error // loads once, gives the same answer ever after
+	load     func() error // loads once and always returns the same error
 	api      *C.mscclgo_cuda
-	version  int // of CUDA, as 1000 * major + 10 * minor
+	version  int // of CUDA: 1000 * major + 10 * minor
 	ordinals []*ordinal
-	grants   sync.Mutex // held while a device is let reach memory of another
+	grants   sync.Mutex // held while a device is given access to memory of another
 }
 
 func newDriver(library string) *driver {
@@ -57,7 +57,7 @@ func (d *driver) open(library string) error {
 	var version, count C.int
 	if rc := C.driver_init(d.api, &version, &count); rc == C.CUDA_ERROR_NO_DEVICE {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
-			"there is a driver but no GPU that it can use; look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use emu:0")
+			"the driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use emu:0")
 	} else if rc != 0 {
 		return d.failure(rc, op)
 	}
@@ -91,13 +91,13 @@ func (d *driver) Open(n int) (backend.Device, error) {
 	}
 	if n < 0 || n >= len(d.ordinals) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("gpu: open cuda:%d", n),
-			"no such device: %d visible here, counted from cuda:0 (CUDA_VISIBLE_DEVICES chooses them)",
+			"no such device: %d GPUs are visible, counted from cuda:0 (CUDA_VISIBLE_DEVICES selects them)",
 			len(d.ordinals))
 	}
 	return d.ordinals[n].open()
 }
 
-// ordinal is one GPU as this process counts them.
+// ordinal is one GPU, with its number in this process.
 type ordinal struct {
 	driver  *driver
 	n       int
@@ -105,7 +105,7 @@ type ordinal struct {
 	context *C.cuda_context
 
 	mu      sync.Mutex
-	current *primary // nil while nobody holds it
+	current *primary // nil while there are no holders
 }
 
 func (o *ordinal) name() string { return fmt.Sprintf("cuda:%d", o.n) }
@@ -146,7 +146,7 @@ func (o *ordinal) info() backend.Info {
 	}
 }
 
-// describe gives the versions of the kernel module and of CUDA.
+// describe returns the versions of the kernel module and of CUDA.
 func (d *driver) describe() string {
 	cuda := "CUDA " + versionText(d.version)
 	module, err := os.ReadFile("/sys/module/nvidia/version")

@@ -11,7 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// event marks a point of a stream, with the time when it was reached.
+// event marks a point of a stream and records the time when it was reached.
 type event struct {
 	held
 	handle C.CUevent
@@ -29,7 +29,7 @@ func (d *device) NewEvent() (backend.Event, error) {
 	return e, nil
 }
 
-// Query says done for an event that was never recorded, as the driver does.
+// Query returns true for an event that was never recorded, as the driver does.
 func (e *event) Query() (bool, error) {
 	switch rc := C.event_query(e.context, e.handle); rc {
 	case 0:

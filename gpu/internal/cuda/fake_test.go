@@ -72,7 +72,7 @@ func TestOldDriver(t *testing.T) {
 		"4096 of the device's 1048576 bytes are free")
 
 	_, err = d.LoadModule(kernels)
-	wantError(t, err, mscclgo.ErrUnsupported, "cuModuleGetFunctionCount", "CUDA 12.4 or later", "this one is for 11.0")
+	wantError(t, err, mscclgo.ErrUnsupported, "cuModuleGetFunctionCount", "it is for CUDA 11.0", "12.4 or later")
 	_, err = d.NewEvent()
 	wantError(t, err, mscclgo.ErrUnsupported, "cuEventCreate")
 

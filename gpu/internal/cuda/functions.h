@@ -1,10 +1,10 @@
 // The one list of the driver's functions that this package calls:
-// X(symbol, CUDA version that brought it, parameters). Symbols are the exact
-// names of the ABI, versions included: libcuda.so.1 keeps every one it ever
-// had, and a bare name such as cuMemAlloc is an older function than the one the
-// headers of today mean by it. All return CUresult.
+// X(symbol, CUDA version that introduced it, parameters). Symbols are the exact names
+// of the ABI, versions included: libcuda.so.1 never drops one, and a bare name such as
+// cuMemAlloc is an older function than the one that today's headers map it to. All
+// return CUresult.
 //
-// There is no include guard: whoever includes this defines X first.
+// There is no include guard: define X, then include this.
 X(cuInit, 2000, (unsigned int))
 X(cuDriverGetVersion, 2020, (int*))
 X(cuGetErrorName, 6000, (CUresult, const char**))

@@ -12,16 +12,16 @@ import (
 // elfCUDA is the machine number of a cubin (EM_CUDA).
 const elfCUDA elf.Machine = 190
 
-// fatbinMagic begins a fatbin. Its header is: magic (4 bytes), version (2),
-// size of this header (2), size of what follows (8).
+// A fatbin begins with a header: fatbinMagic (4 bytes), version (2), size of the header
+// (2), size of the rest (8).
 const (
 	fatbinMagic  = 0xba55ed50
 	fatbinHeader = 16
 )
 
-// checkImage says what is wrong with a module image, so far as that can be seen
-// from outside. The driver gets a pointer without a length and trusts the
-// offsets inside, so an image that was cut short must not reach it.
+// checkImage returns an error if a module image is not of a known kind or is truncated.
+// The driver takes a pointer without a length and trusts the offsets in the image, so a
+// truncated one must not reach it.
 func checkImage(image []byte) error {
 	switch {
 	case len(image) == 0:
@@ -50,13 +50,13 @@ func checkCubin(image []byte) error {
 	size := uint64(len(image))
 	for _, s := range f.Sections {
 		if s.Type != elf.SHT_NOBITS && (s.Offset > size || s.FileSize > size-s.Offset) {
-			return fmt.Errorf("the image is a cubin of %d bytes that was cut short: section %q ends at %d",
+			return fmt.Errorf("the image is a cubin of %d bytes that is truncated: section %q ends at %d",
 				size, s.Name, saturatingAdd(s.Offset, s.FileSize))
 		}
 	}
 	for _, p := range f.Progs {
 		if p.Off > size || p.Filesz > size-p.Off {
-			return fmt.Errorf("the image is a cubin of %d bytes that was cut short: a segment ends at %d",
+			return fmt.Errorf("the image is a cubin of %d bytes that is truncated: a segment ends at %d",
 				size, saturatingAdd(p.Off, p.Filesz))
 		}
 	}
@@ -67,7 +67,7 @@ func checkFatbin(image []byte) error {
 	header := uint64(binary.LittleEndian.Uint16(image[6:]))
 	body := binary.LittleEndian.Uint64(image[8:])
 	if size := uint64(len(image)); header < fatbinHeader || header > size || body > size-header {
-		return fmt.Errorf("the image is a fatbin of %d bytes that was cut short: its header says %d",
+		return fmt.Errorf("the image is a fatbin of %d bytes that is truncated: by its header it has %d",
 			size, saturatingAdd(header, body))
 	}
 	return nil

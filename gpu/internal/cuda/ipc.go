@@ -12,8 +12,8 @@ import (
 
 type ipcKey = [C.CU_IPC_HANDLE_SIZE]byte
 
-// opened is one mapping of another process's memory. A handle can be open once
-// in a context, so all who open it share the mapping.
+// opened is a mapping of another process's memory. A handle can be opened once in a
+// context, so all users share the mapping.
 type opened struct {
 	ptr   C.CUdeviceptr
 	size  uint64
@@ -24,7 +24,7 @@ func (d *device) IPCHandle(ptr uint64) (handle [64]byte, offset uint64, err erro
 	var h C.CUipcMemHandle
 	var o C.size_t
 	if rc := C.ipc_handle(d.context, C.CUdeviceptr(ptr), &h, &o); rc != 0 {
-		err := d.fail(rc, "name the memory at %#x for other processes", ptr)
+		err := d.fail(rc, "get an IPC handle of the memory at %#x", ptr)
 		if rc == C.CUDA_ERROR_INVALID_VALUE || rc == C.CUDA_ERROR_NOT_SUPPORTED {
 			err.Kind = mscclgo.ErrUnsupported
 			err.Text = "only memory from cudaMalloc has an IPC handle; pools, managed and virtual memory have none"
@@ -47,12 +47,12 @@ func (d *device) OpenIPC(handle [64]byte, size uint64) (backend.Memory, error) {
 	if size > o.size {
 		m.Free()
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("map %d bytes by IPC handle", size),
-			"the allocation that the handle names ends after %d bytes", o.size)
+			"the allocation of the handle has only %d bytes from there", o.size)
 	}
 	return m, nil
 }
 
-// open maps what the handle names, or counts one more user of the mapping.
+// open maps the memory of a handle, or adds a user to the mapping that there is.
 func (p *primary) open(key ipcKey) (*opened, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *primary) close(key ipcKey, o *opened) error {
 	return nil
 }
 
-// borrowed is one user's part in an opened mapping.
+// borrowed is one user's share of a mapping.
 type borrowed struct {
 	held
 	key    ipcKey

@@ -3,14 +3,9 @@ package cuda
 // #include "module.h"
 import "C"
 
-import (
-	"math"
+import "github.com/mscclgo/mscclgo/gpu/internal/backend"
 
-	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/gpu/internal/backend"
-)
-
-// kernel is an entry point. It lives as long as its module.
+// kernel is an entry point. It is valid as long as its module.
 type kernel struct {
 	*primary
 	handle C.CUfunction
@@ -23,7 +18,7 @@ func (k *kernel) Params() []backend.Param { return k.params }
 func (k *kernel) Attributes() (backend.Attributes, error) {
 	var f C.kernel_facts
 	if rc := C.kernel_query(k.context, k.handle, &f); rc != 0 {
-		return backend.Attributes{}, k.fail(rc, "ask for the attributes of kernel %q", k.name)
+		return backend.Attributes{}, k.fail(rc, "get the attributes of kernel %q", k.name)
 	}
 	return backend.Attributes{
 		MaxThreadsPerBlock: int(f.max_threads),
@@ -35,23 +30,14 @@ func (k *kernel) Attributes() (backend.Attributes, error) {
 }
 
 func (k *kernel) SetMaxDynamicShared(bytes int) error {
-	if bytes < 0 || bytes > math.MaxInt32 {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, k.op("allow %d bytes of dynamic shared memory", bytes),
-			"no device has that much")
-	}
 	if rc := C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)); rc != 0 {
-		return k.fail(rc, "allow kernel %q %d bytes of dynamic shared memory (a block has at most %d)",
+		return k.fail(rc, "allow kernel %q %d bytes of dynamic shared memory (a block can have at most %d)",
 			k.name, bytes, int(k.ordinal.facts.max_shared))
 	}
 	return nil
 }
 
 func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
-	if threads <= 0 || threads > math.MaxInt32 || dynamicShared < 0 {
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid,
-			k.op("count resident blocks of %d threads and %d bytes of dynamic shared memory", threads, dynamicShared),
-			"no block has that shape")
-	}
 	var blocks C.int
 	rc := C.kernel_resident(k.context, k.handle, C.int(threads), C.size_t(dynamicShared), &blocks)
 	if rc != 0 {

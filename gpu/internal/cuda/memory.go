@@ -14,9 +14,9 @@ import (
 // plainGranularity is what cuMemAlloc aligns to.
 const plainGranularity = 256
 
-// Alloc gives virtual memory (cuMemCreate), since that is what a descriptor can
-// name, and plain memory (cuMemAlloc) where the device or a sandbox around the
-// process has no such thing.
+// Alloc allocates virtual memory (cuMemCreate), which can be exported as a descriptor,
+// or plain memory (cuMemAlloc) if the device or a sandbox around the process does not
+// permit that.
 func (d *device) Alloc(size uint64) (backend.Memory, error) {
 	granularity := uint64(d.ordinal.facts.granularity)
 	if granularity == 0 {
@@ -24,7 +24,7 @@ func (d *device) Alloc(size uint64) (backend.Memory, error) {
 	}
 	rounded := roundUp(size, granularity)
 	if rounded < size {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("allocate %d bytes", size), "no device has that much")
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("allocate %d bytes", size), "no device has that much memory")
 	}
 	if err := d.hold(); err != nil {
 		return nil, err
@@ -44,8 +44,7 @@ func (d *device) Alloc(size uint64) (backend.Memory, error) {
 
 func roundUp(n, multiple uint64) uint64 { return (n + multiple - 1) / multiple * multiple }
 
-// virtual is memory from cuMemCreate: this process's own, or another's that a
-// descriptor brought here.
+// virtual is memory from cuMemCreate, of this process or imported by descriptor.
 type virtual struct {
 	held
 	ptr    C.CUdeviceptr
@@ -96,7 +95,7 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 			"this device or driver cannot share memory by descriptor")
 	case fd < 0 || size == 0 || size%granularity != 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("import %d bytes by descriptor %d", size, fd),
-			"the descriptor must be an open one, and the size what the exporter allocated, a multiple of %d",
+			"the descriptor must be open, and the size that of the exporter's allocation, a multiple of %d",
 			granularity)
 	}
 	if err := d.hold(); err != nil {
@@ -108,8 +107,8 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 		defer d.drop()
 		err := d.fail(rc, "import %d bytes by descriptor %d", size, fd)
 		switch rc {
-		// What the driver says to a size that is not the memory's (seen: 580),
-		// and to a descriptor of something else.
+		// The driver's errors (seen: 580) for a size that is not the memory's and for
+		// a descriptor of something else.
 		case C.CUDA_ERROR_INVALID_VALUE, C.CUDA_ERROR_NOT_SUPPORTED, C.CUDA_ERROR_UNKNOWN:
 			err.Kind = mscclgo.ErrInvalid
 			err.Text = "the descriptor is not of GPU memory, or the memory has another size"
@@ -119,7 +118,7 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 	return m, nil
 }
 
-// allocPlain gives memory from cuMemAlloc, which IPCHandle can name.
+// allocPlain allocates memory by cuMemAlloc, of which IPCHandle works.
 func (d *device) allocPlain(size uint64) (backend.Memory, error) {
 	if err := d.hold(); err != nil {
 		return nil, err
@@ -170,7 +169,7 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	return m, nil
 }
 
-// pinned is host memory that the device reaches.
+// pinned is host memory that the device can access.
 type pinned struct {
 	held
 	ptr   C.CUdeviceptr

@@ -17,8 +17,8 @@ static inline status memory_range(cuda_context* c, CUdeviceptr ptr, CUdeviceptr*
   return CALL(c->api, cuMemGetAddressRange_v2, base, size, ptr);
 }
 
-// virtual_map gives handle an address that the device may read and write. The context
-// is current.
+// virtual_map maps handle at an address where the device may read and write. The
+// context is current.
 static inline status virtual_map(cuda_context* c, CUmemGenericAllocationHandle handle, size_t size,
                                  CUdeviceptr* ptr) {
   TRY(CALL(c->api, cuMemAddressReserve, ptr, size, 0, 0, 0));
@@ -33,8 +33,8 @@ static inline status virtual_map(cuda_context* c, CUmemGenericAllocationHandle h
   return rc;
 }
 
-// virtual_create makes memory that virtual_export can share. size is a
-// multiple of the granularity.
+// virtual_create allocates memory that virtual_export can share. size is a multiple of
+// the granularity.
 static inline status virtual_create(cuda_context* c, int rdma, size_t size,
                                     CUmemGenericAllocationHandle* handle, CUdeviceptr* ptr) {
   ENTER_UNSAFE(c);
@@ -60,8 +60,8 @@ static inline status virtual_import(cuda_context* c, int fd, size_t size,
   return rc;
 }
 
-// virtual_free undoes virtual_create or virtual_import as far as it can, and
-// gives the first failure.
+// virtual_free undoes virtual_create or virtual_import as far as possible and returns
+// the first failure.
 static inline status virtual_free(cuda_context* c, CUmemGenericAllocationHandle handle, CUdeviceptr ptr,
                                   size_t size) {
   ENTER_UNSAFE(c);
@@ -71,20 +71,17 @@ static inline status virtual_free(cuda_context* c, CUmemGenericAllocationHandle 
   return unmapped ? unmapped : freed ? freed : released;
 }
 
-// context_reach lets a context use what a peer's cuMemAlloc (cudaMalloc) gave or will
-// give.
+// context_reach lets a context access all memory of cuMemAlloc (cudaMalloc) of a peer.
 static inline status context_reach(cuda_context* c, const cuda_context* peer) {
   ENTER_UNSAFE(c);
   status rc = CALL(c->api, cuCtxEnablePeerAccess, peer->handle, 0);
   return rc == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : rc;
 }
 
-// memory_reach lets a context's device use the allocation around ptr, which another
-// device of this process owns. It finds out which kind of memory that is by asking for
-// its handle: only virtual memory has one. What was granted to other devices stays
-// granted, and what the device has already is not asked for again. Callers take turns:
-// two at a time the driver confuses, and one of them gets CUDA_ERROR_ALREADY_MAPPED
-// (seen: 580).
+// memory_reach lets a context's device access the allocation around ptr, which another
+// device of this process owns. Only virtual memory has a handle, which tells it from
+// memory of cuMemAlloc. Access that other devices have is kept. One thread at a time
+// may call this: of two, one gets CUDA_ERROR_ALREADY_MAPPED (seen: 580).
 static inline status memory_reach(cuda_context* c, const cuda_context* owner, CUdeviceptr ptr) {
   ENTER_UNSAFE(owner);
   CUdeviceptr base;
@@ -128,13 +125,13 @@ static inline status host_free(cuda_context* c, void* host) {
   return CALL(c->api, cuMemFreeHost, host);
 }
 
-// dmabuf_export gives a dma-buf of whole pages of device memory.
+// dmabuf_export exports whole pages of device memory as a dma-buf.
 static inline status dmabuf_export(cuda_context* c, CUdeviceptr ptr, size_t size, int* fd) {
   ENTER_UNSAFE(c);
   return CALL(c->api, cuMemGetHandleForAddressRange, fd, ptr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
 }
 
-// ipc_handle names the allocation around ptr.
+// ipc_handle returns the handle of the allocation around ptr, and ptr's offset in it.
 static inline status ipc_handle(cuda_context* c, CUdeviceptr ptr, CUipcMemHandle* handle, size_t* offset) {
   ENTER_UNSAFE(c);
   CUdeviceptr base;

@@ -20,10 +20,10 @@ type module struct {
 	handle C.CUmodule
 }
 
-// LoadModule takes PTX, a cubin or a fatbin. The driver compiles PTX here and
-// keeps the result in a cache of its own (~/.nv/ComputeCache). All kernels are
-// loaded when it returns, also where the process loads lazily, so that neither
-// finding nor launching one waits for another that spins.
+// LoadModule takes PTX, a cubin or a fatbin. The driver compiles PTX and keeps the
+// result in its own cache (~/.nv/ComputeCache). When LoadModule returns, all kernels
+// are loaded, even if the process loads lazily, so that neither finding nor launching a
+// kernel waits for another that spins.
 func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	if err := checkImage(image); err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("load a module of %d bytes", len(image)), "%w", err)
@@ -34,7 +34,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	const logSize = 16 << 10
 	log := (*C.char)(C.calloc(1, logSize))
 	defer C.free(unsafe.Pointer(log))
-	ended := append(slices.Clone(image), 0) // PTX is a C string; the rest does not mind
+	ended := append(slices.Clone(image), 0) // PTX is a C string; the other kinds ignore the byte
 	m := &module{held: held{primary: d.primary}}
 	rc := C.module_load(d.context, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &m.handle)
 	if rc != 0 {
@@ -80,20 +80,20 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 			return k, nil
 		}
 		if rc != 0 {
-			return nil, m.fail(rc, "ask for the parameters of kernel %q", name)
+			return nil, m.fail(rc, "get the parameters of kernel %q", name)
 		}
 		k.params = append(k.params, backend.Param{Offset: uint32(p.offset), Size: uint32(p.size)})
 	}
 }
 
-// kernels lists the module's kernels for an error, if the driver can tell.
+// kernels lists the module's kernels for an error, if the driver can list them.
 func (m *module) kernels() string {
 	var n C.uint
 	if C.module_count(m.context, m.handle, &n) != 0 {
 		return ""
 	}
 	if n == 0 {
-		return ", nor any other"
+		return " and no other"
 	}
 	n = min(n, 32)
 	functions, names := make([]C.CUfunction, n), make([]*C.char, n)
@@ -127,10 +127,10 @@ func (m *module) Symbol(name string) (ptr, size uint64, err error) {
 	}
 }
 
-// cstring copies a name to C's memory.
+// cstring copies a name to C memory.
 func (m *module) cstring(name string) (*C.char, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("find %q", name), "that cannot be a name")
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, m.op("find %q", name), "the name is empty or has a zero byte")
 	}
 	return C.CString(name), nil
 }

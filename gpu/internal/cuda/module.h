@@ -4,8 +4,8 @@
 
 #include "context.h"
 
-// module_load loads an image that ends in a zero byte. What the driver's
-// compiler has to say against it goes to log.
+// module_load loads an image that ends in a zero byte. The errors of the driver's
+// compiler are written to log.
 static inline status module_load(cuda_context* c, const void* image, char* log, size_t log_size,
                                  CUmodule* module) {
   ENTER_UNSAFE(c);
@@ -30,7 +30,7 @@ static inline status module_count(cuda_context* c, CUmodule module, unsigned int
   return CALL(c->api, cuModuleGetFunctionCount, kernels, module);
 }
 
-// module_names gives the names of a module's first kernels. They live as long
+// module_names returns the names of a module's first kernels, which are valid as long
 // as the module.
 static inline status module_names(cuda_context* c, CUmodule module, CUfunction* functions, const char** names,
                                   unsigned int kernels) {
@@ -40,8 +40,8 @@ static inline status module_names(cuda_context* c, CUmodule module, CUfunction* 
   return CUDA_SUCCESS;
 }
 
-// module_load_kernels loads the code of a module's first kernels, which waits
-// for kernels that run. It has no work to do where the driver loads eagerly.
+// module_load_kernels loads the code of a module's first kernels, which waits for
+// running kernels. It does nothing if the driver has loaded them with the module.
 static inline status module_load_kernels(cuda_context* c, CUmodule module, CUfunction* functions,
                                          unsigned int kernels) {
   ENTER_UNSAFE(c);
@@ -59,8 +59,8 @@ typedef struct {
   size_t offset, size;
 } parameter;
 
-// kernel_parameter says where an argument lies. One past the last gives
-// CUDA_ERROR_INVALID_VALUE.
+// kernel_parameter returns the place of an argument, or CUDA_ERROR_INVALID_VALUE for
+// the index after the last.
 static inline status kernel_parameter(cuda_context* c, CUfunction kernel, size_t index, parameter* p) {
   ENTER(c);
   return CALL(c->api, cuFuncGetParamInfo, kernel, index, &p->offset, &p->size);

@@ -11,10 +11,10 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// primary is a GPU's primary context, the one that all opens of the GPU in this
-// process share, with the CUDA runtime too, so that a pointer means the same to
-// all of them. Every object made in it holds it: the driver destroys it, with
-// whatever is left in it, when the last device and the last object are closed.
+// primary is the primary context of a GPU, which all devices of this process on the GPU
+// share, and the CUDA runtime too, so that pointers are valid for all of them. Every
+// object made in it holds it: the driver destroys it, with all that is left in it, when
+// the last device and the last object are closed.
 type primary struct {
 	ordinal *ordinal
 	context *C.cuda_context
@@ -22,7 +22,7 @@ type primary struct {
 
 	mu     sync.Mutex
 	copies C.cuda_stream      // for CopyToHost and CopyFromHost, made when first used
-	opened map[ipcKey]*opened // what OpenIPC has mapped
+	opened map[ipcKey]*opened // mappings of OpenIPC
 }
 
 func (o *ordinal) open() (backend.Device, error) {
@@ -38,7 +38,7 @@ func (o *ordinal) open() (backend.Device, error) {
 	return &device{held{primary: o.current}}, nil
 }
 
-// hold keeps the context alive for one more object.
+// hold adds a holder to the context.
 func (p *primary) hold() error {
 	p.ordinal.mu.Lock()
 	defer p.ordinal.mu.Unlock()
@@ -49,7 +49,7 @@ func (p *primary) hold() error {
 	return nil
 }
 
-// drop undoes one hold.
+// drop removes a holder. The last one releases the context.
 func (p *primary) drop() error {
 	p.ordinal.mu.Lock()
 	defer p.ordinal.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *primary) drop() error {
 	return nil
 }
 
-// needCopies makes the stream of CopyToHost and CopyFromHost.
+// needCopies creates the stream of CopyToHost and CopyFromHost if there is none.
 func (p *primary) needCopies() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,19 +85,18 @@ func (p *primary) needCopies() error {
 func (p *primary) memoryInfo() (free, total uint64, err error) {
 	var f, t C.size_t
 	if rc := C.memory_info(p.context, &f, &t); rc != 0 {
-		return 0, 0, p.ordinal.driver.failure(rc, p.op("ask for free memory"))
+		return 0, 0, p.ordinal.driver.failure(rc, p.op("get the free memory"))
 	}
 	return uint64(f), uint64(t), nil
 }
 
-// held is embedded in every object that holds a primary context. It runs the
-// object's destructor once.
+// held is embedded in every object that holds a primary context.
 type held struct {
 	*primary
 	once sync.Once
 }
 
-// end runs destroy, on the first call only, and lets go of the context.
+// end calls destroy and drops the context, on the first call only.
 func (h *held) end(destroy func() error) (err error) {
 	h.once.Do(func() {
 		err = destroy()

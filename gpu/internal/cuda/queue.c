@@ -1,7 +1,7 @@
 #include "queue.h"
 
-// begin makes the context current, unless this thread did so before: the calls of
-// a trigger, and of many in a row, need that once.
+// begin makes the context current, unless the thread has done so: that is needed once
+// for the calls of many triggers.
 static int begin(native_queue* queue, native_thread* thread) {
   cuda_queue* q = (cuda_queue*)queue;
   if (thread->context == q->context) return 0;
@@ -30,8 +30,7 @@ static status make_event(cuda_queue* q, unsigned mark) {
   return CALL(q->context->api, cuEventCreate, &q->marks[mark], CU_EVENT_DISABLE_TIMING);
 }
 
-// mark leaves asking to reached: the driver says "not ready" to a question that
-// follows at once.
+// mark does not query the event: right after the call it is never ready.
 static int mark(native_queue* queue, unsigned mark) {
   cuda_queue* q = (cuda_queue*)queue;
   if (!q->marks[mark]) TRY(make_event(q, mark));
@@ -45,7 +44,7 @@ static int reached(native_queue* queue, unsigned mark) {
   return rc == CUDA_ERROR_NOT_READY ? NATIVE_PENDING : rc;
 }
 
-// make_events leaves out what fails: begin and mark try again, and return the error.
+// make_events ignores failures: begin and mark try again and return the error.
 static status make_events(cuda_queue* q) {
   ENTER_UNSAFE(q->context);
   for (unsigned i = 0; i < NATIVE_MARKS; i++)

@@ -8,8 +8,8 @@ import "C"
 
 import "github.com/mscclgo/mscclgo/internal/native"
 
-// Native gives the stream to threads in C. The driver orders what they queue and
-// what the stream's methods queue by the calls.
+// Native returns the stream for threads in C. The driver keeps the order of the calls,
+// whether they come from these threads or from the stream's methods.
 func (s *stream) Native() *native.Queue {
 	s.native = native.NewQueue(C.sizeof_cuda_queue)
 	C.cuda_queue_init(s.queue(), s.context, s.c.handle)
@@ -18,7 +18,7 @@ func (s *stream) Native() *native.Queue {
 
 func (s *stream) queue() *C.cuda_queue { return (*C.cuda_queue)(s.native.Pointer()) }
 
-// NativeError gives the same text as the method that does the same.
+// NativeError returns the error of the method that does the same.
 func (s *stream) NativeError(f native.Failure) error {
 	rc := C.status(f.Code)
 	switch f.Op {

@@ -9,15 +9,15 @@ typedef struct {
   native_queue queue;
   cuda_context* context;
   CUstream stream;
-  CUevent marks[NATIVE_MARKS];  // NULL where one could not be made
+  CUevent marks[NATIVE_MARKS];  // NULL if it could not be created
 } cuda_queue;
 
-// cuda_queue_init makes a queue of zeros, with all its events, so that the driver makes
-// nothing while kernels wait for what the queue is to do.
+// cuda_queue_init initializes a queue of zeros. It creates all events, so that none has
+// to be created while kernels wait for work of the queue.
 void cuda_queue_init(cuda_queue* queue, cuda_context* context, CUstream stream);
 
-// cuda_queue_destroy destroys the marks of a queue that is closed, and gives the
-// first failure.
+// cuda_queue_destroy destroys the events of a closed queue and returns the first
+// failure.
 status cuda_queue_destroy(cuda_queue* queue);
 
 #endif

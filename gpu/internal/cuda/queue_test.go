@@ -73,7 +73,7 @@ func TestNativeQueueOldDriver(t *testing.T) {
 	q := s.Native()
 	for op, text := range map[native.Op]string{native.Store: "cuStreamWriteValue64_v2", native.Mark: "cuEventCreate", native.Reach: "cuEventQuery"} {
 		code := nativetest.Do(q, op, 0, 0, 0)
-		wantError(t, s.NativeError(native.Failure{Op: op, Code: code}), mscclgo.ErrUnsupported, text, "this one is for 11.0")
+		wantError(t, s.NativeError(native.Failure{Op: op, Code: code}), mscclgo.ErrUnsupported, text, "it is for CUDA 11.0")
 	}
 	q.Close()
 	check(t, s.Close())

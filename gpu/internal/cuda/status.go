@@ -9,30 +9,30 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// failure turns what a wrapper returned into an error. op says what was tried.
+// failure returns the error for the status of a wrapper. op is the operation.
 func (d *driver) failure(rc C.status, op string) *mscclgo.Error {
 	if rc < 0 {
 		var version C.int
 		name := C.GoString(C.mscclgo_cuda_function(-rc-1, &version))
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op,
-			"needs a driver for CUDA %s or later, which has %s; this one is for %s, so update it",
-			versionText(int(version)), name, versionText(d.version))
+			"the driver lacks %s: it is for CUDA %s, and %s or later is needed; update it",
+			name, versionText(d.version), versionText(int(version)))
 	}
 	name, text := C.error_name(d.api, rc), C.error_text(d.api, rc)
 	if name == nil || text == nil {
-		return mscclgo.Errorf(kind(rc), op, "CUDA error %d, which this driver has no name for", int(rc))
+		return mscclgo.Errorf(kind(rc), op, "CUDA error %d, which the driver does not know", int(rc))
 	}
 	advice := ""
 	if sticky(rc) {
-		advice = "; the context is lost, and every later call on this device fails: end the process and look " +
-			"at the kernels that ran (compute-sanitizer finds the faulting line)"
+		advice = "; the context is lost, and every later call on this device fails: end the process and check " +
+			"the kernels that ran (compute-sanitizer finds the faulting line)"
 	} else if a, ok := hints[rc]; ok {
 		advice = "; " + a
 	}
 	return mscclgo.Errorf(kind(rc), op, "%s (%d): %s%s", C.GoString(name), int(rc), C.GoString(text), advice)
 }
 
-// kind sorts the driver's codes. What is not here is a failure of the system.
+// kind returns the kind of error of the driver's code, ErrSystem for codes not listed.
 func kind(rc C.status) mscclgo.Kind {
 	switch rc {
 	case C.CUDA_ERROR_INVALID_VALUE, C.CUDA_ERROR_INVALID_IMAGE, C.CUDA_ERROR_INVALID_CONTEXT,
@@ -53,7 +53,7 @@ func kind(rc C.status) mscclgo.Kind {
 	return mscclgo.ErrSystem
 }
 
-// sticky tells the codes after which a context is of no use any more.
+// sticky reports whether a context cannot be used after the error.
 func sticky(rc C.status) bool {
 	switch rc {
 	case C.CUDA_ERROR_ECC_UNCORRECTABLE, C.CUDA_ERROR_NVLINK_UNCORRECTABLE, C.CUDA_ERROR_CONTAINED,
@@ -64,16 +64,16 @@ func sticky(rc C.status) bool {
 	return rc >= C.CUDA_ERROR_HARDWARE_STACK_ERROR && rc <= C.CUDA_ERROR_LAUNCH_FAILED
 }
 
-// hints say what to do where the driver's own text does not.
+// hints complete the driver's own texts with what to do.
 var hints = map[C.status]string{
 	C.CUDA_ERROR_NO_BINARY_FOR_GPU:            "compile for this GPU's architecture, or load PTX",
 	C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:      "the compiler is newer than the driver: load a cubin, or update the driver",
-	C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:      "use fewer threads a block or less shared memory",
+	C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:      "use fewer threads in a block or less shared memory",
 	C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: "use no more blocks than Kernel.MaxResidentBlocks allows",
 	C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:       "libcuda.so.1 and the kernel module are of different versions: reboot, or mount the host's library",
 }
 
-// fail is failure for an operation on this GPU, described by format and args.
+// fail is failure for an operation on this GPU.
 func (p *primary) fail(rc C.status, format string, args ...any) *mscclgo.Error {
 	err := p.ordinal.driver.failure(rc, p.op(format, args...))
 	if rc == C.CUDA_ERROR_OUT_OF_MEMORY {
@@ -84,7 +84,7 @@ func (p *primary) fail(rc C.status, format string, args ...any) *mscclgo.Error {
 	return err
 }
 
-// op names an operation on this GPU in an error.
+// op returns the operation of an error on this GPU.
 func (p *primary) op(format string, args ...any) string {
 	return "gpu: " + fmt.Sprintf(format, args...) + " on " + p.ordinal.name()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// stream is a non-blocking stream: the legacy default stream does not order it.
+// stream is a non-blocking stream, which is not ordered with the legacy default stream.
 type stream struct {
 	held
 	c      C.cuda_stream
@@ -76,11 +76,11 @@ func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 	return nil
 }
 
-// Launch crosses into C once and allocates nothing.
+// Launch crosses into C once and does not allocate.
 func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte) error {
 	kernel, ok := k.(*kernel)
 	if !ok {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, s.op("launch a kernel"), "it is not a kernel of a CUDA device")
+		return mscclgo.Errorf(mscclgo.ErrInvalid, s.op("launch a kernel"), "the kernel is not one of a CUDA device")
 	}
 	rc := C.stream_launch(&s.c, kernel.handle,
 		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
@@ -121,7 +121,7 @@ func (s *stream) WaitEvent(e backend.Event) error {
 func (p *primary) event(e backend.Event) (*event, error) {
 	ev, ok := e.(*event)
 	if !ok {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, p.op("use an event"), "it is not an event of a CUDA device")
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, p.op("use an event"), "the event is not one of a CUDA device")
 	}
 	return ev, nil
 }
@@ -152,7 +152,7 @@ func (s *stream) Query() (bool, error) {
 	case C.CUDA_ERROR_NOT_READY:
 		return false, nil
 	default:
-		return false, s.fail(rc, "run what was given to a stream")
+		return false, s.fail(rc, "run the work of a stream")
 	}
 }
 
@@ -162,7 +162,7 @@ func (s *stream) Synchronize(ctx context.Context) error {
 
 func (s *stream) Handle() uintptr { return uintptr(unsafe.Pointer(s.c.handle)) }
 
-// Close lets the work that was given to the stream run on.
+// Close does not wait for the stream's work, which still runs.
 func (s *stream) Close() error {
 	return s.end(func() error {
 		var first C.status
@@ -188,7 +188,7 @@ type graph struct {
 func (g *graph) Launch(on backend.Stream) error {
 	s, ok := on.(*stream)
 	if !ok {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, g.op("launch a graph"), "the stream is not of a CUDA device")
+		return mscclgo.Errorf(mscclgo.ErrInvalid, g.op("launch a graph"), "the stream is not one of a CUDA device")
 	}
 	if rc := C.graph_launch(&s.c, g.exec); rc != 0 {
 		return g.fail(rc, "launch a graph")

@@ -10,7 +10,7 @@ typedef struct {
   unsigned queued;  // at most, since it was last known to be empty
 } cuda_stream;
 
-// stream_create makes a stream that the legacy default stream does not order.
+// stream_create creates a stream that is not ordered with the legacy default stream.
 static inline status stream_create(cuda_stream* s, cuda_context* c) {
   ENTER_UNSAFE(c);
   s->context = c;
@@ -22,12 +22,12 @@ static inline status stream_destroy(cuda_stream* s) {
   return CALL(s->context->api, cuStreamDestroy_v2, s->handle);
 }
 
-// STREAM_MUCH is how much may be queued before the driver is asked whether it is, which
-// takes some tenths of a microsecond.
+// STREAM_MUCH is the work that may be queued before stream_busy is called, which takes
+// some tenths of a microsecond.
 enum { STREAM_MUCH = 64 };
 
-// stream_busy says whether a stream has work, or is captured. To query it would spoil
-// the capture.
+// stream_busy reports whether a stream has work or is capturing, when a query would
+// invalidate the capture.
 static inline bool stream_busy(cuda_stream* s) {
   CUstreamCaptureStatus capture;
   if (CALL(s->context->api, cuStreamIsCapturing, s->handle, &capture)) return false;
@@ -35,9 +35,9 @@ static inline bool stream_busy(cuda_stream* s) {
          CALL(s->context->api, cuStreamQuery, s->handle) == CUDA_ERROR_NOT_READY;
 }
 
-// stream_take takes a turn to queue an amount of work, unless the stream has some. Then
-// it has its hardware queue; and where that is full, the driver waits for room in it,
-// while others may have to go on.
+// stream_take takes a turn to queue an amount of work, unless the stream has work. Such
+// a stream has its hardware queue; and if that is full, the driver waits for room, while
+// other threads may have to go on.
 static inline bool stream_take(cuda_stream* s, unsigned amount) {
   if (__atomic_add_fetch(&s->queued, amount, __ATOMIC_RELAXED) > STREAM_MUCH) {
     if (stream_busy(s)) return false;
@@ -96,8 +96,8 @@ static inline status stream_query(cuda_stream* s) {
   return rc;
 }
 
-// stream_begin_capture captures in the relaxed mode. The others tie a capture
-// to the thread that began it, and a goroutine has no thread of its own.
+// stream_begin_capture captures in the relaxed mode. The other modes tie a capture to
+// the thread that began it, and a goroutine has no thread of its own.
 static inline status stream_begin_capture(cuda_stream* s) {
   ENTER(s->context);
   return CALL(s->context->api, cuStreamBeginCapture_v2, s->handle, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -142,8 +142,8 @@ static inline status event_elapsed(cuda_context* c, CUevent start, CUevent end, 
   return CALL(c->api, cuEventElapsedTime, milliseconds, start, end);
 }
 
-// stream_launch starts a kernel whose arguments lie in args as its parameters
-// say. The driver copies them before it returns.
+// stream_launch queues a kernel. args holds the arguments at the offsets of its
+// parameters; the driver copies them.
 static inline status stream_launch(cuda_stream* s, CUfunction kernel, uint32_t gx, uint32_t gy, uint32_t gz,
                                    uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared, bool cooperative,
                                    bool overlap, void* args, size_t size) {

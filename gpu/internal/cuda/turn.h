@@ -1,4 +1,4 @@
-// Turns at what one thread at a time should do.
+// Turns at work that one thread at a time should do.
 #ifndef MSCCLGO_CUDA_TURN_H
 #define MSCCLGO_CUDA_TURN_H
 
@@ -7,12 +7,12 @@
 #include <stdint.h>
 #include <time.h>
 
-// cuda_turn begins as zeros.
+// cuda_turn is ready to use when it is zero.
 typedef struct {
-  int64_t since;  // when the turn under way began, in nanoseconds, or 0
+  int64_t since;  // when the current turn began, in nanoseconds, or 0 if there is none
 } cuda_turn;
 
-// TURN_PATIENCE is for how long others let one have its turn, in nanoseconds.
+// TURN_PATIENCE is how long other threads wait for the end of a turn, in nanoseconds.
 enum { TURN_PATIENCE = 1000 * 1000 };
 
 static inline int64_t turn_now(void) {
@@ -21,12 +21,13 @@ static inline int64_t turn_now(void) {
   return t.tv_sec * (int64_t)1000000000 + t.tv_nsec + 1;
 }
 
-// turn_take waits for a turn and takes it. It gives false, without one, where somebody
-// has not ended theirs in time: they may wait for what the caller is about to do.
+// turn_take waits for a turn and takes it. It returns false, without a turn, if another
+// thread does not end its turn in time: it may be waiting for what the caller is about
+// to do.
 //
-// Acquire here and release in turn_end, as of a lock: what was done in the turn before
-// is done before what follows. Who goes without a turn has no such order, and needs
-// none, as the driver has locks of its own.
+// turn_take acquires and turn_end releases, as with a lock, so a turn happens after the
+// one before it. A thread without a turn has no such order. It needs none, since the
+// driver has locks of its own.
 static inline bool turn_take(cuda_turn* turn) {
   for (;;) {
     int64_t since = 0, now = turn_now();
@@ -37,7 +38,7 @@ static inline bool turn_take(cuda_turn* turn) {
   }
 }
 
-// turn_end ends what turn_take gave.
+// turn_end ends a turn if one was taken.
 static inline void turn_end(cuda_turn* turn, bool taken) {
   if (taken) __atomic_store_n(&turn->since, 0, __ATOMIC_RELEASE);
 }

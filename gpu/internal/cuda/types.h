@@ -1,6 +1,5 @@
 // The types and constants of the CUDA driver API that this package uses, with
-// the names and values of its ABI. A test compares each with an installed
-// cuda.h. Only what is used is here.
+// the names and values of its ABI. A test compares each with an installed cuda.h.
 #ifndef MSCCLGO_CUDA_TYPES_H
 #define MSCCLGO_CUDA_TYPES_H
 

@@ -1,10 +1,9 @@
 // block.c: the scheduler of a block's threads.
 //
-// Threads take turns in the order of a queue. A thread leaves the queue at a
-// barrier or a warp collective and comes back when the last one arrives; a
-// thread that spins yields, which puts it at the queue's end. A thread that ends
-// hands its stack to the next one that has not begun, so that a kernel without
-// barriers runs on one stack.
+// Threads run in the order of a queue. A thread leaves the queue at a barrier or a warp
+// collective and returns to it when the last one arrives. A thread that spins yields,
+// which puts it at the end of the queue. A thread that ends leaves its stack to the next
+// one that has not begun, so a kernel without barriers runs on one stack.
 #define _GNU_SOURCE
 #include "block.h"
 
@@ -29,15 +28,15 @@ enum {
   WARPS = MSCCLGO_EMU_MAX_THREADS / MSCCLGO_EMU_WARP,
   SLAB_STACKS = 32,
   MAPPED_GUARDS = 8192,
-  POISON = 0xa5,          // what __shared__ memory holds at first
-  PATIENT_ROUNDS = 64,    // of yielding the core, before sleeping
+  POISON = 0xa5,          // fills __shared__ memory at first
+  PATIENT_ROUNDS = 64,    // of yielding the core before sleeping
   LONGEST_SLEEP = 64000,  // nanoseconds
 };
 
-// What lies at the top of a stack.
+// The top of a stack.
 typedef struct stack {
-  fiber where;         // while it is not running
-  struct stack* next;  // in the list of those without a thread
+  fiber where;         // the fiber, while it is not running
+  struct stack* next;  // in the list of stacks without a thread
   block* owner;
   mscclgo_emu_thread thread;  // last, where runtime.h looks for it
 } stack;
@@ -52,9 +51,9 @@ typedef struct slab {
   struct slab* next;
 } slab;
 
-// A thread's part in a collective of its warp, or in active_mask.
+// A thread's state in a collective of its warp, or in active_mask.
 typedef struct lane {
-  uint32_t mask;  // 0 while it takes part in no collective
+  uint32_t mask;  // 0 while it is in no collective
   mscclgo_emu_collective what;
   uint32_t source;
   uint64_t value, result;
@@ -62,7 +61,7 @@ typedef struct lane {
 } lane;
 
 struct block {
-  mscclgo_emu_block seen;  // by its threads
+  mscclgo_emu_block seen;  // the part that its threads see
   launch* launch;
   fiber scheduler;  // the OS thread's own stack
   void* running;    // the stack in use, else stale
@@ -71,13 +70,12 @@ struct block {
   slab* slabs;
   uint32_t stacks;
 
-  // The queue of runnable threads, by rank. A thread without a stack is one that
-  // has not begun.
+  // The queue of runnable threads, by rank. A thread without a stack has not begun.
   uint16_t queue[MSCCLGO_EMU_MAX_THREADS];
   uint32_t head, runnable;
   stack* on[MSCCLGO_EMU_MAX_THREADS];
 
-  uint32_t threads, live;  // of the block; those that have not ended
+  uint32_t threads, live;  // all of the block, and those that have not ended
 
   // The barrier.
   uint8_t waiting[MSCCLGO_EMU_MAX_THREADS];
@@ -88,7 +86,7 @@ struct block {
   uint32_t live_lanes[WARPS], joined_lanes[WARPS];
   lane lanes[MSCCLGO_EMU_MAX_THREADS];
 
-  // Yields since something last happened, and rounds of nothing but yields.
+  // Yields since the last progress, and rounds of nothing but yields.
   uint32_t quiet, rounds;
 };
 
@@ -113,9 +111,9 @@ static uint32_t pop(block* b) {
 
 static void run_stack(void*);
 
-// prepare makes a stack ready to take a thread. Tops of stacks are equal in all
-// but the highest bits of their addresses; starting a little below by turns
-// keeps them from competing for the same lines of the cache.
+// prepare makes a stack ready for a thread. The addresses of the tops of stacks differ
+// only in the highest bits; starting at different distances below keeps the stacks from
+// competing for the same cache lines.
 static void prepare(stack* s, uint32_t turn) {
   s->where = fiber_make((char*)s - turn % 16 * 128, run_stack, s);
 }
@@ -123,9 +121,9 @@ static void prepare(stack* s, uint32_t turn) {
 // Mapped guards of the process.
 static atomic_int guards;
 
-// guard makes the lowest page of a stack one that faults, and gives how many
-// mapped guards that took. Before Linux 6.13 a guard takes two mappings, of which
-// a process may have 65530, so there the stacks beyond a number have none.
+// guard makes the lowest page of a stack fault and returns how many mapped guards that
+// took. Before Linux 6.13 a guard takes two mappings, of which a process may have 65530,
+// so stacks beyond a number have no guard there.
 static int guard(void* bottom) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (madvise(bottom, page, MADV_GUARD_INSTALL) == 0) return 0;
@@ -162,7 +160,7 @@ static int add_stacks(block* b) {
   return 1;
 }
 
-// put gives the stack a thread that has not begun.
+// put assigns a thread that has not begun to the stack.
 static void put(block* b, stack* s, uint32_t rank) {
   const mscclgo_emu_dim d = b->seen.block_dim;
   mscclgo_emu_thread* t = &s->thread;
@@ -176,8 +174,8 @@ static void put(block* b, stack* s, uint32_t rank) {
   b->on[rank] = s;
 }
 
-// next switches to the thread at the head of the queue, or to the scheduler if
-// there is none. from keeps the caller's place.
+// next switches to the thread at the head of the queue, or to the scheduler if there is
+// none. The caller's fiber is saved in from.
 static void next(block* b, fiber* from) {
   if (b->runnable == 0) {
     fiber_switch(from, b->scheduler);
@@ -199,17 +197,17 @@ static void next(block* b, fiber* from) {
   fiber_switch(from, s->where);
 }
 
-// abandon leaves a thread of a launch that has ended; it never runs again.
+// abandon leaves a thread of a launch that has ended. The thread never runs again.
 static void abandon(stack* s) {
   fiber_switch(&s->where, s->owner->scheduler);
   __builtin_unreachable();
 }
 
-// What threads wait for.
+// Barriers and collectives.
 
 static void happened(block* b) { b->quiet = b->rounds = 0; }
 
-// release lets the threads at the barrier go on, in order of rank.
+// release makes the threads at the barrier runnable, in order of rank.
 static void release(block* b) {
   b->outcome = (uint64_t)b->arrived << 32 | b->positive;
   b->arrived = b->positive = 0;
@@ -221,7 +219,7 @@ static void release(block* b) {
   happened(b);
 }
 
-// outcome computes what a lane gets from a collective of the lanes in set.
+// outcome returns a lane's result of a collective of the lanes in set.
 static uint64_t outcome(const lane* lanes, uint32_t self, uint32_t set) {
   const lane* me = &lanes[self];
   if (me->what == MSCCLGO_EMU_SYNC) return 0;
@@ -266,8 +264,8 @@ static uint64_t outcome(const lane* lanes, uint32_t self, uint32_t set) {
   return me->what == MSCCLGO_EMU_BALLOT || me->what == MSCCLGO_EMU_MATCH_ANY ? bits : r;
 }
 
-// join completes the collective of the lanes in mask if all that live have
-// joined it, and says whether it did. Those that wait go on, but for self.
+// join completes the collective of the lanes in mask if all live ones have joined it,
+// and reports whether it did. The waiting lanes other than self become runnable.
 static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
   lane* lanes = &b->lanes[warp * MSCCLGO_EMU_WARP];
   const uint32_t set = mask & b->live_lanes[warp];
@@ -289,7 +287,7 @@ static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
   return 1;
 }
 
-// retire takes a thread that has ended out of everything that counts it.
+// retire removes a thread that has ended from all counts.
 static void retire(block* b, uint32_t rank) {
   const uint32_t warp = rank / MSCCLGO_EMU_WARP;
   const lane* lanes = &b->lanes[warp * MSCCLGO_EMU_WARP];
@@ -304,8 +302,8 @@ static void retire(block* b, uint32_t rank) {
   happened(b);
 }
 
-// run_stack runs one thread after the other; the stack is in the list of free
-// ones while it has none.
+// run_stack runs one thread after the other. The stack is in the free list while it has
+// no thread.
 static void run_stack(void* argument) {
   stack* s = argument;
   block* b = s->owner;
@@ -327,8 +325,8 @@ static void run_stack(void* argument) {
   }
 }
 
-// back_off gives the core away after a round in which every runnable thread did
-// nothing but yield: what they wait for must come from another OS thread.
+// back_off yields the core after a round in which all runnable threads only yielded:
+// they wait for another OS thread.
 static void back_off(block* b) {
   if (b->rounds++ < PATIENT_ROUNDS) {
     sched_yield();
@@ -340,7 +338,7 @@ static void back_off(block* b) {
   nanosleep(&t, NULL);
 }
 
-// The runtime that threads call.
+// The runtime functions that threads call.
 
 static void rt_yield(mscclgo_emu_thread* t, mscclgo_emu_yield why) {
   block* b = block_of(t);
@@ -388,8 +386,8 @@ static uint64_t rt_collective(mscclgo_emu_thread* t, mscclgo_emu_collective what
   return me->result;
 }
 
-// Lanes that take the same path meet here: each waits while all other runnable
-// threads have a turn, and the first to come back takes those at its place.
+// Lanes on the same path meet here: each waits until all other runnable threads have run
+// once, and the first to return takes those at its place.
 static uint32_t rt_active_mask(mscclgo_emu_thread* t, uint32_t place) {
   block* b = block_of(t);
   if (launch_ended(b->launch)) abandon(stack_of(t));
@@ -435,7 +433,7 @@ static void rt_fail(mscclgo_emu_thread* t, const char* why) {
   abandon(stack_of(t));
 }
 
-// crash fails the running thread, which the processor has stopped.
+// crash fails the running thread, which has faulted.
 static void crash(void* argument, const char* why) {
   block* b = argument;
   rt_fail(&((stack*)b->running)->thread, why);
@@ -453,8 +451,7 @@ static const mscclgo_emu_runtime runtime = {
 
 // Blocks.
 
-// poison fills the block's __shared__ memory, so that a kernel that reads what
-// nobody wrote does not find zeros.
+// poison fills the block's __shared__ memory, so that kernels which rely on zeros fail.
 static void poison(const launch* l) {
   const shared_layout* s = &l->shared;
   if (s->begin == s->end) return;
@@ -465,7 +462,7 @@ static void poison(const launch* l) {
   memset(base + after, POISON, s->end - after);
 }
 
-// stuck describes threads that wait for each other and cannot go on.
+// stuck describes threads that wait for each other forever.
 static void stuck(block* b) {
   uint32_t joined = 0;
   for (uint32_t w = 0; w < WARPS; w++) joined += (uint32_t)__builtin_popcount(b->joined_lanes[w]);
@@ -503,7 +500,7 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
   fault_catch(NULL, NULL, NULL);
   if (b->live == 0) return;
   if (!launch_ended(l)) stuck(b);
-  // The threads that are left never run again; their stacks begin anew.
+  // The threads that are left never run again; their stacks are used for others.
   for (uint32_t i = 0; i < b->threads; i++) {
     stack* s = b->on[i];
     b->on[i] = NULL;

@@ -6,12 +6,12 @@
 
 typedef struct block block;
 
-// block_new makes what one OS thread needs to run blocks, one after the other.
-// NULL when there is no memory.
+// block_new returns what one OS thread needs to run blocks, one after the other, or NULL
+// if there is not enough memory.
 block* block_new(void);
 
-// block_run runs the block of that index until all its threads have ended or the
-// launch has.
+// block_run runs the block with this index until all its threads, or the launch, have
+// ended.
 void block_run(block*, launch*, mscclgo_emu_dim index);
 
 void block_free(block*);

@@ -15,8 +15,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// device is one open emulated device. Opens of one ordinal share nothing but its
-// name, so that ranks which share a device cannot disturb each other.
+// device is an open emulated device. Devices of one ordinal share nothing but the name,
+// so ranks that share a device cannot disturb each other.
 type device struct {
 	info  backend.Info
 	peers []backend.Info
@@ -25,12 +25,12 @@ type device struct {
 	mu     sync.Mutex
 	table  []*mapping // by address
 	used   uint64     // bytes of own device memory
-	busy   int        // streams and copies at work
+	busy   int        // streams and copies that work
 	idle   sync.Cond  // busy is 0
-	grave  []*mapping // freed while the device was busy
+	grave  []*mapping // freed while the device was busy, to be dropped when it is idle
 	closed bool
 	ending chan struct{} // closed by Close: all work ends
-	lost   int           // pieces of work that Close ended
+	lost   int           // operations that Close ended
 	gate   *native.Gate  // for threads in C, until Close
 }
 
@@ -43,7 +43,7 @@ func newDevice(info backend.Info, peers []backend.Info) (*device, error) {
 	return d, nil
 }
 
-// op says what was tried, for errors.
+// op returns the operation of an error on this device.
 func (d *device) op(format string, args ...any) string {
 	return "emu: " + fmt.Sprintf(format, args...) + " on " + d.info.Name
 }
@@ -56,7 +56,7 @@ func (d *device) CanAccess(uuid [16]byte) bool {
 	return slices.ContainsFunc(d.peers, func(p backend.Info) bool { return p.UUID == uuid })
 }
 
-// begin counts a stream or a copy as at work. It fails when the device is closed.
+// begin counts a stream or copy as busy. It fails if the device is closed.
 func (d *device) begin(op string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,7 +67,7 @@ func (d *device) begin(op string) error {
 	return nil
 }
 
-// end undoes begin. Memory that was freed meanwhile goes with the last.
+// end undoes begin. The last one drops the memory that was freed meanwhile.
 func (d *device) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,8 +109,8 @@ func (d *device) CopyFromHost(dst uint64, src []byte) error {
 	return nil
 }
 
-// Close ends what still runs, and then gives back all memory of the device. Work
-// that it had to end is an error.
+// Close ends the work that still runs and then releases all memory of the device. It
+// returns an error if it ended any work.
 func (d *device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -132,7 +132,7 @@ func (d *device) Close() error {
 		m.drop()
 	}
 	if lost > 0 {
-		return mscclgo.Errorf(mscclgo.ErrAborted, d.op("close"), "%d pieces of work had not ended; synchronize the streams first", lost)
+		return mscclgo.Errorf(mscclgo.ErrAborted, d.op("close"), "%d operations of streams had not ended; synchronize the streams first", lost)
 	}
 	return nil
 }

@@ -1,15 +1,15 @@
-// Package emu is the emulated device: a GPU on the CPU. Device memory is shared
-// memory that other processes can map, a module is a shared object that package
-// devicecode makes of a CUDA source, a block runs on an OS thread and each of its
-// threads on a fiber of it. It is slow and it is right.
+// Package emu emulates a GPU on the CPU. It implements [backend.Driver]. Device memory
+// is shared memory that other processes can map, a module is a shared object that
+// package devicecode compiles from a CUDA source, and a block runs on an OS thread with
+// a fiber for each of its threads.
 //
-// What it is faithful in: addresses, sharing by descriptor, streams, events and
-// captured work; barriers, warp functions, shared memory and atomics; the number
-// of resident blocks, so that what can deadlock on a GPU for want of room can do
-// so here; and that a kernel which traps, faults or gets stuck fails its stream
-// and not the process. What it is not: a loop that waits for memory to change
-// without any function of CUDA's or the library's in it keeps its block's other
-// threads from running.
+// Addresses, sharing by descriptor, streams, events, captured work, barriers, warp
+// functions, shared memory and atomics behave as on a GPU. So does the number of
+// resident blocks: kernels that deadlock on a GPU for lack of room do so here. A kernel
+// that traps, faults or gets stuck fails its stream and not the process.
+//
+// There is one limit: a loop that waits for memory to change, and calls no function of
+// CUDA or of the library, keeps the other threads of its block from running.
 package emu
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/hostid"
 )
 
-// The environment's settings.
+// Environment variables.
 const (
 	devicesVariable = "MSCCLGO_EMU_DEVICES" // how many emulated devices there are
 	memoryVariable  = "MSCCLGO_EMU_MEMORY"  // bytes of memory of each
@@ -42,13 +42,12 @@ const (
 	mostShared     = 227 << 10
 )
 
-// driver finds emulated devices. It has no state: what a device is follows from
-// the environment and the machine.
+// driver has no state: the devices follow from the environment and the machine.
 type driver struct{}
 
-// Driver gives the emulated devices of this machine: emu:0 to emu:7, or as many
-// as MSCCLGO_EMU_DEVICES says, with the bytes of memory that MSCCLGO_EMU_MEMORY
-// says, or 8 GiB.
+// Driver returns the driver of the emulated devices. MSCCLGO_EMU_DEVICES is their
+// number, by default 8, and MSCCLGO_EMU_MEMORY the bytes of memory of each, by default
+// 8 GiB.
 func Driver() backend.Driver { return driver{} }
 
 func (driver) List() ([]backend.Info, error) {
@@ -79,12 +78,12 @@ func (d driver) Open(ordinal int) (backend.Device, error) {
 	}
 	if ordinal < 0 || ordinal >= len(infos) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("emu: open emu:%d", ordinal),
-			"there are %d emulated devices; %s changes that", len(infos), devicesVariable)
+			"there are %d emulated devices; set %s to have more", len(infos), devicesVariable)
 	}
 	return newDevice(infos[ordinal], infos)
 }
 
-// setting reads a number from the environment.
+// setting returns the number that an environment variable is set to, or otherwise.
 func setting(op, name string, otherwise, most uint64) (uint64, error) {
 	text := os.Getenv(name)
 	if text == "" {

@@ -12,8 +12,8 @@ import (
 // mark is a point in a stream's work.
 type mark struct {
 	done chan struct{} // closed when it is reached
-	at   time.Time     // set before done is closed, as is err
-	err  error         // how the work before it failed
+	at   time.Time     // set, as is err, before done is closed
+	err  error         // of the work before it
 }
 
 func newMark() *mark { return &mark{done: make(chan struct{})} }
@@ -42,13 +42,13 @@ func (m *mark) wait(ctx context.Context, op string) error {
 	}
 }
 
-// event names the mark that it was last recorded as.
+// event is recorded as a new mark each time.
 type event struct {
 	dev *device
 
 	mu     sync.Mutex
 	last   *mark   // nil before the first Record
-	inside *stream // recorded while that was capturing
+	inside *stream // the stream if it was capturing at the last Record
 }
 
 func (d *device) NewEvent() (backend.Event, error) { return &event{dev: d}, nil }
@@ -59,7 +59,7 @@ func (e *event) mark() *mark {
 	return e.last
 }
 
-// own gives the backend's event as one of this package.
+// own returns the event as one of this package.
 func (d *device) own(op string, e backend.Event) (*event, error) {
 	if own, ok := e.(*event); ok {
 		return own, nil
@@ -91,8 +91,8 @@ func (s *stream) Record(b backend.Event) error {
 	})
 }
 
-// WaitEvent makes the stream wait for what the event marks now. An event that was
-// never recorded marks nothing.
+// WaitEvent makes the stream wait for the event's last mark. It does not wait for an
+// event that was never recorded.
 func (s *stream) WaitEvent(b backend.Event) error {
 	op := s.dev.op("wait for an event")
 	e, err := s.dev.own(op, b)
@@ -157,7 +157,7 @@ func (e *event) Since(b backend.Event) (time.Duration, error) {
 	from, to := start.mark(), e.mark()
 	for _, m := range []*mark{from, to} {
 		if m == nil {
-			return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "one was never recorded")
+			return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "one of them was never recorded")
 		}
 		select {
 		case <-m.done:
@@ -165,7 +165,7 @@ func (e *event) Since(b backend.Event) (time.Duration, error) {
 				return 0, m.err
 			}
 		default:
-			return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "one has not happened yet; synchronize it first")
+			return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "one of them has not been reached; synchronize it first")
 		}
 	}
 	return to.at.Sub(from.at), nil

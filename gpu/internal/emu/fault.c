@@ -12,7 +12,7 @@
 
 #include "mscclgo/emu/abi.h"
 
-// What is caught on this OS thread.
+// The state of fault_catch on this OS thread.
 static __thread struct {
   void (*recover)(void*, const char*);
   void* argument;
@@ -40,7 +40,7 @@ static void describe(int number, const siginfo_t* info) {
   }
 }
 
-// redirect makes the handler return into recover.
+// redirect makes the signal handler return to recover.
 static int redirect(ucontext_t* c) {
   const uintptr_t top = (uintptr_t)*here.top & ~(uintptr_t)15;
 #if defined(__x86_64__)
@@ -74,7 +74,7 @@ static void handle(int number, siginfo_t* info, void* context) {
   } else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {
     old->sa_handler(number);
   } else {
-    sigaction(number, old, NULL);  // it happens again, and ends the process
+    sigaction(number, old, NULL);  // the fault is raised again and ends the process
   }
 }
 

@@ -1,5 +1,5 @@
-// fiber.c: the switch between fibers. A switch is a call, so only what the
-// machine's calling convention makes the callee keep is saved.
+// fiber.c: the switch between fibers. A switch is a call, so only the registers that a
+// callee must preserve are saved.
 #include "fiber.h"
 
 #include <stdint.h>
@@ -133,8 +133,8 @@ fiber fiber_make(void* top, void (*entry)(void*), void* argument) {
 
 #else
 
-// Other machines: the context functions of POSIX, with the context stored at the
-// stack's top. They save the signal mask too, which costs a system call.
+// Other machines: the context functions of POSIX, with the context at the stack's top.
+// They save the signal mask too, which costs a system call.
 #include <ucontext.h>
 
 typedef struct start {
@@ -157,7 +157,7 @@ void fiber_switch(fiber* from, fiber to) {
 
 fiber fiber_make(void* top, void (*entry)(void*), void* argument) {
   start* s = (start*)(((uintptr_t)top - sizeof(start)) & ~(uintptr_t)63);
-  // A stack's size is not known here; what lies below is all the caller's.
+  // The stack's size is not known here; all memory below belongs to the caller.
   const size_t size = 16 * 1024;
   getcontext(&s->context);
   s->context.uc_stack.ss_sp = (char*)s - size;

@@ -5,7 +5,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// graph is captured work: what makes each of its steps anew.
+// graph is captured work: the makers of its steps.
 type graph struct {
 	dev    *device
 	makers []maker
@@ -34,8 +34,8 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 	return g, nil
 }
 
-// Launch queues the graph's work as one call. Launched on a stream that captures,
-// it becomes part of that capture.
+// Launch queues the graph's work as one call. On a stream that is capturing, the work
+// becomes part of the capture.
 func (g *graph) Launch(b backend.Stream) error {
 	op := g.dev.op("launch a graph")
 	s, ok := b.(*stream)

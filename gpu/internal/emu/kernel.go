@@ -7,7 +7,7 @@ package emu
 #include "module.h"
 #include "pool.h"
 
-// Fills in what Go's side of cgo cannot: the atomics and the arguments.
+// launch_new sets the fields that cgo cannot: the atomics and the arguments.
 static launch* launch_new(const mscclgo_emu_kernel* kernel, const module* m, const void* arguments, size_t bytes) {
 	launch* l = aligned_alloc(64, (sizeof(launch) + 63) / 64 * 64);
 	if (!l) return NULL;
@@ -30,8 +30,8 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// defaultShared is how much shared memory a kernel has before
-// SetMaxDynamicShared, as on a GPU.
+// defaultShared is the shared memory that a kernel can use before SetMaxDynamicShared,
+// as on a GPU.
 const defaultShared = 48 << 10
 
 // kernel is an entry of a module's table.
@@ -42,8 +42,8 @@ type kernel struct {
 	params     []backend.Param
 	arguments  int // bytes
 	maxThreads int // of a block
-	static     int // bytes of shared memory
-	dynamic    int // most bytes of it, beside static; set under mod.mu
+	static     int // bytes of static shared memory
+	dynamic    int // limit of dynamic shared memory, in bytes; guarded by mod.mu
 }
 
 func addressOf(table *C.mscclgo_emu_module) uint64 { return uint64(uintptr(unsafe.Pointer(table))) }
@@ -61,9 +61,8 @@ func newKernel(m *module, c *C.mscclgo_emu_kernel) *kernel {
 
 func (k *kernel) Params() []backend.Param { return k.params }
 
-// Attributes gives the static shared memory of the kernel's own body and of all
-// device functions and namespaces of its module, whether the kernel uses it or
-// not.
+// Attributes counts as static shared memory the variables of the kernel's own body and
+// those of all device functions and namespaces of its module, used or not.
 func (k *kernel) Attributes() (backend.Attributes, error) {
 	k.mod.mu.Lock()
 	defer k.mod.mu.Unlock()
@@ -76,9 +75,9 @@ func (k *kernel) Attributes() (backend.Attributes, error) {
 }
 
 func (k *kernel) SetMaxDynamicShared(bytes int) error {
-	if most := mostShared - k.static; bytes < 0 || bytes > most {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, k.mod.dev.op("give %s %d bytes of dynamic shared memory", k.name, bytes),
-			"a block has %d bytes, of which %s leaves %d", mostShared, k.name, max(0, most))
+	if most := mostShared - k.static; bytes > most {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, k.mod.dev.op("allow %s %d bytes of dynamic shared memory", k.name, bytes),
+			"a block has %d bytes, of which the variables of %s leave %d", mostShared, k.name, max(0, most))
 	}
 	k.mod.mu.Lock()
 	defer k.mod.mu.Unlock()
@@ -91,19 +90,13 @@ func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if threads < 1 || threads > a.MaxThreadsPerBlock || dynamicShared < 0 || dynamicShared > a.MaxDynamicShared {
+	if threads > a.MaxThreadsPerBlock || dynamicShared > a.MaxDynamicShared {
 		return 0, nil
 	}
 	return k.mod.dev.residentBlocks(), nil
 }
 
-// The limits of a launch beside the block's threads, as CUDA has them.
-var (
-	mostGrid  = [3]uint32{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}
-	mostBlock = [3]uint32{1024, 1024, 64}
-)
-
-// check gives the error of a launch that cannot be.
+// check returns an error if the kernel cannot be launched so.
 func (k *kernel) check(op string, cfg backend.LaunchConfig, args []byte) error {
 	a, err := k.Attributes()
 	if err != nil {
@@ -112,22 +105,17 @@ func (k *kernel) check(op string, cfg backend.LaunchConfig, args []byte) error {
 	invalid := func(format string, values ...any) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, values...)
 	}
-	for i := range 3 {
-		if g, b := cfg.Grid[i], cfg.Block[i]; g == 0 || g > mostGrid[i] || b == 0 || b > mostBlock[i] {
-			return invalid("grid %v of blocks %v: an extent of a grid is 1 to %v, of a block 1 to %v", cfg.Grid, cfg.Block, mostGrid, mostBlock)
-		}
-	}
 	if threads := uint64(cfg.Block[0]) * uint64(cfg.Block[1]) * uint64(cfg.Block[2]); threads > uint64(a.MaxThreadsPerBlock) {
-		return invalid("a block has %d threads, the kernel allows %d", threads, a.MaxThreadsPerBlock)
+		return invalid("a block has %d threads, and the kernel allows %d", threads, a.MaxThreadsPerBlock)
 	}
 	if int64(cfg.DynamicShared) > int64(a.MaxDynamicShared) {
-		return invalid("%d bytes of dynamic shared memory, the kernel allows %d; raise that first", cfg.DynamicShared, a.MaxDynamicShared)
+		return invalid("%d bytes of dynamic shared memory, and the kernel allows %d; call Kernel.SetMaxDynamicShared first", cfg.DynamicShared, a.MaxDynamicShared)
 	}
 	if blocks := blocksOf(cfg); cfg.Cooperative && blocks > uint64(k.mod.dev.residentBlocks()) {
-		return invalid("a cooperative launch of %d blocks, and %d are resident at once", blocks, k.mod.dev.residentBlocks())
+		return invalid("a cooperative launch of %d blocks, and the device holds %d at once", blocks, k.mod.dev.residentBlocks())
 	}
 	if len(args) != k.arguments {
-		return invalid("%d bytes of arguments, the kernel takes %d", len(args), k.arguments)
+		return invalid("%d bytes of arguments, and the kernel takes %d", len(args), k.arguments)
 	}
 	return nil
 }
@@ -139,7 +127,7 @@ func blocksOf(cfg backend.LaunchConfig) uint64 {
 func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte) error {
 	k, ok := b.(*kernel)
 	if !ok || k.mod.dev != s.dev {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("launch a kernel"), "its module is loaded on another device")
+		return mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("launch a kernel"), "the kernel's module is loaded on another device")
 	}
 	op := s.dev.op("launch %s", k.name)
 	if err := k.check(op, cfg, args); err != nil {
@@ -157,7 +145,7 @@ func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	})
 }
 
-// run runs a launch to its end.
+// run runs the kernel to its end.
 func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
 	d := k.mod.dev
 	op := d.op("run %s", k.name)
@@ -180,8 +168,7 @@ func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
 	l.dynamic_shared = C.uint32_t(cfg.DynamicShared)
 	l.blocks = C.uint64_t(blocksOf(cfg))
 
-	// Close of the device ends the launch. It is done with the launch before
-	// this returns.
+	// Closing the device cancels the launch. The goroutine ends before this returns.
 	finished, watched := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -195,7 +182,7 @@ func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
 	close(finished)
 	<-watched
 	if rc != 0 {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for its blocks: error %d", int(rc))
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for the kernel's blocks: error %d", int(rc))
 	}
 	switch C.launch_result(l) {
 	case C.LAUNCH_FAILED:

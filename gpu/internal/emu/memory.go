@@ -26,13 +26,13 @@ type mapping struct {
 	borrowers []*device
 }
 
-// drop gives the mapping back when its last holder drops it. The holders are the
-// device that made it and those that were given access.
+// drop removes a holder: the device that made the mapping or one that was given access.
+// The last one unmaps the memory.
 func (m *mapping) drop() {
 	if m.holders.Add(-1) > 0 {
 		return
 	}
-	// Neither fails on what we mapped and opened.
+	// Neither fails, as both were opened here.
 	_ = unix.Munmap(m.bytes)
 	if m.fd >= 0 {
 		_ = unix.Close(m.fd)
@@ -50,7 +50,7 @@ type memory struct {
 	freed bool   // under dev.mu
 }
 
-// add maps size bytes and enters them in the table. fd is -1 for host memory.
+// add maps size bytes and adds them to the table. fd is -1 for host memory.
 func (d *device) add(op string, size uint64, fd int, own uint64) (*memory, error) {
 	flags := unix.MAP_SHARED
 	if fd < 0 {
@@ -87,7 +87,7 @@ func (d *device) reserve(op string, size uint64) error {
 		return d.gone(op)
 	}
 	if free := d.info.TotalMemory - d.used; size > free {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "out of device memory: %d of %d bytes are free; %s changes how much there is",
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "out of device memory: %d of %d bytes are free; set %s to have more",
 			free, d.info.TotalMemory, memoryVariable)
 	}
 	d.used += size
@@ -100,24 +100,23 @@ func (d *device) unreserve(size uint64) {
 	d.used -= size
 }
 
-// What new device memory holds at first: something that no program takes for
-// its own zeros. Only small memories are filled; in large ones a page that
-// nobody touched should cost nothing.
+// New device memory is filled with a value, so that programs which rely on zeros fail.
+// Only the first bytes are, since pages that are never used should cost nothing.
 const (
 	poison      = 0xa5
 	poisonBytes = 1 << 20
 )
 
-// sealed keeps a descriptor's memory at its size, whoever else has it: memory
-// that shrinks is a SIGBUS to those who map it.
+// sealed fixes the size of a descriptor's memory for all processes: if it shrank, those
+// that map it would get SIGBUS.
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 func (d *device) Alloc(size uint64) (backend.Memory, error) {
 	op := d.op("allocate %d bytes", size)
 	page := uint64(os.Getpagesize())
 	rounded := (size + page - 1) / page * page
-	if rounded < size || size == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no memory has that size")
+	if rounded < size {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no device has that much memory")
 	}
 	if err := d.reserve(op, rounded); err != nil {
 		return nil, err
@@ -155,8 +154,8 @@ func (d *device) create(op string, size uint64) (*memory, error) {
 	return m, nil
 }
 
-// ImportFD maps memory of another emulated device. It takes only memory whose
-// size is sealed, as create does.
+// ImportFD maps memory of another emulated device. The size of the memory must be
+// sealed, as create does it.
 func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 	op := d.op("import %d bytes", size)
 	var stat unix.Stat_t
@@ -180,7 +179,7 @@ func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 func (m *memory) Ptr() uint64  { return m.m.base }
 func (m *memory) Size() uint64 { return uint64(len(m.m.bytes)) }
 
-// Bytes gives the memory to the host: all of it is the host's.
+// Bytes returns all memory, as the host can access it.
 func (m *memory) Bytes() []byte { return m.m.bytes }
 
 func (m *memory) ExportFD() (int, error) {
@@ -200,9 +199,9 @@ func (m *memory) ExportFD() (int, error) {
 	return fd, nil
 }
 
-// Free takes the memory out of the tables. It stays mapped until all that runs on
-// a device with access to it has ended, so that a kernel that outlives it reads
-// stale memory, as it may on a GPU, and does not bring the process down.
+// Free removes the memory from the tables. It stays mapped until all work has ended on
+// the devices with access to it, so a kernel that still uses it reads stale memory, as
+// on a GPU, and does not crash the process.
 func (m *memory) Free() error {
 	m.dev.mu.Lock()
 	freed := m.freed
@@ -222,7 +221,7 @@ func (m *memory) Free() error {
 	return nil
 }
 
-// release takes a mapping out of the table and drops it when the device is idle.
+// release removes a mapping from the table and drops it when the device is idle.
 func (d *device) release(m *mapping, own uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,8 +238,8 @@ func (d *device) release(m *mapping, own uint64) {
 	}
 }
 
-// Access makes d another holder of the memory. All of a process is in one address
-// space, so no more is needed.
+// Access makes d a holder of the memory. The devices of a process share its address
+// space, so nothing is mapped.
 func (d *device) Access(owner backend.Device, ptr uint64) error {
 	op := d.op("access memory at %#x", ptr)
 	o, ok := owner.(*device)
@@ -257,10 +256,10 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 	}
 	o.mu.Unlock()
 	if m == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "no memory of %s is there", o.info.Name)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s has no memory at that address", o.info.Name)
 	}
-	// If the owner frees it just now it does not know of us yet, and the mapping
-	// stays until d is closed.
+	// If the owner frees the memory meanwhile, it does not know of d yet, and the
+	// mapping stays until d is closed.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d.mu.Lock()
@@ -280,8 +279,8 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 
 func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	op := d.op("allocate %d bytes of host memory", size)
-	if size == 0 || size > 1<<46 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no memory has that size")
+	if size > 1<<46 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "no host has that much memory")
 	}
 	m, err := d.add(op, size, -1, 0)
 	if err != nil {
@@ -290,7 +289,7 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	return m, nil
 }
 
-// find gives the mapping around an address. The caller holds mu.
+// find returns the mapping around an address, or nil. The caller holds mu.
 func (d *device) find(ptr uint64) *mapping {
 	i, found := slices.BinarySearchFunc(d.table, ptr, compareBase)
 	if !found {
@@ -307,7 +306,7 @@ func (d *device) Range(ptr uint64) (base, size uint64, err error) {
 	defer d.mu.Unlock()
 	m := d.find(ptr)
 	if m == nil {
-		return 0, 0, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("find the memory at %#x", ptr), "no memory of this device is there")
+		return 0, 0, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("find the memory at %#x", ptr), "the device has no memory at that address")
 	}
 	return m.base, uint64(len(m.bytes)), nil
 }

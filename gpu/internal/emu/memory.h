@@ -1,5 +1,5 @@
-// memory.h: what streams and the host do to memory by address. Go does not
-// follow addresses that are numbers; C does.
+// memory.h: operations of streams and the host on memory by address, which Go cannot
+// access through numbers.
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 void memory_copy(uint64_t dst, uint64_t src, uint64_t n);
 void memory_fill(uint64_t dst, int value, uint64_t n);
 
-// memory_write64 stores a value after all that the calling thread did before.
+// memory_write64 stores a value with release semantics.
 void memory_write64(uint64_t dst, uint64_t value);
 
 // memory_wait64 polls the 8 bytes at src for some microseconds. It reports whether they

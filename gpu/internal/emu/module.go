@@ -16,15 +16,15 @@ import (
 	"github.com/mscclgo/mscclgo/internal/emuimage"
 )
 
-// module is a shared object, loaded from a memory file of its own: the system's
-// loader knows files by what they are, so loading one image twice gives two
-// modules with variables of their own.
+// module is a shared object, loaded from a memory file of its own. The system's loader
+// tells objects apart by their files, so two modules of one image have variables of
+// their own.
 type module struct {
 	dev     *device
 	c       C.module
-	fd      int // open while loaded, since the loader remembers its name; no os.File, which a collection of garbage would close
+	fd      int // open while loaded, since the loader remembers its name; not an os.File, which has a finalizer
 	object  *object
-	base    uint64 // address that the object's counts are from
+	base    uint64 // address that the object's addresses are relative to
 	kernels map[string]*kernel
 
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	op := d.op("load a module of %d bytes", len(image))
 	data, err := emuimage.Open(image)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "this is not an image for emulated devices; devicecode.Compile makes them for %q: %w", d.info.Arch, err)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the image is not for emulated devices; devicecode.Compile makes such images for %q: %w", d.info.Arch, err)
 	}
 	o, err := parseObject(data)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	return m, nil
 }
 
-// writeAll writes to a descriptor, which may take a piece at a time.
+// writeAll writes all data to a descriptor.
 func writeAll(fd int, data []byte) error {
 	for len(data) > 0 {
 		n, err := unix.Write(fd, data)
@@ -84,7 +84,7 @@ func writeAll(fd int, data []byte) error {
 	return nil
 }
 
-// names lists the kernels.
+// names returns the names of the kernels, sorted.
 func (m *module) names() []string {
 	names := make([]string, 0, len(m.kernels))
 	for name := range m.kernels {
@@ -100,9 +100,9 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 	}
 	op := m.dev.op("find kernel %s", name)
 	if len(m.kernels) == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module has no kernel; declare it extern \"C\" __global__")
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module has no kernels; declare it extern \"C\" __global__")
 	}
-	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module has only %s; a kernel must be declared extern \"C\" __global__", strings.Join(m.names(), ", "))
+	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module has no such kernel; it has %s; declare it extern \"C\" __global__", strings.Join(m.names(), ", "))
 }
 
 func (m *module) Symbol(name string) (ptr, size uint64, err error) {
@@ -131,8 +131,7 @@ func (m *module) unuse() {
 	m.unload()
 }
 
-// unload gives the object back once it is closed and no launch needs it. The
-// caller holds mu.
+// unload unloads the object if it is closed and no launch needs it. The caller holds mu.
 func (m *module) unload() {
 	if m.closed && m.users == 0 && m.fd >= 0 {
 		C.module_close(&m.c)

@@ -10,11 +10,11 @@ typedef struct module {
   const mscclgo_emu_module* table;
 } module;
 
-// module_open loads the object that a descriptor names. It gives 1, or 0 and a
-// text that says why not, cut off at size.
+// module_open loads the object in the file of a descriptor. It returns 1, or 0 and an
+// error text of at most size bytes.
 int module_open(module*, int fd, char* text, uint64_t size);
 
 void module_close(module*);
 
-// module_kernel gives the kernel of that number, or null.
+// module_kernel returns the kernel of this number, or null.
 const mscclgo_emu_kernel* module_kernel(const module*, uint64_t number);

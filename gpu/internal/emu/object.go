@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// The names that <mscclgo/emu/abi.h> fixes.
+// Symbol names of <mscclgo/emu/abi.h>.
 const (
 	tableName   = "mscclgo_emu_table"
 	anchorName  = "mscclgo_emu_anchor"
 	dynamicName = "mscclgo_emu_dynamic_shared"
 )
 
-// object is what the ELF file of a module says about its variables.
+// object describes the variables of a module, as its ELF file does.
 type object struct {
 	variables map[string]variable // of the module's memory, by symbol name
 	table     uint64              // the value of tableName's symbol
@@ -23,8 +23,7 @@ type object struct {
 	locals    []local // static __shared__ variables
 }
 
-// variable is where a symbol's object lies; its address counts from where the
-// module is loaded.
+// variable is the place of a symbol's object, relative to where the module is loaded.
 type variable struct{ address, size uint64 }
 
 // local is a thread-local variable.
@@ -33,7 +32,7 @@ type local struct {
 	size uint64
 }
 
-// sharedLayout says where the thread-local storage holds __shared__ memory; see
+// sharedLayout is the place of __shared__ memory in the thread-local storage; see
 // launch.h.
 type sharedLayout struct {
 	anchor, begin, end, dynamic, dynamicBytes uint64
@@ -43,14 +42,14 @@ type sharedLayout struct {
 func parseObject(data []byte) (*object, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
-		return nil, fmt.Errorf("it is not an ELF file: %w", err)
+		return nil, fmt.Errorf("the image is not an ELF file: %w", err)
 	}
 	if f.Type != elf.ET_DYN {
-		return nil, fmt.Errorf("it is not a shared object but of type %v", f.Type)
+		return nil, fmt.Errorf("the image is of ELF type %v, not a shared object", f.Type)
 	}
 	symbols, err := f.Symbols()
 	if err != nil {
-		return nil, fmt.Errorf("it has no symbol table: %w", err)
+		return nil, fmt.Errorf("the image has no symbol table: %w", err)
 	}
 	o := &object{variables: map[string]variable{}}
 	found := map[string]bool{}
@@ -83,18 +82,18 @@ func parseObject(data []byte) (*object, error) {
 	}
 	for _, name := range []string{tableName, anchorName} {
 		if !found[name] {
-			return nil, errors.New("it has no symbol " + name)
+			return nil, errors.New("the image has no symbol " + name)
 		}
 	}
 	l := o.shared
 	if l.begin > l.end || l.anchor >= l.begin || l.dynamic < l.begin || l.dynamic > l.end || l.dynamicBytes > l.end-l.dynamic {
-		return nil, errors.New("its thread-local storage is not laid out as devicecode does")
+		return nil, errors.New("the image's thread-local storage does not have the layout of package devicecode")
 	}
 	return o, nil
 }
 
-// staticShared gives the bytes of __shared__ variables that a kernel has: those
-// declared in its body, and all that are in no kernel's body.
+// staticShared returns the bytes of __shared__ variables that are declared in the
+// kernel's body or in no kernel's body.
 func (o *object) staticShared(kernel string, kernels []string) int {
 	sum := uint64(0)
 	for _, l := range o.locals {
@@ -109,6 +108,6 @@ func (o *object) staticShared(kernel string, kernels []string) int {
 	return int(sum)
 }
 
-// insideOf is how the symbol of a variable in the body of an extern "C" function
-// begins (Itanium C++ ABI, "Mangling", local names).
+// insideOf returns the prefix of the symbols of variables in the body of an extern "C"
+// function (Itanium C++ ABI, "Mangling", local names).
 func insideOf(function string) string { return fmt.Sprintf("_ZZ%d%sE", len(function), function) }

@@ -1,5 +1,5 @@
-// pool.c: OS threads that take blocks from a list of launches. They are made when
-// there are more blocks than idle threads, and stay until the pool is freed.
+// pool.c: OS threads that take blocks from a list of launches. They are started when
+// there are more blocks than idle threads, and run until the pool is freed.
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -22,7 +22,7 @@ struct pool {
   pthread_t thread[];
 };
 
-// remove_launch takes a launch out of the list, if it is there.
+// remove_launch removes a launch from the list, if it is there.
 static void remove_launch(pool* p, launch* l) {
   for (launch** at = &p->first; *at; at = &(*at)->behind) {
     if (*at != l) continue;
@@ -40,7 +40,7 @@ static void drop(pool* p, launch* l) {
 
 static void* work(void* argument) {
   pool* p = argument;
-  // Sleeps of a few microseconds are meant: the default slack is 50.
+  // Sleeps are a few microseconds long; the default slack of 50 would exceed them.
   prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
   fault_enter();
   block* b = block_new();
@@ -75,8 +75,8 @@ static void* work(void* argument) {
   return NULL;
 }
 
-// hire starts OS threads until there are as many idle ones as blocks to run, or
-// the limit is reached. Signals are for the host program's own threads.
+// hire starts OS threads until there are as many idle ones as blocks to run, or the
+// limit is reached. The threads block signals, which are for those of the host program.
 static int hire(pool* p, uint64_t blocks) {
   uint64_t wanted = blocks > p->idle ? blocks - p->idle : 0;
   if (wanted == 0 || p->threads == p->limit) return 0;

@@ -5,16 +5,16 @@
 
 typedef struct pool pool;
 
-// pool_new makes a pool in which at most that many blocks are resident. NULL
-// when there is no memory.
+// pool_new returns a pool with at most limit resident blocks, or NULL if there is not
+// enough memory.
 pool* pool_new(uint32_t limit);
 
-// pool_run runs a launch and returns when it has ended; the result is 0 or an
-// errno. Launches begin their blocks in the order of the calls.
+// pool_run runs a launch and returns 0 or an errno when it has ended. Launches begin
+// their blocks in the order of the calls.
 int pool_run(pool*, launch*);
 
 // pool_cancel ends a launch from another OS thread.
 void pool_cancel(pool*, launch*);
 
-// pool_free ends the OS threads. No launch may be under way.
+// pool_free ends the OS threads. No launch may be running.
 void pool_free(pool*);

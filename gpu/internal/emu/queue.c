@@ -32,7 +32,7 @@ static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   return 0;
 }
 
-// reached: what was queued is done.
+// reached reports what is queued as done, since it was done at once.
 static int reached(native_queue* queue, unsigned mark) {
   (void)queue, (void)mark;
   return 0;

@@ -12,14 +12,14 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// queue is a stream's side of what it gives to threads in C.
+// queue is a stream's side of its native.Queue.
 type queue struct {
 	native *native.Queue
 	c      *C.emu_queue
 }
 
-// Native gives the stream to threads in C, which find it busy while it has work
-// of Go's, captures or has failed.
+// Native returns the stream for threads in C. It is busy for them while Go has queued
+// work on it, while it captures, and when it has failed.
 func (s *stream) Native() *native.Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,13 +37,13 @@ func (s *stream) Native() *native.Queue {
 	return q
 }
 
-// NativeError is for errors that are not: this device does its work at once.
+// NativeError is not expected to be called, as operations on this device do not fail.
 func (s *stream) NativeError(f native.Failure) error {
-	return mscclgo.Errorf(mscclgo.ErrSystem, s.dev.op("work for a thread in C"), "operation %d failed with code %d", f.Op, f.Code)
+	return mscclgo.Errorf(mscclgo.ErrSystem, s.dev.op("run an operation"), "operation %d failed with code %d", f.Op, f.Code)
 }
 
-// bar keeps threads in C from the stream, for one more reason, and waits until
-// none uses it. A stream that was not given to them has no queue.
+// bar adds a reason for which threads in C must not use the stream, and waits until
+// none does. q is nil if Native was not called.
 func (q *queue) bar() {
 	if q == nil {
 		return
@@ -56,14 +56,14 @@ func (q *queue) bar() {
 	claimed.Store(0)
 }
 
-// unbar takes a reason back.
+// unbar removes a reason.
 func (q *queue) unbar() {
 	if q != nil {
 		q.barred().Add(^uint32(0))
 	}
 }
 
-// settle waits for a thread in C that uses the stream.
+// settle waits until no thread in C uses the stream.
 func (q *queue) settle() {
 	q.bar()
 	q.unbar()

@@ -12,34 +12,34 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// step is a piece of a stream's work.
+// step is one operation of a stream.
 type step struct {
 	run func() error
-	// done is called after run, or instead of it if the stream has failed or the
-	// device is closing; it may be nil.
+	// done, unless nil, is called after run, or instead of it if the stream has failed
+	// or the device is being closed.
 	done func(error)
 }
 
-// maker makes the step of one call. A graph keeps makers, since each of its
-// launches is new work.
+// maker makes the step of a call. A graph keeps makers, since each launch needs new
+// steps.
 type maker func() (step, error)
 
-// mostQueued bounds the calls that a stream's queue holds; the next one waits, as
-// it does for a GPU, so that a host far ahead of its device fills no memory.
+// mostQueued is the most calls that a stream's queue holds. The next call waits, as with
+// a GPU, so that a host far ahead of its device does not use up memory.
 const mostQueued = 1 << 14
 
-// stream runs its queue on a goroutine that lives as long as there is work.
+// stream runs its queue on a goroutine that exists while there is work.
 type stream struct {
 	dev *device
 
 	mu      sync.Mutex
 	queue   [][]step // one entry a call
 	room    sync.Cond
-	working bool   // there is a goroutine
+	working bool   // the goroutine exists
 	pending int    // calls whose work has not ended
-	err     error  // the first failure; what comes behind it does not run
+	err     error  // the first failure; later work does not run
 	capture *graph // not nil while capturing
-	last    *mark  // of Synchronize, while nothing is queued behind it
+	last    *mark  // of Synchronize, while nothing is queued after it
 	native  *queue // not nil once threads in C may use the stream
 }
 
@@ -49,7 +49,7 @@ func (d *device) NewStream() (backend.Stream, error) {
 	return s, nil
 }
 
-// do queues the call's work, or keeps its maker while the stream captures.
+// do queues the step of a call or, while the stream captures, keeps its maker.
 func (s *stream) do(op string, m maker) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *stream) waitForRoom() {
 	}
 }
 
-// enqueue queues the steps of the makers, all or none. The caller holds mu.
+// enqueue queues the steps of all makers, or none. The caller holds mu.
 func (s *stream) enqueue(op string, makers ...maker) error {
 	steps := make([]step, 0, len(makers))
 	drop := func(err error) error {
@@ -135,13 +135,13 @@ func (s *stream) work() {
 	}
 }
 
-// advance notes how a step ended, before anybody is told, and whether it was its
-// call's last.
+// advance updates the state after a step, the last of its call or not, before its done
+// is called.
 func (s *stream) advance(err error, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil && err != nil {
-		s.native.bar() // for good
+		s.native.bar() // never unbarred
 	}
 	s.err = err
 	if last {
@@ -150,7 +150,7 @@ func (s *stream) advance(err error, last bool) {
 	}
 }
 
-// open gives the error of work that the device's Close ends.
+// open returns an error if the device is being closed, and counts the work as lost.
 func (d *device) open(what string) error {
 	select {
 	case <-d.ending:
@@ -217,8 +217,7 @@ func (s *stream) Query() (bool, error) {
 	return s.pending == 0, s.err
 }
 
-// capturing gives the error of a call that makes no sense while the stream
-// captures. The caller holds mu.
+// capturing returns an error if the stream captures. The caller holds mu.
 func (s *stream) capturing(what string) error {
 	if s.capture == nil {
 		return nil
@@ -235,7 +234,7 @@ func (s *stream) Synchronize(ctx context.Context) error {
 	return m.wait(ctx, op)
 }
 
-// mark gives a mark behind all that is queued.
+// mark returns a mark after all queued work.
 func (s *stream) mark(op string) (*mark, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,5 +259,5 @@ func (s *stream) mark(op string) (*mark, error) {
 
 func (s *stream) Handle() uintptr { return 0 }
 
-// Close lets queued work go on to its end.
+// Close does not wait for queued work, which still runs.
 func (s *stream) Close() error { return nil }

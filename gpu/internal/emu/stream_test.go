@@ -284,18 +284,9 @@ extern "C" __global__ void __launch_bounds__(2 * 64, 1) few(int* a, int n) { __s
 	}
 	s := stream(t, d)
 	args := pack(uint64(0), int32(0))
-	with := func(change func(*backend.LaunchConfig)) backend.LaunchConfig {
-		cfg := shape(1, 1)
-		change(&cfg)
-		return cfg
-	}
 	for what, cfg := range map[string]backend.LaunchConfig{
-		"an empty grid":       shape(0, 1),
-		"an empty block":      shape(1, 0),
 		"too many threads":    shape(1, 129),
-		"too deep a block":    with(func(c *backend.LaunchConfig) { c.Block[2] = 65 }),
-		"too high a grid":     with(func(c *backend.LaunchConfig) { c.Grid[1] = 1 << 16 }),
-		"too much shared":     with(func(c *backend.LaunchConfig) { c.DynamicShared = 32769 }),
+		"too much shared":     {Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, DynamicShared: 32769},
 		"too many for a gang": {Grid: [3]uint32{33, 1, 1}, Block: [3]uint32{1, 1, 1}, Cooperative: true},
 	} {
 		if err := s.Launch(k, cfg, args); !errors.Is(err, mscclgo.ErrInvalid) {
