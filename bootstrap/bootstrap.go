@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // A Bootstrap is one rank's place in a group. All its methods may be called
@@ -16,7 +17,8 @@ type Bootstrap struct {
 	rank, size int
 	id         UniqueID
 	log        *slog.Logger
-	acc        *acceptor
+	member     *handshake.Member
+	acc        *handshake.Acceptor
 	hosted     *Rendezvous // on a rank 0 that opened it, or nil
 	inbox      *mailbox
 	calls      collectiveCalls
@@ -59,10 +61,11 @@ type peer struct {
 	dialErr error
 }
 
-func newBootstrap(o Options, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
+func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
 	b := &Bootstrap{
 		rank: o.Rank, size: o.Size, id: o.ID,
 		log:    o.Logger.With("rank", o.Rank),
+		member: member,
 		hosted: hosted,
 		inbox:  newMailbox(),
 		calls:  collectiveCalls{active: map[uint64]bool{}},
@@ -74,7 +77,7 @@ func newBootstrap(o Options, addrs []string, ln net.Listener, hosted *Rendezvous
 	for i := range b.peers {
 		b.peers[i] = &peer{rank: i, addr: addrs[i], conns: map[*conn]bool{}, gone: make(chan struct{})}
 	}
-	b.acc = newAcceptor(ln, b.log, b.shake)
+	b.acc = handshake.NewAcceptor("bootstrap", b.log, b.shake, ln)
 	return b
 }
 
@@ -83,6 +86,17 @@ func (b *Bootstrap) Rank() int { return b.rank }
 
 // Size returns how many ranks the group was made of.
 func (b *Bootstrap) Size() int { return b.size }
+
+// Group returns the group's number, which is not a secret.
+func (b *Bootstrap) Group() [groupSize]byte { return b.id.group }
+
+// Key returns a secret that the ranks of the group share and nobody else has,
+// for a purpose: each layer that proves membership uses one of its own, and none
+// has the group's.
+func (b *Bootstrap) Key(purpose string) [secretSize]byte {
+	secret := b.id.secret()
+	return handshake.Derive(secret[:], "key "+purpose)
+}
 
 // Close leaves the group in good order and releases everything. What this rank
 // has sent still arrives. Peers find it gone: a Recv from it, once its messages
@@ -111,11 +125,11 @@ func (b *Bootstrap) close() {
 	}
 	b.mu.Unlock()
 
-	b.acc.stop()
+	b.acc.Stop()
 	b.kill()
 	b.wg.Wait()
 	b.farewell()
-	b.acc.wait()
+	b.acc.Wait()
 	if b.hosted != nil {
 		b.hosted.Close()
 	}

@@ -134,9 +134,7 @@ func (c *conn) write() {
 			return
 		}
 	}
-	if tcp, ok := c.nc.(*net.TCPConn); ok {
-		tcp.CloseWrite()
-	}
+	c.nc.(interface{ CloseWrite() error }).CloseWrite() // of TCP, or TLS over it
 }
 
 // read gives every frame to handle until the stream ends or handle refuses one.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // DefaultTimeout is how long Connect waits for all ranks if nothing else is
@@ -35,6 +36,11 @@ type Options struct {
 	// Advertise is the host name or address that the peers dial, where this
 	// machine cannot see it for itself. The rank then listens on every address.
 	Advertise string
+
+	// TLS encrypts all traffic of the bootstrap with TLS 1.3, whose sessions the
+	// group's secret authenticates. It must be the same on all ranks. Without it
+	// traffic is neither encrypted nor signed.
+	TLS bool
 
 	// Logger is told of refused strangers and of ranks that leave or fail. Nil
 	// discards.
@@ -110,9 +116,12 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, error) {
 	addrs := o.ID.addrs()
 	if hosted != nil {
-		addrs = []string{reachable(hosted.acc.ln.Addr())}
+		addrs = []string{reachable(hosted.acc.Addr())}
 	}
-	j := joiner{o: o, addrs: addrs}
+	j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: addrs}
+	if o.TLS {
+		j.member = o.ID.member(handshake.TLS)
+	}
 	rand.Read(j.process[:])
 	defer func() {
 		if j.ln != nil {
@@ -123,7 +132,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, error
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		table, err := j.attempt(ctx, hosted != nil)
 		if err == nil {
-			b := newBootstrap(o, table, j.ln, hosted)
+			b := newBootstrap(o, j.member, table, j.ln, hosted)
 			j.ln = nil
 			return b, nil
 		}
@@ -143,6 +152,7 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, error
 // A joiner is a rank on its way into the group.
 type joiner struct {
 	o       Options
+	member  *handshake.Member
 	addrs   []string
 	process [16]byte
 	ln      net.Listener // where this rank's peers dial, once it is known
@@ -153,11 +163,11 @@ type joiner struct {
 func (j *joiner) gaveUp(ctx context.Context, last error) error {
 	where := j.o.ID.Addr()
 	var e *mscclgo.Error
+	var foreign handshake.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		e = mscclgo.FromContext(ctx, opConnect, "cancelled on the way to the rendezvous at "+where)
-	case errors.Is(last, errOtherGroup), errors.Is(last, errOtherSecret),
-		errors.Is(last, errOtherVersion), errors.Is(last, errNotMscclgo):
+	case errors.As(last, &foreign):
 		e = mscclgo.Errorf(mscclgo.ErrInvalid, opConnect,
 			"%s is not the rendezvous of this group; is the unique id stale? %w", where, last)
 	case j.joined:
@@ -179,7 +189,6 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	defer nc.Close()
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	setSocketTimeouts(nc)
 	host, err := j.listen(ctx, nc, self)
 	if err != nil {
 		return nil, err
@@ -188,6 +197,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	left := time.Until(deadline)
 	m := joinMessage{
 		size:    j.o.Size,
+		tls:     j.o.TLS,
 		left:    left - min(left/10, 250*time.Millisecond), // to hear the verdict in time
 		process: j.process,
 		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
@@ -225,8 +235,7 @@ func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 	results := make(chan result, len(j.addrs))
 	for _, addr := range j.addrs {
 		go func() {
-			nc, err := dialShake(ctx, addr, j.o.ID,
-				claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
+			nc, err := j.member.Dial(ctx, addr, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous}.encode())
 			results <- result{nc, err}
 		}()
 	}
@@ -248,25 +257,6 @@ func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 		return first, nil
 	}
 	return nil, errors.Join(errs...)
-}
-
-// dialShake dials addr and shakes hands. It ends with ctx, in either.
-func dialShake(ctx context.Context, addr string, id UniqueID, c claim) (net.Conn, error) {
-	d := net.Dialer{Timeout: handshakeTimeout}
-	nc, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	err = dialHandshake(nc, id, c)
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("at %s: %w", addr, err)
-	}
-	return nc, nil
 }
 
 // listen opens the socket that this rank's peers dial, unless it is open, and

@@ -75,7 +75,7 @@ func TestMissingRanks(t *testing.T) {
 	}
 }
 
-func TestInvalidConfigs(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	id := newID([]string{"127.0.0.1"}, 1, false)
 	for _, c := range []struct {
 		o    Options
@@ -140,7 +140,7 @@ func TestStaleID(t *testing.T) {
 		}
 	}()
 	stale.port = uint16(ln.Addr().(*net.TCPAddr).Port)
-	wantError(t, short(stale), mscclgo.ErrInvalid, "no handshake of this library")
+	wantError(t, short(stale), mscclgo.ErrInvalid, "not a handshake of this library")
 }
 
 func TestConnectCancelled(t *testing.T) {

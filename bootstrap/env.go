@@ -1,14 +1,13 @@
 package bootstrap
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // The variables that mscclgo itself defines. Its launcher sets EnvID, RANK,
@@ -26,6 +25,8 @@ const (
 	EnvInterface = "MSCCLGO_INTERFACE"
 	// EnvAdvertise holds the address that peers dial, as Options.Advertise.
 	EnvAdvertise = "MSCCLGO_ADVERTISE"
+	// EnvTLS is 1 to encrypt the bootstrap's traffic, as Options.TLS, or 0.
+	EnvTLS = "MSCCLGO_BOOTSTRAP_TLS"
 )
 
 // A Lookup finds the value of an environment variable, as os.LookupEnv does.
@@ -202,6 +203,11 @@ func (v vars) env() (Env, error) {
 	}
 	env.Options.Interface = v.get(EnvInterface)
 	env.Options.Advertise = v.get(EnvAdvertise)
+	if v.has(EnvTLS) {
+		if env.Options.TLS, err = strconv.ParseBool(v.get(EnvTLS)); err != nil {
+			return Env{}, fmt.Errorf("%s=%q is neither 1 nor 0", EnvTLS, v.get(EnvTLS))
+		}
+	}
 	if v.has(EnvID) {
 		if env.Options.ID, err = parseID(v.get(EnvID)); err != nil {
 			return Env{}, fmt.Errorf("%s is no unique id: %w", EnvID, err)
@@ -273,10 +279,15 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 		return UniqueID{}, fmt.Errorf("%s gives its ranks nothing that only they know: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
-	key := strings.Join(append([]string{secret, place}, job...), "\n")
-	id := UniqueID{hosts: host, port: port, hosted: true, secret: hide([secretSize]byte(derive(key, "secret")))}
-	copy(id.group[:], derive(key, "group"))
-	return id, nil
+	// The group's number is no secret, so it must not help to guess one: it is
+	// made of what the secret is not.
+	public := place
+	if secret != "" {
+		public = strings.Join(append(job, place), "\n")
+	}
+	key := derive(strings.Join(append([]string{secret, place}, job...), "\n"), "secret")
+	group := derive(public, "group")
+	return UniqueID{hosts: host, port: port, hosted: true, group: [groupSize]byte(group[:]), secret: hide(key)}, nil
 }
 
 // port returns where rank 0 listens.
@@ -295,20 +306,23 @@ func (v vars) port(l *launcher, job []string) (uint16, error) {
 		}
 		return uint16(n + add), nil
 	}
-	key := v.get(EnvSecret) + "\n" + strings.Join(job, "\n")
-	if len(key) == 1 {
+	key := strings.Join(job, "\n")
+	if key == "" {
+		key = v.get(EnvSecret)
+	}
+	if key == "" {
 		return 0, fmt.Errorf("none of %s, %s, MASTER_PORT, %s and what %s tells its jobs apart by (%s) is set: nothing says which port rank 0 uses",
 			EnvID, EnvPort, EnvSecret, l.name, strings.Join(l.jobs, ", "))
 	}
 	// Below 32768, where Linux starts to give ports to connections that dial.
-	return 20000 + uint16(binary.LittleEndian.Uint32(derive(key, "port"))%12000), nil
+	n := derive(key, "port")
+	return 20000 + uint16(binary.LittleEndian.Uint32(n[:])%12000), nil
 }
 
-// derive gives 32 bytes for a purpose from text that the ranks share.
-func derive(key, purpose string) []byte {
-	mac := hmac.New(sha256.New, []byte(key))
-	mac.Write([]byte("mscclgo environment " + purpose))
-	return mac.Sum(nil)
+// derive returns 32 bytes for a purpose from text that the ranks share, which may
+// be easy to guess.
+func derive(text, purpose string) [32]byte {
+	return handshake.Derive([]byte(text), "environment "+purpose)
 }
 
 // loopbackIfAlone is rank 0's address where all ranks are on one machine.

@@ -97,6 +97,7 @@ func TestFromEnvErrors(t *testing.T) {
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h;w MASTER_PORT=1":                                                    {"MASTER_ADDR", "';'"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=65535":                                                  {"MASTER_PORT=65535", "MSCCLGO_PORT"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=x":                                                      {`MASTER_PORT="x"`},
+		"RANK=0 WORLD_SIZE=1 MSCCLGO_BOOTSTRAP_TLS=maybe":                                                      {`MSCCLGO_BOOTSTRAP_TLS="maybe"`},
 		"RANK=0 WORLD_SIZE=4 MSCCLGO_ID=nonsense":                                                              {"MSCCLGO_ID", "8 characters"},
 		"OMPI_COMM_WORLD_RANK=0":                                                                               {"OMPI_COMM_WORLD_SIZE"},
 		"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2":                                            {"MSCCLGO_SECRET", "PMI_JOBID"},
@@ -150,8 +151,17 @@ func TestDerivedIDs(t *testing.T) {
 	if rank0.String() != derived("RANK", "3").String() {
 		t.Error("two ranks of a job derive different ids")
 	}
+	if other := derived("MSCCLGO_SECRET", "z"); other.secret() == rank0.secret() || other.group != rank0.group || other.port != rank0.port {
+		t.Error("another secret derives the same secret, or shows in the group or the port")
+	}
+	base["MSCCLGO_SECRET"] = ""
+	job := derived("RANK", "0")
+	if other := derived("TORCHELASTIC_RUN_ID", "b"); other.secret() == job.secret() || other.group != job.group {
+		t.Error("a job that stands in for the secret derives the same secret, or shows in the group")
+	}
+	base["MSCCLGO_SECRET"] = "s"
 	for change, to := range map[string]string{
-		"TORCHELASTIC_RUN_ID": "b", "TORCHELASTIC_RESTART_COUNT": "1", "MSCCLGO_SECRET": "z", "MASTER_PORT": "29600", "MASTER_ADDR": "i",
+		"TORCHELASTIC_RUN_ID": "b", "TORCHELASTIC_RESTART_COUNT": "1", "MASTER_PORT": "29600", "MASTER_ADDR": "i",
 	} {
 		if other := derived(change, to); other.secret() == rank0.secret() || other.group == rank0.group {
 			t.Errorf("another %s derives the same secret or group", change)

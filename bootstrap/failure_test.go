@@ -23,7 +23,7 @@ func kill(b *Bootstrap) {
 		}
 	}
 	b.mu.Unlock()
-	b.acc.stop()
+	b.acc.Stop()
 }
 
 func awaitDone(t testing.TB, b *Bootstrap) {
@@ -153,7 +153,7 @@ func TestDeathBetweenConnections(t *testing.T) {
 			defer c.nc.Close()
 		}
 		b.mu.Unlock()
-		b.acc.stop()
+		b.acc.Stop()
 		bs[0].Close()
 	}
 	for victim, bs := range groups {

@@ -51,14 +51,18 @@ func connectAll(ctx context.Context, opts []Options) ([]*Bootstrap, []error) {
 
 // group connects size ranks, closes them with the test, and checks that they
 // leave no goroutine behind.
-func group(t testing.TB, size int) []*Bootstrap {
+func group(t testing.TB, size int) []*Bootstrap { return groupOf(t, size, Options{}) }
+
+// groupOf is group with more options, the same for all ranks.
+func groupOf(t testing.TB, size int, o Options) []*Bootstrap {
 	t.Helper()
 	noLeaks(t)
 	ctx := testContext(t)
 	r := rendezvous(t, quiet)
 	opts := make([]Options, size)
 	for i := range opts {
-		opts[i] = Options{Rank: i, Size: size, ID: r.ID()}
+		o.Rank, o.Size, o.ID = i, size, r.ID()
+		opts[i] = o
 	}
 	bs, errs := connectAll(ctx, opts)
 	if err := errors.Join(errs...); err != nil {

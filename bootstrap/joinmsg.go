@@ -17,6 +17,7 @@ const maxAddr = maxHost + 8 // a host, brackets, a colon and a port
 // A joinMessage is what a rank tells the rendezvous.
 type joinMessage struct {
 	size    int
+	tls     bool          // the rank encrypts what it sends to its peers
 	left    time.Duration // until the rank gives up
 	process [16]byte      // random: tells a rank that tries again from a second one
 	addr    string        // where the rank's peers reach it
@@ -25,6 +26,7 @@ type joinMessage struct {
 func (m joinMessage) encode() []byte {
 	var w wire.Writer
 	w.U32(uint32(m.size))
+	w.Bool(m.tls)
 	w.U64(uint64(m.left / time.Millisecond))
 	w.Raw(m.process[:])
 	w.String(m.addr)
@@ -34,8 +36,8 @@ func (m joinMessage) encode() []byte {
 func decodeJoin(b []byte) (joinMessage, error) {
 	r := wire.NewReader(b)
 	size := r.U32()
+	m := joinMessage{tls: r.Bool()}
 	left := r.U64()
-	m := joinMessage{}
 	copy(m.process[:], r.Raw(len(m.process)))
 	m.addr = r.String(maxAddr)
 	if err := r.End(); err != nil {

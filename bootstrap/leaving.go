@@ -142,7 +142,7 @@ func (b *Bootstrap) farewell() {
 		if p == nil {
 			return
 		}
-		nc, err := dialShake(ctx, p.addr, b.id, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)})
+		nc, err := b.dialPeer(ctx, p)
 		if err == nil {
 			c := newConn(nc, p, true)
 			b.mu.Lock()

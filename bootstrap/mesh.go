@@ -33,9 +33,13 @@ func (b *Bootstrap) assemble(ctx context.Context) error {
 }
 
 // shake accepts a connection from a peer.
-func (b *Bootstrap) shake(nc net.Conn) (func(), error) {
+func (b *Bootstrap) shake(raw net.Conn) (func() error, error) {
 	var c *conn
-	err := acceptHandshake(nc, b.id, func(cl claim) error {
+	_, err := b.member.Server(raw, func(nc net.Conn, claim []byte) error {
+		cl, err := decodeClaim(claim)
+		if err != nil {
+			return err
+		}
 		if cl.role != rolePeer || cl.to != uint32(b.rank) || cl.from >= uint32(b.size) || cl.from == cl.to {
 			return fmt.Errorf("%v came to rank %d of %d", cl, b.rank, b.size)
 		}
@@ -48,7 +52,7 @@ func (b *Bootstrap) shake(nc net.Conn) (func(), error) {
 		}
 		return nil, err
 	}
-	return func() { b.serve(c) }, nil
+	return func() error { b.serve(c); return nil }, nil
 }
 
 // admit makes c one of its peer's connections. From here on the peer is not gone
@@ -259,7 +263,6 @@ func (b *Bootstrap) runDial(p *peer) {
 	nc, err := b.dialPatiently(p)
 	var c *conn
 	if err == nil {
-		setSocketTimeouts(nc)
 		c = newConn(nc, p, true)
 		if err = b.admit(c); err != nil {
 			nc.Close()
@@ -285,12 +288,17 @@ func (b *Bootstrap) runDial(p *peer) {
 	b.serve(c)
 }
 
+// dialPeer connects to p as this rank.
+func (b *Bootstrap) dialPeer(ctx context.Context, p *peer) (net.Conn, error) {
+	return b.member.Dial(ctx, p.addr, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)}.encode())
+}
+
 // dialPatiently tries to reach p while that makes sense.
 func (b *Bootstrap) dialPatiently(p *peer) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(b.life, dialPatience)
 	defer cancel()
 	for {
-		nc, err := dialShake(ctx, p.addr, b.id, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)})
+		nc, err := b.dialPeer(ctx, p)
 		if err == nil {
 			return nc, nil
 		}

@@ -8,24 +8,6 @@ import (
 	"time"
 )
 
-// Settings that find a host which vanished without a word: a peer that answers
-// no probe and acknowledges no data for this long is taken for dead.
-const (
-	keepAliveIdle     = 5 * time.Second
-	keepAliveInterval = 3 * time.Second
-	keepAliveCount    = 5
-	silenceLimit      = keepAliveIdle + keepAliveCount*keepAliveInterval
-)
-
-// setSocketTimeouts has the kernel watch the other end of nc.
-func setSocketTimeouts(nc net.Conn) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		tcp.SetKeepAliveConfig(net.KeepAliveConfig{
-			Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount})
-		setUserTimeout(tcp, silenceLimit)
-	}
-}
-
 // machineAddrs returns the addresses of this machine that others may reach, or
 // the loopback address where there is none.
 func machineAddrs() ([]string, error) {

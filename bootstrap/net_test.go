@@ -39,7 +39,7 @@ func TestHostRendezvous(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ip := r.acc.ln.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
+		if ip := r.acc.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
 			t.Errorf("%s: it listens at %v alone", host, ip)
 		}
 		r.Close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // A Rendezvous is where the ranks of one group find each other. Each rank tells
@@ -28,12 +29,15 @@ import (
 type Rendezvous struct {
 	id  UniqueID
 	log *slog.Logger
-	acc *acceptor
+	acc *handshake.Acceptor
+
+	member *handshake.Member
 
 	mu      sync.Mutex
-	size    int // the world size of the first rank that came
-	first   int // that rank
-	joins   int // ranks that came, those that were refused included
+	size    int  // the world size of the first rank that came
+	tls     bool // whether that rank encrypts
+	first   int  // that rank
+	joins   int  // ranks that came, those that were refused included
 	members map[int]*member
 	table   []byte   // set when the group is complete
 	refused *refusal // set when the group cannot be any more
@@ -111,8 +115,8 @@ func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendez
 }
 
 func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous {
-	r := &Rendezvous{id: id, log: logger(log), members: map[int]*member{}, changed: make(chan struct{})}
-	r.acc = newAcceptor(ln, r.log, r.shake)
+	r := &Rendezvous{id: id, log: logger(log), member: id.member(handshake.Either), members: map[int]*member{}, changed: make(chan struct{})}
+	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
 	return r
 }
 
@@ -122,7 +126,7 @@ func (r *Rendezvous) ID() UniqueID { return r.id }
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It
 // is safe twice.
 func (r *Rendezvous) Close() error {
-	r.acc.stop()
+	r.acc.Stop()
 	r.mu.Lock()
 	r.refuse(refusal{mscclgo.ErrAborted, "the rendezvous was closed before all ranks had come"})
 	if r.timer != nil {
@@ -130,14 +134,18 @@ func (r *Rendezvous) Close() error {
 	}
 	r.closed = true
 	r.mu.Unlock()
-	r.acc.wait()
+	r.acc.Wait()
 	return nil
 }
 
 // shake lets ranks of the group in.
-func (r *Rendezvous) shake(nc net.Conn) (func(), error) {
+func (r *Rendezvous) shake(raw net.Conn) (func() error, error) {
 	var rank int
-	err := acceptHandshake(nc, r.id, func(c claim) error {
+	nc, err := r.member.Server(raw, func(_ net.Conn, b []byte) error {
+		c, err := decodeClaim(b)
+		if err != nil {
+			return err
+		}
 		if c.role != roleJoin || c.to != toRendezvous {
 			return fmt.Errorf("%v came to the rendezvous", c)
 		}
@@ -147,7 +155,7 @@ func (r *Rendezvous) shake(nc net.Conn) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	nc.SetDeadline(time.Now().Add(handshakeTimeout))
+	nc.SetDeadline(time.Now().Add(handshake.DefaultPatience))
 	f, err := readFrame(nc)
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: awaiting its join: %w", rank, err)
@@ -160,13 +168,12 @@ func (r *Rendezvous) shake(nc net.Conn) (func(), error) {
 		return nil, fmt.Errorf("rank %d: %w", rank, err)
 	}
 	nc.SetDeadline(time.Time{})
-	return func() { r.serve(&member{rank: rank, nc: nc, join: join}) }, nil
+	return func() error { r.serve(&member{rank: rank, nc: nc, join: join}); return nil }, nil
 }
 
 // serve keeps m until it has its answer or leaves.
 func (r *Rendezvous) serve(m *member) {
 	defer m.nc.Close()
-	setSocketTimeouts(m.nc)
 	if !r.admit(m) {
 		return
 	}
@@ -202,7 +209,7 @@ func (r *Rendezvous) admit(m *member) bool {
 			r.size, m.rank, old.describe(), m.rank)}.encode()})
 		return true
 	case r.size == 0:
-		r.size, r.first = m.join.size, m.rank
+		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
 	case old != nil && old.join.process == m.join.process:
 		old.nc.Close() // it lost that connection and tries again
 	}
@@ -236,6 +243,8 @@ func (r *Rendezvous) conflict(m *member) string {
 	case m.join.size != r.size:
 		return fmt.Sprintf("the ranks disagree on the world size: rank %d has %d, rank %d has %d",
 			r.first, r.size, m.rank, m.join.size)
+	case m.join.tls != r.tls:
+		return fmt.Sprintf("rank %d and rank %d disagree on TLS: set Options.TLS, or %s, alike on all ranks", r.first, m.rank, EnvTLS)
 	case m.rank < 0 || m.rank >= r.size:
 		return fmt.Sprintf("rank %d is outside a world of %d ranks, 0 to %d", m.rank, r.size, r.size-1)
 	case old != nil && old.join.process != m.join.process:
@@ -277,7 +286,7 @@ func (r *Rendezvous) answerAll(f frame) {
 // nobody, and holds its connection for a bounded time.
 func (m *member) answer(f frame) {
 	m.sent.Do(func() {
-		m.nc.SetDeadline(time.Now().Add(handshakeTimeout))
+		m.nc.SetDeadline(time.Now().Add(handshake.DefaultPatience))
 		go m.nc.Write(f.encode())
 	})
 }

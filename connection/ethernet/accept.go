@@ -1,119 +1,11 @@
 package ethernet
 
 import (
-	"container/list"
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"sync"
 	"time"
 )
-
-// maxHalfOpen is how many sockets may be in their handshake at a time. One more
-// closes the oldest: a rank of the group finishes in milliseconds (and tries
-// again), so it is a silent stranger who has waited longest.
-const maxHalfOpen = 256
-
-// An acceptor runs the handshakes of a listening socket.
-type acceptor struct {
-	ln  net.Listener
-	log *slog.Logger
-	// shake runs a handshake and gives what is to be done with the connection then.
-	shake func(net.Conn) (serve func() error, err error)
-
-	wg sync.WaitGroup
-
-	mu       sync.Mutex
-	closed   bool
-	halfOpen *list.List // of net.Conn, oldest first
-	nextLog  time.Time
-	unlogged int
-}
-
-func newAcceptor(ln net.Listener, log *slog.Logger, shake func(net.Conn) (func() error, error)) *acceptor {
-	a := &acceptor{ln: ln, log: log, shake: shake, halfOpen: list.New()}
-	a.wg.Add(1)
-	go a.run()
-	return a
-}
-
-func (a *acceptor) run() {
-	defer a.wg.Done()
-	for {
-		nc, err := a.ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, or the dialer has gone already: neither ends the
-			// listener.
-			a.log.Warn("ethernet: accepting a connection failed", "err", err)
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		a.start(nc)
-	}
-}
-
-// start begins the handshake of nc.
-func (a *acceptor) start(nc net.Conn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
-		nc.Close()
-		return
-	}
-	if a.halfOpen.Len() >= maxHalfOpen {
-		oldest := a.halfOpen.Front()
-		oldest.Value.(net.Conn).Close()
-		a.halfOpen.Remove(oldest)
-	}
-	slot := a.halfOpen.PushBack(nc)
-	a.wg.Go(func() {
-		serve, err := a.shake(nc)
-		a.mu.Lock()
-		a.halfOpen.Remove(slot)
-		a.mu.Unlock()
-		if err == nil {
-			err = serve()
-		}
-		if err != nil {
-			nc.Close()
-			a.refused(nc, err)
-		}
-	})
-}
-
-// refused logs a refused socket, at most one a second: a stranger must not fill
-// the log either.
-func (a *acceptor) refused(nc net.Conn, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	if a.closed || now.Before(a.nextLog) {
-		a.unlogged++
-		return
-	}
-	a.log.Warn("ethernet: refused a connection", "from", nc.RemoteAddr(), "at", nc.LocalAddr(), "err", err, "unlogged", a.unlogged)
-	a.unlogged, a.nextLog = 0, now.Add(time.Second)
-}
-
-// stop accepts no more and ends the handshakes under way.
-func (a *acceptor) stop() {
-	a.ln.Close()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = true
-	for e := a.halfOpen.Front(); e != nil; e = e.Next() {
-		e.Value.(net.Conn).Close()
-	}
-}
-
-// wait returns when all handshakes have ended.
-func (a *acceptor) wait() { a.wg.Wait() }
 
 // arrival is a connection of which some sockets are here.
 type arrival struct {
@@ -138,21 +30,18 @@ func (a *arrival) drop() {
 // members alone get there.
 const maxUnclaimed = 1024
 
-// shake has who dialled prove membership.
+// shake has the dialer of raw prove that it is of the group.
 func (t *Transport) shake(raw net.Conn) (serve func() error, err error) {
-	deadline := time.Now().Add(t.patience)
-	raw.SetDeadline(deadline)
-	ctx, cancel := context.WithDeadline(t.ctx, deadline)
-	defer cancel()
-	nc, p, err := t.encrypt(ctx, raw, tls.Server)
+	var c claim
+	nc, err := t.member.Server(raw, func(_ net.Conn, b []byte) (err error) {
+		if c, err = decodeClaim(b); err != nil {
+			return err
+		}
+		return t.admit(c)
+	})
 	if err != nil {
 		return nil, err
 	}
-	c, err := acceptHandshake(nc, p, t.reg.Group(), t.admit)
-	if err != nil {
-		return nil, err
-	}
-	raw.SetDeadline(time.Time{})
 	return func() error { return t.serve(c, nc) }, nil
 }
 

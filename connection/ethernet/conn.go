@@ -89,9 +89,6 @@ func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
 	c.changed.L, c.work.L = &c.mu, &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.drain, c.giveUp = context.WithCancel(context.Background())
-	for _, nc := range sockets {
-		setSocketTimeouts(nc, t.opts.Timeout)
-	}
 	err := c.start(sockets[1:])
 	if err != nil {
 		c.broken(err)
@@ -100,21 +97,13 @@ func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
 	return c, nil
 }
 
-// setSocketTimeouts has the kernel find a host that vanished without a word.
-func setSocketTimeouts(nc net.Conn, limit time.Duration) {
-	tcp := tcpOf(nc)
-	if tcp == nil {
-		return
-	}
-	const probes = 4
-	every := max(limit/(probes+1), time.Second)
-	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: probes})
-	setUserTimeout(tcp, limit)
-}
-
 // tcpOf gives the TCP socket below nc.
 func tcpOf(nc net.Conn) *net.TCPConn {
-	if wrapped, ok := nc.(interface{ NetConn() net.Conn }); ok {
+	for {
+		wrapped, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
 		nc = wrapped.NetConn()
 	}
 	tcp, _ := nc.(*net.TCPConn)

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -104,7 +102,7 @@ func decode(data []byte) (description, error) {
 // Errors: ErrInvalid when the transport is closed.
 func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	e := &Endpoint{t: t, about: description{
-		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, tls: t.tls != nil, addrs: t.addrs,
+		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, tls: t.opts.TLS, addrs: t.addrs,
 	}}
 	rand.Read(e.about.id[:])
 	e.arrived.L = &e.mu
@@ -205,12 +203,12 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 		var errs []error
 		for try := 0; sockets[i] == nil; try++ {
 			addr := addrs[try%len(addrs)]
-			nc, err := e.t.dial(ctx, addr, &c)
+			nc, err := e.t.member.Dial(ctx, addr, c.encode())
 			if err == nil {
 				sockets[i], addrs = nc, []string{addr} // the others go the same way
 				break
 			}
-			errs = append(errs, fmt.Errorf("dialling %s: %w", addr, err))
+			errs = append(errs, err)
 			if try+1 == dialRounds*len(addrs) || ctx.Err() != nil {
 				return nil, drop(errors.Join(errs...))
 			}
@@ -229,30 +227,6 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 		made.other = other
 	}
 	return made, nil
-}
-
-// dial makes one socket and proves what it is.
-func (t *Transport) dial(ctx context.Context, addr string, c *claim) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
-	defer cancel()
-	var d net.Dialer
-	raw, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
-	nc, p, err := t.encrypt(ctx, raw, tls.Client)
-	if err == nil {
-		err = dialHandshake(nc, p, t.reg.Group(), c)
-	}
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		raw.Close()
-		return nil, err
-	}
-	return nc, nil
 }
 
 // Close has peers refused, and closes the connections that they made and that

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -64,7 +65,7 @@ func loopback() Options {
 
 func newRank(t testing.TB, number int, o Options) *rank {
 	t.Helper()
-	return newImpatientRank(t, number, o, handshakeTimeout)
+	return newImpatientRank(t, number, o, handshake.DefaultPatience)
 }
 
 // newImpatientRank gives a rank with another bound on handshakes.

@@ -41,9 +41,9 @@ func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 	c := claimFor(to, uint8(1+sockets))
 	r := &rogue{}
 	for i := range c.sockets {
-		nc := rawDial(t, to)
 		c.socket = i
-		if err := dialHandshake(nc, prover{secret: secret}, to.reg.Group(), c); err != nil {
+		nc, err := to.t.member.Client(t.Context(), rawDial(t, to), c.encode())
+		if err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {

@@ -3,7 +3,6 @@ package ethernet
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -52,24 +52,19 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// handshakeTimeout bounds one socket's handshake; a rank of the group needs a few
-// round trips' time.
-const handshakeTimeout = 5 * time.Second
-
 // Transport is one rank's end of all its connections over TCP, and the carrier of
 // its registry.
 type Transport struct {
 	reg      *registeredmem.Registry
 	opts     Options
-	secret   [32]byte
+	member   *handshake.Member
 	log      *slog.Logger
-	tls      *tls.Config // nil: clear text
 	instance [idSize]byte
 	patience time.Duration            // bounds a handshake
 	host     func(*gpu.Buffer) []byte // the memory, where nothing is staged
 
-	acceptors []*acceptor
-	addrs     []string
+	acceptor *handshake.Acceptor
+	addrs    []string
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
@@ -91,7 +86,7 @@ type Transport struct {
 // Errors: ErrInvalid for options out of range, an interface that is not there or is
 // down, and as [registeredmem.Registry.Attach]; ErrSystem when it cannot listen.
 func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
-	return newTransport(reg, o, handshakeTimeout)
+	return newTransport(reg, o, handshake.DefaultPatience)
 }
 
 // newTransport is New with another bound on handshakes.
@@ -101,7 +96,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, secret: o.Secret, patience: patience, host: (*gpu.Buffer).HostBytes,
+		reg: reg, patience: patience, host: (*gpu.Buffer).HostBytes,
 		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}
@@ -128,12 +123,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	t.spin.allow()
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
 	rand.Read(t.instance[:])
-	if o.TLS {
-		var err error
-		if t.tls, err = newTLS(); err != nil {
-			return nil, t.wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
-		}
-	}
+	t.member = newMember(reg.Group(), &o, patience)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if err := t.listen(); err != nil {
 		return nil, errors.Join(t.wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
@@ -163,18 +153,20 @@ func (t *Transport) listen() error {
 		return err
 	}
 	var failed error
+	var listeners []net.Listener
 	for _, ip := range ips {
 		ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip})
 		if err != nil {
 			failed = mscclgo.Errorf(mscclgo.ErrSystem, "ethernet: listen", "%w", err)
 			continue
 		}
-		t.acceptors = append(t.acceptors, newAcceptor(ln, t.log, t.shake))
+		listeners = append(listeners, ln)
 		t.addrs = append(t.addrs, ln.Addr().String())
 	}
 	if len(t.addrs) == 0 {
 		return failed
 	}
+	t.acceptor = handshake.NewAcceptor("ethernet", t.log, t.shake, listeners...)
 	return nil
 }
 
@@ -219,11 +211,9 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	t.cancel()
-	for _, a := range t.acceptors {
-		a.stop()
-	}
-	for _, a := range t.acceptors {
-		a.wait()
+	if t.acceptor != nil {
+		t.acceptor.Stop()
+		t.acceptor.Wait()
 	}
 	t.watched.Wait()
 	var errs []error

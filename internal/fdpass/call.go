@@ -12,9 +12,14 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
-// Call asks the server of that name and gives its answer to take, which must be
+// callPatience bounds the handshake of a Call whose context does not: the other
+// process may be stopped.
+const callPatience = time.Minute
+
+// Call asks the server of that name and passes the answer to take, which must be
 // done with the answer's file when it returns. Call returns take's error as it
 // is.
 //
@@ -34,9 +39,7 @@ func Call(ctx context.Context, key Key, name string, request []byte, take func(A
 		return failure(ctx, op, err)
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	answer, err := exchange(conn, &conversation{key: key, name: name}, request)
+	answer, err := exchange(ctx, conn, key.member(name, callPatience), request)
 	if err != nil {
 		return failure(ctx, op, err)
 	}
@@ -46,7 +49,7 @@ func Call(ctx context.Context, key Key, name string, request []byte, take func(A
 	return take(answer)
 }
 
-// failure gives the error of an exchange that did not succeed.
+// failure returns the error of an exchange that did not succeed.
 func failure(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil {
 		return mscclgo.FromContext(ctx, op, "the other end did not answer")
@@ -54,7 +57,7 @@ func failure(ctx context.Context, op string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "nobody listens there: the process has ended, has closed it, or has another network namespace: %w", err)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, handshake.ErrRejected), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up: it is closing, or has another secret or version: %w", err)
 	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%w", err)
@@ -75,28 +78,25 @@ func dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 }
 
-// exchange asks and gives the answer, whose file is the caller's.
-func exchange(conn *net.UnixConn, talk *conversation, request []byte) (Answer, error) {
+// exchange asks and returns the answer, whose file is the caller's.
+func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member, request []byte) (Answer, error) {
 	sameProcess, err := sameUser(conn)
 	if err != nil {
 		return Answer{}, err
 	}
-	greeting := make([]byte, greetSize+1)
-	n, err := conn.Read(greeting)
-	if err != nil {
+	if _, err := member.Client(ctx, conn, nil); err != nil {
 		return Answer{}, err
 	}
-	if err := talk.greeted(greeting[:n]); err != nil {
-		return Answer{}, err
-	}
-	if _, err := conn.Write(talk.ask(request)); err != nil {
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := conn.Write(encodeRequest(request)); err != nil {
 		return Answer{}, err
 	}
 	packet := make([]byte, maxAnswer+1)
 	rights := make([]byte, syscall.CmsgSpace(4))
 	n, oobn, _, _, err := conn.ReadMsgUnix(packet, rights)
 	files, filesErr := received(rights[:oobn])
-	answer, err := open(talk, packet[:max(n, 0)], files, sameProcess, errors.Join(err, filesErr))
+	answer, err := open(packet[:max(n, 0)], files, sameProcess, errors.Join(err, filesErr))
 	if err != nil {
 		for _, f := range files {
 			f.Close()
@@ -106,11 +106,11 @@ func exchange(conn *net.UnixConn, talk *conversation, request []byte) (Answer, e
 }
 
 // open checks what was received together.
-func open(talk *conversation, packet []byte, files []*os.File, sameProcess bool, err error) (Answer, error) {
+func open(packet []byte, files []*os.File, sameProcess bool, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	in, err := talk.decode(packet)
+	in, err := decodeAnswer(packet)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -130,7 +130,7 @@ func open(talk *conversation, packet []byte, files []*os.File, sameProcess bool,
 	return answer, nil
 }
 
-// received gives the files of a packet's control messages (SCM_RIGHTS,
+// received returns the files of a packet's control messages (SCM_RIGHTS,
 // unix(7)). They are closed on exec already.
 func received(control []byte) ([]*os.File, error) {
 	messages, err := syscall.ParseSocketControlMessage(control)

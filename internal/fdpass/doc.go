@@ -1,21 +1,16 @@
 // Package fdpass answers questions between processes of one user on one host:
-// the answer is a few bytes, with an open file where the server gives one, or
+// the answer is a few bytes, with an open file where the server sends one, or
 // with a Go value where both ends are one process.
 //
 // A [Server] listens on an abstract Unix socket of a random name, so that
 // nothing is left in the file system; [Call] asks one question. Both check that
-// the other end runs as the same user (SO_PEERCRED, unix(7)) and that it knows
-// the group's secret, before anything else of it is looked at. A stranger is
-// refused and logged, and the server goes on.
+// the other end runs as the same user (SO_PEERCRED, unix(7)) and, by the
+// handshake of internal/handshake, that it knows the group's secret, before
+// anything else of it is looked at. A stranger is refused and logged, and the
+// server goes on.
 //
-// Three packets of a SOCK_SEQPACKET connection, which keeps their borders:
-//
-//	server → caller   greeting: magic, version, nonce
-//	caller → server   request: magic, version, nonce, proof, body
-//	server → caller   answer: magic, version, proof, file count, value key, body
-//
-// A proof is HMAC-SHA256 under the group's secret over the direction, the group,
-// the socket's name and every byte of the conversation so far, its own packet
-// included. The nonces, 32 random bytes of either side, make a recorded packet
-// worthless, and the name keeps a socket in between from relaying.
+// The proofs are bound to the socket's name, so that a process in between, which
+// has a socket of another name, cannot relay them. What follows on the
+// connection, which only the kernel carries, needs no proof of its own: one
+// packet with the request, one with the answer.
 package fdpass

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 var testKey = Key{Group: [16]byte{1, 2, 3}, Secret: [32]byte{4, 5, 6}}
@@ -165,7 +166,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	other := testKey
 	other.Secret[31] ^= 1
 	expectError(t, callWith(other, s.Name(), nil), "remote failure", "secret")
-	log.await(t, errStranger.Error())
+	log.await(t, handshake.ErrStranger.Error())
 	other = testKey
 	other.Group[0] ^= 1
 	expectError(t, callWith(other, s.Name(), nil), "remote failure")
@@ -199,15 +200,12 @@ func TestNoise(t *testing.T) {
 	s, log := serve(t)
 	for _, noise := range [][]byte{{0}, []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, maxRequest), make([]byte, maxRequest+1)} {
 		conn := dialRaw(t, s.Name())
-		if _, err := conn.Read(make([]byte, greetSize)); err != nil {
-			t.Fatal(err)
-		}
 		if _, err := conn.Write(noise); err != nil {
 			t.Fatal(err)
 		}
 		expectHangup(t, conn)
 	}
-	log.await(t, "refused a caller")
+	log.await(t, "fdpass: refused a connection")
 	dialRaw(t, s.Name()).Close()
 	expect(t, call(s.Name(), []byte("file")), "file+content")
 }
@@ -215,56 +213,19 @@ func TestNoise(t *testing.T) {
 func TestSilentStrangersMakeRoom(t *testing.T) {
 	s, _ := serve(t)
 	var first *net.UnixConn
-	for i := range maxHalfOpen + 10 {
+	for i := range handshake.MaxHalfOpen + 10 {
 		conn := dialRaw(t, s.Name())
 		if i == 0 {
 			first = conn
 		}
 	}
 	expect(t, call(s.Name(), []byte("value")), "value+[1 2]")
-	if _, err := first.Read(make([]byte, greetSize)); err != nil {
-		t.Fatal(err)
-	}
 	expectHangup(t, first)
 	start := time.Now()
 	s.Close()
 	if took := time.Since(start); took > 2*time.Second {
 		t.Errorf("closing over silent strangers took %v", took)
 	}
-}
-
-func TestReplay(t *testing.T) {
-	s, log := serve(t)
-	talk := conversation{key: testKey, name: s.Name()}
-	conn := dialRaw(t, s.Name())
-	greeting := make([]byte, greetSize)
-	if _, err := io.ReadFull(conn, greeting); err != nil {
-		t.Fatal(err)
-	}
-	if err := talk.greeted(greeting); err != nil {
-		t.Fatal(err)
-	}
-	request := talk.ask([]byte("once"))
-	packet := make([]byte, maxAnswer)
-	if _, err := conn.Write(request); err != nil {
-		t.Fatal(err)
-	}
-	n, err := conn.Read(packet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a, err := talk.decode(packet[:n]); err != nil || string(a.body) != "once" {
-		t.Fatalf("%v, %v", a, err)
-	}
-	again := dialRaw(t, s.Name())
-	if _, err := io.ReadFull(again, greeting); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := again.Write(request); err != nil {
-		t.Fatal(err)
-	}
-	expectHangup(t, again)
-	log.await(t, errStranger.Error())
 }
 
 // impostor listens under a name of its own, lets callers in and answers them.
@@ -296,42 +257,60 @@ func impostor(t *testing.T, answer func(*net.UnixConn)) (name string) {
 func TestImpostors(t *testing.T) {
 	before := openFiles(t)
 	t.Run("with noise", func(t *testing.T) {
-		name := impostor(t, func(c *net.UnixConn) { c.Write([]byte("220 hello")) })
-		expectError(t, call(name, nil), "remote failure", errNoise.Error())
-	})
-	t.Run("of another version", func(t *testing.T) {
 		name := impostor(t, func(c *net.UnixConn) {
-			greeting := new(conversation).greet()
-			greeting[4]++
-			c.Write(greeting)
+			c.Read(make([]byte, 100))
+			c.Write([]byte("220 hello"))
 		})
-		expectError(t, call(name, nil), "remote failure", "version 2")
+		expectError(t, call(name, nil), "remote failure", handshake.ErrNoise.Error())
 	})
 	t.Run("without the secret", func(t *testing.T) {
+		var name string
+		name = impostor(t, func(c *net.UnixConn) {
+			Key{Group: testKey.Group}.member(name, 0).Server(c, func(net.Conn, []byte) error {
+				t.Error("a caller is believed to have another secret")
+				return nil
+			})
+		})
+		expectError(t, call(name, nil), "remote failure", "hung up")
+	})
+	t.Run("with files and a false proof", func(t *testing.T) {
 		name := impostor(t, func(c *net.UnixConn) {
-			talk := conversation{}
-			c.Write(talk.greet())
-			n, _ := c.Read(make([]byte, maxRequest))
-			talk.request = make([]byte, n)
+			hello := make([]byte, 100)
+			n, _ := c.Read(hello)
 			r, w, _ := os.Pipe()
 			defer r.Close()
 			defer w.Close()
 			rights := syscall.UnixRights(int(r.Fd()), int(w.Fd()))
-			c.WriteMsgUnix(talk.encode(answered{files: 2}), rights, nil)
+			c.WriteMsgUnix(hello[:n], rights, nil)
+			c.Read(hello)
+			c.WriteMsgUnix(append([]byte{1}, make([]byte, 32)...), rights, nil)
 		})
-		expectError(t, call(name, nil), "remote failure", errStranger.Error())
+		expectError(t, call(name, nil), "remote failure", handshake.ErrStranger.Error())
+	})
+	t.Run("of the group, with a malformed answer", func(t *testing.T) {
+		var name string
+		name = impostor(t, func(c *net.UnixConn) {
+			testKey.member(name, 0).Server(c, func(net.Conn, []byte) error { return nil })
+			c.Read(make([]byte, maxRequest))
+			r, w, _ := os.Pipe()
+			defer r.Close()
+			defer w.Close()
+			c.WriteMsgUnix(content{files: 2}.encode(), syscall.UnixRights(int(r.Fd())), nil)
+		})
+		expectError(t, call(name, nil), "remote failure", "malformed")
 	})
 	t.Run("that relays", func(t *testing.T) {
 		s, _ := serve(t)
 		name := impostor(t, func(c *net.UnixConn) {
 			behind := dialRaw(t, s.Name())
-			packet := make([]byte, maxRequest)
-			n, _ := behind.Read(packet)
-			c.Write(packet[:n])
-			n, _ = c.Read(packet)
-			behind.Write(packet[:n])
-			n, _ = behind.Read(packet)
-			c.Write(packet[:n])
+			for from, to := c, behind; ; from, to = to, from {
+				packet := make([]byte, maxRequest)
+				n, err := from.Read(packet)
+				if err != nil {
+					break
+				}
+				to.Write(packet[:n])
+			}
 			behind.Close()
 		})
 		expectError(t, call(name, []byte("file")), "remote failure")

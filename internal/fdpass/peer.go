@@ -8,7 +8,7 @@ import (
 )
 
 // sameUser checks that the other end of conn runs as this process's user, and
-// says whether it is this very process. The kernel noted both when the other
+// reports whether it is this very process. The kernel noted both when the other
 // end connected or began to listen (SO_PEERCRED, unix(7)); a process number of
 // another namespace is translated, so ours is never another's.
 func sameUser(conn *net.UnixConn) (sameProcess bool, err error) {

@@ -1,4 +1,4 @@
-package ethernet
+package handshake
 
 import (
 	"net"
@@ -8,8 +8,7 @@ import (
 )
 
 // setUserTimeout bounds how long sent data may stay unacknowledged
-// (TCP_USER_TIMEOUT of tcp(7)). Where the kernel refuses, its own longer limit
-// stays, and the transport's watch is left.
+// (TCP_USER_TIMEOUT, tcp(7)). If the kernel refuses, its own longer limit stays.
 func setUserTimeout(c *net.TCPConn, d time.Duration) {
 	if raw, err := c.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {

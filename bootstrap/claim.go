@@ -1,0 +1,59 @@
+package bootstrap
+
+import (
+	"fmt"
+
+	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// protocolVersion is that of claims and frames.
+const protocolVersion = 2
+
+// A role is what a connection is for.
+type role uint8
+
+const (
+	roleJoin role = 1 // a rank joins at the rendezvous
+	rolePeer role = 2 // two ranks of a complete group
+)
+
+// toRendezvous stands for the acceptor's rank where that is the rendezvous.
+const toRendezvous = 1<<32 - 1
+
+// A claim says who dials whom for what.
+type claim struct {
+	role     role
+	from, to uint32
+}
+
+const claimSize = 1 + 4 + 4
+
+func (c claim) encode() []byte {
+	w := wire.NewWriter(claimSize)
+	w.U8(uint8(c.role))
+	w.U32(c.from)
+	w.U32(c.to)
+	return w.Bytes()
+}
+
+func decodeClaim(b []byte) (claim, error) {
+	r := wire.NewReader(b)
+	c := claim{role: role(r.U8()), from: r.U32(), to: r.U32()}
+	return c, r.End()
+}
+
+func (c claim) String() string {
+	if c.to == toRendezvous {
+		return fmt.Sprintf("rank %d to the rendezvous", c.from)
+	}
+	return fmt.Sprintf("rank %d to rank %d", c.from, c.to)
+}
+
+// member returns what proves membership of the id's group.
+func (id UniqueID) member(mode handshake.Mode) *handshake.Member {
+	return handshake.New(handshake.Options{
+		Group: id.group, Secret: id.secret(), Purpose: "bootstrap",
+		Version: protocolVersion, ClaimSize: claimSize, Mode: mode,
+	})
+}

@@ -1,0 +1,110 @@
+package handshake
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Silent strangers are hung up on when their time is over.
+func TestSilentStranger(t *testing.T) {
+	for _, mode := range []Mode{Clear, TLS, Either} {
+		a, log := echo(t, New(with(func(o *Options) { o.Mode, o.Patience = mode, 50*time.Millisecond })))
+		conn := dialTo(t, a.Addr())
+		if got := expectHangup(t, conn); len(got) > 0 {
+			t.Errorf("mode %d: it was sent %x", mode, got)
+		}
+		log.await(t, "i/o timeout")
+	}
+}
+
+// Hundreds of strangers neither keep members out nor fill the log.
+func TestHundredsOfStrangers(t *testing.T) {
+	m := New(testOptions)
+	a, log := echo(t, m)
+	start := time.Now()
+	first := dialTo(t, a.Addr())
+	for i := range 2 * MaxHalfOpen {
+		conn := dialTo(t, a.Addr())
+		if i%2 == 0 {
+			conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		}
+	}
+	for range MaxHalfOpen { // so that first is surely the oldest of too many
+		dialTo(t, a.Addr())
+	}
+	expectHangup(t, first)
+	works(t, m, a)
+	if n, most := len(log.lines()), 1+int(time.Since(start)/logEvery); n > most {
+		t.Errorf("%d lines were logged, at most %d were to be", n, most)
+	}
+	a.mu.Lock()
+	if a.unlogged < MaxHalfOpen {
+		t.Errorf("%d refusals are counted as not logged", a.unlogged)
+	}
+	a.mu.Unlock()
+	stop := time.Now()
+	a.Stop()
+	a.Wait()
+	if took := time.Since(stop); took > 2*time.Second {
+		t.Errorf("stopping over silent strangers took %v", took)
+	}
+}
+
+// broken is a listener whose Accept fails until it is closed.
+type broken struct {
+	net.Listener
+	mu     sync.Mutex
+	calls  int
+	closed bool
+}
+
+func (b *broken) Accept() (net.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls++
+	if b.closed {
+		return nil, net.ErrClosed
+	}
+	return nil, errors.New("too many open files")
+}
+
+func (b *broken) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return b.Listener.Close()
+}
+
+func TestFailedAcceptsBackOff(t *testing.T) {
+	log := &logs{}
+	b := &broken{Listener: listen(t)}
+	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), nil, b)
+	time.Sleep(200 * time.Millisecond)
+	a.Stop()
+	a.Wait()
+	a.Stop()
+	if b.calls < 2 || b.calls > 7 { // after 0, 5, 15, 35, 75, 155 ms, and at the end
+		t.Errorf("Accept was called %d times", b.calls)
+	}
+	if l := log.lines(); len(l) != 1 || !strings.Contains(l[0], "too many open files") {
+		t.Errorf("the log has %q", l)
+	}
+}
+
+// What serves a connection ends before Wait returns, and its error is logged.
+func TestServeFails(t *testing.T) {
+	log := &logs{}
+	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(net.Conn) (func() error, error) {
+		return func() error { return errors.New("no room") }, nil
+	}, listen(t), listen(t))
+	expectHangup(t, dialTo(t, a.listeners[1].Addr()))
+	log.await(t, "test: refused a connection")
+	log.await(t, "no room")
+	a.Stop()
+	a.Wait()
+}
