@@ -38,8 +38,8 @@
 // # Trust
 //
 // Every connection begins with a handshake in which both sides prove that they
-// know the group's secret, by HMAC-SHA256 over fresh random numbers. A stranger
-// who sends noise, stays silent or repeats what he has overheard is refused and
-// logged, and the group goes on. After the handshake traffic is neither
-// encrypted nor signed: a network where strangers can alter it needs a tunnel.
+// know the group's secret. A stranger who sends noise, stays silent or repeats
+// what he has overheard is refused and logged, and the group goes on. After the
+// handshake traffic is neither encrypted nor signed, unless [Options].TLS is set:
+// a network where strangers can alter traffic needs it.
 package bootstrap

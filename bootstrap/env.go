@@ -122,6 +122,9 @@ const opEnv = "bootstrap: read the environment"
 //     see or guess them. A launcher that gives no identifier needs
 //     MSCCLGO_SECRET, unless the address is a loopback one.
 //
+// MSCCLGO_INTERFACE, MSCCLGO_ADVERTISE and MSCCLGO_BOOTSTRAP_TLS set the options
+// Interface, Advertise and TLS.
+//
 // The error, an ErrInvalid, names the variables that are missing or contradict
 // each other.
 func FromEnv(lookup Lookup) (Env, error) {
