@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// arena cuts small pieces from large allocations, because an allocation takes
+// arena cuts small pieces from large allocations, because an allocation has
 // at least Info.MemoryGranularity (2 MiB on NVIDIA GPUs). With a registry, its
 // slabs are memory that peers can import.
 type arena struct {
@@ -40,11 +40,11 @@ type piece struct {
 	span
 }
 
-// buffer gives the piece's first n bytes.
+// buffer returns the piece's first n bytes.
 func (p piece) buffer(n uint64) (*gpu.Buffer, error) { return p.slab.buf.Slice(p.offset, n) }
 
-// take gives n bytes, first fit, rounded up to the alignment.
-func (a *arena) take(n uint64) (piece, error) {
+// alloc allocates n bytes, first fit, rounded up to the alignment.
+func (a *arena) alloc(n uint64) (piece, error) {
 	n = (n + pieceAlign - 1) / pieceAlign * pieceAlign
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,8 +86,8 @@ func (a *arena) grow(n uint64) (*slab, error) {
 	return s, nil
 }
 
-// give takes a piece back.
-func (a *arena) give(p piece) {
+// free frees a piece.
+func (a *arena) free(p piece) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := p.slab

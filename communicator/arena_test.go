@@ -51,14 +51,14 @@ func TestArenaRandom(t *testing.T) {
 	for step := range 5000 {
 		if len(used) > 0 && rand.IntN(100) < 45 {
 			i := rand.IntN(len(used))
-			a.give(used[i])
+			a.free(used[i])
 			used = slices.Delete(used, i, i+1)
 		} else {
 			n := 1 + rand.Uint64N(1000)
 			if rand.IntN(100) == 0 {
 				n = 1 + rand.Uint64N(1<<19) // also more than a slab
 			}
-			p, err := a.take(n)
+			p, err := a.alloc(n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestArenaRandom(t *testing.T) {
 		}
 	}
 	for _, p := range used {
-		a.give(p)
+		a.free(p)
 	}
 	check(t, a, nil)
 	for i, s := range a.slabs {
@@ -90,16 +90,16 @@ func TestArenaReuses(t *testing.T) {
 	a := &arena{dev: testdev.Open(t, 0)}
 	defer a.close()
 	for range 10_000 {
-		p, err := a.take(64)
+		p, err := a.alloc(64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := a.take(100_000)
+		q, err := a.alloc(100_000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.give(p)
-		a.give(q)
+		a.free(p)
+		a.free(q)
 	}
 	if len(a.slabs) != 1 {
 		t.Errorf("%d slabs for what fits one", len(a.slabs))

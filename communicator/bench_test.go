@@ -42,7 +42,7 @@ func newPorts(b *testing.B, bytes uint64, o proxyservice.ServiceOptions) *ports 
 	return p
 }
 
-// handle gives the address of a rank's channel to the other.
+// handle returns the address of a rank's channel to the other.
 func (p *ports) handle(rank int) gpu.Ptr { return p.channels[rank].HandleOf(0, 1-rank) }
 
 // BenchmarkEthernetRoundTrip measures a put with signal from a kernel to the peer's

@@ -8,16 +8,16 @@ import (
 	"unsafe"
 )
 
-// A board is memory that the ranks of a host share, in which each notes the
-// calls that it makes. The first rank to make a call leaves a note of it in the
-// call's slot; those that come later compare theirs with it. Nobody waits.
+// A board is memory that the ranks of a host share to compare their calls. The
+// first rank to make a call leaves a note in the call's slot; later ranks compare
+// theirs with it. No rank waits.
 //
-// A note holds a digest of the call and of all before it, so that a rank that
-// found its slot taken by a much later call still finds the difference when it
-// has caught up. Beside the notes each rank keeps the text of its last calls.
+// A note holds a digest of the call and of all calls before it. A rank that finds
+// its slot taken by a much later call therefore still detects a difference when it
+// has caught up. Each rank also keeps the text of its last calls.
 //
-// What other processes wrote is not trusted: it is compared and printed, and
-// nothing more.
+// The contents of a board are not trusted: they are compared and printed, and
+// nothing else depends on them.
 type board struct {
 	head  *boardHead
 	slots *[boardSlots]uint64
@@ -25,7 +25,7 @@ type board struct {
 }
 
 const (
-	boardSlots = 4096 // calls that a rank may be behind another and still be compared
+	boardSlots = 4096 // a rank that is this many calls behind is not compared
 	boardTexts = 64   // calls of a rank whose text is kept
 	textBytes  = 120
 	maxBoard   = 1 << 16 // ranks
@@ -41,12 +41,12 @@ type boardHead struct {
 // boardVersion changes with the layout.
 const boardVersion = 'm'<<24 | 'b'<<16 | 1
 
-// boardRank is what one rank alone writes.
+// boardRank is what only one rank writes.
 type boardRank struct {
 	texts [boardTexts]boardText
 }
 
-// boardText describes a call. While it is being written its number is 0.
+// boardText is the text of a call. Its number is 0 while it is written.
 type boardText struct {
 	number uint64
 	text   [textBytes]byte // ends with the first zero
@@ -68,32 +68,31 @@ func boardIn(mem []byte, ranks int) *board {
 	return b
 }
 
-// A note is the first word of a call: how often the slots were gone through when
-// it was made (16 bits), the index of the rank that made it (16) and a part of
-// the digest (32).
+// A note is the word in a slot: the lap in which the call was made (16 bits), the
+// index of the rank that made it first (16) and part of the digest (32).
 type note uint64
 
 func newNote(number uint64, index int, digest uint64) note {
-	lap := number/boardSlots + 1 // an empty slot is of lap 0
+	lap := number/boardSlots + 1 // 0 is an empty slot
 	return note(lap<<48 | uint64(index)<<32 | digest&0xffffffff)
 }
 
 func (n note) index() int                 { return int(n >> 32 & 0xffff) }
 func (n note) matches(digest uint64) bool { return uint32(n) == uint32(digest) }
 
-// since returns how many laps n is newer than the call of that number.
+// since returns by how many laps n is newer than the call.
 func (n note) since(number uint64) int16 {
 	return int16(uint16(n>>48) - uint16(number/boardSlots+1))
 }
 
-// post notes a call of the rank with that index. It returns the note of the rank
-// that made the call first, perhaps this one's own. It reports false where there
-// is nothing to compare, as others are boardSlots calls ahead.
+// post notes a call of the rank with the given index. It returns the note of the
+// rank that made the call first, which may be this one. It reports whether there is
+// such a note: there is none if another rank is boardSlots calls ahead.
 func (b *board) post(index int, number, digest uint64, text string) (note, bool) {
 	b.write(index, number, text)
 	mine := newNote(number, index, digest)
 	slot := &b.slots[number%boardSlots]
-	for range maxBoard { // more writers than that are no ranks of ours
+	for range maxBoard { // a retry means that another rank wrote
 		seen := note(atomic.LoadUint64(slot))
 		if since := seen.since(number); since >= 0 {
 			return seen, since == 0
@@ -105,15 +104,15 @@ func (b *board) post(index int, number, digest uint64, text string) (note, bool)
 	return 0, false
 }
 
-// look returns the note of a call. since is 0 where it is there, negative before
-// any rank of the host has made the call, and positive once later calls have taken
+// look returns the note of a call. since is 0 if the note is there, negative if no
+// rank of the host has made the call yet, and positive if a later call has taken
 // the slot.
 func (b *board) look(number uint64) (n note, since int16) {
 	n = note(atomic.LoadUint64(&b.slots[number%boardSlots]))
 	return n, n.since(number)
 }
 
-// write keeps the text of a rank's call.
+// write stores the text of a rank's call.
 func (b *board) write(index int, number uint64, text string) {
 	t := &b.ranks[index].texts[number%boardTexts]
 	atomic.StoreUint64(&t.number, 0)
@@ -123,8 +122,8 @@ func (b *board) write(index int, number uint64, text string) {
 	atomic.StoreUint64(&t.number, number)
 }
 
-// text returns what the rank with that index wrote about a call, and false where
-// it is not there any more. It may be anything, as may the index.
+// text returns the text of a call by the rank with the given index, and whether it
+// is still there. Neither the index nor the text is trusted.
 func (b *board) text(index int, number uint64) (string, bool) {
 	if index >= len(b.ranks) {
 		return "", false
@@ -138,7 +137,8 @@ func (b *board) text(index int, number uint64) (string, bool) {
 	return printable(text[:]), true
 }
 
-// printable returns the text before the first zero, fit for an error.
+// printable returns the text before the first zero, with ? for what is not printable
+// ASCII.
 func printable(text []byte) string {
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		text = text[:i]
@@ -151,14 +151,14 @@ func printable(text []byte) string {
 	}, text))
 }
 
-// The multipliers of the digest are 64 bits of the fractions of the square roots
-// of 2 and 3: odd, and half of their bits set.
+// The multipliers of the digest are the first 64 bits of the fractions of the square
+// roots of 2 and 3, both odd.
 const (
 	root2 = 0x6a09e667f3bcc909
 	root3 = 0xbb67ae8584caa73b
 )
 
-// extend returns the digest of the calls that before is of and one more.
+// extend returns the digest of the calls of digest before and one more call.
 func extend(before uint64, text string) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
 	h := fold(before^root2, root3)

@@ -14,24 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedBoard is a board with what keeps it: a mapping of a memory file.
+// sharedBoard is a board in a mapped memory file.
 type sharedBoard struct {
 	*board
 	mapping []byte   // nil for a board of this rank alone
-	file    *os.File // on the rank that made it, while others may ask for it
+	file    *os.File // on the rank that made it, while it is served
 	server  *fdpass.Server
 }
 
-// aloneBoard returns a board for a rank that shares none. Only the rank's index
-// among ranks has any meaning.
+// aloneBoard returns a board of one rank, in its own memory.
 func aloneBoard(ranks int) *sharedBoard {
 	words := make([]uint64, boardBytes(ranks)/8)
 	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 	return &sharedBoard{board: boardIn(mem, ranks)}
 }
 
-// boardSeals keep the file at its size: memory that shrinks is a SIGBUS to those
-// who map it.
+// boardSeals fix the size of the file: access to a mapping beyond the end of its
+// file is a SIGBUS.
 const boardSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // createBoard makes a board in a memory file, and serves the file to the members
@@ -64,19 +63,19 @@ func (c *Communicator) createBoard(ranks int) (*sharedBoard, error) {
 func (s *sharedBoard) serve([]byte, bool) fdpass.Answer {
 	fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fdpass.Answer{} // which the other rank refuses
+		return fdpass.Answer{} // the caller refuses it
 	}
 	return fdpass.Answer{File: os.NewFile(uintptr(fd), "board")}
 }
 
-// fetchBoard asks another rank for its board.
+// fetchBoard returns the board of another rank.
 func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int) (*sharedBoard, error) {
 	s := &sharedBoard{}
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) error { return s.attach(a.File, ranks) })
 	if err == nil && (s.head.version != boardVersion || s.head.ranks != uint64(ranks)) {
-		err = errors.Join(mscclgo.Errorf(mscclgo.ErrRemote, "communicator: take a board of calls", "it has another layout or number of ranks"), s.close())
+		err = errors.Join(mscclgo.Errorf(mscclgo.ErrRemote, "communicator: map a board of calls", "it has another layout or another number of ranks"), s.close())
 	}
 	if err != nil {
 		return nil, err
@@ -86,9 +85,9 @@ func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int)
 
 // attach maps a board's file.
 func (s *sharedBoard) attach(file *os.File, ranks int) error {
-	const op = "communicator: take a board of calls"
+	const op = "communicator: map a board of calls"
 	if file == nil {
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "no descriptor came")
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the answer has no descriptor")
 	}
 	fd := int(file.Fd())
 	var stat unix.Stat_t
@@ -106,7 +105,7 @@ func (s *sharedBoard) attach(file *os.File, ranks int) error {
 	return nil
 }
 
-// unserve ends the server. Those that have the board keep it.
+// unserve ends the server. Ranks that have the board keep it.
 func (s *sharedBoard) unserve() error {
 	var errs []error
 	if s.server != nil {
@@ -119,7 +118,7 @@ func (s *sharedBoard) unserve() error {
 	return errors.Join(errs...)
 }
 
-// close releases the memory. The board must not be used any more.
+// close unmaps the memory. The board must not be used any longer.
 func (s *sharedBoard) close() error {
 	errs := []error{s.unserve()}
 	if s.mapping != nil {
@@ -129,13 +128,13 @@ func (s *sharedBoard) close() error {
 	return errors.Join(errs...)
 }
 
-// boardKey returns what proves that a process is of this group.
+// boardKey returns the key by which processes prove that they are of this group.
 func (c *Communicator) boardKey() fdpass.Key {
 	return fdpass.Key{Group: c.boot.Group(), Secret: c.boot.Key("board of calls")}
 }
 
-// shareBoard gives the ranks of each host one board, and starts to compare those of
-// different hosts. A rank that cannot have its host's board is compared like a
+// shareBoard gives the ranks of each host a common board, and starts to compare the
+// hosts' calls. A rank that cannot map its host's board is compared as if it were a
 // host of its own. Collective.
 func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []identity) error {
 	var members []int
@@ -153,7 +152,7 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 			socket = m.board.server.Name()
 		}
 	}
-	c.matcher = m // from here on release closes it
+	c.matcher = m // from now on release closes it
 	sockets, collectErr := k.collect(ctx, []byte(socket), nil)
 	if collectErr != nil {
 		return collectErr
@@ -166,7 +165,7 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 		m.board, owner = aloneBoard(len(members)), c.Rank()
 	}
 	if err != nil {
-		c.options.Logger.Info("calls are not compared within the host", "rank", c.Rank(), "error", err)
+		c.options.Logger.Info("calls are not compared in shared memory", "rank", c.Rank(), "error", err)
 	}
 	leaders, err := k.leaders(ctx, owner)
 	if err != nil {
@@ -176,7 +175,7 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 	return m.board.unserve()
 }
 
-// leaders returns the lowest rank at each board, in ascending order. owner is the
+// leaders returns the lowest rank of each board, in ascending order. owner is the
 // rank that made this rank's board.
 func (k *call) leaders(ctx context.Context, owner int) ([]int, error) {
 	w := wire.NewWriter(4)
@@ -191,7 +190,7 @@ func (k *call) leaders(ctx context.Context, owner int) ([]int, error) {
 		r := wire.NewReader(b)
 		owner := r.U32()
 		if r.Err() == nil && int(owner) > rank {
-			r.Fail(fmt.Errorf("its board is rank %d's", owner))
+			r.Fail(fmt.Errorf("its board is of rank %d", owner))
 		}
 		if err := r.End(); err != nil {
 			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)

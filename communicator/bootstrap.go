@@ -11,14 +11,13 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// Bootstrap is what a communicator needs of whatever brought the ranks of a group
-// together: it carries messages, of some KiB for each rank, between any two. A
-// *bootstrap.Bootstrap is one; a program that has MPI or its own RPC can use that
-// instead. All methods are called from several goroutines at a time.
+// Bootstrap exchanges small messages, of some KiB for each rank, between the ranks of
+// a group. A *bootstrap.Bootstrap is one; a program can also implement it over MPI or
+// its own RPC. Its methods are called by several goroutines at a time.
 //
-// A Bootstrap may have the methods of [Gatherer], [Membership] and
-// [FailureNotifier] too. What it lacks, the communicator makes from messages; then
-// a Bootstrap serves only one communicator.
+// A Bootstrap may also implement [Gatherer], [Membership] and [FailureNotifier]. The
+// communicator implements the missing ones by messages; such a Bootstrap serves one
+// communicator only. Tags from 1<<63 on are the communicator's.
 type Bootstrap interface {
 	// Rank returns this rank's number, from 0.
 	Rank() int
@@ -27,53 +26,52 @@ type Bootstrap interface {
 	// Send sends data, at most 64 MiB, to another rank, where a Recv with the same
 	// tag returns it. Messages to one rank with one tag arrive in order. Send may
 	// return before the message is received, and must not wait for the other rank
-	// to call Recv. The caller may reuse data.
+	// to call Recv. The caller may reuse data when Send has returned.
 	Send(ctx context.Context, peer int, tag uint64, data []byte) error
-	// Recv waits for the next message that another rank sent with the tag. It
-	// returns an error when ctx ends, and when it knows that the peer has ended:
-	// this is how a dead rank is noticed.
+	// Recv returns the next message from another rank with the tag, and waits for
+	// it. It returns an error when ctx ends, and should return one when it knows
+	// that the peer is dead: unless the Bootstrap is a FailureNotifier, that is how
+	// the group detects it.
 	Recv(ctx context.Context, peer int, tag uint64) ([]byte, error)
 }
 
-// Gatherer is a [Bootstrap] that can gather better than by messages to and from
-// rank 0.
+// Gatherer is implemented by a [Bootstrap] that has an all-gather. Without it, rank 0
+// receives all messages and sends all of them to each rank.
 type Gatherer interface {
-	// AllGather returns what each rank passed, by rank, once all ranks have called
-	// it. Calls are matched by their order on each rank, also after one that ended
-	// by its context.
+	// AllGather returns the data of all ranks, by rank. Calls are matched by their
+	// order on each rank, including those that ended with their context.
 	AllGather(ctx context.Context, data []byte) ([][]byte, error)
 }
 
-// Membership is a [Bootstrap] that has a secret which only the ranks of the group
-// know. For one that has not, rank 0 makes it and sends it to the others, so the
-// Bootstrap's messages must then be as private as the secret.
+// Membership is implemented by a [Bootstrap] with a secret that only the ranks of the
+// group know. Without it, rank 0 draws a secret and sends it to the others, so that
+// the Bootstrap's messages must be confidential.
 type Membership interface {
-	// Group returns a number of the group that is not secret, the same on all ranks.
+	// Group returns the group's number, which is not secret, the same on all ranks.
 	Group() [16]byte
 	// Key returns a secret for a purpose, the same on all ranks.
 	Key(purpose string) [32]byte
 }
 
-// FailureNotifier is a [Bootstrap] that tells all ranks when one fails. For one
-// that does not, the communicator sends messages along a tree of the ranks, and
-// takes an error of Recv for the death of the peer.
+// FailureNotifier is implemented by a [Bootstrap] that notifies all ranks when one
+// fails. Without it, the ranks send the news along a tree, in which each rank takes
+// an error of Recv from a neighbor for the neighbor's death.
 type FailureNotifier interface {
-	// Abort fails the group. The first cause counts.
+	// Abort fails the group with cause, unless it has failed.
 	Abort(cause error)
-	// Done is closed when the group has failed.
+	// Done returns a channel that is closed when the group fails.
 	Done() <-chan struct{}
-	// Err returns why the group failed, or nil.
+	// Err returns why the group failed, or nil if it has not.
 	Err() error
 }
 
-// Tags from 1<<63 on are the communicator's own: for what a Bootstrap lacks, and
-// those of a matcher, which are random.
+// The communicator's tags, besides that of a matcher, which is random.
 const (
-	gatherTag = 1 << 63 // and calls, counted up
+	gatherTag = 1 << 63 // plus the number of the call
 	newsTag   = 1<<64 - 1
 )
 
-// fullBootstrap is a Bootstrap that lacks nothing.
+// fullBootstrap is a Bootstrap with all optional methods.
 type fullBootstrap interface {
 	Bootstrap
 	Gatherer
@@ -81,7 +79,7 @@ type fullBootstrap interface {
 	FailureNotifier
 }
 
-// completed is a Bootstrap with what it lacked.
+// completed is a Bootstrap with the methods that it lacked.
 type completed struct {
 	Bootstrap
 	Gatherer
@@ -89,14 +87,14 @@ type completed struct {
 	FailureNotifier
 }
 
-// complete gives a bootstrap what it lacks. The second result ends it. Collective.
+// complete adds the optional methods that boot lacks. end releases them. Collective.
 func complete(ctx context.Context, boot Bootstrap, op string) (full fullBootstrap, end func(), err error) {
 	end = func() {}
 	if full, ok := boot.(fullBootstrap); ok {
 		return full, end, nil
 	}
 	if rank, size := boot.Rank(), boot.Size(); size < 1 || rank < 0 || rank >= size {
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap says that this is rank %d of %d", rank, size)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap's Rank is %d and its Size %d", rank, size)
 	}
 	c := &completed{Bootstrap: boot}
 	var ok bool
@@ -153,7 +151,7 @@ func (s *starGather) AllGather(ctx context.Context, data []byte) ([][]byte, erro
 	return s.split(w.Bytes())
 }
 
-// split takes what rank 0 sent apart.
+// split decodes what rank 0 sent.
 func (s *starGather) split(b []byte) ([][]byte, error) {
 	r := wire.NewReader(b)
 	all := make([][]byte, s.boot.Size())
@@ -166,13 +164,13 @@ func (s *starGather) split(b []byte) ([][]byte, error) {
 	return all, nil
 }
 
-// drawn is a membership that rank 0 drew at random.
+// drawn is a Membership that rank 0 drew at random.
 type drawn struct {
 	group  [16]byte
 	secret [32]byte
 }
 
-// drawMembership takes rank 0's. Collective.
+// drawMembership returns rank 0's draw. Collective.
 func drawMembership(ctx context.Context, g Gatherer) (*drawn, error) {
 	d := &drawn{}
 	mine := make([]byte, len(d.group)+len(d.secret))

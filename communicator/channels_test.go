@@ -14,7 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// filled gives a buffer of a part for each rank, of which this rank's holds its
+// filled returns a buffer of a part for each rank, of which this rank's holds its
 // number from 1 and the others zeros.
 func filled(t testing.TB, c *communicator.Communicator, part int) *gpu.Buffer {
 	t.Helper()
@@ -147,7 +147,7 @@ func TestDisagreeOnPerPeer(t *testing.T) {
 		return err
 	})
 	for rank, err := range errs {
-		failing(t, rank, err, mscclgo.ErrInvalid, "channels a peer")
+		failing(t, rank, err, mscclgo.ErrInvalid, "PerPeer")
 	}
 }
 

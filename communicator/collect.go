@@ -9,8 +9,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// call is a collective call under way. It consists of exchanges, in each of
-// which a rank tells all others something.
+// call is a collective call in progress. It consists of exchanges, in each of
+// which every rank sends a contribution to all others.
 type call struct {
 	c      *Communicator
 	op     string // for errors
@@ -18,8 +18,8 @@ type call struct {
 	number uint64 // of this rank's collective calls
 }
 
-// begin starts a collective call. Its name and number travel with all that the
-// ranks exchange, so that calls that do not fit together are found out.
+// begin starts a collective call. Its name and number are part of every
+// contribution, so that calls that do not match are detected.
 func (c *Communicator) begin(name, op string) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -27,33 +27,33 @@ func (c *Communicator) begin(name, op string) *call {
 	return &call{c, op, name, c.calls}
 }
 
-// The name of the last call. Ranks may come to it after different numbers of
-// calls.
+// closing is the name of the last call, which ranks may make after different
+// numbers of calls.
 const closing = "close"
 
-// Bounds of what one rank tells the others in an exchange, in bytes.
+// Limits of a contribution, in bytes.
 const (
 	maxContribution = 16 << 20
 	maxGathered     = 64 << 20 // of all ranks together
 	maxName         = 64
 	maxReason       = 4096
-	overhead        = 64 + maxName + claimBytes // of a contribution, beside its content
+	overhead        = 64 + maxName + claimBytes // of a contribution, besides its content
 )
 
-// collect gathers what each rank contributes to an exchange. A rank whose own
-// part failed contributes the error instead; then the call fails on all ranks,
-// naming it, and no rank waits for one that gave up.
+// collect returns the contributions of all ranks to an exchange, by rank. A rank
+// whose own part failed contributes the error; then the call fails on all ranks
+// with an error that names it, and no rank waits for one that gave up.
 func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.c.options.Timeout)
 	defer cancel()
 	return k.gather(ctx, mine, failed)
 }
 
-// gather is collect without the options' time-out.
+// gather is collect without the options' timeout.
 func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
 	c := k.c
 	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
-		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, and %d are possible; ask for fewer channels", len(mine), c.Size(), most)
+		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, at most %d are allowed; ask for less at once", len(mine), c.Size(), most)
 	}
 	all, err := c.boot.AllGather(ctx, k.contribution(mine, failed))
 	if err != nil {
@@ -67,8 +67,8 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 		var reason error
 		var last claim
 		if contents[rank], last, reason, err = k.read(rank, b); err != nil {
-			if k.name != closing { // else who goes on finds it
-				c.boot.Abort(err) // the ranks would not find together again
+			if k.name != closing { // otherwise the ranks that go on detect it
+				c.boot.Abort(err) // later calls would not match either
 			}
 			return nil, err
 		}
@@ -88,8 +88,8 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 	return contents, nil
 }
 
-// AllGather returns what each rank passed, by rank: small messages, of at most
-// 64 MiB together. ctx alone bounds the wait. Collective.
+// AllGather returns the data of all ranks, by rank. It is for small messages: at most
+// 64 MiB for all ranks together. Only ctx bounds the wait. Collective.
 func (c *Communicator) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
 	const op = "communicator: all-gather"
 	if err := c.usable(op); err != nil {
@@ -98,8 +98,8 @@ func (c *Communicator) AllGather(ctx context.Context, data []byte) ([][]byte, er
 	return c.begin("all-gather", op).gather(ctx, data, nil)
 }
 
-// Broadcast returns what rank root passed; what the others pass does not matter.
-// Otherwise it is as [Communicator.AllGather]. Collective.
+// Broadcast returns the data of rank root on all ranks and ignores the data of the
+// others. Its limits are those of [Communicator.AllGather]. Collective.
 //
 // Errors: ErrInvalid for a root outside the group.
 func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
@@ -121,14 +121,14 @@ func (c *Communicator) Broadcast(ctx context.Context, root int, data []byte) ([]
 	return all[root], nil
 }
 
-// agree is an exchange of nothing but whether all is well: it fails on all ranks
-// when failed is set on one.
+// agree is an exchange without content: it fails on all ranks if failed is set on
+// one.
 func (k *call) agree(ctx context.Context, failed error) error {
 	_, err := k.collect(ctx, nil, failed)
 	return err
 }
 
-// contribution encodes what this rank tells.
+// contribution encodes this rank's contribution.
 func (k *call) contribution(mine []byte, failed error) []byte {
 	w := wire.NewWriter(len(mine) + overhead)
 	w.U64(k.number)
@@ -148,8 +148,9 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 	return w.Bytes()
 }
 
-// read decodes what a rank told: the content and its last matched call, or why its
-// part failed. The error is for what does not belong to this call.
+// read decodes a rank's contribution: the content and its last matched call, or why
+// its part failed. The error is of a contribution that does not belong to this
+// call.
 func (k *call) read(rank int, b []byte) (content []byte, last claim, reason, err error) {
 	r := wire.NewReader(b)
 	number, name := r.U64(), r.String(maxName)
@@ -162,9 +163,9 @@ func (k *call) read(rank int, b []byte) (content []byte, last claim, reason, err
 	switch {
 	case name == k.name && (number == k.number || name == closing):
 	case name == closing:
-		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "it has closed its communicator, while this rank is in call %d, %q", k.number, k.name)
+		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "it closed its communicator while this rank is in call %d, %q", k.number, k.name)
 	default:
-		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks make the same calls in the same order, and a call that ended by its context is not made good", number, name, k.number, k.name)
+		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks must make the same calls in the same order, and a call that ended with its context counts too", number, name, k.number, k.name)
 	}
 	if !ok {
 		return nil, last, k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", content), nil

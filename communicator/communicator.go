@@ -1,11 +1,11 @@
-// Package communicator joins ranks into a group and gives one rank's view of
-// it: its device, its bootstrap, the peers' memory as its kernels reach it,
-// channels to all peers in one call, and the group's failure state.
+// Package communicator joins ranks into a group. A [Communicator] is one rank's view
+// of the group: its device, its bootstrap, the peers' memory as its kernels access
+// it, channels to all peers in one call, and the group's failure state.
 //
-// Calls marked collective are made by every rank of the group, in the same
-// order and with arguments that fit; they are matched by that order. All others
-// concern this rank alone. A Communicator may be used from many goroutines, but
-// collective calls from one at a time.
+// Methods marked collective are called by every rank of the group, in the same
+// order and with matching arguments. All others concern this rank only. A
+// Communicator may be used by several goroutines at a time, but its collective
+// methods by one at a time.
 package communicator
 
 import (
@@ -25,32 +25,33 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Options are what a rank may choose; the zero value is right for most.
+// Options configure a communicator. The zero value is right for most uses.
 type Options struct {
-	// Device names the device, as [gpu.Open] does. "auto" (the default), "cuda"
-	// and "emu" give each rank of a machine one in turn. Only [Join] uses it.
+	// Device names the device, as for [gpu.Open]. With "auto" (the default), "cuda"
+	// or "emu" the ranks of a machine take its devices in turn. Only [Join] uses it.
 	Device string
-	// Timeout bounds every wait of kernels and the exchanges of collective
-	// calls. 0 means 30 seconds.
+	// Timeout bounds every wait in kernels and every exchange of collective calls.
+	// 0 means 30 seconds.
 	Timeout time.Duration
-	// Scratch is the bytes of packet memory in each rank's window, the same on
-	// all ranks; see [Communicator.Group]. 0 means 4 MiB.
+	// Scratch is the size of the packet memory in each rank's window in bytes, the
+	// same on all ranks; see [Communicator.Group]. 0 means 4 MiB.
 	Scratch uint64
-	// Transports are those that may be used, the same or others on each rank. 0
-	// means all. Without CudaIPC no memory is mapped, not even of ranks on the same
-	// host. The variable MSCCLGO_TRANSPORTS overrides it for [Join].
+	// Transports are the transports that may be used; they may differ among ranks. 0
+	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
+	// same host. [Join] uses the variable MSCCLGO_TRANSPORTS instead if it is set.
 	Transports registeredmem.Transports
-	// InfiniBand is for peers that are reached by RDMA, which is preferred where both
-	// ranks have a device with an active port.
+	// InfiniBand configures the transport for peers on other hosts that is used where
+	// both ranks have an RDMA device with an active port.
 	InfiniBand ib.Options
-	// Ethernet is for peers that are reached over TCP. The secret is filled in.
+	// Ethernet configures the transport over TCP, for all other peers. Its secret is
+	// set by the communicator.
 	Ethernet ethernet.Options
-	// Logger gets what is worth knowing and no error of a call, such as
-	// strangers on the ports. nil discards it.
+	// Logger receives events that are not errors of a call, such as refused
+	// connections. nil discards them.
 	Logger *slog.Logger
 }
 
-// fill puts the defaults where nothing is said.
+// fill sets the defaults.
 func (o *Options) fill() {
 	if o.Device == "" {
 		o.Device = "auto"
@@ -78,33 +79,33 @@ const (
 // Communicator is one rank's view of its group.
 type Communicator struct {
 	given    Bootstrap
-	boot     fullBootstrap // given, with what it lacked
-	endBoot  func()        // ends what was added
+	boot     fullBootstrap // given, with the methods that it lacked
+	endBoot  func()        // releases those
 	dev      *gpu.Device
 	options  Options
 	registry *registeredmem.Registry
 	failure  *failure
 	shared   *arena // memory that peers write: semaphores
 	private  *arena // memory of this rank's kernels alone: handles
-	sharers  int    // ranks that share this rank's device, itself included
+	sharers  int    // ranks that use this rank's device, itself included
 	hosts    [][]int
-	links    []registeredmem.Transports // over what each peer is reached
-	carriers []carrier
+	links    []registeredmem.Transports // the transport to each peer
+	networks []network
 	matcher  *matcher
 
 	mu       sync.Mutex
-	group    *group // made by the first Group call
-	local    *group // by the first HostGroup call
+	group    *group // made by the first call of Group
+	local    *group // made by the first call of HostGroup
 	calls    uint64 // collective calls so far
-	channels uint32 // numbers given to channels so far
+	channels uint32 // channels so far
 	owned    []func() error
 	closed   bool
 	closing  sync.Once
 }
 
-// Join joins the group that the environment describes, as torchrun, mpirun,
-// srun, a Kubernetes indexed job or mscclgo run set it, with a device of this
-// machine for each of its ranks. The variable MSCCLGO_DEVICE overrides
+// Join joins the group that the environment describes, as set by torchrun, mpirun,
+// srun, a Kubernetes indexed job or mscclgo run. It opens a device of this machine
+// for the rank: that of the variable MSCCLGO_DEVICE if it is set, else of
 // Options.Device. Close releases everything. Collective.
 //
 // Errors: those of [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
@@ -148,8 +149,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 // and an open device. Both stay the caller's, to be closed after the communicator.
 // Collective.
 //
-// Errors: ErrInvalid for options that cannot be, ErrSystem when memory is short,
-// ErrUnsupported when no transport leads to a peer; on the other ranks ErrRemote, naming the rank that failed.
+// Errors: ErrInvalid for invalid options, ErrSystem when memory is short,
+// ErrUnsupported when no transport reaches a peer; ErrRemote, naming the rank, when
+// another rank failed.
 func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
 	op := "communicator: make one"
 	if boot == nil {
@@ -169,7 +171,7 @@ func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Comm
 	return c, nil
 }
 
-// completeBoot is complete within the options' time-out.
+// completeBoot is complete, bounded by the options' timeout.
 func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstrap, func(), error) {
 	timeout := c.options.Timeout
 	if timeout <= 0 {
@@ -180,7 +182,7 @@ func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstr
 	return complete(ctx, c.given, op)
 }
 
-// build makes what concerns this rank alone. The options are filled in any case.
+// build makes what needs no peer. It fills in the options even if it fails.
 func (c *Communicator) build(op string) error {
 	o := c.options
 	c.options.fill()
@@ -210,13 +212,13 @@ func (c *Communicator) build(op string) error {
 	return nil
 }
 
-// Rank gives this rank's number, from 0.
+// Rank returns this rank's number, from 0.
 func (c *Communicator) Rank() int { return c.boot.Rank() }
 
-// Size gives the number of ranks in the group.
+// Size returns the number of ranks in the group.
 func (c *Communicator) Size() int { return c.boot.Size() }
 
-// everyone gives all ranks.
+// everyone returns all ranks.
 func (c *Communicator) everyone() []int {
 	all := make([]int, c.Size())
 	for rank := range all {
@@ -225,18 +227,18 @@ func (c *Communicator) everyone() []int {
 	return all
 }
 
-// Device gives this rank's device.
+// Device returns this rank's device.
 func (c *Communicator) Device() *gpu.Device { return c.dev }
 
 // Bootstrap returns the group's bootstrap: that of [New], or after [Join] a
 // [*bootstrap.Bootstrap]. Tags of its messages are below 1<<63.
 func (c *Communicator) Bootstrap() Bootstrap { return c.given }
 
-// Registry gives this rank's table of memories.
+// Registry returns this rank's registry of memory.
 func (c *Communicator) Registry() *registeredmem.Registry { return c.registry }
 
-// Barrier waits until all ranks have called it. It says nothing of what streams
-// have done. Options.Timeout bounds it beside ctx. Collective.
+// Barrier waits until all ranks have called it. It does not wait for streams.
+// Options.Timeout bounds the wait as well as ctx. Collective.
 func (c *Communicator) Barrier(ctx context.Context) error {
 	const op = "communicator: barrier"
 	if err := c.usable(op); err != nil {
@@ -245,13 +247,12 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 	return c.begin("barrier", op).agree(ctx, nil)
 }
 
-// Close leaves the group and releases the communicator's memory and what it
-// mapped of the peers'; waits of kernels that still run end as aborted, but
-// queued kernels that follow must not use the communicator. What its
-// methods gave must not be used any more; a [Communicator.Connect]ion and
-// [MemoryChannels] may still be closed. It waits a while for the other ranks to
-// close too, since their kernels may still use this rank's memory. It is safe to
-// call twice.
+// Close leaves the group, frees the communicator's memory and unmaps the peers'.
+// Waits in running kernels end as aborted; kernels queued behind them must not use
+// the communicator. What the methods returned must not be used any longer, but
+// connections and [MemoryChannels] may still be closed. Close waits for the other
+// ranks to close too, for at most 5 seconds, since their kernels may still use this
+// rank's memory. It may be called twice.
 func (c *Communicator) Close() error {
 	var err error
 	c.closing.Do(func() { err = c.close() })
@@ -275,7 +276,7 @@ func (c *Communicator) close() error {
 	return c.release()
 }
 
-// release gives everything back, in reverse order, as far as it was made.
+// release frees in reverse order whatever was made.
 func (c *Communicator) release() error {
 	var errs []error
 	for _, g := range []*group{c.local, c.group} {
@@ -290,7 +291,7 @@ func (c *Communicator) release() error {
 		errs = append(errs, c.private.close(), c.shared.close())
 	}
 	if c.registry != nil {
-		errs = append(errs, c.registry.Close(), c.closeCarriers())
+		errs = append(errs, c.registry.Close(), c.closeNetworks())
 	}
 	if c.failure != nil {
 		errs = append(errs, c.failure.close())
@@ -305,12 +306,12 @@ func (c *Communicator) release() error {
 const (
 	// closePatience bounds the wait of Close for the other ranks.
 	closePatience = 5 * time.Second
-	// abortGrace is what waits of kernels get to end as aborted before their
-	// memory goes: many times what lies between two looks at the abort word.
+	// abortGrace is how long waits in kernels have to end before their memory is
+	// freed: many times the interval at which they poll the abort word.
 	abortGrace = 20 * time.Millisecond
 )
 
-// usable gives the error of a call on a closed communicator or a failed group.
+// usable returns the error of a call on a closed communicator or a failed group.
 func (c *Communicator) usable(op string) error {
 	c.mu.Lock()
 	closed := c.closed
@@ -321,7 +322,7 @@ func (c *Communicator) usable(op string) error {
 	return c.failure.err()
 }
 
-// watch gives what bounds the waits of a handle.
+// watch returns what bounds the waits of a handle.
 func (c *Communicator) watch(peer int, channel uint32) devicecode.Watch {
 	return devicecode.Watch{
 		Status:  c.failure.status.Ptr(),

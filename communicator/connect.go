@@ -8,12 +8,13 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 )
 
-// Connect makes a connection to a peer through which this rank's host moves
-// data, without a kernel. Both ranks call it, with the same tag, which is one of
-// the bootstrap's below 1<<63. The caller closes the connection, before the communicator.
+// Connect returns a connection to a peer, over which the host moves data without a
+// kernel. Both ranks call it with the same tag, which is below 1<<63 and not in use
+// for messages of the bootstrap. The caller closes the connection before the
+// communicator.
 //
-// Errors: ErrTimeout, naming the peer, when it does not call in time; those of
-// [connection.Endpoint].
+// Errors: ErrTimeout, naming the peer, when it does not call Connect in time;
+// ErrInvalid for a peer outside the group; those of [connection.Endpoint].
 func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*connection.Connection, error) {
 	if err := c.usable(fmt.Sprintf("communicator: connect to rank %d", peer)); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	return conn, nil
 }
 
-// ready waits until the peer has connected too.
+// ready waits until the peer has connected.
 func (c *Communicator) ready(ctx context.Context, peer int, tag uint64) error {
 	if peer == c.Rank() {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -70,8 +71,8 @@ func TestConnect(t *testing.T) {
 					return err
 				}
 				want[0] = 0
-				if !bytes.Equal(got, want) {
-					return fmt.Errorf("round %d: something else arrived", round)
+				if diff := cmp.Diff(want, got); diff != "" {
+					return fmt.Errorf("round %d (-want +got):\n%s", round, diff)
 				}
 			}
 			if err := c.Barrier(ctx); err != nil {

@@ -1,6 +1,6 @@
 package communicator
 
-// ArenaBytes gives the bytes of device memory that are in use of a
+// ArenaBytes returns the bytes of device memory that are in use of a
 // communicator's arenas.
 func ArenaBytes(c *Communicator) uint64 {
 	used := uint64(0)

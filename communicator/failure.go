@@ -14,9 +14,9 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// failure is this rank's side of the group's failure state: the pinned words
-// through which kernels learn that the group failed and report that a wait of
-// theirs timed out, and the goroutine that ties them to the bootstrap.
+// failure is the group's failure state on this rank: the words in pinned memory by
+// which kernels learn that the group failed and report a wait that timed out, and
+// the goroutine that connects them to the bootstrap.
 type failure struct {
 	boot   fullBootstrap
 	status *gpu.Buffer // a devicecode.GroupStatus in pinned memory
@@ -25,21 +25,21 @@ type failure struct {
 
 	failed atomic.Bool // cause is set
 
-	mu     sync.Mutex
-	mates  []int // the ranks of the host group
-	cause  error
-	closed bool // status is freed
+	mu        sync.Mutex
+	hostRanks []int // see Communicator.HostRanks
+	cause     error
+	closed    bool // status is freed
 }
 
-// The channel numbers by which waits of no channel are reported. For the host
-// group the peer is an index among its ranks.
+// The channel numbers of waits that belong to no channel. For the host group, the
+// peer is an index into its ranks.
 const (
 	groupChannel     = 0
 	hostGroupChannel = 1<<31 - 1
 )
 
-// reportInterval is how often the host looks for reports of kernels when no
-// call of the user's makes it look.
+// reportInterval is how often the host looks for reports of kernels while no call
+// of the user's does so.
 const reportInterval = 20 * time.Millisecond
 
 func newFailure(boot fullBootstrap, dev *gpu.Device) (*failure, error) {
@@ -52,14 +52,14 @@ func newFailure(boot fullBootstrap, dev *gpu.Device) (*failure, error) {
 	return f, nil
 }
 
-// words gives the status as the host sees it. The caller holds mu and knows that
-// it is not closed.
+// words returns the status as the host sees it. The caller holds mu and has checked
+// that the status is not freed.
 func (f *failure) words() *devicecode.GroupStatus {
 	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes())))
 }
 
-// watch turns a failed bootstrap into aborted waits, and a wait that timed out
-// into a failed group.
+// watch ends the waits when the bootstrap fails, and fails the group when a wait
+// timed out.
 func (f *failure) watch() {
 	defer close(f.done)
 	tick := time.NewTicker(reportInterval)
@@ -77,7 +77,7 @@ func (f *failure) watch() {
 	}
 }
 
-// look checks whether a kernel has reported a failed wait.
+// look fails the group if a kernel has reported a failed wait.
 func (f *failure) look() {
 	channel, peer, failed := devicecode.ParseFailedWait(f.firstFailed())
 	if !failed || f.err() != nil {
@@ -89,30 +89,30 @@ func (f *failure) look() {
 		what = "a barrier or a packet"
 	case hostGroupChannel:
 		what = "a barrier or a packet of the host's ranks"
-		peer = f.mate(peer)
+		peer = f.hostRank(peer)
 	}
-	f.fail(mscclgo.Errorf(mscclgo.ErrTimeout, "communicator: device wait", "a kernel waited past its deadline on %s; the peer's kernel did not run, failed or did something else", what).At(f.boot.Rank(), peer))
+	f.fail(mscclgo.Errorf(mscclgo.ErrTimeout, "communicator: device wait", "a kernel waited for %s until its deadline; the peer's kernel did not run, failed, or did something else", what).At(f.boot.Rank(), peer))
 }
 
-// setMates says which the ranks of the host group are.
-func (f *failure) setMates(ranks []int) {
+// setHostRanks sets the ranks of the host group.
+func (f *failure) setHostRanks(ranks []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mates = ranks
+	f.hostRanks = ranks
 }
 
-// mate gives the rank of an index among the host group's.
-func (f *failure) mate(i int) int {
+// hostRank returns the rank at an index of the host group.
+func (f *failure) hostRank(i int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i < 0 || i >= len(f.mates) {
+	if i < 0 || i >= len(f.hostRanks) {
 		return mscclgo.NoRank
 	}
-	return f.mates[i]
+	return f.hostRanks[i]
 }
 
-// fail makes err the group's error unless it has one, ends the waits of kernels
-// and tells the other ranks.
+// fail makes err the group's error unless it has one, ends the waits in kernels and
+// notifies the other ranks.
 func (f *failure) fail(err error) {
 	f.mu.Lock()
 	first := f.cause == nil
@@ -127,7 +127,7 @@ func (f *failure) fail(err error) {
 	}
 }
 
-// abort ends the waits of kernels.
+// abort ends the waits in kernels.
 func (f *failure) abort() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +136,7 @@ func (f *failure) abort() {
 	}
 }
 
-// firstFailed gives what a kernel reported, or 0.
+// firstFailed returns what a kernel reported, or 0.
 func (f *failure) firstFailed() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,8 +146,8 @@ func (f *failure) firstFailed() uint64 {
 	return atomic.LoadUint64(&f.words().FirstFailed)
 }
 
-// err gives the group's error, nil while it is well. It does not wait for watch
-// to hear of the bootstrap's.
+// err returns the group's error, or nil if it has not failed. It does not wait for
+// watch to notice the bootstrap's error.
 func (f *failure) err() error {
 	f.mu.Lock()
 	cause := f.cause
@@ -159,7 +159,7 @@ func (f *failure) err() error {
 	return cause
 }
 
-// close is called once.
+// close ends watch and frees the status. It is called once.
 func (f *failure) close() error {
 	close(f.stop)
 	<-f.done
@@ -169,15 +169,15 @@ func (f *failure) close() error {
 	return f.status.Close()
 }
 
-// Err gives the error that made the group fail, or nil while it is well.
+// Err returns why the group failed, or nil if it has not.
 func (c *Communicator) Err() error { return c.failure.err() }
 
-// Done is closed when the group has failed, and not by Close.
+// Done returns a channel that is closed when the group fails, and not by Close.
 func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
-// Abort makes the group fail with err: waits of kernels on all ranks end as
-// aborted, and calls on all ranks give an error that names this one. A group
-// that has failed keeps its first error, and a closed communicator does nothing.
+// Abort fails the group with err: waits in kernels of all ranks end as aborted, and
+// calls on all ranks return an error that names this rank. A group that has failed
+// keeps its first error. On a closed communicator Abort does nothing.
 func (c *Communicator) Abort(err error) {
 	const op = "communicator: abort"
 	if err == nil {
@@ -188,12 +188,16 @@ func (c *Communicator) Abort(err error) {
 	}
 }
 
-// Synchronize waits until the stream's work is done and no wait in it failed.
+// Synchronize waits until the stream's work is done, and reports a wait in it that
+// failed.
 //
-// Errors: the group's error when it failed meanwhile, which tells which peer was
-// awaited in vain; ErrTimeout and ErrAborted when ctx ends first, which leaves
-// the work running; ErrSystem when the work failed.
+// Errors: the group's error if it has failed, which names the peer of a wait that
+// timed out; ErrTimeout and ErrAborted when ctx ends first, while the work goes on;
+// ErrSystem when the work failed; ErrInvalid for a nil stream.
 func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
+	if s == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: synchronize", "the stream is nil").At(c.Rank(), mscclgo.NoRank)
+	}
 	err := s.Synchronize(ctx)
 	c.failure.look()
 	if cause := c.failure.err(); cause != nil {

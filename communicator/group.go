@@ -11,11 +11,11 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// group is what Group or HostGroup made: the windows of its ranks.
+// group holds what Group or HostGroup made: the windows of its ranks.
 type group struct {
 	ranks   []int
 	window  *gpu.Buffer // flags, then scratch; peers write it
-	counts  piece       // epochs, then arrivals; this rank's kernels alone
+	counts  piece       // epochs, then arrivals; only this rank's kernels use them
 	windows *PeerMemory
 	handle  devicecode.Group
 }
@@ -25,15 +25,14 @@ const (
 	scratchAlign = 256
 )
 
-// Group gives what kernels use for barriers between the ranks' blocks, for
-// packet scratch and for epochs: the handle of <mscclgo/group.cuh>, to be passed
-// by value. The first call makes the windows: each rank gives
-// Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks
-// and rank, of device memory that all ranks map. Later calls give the same.
-// Collective the first time.
+// Group returns the handle of <mscclgo/group.cuh>, which kernels take by value: for
+// barriers between the blocks of all ranks, for packet scratch and for epochs. The
+// first call allocates each rank's window, device memory that all ranks map:
+// Options.Scratch bytes, rounded up to 256, and 4 bytes for each of 256 blocks and
+// each rank. Later calls return the same. Collective the first time.
 //
-// All kernels of the group share the scratch, so that an algorithm more costs no
-// memory more.
+// All kernels of the group share the scratch, so another algorithm needs no more
+// memory.
 //
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
@@ -42,16 +41,16 @@ func (c *Communicator) Group(ctx context.Context) (devicecode.Group, error) {
 	return c.groupOf(ctx, &c.group, "the group's windows", c.everyone(), groupChannel)
 }
 
-// HostGroup is [Communicator.Group] for the ranks of [Communicator.HostRanks]
-// alone: in kernels, rank and size are those among them, and peers go by their
-// index in that list. Its windows and epochs are its own. Collective the first
-// time, of all ranks of all hosts.
+// HostGroup is like [Communicator.Group] for the ranks of [Communicator.HostRanks]
+// only: in kernels, a rank is an index into that list, and the size is its length.
+// Its windows and epochs are its own. Collective the first time, for all ranks of
+// all hosts.
 func (c *Communicator) HostGroup(ctx context.Context) (devicecode.Group, error) {
-	return c.groupOf(ctx, &c.local, "the hosts' windows", c.mates(), hostGroupChannel)
+	return c.groupOf(ctx, &c.local, "the hosts' windows", c.hostRanks(), hostGroupChannel)
 }
 
-// groupOf gives the group that is kept at a place, and makes it the first time.
-// Its waits are reported as those of a channel.
+// groupOf returns the group that kept points to, and makes it the first time. Its
+// waits are reported with a channel number.
 func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, ranks []int, channel uint32) (devicecode.Group, error) {
 	name := "make " + what
 	op := "communicator: " + name
@@ -96,7 +95,7 @@ func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, chann
 	return g, nil
 }
 
-// allocate takes this rank's memory and zeroes it.
+// allocate allocates this rank's memory and zeroes it.
 func (g *group) allocate(c *Communicator, windowBytes uint64) error {
 	var err error
 	if g.window, err = c.dev.Alloc(windowBytes); err != nil {
@@ -105,7 +104,7 @@ func (g *group) allocate(c *Communicator, windowBytes uint64) error {
 	if err := zero(g.window); err != nil {
 		return err
 	}
-	if g.counts, err = c.private.take(2 * countBytes); err != nil {
+	if g.counts, err = c.private.alloc(2 * countBytes); err != nil {
 		return err
 	}
 	counts, err := g.counts.buffer(2 * countBytes)
@@ -116,7 +115,7 @@ func (g *group) allocate(c *Communicator, windowBytes uint64) error {
 	return zero(counts)
 }
 
-// finish checks that the windows are alike and fills in the handle.
+// finish checks that the windows have one size and fills in the handle.
 func (g *group) finish(c *Communicator, op string) error {
 	for _, rank := range g.ranks {
 		if m := g.windows.Memories[rank]; m.Size() != g.window.Size() {
@@ -134,7 +133,7 @@ func (g *group) finish(c *Communicator, op string) error {
 func (g *group) close(c *Communicator) error {
 	var errs []error
 	if g.counts.slab != nil {
-		c.private.give(g.counts)
+		c.private.free(g.counts)
 	}
 	if g.windows != nil {
 		errs = append(errs, g.windows.Close())
@@ -145,7 +144,7 @@ func (g *group) close(c *Communicator) error {
 	return errors.Join(errs...)
 }
 
-// zero clears a buffer in pieces, so that the host needs little memory for it.
+// zero clears a buffer piece by piece, so that the host needs little memory.
 func zero(b *gpu.Buffer) error {
 	blank := make([]byte, min(b.Size(), 1<<20))
 	for offset := uint64(0); offset < b.Size(); offset += uint64(len(blank)) {

@@ -2,10 +2,10 @@ package communicator_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -73,8 +73,8 @@ func TestHostGroup(t *testing.T) {
 	comms := group(t, 3, communicator.Options{Scratch: 1000})
 	all := workers(t, comms)
 	each(t, 3, func(rank int) error {
-		if hosts := comms[rank].Hosts(); len(hosts) != 1 || !slices.Equal(hosts[0], comms[rank].HostRanks()) {
-			return fmt.Errorf("hosts %v, this one's ranks %v", hosts, comms[rank].HostRanks())
+		if diff := cmp.Diff([][]int{comms[rank].HostRanks()}, comms[rank].Hosts()); diff != "" {
+			return fmt.Errorf("hosts and this one's ranks differ (-ranks +hosts):\n%s", diff)
 		}
 		whole, err := comms[rank].Group(t.Context())
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -31,7 +32,7 @@ const (
 	aborted  = 2
 )
 
-// ranks gives bootstraps of a new group of this process.
+// ranks returns bootstraps of a new group of this process.
 func ranks(t testing.TB, n int) []*bootstrap.Bootstrap {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -65,7 +66,7 @@ func ranks(t testing.TB, n int) []*bootstrap.Bootstrap {
 	return boots
 }
 
-// group gives n communicators on devices of their own. They and all below them
+// group returns n communicators on devices of their own. They and all below them
 // are closed when the test ends.
 func group(t testing.TB, n int, o communicator.Options) []*communicator.Communicator {
 	t.Helper()
@@ -128,7 +129,7 @@ func each(t testing.TB, n int, f func(rank int) error) {
 // test.
 const patience = time.Minute
 
-// outcomes calls f for every rank at the same time and gives the errors.
+// outcomes calls f for every rank at the same time and returns the errors.
 func outcomes(t testing.TB, n int, f func(rank int) error) []error {
 	t.Helper()
 	errs := make([]error, n)
@@ -187,7 +188,7 @@ func newWorker(ctx context.Context, c *communicator.Communicator) (*worker, erro
 	return w, err
 }
 
-// workers gives a worker for each rank, and closes them with the test.
+// workers returns a worker for each rank, and closes them with the test.
 func workers(t testing.TB, comms []*communicator.Communicator) []*worker {
 	t.Helper()
 	all := make([]*worker, len(comms))
@@ -238,8 +239,8 @@ func (w *worker) want(result uint32, more ...uint32) error {
 	}
 	want := make([]uint32, mostResults)
 	copy(want, append([]uint32{result}, more...))
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("the waits ended as %v, want %v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("how the waits ended (-want +got):\n%s", diff)
 	}
 	return nil
 }

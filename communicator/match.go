@@ -11,7 +11,7 @@ import (
 
 const matchOp = "communicator: match a call"
 
-// matcher is this rank's part in comparing the ranks' calls; see MatchCall.
+// matcher compares this rank's calls with those of the others; see MatchCall.
 type matcher struct {
 	c       *Communicator
 	board   *sharedBoard
@@ -21,13 +21,13 @@ type matcher struct {
 	mu      sync.Mutex
 	closed  bool
 	last    claim   // this rank's last call
-	waiting []claim // of other ranks, of calls that no rank of this host has made
+	waiting []claim // of other hosts, about calls that no rank of this host has made
 	next    uint64  // the lowest number in waiting
 
-	stop func() // ends the comparing with other hosts; nil where there are none
+	stop func() // ends the comparison with other hosts; nil if there is none
 }
 
-// claim is what a rank says about a call.
+// claim is what a rank reports about a call.
 type claim struct {
 	rank   int
 	number uint64 // 0 before the first call
@@ -37,17 +37,16 @@ type claim struct {
 
 // MatchCall numbers a call that all ranks make in the same order, such as a
 // collective on a stream, and compares its description with the other ranks'
-// without waiting for them. Of two ranks whose descriptions differ, the one that
-// comes later finds it: at once among the ranks of a host, and otherwise within
-// a second, or in the next collective call. It then fails the group, so that
-// kernels that wait for each other end.
+// without waiting for them. A difference is detected by the rank that makes the call
+// later: at once among the ranks of a host, otherwise within a second or in the next
+// collective method. That rank fails the group, so that waits in kernels end.
 //
-// Of a description the first 120 bytes are kept for the error; all of it is
-// compared. MatchCall does not allocate, and takes about 100 ns.
+// All of the description is compared; the error shows its first 120 bytes. MatchCall
+// does not allocate and takes about 100 ns.
 //
-// Errors: ErrInvalid that names the number of the call, the ranks and both
-// descriptions when they differ, and for a communicator that is closed; the
-// group's error when it has failed.
+// Errors: ErrInvalid, naming the call's number, the ranks and both descriptions, when
+// they differ; ErrInvalid for a closed communicator; the group's error if it has
+// failed.
 func (c *Communicator) MatchCall(description string) error {
 	if c.failure.failed.Load() {
 		return c.failure.err()
@@ -66,8 +65,8 @@ func (c *Communicator) MatchCall(description string) error {
 	return err
 }
 
-// call notes this rank's next call. Any error is to be the group's. The caller
-// holds mu.
+// call notes this rank's next call. The caller holds mu, and fails the group with the
+// error.
 func (m *matcher) call(text string) error {
 	m.last.number++
 	m.last.digest = extend(m.last.digest, text)
@@ -82,7 +81,7 @@ func (m *matcher) call(text string) error {
 	return nil
 }
 
-// claimOf returns what a note says. The caller holds mu.
+// claimOf returns the claim of a note. The caller holds mu.
 func (m *matcher) claimOf(n note, number uint64) claim {
 	k := claim{rank: mscclgo.NoRank, number: number}
 	if i := n.index(); i < len(m.members) {
@@ -92,7 +91,7 @@ func (m *matcher) claimOf(n note, number uint64) claim {
 	return k
 }
 
-// differ returns the error of two claims of one call that do not fit together.
+// differ returns the error of two claims about one call that differ.
 func (m *matcher) differ(theirs, ours claim) error {
 	which := fmt.Sprintf("call %d", ours.number)
 	if theirs.text == clip(ours.text) || theirs.text == "" || ours.text == "" {
@@ -122,17 +121,17 @@ func (m *matcher) latest() claim {
 	return m.last
 }
 
-// hear compares what another rank says about a call with this host's. Where no
-// rank of this host has made the call yet, it is compared when this rank does.
-// Any error is to be the group's.
+// hear compares another rank's claim with this host's call. If no rank of this host
+// has made the call yet, it is compared when this rank does. The caller fails the
+// group with the error.
 func (m *matcher) hear(k claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k.number == 0 || m.board.board == nil {
 		return nil
 	}
-	// A claim that waits is not replaced: later ones might never be reached, as
-	// the other rank may always be ahead.
+	// A waiting claim is not replaced by a later one: if the other rank is always
+	// ahead, this rank would never reach any.
 	waits := slices.ContainsFunc(m.waiting, func(w claim) bool { return w.rank == k.rank })
 	if _, since := m.board.look(k.number); since < 0 && !waits {
 		m.waiting = append(m.waiting, k)
@@ -152,7 +151,7 @@ func (m *matcher) compare(k claim) error {
 	return m.differ(k, m.claimOf(n, k.number))
 }
 
-// settle compares the claims that waited for the calls made so far. The caller
+// settle compares the claims that waited for calls that are now made. The caller
 // holds mu.
 func (m *matcher) settle() error {
 	var failed error
@@ -177,8 +176,8 @@ func (m *matcher) refuse() {
 	m.closed = true
 }
 
-// close ends the comparing with other hosts and releases the board. Calls have
-// been refused before.
+// close ends the comparison with other hosts and closes the board. It is called
+// after refuse.
 func (m *matcher) close() error {
 	if m.stop != nil {
 		m.stop()

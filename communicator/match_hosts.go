@@ -11,13 +11,12 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// compareInterval is how often the first ranks of hosts tell each other their last
-// call.
+// compareInterval is how often the leaders of hosts exchange their last calls.
 const compareInterval = 250 * time.Millisecond
 
-// start begins to compare this host's calls with those of other hosts: the first
-// rank of each, the leader, exchanges claims with the first leader. The tag is for
-// these messages alone.
+// start begins to compare this host's calls with those of other hosts: the leader of
+// each, its lowest rank, exchanges claims with the first leader. Only these messages
+// have the tag.
 func (m *matcher) start(leaders []int, tag uint64) {
 	m.next = math.MaxUint64
 	m.last.rank = m.c.Rank()
@@ -33,7 +32,7 @@ func (m *matcher) start(leaders []int, tag uint64) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { m.tell(ctx, peers, tag) })
+	wg.Go(func() { m.send(ctx, peers, tag) })
 	for _, peer := range peers {
 		wg.Go(func() { m.listen(ctx, peer, tag) })
 	}
@@ -43,11 +42,11 @@ func (m *matcher) start(leaders []int, tag uint64) {
 	}
 }
 
-// tell sends this rank's last call to the peers, when there was one since.
-func (m *matcher) tell(ctx context.Context, peers []int, tag uint64) {
+// send sends this rank's last call to the peers, if it is a new one.
+func (m *matcher) send(ctx context.Context, peers []int, tag uint64) {
 	tick := time.NewTicker(compareInterval)
 	defer tick.Stop()
-	told := uint64(0)
+	sent := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -57,19 +56,19 @@ func (m *matcher) tell(ctx context.Context, peers []int, tag uint64) {
 		case <-tick.C:
 		}
 		k := m.latest()
-		if k.number == told {
+		if k.number == sent {
 			continue
 		}
-		told = k.number
+		sent = k.number
 		for _, peer := range peers {
-			// A rank that has left is of no interest any more, and one that failed
-			// is the bootstrap's matter.
-			m.c.boot.Send(ctx, peer, tag, k.encode())
+			// An error means that the peer has left, or failed, which the bootstrap
+			// reports.
+			_ = m.c.boot.Send(ctx, peer, tag, k.encode())
 		}
 	}
 }
 
-// listen compares what a peer tells, until the peer leaves.
+// listen compares the peer's claims until the peer leaves.
 func (m *matcher) listen(ctx context.Context, peer int, tag uint64) {
 	for {
 		b, err := m.c.boot.Recv(ctx, peer, tag)
@@ -89,7 +88,7 @@ func (m *matcher) listen(ctx context.Context, peer int, tag uint64) {
 	}
 }
 
-// claimBytes bounds an encoded claim.
+// claimBytes is the most bytes of an encoded claim.
 const claimBytes = 3*8 + textBytes
 
 func (k claim) encode() []byte {
@@ -104,7 +103,7 @@ func (k claim) write(w *wire.Writer) {
 	w.String(k.text[:min(len(k.text), textBytes)])
 }
 
-// decodeClaim reads what a rank tells of its last call.
+// decodeClaim decodes a claim.
 func decodeClaim(rank int, b []byte) (claim, error) {
 	r := wire.NewReader(b)
 	k := readClaim(rank, r)

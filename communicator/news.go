@@ -10,8 +10,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// news tells the ranks of a bootstrap that has no means for it when one fails. The
-// ranks form a tree; each passes on to its neighbours what it hears of the others.
+// news is the FailureNotifier of a Bootstrap that has none. The ranks form a tree in
+// which each forwards the news of a failure to its neighbors.
 type news struct {
 	boot   Bootstrap
 	ctx    context.Context // ends with close
@@ -25,24 +25,24 @@ type news struct {
 
 const (
 	newsChildren = 8
-	// newsPatience bounds the sending of news, to ranks that may be dead.
+	// newsPatience bounds the sending of news to ranks that may be dead.
 	newsPatience = time.Second
 )
 
-// The rank of a message that says goodbye.
+// leaving stands for the failed rank in the message of a rank that closes.
 const leaving = 1<<32 - 1
 
 func newNews(boot Bootstrap) *news {
 	n := &news{boot: boot, failed: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	for _, peer := range n.neighbours() {
+	for _, peer := range n.neighbors() {
 		n.wg.Go(func() { n.listen(peer) })
 	}
 	return n
 }
 
-// neighbours returns the ranks above and below this one in the tree.
-func (n *news) neighbours() []int {
+// neighbors returns the parent and the children of this rank in the tree.
+func (n *news) neighbors() []int {
 	var all []int
 	rank := n.boot.Rank()
 	if rank > 0 {
@@ -54,7 +54,7 @@ func (n *news) neighbours() []int {
 	return all
 }
 
-// listen waits for a neighbour's news, and takes an error for its death.
+// listen waits for news from a neighbor, and takes an error for its death.
 func (n *news) listen(peer int) {
 	b, err := n.boot.Recv(n.ctx, peer, newsTag)
 	if n.ctx.Err() != nil {
@@ -80,7 +80,7 @@ func (n *news) listen(peer int) {
 	n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", failed, reason).At(n.boot.Rank(), failed))
 }
 
-// fail makes err the group's error unless there is one, and tells the neighbours.
+// fail makes err the group's error unless it has one, and notifies the neighbors.
 func (n *news) fail(rank int, reason string, err error) {
 	n.mu.Lock()
 	first := n.err == nil
@@ -90,22 +90,22 @@ func (n *news) fail(rank int, reason string, err error) {
 	}
 	n.mu.Unlock()
 	if first {
-		n.tell(uint32(rank), reason)
+		n.send(uint32(rank), reason)
 	}
 }
 
-// tell sends news to all neighbours. It returns when it is sent, or after
+// send sends news to all neighbors. It returns when it is sent, or after
 // newsPatience.
-func (n *news) tell(rank uint32, reason string) {
+func (n *news) send(rank uint32, reason string) {
 	w := wire.NewWriter(64)
 	w.U32(rank)
 	w.String(reason[:min(len(reason), maxReason)])
 	ctx, cancel := context.WithTimeout(n.ctx, newsPatience)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, peer := range n.neighbours() {
-		// An error is of no use: whoever cannot be told is dead, and its other
-		// neighbours notice that.
+	for _, peer := range n.neighbors() {
+		// A neighbor to which news cannot be sent is dead, and its other neighbors
+		// detect that.
 		wg.Go(func() { _ = n.boot.Send(ctx, peer, newsTag, w.Bytes()) })
 	}
 	wg.Wait()
@@ -127,11 +127,11 @@ func (n *news) Err() error {
 	return n.err
 }
 
-// close leaves the tree. The neighbours then do not take this rank's end for a
-// failure.
+// close leaves the tree, so that the neighbors do not take the end of this rank for
+// a failure.
 func (n *news) close() {
 	if n.Err() == nil {
-		n.tell(leaving, "")
+		n.send(leaving, "")
 	}
 	n.cancel()
 	n.wg.Wait()

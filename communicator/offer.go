@@ -7,15 +7,15 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// offer tells the peers where their signals to a rank go: the slabs that hold
-// its semaphores' words, and for every channel the place in them.
+// offer describes to the peers where their signals to a rank go: the slabs that
+// hold its semaphores, and where in them each channel's semaphore is.
 type offer struct {
 	perPeer int
 	slabs   [][]byte // descriptions of registered memory
 	places  []place  // perPeer times the ranks, in the order of the handles
 }
 
-// place is where the words of one end are.
+// place is where a semaphore is.
 type place struct {
 	slab   uint32 // index into offer.slabs
 	offset uint64 // bytes
@@ -24,7 +24,7 @@ type place struct {
 // maxDescription bounds the description of a slab, in bytes.
 const maxDescription = 4096
 
-// newOffer describes pieces of an arena.
+// newOffer returns the offer of semaphores in an arena.
 func newOffer(perPeer int, words []piece) (*offer, error) {
 	o := &offer{perPeer: perPeer}
 	index := map[*slab]uint32{}
@@ -58,17 +58,17 @@ func (o *offer) encode() []byte {
 	return w.Bytes()
 }
 
-// decodeOffer reads the offer of a rank of a group of that size. What it gives
-// is consistent, but for the offsets, which only the mapped slabs can check.
+// decodeOffer decodes an offer in a group of the given size. The result is
+// consistent except for the offsets, which are checked when the slabs are mapped.
 func decodeOffer(b []byte, ranks int) (*offer, error) {
 	r := wire.NewReader(b)
 	o := &offer{perPeer: int(r.U32())}
 	if o.perPeer < 1 || o.perPeer > maxPerPeer {
-		r.Fail(fmt.Errorf("%d channels a peer, 1 to %d are possible", o.perPeer, maxPerPeer))
+		r.Fail(fmt.Errorf("%d channels for each peer, 1 to %d are allowed", o.perPeer, maxPerPeer))
 	}
 	slabs, words := r.U32(), o.perPeer*ranks
 	if r.Err() == nil && int(slabs) > words {
-		r.Fail(fmt.Errorf("%d slabs for the words of %d channels", slabs, words))
+		r.Fail(fmt.Errorf("%d slabs for the semaphores of %d channels", slabs, words))
 	}
 	for range slabs {
 		o.slabs = append(o.slabs, r.Blob(maxDescription))
@@ -79,10 +79,10 @@ func decodeOffer(b []byte, ranks int) (*offer, error) {
 	for range words {
 		p := place{r.U32(), r.U64()}
 		if r.Err() == nil && int(p.slab) >= len(o.slabs) {
-			r.Fail(fmt.Errorf("words in slab %d of %d", p.slab, len(o.slabs)))
+			r.Fail(fmt.Errorf("a semaphore in slab %d of %d", p.slab, len(o.slabs)))
 		}
 		if r.Err() == nil && p.offset%semaphore.Device2DeviceBytes != 0 {
-			r.Fail(fmt.Errorf("words at offset %d, not a multiple of %d", p.offset, semaphore.Device2DeviceBytes))
+			r.Fail(fmt.Errorf("a semaphore at offset %d, not a multiple of %d", p.offset, semaphore.Device2DeviceBytes))
 		}
 		if r.Err() != nil {
 			return nil, r.Err()

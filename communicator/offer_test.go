@@ -1,9 +1,10 @@
 package communicator
 
 import (
-	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func sampleOffer() *offer {
@@ -18,8 +19,11 @@ func TestOffer(t *testing.T) {
 	good := sampleOffer()
 	b := good.encode()
 	got, err := decodeOffer(b, 3)
-	if err != nil || !reflect.DeepEqual(got, good) {
-		t.Fatalf("%+v, %v; want %+v", got, err, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(good, got, cmp.AllowUnexported(offer{}, place{})); diff != "" {
+		t.Errorf("decoded offer (-want +got):\n%s", diff)
 	}
 	for n := range b {
 		if _, err := decodeOffer(b[:n], 3); err == nil {
@@ -68,8 +72,8 @@ func FuzzDecodeOffer(f *testing.F) {
 				t.Fatalf("a place in slab %d of %d", p.slab, len(o.slabs))
 			}
 		}
-		if string(o.encode()) != string(b) {
-			t.Fatal("decoding and encoding gives other bytes")
+		if diff := cmp.Diff(b, o.encode()); diff != "" {
+			t.Fatalf("decoded and encoded again (-want +got):\n%s", diff)
 		}
 	})
 }

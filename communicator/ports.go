@@ -16,22 +16,22 @@ import (
 	"github.com/mscclgo/mscclgo/topology"
 )
 
-// ProxyService makes the service that moves data for this rank's port channels,
-// and starts it. What the options leave open it fills in: the rank, what bounds
-// the waits of kernels, and the CPUs near the device, where the machine tells. A
-// failure of the service makes the group fail, and is told to the options'
-// OnFailure besides. Close it before the communicator.
+// ProxyService returns a started service that moves data for this rank's port
+// channels. It sets the options' rank, what bounds the waits in kernels and, if the
+// options name no CPUs, those near the device, where the machine's topology is
+// known. A failure of the service fails the group, before the options' OnFailure is
+// called. Close the service before the communicator.
 //
 // Errors: those of [proxyservice.New] and [proxyservice.Proxy.Start].
 func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceOptions) (*proxyservice.ProxyService, error) {
 	if err := c.usable("communicator: make a proxy service"); err != nil {
 		return nil, err
 	}
-	told := o.OnFailure
+	onFailure := o.OnFailure
 	o.OnFailure = func(err error) {
 		c.failure.fail(err)
-		if told != nil {
-			told(err)
+		if onFailure != nil {
+			onFailure(err)
 		}
 	}
 	o.Rank = c.Rank()
@@ -49,8 +49,8 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	return s, nil
 }
 
-// nearCPUs gives the CPUs near this rank's device, or none where that is
-// unknown: a proxy works anywhere, only slower.
+// nearCPUs returns the CPUs near this rank's device, or nil where they are unknown:
+// a proxy works on any CPU, only slower.
 func (c *Communicator) nearCPUs() []int {
 	id := c.dev.Info().PCIBusID
 	if id == "" {
@@ -68,44 +68,45 @@ func (c *Communicator) nearCPUs() []int {
 	return cpus
 }
 
-// PortChannelOptions are what all ranks may choose, alike; the zero value is
-// right for most.
+// PortChannelOptions configure [Communicator.PortChannels], alike on all ranks but
+// for Peers. The zero value is right for most uses.
 type PortChannelOptions struct {
-	// PerPeer is the number of channels to each rank, each with a connection of
-	// its own, which work side by side. 0 means 1.
+	// PerPeer is the number of channels to each rank, each with its own connection,
+	// so that they work concurrently. 0 means 1.
 	PerPeer int
-	// Inbox is this rank's buffer that peers write, when it is not the local one.
+	// Inbox is the buffer of this rank that peers write, when it is not the local
+	// one.
 	Inbox *gpu.Buffer
 	// Peers are the ranks to make channels to; nil means all, this one included.
-	// This is the one option that differs between ranks: each that is named must
-	// name this one.
+	// Each of them must name this rank among its Peers.
 	Peers []int
 }
 
-// PortChannels are one rank's ends of port channels to all ranks, itself
-// included, so that a kernel can treat all alike, or to those that were asked.
+// PortChannels are one rank's ends of port channels to the ranks of
+// PortChannelOptions.Peers: by default to all ranks, itself included, so that a
+// kernel can treat all ranks alike.
 type PortChannels struct {
 	// Handles is device memory with the handles, PerPeer times len(Ranks) of them:
 	// channel i to rank Ranks[j] is handles[i * len(Ranks) + j]. It is nil where
 	// there are no channels.
 	Handles *gpu.Buffer
-	// Ranks are those at the other ends, in ascending order.
+	// Ranks are the peers, in ascending order.
 	Ranks []int
 
-	ends        ends
+	sems        semaphores
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	handles     piece
 	peers       *PeerMemory
 }
 
-// PortChannels makes port channels between all ranks, served by s: local here is
-// what peers reach as remote, unless the options name an inbox. The handles are
-// ready for kernels when it returns. The buffers stay the caller's; see
+// PortChannels makes port channels between all ranks, which s serves. Peers write
+// the local buffer of this rank, unless the options name an inbox. When it returns,
+// kernels may use the handles. The buffers remain the caller's; see
 // [Communicator.Share] for when to free them. Collective.
 //
-// Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
-// PerPeer; those of [proxyservice.ProxyService.PortChannel].
+// Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer and when
+// the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel].
 func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions) (*PortChannels, error) {
 	op := "communicator: make port channels for " + sizeOf(local)
 	if o.PerPeer == 0 {
@@ -116,11 +117,14 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 		shared = o.Inbox
 	}
 	ranks, err := c.checkPeers(op, o.Peers)
+	if s == nil {
+		err = errors.Join(mscclgo.Errorf(mscclgo.ErrInvalid, op, "the proxy service is nil").At(c.Rank(), mscclgo.NoRank), err)
+	}
 	peers, err := c.share(ctx, c.begin("make port channels", op), shared, errors.Join(err, c.checkChannels(op, local, o.PerPeer)))
 	if err != nil {
 		return nil, err
 	}
-	p := &PortChannels{Ranks: ranks, ends: ends{c: c, perPeer: o.PerPeer}, peers: peers}
+	p := &PortChannels{Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer}, peers: peers}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -138,22 +142,22 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	return p, nil
 }
 
-// checkPeers gives the ranks that PortChannelOptions.Peers mean, in order.
+// checkPeers returns the ranks of PortChannelOptions.Peers, in order.
 func (c *Communicator) checkPeers(op string, peers []int) ([]int, error) {
 	if peers == nil {
 		return c.everyone(), nil
 	}
 	ranks := slices.Compact(slices.Sorted(slices.Values(peers)))
 	if len(ranks) != len(peers) || len(ranks) > 0 && (ranks[0] < 0 || ranks[len(ranks)-1] >= c.Size()) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peers %v are not different ranks of a group of %d", peers, c.Size()).At(c.Rank(), mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peers %v are not distinct ranks of a group of %d", peers, c.Size()).At(c.Rank(), mscclgo.NoRank)
 	}
 	return ranks, nil
 }
 
-// offer describes this rank's ends: the semaphores, then for each peer its number
-// and an endpoint for each channel.
+// offer describes this rank's ends of the channels: the semaphores, then for each
+// peer its rank and an endpoint for each channel.
 func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
-	words, err := p.ends.take()
+	words, err := p.sems.take()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,8 +167,8 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	var endpoints []connection.Endpoint
 	for _, rank := range p.Ranks {
 		w.U32(uint32(rank))
-		for range p.ends.perPeer {
-			e, err := p.ends.c.endpoint(rank)
+		for range p.sems.perPeer {
+			e, err := p.sems.c.endpoint(rank)
 			if err != nil {
 				return endpoints, nil, err
 			}
@@ -179,19 +183,19 @@ func (p *PortChannels) offer() ([]connection.Endpoint, []byte, error) {
 	return endpoints, w.Bytes(), nil
 }
 
-// accept reads a peer's offer: where its ends are, and its endpoints of the
+// accept decodes a peer's offer: where its semaphores are, and its endpoints of the
 // channels to this rank, by channel number.
-func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) ([]peerEnd, [][]byte, error) {
-	c := p.ends.c
+func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) ([]peerSemaphore, [][]byte, error) {
+	c := p.sems.c
 	r := wire.NewReader(b)
-	theirs, err := p.ends.accept(ctx, k.op, rank, r.Blob(maxContribution))
+	theirs, err := p.sems.accept(ctx, k.op, rank, r.Blob(maxContribution))
 	if err != nil {
 		return nil, nil, err
 	}
 	var endpoints [][]byte
 	for n := min(int(r.U32()), c.Size()); n > 0; n-- {
 		mine := int(r.U32()) == c.Rank()
-		for range p.ends.perPeer {
+		for range p.sems.perPeer {
 			if e := r.Blob(maxDescription); mine {
 				endpoints = append(endpoints, e)
 			}
@@ -200,21 +204,21 @@ func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) 
 	if err := r.End(); err != nil {
 		return nil, nil, k.errorf(mscclgo.ErrRemote, rank, "its offer is malformed: %w", err)
 	}
-	if len(endpoints) != p.ends.perPeer {
-		return nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "it is among this rank's peers, and this rank not among its")
+	if len(endpoints) != p.sems.perPeer {
+		return nil, nil, k.errorf(mscclgo.ErrInvalid, rank, "it is among this rank's Peers, but this rank is not among its Peers")
 	}
 	return theirs, endpoints, nil
 }
 
-// connect makes this rank's ends and puts their handles into device memory.
+// connect makes this rank's channels and copies their handles to device memory.
 func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.ProxyService, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte) error {
-	c := p.ends.c
+	c := p.sems.c
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	mine := p.peers.Memories[c.Rank()]
 	if inbox != nil {
 		var err error
-		if mine, err = p.ends.register(local); err != nil {
+		if mine, err = p.sems.register(local); err != nil {
 			return err
 		}
 	}
@@ -227,12 +231,12 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 		}
 		for i, to := range theirs {
 			at := i*len(p.Ranks) + j
-			conn, err := endpoints[j*p.ends.perPeer+i].Connect(ctx, remotes[i])
+			conn, err := endpoints[j*p.sems.perPeer+i].Connect(ctx, remotes[i])
 			if err != nil {
 				return err
 			}
 			p.connections = append(p.connections, conn)
-			words, err := p.ends.own(i, rank)
+			words, err := p.sems.buffer(i, rank)
 			if err != nil {
 				return err
 			}
@@ -254,31 +258,31 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 	return err
 }
 
-// Channel gives channel i, below PerPeer, to a rank of Ranks.
+// Channel returns channel i, below PerPeer, to a rank of Ranks.
 func (p *PortChannels) Channel(i, rank int) *channel.PortChannel { return p.channels[p.index(i, rank)] }
 
-// index gives the place of a channel in Handles.
+// index returns the index of a channel in Handles.
 func (p *PortChannels) index(i, rank int) int {
 	return i*len(p.Ranks) + slices.Index(p.Ranks, rank)
 }
 
-// HandleOf gives the address of the handle of channel i, below PerPeer, to a
-// rank of Ranks, in device memory.
+// HandleOf returns the device address of the handle of channel i, below PerPeer, to
+// a rank of Ranks.
 func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
 	return p.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.PortChannel](p.index(i, rank)))
 }
 
-// Close closes the connections and releases the channels' memory. No kernel of
-// any rank may use them any more, and the service must be closed, as it keeps
-// their ids. It is safe to call twice.
+// Close closes the connections and frees the channels' memory. No kernel of any
+// rank may use the channels any longer, and the service must be closed before, as
+// it keeps their ids. Close may be called twice.
 func (p *PortChannels) Close() error {
 	var errs []error
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())
 	}
-	errs = append(errs, p.peers.Close(), p.ends.close())
+	errs = append(errs, p.peers.Close(), p.sems.close())
 	if p.handles.slab != nil {
-		p.ends.c.private.give(p.handles)
+		p.sems.c.private.free(p.handles)
 	}
 	p.connections, p.handles = nil, piece{}
 	return errors.Join(errs...)

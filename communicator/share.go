@@ -11,7 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// PeerMemory is one buffer of each rank, as this rank reaches it.
+// PeerMemory is one buffer of each rank, as this rank accesses it.
 type PeerMemory struct {
 	// Memories are the buffers by rank, this rank's included.
 	Memories []*registeredmem.Memory
@@ -19,18 +19,19 @@ type PeerMemory struct {
 	c *Communicator
 }
 
-// Share makes a buffer of each rank known to all; the sizes may differ. The
-// buffers stay their owners', who free them when no peer uses them any more:
-// after a Barrier or Close that follows the last use. Collective.
+// Share gives all ranks access to a buffer of each rank; the sizes may differ. Each
+// buffer remains its owner's, who frees it when no peer uses it any longer: after a
+// Barrier or Close that follows the last use. Collective.
 //
-// Errors: on all ranks, naming the rank that could not; ErrUnsupported there
-// when a peer's memory cannot be reached by any transport.
+// Errors: those of [registeredmem.Registry.Register] and
+// [registeredmem.Registry.Import], such as ErrUnsupported when no transport reaches a
+// peer's memory; ErrRemote, naming the rank, when another rank failed.
 func (c *Communicator) Share(ctx context.Context, buf *gpu.Buffer) (*PeerMemory, error) {
 	return c.share(ctx, c.begin("share", "communicator: share "+sizeOf(buf)), buf, nil)
 }
 
-// share is Share as part of a call, or the whole of it. failed is why this rank
-// cannot take part, if it cannot.
+// share is Share as part of a collective call. If failed is not nil, this rank
+// cannot take part.
 func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, failed error) (*PeerMemory, error) {
 	if err := c.usable(k.op); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, fail
 	return p, nil
 }
 
-// sizeOf tells a buffer's size, for errors.
+// sizeOf returns a buffer's size, for errors.
 func sizeOf(b *gpu.Buffer) string {
 	if b == nil {
 		return "a nil buffer"
@@ -69,7 +70,7 @@ func sizeOf(b *gpu.Buffer) string {
 	return fmt.Sprintf("%d bytes", b.Size())
 }
 
-// Handle gives what kernels take by value.
+// Handle returns the handle of <mscclgo/group.cuh>, which kernels take by value.
 //
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
 // is larger than [devicecode.MaxRanks].
@@ -77,30 +78,29 @@ func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
 	return p.handleOf(p.c.everyone())
 }
 
-// HostHandle is Handle for the ranks of [Communicator.HostRanks] alone, by their
-// index in that list.
-func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) { return p.handleOf(p.c.mates()) }
+// HostHandle is like Handle for the ranks of [Communicator.HostRanks] only, by
+// their index in that list.
+func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) { return p.handleOf(p.c.hostRanks()) }
 
-// handleOf gives the handle of some ranks, by their index in the list.
+// handleOf returns the handle of the given ranks, by their index in the list.
 func (p *PeerMemory) handleOf(ranks []int) (devicecode.PeerMemory, error) {
 	const op = "communicator: handle of shared memory"
 	var h devicecode.PeerMemory
 	if len(ranks) > len(h.Ranks) {
-		return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "a kernel reaches at most %d ranks by address, and these are %d", len(h.Ranks), len(ranks))
+		return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "a handle holds the addresses of at most %d ranks, and these are %d", len(h.Ranks), len(ranks))
 	}
 	for i, rank := range ranks {
 		b := p.Memories[rank].Buffer()
 		if b == nil {
-			return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here; take the ranks of this host alone (HostHandle, HostGroup), and port channels to the others").At(mscclgo.NoRank, rank)
+			return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here; use the ranks of this host only (HostHandle, HostGroup), and port channels to the others").At(mscclgo.NoRank, rank)
 		}
 		h.Ranks[i] = b.Ptr()
 	}
 	return h, nil
 }
 
-// Close unmaps the peers' buffers and makes this rank's unknown to those who
-// have not mapped it yet. Kernels that use them must have ended. It is safe to
-// call twice.
+// Close unmaps the peers' buffers and unregisters this rank's. Kernels that use them
+// must have ended. Close may be called twice.
 func (p *PeerMemory) Close() error {
 	var errs []error
 	for _, m := range p.Memories {

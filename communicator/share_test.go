@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// upload gives a buffer of n bytes of one value, closed with the test.
+// upload returns a buffer of n bytes of one value, closed with the test.
 func upload(t testing.TB, d *gpu.Device, value byte, n int) *gpu.Buffer {
 	t.Helper()
 	b, err := gpu.Upload(d, bytes.Repeat([]byte{value}, n))
@@ -47,8 +49,8 @@ func TestShare(t *testing.T) {
 			if err := gpu.CopyOut(got, m.Buffer()); err != nil {
 				return err
 			}
-			if !bytes.Equal(got, bytes.Repeat([]byte{byte(peer + 1)}, len(got))) {
-				return fmt.Errorf("rank %d's memory holds something else here", peer)
+			if diff := cmp.Diff(bytes.Repeat([]byte{byte(peer + 1)}, len(got)), got); diff != "" {
+				return fmt.Errorf("the memory of rank %d (-want +got):\n%s", peer, diff)
 			}
 		}
 		if err := comms[rank].Barrier(t.Context()); err != nil {
@@ -121,6 +123,43 @@ func TestOneRankFails(t *testing.T) {
 		_, err := comms[rank].Share(t.Context(), upload(t, comms[rank].Device(), 0, 64))
 		return err
 	})
+}
+
+// TestNil passes nil where a rank must have something.
+func TestNil(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	all := workers(t, comms)
+	kernel, err := all[0].module.Kernel("await")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]func(c *communicator.Communicator) error{
+		"service": func(c *communicator.Communicator) error {
+			var s *proxyservice.ProxyService
+			if c.Rank() == 0 {
+				var err error
+				if s, err = c.ProxyService(t.Context(), proxyservice.ServiceOptions{}); err != nil {
+					return err
+				}
+				defer s.Close()
+			}
+			_, err := c.PortChannels(t.Context(), s, upload(t, c.Device(), 0, 64), communicator.PortChannelOptions{})
+			return err
+		},
+		"kernel": func(c *communicator.Communicator) error {
+			k := kernel
+			if c.Rank() == 1 {
+				k = nil
+			}
+			_, err := c.MaxBlocks(t.Context(), k, 32, 0)
+			return err
+		},
+	} {
+		errs := outcomes(t, 2, func(rank int) error { return try(comms[rank]) })
+		failing(t, 0, errs[0], mscclgo.ErrRemote, "peer 1", name+" is nil")
+		failing(t, 1, errs[1], mscclgo.ErrInvalid, "rank 1", name+" is nil")
+	}
+	failing(t, 0, comms[0].Synchronize(t.Context(), nil), mscclgo.ErrInvalid, "stream is nil")
 }
 
 // TestSharePinned shares what no peer can map.

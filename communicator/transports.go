@@ -15,18 +15,18 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// carrier is a transport to ranks whose memory is not mapped here.
-type carrier struct {
+// network is a transport to ranks whose memory is not mapped here.
+type network struct {
 	transport registeredmem.Transports
 	endpoint  func() (connection.Endpoint, error)
 	close     func() error
 }
 
-// carriers are what can be set up, the better ones first.
-var carriers = []struct {
+// networks are all that there are, in order of preference.
+var networks = []struct {
 	transport registeredmem.Transports
-	open      func(*Communicator) (carrier, error)
-	named     func(*Communicator) bool // the user named a device of it
+	open      func(*Communicator) (network, error)
+	named     func(*Communicator) bool // whether the user named a device of it
 }{
 	{registeredmem.InfiniBand, openInfiniBand, func(c *Communicator) bool {
 		return c.options.InfiniBand.Device != "" || os.Getenv(ib.EnvDevice) != ""
@@ -36,23 +36,23 @@ var carriers = []struct {
 	}},
 }
 
-func openInfiniBand(c *Communicator) (carrier, error) {
+func openInfiniBand(c *Communicator) (network, error) {
 	o := c.options.InfiniBand
 	if o.Logger == nil {
 		o.Logger = c.options.Logger
 	}
 	t, err := ib.New(c.registry, o)
 	if err != nil {
-		return carrier{}, err
+		return network{}, err
 	}
-	return carrier{
+	return network{
 		transport: registeredmem.InfiniBand,
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
 	}, nil
 }
 
-func openEthernet(c *Communicator) (carrier, error) {
+func openEthernet(c *Communicator) (network, error) {
 	o := c.options.Ethernet
 	o.Secret = c.boot.Key("ethernet")
 	if o.Logger == nil {
@@ -63,18 +63,18 @@ func openEthernet(c *Communicator) (carrier, error) {
 	}
 	t, err := ethernet.New(c.registry, o)
 	if err != nil {
-		return carrier{}, err
+		return network{}, err
 	}
-	return carrier{
+	return network{
 		transport: registeredmem.Ethernet,
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
 	}, nil
 }
 
-// link decides over what each peer is reached. Where all ranks map each other's
-// memory, nothing but that is set up.
-func (c *Communicator) link(ctx context.Context, k *call, maps [][]byte) error {
+// chooseTransports chooses the transport to each peer. It opens no network where
+// all ranks map each other's memory.
+func (c *Communicator) chooseTransports(ctx context.Context, k *call, maps [][]byte) error {
 	c.links = make([]registeredmem.Transports, c.Size())
 	for rank, both := range maps[c.Rank()] {
 		if both != 0 {
@@ -84,84 +84,84 @@ func (c *Communicator) link(ctx context.Context, k *call, maps [][]byte) error {
 	if len(c.hosts) == 1 {
 		return nil
 	}
-	mine, err := c.openCarriers()
+	mine, err := c.openNetworks()
 	all, err := k.collect(ctx, mine.encode(), err)
 	if err != nil {
 		return err
 	}
 	for rank, b := range all {
-		theirs, err := decodeCarried(b)
+		theirs, err := decodeOpened(b)
 		if err != nil {
-			return k.errorf(mscclgo.ErrRemote, rank, "what carries its data is malformed: %w", err)
+			return k.errorf(mscclgo.ErrRemote, rank, "its list of transports is malformed: %w", err)
 		}
-		for _, one := range carriers {
+		for _, one := range networks {
 			if c.links[rank] == 0 && mine.transports.Has(one.transport) && theirs.transports.Has(one.transport) {
 				c.links[rank] = one.transport
 			}
 		}
 		if c.links[rank] == 0 {
 			return k.errorf(mscclgo.ErrUnsupported, rank,
-				"no transport leads there: its memory cannot be mapped, this rank has %v, that one has %v%s%s", mine.transports, theirs.transports, mine.why, theirs.why)
+				"no transport reaches it: its memory cannot be mapped, this rank has %v, the peer has %v%s%s", mine.transports, theirs.transports, mine.why, theirs.why)
 		}
 	}
 	return nil
 }
 
-// carried is which transports a rank has set up, and why not the others.
-type carried struct {
+// opened lists the networks that a rank has opened, and why not the others.
+type opened struct {
 	transports registeredmem.Transports
 	why        string
 }
 
-func (h *carried) encode() []byte {
+func (o *opened) encode() []byte {
 	w := wire.NewWriter(64)
-	w.U32(uint32(h.transports))
-	w.String(h.why[:min(len(h.why), maxReason)])
+	w.U32(uint32(o.transports))
+	w.String(o.why[:min(len(o.why), maxReason)])
 	return w.Bytes()
 }
 
-func decodeCarried(b []byte) (h carried, err error) {
+func decodeOpened(b []byte) (o opened, err error) {
 	r := wire.NewReader(b)
-	h.transports = registeredmem.Transports(r.U32())
-	h.why = r.String(maxReason)
-	return h, r.End()
+	o.transports = registeredmem.Transports(r.U32())
+	o.why = r.String(maxReason)
+	return o, r.End()
 }
 
-// openCarriers sets up all transports that are allowed and can be had. What the user
-// named and is not there is an error.
-func (c *Communicator) openCarriers() (carried, error) {
-	var h carried
-	for _, one := range carriers {
+// openNetworks opens the networks that are allowed and available. One of which the
+// user named a device must be available.
+func (c *Communicator) openNetworks() (opened, error) {
+	var o opened
+	for _, one := range networks {
 		if !c.options.Transports.Has(one.transport) {
 			continue
 		}
-		opened, err := one.open(c)
+		n, err := one.open(c)
 		if errors.Is(err, mscclgo.ErrInvalid) || err != nil && one.named(c) {
-			return h, err
+			return o, err
 		}
 		if err != nil {
-			h.why += fmt.Sprintf("; rank %d has no %v: %v", c.Rank(), one.transport, err)
-			c.options.Logger.Info("a transport is left out", "rank", c.Rank(), "transport", one.transport, "error", err)
+			o.why += fmt.Sprintf("; rank %d has no %v: %v", c.Rank(), one.transport, err)
+			c.options.Logger.Info("a transport is not available", "rank", c.Rank(), "transport", one.transport, "error", err)
 			continue
 		}
-		c.carriers = append(c.carriers, opened)
-		h.transports |= one.transport
+		c.networks = append(c.networks, n)
+		o.transports |= one.transport
 	}
-	return h, nil
+	return o, nil
 }
 
-// closeCarriers closes what openCarriers set up.
-func (c *Communicator) closeCarriers() error {
+// closeNetworks closes the networks.
+func (c *Communicator) closeNetworks() error {
 	var errs []error
-	for i := len(c.carriers) - 1; i >= 0; i-- {
-		errs = append(errs, c.carriers[i].close())
+	for i := len(c.networks) - 1; i >= 0; i-- {
+		errs = append(errs, c.networks[i].close())
 	}
 	return errors.Join(errs...)
 }
 
-// endpoint gives one for a connection to a peer.
+// endpoint returns a new endpoint for a connection to a peer.
 func (c *Communicator) endpoint(peer int) (connection.Endpoint, error) {
-	for _, one := range c.carriers {
+	for _, one := range c.networks {
 		if c.links[peer] == one.transport {
 			return one.endpoint()
 		}
@@ -169,14 +169,14 @@ func (c *Communicator) endpoint(peer int) (connection.Endpoint, error) {
 	return cudaipc.NewEndpoint(c.registry)
 }
 
-// Transport gives the transport over which this rank's port channels and
-// connections reach a peer: CudaIPC where both map each other's memory, itself
-// included, and else the first of InfiniBand and Ethernet that both have.
+// Transport returns the transport of this rank's port channels and connections to a
+// peer: CudaIPC where both map each other's memory and for the rank itself, else
+// the first of InfiniBand and Ethernet that both have.
 //
-// Errors: ErrInvalid for a peer that is none.
+// Errors: ErrInvalid for a peer outside the group.
 func (c *Communicator) Transport(peer int) (registeredmem.Transports, error) {
 	if peer < 0 || peer >= c.Size() {
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: tell the transport", "rank %d is outside a group of %d", peer, c.Size()).At(c.Rank(), mscclgo.NoRank)
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: transport to a peer", "rank %d is outside a group of %d", peer, c.Size()).At(c.Rank(), mscclgo.NoRank)
 	}
 	return c.links[peer], nil
 }

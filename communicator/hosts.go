@@ -11,12 +11,12 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// identity is what decides which ranks map each other's memory.
+// identity is what determines which ranks map each other's memory.
 type identity struct {
 	host    string
 	device  [16]byte // UUID
 	allowed registeredmem.Transports
-	token   uint64 // random
+	token   uint64 // random; rank 0's is the communicator's
 }
 
 func (i *identity) encode() []byte {
@@ -37,9 +37,9 @@ func decodeIdentity(b []byte) (i identity, err error) {
 	return i, r.End()
 }
 
-// explore finds out how many ranks share this rank's device, which ranks map each
-// other's memory, and over what this rank reaches each of the others. failed is
-// why this rank has no communicator, if so. Collective.
+// explore determines how many ranks share this rank's device, which ranks map each
+// other's memory, and the transport to each peer. If failed is not nil, this rank
+// has no communicator. Collective.
 func (c *Communicator) explore(ctx context.Context, k *call, failed error) error {
 	var mine []byte
 	if failed == nil {
@@ -53,7 +53,7 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 	identities := make([]identity, len(all))
 	for rank, b := range all {
 		if identities[rank], err = decodeIdentity(b); err != nil {
-			return k.errorf(mscclgo.ErrRemote, rank, "what it is is malformed: %w", err)
+			return k.errorf(mscclgo.ErrRemote, rank, "its identity is malformed: %w", err)
 		}
 	}
 	c.countSharers(identities)
@@ -62,14 +62,14 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 		return err
 	}
 	c.hosts = cliques(maps)
-	c.failure.setMates(c.mates())
+	c.failure.setHostRanks(c.hostRanks())
 	if err := c.shareBoard(ctx, k, identities); err != nil {
 		return err
 	}
-	return c.link(ctx, k, maps)
+	return c.chooseTransports(ctx, k, maps)
 }
 
-// countSharers counts the ranks with this rank's device.
+// countSharers counts the ranks that use this rank's device.
 func (c *Communicator) countSharers(identities []identity) {
 	me := identities[c.Rank()]
 	for _, other := range identities {
@@ -79,8 +79,8 @@ func (c *Communicator) countSharers(identities []identity) {
 	}
 }
 
-// exchangeMaps tells which ranks can map each other's memory: maps[a][b] is not
-// 0 when both a and b can.
+// exchangeMaps returns which ranks can map each other's memory: maps[a][b] is not 0
+// if a can map b's and b can map a's.
 func (k *call) exchangeMaps(ctx context.Context, identities []identity) ([][]byte, error) {
 	c := k.c
 	mine := make([]byte, c.Size())
@@ -96,7 +96,7 @@ func (k *call) exchangeMaps(ctx context.Context, identities []identity) ([][]byt
 	}
 	for rank, row := range maps {
 		if len(row) != c.Size() {
-			return nil, k.errorf(mscclgo.ErrRemote, rank, "it can map the memory of %d ranks, the group has %d", len(row), c.Size())
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "its list of ranks that it can map has %d entries, the group has %d ranks", len(row), c.Size())
 		}
 	}
 	for a := range maps {
@@ -108,8 +108,8 @@ func (k *call) exchangeMaps(ctx context.Context, identities []identity) ([][]byt
 	return maps, nil
 }
 
-// cliques divides the ranks into sets in which all map each other's memory, each
-// rank into the first that it fits.
+// cliques divides the ranks into sets in which all map each other's memory. Each
+// rank is in the first set that it fits.
 func cliques(maps [][]byte) [][]int {
 	var sets [][]int
 ranks:
@@ -129,11 +129,11 @@ ranks:
 	return sets
 }
 
-// Hosts gives the ranks in sets within which all map each other's memory: kernels
-// of a set's ranks reach each other, by a [Communicator.HostGroup] and memory
-// channels, and other ranks through port channels. A set is what shares a host,
-// unless Options.Transports or the devices are against it. Sets and ranks in them
-// are in ascending order; all ranks get the same.
+// Hosts returns the ranks in sets in which all map each other's memory. Kernels reach
+// the ranks of their set by [Communicator.HostGroup] and memory channels, and other
+// ranks by port channels. A set is the ranks of a host, unless Options.Transports or
+// the devices do not allow it. The sets and the ranks in them are in ascending
+// order, the same on all ranks.
 func (c *Communicator) Hosts() [][]int {
 	all := make([][]int, len(c.hosts))
 	for i, ranks := range c.hosts {
@@ -142,11 +142,11 @@ func (c *Communicator) Hosts() [][]int {
 	return all
 }
 
-// HostRanks gives the set of [Communicator.Hosts] that this rank is in.
-func (c *Communicator) HostRanks() []int { return slices.Clone(c.mates()) }
+// HostRanks returns the set of [Communicator.Hosts] that holds this rank.
+func (c *Communicator) HostRanks() []int { return slices.Clone(c.hostRanks()) }
 
-// mates gives the same, not to be changed.
-func (c *Communicator) mates() []int {
+// hostRanks is HostRanks without a copy.
+func (c *Communicator) hostRanks() []int {
 	i := slices.IndexFunc(c.hosts, func(ranks []int) bool { return slices.Contains(ranks, c.Rank()) })
 	return c.hosts[i]
 }

@@ -1,8 +1,9 @@
 package communicator
 
 import (
-	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestCliques(t *testing.T) {
@@ -16,8 +17,8 @@ func TestCliques(t *testing.T) {
 		"uneven":       {[][]byte{{1, 1, 0}, {1, 1, 0}, {0, 0, 1}}, [][]int{{0, 1}, {2}}},
 		"a chain of 3": {[][]byte{{1, 1, 0}, {1, 1, 1}, {0, 1, 1}}, [][]int{{0, 1}, {2}}},
 	} {
-		if got := cliques(c.maps); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		if diff := cmp.Diff(c.want, cliques(c.maps)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

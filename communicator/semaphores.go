@@ -1,0 +1,124 @@
+package communicator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+// semaphoreBytes is the device memory of one end of a semaphore of either kind.
+const semaphoreBytes = semaphore.Device2DeviceBytes
+
+var _ [semaphoreBytes]byte = [semaphore.Host2DeviceBytes]byte{}
+
+// semaphores is the memory of this rank's ends of the semaphores of channels to all
+// ranks, and what it has mapped of the peers'.
+type semaphores struct {
+	c        *Communicator
+	perPeer  int
+	own      []piece                 // of channel i to rank r: own[i * Size + r]
+	memories []*registeredmem.Memory // imported or registered for these channels only
+}
+
+// peerSemaphore is the peer's end of a channel's semaphore.
+type peerSemaphore struct {
+	slab   *registeredmem.Memory
+	offset uint64
+}
+
+// take allocates this rank's ends and returns the offer that describes them.
+func (s *semaphores) take() ([]byte, error) {
+	for range s.perPeer * s.c.Size() {
+		p, err := s.c.shared.alloc(semaphoreBytes)
+		if err != nil {
+			return nil, err
+		}
+		s.own = append(s.own, p)
+	}
+	o, err := newOffer(s.perPeer, s.own)
+	if err != nil {
+		return nil, err
+	}
+	return o.encode(), nil
+}
+
+// buffer returns the memory of this rank's end of channel i to a rank.
+func (s *semaphores) buffer(i, rank int) (*gpu.Buffer, error) {
+	return s.own[i*s.c.Size()+rank].buffer(semaphoreBytes)
+}
+
+// accept decodes a peer's offer, imports the slabs that it names, and returns the
+// peer's ends of the channels to this rank, by channel number.
+func (s *semaphores) accept(ctx context.Context, op string, rank int, b []byte) ([]peerSemaphore, error) {
+	c := s.c
+	o, err := decodeOffer(b, c.Size())
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its offer is malformed: %w", err).At(c.Rank(), rank)
+	}
+	if o.perPeer != s.perPeer {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "its PerPeer is %d, this rank's %d", o.perPeer, s.perPeer).At(c.Rank(), rank)
+	}
+	slabs := map[uint32]*registeredmem.Memory{}
+	theirs := make([]peerSemaphore, s.perPeer)
+	for i := range s.perPeer {
+		p := o.places[i*c.Size()+c.Rank()]
+		slab := slabs[p.slab]
+		if slab == nil {
+			if slab, err = c.registry.Import(ctx, o.slabs[p.slab]); err != nil {
+				return nil, err
+			}
+			s.memories = append(s.memories, slab)
+			slabs[p.slab] = slab
+		}
+		if p.offset > slab.Size() || slab.Size()-p.offset < semaphoreBytes {
+			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its offer has a semaphore at offset %d of %d bytes", p.offset, slab.Size()).At(c.Rank(), rank)
+		}
+		theirs[i] = peerSemaphore{slab, p.offset}
+	}
+	return theirs, nil
+}
+
+// register registers a buffer of this rank for these channels only.
+func (s *semaphores) register(b *gpu.Buffer) (*registeredmem.Memory, error) {
+	m, err := s.c.registry.Register(b)
+	if err == nil {
+		s.memories = append(s.memories, m)
+	}
+	return m, err
+}
+
+// close frees everything. It may be called twice.
+func (s *semaphores) close() error {
+	var errs []error
+	for _, m := range s.memories {
+		errs = append(errs, m.Close())
+	}
+	for _, p := range s.own {
+		s.c.shared.free(p)
+	}
+	s.memories, s.own = nil, nil
+	return errors.Join(errs...)
+}
+
+// handles returns device memory with the handles of channels, which the caller
+// frees.
+func handles[T any](c *Communicator, values []T) (piece, *gpu.Buffer, error) {
+	size := sizeIn[T](len(values))
+	p, err := c.private.alloc(size)
+	if err != nil {
+		return piece{}, nil, err
+	}
+	b, err := p.buffer(size)
+	if err == nil {
+		err = gpu.CopyIn(b, values)
+	}
+	if err != nil {
+		c.private.free(p)
+		return piece{}, nil, err
+	}
+	return p, b, nil
+}
