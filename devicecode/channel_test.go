@@ -3,12 +3,12 @@ package devicecode_test
 import (
 	_ "embed"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -168,9 +168,7 @@ func TestSignalsAreCounted(t *testing.T) {
 	from.launch(t, "signals", 1, from.channels[0], 7)
 	synchronize(t, from.stream)
 	to.launch(t, "waits", 1, to.channels[0], 4, to.result)
-	if got := to.results(t, 4); !slices.Equal(got, []uint32{0, 0, 0, 0}) {
-		t.Errorf("waits for signals that are there gave %v", got)
-	}
+	testcmp.Equal(t, "waits for signals that have arrived", to.results(t, 4), []uint32{0, 0, 0, 0})
 	if n := polled(); n != 3 {
 		t.Errorf("7 signals, 4 waits and %d polls", n)
 	}
@@ -189,9 +187,7 @@ func TestWaitTimesOut(t *testing.T) {
 	from, to := ends[0], ends[1]
 	begin := time.Now()
 	to.launch(t, "waits", 1, to.channels[0], 2, to.result)
-	if got := to.results(t, 2); !slices.Equal(got, []uint32{uint32(devicecode.WaitTimedOut), uint32(devicecode.WaitTimedOut)}) {
-		t.Errorf("waits in vain gave %v", got)
-	}
+	testcmp.Equal(t, "waits without signals", to.results(t, 2), []uint32{uint32(devicecode.WaitTimedOut), uint32(devicecode.WaitTimedOut)})
 	if took := time.Since(begin); took < 2*timeout {
 		t.Errorf("two waits of %v took %v", timeout, took)
 	}
@@ -203,9 +199,7 @@ func TestWaitTimesOut(t *testing.T) {
 	from.launch(t, "signals", 1, from.channels[0], 2)
 	synchronize(t, from.stream)
 	to.launch(t, "waits", 1, to.channels[0], 3, to.result)
-	if got := to.results(t, 3); !slices.Equal(got, []uint32{0, 0, 1}) {
-		t.Errorf("with two late signals three waits gave %v", got)
-	}
+	testcmp.Equal(t, "three waits for two late signals", to.results(t, 3), []uint32{0, 0, 1})
 }
 
 // TestWaitIsAborted ends a wait that has far to go.
@@ -219,9 +213,7 @@ func TestWaitIsAborted(t *testing.T) {
 		t.Errorf("the kernel did not wait: %v, %v", done, err)
 	}
 	to.status.abort()
-	if got := to.results(t, 3); !slices.Equal(got, []uint32{2, 2, 2}) {
-		t.Errorf("aborted waits gave %v", got)
-	}
+	testcmp.Equal(t, "aborted waits", to.results(t, 3), []uint32{2, 2, 2})
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("the aborted waits took %v", took)
 	}

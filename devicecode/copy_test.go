@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -57,14 +58,11 @@ func TestCopyLarge(t *testing.T) {
 			synchronize(t, s)
 			want := bytes.Clone(around)
 			copy(want[guard+c.dst:], data[c.src:c.src+c.n])
-			if !bytes.Equal(contents[byte](t, dst, size), want) {
-				t.Errorf("width %d: %d bytes from offset %d to %d differ", width, c.n, c.src, c.dst)
-			}
+			what := fmt.Sprintf("width %d: %d bytes from offset %d to %d", width, c.n, c.src, c.dst)
+			testcmp.Equal(t, what, contents[byte](t, dst, size), want)
 		}
 	}
-	if !bytes.Equal(contents[byte](t, src, size), data) {
-		t.Error("the source changed")
-	}
+	testcmp.Equal(t, "the source", contents[byte](t, src, size), data)
 }
 
 // TestPartial loads and stores the first bytes of values.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -129,7 +130,5 @@ func TestWaitResultString(t *testing.T) {
 	for r := range devicecode.WaitResult(4) {
 		got = append(got, r.String())
 	}
-	if want := []string{"done", "timed out", "aborted", "result 3"}; !slices.Equal(got, want) {
-		t.Errorf("results are named %q, want %q", got, want)
-	}
+	testcmp.Equal(t, "names", got, []string{"done", "timed out", "aborted", "result 3"})
 }

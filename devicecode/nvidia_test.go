@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // withCUDATool chooses nvrtc or nvcc for a test, or skips it where that is not
@@ -33,18 +34,6 @@ func forEachCUDATool(t *testing.T, test func(t *testing.T, o Options)) {
 }
 
 func isCubin(image []byte) bool { return bytes.HasPrefix(image, []byte("\x7fELF")) }
-
-func wantCUDAError(t *testing.T, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Fatalf("error is %v, want kind %v", err, kind)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not say %q", err, part)
-		}
-	}
-}
 
 func TestCUDACompile(t *testing.T) {
 	const source = `
@@ -94,21 +83,21 @@ func TestCUDAMessages(t *testing.T) {
 	forEachCUDATool(t, func(t *testing.T, o Options) {
 		source := []byte("extern \"C\" __global__ void k() {\n  int x = nothing;\n}\n")
 		_, err := Compile(t.Context(), "sm_90", "dir/wrong.cu", source, o)
-		wantCUDAError(t, err, mscclgo.ErrInvalid, "dir/wrong.cu(2)", "nothing", "sm_90")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "dir/wrong.cu(2)", "nothing", "sm_90")
 
 		_, err = Compile(t.Context(), "sm_10", "old.cu", []byte("// no code\n"), o)
-		wantCUDAError(t, err, mscclgo.ErrUnsupported, "old.cu", "sm_10")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "old.cu", "sm_10")
 
 		_, err = Compile(t.Context(), "sm_90", "zero.cu", []byte("int a;\x00"), o)
-		wantCUDAError(t, err, mscclgo.ErrInvalid, "zero byte")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "zero byte")
 
 		_, err = Compile(t.Context(), "sm_90", "absent.cu", []byte("#include \"absent.h\"\n"), o)
-		wantCUDAError(t, err, mscclgo.ErrInvalid, "absent.cu", "absent.h")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "absent.cu", "absent.h")
 
 		flagged := o
 		flagged.Flags = []string{"--no-such-flag"}
 		_, err = Compile(t.Context(), "sm_90", "flag.cu", []byte("// no code\n"), flagged)
-		wantCUDAError(t, err, mscclgo.ErrInvalid, "flag.cu", "no-such-flag")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "flag.cu", "no-such-flag")
 
 		left, err := os.ReadDir(o.CacheDir)
 		if err != nil {
@@ -122,7 +111,7 @@ func TestCUDAMessages(t *testing.T) {
 	})
 	for _, arch := range []string{"sm_", "sm_9x", "sm_100000"} {
 		_, err := Compile(t.Context(), arch, "k.cu", nil, Options{CacheDir: t.TempDir()})
-		wantCUDAError(t, err, mscclgo.ErrInvalid, arch)
+		testerr.Expect(t, err, mscclgo.ErrInvalid, arch)
 	}
 }
 
@@ -187,7 +176,7 @@ func TestCUDACancel(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		_, err := Compile(ctx, "sm_90", "slow.cu", []byte(source), o)
-		wantCUDAError(t, err, mscclgo.ErrTimeout, "slow.cu")
+		testerr.Expect(t, err, mscclgo.ErrTimeout, "slow.cu")
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("the deadline of 100 ms ended the call after %v", took)
 		}
@@ -202,20 +191,20 @@ func TestNoCUDACompiler(t *testing.T) {
 		_, err := Compile(t.Context(), "sm_90", "k.cu", nil, Options{CacheDir: t.TempDir()})
 		return err
 	}
-	wantCUDAError(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent", "CUDA_HOME")
+	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent", "CUDA_HOME")
 
 	t.Setenv("MSCCLGO_NVRTC", t.TempDir())
-	wantCUDAError(t, compile(), mscclgo.ErrUnsupported, "no libnvrtc.so in", "CUDA_HOME")
+	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "no libnvrtc.so in", "CUDA_HOME")
 
 	false, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("MSCCLGO_NVRTC", false)
-	wantCUDAError(t, compile(), mscclgo.ErrUnsupported, "cannot be loaded")
+	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "cannot be loaded")
 
 	t.Setenv("MSCCLGO_CUDA_COMPILER", "clang")
-	wantCUDAError(t, compile(), mscclgo.ErrInvalid, `"clang"`, "nvrtc or nvcc")
+	testerr.Expect(t, compile(), mscclgo.ErrInvalid, `"clang"`, "nvrtc or nvcc")
 }
 
 func TestIncludedText(t *testing.T) {
@@ -254,7 +243,7 @@ func TestIncludedText(t *testing.T) {
 	for _, wrong := range []string{"#include NAME\n", "#include\n", "#include \"a.h\n", "#include <\n"} {
 		j.source = []byte(wrong)
 		_, err := includedText(j)
-		wantCUDAError(t, err, mscclgo.ErrUnsupported, "write the file's name")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "write the file's name")
 	}
 }
 

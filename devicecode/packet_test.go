@@ -1,7 +1,6 @@
 package devicecode_test
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -68,9 +68,7 @@ func TestStaleLines(t *testing.T) {
 	w, s := watch(t, d, 2*time.Millisecond)
 	memory, results := upload(t, d, make([]byte, 1024)), upload(t, d, make([]uint32, 32))
 	run(t, d, kernel("stale128"), gpu.Blocks(1, 32), memory, w, results)
-	if got := contents[uint32](t, results, 32); !slices.Equal(got, slices.Repeat([]uint32{1 << 8}, 32)) {
-		t.Errorf("the waits gave %#x", got)
-	}
+	testcmp.Equal(t, "the waits", contents[uint32](t, results, 32), slices.Repeat([]uint32{1 << 8}, 32))
 	got := contents[byte](t, memory, 1024)[512:]
 	for lane := range 32 {
 		if first := got[8*lane]; int(first) != lane {
@@ -90,11 +88,7 @@ func TestStalePackets(t *testing.T) {
 	w, s := watch(t, d, 2*time.Millisecond)
 	memory, results := upload(t, d, make([]byte, 256)), upload(t, d, make([]uint32, 6))
 	run(t, d, kernel("stale"), gpu.Blocks(1, 1), memory, w, results)
-	if got := contents[uint32](t, results, 6); !slices.Equal(got, []uint32{1, 1, 1, 0, 0, 77}) {
-		t.Errorf("the waits gave %v", got)
-	}
-	if got := contents[byte](t, memory, 144)[128:]; !bytes.Equal(got, make([]byte, 16)) {
-		t.Errorf("stale packets gave data: %v", got)
-	}
+	testcmp.Equal(t, "the waits", contents[uint32](t, results, 6), []uint32{1, 1, 1, 0, 0, 77})
+	testcmp.Equal(t, "what stale packets left", contents[byte](t, memory, 144)[128:], make([]byte, 16))
 	s.expect(t, w)
 }

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"math"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestAlloc(t *testing.T) {
@@ -23,9 +24,7 @@ func TestAlloc(t *testing.T) {
 		}
 		want := counting(int(size), 3)
 		check(t, gpu.CopyIn(b, want))
-		if got := contents[byte](t, b, int(size)); !bytes.Equal(got, want) {
-			t.Errorf("%d bytes came back different", size)
-		}
+		testcmp.Equal(t, "the bytes read back", contents[byte](t, b, int(size)), want)
 	}
 }
 
@@ -42,8 +41,9 @@ func TestHostBytes(t *testing.T) {
 		}
 		return
 	}
-	if !bytes.Equal(host, counting(50, 101)) || cap(host) != 50 {
-		t.Fatalf("the view's %d bytes (capacity %d) are %v", len(host), cap(host), host)
+	testcmp.Equal(t, "the view", host, counting(50, 101))
+	if cap(host) != 50 {
+		t.Errorf("the view's capacity is %d", cap(host))
 	}
 	host[0] = 7
 	if got := contents[byte](t, view, 50); got[0] != 7 {
@@ -70,34 +70,29 @@ func TestAllocRefuses(t *testing.T) {
 	_, err = gpu.Upload(d, []*int{nil})
 	invalid(t, err, "*int", "pointers")
 	_, err = d.Alloc(2 * d.Info().TotalMemory)
-	refused(t, err, mscclgo.ErrSystem, "allocate", "free", name(t))
+	testerr.Expect(t, err, mscclgo.ErrSystem, "allocate", "free", name(t))
 	alloc(t, d, 1) // the failure took nothing with it
 }
 
 func TestAllocHost(t *testing.T) {
 	d := testdev.Open(t, 0)
 	b := allocHost(t, d, 1000)
-	if host := b.Bytes(); len(host) != 1000 || !bytes.Equal(host, make([]byte, 1000)) {
-		t.Error("pinned memory does not start zeroed")
-	}
+	testcmp.Equal(t, "new pinned memory", b.Bytes(), make([]byte, 1000))
 	check(t, gpu.CopyIn(b, counting(1000, 1)))
 	view, err := b.Slice(100, 50)
 	check(t, err)
-	if host := view.Bytes(); !bytes.Equal(host, counting(50, 101)) || cap(host) != 50 {
-		t.Errorf("the view's %d bytes (capacity %d) are %v", len(host), cap(host), host)
+	testcmp.Equal(t, "the view", view.Bytes(), counting(50, 101))
+	if cap(view.Bytes()) != 50 {
+		t.Errorf("the view's capacity is %d", cap(view.Bytes()))
 	}
-	if got := contents[byte](t, view, 50); !bytes.Equal(got, view.Bytes()) {
-		t.Error("CopyOut and Bytes disagree")
-	}
+	testcmp.Equal(t, "the bytes of CopyOut", contents[byte](t, view, 50), view.Bytes())
 	// The kernel's address and the host's bytes are one memory.
 	s := newStream(t, d)
 	check(t, kernel(t, load(t, d), "fill").Launch(s, gpu.Blocks(1, 32), b, 10, 0x01010101))
 	synchronize(t, s)
-	if got := b.Bytes()[:41]; !bytes.Equal(got, append(bytes.Repeat([]byte{1}, 40), 41)) {
-		t.Errorf("after the kernel the host sees %v", got)
-	}
+	testcmp.Equal(t, "the memory after the kernel", b.Bytes()[:41], append(bytes.Repeat([]byte{1}, 40), 41))
 	_, err = b.Export()
-	refused(t, err, mscclgo.ErrUnsupported, "Alloc")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "Alloc")
 }
 
 func TestSlice(t *testing.T) {
@@ -110,9 +105,7 @@ func TestSlice(t *testing.T) {
 	if w.Ptr() != b.Ptr()+15 || w.Size() != 45 || w.AllocationOffset() != 15 || w.Capacity() != b.Capacity() || w.Device() != d {
 		t.Errorf("a slice of a slice: %#x of %d bytes at %d", w.Ptr(), w.Size(), w.AllocationOffset())
 	}
-	if got := contents[byte](t, w, 45); !bytes.Equal(got, counting(45, 15)) {
-		t.Errorf("the slice holds %v", got)
-	}
+	testcmp.Equal(t, "the slice", contents[byte](t, w, 45), counting(45, 15))
 	for _, r := range [][2]uint64{{0, 51}, {51, 0}, {50, 1}, {1, 50}, {math.MaxUint64, 1}, {1, math.MaxUint64}, {math.MaxUint64, math.MaxUint64}} {
 		_, err := v.Slice(r[0], r[1])
 		invalid(t, err, "slice", "50 bytes", name(t))
@@ -154,9 +147,7 @@ func TestCopyInOut(t *testing.T) {
 	b := alloc(t, d, 64)
 	want := []vector{{1, 2, [3]int64{3, 4, 5}}, {-1, -2, [3]int64{-3, -4, math.MinInt64}}}
 	check(t, gpu.CopyIn(b, want))
-	if got := contents[vector](t, b, 2); !slices.Equal(got, want) {
-		t.Errorf("got %v", got)
-	}
+	testcmp.Equal(t, "the values", contents[vector](t, b, 2), want)
 	check(t, gpu.CopyIn(b, []vector{}))
 	check(t, gpu.CopyOut([]vector(nil), b))
 	check(t, gpu.CopyIn(b, make([]struct{}, 1000)))
@@ -173,14 +164,15 @@ func TestWrap(t *testing.T) {
 	b := must[*gpu.Buffer](t)(gpu.Upload(d, counting(100, 0)))
 	w, err := d.Wrap(b.Ptr()+10, 20)
 	check(t, err)
-	if w.AllocationOffset() != 10 || w.Capacity() != b.Capacity() || !bytes.Equal(contents[byte](t, w, 20), counting(20, 10)) {
+	if w.AllocationOffset() != 10 || w.Capacity() != b.Capacity() {
 		t.Errorf("wrapped memory is at %d of %d", w.AllocationOffset(), w.Capacity())
 	}
+	testcmp.Equal(t, "wrapped memory", contents[byte](t, w, 20), counting(20, 10))
 	_, err = w.Export()
-	refused(t, err, mscclgo.ErrUnsupported)
+	testerr.Expect(t, err, mscclgo.ErrUnsupported)
 	if d.Info().DescriptorExport { // then memory from Alloc has no handle
 		_, _, err = w.IPCHandle()
-		refused(t, err, mscclgo.ErrUnsupported)
+		testerr.Expect(t, err, mscclgo.ErrUnsupported)
 	}
 	check(t, w.Close())
 	invalid(t, gpu.CopyIn(w, []byte{1}), "closed")
@@ -199,9 +191,9 @@ func TestForeignMemory(t *testing.T) {
 	d := testdev.Open(t, 0)
 	b, free, err := testdev.Foreign(d, 1000)
 	if !testdev.CUDA() {
-		refused(t, err, mscclgo.ErrUnsupported)
+		testerr.Expect(t, err, mscclgo.ErrUnsupported)
 		_, err = d.OpenIPC([64]byte{1}, 8)
-		refused(t, err, mscclgo.ErrUnsupported, name(t))
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, name(t))
 	} else {
 		check(t, err)
 		defer free()
@@ -237,19 +229,15 @@ func TestImport(t *testing.T) {
 	if again.Size() != b.Capacity() || again.Ptr() == b.Ptr() || again.Device() != other {
 		t.Errorf("imported %d bytes at %#x", again.Size(), again.Ptr())
 	}
-	if !bytes.Equal(contents[byte](t, again, 5000), counting(5000, 1)) {
-		t.Error("the mapping holds something else")
-	}
+	testcmp.Equal(t, "the mapping", contents[byte](t, again, 5000), counting(5000, 1))
 	check(t, gpu.CopyIn(again, []byte{77}))
 	if contents[byte](t, b, 1)[0] != 77 {
 		t.Error("what was written to the mapping is not in the memory")
 	}
 	_, err = again.Export()
-	refused(t, err, mscclgo.ErrUnsupported)
+	testerr.Expect(t, err, mscclgo.ErrUnsupported)
 	check(t, b.Close()) // the mapping keeps the memory alive
-	if !bytes.Equal(contents[byte](t, again, 5000)[1:], counting(4999, 2)) {
-		t.Error("the mapping changed when the exporter closed the memory")
-	}
+	testcmp.Equal(t, "the mapping after the exporter closed the memory", contents[byte](t, again, 5000)[1:], counting(4999, 2))
 }
 
 func TestImportRefuses(t *testing.T) {
@@ -305,9 +293,7 @@ func TestAccess(t *testing.T) {
 	want := counting(400, 0)
 	copy(want[200:], bytes.Repeat([]byte{5}, 8))
 	copy(want[300:310], want[250:260])
-	if got := contents[byte](t, b, 400); !bytes.Equal(got, want) {
-		t.Errorf("the memory holds %v", got)
-	}
+	testcmp.Equal(t, "the memory", contents[byte](t, b, 400), want)
 	check(t, v.Close()) // does not free the other's memory
 	contents[byte](t, b, 400)
 	if same, err := d.Access(b); same != b || err != nil {
@@ -320,8 +306,9 @@ func TestAccess(t *testing.T) {
 	check(t, err)
 	check(t, s.Fill(theirs, 0, 9, 1))
 	synchronize(t, s)
-	if got := pinned.Bytes(); !bytes.Equal(got, []byte{9, 0, 0, 0, 7, 0, 0, 0}) || theirs.Device() != other {
-		t.Errorf("the pinned memory holds %v", got)
+	testcmp.Equal(t, "the pinned memory", pinned.Bytes(), []byte{9, 0, 0, 0, 7, 0, 0, 0})
+	if theirs.Device() != other {
+		t.Errorf("the view belongs to %v", theirs.Device())
 	}
 
 	closed, err := d.Alloc(8)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestGraph captures a copy, a kernel and a fill, and runs them again and again.
@@ -39,9 +39,7 @@ func TestGraph(t *testing.T) {
 		synchronize(t, on)
 		want := counting(40, i)
 		copy(want[4:], []byte{4, 3, 2, 1, 4, 3, 2, 1, 9})
-		if got := contents[byte](t, out, 40); string(got) != string(want) {
-			t.Errorf("run %d gave %v", i, got)
-		}
+		testcmp.Equal(t, fmt.Sprintf("the result of run %d", i), contents[byte](t, out, 40), want)
 	}
 
 	other := testdev.Open(t, 1)
@@ -77,15 +75,11 @@ func TestWorkDuringCapture(t *testing.T) {
 	for _, temporary := range []interface{ Close() error }{alloc(t, d, 8), newEvent(t, d), newStream(t, d)} {
 		check(t, temporary.Close())
 	}
-	if diff := cmp.Diff([]uint32{1, 3}, contents[uint32](t, out, 2)); diff != "" {
-		t.Errorf("before the graph was launched (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "the memory before the graph is launched", contents[uint32](t, out, 2), []uint32{1, 3})
 	graph := must[*gpu.Graph](t)(s.EndCapture())
 	check(t, graph.Launch(s))
 	synchronize(t, s)
-	if diff := cmp.Diff([]uint32{2, 3}, contents[uint32](t, out, 2)); diff != "" {
-		t.Errorf("after it was launched (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "the memory after it is launched", contents[uint32](t, out, 2), []uint32{2, 3})
 }
 
 // TestLaunchHooks: each launch of a graph goes through the functions that were given
@@ -120,9 +114,7 @@ func TestLaunchHooks(t *testing.T) {
 		t.Errorf("a launch that is refused returned %v", err)
 	}
 	want := []string{"outer begins true", "inner begins true", "inner ends", "outer ends", "refuses begins true"}
-	if diff := cmp.Diff(want, log); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "calls", log, want)
 }
 
 // TestCaptureOf: the streams of one capture have it in common, until it ends.
@@ -151,7 +143,7 @@ func TestCaptureOf(t *testing.T) {
 		check(t, joined.Record(e))
 		check(t, s.Wait(e))
 	} else {
-		refused(t, err, mscclgo.ErrUnsupported, "one stream at a time")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "one stream at a time")
 	}
 	check(t, must[*gpu.Graph](t)(s.EndCapture()).Launch(joined))
 	synchronize(t, joined)
@@ -167,15 +159,15 @@ func TestCaptureOf(t *testing.T) {
 func TestCaptureRefuses(t *testing.T) {
 	s := newStream(t, testdev.Open(t, 0))
 	_, err := s.EndCapture()
-	refused(t, err, mscclgo.ErrInvalid, "end a capture", name(t))
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "end a capture", name(t))
 	check(t, s.BeginCapture())
-	refused(t, s.BeginCapture(), mscclgo.ErrInvalid, "begin a capture", name(t))
+	testerr.Expect(t, s.BeginCapture(), mscclgo.ErrInvalid, "begin a capture", name(t))
 	// A driver may take the capture for spoilt now, or end it.
 	if graph, err := s.EndCapture(); err == nil {
 		check(t, graph.Close())
 	}
 	check(t, s.BeginCapture())
-	refused(t, s.Synchronize(deadline(t)), mscclgo.ErrInvalid, name(t))
+	testerr.Expect(t, s.Synchronize(deadline(t)), mscclgo.ErrInvalid, name(t))
 	if graph, err := s.EndCapture(); err == nil {
 		check(t, graph.Close())
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -39,26 +40,20 @@ func TestArguments(t *testing.T) {
 	got := launch(out, int8(-5), uint16(65535), int32(-7), uint64(1<<63), float32(1.5), -2.25, true,
 		pair{11, 1 << 40}, row{[3]uint16{1, 2, 3}}, out.Ptr()+3)
 	want := []uint64{u(-5), 65535, u(-7), 1 << 63, 1536, u(-2304), 1, 11, 1 << 40, 1 | 2<<16 | 3<<32, uint64(out.Ptr()) + 3}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	testcmp.Equal(t, "what the kernel got", got, want)
 
 	// Integers without a size, named types, an array for a struct, null pointers.
 	got = launch(out, -128, 65535, count(-1), 12, celsius(-1), 0.5, false,
 		pair{}, [3]uint16{7, 8, 9}, (*gpu.Buffer)(nil))
 	want = []uint64{u(-128), 65535, u(-1), 12, u(-1024), 512, 0, 0, 0, 7 | 8<<16 | 9<<32, 0}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	testcmp.Equal(t, "what the kernel got", got, want)
 	got = launch(out, uint(255), uint(9), uint(math.MaxUint32), -12, uint32(0), uint64(0), byte(1),
 		struct {
 			A int32
 			B gpu.Ptr
 		}{3, 4}, row{}, gpu.Ptr(0))
 	want = []uint64{u(-1), 9, u(-1), u(-12), 0, 0, 1, 3, 4, 0, 0}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	testcmp.Equal(t, "what the kernel got", got, want)
 
 	wide := [250]uint64{}
 	total := uint64(0)

@@ -3,10 +3,8 @@ package gpu_test
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed gpu_test.cu
@@ -128,24 +127,10 @@ func counting(n int, first byte) []byte {
 	return values
 }
 
-// refused checks an error's kind and that it says each of parts.
-func refused(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("got %v, want an error of kind %q", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("got %q, which does not say %q", err, part)
-		}
-	}
-}
-
 // invalid checks for ErrInvalid on the device.
 func invalid(t testing.TB, err error, parts ...string) {
 	t.Helper()
-	refused(t, err, mscclgo.ErrInvalid, parts...)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, parts...)
 }
 
 // name gives how errors name the tests' device.

@@ -4,11 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -119,8 +118,6 @@ func TestBeforeClose(t *testing.T) {
 	native.BeforeClose(s, 2, func() { told["replacement"]++ })
 	check(t, s.Close())
 	check(t, s.Close())
-	if diff := cmp.Diff(map[string]int{"first": 1, "replacement": 1}, told); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "calls", told, map[string]int{"first": 1, "replacement": 1})
 	check(t, e.Synchronize(deadline(t)))
 }

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -42,9 +45,7 @@ func TestShare(t *testing.T) {
 		t.Fatalf("the other process: %v: %s", err, out)
 	}
 	want := append(counting(size/2, 1), bytes.Repeat([]byte{42}, size/2)...)
-	if got := contents[byte](t, b, size); !bytes.Equal(got, want) {
-		t.Error("the memory does not hold what the other process wrote")
-	}
+	testcmp.Equal(t, "the memory after the other process", contents[byte](t, b, size), want)
 }
 
 // child is the other process.
@@ -66,8 +67,8 @@ func child() error {
 	if err := gpu.CopyOut(got, b); err != nil {
 		return err
 	}
-	if !bytes.Equal(got, counting(size, 1)) {
-		return fmt.Errorf("the memory holds %v...", got[:8])
+	if diff := cmp.Diff(counting(size, 1), got); diff != "" {
+		return fmt.Errorf("the memory (-want +got):\n%s", diff)
 	}
 	if _, err := b.Export(); !errors.Is(err, mscclgo.ErrUnsupported) {
 		return fmt.Errorf("exporting a mapping: %v", err)

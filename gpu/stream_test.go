@@ -11,7 +11,9 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestCopyFill moves bytes between every two kinds of memory, at odd offsets.
@@ -35,9 +37,7 @@ func TestCopyFill(t *testing.T) {
 			want := bytes.Repeat([]byte{0xee}, 1000)
 			copy(want[3:], counting(1000, 7)[501:])
 			want[999] = 1
-			if got := contents[byte](t, dst, 1000); !bytes.Equal(got, want) {
-				t.Errorf("%s to %s: %v", from, to, got)
-			}
+			testcmp.Equal(t, from+" to "+to, contents[byte](t, dst, 1000), want)
 		}
 	}
 	if done, err := s.Query(); !done || err != nil {
@@ -164,15 +164,15 @@ func TestSynchronizeHonoursItsContext(t *testing.T) {
 		return ctx
 	}
 	start := time.Now()
-	refused(t, k.stream.Synchronize(short()), mscclgo.ErrTimeout, "synchronize a stream", name(t))
-	refused(t, e.Synchronize(short()), mscclgo.ErrTimeout, "event", name(t))
+	testerr.Expect(t, k.stream.Synchronize(short()), mscclgo.ErrTimeout, "synchronize a stream", name(t))
+	testerr.Expect(t, e.Synchronize(short()), mscclgo.ErrTimeout, "event", name(t))
 	if took := time.Since(start); took < 40*time.Millisecond || took > 5*time.Second {
 		t.Errorf("two waits of 20 ms took %v", took)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(5*time.Millisecond, cancel)
-	refused(t, k.stream.Synchronize(cancelled), mscclgo.ErrAborted, "synchronize a stream")
-	refused(t, e.Synchronize(cancelled), mscclgo.ErrAborted)
+	testerr.Expect(t, k.stream.Synchronize(cancelled), mscclgo.ErrAborted, "synchronize a stream")
+	testerr.Expect(t, e.Synchronize(cancelled), mscclgo.ErrAborted)
 	if done, err := k.stream.Query(); done || err != nil {
 		t.Errorf("the stream of a running kernel is done: %v, %v", done, err)
 	}
@@ -283,10 +283,6 @@ func TestValuesOrderStreams(t *testing.T) {
 	}
 	synchronize(t, a)
 	synchronize(t, b)
-	if got := out.Bytes()[:11]; !bytes.Equal(got, append(counting(10, 10), 0)) {
-		t.Errorf("the second stream saw %v", got)
-	}
-	if got := contents[uint64](t, words, 2); got[0] != 9 || got[1] != 10 {
-		t.Errorf("the values are %v", got)
-	}
+	testcmp.Equal(t, "what the second stream copied", out.Bytes()[:11], append(counting(10, 10), 0))
+	testcmp.Equal(t, "the values", contents[uint64](t, words, 2), []uint64{9, 10})
 }

@@ -1,9 +1,11 @@
 package topology
 
 import (
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestParseList(t *testing.T) {
@@ -17,9 +19,10 @@ func TestParseList(t *testing.T) {
 		"0-1,2-3,64\n": {0, 1, 2, 3, 64},
 	} {
 		got, err := parseList(text)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("parseList(%q) = %v, %v; want %v", text, got, err, want)
+		if err != nil {
+			t.Errorf("parseList(%q): %v", text, err)
 		}
+		testcmp.Equal(t, fmt.Sprintf("parseList(%q)", text), got, want)
 	}
 }
 
@@ -51,8 +54,9 @@ func FuzzParseList(f *testing.F) {
 			}
 		}
 		again, err := parseList(formatList(list))
-		if err != nil || !slices.Equal(list, again) {
-			t.Fatalf("%q became %q, then %v, %v", text, formatList(list), again, err)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", text, formatList(list), err)
 		}
+		testcmp.Equal(t, fmt.Sprintf("the list of %q", text), again, list)
 	})
 }

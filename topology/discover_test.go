@@ -4,13 +4,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestThisMachine(t *testing.T) {
@@ -64,12 +64,8 @@ func TestNodes(t *testing.T) {
 		{ID: 0, CPUs: append(span(0, 31), span(64, 95)...), Distances: []int{10, 32}},
 		{ID: 1, CPUs: append(span(32, 63), span(96, 127)...), Distances: []int{32, 10}},
 	}
-	if !reflect.DeepEqual(m.Nodes, want) {
-		t.Errorf("nodes %v, want %v", m.Nodes, want)
-	}
-	if !reflect.DeepEqual(m.CPUs, span(0, 127)) {
-		t.Errorf("CPUs %v", m.CPUs)
-	}
+	testcmp.Equal(t, "nodes", m.Nodes, want)
+	testcmp.Equal(t, "CPUs", m.CPUs, span(0, 127))
 }
 
 func span(first, last int) (list []int) {
@@ -165,7 +161,8 @@ func TestInferredNode(t *testing.T) {
 		t.Errorf("nodes %d and %d, want 0 and unknown", m.GPUs[0].NUMANode, m.GPUs[1].NUMANode)
 	}
 	cpus, err := m.CPUsNear(m.GPUs[1].PCIBusID)
-	if err != nil || !reflect.DeepEqual(cpus, span(0, 127)) {
-		t.Errorf("CPUs near a GPU of no node: %v, %v", cpus, err)
+	if err != nil {
+		t.Error(err)
 	}
+	testcmp.Equal(t, "CPUs near a GPU of no node", cpus, span(0, 127))
 }

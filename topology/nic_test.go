@@ -1,8 +1,9 @@
 package topology
 
 import (
-	"reflect"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestNICs(t *testing.T) {
@@ -14,9 +15,7 @@ func TestNICs(t *testing.T) {
 		{"eno1", Ethernet, "0000:e1:00.0", 1, []Port{{1, true, "up", 10}}, []string{"eno1"}},
 		{"enp18s0", Ethernet, "0000:12:00.0", 0, []Port{{1, true, "up", 400}}, []string{"enp18s0"}},
 	}
-	if !reflect.DeepEqual(m.NICs, want) {
-		t.Errorf("NICs\n%+v, want\n%+v", m.NICs, want)
-	}
+	testcmp.Equal(t, "NICs", m.NICs, want)
 	if !m.NICs[0].Active() || m.NICs[1].Active() {
 		t.Error("mlx5_0 is up, mlx5_2 is down")
 	}
@@ -33,9 +32,7 @@ func TestSoftRoCE(t *testing.T) {
 	root.file(dir+"/ports/1/rate", "2.5 Gb/sec (1X SDR)")
 	root.link("class/infiniband/rxe0", dir)
 	want := NIC{"rxe0", RoCE, "0000:e1:00.0", 1, []Port{{1, true, "ACTIVE", 2.5}}, []string{"eno1"}}
-	if got := nicNamed(t, root, "rxe0"); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	testcmp.Equal(t, "rxe0", nicNamed(t, root, "rxe0"), want)
 	root.file(dir+"/parent", "../../bus")
 	if got := nicNamed(t, root, "rxe0"); got.PCIBusID != "" || got.NUMANode != Unknown || got.Interfaces != nil {
 		t.Errorf("with a parent that is no name: %+v", got)

@@ -2,7 +2,7 @@ package topology
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +10,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestDGX(t *testing.T) {
@@ -34,9 +35,8 @@ func TestDGX(t *testing.T) {
 			t.Fatalf("GPU %d has %d NVLinks", i, len(g.NVLinks))
 		}
 		for n, l := range g.NVLinks {
-			if want := (Link{Number: n, Active: true, Version: 3, Peer: PeerSwitch, PeerPCI: switchID}); l != want {
-				t.Errorf("GPU %d has link %+v, want %+v", i, l, want)
-			}
+			want := Link{Number: n, Active: true, Version: 3, Peer: PeerSwitch, PeerPCI: switchID}
+			testcmp.Equal(t, fmt.Sprintf("link %d of GPU %d", n, i), l, want)
 		}
 	}
 	if _, ok := m.GPU([16]byte{}); ok {
@@ -66,9 +66,7 @@ func TestPeers(t *testing.T) {
 		{3, true, 3, PeerUnknown, ""},
 		{4, false, 3, PeerUnknown, ""},
 	}
-	if got := m.GPUs[0].NVLinks; !slices.Equal(got, want) {
-		t.Errorf("links\n%+v, want\n%+v", got, want)
-	}
+	testcmp.Equal(t, "links", m.GPUs[0].NVLinks, want)
 	const text = "1 of version 3 to GPU, 1 of version 3 to CPU, 2 of version 3 to unknown, 1 down"
 	if got := describeLinks(m.GPUs[0].NVLinks); got != text {
 		t.Errorf("printed as %q, want %q", got, text)
@@ -169,10 +167,7 @@ func TestNothingSupported(t *testing.T) {
 		t.Fatalf("%d GPUs, %v", len(m.GPUs), m.GPUError)
 	}
 	for i, g := range m.GPUs {
-		if g.Index != i || g.UUID != [16]byte{} || g.Model != "" || g.PCIBusID != "" || g.NUMANode != Unknown ||
-			g.CPUs != nil || g.NVLinks != nil {
-			t.Errorf("%+v", g)
-		}
+		testcmp.Equal(t, "a GPU", g, GPU{Index: i, NUMANode: Unknown})
 	}
 	if m.String() == "" {
 		t.Error("prints nothing")

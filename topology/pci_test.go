@@ -1,8 +1,9 @@
 package topology
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestNormalBusID(t *testing.T) {
@@ -39,9 +40,7 @@ func TestPCIPath(t *testing.T) {
 		"devices/virtual/net/lo": nil,
 		"":                       nil,
 	} {
-		if got := pciPath(place); !slices.Equal(got, want) {
-			t.Errorf("pciPath(%q) = %q, want %q", place, got, want)
-		}
+		testcmp.Equal(t, "the path of "+place, pciPath(place), want)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestString(t *testing.T) {
@@ -39,7 +41,5 @@ mlx5_10  NODE  NODE  PHB   NODE    NODE    X        SYS   NODE
 eno1     SYS   SYS   SYS   SYS     SYS     SYS      X     SYS
 enp18s0  PHB   PHB   NODE  PHB     X       NODE     SYS   X
 `
-	if got := discover(t, dgxTree(), s).String(); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
+	testcmp.Equal(t, "the text", discover(t, dgxTree(), s).String(), want)
 }

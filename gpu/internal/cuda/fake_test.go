@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 //go:embed testdata/driver.c
@@ -36,16 +37,16 @@ func TestNoDriver(t *testing.T) {
 	d := newDriver("libcuda-absent.so.1")
 	for range 2 {
 		_, err := d.List()
-		wantError(t, err, mscclgo.ErrUnsupported, "libcuda-absent.so.1 not found", "emu:0")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "libcuda-absent.so.1 not found", "emu:0")
 		_, err = d.Open(0)
-		wantError(t, err, mscclgo.ErrUnsupported, "libcuda-absent.so.1 not found", "emu:0")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "libcuda-absent.so.1 not found", "emu:0")
 	}
 }
 
 func TestNoGPU(t *testing.T) {
 	d := newDriver(buildFake(t, "-DNO_GPU"))
 	_, err := d.List()
-	wantError(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
 }
 
 // TestOldDriver finds functions missing, when they are used and not before.
@@ -64,26 +65,26 @@ func TestOldDriver(t *testing.T) {
 	m := must(d.Alloc(64))(t)
 	closeAtEnd(t, m.Free)
 	_, err := m.ExportFD()
-	wantError(t, err, mscclgo.ErrUnsupported, "IPC handle")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "IPC handle")
 	_, err = d.ImportFD(0, 4096)
-	wantError(t, err, mscclgo.ErrUnsupported, "descriptor")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "descriptor")
 	_, err = d.Alloc(1 << 20)
-	wantError(t, err, mscclgo.ErrSystem, "CUDA_ERROR_OUT_OF_MEMORY (2)", "allocate 1048576 bytes on cuda:0",
+	testerr.Expect(t, err, mscclgo.ErrSystem, "CUDA_ERROR_OUT_OF_MEMORY (2)", "allocate 1048576 bytes on cuda:0",
 		"4096 of the device's 1048576 bytes are free")
 
 	_, err = d.LoadModule(kernels)
-	wantError(t, err, mscclgo.ErrUnsupported, "cuModuleGetFunctionCount", "it is for CUDA 11.0", "12.4 or later")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "cuModuleGetFunctionCount", "it is for CUDA 11.0", "12.4 or later")
 	_, err = d.NewEvent()
-	wantError(t, err, mscclgo.ErrUnsupported, "cuEventCreate")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "cuEventCreate")
 
 	s := must(d.NewStream())(t)
 	closeAtEnd(t, s.Close)
-	wantError(t, s.WriteValue64(8, 1), mscclgo.ErrUnsupported, "cuStreamWriteValue64_v2", "11.7")
-	wantError(t, s.BeginCapture(), mscclgo.ErrUnsupported, "cuStreamBeginCapture_v2")
+	testerr.Expect(t, s.WriteValue64(8, 1), mscclgo.ErrUnsupported, "cuStreamWriteValue64_v2", "11.7")
+	testerr.Expect(t, s.BeginCapture(), mscclgo.ErrUnsupported, "cuStreamBeginCapture_v2")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	wantError(t, s.Synchronize(ctx), mscclgo.ErrTimeout, "synchronize a stream on cuda:0")
-	wantError(t, d.CopyToHost(make([]byte, 8), 4096), mscclgo.ErrSystem,
+	testerr.Expect(t, s.Synchronize(ctx), mscclgo.ErrTimeout, "synchronize a stream on cuda:0")
+	testerr.Expect(t, d.CopyToHost(make([]byte, 8), 4096), mscclgo.ErrSystem,
 		"CUDA_ERROR_LAUNCH_FAILED (719)", "copy 8 bytes from 0x1000", "the context is lost")
 	check(t, d.CopyToHost(nil, 4096))
 }
@@ -101,6 +102,6 @@ func TestReopen(t *testing.T) {
 		check(t, s.Close())
 		check(t, s.Close())
 		_, err = d.NewStream()
-		wantError(t, err, mscclgo.ErrInvalid, "closed")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 	}
 }

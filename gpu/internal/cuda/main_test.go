@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -102,20 +101,6 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// wantError checks an error's kind and that its text holds every part.
-func wantError(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("error is %v, want kind %v", err, kind)
-		return
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not say %q", err, part)
-		}
 	}
 }
 

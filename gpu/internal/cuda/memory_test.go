@@ -9,6 +9,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestInfo(t *testing.T) {
@@ -41,7 +43,7 @@ func TestOpenNoSuchDevice(t *testing.T) {
 	openDevice(t, 0)
 	for _, n := range []int{-1, 1000} {
 		_, err := Driver().Open(n)
-		wantError(t, err, mscclgo.ErrInvalid, "no such device", "cuda:0")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "no such device", "cuda:0")
 	}
 }
 
@@ -60,16 +62,14 @@ func TestCopyAndFill(t *testing.T) {
 	for i := range 1001 {
 		want[7+i] = 0x5c
 	}
-	if got := readBack(t, d, b.Ptr(), n); !bytes.Equal(got, want) {
-		t.Error("copied and filled bytes differ")
-	}
+	testcmp.Equal(t, "copied and filled memory", readBack(t, d, b.Ptr(), n), want)
 	base, size, err := d.Range(b.Ptr() + 12345)
 	check(t, err)
 	if base != b.Ptr() || size != b.Size() {
 		t.Errorf("range is %#x+%d, want %#x+%d", base, size, b.Ptr(), b.Size())
 	}
 	_, _, err = d.Range(1 << 20)
-	wantError(t, err, mscclgo.ErrInvalid, "find the allocation", "cuda:0")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "find the allocation", "cuda:0")
 }
 
 func TestHostMemory(t *testing.T) {
@@ -77,31 +77,27 @@ func TestHostMemory(t *testing.T) {
 	s := newStream(t, d)
 	h := must(d.AllocHost(4097))(t)
 	closeAtEnd(t, h.Free)
-	if !bytes.Equal(h.Bytes(), make([]byte, 4097)) {
-		t.Error("pinned memory is not zeroed")
-	}
+	testcmp.Equal(t, "new pinned memory", h.Bytes(), make([]byte, 4097))
 	m := alloc(t, d, 4097)
 	want := randomBytes(4097)
 	copy(h.Bytes(), want)
 	check(t, s.Copy(m.Ptr(), h.Ptr(), 4097))
 	finish(t, s)
-	if !bytes.Equal(readBack(t, d, m.Ptr(), 4097), want) {
-		t.Error("bytes copied from pinned memory differ")
-	}
+	testcmp.Equal(t, "the copy of pinned memory", readBack(t, d, m.Ptr(), 4097), want)
 }
 
 func TestOutOfMemory(t *testing.T) {
 	d := openDevice(t, 0)
 	tooMuch := 2 * d.Info().TotalMemory
 	_, err := d.Alloc(tooMuch)
-	wantError(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "allocate", "bytes are free")
+	testerr.Expect(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "allocate", "bytes are free")
 	_, err = d.allocPlain(tooMuch)
-	wantError(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "allocate", "bytes are free")
+	testerr.Expect(t, err, mscclgo.ErrSystem, "OUT_OF_MEMORY", "allocate", "bytes are free")
 	if _, err = d.Alloc(1 << 62); err == nil {
 		t.Error("allocated 4 EiB")
 	}
 	_, err = d.Alloc(1<<64 - 1)
-	wantError(t, err, mscclgo.ErrInvalid)
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
 	alloc(t, d, 1) // still usable
 }
 
@@ -113,7 +109,7 @@ func TestFreeGivesMemoryBack(t *testing.T) {
 		check(t, m.Free())
 		if v, ok := m.(*virtual); ok {
 			_, err := v.ExportFD()
-			wantError(t, err, mscclgo.ErrInvalid, "freed")
+			testerr.Expect(t, err, mscclgo.ErrInvalid, "freed")
 		}
 	}
 	cycle()
@@ -155,9 +151,10 @@ func TestManyOpens(t *testing.T) {
 				if err := first.Access(d, m.Ptr()); err != nil {
 					t.Error(err)
 				}
-				if err := first.CopyToHost(got, m.Ptr()); err != nil || !bytes.Equal(got, want) {
-					t.Error("read through another open:", err)
+				if err := first.CopyToHost(got, m.Ptr()); err != nil {
+					t.Error(err)
 				}
+				testcmp.Equal(t, "the memory read through another device", got, want)
 				if err := m.Free(); err != nil {
 					t.Error(err)
 				}
@@ -177,7 +174,7 @@ func TestObjectsOutliveDevice(t *testing.T) {
 	check(t, m.Free())
 	check(t, s.Close())
 	_, err := d.NewStream()
-	wantError(t, err, mscclgo.ErrInvalid, "closed")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 }
 
 // TestPeerFromManyRanks lets many goroutines ask at once for access to the same
@@ -209,9 +206,7 @@ func TestPeerFromManyRanks(t *testing.T) {
 		check(t, b.CopyFromHost(m.Ptr(), make([]byte, n)))
 		check(t, s.Launch(add, blocks(n/4/256, 256), packed(t, add, m.Ptr(), n/4, 0x01010101)))
 		finish(t, s)
-		if !bytes.Equal(readBack(t, b, m.Ptr(), n), bytes.Repeat([]byte{1}, n)) {
-			t.Error("what cuda:0 wrote is not in the memory of cuda:1")
-		}
+		testcmp.Equal(t, "the memory of cuda:1 after cuda:0 wrote it", readBack(t, b, m.Ptr(), n), bytes.Repeat([]byte{1}, n))
 	}
 }
 
@@ -232,8 +227,6 @@ func TestPeer(t *testing.T) {
 		add := must(loadKernels(t, a).Kernel("add"))(t)
 		check(t, s.Launch(add, blocks(n/4/256, 256), packed(t, add, m.Ptr(), n/4, 0x01010101)))
 		finish(t, s)
-		if !bytes.Equal(readBack(t, b, m.Ptr(), n), bytes.Repeat([]byte{1}, n)) {
-			t.Error("what cuda:0 wrote is not in the memory of cuda:1")
-		}
+		testcmp.Equal(t, "the memory of cuda:1 after cuda:0 wrote it", readBack(t, b, m.Ptr(), n), bytes.Repeat([]byte{1}, n))
 	}
 }

@@ -2,12 +2,13 @@ package cuda
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestLaunch(t *testing.T) {
@@ -15,9 +16,7 @@ func TestLaunch(t *testing.T) {
 	s, m := newStream(t, d), loadKernels(t, d)
 	add := must(m.Kernel("add"))(t)
 	want := []backend.Param{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}, {Offset: 12, Size: 4}}
-	if !slices.Equal(add.Params(), want) {
-		t.Errorf("parameters %v, want %v", add.Params(), want)
-	}
+	testcmp.Equal(t, "parameters", add.Params(), want)
 	const n = 1000
 	data := alloc(t, d, 4*n)
 	check(t, s.Fill(data.Ptr(), 1, 4*n))
@@ -25,26 +24,20 @@ func TestLaunch(t *testing.T) {
 	finish(t, s)
 	got := readBack(t, d, data.Ptr(), 4*n)
 	expected := append(bytes.Repeat([]byte{3}, 4*(n-1)), 1, 1, 1, 1)
-	if !bytes.Equal(got, expected) {
-		t.Error("wrong sums")
-	}
+	testcmp.Equal(t, "sums", got, expected)
 
 	mixed := must(m.Kernel("mixed"))(t)
 	want = []backend.Param{{Offset: 0, Size: 1}, {Offset: 8, Size: 8}, {Offset: 16, Size: 24}, {Offset: 40, Size: 2}}
-	if !slices.Equal(mixed.Params(), want) {
-		t.Fatalf("parameters %v, want %v", mixed.Params(), want)
-	}
+	testcmp.Equal(t, "parameters", mixed.Params(), want)
 	args := make([]byte, 42)
 	copy(args[8:], packedPointer(data.Ptr()))
 	copy(args[32:], "01234567")
 	check(t, s.Launch(mixed, blocks(1, 1), args))
 	finish(t, s)
-	if got := readBack(t, d, data.Ptr(), 8); string(got) != "01234567" {
-		t.Errorf("a struct argument arrived as %q", got)
-	}
+	testcmp.Equal(t, "a struct argument", string(readBack(t, d, data.Ptr(), 8)), "01234567")
 
 	err := s.Launch(add, blocks(1, 1<<20), packed(t, add, data.Ptr(), 0, 0))
-	wantError(t, err, mscclgo.ErrInvalid, "launch add", "1048576")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "launch add", "1048576")
 	check(t, s.Launch(add, blocks(1, 1), packed(t, add, data.Ptr(), 0, 0))) // still usable
 	finish(t, s)
 }
@@ -103,7 +96,7 @@ func TestCooperative(t *testing.T) {
 		t.Errorf("counted %d, want %d", got, want)
 	}
 	cfg.Grid[0] += uint32(d.Info().Multiprocessors)
-	wantError(t, s.Launch(bump, cfg, nil), mscclgo.ErrInvalid, "COOPERATIVE_LAUNCH_TOO_LARGE", "MaxResidentBlocks")
+	testerr.Expect(t, s.Launch(bump, cfg, nil), mscclgo.ErrInvalid, "COOPERATIVE_LAUNCH_TOO_LARGE", "MaxResidentBlocks")
 }
 
 func TestDynamicShared(t *testing.T) {
@@ -114,7 +107,7 @@ func TestDynamicShared(t *testing.T) {
 	cfg := blocks(1, 1)
 	cfg.DynamicShared = size
 	args := packed(t, k, out.Ptr(), size)
-	wantError(t, s.Launch(k, cfg, args), mscclgo.ErrInvalid, "65536 bytes of dynamic shared memory")
+	testerr.Expect(t, s.Launch(k, cfg, args), mscclgo.ErrInvalid, "65536 bytes of dynamic shared memory")
 	check(t, k.SetMaxDynamicShared(size))
 	attributes := must(k.Attributes())(t)
 	if attributes.MaxDynamicShared != size || attributes.Registers <= 0 || attributes.MaxThreadsPerBlock < 256 {
@@ -122,36 +115,31 @@ func TestDynamicShared(t *testing.T) {
 	}
 	check(t, s.Launch(k, cfg, args))
 	finish(t, s)
-	if got := readBack(t, d, out.Ptr(), 4); !bytes.Equal(got, []byte{0, 0, 1, 0}) {
-		t.Errorf("read % x through shared memory", got)
-	}
-	wantError(t, k.SetMaxDynamicShared(1<<30), mscclgo.ErrInvalid, "at most")
-	wantError(t, k.SetMaxDynamicShared(-1), mscclgo.ErrInvalid)
-	_, err := k.MaxResidentBlocks(0, 0)
-	wantError(t, err, mscclgo.ErrInvalid)
+	testcmp.Equal(t, "the bytes read through shared memory", readBack(t, d, out.Ptr(), 4), []byte{0, 0, 1, 0})
+	testerr.Expect(t, k.SetMaxDynamicShared(1<<30), mscclgo.ErrInvalid, "at most")
 }
 
 func TestNoSuchName(t *testing.T) {
 	d := openDevice(t, 0)
 	m := loadKernels(t, d)
 	_, err := m.Kernel("absent")
-	wantError(t, err, mscclgo.ErrInvalid, `"absent"`, "add, bump, fault, meet, mixed, shared, spin")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, `"absent"`, "add, bump, fault, meet, mixed, shared, spin")
 	_, _, err = m.Symbol("absent")
-	wantError(t, err, mscclgo.ErrInvalid, `"absent"`)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, `"absent"`)
 	for _, name := range []string{"", "a\x00b"} {
 		_, err = m.Kernel(name)
-		wantError(t, err, mscclgo.ErrInvalid)
+		testerr.Expect(t, err, mscclgo.ErrInvalid)
 		_, _, err = m.Symbol(name)
-		wantError(t, err, mscclgo.ErrInvalid)
+		testerr.Expect(t, err, mscclgo.ErrInvalid)
 	}
 }
 
 func TestWrongImages(t *testing.T) {
 	d := openDevice(t, 0)
 	_, err := d.LoadModule([]byte("hello"))
-	wantError(t, err, mscclgo.ErrInvalid, "neither PTX")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "neither PTX")
 	_, err = d.LoadModule([]byte(strings.Replace(string(kernels), "ld.global.u32", "ld.nowhere.u32", 1)))
-	wantError(t, err, mscclgo.ErrInvalid, "ptxas", "line")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "ptxas", "line")
 	_, err = d.LoadModule([]byte(strings.Replace(string(kernels), "sm_80", "sm_999", 1)))
 	if err == nil {
 		t.Error("PTX for an architecture that does not exist was loaded")

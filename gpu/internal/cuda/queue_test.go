@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // fakeStream gives a stream of a driver without a GPU behind it.
@@ -58,7 +59,7 @@ func TestNativeQueue(t *testing.T) {
 		}
 	}
 	for op, text := range map[native.Op]string{native.Begin: "context", native.Mark: "record an event", native.Reach: "reach an event"} {
-		wantError(t, s.NativeError(native.Failure{Op: op, Code: launchFailed}), mscclgo.ErrSystem, text, "cuda:0", "CUDA_ERROR_LAUNCH_FAILED (719)")
+		testerr.Expect(t, s.NativeError(native.Failure{Op: op, Code: launchFailed}), mscclgo.ErrSystem, text, "cuda:0", "CUDA_ERROR_LAUNCH_FAILED (719)")
 	}
 
 	q.Close()
@@ -73,7 +74,7 @@ func TestNativeQueueOldDriver(t *testing.T) {
 	q := s.Native()
 	for op, text := range map[native.Op]string{native.Store: "cuStreamWriteValue64_v2", native.Mark: "cuEventCreate", native.Reach: "cuEventQuery"} {
 		code := nativetest.Do(q, op, 0, 0, 0)
-		wantError(t, s.NativeError(native.Failure{Op: op, Code: code}), mscclgo.ErrUnsupported, text, "it is for CUDA 11.0")
+		testerr.Expect(t, s.NativeError(native.Failure{Op: op, Code: code}), mscclgo.ErrUnsupported, text, "it is for CUDA 11.0")
 	}
 	q.Close()
 	check(t, s.Close())

@@ -11,7 +11,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const sharedSize = 3 << 20 // bytes, filled with 1 by the parent and 2 by the child
@@ -28,9 +32,7 @@ func TestImportFD(t *testing.T) {
 	file := os.NewFile(uintptr(fd), "memory")
 	defer file.Close()
 	runChild(t, "import", []*os.File{file}, strconv.FormatUint(m.Size(), 10))
-	if !bytes.Equal(readBack(t, d, m.Ptr(), sharedSize), bytes.Repeat([]byte{2}, sharedSize)) {
-		t.Error("what the child wrote is not in the parent's memory")
-	}
+	testcmp.Equal(t, "the memory after the child wrote it", readBack(t, d, m.Ptr(), sharedSize), bytes.Repeat([]byte{2}, sharedSize))
 
 	// A process may map its own export too; ranks of one process need not.
 	own := must(d.ImportFD(fd, m.Size()))(t)
@@ -39,7 +41,7 @@ func TestImportFD(t *testing.T) {
 		t.Errorf("the process's own import reads %d", got[0])
 	}
 	_, err := own.ExportFD()
-	wantError(t, err, mscclgo.ErrUnsupported, "only its owner")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "only its owner")
 }
 
 func importInChild(args []string) error {
@@ -75,8 +77,8 @@ func passOn(d *device, ptr uint64) error {
 	if err := d.CopyToHost(got, ptr); err != nil {
 		return err
 	}
-	if !bytes.Equal(got, bytes.Repeat([]byte{1}, sharedSize)) {
-		return errors.New("the memory does not hold what the parent wrote")
+	if diff := cmp.Diff(bytes.Repeat([]byte{1}, sharedSize), got); diff != "" {
+		return fmt.Errorf("the memory of the parent (-want +got):\n%s", diff)
 	}
 	return d.CopyFromHost(ptr, bytes.Repeat([]byte{2}, sharedSize))
 }
@@ -111,7 +113,7 @@ func TestIPC(t *testing.T) {
 	closeAtEnd(t, m.Free)
 	check(t, d.CopyFromHost(m.Ptr(), bytes.Repeat([]byte{1}, sharedSize)))
 	_, err := m.ExportFD()
-	wantError(t, err, mscclgo.ErrUnsupported, "descriptor")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "descriptor")
 	handle, offset, err := d.IPCHandle(m.Ptr() + 4096)
 	if errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Skip("no legacy IPC here:", err)
@@ -124,12 +126,10 @@ func TestIPC(t *testing.T) {
 	if err == nil {
 		t.Error("a process opened its own handle")
 	} else {
-		wantError(t, err, mscclgo.ErrInvalid, "use the pointer itself")
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "use the pointer itself")
 	}
 	runChild(t, "ipc", nil, hex.EncodeToString(handle[:]))
-	if !bytes.Equal(readBack(t, d, m.Ptr(), sharedSize), bytes.Repeat([]byte{2}, sharedSize)) {
-		t.Error("what the child wrote is not in the parent's memory")
-	}
+	testcmp.Equal(t, "the memory after the child wrote it", readBack(t, d, m.Ptr(), sharedSize), bytes.Repeat([]byte{2}, sharedSize))
 	_, _, err = d.IPCHandle(1 << 20)
 	if err == nil {
 		t.Error("an address that nobody allocated has a handle")
@@ -143,7 +143,7 @@ func TestIPCHandleOfVirtualMemory(t *testing.T) {
 		t.Skip("Alloc gives plain memory here")
 	}
 	_, _, err := d.IPCHandle(m.Ptr())
-	wantError(t, err, mscclgo.ErrUnsupported, "cudaMalloc")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "cudaMalloc")
 }
 
 func ipcInChild(args []string) error {

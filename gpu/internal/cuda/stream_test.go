@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 const spinLimit = uint64(10 * time.Second) // of a kernel nobody releases
@@ -32,10 +33,10 @@ func TestSpinningKernel(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	wantError(t, s.Synchronize(ctx), mscclgo.ErrTimeout, "synchronize a stream", "cuda:0")
+	testerr.Expect(t, s.Synchronize(ctx), mscclgo.ErrTimeout, "synchronize a stream", "cuda:0")
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	wantError(t, s.Synchronize(ctx), mscclgo.ErrAborted)
+	testerr.Expect(t, s.Synchronize(ctx), mscclgo.ErrAborted)
 
 	add := must(m.Kernel("add"))(t)
 	check(t, other.Launch(add, blocks(1, 1), packed(t, add, data.Ptr(), 1, 42)))
@@ -108,7 +109,7 @@ func TestEvents(t *testing.T) {
 	}
 	start, end := events[0], events[1]
 	_, err := end.Since(start)
-	wantError(t, err, mscclgo.ErrInvalid, "two events")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "two events")
 
 	flag, data := alloc(t, d, 8), alloc(t, d, 8)
 	write64(t, d, flag.Ptr(), 0)
@@ -158,11 +159,11 @@ func TestCapture(t *testing.T) {
 		t.Errorf("ten launches gave %#x", got)
 	}
 	_, err := s.EndCapture()
-	wantError(t, err, mscclgo.ErrInvalid, "end a capture")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "end a capture")
 
 	check(t, s.BeginCapture())
 	_, err = s.Query()
-	wantError(t, err, mscclgo.ErrInvalid, "CAPTURE")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "CAPTURE")
 	s.EndCapture() // the query spoiled it, as the driver does
 	check(t, s.Fill(data.Ptr(), 0, 8))
 	finish(t, s)

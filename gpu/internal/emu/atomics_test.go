@@ -3,6 +3,8 @@ package emu_test
 import (
 	"math"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestAtomics(t *testing.T) {
@@ -70,7 +72,5 @@ extern "C" __global__ void all(All* a, int n) {
 		F: n / 2, D: n / 4, Wide: n * 0x100000001, Widest: (n - 1) << 40, Least: -((n - 1) << 40),
 		H0: 0x6000, PairX: 0x6000, PairY: 0x6400, B1: 0x42c8, // 512, 512, 1024, 100
 	}
-	if got != want {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	testcmp.Equal(t, "results", got, want)
 }

@@ -1,7 +1,6 @@
 package emu_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/emu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestDescriptors(t *testing.T) {
@@ -109,9 +109,7 @@ func TestHostMemory(t *testing.T) {
 	d := open(t)
 	host, err := d.AllocHost(10001)
 	must(t, err)
-	if !bytes.Equal(host.Bytes(), make([]byte, 10001)) {
-		t.Error("host memory is not 10001 zeros")
-	}
+	testcmp.Equal(t, "new host memory", host.Bytes(), make([]byte, 10001))
 	s := stream(t, d)
 	must(t, s.Fill(host.Ptr()+1, 7, 10000), s.Synchronize(deadline(t)))
 	if host.Bytes()[0] != 0 || host.Bytes()[10000] != 7 {
