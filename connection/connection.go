@@ -65,8 +65,8 @@ type Connection struct {
 	bytes     BytesDriver // nil where the transport has none
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
-	path      *native.Path  // nil where native is
-	leave     func()        // ends what the registry calls before a memory is closed
+	path      *native.Path
+	leave     func() // ends what the registry calls before a memory is closed
 
 	closed   atomic.Bool   // nothing more is queued
 	ended    chan struct{} // closed once the driver is
@@ -95,13 +95,13 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is not one transport", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{})}
+	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()
 	}
 	if n, ok := d.(native.Driver); ok {
 		if q := n.NativeQueue(); q != nil {
-			c.native = n
-			c.path = &native.Path{Queue: q, Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}
+			c.native, c.path.Queue = n, q
 		}
 	}
 	c.leave = native.JoinRegistry(registry, c.settle)
@@ -206,7 +206,7 @@ func (c *Connection) Close() error {
 		return nil
 	}
 	const op = "close"
-	if c.path != nil {
+	if c.path.Queue != nil {
 		c.path.Queue.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.registry.Timeout())

@@ -197,7 +197,7 @@ func TestWrongUse(t *testing.T) {
 	watch := devicecode.Watch{Status: b.status.Ptr(), Timeout: 1}
 	for _, o := range []fifo.Options{
 		{Size: -1, Watch: watch}, {Size: 1, Watch: watch}, {Size: 3, Watch: watch}, {Size: 2 * fifo.MaxSize, Watch: watch},
-		{Words: -1, Watch: watch}, {Words: 1 << 30, Watch: watch}, {},
+		{Words: -1, Watch: watch}, {Words: 1 << 30, Watch: watch},
 	} {
 		if _, err := fifo.New(b.dev, o); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("options %+v gave %v", o, err)
@@ -207,6 +207,19 @@ func TestWrongUse(t *testing.T) {
 		if err := b.ring.Pop(n); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("popping %d of an empty ring gave %v", n, err)
 		}
+	}
+}
+
+// TestZeroOptions: a ring of its own status whose waits end.
+func TestZeroOptions(t *testing.T) {
+	b := newBench(t, 2, patience)
+	ring := b.newRing(t, fifo.Options{})
+	if got := ring.Handle().Watch; got.Status == 0 || got.Timeout != uint64(fifo.DefaultTimeout) || ring.Size() != fifo.DefaultSize {
+		t.Fatalf("%d triggers, %+v", ring.Size(), got)
+	}
+	b.ring = ring
+	if got := ends(t, b, fifo.DefaultSize); got != devicecode.WaitDone || ring.Len() != fifo.DefaultSize {
+		t.Fatalf("%d pushes ended with %v", ring.Len(), got)
 	}
 }
 

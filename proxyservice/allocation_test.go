@@ -1,121 +1,72 @@
 package proxyservice
 
 import (
-	"slices"
-	"sync/atomic"
 	"testing"
+	"unsafe"
 
-	"github.com/mscclgo/mscclgo/connection"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
-	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
-// idle is a driver on which everything is done at once.
-type idle struct {
-	writes, marks int
-	wrote         []byte
+// triggers are those that tests and benchmarks serve.
+var triggers = map[string]fifo.Trigger{
+	"put with signal and flush": {B: 1 << 48, C: 64, Kind: devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush},
+	"inlined put":               {B: 5, C: 64, Kind: devicecode.PortPut | devicecode.PortInline},
+	"user's":                    {A: 1, Kind: 200},
 }
 
-func (c *idle) Write(_ *registeredmem.Memory, _ uint64, _ *registeredmem.Memory, _, _ uint64) error {
-	c.writes++
-	return nil
+// TestServeAllocatesNothing serves each kind of trigger in C, where that can be, and
+// in Go.
+func TestServeAllocatesNothing(t *testing.T) {
+	for name, x := range triggers {
+		for where, queue := range map[string]*native.Queue{"in Go": nil, "in C": nativetest.NewQueue().Queue} {
+			t.Run(name+" "+where, func(t *testing.T) {
+				d := &idle{queue: queue}
+				b := newBed(t, over(d))
+				r := &run{}
+				r.orders.stop.Store(1)
+				served := uint64(0)
+				if n := testing.AllocsPerRun(1000, func() {
+					b.push(x, 1)
+					if err := b.service.serve(r); err != nil {
+						t.Fatal(err)
+					}
+					served++
+				}); n != 0 {
+					t.Errorf("%v allocations a trigger", n)
+				}
+				s := b.service.Snapshot()
+				if s.Triggers[x.Kind] != served || s.Waiting != 0 {
+					t.Errorf("%d of %d triggers are counted, %d wait", s.Triggers[x.Kind], served, s.Waiting)
+				}
+				if done, _ := b.service.ring.Words(); x.Kind&devicecode.PortFlush != 0 && x.Kind < fifo.FirstUserKind && done[0].Load() != served {
+					t.Errorf("flushes are done up to %d of %d", done[0].Load(), served)
+				}
+			})
+		}
+	}
 }
 
-func (*idle) InlineLimit() uint64 { return 64 }
-
-func (c *idle) WriteBytes(_ *registeredmem.Memory, _ uint64, data []byte) error {
-	c.writes++
-	c.wrote = append(c.wrote[:0], data...)
-	return nil
-}
-
-func (*idle) Update(*registeredmem.Memory, uint64, uint64, uint64) error { return nil }
-
-func (c *idle) NewMark() (connection.DriverMark, error) { return idleMark{c}, nil }
-
-func (*idle) Close() error { return nil }
-
-type idleMark struct{ c *idle }
-
-func (m idleMark) Set() error {
-	m.c.marks++
-	return nil
-}
-
-func (idleMark) Reached() (bool, error) { return true, nil }
-func (idleMark) Close() error           { return nil }
-
-// idleConnection is one of rank 0 to itself.
-func (w *twoWays) idleConnection(t *testing.T, d connection.Driver) *connection.Connection {
-	t.Helper()
-	c, err := connection.New(w.service.memories[0].Registry(), 0, registeredmem.CudaIPC, d)
-	if err != nil {
+// TestInlinedBytes serves a put whose bytes are in the ring.
+func TestInlinedBytes(t *testing.T) {
+	d := &idle{}
+	b := newBed(t, over(d))
+	x := triggers["inlined put"]
+	ring := native.RingOf(b.service.ring)
+	want := make([]byte, x.C)
+	for i := range want {
+		want[i] = byte(i + 1)
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Add(ring.Payloads, x.B)), x.C), want)
+	b.push(x, 1)
+	if err := b.serve(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// TestServeAllocatesNothing serves puts with flushes.
-func TestServeAllocatesNothing(t *testing.T) {
-	w := newTwoWays(t)
-	conn := &idle{}
-	var done atomic.Uint64
-	s := server{counts: &counters{}}
-	s.memories.Store(&w.service.memories)
-	s.ports.Store(&[]port{{line: &line{conn: w.idleConnection(t, conn), done: &done}}})
-	put := fifo.Trigger{A: 1 << 48, C: 64, Kind: devicecode.PortPut | devicecode.PortFlush}
-	position := uint64(0)
-	n := testing.AllocsPerRun(1000, func() {
-		if err := s.serve(position, put); err != nil {
-			t.Fatal(err)
-		}
-		position++
-		if underWay, err := s.goOn(); underWay || err != nil {
-			t.Fatalf("a flush is under way: %v, %v", underWay, err)
-		}
-		if done.Load() != position {
-			t.Fatalf("flushes are done up to %d, want %d", done.Load(), position)
-		}
-	})
-	if n != 0 {
-		t.Errorf("%v allocations a trigger", n)
-	}
-	if conn.writes != conn.marks || uint64(conn.writes) != position {
-		t.Errorf("%d writes and %d marks for %d triggers", conn.writes, conn.marks, position)
-	}
-}
-
-// TestServeInlineAllocatesNothing serves one trigger, whose bytes are in the ring, over
-// and over.
-func TestServeInlineAllocatesNothing(t *testing.T) {
-	w := newTwoWays(t)
-	put := fifo.Trigger{B: 5, C: 64, Kind: devicecode.PortPut | devicecode.PortInline}
-	w.push(put)
-	ring := w.service.ring
-	if _, ok := ring.Poll(); !ok {
-		t.Fatal("no trigger")
-	}
-	bytes, ok := ring.Payload(ring.Popped(), put)
-	if !ok {
-		t.Fatal("no payload")
-	}
-	for i := range bytes {
-		bytes[i] = byte(i + 1)
-	}
-	conn := &idle{}
-	s := server{ring: ring}
-	s.memories.Store(&w.service.memories)
-	s.ports.Store(&[]port{{line: &line{conn: w.idleConnection(t, conn)}}})
-	if n := testing.AllocsPerRun(1000, func() {
-		if err := s.serve(ring.Popped(), put); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations a trigger", n)
-	}
-	if !slices.Equal(conn.wrote, bytes) {
-		t.Errorf("it wrote %v", conn.wrote)
+	if diff := cmp.Diff(want, d.wrote); diff != "" {
+		t.Errorf("other bytes were written (-want +got):\n%s", diff)
 	}
 }

@@ -1,61 +1,34 @@
 package proxyservice
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// counters are what a proxy counts; counters.h has them for C. The proxy's goroutine
-// writes, any reads. A nil one counts nothing.
+// counters are what a proxy counts: the proxy_counters of counters.h. C writes, any
+// goroutine reads.
 type counters struct {
 	triggers [256]atomic.Uint64 // by kind
 	bytes    [8]atomic.Uint64   // by the number of the transport's bit
 	flushes  [flushBuckets + 1]atomic.Uint64
 	flushing atomic.Uint64 // nanoseconds of all flushes
-	failures atomic.Uint64
 	idle     atomic.Uint64 // nanoseconds
 }
 
-// The buckets of flush times end at 1, 2, 4, ... microseconds; the one behind the
+// The buckets of flush times end at 1, 2, 4, ... microseconds. The one behind the
 // last has no end.
 const flushBuckets = 22
-
-func (c *counters) served(kind uint8) {
-	if c != nil {
-		c.triggers[kind].Add(1)
-	}
-}
-
-func (c *counters) wrote(transport registeredmem.Transports, n uint64) {
-	if c != nil {
-		c.bytes[transportNumber(transport)].Add(n)
-	}
-}
-
-func (c *counters) flushed(took time.Duration) {
-	if c != nil {
-		c.flushes[min(bits.Len64(uint64((took-1)/time.Microsecond)), flushBuckets)].Add(1)
-		c.flushing.Add(uint64(took))
-	}
-}
-
-func (c *counters) failed() {
-	if c != nil {
-		c.failures.Add(1)
-	}
-}
 
 // Snapshot is what a proxy has done so far.
 type Snapshot struct {
 	Waiting  int                                 // triggers in the ring now
-	RingSize int                                 //
+	RingSize int                                 // triggers that the ring holds
 	Triggers map[uint8]uint64                    // served, by kind
 	Bytes    map[registeredmem.Transports]uint64 // written, by transport
 	Flushes  FlushTimes
-	Failures uint64
+	Failures uint64        // 1 once the proxy has failed
 	Idle     time.Duration // without work
 }
 
@@ -78,7 +51,6 @@ func (c *counters) snapshot() Snapshot {
 	s := Snapshot{
 		Triggers: map[uint8]uint64{},
 		Bytes:    map[registeredmem.Transports]uint64{},
-		Failures: c.failures.Load(),
 		Idle:     time.Duration(c.idle.Load()),
 	}
 	for kind := range c.triggers {
@@ -101,7 +73,7 @@ func (c *counters) snapshot() Snapshot {
 	return s
 }
 
-// Snapshot gives what the proxy has done. Any goroutine.
+// Snapshot returns what the proxy has done, as far as it counts. Any goroutine.
 func (p *Proxy) Snapshot() Snapshot {
 	counts := p.counts
 	if counts == nil {
@@ -109,5 +81,8 @@ func (p *Proxy) Snapshot() Snapshot {
 	}
 	s := counts.snapshot()
 	s.Waiting, s.RingSize = p.ring.Len(), p.ring.Size()
+	if p.Err() != nil {
+		s.Failures = 1
+	}
 	return s
 }

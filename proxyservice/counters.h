@@ -1,4 +1,4 @@
-// What a proxy counts; the counters of counters.go.
+// What a proxy counts: the counters of counters.go.
 #ifndef MSCCLGO_PROXYSERVICE_COUNTERS_H
 #define MSCCLGO_PROXYSERVICE_COUNTERS_H
 
@@ -12,16 +12,15 @@ typedef struct {
   uint64_t bytes[8];                          // by the number of the transport's bit
   uint64_t flushes[PROXY_FLUSH_BUCKETS + 1];  // those that took up to 1, 2, 4, ... microseconds
   uint64_t flushing;                          // nanoseconds of all flushes
-  uint64_t failures;
-  uint64_t idle;  // nanoseconds
+  uint64_t idle;                              // nanoseconds
 } proxy_counters;
 
-// proxy_count adds to a counter that this thread alone writes and any reads.
+// proxy_count adds to a counter that only this thread writes and any thread reads.
 static inline void proxy_count(uint64_t* counter, uint64_t n) {
   __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-// proxy_count_flushes counts n flushes that took so many nanoseconds each.
+// proxy_count_flushes counts n flushes that took that many nanoseconds each.
 static inline void proxy_count_flushes(proxy_counters* counters, uint64_t n, int64_t took) {
   uint64_t microseconds = took > 0 ? (uint64_t)(took - 1) / 1000 : 0;
   unsigned bucket = microseconds ? 64 - (unsigned)__builtin_clzll(microseconds) : 0;
@@ -29,7 +28,7 @@ static inline void proxy_count_flushes(proxy_counters* counters, uint64_t n, int
   proxy_count(&counters->flushing, n * (uint64_t)took);
 }
 
-// proxy_now gives nanoseconds since some moment.
+// proxy_now returns nanoseconds since some moment.
 static inline int64_t proxy_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -1,50 +1,51 @@
 // The loop of a proxy's thread in C, where no garbage collection stops it. It
-// serves the ports whose connections offer native operations, and leaves to Go what
-// is wrong, and all else.
+// decides about all triggers of the ring and serves those whose connections have a
+// queue for threads in C. The others it hands to Go as jobs. It tracks the flushes
+// of all connections and counts.
 #ifndef MSCCLGO_PROXYSERVICE_LOOP_H
 #define MSCCLGO_PROXYSERVICE_LOOP_H
 
 #include "backoff.h"
-#include "line.h"
-#include "native/count.h"
-#include "native/range.h"
-#include "native/ring.h"
-#include "table.h"
+#include "connection.h"
+#include "job.h"
 
-// proxy_port is what a channel's id stands for.
-typedef struct {
-  proxy_line* line;
-  native_count* sent;
-  native_range* words;  // of the semaphore at the peer
-  uint64_t word;        // the address of the one that signals are stored to
-} proxy_port;
+// PROXY_BATCH is how many triggers are served before the loop looks at other things,
+// and how many jobs it hands to Go at most, so that the crossing costs each little.
+enum { PROXY_BATCH = 16 };
 
-// proxy_end is why the loop went back to Go.
+// proxy_end is why the loop returned to Go.
 typedef enum {
   PROXY_QUIT,          // it was told to
   PROXY_DRAINED,       // it was told to stop, and nothing is left
-  PROXY_YOURS,         // the ring's oldest trigger is for Go
-  PROXY_LOOKED,        // it was to look once
-  PROXY_IDLE,          // it was to look once, and has found nothing for a while
-  PROXY_FAILED,        // an operation failed for the ring's oldest trigger
-  PROXY_FLUSH_FAILED,  // the wait for a flush's end failed
+  PROXY_JOBS,          // there are jobs for Go
+  PROXY_QUERY,         // Go must query the oldest mark of its own of a connection
+  PROXY_FAILED,        // an operation failed for the first of jobs
+  PROXY_FLUSH_FAILED,  // the query of a mark failed
+  PROXY_NO_MEMORY,     // of the host
 } proxy_end;
 
 // proxy_failure is the operation that failed.
 typedef struct {
   int op;                    // NATIVE_WRITE and the like
   int code;                  // the transport's, or NATIVE_CLOSED
-  uint32_t line;             // its number
   uint64_t dst, src, bytes;  // of a write; dst of a store
 } proxy_failure;
 
 typedef struct {
-  proxy_table lines;     // of proxy_line, by their numbers; NULL for those of Go
-  proxy_table ports;     // of proxy_port; NULL for those of Go
-  proxy_table memories;  // of native_range; NULL for those of Go
+  proxy_tables tables;
   proxy_backoff backoff;
-  proxy_line* flushing;   // one of the circle of lines with flushes under way
+  proxy_connection* flushing;  // one of the circle of those with flushes under way
+
+  // For Go, when the loop returns.
+  proxy_job jobs[PROXY_BATCH];
+  uint32_t taken;         // of jobs: those for Go
+  uint32_t connection;    // of PROXY_QUERY and PROXY_FLUSH_FAILED
+  bool idle;              // nothing was found for a while: other goroutines may run
   proxy_failure failure;  // the last
+
+  // What Go answers before it calls again.
+  uint32_t done;  // of jobs: those that it did
+  bool reached;   // the mark
 } proxy_loop;
 
 // proxy_orders are what other threads tell the loop.
@@ -53,12 +54,15 @@ typedef struct {
   uint32_t quit;  // at once
 } proxy_orders;
 
-// proxy_serve serves the ring until there is something for Go, or only looks once.
-// counters may be NULL.
+// proxy_serve serves the ring until there is something for Go. counters may be NULL.
 proxy_end proxy_serve(proxy_loop* loop, native_ring* ring, const proxy_orders* orders,
-                      proxy_counters* counters, bool once);
+                      proxy_counters* counters);
 
-// proxy_loop_free frees a loop with its lines and ports.
+// proxy_answer takes Go's answers, as proxy_serve does first. It reports whether
+// there was host memory.
+bool proxy_answer(proxy_loop* loop, proxy_counters* counters);
+
+// proxy_loop_free frees a loop with its tables.
 void proxy_loop_free(proxy_loop* loop);
 
 #endif

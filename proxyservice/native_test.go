@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,49 +17,17 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
+	"github.com/mscclgo/mscclgo/internal/test/relay"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// through is a driver that hands everything on to a connection, which it owns. It
-// offers nothing to threads in C.
-type through struct{ *connection.Connection }
-
-func (d through) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	return d.UpdateAndSync(dst, dstOffset, from, to)
-}
-
-func (d through) NewMark() (connection.DriverMark, error) { return &throughMark{c: d.Connection}, nil }
-
-type throughMark struct {
-	c *connection.Connection
-	connection.Mark
-}
-
-func (m *throughMark) Set() (err error) {
-	m.Mark, err = m.c.Mark()
-	return err
-}
-
-func (m *throughMark) Reached() (bool, error) { return m.Done() }
-
-func (*throughMark) Close() error { return nil }
-
-// newConn makes a rank's connection to the other of a driver.
-func (r *rank) newConn(t testing.TB, d connection.Driver) *connection.Connection {
-	t.Helper()
-	c, err := connection.New(r.reg, r.other.reg.Rank(), registeredmem.CudaIPC, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // inGo has a pair's channels served in Go.
 func inGo(t testing.TB, ranks [2]*rank) [2]*rank {
+	t.Helper()
 	for _, r := range ranks {
-		r.conn = r.newConn(t, through{r.conn})
+		r.conn, _ = relay.New(t, r.reg, r.other.reg.Rank(), r.conn, nil)
 	}
 	return ranks
 }
@@ -68,53 +35,22 @@ func inGo(t testing.TB, ranks [2]*rank) [2]*rank {
 // asItIs has them served as they are.
 func asItIs(_ testing.TB, ranks [2]*rank) [2]*rank { return ranks }
 
-// counted is a native driver that counts what goes through its methods.
-type counted struct {
-	through
-	calls atomic.Int64
-}
-
-func (c *counted) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	c.calls.Add(1)
-	return c.through.Write(dst, dstOffset, src, srcOffset, n)
-}
-
-func (c *counted) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	c.calls.Add(1)
-	return c.through.Update(dst, dstOffset, from, to)
-}
-
-func (c *counted) NewMark() (connection.DriverMark, error) {
-	c.calls.Add(1)
-	return c.through.NewMark()
-}
-
-func (c *counted) NativeQueue() *native.Queue { return native.PathOf(c.Connection).Queue }
-
-func (c *counted) NativeError(f native.Failure) error { return native.PathError(c.Connection, f) }
-
-// faked is a driver whose threads in C use a queue of the test's. It works on
+// faked is a connection whose threads in C use a queue of the test's. It works on
 // host memory, as an emulated device's is.
 type faked struct {
-	*counted
-	queue *nativetest.Queue
 	conn  *connection.Connection
+	relay *relay.Driver
+	queue *nativetest.Queue
 }
 
-func (f *faked) NativeQueue() *native.Queue { return f.queue.Queue }
-
-func (f *faked) NativeError(e native.Failure) error {
-	return mscclgo.Errorf(mscclgo.ErrRemote, "faked", "operation %d has code %d", e.Op, e.Code)
-}
-
-// fake gives a rank's next connections to the other rank.
+// fake returns a rank's next connection to the other rank.
 func (r *rank) fake(t *testing.T) *faked {
 	t.Helper()
 	if testdev.CUDA() {
 		t.Skip("the queue writes to host memory")
 	}
-	f := &faked{counted: &counted{through: through{r.connect(t)}}, queue: nativetest.NewQueue()}
-	f.conn = r.newConn(t, f)
+	f := &faked{queue: nativetest.NewQueue()}
+	f.conn, f.relay = relay.New(t, r.reg, r.other.reg.Rank(), r.connect(t), f.queue.Queue)
 	t.Cleanup(func() { f.conn.Close() })
 	return f
 }
@@ -137,11 +73,12 @@ func (r *rank) channelOver(t *testing.T, conn *connection.Connection, bytes uint
 func TestServedInC(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
-	if native.PathOf(r.conn) == nil {
-		t.Skip("the connection is not native here")
+	queue := native.PathOf(r.conn).Queue
+	if queue == nil {
+		t.Skip("threads in C cannot use the connection here")
 	}
-	conn := &counted{through: through{r.conn}}
-	r.conn = r.newConn(t, conn)
+	conn, driver := relay.New(t, r.reg, r.other.reg.Rank(), r.conn, queue)
+	r.conn = conn
 	d := newDuo(t, ranks, 4096)
 	for range 10 {
 		r.must(t, d.channels[0], putWithSignalAndFlush, 8, 16, 100)
@@ -151,7 +88,7 @@ func TestServedInC(t *testing.T) {
 	if got := ranks[1].act(t, d.channels[1], wait, 0, 0, 0, 20); got != devicecode.WaitDone {
 		t.Fatal(got)
 	}
-	if calls := conn.calls.Load(); calls != 0 {
+	if calls := driver.Calls(); calls != 0 {
 		t.Errorf("%d calls went through Go", calls)
 	}
 }
@@ -170,7 +107,7 @@ func TestServedInGo(t *testing.T) {
 	})
 	t.Run("beside native", func(t *testing.T) {
 		ranks := newPair(t, hostOnly)
-		plain := ranks[0].newConn(t, through{ranks[0].connect(t)})
+		plain, _ := relay.New(t, ranks[0].reg, 1, ranks[0].connect(t), nil)
 		t.Cleanup(func() { plain.Close() })
 		inC, _, _ := ranks[0].channelOver(t, ranks[0].conn, 64)
 		inGo, _, _ := ranks[0].channelOver(t, plain, 64)
@@ -521,7 +458,7 @@ func TestFlushHoldsUpNobody(t *testing.T) {
 	if reached := held.queue.Done(native.Reach); reached != nativetest.Marks {
 		t.Errorf("%d marks were reached of %d", reached, nativetest.Marks)
 	}
-	if calls := held.calls.Load(); calls != 0 {
+	if calls := held.relay.Calls(); calls != 0 {
 		t.Errorf("%d calls went through Go", calls)
 	}
 }
@@ -534,12 +471,12 @@ func TestBusyQueue(t *testing.T) {
 	c, _, _ := r.channelOver(t, conn.conn, 64)
 	conn.queue.Busy(true)
 	r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
-	if calls := conn.calls.Load(); calls != 3 {
+	if calls := conn.relay.Calls(); calls != 3 {
 		t.Errorf("%d calls went through Go, not 3", calls)
 	}
 	conn.queue.Busy(false)
 	r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
-	if calls := conn.calls.Load(); calls != 3 {
+	if calls := conn.relay.Calls(); calls != 3 {
 		t.Errorf("%d calls went through Go though the queue is free", calls)
 	}
 	if got := read[uint64](t, ranks[1].slab, 1)[0]; got != 2 {

@@ -1,19 +1,21 @@
 // Package proxyservice serves what GPU threads ask of the host. A [Proxy] is a
-// goroutine on a thread of its own that polls a ring of triggers and hands each to
-// a function. A [ProxyService] is a proxy whose function moves data and signals
-// peers over connections, for port channels.
+// goroutine on a thread of its own that polls a ring of triggers and calls a handler
+// for each. A [ProxyService] is a proxy that moves data and signals peers over
+// connections, for port channels.
 //
-// The goroutine spends its life in C: it polls and waits there, and serves there
-// what port channels ask of connections that offer that, so
-// that a garbage collection in the process, which stops goroutines, holds up none
-// of it. Everything else comes back to Go: triggers of the user's, other
-// connections, and all that is wrong, of which Go makes the error.
+// The goroutine spends its life in C. There it polls, decodes, looks ids up, checks,
+// tracks flushes and counts, for all triggers. Where a connection's transport has a
+// queue for threads in C, it also does there what port channels ask for, so that a
+// garbage collection, which stops goroutines, delays none of it. It comes back to Go
+// with jobs for the user's handler, jobs for other transports, and triggers that are
+// wrong, to which Go gives their error.
 package proxyservice
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -29,21 +31,23 @@ import (
 // ring. An error makes the group fail and ends the proxy.
 type Handler func(fifo.Trigger) error
 
-// Options are what a proxy's owner may choose; the zero value is right for most.
+// Options configure a [Proxy]. The zero value is right for most.
 type Options struct {
-	// CPUs are where the proxy's thread may run: those near the device, say.
-	// Empty means anywhere.
+	// CPUs are those that the proxy's thread may run on, for example those near the
+	// device. Empty means any.
 	CPUs []int
-	// Spin is how long the proxy polls without pause after it last had work. 0
-	// means 1 millisecond; less than 0 not at all.
+	// Spin is how long the proxy polls without a pause after it last had work. 0
+	// means 1 millisecond, less than 0 not at all.
 	Spin time.Duration
-	// Sleep is the longest pause between polls of a proxy that has been idle for
-	// long; pauses grow from a microsecond to it. 0 means 200 microseconds.
+	// Sleep is the longest pause between polls of an idle proxy. Pauses grow from a
+	// microsecond to it. 0 means 200 microseconds.
 	Sleep time.Duration
-	// OnFailure is told, once, why the proxy has ended before Stop. It should make
-	// the group fail, so that kernels do not wait for what nobody serves. It is
-	// called by the proxy's goroutine and must not call Stop.
+	// OnFailure is called once, with the reason, when the proxy ends before Stop. It
+	// should make the group fail, so that kernels do not wait for a proxy that is
+	// gone. The proxy's goroutine calls it, and it must not call Stop.
 	OnFailure func(error)
+	// Logger is told what makes the proxy fail. nil discards.
+	Logger *slog.Logger
 	// Count makes the proxy count what it does; see [Proxy.Snapshot].
 	Count bool
 	// Rank is this rank's number, for errors.
@@ -59,7 +63,8 @@ const (
 type Proxy struct {
 	ring    *fifo.Ring
 	loop    *loop
-	work    work
+	handler Handler
+	server  server // of a ProxyService
 	options Options
 	counts  *counters // nil: nothing is counted
 
@@ -67,18 +72,6 @@ type Proxy struct {
 	running *run       // nil while stopped
 	closed  bool       // for good
 	failure atomic.Pointer[error]
-}
-
-// work is what a proxy does in Go. The last two are nil where nothing is native.
-type work struct {
-	// serve serves the trigger at a position of the ring.
-	serve func(position uint64, t fifo.Trigger) error
-	// goOn goes on with what serve began, and says whether there is more of it.
-	goOn func() (bool, error)
-	// failed gives the error of an operation that failed in C for a trigger.
-	failed func(t fifo.Trigger, f native.Failure) error
-	// flushFailed gives the error of a flush on a line that failed in C.
-	flushFailed func(line int, f native.Failure) error
 }
 
 // run is the time between a Start and the end of the goroutine.
@@ -89,23 +82,27 @@ type run struct {
 	done    chan struct{}
 }
 
-// NewProxy makes a proxy that is not started. The ring stays the caller's, who
+// NewProxy returns a proxy that is not started. The ring stays the caller's, who
 // closes it after Stop.
 //
-// Errors: ErrInvalid for a handler that is nil, or pauses that are negative.
+// Errors: ErrInvalid for a ring or handler that is nil, or a negative Options.Sleep.
 func NewProxy(ring *fifo.Ring, handler Handler, o Options) (*Proxy, error) {
-	if handler == nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: make a proxy", "the handler is nil").At(o.Rank, mscclgo.NoRank)
+	switch {
+	case ring == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNew, "the ring is nil").At(o.Rank, mscclgo.NoRank)
+	case handler == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNew, "the handler is nil").At(o.Rank, mscclgo.NoRank)
 	}
-	return newProxy(ring, work{
-		serve: func(_ uint64, t fifo.Trigger) error { return handler(t) },
-		goOn:  func() (bool, error) { return false, nil },
-	}, o)
+	return newProxy(ring, handler, 0, o)
 }
 
-func newProxy(ring *fifo.Ring, w work, o Options) (*Proxy, error) {
+const opNew = "proxyservice: new proxy"
+
+// newProxy returns a proxy whose handler serves the triggers of the kinds from
+// firstUser.
+func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Proxy, error) {
 	if o.Sleep < 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: make a proxy", "the longest pause is %v", o.Sleep).At(o.Rank, mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNew, "Options.Sleep is %v", o.Sleep).At(o.Rank, mscclgo.NoRank)
 	}
 	if o.Spin == 0 {
 		o.Spin = defaultSpin
@@ -113,22 +110,26 @@ func newProxy(ring *fifo.Ring, w work, o Options) (*Proxy, error) {
 	if o.Sleep == 0 {
 		o.Sleep = defaultSleep
 	}
-	l, err := newLoop(o.Spin, o.Sleep)
-	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "proxyservice: make a proxy", "%w", err).At(o.Rank, mscclgo.NoRank)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{ring: ring, loop: l, work: w, options: o}
+	l, err := newLoop(o.Spin, o.Sleep, firstUser)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, opNew, "%w", err).At(o.Rank, mscclgo.NoRank)
+	}
+	p := &Proxy{ring: ring, loop: l, handler: handler, options: o}
 	if o.Count {
 		p.counts = &counters{}
 	}
 	return p, nil
 }
 
-// Start starts the goroutine and returns when it polls. ctx bounds only that. A
+// Start starts the goroutine and returns once it polls. ctx bounds only that. A
 // proxy that was stopped can be started again.
 //
-// Errors: ErrInvalid when it runs already or one of Options.CPUs is none; what
-// made it fail before, as then the ring cannot be served any more.
+// Errors: ErrInvalid when the proxy runs already, is closed, or may not run on one
+// of Options.CPUs; after a failure, that failure, since the ring cannot be served
+// any more.
 func (p *Proxy) Start(ctx context.Context) error {
 	const op = "proxyservice: start"
 	if ctx.Err() != nil {
@@ -161,7 +162,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 // first, which is a failure too: triggers are left that kernels wait for.
 func (p *Proxy) Stop(ctx context.Context) error { return p.end(ctx, false) }
 
-// end stops the goroutine, for good if said so.
+// end stops the goroutine, for good if forGood is set.
 func (p *Proxy) end(ctx context.Context, forGood bool) error {
 	p.life.Lock()
 	defer p.life.Unlock()
@@ -187,7 +188,7 @@ func (p *Proxy) end(ctx context.Context, forGood bool) error {
 	return p.Err()
 }
 
-// Err gives what made the proxy fail, or nil.
+// Err returns what made the proxy fail, or nil.
 func (p *Proxy) Err() error {
 	if err := p.failure.Load(); err != nil {
 		return *err
@@ -195,12 +196,12 @@ func (p *Proxy) Err() error {
 	return nil
 }
 
-// fail keeps the first error and tells the owner.
+// fail keeps the first error and reports it.
 func (p *Proxy) fail(err error) {
 	if !p.failure.CompareAndSwap(nil, &err) {
 		return
 	}
-	p.counts.failed()
+	p.options.Logger.Error("the proxy failed", "rank", p.options.Rank, "err", err)
 	if p.options.OnFailure != nil {
 		p.options.OnFailure(err)
 	}
@@ -208,8 +209,8 @@ func (p *Proxy) fail(err error) {
 
 // run is the goroutine.
 func (p *Proxy) run(r *run) {
-	// The thread ends with the goroutine, which never unlocks it: nobody else
-	// gets one that is bound to some CPUs.
+	// The goroutine never unlocks the thread, which ends with it: nobody else gets
+	// a thread that is bound to some CPUs.
 	runtime.LockOSThread()
 	defer close(r.done)
 	if err := p.prepareThread(); err != nil {
@@ -231,76 +232,77 @@ func (p *Proxy) prepareThread() error {
 	return nil
 }
 
-// serve serves until it is stopped or something fails. Most of it the loop in C
-// does. A panic of the handler is a failure.
+// serve serves until it is stopped or something fails. A panic, which can only be
+// the handler's, is a failure.
 func (p *Proxy) serve(r *run) (err error) {
-	var t fifo.Trigger // being served
+	j := &job{} // being done
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = mscclgo.Errorf(mscclgo.ErrSystem, p.op(t), "the handler panicked: %v\n%s", cause, debug.Stack()).At(p.options.Rank, mscclgo.NoRank)
+			err = p.wrap(j, mscclgo.Errorf(mscclgo.ErrSystem, "handle", "the handler panicked: %v\n%s", cause, debug.Stack()))
+		}
+		if err != nil {
+			p.loop.finish(p.counts)
 		}
 	}()
-	underWay := false // in Go
 	for {
-		switch p.loop.serve(native.RingOf(p.ring), &r.orders, p.counts, underWay) {
+		switch p.loop.serve(native.RingOf(p.ring), &r.orders, p.counts) {
 		case endQuit:
 			return nil
 		case endDrained:
 			r.drained = true
 			return nil
-		case endYours:
-			if err := p.serveBatch(&t); err != nil {
+		case endJobs:
+			jobs := p.loop.jobs()
+			for i := range jobs {
+				j = &jobs[i]
+				if err := p.do(j); err != nil {
+					return p.wrap(j, err)
+				}
+				p.loop.did()
+				if err := p.ring.Pop(1); err != nil {
+					return err
+				}
+			}
+		case endQuery:
+			if p.loop.idle() {
+				runtime.Gosched() // the transport may need this goroutine's processor
+			}
+			reached, err := p.server.query(p.loop.connection())
+			if err != nil {
 				return err
 			}
-		case endIdle:
-			runtime.Gosched() // what is under way may need this goroutine's processor
+			if reached {
+				p.loop.reached()
+			}
 		case endFailed:
-			t, _ = p.ring.Poll()
-			f, _ := p.loop.failure()
-			return p.wrap(t, p.work.failed(t, f))
+			j = p.loop.first()
+			return p.wrap(j, p.server.failed(j, p.loop.failure()))
 		case endFlushFailed:
-			f, line := p.loop.failure()
-			return p.work.flushFailed(line, f)
-		}
-		if underWay, err = p.work.goOn(); err != nil {
-			return err
+			return p.server.flushFailed(p.loop.connection(), p.loop.failure())
+		case endNoMemory:
+			return outOfMemory()
 		}
 	}
 }
 
-// batchSize is how many triggers Go serves before it goes back to C, so that the
-// crossing costs a user's triggers little.
-const batchSize = 16
-
-// serveBatch serves triggers in Go; t is the last.
-func (p *Proxy) serveBatch(t *fifo.Trigger) error {
-	for range batchSize {
-		var ok bool
-		if *t, ok = p.ring.Poll(); !ok {
-			break
-		}
-		if err := p.work.serve(p.ring.Popped(), *t); err != nil {
-			return p.wrap(*t, err)
-		}
-		p.counts.served(t.Kind)
-		if err := p.ring.Pop(1); err != nil {
-			return err
-		}
+func (p *Proxy) do(j *job) error {
+	switch j.verdict {
+	case forUser:
+		return p.handler(j.Trigger)
+	case move:
+		return p.server.move(j)
+	default:
+		return p.server.wrong(j, p.ring.PayloadSize())
 	}
-	return nil
 }
 
-// op says what is being done, for errors.
-func (p *Proxy) op(t fifo.Trigger) string {
-	return fmt.Sprintf("proxyservice: serve trigger %d of kind %d", p.ring.Popped(), t.Kind)
-}
-
-// wrap gives the error of a trigger its operation, and keeps its kind and peer.
-func (p *Proxy) wrap(t fifo.Trigger, err error) error {
+// wrap adds the trigger to its error, whose kind and peer it keeps.
+func (p *Proxy) wrap(j *job, err error) error {
 	peer := mscclgo.NoRank
 	var e *mscclgo.Error
 	if errors.As(err, &e) {
 		peer = e.Peer
 	}
-	return mscclgo.Errorf(mscclgo.KindOf(err), p.op(t), "%w", err).At(p.options.Rank, peer)
+	op := fmt.Sprintf("proxyservice: serve trigger %d of kind %d", j.position, j.Kind)
+	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(p.options.Rank, peer)
 }

@@ -2,200 +2,145 @@ package proxyservice
 
 import (
 	"sync/atomic"
-	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
-	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// server is what the proxy's goroutine of a service works with.
+// server does in Go what the loop in C leaves to it. Its tables hold at least all
+// that the loop's do.
 type server struct {
-	tables
-	ring     *fifo.Ring
-	user     Handler   // may be nil
-	counts   *counters // may be nil
-	flushing []*line   // those with flushes under way
-	next     int       // of flushing, to be asked
+	links    atomic.Pointer[[]*link]
+	ports    atomic.Pointer[[]port]
+	memories atomic.Pointer[[]*registeredmem.Memory]
 }
 
-// line is a connection and its flushes under way. All but the first three fields
-// are of the proxy's goroutine alone.
-type line struct {
-	conn  *connection.Connection
-	index int
-	done  *atomic.Uint64 // pinned: 1 + the position of the newest flush that is done
-
-	flushes []flush // in the order of their positions
+// link is a connection and the marks that Go made on it, one for each flush that
+// the loop tracks as Go's.
+type link struct {
+	*connection.Connection
+	number int
+	marks  []connection.Mark // the proxy's goroutine's; oldest first
 }
 
-// flush is one that was begun.
-type flush struct {
-	mark     connection.Mark
-	position uint64
-	since    time.Time // zero when nobody counts
+// port is what a channel's id stands for.
+type port struct {
+	semaphore *semaphore.Host2Device
+	link      *link
 }
 
-// request is a port's trigger; see PortRequest in <mscclgo/port_channel.cuh>.
-type request struct {
-	put, signal, flush bool
-	inline             bool // of a put: the bytes are in the entry's payload
-	port               uint64
-	dst, src           uint16
-	dstOffset          uint64
-	srcOffset          uint64
-	bytes              uint64
-}
-
-const offsetMask = 1<<48 - 1
-
-// decode gives the request of a trigger, which may hold anything.
-func decode(t fifo.Trigger) (request, error) {
-	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
-	r := request{
-		put:       t.Kind&devicecode.PortPut != 0,
-		signal:    t.Kind&devicecode.PortSignal != 0,
-		flush:     t.Kind&devicecode.PortFlush != 0,
-		inline:    t.Kind&devicecode.PortInline != 0,
-		port:      t.Detail,
-		dst:       uint16(t.A >> 48),
-		src:       uint16(t.B >> 48),
-		dstOffset: t.A & offsetMask,
-		srcOffset: t.B & offsetMask,
-		bytes:     t.C,
-	}
-	if t.Kind == 0 || t.Kind&^all != 0 || r.inline && !r.put {
-		return r, mscclgo.Errorf(mscclgo.ErrInvalid, "decode", "no trigger has kind %d; the user's are from %d, and need ServiceOptions.Handler", t.Kind, fifo.FirstUserKind)
-	}
-	if r.put && r.bytes > offsetMask {
-		return r, mscclgo.Errorf(mscclgo.ErrInvalid, "put", "a memory's id is above 65535, or an offset or the size is 2^48 or more")
-	}
-	return r, nil
-}
-
-// serve does what a trigger asks. It allocates nothing.
-func (s *server) serve(position uint64, t fifo.Trigger) error {
-	if t.Kind >= fifo.FirstUserKind && s.user != nil {
-		return s.user(t)
-	}
-	r, err := decode(t)
-	if err != nil {
-		return err
-	}
-	p, err := s.port(r)
-	if err != nil {
-		return err
-	}
-	if r.put {
-		if err := s.put(p, r, position, t); err != nil {
-			return p.wrap(r, "put", err)
+// move does what a request asks for. It allocates nothing.
+func (s *server) move(j *job) error {
+	p := s.port(j)
+	if j.put {
+		if err := s.put(p.link, j); err != nil {
+			return p.wrap(j, "put", err)
 		}
 	}
-	if r.signal {
+	if j.signal {
 		if err := p.semaphore.Signal(); err != nil {
-			return p.wrap(r, "signal", err)
+			return p.wrap(j, "signal", err)
 		}
 	}
-	if r.flush {
-		if err := s.flush(p.line, position); err != nil {
-			return p.wrap(r, "flush", err)
+	if j.flush {
+		mark, err := p.link.Mark()
+		if err != nil {
+			return p.wrap(j, "flush", err)
 		}
+		p.link.marks = append(p.link.marks, mark)
 	}
 	return nil
 }
 
-// port looks the channel up.
-func (s *server) port(r request) (port, error) {
-	ports := *s.ports.Load()
-	if r.port >= uint64(len(ports)) {
-		return port{}, mscclgo.Errorf(mscclgo.ErrInvalid, "find the channel", "no channel has number %d, the service has %d", r.port, len(ports))
+func (s *server) put(l *link, j *job) error {
+	memories := *s.memories.Load()
+	if j.inlined {
+		return l.WriteBytes(memories[j.dst], j.dstOffset, unsafe.Slice(j.payload, j.bytes))
 	}
-	return ports[r.port], nil
+	return l.Write(memories[j.dst], j.dstOffset, memories[j.src], j.srcOffset, j.bytes)
 }
 
-// put looks the memories up; the connection checks that they are its ranks' and
-// hold the ranges.
-func (s *server) put(p port, r request, position uint64, t fifo.Trigger) error {
-	memories := *s.memories.Load()
-	if last := max(r.dst, r.src); int(last) >= len(memories) {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the memories", "no memory has number %d, the service has %d", last, len(memories))
+// query reports whether the oldest mark that Go made on a connection is reached.
+func (s *server) query(number int) (bool, error) {
+	l := (*s.links.Load())[number]
+	done, err := l.marks[0].Done()
+	if done {
+		l.marks = l.marks[:copy(l.marks, l.marks[1:])]
+	}
+	return done, err
+}
+
+// wrong returns the error of a trigger that is wrong, from a ring that takes payloads
+// of a size.
+func (s *server) wrong(j *job, payloadSize int) error {
+	invalid := func(op, format string, args ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...)
+	}
+	switch j.verdict {
+	case unknownKind:
+		return invalid("decode", "no trigger has kind %d; the user's are from %d, and need ServiceOptions.Handler", j.Kind, fifo.FirstUserKind)
+	case fieldOverflow:
+		return invalid("decode", "a memory's id is above 65535, or an offset or the size is 2^48 or more")
+	case unknownPort:
+		return invalid("find the channel", "no channel has number %d, the service has %d", j.port, len(*s.ports.Load()))
+	}
+	p, memories := s.port(j), *s.memories.Load()
+	unknown := func(id uint16) error {
+		return invalid("find the memories", "no memory has number %d, the service has %d", id, len(memories))
+	}
+	outside := func(id uint16, offset uint64) error {
+		return invalid("check the ranges", "%d bytes at offset %d are outside %v", j.bytes, offset, memories[id])
+	}
+	foreign := func(id uint16, what string) error {
+		return invalid("find the memories", "memory %d is %v, not %s in the connection's registry", id, memories[id], what)
 	}
 	var err error
-	if r.inline {
-		err = s.putInline(p, memories[r.dst], r.dstOffset, position, t)
-	} else {
-		err = p.line.conn.Write(memories[r.dst], r.dstOffset, memories[r.src], r.srcOffset, r.bytes)
+	switch j.verdict {
+	case unknownDst:
+		err = unknown(j.dst)
+	case unknownSrc:
+		err = unknown(j.src)
+	case foreignDst:
+		err = foreign(j.dst, "the peer's")
+	case foreignSrc:
+		err = foreign(j.src, "this rank's")
+	case dstRange:
+		err = outside(j.dst, j.dstOffset)
+	case srcRange:
+		err = outside(j.src, j.srcOffset)
+	case noInline:
+		err = invalid("find the bytes", "%d came with the trigger, and the connection over %v takes at most %d", j.bytes, p.link.Transport(), p.link.InlineLimit())
+	case noPayload:
+		err = invalid("find the bytes", "the trigger says that %d came with it, at %d, and the ring takes 1 to %d, at less than 16", j.C, j.B, payloadSize)
 	}
-	if err != nil {
-		return err
-	}
-	s.counts.wrote(p.line.conn.Transport(), r.bytes)
-	return nil
+	return p.wrap(j, "put", err)
 }
 
-// putInline writes the bytes that came with a trigger.
-func (s *server) putInline(p port, dst *registeredmem.Memory, dstOffset, position uint64, t fifo.Trigger) error {
-	data, ok := s.ring.Payload(position, t)
-	if !ok {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "find the bytes", "the trigger says that %d came with it, at %d, and the ring takes at most %d", t.C, t.B, s.ring.PayloadSize())
-	}
-	return p.line.conn.WriteBytes(dst, dstOffset, data)
+// failed returns the error of an operation that failed in C for a trigger: what move
+// returns where it fails.
+func (s *server) failed(j *job, f native.Failure) error {
+	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Store: "signal", native.Mark: "flush"}[f.Op]
+	p := s.port(j)
+	return p.wrap(j, what, native.PathError(p.link.Connection, f))
 }
 
-// flush begins one.
-func (s *server) flush(l *line, position uint64) error {
-	mark, err := l.conn.Mark()
-	if err != nil {
-		return err
+// flushFailed returns the error of the query of a mark that failed in C.
+func (s *server) flushFailed(number int, f native.Failure) error {
+	l := (*s.links.Load())[number]
+	if f.Closed() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: flush", "the connection was closed before it was done").At(mscclgo.NoRank, native.PathOf(l.Connection).Peer)
 	}
-	f := flush{mark: mark, position: position}
-	if s.counts != nil {
-		f.since = time.Now()
-	}
-	if len(l.flushes) == 0 {
-		s.flushing = append(s.flushing, l)
-	}
-	l.flushes = append(l.flushes, f)
-	return nil
+	return native.PathError(l.Connection, f)
 }
 
-// goOn asks for one flush whether it is done: asking takes about as long as a
-// trigger, and triggers are waiting. It says whether flushes are under way.
-func (s *server) goOn() (bool, error) {
-	if len(s.flushing) == 0 {
-		return false, nil
-	}
-	s.next = (s.next + 1) % len(s.flushing)
-	l := s.flushing[s.next]
-	f := l.flushes[0]
-	done, err := f.mark.Done()
-	if err != nil || !done {
-		return true, err
-	}
-	if s.counts != nil {
-		s.counts.flushed(time.Since(f.since))
-	}
-	l.tell(f.position)
-	l.flushes = l.flushes[:copy(l.flushes, l.flushes[1:])]
-	if len(l.flushes) == 0 {
-		last := len(s.flushing) - 1
-		s.flushing[s.next] = s.flushing[last]
-		s.flushing = s.flushing[:last]
-	}
-	return len(s.flushing) > 0, nil
-}
+func (s *server) port(j *job) port { return (*s.ports.Load())[j.request.port] }
 
-// tell tells kernels that all flushes up to a position are done. The line's later
-// ones may be done already, in C.
-func (l *line) tell(position uint64) {
-	if l.done.Load() <= position {
-		l.done.Store(position + 1)
-	}
-}
-
-// wrap gives the error of a channel's trigger its channel and peer.
-func (p port) wrap(r request, what string, err error) error {
-	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %d: %w", r.port, err).At(mscclgo.NoRank, p.semaphore.Peer())
+// wrap adds a channel and its peer to the error of its trigger.
+func (p port) wrap(j *job, what string, err error) error {
+	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %d: %w", j.request.port, err).At(mscclgo.NoRank, p.semaphore.Peer())
 }

@@ -3,8 +3,8 @@ package proxyservice
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -18,32 +18,34 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// ServiceOptions are what the owner of a [ProxyService] may choose.
+// ServiceOptions configure a [ProxyService]. The zero value is right for most.
 type ServiceOptions struct {
 	Options
 	// RingSize is the number of triggers that the ring holds, a power of two. 0
 	// means fifo.DefaultSize.
 	RingSize int
-	// Watch bounds the waits of kernels for room in the ring and for flushes.
+	// Watch bounds the waits of kernels for room in the ring and for flushes. Its
+	// zero value is that of fifo.Options.
 	Watch devicecode.Watch
-	// Direct is how many bytes a put may have for the kernel's thread to make it
-	// itself where it can. 0 means channel.DefaultDirect.
+	// Direct is the size in bytes up to which a kernel's thread makes a put itself
+	// where it can. 0 means channel.DefaultDirect.
 	Direct channel.Direct
-	// Inline is how many bytes a put may have to travel with its trigger over a
-	// connection that offers that (Connection.WriteBytes), so that the host need not fetch
-	// them from the device. The ring takes about so many bytes of pinned memory for each
-	// of its triggers; see [fifo.Ring]. 0 means DefaultInline, less than 0 none.
+	// Inline is the size in bytes up to which a put's bytes travel with its trigger
+	// over a connection that takes such (connection.Connection.WriteBytes), so that
+	// the host need not fetch them from the device. The ring takes about as many bytes
+	// of pinned memory for each of its triggers; see [fifo.Ring]. 0 means
+	// DefaultInline, less than 0 none.
 	Inline int
-	// Handler serves triggers of the user's own, of the kinds from
-	// fifo.FirstUserKind. nil makes them a failure.
+	// Handler serves the user's own triggers, of the kinds from fifo.FirstUserKind.
+	// nil makes them a failure.
 	Handler Handler
-	// MaxConnections bounds the connections of the channels. Each takes 8 bytes of
-	// pinned memory. 0 means 1024.
+	// MaxConnections is the most connections that the channels use. Each takes 8
+	// bytes of pinned memory. 0 means 1024.
 	MaxConnections int
 }
 
-// DefaultInline is a size that a thread stores in less time than a copy engine takes to
-// begin. A ring of the default size takes 576 KiB of pinned memory for it.
+// DefaultInline is a size that a thread stores in less time than a copy engine takes
+// to begin. A ring of the default size takes 576 KiB of pinned memory for it.
 const DefaultInline = 1 << 10
 
 // Limits of a service, from the ids in a trigger.
@@ -58,47 +60,41 @@ const (
 )
 
 // ProxyService is a proxy that moves data and signals peers for port channels. It
-// knows memories and semaphores by id and makes the channels. All its methods may
-// be called from any goroutine, also while it runs.
+// gives memories and semaphores their ids and makes the channels. All its methods
+// may be called from any goroutine, also while it runs.
 //
 // Its ring is the only pinned memory that it takes.
 //
 // Triggers are served in the order of the ring. A queue of the CUDA driver holds
-// about a thousand operations; who gives it one more waits there until the device
-// has done some, and a proxy then serves nobody else. Channels that run so far ahead
-// of their peers that others must not wait for them want a service of their own.
+// about a thousand operations. A proxy that adds one more waits there until the
+// device has done some, and serves nobody else meanwhile. Channels that run that far
+// ahead of their peers should have a service of their own.
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring
 	options ServiceOptions
-	server  server
 
 	mu         sync.Mutex
 	memories   []*registeredmem.Memory // server.memories points to it
 	ids        map[*registeredmem.Memory]uint16
 	ports      []port // server.ports points to it
 	semaphores map[*semaphore.Host2Device]uint16
-	lines      map[*connection.Connection]*line
+	links      []*link // server.links points to it
+	linkOf     map[*connection.Connection]*link
 	closed     bool
 }
 
-// port is what a channel's id stands for.
-type port struct {
-	semaphore *semaphore.Host2Device
-	line      *line
-}
-
-// New makes a service for the kernels of a device. It is not started.
+// New returns a service for the kernels of a device. It is not started.
 //
-// Errors: those of [fifo.New] and [NewProxy]; ErrInvalid for a number of
-// connections that cannot be.
+// Errors: those of [fifo.New] and [NewProxy]; ErrInvalid for an
+// Options.MaxConnections that is not possible.
 func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
-	const op = "proxyservice: make a service"
+	const op = "proxyservice: new service"
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultConnections
 	}
 	if o.MaxConnections < 0 || o.MaxConnections > maxConnections {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d connections asked, 1 to %d are possible", o.MaxConnections, maxConnections).At(o.Rank, mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.MaxConnections is %d, not 1 to %d", o.MaxConnections, maxConnections).At(o.Rank, mscclgo.NoRank)
 	}
 	if o.Direct == 0 {
 		o.Direct = channel.DefaultDirect
@@ -113,34 +109,38 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &ProxyService{
-		ring: ring, options: o,
-		ids:        map[*registeredmem.Memory]uint16{},
-		semaphores: map[*semaphore.Host2Device]uint16{},
-		lines:      map[*connection.Connection]*line{},
+	firstUser := fifo.FirstUserKind
+	if o.Handler == nil {
+		firstUser = math.MaxUint8 + 1
 	}
-	s.server.ring, s.server.user = ring, o.Handler
-	s.publish()
-	w := work{serve: s.server.serve, goOn: s.server.goOn, failed: s.server.failed, flushFailed: s.server.flushFailed}
-	if s.Proxy, err = newProxy(ring, w, o.Options); err != nil {
+	p, err := newProxy(ring, o.Handler, firstUser, o.Options)
+	if err != nil {
 		return nil, errors.Join(err, ring.Close())
 	}
-	s.server.counts = s.counts
+	s := &ProxyService{
+		Proxy: p, ring: ring, options: o,
+		ids:        map[*registeredmem.Memory]uint16{},
+		semaphores: map[*semaphore.Host2Device]uint16{},
+		linkOf:     map[*connection.Connection]*link{},
+	}
+	s.publish()
 	return s, nil
 }
 
-// publish lets the proxy's goroutine see what is known. The caller holds mu, or
-// nobody else has s. Slots beyond a slice's length are written before it.
+// publish lets the proxy's goroutine see the tables. The caller holds mu, or nobody
+// else has s. Slots beyond a slice's length are written before it, and the loop's
+// tables grow after these.
 func (s *ProxyService) publish() {
-	memories, ports := s.memories, s.ports
+	memories, ports, links := s.memories, s.ports, s.links
 	s.server.memories.Store(&memories)
 	s.server.ports.Store(&ports)
+	s.server.links.Store(&links)
 }
 
-// Fifo gives the ring, for kernels that push triggers of the user's own.
+// Fifo returns the ring, for kernels that push the user's own triggers.
 func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 
-// AddMemory gives a memory, this rank's or a peer's, its id in the service: the
+// AddMemory returns the id of a memory, this rank's or a peer's, in the service: the
 // same each time. The memory stays the caller's and must outlive the service.
 //
 // Errors: ErrInvalid when the service is closed or has MaxMemories; ErrSystem when
@@ -160,23 +160,24 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	case len(s.memories) == MaxMemories:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxMemories)
 	}
-	if err := s.loop.addMemory(native.RangeOf(m)); err != nil {
+	id := len(s.memories)
+	s.memories = append(s.memories, m)
+	s.publish()
+	if err := s.loop.addMemory(m); err != nil {
+		s.memories = s.memories[:id]
 		return 0, s.wrap(op, err)
 	}
-	id := uint16(len(s.memories))
-	s.memories = append(s.memories, m)
-	s.ids[m] = id
-	s.publish()
-	return id, nil
+	s.ids[m] = uint16(id)
+	return uint16(id), nil
 }
 
-// AddSemaphore gives a semaphore its id in the service, which is that of all
-// channels that signal with it: the same each time. The semaphore and its
-// connection stay the caller's and must outlive the service's running.
+// AddSemaphore returns the id of a semaphore in the service, which all channels that
+// signal with it share: the same each time. The semaphore and its connection stay
+// the caller's. The service must be stopped before they are closed.
 //
 // Errors: ErrInvalid when the service is closed, has MaxSemaphores, or has
-// ServiceOptions.MaxConnections and this one's is another; ErrSystem when host
-// memory is short.
+// ServiceOptions.MaxConnections and the semaphore's connection is not one of them;
+// ErrSystem when host memory is short.
 func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) {
 	const op = "proxyservice: add a semaphore"
 	s.mu.Lock()
@@ -192,30 +193,44 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	case len(s.ports) == MaxSemaphores:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxSemaphores)
 	}
-	l := s.lines[sem.Connection()]
-	if l == nil {
-		words, _ := s.ring.Words()
-		if len(s.lines) == len(words) {
-			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", len(words))
-		}
-		l = &line{conn: sem.Connection(), index: len(s.lines), done: &words[len(s.lines)]}
-		if err := s.loop.addLine(native.PathOf(l.conn), l.conn.Transport(), l.done); err != nil {
-			return 0, s.wrap(op, err)
-		}
-		s.lines[sem.Connection()] = l
-	}
-	if err := s.loop.addPort(l.index, native.CountOf(sem)); err != nil {
+	l, err := s.link(sem.Connection())
+	if err != nil {
 		return 0, s.wrap(op, err)
 	}
-	id := uint16(len(s.ports))
-	s.ports = append(s.ports, port{semaphore: sem, line: l})
-	s.semaphores[sem] = id
+	id := len(s.ports)
+	s.ports = append(s.ports, port{semaphore: sem, link: l})
 	s.publish()
-	return id, nil
+	if err := s.loop.addPort(l.number, native.CountOf(sem)); err != nil {
+		s.ports = s.ports[:id]
+		return 0, s.wrap(op, err)
+	}
+	s.semaphores[sem] = uint16(id)
+	return uint16(id), nil
 }
 
-// BasePortChannel makes a channel of a semaphore whose puts name the memories by
-// the ids that AddMemory gives.
+// link returns the link of a connection. The caller holds mu.
+func (s *ProxyService) link(conn *connection.Connection) (*link, error) {
+	if l := s.linkOf[conn]; l != nil {
+		return l, nil
+	}
+	words, _ := s.ring.Words()
+	number := len(s.links)
+	if number == len(words) {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "add the connection", "the service has %d; raise ServiceOptions.MaxConnections", number)
+	}
+	l := &link{Connection: conn, number: number}
+	s.links = append(s.links, l)
+	s.publish()
+	if err := s.loop.addConnection(conn, &words[number]); err != nil {
+		s.links = s.links[:number]
+		return nil, err
+	}
+	s.linkOf[conn] = l
+	return l, nil
+}
+
+// BasePortChannel returns a channel of a semaphore whose puts name the memories by
+// the ids that AddMemory returns.
 //
 // Errors: those of AddSemaphore.
 func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.BasePortChannel, error) {
@@ -224,15 +239,14 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 		return nil, err
 	}
 	s.mu.Lock()
-	index := s.ports[id].line.index
+	number := s.ports[id].link.number
 	s.mu.Unlock()
 	_, first := s.ring.Words()
-	return channel.NewBasePortChannel(s.ring, sem, id, first+gpu.Ptr(8*index), s.options.Direct), nil
+	return channel.NewBasePortChannel(s.ring, sem, id, first+gpu.Ptr(8*number), s.options.Direct), nil
 }
 
-// PortChannel makes a channel of a semaphore between the peer's memory dst and
-// this rank's src. It takes no memory of the device or pinned beside the
-// semaphore's.
+// PortChannel returns a channel of a semaphore between the peer's memory dst and
+// this rank's src. It takes no device or pinned memory beside the semaphore's.
 //
 // Errors: those of AddSemaphore, AddMemory and [channel.NewPortChannel].
 func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registeredmem.Memory) (*channel.PortChannel, error) {
@@ -251,9 +265,8 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 	return channel.NewPortChannel(base, channel.NumberedMemory{Memory: dst, ID: to}, channel.NumberedMemory{Memory: src, ID: from})
 }
 
-// Close stops the service, without waiting for more than what is in the ring,
-// and frees the ring. Kernels that use it must have ended. It is safe to call
-// twice.
+// Close stops the service once it has served what is in the ring, and frees the
+// ring. Kernels that use it must have ended. It is safe to call twice.
 //
 // Errors: those of [Proxy.Stop], after a second.
 func (s *ProxyService) Close() error {
@@ -269,7 +282,7 @@ func (s *ProxyService) Close() error {
 	return errors.Join(s.end(ctx, true), s.ring.Close())
 }
 
-// closePatience bounds the drain of Close.
+// closePatience is how long Close waits.
 const closePatience = time.Second
 
 func (s *ProxyService) wrap(op string, err error) error {
@@ -278,10 +291,4 @@ func (s *ProxyService) wrap(op string, err error) error {
 
 func (s *ProxyService) invalid(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(s.options.Rank, mscclgo.NoRank)
-}
-
-// tables are what the proxy's goroutine looks ids up in.
-type tables struct {
-	memories atomic.Pointer[[]*registeredmem.Memory]
-	ports    atomic.Pointer[[]port]
 }

@@ -1,4 +1,4 @@
-// The count of the signals that a semaphore has sent.
+// The number of signals that a semaphore has sent.
 #ifndef MSCCLGO_NATIVE_COUNT_H
 #define MSCCLGO_NATIVE_COUNT_H
 
@@ -10,7 +10,7 @@ typedef struct {
   uint32_t claimed;  // 1 while somebody sends
 } native_count;
 
-// native_count_claim says whether the caller alone may send, until
+// native_count_claim reports whether the caller alone may send, until
 // native_count_release.
 static inline bool native_count_claim(native_count* count) {
   return __atomic_exchange_n(&count->claimed, 1, __ATOMIC_ACQUIRE) == 0;

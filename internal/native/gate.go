@@ -9,21 +9,21 @@ import (
 	"unsafe"
 )
 
-// Gate lets threads in C use something until it is closed.
+// Gate guards something that threads in C use until it is closed.
 type Gate struct{ c *C.native_gate }
 
-// NewGate gives one that is open.
+// NewGate returns an open gate.
 func NewGate() *Gate {
 	g := &Gate{(*C.native_gate)(allocate(C.sizeof_native_gate))}
 	free(g, unsafe.Pointer(g.c))
 	return g
 }
 
-// Close lets nobody in any more, and waits for who is inside. Any goroutine, any
-// number of times.
+// Close keeps threads from entering, and waits for those inside. Any goroutine may
+// call it, any number of times.
 func (g *Gate) Close() { closeGate(g.c) }
 
-// Pointer gives the native_gate.
+// Pointer returns the native_gate.
 func (g *Gate) Pointer() unsafe.Pointer { return unsafe.Pointer(g.c) }
 
 func closeGate(c *C.native_gate) {

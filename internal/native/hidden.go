@@ -2,8 +2,9 @@ package native
 
 import "context"
 
-// What packages of this module reach of each other's types and users do not.
-// Each is set once, by an init function of the package that the type is of.
+// Functions with which packages of this module reach parts of each other's types
+// that users do not see. Each is set once, by an init function of the package that
+// declares the type.
 var (
 	// QueueOf returns a *gpu.Stream to threads in C, the same each time, or nil
 	// when the stream is closed.
@@ -31,9 +32,8 @@ var (
 	// withdraws a memory that is closed, until leave is called. The context ends
 	// with the registry's time-out.
 	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
-	// PathOf returns what threads in C use of a *connection.Connection, the same
-	// each time, or nil where they cannot use it. Closing the connection ends
-	// their use, before it waits for the queue.
+	// PathOf returns a *connection.Connection to threads in C, the same each time.
+	// Closing the connection closes the queue, before it waits for what is queued.
 	PathOf func(conn any) *Path
 	// PathError returns the error of an operation on a *connection.Connection's
 	// path that failed in C: that of the method which does the same.

@@ -8,27 +8,27 @@ import "unsafe"
 // Queue is what a transport offers to threads in C.
 type Queue struct{ c *C.native_queue }
 
-// NewQueue gives a queue of zeros, for the transport to fill: size is that of its
-// own struct, which begins with the native_queue.
+// NewQueue returns a queue of zeros, for the transport to fill. The size is that of
+// the transport's own struct, which begins with the native_queue.
 func NewQueue(size uintptr) *Queue {
 	q := &Queue{(*C.native_queue)(allocate(size))}
 	free(q, unsafe.Pointer(q.c))
 	return q
 }
 
-// Close lets no thread use the queue any more, and waits for who does. Any
-// goroutine, any number of times.
+// Close keeps threads from entering the queue, and waits for those inside. Any
+// goroutine may call it, any number of times.
 func (q *Queue) Close() { closeGate(&q.c.gate) }
 
-// Pointer gives the native_queue.
+// Pointer returns the native_queue.
 func (q *Queue) Pointer() unsafe.Pointer { return unsafe.Pointer(q.c) }
 
-// Path is a queue that leads to one peer.
+// Path is where a connection leads.
 type Path struct {
-	Queue    *Queue
-	Registry uint64 // whose ranges it takes
-	Rank     int    // from this rank's memory
-	Peer     int    // to the memory of this one
+	Queue    *Queue // nil where only Go can use the connection
+	Registry uint64 // of the memories that it takes
+	Rank     int    // whose memory it reads
+	Peer     int    // whose memory it writes
 }
 
 // Driver is a connection.Driver that threads in C can use as well. What they queue
@@ -60,5 +60,5 @@ type Failure struct {
 	Dst, Src, Bytes uint64 // of a Write; of a Store there is Dst
 }
 
-// Closed says that it failed because the queue was closed.
+// Closed reports whether the operation failed because the queue was closed.
 func (f Failure) Closed() bool { return f.Code == C.NATIVE_CLOSED }

@@ -1,4 +1,4 @@
-// What a transport offers to threads in C: operations on a queue, done in order.
+// What a transport offers to threads in C: a queue of operations, done in order.
 #ifndef MSCCLGO_NATIVE_QUEUE_H
 #define MSCCLGO_NATIVE_QUEUE_H
 
@@ -9,19 +9,19 @@
 // What operations return: 0 when done, the transport's own code when they failed,
 // or one of these.
 enum {
-  NATIVE_BUSY = INT_MIN,         // in use by somebody whom this thread must not wait for
+  NATIVE_BUSY = INT_MIN,         // in use by a goroutine, which threads in C never wait for
   NATIVE_PENDING = INT_MIN + 1,  // not yet
   NATIVE_CLOSED = INT_MIN + 2,   // by its owner
 };
 
-// The operations, for who reports that one failed.
+// The operations, for reports that one failed.
 enum { NATIVE_BEGIN, NATIVE_WRITE, NATIVE_STORE, NATIVE_MARK, NATIVE_REACH };
 
 // NATIVE_MARKS is how many marks a queue has.
 enum { NATIVE_MARKS = 16 };
 
-// native_thread is what operations remember of the calling thread. It begins as
-// zeros each time that the thread may have run other code.
+// native_thread is what operations remember about the calling thread. It begins as
+// zeros whenever the thread may have run other code.
 typedef struct {
   const void* context;  // what the transport made current
 } native_thread;
@@ -29,23 +29,24 @@ typedef struct {
 typedef struct native_queue native_queue;
 
 // native_operations are a transport's functions. One thread at a time calls those
-// of a queue; goroutines may put more into what is below it meanwhile, and what
-// the thread finds there, its operations follow. Nothing waits for longer than it
-// takes to queue.
+// of a queue. Goroutines may add to the same underlying queue meanwhile; the
+// thread's operations follow what it finds there. No function waits for longer than
+// queueing takes.
 typedef struct {
-  // begin makes the queue ready for this thread, until end. It may be NATIVE_BUSY.
+  // begin makes the queue ready for this thread, until end. It may return
+  // NATIVE_BUSY.
   int (*begin)(native_queue* queue, native_thread* thread);
   void (*end)(native_queue* queue);
   // write queues the copy of n bytes, not 0, between addresses of this rank's device.
   int (*write)(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n);
-  // store queues the store of an aligned value. Who reads it at system scope sees
+  // store queues the store of an aligned value. A reader of it at system scope sees
   // what was queued before.
   int (*store)(native_queue* queue, uint64_t dst, uint64_t value);
-  // mark puts a mark, below NATIVE_MARKS, behind all that was queued before. It may
-  // be on its way still. 0 means that it is reached already, NATIVE_PENDING that it
-  // is not.
+  // mark puts a mark, below NATIVE_MARKS, behind all that was queued before. The mark
+  // may be under way from an earlier call. 0 means that it is reached already,
+  // NATIVE_PENDING that it is not.
   int (*mark)(native_queue* queue, unsigned mark);
-  // reached is 0 once what was before the mark is done at the peer, NATIVE_PENDING
+  // reached returns 0 once all before the mark is done at the peer, NATIVE_PENDING
   // until then.
   int (*reached)(native_queue* queue, unsigned mark);
 } native_operations;
@@ -56,8 +57,8 @@ struct native_queue {
   native_gate gate;
 };
 
-// native_queue_enter readies a queue for this thread, until native_queue_leave,
-// unless it gives something else than 0.
+// native_queue_enter makes a queue ready for this thread, until native_queue_leave.
+// It returns 0, or else the queue is not entered.
 static inline int native_queue_enter(native_queue* queue, native_thread* thread) {
   if (!native_gate_enter(&queue->gate)) return NATIVE_CLOSED;
   int rc = queue->operations->begin(queue, thread);

@@ -12,16 +12,16 @@ type Range struct {
 	gate *Gate
 }
 
-// RangeInfo says what a range is.
+// RangeInfo describes a range.
 type RangeInfo struct {
 	Address  uint64 // for this rank's device
 	Size     uint64 // bytes
-	Registry uint64 // the number of the one that it is registered in or imported by
+	Registry uint64 // the number of the registry that it is registered in or imported by
 	Rank     int    // whose memory it is
 }
 
-// NewRange gives a range that can be used until its gate, that of the whole
-// allocation, or it itself is closed.
+// NewRange returns a range that can be used until it or the gate, which is that of
+// the whole allocation, is closed.
 func NewRange(gate *Gate, about RangeInfo) *Range {
 	r := &Range{(*C.native_range)(allocate(C.sizeof_native_range)), gate}
 	free(r, unsafe.Pointer(r.c))
@@ -32,9 +32,9 @@ func NewRange(gate *Gate, about RangeInfo) *Range {
 	return r
 }
 
-// Close lets nobody begin to use the range, and waits for who uses it. Any
-// goroutine, any number of times.
+// Close keeps threads from entering the range, and waits for those inside. Any
+// goroutine may call it, any number of times.
 func (r *Range) Close() { closeGate(&r.c.open) }
 
-// Pointer gives the native_range.
+// Pointer returns the native_range.
 func (r *Range) Pointer() unsafe.Pointer { return unsafe.Pointer(r.c) }

@@ -5,15 +5,15 @@
 #include "native/gate.h"
 
 typedef struct {
-  native_gate open;   // until the range is closed, though the allocation may be open
+  native_gate open;   // of the range alone
   native_gate* gate;  // of the allocation
   uint64_t address;   // for this rank's device
   uint64_t size;      // bytes
-  uint64_t registry;  // which one it is registered in or imported by
+  uint64_t registry;  // the one that it is registered in or imported by
   uint32_t rank;      // whose memory it is
 } native_range;
 
-// native_range_enter says whether the range may be used, until
+// native_range_enter reports whether the range may be used, until
 // native_range_leave.
 static inline bool native_range_enter(native_range* range) {
   if (!native_gate_enter(&range->open)) return false;
@@ -25,11 +25,6 @@ static inline bool native_range_enter(native_range* range) {
 static inline void native_range_leave(native_range* range) {
   native_gate_leave(range->gate);
   native_gate_leave(&range->open);
-}
-
-// native_range_holds says whether n bytes at an offset are inside.
-static inline bool native_range_holds(const native_range* range, uint64_t offset, uint64_t n) {
-  return offset <= range->size && n <= range->size - offset;
 }
 
 #endif

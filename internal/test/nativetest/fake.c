@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-// outcome gives the code of an operation, and counts it when that is 0.
+// outcome returns the code of an operation, and counts it when that is 0.
 static int outcome(native_queue* queue, int op) {
   fake_queue* q = (fake_queue*)queue;
   int code = (int)__atomic_load_n(&q->codes[op], __ATOMIC_SEQ_CST);

@@ -1,0 +1,87 @@
+package proxyservice
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// outcome is what serving a trigger changed.
+type outcome struct {
+	Memory  []byte // that puts go to
+	Signals uint64
+	Flushed bool
+	Handled int
+	Err     string
+}
+
+// outcome serves a trigger and returns what that changed.
+func (b *bed) outcome(t testing.TB, x fifo.Trigger) outcome {
+	t.Helper()
+	read := func() (memory []byte, signals uint64) {
+		t.Helper()
+		if err := b.conn.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		memory, word := make([]byte, bedBytes), make([]uint64, 1)
+		if err := gpu.CopyOut(memory, b.to); err != nil {
+			t.Fatal(err)
+		}
+		if err := gpu.CopyOut(word, b.words); err != nil {
+			t.Fatal(err)
+		}
+		return memory, word[0]
+	}
+	if err := gpu.CopyIn(b.to, make([]byte, bedBytes)); err != nil {
+		t.Fatal(err)
+	}
+	_, before := read()
+	handled, position := b.handled, b.service.ring.Popped()
+	b.push(x, 1)
+	o := outcome{}
+	if err := b.serve(); err != nil {
+		o.Err = err.Error()
+		if err := b.service.ring.Pop(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done, _ := b.service.ring.Words()
+	o.Flushed = done[0].Load() == position+1
+	o.Handled = b.handled - handled
+	o.Memory, o.Signals = read()
+	o.Signals -= before
+	return o
+}
+
+// FuzzServe serves any trigger in C and in Go: both must change the same or fail with
+// the same error.
+func FuzzServe(f *testing.F) {
+	f.Add(uint64(0), uint64(0), uint64(0), uint64(0), uint8(0))
+	f.Add(uint64(1)<<48|4096, uint64(2)<<48|1, uint64(64), uint64(3), uint8(devicecode.PortPut|devicecode.PortSignal))
+	f.Add(^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), uint8(255))
+	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
+	for kind := range uint8(all + 1) {
+		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), kind)
+	}
+	f.Add(uint64(4096), uint64(1)<<48|4096, uint64(0), uint64(0), uint8(all))
+	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(all))
+	f.Add(uint64(0), uint64(1)<<48|1, uint64(4096), uint64(0), uint8(all))
+	f.Add(uint64(0), uint64(1)<<48, uint64(1)<<48, uint64(0), uint8(all))
+	f.Add(uint64(0), uint64(0), uint64(8), uint64(1), uint8(devicecode.PortSignal))
+	f.Add(uint64(1)<<48, uint64(0), uint64(8), uint64(0), uint8(devicecode.PortPut)) // to itself both are this rank's
+	inC, inGo := newBed(f, overCudaIPC), newBed(f, overGo)
+	if native.PathOf(inC.conn).Queue == nil {
+		f.Skip("threads in C cannot use the connection here")
+	}
+	f.Fuzz(func(t *testing.T, a, b, c, detail uint64, kind uint8) {
+		x := fifo.Trigger{A: a, B: b, C: c, Detail: detail, Kind: kind}
+		if diff := cmp.Diff(inC.outcome(t, x), inGo.outcome(t, x)); diff != "" {
+			t.Errorf("%+v has other outcomes (-in C +in Go):\n%s", x, diff)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package proxyservice
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/cudaipc"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/relay"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+	"github.com/mscclgo/mscclgo/semaphore"
+)
+
+// bed is a service that is not started, whose one channel leads from its rank to
+// itself. Tests push triggers and have them served in their own goroutine. Memory 0
+// is what puts go to, memory 1 what they come from.
+type bed struct {
+	service *ProxyService
+	conn    *connection.Connection
+	to      *gpu.Buffer
+	words   *gpu.Buffer // the semaphore's
+	handled int         // the user's triggers
+}
+
+const bedBytes = 4096
+
+// own allocates memory of a registry's device.
+func own(t testing.TB, reg *registeredmem.Registry, data []byte) (*gpu.Buffer, *registeredmem.Memory) {
+	t.Helper()
+	b, err := gpu.Upload(reg.Device(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	m, err := reg.Register(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, m
+}
+
+func newRegistry(t testing.TB, o registeredmem.Options) *registeredmem.Registry {
+	t.Helper()
+	o.Device = testdev.Open(t, 0)
+	reg, err := registeredmem.NewRegistry(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reg.Close() })
+	return reg
+}
+
+// newBed returns a bed over a connection that connect makes.
+func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *connection.Connection) *bed {
+	t.Helper()
+	reg := newRegistry(t, registeredmem.Options{})
+	pattern := make([]byte, bedBytes)
+	for i := range pattern {
+		pattern[i] = byte(1 + i%251)
+	}
+	b := &bed{}
+	var dst, words *registeredmem.Memory
+	b.to, dst = own(t, reg, make([]byte, bedBytes))
+	_, src := own(t, reg, pattern)
+	b.words, words = own(t, reg, make([]byte, semaphore.Host2DeviceBytes))
+	b.conn = connect(t, reg)
+	t.Cleanup(func() { b.conn.Close() })
+	var err error
+	b.service, err = New(reg.Device(), ServiceOptions{
+		Options: Options{Count: true},
+		Handler: func(fifo.Trigger) error { b.handled++; return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.service.Close() })
+	sem, err := semaphore.NewHost2Device(b.conn, b.words, words, 0, devicecode.Watch{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.service.PortChannel(sem, dst, src); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// overCudaIPC connects a registry's rank to itself.
+func overCudaIPC(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
+	t.Helper()
+	e, err := cudaipc.NewEndpoint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := e.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Connect(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// overGo is overCudaIPC without a queue for threads in C.
+func overGo(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
+	t.Helper()
+	c, _ := relay.New(t, reg, reg.Rank(), overCudaIPC(t, reg), nil)
+	return c
+}
+
+// idle is a driver on which everything is done at once.
+type idle struct {
+	writes, updates, marks int
+	wrote                  []byte
+	queue                  *native.Queue // may be nil
+}
+
+func (d *idle) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
+	d.writes++
+	return nil
+}
+
+func (*idle) InlineLimit() uint64 { return 64 }
+
+func (d *idle) WriteBytes(_ *registeredmem.Memory, _ uint64, data []byte) error {
+	d.writes++
+	d.wrote = append(d.wrote[:0], data...)
+	return nil
+}
+
+func (d *idle) Update(*registeredmem.Memory, uint64, uint64, uint64) error {
+	d.updates++
+	return nil
+}
+
+func (d *idle) NewMark() (connection.DriverMark, error) { return d, nil }
+
+func (d *idle) Set() error {
+	d.marks++
+	return nil
+}
+
+func (*idle) Reached() (bool, error)             { return true, nil }
+func (*idle) Close() error                       { return nil }
+func (d *idle) NativeQueue() *native.Queue       { return d.queue }
+func (*idle) NativeError(f native.Failure) error { return nil }
+
+// over connects a registry's rank to itself over a driver.
+func over(d connection.Driver) func(testing.TB, *registeredmem.Registry) *connection.Connection {
+	return func(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
+		t.Helper()
+		c, err := connection.New(reg, reg.Rank(), registeredmem.CudaIPC, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+}
+
+// push writes n triggers into the ring, as kernels do, and returns the words of the
+// last.
+func (b *bed) push(x fifo.Trigger, n int) [4]uint64 {
+	ring := native.RingOf(b.service.ring)
+	var words [4]uint64
+	for i := range uint64(n) {
+		words = entry(x, (ring.Polled+i)&ring.Size == 0)
+		*(*[4]uint64)(unsafe.Add(ring.Entries, (ring.Polled+i)%ring.Size*native.EntryBytes)) = words
+	}
+	return words
+}
+
+// entry returns the words of a trigger's entry in a lap with or without the tag.
+func entry(x fifo.Trigger, tagged bool) [4]uint64 {
+	const top = 1 << 63
+	tag := uint64(0)
+	if tagged {
+		tag = top
+	}
+	return [4]uint64{
+		tag | x.A&^top, tag | x.B&^top, tag | x.C&^top,
+		tag | uint64(x.Kind)<<55 | x.C>>63<<54 | x.B>>63<<53 | x.A>>63<<52 | x.Detail&(1<<52-1),
+	}
+}
+
+// serve serves what is in the ring, flushes included.
+func (b *bed) serve() error {
+	r := &run{}
+	r.orders.stop.Store(1)
+	return b.service.serve(r)
+}
