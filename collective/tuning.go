@@ -133,7 +133,7 @@ func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits fu
 // linkOf returns what [Runner.Link] does. Collective.
 func linkOf(ctx context.Context, comm *communicator.Communicator) (string, error) {
 	mine := []byte{0}
-	if machine, err := topology.Discover(); err == nil {
+	if machine, err := topology.Discover(topology.Options{}); err == nil {
 		gpu, _ := machine.GPU(comm.Device().Info().UUID)
 		for _, l := range gpu.NVLinks {
 			if l.Active {

@@ -56,7 +56,7 @@ func (c *Communicator) nearCPUs() []int {
 	if id == "" {
 		return nil
 	}
-	machine, err := topology.Discover()
+	machine, err := topology.Discover(topology.Options{})
 	if err != nil {
 		c.options.Logger.Info("the machine's topology is unknown", "rank", c.Rank(), "error", err)
 		return nil

@@ -10,16 +10,16 @@ import (
 // maxID bounds the numbers of CPUs and nodes. Linux can be built for 8192 CPUs.
 const maxID = 1<<16 - 1
 
-// parseList reads the kernel's list format, such as "0-3,8,10-11\n": what the
-// files cpulist and online of sysfs hold. The numbers come out ascending. An
-// empty list is one, and belongs to a NUMA node without CPUs.
+// parseList parses the kernel's list format, such as "0-3,8,10-11\n", of the files
+// cpulist and online in sysfs. The numbers are ascending. An empty list is valid: a NUMA
+// node without CPUs has one.
 func parseList(s string) ([]int, error) {
 	s = strings.TrimSuffix(s, "\n")
 	if s == "" {
 		return nil, nil
 	}
 	var list []int
-	next := 0 // the kernel writes ascending lists, so each number comes once
+	next := 0 // the smallest number that may follow, as the kernel's lists are ascending
 	for item := range strings.SplitSeq(s, ",") {
 		low, high, isRange := strings.Cut(item, "-")
 		first, err := parseID(low)
@@ -72,7 +72,7 @@ func formatList(list []int) string {
 	return b.String()
 }
 
-// contains tells whether all of part is in whole; both are ascending.
+// contains reports whether all of part is in whole; both are ascending.
 func contains(whole, part []int) bool {
 	for _, n := range part {
 		if _, found := slices.BinarySearch(whole, n); !found {

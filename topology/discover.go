@@ -11,44 +11,31 @@ import (
 
 const opDiscover = "topology: discover"
 
-// Option changes where Discover looks.
-type Option func(*sources)
-
-type sources struct {
-	nvml  nvml.Interface
-	sysfs fs.FS
+// Options are the sources of [Discover]. The zero value is this machine.
+type Options struct {
+	// NVML is asked about GPUs, by default the installed library. Discover calls its
+	// Init and, if that succeeds, its Shutdown; NVML counts the calls.
+	NVML nvml.Interface
+	// Sysfs is read instead of /sys. It must implement [fs.ReadLinkFS], since PCI
+	// paths are the targets of symbolic links.
+	Sysfs fs.FS
 }
 
-// WithNVML has Discover ask lib about GPUs. Discover calls its Init, and its
-// Shutdown if that succeeds; NVML counts the two.
-func WithNVML(lib nvml.Interface) Option {
-	return func(s *sources) { s.nvml = lib }
-}
-
-// WithSysfs has Discover read root in the place of /sys. root must be able to
-// read symbolic links ([fs.ReadLinkFS]): PCI paths are in their targets.
-func WithSysfs(root fs.FS) Option {
-	return func(s *sources) { s.sysfs = root }
-}
-
-// Discover finds out what is in this machine. It takes some milliseconds, or a
-// second or more where the NVIDIA driver must wake a GPU. It fails if sysfs
-// cannot be read or holds nonsense (ErrSystem), not where something is absent.
-func Discover(opts ...Option) (*Machine, error) {
-	var from sources
-	for _, o := range opts {
-		o(&from)
+// Discover returns the hardware of this machine. It takes some milliseconds, or a
+// second or more if the NVIDIA driver must wake a GPU.
+//
+// Errors: ErrSystem if sysfs cannot be read or is malformed. Absent hardware is not an
+// error.
+func Discover(o Options) (*Machine, error) {
+	if o.Sysfs == nil {
+		o.Sysfs = os.DirFS("/sys")
 	}
-	if from.sysfs == nil {
-		from.sysfs = os.DirFS("/sys")
+	if o.NVML == nil {
+		o.NVML = nvml.New()
 	}
-	if from.nvml == nil {
-		from.nvml = nvml.New()
-	}
-
-	sys := sysfs{from.sysfs}
-	if _, err := fs.Stat(from.sysfs, "."); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, opDiscover, "sysfs is not there; mount it at /sys: %w", err)
+	sys := sysfs{o.Sysfs}
+	if _, err := fs.Stat(o.Sysfs, "."); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, opDiscover, "sysfs cannot be read; mount it at /sys: %w", err)
 	}
 	m := &Machine{}
 	var err error
@@ -70,12 +57,12 @@ func Discover(opts ...Option) (*Machine, error) {
 	if m.NICs, err = sys.nics(m.devices); err != nil {
 		return nil, err
 	}
-	m.findGPUs(from.nvml)
+	m.findGPUs(o.NVML)
 	return m, nil
 }
 
-// nodeOf gives the one node that holds all of cpus, or Unknown. A machine of
-// one node needs no CPUs to know.
+// nodeOf returns the only node that has all of cpus, or Unknown. If the machine has one
+// node, cpus may be empty.
 func (m *Machine) nodeOf(cpus []int) int {
 	found := Unknown
 	for _, n := range m.Nodes {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestThisMachine(t *testing.T) {
-	m, err := Discover()
+	m, err := Discover(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestSeveralAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			if _, err := Discover(); err != nil {
+			if _, err := Discover(Options{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -83,7 +83,7 @@ func TestEmptySysfs(t *testing.T) {
 }
 
 func TestNoSysfs(t *testing.T) {
-	if m, err := Discover(WithSysfs(os.DirFS("/nowhere-at-all")), WithNVML(noNVML())); !errors.Is(err, mscclgo.ErrSystem) {
+	if m, err := Discover(Options{Sysfs: os.DirFS("/nowhere-at-all"), NVML: noNVML()}); !errors.Is(err, mscclgo.ErrSystem) {
 		t.Errorf("%v, %v; want ErrSystem", m, err)
 	}
 }
@@ -117,7 +117,7 @@ func TestNonsense(t *testing.T) {
 			c.name = "devices/" + dgxNICs["mlx5_0"] + "/infiniband/mlx5_0/" + rest
 		}
 		root.file(c.name, c.content)
-		_, err := Discover(WithSysfs(root), WithNVML(noNVML()))
+		_, err := Discover(Options{Sysfs: root, NVML: noNVML()})
 		if !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s holds %.20q: %v; want ErrSystem that says %q", c.name, c.content, err, c.says)
 		}

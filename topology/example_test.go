@@ -21,7 +21,7 @@ func ExampleMachine_CPUsNear() {
 		"devices/pci0000:80/0000:80:00.0/numa_node": file("1\n"),
 		"bus/pci/devices/0000:80:00.0":              {Data: []byte("../../../devices/pci0000:80/0000:80:00.0"), Mode: fs.ModeSymlink},
 	}
-	machine, err := topology.Discover(topology.WithSysfs(sysfs))
+	machine, err := topology.Discover(topology.Options{Sysfs: sysfs})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func ExampleMachine_CPUsNear() {
 
 // The whole machine as tables, for a person to read.
 func ExampleDiscover() {
-	machine, err := topology.Discover()
+	machine, err := topology.Discover(topology.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

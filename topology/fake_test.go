@@ -181,7 +181,7 @@ func noNVML() nvml.Interface { return nvml.New(nvml.WithLibraryPath("libnvidia-m
 
 func discover(t *testing.T, root fs.FS, lib nvml.Interface) *Machine {
 	t.Helper()
-	m, err := Discover(WithSysfs(root), WithNVML(lib))
+	m, err := Discover(Options{Sysfs: root, NVML: lib})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,23 +8,23 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Path is how two PCI devices reach each other, nearest first, in the terms of
-// nvidia-smi topo.
+// Path is the connection of two PCI devices in the terms of nvidia-smi topo. Smaller
+// values are closer.
 type Path uint8
 
 // The paths.
 const (
 	PathSelf    Path = iota // the same device
 	PathPIX                 // through one PCIe switch at most
-	PathPXB                 // through several PCIe switches, not through a host bridge
-	PathPHB                 // through a PCIe host bridge, so through the CPU
+	PathPXB                 // through several PCIe switches but no host bridge
+	PathPHB                 // through a PCIe host bridge, which is typically the CPU
 	PathNODE                // between host bridges of one NUMA node
 	PathSYS                 // between NUMA nodes
-	PathUnknown             // sysfs does not tell
+	PathUnknown             // unknown to sysfs
 )
 
-// String gives the abbreviation of nvidia-smi: "X" for the device itself, "PIX",
-// "PXB", "PHB", "NODE", "SYS"; "?" if unknown.
+// String returns the abbreviation of nvidia-smi: "X" for the device itself, "PIX",
+// "PXB", "PHB", "NODE" or "SYS"; "?" if unknown.
 func (p Path) String() string {
 	switch p {
 	case PathSelf:
@@ -43,14 +43,14 @@ func (p Path) String() string {
 	return "?"
 }
 
-// Route is how two GPUs reach each other.
+// Route is the connection of two GPUs.
 type Route struct {
-	NVLinks  int  // active NVLinks that join the two; 0 if none does
-	Switched bool // the links go through NVSwitches, and serve other GPUs too
-	Path     Path // the way without NVLink
+	NVLinks  int  // the number of active NVLinks between the two
+	Switched bool // the links go through NVSwitches and are shared with other GPUs
+	Path     Path // the connection without NVLink
 }
 
-// String gives what nvidia-smi topo shows: "NV18" for 18 links, or the path.
+// String returns what nvidia-smi topo shows: "NV18" for 18 links, or the path.
 func (r Route) String() string {
 	if r.NVLinks > 0 {
 		return fmt.Sprintf("NV%d", r.NVLinks)
@@ -58,17 +58,18 @@ func (r Route) String() string {
 	return r.Path.String()
 }
 
-// NearNIC is a NIC as seen from some device.
+// NearNIC is a NIC and its connection to a device.
 type NearNIC struct {
 	NIC
 	Path Path
 }
 
-// CPUsNear gives the CPUs of the NUMA node of the PCI device with this bus ID,
-// ascending, or where that is unknown the next best: those that the system calls
-// local, or all that are online. A process may be confined to fewer; Linux
-// intersects what sched_setaffinity asks for with what is allowed, and refuses
-// if nothing is left. The error is ErrInvalid if no device has that ID.
+// CPUsNear returns the CPUs of the NUMA node of the PCI device with this bus ID,
+// ascending. If the node is unknown, it returns the CPUs that the system reports as
+// local to the device, or else all that are online. The process may not be allowed to
+// run on all of them; sched_setaffinity ignores those, and fails only if none is left.
+//
+// Errors: ErrInvalid if there is no device with this ID.
 func (m *Machine) CPUsNear(pciBusID string) ([]int, error) {
 	_, d, err := m.device("find the CPUs near", pciBusID)
 	if err != nil {
@@ -85,10 +86,11 @@ func (m *Machine) CPUsNear(pciBusID string) ([]int, error) {
 	return slices.Clone(m.CPUs), nil
 }
 
-// NICsNear gives all NICs, nearest to the PCI device with this bus ID first: by
-// path, then by the distance between NUMA nodes, then as in Machine.NICs. It
-// does not ask whether a NIC is up. The error is ErrInvalid if no device has
-// that ID.
+// NICsNear returns all NICs, up or not, ordered by how close they are to the PCI device
+// with this bus ID: by path, then by the distance between NUMA nodes, then as in
+// [Machine].NICs.
+//
+// Errors: ErrInvalid if there is no device with this ID.
 func (m *Machine) NICsNear(pciBusID string) ([]NearNIC, error) {
 	id, d, err := m.device("find the NICs near", pciBusID)
 	if err != nil {
@@ -106,11 +108,12 @@ func (m *Machine) NICsNear(pciBusID string) ([]NearNIC, error) {
 	return near, nil
 }
 
-// LinkBetween tells how the GPUs with these bus IDs reach each other. Links
-// through NVSwitches count as joining any two GPUs that have such links, as
-// many as the one with fewer has. Links whose far end NVML does not tell do not
-// count. Other PCI devices have no NVLinks, only a path. The error is ErrInvalid
-// if no device has an ID.
+// LinkBetween returns the connection of the GPUs with these bus IDs. Any two GPUs with
+// links to NVSwitches are connected by them, with as many links as the GPU with fewer
+// has. Links whose other end NVML does not report are not counted. Other PCI devices
+// have no NVLinks, only a path.
+//
+// Errors: ErrInvalid if there is no device with one of the IDs.
 func (m *Machine) LinkBetween(a, b string) (Route, error) {
 	const op = "find the link from"
 	idA, _, err := m.device(op, a)
@@ -140,8 +143,8 @@ func (m *Machine) route(a, b string) Route {
 	return r
 }
 
-// nvlinks counts the links of GPU a to GPU b and to switches. Only a link that
-// is active has a known peer.
+// nvlinks counts the links of GPU a to GPU b and to switches. Only active links have a
+// known peer.
 func (m *Machine) nvlinks(a, b string) (direct, switched int) {
 	for _, g := range m.GPUs {
 		if g.PCIBusID != a {
@@ -159,22 +162,22 @@ func (m *Machine) nvlinks(a, b string) (direct, switched int) {
 	return direct, switched
 }
 
-// device finds a PCI device, and its bus ID as sysfs writes it.
+// device returns a PCI device and its bus ID as sysfs writes it.
 func (m *Machine) device(op, pciBusID string) (string, device, error) {
 	id, ok := normalBusID(pciBusID)
 	if !ok {
 		return "", device{}, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("topology: %s %.40q", op, pciBusID),
-			"that is not a PCI bus ID, such as 0000:1b:00.0")
+			"not a PCI bus ID, such as 0000:1b:00.0")
 	}
 	d, ok := m.devices[id]
 	if !ok {
 		return "", device{}, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("topology: %s %s", op, id),
-			"this machine has no such PCI device; lspci -D lists those it has")
+			"this machine has no such PCI device; lspci -D lists them")
 	}
 	return id, d, nil
 }
 
-// path compares the ways of two devices up to their host bridges.
+// path compares the PCI paths of two devices.
 func (m *Machine) path(idA, idB string) Path {
 	a, okA := m.devices[idA]
 	b, okB := m.devices[idB]
@@ -200,19 +203,19 @@ func (m *Machine) path(idA, idB string) Path {
 	if common == 1 {
 		return PathPHB
 	}
-	// Both are below the bridge path[common-1]. A switch shows as two bridges,
-	// the port towards the CPU and one towards each device, so that one bridge
-	// more on either side is still the same switch.
+	// Both are below the bridge path[common-1]. A switch consists of two levels of
+	// bridges, its upstream port and the downstream ports, so with one more bridge on
+	// either side the switch is still the same.
 	if len(a.path)-common <= 2 && len(b.path)-common <= 2 {
 		return PathPIX
 	}
 	return PathPXB
 }
 
-// farthest is beyond every distance in a SLIT.
+// farthest is larger than every distance in a SLIT.
 const farthest = 256
 
-// distance gives the SLIT's distance between two nodes.
+// distance returns the SLIT's distance between two nodes.
 func (m *Machine) distance(from, to int) int {
 	for _, n := range m.Nodes {
 		if n.ID != from {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// NIC is a network device. A RoCE card appears twice: as the RDMA device and as
-// the Ethernet device that it also is.
+// NIC is a network device. A RoCE card is listed twice, as an RDMA device and as an
+// Ethernet device.
 type NIC struct {
 	Name     string // "mlx5_0" or "eth0"
 	Kind     NICKind
@@ -15,12 +15,12 @@ type NIC struct {
 	NUMANode int    // or Unknown
 	Ports    []Port // by number; an Ethernet device has one
 
-	// Interfaces are the names of the network interfaces of an RDMA device, by
-	// which sockets use the same card; an Ethernet device's own name.
+	// Interfaces are the names of the network interfaces of the card: those of an RDMA
+	// device, or the Ethernet device's own name.
 	Interfaces []string
 }
 
-// Active tells whether any port is up.
+// Active reports whether any port is up.
 func (n NIC) Active() bool {
 	for _, p := range n.Ports {
 		if p.Active {
@@ -34,22 +34,22 @@ func (n NIC) Active() bool {
 type Port struct {
 	Number int     // from 1
 	Active bool    // the link is up
-	State  string  // the kernel's word for it: "ACTIVE", "DOWN"; "up", "down" for Ethernet
-	Gbps   float64 // 10^9 bits a second; 0 if unknown
+	State  string  // as the kernel names it: "ACTIVE", "DOWN"; "up", "down" for Ethernet
+	Gbps   float64 // 10^9 bits per second; 0 if unknown
 }
 
-// NICKind is what a NIC speaks.
+// NICKind is the kind of a NIC.
 type NICKind uint8
 
 // The kinds of NIC.
 const (
-	Ethernet   NICKind = iota // a network interface with hardware behind it
+	Ethernet   NICKind = iota // a network interface of a device
 	InfiniBand                // an RDMA device on InfiniBand
 	RoCE                      // an RDMA device on Ethernet, Soft-RoCE included
-	OtherRDMA                 // an RDMA device that does not speak InfiniBand's transport: iWARP, EFA
+	OtherRDMA                 // an RDMA device with another transport: iWARP, EFA
 )
 
-// String names the kind.
+// String returns the name of the kind.
 func (k NICKind) String() string {
 	switch k {
 	case Ethernet:
@@ -120,7 +120,7 @@ func (s sysfs) rdma(name string) (NIC, error) {
 		}
 		port, layer := s.port(fmt.Sprintf("%s/ports/%s", dir, text))
 		port.Number = number
-		// The ports of one card may differ; what is up decides.
+		// The ports of a card may differ; one that is up decides.
 		if len(nic.Ports) == 0 || port.Active && !nic.Active() {
 			nic.Kind = s.kind(dir, layer)
 		}
@@ -129,8 +129,8 @@ func (s sysfs) rdma(name string) (NIC, error) {
 	return nic, nil
 }
 
-// kind tells InfiniBand's transport from others. The node type "1: CA" is a
-// channel adapter, "4: RNIC" iWARP.
+// kind returns the kind of an RDMA device. The node type "1: CA" is a channel adapter,
+// which has InfiniBand's transport, and "4: RNIC" is iWARP.
 func (s sysfs) kind(dir, layer string) NICKind {
 	node, known := s.attribute(dir + "/node_type")
 	switch adapter := !known || strings.HasPrefix(node, "1:"); {
@@ -142,7 +142,7 @@ func (s sysfs) kind(dir, layer string) NICKind {
 	return OtherRDMA
 }
 
-// port reads a port: state is such as "4: ACTIVE", rate "400 Gb/sec (4X NDR)".
+// port reads a port. A state is "4: ACTIVE", a rate "400 Gb/sec (4X NDR)".
 func (s sysfs) port(dir string) (port Port, layer string) {
 	state, _ := s.attribute(dir + "/state")
 	number, word, _ := strings.Cut(state, ": ")
@@ -169,7 +169,7 @@ func (s sysfs) ethernet(name string) (NIC, bool) {
 	}
 	port := Port{Number: 1}
 	port.State, _ = s.attribute(dir + "/operstate")
-	carrier, _ := s.attribute(dir + "/carrier") // refused while the interface is down
+	carrier, _ := s.attribute(dir + "/carrier") // cannot be read while the interface is down
 	port.Active = carrier == "1"
 	speed, _ := s.attribute(dir + "/speed") // Mbit/s; -1 if the driver does not know
 	port.Gbps = gbps(speed, 1000)
@@ -179,7 +179,7 @@ func (s sysfs) ethernet(name string) (NIC, bool) {
 	}, true
 }
 
-// gbps reads a rate of which each Gbit/s has so many; 0 if there is none.
+// gbps parses a rate in units of which a Gbit/s has each. It returns 0 if it is unknown.
 func gbps(s string, each float64) float64 {
 	rate, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(rate > 0 && rate < 1e9) {
@@ -188,8 +188,8 @@ func gbps(s string, each float64) float64 {
 	return rate / each
 }
 
-// isName tells whether s can name a network interface (dev_valid_name in the
-// kernel's source) and so be part of a path.
+// isName reports whether s can be the name of a network interface (dev_valid_name in the
+// kernel's source), and so part of a path.
 func isName(s string) bool {
 	return s != "" && len(s) < 16 && s != "." && s != ".." && !strings.ContainsAny(s, "/: \t\n")
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// The functions of NVML that are called. go-nvml binds lazily: to call one that
-// the library lacks ends the process, so they are looked up first. Some drivers
-// (WSL, Jetson) come with part of NVML only.
+// The functions of NVML that are called. go-nvml binds lazily, and calling one that the
+// library lacks ends the process, so they are looked up first. Some drivers (WSL,
+// Jetson) have only a part of NVML.
 var (
 	baseSymbols = []string{
 		"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPciInfo_v3",
@@ -30,13 +30,13 @@ const (
 	affinitySymbol = "nvmlDeviceGetCpuAffinity"
 )
 
-// loading is held while NVML is in use: go-nvml keeps the functions that it
-// found in the library, and how to name errors, in variables of its own package.
+// loading is held while NVML is used: go-nvml keeps the functions that it found in the
+// library, and its error names, in package variables.
 var loading sync.Mutex
 
-// findGPUs fills in GPUs and GPUError. NVML's word for "unknown" is an error of
-// each call (ERROR_NOT_SUPPORTED in many a virtual machine), so a call that
-// fails leaves its field unknown.
+// findGPUs sets GPUs and GPUError. NVML returns an error for what is unknown
+// (ERROR_NOT_SUPPORTED in many virtual machines), so if a call fails its field is left
+// unknown.
 func (m *Machine) findGPUs(lib nvml.Interface) {
 	loading.Lock()
 	defer loading.Unlock()
@@ -55,7 +55,7 @@ func (m *Machine) findGPUs(lib nvml.Interface) {
 	}
 	if !has(baseSymbols...) {
 		m.GPUError = mscclgo.Errorf(mscclgo.ErrUnsupported, opDiscover,
-			"this NVML lacks functions that name GPUs; install a newer NVIDIA driver")
+			"NVML lacks functions to list GPUs; install a newer NVIDIA driver")
 		return
 	}
 	count, ret := lib.DeviceGetCount()
@@ -69,7 +69,7 @@ func (m *Machine) findGPUs(lib nvml.Interface) {
 		dev, ret := lib.DeviceGetHandleByIndex(i)
 		if ret != nvml.SUCCESS {
 			lost = append(lost, mscclgo.Errorf(mscclgo.ErrSystem, opDiscover,
-				"GPU %d does not answer; nvidia-smi and the kernel's log may tell why: %w", i, ret))
+				"GPU %d does not respond; nvidia-smi and the kernel's log may show why: %w", i, ret))
 			continue
 		}
 		m.GPUs = append(m.GPUs, q.gpu(i, dev))
@@ -86,18 +86,18 @@ func noGPUs(ret nvml.Return) error {
 			"no GPUs: libnvidia-ml.so.1 is not here; it comes with the NVIDIA driver: %w", ret)
 	case nvml.ERROR_DRIVER_NOT_LOADED:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, opDiscover,
-			"no GPUs: the NVIDIA driver is not loaded; nvidia-smi may tell why: %w", ret)
+			"no GPUs: the NVIDIA driver is not loaded; nvidia-smi may show why: %w", ret)
 	}
-	return mscclgo.Errorf(mscclgo.ErrSystem, opDiscover, "no GPUs: NVML fails; nvidia-smi may tell why: %w", ret)
+	return mscclgo.Errorf(mscclgo.ErrSystem, opDiscover, "no GPUs: NVML failed; nvidia-smi may show why: %w", ret)
 }
 
-// query asks NVML about GPUs, as far as the library can tell.
+// query asks NVML about GPUs with the functions that the library has.
 type query struct {
 	m                      *Machine
 	links, peers, affinity bool
 }
 
-// gpu asks about one GPU. A GPU that sysfs does not show becomes a device too,
+// gpu asks about one GPU. If sysfs does not have the GPU, it is added to the devices
 // without a path.
 func (q query) gpu(index int, dev nvml.Device) GPU {
 	g := GPU{Index: index}
@@ -147,10 +147,10 @@ func affinity(dev nvml.Device) []int {
 	return cpus
 }
 
-// maxCPUs is how many CPUs NVML is asked about: as many as Linux can have.
+// maxCPUs is the number of CPUs that NVML is asked about, which is the most for Linux.
 const maxCPUs = 8192
 
-// nvlinks asks for the links. A GPU without some link answers with an error.
+// nvlinks asks for the links. NVML returns an error for a link that a GPU does not have.
 func (q query) nvlinks(dev nvml.Device) []Link {
 	var links []Link
 	for i := range nvml.NVLINK_MAX_LINKS {
@@ -191,7 +191,7 @@ func peerType(dev nvml.Device, link int) Peer {
 	return PeerUnknown
 }
 
-// resolvePeers recognises as GPUs the peers that NVML gave an address but no type.
+// resolvePeers finds the GPUs among the peers that have an address but no type.
 func (m *Machine) resolvePeers() {
 	isGPU := map[string]bool{}
 	for _, g := range m.GPUs {
@@ -206,7 +206,7 @@ func (m *Machine) resolvePeers() {
 	}
 }
 
-// infoBusID reads the address that NVML gives; empty if it makes no sense.
+// infoBusID returns the bus ID of NVML's answer, or "" if it is malformed.
 func infoBusID(info nvml.PciInfo) string {
 	var b strings.Builder
 	for _, c := range info.BusId {
@@ -219,7 +219,7 @@ func infoBusID(info nvml.PciInfo) string {
 	return id
 }
 
-// parseUUID reads NVML's form, "GPU-" and five groups of hexadecimal digits.
+// parseUUID parses NVML's form, "GPU-" and five groups of hexadecimal digits.
 func parseUUID(s string) (uuid [16]byte, ok bool) {
 	digits, ok := strings.CutPrefix(s, "GPU-")
 	if !ok || len(digits) != 36 {

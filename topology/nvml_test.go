@@ -113,8 +113,8 @@ func TestNoGPUs(t *testing.T) {
 	}{
 		"no library": {noNVML(), mscclgo.ErrUnsupported, "libnvidia-ml.so.1"},
 		"no driver":  {failing(nvml.ERROR_DRIVER_NOT_LOADED), mscclgo.ErrUnsupported, "driver is not loaded"},
-		"refused":    {failing(nvml.ERROR_NO_PERMISSION), mscclgo.ErrSystem, "NVML fails"},
-		"no count":   {uncounted, mscclgo.ErrSystem, "NVML fails"},
+		"refused":    {failing(nvml.ERROR_NO_PERMISSION), mscclgo.ErrSystem, "NVML failed"},
+		"no count":   {uncounted, mscclgo.ErrSystem, "NVML failed"},
 		"old":        {old, mscclgo.ErrUnsupported, "newer NVIDIA driver"},
 	} {
 		m := discover(t, dgxTree(), c.lib)

@@ -39,8 +39,8 @@ func (s sysfs) devices() (map[string]device, error) {
 	return devices, nil
 }
 
-// normalBusID brings a PCI bus ID to the form of sysfs, such as "0000:1b:00.0".
-// NVML writes a domain of eight digits and capitals; people leave out the domain.
+// normalBusID converts a PCI bus ID to the form of sysfs, such as "0000:1b:00.0". NVML
+// uses a domain of eight digits and capital letters; people leave out the domain.
 func normalBusID(s string) (id string, ok bool) {
 	parts := strings.Split(s, ":")
 	if len(parts) == 2 {
@@ -68,9 +68,9 @@ func normalBusID(s string) (id string, ok bool) {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", n[0], n[1], n[2], n[3]), true
 }
 
-// pciPath picks the PCI part out of a place in sysfs: from
-// "devices/pci0000:16/0000:16:01.0/0000:17:00.0/net/eth0" the host bridge, the
-// bridge and the device. Nil if there is none, as for virtual devices.
+// pciPath returns the PCI part of a place in sysfs: of
+// "devices/pci0000:16/0000:16:01.0/0000:17:00.0/net/eth0" the host bridge, the bridge
+// and the device. It returns nil if there is none, as for virtual devices.
 func pciPath(place string) []string {
 	var found []string
 	for part := range strings.SplitSeq(place, "/") {
@@ -86,7 +86,7 @@ func pciPath(place string) []string {
 	return found
 }
 
-// isHostBridge recognises names such as "pci0000:16".
+// isHostBridge reports whether s is a name such as "pci0000:16".
 func isHostBridge(s string) bool {
 	address, ok := strings.CutPrefix(s, "pci")
 	if !ok {
@@ -96,7 +96,7 @@ func isHostBridge(s string) bool {
 	return ok
 }
 
-// busID gives the bus ID of the device at the end of a path, or nothing.
+// busID returns the bus ID of the device at the end of a path, or "".
 func busID(path []string) string {
 	if len(path) < 2 {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// String gives tables for people to read, and in the end how GPUs and NICs on
-// PCI reach each other, as nvidia-smi topo shows it. Programs use the fields.
+// String returns tables for people to read. The last one has the connections of GPUs and
+// NICs on PCI in the manner of nvidia-smi topo.
 func (m *Machine) String() string {
 	var b strings.Builder
 	m.printNodes(&b)
@@ -18,7 +18,7 @@ func (m *Machine) String() string {
 	return b.String()
 }
 
-// table writes aligned columns, without blanks at the end of a line.
+// table writes aligned columns, without spaces at the end of lines.
 func table(b *strings.Builder, rows [][]string) {
 	var aligned strings.Builder
 	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
@@ -77,7 +77,7 @@ func (m *Machine) printNICs(b *strings.Builder) {
 	table(b, rows)
 }
 
-// printPaths prints who reaches whom: GPUs and NICs down, GPUs and NICs across.
+// printPaths prints the matrix of the connections of GPUs and NICs.
 func (m *Machine) printPaths(b *strings.Builder) {
 	var names, ids []string
 	for _, g := range m.GPUs {
@@ -104,7 +104,7 @@ func (m *Machine) printPaths(b *strings.Builder) {
 	table(b, rows)
 }
 
-// describeLinks sums the active links up: "12 of version 3 to switch".
+// describeLinks summarizes links: "12 of version 3 to switch, 1 down".
 func describeLinks(links []Link) string {
 	type group struct {
 		version int

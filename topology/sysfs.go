@@ -13,8 +13,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// What is read of sysfs at most. The longest list of CPUs that the kernel can
-// write is some 20 KiB, the largest folder has some thousand PCI devices.
+// Limits on what is read of sysfs. The longest list of CPUs that the kernel can write
+// has some 20 KiB, the largest folder some thousand PCI devices.
 const (
 	maxAttribute = 64 << 10
 	maxEntries   = 64 << 10
@@ -23,9 +23,8 @@ const (
 // sysfs reads the files under /sys, within bounds.
 type sysfs struct{ root fs.FS }
 
-// attribute reads a file without its end of line. An attribute that cannot be
-// read is unknown: absent on this kernel, or refused as some are for a device
-// that is down.
+// attribute returns the content of a file without the end of line. It is unknown if the
+// file cannot be read, because the kernel has no such attribute or the device is down.
 func (s sysfs) attribute(name string) (value string, known bool) {
 	f, err := s.root.Open(name)
 	if err != nil {
@@ -39,12 +38,12 @@ func (s sysfs) attribute(name string) (value string, known bool) {
 	return strings.TrimSuffix(string(content), "\n"), true
 }
 
-// nonsense is the error for a file whose content cannot be right.
+// nonsense returns the error for a file with malformed content.
 func nonsense(name string, err error) error {
 	return mscclgo.Errorf(mscclgo.ErrSystem, opDiscover, "/sys/%s: %w", name, err)
 }
 
-// list reads a list of CPUs or nodes; nil if the file is not there.
+// list reads a list of CPUs or nodes. It is nil if there is no such file.
 func (s sysfs) list(name string) ([]int, error) {
 	text, known := s.attribute(name)
 	if !known {
@@ -57,7 +56,7 @@ func (s sysfs) list(name string) ([]int, error) {
 	return list, nil
 }
 
-// number reads an integer from low to high; unknown stands for no file.
+// number reads an integer from low to high. It is unknown if there is no such file.
 func (s sysfs) number(name string, low, high, unknown int) (int, error) {
 	text, known := s.attribute(name)
 	if !known {
@@ -70,7 +69,7 @@ func (s sysfs) number(name string, low, high, unknown int) (int, error) {
 	return n, nil
 }
 
-// names lists a folder in natural order; nothing if it is not there.
+// names lists a folder in natural order. The list is nil if there is no such folder.
 func (s sysfs) names(folder string) ([]string, error) {
 	f, err := s.root.Open(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +98,8 @@ func (s sysfs) names(folder string) ([]string, error) {
 	return names, nil
 }
 
-// where follows a symbolic link, as each device in class and bus is one, to its
-// place under devices; empty if it is not a link within sysfs.
+// where returns the target under devices of a symbolic link, such as every device in
+// class and bus is, or "" if name is not a link within sysfs.
 func (s sysfs) where(name string) string {
 	target, err := fs.ReadLink(s.root, name)
 	if err != nil || path.IsAbs(target) {
@@ -170,7 +169,7 @@ func natural(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// splitNumber splits off the digits at the end.
+// splitNumber separates the digits at the end.
 func splitNumber(s string) (head, digits string) {
 	i := len(s)
 	for i > 0 && '0' <= s[i-1] && s[i-1] <= '9' {

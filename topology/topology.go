@@ -1,30 +1,29 @@
-// Package topology finds out what is in the machine: GPUs and the NVLinks
-// between them, NUMA nodes and their CPUs, network devices, and how far apart
-// they are. GPUs come from NVML, NVIDIA's management library, which is loaded
-// if it is there; everything else comes from sysfs.
+// Package topology describes the hardware of the machine: GPUs and the NVLinks between
+// them, NUMA nodes and their CPUs, network devices, and how close these are to each
+// other. GPUs are found through NVML, NVIDIA's management library, which is loaded if it
+// is installed; everything else through sysfs.
 //
-// [Discover] takes a picture. A [Machine] does not change afterwards, so any
-// goroutine may read it. What the system does not tell is marked as unknown,
-// and a machine without GPUs or without NVML is an ordinary machine: only
-// content of sysfs that makes no sense is an error.
+// [Discover] returns a [Machine], which does not change and can be read from any
+// goroutine. What the system does not report is marked as unknown. A machine without
+// GPUs or NVML is not an error; only malformed content of sysfs is.
 //
-// In a virtual machine the picture is what the hypervisor shows: PCI paths may
-// be flat and NUMA nodes missing.
+// In a virtual machine the hardware is what the hypervisor shows: PCI paths may be flat
+// and NUMA nodes missing.
 package topology
 
-// Unknown stands for a NUMA node that the system does not tell.
+// Unknown is the NUMA node of a device for which the system reports none.
 const Unknown = -1
 
-// Machine is what [Discover] found. Its slices belong to it: read, do not write.
+// Machine is the hardware that [Discover] found. Its slices must not be modified.
 type Machine struct {
-	CPUs  []int  // the CPUs that are online, ascending; empty if sysfs does not tell
-	Nodes []Node // NUMA nodes, by ID; empty if sysfs tells of none
+	CPUs  []int  // the CPUs that are online, ascending; empty if unknown
+	Nodes []Node // the NUMA nodes, by ID; empty if unknown
 	GPUs  []GPU  // in NVML's order, which is that of PCI addresses
 	NICs  []NIC  // RDMA devices by name, then Ethernet devices by name
 
-	// GPUError says why GPUs is empty or lacks some; nil if NVML named all.
-	// Its kind is ErrUnsupported where there is no NVML or no driver,
-	// otherwise ErrSystem.
+	// GPUError is the reason for which GPUs is empty or lacks some, or nil if NVML
+	// reported all. It is of kind ErrUnsupported if there is no NVML or no driver,
+	// and ErrSystem otherwise.
 	GPUError error
 
 	devices map[string]device // every PCI device, by bus ID
@@ -33,45 +32,45 @@ type Machine struct {
 // Node is a NUMA node.
 type Node struct {
 	ID   int
-	CPUs []int // ascending; empty for a node of memory alone
+	CPUs []int // ascending; empty for a node with memory only
 
-	// Distances to each of Machine.Nodes, in their order, in the units of
-	// ACPI's SLIT: 10 is the node itself, 20 is twice as far. Nil if unknown.
+	// Distances are those to Machine.Nodes, in the same order, in the units of ACPI's
+	// SLIT: 10 is the node itself, 20 is twice as far. It is nil if unknown.
 	Distances []int
 }
 
 // GPU is one NVIDIA GPU.
 type GPU struct {
 	Index    int      // NVML's, which CUDA_VISIBLE_DEVICES does not change
-	UUID     [16]byte // as CUDA gives it; zero if unknown
+	UUID     [16]byte // the same as CUDA's; zero if unknown
 	Model    string   // "NVIDIA H200"; empty if unknown
 	PCIBusID string   // "0000:1b:00.0"; empty if unknown
 	NUMANode int      // or Unknown
-	CPUs     []int    // those near it, ascending; empty if unknown
-	NVLinks  []Link   // those that the GPU has, active or not
+	CPUs     []int    // the CPUs near it, ascending; empty if unknown
+	NVLinks  []Link   // the GPU's links, active or not
 }
 
 // Link is one NVLink of a GPU.
 type Link struct {
-	Number  int    // of the link on its GPU
-	Active  bool   // up; of a link that is down the peer is unknown
+	Number  int    // the number of the link on its GPU
+	Active  bool   // the link is up; otherwise its peer is unknown
 	Version int    // of NVLink: 3 on A100, 4 on H100; 0 if unknown
-	Peer    Peer   // what is at the other end
-	PeerPCI string // its bus ID; empty if unknown, as often in virtual machines
+	Peer    Peer   // the kind of device at the other end
+	PeerPCI string // its PCI bus ID; empty if unknown, as is common in virtual machines
 }
 
-// Peer is what an NVLink leads to.
+// Peer is the kind of device at the other end of an NVLink.
 type Peer uint8
 
-// What an NVLink may lead to.
+// The kinds of peers.
 const (
 	PeerUnknown Peer = iota
-	PeerGPU          // straight to another GPU
-	PeerSwitch       // to an NVSwitch
-	PeerCPU          // to a CPU with NVLink
+	PeerGPU          // another GPU, connected directly
+	PeerSwitch       // an NVSwitch
+	PeerCPU          // a CPU with NVLink
 )
 
-// String names the peer.
+// String returns the name of the kind.
 func (p Peer) String() string {
 	switch p {
 	case PeerGPU:
@@ -84,7 +83,7 @@ func (p Peer) String() string {
 	return "unknown"
 }
 
-// GPU finds a GPU by its UUID, as CUDA gives it.
+// GPU returns the GPU with this UUID, which is the same as CUDA's.
 func (m *Machine) GPU(uuid [16]byte) (GPU, bool) {
 	for _, g := range m.GPUs {
 		if g.UUID == uuid && uuid != [16]byte{} {

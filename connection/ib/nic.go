@@ -45,7 +45,7 @@ func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine, err := topology.Discover()
+	machine, err := topology.Discover(topology.Options{})
 	if err != nil {
 		return nil, err
 	}
