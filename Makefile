@@ -49,9 +49,10 @@ race: need ## test all packages with the race detector
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300
 
-lint: need $(staticcheck) $(clang_format) ## check formatting and go.mod, run staticcheck
+lint: need $(staticcheck) $(clang_format) ## check formatting, go.mod and the layers of ARCHITECTURE.md, run staticcheck
 	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt would change:" $$wrong; exit 1; }
 	go mod tidy -diff
+	go run ./scripts/layers
 	$(staticcheck) ./...
 	git ls-files -z -co --exclude-standard '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0r $(clang_format) --dry-run -Werror
 
