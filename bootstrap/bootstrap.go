@@ -34,7 +34,7 @@ type Bootstrap struct {
 	peers   []*peer    // by rank; this rank's own is never connected
 	failure *failure   // the first, or nil
 	closing bool
-	// verifying says that verify runs, unsettled that it must look again.
+	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }
 
@@ -47,13 +47,13 @@ type peer struct {
 	// out is what this rank sends on. It stays the same while it is open, so
 	// that messages keep their order.
 	out *conn
-	// left says that the rank has left in good order. gone is closed when,
-	// besides, all it sent has been read.
+	// left means that the rank has left in good order. gone is closed when, in
+	// addition, everything it sent has been read.
 	left bool
 	gone chan struct{}
-	// lost says that the rank cannot be reached, and why is not known yet.
+	// lost means that the rank cannot be reached, for a reason not known yet.
 	lost bool
-	// heard says that the rank has read this one's goodbye and stays itself.
+	// heard means that the rank has read this one's goodbye and stays itself.
 	heard bool
 
 	dialing bool
@@ -90,21 +90,21 @@ func (b *Bootstrap) Size() int { return b.size }
 // Group returns the group's number, which is not a secret.
 func (b *Bootstrap) Group() [groupSize]byte { return b.id.group }
 
-// Key returns a secret that the ranks of the group share and nobody else has,
-// for a purpose: each layer that proves membership uses one of its own, and none
-// has the group's.
+// Key returns a secret for a purpose that the ranks of the group share and nobody
+// else has. Each layer that proves membership uses its own, and none has the
+// group's.
 func (b *Bootstrap) Key(purpose string) [secretSize]byte {
 	secret := b.id.secret()
 	return handshake.Derive(secret[:], "key "+purpose)
 }
 
 // Close leaves the group in good order and releases everything. What this rank
-// has sent still arrives. Peers find it gone: a Recv from it, once its messages
-// have been received, and a Send to it give ErrRemote; otherwise they go on.
-// Calls of this rank that are blocked return ErrAborted.
+// has sent still arrives. Its peers go on, but a Send to it returns ErrRemote, and
+// so does a Recv from it once its messages have been received. Calls of this rank
+// that are blocked return ErrAborted.
 //
-// Close waits until the peers have read all, at most two seconds. It is safe
-// twice. A process that ends without Close is a failure to its peers.
+// Close waits until the peers have read everything, at most two seconds. It is
+// safe to call twice. To its peers, a process that ends without Close has failed.
 func (b *Bootstrap) Close() error {
 	b.once.Do(b.close)
 	return nil
@@ -117,7 +117,7 @@ func (b *Bootstrap) close() {
 	for _, p := range b.peers {
 		for c := range p.conns {
 			c.nc.SetDeadline(time.Now().Add(lingerTime))
-			if c.up { // or else establish says goodbye
+			if c.up { // otherwise establish says goodbye
 				c.enqueue(frame{kind: frameGoodbye})
 				c.end()
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// protocolVersion is that of claims and frames.
+// protocolVersion is the version of claims and frames.
 const protocolVersion = 2
 
 // A role is what a connection is for.
@@ -21,7 +21,7 @@ const (
 // toRendezvous stands for the acceptor's rank where that is the rendezvous.
 const toRendezvous = 1<<32 - 1
 
-// A claim says who dials whom for what.
+// A claim is who dials whom, and for what.
 type claim struct {
 	role     role
 	from, to uint32

@@ -35,7 +35,7 @@ func (k collective) String() string {
 // the collective (1), zeros (3) and the root (4).
 const collectiveHeaderSize = 1 + 3 + 4
 
-// blockOverhead is what a rank's block costs in an all-gather beside its bytes:
+// blockOverhead is what a rank's block takes in an all-gather besides its bytes:
 // rank (8) and length (8).
 const blockOverhead = 16
 
@@ -56,14 +56,14 @@ func (c *collectiveCalls) begin() uint64 {
 	return n
 }
 
-// end has messages of call n be dropped from now on.
+// end makes messages of call n be dropped from now on.
 func (c *collectiveCalls) end(n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.active, n)
 }
 
-// wanted says whether call n is under way or still to come.
+// wanted reports whether call n is under way or still to come.
 func (c *collectiveCalls) wanted(n uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *Bootstrap) begin(ctx context.Context, kind collective, root int) (*call
 	return &call{b: b, kind: kind, number: b.calls.begin(), root: root, op: op}, nil
 }
 
-// end forgets the call and what came for it and was not used.
+// end forgets the call and the messages that came for it and were not used.
 func (c *call) end() {
 	c.b.calls.end(c.number)
 	for _, peer := range neighbours(c.b.rank, c.b.size) {
@@ -131,8 +131,8 @@ func (c *call) recv(ctx context.Context, peer int) ([]byte, error) {
 	return payload, nil
 }
 
-// failIfLeft fails the group if err says that the peer has left: other ranks
-// wait in this collective for what will never come.
+// failIfLeft fails the group if err is due to the peer having left: other ranks
+// wait in this collective for something that will never come.
 func (c *call) failIfLeft(peer int, err error) error {
 	b := c.b
 	b.mu.Lock()
@@ -140,7 +140,7 @@ func (c *call) failIfLeft(peer int, err error) error {
 	b.mu.Unlock()
 	if left {
 		b.fail(failure{rank: peer, seenBy: b.rank,
-			text: fmt.Sprintf("it left the group, and rank %d awaits it in %v %d", b.rank, c.kind, c.number)})
+			text: fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)})
 	}
 	return err
 }
@@ -152,16 +152,16 @@ func (c *call) mismatch(peer int, err error) error {
 	return e
 }
 
-// AllGather gives every rank's data to every rank: element r of the result is
-// what rank r gave, the caller's own slice to keep. The lengths may differ. A
-// rank may give at most MaxMessage/Size - 16 bytes.
+// AllGather sends every rank's data to every rank: element r of the result is the
+// data of rank r, a slice that the caller owns. The lengths may differ. Each rank
+// may send at most MaxMessage/Size - 16 bytes.
 //
 // It is a collective: every rank calls it, in the same order among the
 // collectives.
 func (b *Bootstrap) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
 	if limit := MaxMessage/b.size - blockOverhead; len(data) > limit {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "bootstrap: all-gather",
-			"%d bytes, at most %d may come from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank)
+			"%d bytes, at most %d are allowed from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank)
 	}
 	return b.gather(ctx, allGather, data)
 }
@@ -242,8 +242,8 @@ func splitBlocks(all []byte, size int) ([][]byte, error) {
 	return blocks, r.End()
 }
 
-// Broadcast gives the root's data, at most MaxMessage bytes, to every rank; what
-// the others pass as data is not looked at. The result is the caller's. It is a
+// Broadcast sends the root's data, at most MaxMessage bytes, to every rank; what
+// the others pass as data is ignored. The caller owns the result. Broadcast is a
 // collective, as AllGather is.
 func (b *Bootstrap) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
 	const op = "bootstrap: broadcast"

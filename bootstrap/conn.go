@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lingerTime bounds how long a connection that ends in good order waits for the
-// other end to have read everything.
+// lingerTime bounds how long a connection that ends in good order waits until the
+// other end has read everything.
 const lingerTime = 2 * time.Second
 
 // A conn is one connection to a peer. Either side sends on it: frames are
@@ -25,7 +25,7 @@ type conn struct {
 	mu      sync.Mutex
 	wake    sync.Cond // a frame was queued, or ending or broken set
 	queue   []*outgoing
-	ending  bool  // nothing more will be queued; write what is, then say so
+	ending  bool  // nothing more will be queued; write what is queued, then half-close
 	broken  error // writing failed, or reading ended
 	written chan struct{}
 }
@@ -33,7 +33,7 @@ type conn struct {
 // An outgoing frame waits to be written.
 type outgoing struct {
 	bytes     []byte
-	done      chan struct{} // closed when written or given up
+	done      chan struct{} // closed when written or dropped
 	err       error         // set before done is closed
 	cancelled bool          // the sender no longer wants it sent
 }
@@ -49,7 +49,7 @@ func newConn(nc net.Conn, p *peer, dialed bool) *conn {
 	return c
 }
 
-// enqueue queues a frame. If the connection has ended the frame is done at once,
+// enqueue queues a frame. If the connection has ended, the frame is done at once
 // with an error.
 func (c *conn) enqueue(f frame) *outgoing {
 	o := &outgoing{bytes: f.encode(), done: make(chan struct{})}
@@ -70,7 +70,7 @@ func (c *conn) enqueue(f frame) *outgoing {
 	return o
 }
 
-// cancel has o not be sent, unless that has begun.
+// cancel keeps o from being sent, unless that has begun.
 func (c *conn) cancel(o *outgoing) {
 	c.mu.Lock()
 	o.cancelled = true
@@ -85,7 +85,7 @@ func (c *conn) end() {
 	c.mu.Unlock()
 }
 
-// fail gives up all that is queued.
+// fail drops everything that is queued.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *conn) write() {
 	c.nc.(interface{ CloseWrite() error }).CloseWrite() // of TCP, or TLS over it
 }
 
-// read gives every frame to handle until the stream ends or handle refuses one.
+// read passes every frame to handle until the stream ends or handle refuses one.
 // It returns io.EOF if the stream ended between two frames.
 func (c *conn) read(handle func(frame) error) error {
 	in := bufio.NewReaderSize(c.nc, 16<<10)

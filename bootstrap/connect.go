@@ -15,17 +15,17 @@ import (
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
-// DefaultTimeout is how long Connect waits for all ranks if nothing else is
-// said.
+// DefaultTimeout is how long Connect waits for all ranks if Options.Timeout is
+// zero.
 const DefaultTimeout = time.Minute
 
-// Options say which rank of which group to be.
+// Options describe this rank and its group.
 type Options struct {
 	Rank int      // from 0 to Size-1
 	Size int      // the world size: how many ranks the group has
 	ID   UniqueID // the same on all ranks
 
-	// Timeout bounds Connect beside its context. 0 means DefaultTimeout.
+	// Timeout bounds Connect in addition to its context. 0 means DefaultTimeout.
 	Timeout time.Duration
 
 	// Interface names the network interface whose address the peers dial. By
@@ -33,8 +33,8 @@ type Options struct {
 	// rendezvous.
 	Interface string
 
-	// Advertise is the host name or address that the peers dial, where this
-	// machine cannot see it for itself. The rank then listens on every address.
+	// Advertise is the host name or address that the peers dial, if this machine
+	// cannot find it out. The rank then listens on every address.
 	Advertise string
 
 	// TLS encrypts all traffic of the bootstrap with TLS 1.3, whose sessions the
@@ -42,12 +42,12 @@ type Options struct {
 	// traffic is neither encrypted nor signed.
 	TLS bool
 
-	// Logger is told of refused strangers and of ranks that leave or fail. Nil
+	// Logger receives refused strangers, and ranks that leave or fail. Nil
 	// discards.
 	Logger *slog.Logger
 }
 
-// check finds what cannot be right without asking anyone.
+// check finds what is invalid without asking anyone.
 func (o Options) check() error {
 	switch {
 	case o.Size < 1 || o.Size > MaxSize:
@@ -59,7 +59,7 @@ func (o Options) check() error {
 	case o.Timeout < 0:
 		return fmt.Errorf("timeout %v is negative", o.Timeout)
 	case o.Interface != "" && o.Advertise != "":
-		return fmt.Errorf("both interface %q and address %q are to be advertised", o.Interface, o.Advertise)
+		return fmt.Errorf("Interface %q and Advertise %q are both set", o.Interface, o.Advertise)
 	case o.Advertise != "":
 		return checkHost(o.Advertise)
 	}
@@ -69,16 +69,16 @@ func (o Options) check() error {
 const opConnect = "bootstrap: connect"
 
 // Connect joins the group and returns when all its ranks have. It must be called
-// once for each rank, in one process or in many, in any order. The caller owns
-// the result and ends it with Close.
+// once for each rank, in one process or in many, in any order. The caller closes
+// the result.
 //
 // Ranks that do not fit together (two with one number, different world sizes)
 // all get an ErrInvalid that names them. When the first rank's time is up, all
-// that came get an ErrTimeout that lists the ranks that did not. If no rank of
-// this group answers at the id's address, the error says whether nobody does
-// (ErrTimeout) or somebody else (ErrInvalid).
+// ranks that came get an ErrTimeout that lists those that did not. If no rank of
+// this group answers at the id's address, the error is an ErrTimeout if nobody
+// answers, and an ErrInvalid if somebody else does.
 //
-// After Connect has returned, ctx may end without effect.
+// Once Connect has returned, ctx has no effect.
 func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 	if err := o.check(); err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opConnect, "%w", err).At(o.Rank, mscclgo.NoRank)
@@ -156,17 +156,17 @@ type joiner struct {
 	addrs   []string
 	process [16]byte
 	ln      net.Listener // where this rank's peers dial, once it is known
-	joined  bool         // the rendezvous had this rank's join once
+	joined  bool         // the rendezvous has received this rank's join
 }
 
-// gaveUp is the error for a context that ended before the rendezvous answered.
+// gaveUp returns the error for a context that ended before the rendezvous answered.
 func (j *joiner) gaveUp(ctx context.Context, last error) error {
 	where := j.o.ID.Addr()
 	var e *mscclgo.Error
 	var foreign handshake.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		e = mscclgo.FromContext(ctx, opConnect, "cancelled on the way to the rendezvous at "+where)
+		e = mscclgo.FromContext(ctx, opConnect, "canceled while waiting for the rendezvous at "+where)
 	case errors.As(last, &foreign):
 		e = mscclgo.Errorf(mscclgo.ErrInvalid, opConnect,
 			"%s is not the rendezvous of this group; is the unique id stale? %w", where, last)
@@ -198,7 +198,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	m := joinMessage{
 		size:    j.o.Size,
 		tls:     j.o.TLS,
-		left:    left - min(left/10, 250*time.Millisecond), // to hear the verdict in time
+		left:    left - min(left/10, 250*time.Millisecond), // to receive the verdict in time
 		process: j.process,
 		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
 	}
@@ -208,7 +208,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	j.joined = true
 	f, err := readFrame(bufio.NewReader(nc))
 	if err != nil {
-		return nil, fmt.Errorf("awaiting the other ranks: %w", err)
+		return nil, fmt.Errorf("waiting for the other ranks: %w", err)
 	}
 	switch f.kind {
 	case frameTable:
@@ -223,8 +223,8 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)
 }
 
-// dial tries all addresses of the rendezvous together and keeps the first that
-// proves to be it.
+// dial tries all addresses of the rendezvous at the same time and keeps the first
+// connection whose other end proves to be it.
 func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -261,7 +261,7 @@ func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 
 // listen opens the socket that this rank's peers dial, unless it is open, and
 // returns the host under which they reach it. nc is the connection to the
-// rendezvous; self says that it is this rank's own.
+// rendezvous, which is this rank's own if self is set.
 func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host string, err error) {
 	ip := nc.LocalAddr().(*net.TCPAddr).IP
 	bind := ""
@@ -293,7 +293,7 @@ func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host strin
 	return host, nil
 }
 
-// reachable gives the address at which this machine itself reaches a listener.
+// reachable returns the address at which this machine itself reaches a listener.
 func reachable(a net.Addr) string {
 	t := a.(*net.TCPAddr)
 	if t.IP.IsUnspecified() {

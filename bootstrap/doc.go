@@ -1,5 +1,5 @@
 // Package bootstrap lets the ranks of a group find each other over TCP and
-// exchange small messages: what a library needs before it has anything faster.
+// exchange small messages, before anything faster is set up.
 //
 // A [UniqueID] names the group: an address and a secret. Each rank passes it to
 // [Connect] with its number and the world size, or has [FromEnv] read all three
@@ -15,8 +15,8 @@
 // count and may be called meanwhile.
 //
 // If the ranks do not call the same collective, or one of them has left, the
-// group fails. If one rank's context ends, its call ends alone; the others' end
-// by their own contexts, and the next calls match again.
+// group fails. If one rank's context ends, only its call returns; the others'
+// return when their own contexts end, and the next calls match again.
 //
 // # Failure
 //
@@ -25,8 +25,8 @@
 // milliseconds for a process (seconds, if it dies just when the rank above it in
 // the tree leaves) and within half a minute for a host. Then
 // [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
-// calls that were blocked return. [Bootstrap.Close] is the orderly way to leave
-// and fails nobody.
+// blocked calls return. [Bootstrap.Close] is the orderly way to leave, and no
+// failure.
 //
 // # Connections
 //
@@ -38,8 +38,8 @@
 // # Trust
 //
 // Every connection begins with a handshake in which both sides prove that they
-// know the group's secret. A stranger who sends noise, stays silent or repeats
-// what he has overheard is refused and logged, and the group goes on. After the
+// know the group's secret. A stranger who sends noise, stays silent or replays
+// what was overheard is refused and logged, and the group goes on. After the
 // handshake traffic is neither encrypted nor signed, unless [Options].TLS is set:
 // a network where strangers can alter traffic needs it.
 package bootstrap

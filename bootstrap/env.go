@@ -15,11 +15,11 @@ import (
 const (
 	// EnvID holds a unique id as text.
 	EnvID = "MSCCLGO_ID"
-	// EnvSecret holds text that only the ranks of the group know. Where there
-	// is no EnvID, the group's secret is made from it.
+	// EnvSecret holds text that only the ranks of the group know. Without EnvID,
+	// the group's secret is derived from it.
 	EnvSecret = "MSCCLGO_SECRET"
-	// EnvPort holds the port on which rank 0 opens the rendezvous where there
-	// is no EnvID.
+	// EnvPort holds the port on which rank 0 opens the rendezvous. It is ignored
+	// if there is an EnvID.
 	EnvPort = "MSCCLGO_PORT"
 	// EnvInterface names the network interface to use, as Options.Interface.
 	EnvInterface = "MSCCLGO_INTERFACE"
@@ -32,7 +32,7 @@ const (
 // A Lookup finds the value of an environment variable, as os.LookupEnv does.
 type Lookup func(name string) (value string, ok bool)
 
-// An Env is what the environment says about this process.
+// An Env describes this process as the environment does.
 type Env struct {
 	Options   Options // for Connect
 	LocalRank int     // this rank's number among those on this machine
@@ -48,15 +48,15 @@ type launcher struct {
 	localRank   string
 	localSize   []string // the first that is set
 	marks       []string // set under this launcher, beside rank
-	jobs        []string // what tells one job from another; any may be missing
+	jobs        []string // what distinguishes one job from another; any may be missing
 	oneRankEach bool     // one rank on each machine, so no local variables
 	byNode      bool     // localSize lists all nodes' numbers
-	// addr finds rank 0's host where MASTER_ADDR does not say it.
+	// addr finds rank 0's host if there is no MASTER_ADDR.
 	addr func(v vars, localSize, size int) (string, error)
 }
 
-// launchers in the order in which they are looked for: one that starts another
-// comes behind it. Inside a Slurm or Kubernetes job, torchrun and mpirun number
+// launchers, in the order in which they are looked for: one that starts another
+// comes after it. Inside a Slurm or Kubernetes job, torchrun and mpirun number
 // the ranks.
 var launchers = []launcher{
 	{
@@ -91,8 +91,8 @@ var launchers = []launcher{
 	},
 }
 
-// InGroupEnv says whether a launcher that FromEnv knows has started this
-// process. If not, the process is alone.
+// InGroupEnv reports whether a launcher that FromEnv knows has started this
+// process. If not, the process is on its own.
 func InGroupEnv(lookup Lookup) bool {
 	v := vars{lookup}
 	return v.has(EnvID) || v.launcher() != nil
@@ -109,18 +109,18 @@ const opEnv = "bootstrap: read the environment"
 //	srun         SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE
 //	Kubernetes   JOB_COMPLETION_INDEX WORLD_SIZE MASTER_ADDR
 //
-// MSCCLGO_ID, under any of them, is the group's unique id. Where it is missing,
-// rank 0 opens the rendezvous:
+// MSCCLGO_ID, under any of them, is the group's unique id. Without it, rank 0
+// opens the rendezvous:
 //
 //   - at the host MASTER_ADDR; else srun's first node; else, if mpirun started
 //     all ranks on one machine, the loopback address;
 //   - on the port MSCCLGO_PORT; else MASTER_PORT + 1, because torchrun's own
 //     store holds MASTER_PORT; else one from 20000 to 31999 derived from the
 //     job;
-//   - with a secret made from MSCCLGO_SECRET; else from the job's identifiers
+//   - with a secret derived from MSCCLGO_SECRET; else from the job's identifiers
 //     (run, job and step ids). These are weaker: other users of the cluster may
-//     see or guess them. A launcher that gives no identifier needs
-//     MSCCLGO_SECRET, unless the address is a loopback one.
+//     see or guess them. Under a launcher that sets no identifier,
+//     MSCCLGO_SECRET is required, unless the address is a loopback one.
 //
 // MSCCLGO_INTERFACE, MSCCLGO_ADVERTISE and MSCCLGO_BOOTSTRAP_TLS set the options
 // Interface, Advertise and TLS.
@@ -162,7 +162,7 @@ func (v vars) number(name string, low int) (int, error) {
 	}
 	n, err := strconv.Atoi(v.get(name))
 	if err != nil || n < low {
-		return 0, fmt.Errorf("%s=%q is no whole number from %d on", name, v.get(name), low)
+		return 0, fmt.Errorf("%s=%q is not a whole number from %d on", name, v.get(name), low)
 	}
 	return n, nil
 }
@@ -234,13 +234,13 @@ func (v vars) place(rankName string, sizeNames []string, readSize func(string) (
 		return 0, 0, err
 	}
 	if rank >= size {
-		return 0, 0, fmt.Errorf("%s=%d and %s=%s contradict each other: ranks go from 0 to %d", rankName, rank, sizeName, v.get(sizeName), size-1)
+		return 0, 0, fmt.Errorf("%s=%d and %s=%s contradict each other: ranks are from 0 to %d", rankName, rank, sizeName, v.get(sizeName), size-1)
 	}
 	return rank, size, nil
 }
 
-// local reads the place on this machine. A launcher that starts one rank on
-// each, or whose variables are all missing, gives 0 of 1.
+// local reads the rank's place on this machine. It is 0 of 1 under a launcher that
+// starts one rank on each, and where all variables are missing.
 func (v vars) local(l *launcher) (rank, size int, err error) {
 	if l.oneRankEach || !v.has(l.localRank) && v.first(l.localSize) == "" {
 		return 0, 1, nil
@@ -258,7 +258,7 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	host := v.get("MASTER_ADDR")
 	if host == "" {
 		if l.addr == nil {
-			return UniqueID{}, fmt.Errorf("neither %s nor MASTER_ADDR is set: one must say where rank 0 is", EnvID)
+			return UniqueID{}, fmt.Errorf("neither %s nor MASTER_ADDR is set: one is needed to find rank 0", EnvID)
 		}
 		var err error
 		if host, err = l.addr(v, env.LocalSize, env.Options.Size); err != nil {
@@ -279,11 +279,11 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	}
 	secret := v.get(EnvSecret)
 	if secret == "" && len(job) == 0 && !isLoopback(host) {
-		return UniqueID{}, fmt.Errorf("%s gives its ranks nothing that only they know: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
+		return UniqueID{}, fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
-	// The group's number is no secret, so it must not help to guess one: it is
-	// made of what the secret is not.
+	// The group's number is not a secret, so it must not help to guess one: it
+	// is derived from what the secret is not.
 	public := place
 	if secret != "" {
 		public = strings.Join(append(job, place), "\n")
@@ -309,15 +309,17 @@ func (v vars) port(l *launcher, job []string) (uint16, error) {
 		}
 		return uint16(n + add), nil
 	}
+	// The port shows some bits of what it is derived from, so the secret is the
+	// last choice.
 	key := strings.Join(job, "\n")
 	if key == "" {
 		key = v.get(EnvSecret)
 	}
 	if key == "" {
-		return 0, fmt.Errorf("none of %s, %s, MASTER_PORT, %s and what %s tells its jobs apart by (%s) is set: nothing says which port rank 0 uses",
+		return 0, fmt.Errorf("none of %s, %s, MASTER_PORT, %s and the identifiers of jobs under %s (%s) is set: one is needed to choose rank 0's port",
 			EnvID, EnvPort, EnvSecret, l.name, strings.Join(l.jobs, ", "))
 	}
-	// Below 32768, where Linux starts to give ports to connections that dial.
+	// Below 32768, from where Linux takes the ports of connections that dial.
 	n := derive(key, "port")
 	return 20000 + uint16(binary.LittleEndian.Uint32(n[:])%12000), nil
 }
@@ -328,7 +330,7 @@ func derive(text, purpose string) [32]byte {
 	return handshake.Derive([]byte(text), "environment "+purpose)
 }
 
-// loopbackIfAlone is rank 0's address where all ranks are on one machine.
+// loopbackIfAlone returns rank 0's address if all ranks are on one machine.
 func loopbackIfAlone(_ vars, localSize, size int) (string, error) {
 	if localSize != size {
 		return "", fmt.Errorf("MASTER_ADDR is not set, and only %d of %d ranks are on this machine: set it to rank 0's host (or set %s)", localSize, size, EnvID)

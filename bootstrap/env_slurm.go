@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// slurmFirstNode is rank 0's address under srun, which numbers tasks from the
+// slurmFirstNode returns rank 0's address under srun, which numbers tasks from the
 // first node of the step.
 func slurmFirstNode(v vars, _, _ int) (string, error) {
 	for _, name := range []string{"SLURM_STEP_NODELIST", "SLURM_NODELIST"} {
@@ -18,7 +18,7 @@ func slurmFirstNode(v vars, _, _ int) (string, error) {
 			return host, nil
 		}
 	}
-	return "", fmt.Errorf("none of MASTER_ADDR, SLURM_STEP_NODELIST and SLURM_NODELIST is set: one must say where rank 0 is")
+	return "", fmt.Errorf("none of MASTER_ADDR, SLURM_STEP_NODELIST and SLURM_NODELIST is set: one is needed to find rank 0")
 }
 
 // firstHost returns the first name of a Slurm host list, as scontrol(1) writes
@@ -34,7 +34,7 @@ func firstHost(list string) (string, error) {
 		}
 		number := inner[:len(inner)-len(strings.TrimLeft(inner, "0123456789"))]
 		if number == "" {
-			return "", fmt.Errorf("no number behind a bracket")
+			return "", fmt.Errorf("no number after a bracket")
 		}
 		suffix, _, _ := strings.Cut(rest, ",")
 		host = list[:end] + number + suffix
@@ -61,7 +61,7 @@ func (v vars) tasksHere(name string) (int, error) {
 			repeat, err = strconv.Atoi(times)
 		}
 		if err != nil || tasks < 1 || repeat < 1 {
-			return 0, fmt.Errorf("%s=%q is no list of tasks by node", name, list)
+			return 0, fmt.Errorf("%s=%q is not a list of tasks by node", name, list)
 		}
 		if node < repeat {
 			return tasks, nil

@@ -11,10 +11,11 @@ import (
 // abortPatience bounds how long Abort waits for its news to be sent.
 const abortPatience = time.Second
 
-// A failure is why the group failed. The first that a rank hears of stays.
+// A failure is the reason why the group failed. A rank keeps the first that it
+// learns of.
 type failure struct {
 	rank   int    // the rank that failed
-	seenBy int    // the rank that noticed; itself if it said so
+	seenBy int    // the rank that noticed; the same as rank if it called Abort
 	text   string // why
 	cause  error  // on the rank that called Abort, what it was called with
 }
@@ -35,12 +36,12 @@ func decodeFailure(rank int, b []byte) (failure, error) {
 	return f, nil
 }
 
-// Done is closed when the group has failed, and not by Close.
+// Done returns a channel that is closed when the group fails, and not by Close.
 func (b *Bootstrap) Done() <-chan struct{} { return b.failed }
 
-// Err returns why the group failed, or nil if it has not: an ErrRemote whose
-// peer is the rank that failed, or on that rank itself an ErrAborted with the
-// cause that Abort was given.
+// Err returns nil as long as the group has not failed. Then it returns an
+// ErrRemote whose peer is the rank that failed, or, on that rank itself, an
+// ErrAborted with the cause that was passed to Abort.
 func (b *Bootstrap) Err() error {
 	select {
 	case <-b.failed:
@@ -55,19 +56,19 @@ func (b *Bootstrap) errFailed(op string) error {
 	f := b.failure // set before failed was closed, and never again
 	if f.rank == b.rank {
 		if f.cause != nil {
-			return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank gave the group up: %w", f.cause).At(b.rank, mscclgo.NoRank)
+			return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank aborted the group: %w", f.cause).At(b.rank, mscclgo.NoRank)
 		}
-		return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank is taken for failed, says rank %d: %s", f.seenBy, f.text).At(b.rank, mscclgo.NoRank)
+		return mscclgo.Errorf(mscclgo.ErrAborted, op, "rank %d takes this rank for failed: %s", f.seenBy, f.text).At(b.rank, mscclgo.NoRank)
 	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
 }
 
-// Abort fails the group with cause: all ranks' Done channels close, and their
-// blocked calls return. It returns when the news is on its way, at most after a
-// second. A group that has failed already keeps its first failure. cause must
-// not be nil; its text travels.
+// Abort fails the group with cause: all ranks' Done channels are closed, and their
+// blocked calls return. It returns when the news has been sent, or after a second.
+// A group that has failed already keeps its first failure. cause must not be nil;
+// the other ranks receive its text.
 func (b *Bootstrap) Abort(cause error) {
-	text := "no cause was given"
+	text := "no cause was passed"
 	if cause != nil {
 		text = cause.Error()
 	}
@@ -83,11 +84,11 @@ func (b *Bootstrap) Abort(cause error) {
 	}
 }
 
-// fail makes f the group's failure, unless it has one, and tells the
-// neighbours, who tell theirs. It returns the frames that carry the news.
+// fail makes f the group's failure, unless it has one, and sends it to the
+// neighbours, which pass it on. It returns the frames that carry the news.
 //
-// Everyone hears: whatever ranks are dead, each connected rest of the tree has a
-// rank that was connected to a dead one.
+// It reaches everyone: whichever ranks are dead, each part of the tree that is
+// left has a rank that was connected to a dead one.
 func (b *Bootstrap) fail(f failure) (news []*outgoing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

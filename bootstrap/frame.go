@@ -11,7 +11,7 @@ import (
 // or the blocks of all ranks of one AllGather with 16 bytes each.
 const MaxMessage = 64 << 20
 
-// A frameKind says what a frame is. The first group travels between ranks, the
+// A frameKind is the kind of a frame. The first group is sent between ranks, the
 // second between a rank and the rendezvous.
 type frameKind uint8
 
@@ -24,13 +24,13 @@ const (
 	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
 
 	frameJoin    frameKind = 16 // payload: joinMessage
-	frameTable   frameKind = 17 // payload: tableMessage
+	frameTable   frameKind = 17 // payload: encodeTable
 	frameRefused frameKind = 18 // payload: refusal
 )
 
 const (
 	frameHeaderSize = 1 + 3 + 4 + 8
-	maxReason       = 4 << 10 // bytes of text that say why a rank failed
+	maxReason       = 4 << 10 // bytes of text for why a rank failed
 	maxTable        = 16 << 20
 )
 
@@ -97,8 +97,8 @@ func readFrame(r io.Reader) (frame, error) {
 	return f, err
 }
 
-// readPayload reads size bytes. It allocates as they come, so that a header
-// alone does not cost its sender's claim of memory here.
+// readPayload reads size bytes. It allocates as they arrive, so that a header
+// alone cannot make this rank allocate what it announces.
 func readPayload(r io.Reader, size int) ([]byte, error) {
 	const step = 1 << 20
 	b := make([]byte, min(size, step))

@@ -14,12 +14,12 @@ const MaxSize = 1 << 15
 
 const maxAddr = maxHost + 8 // a host, brackets, a colon and a port
 
-// A joinMessage is what a rank tells the rendezvous.
+// A joinMessage is what a rank sends to the rendezvous.
 type joinMessage struct {
 	size    int
 	tls     bool          // the rank encrypts what it sends to its peers
 	left    time.Duration // until the rank gives up
-	process [16]byte      // random: tells a rank that tries again from a second one
+	process [16]byte      // random: distinguishes a rank that tries again from a second one
 	addr    string        // where the rank's peers reach it
 }
 
@@ -93,7 +93,7 @@ func decodeTable(b []byte, size int) ([]string, error) {
 	return addrs, nil
 }
 
-// A refusal is why a group did not come to be.
+// A refusal is the reason why a group could not form.
 type refusal struct {
 	kind mscclgo.Kind
 	text string
@@ -113,7 +113,7 @@ func decodeRefusal(b []byte) (refusal, error) {
 		return v, fmt.Errorf("malformed refusal: %w", err)
 	}
 	if v.kind != mscclgo.ErrInvalid && v.kind != mscclgo.ErrTimeout && v.kind != mscclgo.ErrAborted {
-		return v, errors.New("malformed refusal: of no kind a rendezvous gives")
+		return v, errors.New("malformed refusal: a rendezvous has none of that kind")
 	}
 	return v, nil
 }

@@ -9,16 +9,16 @@ import (
 const (
 	// farewellPatience bounds how long Close looks for a rank that stays.
 	farewellPatience = time.Second
-	// settleTime is what the ranks below one that left have to connect to
+	// settleTime is how long the ranks below one that left have to connect to
 	// another before that one looks for them.
 	settleTime = 500 * time.Millisecond
-	// deathTime is how long a rank that cannot be reached has to be on its way
-	// out before it is taken for dead: longer than its farewell takes.
+	// deathTime is how long a rank that cannot be reached may be leaving before it
+	// is taken for dead: longer than its farewell takes.
 	deathTime = 2 * farewellPatience
 )
 
-// noteLeft marks a rank as departed and tells the neighbours. If it was the
-// rank that this one heard news from, another takes its place.
+// noteLeft marks a rank as departed and passes that on to the neighbours. If it
+// was the rank from which this one receives news, another takes its place.
 func (b *Bootstrap) noteLeft(rank int, how string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,8 +38,8 @@ func (b *Bootstrap) noteLeft(rank int, how string) {
 	b.rehook()
 }
 
-// noteLost marks a rank that should be there and cannot be reached. It is on its
-// way out and has not told this rank yet, or it is dead; verify finds out which.
+// noteLost marks a rank that should be there and cannot be reached. It is leaving
+// and this rank does not know yet, or it is dead; verify finds out which.
 func (b *Bootstrap) noteLost(p *peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +47,7 @@ func (b *Bootstrap) noteLost(p *peer) {
 	b.rehook()
 }
 
-// rehook connects this rank to the one from which it hears news, if it is not.
+// rehook connects this rank to the one from which it receives news, if it is not.
 // The caller holds b.mu.
 func (b *Bootstrap) rehook() {
 	if b.closing || b.failure != nil {
@@ -63,10 +63,10 @@ func (b *Bootstrap) rehook() {
 	}
 }
 
-// watchParent returns the rank to which rank r keeps a connection to hear and
+// watchParent returns the rank to which rank r keeps a connection to receive and
 // pass on news: the nearest rank above it in the tree that has not left, or else
 // the lowest rank that has not. It is -1 for that lowest rank. As each rank's is
-// a lower one, the ranks that stay always hang together. The caller holds b.mu.
+// a lower one, the ranks that stay are always connected. The caller holds b.mu.
 func (b *Bootstrap) watchParent(r int) int {
 	for p := parent(r); p >= 0; p = parent(p) {
 		if b.peers[p].present() {
@@ -81,11 +81,11 @@ func (b *Bootstrap) watchParent(r int) int {
 	return -1
 }
 
-// present says whether p is of the group, as far as this rank knows.
+// present reports whether p is in the group, as far as this rank knows.
 func (p *peer) present() bool { return !p.left && !p.lost }
 
 // verify finds ranks that died while they had no connection: their parent in
-// the tree had left, and the next did not hear from them yet. It ends when
+// the tree had left, and they had not connected to the next yet. It returns when
 // nothing has changed for a while.
 func (b *Bootstrap) verify() {
 	for {
@@ -108,8 +108,8 @@ func (b *Bootstrap) verify() {
 	}
 }
 
-// seek connects to p. If that fails, and p does not say that it leaves either,
-// it is dead.
+// seek connects to p. If that fails, and no news of its leaving comes either, p is
+// dead.
 func (b *Bootstrap) seek(p *peer) {
 	const op = "bootstrap: look for a rank"
 	_, err := b.connTo(b.life, op, p)
@@ -127,13 +127,13 @@ func (b *Bootstrap) seek(p *peer) {
 	b.mu.Unlock()
 	if dead {
 		b.fail(failure{rank: p.rank, seenBy: b.rank,
-			text: fmt.Sprintf("it cannot be reached and has not said that it leaves: its process has ended (%v)", err)})
+			text: fmt.Sprintf("it cannot be reached and has not left in good order: its process has ended (%v)", err)})
 	}
 }
 
 // farewell makes sure that a rank which stays knows that this one has left. Two
-// ranks that leave at the same time may have said goodbye to each other alone;
-// then another is told, and tells the rest.
+// ranks that leave at the same time may have said goodbye only to each other;
+// then this one says it to another rank, which passes it on.
 func (b *Bootstrap) farewell() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellPatience)
 	defer cancel()
@@ -157,8 +157,8 @@ func (b *Bootstrap) farewell() {
 	}
 }
 
-// toTell returns a rank that may stay, or nil if one that does has heard this
-// rank's goodbye or there is none.
+// toTell returns a rank that may stay, or nil if there is none or one that stays
+// has read this rank's goodbye.
 func (b *Bootstrap) toTell() *peer {
 	b.mu.Lock()
 	defer b.mu.Unlock()

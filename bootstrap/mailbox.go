@@ -3,23 +3,23 @@ package bootstrap
 import "sync"
 
 // maxUnreceived is how many bytes of one peer's messages may wait for a Recv.
-// Beyond it the group fails: dropping a message or stopping the connection,
-// collectives included, would be worse than saying so.
+// Beyond it the group fails: to drop a message, or to stop the connection with its
+// collectives, would be worse.
 const maxUnreceived = 256 << 20
 
-// perMessage is what a waiting message counts beside its bytes.
+// perMessage is what a waiting message counts in addition to its bytes.
 const perMessage = 64
 
-// A mailKey says which messages a receiver takes.
+// A mailKey selects the messages that a receiver takes.
 type mailKey struct {
 	peer int
 	kind frameKind // frameData or frameCollective
 	tag  uint64
 }
 
-// A mailbox holds the messages that came and are not received yet, and the
-// receivers whose message has not come. One of the two queues of a key is always
-// empty.
+// A mailbox holds the messages that arrived and are not received yet, and the
+// receivers whose message has not arrived. One of the two queues of a key is
+// always empty.
 type mailbox struct {
 	mu      sync.Mutex
 	mail    map[mailKey][][]byte
@@ -90,14 +90,14 @@ func (m *mailbox) get(key mailKey) (message []byte, r *receiver) {
 	return message, nil
 }
 
-// release gives back n held bytes of a peer.
+// release subtracts n from the held bytes of a peer.
 func (m *mailbox) release(peer, n int) {
 	if m.held[peer] -= n; m.held[peer] == 0 {
 		delete(m.held, peer)
 	}
 }
 
-// cancel ends r's wait, or reports that its message has come.
+// cancel ends r's wait, or reports that its message has arrived.
 func (m *mailbox) cancel(key mailKey, r *receiver) (came bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// dialPatience bounds the attempts to reach a peer, whose socket listened
-// before the group was complete: it is there, or it has left, or it is dead.
+// dialPatience bounds the attempts to reach a peer. Its socket listened before the
+// group was complete: the peer is there, has left, or is dead.
 const dialPatience = 2 * time.Second
 
 // assemble connects this rank with its parent in the tree and returns when all
@@ -67,8 +67,8 @@ func (b *Bootstrap) admit(c *conn) error {
 	return nil
 }
 
-// establish has c carry frames both ways: its handshake has ended on both sides.
-// c first tells the peer what news it may have missed.
+// establish begins to send frames on c, whose handshake has ended on both sides,
+// with the news that the peer may have missed.
 func (b *Bootstrap) establish(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +95,7 @@ func (b *Bootstrap) establish(c *conn) {
 	}
 }
 
-// dialEnded wakes those who wait for a connection to p.
+// dialEnded wakes the goroutines that wait for a connection to p.
 func (p *peer) dialEnded(err error) {
 	p.dialErr = err
 	if p.dialed != nil {
@@ -104,7 +104,7 @@ func (p *peer) dialEnded(err error) {
 	}
 }
 
-// forget takes c from its peer's connections.
+// forget removes c from its peer's connections.
 func (b *Bootstrap) forget(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,8 +148,8 @@ func (b *Bootstrap) serve(c *conn) {
 		goodbye = f.kind == frameGoodbye
 		return b.handle(c.peer, f)
 	})
-	// A dialer that gave up during the handshake has failed no one. Nor has one
-	// whose goodbye came by way of another rank.
+	// A dialer that gave up during the handshake is no failure. Nor is one whose
+	// goodbye came through another rank.
 	b.mu.Lock()
 	broke := established && !goodbye && !b.closing && !c.peer.left
 	if established && !goodbye && b.closing && err == io.EOF {
@@ -166,7 +166,7 @@ func (b *Bootstrap) serve(c *conn) {
 	b.forget(c)
 }
 
-// handle takes one frame from p. An error ends the connection.
+// handle processes one frame from p. An error ends the connection.
 func (b *Bootstrap) handle(p *peer, f frame) error {
 	switch f.kind {
 	case frameData:
@@ -183,7 +183,7 @@ func (b *Bootstrap) handle(p *peer, f frame) error {
 			return fmt.Errorf("news of rank %d in a group of %d", f.tag, b.size)
 		}
 		if f.kind == frameLeft {
-			b.noteLeft(int(f.tag), fmt.Sprintf("rank %d says so", p.rank))
+			b.noteLeft(int(f.tag), fmt.Sprintf("rank %d reported it", p.rank))
 			return nil
 		}
 		why, err := decodeFailure(int(f.tag), f.payload)
@@ -203,12 +203,12 @@ func (b *Bootstrap) deliver(key mailKey, message []byte) error {
 		return nil
 	}
 	b.fail(failure{rank: b.rank, seenBy: b.rank, text: fmt.Sprintf(
-		"more than %d MiB of messages from rank %d wait to be received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)})
+		"more than %d MiB of messages from rank %d have not been received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)})
 	return fmt.Errorf("more than %d MiB of its messages are not received", maxUnreceived>>20)
 }
 
-// connTo returns the connection on which this rank sends to p, made if there is
-// none.
+// connTo returns the connection on which this rank sends to p, and makes it if
+// there is none.
 func (b *Bootstrap) connTo(ctx context.Context, op string, p *peer) (*conn, error) {
 	for first := true; ; first = false {
 		b.mu.Lock()
@@ -293,7 +293,7 @@ func (b *Bootstrap) dialPeer(ctx context.Context, p *peer) (net.Conn, error) {
 	return b.member.Dial(ctx, p.addr, claim{role: rolePeer, from: uint32(b.rank), to: uint32(p.rank)}.encode())
 }
 
-// dialPatiently tries to reach p while that makes sense.
+// dialPatiently tries to reach p as long as that can succeed.
 func (b *Bootstrap) dialPatiently(p *peer) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(b.life, dialPatience)
 	defer cancel()

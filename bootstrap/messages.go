@@ -15,7 +15,7 @@ import (
 //
 // Send returns when the message has been handed to the operating system, not
 // when it is received. If the context ends first (ErrTimeout or ErrAborted) the
-// message may still arrive. It gives ErrRemote if the peer has left or the
+// message may still arrive. It returns ErrRemote if the peer has left or the
 // group has failed.
 func (b *Bootstrap) Send(ctx context.Context, peer int, tag uint64, data []byte) error {
 	op := fmt.Sprintf("bootstrap: send %d bytes with tag %d", len(data), tag)
@@ -49,14 +49,14 @@ func (b *Bootstrap) send(ctx context.Context, op string, peer int, f frame) erro
 	case <-o.done:
 	case <-ctx.Done():
 		c.cancel(o)
-		return mscclgo.FromContext(ctx, op, fmt.Sprintf("rank %d does not take what is sent to it", peer)).At(b.rank, peer)
+		return mscclgo.FromContext(ctx, op, fmt.Sprintf("rank %d does not read what is sent to it", peer)).At(b.rank, peer)
 	case <-b.failed:
 		return b.errFailed(op)
 	}
 	if o.err == nil {
 		return nil
 	}
-	// Why it broke is known when the connection's reader has found out.
+	// The connection's reader finds out why it broke.
 	select {
 	case <-b.failed:
 		return b.errFailed(op)
@@ -69,14 +69,13 @@ func (b *Bootstrap) send(ctx context.Context, op string, peer int, f frame) erro
 	}
 }
 
-// Recv returns the oldest message that rank peer, or this rank itself, sent
-// with tag and nobody has received, and waits for one if there is none. The
-// slice is the caller's.
+// Recv returns the oldest message with tag that rank peer, which may be this rank
+// itself, has sent and that has not been received. If there is none, it waits. The
+// caller owns the slice.
 //
-// A Recv that ends without a message has taken none. If its context ends it
-// gives ErrTimeout or ErrAborted; if the group has failed, ErrRemote; if the
-// peer has left and sent no more, ErrRemote at once. Messages that have come
-// are received even then.
+// A Recv that fails has taken no message. It returns ErrTimeout or ErrAborted if
+// its context ends, and ErrRemote if the group has failed or the peer has left.
+// Messages that have arrived are received even then.
 func (b *Bootstrap) Recv(ctx context.Context, peer int, tag uint64) ([]byte, error) {
 	op := fmt.Sprintf("bootstrap: receive with tag %d", tag)
 	if err := b.checkPeer(op, peer); err != nil {
@@ -103,7 +102,7 @@ func (b *Bootstrap) recv(ctx context.Context, op string, key mailKey) ([]byte, e
 	case <-ctx.Done():
 		awaited := fmt.Sprintf("no message came from rank %d", key.peer)
 		if key.kind == frameCollective {
-			awaited += ", or it waits for another rank itself"
+			awaited += ", or it waits for another rank"
 		}
 		err = mscclgo.FromContext(ctx, op, awaited).At(b.rank, key.peer)
 	}
@@ -113,7 +112,7 @@ func (b *Bootstrap) recv(ctx context.Context, op string, key mailKey) ([]byte, e
 	return nil, err
 }
 
-// usable gives the error for a call that need not begin.
+// usable returns the error for a call that need not begin.
 func (b *Bootstrap) usable(ctx context.Context, op string, peer int) error {
 	select {
 	case <-b.failed:

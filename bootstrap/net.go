@@ -9,7 +9,7 @@ import (
 )
 
 // machineAddrs returns the addresses of this machine that others may reach, or
-// the loopback address where there is none.
+// the loopback address if there is none.
 func machineAddrs() ([]string, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -27,9 +27,9 @@ func machineAddrs() ([]string, error) {
 	return hosts, nil
 }
 
-// visible returns ip, an address of this machine towards host, or another that
-// its peers can reach if that one is a loopback address and host is not: many
-// systems resolve their own name to one.
+// visible returns ip, this machine's address towards host. If ip is a loopback
+// address and host is not, because the machine resolves its own name to one, it
+// returns an address that peers can reach.
 func visible(ip net.IP, host string) (net.IP, error) {
 	if !ip.IsLoopback() || isLoopback(host) {
 		return ip, nil
@@ -41,8 +41,8 @@ func visible(ip net.IP, host string) (net.IP, error) {
 	return net.ParseIP(all[0]), nil
 }
 
-// interfaceAddr returns an address of the named interface, of the same family
-// as like where it has one.
+// interfaceAddr returns an address of the named interface, preferably of the same
+// family as like.
 func interfaceAddr(name string, like net.IP) (net.IP, error) {
 	ifc, err := net.InterfaceByName(name)
 	if err != nil {
@@ -69,8 +69,8 @@ func interfaceAddr(name string, like net.IP) (net.IP, error) {
 	return found, nil
 }
 
-// routeTo returns the address this machine would use towards addr. Nothing is
-// sent.
+// routeTo returns the address that this machine would use towards addr. It sends
+// nothing.
 func routeTo(ctx context.Context, addr string) (net.IP, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "udp", addr)
@@ -100,7 +100,7 @@ func logger(log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// isLoopback says whether host leads to this machine alone.
+// isLoopback reports whether host stands for the loopback interface.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -16,16 +16,16 @@ import (
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
-// A Rendezvous is where the ranks of one group find each other. Each rank tells
-// it its number, the world size and its own address; when the last has come,
-// all get the table of addresses, and the group needs the Rendezvous no more.
+// A Rendezvous is where the ranks of one group find each other. Each rank sends
+// its number, the world size and its own address. When the last has come, all
+// receive the table of addresses, and the group no longer needs the Rendezvous.
 //
-// [Connect] on rank 0 opens one by itself for an id from [NewUniqueID] or the
-// environment. A launcher, or a rank 0 that can hand its id to the others by
-// other means, opens one itself and so has the port before any rank starts.
+// [Connect] on rank 0 opens one for an id from [NewUniqueID] or the environment. A
+// launcher, or a rank 0 that can pass its id to the others by other means, opens
+// its own, and so has the port before any rank starts.
 //
-// Whoever dials must prove that it has the id. One who does not is refused and
-// logged, and the group goes on.
+// A dialer that does not prove to have the id is refused and logged. Each rank
+// that joins chooses whether it does so under TLS.
 type Rendezvous struct {
 	id  UniqueID
 	log *slog.Logger
@@ -56,11 +56,11 @@ type member struct {
 }
 
 // NewRendezvous listens at addr, "host:port", and returns the rendezvous of a
-// new group. Port 0 has the system choose one. With an empty host it listens on
-// every address of this machine, and the id carries those that other machines
-// may reach. A nil logger discards.
+// new group. If the port is 0 the system chooses one. If the host is empty it
+// listens on every address of this machine, and the id has those that other
+// machines may reach. A nil logger discards.
 //
-// Close ends it; a group that is complete stays.
+// The caller closes the rendezvous; a group that is complete stays.
 func NewRendezvous(addr string, log *slog.Logger) (*Rendezvous, error) {
 	const op = "bootstrap: open a rendezvous"
 	host, _, err := splitHostPort(addr)
@@ -81,11 +81,11 @@ func NewRendezvous(addr string, log *slog.Logger) (*Rendezvous, error) {
 	return serveRendezvous(ln, newID(hosts, uint16(port), false), log), nil
 }
 
-// hostRendezvous opens, on rank 0, the rendezvous of an id that says so. A name,
-// which this machine may resolve to another address than its peers do, and an
-// address that is not of this machine (a service's, say) are taken to lead here,
-// on whatever address. A port still held by a group that is ending is waited
-// for, a short while.
+// hostRendezvous opens, on rank 0, the rendezvous of a hosted id. If the id has a
+// name, which this machine may resolve to another address than its peers do, or an
+// address that is not this machine's (a service's, for example), it listens on
+// every address. It waits a short while for a port that an ending group still
+// holds.
 func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendezvous, error) {
 	const op = "bootstrap: open the rendezvous"
 	wait, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -124,7 +124,7 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 func (r *Rendezvous) ID() UniqueID { return r.id }
 
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It
-// is safe twice.
+// is safe to call twice.
 func (r *Rendezvous) Close() error {
 	r.acc.Stop()
 	r.mu.Lock()
@@ -138,7 +138,7 @@ func (r *Rendezvous) Close() error {
 	return nil
 }
 
-// shake lets ranks of the group in.
+// shake runs the handshake of a rank and reads its join.
 func (r *Rendezvous) shake(raw net.Conn) (func() error, error) {
 	var rank int
 	nc, err := r.member.Server(raw, func(_ net.Conn, b []byte) error {
@@ -158,7 +158,7 @@ func (r *Rendezvous) shake(raw net.Conn) (func() error, error) {
 	nc.SetDeadline(time.Now().Add(handshake.DefaultPatience))
 	f, err := readFrame(nc)
 	if err != nil {
-		return nil, fmt.Errorf("rank %d: awaiting its join: %w", rank, err)
+		return nil, fmt.Errorf("rank %d: waiting for its join: %w", rank, err)
 	}
 	if f.kind != frameJoin {
 		return nil, fmt.Errorf("rank %d: a frame of kind %d instead of a join", rank, f.kind)
@@ -177,8 +177,8 @@ func (r *Rendezvous) serve(m *member) {
 	if !r.admit(m) {
 		return
 	}
-	// A rank sends nothing more: this ends when it closes, having got its
-	// answer or given up.
+	// A rank sends nothing more: this returns when the rank, which has its answer
+	// or gave up, closes.
 	readFrame(m.nc)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +188,7 @@ func (r *Rendezvous) serve(m *member) {
 	}
 }
 
-// admit adds m to the group, answers it, and says whether it stays connected
+// admit adds m to the group, answers it, and reports whether it stays connected
 // until it has read the answer.
 func (r *Rendezvous) admit(m *member) bool {
 	r.mu.Lock()
@@ -205,7 +205,7 @@ func (r *Rendezvous) admit(m *member) bool {
 		return true
 	case r.table != nil:
 		m.answer(frame{kind: frameRefused, payload: refusal{mscclgo.ErrInvalid, fmt.Sprintf(
-			"the group of %d ranks is complete already; rank %d is at %s: is a second process rank %d, or the unique id of an earlier run?",
+			"the group of %d ranks is complete already; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?",
 			r.size, m.rank, old.describe(), m.rank)}.encode()})
 		return true
 	case r.size == 0:
@@ -228,7 +228,7 @@ func (r *Rendezvous) admit(m *member) bool {
 	return true
 }
 
-// describe says where a member is; a nil one is nowhere.
+// describe returns a member's address; a nil one has none.
 func (m *member) describe() string {
 	if m == nil {
 		return "no address"
@@ -236,7 +236,7 @@ func (m *member) describe() string {
 	return m.join.addr
 }
 
-// conflict says why m cannot be of this group, or "".
+// conflict returns the reason why m cannot be in this group, or "".
 func (r *Rendezvous) conflict(m *member) string {
 	old := r.members[m.rank]
 	switch {
@@ -266,7 +266,7 @@ func (r *Rendezvous) complete() {
 	r.answerAll(frame{kind: frameTable, payload: r.table})
 }
 
-// refuse ends the rendezvous for all who came and will come, unless it has
+// refuse ends the rendezvous for all ranks that came and will come, unless it has
 // ended already.
 func (r *Rendezvous) refuse(why refusal) {
 	if r.table != nil || r.refused != nil {
@@ -291,8 +291,8 @@ func (m *member) answer(f frame) {
 	})
 }
 
-// expireBy ends the rendezvous when the first rank gives up: the group cannot
-// form without it, and the others should hear who was missing.
+// expireBy ends the rendezvous at t, if not before, because a rank gives up then:
+// the group cannot form without it, and the others should learn who was missing.
 func (r *Rendezvous) expireBy(t time.Time) {
 	if r.timer != nil && !t.Before(r.expires) {
 		return
@@ -320,8 +320,8 @@ func (r *Rendezvous) expire() {
 		len(missing), r.size, rankList(missing))})
 }
 
-// awaitRefused returns when size ranks of a group that cannot form have come and
-// so heard of it, or after patience.
+// awaitRefused returns when size ranks of a group that cannot form have come, and
+// so know it, or after patience.
 func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -341,7 +341,7 @@ func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.D
 	}
 }
 
-// rankList writes ranks, in rising order, as "3, 5-8".
+// rankList formats ranks, in rising order, as "ranks 3, 5-8".
 func rankList(ranks []int) string {
 	var parts []string
 	for i := 0; i < len(ranks); {

@@ -30,24 +30,24 @@ var idKind = [4]byte{'M', 'G', 'I', 'D'}
 // number, and the secret that proves membership. Everyone who has it can join,
 // so it travels as a password would.
 //
-// [UniqueID.String] is the one way to the text with the secret. Printing with
-// fmt or log/slog, of the id or of anything that holds it, gives the group
-// number and the address alone.
+// Only [UniqueID.String] returns the text with the secret. Package fmt and
+// log/slog print the group number and the address of an id, or of anything that
+// contains it.
 type UniqueID struct {
 	hosts  string // comma-separated names or addresses, tried together
 	port   uint16
 	hosted bool // rank 0 opens the rendezvous itself
 	group  [groupSize]byte
 	// Behind a function, because fmt prints the unexported fields of structs
-	// around this one without asking Format, what pointers point to included.
+	// around this one without calling Format, and what pointers point to.
 	secret func() [secretSize]byte
 }
 
 // NewUniqueID returns the id of a new group whose rank 0 will listen at addr, a
-// host and a port. It is for launchers that know a port is free on rank 0's
+// host and a port. It is for launchers that know that a port is free on rank 0's
 // host. A process that can listen itself (rank 0, or a launcher on the same
 // network) uses [NewRendezvous] instead, which lets the system choose the port
-// and leaves no moment in which another program can take it.
+// and leaves no time in which another program can take it.
 func NewUniqueID(addr string) (UniqueID, error) {
 	const op = "bootstrap: make a unique id"
 	host, port, err := splitHostPort(addr)
@@ -74,7 +74,7 @@ func hide(secret [secretSize]byte) func() [secretSize]byte {
 	return func() [secretSize]byte { return secret }
 }
 
-// IsZero says whether id is the zero value, which names no group.
+// IsZero reports whether id is the zero value, which names no group.
 func (id UniqueID) IsZero() bool { return id.secret == nil }
 
 // Addr returns where the rendezvous listens: "host:port", or several of them
@@ -93,7 +93,7 @@ func (id UniqueID) addrs() []string {
 }
 
 // String returns the id as printable text without spaces, secret included,
-// which [ParseUniqueID] reads. The zero id gives "".
+// which [ParseUniqueID] parses. For the zero id it returns "".
 func (id UniqueID) String() string {
 	if id.IsZero() {
 		return ""
@@ -108,8 +108,8 @@ func (id UniqueID) String() string {
 	return idPrefix + base64.RawURLEncoding.EncodeToString(wire.Seal(idKind, idVersion, w.Bytes()))
 }
 
-// ParseUniqueID reads the text that [UniqueID.String] made. The error, an
-// ErrInvalid, says what is wrong with the text and does not repeat it.
+// ParseUniqueID parses the text that [UniqueID.String] returned. The error, an
+// ErrInvalid, describes what is wrong with the text and does not repeat it.
 func ParseUniqueID(s string) (UniqueID, error) {
 	id, err := parseID(s)
 	if err != nil {
@@ -123,8 +123,8 @@ func parseID(s string) (UniqueID, error) {
 	if !ok {
 		return UniqueID{}, fmt.Errorf("%d characters that do not start with %q", len(s), idPrefix)
 	}
-	// Strict refuses texts that differ in bits no byte has, but line breaks
-	// are skipped even so.
+	// Strict refuses texts that differ in bits that are in no byte, but even so
+	// it skips line breaks.
 	if i := strings.IndexAny(text, "\r\n"); i >= 0 {
 		return UniqueID{}, fmt.Errorf("a line break at character %d", len(idPrefix)+i)
 	}
@@ -151,7 +151,7 @@ func parseID(s string) (UniqueID, error) {
 	return id, id.check()
 }
 
-// check finds fields that no id has.
+// check finds fields that no valid id has.
 func (id UniqueID) check() error {
 	if id.port == 0 {
 		return fmt.Errorf("port 0")
@@ -193,7 +193,7 @@ func splitHostPort(addr string) (host string, port uint16, err error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("port %q is no number from 0 to 65535", text)
+		return "", 0, fmt.Errorf("port %q is not a number from 0 to 65535", text)
 	}
 	if host != "" {
 		err = checkHost(host)
@@ -211,5 +211,5 @@ func (id UniqueID) redacted() string {
 // Format prints the id without its secret, for every verb.
 func (id UniqueID) Format(f fmt.State, _ rune) { io.WriteString(f, id.redacted()) }
 
-// LogValue gives log/slog the id without its secret.
+// LogValue returns the id without its secret, for log/slog.
 func (id UniqueID) LogValue() slog.Value { return slog.StringValue(id.redacted()) }

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// end says how a rank ended.
+// end is how a rank ended.
 type end struct {
 	rank int
 	how  string // "exited with code 3", "was ended by SIGKILL"
-	code int    // as a shell gives it: 128+n for signal n
+	code int    // as a shell reports it: 128+n for signal n
 }
 
-// describe puts a process's status in words and in a shell's exit code.
+// describe returns a process's status in words and as a shell's exit code.
 func describe(status syscall.WaitStatus) (how string, code int) {
 	if !status.Signaled() {
 		return fmt.Sprintf("exited with code %d", status.ExitStatus()), status.ExitStatus()
@@ -29,7 +29,7 @@ func describe(status syscall.WaitStatus) (how string, code int) {
 	return how, 128 + int(status.Signal())
 }
 
-// listEnds names ranks by how they ended, as in
+// listEnds lists ranks by how they ended, as in
 // "0-2,5 were ended by SIGTERM; 3 exited with code 1".
 func listEnds(ends []end) string {
 	ranks := map[string][]int{}
@@ -50,7 +50,7 @@ func listEnds(ends []end) string {
 	return strings.Join(order, "; ")
 }
 
-// ranges writes numbers as in "0-2,5", in order.
+// ranges formats numbers, sorted, as in "0-2,5".
 func ranges(numbers []int) string {
 	n := slices.Sorted(slices.Values(numbers))
 	var parts []string

@@ -6,8 +6,8 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 )
 
-// rankEnv are the variables from which a process learns that it is a rank, and
-// which. All ranks of a run are on this machine.
+// rankEnv returns the variables that make a process a rank. All ranks of a run are
+// on this machine.
 func rankEnv(rank, ranks int, id string) []string {
 	r, n := strconv.Itoa(rank), strconv.Itoa(ranks)
 	return []string{

@@ -21,7 +21,7 @@ type job struct {
 
 	cause     *end             // the rank that failed first
 	cancelled bool             // the context ended first
-	told      syscall.Signal   // the strongest that told the ranks to end, or 0
+	sent      syscall.Signal   // the last to end the ranks: 0, SIGTERM, SIGKILL
 	expired   <-chan time.Time // the grace after SIGTERM
 }
 
@@ -46,7 +46,7 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case e := <-j.ends:
 			j.ended = append(j.ended, e)
-			if e.code != 0 && j.told == 0 {
+			if e.code != 0 && j.sent == 0 {
 				j.cause = &e
 				j.escalate()
 			}
@@ -54,7 +54,7 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 			j.signal(s.(syscall.Signal))
 		case <-done:
 			done = nil
-			if j.told == 0 {
+			if j.sent == 0 {
 				j.cancelled = true
 				j.escalate()
 			}
@@ -71,19 +71,19 @@ func (j *job) signal(s syscall.Signal) {
 	}
 }
 
-// escalate tells the ranks to end, the second time in a way they cannot refuse.
+// escalate sends SIGTERM to the ranks, and SIGKILL the next time.
 func (j *job) escalate() {
-	if j.told == 0 {
-		j.told = syscall.SIGTERM
+	if j.sent == 0 {
+		j.sent = syscall.SIGTERM
 		j.expired = time.After(j.grace)
 	} else {
-		j.told = syscall.SIGKILL
+		j.sent = syscall.SIGKILL
 	}
-	j.signal(j.told)
+	j.signal(j.sent)
 	j.signal(syscall.SIGCONT) // a stopped rank would not notice
 }
 
-// drain returns when the output of all ranks has been passed on.
+// drain returns when the output of all ranks has been written.
 func (j *job) drain() error {
 	var errs []error
 	for _, r := range j.ranks {
@@ -92,7 +92,7 @@ func (j *job) drain() error {
 	return errors.Join(errs...)
 }
 
-// failure is the error for the rank that failed first.
+// failure returns the error for the rank that failed first.
 func (j *job) failure(op string) error {
 	text := j.cause.how
 	if others := j.others(); len(others) > 0 {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// maxLine bounds a line with its prefix, and so what a stream holds back. A
-// longer line is broken: waiting for its end would take unbounded memory, and
-// letting it through in pieces would let other ranks' lines into it.
+// maxLine bounds a line with its prefix, and so what a stream buffers. A longer
+// line is broken: waiting for its end would take unbounded memory, and writing it
+// in pieces would mix it with other ranks' lines.
 const maxLine = 64 << 10
 
-// lines passes one stream of one rank on in whole lines.
+// lines writes one stream of one rank in whole lines.
 type lines struct {
 	mu     *sync.Mutex // one for all streams of a run: they may share a writer
 	out    io.Writer
@@ -21,8 +21,8 @@ type lines struct {
 	begun int    // where in buf that one begins
 }
 
-// Write takes the next bytes of the stream and writes the lines that they end,
-// all of them at once.
+// Write takes the next bytes of the stream and writes the lines that they
+// complete, all at once.
 func (l *lines) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		if len(l.buf) == l.begun {

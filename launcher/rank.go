@@ -18,12 +18,12 @@ type rank struct {
 	streams []*stream // of Stdout and Stderr
 
 	mu    sync.Mutex
-	ended bool // its process id may belong to somebody else
+	ended bool // its process id may belong to another process
 }
 
-// startRank starts one rank. The calling goroutine must stay locked to its
-// thread until the rank has ended: the kernel counts the death of that thread
-// as the death of the parent.
+// startRank starts one rank. The calling goroutine must stay locked to its thread
+// until the rank has ended: to the kernel, the death of that thread is the death
+// of the parent.
 func startRank(number int, o Options, id string, output *sync.Mutex) (*rank, error) {
 	prefix := ""
 	if o.Prefix {
@@ -34,7 +34,7 @@ func startRank(number int, o Options, id string, output *sync.Mutex) (*rank, err
 	cmd.Env = append(cmd.Environ(), o.Env...)
 	cmd.Env = append(cmd.Env, rankEnv(number, o.Ranks, id)...)
 	if number == 0 {
-		if err := giveStdin(cmd, o.Stdin); err != nil {
+		if err := connectStdin(cmd, o.Stdin); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +64,7 @@ func (r *rank) signal(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
-		// It fails only for a program that changed its user, which may refuse.
+		// It fails only for a program that has changed its user.
 		syscall.Kill(-r.cmd.Process.Pid, s)
 	}
 }
@@ -72,8 +72,8 @@ func (r *rank) signal(s syscall.Signal) {
 // wait returns when the rank has ended and its process group was killed.
 func (r *rank) wait() end {
 	pid := r.cmd.Process.Pid
-	// As long as nobody has collected the rank's status, its process id, and
-	// so its group's, are not given away.
+	// Until the rank's status is collected, its process id, which is its group's
+	// too, is not reused.
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	r.mu.Lock()
@@ -88,8 +88,8 @@ func (r *rank) wait() end {
 	return end{r.number, how, code}
 }
 
-// drain returns when what the rank wrote has been passed on. It is called once,
-// after wait.
+// drain returns when what the rank wrote has been written to the output. It is
+// called once, after wait.
 func (r *rank) drain() error {
 	var errs []error
 	for _, s := range r.streams {

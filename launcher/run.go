@@ -12,7 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 )
 
-// Exit codes where no rank gives one, as shells use them.
+// Exit codes for when no rank returns one, as shells use them.
 const (
 	exitFailed    = 1
 	exitUsage     = 2
@@ -23,17 +23,16 @@ const (
 // Run starts o.Ranks processes as the ranks of a new group and returns when all
 // of them have ended and their output is written.
 //
-// Until then it passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
-// that this process receives on to all ranks, in place of what they would do to
-// this process. When a rank fails, that is, ends by a signal or with a code
-// other than 0, or when ctx ends, the ranks that still run get SIGTERM, and
-// SIGKILL when the grace is over.
+// Until then it forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
+// from this process, which they do not affect, to all ranks. When a rank fails,
+// that is, ends by a signal or with a code other than 0, or when ctx ends, the
+// ranks that still run get SIGTERM, and SIGKILL after Options.Grace.
 //
 // The code is the one to exit with: 0 if all ranks ended with 0, the code of
 // the rank that failed first (128+n if signal n ended it), 126 or 127 if the
-// program cannot be run or found, 2 for options that cannot be right, otherwise
-// 1. The error is nil exactly if the code is 0. It says which rank failed, as an
-// ErrRemote with that Rank, and how all others ended.
+// program cannot be run or found, 2 for invalid options, otherwise 1. The error is
+// nil exactly if the code is 0. For a rank that failed it is an ErrRemote with that
+// Rank, whose text includes how all others ended.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	if err := o.check(); err != nil {
 		return exitUsage, err
@@ -53,7 +52,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 
 	signals, stop := catchSignals()
 	defer stop()
-	// The ranks die with the thread that starts them, so it has to stay.
+	// The ranks die with the thread that starts them, so it must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -70,11 +69,11 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		return exitCannotRun, mscclgo.Errorf(mscclgo.ErrSystem, op, "start the process: %w", startErr).
 			At(len(j.ranks), mscclgo.NoRank)
 	case outputErr != nil:
-		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "pass the ranks' output on: %w", outputErr)
+		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "write the ranks' output: %w", outputErr)
 	case j.cause != nil:
 		return j.cause.code, j.failure(op)
 	case j.cancelled:
-		return exitFailed, mscclgo.FromContext(ctx, op, "all ranks were told to end: "+listEnds(j.ended))
+		return exitFailed, mscclgo.FromContext(ctx, op, "all ranks were ended: "+listEnds(j.ended))
 	}
 	return 0, nil
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 )
 
-// Self lets a program be its own launcher. In a process that is a rank of a
-// group, as [Run], cmd/mscclgo or another launcher started it, Self returns at
-// once. Otherwise it runs n copies of this program with the same arguments as
-// the ranks of a new group, and exits with their code; it does not return, and
-// deferred calls do not run. So it is called once, early in main, after the
-// flags that give n are read:
+// Self lets a program be its own launcher. In a process that [Run], cmd/mscclgo or
+// another launcher has started as a rank of a group, Self returns at once.
+// Otherwise it runs n copies of this program, with the same arguments, as the
+// ranks of a new group, and exits with their code: it does not return, and
+// deferred calls do not run. It is called once, early in main, after flags have
+// been parsed:
 //
 //	n := flag.Int("n", 4, "ranks to start, unless a launcher has")
 //	flag.Parse()
 //	launcher.Self(*n)
 //
 // The copies read an empty input, and their output is merged line by line
-// without prefixes. A failure goes to standard error.
+// without prefixes. A failure is written to standard error.
 func Self(n int) {
 	if bootstrap.InGroupEnv(os.LookupEnv) {
 		return

@@ -11,8 +11,8 @@ var forwarded = [...]os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// catchSignals delivers the signals to forward until stop is called. What this
-// process ignores, under nohup(1) for example, stays ignored.
+// catchSignals delivers the signals to forward until stop is called. Signals that
+// this process ignores, under nohup(1) for example, stay ignored.
 func catchSignals() (caught <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
 	for _, s := range forwarded {

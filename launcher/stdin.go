@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveStdin connects a rank's standard input. A terminal is copied through a
-// pipe: the rank is not in the terminal's foreground process group, so the
-// kernel would stop it for reading.
-func giveStdin(cmd *exec.Cmd, in io.Reader) error {
+// connectStdin connects a rank's standard input. A terminal is copied through a
+// pipe: the rank is not in the terminal's foreground process group, so the kernel
+// would stop it when it reads.
+func connectStdin(cmd *exec.Cmd, in io.Reader) error {
 	if in == nil {
 		return nil
 	}
 	if f, ok := in.(*os.File); ok {
 		foreground, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
-		if err != nil { // not a terminal that controls us
+		if err != nil { // not the controlling terminal
 			cmd.Stdin = f
 			return nil
 		}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// linger is how long a stream may stay silent after its rank has ended before
-// it counts as ended: a process that escaped the rank's process group may hold
-// it open for ever.
+// linger is how long a stream may stay silent after its rank has ended before it
+// is taken to have ended: a process that escaped the rank's process group may keep
+// it open forever.
 const linger = 100 * time.Millisecond
 
 // stream carries one output of a rank, through a pipe, to its lines.
@@ -35,7 +35,7 @@ func (s *stream) start() {
 	s.write.Close()
 	go func() {
 		err := s.copy()
-		s.read.Close() // if writing failed, the rank now fails to write too
+		s.read.Close() // if writing failed, the rank's writes now fail too
 		s.done <- err
 	}()
 }
@@ -52,17 +52,17 @@ func (s *stream) end() {
 	s.wakeLater()
 }
 
-// drain returns when all that the rank wrote has been passed on, with the error
-// of passing it on. It is called once, after end.
+// drain returns when everything the rank wrote has been written to the output,
+// with the error of writing it. It is called once, after end.
 func (s *stream) drain() error { return <-s.done }
 
-// wakeLater makes a read that finds nothing for the linger time fail.
+// wakeLater makes a read fail that finds nothing for the linger time.
 func (s *stream) wakeLater() {
 	s.read.SetReadDeadline(time.Now().Add(linger))
 }
 
-// copy passes bytes on until the pipe ends. A deadline counts only if nothing
-// came in all of its time: writing may have taken longer than that.
+// copy writes bytes to the output until the pipe ends. A deadline counts only if
+// nothing arrived before it: writing may have taken longer than that.
 func (s *stream) copy() error {
 	buf := make([]byte, 16<<10)
 	late := false

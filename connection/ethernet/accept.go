@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// arrival is a connection of which some sockets are here.
+// arrival is a connection of which some sockets have arrived.
 type arrival struct {
 	claim   claim // of its first socket
 	sockets []net.Conn
@@ -15,7 +15,7 @@ type arrival struct {
 	expiry  *time.Timer
 }
 
-// drop gives up on an arrival.
+// drop closes the sockets of an arrival.
 func (a *arrival) drop() {
 	a.expiry.Stop()
 	for _, nc := range a.sockets {
@@ -26,8 +26,8 @@ func (a *arrival) drop() {
 }
 
 // maxUnclaimed is how many connections of an endpoint may wait for its Connect, and
-// how many of a transport may wait for sockets, in multiples of the group's needs:
-// members alone get there.
+// how many of a transport may wait for sockets. Only members get there, and need
+// far fewer.
 const maxUnclaimed = 1024
 
 // shake has the dialer of raw prove that it is of the group.
@@ -45,8 +45,8 @@ func (t *Transport) shake(raw net.Conn) (serve func() error, err error) {
 	return func() error { return t.serve(c, nc) }, nil
 }
 
-// serve adds a socket to its connection. The last one makes the connection work,
-// whether or not this rank has asked for it yet.
+// serve adds a socket to its connection. The last one starts the connection,
+// whether or not this rank has called Connect yet.
 func (t *Transport) serve(c claim, nc net.Conn) error {
 	a, err := t.arrive(c, nc)
 	if a == nil || err != nil {
@@ -65,7 +65,7 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 	return nil
 }
 
-// admit says whether a member's claim fits this rank.
+// admit returns an error if a member's claim does not fit this rank.
 func (t *Transport) admit(c claim) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +73,7 @@ func (t *Transport) admit(c claim) error {
 	case t.closed:
 		return errors.New("the transport is closing")
 	case c.to != uint32(t.reg.Rank()) || t.endpoints[c.acceptor] == nil:
-		return fmt.Errorf("rank %d dialled an endpoint of rank %d that is not here", c.from, c.to)
+		return fmt.Errorf("rank %d dialled an endpoint of rank %d that does not exist", c.from, c.to)
 	case a == nil && len(t.arriving) >= maxUnclaimed:
 		return fmt.Errorf("%d connections wait for their sockets", len(t.arriving))
 	case a != nil && (a.claim.from != c.from || a.claim.dialer != c.dialer || a.claim.acceptor != c.acceptor || a.claim.sockets != c.sockets):
@@ -84,7 +84,7 @@ func (t *Transport) admit(c claim) error {
 	return nil
 }
 
-// arrive notes a socket, and gives the arrival once it is complete.
+// arrive adds a socket to its arrival, which it returns once it is complete.
 func (t *Transport) arrive(c claim, nc net.Conn) (*arrival, error) {
 	if err := t.admit(c); err != nil { // it may have changed while the answer was sent
 		return nil, err

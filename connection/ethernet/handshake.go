@@ -9,13 +9,13 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// protocolVersion is that of claims and of what follows the handshake.
+// protocolVersion is the version of claims and of what follows the handshake.
 const protocolVersion = 2
 
-// idSize is that of the random numbers of endpoints and connections.
+// idSize is the size of the random numbers of endpoints and connections, in bytes.
 const idSize = 16
 
-// A claim says which socket of which connection a dialer brings.
+// A claim identifies a socket that a peer dials.
 type claim struct {
 	from, to         uint32       // ranks
 	dialer, acceptor [idSize]byte // endpoints

@@ -44,7 +44,7 @@ func decodeRequest(packet []byte) ([]byte, error) {
 	return body, r.End()
 }
 
-// content is what an answer's packet says: how many files come with it, 0 or 1,
+// content is what is in an answer's packet: how many files come with it, 0 or 1,
 // and the key of a Go value, or 0.
 type content struct {
 	files uint8

@@ -109,8 +109,8 @@ func (s *Server) answer(conn *net.UnixConn, a Answer, sameProcess bool) error {
 	}
 	if a.Value != nil {
 		// A handle's number means something in this process alone, and looking
-		// up a wrong one panics. So it is sent only where the kernel says that
-		// this process listens, and Call believes only its own process, which
+		// up a wrong one panics. So it is sent only if the kernel reports that
+		// the caller is this process, and Call believes only its own process, which
 		// has proved itself. It stays valid until Call, which looks it up once,
 		// has closed its end: Call does so whenever its context ends, so the
 		// wait below needs no deadline of its own.

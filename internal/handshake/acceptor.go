@@ -12,8 +12,7 @@ import (
 const (
 	// MaxHalfOpen is how many connections of an [Acceptor] may be in their
 	// handshake at a time. One more closes the oldest: a member finishes in
-	// milliseconds, and tries again, so it is a silent stranger who has waited
-	// longest.
+	// milliseconds, and tries again, so the oldest is a silent stranger.
 	MaxHalfOpen = 256
 
 	logEvery = time.Second // a stranger must not fill the log either

@@ -14,7 +14,7 @@
 //	dialer → acceptor   claim, proof
 //	acceptor → dialer   verdict, proof
 //
-// The claim says who dials whom for what; its meaning is the caller's. HKDF
+// The claim is who dials whom, and for what; its meaning is up to the caller. HKDF
 // (RFC 5869) derives a key for each direction from the group's secret, with both
 // hellos as the salt and with the purpose, the group and the TLS session's
 // exported key (RFC 8446, 7.5) as the context. A proof is HMAC-SHA256 under the
@@ -27,8 +27,8 @@
 //
 // # Trust
 //
-// Whoever proves first gives the other side something to test guesses of the
-// secret against, at leisure. That cannot matter for a random secret, and cannot
+// The side that proves first lets the other test guesses of the secret against the
+// proof, as many as it likes. That cannot matter for a random secret, and cannot
 // be avoided for a weak one without a password-authenticated key exchange. It is
 // kept as small as it can be:
 //
@@ -36,12 +36,12 @@
 //     not proved itself. A stranger who dials receives a random nonce, and only
 //     after a hello of this library. Nothing that depends on the secret, the
 //     group's number included, is in a hello.
-//   - The dialer proves first. So one guess at a time is all that a stranger has
-//     who can only dial. For more he must lie in wait at the address that a
-//     member dials, or listen on the path.
-//   - Under TLS a listener on the path sees no proof at all. Certificates are made
-//     up on the spot and prove nothing; the proofs are bound to the session, so
-//     that somebody between two sessions has a proof that fits neither.
+//   - The dialer proves first. So a stranger who can only dial has one guess for
+//     each attempt. For more, a stranger must listen at the address that a member
+//     dials, or on the path.
+//   - Under TLS a listener on the path sees no proof at all. The certificates are
+//     self-signed and prove nothing; the proofs are bound to the session, so that
+//     somebody between two sessions has a proof that fits neither.
 //   - Both nonces are random, and each side contributes one: a table of guesses
 //     computed beforehand fits no handshake.
 //

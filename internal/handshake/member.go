@@ -21,7 +21,7 @@ import (
 // DefaultPatience bounds one handshake. A member needs a few round trips' time.
 const DefaultPatience = 5 * time.Second
 
-// A Mode says whether connections are encrypted.
+// A Mode selects whether connections are encrypted.
 type Mode uint8
 
 const (
@@ -62,8 +62,9 @@ func New(o Options) *Member {
 	return &Member{o: o, tls: tlsConfig(), random: rand.Read}
 }
 
-// Derive returns a key for a purpose, which says nothing about the secret or
-// about keys for other purposes (HKDF with SHA-256, RFC 5869).
+// Derive returns a key for a purpose (HKDF with SHA-256, RFC 5869). The key reveals
+// nothing about the secret or about keys for other purposes, but lets guesses of a
+// weak secret be tested.
 func Derive(secret []byte, purpose string) [32]byte {
 	return [32]byte(expand(secret, nil, "mscclgo "+purpose, 32))
 }
@@ -192,7 +193,7 @@ func (m *Member) Server(raw net.Conn, admit func(conn net.Conn, claim []byte) er
 
 // greet exchanges hellos with the dialer of raw, after it has begun TLS where
 // the dialer does. A dialer that differs in version or mode is sent this side's
-// hello in the clear, so that it can tell its user.
+// hello in the clear, so that it can report the difference.
 func (m *Member) greet(raw net.Conn) (net.Conn, keys, error) {
 	start, err := readStart(raw)
 	if err != nil {

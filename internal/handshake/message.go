@@ -6,8 +6,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// An Error is a handshake's failure that shows who is not at the other end: no
-// member of this group that this build can talk to.
+// An Error is the failure of a handshake whose other end is not a member of this
+// group that this build can talk to.
 type Error string
 
 func (e Error) Error() string { return string(e) }

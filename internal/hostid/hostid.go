@@ -1,5 +1,5 @@
-// Package hostid tells hosts apart: ranks with one host identity can hand each
-// other descriptors, others need a network.
+// Package hostid identifies hosts: ranks whose hosts have the same identity can
+// pass descriptors to each other, others need a network.
 package hostid
 
 import (
@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// Env is the environment variable whose value, when it is not empty,
-	// replaces the identity: to make containers of one host one, or parts of a
-	// host several.
+	// Env is the environment variable whose value, if not empty, replaces the
+	// identity, to make several containers of a host one, or one host several.
 	Env = "MSCCLGO_HOST_ID"
 	// MaxSize is the most bytes that an identity has.
 	MaxSize = 255
 )
 
-// Get returns the identity of the host that this process runs on. It is the
-// kernel's boot id with the number of the network namespace, beyond which the
-// abstract sockets that pass descriptors do not reach, unless [Env] is set.
+// Get returns the identity of the host that this process runs on: the value of
+// [Env], or else the kernel's boot id with the number of the network namespace,
+// beyond which the abstract sockets that pass descriptors do not reach.
 //
 // Errors: ErrInvalid for a value of [Env] that is too long, ErrSystem when /proc
 // cannot be read.

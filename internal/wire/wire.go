@@ -1,11 +1,11 @@
 // Package wire encodes what ranks send to each other: little-endian integers
-// and length-prefixed byte strings, appended by a [Writer] and taken off again
-// by a [Reader] that checks every length. [Seal] and [Open] put a kind, a
-// version and a checksum around a whole value, so that one cut short, altered
-// or of another version is told apart from a good one.
+// and length-prefixed byte strings, appended by a [Writer] and read by a [Reader]
+// that checks every length. [Seal] and [Open] put a kind, a version and a checksum
+// around a whole value, so that one that is cut short, altered or of another
+// version is recognized.
 //
-// The errors of this package say what is wrong with the bytes; the caller adds
-// whose bytes they were and an error kind.
+// The errors of this package describe what is wrong with the bytes; the caller
+// adds whose bytes they were and an error kind.
 package wire
 
 import (
@@ -23,8 +23,7 @@ type Writer struct{ buf []byte }
 // again.
 func NewWriter(capacity int) *Writer { return &Writer{make([]byte, 0, capacity)} }
 
-// Bytes returns what was written. The slice is the Writer's own until the last
-// write.
+// Bytes returns what was written. It is valid until the next write.
 func (w *Writer) Bytes() []byte { return w.buf }
 
 // U8 appends one byte.
@@ -48,11 +47,11 @@ func (w *Writer) U32(v uint32) { w.buf = binary.LittleEndian.AppendUint32(w.buf,
 // U64 appends eight bytes.
 func (w *Writer) U64(v uint64) { w.buf = binary.LittleEndian.AppendUint64(w.buf, v) }
 
-// Raw appends the bytes themselves, for fields whose size both sides know.
+// Raw appends b without its length, for fields whose size both sides know.
 func (w *Writer) Raw(b []byte) { w.buf = append(w.buf, b...) }
 
-// Blob appends a four-byte length and the bytes. It panics past 4 GiB, which no
-// caller's limit allows.
+// Blob appends a four-byte length and the bytes. It panics if they are 4 GiB or
+// more, which no caller allows.
 func (w *Writer) Blob(b []byte) {
 	if uint64(len(b)) > math.MaxUint32 {
 		panic("wire: blob of 4 GiB or more")
@@ -64,8 +63,9 @@ func (w *Writer) Blob(b []byte) {
 // String appends a string as Blob does.
 func (w *Writer) String(s string) { w.Blob([]byte(s)) }
 
-// A Reader takes values off a byte slice. After the first error it gives zeros
-// and keeps that error, so that a caller may read all fields and check once.
+// A Reader reads values from a byte slice. After the first error it returns zero
+// values and keeps that error, so that a caller may read all fields and check
+// once.
 type Reader struct {
 	buf  []byte
 	size int
@@ -81,8 +81,8 @@ func (r *Reader) Err() error { return r.err }
 // Len returns how many bytes are left.
 func (r *Reader) Len() int { return len(r.buf) }
 
-// Fail makes err the Reader's error unless it has one: for a caller that finds
-// a field's value, not its encoding, to be wrong.
+// Fail makes err the Reader's error unless it has one. It is for callers that find
+// the value of a field, not its encoding, to be wrong.
 func (r *Reader) Fail(err error) {
 	if r.err == nil {
 		r.err = err
@@ -90,7 +90,7 @@ func (r *Reader) Fail(err error) {
 	}
 }
 
-// End returns the Reader's error, or one that says how many bytes are left over.
+// End returns the Reader's error, or an error if bytes are left over.
 func (r *Reader) End() error {
 	if n := len(r.buf); n > 0 {
 		r.Fail(fmt.Errorf("%d bytes left over at offset %d", n, r.size-n))
@@ -105,7 +105,7 @@ func (r *Reader) Raw(n int) []byte {
 		return nil
 	}
 	if n < 0 || n > len(r.buf) {
-		r.Fail(fmt.Errorf("cut short: %d bytes wanted at offset %d, %d left", n, r.size-len(r.buf), len(r.buf)))
+		r.Fail(fmt.Errorf("cut short: %d bytes expected at offset %d, %d left", n, r.size-len(r.buf), len(r.buf)))
 		return nil
 	}
 	b := r.buf[:n:n]
@@ -121,12 +121,11 @@ func (r *Reader) U8() uint8 {
 	return 0
 }
 
-// Bool returns the next byte as a truth value; other values than 0 and 1 are an
-// error.
+// Bool returns the next byte as a bool; values other than 0 and 1 are an error.
 func (r *Reader) Bool() bool {
 	v := r.U8()
 	if v > 1 {
-		r.Fail(fmt.Errorf("%d is no truth value", v))
+		r.Fail(fmt.Errorf("%d is not a bool", v))
 	}
 	return r.err == nil && v == 1
 }
@@ -179,8 +178,7 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Seal returns body in an envelope: the four bytes of kind, the version, the
-// body and a checksum. Kinds are told apart at compile time by being constants
-// of the packages that own them.
+// body and a checksum. Each kind belongs to one package.
 func Seal(kind [4]byte, version uint8, body []byte) []byte {
 	w := NewWriter(len(body) + overhead)
 	w.Raw(kind[:])
@@ -191,8 +189,8 @@ func Seal(kind [4]byte, version uint8, body []byte) []byte {
 }
 
 // Open returns the body in an envelope that Seal made with the same kind and
-// version, or an error that says which of length, kind, version or checksum is
-// wrong. The checksum finds accidents; it is no proof of who made the envelope.
+// version, or an error if the length, kind, version or checksum is wrong. The
+// checksum finds accidents; it does not prove who made the envelope.
 func Open(kind [4]byte, version uint8, sealed []byte) ([]byte, error) {
 	if len(sealed) < overhead {
 		return nil, fmt.Errorf("cut short: %d bytes, at least %d are needed", len(sealed), overhead)

@@ -57,14 +57,14 @@ func TestReaderErrors(t *testing.T) {
 		read func(*Reader)
 		want string
 	}{
-		{"short integer", []byte{1, 2, 3}, func(r *Reader) { r.U32() }, "4 bytes wanted at offset 0, 3 left"},
-		{"offset", []byte{1, 2, 3}, func(r *Reader) { r.U16(); r.U16() }, "2 bytes wanted at offset 2, 1 left"},
-		{"first error stays", []byte{1}, func(r *Reader) { r.U64(); r.U16(); r.U8() }, "8 bytes wanted"},
-		{"negative", []byte{1}, func(r *Reader) { r.Raw(-1) }, "-1 bytes wanted"},
+		{"short integer", []byte{1, 2, 3}, func(r *Reader) { r.U32() }, "4 bytes expected at offset 0, 3 left"},
+		{"offset", []byte{1, 2, 3}, func(r *Reader) { r.U16(); r.U16() }, "2 bytes expected at offset 2, 1 left"},
+		{"first error stays", []byte{1}, func(r *Reader) { r.U64(); r.U16(); r.U8() }, "8 bytes expected"},
+		{"negative", []byte{1}, func(r *Reader) { r.Raw(-1) }, "-1 bytes expected"},
 		{"blob over limit", []byte{5, 0, 0, 0, 1, 2, 3, 4, 5}, func(r *Reader) { r.Blob(4) }, "5 bytes, at most 4"},
-		{"blob over input", []byte{5, 0, 0, 0, 1}, func(r *Reader) { r.Blob(8) }, "5 bytes wanted at offset 4, 1 left"},
+		{"blob over input", []byte{5, 0, 0, 0, 1}, func(r *Reader) { r.Blob(8) }, "5 bytes expected at offset 4, 1 left"},
 		{"huge blob", []byte{255, 255, 255, 255}, func(r *Reader) { r.String(1 << 20) }, "4294967295 bytes"},
-		{"truth value", []byte{2}, func(r *Reader) { r.Bool() }, "2 is no truth value"},
+		{"truth value", []byte{2}, func(r *Reader) { r.Bool() }, "2 is not a bool"},
 		{"left over", []byte{1, 2, 3}, func(r *Reader) { r.U8() }, "2 bytes left over at offset 1"},
 		{"caller's", []byte{1}, func(r *Reader) { r.Fail(errors.New("no such colour")) }, "no such colour"},
 	} {
