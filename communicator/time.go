@@ -10,6 +10,9 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
+// drainPatience bounds how long a rank waits for what it has queued when it gives up.
+const drainPatience = time.Second
+
 // Time returns how long the ranks' devices take for what queue puts on the stream:
 // the slowest rank's time. The ranks begin together and return when the work of all
 // is done. Collective.
@@ -34,6 +37,10 @@ func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() err
 		return 0, err
 	}
 	if err := queue(); err != nil {
+		// What it queued ends before what that uses is closed, where it ends soon.
+		ctx, cancel := context.WithTimeout(ctx, drainPatience)
+		defer cancel()
+		_ = s.Synchronize(ctx)
 		return 0, err
 	}
 	if err := s.Record(marks[1]); err != nil {
@@ -46,7 +53,7 @@ func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() err
 	if err != nil {
 		return 0, err
 	}
-	all, err := c.boot.AllGather(ctx, binary.LittleEndian.AppendUint64(nil, uint64(mine)))
+	all, err := c.AllGather(ctx, binary.LittleEndian.AppendUint64(nil, uint64(mine)))
 	if err != nil {
 		return 0, err
 	}

@@ -12,17 +12,10 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
-// mainEnv makes the test's program the command.
-const mainEnv = "MSCCLGO_TEST_MAIN"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(mainEnv) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { testproc.Main(m, main) }
 
 // mscclgo runs the command in a process of its own.
 func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
@@ -33,7 +26,7 @@ func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	}
 	kind, _, _ := strings.Cut(testdev.Name(t, 0), ":")
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), mainEnv+"=1", "MSCCLGO_DEVICE="+kind)
+	cmd.Env = append(os.Environ(), testproc.MainEnv+"=1", "MSCCLGO_DEVICE="+kind)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
 // These tests run the program on several hosts, which have only the network to
@@ -19,6 +21,11 @@ import (
 // wholeRun is within what a group on several hosts has done its work, on an
 // emulated machine and beside other work too.
 const wholeRun = 5 * time.Minute
+
+func TestMain(m *testing.M) { testproc.Main(m, main) }
+
+// endless are arguments for a run that is stopped in the middle.
+var endless = []string{"-min", "1024", "-max", "1024", "-iters", "100000000"}
 
 // hostsOf numbers the hosts of ranks: hostsOf(1, 3) has rank 0 on the first host
 // and ranks 1 to 3 on the second.
@@ -32,15 +39,15 @@ func hostsOf(perHost ...int) (ranks []int) {
 }
 
 // startHosts starts the sample's ranks, each on its host of the lab.
-func startHosts(s *scene, lab *netlab.Lab, perHost []int, args ...string) (all []*process) {
-	s.t.Helper()
-	program := testProgram(s.t)
+func startHosts(s *testproc.Scene, lab *netlab.Lab, perHost []int, args ...string) (all []*testproc.Process) {
+	s.T.Helper()
+	program := testProgram(s.T)
 	ranks, local := hostsOf(perHost...), 0
 	for rank, host := range ranks {
 		if rank > 0 && ranks[rank-1] != host {
 			local = 0
 		}
-		all = append(all, s.run(lab.Hosts[host].Command(s.t.Context(), program, args...), append(groupEnv(s.t, lab),
+		all = append(all, s.Run(lab.Hosts[host].Command(s.T.Context(), program, args...), append(groupEnv(s.T, lab),
 			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", len(ranks)),
 			fmt.Sprintf("LOCAL_RANK=%d", local), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", perHost[host]))))
 		local++
@@ -48,7 +55,7 @@ func startHosts(s *scene, lab *netlab.Lab, perHost []int, args ...string) (all [
 	return all
 }
 
-// testProgram is this test's program, which is the sample under mainEnv.
+// testProgram returns this test's program, which is the sample under testproc.MainEnv.
 func testProgram(t testing.TB) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -67,30 +74,31 @@ func groupEnv(t testing.TB, lab *netlab.Lab) []string {
 	}
 }
 
-// finish waits for all ranks and checks that rank 0 printed as many sizes.
-func finish(t *testing.T, all []*process, sizes int) {
+// finish waits for all ranks and checks that rank 0 printed as many sizes, all by an
+// algorithm.
+func finish(t *testing.T, all []*testproc.Process, algo string, sizes int) {
 	t.Helper()
 	deadline := time.After(wholeRun)
 	for rank, p := range all {
 		select {
-		case <-p.ended:
-			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-				t.Errorf("rank %d ended with code %d:\n%s", rank, code, &p.stderr)
+		case <-p.Ended:
+			if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("rank %d ended with code %d:\n%s", rank, code, &p.Stderr)
 			}
 		case <-deadline:
-			t.Fatalf("rank %d has not ended after %v:\n%s%s", rank, wholeRun, &p.stdout, &p.stderr)
+			t.Fatalf("rank %d has not ended after %v:\n%s%s", rank, wholeRun, &p.Stdout, &p.Stderr)
 		}
 	}
-	checkTable(t, all[0].stdout.String(), sizes)
+	checkTable(t, all[0].Stdout.String(), algo, sizes)
 }
 
-// checkTable checks that a table has so many rows, all by hier and without wrong
+// checkTable checks that a table has so many rows of an algorithm, without wrong
 // elements.
-func checkTable(t *testing.T, out string, sizes int) {
+func checkTable(t *testing.T, out, algo string, sizes int) {
 	t.Helper()
 	rows := 0
 	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, "#") || !strings.Contains(line, " hier ") {
+		if strings.HasPrefix(line, "#") || !strings.Contains(line, " "+algo+" ") {
 			continue
 		}
 		rows++
@@ -120,16 +128,23 @@ func TestHosts(t *testing.T) {
 		{"2x1", netlab.Options{}, []int{1, 1}, []string{"-op", "max", "-type", "i32"}},
 		{"2x3", netlab.Options{}, []int{3, 3}, []string{"-type", "f16"}},
 		{"1+3", netlab.Options{}, []int{1, 3}, []string{"-inplace"}},
-		{"3x1", netlab.Options{}, []int{1, 1, 1}, []string{"-type", "bf16", "-offset", "4"}},
+		{"3x1", netlab.Options{}, []int{1, 1, 1}, []string{"-type", "bf16"}},
 		{"3x3", netlab.Options{}, []int{3, 3, 3}, nil},
+		{"2x3 by hier", netlab.Options{}, []int{3, 3}, []string{"-algo", "hier", "-type", "f16", "-inplace"}},
+		{"3x1 by hier", netlab.Options{}, []int{1, 1, 1}, []string{"-algo", "hier"}},
+		{"3x1 by ring", netlab.Options{}, []int{1, 1, 1}, []string{"-algo", "ring", "-op", "max"}},
 		{"MTU 1280", netlab.Options{MTU: 1280}, []int{2, 2}, nil},
 		{"IPv6", netlab.Options{IPv6: true}, []int{2, 1, 2}, []string{"-op", "min"}},
 		{"IPv6, MTU 1280", netlab.Options{IPv6: true, MTU: 1280}, []int{1, 2}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, lab := newScene(t), netlab.New(t, len(c.perHost), c.options)
+			s, lab := testproc.New(t), netlab.New(t, len(c.perHost), c.options)
 			args := append([]string{"-min", "4", "-max", "1048576", "-warmup", "1", "-iters", "2"}, c.args...)
-			finish(t, startHosts(s, lab, c.perHost, args...), 10) // 4, 16, ... 1048576
+			algo := "auto"
+			if i := slices.Index(c.args, "-algo"); i >= 0 {
+				algo = c.args[i+1]
+			}
+			finish(t, startHosts(s, lab, c.perHost, args...), algo, 10) // 4, 16, ... 1048576
 		})
 	}
 }
@@ -147,11 +162,11 @@ func TestHostsOnABadNetwork(t *testing.T) {
 		{"delay 3ms 2ms loss 0.5% reorder 10% duplicate 1% corrupt 0.1%", netlab.Options{}, []int{1, 1, 1}},
 	} {
 		t.Run(c.netem, func(t *testing.T) {
-			s, lab := newScene(t), netlab.New(t, len(c.perHost), c.options)
+			s, lab := testproc.New(t), netlab.New(t, len(c.perHost), c.options)
 			for _, h := range lab.Hosts {
 				h.Impair(strings.Fields(c.netem)...)
 			}
-			finish(t, startHosts(s, lab, c.perHost, "-min", "16384", "-max", "65536", "-warmup", "0", "-iters", "1"), 2)
+			finish(t, startHosts(s, lab, c.perHost, "-min", "16384", "-max", "65536", "-warmup", "0", "-iters", "1"), "auto", 2)
 		})
 	}
 }
@@ -162,36 +177,36 @@ const noticed = 60 * time.Second
 
 // allFail waits until all ranks have ended and checks that those of missed did so
 // with an error that names the rank they missed.
-func allFail(t *testing.T, all []*process, missed map[int]int) {
+func allFail(t *testing.T, all []*testproc.Process, missed map[int]int) {
 	t.Helper()
 	start, deadline := time.Now(), time.After(noticed)
 	for rank, p := range all {
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 		case <-deadline:
-			t.Fatalf("rank %d has not ended after %v:\n%s%s", rank, noticed, &p.stdout, &p.stderr)
+			t.Fatalf("rank %d has not ended after %v:\n%s%s", rank, noticed, &p.Stdout, &p.Stderr)
 		}
 	}
 	t.Logf("all ended %v later", time.Since(start))
 	for rank, other := range missed {
 		p := all[rank]
 		named := regexp.MustCompile(fmt.Sprintf(`(rank|peer) %d\b`, other))
-		if code := p.cmd.ProcessState.ExitCode(); code != 1 || !named.MatchString(p.stderr.String()) {
-			t.Errorf("rank %d ended with code %d, and maybe without naming rank %d:\n%s", rank, code, other, &p.stderr)
+		if code := p.Cmd.ProcessState.ExitCode(); code != 1 || !named.MatchString(p.Stderr.String()) {
+			t.Errorf("rank %d ended with code %d, and maybe without naming rank %d:\n%s", rank, code, other, &p.Stderr)
 		}
 	}
 }
 
 // begun waits until the ranks are in the middle of their work.
-func begun(all []*process) {
-	all[0].says("# all-reduce")
+func begun(all []*testproc.Process) {
+	all[0].Says("# all-reduce")
 	time.Sleep(300 * time.Millisecond)
 }
 
 // TestCablePulled takes a host away for longer than anybody waits.
 func TestCablePulled(t *testing.T) {
 	skipOnGPU(t)
-	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	all := startHosts(s, lab, []int{1, 1}, endless...)
 	begun(all)
 	lab.Hosts[1].Unplug()
@@ -201,22 +216,22 @@ func TestCablePulled(t *testing.T) {
 // TestCablePulledShortly takes a host away and brings it back in time.
 func TestCablePulledShortly(t *testing.T) {
 	skipOnGPU(t)
-	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	all := startHosts(s, lab, []int{2, 1}, "-min", "1024", "-max", "1024", "-iters", "1000")
 	begun(all)
 	lab.Hosts[1].Unplug()
 	time.Sleep(time.Second)
 	lab.Hosts[1].Plug()
-	finish(t, all, 1)
+	finish(t, all, "auto", 1)
 }
 
 // TestRankOnOtherHostKilled kills a rank in the middle of a run.
 func TestRankOnOtherHostKilled(t *testing.T) {
 	skipOnGPU(t)
-	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	all := startHosts(s, lab, []int{2, 1}, endless...)
 	begun(all)
-	if err := all[2].cmd.Process.Kill(); err != nil {
+	if err := all[2].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	allFail(t, all, map[int]int{0: 2, 1: 2})

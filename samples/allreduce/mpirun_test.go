@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
 // These tests have Open MPI's mpirun start the ranks, as people with a cluster do.
@@ -29,16 +30,16 @@ func findMpirun(t *testing.T) string {
 }
 
 func TestMpirun(t *testing.T) {
-	s, program := newScene(t), testProgram(t)
+	s, program := testproc.New(t), testProgram(t)
 	cmd := exec.CommandContext(t.Context(), findMpirun(t), append(mpirunArgs, "-n", "3",
 		program, "-algo", "hier", "-min", "4", "-max", "65536", "-iters", "2")...)
-	finish(t, []*process{s.run(cmd, nil)}, 8)
+	finish(t, []*testproc.Process{s.Run(cmd, nil)}, "hier", 8)
 }
 
 // TestMpirunOnHosts has ip in the place of ssh to start the ranks on the hosts.
 func TestMpirunOnHosts(t *testing.T) {
 	mpirun, program := findMpirun(t), testProgram(t)
-	s, lab := newScene(t), netlab.New(t, 2, netlab.Options{})
+	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	// mpirun calls it with a host and what a shell there is to run.
 	var agent strings.Builder
 	agent.WriteString("#!/bin/sh\nhost=$1\nshift\ncase $host in\n")
@@ -52,7 +53,7 @@ func TestMpirunOnHosts(t *testing.T) {
 	}
 	cmd := lab.Hosts[0].Command(t.Context(), mpirun, append(mpirunArgs, "-n", "4",
 		"--host", lab.Hosts[0].Address+":2,"+lab.Hosts[1].Address+":2", "--mca", "plm_rsh_agent", file,
-		"-x", mainEnv, "-x", "MASTER_ADDR="+lab.Hosts[0].Address,
+		"-x", testproc.MainEnv, "-x", "MASTER_ADDR="+lab.Hosts[0].Address,
 		program, "-min", "4", "-max", "65536", "-iters", "2")...)
-	finish(t, []*process{s.run(cmd, groupEnv(t, lab))}, 8)
+	finish(t, []*testproc.Process{s.Run(cmd, groupEnv(t, lab))}, "auto", 8)
 }

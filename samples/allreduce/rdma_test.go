@@ -10,15 +10,16 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
 // startNodes starts the sample's ranks on this machine as on nodes that have but
 // RDMA between them, each node with a device of its own; make test-rdma has some.
-func startNodes(s *scene, perNode []int, port string, env []string, args ...string) (all []*process) {
-	s.t.Helper()
+func startNodes(s *testproc.Scene, perNode []int, port string, env []string, args ...string) (all []*testproc.Process) {
+	s.T.Helper()
 	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
 	if names == "" {
-		s.t.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
+		s.T.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
 	}
 	devices := strings.Split(names, ",")
 	ranks, local := hostsOf(perNode...), 0
@@ -26,8 +27,8 @@ func startNodes(s *scene, perNode []int, port string, env []string, args ...stri
 		if rank > 0 && ranks[rank-1] != node {
 			local = 0
 		}
-		all = append(all, s.run(exec.CommandContext(s.t.Context(), testProgram(s.t), args...), append([]string{
-			"MASTER_ADDR=127.0.0.1", bootstrap.EnvPort + "=" + port, bootstrap.EnvSecret + "=of " + s.t.Name(),
+		all = append(all, s.Run(exec.CommandContext(s.T.Context(), testProgram(s.T), args...), append([]string{
+			"MASTER_ADDR=127.0.0.1", bootstrap.EnvPort + "=" + port, bootstrap.EnvSecret + "=of " + s.T.Name(),
 			"MSCCLGO_CACHE=" + os.Getenv("MSCCLGO_CACHE"), "MSCCLGO_TRANSPORTS=cudaipc,infiniband",
 			fmt.Sprintf("%s=node %d", hostid.Env, node), ib.EnvDevice + "=" + devices[node%len(devices)],
 			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", len(ranks)),
@@ -52,17 +53,17 @@ func TestNodes(t *testing.T) {
 			// Few threads, as in an emulated machine all of them spin on two CPUs; and
 			// the kernels that scripts/test-rdma has compiled.
 			args := append([]string{"-min", "4096", "-warmup", "0", "-iters", "1", "-blocks", "1", "-threads", "32"}, c.args...)
-			finish(t, startNodes(newScene(t), c.perNode, fmt.Sprint(20100+i), c.env, args...), c.sizes)
+			finish(t, startNodes(testproc.New(t), c.perNode, fmt.Sprint(20100+i), c.env, args...), "auto", c.sizes)
 		})
 	}
 }
 
 // TestRankOnOtherNodeKilled kills a rank in the middle of a run.
 func TestRankOnOtherNodeKilled(t *testing.T) {
-	s := newScene(t)
+	s := testproc.New(t)
 	all := startNodes(s, []int{1, 1}, "20110", nil, append(endless, "-blocks", "1", "-threads", "32")...)
 	begun(all)
-	if err := all[1].cmd.Process.Kill(); err != nil {
+	if err := all[1].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	allFail(t, all, map[int]int{0: 1})

@@ -1,7 +1,109 @@
-// Reducescatter runs the reduce-scatters of reducescatter.cu over a range of sizes, checks
-// every element on every rank, and prints a table.
+// Reducescatter adds up the data of all ranks and leaves each rank a part of the sum,
+// by package collective, over a range of sizes. It checks every element on every rank,
+// and prints a table.
 package main
 
-import "github.com/mscclgo/mscclgo/internal/bench"
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"time"
 
-func main() { bench.Sample("reduce-scatter") }
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/launcher"
+)
+
+func main() {
+	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
+	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
+	timeout := flag.Duration("timeout", 10*time.Minute, "of the whole run")
+	most := flag.Uint64("max", 1<<18, "most float32s of a part; each size is four times the one before")
+	flag.Parse()
+	launcher.Self(*ranks)
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
+
+	err := communicator.Run(ctx, communicator.Options{Device: *device}, func(ctx context.Context, comm *communicator.Communicator) error {
+		return run(ctx, comm, *most, os.Stdout)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run does all sizes; rank 0 prints the table.
+func run(ctx context.Context, comm *communicator.Communicator, most uint64, out io.Writer) (err error) {
+	if comm.Rank() != 0 {
+		out = io.Discard
+	}
+	device, ranks := comm.Device(), uint64(comm.Size())
+	input, err := device.Alloc(4 * most * ranks)
+	if err != nil {
+		return err
+	}
+	output, err := device.Alloc(4 * most)
+	if err != nil {
+		return err
+	}
+	stream, err := device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	runner, err := collective.New(ctx, comm, collective.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, runner.Close(ctx)) }()
+	call := collective.Call{Kind: collective.ReduceScatter, Type: collective.F32, Op: collective.Sum}
+	if call.In, err = runner.Share(ctx, input); err != nil {
+		return err
+	}
+	if call.Out, err = runner.Share(ctx, output); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(out, "# %v, %d ranks, rank 0 on %v (%s)\n", call.Kind, ranks, device, device.Info().Model)
+	fmt.Fprintf(out, "%12s %12s %10s %10s\n", "size (B)", "algo", "time (us)", "bw (GB/s)")
+	for call.Count = 1; call.Count <= most; call.Count *= 4 {
+		data := make([]float32, call.Count*ranks)
+		for i := range data {
+			data[i] = float32(comm.Rank() + i%1000)
+		}
+		if err := gpu.CopyIn(input, data); err != nil {
+			return err
+		}
+		got := make([]float32, call.Count)
+		if err := gpu.CopyIn(output, got); err != nil {
+			return err
+		}
+		op, err := runner.Prepare(ctx, call)
+		if err != nil {
+			return err
+		}
+		var took time.Duration
+		for range 2 { // the first warms up
+			if took, err = comm.Time(ctx, stream, func() error { return op.Launch(stream) }); err != nil {
+				return err
+			}
+		}
+		if err := gpu.CopyOut(got, output); err != nil {
+			return err
+		}
+		for i, v := range got {
+			at := comm.Rank()*len(got) + i // in the whole sum
+			if want := float32(comm.Size()*(comm.Size()-1)/2 + comm.Size()*(at%1000)); v != want {
+				return fmt.Errorf("rank %d: element %d of %d is %v, want %v", comm.Rank(), i, len(got), v, want)
+			}
+		}
+		size := 4 * call.Count * uint64(call.Kind.Parts(comm.Size()))
+		fmt.Fprintf(out, "%12d %12s %10.2f %10.2f\n", size, op.Choice().Algorithm, float64(took.Nanoseconds())/1e3, float64(size)/float64(max(took, 1)))
+	}
+	return nil
+}

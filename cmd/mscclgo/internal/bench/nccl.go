@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/nccl"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/nccl"
 )
 
 // ncclGroup is this rank's NCCL communicator, and what is made of it. Each thing to

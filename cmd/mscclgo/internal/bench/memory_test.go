@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/bench"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/launcher"
@@ -93,9 +92,9 @@ func TestManyCalls(t *testing.T) {
 // together.
 const callsAtOnce = 500
 
-// all are the algorithms that take turns; the ring's service does not grow either,
+// reducers are the algorithms that take turns; the ring's service does not grow either,
 // but is slow.
-var all = []string{"oneShotLL8", "oneShotLL16", "oneShotLL128", "twoShotLL16", "twoShotLL128", "direct"}
+var reducers = []string{"oneShotLL8", "oneShotLL16", "oneShotLL128", "twoShotLL16", "twoShotLL128", "direct"}
 
 func manyCalls(ctx context.Context, comm *communicator.Communicator, calls int, limit time.Duration) (done int, err error) {
 	runner, err := collective.New(ctx, comm, collective.Options{})
@@ -171,7 +170,7 @@ func prepareAll(ctx context.Context, comm *communicator.Communicator, runner *co
 		}
 	}
 	var ops []*collective.Operation
-	for _, name := range all {
+	for _, name := range reducers {
 		call.Choice = collective.Choice{Algorithm: name, Blocks: 1, Threads: 32}
 		op, err := runner.Prepare(ctx, call)
 		if err != nil {
@@ -185,6 +184,13 @@ func prepareAll(ctx context.Context, comm *communicator.Communicator, runner *co
 // memoryEnv makes the test's program a rank of TestHostMemory on a device of
 // that kind.
 const memoryEnv = "MSCCLGO_TEST_MEMORY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(memoryEnv) != "" {
+		os.Exit(memoryOfRank())
+	}
+	os.Exit(m.Run())
+}
 
 // TestHostMemory holds a rank to 64 MiB of host memory beyond the driver's.
 func TestHostMemory(t *testing.T) {
@@ -225,11 +231,11 @@ func reduce(ctx context.Context, comm *communicator.Communicator) error {
 	if err != nil {
 		return err
 	}
-	_, err = bench.Run(ctx, comm, bench.Config{
+	_, err = Run(ctx, comm, Config{
 		Collectives: []collective.Kind{collective.AllReduce}, Algorithms: []string{"auto"}, Tuning: tuning, Type: "f32", Op: "sum",
 		Places: []string{"out"}, Sizes: []uint64{1 << 10, 32 << 10, 1 << 20}, Iters: 5, Replays: 1, Rounds: 1, Check: true,
 		Blocks: 4, // the stacks of an emulated device's threads are this process's memory
-	}, bench.Sinks{})
+	}, Sinks{})
 	return err
 }
 

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/bench"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/bench"
 )
 
 func ExampleRun() {

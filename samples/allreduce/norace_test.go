@@ -1,6 +1,0 @@
-//go:build !race
-
-package main
-
-// race says that the tests run under the race detector.
-const race = false
