@@ -7,28 +7,29 @@ import (
 	"strings"
 )
 
-// Kind says what sort of failure an error is. Kinds are errors themselves, so
-// that errors.Is(err, mscclgo.ErrTimeout) tests for one.
+// Kind is the kind of a failure. A Kind is itself an error, so that
+// errors.Is(err, mscclgo.ErrTimeout) tests for it.
 type Kind uint8
 
 // The kinds of failure.
 const (
-	// ErrInvalid: the caller asked for something that cannot be right, such as
-	// a range outside a memory or an argument of the wrong size.
+	// ErrInvalid: the call is wrong, such as one with a range outside a memory
+	// or an argument of the wrong size.
 	ErrInvalid Kind = iota + 1
-	// ErrTimeout: a deadline passed first.
+	// ErrTimeout: a deadline passed.
 	ErrTimeout
-	// ErrAborted: the group failed or was closed while the call was under way.
+	// ErrAborted: the group failed or was closed during the call, or the call's
+	// context was cancelled.
 	ErrAborted
-	// ErrRemote: a peer failed, left, or answered with something wrong.
+	// ErrRemote: a peer failed, left, or sent something wrong.
 	ErrRemote
-	// ErrUnsupported: this machine, device or build cannot do it.
+	// ErrUnsupported: this machine, device or build cannot do what was asked.
 	ErrUnsupported
-	// ErrSystem: the operating system, the driver or a compiler refused.
+	// ErrSystem: the operating system, the driver or a compiler failed.
 	ErrSystem
 )
 
-// Error names the kind.
+// Error returns the name of the kind.
 func (k Kind) Error() string {
 	switch k {
 	case ErrInvalid:
@@ -47,21 +48,21 @@ func (k Kind) Error() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// NoRank stands in Error.Rank and Error.Peer where no rank is involved.
+// NoRank is the value of Error.Rank and Error.Peer if no rank is involved.
 const NoRank = -1
 
-// Error is the error value of every package of the library.
+// Error is the error of every package of this module.
 type Error struct {
-	Kind Kind   // what errors.Is tests
-	Op   string // what was tried, such as "gpu: allocate 4096 bytes on emu:0"
-	Rank int    // the rank that tried, or NoRank
+	Kind Kind   // for errors.Is
+	Op   string // what failed, such as "gpu: allocate 4096 bytes on emu:0"
+	Rank int    // the rank that failed, or NoRank
 	Peer int    // the rank at the other end, or NoRank
-	Text string // what went wrong, and what to do about it
+	Text string // why it failed, and what to do about it
 	Err  error  // the cause, or nil
 }
 
-// Error gives the text: what was tried, by which rank, with which peer, what
-// went wrong and why.
+// Error returns the operation, the rank and the peer, the kind, the text and the
+// cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -94,26 +95,26 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Errorf makes an Error without ranks. The format's text follows the kind; a
-// trailing %w names the cause, which errors.Is and errors.As then find.
+// Errorf returns an Error without ranks. The format is that of fmt.Errorf: an error
+// formatted by %w is in the chain that errors.Is and errors.As examine.
 func Errorf(kind Kind, op, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
 	return &Error{Kind: kind, Op: op, Rank: NoRank, Peer: NoRank, Err: text{wrapped}}
 }
 
-// text is a formatted message whose chain stays reachable.
+// text is a formatted message that unwraps to what its %w formatted.
 type text struct{ error }
 
 func (t text) Unwrap() error { return errors.Unwrap(t.error) }
 
-// At returns e with its ranks set.
+// At sets the ranks of e and returns e.
 func (e *Error) At(rank, peer int) *Error {
 	e.Rank, e.Peer = rank, peer
 	return e
 }
 
-// KindOf gives the kind of the outermost Error in err's chain, and ErrSystem where there
-// is none: for a layer above that says what it tried.
+// KindOf returns the kind of the first Error in err's chain, or ErrSystem if there is
+// none. It is for errors that wrap err.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -122,9 +123,9 @@ func KindOf(err error) Kind {
 	return ErrSystem
 }
 
-// FromContext gives the Error for a context that has ended: ErrTimeout when its
-// deadline passed, ErrAborted when it was cancelled. The context's cause stays
-// reachable.
+// FromContext returns the Error of a context that has ended: ErrTimeout if its
+// deadline passed, ErrAborted if it was cancelled. The Error wraps the context's
+// cause.
 func FromContext(ctx context.Context, op, text string) *Error {
 	kind := ErrAborted
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	root "github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -91,11 +93,12 @@ func TestRunGivesTheRanksCode(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	info := &debug.BuildInfo{
 		GoVersion: "go1.26.1",
-		Main:      debug.Module{Version: "v0.1.0"},
+		Main:      debug.Module{Version: "v0.0.0-2026"},
 		Settings:  []debug.BuildSetting{{Key: "GOOS", Value: "linux"}, {Key: "GOARCH", Value: "amd64"}},
 	}
-	if got, want := describe(info), "mscclgo v0.1.0 go1.26.1 linux/amd64"; got != want {
-		t.Errorf("describe = %q, want %q", got, want)
+	want := "mscclgo " + root.Version + " (v0.0.0-2026) go1.26.1 linux/amd64"
+	if diff := cmp.Diff(want, describe(info)); diff != "" {
+		t.Errorf("describe (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,29 +1,34 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
+
+	root "github.com/mscclgo/mscclgo"
 )
 
 func version(c *call) error {
 	if err := c.parseOnly(); err != nil {
 		return err
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return errors.New("this binary was built without module support and does not know its version")
-	}
+	info, _ := debug.ReadBuildInfo()
 	_, err := fmt.Fprintln(c.stdout, describe(info))
 	return err
 }
 
-// describe gives the module's version and what it was built with, on one line.
-// The go command puts a commit into the version where it knows one.
+// describe returns the version and, from the build information if there is any, the
+// version that the go command knows, which names the commit, and the toolchain.
 func describe(info *debug.BuildInfo) string {
+	text := "mscclgo " + root.Version
+	if info == nil {
+		return text
+	}
+	if v := info.Main.Version; v != "" && v != root.Version {
+		text += " (" + v + ")"
+	}
 	settings := map[string]string{}
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	return fmt.Sprintf("mscclgo %s %s %s/%s", info.Main.Version, info.GoVersion, settings["GOOS"], settings["GOARCH"])
+	return fmt.Sprintf("%s %s %s/%s", text, info.GoVersion, settings["GOOS"], settings["GOARCH"])
 }
