@@ -14,12 +14,12 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// cache is a folder of images, each in a file named by what it was made from.
-// Several processes use it at once: files come into being by rename, so they are
-// whole, and a lock file keeps two from making the same image.
+// cache is a folder of images in files that are named by the inputs of the compilation.
+// Several processes can use it at once: files are created by rename, so they are
+// complete, and a lock file keeps two processes from compiling the same.
 type cache struct{ dir string }
 
-// openCache makes the folder if it is not there. dir may be "".
+// openCache creates the folder if there is none. dir may be "".
 func openCache(op, dir string) (cache, error) {
 	if dir == "" {
 		dir = os.Getenv("MSCCLGO_CACHE")
@@ -27,7 +27,7 @@ func openCache(op, dir string) (cache, error) {
 	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "no cache folder; set MSCCLGO_CACHE to one: %w", err)
+			return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "there is no cache folder; set MSCCLGO_CACHE to one: %w", err)
 		}
 		dir = filepath.Join(user, "mscclgo")
 	}
@@ -36,18 +36,18 @@ func openCache(op, dir string) (cache, error) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make the cache folder; set MSCCLGO_CACHE to another: %w", err)
+		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot create the cache folder; set MSCCLGO_CACHE to another: %w", err)
 	}
 	return cache{dir}, nil
 }
 
-// The envelope of an image's file, whose checksum finds damage.
+// imageKind is the envelope of an image's file. Its checksum detects damage.
 var imageKind = [4]byte{'m', 'i', 'm', 'g'}
 
 const imageVersion = 1
 
-// image gives the image of that key, from the cache or from build. A file that
-// is damaged is made again.
+// image returns the image of the key from the cache or, if there is none or it is
+// damaged, from build.
 func (c cache) image(ctx context.Context, op, key string, build func(context.Context) ([]byte, error)) ([]byte, error) {
 	path := filepath.Join(c.dir, key)
 	if image, ok := readImage(path); ok {
@@ -66,7 +66,7 @@ func (c cache) image(ctx context.Context, op, key string, build func(context.Con
 		return nil, err
 	}
 	if err := c.write(path, wire.Seal(imageKind, imageVersion, image)); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot keep the image in the cache; set MSCCLGO_CACHE to another folder: %w", err)
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write the image to the cache; set MSCCLGO_CACHE to another folder: %w", err)
 	}
 	return image, nil
 }
@@ -80,7 +80,7 @@ func readImage(path string) ([]byte, bool) {
 	return image, err == nil
 }
 
-// write puts a whole file in its place.
+// write creates or replaces a file.
 func (c cache) write(path string, data []byte) error {
 	f, err := os.CreateTemp(c.dir, ".new-")
 	if err != nil {
@@ -94,8 +94,8 @@ func (c cache) write(path string, data []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lock keeps other processes and goroutines from the key until unlock. The lock
-// file goes when the last one is done with it.
+// lock excludes other processes and goroutines from the key until unlock, which removes
+// the lock file.
 func (c cache) lock(ctx context.Context, op, key string) (unlock func(), err error) {
 	path := filepath.Join(c.dir, key+".lock")
 	fail := func(err error) (func(), error) {
@@ -120,21 +120,22 @@ func (c cache) lock(ctx context.Context, op, key string) (unlock func(), err err
 		f.Close() // held by another, or removed by the one that held it
 		select {
 		case <-ctx.Done():
-			return nil, mscclgo.FromContext(ctx, op, "while another process compiles the same source")
+			return nil, mscclgo.FromContext(ctx, op, "while another process was compiling the same source")
 		case <-time.After(pause):
 			pause = min(2*pause, 50*time.Millisecond)
 		}
 	}
 }
 
-// sameFile says whether path still names the open file.
+// sameFile reports whether path still names the open file.
 func sameFile(f *os.File, path string) bool {
 	open, err1 := f.Stat()
 	named, err2 := os.Stat(path)
 	return err1 == nil && err2 == nil && os.SameFile(open, named)
 }
 
-// headers gives a folder with the library's headers, made or mended if need be.
+// headers returns a folder with the library's headers. It writes those that are missing
+// or altered.
 func (c cache) headers(ctx context.Context, op string) (string, error) {
 	files, err := headerFiles()
 	if err != nil {

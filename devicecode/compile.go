@@ -11,32 +11,51 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Options adjust a compilation. The zero value is ready to use.
+// Options are the options of [Compile] and [Load]. The zero value is ready to use.
 type Options struct {
-	Defines     []string // macros, "NAME" or "NAME=value"
-	IncludeDirs []string // folders searched for #include, before the library's
-	Flags       []string // further flags, as the architecture's compiler takes them
-	CacheDir    string   // where images are kept; "" is $MSCCLGO_CACHE or mscclgo in the user's cache folder
+	// Defines are macros, "NAME" or "NAME=value".
+	Defines []string
+	// IncludeDirs are folders that are searched for #include before the library's
+	// headers.
+	IncludeDirs []string
+	// Flags are further flags for the compiler of the architecture.
+	Flags []string
+	// CacheDir is the cache folder. The default is $MSCCLGO_CACHE, or mscclgo in the
+	// user's cache folder.
+	CacheDir string
 }
 
 // ArchEmu is the architecture of emulated devices.
 const ArchEmu = "emu"
 
-// Compile makes an image that a device of that architecture loads: "emu", or
-// "sm_90" and the like. name stands for the source in the compiler's messages;
-// #include "..." searches only IncludeDirs and the library's headers. Compiling
-// the same again, in any process of the user, gives the image from the cache.
+// Load compiles a source for a device and loads it. It is [Compile] followed by
+// [gpu.Device.LoadModule]. The caller closes the module.
 //
-// Errors: ErrInvalid with the compiler's message, file and line where the source
-// is wrong; ErrUnsupported where no compiler is installed, or none for that
-// architecture; ErrSystem where the compiler or the cache folder fails; the
-// context's when it ends, which ends the compiler too.
+// Errors: those of Compile and LoadModule.
+func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Options) (*gpu.Module, error) {
+	image, err := Compile(ctx, dev.Info().Arch, name, source, o)
+	if err != nil {
+		return nil, err
+	}
+	return dev.LoadModule(image)
+}
+
+// Compile returns an image for devices of the architecture: [ArchEmu], or "sm_90" and
+// the like. name is the source's file name in the compiler's messages; #include "..."
+// searches only IncludeDirs and the library's headers. If the user has compiled the same
+// before, in any process, the image comes from the cache.
+//
+// Errors: ErrInvalid with the compiler's message, file and line if the source is wrong;
+// ErrUnsupported if no compiler for the architecture is installed; ErrSystem if the
+// compiler or the cache folder fails; ErrTimeout or ErrAborted if ctx ends, which also
+// ends the compiler.
 func Compile(ctx context.Context, arch, name string, source []byte, o Options) ([]byte, error) {
 	op := fmt.Sprintf("devicecode: compile %s for %s", name, arch)
 	if strings.ContainsAny(name, "\n\r\x00") {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the name is not one line")
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the name %q has a line break or a zero byte", name)
 	}
 	c, err := compilerFor(op, arch)
 	if err != nil {
@@ -61,25 +80,25 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	return cache.image(ctx, op, arch+"-"+hex.EncodeToString(digest.Sum(nil)), build)
 }
 
-// job is one source to be compiled.
+// job is a source to compile.
 type job struct {
 	op      string // for errors
 	arch    string
 	name    string
 	source  []byte
 	options Options
-	include string // the folder with the library's headers
+	include string // the folder of the library's headers
 }
 
-// compiler makes images for some architectures.
+// compiler compiles for some architectures.
 type compiler interface {
-	// prepare finds what the image depends on: the compiler and its version, the
+	// prepare returns all that the image depends on: the compiler and its version, the
 	// flags, and the text of the source and of all that it includes. Equal inputs
-	// give equal images. build then makes the image.
+	// result in equal images. build makes the image.
 	prepare(ctx context.Context, j job) (inputs []byte, build func(context.Context) ([]byte, error), err error)
 }
 
-// compilerFor picks the compiler for an architecture.
+// compilerFor returns the compiler for an architecture.
 func compilerFor(op, arch string) (compiler, error) {
 	switch {
 	case arch == ArchEmu:
@@ -87,10 +106,10 @@ func compilerFor(op, arch string) (compiler, error) {
 	case strings.HasPrefix(arch, "sm_"):
 		return newCUDACompiler(), nil
 	}
-	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "there is no architecture %q; it is %q or that of an NVIDIA GPU, such as \"sm_90\"", arch, ArchEmu)
+	return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "unknown architecture %q: want %q or that of an NVIDIA GPU, such as \"sm_90\"", arch, ArchEmu)
 }
 
-// headerFiles lists the library's headers and their texts.
+// headerFiles returns the texts of the library's headers by name.
 func headerFiles() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	headers := Headers()
@@ -104,7 +123,7 @@ func headerFiles() (map[string][]byte, error) {
 	return files, err
 }
 
-// contentName names a set of files by what is in them.
+// contentName returns a name for a set of files that depends on their contents.
 func contentName(files map[string][]byte) string {
 	digest := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {

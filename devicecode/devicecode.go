@@ -1,15 +1,17 @@
-// Package devicecode holds the device headers, <mscclgo/memory_channel.cuh> and
-// the others, and compiles CUDA sources that include them: for an NVIDIA GPU with
-// NVIDIA's compiler, for an emulated device with the system's C++ compiler. What
-// it compiles is kept in the user's cache folder by content, so the same source
-// is compiled once.
+// Package devicecode contains the device headers, such as <mscclgo/memory_channel.cuh>,
+// and compiles CUDA sources that include them: for NVIDIA GPUs with NVIDIA's compiler,
+// for emulated devices with the system's C++ compiler. Images are cached by content in
+// the user's cache folder, so a source is compiled once.
 //
-// Kernels are found by name, so they are declared extern "C" __global__.
+// Kernels are found by name, so they must be declared extern "C" __global__.
 //
-// The environment can say where things are: MSCCLGO_CACHE the cache folder; CXX
-// the C++ compiler; CUDA_HOME or CUDA_PATH NVIDIA's toolkit, MSCCLGO_NVRTC the
-// library or folder of NVRTC, and MSCCLGO_CUDA_COMPILER which of "nvrtc" and
-// "nvcc" to use.
+// # Environment
+//
+//   - MSCCLGO_CACHE is the cache folder.
+//   - CXX is the C++ compiler.
+//   - CUDA_HOME or CUDA_PATH is the folder of NVIDIA's toolkit.
+//   - MSCCLGO_NVRTC is NVIDIA's compiler library NVRTC or its folder.
+//   - MSCCLGO_CUDA_COMPILER selects "nvrtc" or "nvcc".
 package devicecode
 
 import (
@@ -20,9 +22,9 @@ import (
 //go:embed include
 var tree embed.FS
 
-// Headers gives the folder to put in a compiler's include path: it holds
-// mscclgo/*.cuh, the headers for kernels, and mscclgo/emu, what the emulated
-// device puts in the place of CUDA's own. For those who compile by themselves.
+// Headers returns the include folder for programs that run the compiler themselves. It
+// contains mscclgo/*.cuh, the headers for kernels, and mscclgo/emu, which replaces
+// CUDA's own headers for emulated devices.
 func Headers() fs.FS {
 	headers, err := fs.Sub(tree, "include")
 	if err != nil {

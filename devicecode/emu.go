@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,14 +19,14 @@ import (
 )
 
 // emuCompiler compiles for emulated devices with the system's C++ compiler. It
-// preprocesses the source with the headers of mscclgo/emu in the place of CUDA's,
-// instruments the text, and makes a shared object of it.
+// preprocesses the source with the headers of mscclgo/emu instead of CUDA's, instruments
+// the text, and compiles it to a shared object.
 type emuCompiler struct{}
 
-// compileFlags settle what the language and the code are. Kernels and variables
-// are hidden, so that two modules with the same names do not mix; the device
-// finds what it needs in the module's table and in the symbol table. No
-// contraction, so that sums are the same on every machine.
+// compileFlags set the language and the code generation. Kernels and variables are
+// hidden, so that two modules can use the same names; the device finds them in the
+// module's table and in the symbol table. Floating-point contraction is off, so that
+// sums are the same on every machine.
 var compileFlags = []string{
 	"-std=gnu++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions",
 	"-fstack-clash-protection", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-unknown-pragmas",
@@ -40,7 +41,7 @@ func (emuCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Con
 	}
 	flags := slices.Concat(compileFlags, j.options.Flags)
 	if !strings.Contains(identity, "clang") {
-		flags = append(flags, "-fno-gnu-unique") // such a symbol keeps a module from unloading; clang makes none
+		flags = append(flags, "-fno-gnu-unique") // unique symbols, which clang does not make, prevent unloading
 	}
 	pre, err := preprocess(ctx, j, cxx, flags)
 	if err != nil {
@@ -58,7 +59,7 @@ func (emuCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Con
 	return append(inputs, text...), build, nil
 }
 
-// findCXX gives the C++ compiler's command and what it says it is.
+// findCXX returns the C++ compiler's command, and its path and version.
 func findCXX(ctx context.Context, op string) (cxx []string, identity string, err error) {
 	candidates := [][]string{{"g++"}, {"c++"}, {"clang++"}}
 	if set := strings.Fields(os.Getenv("CXX")); len(set) > 0 {
@@ -76,20 +77,19 @@ func findCXX(ctx context.Context, op string) (cxx []string, identity string, err
 		return cxx, path + " " + string(out), nil
 	}
 	return nil, "", mscclgo.Errorf(mscclgo.ErrUnsupported, op,
-		"kernels for emulated devices need a C++ compiler, and %v is not there; install g++ (apt-get install g++) or set CXX", candidates)
+		"kernels for emulated devices need a C++ compiler, and none of %v is installed; install g++ (apt-get install g++) or set CXX", candidates)
 }
 
-// preprocess runs the preprocessor on the source. The text it gives does not
-// depend on the folder it ran in.
+// preprocess runs the preprocessor on the source. The result does not depend on the
+// temporary folder.
 func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "mscclgo-")
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot make a temporary folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	name := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(j.name)
 	file := filepath.Join(dir, "source.cu")
-	if err := os.WriteFile(file, append(fmt.Appendf(nil, "#line 1 \"%s\"\n", name), j.source...), 0o600); err != nil {
+	if err := os.WriteFile(file, j.lineMarked(), 0o600); err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
 	}
 	args := slices.Concat(cxx, flags)
@@ -102,7 +102,8 @@ func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error)
 	args = append(args, "-I"+j.include, "-I"+filepath.Join(j.include, "mscclgo", "emu", "cuda"),
 		"-include", "mscclgo/emu/prelude.h", "-x", "c++", "-E", file)
 	out, err := run(ctx, j.op, dir, args, nil)
-	return bytes.ReplaceAll(out, []byte(file), []byte(name)), err
+	name := strconv.Quote(j.name)
+	return bytes.ReplaceAll(out, []byte(file), []byte(name[1:len(name)-1])), err
 }
 
 func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]byte, error) {
@@ -118,16 +119,16 @@ func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]b
 	}
 	image, err := os.ReadFile(file)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s made no module: %w", cxx[0], err)
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s wrote no module: %w", cxx[0], err)
 	}
 	return emuimage.Seal(image), nil
 }
 
-// longestMessage bounds what an error keeps of a compiler's message, in bytes.
+// longestMessage is the most bytes of a compiler's message that an error has.
 const longestMessage = 16 << 10
 
-// run runs a compiler and gives its standard output. When the context ends, the
-// compiler ends with all its children, which leave their temporary files in dir.
+// run runs a compiler and returns its standard output. When ctx ends, the compiler is
+// killed with all its children, whose temporary files are in dir.
 func run(ctx context.Context, op, dir string, args []string, stdin []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	var stdout, stderr bytes.Buffer
@@ -152,7 +153,7 @@ func run(ctx context.Context, op, dir string, args []string, stdin []byte) ([]by
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() && message != "" {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s says:\n%s", args[0], message)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s reports:\n%s", args[0], message)
 	}
 	return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "%s failed: %w\n%s", args[0], err, message)
 }

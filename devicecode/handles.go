@@ -1,74 +1,169 @@
 package devicecode
 
-import "github.com/mscclgo/mscclgo/gpu"
+import (
+	"fmt"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
 
 // The limits of <mscclgo/config.cuh>.
 const (
-	// MaxRanks bounds the ranks whose memory one kernel reaches by address.
+	// MaxRanks is the most ranks whose memory a kernel can access by address.
 	MaxRanks = 72
-	// MaxBlocks bounds the blocks of a grid that uses a group's barriers and
-	// epochs.
+	// MaxBlocks is the most blocks of a grid that uses a group's barriers and epochs.
 	MaxBlocks = 256
 )
 
-// The types below are the device handles: the same C structs that the headers
-// declare, field by field, to be passed to kernels by value or copied to device
-// memory. A test compares sizes and offsets with the compiled headers.
+// The types below are the device handles: C structs of the headers, field by field,
+// which are passed to kernels by value or copied to device memory. A test compares
+// sizes and offsets with the compiled headers.
 
-// GroupStatus is a rank's state of its group in pinned host memory; see
+// GroupStatus is the state of a rank's group in pinned host memory; see
 // <mscclgo/wait.cuh>.
 type GroupStatus struct {
-	Aborted     uint32 // set by the host: ends all waits
+	Aborted     uint32 // set by the host to end all waits
 	Reserved    uint32
-	FirstFailed uint64 // set by a kernel whose wait timed out; see ParseFailedWait
+	FirstFailed uint64 // set by a kernel when a wait times out; see ParseFailedWait
 }
 
-// ParseFailedWait splits GroupStatus.FirstFailed; ok says whether it is set.
+// ParseFailedWait returns the channel and peer of [GroupStatus].FirstFailed. ok reports
+// whether a wait has timed out.
 func ParseFailedWait(word uint64) (channel, peer int, ok bool) {
 	return int(word >> 32 & (1<<31 - 1)), int(uint32(word)), word>>63 == 1
 }
 
-// Watch is what a device's wait needs to end by itself; see <mscclgo/wait.cuh>.
+// Watch bounds the waits of kernels; see <mscclgo/wait.cuh>.
 type Watch struct {
 	Status  gpu.Ptr // of a GroupStatus
 	Timeout uint64  // nanoseconds
-	Peer    uint32  // rank
-	Channel uint32  // number, for reports
+	Peer    uint32  // the rank waited for
+	Channel uint32  // the number that GroupStatus.FirstFailed has if a wait times out
 }
 
 // Device2DeviceSemaphore is declared in <mscclgo/semaphore.cuh>.
 type Device2DeviceSemaphore struct {
-	Inbound     gpu.Ptr
-	PeerInbound gpu.Ptr
-	Outbound    gpu.Ptr
-	Expected    gpu.Ptr
+	Inbound     gpu.Ptr // of the number of signals received, which the peer writes
+	PeerInbound gpu.Ptr // of the peer's Inbound, mapped here
+	Outbound    gpu.Ptr // of the number of signals sent
+	Expected    gpu.Ptr // of the number of signals waited for
 	Watch       Watch
 }
 
 // MemoryChannel is declared in <mscclgo/memory_channel.cuh>.
 type MemoryChannel struct {
 	Semaphore   Device2DeviceSemaphore
-	Remote      gpu.Ptr
-	Local       gpu.Ptr
-	Packets     gpu.Ptr
-	RemoteSize  uint64 // bytes
-	LocalSize   uint64 // bytes
-	PacketsSize uint64 // bytes
+	Remote      gpu.Ptr // the peer's buffer, mapped here
+	Local       gpu.Ptr // this rank's buffer
+	Packets     gpu.Ptr // this rank's packet memory, which the peer writes
+	RemoteSize  uint64  // bytes
+	LocalSize   uint64  // bytes
+	PacketsSize uint64  // bytes
 }
 
 // Group is declared in <mscclgo/group.cuh>.
 type Group struct {
-	Rank          uint32
-	Size          uint32
-	ScratchOffset uint64 // bytes
-	ScratchSize   uint64 // bytes
-	Epochs        gpu.Ptr
-	Arrivals      gpu.Ptr
+	Rank          uint32  // this rank's number in the group
+	Size          uint32  // the number of ranks
+	ScratchOffset uint64  // of the scratch in every window, in bytes
+	ScratchSize   uint64  // bytes
+	Epochs        gpu.Ptr // of MaxBlocks call numbers of 4 bytes
+	Arrivals      gpu.Ptr // of MaxBlocks barrier counts of 4 bytes
 	Watch         Watch
-	Windows       [MaxRanks]gpu.Ptr
+	Windows       [MaxRanks]gpu.Ptr // the window of each rank, mapped here
 }
 
-// PeerMemory is declared in <mscclgo/group.cuh>: one buffer of each rank.
+// PeerMemory is declared in <mscclgo/group.cuh>.
 type PeerMemory struct {
-	Ranks [MaxRanks]gpu.Ptr
+	Ranks [MaxRanks]gpu.Ptr // a buffer of each rank, mapped here
 }
+
+// WaitResult is the result of a kernel's wait; see <mscclgo/wait.cuh>.
+type WaitResult uint32
+
+// The results of a wait.
+const (
+	WaitDone     WaitResult = 0 // the wait succeeded
+	WaitTimedOut WaitResult = 1 // the timeout passed first
+	WaitAborted  WaitResult = 2 // the group failed or was closed
+)
+
+// String returns the name of the result.
+func (r WaitResult) String() string {
+	switch r {
+	case WaitDone:
+		return "done"
+	case WaitTimedOut:
+		return "timed out"
+	case WaitAborted:
+		return "aborted"
+	}
+	return fmt.Sprintf("result %d", uint32(r))
+}
+
+// Fifo is declared in <mscclgo/fifo.cuh>.
+type Fifo struct {
+	Entries      gpu.Ptr // of Size entries of 32 bytes, pinned
+	Tail         gpu.Ptr // of the number of triggers popped, pinned
+	State        gpu.Ptr // of a FifoState, in device memory
+	Size         uint64  // entries, a power of two
+	Payloads     gpu.Ptr // of Size payloads of PayloadBytes, pinned; or 0
+	PayloadBytes uint64  // of an entry, a multiple of 128
+	Watch        Watch
+}
+
+// FifoState is declared in <mscclgo/fifo.cuh>.
+type FifoState struct {
+	Head      uint64 // triggers pushed or being pushed
+	Reserved0 [15]uint64
+	Popped    uint64 // triggers popped when last read, or fewer
+	Reserved1 [15]uint64
+	Looking   uint64 // 1 while a thread reads Fifo.Tail
+	Reserved2 [15]uint64
+}
+
+// Host2DeviceSemaphore is declared in <mscclgo/host_semaphore.cuh>.
+type Host2DeviceSemaphore struct {
+	Inbound  gpu.Ptr // of two numbers of signals received: from the peer's host, from its kernels
+	Expected gpu.Ptr // of the number of signals waited for
+	Watch    Watch
+}
+
+// PortState is declared in <mscclgo/port_channel.cuh>.
+type PortState struct {
+	Sent     uint64 // signals that kernels stored in the peer's memory
+	Expected uint64 // signals waited for
+	Pushed   uint64 // 1 + the position in the FIFO of the newest trigger
+	Flushed  uint64 // Pushed at the newest flush that has completed
+}
+
+// BasePortChannel is declared in <mscclgo/port_channel.cuh>.
+type BasePortChannel struct {
+	Fifo      Fifo
+	Semaphore Host2DeviceSemaphore
+	State     gpu.Ptr // of a PortState
+	PeerSent  gpu.Ptr // of the peer's number of signals from kernels, mapped here; or 0
+	Served    gpu.Ptr // of 1 + the position of the newest flush that has completed, pinned
+	Number    uint64  // the channel's number in the service
+}
+
+// PortChannel is declared in <mscclgo/port_channel.cuh>.
+type PortChannel struct {
+	Base        BasePortChannel
+	Remote      gpu.Ptr // the peer's memory, mapped here; or 0
+	Local       gpu.Ptr // this rank's memory if it is mapped
+	RemoteSize  uint64  // bytes
+	LocalSize   uint64  // bytes
+	Direct      uint64  // the most bytes of a put that the kernel's thread makes itself
+	InlineLimit uint64  // the most bytes of a put whose data is in the FIFO entry's payload
+	Dst         uint32  // ID of the peer's memory in the service
+	Src         uint32  // ID of this rank's memory in the service
+}
+
+// The kinds of a port channel's trigger, which can be added; see PortRequest in
+// <mscclgo/port_channel.cuh>.
+const (
+	PortPut    = 1 // copy memory to the peer
+	PortSignal = 2 // signal the peer's semaphore
+	PortFlush  = 4 // complete when all earlier triggers have completed
+	PortInline = 8 // the data of the put is in the FIFO entry's payload
+)

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// The words that devicecode/include/mscclgo/emu/runtime.h gives CUDA's keywords,
-// and what becomes of them. They are looked for in preprocessed text, so kernels
-// and shared arrays that macros make are found like any others.
+// The words that devicecode/include/mscclgo/emu/runtime.h defines CUDA's keywords as, and
+// their replacements. They are searched for in preprocessed text, so kernels and shared
+// arrays in macros are found too.
 const (
 	globalWord = "mscclgo_emu_global"
 	sharedWord = "mscclgo_emu_shared"
@@ -21,14 +21,13 @@ const (
 
 // instrument turns preprocessed CUDA text into C++ for the emulated device:
 //
-//   - an extern "C" kernel is registered behind its body, where its name means
-//     what it means to the body;
+//   - an extern "C" kernel is registered after its body, in the same scope;
 //   - a __shared__ variable becomes thread-local, since an OS thread runs one
 //     block at a time;
 //   - an extern __shared__ array becomes another name of the one dynamic array.
 //
-// No line is added or taken away before the end, so that the compiler's messages
-// name the user's lines.
+// No lines are added or removed before the end, so that the compiler's messages have the
+// user's line numbers.
 func instrument(text []byte) ([]byte, error) {
 	in := instrumenter{
 		text: text, tokens: scan(text),
@@ -40,7 +39,7 @@ func instrument(text []byte) ([]byte, error) {
 	return in.apply(), nil
 }
 
-// tokenKind tells tokens apart as far as instrument needs.
+// tokenKind is the kind of a token, as far as instrument needs it.
 type tokenKind uint8
 
 const (
@@ -49,7 +48,7 @@ const (
 	mark                     // any other single character
 )
 
-// token is a piece of the text; white space and line markers are not tokens.
+// token is a part of the text. White space and line markers are not tokens.
 type token struct {
 	kind       tokenKind
 	start, end int
@@ -123,8 +122,8 @@ func rawPrefix(w []byte) bool {
 	return false
 }
 
-// skipQuoted gives the end of the literal whose quote is at i. A literal does not
-// go over its line.
+// skipQuoted returns the end of the literal whose quote is at i. A literal ends with its
+// line.
 func skipQuoted(text []byte, i int) int {
 	quote := text[i]
 	for i++; i < len(text) && text[i] != '\n'; i++ {
@@ -138,7 +137,7 @@ func skipQuoted(text []byte, i int) int {
 	return min(i, len(text))
 }
 
-// skipRaw gives the end of the raw string whose quote is at i.
+// skipRaw returns the end of the raw string whose quote is at i.
 func skipRaw(text []byte, i int) int {
 	open := bytes.IndexByte(text[i:], '(')
 	if open < 0 {
@@ -153,20 +152,20 @@ func skipRaw(text []byte, i int) int {
 	return i + open + n + len(close)
 }
 
-// scope is what a brace opened.
+// scope is the scope that a brace opens.
 type scope struct {
 	c        bool // functions declared here have C linkage by default
-	function bool // or a class, or an initialiser: no namespace
+	function bool // not a namespace but a function, a class or an initializer
 }
 
 type instrumenter struct {
 	text    []byte
 	tokens  []token
 	scopes  []scope
-	removed map[int]bool   // tokens that go
-	before  map[int]string // what comes in front of a token
-	behind  map[int]string
-	dynamic bool // there is an extern __shared__ array
+	removed map[int]bool   // tokens to remove
+	before  map[int]string // text to insert before a token
+	behind  map[int]string // text to insert after a token
+	dynamic bool           // there is an extern __shared__ array
 }
 
 func (in *instrumenter) run() error {
@@ -201,7 +200,7 @@ func (in *instrumenter) run() error {
 	return nil
 }
 
-// at gives the text of a token, or "" past the end.
+// at returns the text of a token, or "" past the end.
 func (in *instrumenter) at(i int) string {
 	if i < 0 || i >= len(in.tokens) {
 		return ""
@@ -209,7 +208,7 @@ func (in *instrumenter) at(i int) string {
 	return string(in.text[in.tokens[i].start:in.tokens[i].end])
 }
 
-// opened classifies the brace at token i of the statement.
+// opened returns the scope of the brace at token i of the statement.
 func (in *instrumenter) opened(statement, i int) scope {
 	var s scope
 	if n := len(in.scopes); n > 0 {
@@ -230,8 +229,8 @@ func (in *instrumenter) opened(statement, i int) scope {
 	return s
 }
 
-// matching gives the token that closes the bracket at token i, the last token if
-// there is none, and i-1 if no bracket is there.
+// matching returns the token that closes the bracket at token i, the last token if there
+// is none, or i-1 if token i is not a bracket.
 func (in *instrumenter) matching(i int) int {
 	depth := 0
 	for j := i; j < len(in.tokens); j++ {
@@ -254,15 +253,14 @@ func (in *instrumenter) matching(i int) int {
 	return len(in.tokens) - 1
 }
 
-// remove takes tokens away and leaves what is between them: line breaks and line
-// markers.
+// remove removes tokens but not the line breaks and line markers between them.
 func (in *instrumenter) remove(from, to int) {
 	for ; from < to; from++ {
 		in.removed[from] = true
 	}
 }
 
-// between gives the text from one token up to another on one line.
+// between returns the text from one token up to another on one line.
 func (in *instrumenter) between(from, to int) string {
 	var b bytes.Buffer
 	for ; from < to; from++ {
@@ -272,8 +270,8 @@ func (in *instrumenter) between(from, to int) string {
 	return b.String()
 }
 
-// kernel registers the kernel whose __global__ is token i, if this is where an
-// extern "C" one has its body.
+// kernel registers the kernel whose __global__ is token i, if it is an extern "C" one and
+// this is its definition.
 func (in *instrumenter) kernel(statement, i int) {
 	c := false
 	if n := len(in.scopes); n > 0 {
@@ -321,7 +319,7 @@ func (in *instrumenter) kernel(statement, i int) {
 	}
 }
 
-// registration is one line of C++ that puts a kernel into the module's table.
+// registration returns a line of C++ that adds a kernel to the module's table.
 func registration(name, bounds string) string {
 	return fmt.Sprintf(" static constexpr mscclgo_emu_kernel mscclgo_emu_entry_%[1]s = "+
 		"::mscclgo::emu::Kernel<&%[1]s>::entry(\"%[1]s\", ::mscclgo::emu::launchBounds(%[2]s));"+
@@ -329,8 +327,8 @@ func registration(name, bounds string) string {
 		" mscclgo_emu_entry_of_%[1]s = &mscclgo_emu_entry_%[1]s;", name, bounds)
 }
 
-// shared rewrites the declaration with the __shared__ that is token i. __thread
-// has to follow extern or static at once, and alignas must come before them.
+// shared rewrites the declaration whose __shared__ is token i. __thread must come
+// directly after extern or static, and alignas before them.
 func (in *instrumenter) shared(statement, i int) error {
 	end, storage := i, -1
 	for j := statement; j < len(in.tokens); j++ {
@@ -372,7 +370,7 @@ func (in *instrumenter) shared(statement, i int) error {
 	return nil
 }
 
-// apply makes the new text.
+// apply returns the new text.
 func (in *instrumenter) apply() []byte {
 	out := make([]byte, 0, len(in.text)+len(in.text)/8)
 	done := 0
@@ -392,8 +390,8 @@ func (in *instrumenter) apply() []byte {
 	return out
 }
 
-// complain makes an error that begins with the token's file and line, as the line
-// markers before it say.
+// complain returns an error that begins with the token's file and line by the line
+// markers.
 func (in *instrumenter) complain(i int, message string) error {
 	file, line := "source", 0
 	for _, l := range bytes.Split(in.text[:in.tokens[i].start], []byte{'\n'}) {

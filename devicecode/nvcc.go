@@ -13,8 +13,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// findNVCC looks in the toolkits that the environment names, on the PATH, and in
-// the usual place.
+// findNVCC searches the toolkits that the environment names, the PATH, and the usual
+// place.
 func findNVCC() (cudaTool, error) {
 	var candidates []string
 	for _, dir := range toolkits() {
@@ -38,7 +38,7 @@ func findNVCC() (cudaTool, error) {
 			},
 		}, nil
 	}
-	return cudaTool{}, fmt.Errorf("there is no nvcc: looked for %s", strings.Join(candidates, ", "))
+	return cudaTool{}, fmt.Errorf("nvcc was not found; searched: %s", strings.Join(candidates, ", "))
 }
 
 func compileNVCC(ctx context.Context, nvcc string, j cudaJob) ([]byte, error) {
@@ -61,7 +61,7 @@ func compileNVCC(ctx context.Context, nvcc string, j cudaJob) ([]byte, error) {
 	}
 	image, err := os.ReadFile(target)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "nvcc made no image: %w", err)
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "nvcc wrote no image: %w", err)
 	}
 	return image, nil
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// cudaCompiler compiles for NVIDIA GPUs: with NVRTC, a library that needs nothing
-// beside it, or with nvcc, which needs a C++ compiler. MSCCLGO_CUDA_COMPILER=nvrtc
-// or =nvcc chooses; otherwise NVRTC is taken where it is found, then nvcc.
+// cudaCompiler compiles for NVIDIA GPUs with NVRTC, a self-contained library, or with
+// nvcc, which needs a C++ compiler. MSCCLGO_CUDA_COMPILER selects one; by default it is
+// NVRTC if that is found, and nvcc otherwise.
 type cudaCompiler struct{}
 
 func newCUDACompiler() compiler { return cudaCompiler{} }
 
-// cudaJob is a job with all that its image depends on settled.
+// cudaJob is a job with the compiler's options.
 type cudaJob struct {
 	job
 	architecture int      // 90 for sm_90
@@ -32,10 +32,10 @@ type cudaJob struct {
 func (cudaCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Context) ([]byte, error), error) {
 	architecture, err := strconv.Atoi(strings.TrimPrefix(j.arch, "sm_"))
 	if err != nil || architecture < 10 || architecture > 9999 {
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%q is not an architecture; write it as in sm_90", j.arch)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%q is not an architecture such as sm_90", j.arch)
 	}
 	if bytes.IndexByte(j.source, 0) >= 0 {
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "the source has a zero byte in it")
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "the source has a zero byte")
 	}
 	tool, err := findCUDATool(j.op)
 	if err != nil {
@@ -50,8 +50,7 @@ func (cudaCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Co
 	for _, d := range j.options.Defines {
 		c.options = append(c.options, "-D"+d)
 	}
-	// Folders are searched in this order, and what was found in them counts, not
-	// how they are called.
+	// The inputs have the files that are found in the folders, not the folders' names.
 	inputs := fmt.Appendf(nil, "%q %q %q %x ", tool.identity, c.options, j.name, sha256.Sum256(j.source))
 	for _, d := range slices.Concat(j.options.IncludeDirs, []string{j.include}, tool.includes) {
 		c.options = append(c.options, "-I"+d)
@@ -62,13 +61,13 @@ func (cudaCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Co
 
 // cudaTool is an installed compiler.
 type cudaTool struct {
-	identity string   // changes when it is replaced
-	includes []string // the folders of CUDA's own headers, where it does not know them
+	identity string   // changes when the compiler is updated
+	includes []string // the folders of CUDA's own headers, unless the compiler knows them
 	compile  func(context.Context, cudaJob) ([]byte, error)
 }
 
-const cudaAdvice = "install NVIDIA's CUDA toolkit, or set CUDA_HOME to where it is, or MSCCLGO_NVRTC to the folder of " +
-	"libnvrtc.so (the Python package nvidia-cuda-nvrtc has it), or load an image that was compiled elsewhere"
+const cudaAdvice = "install NVIDIA's CUDA toolkit, or set CUDA_HOME to its folder or MSCCLGO_NVRTC to that of " +
+	"libnvrtc.so (which the Python package nvidia-cuda-nvrtc has), or load an image that was compiled elsewhere"
 
 func findCUDATool(op string) (cudaTool, error) {
 	choice := os.Getenv("MSCCLGO_CUDA_COMPILER")
@@ -88,13 +87,13 @@ func findCUDATool(op string) (cudaTool, error) {
 		lacking = append(lacking, err.Error())
 	}
 	if lacking == nil {
-		return cudaTool{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "MSCCLGO_CUDA_COMPILER is %q; it may be nvrtc or nvcc", choice)
+		return cudaTool{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "MSCCLGO_CUDA_COMPILER is %q, not nvrtc or nvcc", choice)
 	}
 	return cudaTool{}, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "no compiler for NVIDIA GPUs: %s; %s",
 		strings.Join(lacking, "; "), cudaAdvice)
 }
 
-// toolkits lists the folders where a CUDA toolkit may be.
+// toolkits returns the folders in which a CUDA toolkit may be.
 func toolkits() []string {
 	var dirs []string
 	for _, variable := range []string{"CUDA_HOME", "CUDA_PATH"} {
@@ -105,7 +104,7 @@ func toolkits() []string {
 	return append(dirs, "/usr/local/cuda")
 }
 
-// fileIdentity tells a file from what replaces it in an update.
+// fileIdentity returns a text that changes when an update replaces the file.
 func fileIdentity(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -118,17 +117,17 @@ func fileIdentity(path string) (string, error) {
 	return fmt.Sprintf("%s %d %d", real, info.Size(), info.ModTime().UnixNano()), nil
 }
 
-// lineMarked is the source, after a line that makes messages call it by its name.
+// lineMarked returns the source after a line that makes the compiler use its name.
 func (j job) lineMarked() []byte {
 	return append(fmt.Appendf(nil, "#line 1 %q\n", j.name), j.source...)
 }
 
 var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(.*)$`)
 
-// includedText gives every file that the source includes, one after the other,
-// from the user's folders and the library's. It follows each directive, also one
-// that the preprocessor would skip: a text too many does no harm. CUDA's own
-// headers belong to the compiler's identity.
+// includedText returns the texts of all files that the source includes from the user's
+// folders and the library's. It follows all directives, even those that the preprocessor
+// would skip: an extra text does no harm. CUDA's own headers are part of the compiler's
+// identity.
 func includedText(j job) ([]byte, error) {
 	var all bytes.Buffer
 	folders := append(slices.Clone(j.options.IncludeDirs), j.include)
@@ -145,7 +144,7 @@ func includedText(j job) ([]byte, error) {
 			}
 			if end < 0 {
 				return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op,
-					"%s has \"#include %s\": write the file's name, since the cache must know what is included", name, what)
+					"%s has \"#include %s\": name the file itself, since the cache must know what is included", name, what)
 			}
 			search := folders
 			if what[0] == '"' {
@@ -155,7 +154,7 @@ func includedText(j job) ([]byte, error) {
 				path := filepath.Join(dir, filepath.FromSlash(string(what[1:1+end])))
 				text, err := os.ReadFile(path)
 				if err != nil {
-					continue // not there, or the compiler will say what is wrong
+					continue // there is no such file, or the compiler reports what is wrong
 				}
 				if !seen[path] {
 					seen[path] = true

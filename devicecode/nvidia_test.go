@@ -194,7 +194,7 @@ func TestNoCUDACompiler(t *testing.T) {
 	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "MSCCLGO_NVRTC", "absent", "CUDA_HOME")
 
 	t.Setenv("MSCCLGO_NVRTC", t.TempDir())
-	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "no libnvrtc.so in", "CUDA_HOME")
+	testerr.Expect(t, compile(), mscclgo.ErrUnsupported, "libnvrtc.so was not found", "CUDA_HOME")
 
 	false, err := os.Executable()
 	if err != nil {

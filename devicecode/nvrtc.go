@@ -18,13 +18,12 @@ import (
 	"github.com/mscclgo/mscclgo/internal/cudaenv"
 )
 
-// nvrtcNames are the library's file names: a toolkit's, then those of the
-// packages that install only what is needed at run time.
+// nvrtcNames are the library's file names in a toolkit and in packages that install only
+// the files needed at run time.
 var nvrtcNames = []string{"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}
 
-// findNVRTC looks for the library by its path and does not open it: a program
-// whose images are in the cache never pays for it. MSCCLGO_NVRTC names it or its
-// folder.
+// findNVRTC searches for the library and does not open it, which costs a program nothing
+// if its images are in the cache. MSCCLGO_NVRTC is the library or its folder.
 func findNVRTC() (cudaTool, error) {
 	var folders []string
 	for _, dir := range toolkits() {
@@ -47,7 +46,7 @@ func findNVRTC() (cudaTool, error) {
 			}
 		}
 	}
-	return cudaTool{}, fmt.Errorf("there is no libnvrtc.so in %s", strings.Join(folders, ", "))
+	return cudaTool{}, fmt.Errorf("libnvrtc.so was not found; searched: %s", strings.Join(folders, ", "))
 }
 
 func exists(path string) bool {
@@ -70,9 +69,9 @@ func nvrtcAt(library string) (cudaTool, error) {
 	}, nil
 }
 
-// cudaIncludes gives the folders of CUDA's headers (cuda_fp16.h and the like),
-// which NVRTC does not have in itself: those of the toolkit that the library is
-// in, or of the Python package beside its own, or of another toolkit.
+// cudaIncludes returns the folders of CUDA's headers (cuda_fp16.h and the like), which
+// NVRTC does not contain: those of the library's toolkit, of the Python package next to
+// the library's, or of another toolkit.
 func cudaIncludes(library string) []string {
 	candidates := []string{
 		filepath.Join(library, "../../include"),
@@ -93,9 +92,8 @@ func cudaIncludes(library string) []string {
 	return nil
 }
 
-// compileNVRTC compiles in this process. The compiler runs in C, where a context
-// cannot reach it: when that ends first, this returns and the compiler is asked
-// to stop, or left to finish, and its work is thrown away.
+// compileNVRTC compiles in this process. When ctx ends, it returns at once. The compiler,
+// which runs in C, is asked to stop if it supports that; its result is discarded.
 func compileNVRTC(ctx context.Context, library string, j cudaJob) ([]byte, error) {
 	stop := new(C.int)
 	done := make(chan func() ([]byte, error), 1)
@@ -109,7 +107,7 @@ func compileNVRTC(ctx context.Context, library string, j cudaJob) ([]byte, error
 	}
 }
 
-// runNVRTC copies everything to C and back.
+// runNVRTC copies the arguments to C and the result back.
 func runNVRTC(library string, j cudaJob, stop *C.int) func() ([]byte, error) {
 	var owned []unsafe.Pointer
 	own := func(s string) *C.char {
@@ -149,14 +147,14 @@ func nvrtcError(outcome C.int, library, log string, j cudaJob) error {
 	case C.MSCCLGO_NVRTC_LOAD:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op, "NVRTC cannot be loaded: %s; %s", log, cudaAdvice)
 	case C.MSCCLGO_NVRTC_ARCHITECTURE:
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op, "%s does not compile for sm_%d: %s; use an older toolkit",
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, j.op, "%s does not support sm_%d: %s; use an older toolkit",
 			library, j.architecture, log)
 	case C.MSCCLGO_NVRTC_SOURCE:
 		hint := ""
 		if strings.Contains(log, "cannot open source file \"cuda_") {
-			hint = "\nCUDA's headers were not found; set CUDA_HOME to a toolkit, whose include folder has them"
+			hint = "\nCUDA's headers were not found; set CUDA_HOME to a toolkit with them in its include folder"
 		}
-		return mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "NVRTC says:\n%s%s", log, hint)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "NVRTC reports:\n%s%s", log, hint)
 	}
 	return mscclgo.Errorf(mscclgo.ErrSystem, j.op, "NVRTC (%s) failed: %s", library, log)
 }
