@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/mscclgo/mscclgo"
 )
 
@@ -54,10 +56,12 @@ func TestFromEnv(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if env.Launcher != c.launcher || env.Options.Rank != c.rank || env.Options.Size != c.size ||
-				env.LocalRank != c.localRank || env.LocalSize != c.localSize ||
-				env.Options.Interface != c.interfaceName || env.Options.Advertise != c.advertise {
-				t.Errorf("%+v", env)
+			want := Env{
+				Options:   Options{Rank: c.rank, Size: c.size, Interface: c.interfaceName, Advertise: c.advertise},
+				LocalRank: c.localRank, LocalSize: c.localSize, Launcher: c.launcher,
+			}
+			if diff := cmp.Diff(want, env, cmpopts.IgnoreFields(Options{}, "ID")); diff != "" {
+				t.Errorf("the environment (-want +got):\n%s", diff)
 			}
 			addr := env.Options.ID.Addr()
 			if c.addrHost != "" {

@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 )
 
@@ -139,10 +139,12 @@ func TestSixtyFourRanks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for r, block := range got {
-			if want := fmt.Sprintf("rank %d", r); string(block) != want {
-				return fmt.Errorf("rank %d got %q from rank %d", b.Rank(), block, r)
-			}
+		want := make([][]byte, b.Size())
+		for r := range want {
+			want[r] = fmt.Appendf(nil, "rank %d", r)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("rank %d (-want +got):\n%s", b.Rank(), diff)
 		}
 		return b.Barrier(ctx)
 	})
@@ -226,8 +228,9 @@ func TestAddresses(t *testing.T) {
 			}
 		}
 		for peer := range b.Size() {
-			if got, err := b.Recv(ctx, peer, 0); err != nil || !bytes.Equal(got, []byte{byte(peer)}) {
-				return fmt.Errorf("%v from rank %d: %v", got, peer, err)
+			got, err := b.Recv(ctx, peer, 0)
+			if diff := cmp.Diff([]byte{byte(peer)}, got); err != nil || diff != "" {
+				return fmt.Errorf("from rank %d: %v (-want +got):\n%s", peer, err, diff)
 			}
 		}
 		return nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func Example() {
@@ -36,14 +38,14 @@ func TestRoundTrip(t *testing.T) {
 	w.Raw([]byte{9, 9})
 	w.Blob(nil)
 	w.String("text")
-	if want := []byte{1, 1, 0, 3, 2, 7, 6, 5, 4}; !bytes.HasPrefix(w.Bytes(), want) {
-		t.Fatalf("bytes %v do not start with %v: not little-endian", w.Bytes(), want)
+	if diff := cmp.Diff([]byte{1, 1, 0, 3, 2, 7, 6, 5, 4}, w.Bytes()[:9]); diff != "" {
+		t.Fatalf("not little-endian (-want +got):\n%s", diff)
 	}
 	r := NewReader(w.Bytes())
-	if r.U8() != 1 || !r.Bool() || r.Bool() || r.U16() != 0x0203 || r.U32() != 0x04050607 ||
-		r.U64() != 0x08090a0b0c0d0e0f || !bytes.Equal(r.Raw(2), []byte{9, 9}) ||
-		len(r.Blob(0)) != 0 || r.String(4) != "text" {
-		t.Fatal("a field changed on the way")
+	want := []any{uint8(1), true, false, uint16(0x0203), uint32(0x04050607), uint64(0x08090a0b0c0d0e0f), []byte{9, 9}, []byte{}, "text"}
+	got := []any{r.U8(), r.Bool(), r.Bool(), r.U16(), r.U32(), r.U64(), r.Raw(2), r.Blob(0), r.String(4)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("fields changed on the way (-want +got):\n%s", diff)
 	}
 	if err := r.End(); err != nil {
 		t.Fatal(err)
@@ -105,9 +107,10 @@ func FuzzOpen(f *testing.F) {
 	f.Add(Seal(kind, 1, []byte("body")))
 	f.Add([]byte("TEST"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		body, err := Open(kind, 1, in)
-		if err == nil && !bytes.Equal(Seal(kind, 1, body), in) {
-			t.Fatalf("%x opened to %x, which seals differently", in, body)
+		if body, err := Open(kind, 1, in); err == nil {
+			if diff := cmp.Diff(in, Seal(kind, 1, body)); diff != "" {
+				t.Fatalf("what it opens to seals differently (-want +got):\n%s", diff)
+			}
 		}
 	})
 }
