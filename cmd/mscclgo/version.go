@@ -23,7 +23,7 @@ func describe(info *debug.BuildInfo) string {
 	if info == nil {
 		return text
 	}
-	if v := info.Main.Version; v != "" && v != root.Version {
+	if v := info.Main.Version; v != "" && v != "(devel)" && v != root.Version {
 		text += " (" + v + ")"
 	}
 	settings := map[string]string{}
