@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
@@ -15,21 +13,5 @@ func TestHello(t *testing.T) {
 		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
 			testgroup.Run(t, ranks, communicator.Options{}, allReduce)
 		})
-	}
-}
-
-// TestLines holds the whole program, kernel and Go, to what fits on two pages.
-func TestLines(t *testing.T) {
-	const most = 120
-	lines := 0
-	for _, name := range []string{"hello.cu", "main.go"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Skipf("the sources are not here: %v", err)
-		}
-		lines += bytes.Count(text, []byte("\n"))
-	}
-	if lines > most {
-		t.Errorf("%d lines, at most %d are allowed", lines, most)
 	}
 }

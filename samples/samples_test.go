@@ -1,0 +1,174 @@
+// Package samples_test holds the samples to what they promise: that they can be copied.
+package samples_test
+
+import (
+	"bytes"
+	"context"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "github.com/mscclgo/mscclgo"
+
+// sources returns the files of each sample but for its tests, by the sample's name.
+func sources(t *testing.T) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob("*/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string][]string{}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			byName[filepath.Dir(file)] = append(byName[filepath.Dir(file)], file)
+		}
+	}
+	if len(byName) == 0 {
+		t.Skip("the sources are not here")
+	}
+	return byName
+}
+
+// TestPublic checks that samples import no internal package.
+func TestPublic(t *testing.T) {
+	for _, files := range sources(t) {
+		for _, file := range files {
+			if !strings.HasSuffix(file, ".go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, spec := range parsed.Imports {
+				path, err := strconv.Unquote(spec.Path.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(path+"/", "/internal/") {
+					t.Errorf("%s imports %s", file, path)
+				}
+			}
+		}
+	}
+}
+
+// TestHelloLines holds the smallest program, kernel and Go, to two pages.
+func TestHelloLines(t *testing.T) {
+	const most = 110
+	lines := 0
+	for _, file := range sources(t)["hello"] {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += bytes.Count(text, []byte("\n"))
+	}
+	if lines == 0 || lines > most {
+		t.Errorf("%d lines, want at most %d", lines, most)
+	}
+}
+
+// user is a module of somebody else's, which requires this one.
+type user struct {
+	t   *testing.T
+	dir string
+}
+
+// newUser makes a module with this tree in the place of what it would download. What
+// else it needs is in the module cache, since this tree's tests need it too.
+func newUser(t *testing.T) *user {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &user{t, t.TempDir()}
+	u.write("go.mod", []byte("module example.com/user\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n"))
+	return u
+}
+
+func (u *user) write(name string, text []byte) {
+	u.t.Helper()
+	if err := os.WriteFile(filepath.Join(u.dir, name), text, 0o666); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// copy copies files of a sample into the module.
+func (u *user) copy(files []string) {
+	u.t.Helper()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		u.write(filepath.Base(file), text)
+	}
+}
+
+// run runs a program in the module's folder and returns what it prints.
+func (u *user) run(program string, args ...string) string {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeout(u.t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = u.dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off", "MSCCLGO_DEVICE=emu")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		u.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// TestCopies builds each sample, unchanged, in a module of its own, and runs hello
+// there.
+func TestCopies(t *testing.T) {
+	for name, files := range sources(t) {
+		t.Run(name, func(t *testing.T) {
+			u := newUser(t)
+			u.copy(files)
+			u.run("go", "mod", "tidy")
+			u.run("go", "build", "-buildvcs=false", "-o", "sample", ".")
+			if name != "hello" {
+				return
+			}
+			out := u.run(filepath.Join(u.dir, "sample"), "-n", "2")
+			var found []string
+			for line := range strings.Lines(out) {
+				if _, text, ok := strings.Cut(line, ": "); ok {
+					found = append(found, strings.TrimSpace(text))
+				}
+			}
+			want := []string{"the sums of 1000 elements are right", "the sums of 1000 elements are right"}
+			if diff := cmp.Diff(want, found); diff != "" {
+				t.Errorf("hello printed %q (-want +got):\n%s", out, diff)
+			}
+		})
+	}
+}
+
+// TestCommand builds the command from a module that knows what package communicator
+// needs, and no more.
+func TestCommand(t *testing.T) {
+	u := newUser(t)
+	u.copy(sources(t)["hello"])
+	u.run("go", "mod", "tidy")
+	u.run("go", "build", "-buildvcs=false", "-o", "mscclgo", module+"/cmd/mscclgo")
+	if out := u.run(filepath.Join(u.dir, "mscclgo"), "version"); !strings.HasPrefix(out, "mscclgo ") {
+		t.Errorf("its version is %q", out)
+	}
+}
