@@ -81,8 +81,8 @@ static char* load(const char* library, nvrtc* api) {
   return NULL;
 }
 
-// unload gives the memory back: the library has 60 MB, and most programs find
-// all their images in the cache after the first run.
+// unload frees the library's 60 MB: most programs find all their images in the cache
+// after the first run.
 static void unload(nvrtc* api) {
   if (api->library) dlclose(api->library);
   if (api->builtins) dlclose(api->builtins);
@@ -94,9 +94,9 @@ static int stopped(void* stop, void* reserved) {
   return __atomic_load_n((int*)stop, __ATOMIC_RELAXED) != 0;
 }
 
-// choose gives the architecture to compile for: the wanted one, or else the
-// newest that is older, whose PTX the driver can compile for the wanted one.
-// It gives 0 if all are newer.
+// choose returns the architecture to compile for: the wanted one, or else the newest
+// older one, whose PTX the driver can compile for the wanted one. It returns 0 if all are
+// newer.
 static int choose(const nvrtc* api, int wanted, int* oldest) {
   int count = 0, best = 0;
   if (api->nvrtcGetNumSupportedArchs(&count) || count <= 0) return 0;

@@ -118,7 +118,7 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // structs and arrays, in which pointers are Ptr, for parameters passed by value. A Go
 // int or uint is converted to the size of the parameter if its value fits. All other
 // arguments must have the size of the parameter. Only the sizes of parameters are
-// known, so a Go int passed for a float goes unnoticed. The arguments can be changed
+// known, so a Go int passed for a float is not detected. The arguments can be changed
 // when Launch returns.
 //
 // Errors: ErrInvalid if the arguments have the wrong number, size or device, or the

@@ -78,7 +78,7 @@ func (m *Machine) findGPUs(lib nvml.Interface) {
 	m.resolvePeers()
 }
 
-// noGPUs says why NVML names no GPU.
+// noGPUs returns the error for NVML's.
 func noGPUs(ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:

@@ -320,3 +320,8 @@ func (d *device) OpenIPC(handle [64]byte, size uint64) (backend.Memory, error) {
 	return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, d.op("open an IPC handle of %d bytes", size),
 		"an emulated device's memory is shared by descriptor")
 }
+
+func (d *device) DMABuf(ptr, size uint64) (int, error) {
+	return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, d.op("export %d bytes at %#x as a dma-buf", size, ptr),
+		"an emulated device's memory is the process's own, which drivers reach by its address")
+}
