@@ -13,7 +13,7 @@ import (
 )
 
 // kill ends a rank as the death of its process would: its sockets close, and it
-// says nothing.
+// sends nothing.
 func kill(b *Bootstrap) {
 	b.mu.Lock()
 	b.closing = true // its own reader shall not take part
@@ -133,7 +133,7 @@ func TestLeavingIsNoFailure(t *testing.T) {
 	}
 }
 
-// connected says whether b sends to rank peer on a connection it has.
+// connected reports whether b sends to rank peer on a connection it has.
 func connected(b *Bootstrap, peer int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -135,7 +135,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), "refused a connection") {
-		t.Errorf("the log does not tell of strangers: %s", log.String())
+		t.Errorf("the log has no strangers: %s", log.String())
 	}
 }
 

@@ -2,12 +2,11 @@ package communicator
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -188,9 +187,6 @@ func drawMembership(ctx context.Context, g Gatherer) (*drawn, error) {
 
 func (d *drawn) Group() [16]byte { return d.group }
 
-func (d *drawn) Key(purpose string) (key [32]byte) {
-	mac := hmac.New(sha256.New, d.secret[:])
-	mac.Write([]byte(purpose))
-	mac.Sum(key[:0])
-	return key
+func (d *drawn) Key(purpose string) [32]byte {
+	return handshake.Derive(d.secret[:], "key "+purpose)
 }

@@ -107,8 +107,8 @@ func TestRanksDieWithTheLauncher(t *testing.T) {
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
-	// Each trap says what came; SIGTERM then ends the rank with a code. The
-	// shell would also tell of each sleep that a signal ends.
+	// Each trap prints its signal; SIGTERM then ends the rank with a code. The
+	// shell would also report each sleep that a signal ends.
 	const script = `exec 2>/dev/null; trap 'echo got USR1' USR1; trap 'echo got HUP' HUP; trap 'echo got TERM; exit 7' TERM
 		echo $$; while :; do sleep 0.02; done`
 	cmd, output := start(t, "launch", script)
@@ -162,7 +162,7 @@ func TestSelf(t *testing.T) {
 		if line := fmt.Sprintf("rank 1 of 3, arguments [\"%d\" \"a b\"]\n", want); !strings.Contains(string(text), line) {
 			t.Errorf("output %q lacks %q", text, line)
 		}
-		if says := strings.Contains(string(text), "(rank 1)"); says != (want != 0) {
+		if named := strings.Contains(string(text), "(rank 1)"); named != (want != 0) {
 			t.Errorf("output %q: a failing rank is named exactly if one failed", text)
 		}
 	}

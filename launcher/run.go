@@ -44,7 +44,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		}
 		return exitNotFound, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
 	}
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", o.Logger)
 	if err != nil {
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "listen for the ranks: %w", err)
 	}

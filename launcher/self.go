@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/mscclgo/mscclgo"
@@ -37,6 +38,7 @@ func Self(n int) {
 		Args:    os.Args[1:],
 		Stdout:  os.Stdout,
 		Stderr:  os.Stderr,
+		Logger:  slog.Default(),
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/mscclgo/mscclgo/launcher"
@@ -32,6 +33,7 @@ func run(c *call) error {
 		Stderr:  c.stderr,
 		Prefix:  *prefix,
 		Grace:   *grace,
+		Logger:  slog.Default(),
 	})
 	if err != nil {
 		return &exitError{code, err}

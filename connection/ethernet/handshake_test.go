@@ -18,7 +18,7 @@ func TestStrangers(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		for name, c := range map[string]struct {
 			visit func(t *testing.T, nc net.Conn, b *rank)
-			says  string // in clear text
+			logs  string // in the clear
 		}{
 			"noise":   {func(_ *testing.T, nc net.Conn, _ *rank) { nc.Write(noise(4096)) }, "not a handshake of this library"},
 			"silence": {func(*testing.T, net.Conn, *rank) {}, "timeout"},
@@ -40,13 +40,13 @@ func TestStrangers(t *testing.T) {
 				if _, err := io.Copy(io.Discard, nc); err != nil && strings.Contains(err.Error(), "timeout") {
 					t.Error("the stranger is still connected")
 				}
-				says := c.says
+				logs := c.logs
 				if encrypted {
-					says = ""
+					logs = ""
 				}
 				eventually(t, "it is logged", func() bool {
 					log := b.log.String()
-					return strings.Contains(log, "refused a connection") && strings.Contains(log, says)
+					return strings.Contains(log, "refused a connection") && strings.Contains(log, logs)
 				})
 				src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
 				if err := ab.Write(dst, 0, src, 0, 64); err != nil {

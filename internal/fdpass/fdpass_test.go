@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// call gives what a server answered, or the error.
+// call returns what a server answered, or the error.
 func call(name string, request []byte) string {
 	return callWith(testKey, name, request)
 }

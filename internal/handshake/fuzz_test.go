@@ -20,7 +20,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzServer gives an acceptor whatever a stranger may send.
+// FuzzServer sends an acceptor whatever a stranger may send.
 func FuzzServer(f *testing.F) {
 	start := hello{version: version, protocol: testOptions.Version}.encode()
 	f.Add(append(start, make([]byte, testOptions.ClaimSize+proofSize)...), false)
@@ -46,7 +46,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzClient gives a dialer whatever a stranger may answer.
+// FuzzClient answers a dialer with whatever a stranger may answer.
 func FuzzClient(f *testing.F) {
 	start := hello{version: version, protocol: testOptions.Version}.encode()
 	f.Add(append(start, make([]byte, 1+proofSize)...))
