@@ -66,7 +66,6 @@ type pair struct {
 	dst          *registeredmem.Memory // rank 1's, imported
 	conn         *connection.Connection
 	driver       *driver // the connection's
-	gate         *gpu.Buffer
 }
 
 const pairWords = 4096
@@ -83,28 +82,40 @@ func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 	if p.dst, err = p.mine.Import(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
-	if p.gate, err = p.mine.Device().AllocHost(8); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.gate.Close() })
-	if p.driver, err = newDriver(p.mine.Device(), timeout, storeValues); err != nil {
-		t.Fatal(err)
-	}
-	if p.conn, err = connection.New(p.mine, 1, registeredmem.CudaIPC, p.driver); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.conn.Close() })
+	p.driver, p.conn = newConnection(t, p.mine, 1, storeValues)
 	return p
 }
 
-// hold keeps the stream from going on until the result is called.
-func (p *pair) hold(t testing.TB) (release func()) {
+// newConnection makes a connection to a peer; storeValues as in newDriver.
+func newConnection(t testing.TB, r *registeredmem.Registry, peer int, storeValues bool) (*driver, *connection.Connection) {
 	t.Helper()
-	if err := p.driver.stream.WaitValue64(p.gate, 0, 1, gpu.GreaterOrEqual); err != nil {
+	d, err := newDriver(r.Device(), r.Timeout(), storeValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := connection.New(r, peer, registeredmem.CudaIPC, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return d, c
+}
+
+// hold keeps the stream from going on until the result is called.
+func (p *pair) hold(t testing.TB) (release func()) { return holdStream(t, p.driver.stream) }
+
+func holdStream(t testing.TB, s *gpu.Stream) (release func()) {
+	t.Helper()
+	gate, err := s.Device().AllocHost(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gate.Close() })
+	if err := s.WaitValue64(gate, 0, 1, gpu.GreaterOrEqual); err != nil {
 		t.Fatal(err)
 	}
 	release = func() {
-		if err := gpu.CopyIn(p.gate, []uint64{1}); err != nil {
+		if err := gpu.CopyIn(gate, []uint64{1}); err != nil {
 			t.Error(err)
 		}
 	}

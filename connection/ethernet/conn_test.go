@@ -11,42 +11,53 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-func TestWriteAndFlush(t *testing.T) {
-	variants(t, func(t *testing.T, o Options) {
-		a, b := newRank(t, 0, o), newRank(t, 1, o)
-		ab, _ := connect(t, a, b)
-		if ab.Transport() != registeredmem.Ethernet {
-			t.Errorf("the transport is %v", ab.Transport())
-		}
-		const size = 3<<20 + 77
-		for _, from := range kinds {
-			for _, to := range kinds {
-				src, mine := memory(t, a, from, size), memory(t, b, to, size)
-				dst := imported(t, a, mine)
-				data, want := noise(size), make([]byte, size)
-				set(t, src, data)
-				for _, w := range []struct{ to, from, n uint64 }{
-					{7, 3, 0}, {0, 1, 1}, {3, 9, 5}, {4097, 1, 4095}, {16384, 5, 100_003}, {1 << 20, 1<<20 + 1, 1<<21 + 11}, {size - 1, 0, 1},
-				} {
-					if err := ab.Write(dst, w.to, src, w.from, w.n); err != nil {
-						t.Fatal(err)
+func TestConnection(t *testing.T) {
+	for _, v := range []struct {
+		sockets        int
+		tls, reachable bool // the host reaches the memory of devices
+	}{{1, false, false}, {1, false, true}, {2, false, true}, {4, false, false}, {1, true, true}, {2, true, false}} {
+		t.Run(fmt.Sprintf("%d sockets, TLS %v, reachable %v", v.sockets, v.tls, v.reachable), func(t *testing.T) {
+			o := loopback()
+			o.Sockets, o.TLS = v.sockets, v.tls
+			conntest.TestConnection(t, func(t testing.TB) (a, b *conntest.Rank) {
+				ranks := [2]*rank{newRank(t, 0, o), newRank(t, 1, o)}
+				if v.reachable {
+					for _, r := range ranks {
+						r.t.host = (*gpu.Buffer).HostBytes
 					}
-					copy(want[w.to:w.to+w.n], data[w.from:])
 				}
-				if err := ab.Flush(t.Context()); err != nil {
-					t.Fatal(err)
+				var links [2]*link
+				links[0], links[1] = connect(t, ranks[0], ranks[1])
+				var made [2]*conntest.Rank
+				for i, l := range links {
+					made[i] = &conntest.Rank{
+						Registry: ranks[i].reg, Connection: l.Connection, Allocates: !v.reachable || v.tls || testdev.CUDA(),
+						Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp,
+					}
 				}
-				if !bytes.Equal(get(t, mine), want) {
-					t.Errorf("from %v to %v memory: other bytes arrived", from, to)
-				}
-			}
-		}
-	})
+				return made[0], made[1]
+			})
+		})
+	}
+}
+
+// holdAcks keeps what the peer sends from being acknowledged.
+func (c *conn) holdAcks() (release func()) {
+	c.controlMu.Lock()
+	return sync.OnceFunc(c.controlMu.Unlock)
+}
+
+// hangUp ends all sockets, as the end of the process would.
+func (c *conn) hangUp() {
+	for _, nc := range c.sockets {
+		tcpOf(nc).Close()
+	}
 }
 
 // TestLarge writes 1 GiB at once, which takes twice as much memory.
@@ -95,114 +106,6 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// Overlapping writes end as the last one.
-func TestOrderOfWrites(t *testing.T) {
-	variants(t, func(t *testing.T, o Options) {
-		a, b := newRank(t, 0, o), newRank(t, 1, o)
-		ab, _ := connect(t, a, b)
-		const size, writes = 1 << 19, 8
-		for _, to := range kinds {
-			src, mine := memory(t, a, onDevice, size*writes), memory(t, b, to, size)
-			data := noise(size * writes)
-			set(t, src, data)
-			dst := imported(t, a, mine)
-			for i := range uint64(writes) {
-				if err := ab.Write(dst, 0, src, i*size, size); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := ab.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(get(t, mine), data[size*(writes-1):]) {
-				t.Errorf("%v memory holds something else than the last write", to)
-			}
-		}
-	})
-}
-
-// A reader who sees a round's number sees the round's data, both ways at once.
-func TestUpdateFollowsWrites(t *testing.T) {
-	variants(t, func(t *testing.T, o Options) {
-		for _, to := range kinds {
-			t.Run(string(to), func(t *testing.T) {
-				a, b := newRank(t, 0, o), newRank(t, 1, o)
-				ab, ba := connect(t, a, b)
-				var all sync.WaitGroup
-				for _, way := range []struct {
-					from, to *rank
-					conn     *link
-				}{{a, b, ab}, {b, a, ba}} {
-					mine := memory(t, way.to, to, 16+roundBytes)
-					dst, src := imported(t, way.from, mine), memory(t, way.from, onDevice, rounds*roundBytes)
-					values := make([]byte, rounds*roundBytes)
-					for i := range values {
-						values[i] = byte(i/roundBytes + 1)
-					}
-					set(t, src, values)
-					all.Go(func() { sendRounds(t, way.conn, dst, src) })
-					all.Go(func() { checkRounds(t, mine) })
-				}
-				all.Wait()
-			})
-		}
-	})
-}
-
-const (
-	rounds     = 12
-	roundBytes = 150_001
-)
-
-func sendRounds(t *testing.T, c *link, dst, src *registeredmem.Memory) {
-	for k := range uint64(rounds) {
-		if err := errors.Join(
-			c.Write(dst, 8, src, k*roundBytes, roundBytes),
-			c.UpdateAndSync(dst, 0, k, k+1),
-		); err != nil {
-			t.Error(err)
-			return
-		}
-	}
-	if err := c.Flush(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-func checkRounds(t *testing.T, m *registeredmem.Memory) {
-	word, err := m.Buffer().Slice(0, 8)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	ends, err := m.Buffer().Slice(8, roundBytes)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	data := make([]byte, roundBytes)
-	for end := time.Now().Add(longTimeout); ; {
-		seen := []uint64{0}
-		if err := errors.Join(gpu.CopyOut(seen, word), gpu.CopyOut(data, ends)); err != nil {
-			t.Error(err)
-			return
-		}
-		for i := 0; i < roundBytes; i += 997 {
-			if uint64(data[i]) < seen[0] {
-				t.Errorf("round %d is announced, byte %d is of round %d", seen[0], i, data[i])
-				return
-			}
-		}
-		if seen[0] == rounds {
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("the word stays at %d", seen[0])
-			return
-		}
-	}
-}
-
 func TestManyConnections(t *testing.T) {
 	o := loopback()
 	o.Staging = MinStaging
@@ -244,68 +147,6 @@ func TestManyConnections(t *testing.T) {
 		}
 	}
 	all.Wait()
-}
-
-func TestMark(t *testing.T) {
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
-	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, onDevice, 1<<20), memory(t, b, onDevice, 1<<20)
-	dst := imported(t, a, mine)
-	done := func(n uint64) {
-		t.Helper()
-		if err := ab.Write(dst, 0, src, 0, n); err != nil {
-			t.Fatal(err)
-		}
-		m, err := ab.Mark()
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "a mark is reached", func() bool {
-			ok, err := m.Done()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return ok
-		})
-	}
-	done(1 << 20)
-	if n := testing.AllocsPerRun(100, func() {
-		m, _ := ab.Mark()
-		m.Done()
-	}); n != 0 {
-		t.Errorf("a mark allocates %v times", n)
-	}
-	done(0)
-}
-
-func TestMisuse(t *testing.T) {
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
-	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
-	dst := imported(t, a, mine)
-	for name, err := range map[string]error{
-		"nil":      ab.Write(nil, 0, src, 0, 1),
-		"swapped":  ab.Write(src, 0, dst, 0, 1),
-		"registry": ab.Write(mine, 0, src, 0, 1),
-		"past":     ab.Write(dst, 60, src, 0, 5),
-		"far":      ab.Write(dst, 1<<63, src, 0, 1),
-		"source":   ab.Write(dst, 0, src, 0, 65),
-		"huge":     ab.Write(dst, 1, src, 1, 1<<64-1),
-		"falls":    ab.UpdateAndSync(dst, 0, 2, 1),
-		"odd":      ab.UpdateAndSync(dst, 4, 0, 1),
-		"word":     ab.UpdateAndSync(dst, 64, 0, 1),
-	} {
-		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1") })
-	}
-	if err := errors.Join(ab.Close(), ab.Close()); err != nil {
-		t.Error(err)
-	}
-	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrInvalid, "closed")
-	testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrInvalid, "closed")
-	_, err := ab.Mark()
-	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
 }
 
 // holdStream keeps a device's stream from going on.
@@ -382,27 +223,6 @@ func TestStagingBound(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// What one goroutine sends is not lost where it sends faster than the peer takes.
-func TestFullQueue(t *testing.T) {
-	o := loopback()
-	a, b := newRank(t, 0, o), newRank(t, 1, o)
-	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, pinned, 8), memory(t, b, pinned, 16)
-	dst := imported(t, a, mine)
-	const n = 4 * queueDepth
-	for i := range uint64(n) {
-		if err := errors.Join(ab.Write(dst, 8, src, 0, 8), ab.UpdateAndSync(dst, 0, i, i+1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := binary.NativeEndian.Uint64(get(t, mine)); got != n {
-		t.Errorf("the word is %d after %d updates", got, n)
 	}
 }
 

@@ -119,3 +119,32 @@ func FuzzEndpoint(f *testing.F) {
 		}
 	})
 }
+
+// TestEndpointClose closes an endpoint with a connection that Connect has not returned.
+func TestEndpointClose(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	dialled, err := a.e.connect(t.Context(), marshal(t, b.e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ab := newLink(t, dialled)
+	eventually(t, "the connection arrives", func() bool { return len(b.t.all()) == 1 })
+	third := marshal(t, newRank(t, 0, loopback()).e) // which never dials
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := b.e.Connect(t.Context(), third)
+		waiting <- err
+	}()
+	for range 2 {
+		if err := b.e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(b.t.all()); n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+	testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "has closed the connection")
+	testerr.Expect(t, <-waiting, mscclgo.ErrRemote, "the endpoint was closed", "rank 1, peer 0")
+	_, err = a.e.Connect(t.Context(), marshal(t, b.e))
+	testerr.Expect(t, err, mscclgo.ErrRemote, "refused", "rank 0, peer 1")
+}

@@ -10,47 +10,25 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-func TestWrites(t *testing.T) {
-	const size = 1 << 20
-	a, b := newPair(t, Options{QueuePairs: 2})
-	if a.conn.Transport() != registeredmem.InfiniBand {
-		t.Errorf("the transport is %v", a.conn.Transport())
-	}
-	src, mine := a.memory(t, size, false), b.memory(t, size, true)
-	dst := a.imported(t, mine)
-	values := make([]byte, size)
-	for i := range values {
-		values[i] = byte(i*7 + i>>8)
-	}
-	if err := gpu.CopyIn(src.Buffer(), values); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []uint64{0, 1, 7, 8, 4095, 4096, 70_001, spreadFrom, 700_003} {
-		for _, at := range [][2]uint64{{0, 0}, {1, 8}, {4095, 3}} {
-			if err := gpu.CopyIn(mine.Buffer(), make([]byte, size)); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.conn.Write(dst, at[0], src, at[1], n); err != nil {
-				t.Fatal(err)
-			}
-			a.flush(t)
-			got := make([]byte, size)
-			read(t, mine, 0, got)
-			for i := range got {
-				want := byte(0)
-				if j := uint64(i); j >= at[0] && j < at[0]+n {
-					want = values[j-at[0]+at[1]]
+func TestConnection(t *testing.T) {
+	for _, o := range []Options{
+		{QueuePairs: 1}, {QueuePairs: 2, NoAtomics: true}, {QueuePairs: 4, Depth: minDepth}, {QueuePairs: 1, NoAtomics: true, Depth: minDepth},
+	} {
+		t.Run(fmt.Sprintf("%d queue pairs, no atomics %v, depth %d", o.QueuePairs, o.NoAtomics, o.Depth), func(t *testing.T) {
+			o.AckTimeout, o.Retries = 10*time.Millisecond, 2 // so that a dead peer is noticed
+			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
+				a, b := newPair(t, o)
+				rank := func(s *side) *conntest.Rank {
+					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Kill: func() { s.d.Close() }}
 				}
-				if got[i] != want {
-					t.Fatalf("%d bytes from %d to %d: byte %d is %d, want %d", n, at[1], at[0], i, got[i], want)
-				}
-			}
-		}
+				return rank(a), rank(b)
+			})
+		})
 	}
 }
 
@@ -74,17 +52,6 @@ func TestLargeWrite(t *testing.T) {
 	for i := range got {
 		if got[i] != values[i] {
 			t.Fatalf("word %d is %d", i, got[i])
-		}
-	}
-}
-
-// modes runs a test over several queue pairs, with atomics and messages.
-func modes(t *testing.T, test func(t *testing.T, o Options)) {
-	for _, pairs := range []int{1, 2, 4} {
-		for _, no := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d queue pairs, no atomics %v", pairs, no), func(t *testing.T) {
-				test(t, Options{QueuePairs: pairs, NoAtomics: no})
-			})
 		}
 	}
 }
@@ -139,20 +106,6 @@ func puts(t *testing.T, from, to *side, rounds, n uint64, pinned bool) {
 	}
 }
 
-func TestOrder(t *testing.T) {
-	modes(t, func(t *testing.T, o Options) {
-		a, b := newPair(t, o)
-		puts(t, a, b, 10_000, 64, false)
-	})
-}
-
-func TestOrderOfLargeWrites(t *testing.T) {
-	modes(t, func(t *testing.T, o Options) {
-		a, b := newPair(t, o)
-		puts(t, a, b, 20, 400_000, true)
-	})
-}
-
 // TestSeveralNICs has connections that use two devices of each side.
 func TestSeveralNICs(t *testing.T) {
 	names := testDevices(t)
@@ -162,43 +115,6 @@ func TestSeveralNICs(t *testing.T) {
 			t.Fatalf("the queue pairs are %v", q)
 		}
 		puts(t, a, b, 20, 400_000, false)
-	}
-}
-
-func TestBothWaysThroughFullQueues(t *testing.T) {
-	for _, no := range []bool{false, true} {
-		a, b := newPair(t, Options{NoAtomics: no, Depth: minDepth})
-		var wg sync.WaitGroup
-		for _, s := range [][2]*side{{a, b}, {b, a}} {
-			wg.Go(func() { puts(t, s[0], s[1], 1000, 5000, true) })
-		}
-		wg.Wait()
-	}
-}
-
-func TestMarks(t *testing.T) {
-	a, b := newPair(t, Options{})
-	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
-	round := func() {
-		if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
-			t.Fatal(err)
-		}
-		m, err := a.conn.Mark()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(patience); ; {
-			done, err := m.Done()
-			if err != nil || time.Now().After(end) {
-				t.Fatal("not reached:", err)
-			}
-			if done {
-				return
-			}
-		}
-	}
-	if n := testing.AllocsPerRun(100, round); n > 0 {
-		t.Errorf("a write and a mark allocate %v times", n)
 	}
 }
 
@@ -290,27 +206,6 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-func TestWrongUse(t *testing.T) {
-	a, b := newPair(t, Options{})
-	src, theirs := a.memory(t, 64, false), b.memory(t, 64, false)
-	dst := a.imported(t, theirs)
-	for name, err := range map[string]error{
-		"nil":                  a.conn.Write(nil, 0, src, 0, 8),
-		"this rank's":          a.conn.Write(src, 0, src, 0, 8),
-		"the peer's as source": a.conn.Write(dst, 0, dst, 0, 8),
-		"another registry's":   a.conn.Write(theirs, 0, src, 0, 8),
-		"beyond":               a.conn.Write(dst, 60, src, 0, 8),
-		"overflow":             a.conn.Write(dst, 8, src, 0, 1<<64-8),
-		"not aligned":          a.conn.UpdateAndSync(dst, 4, 0, 1),
-		"falling":              a.conn.UpdateAndSync(dst, 0, 2, 1),
-	} {
-		if !errors.Is(err, mscclgo.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	a.flush(t) // nothing of that failed the connection
-}
-
 func TestRemoteAccessError(t *testing.T) {
 	a, b := newPair(t, Options{})
 	src, theirs := a.memory(t, 64, false), b.memory(t, 64, false)
@@ -344,23 +239,6 @@ func TestBadMessage(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the message was believed")
 		}
-	}
-}
-
-func TestPeerDies(t *testing.T) {
-	a, b := newPair(t, Options{AckTimeout: time.Millisecond, Retries: 2})
-	src, dst := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
-	if err := b.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	testerr.Expect(t, a.conn.Flush(ctx), mscclgo.ErrRemote, "the peer does not answer", "rank 0, peer 1")
-	if err := a.conn.Close(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -1,0 +1,258 @@
+package conntest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// testMisuse calls with arguments that cannot be right. Nothing is written, and
+// the connection goes on.
+func testMisuse(t *testing.T, p *pair) {
+	const size = 4096
+	c := p.a.Connection
+	src := source(t, p, device, size, noise(size))
+	own, dst := p.onDevice(t, size)
+	many := make([]byte, c.InlineLimit()+1)
+	for name, err := range map[string]error{
+		"destination nil":          c.Write(nil, 0, src, 0, 8),
+		"source nil":               c.Write(dst, 0, nil, 0, 8),
+		"destination of this rank": c.Write(src, 0, src, 0, 8),
+		"source of the peer":       c.Write(dst, 0, dst, 0, 8),
+		"destination not imported": c.Write(own, 0, src, 0, 8),
+		"source of the peer's":     c.Write(dst, 0, own, 0, 8),
+		"past the destination":     c.Write(dst, size-7, src, 0, 8),
+		"past the source":          c.Write(dst, 0, src, size-7, 8),
+		"0 bytes past the end":     c.Write(dst, size+1, src, 0, 0),
+		"0 bytes to nil":           c.Write(nil, 0, src, 0, 0),
+		"size overflows":           c.Write(dst, 8, src, 8, 1<<64-8),
+		"offset overflows":         c.Write(dst, 1<<64-8, src, 0, 16),
+		"source offset overflows":  c.Write(dst, 0, src, 1<<64-8, 16),
+		"bytes to nil":             c.WriteBytes(nil, 0, []byte{1}),
+		"bytes to this rank":       c.WriteBytes(src, 0, []byte{1}),
+		"bytes not imported":       c.WriteBytes(own, 0, []byte{1}),
+		"bytes past the end":       c.WriteBytes(dst, size, []byte{1}),
+		"bytes far away":           c.WriteBytes(dst, 1<<64-1, []byte{1}),
+		"too many bytes":           c.WriteBytes(dst, 0, many),
+		"word nil":                 c.UpdateAndSync(nil, 0, 0, 1),
+		"word of this rank":        c.UpdateAndSync(src, 0, 0, 1),
+		"word not imported":        c.UpdateAndSync(own, 0, 0, 1),
+		"word not aligned":         c.UpdateAndSync(dst, 4, 0, 1),
+		"word past the end":        c.UpdateAndSync(dst, size, 0, 1),
+		"half a word":              c.UpdateAndSync(dst, size-4, 0, 1),
+		"word that falls":          c.UpdateAndSync(dst, 0, 2, 1),
+	} {
+		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1") })
+	}
+	if err := errors.Join(c.WriteBytes(dst, 0, nil), c.Write(dst, size, src, size, 0)); err != nil {
+		t.Errorf("0 bytes: %v", err)
+	}
+	p.flush(t)
+	if at := differ(make([]byte, size), read[byte](t, own, 0, size)); at >= 0 {
+		t.Errorf("byte %d was written", at)
+	}
+	if err := errors.Join(c.Write(dst, 8, src, 8, 8), c.UpdateAndSync(dst, 0, 0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	p.flush(t)
+	if got := read[uint64](t, own, 0, 1)[0]; got != 3 {
+		t.Errorf("the word is %d", got)
+	}
+}
+
+// testClose closes with work under way, twice, and uses the connection then.
+func testClose(t *testing.T, p *pair) {
+	const size = 1 << 20
+	c := p.a.Connection
+	data := noise(size)
+	src := source(t, p, device, size, data)
+	own, dst := p.onDevice(t, size)
+	if err := c.Write(dst, 0, src, 0, size); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if at := differ(data, read[byte](t, own, 0, size)); at >= 0 {
+		t.Errorf("Close did not wait for byte %d", at)
+	}
+	_, err := c.Mark()
+	for name, err := range map[string]error{
+		"write": c.Write(dst, 0, src, 0, 8), "write of nothing": c.Write(dst, 0, src, 0, 0), "bytes": c.WriteBytes(dst, 0, nil),
+		"update": c.UpdateAndSync(dst, 0, 0, 1), "flush": c.Flush(context.Background()), "mark": err,
+	} {
+		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, "closed", "rank 0, peer 1") })
+	}
+	if err := src.Close(); err != nil {
+		t.Errorf("a memory after its connection: %v", err)
+	}
+}
+
+// testCloseHeld closes a connection while nothing gets done.
+func testCloseHeld(t *testing.T, p *pair) {
+	if p.a.Hold == nil {
+		t.Skip("the transport cannot be held")
+	}
+	c := p.a.Connection
+	own, dst := p.onDevice(t, 8)
+	release := p.a.Hold()
+	defer release()
+	if err := c.UpdateAndSync(dst, 0, 0, 4); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		t.Fatalf("Close did not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	release()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if got := read[uint64](t, own, 0, 1)[0]; got != 4 {
+		t.Errorf("the word is %d after Close", got)
+	}
+}
+
+// load has goroutines write and flush until that is an error, which must say that
+// something is closed.
+func load(t *testing.T, p *pair, dst, src *registeredmem.Memory) (wait func()) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for end := time.Now().Add(patience); time.Now().Before(end); {
+				err := p.a.Connection.Write(dst, 0, src, 0, src.Size())
+				if err == nil {
+					err = p.a.Connection.Flush(context.Background())
+				}
+				if err != nil {
+					testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
+					return
+				}
+			}
+			t.Error("nothing was ever closed")
+		})
+	}
+	time.Sleep(10 * time.Millisecond)
+	return all.Wait
+}
+
+// testCloseUnderLoad closes a connection that goroutines use.
+func testCloseUnderLoad(t *testing.T, p *pair) {
+	src := source(t, p, device, 4096, noise(4096))
+	_, dst := p.onDevice(t, 4096)
+	wait := load(t, p, dst, src)
+	if err := p.a.Connection.Close(); err != nil {
+		t.Error(err)
+	}
+	wait()
+}
+
+// testClosedMemory uses memories that are closed.
+func testClosedMemory(t *testing.T, p *pair) {
+	c := p.a.Connection
+	src, gone := source(t, p, device, 64, noise(64)), source(t, p, device, 64, noise(64))
+	own, dst := p.onDevice(t, 64)
+	_, away := p.onDevice(t, 64)
+	if err := errors.Join(gone.Close(), away.Close()); err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, c.Write(dst, 0, gone, 0, 8), mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
+	testerr.Expect(t, c.Write(away, 0, src, 0, 8), mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
+	testerr.Expect(t, c.WriteBytes(away, 0, nil), mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
+	testerr.Expect(t, c.UpdateAndSync(away, 0, 0, 1), mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
+	if err := c.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	p.flush(t)
+	if diff := cmp.Diff(noise(64), read[byte](t, own, 0, 64)); diff != "" {
+		t.Errorf("what arrived (-want +got):\n%s", diff)
+	}
+}
+
+// testMemoryClosedUnderLoad closes a memory that is being written from. Once
+// Close has returned nothing reads it any more.
+func testMemoryClosedUnderLoad(t *testing.T, p *pair) {
+	const size = 256 << 10
+	src := source(t, p, device, size, make([]byte, size))
+	own, dst := p.onDevice(t, size)
+	buf := src.Buffer()
+	wait := load(t, p, dst, src)
+	if err := src.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := gpu.CopyIn(buf, noise(size)); err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	p.flush(t)
+	if at := differ(make([]byte, size), read[byte](t, own, 0, size)); at >= 0 {
+		t.Errorf("byte %d was read after the memory was closed", at)
+	}
+}
+
+// testMemoryClosedAtPeer writes to a memory that the peer has closed. Where the
+// peer's memory is mapped that works, elsewhere it fails the connection.
+func testMemoryClosedAtPeer(t *testing.T, p *pair) {
+	c := p.a.Connection
+	src := source(t, p, device, 64, noise(64))
+	other, _ := p.onDevice(t, 64)
+	own, dst := p.onDevice(t, 64)
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := c.Flush(ctx); err != nil {
+		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	}
+	if diff := cmp.Diff(make([]byte, 64), read[byte](t, other, 0, 64)); diff != "" {
+		t.Errorf("another memory (-want +got):\n%s", diff)
+	}
+}
+
+// testDeadPeer ends the peer. Calls fail in time, and go on failing.
+func testDeadPeer(t *testing.T, p *pair) {
+	if p.b.Kill == nil {
+		t.Skip("the transport does not need the peer")
+	}
+	c := p.a.Connection
+	src := source(t, p, device, 64, noise(64))
+	_, dst := p.onDevice(t, 64)
+	p.b.Kill()
+	var err error
+	if !soon(func() {
+		for err == nil {
+			if err = c.Write(dst, 0, src, 0, 64); err == nil {
+				err = c.Flush(context.Background())
+			}
+		}
+	}) {
+		t.Fatal("nothing fails")
+	}
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, c.Write(dst, 0, src, 0, 64), mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, c.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
+	if !soon(func() { err = c.Close() }) {
+		t.Fatal("Close does not return")
+	}
+	if err != nil {
+		t.Errorf("Close returns what calls have returned before: %v", err)
+	}
+	testerr.Expect(t, c.Flush(context.Background()), mscclgo.ErrInvalid, "closed")
+}

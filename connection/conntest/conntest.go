@@ -1,0 +1,226 @@
+// Package conntest tests connections. A transport's tests call [TestConnection]
+// with a function that makes two connected ranks, as those of the transports of
+// this module do; a new [connection.Driver] can be tried in the same way.
+package conntest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Rank is one of two ranks in this process that are connected to each other.
+type Rank struct {
+	// Registry is the rank's, in which the tests register memory.
+	Registry *registeredmem.Registry
+
+	// Connection leads to the other rank.
+	Connection *connection.Connection
+
+	// Allocates reports that the rank's device or transport allocates Go memory for
+	// work that it is given, as emulated devices do.
+	Allocates bool
+
+	// Hold, if not nil, keeps what Connection queues from being done, until
+	// release is called, which may be twice.
+	Hold func() (release func())
+
+	// Kill, if not nil, ends the rank's transport as the death of its process
+	// would. The other rank's connection must fail then. Where a transport has no
+	// need of the peer's process Kill is nil.
+	Kill func()
+}
+
+// Maker makes ranks 0 and 1, which are connected. The caller changes and closes
+// the connections and memories. What else is made is closed by cleanup functions
+// of t.
+type Maker func(t testing.TB) (a, b *Rank)
+
+// patience bounds what tests wait for. Some run in emulated machines.
+var patience = 60 * time.Second
+
+// TestConnection tests what [connection.Connection] promises of every transport.
+// Each of its parts is a subtest with a pair of its own.
+func TestConnection(t *testing.T, make Maker) {
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *pair)
+	}{
+		{"Writes", testWrites},
+		{"OrderOfWrites", testOrderOfWrites},
+		{"Puts", testPuts},
+		{"LargePuts", testLargePuts},
+		{"FullBothWays", testFullBothWays},
+		{"Goroutines", testGoroutines},
+		{"WriteBytes", testWriteBytes},
+		{"WriteBytesFull", testWriteBytesFull},
+		{"Marks", testMarks},
+		{"Allocations", testAllocations},
+		{"Contexts", testContexts},
+		{"ContextsHeld", testContextsHeld},
+		{"Misuse", testMisuse},
+		{"Close", testClose},
+		{"CloseHeld", testCloseHeld},
+		{"CloseUnderLoad", testCloseUnderLoad},
+		{"ClosedMemory", testClosedMemory},
+		{"MemoryClosedUnderLoad", testMemoryClosedUnderLoad},
+		{"MemoryClosedAtPeer", testMemoryClosedAtPeer},
+		{"DeadPeer", testDeadPeer},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			a, b := make(t)
+			part.test(t, &pair{a, b})
+		})
+	}
+}
+
+// pair is two ranks that are connected to each other.
+type pair struct{ a, b *Rank }
+
+// back returns the pair with its ranks exchanged.
+func (p *pair) back() *pair { return &pair{p.b, p.a} }
+
+// kind is where a test's memory is.
+type kind bool
+
+const (
+	device kind = false
+	pinned kind = true
+)
+
+func (k kind) String() string {
+	if k == pinned {
+		return "pinned"
+	}
+	return "device"
+}
+
+// memory registers zeros at a rank, until the test ends.
+func (r *Rank) memory(t testing.TB, k kind, size uint64) *registeredmem.Memory {
+	t.Helper()
+	alloc := r.Registry.Device().Alloc
+	if k == pinned {
+		alloc = r.Registry.Device().AllocHost
+	}
+	b, err := alloc(size)
+	if err == nil {
+		err = gpu.CopyIn(b, make([]byte, size))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.Registry.Register(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// target registers zeros at b and imports them at a. ok is false where the
+// transport does not reach memory of that kind.
+func (p *pair) target(t testing.TB, k kind, size uint64) (own, imported *registeredmem.Memory, ok bool) {
+	t.Helper()
+	own = p.b.memory(t, k, size)
+	data, err := own.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imported, err = p.a.Registry.Import(t.Context(), data)
+	if errors.Is(err, mscclgo.ErrUnsupported) && k == pinned {
+		return nil, nil, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := imported.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return own, imported, true
+}
+
+// onDevice is target for device memory.
+func (p *pair) onDevice(t testing.TB, size uint64) (own, imported *registeredmem.Memory) {
+	t.Helper()
+	own, imported, _ = p.target(t, device, size)
+	return own, imported
+}
+
+// source registers memory at a with the given contents.
+func source[T any](t testing.TB, p *pair, k kind, size uint64, contents []T) *registeredmem.Memory {
+	t.Helper()
+	m := p.a.memory(t, k, size)
+	if err := gpu.CopyIn(m.Buffer(), contents); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// read returns n values at an offset of a memory.
+func read[T any](t testing.TB, m *registeredmem.Memory, offset uint64, n int) []T {
+	t.Helper()
+	values := make([]T, n)
+	b, err := m.Buffer().Slice(offset, m.Size()-offset)
+	if err == nil {
+		err = gpu.CopyOut(values, b)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return values
+}
+
+// flush waits for all that a's connection has queued.
+func (p *pair) flush(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.a.Connection.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// flushUntil flushes with a context that ends, and returns the error. It fails the
+// test where the flush goes on.
+func (p *pair) flushUntil(t testing.TB, ctx context.Context) (err error) {
+	t.Helper()
+	if !soon(func() { err = p.a.Connection.Flush(ctx) }) {
+		t.Fatal("a flush goes on though its context has ended")
+	}
+	return err
+}
+
+// noise returns n random bytes.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)}).Read(b)
+	return b
+}
+
+// soon reports whether f returns within the patience of tests.
+func soon(f func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(patience):
+		return false
+	}
+}

@@ -1,0 +1,243 @@
+package conntest
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// driver is a transport of its own: a goroutine copies, between emulated devices
+// of one process. It has the fault that it is told to have, or none.
+type driver struct {
+	fault string
+
+	mu      sync.Mutex
+	changed sync.Cond
+	ring    [64]op
+	queued  uint64
+	done    uint64
+	held    bool
+	dead    bool // the peer is
+	closed  bool
+	ended   chan struct{}
+}
+
+type op struct {
+	dst, src []byte
+	update   bool
+	value    uint64
+	kept     []byte // of the place in the ring
+}
+
+func newDriver(fault string) *driver {
+	d := &driver{fault: fault, ended: make(chan struct{})}
+	d.changed.L = &d.mu
+	go d.run()
+	return d
+}
+
+var errDead = mscclgo.Errorf(mscclgo.ErrRemote, "memory", "the peer is dead")
+
+// add queues an operation.
+func (d *driver) add(o op, data []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.queued-d.done == uint64(len(d.ring)) && !d.dead && !d.closed {
+		d.changed.Wait()
+	}
+	if d.dead && d.fault != "deaf" {
+		return errDead
+	}
+	place := &d.ring[d.queued%uint64(len(d.ring))]
+	o.kept = place.kept
+	if data != nil {
+		o.kept = append(o.kept[:0], data...)
+		o.src = o.kept
+		if d.fault == "borrow" {
+			o.src = data
+		}
+	}
+	*place = o
+	d.queued++
+	d.changed.Broadcast()
+	return nil
+}
+
+func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	switch d.fault {
+	case "short":
+		n--
+	case "allocate":
+		d.ring[0].kept = make([]byte, 100)
+	case "beside":
+		n = min(n+1, dst.Size()-dstOffset, src.Size()-srcOffset)
+	case "refuse":
+		return mscclgo.Errorf(mscclgo.ErrSystem, "memory", "no")
+	}
+	return d.add(op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+n], src: src.Buffer().HostBytes()[srcOffset : srcOffset+n]}, nil)
+}
+
+func (d *driver) InlineLimit() uint64 { return 100 }
+
+func (d *driver) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
+	return d.add(op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+uint64(len(data))]}, data)
+}
+
+func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint64) error {
+	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: to}
+	if d.fault == "hasty" {
+		o.do()
+		return nil
+	}
+	return d.add(o, nil)
+}
+
+func (d *driver) NewMark() (connection.DriverMark, error) {
+	if d.fault == "stubborn" {
+		return stubbornMark{&mark{d: d}}, nil
+	}
+	return &mark{d: d}, nil
+}
+
+// Close is called once all is done, or will never be.
+func (d *driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.changed.Broadcast()
+	d.mu.Unlock()
+	<-d.ended
+	return nil
+}
+
+// run does what is queued.
+func (d *driver) run() {
+	defer close(d.ended)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		for !d.closed && (d.queued == d.done || d.held || d.dead) {
+			d.changed.Wait()
+		}
+		if d.closed {
+			return
+		}
+		at := d.done
+		if d.fault == "swap" && d.queued-at > 1 && at%2 == 0 {
+			one, other := &d.ring[at%uint64(len(d.ring))], &d.ring[(at+1)%uint64(len(d.ring))]
+			*one, *other = *other, *one
+		}
+		o := d.ring[at%uint64(len(d.ring))]
+		d.mu.Unlock()
+		if d.fault != "" {
+			time.Sleep(100 * time.Microsecond) // so that some fault shows
+		}
+		o.do()
+		d.mu.Lock()
+		d.done++
+		d.changed.Broadcast()
+	}
+}
+
+func (o *op) do() {
+	// A driver that lies may find the memory gone.
+	debug.SetPanicOnFault(true)
+	defer func() { recover() }()
+	if o.update {
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&o.dst[0])), o.value)
+		return
+	}
+	copy(o.dst, o.src)
+}
+
+// set changes the driver's state.
+func (d *driver) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+	d.changed.Broadcast()
+}
+
+type mark struct {
+	d     *driver
+	until uint64
+}
+
+func (m *mark) Set() error {
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	m.until = m.d.queued
+	return nil
+}
+
+func (m *mark) Reached() (bool, error) {
+	d := m.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.done >= m.until, d.fault == "lie":
+		return true, nil
+	case d.dead && d.fault != "deaf":
+		return false, errDead
+	}
+	return false, nil
+}
+
+func (*mark) Close() error { return nil }
+
+// stubbornMark waits whatever its context.
+type stubbornMark struct{ *mark }
+
+func (m stubbornMark) Wait(context.Context) error {
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	for m.d.done < m.until {
+		m.d.changed.Wait()
+	}
+	return nil
+}
+
+// memoryRanks is a Maker of ranks with a driver that has a fault, or none.
+func memoryRanks(fault string) Maker {
+	return func(t testing.TB) (a, b *Rank) {
+		var ranks [2]*Rank
+		var drivers [2]*driver
+		for i := range ranks {
+			device, err := gpu.Open("emu:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { device.Close() })
+			registry, err := registeredmem.NewRegistry(registeredmem.Options{Rank: i, Device: device, Group: [16]byte{1}, Secret: [32]byte{2}, Timeout: patience})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { registry.Close() })
+			drivers[i] = newDriver(fault)
+			c, err := connection.New(registry, 1-i, registeredmem.CudaIPC, drivers[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			d := drivers[i]
+			ranks[i] = &Rank{Registry: registry, Connection: c}
+			ranks[i].Hold = func() func() {
+				d.set(func() { d.held = true })
+				return func() { d.set(func() { d.held = false }) }
+			}
+		}
+		for i, r := range ranks {
+			other := drivers[1-i]
+			r.Kill = func() { other.set(func() { other.dead = true }) }
+		}
+		return ranks[0], ranks[1]
+	}
+}

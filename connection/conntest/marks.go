@@ -1,0 +1,199 @@
+package conntest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+)
+
+// reach waits until a mark is reached.
+func reach(t testing.TB, m connection.Mark) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		done, err := m.Done()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the mark is not reached")
+		}
+		time.Sleep(10 * time.Microsecond)
+	}
+}
+
+// testMarks checks that marks are reached in order, behind what they mark, and
+// can be reached once.
+func testMarks(t *testing.T, p *pair) {
+	c := p.a.Connection
+	mark := func() connection.Mark {
+		m, err := c.Mark()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	reach(t, mark()) // nothing was queued
+
+	const size, writes = 100_000, 10
+	data := noise(writes * size)
+	src := source(t, p, device, writes*size, data)
+	own, dst := p.onDevice(t, writes*size)
+	var marks []connection.Mark
+	for i := range uint64(writes) {
+		if err := c.Write(dst, i*size, src, i*size, size); err != nil {
+			t.Fatal(err)
+		}
+		marks = append(marks, mark())
+	}
+	reach(t, marks[4])
+	if at := differ(data[:5*size], read[byte](t, own, 0, 5*size)); at >= 0 {
+		t.Errorf("byte %d before a mark that is reached has not arrived", at)
+	}
+	for _, m := range marks[:4] {
+		if done, err := m.Done(); !done || err != nil {
+			t.Errorf("a mark before one that is reached: %v, %v", done, err)
+		}
+	}
+	reach(t, marks[9])
+	if at := differ(data, read[byte](t, own, 0, writes*size)); at >= 0 {
+		t.Errorf("byte %d before the last mark has not arrived", at)
+	}
+	_, err := marks[0].Done()
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "used up", "rank 0, peer 1")
+	_, err = connection.Mark{}.Done()
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
+	reach(t, mark())
+
+	for _, m := range marks[5:9] { // of which one is waited for at the end
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := m.Done(); !done && err == nil {
+			t.Error("a mark of a closed connection is neither reached nor an error")
+		}
+	}
+	_, err = c.Mark()
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
+}
+
+// testAllocations checks that the calls of the data path allocate nothing.
+func testAllocations(t *testing.T, p *pair) {
+	if p.a.Allocates || p.b.Allocates {
+		t.Skip("devices or the transport allocate for their work")
+	}
+	c := p.a.Connection
+	src := source(t, p, device, 64, noise(64))
+	_, dst := p.onDevice(t, 128)
+	k := uint64(0)
+	bytes := noise(int(min(c.InlineLimit(), 64)))
+	put := func() {
+		if err := errors.Join(c.Write(dst, 8, src, 0, 64), c.UpdateAndSync(dst, 0, k, k+1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WriteBytes(dst, 64, bytes); err != nil {
+			t.Fatal(err)
+		}
+		k++
+	}
+	for range 5000 { // until queues have taken what memory they keep
+		put()
+	}
+	p.flush(t)
+	if n := testing.AllocsPerRun(50, func() {
+		put()
+		m, err := c.Mark()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reach(t, m)
+	}); n > 0 {
+		t.Errorf("a write, an update and a mark allocate %v times", n)
+	}
+}
+
+// testContexts flushes with contexts that have ended while much is under way.
+func testContexts(t *testing.T, p *pair) {
+	const size = 4 << 20
+	data := noise(size)
+	src := source(t, p, device, size, data)
+	own, dst := p.onDevice(t, size)
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	past, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		kind mscclgo.Kind
+	}{{canceled, mscclgo.ErrAborted}, {past, mscclgo.ErrTimeout}} {
+		for range 4 {
+			if err := p.a.Connection.Write(dst, 0, src, 0, size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.flushUntil(t, c.ctx); err != nil {
+			testerr.Expect(t, err, c.kind, "flush", "rank 0, peer 1")
+		}
+	}
+	p.flush(t) // what was queued goes on
+	if at := differ(data, read[byte](t, own, 0, size)); at >= 0 {
+		t.Errorf("byte %d is wrong", at)
+	}
+}
+
+// testContextsHeld does so while nothing gets done.
+func testContextsHeld(t *testing.T, p *pair) {
+	if p.a.Hold == nil {
+		t.Skip("the transport cannot be held")
+	}
+	c := p.a.Connection
+	src := source(t, p, device, 8, []uint64{3})
+	own, dst := p.onDevice(t, 16)
+	release := p.a.Hold()
+	defer release()
+	if err := c.Write(dst, 8, src, 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := m.Done(); done || err != nil {
+		t.Errorf("a mark behind what is held: %v, %v", done, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	testerr.Expect(t, p.flushUntil(t, ctx), mscclgo.ErrTimeout, "flush", "rank 0, peer 1")
+	ctx, cancel = context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	testerr.Expect(t, p.flushUntil(t, ctx), mscclgo.ErrAborted, "flush", "rank 0, peer 1")
+
+	// Others go on beside a flush that waits.
+	flushed := make(chan error, 1)
+	go func() { flushed <- c.Flush(context.Background()) }()
+	if err := c.UpdateAndSync(dst, 0, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-flushed:
+		t.Fatalf("a flush did not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	release()
+	if err := <-flushed; err != nil {
+		t.Error(err)
+	}
+	p.flush(t)
+	reach(t, m)
+	if diff := cmp.Diff([]uint64{5, 3}, read[uint64](t, own, 0, 2)); diff != "" {
+		t.Errorf("what arrived (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,282 @@
+package conntest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// testWrites writes ranges of many sizes and alignments, from and to both kinds
+// of memory, and checks all bytes, also those beside the ranges.
+func testWrites(t *testing.T, p *pair) {
+	const size = 1<<20 + 77
+	data := noise(size)
+	for _, to := range []kind{device, pinned} {
+		own, dst, ok := p.target(t, to, size)
+		if !ok {
+			continue
+		}
+		for _, from := range []kind{device, pinned} {
+			src := source(t, p, from, size, data)
+			zeros := source(t, p, from, size, make([]byte, size))
+			for _, w := range []struct{ to, from, n uint64 }{
+				{7, 3, 0}, {size, size, 0}, {0, 1, 1}, {3, 9, 5}, {8, 16, 8}, {31, 3, 7}, {4097, 1, 4095}, {4096, 8192, 4096},
+				{16384, 5, 100_003}, {1, 2, 256 << 10}, {1 << 10, 1<<10 + 1, 700_003}, {size - 1, 0, 1}, {0, 0, size},
+			} {
+				if err := errors.Join(p.a.Connection.Write(dst, 0, zeros, 0, size), p.a.Connection.Write(dst, w.to, src, w.from, w.n)); err != nil {
+					t.Fatal(err)
+				}
+				p.flush(t)
+				want := make([]byte, size)
+				copy(want[w.to:w.to+w.n], data[w.from:])
+				if at := differ(want, read[byte](t, own, 0, size)); at >= 0 {
+					t.Errorf("%d bytes from %d of %v memory to %d of %v memory: byte %d is wrong", w.n, w.from, from, w.to, to, at)
+				}
+			}
+		}
+	}
+}
+
+// differ returns the first place where two slices of one length differ, or -1. A
+// diff of a MiB helps nobody.
+func differ(want, got []byte) int {
+	for i := range want {
+		if want[i] != got[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// testOrderOfWrites has writes over each other end as the last one.
+func testOrderOfWrites(t *testing.T, p *pair) {
+	for _, size := range []uint64{64, 300_000} {
+		const writes = 8
+		data := noise(int(writes * size))
+		src := source(t, p, device, writes*size, data)
+		own, dst := p.onDevice(t, size)
+		for i := range uint64(writes) {
+			// The later ones are shorter and quicker.
+			n := size - i*size/(2*writes)
+			if err := p.a.Connection.Write(dst, 0, src, i*size, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.flush(t)
+		want := make([]byte, size)
+		for i := range uint64(writes) {
+			copy(want[:size-i*size/(2*writes)], data[i*size:])
+		}
+		if at := differ(want, read[byte](t, own, 0, int(size))); at >= 0 {
+			t.Errorf("writes of %d bytes: byte %d is not the last write's", size, at)
+		}
+	}
+}
+
+// testPuts makes 10,000 small writes with an update each, both ways at once.
+func testPuts(t *testing.T, p *pair) { bothWays(t, p, 10_000, 64) }
+
+// testLargePuts makes some large ones.
+func testLargePuts(t *testing.T, p *pair) { bothWays(t, p, 20, 400_000) }
+
+func bothWays(t *testing.T, p *pair, rounds, n uint64) {
+	var all sync.WaitGroup
+	for _, way := range []*pair{p, p.back()} {
+		for _, k := range []kind{device, pinned} {
+			word, flag, ok := way.target(t, k, 8)
+			if !ok {
+				continue
+			}
+			values := make([]uint64, rounds+n/8)
+			for i := range values {
+				values[i] = whole(uint64(i))
+			}
+			src := source(t, way, device, 8*uint64(len(values)), values)
+			mine, dst := way.onDevice(t, n)
+			all.Go(func() { sendRounds(t, way, dst, flag, src, rounds) })
+			all.Go(func() { checkRounds(t, mine, word, rounds) })
+		}
+	}
+	all.Wait()
+}
+
+// whole returns a number with its complement above it. A reader may see half of
+// a word that is being written: half of one number and half of another are none.
+func whole(n uint64) uint64 { return n | (^n&0xffffffff)<<32 }
+
+// sendRounds writes the number of each round and those that follow it, and then
+// says so by the flag.
+func sendRounds(t *testing.T, p *pair, dst, flag, src *registeredmem.Memory, rounds uint64) {
+	c := p.a.Connection
+	for k := uint64(1); k <= rounds && !t.Failed(); k++ {
+		if err := errors.Join(c.Write(dst, 0, src, 8*k, dst.Size()), c.UpdateAndSync(flag, 0, k-1, k)); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+	p.flush(t)
+}
+
+// checkRounds checks that a reader who sees the flag of a round sees its data, at
+// both ends and in the middle.
+func checkRounds(t *testing.T, mine, word *registeredmem.Memory, rounds uint64) {
+	words := mine.Size() / 8
+	last := uint64(0)
+	for end := time.Now().Add(patience); last < rounds; {
+		seen := read[uint64](t, word, 0, 1)[0]
+		if seen < last {
+			t.Errorf("the word fell from %d to %d", last, seen)
+			return
+		}
+		for _, i := range []uint64{0, words / 2, words - 1} {
+			var got uint64
+			for got = 0; seen > 0 && got != whole(got&0xffffffff) && time.Now().Before(end); {
+				got = read[uint64](t, mine, 8*i, 1)[0]
+			}
+			if got &= 0xffffffff; seen > 0 && got < seen+i {
+				t.Errorf("round %d is announced, and word %d is of round %d", seen, i, int64(got)-int64(i))
+				return
+			}
+		}
+		last = seen
+		if time.Now().After(end) {
+			t.Errorf("the word stays at %d of %d", seen, rounds)
+			return
+		}
+	}
+}
+
+// testFullBothWays queues more than any queue holds, both ways at once, while
+// nobody waits.
+func testFullBothWays(t *testing.T, p *pair) {
+	const n = 5000
+	var all sync.WaitGroup
+	for _, way := range []*pair{p, p.back()} {
+		src := source(t, way, device, 8, []uint64{7})
+		own, dst := way.onDevice(t, 16)
+		all.Go(func() {
+			for i := range uint64(n) {
+				if err := errors.Join(way.a.Connection.Write(dst, 8, src, 0, 8), way.a.Connection.UpdateAndSync(dst, 0, i, i+1)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			way.flush(t)
+			if diff := cmp.Diff([]uint64{n, 7}, read[uint64](t, own, 0, 2)); diff != "" {
+				t.Errorf("what arrived (-want +got):\n%s", diff)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// testGoroutines has many goroutines use one connection. What each queues is in
+// order.
+func testGoroutines(t *testing.T, p *pair) {
+	const goroutines, rounds = 8, 50
+	values := make([]uint64, rounds+1)
+	for i := range values {
+		values[i] = uint64(i)
+	}
+	src := source(t, p, device, 8*(rounds+1), values)
+	own, dst := p.onDevice(t, 16*goroutines)
+	var all sync.WaitGroup
+	for g := range uint64(goroutines) {
+		all.Go(func() {
+			for k := uint64(1); k <= rounds; k++ {
+				if err := errors.Join(
+					p.a.Connection.Write(dst, 16*g+8, src, 8*k, 8),
+					p.a.Connection.UpdateAndSync(dst, 16*g, k-1, k),
+				); err != nil {
+					t.Error(err)
+					return
+				}
+				p.flush(t)
+				if diff := cmp.Diff([]uint64{k, k}, read[uint64](t, own, 16*g, 2)); diff != "" {
+					t.Errorf("after a flush (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// testWriteBytes writes bytes of all sizes among writes of memory and updates,
+// over each other. The bytes are changed as soon as they may be.
+func testWriteBytes(t *testing.T, p *pair) {
+	c := p.a.Connection
+	limit := c.InlineLimit()
+	if limit == 0 {
+		t.Skip("the transport copies from registered memory only")
+	}
+	const size, operations = 1 << 20, 400
+	data := noise(size)
+	src := source(t, p, device, size, data)
+	for _, to := range []kind{device, pinned} {
+		own, dst, ok := p.target(t, to, 8+size)
+		if !ok {
+			continue
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		want, buffer := make([]byte, 8+size), make([]byte, limit)
+		word := uint64(0)
+		for i := range operations {
+			n := random.Uint64N(limit + 1)
+			if i%8 == 0 {
+				n = []uint64{0, 1, limit - 1, limit}[i/8%4]
+			}
+			large := random.IntN(16) == 0
+			if large {
+				n = random.Uint64N(size)
+			}
+			from, at := random.Uint64N(size-n), random.Uint64N(min(size-n, 8*limit))
+			copy(want[8+at:8+at+n], data[from:])
+			var err error
+			if large || random.IntN(4) == 0 {
+				err = c.Write(dst, 8+at, src, from, n)
+			} else {
+				copy(buffer, data[from:from+n])
+				err = c.WriteBytes(dst, 8+at, buffer[:n])
+				clear(buffer)
+			}
+			if err == nil && i%3 == 0 {
+				err = c.UpdateAndSync(dst, 0, word, word+1)
+				word++
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.flush(t)
+		binary.NativeEndian.PutUint64(want, word)
+		if at := differ(want, read[byte](t, own, 0, 8+size)); at >= 0 {
+			t.Errorf("%v memory: byte %d is wrong", to, at)
+		}
+	}
+}
+
+// testWriteBytesFull queues more bytes than there is room for.
+func testWriteBytesFull(t *testing.T, p *pair) {
+	if p.a.Connection.InlineLimit() == 0 {
+		t.Skip("the transport copies from registered memory only")
+	}
+	const writes, each = 5000, 7
+	data := noise(writes * each)
+	own, dst := p.onDevice(t, writes*each)
+	for at := uint64(0); at < writes*each; at += each {
+		if err := p.a.Connection.WriteBytes(dst, at, data[at:at+each]); err != nil {
+			t.Fatal(fmt.Errorf("at %d: %w", at, err))
+		}
+	}
+	p.flush(t)
+	if at := differ(data, read[byte](t, own, 0, writes*each)); at >= 0 {
+		t.Errorf("byte %d is wrong", at)
+	}
+}
