@@ -24,10 +24,11 @@ func (c *Connection) end(op string, err error) error {
 	return errors.Join(err, c.wrap(op, released))
 }
 
-// settle waits until what was queued before it is done. The registry calls it
-// before it unmaps a memory, once nothing more can be queued for that memory. A
-// failure of the transport is no error: nothing is under way then.
-func (c *Connection) settle(ctx context.Context) error {
+// waitForTransfers waits until what was queued before the call is done. The
+// registry calls it before it unmaps a memory, once nothing more can be queued for
+// that memory. A failure of the transport is no error, since nothing is under way
+// then.
+func (c *Connection) waitForTransfers(ctx context.Context) error {
 	const op = "wait for what uses a memory"
 	if c.closed.Load() {
 		select {

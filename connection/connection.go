@@ -66,7 +66,7 @@ type Connection struct {
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
-	leave     func() // ends what the registry calls before a memory is closed
+	leave     func() // has the registry call waitForTransfers no more
 
 	closed   atomic.Bool   // nothing more is queued
 	ended    chan struct{} // closed once the driver is
@@ -104,7 +104,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 			c.native, c.path.Queue = n, q
 		}
 	}
-	c.leave = native.JoinRegistry(registry, c.settle)
+	c.leave = native.JoinRegistry(registry, c.waitForTransfers)
 	return c, nil
 }
 

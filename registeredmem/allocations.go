@@ -4,8 +4,8 @@ import "github.com/mscclgo/mscclgo/gpu"
 
 // allocations numbers the allocations that registered memory lies in, so that a
 // peer maps each once, however many slices of it are registered. A number is
-// used once: an address is not enough, because freed memory's is given out
-// again. Its user locks it.
+// used once; an address would not do, because freed memory is allocated again.
+// The caller of its methods holds a lock.
 type allocations struct {
 	next uint64
 	live map[gpu.Ptr]*allocation // by start
@@ -14,11 +14,11 @@ type allocations struct {
 type allocation struct {
 	number uint64
 	start  gpu.Ptr
-	first  *gpu.Buffer // tells whether the allocation is still there
+	first  *gpu.Buffer // closed if the allocation is gone
 	users  int
 }
 
-// join gives the allocation that buf lies in, for one more registered memory.
+// join returns the allocation that buf lies in, for one more registered memory.
 func (a *allocations) join(buf *gpu.Buffer) *allocation {
 	start := buf.Ptr() - gpu.Ptr(buf.AllocationOffset())
 	one := a.live[start]

@@ -34,7 +34,7 @@ func decodeRequest(b []byte) (request, error) {
 	return q, r.End()
 }
 
-// means is how a memory passes.
+// means is how a memory is passed.
 type means uint8
 
 const (
@@ -46,7 +46,7 @@ const (
 
 const maxReason = 1024
 
-// answer is what a registry's server says.
+// answer is the answer of a registry's server.
 type answer struct {
 	means means
 

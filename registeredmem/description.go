@@ -17,7 +17,7 @@ const maxSocketName = 64
 
 var formatKind = [4]byte{'M', 'G', 'R', 'M'}
 
-// description is what the bytes of a memory say.
+// description is the content of the bytes of a memory.
 type description struct {
 	group      [16]byte
 	rank       uint32
@@ -69,15 +69,15 @@ func decode(data []byte) (description, error) {
 	}
 	switch {
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+		r.Fail(fmt.Errorf("rank %d", d.rank))
 	case d.transports&^allTransports != 0:
 		r.Fail(fmt.Errorf("transports %#x are unknown", uint32(d.transports)))
 	case d.size == 0 || d.size > math.MaxInt64:
-		r.Fail(fmt.Errorf("%d bytes are no memory's size", d.size))
+		r.Fail(fmt.Errorf("a size of %d bytes", d.size))
 	case d.host == "":
 		r.Fail(errors.New("the host's identity is empty"))
 	case !fdpass.ValidName(d.socket):
-		r.Fail(fmt.Errorf("%q is no socket's name", d.socket))
+		r.Fail(fmt.Errorf("a socket named %q", d.socket))
 	}
 	return d, r.End()
 }

@@ -1,20 +1,22 @@
-// Package registeredmem holds memory that peers may reach. A rank registers a
-// buffer in its [Registry], sends the bytes of [Memory.MarshalBinary] to a peer
-// by any means, and the peer's [Registry.Import] maps the memory, so that the
-// peer's kernels and copies reach it.
+// Package registeredmem shares memory among ranks. A rank registers a buffer in its
+// [Registry] and sends the bytes of [Memory.MarshalBinary] to a peer by any means.
+// The peer's [Registry.Import] maps the memory, so that the peer's kernels and
+// copies can access it.
 //
-// The bytes name the memory and say where to ask for it. They hold neither an
-// address nor a secret: who wants the memory itself must prove to be a member
-// of the group, over a Unix socket of the same user on the same host. By what
-// means the memory then passes depends on who made it and who asks:
+// The bytes identify the memory and the server that provides it. They contain
+// neither an address nor a secret: to get the memory, a process proves over a Unix
+// socket of the same user on the same host that it is a member of the group. How
+// the memory is passed depends on its origin and on the importing process:
 //
-//   - memory of [gpu.Device.Alloc] goes as a file descriptor;
-//   - memory that somebody else allocated ([gpu.Device.Wrap]) goes as a legacy
+//   - memory of [gpu.Device.Alloc] is passed as a file descriptor;
+//   - memory that other code allocated ([gpu.Device.Wrap]) is passed as a legacy
 //     IPC handle of the CUDA driver;
-//   - ranks of the same process use the pointer itself.
+//   - ranks of one process share the pointer.
 //
-// A [Carrier] attached to the registries reaches memory that cannot be mapped, on
-// other hosts: the bytes then hold its key for the memory besides.
+// Memory that cannot be mapped, such as that of other hosts, is reached over a
+// transport whose [Registrar] is attached to the registries. The bytes then contain
+// the registrar's key for the memory.
 //
-// Sizes and offsets are bytes. Everything may be called from any goroutine.
+// Sizes and offsets are in bytes. All functions and methods may be called from any
+// goroutine.
 package registeredmem

@@ -10,23 +10,23 @@ import (
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 )
 
-// Import gives a peer's memory of the bytes that the peer's
-// [Memory.MarshalBinary] gave, until the memory or the registry is closed: mapped
-// for this rank's device, or without a Buffer where only carriers reach it. Each of a peer's allocations is mapped once,
-// however many memories in it are imported. A rank may import its own bytes
-// and gets the same buffer. The peer must keep the buffer while this rank uses
-// it if both are in one process.
+// Import returns a peer's memory, from the bytes that the peer's
+// [Memory.MarshalBinary] returned. It is mapped for this rank's device if possible;
+// otherwise it has no Buffer and is reached over registrars. Each of a peer's
+// allocations is mapped once, however many memories in it are imported. A rank may
+// import its own bytes and gets the same buffer. If the peer is in the same
+// process, it must keep the buffer open while this rank uses it.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of
-// another version or group; ErrUnsupported, saying why, where no transport
-// reaches the memory from here; ErrRemote when the peer has unregistered it or
-// is gone; ErrTimeout after ctx or [Options].Timeout, whichever is first;
-// ErrAborted when ctx or the registry ends.
+// another version or group; ErrUnsupported when no transport reaches the memory
+// from here, with the reason; ErrRemote when the peer has unregistered it or is
+// gone; ErrTimeout after the deadline of ctx or [Options].Timeout, whichever is
+// first; ErrAborted when ctx is canceled or the registry is closed.
 func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	const op = "registeredmem: import"
 	d, err := decode(data)
 	if err != nil {
-		return nil, r.fault(op, "these are no good bytes of a memory: %w", err)
+		return nil, r.fault(op, "the bytes do not describe a memory: %w", err)
 	}
 	if d.group != r.options.Group {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is of group %x, this rank of group %x", d.group, r.options.Group).At(r.options.Rank, int(d.rank))
@@ -37,9 +37,9 @@ func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	defer r.imports.Done()
 	m := &Memory{reg: r, about: d}
 	if d.instance == r.instance {
-		err = r.reachOwn(m)
+		err = r.importOwn(m)
 	} else {
-		err = r.reach(ctx, m)
+		err = r.importPeers(ctx, m)
 	}
 	if err != nil {
 		return nil, wrap(err, fmt.Sprintf("registeredmem: import %v", m), r.options.Rank, m.Rank())
@@ -50,41 +50,41 @@ func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	return m, nil
 }
 
-// reachOwn gives m, of this registry, its buffer.
-func (r *Registry) reachOwn(m *Memory) error {
+// importOwn sets the buffer of m, which is of this registry.
+func (r *Registry) importOwn(m *Memory) error {
 	const op = "find it in this registry"
 	own := r.Find(m.about.id)
 	if own == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is not registered, or not any more")
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is not registered")
 	}
 	if own.offered() != m.about {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is %v there", own)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry has %v", own)
 	}
 	m.about = own.about
 	m.buf.Store(own.Buffer())
 	return nil
 }
 
-// reach maps m, of a peer's registry, if that is possible, or else sees to it that
-// a carrier reaches it.
-func (r *Registry) reach(ctx context.Context, m *Memory) error {
+// importPeers maps m, which is of a peer's registry, or checks that a registrar
+// reaches it.
+func (r *Registry) importPeers(ctx context.Context, m *Memory) error {
 	d := &m.about
 	r.mu.Lock()
-	carried := d.transports & r.carried()
+	unmapped := d.transports & r.attached()
 	r.mu.Unlock()
 	err := r.mappable(d)
 	if err == nil {
-		d.transports = CudaIPC | carried
+		d.transports = CudaIPC | unmapped
 		return r.mapIn(ctx, m)
 	}
-	if carried == 0 {
+	if unmapped == 0 {
 		return err
 	}
-	d.transports = carried
+	d.transports = unmapped
 	return nil
 }
 
-// mapIn asks the peer for m and maps it.
+// mapIn requests m from the peer and maps it.
 func (r *Registry) mapIn(ctx context.Context, m *Memory) error {
 	d := &m.about
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
@@ -94,14 +94,15 @@ func (r *Registry) mapIn(ctx context.Context, m *Memory) error {
 	return fdpass.Call(ctx, r.key(), d.socket, q.encode(), func(a fdpass.Answer) error { return r.take(m, a) })
 }
 
-// mappable says why this rank's device cannot map the memory, if so.
+// mappable returns nil if this rank's device can map the memory, or an error with
+// the reason.
 func (r *Registry) mappable(d *description) error {
 	const op = "map it"
 	switch {
 	case !d.transports.Has(CudaIPC):
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it can be reached by %v, and this rank can only map (CudaIPC)", d.transports)
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it can be reached over %v, this rank has only CudaIPC", d.transports)
 	case r.options.Unmapped:
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this rank maps no memory (Options.Unmapped), and no carrier of its reaches %v", d.transports)
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "Options.Unmapped keeps this rank from mapping it, and no other transport of this rank is among %v", d.transports)
 	case d.host != r.host:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is on host %q, this rank on host %q", d.host, r.host)
 	case !r.options.Device.CanAccess(d.device):
@@ -110,7 +111,7 @@ func (r *Registry) mappable(d *description) error {
 	return nil
 }
 
-// absence says why a device may be out of reach.
+// absence returns a likely reason why a device has no peer access.
 func absence(device [16]byte) string {
 	all, err := gpu.List()
 	if err != nil {
@@ -118,13 +119,13 @@ func absence(device [16]byte) string {
 	}
 	for _, info := range all {
 		if info.UUID == device {
-			return fmt.Sprintf("that is %s, and there is no peer access between the two", info.Name)
+			return fmt.Sprintf("that is %s, and the two have no peer access", info.Name)
 		}
 	}
 	return "this process does not see that device; CUDA_VISIBLE_DEVICES may hide it"
 }
 
-// take gives m what the peer's server answered.
+// take completes m with what the peer's server answered.
 func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 	const op = "take the peer's answer"
 	a, err := decodeAnswer(got.Body)
@@ -141,7 +142,7 @@ func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the memory has %d bytes there", a.size)
 	}
 	if (got.File != nil) != (a.means == byDescriptor) {
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "a descriptor is missing or too many")
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "it should have a descriptor and has none, or has one and should not")
 	}
 	key := mappingKey{instance: m.about.instance, allocation: a.allocation}
 	mapped, err := r.mappings.acquire(key, func() (*gpu.Buffer, error) {
@@ -162,11 +163,11 @@ func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 	return nil
 }
 
-// takePointer gives m the buffer of a rank of this process.
+// takePointer completes m with the buffer of a rank of this process.
 func (r *Registry) takePointer(m *Memory, value any) error {
 	theirs, ok := value.(*gpu.Buffer)
 	if !ok || theirs.Size() != m.about.size {
-		return mscclgo.Errorf(mscclgo.ErrRemote, "take the peer's answer", "it is not the buffer that was asked for")
+		return mscclgo.Errorf(mscclgo.ErrRemote, "take the peer's answer", "it is not the requested buffer")
 	}
 	buf, err := r.options.Device.Access(theirs)
 	if err != nil {

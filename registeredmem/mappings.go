@@ -6,13 +6,13 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// mappings holds the peers' allocations that are mapped here, each once.
+// mappings are the peers' allocations that are mapped here, each once.
 type mappings struct {
-	mu   sync.Mutex // held while mapping and unmapping, so that nobody maps twice
+	mu   sync.Mutex // held while mapping and unmapping, so that nothing is mapped twice
 	live map[mappingKey]*mapping
 }
 
-// mappingKey names an allocation among all that peers have.
+// mappingKey identifies an allocation among those of all peers.
 type mappingKey struct {
 	instance   uint64 // of the peer's registry
 	allocation uint64
@@ -24,8 +24,8 @@ type mapping struct {
 	users int
 }
 
-// acquire gives the mapping of an allocation for one more user, and makes it
-// with open if it is the first.
+// acquire returns the mapping of an allocation for one more user. For the first it
+// makes the mapping with open.
 func (m *mappings) acquire(key mappingKey, open func() (*gpu.Buffer, error)) (*mapping, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +45,7 @@ func (m *mappings) acquire(key mappingKey, open func() (*gpu.Buffer, error)) (*m
 	return one, nil
 }
 
-// release gives one use back. The last one unmaps.
+// release ends one use. The last one unmaps.
 func (m *mappings) release(one *mapping) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,35 +22,36 @@ type Memory struct {
 	native     *native.Range // nil before it is first asked for; guarded by reg.mu
 }
 
-// Registry gives the table that the memory is in.
+// Registry returns the registry that the memory is in.
 func (m *Memory) Registry() *Registry { return m.reg }
 
-// Rank gives the number of the rank whose memory it is.
+// Rank returns the number of the rank whose memory it is.
 func (m *Memory) Rank() int { return int(m.about.rank) }
 
-// ID gives the memory's number in its rank's registry, which gives each number
-// once, counting from 0.
+// ID returns the memory's number in its rank's registry. Numbers count from 0 and
+// are used once.
 func (m *Memory) ID() uint32 { return m.about.id }
 
-// Size gives the memory's bytes.
+// Size returns the memory's size in bytes.
 func (m *Memory) Size() uint64 { return m.about.size }
 
-// Local says whether the memory was registered in this table, rather than
+// Local reports whether the memory was registered in this registry, rather than
 // imported.
 func (m *Memory) Local() bool { return m.local }
 
-// Transports gives the ways to reach the memory: for this rank's own, those
-// that it offers; for an imported one, those that work from here.
+// Transports returns the transports that reach the memory: for this rank's own
+// memory those that it offers to peers, for an imported one those that work from
+// here.
 func (m *Memory) Transports() Transports { return m.about.transports }
 
-// Buffer gives the memory as this rank's device reaches it. It is nil where the
-// memory is not mapped here, and once the memory is closed.
+// Buffer returns the memory as this rank's device sees it, or nil if the memory is
+// not mapped here or is closed.
 func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
 
 // Closed reports whether the memory is closed.
 func (m *Memory) Closed() bool { return m.closed.Load() }
 
-// MarshalBinary gives the bytes that a peer's [Registry.Import] takes. They are
+// MarshalBinary returns the bytes that a peer's [Registry.Import] takes. They are
 // no secret and mean nothing outside the group.
 //
 // Errors: ErrInvalid for imported memory, which only its own rank can share, and
@@ -67,7 +68,7 @@ func (m *Memory) MarshalBinary() ([]byte, error) {
 	return d.encode(), nil
 }
 
-// offered describes this rank's memory as peers may reach it.
+// offered returns the description of this rank's memory that peers get.
 func (m *Memory) offered() description {
 	d := m.about
 	if m.reg.options.Unmapped {
@@ -76,10 +77,10 @@ func (m *Memory) offered() description {
 	return d
 }
 
-// Close unmaps imported memory, which kernels must have done with, and unregisters
-// this rank's: peers cannot import it any more, what they have mapped stays mapped
-// with them, and carriers no longer reach it. Before, it waits for what connections
-// have queued, for at most Options.Timeout. It is safe to call twice.
+// Close unmaps an imported memory, which kernels must no longer use, or unregisters
+// this rank's: peers can no longer import it or write to it over a [Registrar], but
+// what they have mapped stays mapped with them. Before that it waits for what
+// connections have queued, for at most Options.Timeout. It is safe to call twice.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -97,9 +98,9 @@ func (m *Memory) Close() error {
 		delete(r.imported, m)
 	}
 	r.mu.Unlock()
-	err := r.settle()
+	err := r.waitForTransfers()
 	if m.local {
-		err = errors.Join(err, m.withdraw(r.carriers))
+		err = errors.Join(err, m.withdraw(r.registrars))
 	} else if m.mapping != nil {
 		err = errors.Join(err, r.mappings.release(m.mapping))
 	}
@@ -109,7 +110,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// String names the memory for messages.
+// String returns the memory's name for messages.
 func (m *Memory) String() string {
 	return fmt.Sprintf("memory %d of rank %d (%d bytes)", m.about.id, m.about.rank, m.about.size)
 }

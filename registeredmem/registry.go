@@ -17,28 +17,28 @@ import (
 	"github.com/mscclgo/mscclgo/internal/hostid"
 )
 
-// DefaultTimeout bounds what a peer is waited for when [Options] does not say.
+// DefaultTimeout is the value of Options.Timeout if that is 0.
 const DefaultTimeout = 30 * time.Second
 
-// Options say whose memories a [Registry] holds.
+// Options configure a [Registry].
 type Options struct {
 	Rank    int           // this rank's number
-	Group   [16]byte      // the group's number, no secret
-	Secret  [32]byte      // what only members of the group know
+	Group   [16]byte      // the group's number, which is no secret
+	Secret  [32]byte      // known to members of the group only
 	Device  *gpu.Device   // this rank's device, which stays the caller's
-	Logger  *slog.Logger  // where refused strangers are reported; nil: nowhere
-	Timeout time.Duration // bounds what a peer is waited for; 0: DefaultTimeout
+	Logger  *slog.Logger  // for refused connections; nil discards
+	Timeout time.Duration // bounds waiting for a peer; 0 means DefaultTimeout
 	// Unmapped keeps memory from being mapped, by this rank and by its peers, even
-	// where it could be, so that all goes through carriers.
+	// where it could be, so that all of it is reached over registrars.
 	Unmapped bool
 }
 
-// Registry is one rank's table of memories: its own, which peers may import,
-// and the peers' that it imported.
+// Registry holds one rank's memories: its own, which peers may import, and the
+// peers' that it has imported.
 type Registry struct {
 	options  Options
 	host     string
-	instance uint64 // random: tells this registry from an earlier one of the rank
+	instance uint64 // random: differs from that of an earlier registry of the rank
 	server   *fdpass.Server
 
 	ctx     context.Context // ends when Close begins
@@ -48,28 +48,28 @@ type Registry struct {
 
 	mu          sync.Mutex
 	closed      bool
-	carriers    []Carrier // no more are added once a memory is registered
+	registrars  []Registrar // no more are added once a memory is registered
 	nextID      uint32
 	local       map[uint32]*Memory
 	imported    map[*Memory]struct{}
 	allocations allocations
-	settlements map[*settlement]struct{}
+	transfers   map[*transfers]struct{}
 
 	mappings mappings
 }
 
-// NewRegistry gives an empty table and starts the server that peers on this
+// NewRegistry returns an empty registry and starts the server that peers on this
 // host import from.
 //
 // Errors: ErrInvalid for Options without a device or with a negative rank or
-// timeout, ErrSystem when the server's socket cannot be had.
+// time-out, ErrSystem when the server's socket cannot be opened.
 func NewRegistry(o Options) (*Registry, error) {
 	const op = "registeredmem: new registry"
 	switch {
 	case o.Device == nil:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Device is nil").At(o.Rank, mscclgo.NoRank)
 	case o.Rank < 0 || o.Rank > math.MaxInt32:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d is no rank", o.Rank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Rank is %d", o.Rank)
 	case o.Timeout < 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Timeout is %v", o.Timeout).At(o.Rank, mscclgo.NoRank)
 	}
@@ -85,7 +85,7 @@ func NewRegistry(o Options) (*Registry, error) {
 	}
 	r := &Registry{
 		options: o, host: host, instance: randomInstance(),
-		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, settlements: map[*settlement]struct{}{},
+		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, transfers: map[*transfers]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.server, err = fdpass.Listen(r.key(), o.Logger.With("rank", o.Rank), r.serve)
@@ -96,39 +96,39 @@ func NewRegistry(o Options) (*Registry, error) {
 	return r, nil
 }
 
-// Rank gives this rank's number.
+// Rank returns this rank's number.
 func (r *Registry) Rank() int { return r.options.Rank }
 
-// Group gives the group's number.
+// Group returns the group's number.
 func (r *Registry) Group() [16]byte { return r.options.Group }
 
-// Device gives this rank's device.
+// Device returns this rank's device.
 func (r *Registry) Device() *gpu.Device { return r.options.Device }
 
-// Host gives the identity of this rank's host: ranks whose hosts are equal can
-// hand each other mapped memory.
+// Host returns the identity of this rank's host. Ranks with equal hosts can map
+// each other's memory.
 func (r *Registry) Host() string { return r.host }
 
-// Timeout gives what bounds waiting for a peer.
+// Timeout returns the bound on waiting for a peer.
 func (r *Registry) Timeout() time.Duration { return r.options.Timeout }
 
-// Register makes buf, of this rank's device, reachable by the group until the
-// memory or the registry is closed. The buffer stays the caller's, who closes
-// it after that. Of a buffer that is a slice, that range alone is shared; the
-// driver maps the whole allocation into the peer's process all the same.
+// Register lets the group reach buf, of this rank's device, until the memory or the
+// registry is closed. The buffer stays the caller's, who closes it after that. If
+// the buffer is a slice, only that range is shared, although the driver maps the
+// whole allocation into the peer's process.
 //
-// Pinned host memory can be registered too. Peers cannot map it; only carriers
-// reach it.
+// Pinned host memory can be registered too. Peers cannot map it, and reach it only
+// over a [Registrar].
 //
 // Errors: ErrInvalid for a buffer of another device or one that is closed; those
-// of a carrier that cannot carry it.
+// of registrars.
 func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	const op = "registeredmem: register"
 	if buf == nil {
 		return nil, r.fault(op, "the buffer is nil")
 	}
 	if buf.Device() != r.options.Device {
-		return nil, r.fault(op, "the buffer is of another Device (%v) than the registry (%v)", buf.Device(), r.options.Device)
+		return nil, r.fault(op, "the buffer and the registry are of different Devices (%v and %v)", buf.Device(), r.options.Device)
 	}
 	if closed(buf) {
 		return nil, r.fault(op, "the buffer or its device is closed")
@@ -159,9 +159,9 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	return m, nil
 }
 
-// Close ends the server, unmaps all imported memory and unregisters this
-// rank's. Kernels and copies that use imported memory must have ended. Calls of
-// Import under way end with ErrAborted. It is safe to call twice.
+// Close stops the server, unmaps all imported memory and unregisters this rank's.
+// Kernels that use imported memory must have ended. Calls of Import that are under
+// way return ErrAborted. It is safe to call twice.
 func (r *Registry) Close() error {
 	var errs []error
 	r.closing.Do(func() {
@@ -187,7 +187,7 @@ func (r *Registry) Close() error {
 	return errors.Join(errs...)
 }
 
-// begin notes a call of Import, unless the registry is closed.
+// begin counts a call of Import, and reports whether the registry is open.
 func (r *Registry) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +202,7 @@ func (r *Registry) key() fdpass.Key {
 	return fdpass.Key{Group: r.options.Group, Secret: r.options.Secret}
 }
 
-// fault gives an error of the caller's making on this rank.
+// fault returns an ErrInvalid error of this rank.
 func (r *Registry) fault(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.options.Rank, mscclgo.NoRank)
 }
@@ -213,19 +213,19 @@ func randomInstance() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// closed says whether buf or its device is closed.
+// closed reports whether buf or its device is closed.
 func closed(buf *gpu.Buffer) bool {
 	_, err := buf.Slice(0, 0)
 	return err != nil
 }
 
-// wrap gives err, of a layer below, the operation and the ranks, and keeps its
-// kind.
+// wrap returns err, of a layer below, with the operation and the ranks. It keeps
+// the kind.
 func wrap(err error, op string, rank, peer int) error {
 	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(rank, peer)
 }
 
-// String names the registry for messages.
+// String returns the registry's name for messages.
 func (r *Registry) String() string {
 	return fmt.Sprintf("registry %016x of rank %d", r.instance, r.options.Rank)
 }

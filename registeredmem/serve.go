@@ -8,18 +8,18 @@ import (
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 )
 
-// serve answers a member of the group who asks for one of this rank's memories.
+// serve answers a member of the group that requests one of this rank's memories.
 func (r *Registry) serve(body []byte, sameProcess bool) fdpass.Answer {
 	q, err := decodeRequest(body)
 	if err != nil {
 		return refuse(mscclgo.ErrRemote, err.Error())
 	}
 	if q.instance != r.instance {
-		return refuse(mscclgo.ErrRemote, "the memory is of another registry than the one that listens now")
+		return refuse(mscclgo.ErrRemote, "the memory is of an earlier registry of this rank")
 	}
 	m := r.Find(q.id)
 	if m == nil {
-		return refuse(mscclgo.ErrRemote, fmt.Sprintf("memory %d is not registered, or not any more", q.id))
+		return refuse(mscclgo.ErrRemote, fmt.Sprintf("memory %d is not registered", q.id))
 	}
 	buf := m.Buffer()
 	if buf == nil || closed(buf) {
@@ -36,7 +36,7 @@ func (r *Registry) serve(body []byte, sameProcess bool) fdpass.Answer {
 	if err == nil {
 		return fdpass.Answer{Body: a.encode(), File: file}
 	}
-	// The memory is not of this process's allocator.
+	// Package gpu did not allocate the memory.
 	if errors.Is(err, mscclgo.ErrUnsupported) {
 		a.means = byIPCHandle
 		a.handle, a.offset, err = buf.IPCHandle()

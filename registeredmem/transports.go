@@ -9,16 +9,16 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Transports is a set of ways to reach a memory.
+// Transports is a set of transports.
 type Transports uint32
 
 // The transports.
 const (
-	// CudaIPC: the memory is mapped, kernels and copy engines reach it.
+	// CudaIPC: memory is mapped; kernels and copy engines access it.
 	CudaIPC Transports = 1 << iota
-	// InfiniBand: RDMA writes and atomics.
+	// InfiniBand: RDMA writes and atomics, also over RoCE.
 	InfiniBand
-	// Ethernet: messages over TCP that the peer's process applies.
+	// Ethernet: messages over TCP, which the peer's process applies.
 	Ethernet
 
 	allTransports = CudaIPC | InfiniBand | Ethernet
@@ -27,10 +27,10 @@ const (
 // names are the transports' names.
 var names = [transportCount]string{"CudaIPC", "InfiniBand", "Ethernet"}
 
-// Has says whether t holds all of other.
+// Has reports whether t contains all of other.
 func (t Transports) Has(other Transports) bool { return t&other == other }
 
-// String names the transports, such as "CudaIPC+Ethernet", or "none".
+// String returns the names of the transports, such as "CudaIPC+Ethernet", or "none".
 func (t Transports) String() string {
 	var all []string
 	for i, name := range names {
@@ -44,8 +44,8 @@ func (t Transports) String() string {
 	return strings.Join(all, "+")
 }
 
-// ParseTransports gives the set that a text names, as String does or with commas
-// for "+", in upper or lower case.
+// ParseTransports returns the set of transports that text names, in the form of
+// String or with commas for "+". Case does not matter.
 //
 // Errors: ErrInvalid for any other text, and for one that names none.
 func ParseTransports(text string) (Transports, error) {
@@ -66,8 +66,9 @@ fields:
 	return t, nil
 }
 
-// TransportsFromEnv gives the set that the variable MSCCLGO_TRANSPORTS names, as
-// [ParseTransports] reads it, or otherwise where the variable is empty or not set.
+// TransportsFromEnv returns the set that the environment variable
+// MSCCLGO_TRANSPORTS names, in the form of [ParseTransports], or otherwise if the
+// variable is empty or not set.
 //
 // Errors: those of ParseTransports.
 func TransportsFromEnv(otherwise Transports) (Transports, error) {
@@ -85,9 +86,8 @@ func TransportsFromEnv(otherwise Transports) (Transports, error) {
 // transportCount is how many transports there are.
 const transportCount = 3
 
-// keys are what a memory's transports need to reach it, by the number of the
-// transport's bit.
+// keys are the keys of a memory, by the number of the transport's bit.
 type keys [transportCount]string
 
-// of gives the place of the key of one transport.
+// of returns the place of the key of one transport.
 func (k *keys) of(t Transports) *string { return &k[bits.TrailingZeros32(uint32(t))] }

@@ -29,8 +29,8 @@ var (
 	// time, or nil where it is not mapped here or was closed.
 	RangeOf func(memory any) *Range
 	// JoinRegistry has a *registeredmem.Registry call wait before it unmaps or
-	// withdraws a memory that is closed, until leave is called. The context ends
-	// with the registry's time-out.
+	// withdraws a memory, until leave is called. ctx ends with the registry's
+	// time-out.
 	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
 	// PathOf returns a *connection.Connection to threads in C, the same each time.
 	// Closing the connection closes the queue, before it waits for what is queued.

@@ -9,32 +9,32 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// fakeCarrier keeps a list of what it carries.
-type fakeCarrier struct {
+// fakeRegistrar keeps a list of what it carries.
+type fakeRegistrar struct {
 	transport Transports
 	key       string
 	refuse    error
-	carried   map[uint32]bool
+	offered   map[uint32]bool
 }
 
-func (c *fakeCarrier) Transport() Transports { return c.transport }
+func (c *fakeRegistrar) Transport() Transports { return c.transport }
 
-func (c *fakeCarrier) Offer(m *Memory) ([]byte, error) {
+func (c *fakeRegistrar) Offer(m *Memory) ([]byte, error) {
 	if c.refuse != nil {
 		return nil, c.refuse
 	}
-	c.carried[m.ID()] = true
+	c.offered[m.ID()] = true
 	return fmt.Appendf(nil, "%s%d", c.key, m.ID()), nil
 }
 
-func (c *fakeCarrier) Withdraw(m *Memory) error {
-	delete(c.carried, m.ID())
+func (c *fakeRegistrar) Withdraw(m *Memory) error {
+	delete(c.offered, m.ID())
 	return nil
 }
 
-func attach(t *testing.T, r *Registry, c *fakeCarrier) *fakeCarrier {
+func attach(t *testing.T, r *Registry, c *fakeRegistrar) *fakeRegistrar {
 	t.Helper()
-	c.carried = map[uint32]bool{}
+	c.offered = map[uint32]bool{}
 	if err := r.Attach(c); err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +50,9 @@ func unmapped(t *testing.T, rank int) *Registry {
 
 func TestCarried(t *testing.T) {
 	owner, peer := unmapped(t, 1), unmapped(t, 0)
-	ethernet := attach(t, owner, &fakeCarrier{transport: Ethernet, key: "e"})
-	attach(t, owner, &fakeCarrier{transport: InfiniBand, key: "i"})
-	attach(t, peer, &fakeCarrier{transport: Ethernet})
+	ethernet := attach(t, owner, &fakeRegistrar{transport: Ethernet, key: "e"})
+	attach(t, owner, &fakeRegistrar{transport: InfiniBand, key: "i"})
+	attach(t, peer, &fakeRegistrar{transport: Ethernet})
 
 	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
 	if err != nil {
@@ -86,21 +86,21 @@ func TestCarried(t *testing.T) {
 		t.Errorf("the rank's own memory is reached by %v", own.Transports())
 	}
 
-	if !ethernet.carried[mine.ID()] {
-		t.Error("it is not carried before it is closed")
+	if !ethernet.offered[mine.ID()] {
+		t.Error("it is not offered before it is closed")
 	}
 	if err := mine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(ethernet.carried) != 0 {
-		t.Error("it is carried after it was closed")
+	if len(ethernet.offered) != 0 {
+		t.Error("it is offered after it was closed")
 	}
 }
 
 func TestMappedAndCarried(t *testing.T) {
 	owner, peer := newRegistry(t, config(t, 1)), newRegistry(t, config(t, 0))
-	attach(t, owner, &fakeCarrier{transport: Ethernet})
-	attach(t, peer, &fakeCarrier{transport: Ethernet})
+	attach(t, owner, &fakeRegistrar{transport: Ethernet})
+	attach(t, peer, &fakeRegistrar{transport: Ethernet})
 	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestMappedAndCarried(t *testing.T) {
 
 func TestNotCarried(t *testing.T) {
 	owner, peer := unmapped(t, 1), newRegistry(t, config(t, 0))
-	attach(t, owner, &fakeCarrier{transport: InfiniBand})
+	attach(t, owner, &fakeRegistrar{transport: InfiniBand})
 	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))
 	if err != nil {
 		t.Fatal(err)
@@ -136,25 +136,25 @@ func TestNotCarried(t *testing.T) {
 func TestAttachErrors(t *testing.T) {
 	r := newRegistry(t, config(t, 0))
 	for _, bad := range []Transports{0, CudaIPC, InfiniBand | Ethernet, 1 << 7} {
-		testerr.Expect(t, r.Attach(&fakeCarrier{transport: bad}), mscclgo.ErrInvalid, "rank 0")
+		testerr.Expect(t, r.Attach(&fakeRegistrar{transport: bad}), mscclgo.ErrInvalid, "rank 0")
 	}
-	first := attach(t, r, &fakeCarrier{transport: Ethernet})
-	testerr.Expect(t, r.Attach(&fakeCarrier{transport: Ethernet}), mscclgo.ErrInvalid, "Ethernet")
+	first := attach(t, r, &fakeRegistrar{transport: Ethernet})
+	testerr.Expect(t, r.Attach(&fakeRegistrar{transport: Ethernet}), mscclgo.ErrInvalid, "Ethernet")
 
-	second := attach(t, r, &fakeCarrier{transport: InfiniBand})
+	second := attach(t, r, &fakeRegistrar{transport: InfiniBand})
 	second.refuse = mscclgo.Errorf(mscclgo.ErrSystem, "pin it", "no locked memory is left")
 	_, err := r.Register(upload(t, r.Device(), 64, 1))
 	testerr.Expect(t, err, mscclgo.ErrSystem, "rank 0", "no locked memory")
-	if len(first.carried) != 0 {
-		t.Error("the first carrier carries what the second refused")
+	if len(first.offered) != 0 {
+		t.Error("the first registrar carries what the second refused")
 	}
 	second.refuse, second.key = nil, string(make([]byte, MaxKey))
 	_, err = r.Register(upload(t, r.Device(), 64, 1))
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "bytes")
-	if len(first.carried)+len(second.carried) != 0 {
-		t.Error("memory is carried whose key is too long")
+	if len(first.offered)+len(second.offered) != 0 {
+		t.Error("memory is offered whose key is too long")
 	}
-	testerr.Expect(t, r.Attach(&fakeCarrier{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
+	testerr.Expect(t, r.Attach(&fakeRegistrar{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}

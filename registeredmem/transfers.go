@@ -5,29 +5,29 @@ import (
 	"errors"
 )
 
-// settlement waits until what a connection has queued is done: its copies would
-// fault if a memory were unmapped under them.
-type settlement func(ctx context.Context) error
+// transfers waits until what a connection has queued is done: its copies would
+// fault if a memory were unmapped meanwhile.
+type transfers func(ctx context.Context) error
 
 // join has memories call wait before they are unmapped or withdrawn, until leave
 // is called.
-func (r *Registry) join(wait settlement) (leave func()) {
+func (r *Registry) join(wait transfers) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := &wait
-	r.settlements[key] = struct{}{}
+	r.transfers[key] = struct{}{}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.settlements, key)
+		delete(r.transfers, key)
 	}
 }
 
-// settle waits for all that is under way, for at most Options.Timeout.
-func (r *Registry) settle() error {
+// waitForTransfers waits for all that is under way, for at most Options.Timeout.
+func (r *Registry) waitForTransfers() error {
 	r.mu.Lock()
-	all := make([]settlement, 0, len(r.settlements))
-	for wait := range r.settlements {
+	all := make([]transfers, 0, len(r.transfers))
+	for wait := range r.transfers {
 		all = append(all, *wait)
 	}
 	r.mu.Unlock()
