@@ -26,9 +26,6 @@ type Checker struct {
 	blocks      int
 }
 
-// deviceOps are the operations in the order of elements.cu's.
-var deviceOps = []collective.Op{collective.Sum, collective.Max, collective.Min}
-
 const (
 	maxSeeds       = devicecode.MaxRanks
 	checkerThreads = 64
@@ -68,7 +65,7 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 	return c, err
 }
 
-// shape gives a grid for so many elements.
+// shape returns a grid for so many elements.
 func (c *Checker) shape(count uint64) gpu.LaunchConfig {
 	return gpu.Blocks(int(max(1, min(uint64(c.blocks), (count+checkerThreads-1)/checkerThreads))), checkerThreads)
 }
@@ -82,7 +79,7 @@ func (c *Checker) Fill(s *gpu.Stream, dst *gpu.Buffer, offset, count, seed uint6
 	return c.fill.Launch(s, c.shape(count), part, count, seed)
 }
 
-// Check gives what [Type.WrongReduced] does of the elements from an offset in bytes
+// Check returns what [Type.WrongReduced] does for the elements from an offset in bytes
 // on, for data of Fill, and a checksum of them. Of one seed it is [Type.Wrong]. It
 // waits for what the stream has to do before.
 func (c *Checker) Check(ctx context.Context, s *gpu.Stream, got *gpu.Buffer, offset, count uint64, op collective.Op, seeds []uint64, roundings int) (wrong int, sum uint64, err error) {
@@ -102,13 +99,16 @@ func (c *Checker) Check(ctx context.Context, s *gpu.Stream, got *gpu.Buffer, off
 	if err := gpu.CopyIn(c.found, []uint64{0, 0}); err != nil {
 		return 0, 0, err
 	}
-	type rounding struct {
-		Relative, Absolute float64
-		Times              uint64
+	var bounds struct {
+		Relative, Absolute, WideRelative, WideAbsolute float64
+		Times                                          uint64
 	}
-	operation := slices.Index(deviceOps, op)
-	err = c.check.Launch(s, c.shape(count), part, count, uint32(max(operation, 0)), c.seeds, uint32(len(seeds)),
-		rounding{c.typ.relative, c.typ.absolute, uint64(roundings)}, c.found)
+	bounds.Times = uint64(roundings)
+	if f := c.typ.float; f != nil {
+		bounds.Relative, bounds.Absolute = f.relative, f.absolute
+		bounds.WideRelative, bounds.WideAbsolute = f.wide.relative, f.wide.absolute
+	}
+	err = c.check.Launch(s, c.shape(count), part, count, uint32(op), c.seeds, uint32(len(seeds)), bounds, c.found)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -18,8 +18,11 @@ func TestChecker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	u8, _ := elements.Of(collective.U8)
-	for _, typ := range append(elements.Reducible(), u8) {
+	for _, known := range collective.Types() {
+		typ, err := elements.Of(known)
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Run(typ.String(), func(t *testing.T) { compare(t, d, stream, typ) })
 	}
 }
@@ -53,7 +56,7 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 		host[i] = want[offset : offset+count*typ.Size()]
 	}
 	sums := map[uint64]bool{}
-	for _, op := range elements.Ops() {
+	for _, op := range collective.Ops() {
 		for n := 1; n <= len(seeds); n++ {
 			// The first data are right for themselves, and for some elements of a
 			// reduction's.
@@ -65,7 +68,7 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 			sums[sum] = true
 		}
 	}
-	_, other, err := c.Check(t.Context(), stream, data[1], offset, count, elements.Ops()[0], seeds[1:2], 1)
+	_, other, err := c.Check(t.Context(), stream, data[1], offset, count, collective.Sum, seeds[1:2], 1)
 	if err != nil || len(sums) != 1 || sums[other] {
 		t.Errorf("%d checksums of the same data, and %v for others, %v", len(sums), sums[other], err)
 	}

@@ -1,7 +1,7 @@
 // Package elements is the reference arithmetic of element types on the host: random
-// data, the float64 reference, and whether a result is right. Data is a function of a
-// seed and an index, so that every rank can check what all ranks contributed without
-// holding it.
+// data, what a reduction has to make of them, and whether a result is right. Data is a
+// function of a seed and an index, so that every rank can check what all ranks
+// contributed without holding it.
 package elements
 
 import (
@@ -12,25 +12,62 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 )
 
-// Type is an element type with its reference arithmetic.
+// Type is an element type with its reference arithmetic: of floats, or of integers if
+// float is nil.
 type Type struct {
 	collective.Type
-
-	// random gives the bits of a finite value of moderate size.
-	random func(r uint64) uint64
-	// value gives what the bits mean.
-	value func(bits uint64) float64
-	// relative and absolute bound the error of one rounding.
-	relative, absolute float64
+	signed bool // of integers
+	*float
 }
 
-// types are all element types.
+// float is the arithmetic of a floating point type. All of a float64 is exact in it, or
+// near enough.
+type float struct {
+	mantissa, bias int
+	value          func(bits uint64) float64
+	// nearest returns the value of the type that a result is rounded to. It is monotone.
+	nearest            func(v float64) float64
+	relative, absolute float64 // bounds of the error of one rounding to the type
+	wide               *rounding
+}
+
+// rounding bounds the error of an operation in the type that reductions are made in.
+type rounding struct{ relative, absolute float64 }
+
+var (
+	inFloat32 = &rounding{0x1p-23, 0x1p-149}
+	inFloat64 = &rounding{0x1p-52, 0x1p-1074}
+)
+
+// types are all element types, in the order of elements.cu.
 var types = []Type{
-	{collective.F32, randomFloat(23, 127), func(b uint64) float64 { return float64(math.Float32frombits(uint32(b))) }, 0x1p-24, 0x1p-149},
-	{collective.F16, randomFloat(10, 15), func(b uint64) float64 { return float64(collective.Float16(b).Float32()) }, 0x1p-11, 0x1p-25},
-	{collective.BF16, randomFloat(7, 127), func(b uint64) float64 { return float64(collective.BFloat16(b).Float32()) }, 0x1p-8, 0x1p-133},
-	{collective.I32, func(r uint64) uint64 { return r & (1<<32 - 1) }, func(b uint64) float64 { return float64(int32(b)) }, 0, 0},
-	{collective.U8, func(r uint64) uint64 { return r & 0xff }, func(b uint64) float64 { return float64(b) }, 0, 0}, // to move, not to reduce
+	{collective.F32, true, &float{
+		23, 127, func(b uint64) float64 { return float64(math.Float32frombits(uint32(b))) },
+		func(v float64) float64 { return float64(float32(v)) }, 0x1p-24, 0x1p-150, inFloat32,
+	}},
+	{collective.F16, true, &float{
+		10, 15, func(b uint64) float64 { return float64(collective.Float16(b).Float32()) },
+		func(v float64) float64 { return float64(collective.NewFloat16(float32(v)).Float32()) }, 0x1p-11, 0x1p-25, inFloat32,
+	}},
+	{collective.BF16, true, &float{
+		7, 127, func(b uint64) float64 { return float64(collective.BFloat16(b).Float32()) },
+		func(v float64) float64 { return float64(collective.NewBFloat16(float32(v)).Float32()) }, 0x1p-8, 0x1p-134, inFloat32,
+	}},
+	{collective.F64, true, &float{
+		52, 1023, math.Float64frombits,
+		func(v float64) float64 { return v }, 0x1p-53, 0x1p-1075, inFloat64,
+	}},
+	{collective.F8E4M3, true, &float{
+		3, 7, func(b uint64) float64 { return float64(collective.Float8E4M3(b).Float32()) },
+		func(v float64) float64 { return float64(collective.NewFloat8E4M3(float32(v)).Float32()) }, 0x1p-4, 0x1p-10, inFloat32,
+	}},
+	{collective.F8E5M2, true, &float{
+		2, 15, func(b uint64) float64 { return float64(collective.Float8E5M2(b).Float32()) },
+		func(v float64) float64 { return float64(collective.NewFloat8E5M2(float32(v)).Float32()) }, 0x1p-3, 0x1p-17, inFloat32,
+	}},
+	{collective.I32, true, nil},
+	{collective.I64, true, nil},
+	{collective.U8, false, nil},
 }
 
 // Of returns the reference arithmetic of an element type.
@@ -67,34 +104,6 @@ func Ops() []collective.Op {
 	return some
 }
 
-// randomFloat makes finite floats of either sign with exponents from -6 to 1, so
-// that sums of a few neither overflow nor lose all of a term.
-func randomFloat(mantissa, bias int) func(uint64) uint64 {
-	return func(r uint64) uint64 {
-		exponent := uint64(bias-6) + r>>60&7
-		sign := r >> 59 & 1
-		exponentBits := uint64(8)
-		if bias == 15 {
-			exponentBits = 5
-		}
-		return (sign<<exponentBits|exponent)<<mantissa | r&(1<<mantissa-1)
-	}
-}
-
-// apply returns the operation of two values.
-func apply(o collective.Op, a, b float64) float64 {
-	switch o {
-	case collective.Max:
-		return math.Max(a, b)
-	case collective.Min:
-		return math.Min(a, b)
-	}
-	return a + b
-}
-
-// exact reports whether the result of an operation is one of the operands.
-func exact(o collective.Op) bool { return o == collective.Max || o == collective.Min }
-
 // mix scrambles a seed and an index (the finaliser of SplitMix64; Steele, Lea
 // and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
 func mix(seed, index uint64) uint64 {
@@ -104,10 +113,34 @@ func mix(seed, index uint64) uint64 {
 	return z ^ z>>31
 }
 
+// random returns the bits of element i that belongs to a seed: any integer, or a finite
+// float of either sign with an exponent from -6 to 1, so that sums of a few neither
+// overflow nor lose all of a term.
+func (t Type) random(seed, i uint64) uint64 {
+	r := mix(seed, i)
+	if t.float == nil {
+		return r & t.mask()
+	}
+	exponent, sign := uint64(t.bias-6)+r>>60&7, r>>59&1
+	return sign<<(8*t.Size()-1) | exponent<<t.mantissa | r&(1<<t.mantissa-1)
+}
+
+// mask returns as many ones as an element has bits.
+func (t Type) mask() uint64 { return 1<<(8*t.Size()) - 1 }
+
+// integer returns the value of an integer's bits.
+func (t Type) integer(bits uint64) int64 {
+	if !t.signed {
+		return int64(bits)
+	}
+	unused := 64 - 8*t.Size()
+	return int64(bits<<unused) >> unused
+}
+
 // Fill writes len(dst)/Size() random elements that belong to the seed.
 func (t Type) Fill(dst []byte, seed uint64) {
 	for i := 0; (i+1)*t.Size() <= len(dst); i++ {
-		t.put(dst[i*t.Size():], t.random(mix(seed, uint64(i))))
+		t.put(dst[i*t.Size():], t.random(seed, uint64(i)))
 	}
 }
 
@@ -119,6 +152,8 @@ func (t Type) put(dst []byte, bits uint64) {
 		binary.LittleEndian.PutUint16(dst, uint16(bits))
 	case 4:
 		binary.LittleEndian.PutUint32(dst, uint32(bits))
+	case 8:
+		binary.LittleEndian.PutUint64(dst, bits)
 	}
 }
 
@@ -128,51 +163,98 @@ func (t Type) get(src []byte) uint64 {
 		return uint64(src[0])
 	case 2:
 		return uint64(binary.LittleEndian.Uint16(src))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(src))
 	}
-	return uint64(binary.LittleEndian.Uint32(src))
+	return binary.LittleEndian.Uint64(src)
 }
 
-// WrongReduced counts the elements of got that are not the reduction of what
-// Fill makes of the seeds. A sum of floats may be off by the rounding of each
-// addition in fp32, and by so many roundings to the type: 1 for the result.
+// WrongReduced counts the elements of got that are not the reduction of what Fill makes
+// of the seeds. Integers, maxima and minima are exact. Other floats may be off by what
+// the operations lose in the type that they are made in, and by so many roundings to
+// their own type: 1 for the result.
 func (t Type) WrongReduced(got []byte, op collective.Op, seeds []uint64, roundings int) (wrong int) {
+	operands := make([]uint64, len(seeds))
 	for i := 0; (i+1)*t.Size() <= len(got); i++ {
-		want, magnitude := 0.0, 0.0
 		for k, seed := range seeds {
-			v := t.value(t.random(mix(seed, uint64(i))))
-			magnitude += math.Abs(v)
-			if k == 0 {
-				want = v
-			} else {
-				want = apply(op, want, v)
-			}
+			operands[k] = t.random(seed, uint64(i))
 		}
-		bits := t.get(got[i*t.Size():])
-		if t.Type == collective.I32 && !exact(op) {
-			if uint32(bits) != uint32(int64(want)) {
-				wrong++
-			}
-			continue
+		bits, right := t.get(got[i*t.Size():]), false
+		if t.float == nil {
+			right = bits == t.reduceIntegers(op, operands)
+		} else {
+			least, most := t.reduceFloats(op, operands, roundings)
+			right = t.value(bits) >= least && t.value(bits) <= most // a NaN is not
 		}
-		bound := 0.0
-		if !exact(op) {
-			// The result's own rounding is relative to it, those before to partial
-			// sums, which are no larger than all magnitudes together.
-			bound = t.relative*(math.Abs(want)+float64(roundings-1)*magnitude) +
-				float64(roundings)*t.absolute + float64(len(seeds))*0x1p-23*magnitude
-		}
-		// Written so that a NaN is wrong.
-		if v := t.value(bits); !(math.Abs(v-want) <= bound) {
+		if !right {
 			wrong++
 		}
 	}
 	return wrong
 }
 
+// reduceIntegers returns the bits of a reduction.
+func (t Type) reduceIntegers(op collective.Op, operands []uint64) uint64 {
+	v := t.integer(operands[0])
+	for _, bits := range operands[1:] {
+		switch next := t.integer(bits); op {
+		case collective.Prod:
+			v *= next
+		case collective.Max:
+			v = max(v, next)
+		case collective.Min:
+			v = min(v, next)
+		default:
+			v += next
+		}
+	}
+	if op == collective.Avg {
+		v /= int64(len(operands))
+	}
+	return uint64(v) & t.mask()
+}
+
+// reduceFloats returns what the value of a reduction is at least and at most. Roundings
+// to the type before the last one are of partial results, which the operations that
+// follow may enlarge.
+func (t Type) reduceFloats(op collective.Op, operands []uint64, roundings int) (least, most float64) {
+	v := t.value(operands[0])
+	size, growth := math.Abs(v), max(1, math.Abs(v)) // of all together, as a sum and as a product
+	for _, bits := range operands[1:] {
+		next := t.value(bits)
+		size += math.Abs(next)
+		growth *= max(1, math.Abs(next))
+		switch op {
+		case collective.Prod:
+			v *= next
+		case collective.Max:
+			v = max(v, next)
+		case collective.Min:
+			v = min(v, next)
+		default:
+			v += next
+		}
+	}
+	ranks := float64(len(operands))
+	if op == collective.Max || op == collective.Min || ranks == 1 {
+		return v, v
+	}
+	lost := t.wide.absolute + float64(roundings-1)*t.absolute
+	if op == collective.Prod {
+		size = math.Abs(v)
+		lost *= growth
+	}
+	lost += (ranks*t.wide.relative + float64(roundings-1)*t.relative) * size
+	if op == collective.Avg {
+		v, lost = v/ranks, lost/ranks
+	}
+	return t.nearest(v - lost), t.nearest(v + lost)
+}
+
 // Wrong counts the elements of got that are not what Fill makes of the seed.
 func (t Type) Wrong(got []byte, seed uint64) (wrong int) {
 	for i := 0; (i+1)*t.Size() <= len(got); i++ {
-		if t.get(got[i*t.Size():]) != t.random(mix(seed, uint64(i)))&(1<<(8*t.Size())-1) {
+		if t.get(got[i*t.Size():]) != t.random(seed, uint64(i)) {
 			wrong++
 		}
 	}
