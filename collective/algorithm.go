@@ -28,6 +28,7 @@ const (
 	byPush                 // threads, through an inbox of the runner's
 	byStages               // port channels, and threads that reduce
 	byHosts                // threads within a host, port channels between hosts
+	bySlots                // threads, through slots of the runner's
 )
 
 // The payloads of packets; see packet.cuh.
@@ -47,6 +48,9 @@ func packets(others ...algorithm) []algorithm {
 		{name: "direct", kernel: "direct"},
 	}, others...)
 }
+
+// slots moves parts by packets or through the receivers' slots; see alltoallv.go.
+var slots = algorithm{name: "slots", through: bySlots}
 
 // ports moves the parts by the hosts' copy engines.
 var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}

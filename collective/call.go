@@ -80,7 +80,7 @@ func (c *Call) checkShape(a algorithm) error {
 	switch {
 	case c.Blocks < 1 || c.Threads < 1:
 		return fmt.Errorf("%d blocks of %d threads: there is at least one of each", c.Blocks, c.Threads)
-	case a.payload == payloadLL128 && c.Threads%32 != 0:
+	case (a.payload == payloadLL128 || a.through == bySlots) && c.Threads%32 != 0:
 		return fmt.Errorf("%s is done by whole warps, so not with blocks of %d threads", a.name, c.Threads)
 	}
 	return nil
@@ -172,13 +172,31 @@ func (r *Runner) Fits(c Call) error {
 }
 
 func (r *Runner) fit(c *Call, a algorithm) error {
-	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byPush || a.through == byStages) && hosts > 1 {
+	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byPush || a.through == byStages || a.through == bySlots) && hosts > 1 {
 		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as hier", a.name, hosts)
+	}
+	if a.through == byRing && c.sumsGrow() > 1 {
+		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
 	}
 	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
 		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)
 	}
 	return nil
+}
+
+// sumsGrow returns how many times as many bytes as elements a reduction takes that is
+// not finished: 1, but for the sums behind averages, and those of fp8; see kWideSums of
+// reduce.cuh.
+func (c *Call) sumsGrow() uint64 {
+	switch fp8 := c.Type == F8E4M3 || c.Type == F8E5M2; {
+	case c.Op == Max || c.Op == Min || c.Op != Avg && !fp8:
+		return 1
+	case fp8 || c.Type == U8:
+		return 4
+	case c.Type == F16 || c.Type == BF16 || c.Type == I32:
+		return 2
+	}
+	return 1
 }
 
 // capacity returns the packets that an inbox holds.

@@ -19,7 +19,7 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		return launch{}, err
 	}
 	local := c.input()
-	h, err := r.hostPath(ctx, pathKey{byExchange, local, c.Out}, func(h *hostPath) error {
+	h, err := r.hostPath(ctx, pathKey{byExchange, local, c.Out, 1}, func(h *hostPath) error {
 		return h.connect(ctx, local.Buffer, communicator.PortChannelOptions{Inbox: c.Out.Buffer})
 	})
 	if err != nil {

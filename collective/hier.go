@@ -42,8 +42,8 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 		return launch{}, err
 	}
 	place := placeOf(r.comm.Rank(), r.comm.Hosts())
-	h, err := r.hostPath(ctx, pathKey{byHosts, nil, c.Out}, func(h *hostPath) error {
-		h.slot = divideUp(divideUp(c.Out.Size(), line), uint64(place.owners)) * line
+	h, err := r.hostPath(ctx, pathKey{byHosts, nil, c.Out, c.sumsGrow()}, func(h *hostPath) error {
+		h.slot = divideUp(divideUp(c.Out.Size(), line), uint64(place.owners)) * line * c.sumsGrow()
 		inbox, err := h.allocate(ctx, 2*uint64(place.hosts)*h.slot)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ type hostPath struct {
 type pathKey struct {
 	through path
 	in, out *Memory
+	grow    uint64 // how much longer than the data its slots are
 }
 
 // hostPath returns the host path of a key, which fill completes at its first use. The

@@ -28,6 +28,15 @@ const (
 	SendReceive
 	// Broadcast copies the root's input into the output of every rank.
 	Broadcast
+	// Reduce reduces the inputs of all ranks into the root's output. Those of the other
+	// ranks are not written.
+	Reduce
+	// Gather concatenates the inputs of all ranks into the root's output. Those of the
+	// other ranks are not written.
+	Gather
+	// Scatter copies part r of the root's input into the output of rank r. The inputs of
+	// the other ranks are not read.
+	Scatter
 )
 
 // spec is what there is to know about a kind.
@@ -99,6 +108,34 @@ var specs = [...]spec{
 			ports,
 		),
 		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
+	},
+	Reduce: {
+		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{"reduce.cu", reduceSource},
+		bus:        func(float64) float64 { return 1 },
+		algorithms: packets(),
+		sources: func(rank, _, ranks, root int) ([]int, int) {
+			if rank != root {
+				return nil, 0
+			}
+			return everyRank(ranks), 0
+		},
+	},
+	Gather: {
+		name: "gather", rooted: true, gathered: true, source: source{"alltoallv.cu", allToAllVSource},
+		bus:        func(n float64) float64 { return (n - 1) / n },
+		algorithms: []algorithm{slots},
+		sources: func(rank, part, _, root int) ([]int, int) {
+			if rank != root {
+				return nil, 0
+			}
+			return []int{part}, 0
+		},
+	},
+	Scatter: {
+		name: "scatter", rooted: true, scattered: true, source: source{"alltoallv.cu", allToAllVSource},
+		bus:        func(n float64) float64 { return (n - 1) / n },
+		algorithms: []algorithm{slots},
+		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },
 	},
 }
 
@@ -187,7 +224,7 @@ func (k Kind) algorithm(name string) (algorithm, error) {
 // channels for each pair of buffers.
 func (k Kind) ByHost(algorithm string) bool {
 	a, err := k.algorithm(algorithm)
-	return err == nil && a.through != byKernel && a.through != byPush
+	return err == nil && a.through != byKernel && a.through != byPush && a.through != bySlots
 }
 
 // InParts returns the number of parts of a rank's input.
@@ -214,7 +251,7 @@ func (k Kind) Parts(ranks int) int { return max(k.InParts(ranks), k.OutParts(ran
 func (k Kind) Bus(ranks int) float64 { return k.spec().bus(float64(ranks)) }
 
 // Sources returns what out part `part` of a rank is made of: in part `theirs` of
-// the ranks `from`, reduced if they are several.
+// the ranks `from`, reduced if they are several. Of none is what is not written.
 func (k Kind) Sources(rank, part, ranks, root int) (from []int, theirs int) {
 	return k.spec().sources(rank, part, ranks, root)
 }

@@ -35,7 +35,7 @@ func (o *Operation) Launch(s *gpu.Stream) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.usable("collective: launch an operation")
-	if err == nil && (o.closed.Load() || o.call.Out.over() || o.call.In != nil && o.call.In.over()) {
+	if err == nil && (o.closed.Load() || o.call.Out != nil && o.call.Out.over() || o.call.In != nil && o.call.In.over()) {
 		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: launch an operation", "it or its memory is closed").At(r.comm.Rank(), mscclgo.NoRank)
 	}
 	if err != nil {
@@ -106,6 +106,8 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 		return r.staged(ctx, c, a)
 	case byHosts:
 		return r.hier(ctx, c, a)
+	case bySlots:
+		return r.rootedSlots(ctx, c)
 	}
 	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
@@ -152,7 +154,7 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 		perThread = a.payload
 	}
 	switch ranks := uint64(r.comm.Size()); {
-	case a.split == twoShards, a.through == byPush, a.name == "direct" && c.Kind == AllReduce:
+	case a.split == twoShards, a.through == byPush, a.name == "direct" && (c.Kind == AllReduce || c.Kind == Reduce):
 		work = divideUp(work, ranks) // a shard
 	case a.payload == 0 && !c.Kind.Reduces():
 		work *= ranks // the ranks share the blocks

@@ -3,6 +3,8 @@ package collective
 import (
 	"context"
 	"errors"
+
+	"github.com/mscclgo/mscclgo/gpu"
 )
 
 const (
@@ -25,7 +27,7 @@ func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (launch, erro
 	chunk := divideUp(r.room/ranks, line)*line + line
 	slot := chunk + line
 	if r.inbox == nil {
-		if r.inbox, err = r.allocate(ctx, ranks*slot); err != nil {
+		if r.inbox, err = r.allocate(ctx, ranks*slot, 0); err != nil {
 			return launch{}, err
 		}
 	}
@@ -37,10 +39,13 @@ func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (launch, erro
 	return launch{kernel, r.grid(c, int(2*pairs)), []any{r.group, in, out, r.inbox.peers, c.part(), chunk, piece}}, nil
 }
 
-// allocate returns memory of the runner's that all ranks reach. The caller holds mu.
-// Collective.
-func (r *Runner) allocate(ctx context.Context, bytes uint64) (*Memory, error) {
+// allocate returns memory of the runner's that all ranks reach, of which the first bytes
+// are zeros. The caller holds mu. Collective.
+func (r *Runner) allocate(ctx context.Context, bytes, zeros uint64) (*Memory, error) {
 	b, err := r.comm.Device().Alloc(bytes)
+	if err == nil && zeros > 0 {
+		err = gpu.CopyIn(b, make([]byte, zeros))
+	}
 	if _, err := r.exchange(ctx, "allocate memory", "", err); err != nil {
 		if b != nil {
 			err = errors.Join(err, b.Close())

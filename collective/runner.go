@@ -29,10 +29,13 @@ type Runner struct {
 	link   string
 	room   uint64 // bytes of the inbox
 
+	slotSizes slotSizes
+
 	mu        sync.Mutex
 	modules   map[string]*gpu.Module
 	fits      map[fitKey]int // blocks
 	inbox     *Memory        // made by the first call that needs it
+	slots     *Memory        // likewise; see alltoallv.go
 	hostPaths map[pathKey]*hostPath
 	memories  map[*Memory]bool // that are open
 	numbers   uint64           // of memories so far
@@ -62,7 +65,7 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 		return nil, err
 	}
 	return &Runner{
-		comm: comm, group: group, tuning: o.Tuning, link: link, room: pushedInbox,
+		comm: comm, group: group, tuning: o.Tuning, link: link, room: pushedInbox, slotSizes: defaultSlotSizes,
 		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}, nil
@@ -92,8 +95,10 @@ func (r *Runner) Close(ctx context.Context) error {
 	for m := range r.memories {
 		errs = append(errs, m.release())
 	}
-	if r.inbox != nil {
-		errs = append(errs, r.inbox.Buffer.Close())
+	for _, m := range []*Memory{r.inbox, r.slots} {
+		if m != nil {
+			errs = append(errs, m.Buffer.Close())
+		}
 	}
 	for _, m := range r.modules {
 		errs = append(errs, m.Close())

@@ -26,6 +26,12 @@ var broadcastSource []byte
 //go:embed kernels/sendrecv.cu
 var sendReceiveSource []byte
 
+//go:embed kernels/reduce.cu
+var reduceSource []byte
+
+//go:embed kernels/alltoallv.cu
+var allToAllVSource []byte
+
 //go:embed kernels/exchange.cu
 var exchangeSource []byte
 

@@ -29,12 +29,12 @@ var typeSpecs = [...]struct {
 	F32:    {"f32", 4, "float"},
 	F16:    {"f16", 2, "__half"},
 	BF16:   {"bf16", 2, "__nv_bfloat16"},
-	F64:    {"f64", 8, ""},
+	F64:    {"f64", 8, "double"},
 	I32:    {"i32", 4, "int32_t"},
-	I64:    {"i64", 8, ""},
-	U8:     {"u8", 1, ""},
-	F8E4M3: {"f8e4m3", 1, ""},
-	F8E5M2: {"f8e5m2", 1, ""},
+	I64:    {"i64", 8, "int64_t"},
+	U8:     {"u8", 1, "uint8_t"},
+	F8E4M3: {"f8e4m3", 1, "__nv_fp8_e4m3"},
+	F8E5M2: {"f8e5m2", 1, "__nv_fp8_e5m2"},
 }
 
 // Types returns all element types.
@@ -115,10 +115,10 @@ var opSpecs = [...]struct {
 	device string // the kernels' name of an operation that they have
 }{
 	Sum:  {"sum", "Sum"},
-	Prod: {"prod", ""},
+	Prod: {"prod", "Prod"},
 	Max:  {"max", "Max"},
 	Min:  {"min", "Min"},
-	Avg:  {"avg", ""},
+	Avg:  {"avg", "Avg"},
 }
 
 // Ops returns all operations.

@@ -176,55 +176,76 @@ struct Exchange {
   }
 };
 
-// exchange moves the small parts as packets, of which an inbox must hold `small` bytes,
-// and then the others. The barrier, of the first blocks only, costs no trip more, since
-// its flags travel beside the first packets; it makes every rank hear of every other
-// before it ends, which inboxes need that take turns.
+// Packets moves the parts of more than `above` bytes and at most `upTo`, which an inbox
+// of packets must hold.
 template <class Packet>
-MSCCLGO_DEVICE void exchange(const Exchange& call) {
-  constexpr uint64_t kPayload = Piece<Packet>::kPayload;
-  const GroupHandle& group = call.group;
-  Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
-  uint64_t most = 0;
-  for (uint32_t rank = 0; rank < group.size; ++rank) {
-    uint64_t out = call.sends.ranks[rank].bytes, in = call.receives.ranks[rank].bytes;
-    if (rank == group.rank) continue;
-    if (out > most && out <= call.small) most = out;
-    if (in > most && in <= call.small) most = in;
-  }
-  auto send = [&](uint64_t i) {
-    uint64_t at = i * kPayload;
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t to = peer(group, k);
-      const auto& part = call.sends.ranks[to];
-      if (part.bytes > call.small || at >= part.bytes) continue;
-      Piece<Packet> piece;
-      piece.load(call.in + part.at + at, part.bytes - at, lane);
-      inboxes.send(to, i, piece);
+class Packets {
+ public:
+  MSCCLGO_DEVICE Packets(const Exchange& call, uint64_t above, uint64_t upTo)
+      : call_(call), inboxes_(call.group), above_(above), upTo_(upTo) {
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < call.group.size; ++rank) {
+      uint64_t out = call.sends.ranks[rank].bytes, in = call.receives.ranks[rank].bytes;
+      if (rank == call.group.rank) continue;
+      if (has(out) && out > most) most = out;
+      if (has(in) && in > most) most = in;
     }
-  };
-  auto receive = [&](uint64_t i) {
-    uint64_t at = i * kPayload;
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t from = peer(group, k);
-      const auto& part = call.receives.ranks[from];
-      if (part.bytes > call.small || at >= part.bytes) continue;
+    packets_ = inboxes_.packets(most);
+  }
+
+  // begin sends each thread's first packets, and finish goes on. It is false if a wait
+  // failed.
+  MSCCLGO_DEVICE void begin() const {
+    Inboxes<Packet>::sendFirst(packets_, [&](uint64_t i) { send(i); });
+  }
+  MSCCLGO_DEVICE bool finish() const {
+    return inboxes_.goOn(
+        packets_, [&](uint64_t i) { send(i); }, [&](uint64_t i) { return receive(i); });
+  }
+
+ private:
+  MSCCLGO_DEVICE bool has(uint64_t bytes) const { return bytes > above_ && bytes <= upTo_; }
+
+  MSCCLGO_DEVICE void send(uint64_t i) const {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k < call_.group.size; ++k) {
+      uint32_t to = peer(call_.group, k);
+      const auto& part = call_.sends.ranks[to];
+      if (!has(part.bytes) || at >= part.bytes) continue;
       Piece<Packet> piece;
-      if (!inboxes.receive(from, i, piece)) return false;
-      piece.store(call.out + part.at + at, part.bytes - at, lane);
+      piece.load(call_.in + part.at + at, part.bytes - at, inboxes_.lane());
+      inboxes_.send(to, i, piece);
+    }
+  }
+  MSCCLGO_DEVICE bool receive(uint64_t i) const {
+    uint64_t at = i * Piece<Packet>::kPayload;
+    for (uint32_t k = 1; k < call_.group.size; ++k) {
+      uint32_t from = peer(call_.group, k);
+      const auto& part = call_.receives.ranks[from];
+      if (!has(part.bytes) || at >= part.bytes) continue;
+      Piece<Packet> piece;
+      if (!inboxes_.receive(from, i, piece)) return false;
+      piece.store(call_.out + part.at + at, part.bytes - at, inboxes_.lane());
     }
     return true;
-  };
-  uint64_t packets = inboxes.packets(most);
-  inboxes.sendFirst(packets, send);
-  const auto& own = call.sends.ranks[group.rank];
+  }
+
+  const Exchange& call_;
+  Inboxes<Packet> inboxes_;
+  uint64_t above_, upTo_, packets_;
+};
+
+// begun copies what is small and stays on this rank, while the first packets travel, and
+// then waits until all ranks have begun. That wait, of the first blocks only, costs no
+// trip more, since its flags travel beside the first packets; it makes every rank hear of
+// every other before it ends, which inboxes need that take turns.
+MSCCLGO_DEVICE bool begun(const Exchange& call) {
+  const auto& own = call.sends.ranks[call.group.rank];
   const uint8_t* src = call.in + own.at;
-  uint8_t* dst = call.out + call.receives.ranks[group.rank].at;
+  uint8_t* dst = call.out + call.receives.ranks[call.group.rank].at;
   if (own.bytes <= call.small && dst != src)
     copy(dst, src, own.bytes, uint32_t(firstThread()), uint32_t(allThreads()));
-  if (blockIdx.x == 0 && group.relaxedBarrier() != WaitResult::Done) return;
-  if (inboxes.goOn(packets, send, receive) && call.large()) inboxes.end();
+  return blockIdx.x > 0 || call.group.relaxedBarrier() == WaitResult::Done;
 }
 
 }  // namespace
@@ -233,16 +254,30 @@ MSCCLGO_DEVICE void exchange(const Exchange& call) {
 // and receives is equal. inbox holds each rank's inbox, of zeros before its first call:
 // two flags of 8 bytes for each of `streams` streams to each rank, up to a whole line,
 // and then kSlots slots for each, of slotBytes bytes, whole lines too. Ranks agree on
-// small, slotBytes and streams, and may differ in their numbers of blocks. A part has
-// fewer than 256 GiB.
-#define KERNEL(name, Packet)                                                                               \
-  extern "C" __global__ void __launch_bounds__(1024, 1)                                                    \
-      name(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory inbox,            \
-           __grid_constant__ const Parts sends, __grid_constant__ const Parts receives, const uint8_t* in, \
-           uint8_t* out, uint64_t small, uint64_t slotBytes, uint32_t streams) {                           \
-    awaitPrevious();                                                                                       \
-    exchange<Packet>({group, inbox, sends, receives, in, out, small, slotBytes, streams, group.epoch()});  \
-  }
-KERNEL(LL8, LL8Packet)
-KERNEL(LL16, LL16Packet)
-KERNEL(LL128, LL128Packet)
+// the kernel, tiny, small, slotBytes and streams, and may differ in their numbers of
+// blocks. A part has fewer than 256 GiB.
+#define PARAMETERS                                                                                    \
+  __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory inbox,                \
+      __grid_constant__ const Parts sends, __grid_constant__ const Parts receives, const uint8_t *in, \
+      uint8_t *out, uint64_t tiny, uint64_t small, uint64_t slotBytes, uint32_t streams
+
+// slotsLL16 takes LL16 packets for what is small.
+extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
+  awaitPrevious();
+  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, group.epoch()};
+  (void)tiny;
+  Packets<LL16Packet> packets(call, 0, small);
+  packets.begin();
+  if (begun(call) && blockAll(packets.finish()) && call.large()) group.nextEpoch();
+}
+
+// slotsLL128 takes LL8 packets for what is tiny, and LL128 packets for what is small.
+extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
+  awaitPrevious();
+  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, group.epoch()};
+  Packets<LL8Packet> few(call, 0, tiny);
+  Packets<LL128Packet> more(call, tiny, small);
+  few.begin();
+  more.begin();
+  if (begun(call) && blockAll(few.finish()) && blockAll(more.finish()) && call.large()) group.nextEpoch();
+}

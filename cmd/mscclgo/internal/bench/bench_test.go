@@ -102,13 +102,16 @@ func TestSeveralHosts(t *testing.T) {
 	}
 }
 
+// ringRefuses are reductions of [overEthernet] whose sums need more than the elements.
+var ringRefuses = map[string]bool{"f16 avg": true, "f8e5m2 prod": true, "i32 avg": true}
+
 func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Config) error {
 	cfg.Graph, cfg.Offset = false, 1
 	for i, typ := range elements.Reducible() {
 		if i%2 != comm.Size()%2 {
 			continue
 		}
-		cfg.Type, cfg.Op, cfg.Sizes = typ.String(), elements.Ops()[i%3].String(), nil
+		cfg.Type, cfg.Op, cfg.Sizes = typ.String(), elements.Ops()[(3*i+1)%5].String(), nil
 		for k := i; k < len(counts); k += 7 {
 			cfg.Sizes = append(cfg.Sizes, counts[k]*uint64(typ.Size()))
 		}
@@ -119,7 +122,7 @@ func overEthernet(ctx context.Context, comm *communicator.Communicator, cfg Conf
 				return fmt.Errorf("%s: %w", c.String(), err)
 			}
 			for _, name := range c.Algorithms() {
-				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != (c.ByHost(name) && name != "staged") {
+				if did := slices.ContainsFunc(results, func(r Result) bool { return r.Algorithm == name }); did != (c.ByHost(name) && name != "staged" && !(name == "ring" && ringRefuses[cfg.Type+" "+cfg.Op])) {
 					return fmt.Errorf("%s by %s was done: %v", c.String(), name, did)
 				}
 			}

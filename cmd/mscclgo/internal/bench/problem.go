@@ -34,7 +34,9 @@ func (p *problem) outBytes() uint64 {
 
 // alike says whether all ranks' outputs have to have the same bits: those of an
 // all-reduce.
-func (p *problem) alike() bool { return p.collective.Reduces() && p.collective.InParts(p.ranks) == 1 }
+func (p *problem) alike() bool {
+	return p.collective.Reduces() && p.collective.InParts(p.ranks) == 1 && !p.collective.Rooted()
+}
 
 const (
 	poison = 0xff // a NaN in every float type
@@ -104,6 +106,14 @@ func (r *referee) check(ctx context.Context, p *problem, out *gpu.Buffer, seed u
 			seeds[k] = seedOf(seed, rank, theirs)
 		}
 		at := p.part() * uint64(part+offset)
+		if len(ranks) == 0 {
+			bad, err := p.touched(out, at)
+			if err != nil {
+				return 0, 0, err
+			}
+			wrong += bad
+			continue
+		}
 		bad, partSum, err := r.checker.Check(ctx, r.stream, out, at, p.count, p.op, seeds, roundings)
 		if err != nil {
 			return 0, 0, err
@@ -112,6 +122,19 @@ func (r *referee) check(ctx context.Context, p *problem, out *gpu.Buffer, seed u
 	}
 	behind, err := p.writtenBehind(out, p.outBytes())
 	return wrong + behind, sum, err
+}
+
+// touched counts the bytes of a part that is not to be written and was. In place, the
+// input is there.
+func (p *problem) touched(out *gpu.Buffer, at uint64) (int, error) {
+	if p.inPlace {
+		return 0, nil
+	}
+	part, err := out.Slice(at, p.part())
+	if err != nil {
+		return 0, err
+	}
+	return written(part)
 }
 
 // writtenBehind counts the bytes from `end` on that are no longer poison. In
@@ -124,9 +147,14 @@ func (p *problem) writtenBehind(out *gpu.Buffer, end uint64) (int, error) {
 	if err != nil || tail.Size() == 0 {
 		return 0, err
 	}
-	behind := make([]byte, tail.Size())
-	if err := gpu.CopyOut(behind, tail); err != nil {
+	return written(tail)
+}
+
+// written counts the bytes that are not poison.
+func written(b *gpu.Buffer) (int, error) {
+	data := make([]byte, b.Size())
+	if err := gpu.CopyOut(data, b); err != nil {
 		return 0, err
 	}
-	return len(behind) - bytes.Count(behind, []byte{poison}), nil
+	return len(data) - bytes.Count(data, []byte{poison}), nil
 }

@@ -1,0 +1,180 @@
+package collective
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// Part is a part of a buffer: Count elements from element At on.
+type Part struct{ At, Count uint64 }
+
+// AllToAllV is an all-to-all with a count for each pair of ranks, between any buffers:
+// they need not be shared. Counts may be 0. What rank r sends to rank p is as much as
+// rank p receives from rank r.
+type AllToAllV struct {
+	Type     Type
+	In, Out  *gpu.Buffer // nil where no part is used
+	Sends    []Part      // of In, what goes to each rank
+	Receives []Part      // of Out, what comes from each rank; they do not overlap
+	Overlap  bool        // see [Call]
+}
+
+// String describes the call on this rank.
+func (c *AllToAllV) String() string {
+	var out, in uint64
+	for _, p := range c.Sends {
+		out += p.Count
+	}
+	for _, p := range c.Receives {
+		in += p.Count
+	}
+	return fmt.Sprintf("all-to-all with counts, of %d %v to send and %d to receive", out, c.Type, in)
+}
+
+const prepareV = "collective: prepare an all-to-all with counts"
+
+// PrepareAllToAllV makes a call ready to run: the ranks compare their counts, and the
+// first call loads the kernel and allocates memory. Collective.
+//
+// Errors: ErrInvalid for what the call has wrong, naming the peer whose part it is: on
+// the others as ErrRemote; and where what a rank sends differs from what its peer
+// receives. ErrUnsupported for ranks on several hosts.
+func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(prepareV); err != nil {
+		return nil, err
+	}
+	sends, receives, err := r.spansOf(&c)
+	told, err := r.exchange(ctx, "prepare an all-to-all with counts", c.counts(), err)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.matching(told); err != nil {
+		return nil, err
+	}
+	l, err := r.throughSlots(ctx, c.In, c.Out, sends, receives, slotsChoice, c.Overlap)
+	if err != nil {
+		return nil, err
+	}
+	choice := slotsChoice
+	choice.Blocks = l.shape.Grid.X
+	return &Operation{runner: r, choice: choice, launch: l}, nil
+}
+
+// spansOf returns a call's parts in bytes, or the error of a call that cannot be.
+func (r *Runner) spansOf(c *AllToAllV) (sends, receives *spans, err error) {
+	ranks := r.comm.Size()
+	invalid := func(peer int, format string, args ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, format, args...).At(r.comm.Rank(), peer)
+	}
+	switch {
+	case len(r.comm.Hosts()) > 1:
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, prepareV, "it is done by a kernel that reaches all ranks' memory, and the ranks are on %d hosts", len(r.comm.Hosts())).At(r.comm.Rank(), mscclgo.NoRank)
+	case !c.Type.valid():
+		return nil, nil, invalid(mscclgo.NoRank, "there is no element %v", c.Type)
+	case len(c.Sends) != ranks || len(c.Receives) != ranks:
+		return nil, nil, invalid(mscclgo.NoRank, "there are %d parts to send and %d to receive, for %d ranks", len(c.Sends), len(c.Receives), ranks)
+	case c.Sends[r.comm.Rank()].Count != c.Receives[r.comm.Rank()].Count:
+		return nil, nil, invalid(r.comm.Rank(), "it sends %d elements to itself and receives %d", c.Sends[r.comm.Rank()].Count, c.Receives[r.comm.Rank()].Count)
+	}
+	sends, receives = new(spans), new(spans)
+	for _, side := range []struct {
+		what  string
+		b     *gpu.Buffer
+		parts []Part
+		spans *spans
+	}{{"to send", c.In, c.Sends, sends}, {"to receive", c.Out, c.Receives, receives}} {
+		size, room := uint64(c.Type.Size()), uint64(0)
+		if side.b != nil {
+			room = side.b.Size() / size
+		}
+		for peer, p := range side.parts {
+			if p.Count == 0 {
+				continue
+			}
+			if p.Count > room || p.At > room-p.Count || p.Count > mostPart/size {
+				return nil, nil, invalid(peer, "the part %s, %d elements from %d on, is not inside a buffer of %d elements", side.what, p.Count, p.At, room)
+			}
+			side.spans[peer].At, side.spans[peer].Bytes = p.At*size, p.Count*size
+		}
+	}
+	if a, b, bad := receives.overlapping(); bad {
+		return nil, nil, invalid(b, "the part to receive overlaps with that of rank %d", a)
+	}
+	for to := range ranks {
+		for from := range ranks {
+			s, d := sends[to], receives[from]
+			if s.Bytes == 0 || d.Bytes == 0 || !overlap(c.In.Ptr()+gpu.Ptr(s.At), s.Bytes, c.Out.Ptr()+gpu.Ptr(d.At), d.Bytes) {
+				continue
+			}
+			inPlace := to == from && to == r.comm.Rank() && c.In.Ptr()+gpu.Ptr(s.At) == c.Out.Ptr()+gpu.Ptr(d.At)
+			if !inPlace {
+				return nil, nil, invalid(to, "the part to send overlaps with the one to receive from rank %d", from)
+			}
+		}
+	}
+	return sends, receives, nil
+}
+
+// overlapping returns the ranks of two parts that overlap, if there are such.
+func (receives *spans) overlapping() (a, b int, bad bool) {
+	var order []int
+	for rank := range receives {
+		if receives[rank].Bytes > 0 {
+			order = append(order, rank)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(receives[a].At, receives[b].At) })
+	for i := 1; i < len(order); i++ {
+		before := receives[order[i-1]]
+		if before.At+before.Bytes > receives[order[i]].At {
+			return order[i-1], order[i], true
+		}
+	}
+	return 0, 0, false
+}
+
+// counts is what the ranks compare: the type's size, and the counts to and from each
+// rank.
+func (c *AllToAllV) counts() string {
+	if !c.Type.valid() {
+		return ""
+	}
+	text := []byte{byte(c.Type.Size())}
+	for _, parts := range [][]Part{c.Sends, c.Receives} {
+		for _, p := range parts {
+			text = binary.LittleEndian.AppendUint64(text, p.Count)
+		}
+	}
+	return string(text)
+}
+
+// matching returns the error of counts, of all ranks, that do not match: the same on all
+// ranks.
+func (r *Runner) matching(told []string) error {
+	ranks := len(told)
+	for rank, text := range told {
+		if len(text) != 1+16*ranks {
+			return mscclgo.Errorf(mscclgo.ErrRemote, prepareV, "its counts are malformed").At(r.comm.Rank(), rank)
+		}
+		if text[0] != told[0][0] {
+			return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, "its elements have %d bytes, those of rank 0 %d", text[0], told[0][0]).At(r.comm.Rank(), rank)
+		}
+	}
+	count := func(rank, k int) uint64 { return binary.LittleEndian.Uint64([]byte(told[rank][1+8*k : 9+8*k])) }
+	for from := range ranks {
+		for to := range ranks {
+			if sent, received := count(from, to), count(to, ranks+from); sent != received {
+				return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, "rank %d sends %d elements to rank %d, which receives %d", from, sent, to, received).At(r.comm.Rank(), from)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// TestAllToAllV exchanges parts of random sizes and places, some of none, with few and
+// with many streams, of large slots and of small ones that are used again and again. No
+// byte beside the parts may change.
+func TestAllToAllV(t *testing.T) {
+	for name, sizes := range map[string]slotSizes{
+		"default":   defaultSlotSizes,
+		"small":     {streams: 9, slot: 1024, small: 300, tiny: 100},
+		"no packet": {streams: 3, slot: 128},
+	} {
+		for _, ranks := range []int{1, 2, 3, 4} {
+			t.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(t *testing.T) {
+				testgroup.Run(t, ranks, communicator.Options{Scratch: 256 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
+					runner, err := New(ctx, comm, Options{})
+					if err != nil {
+						return err
+					}
+					stream, err := comm.Device().NewStream()
+					if err != nil {
+						return err
+					}
+					runner.slotSizes = sizes
+					for _, link := range []string{"other", NVLink} {
+						runner.link = link
+						for round := range uint64(4) {
+							if err := exchangeOnce(ctx, runner, stream, round); err != nil {
+								return fmt.Errorf("%s, round %d: %w", link, round, err)
+							}
+						}
+					}
+					return errors.Join(stream.Close(), runner.Close(ctx))
+				})
+			})
+		}
+	}
+}
+
+// counts returns what each rank sends to each, in elements of 4 bytes: of any size, only
+// to the last rank (a gather), only from rank 0 (a scatter), or nothing.
+func exchangeCounts(ranks int, round uint64) [][]uint64 {
+	random := rand.New(rand.NewPCG(round, uint64(ranks)))
+	counts := make([][]uint64, ranks)
+	for from := range counts {
+		counts[from] = make([]uint64, ranks)
+		for to := range ranks {
+			most := []uint64{1, 30, 100, 5000, 60_000}[random.IntN(5)]
+			switch n := random.Uint64N(most); {
+			case round < 2 || round == 2 && to == ranks-1 || round == 3 && from == 0:
+				counts[from][to] = n
+			}
+		}
+	}
+	return counts
+}
+
+// exchangeOnce launches an all-to-all twice in a row.
+func exchangeOnce(ctx context.Context, r *Runner, stream *gpu.Stream, round uint64) error {
+	comm, ranks, rank := r.comm, r.comm.Size(), r.comm.Rank()
+	counts := exchangeCounts(ranks, round)
+	value := func(from, to int, i uint64) uint32 { return uint32(from)<<28 | uint32(to)<<24 | uint32(i) }
+	call := AllToAllV{Type: I32}
+	var in, want []uint32
+	const gap = 0xaaaaaaaa
+	for peer := range ranks {
+		for range peer % 3 { // so that parts lie in all ways to lines and words
+			in, want = append(in, gap), append(want, gap)
+		}
+		call.Sends = append(call.Sends, Part{uint64(len(in)), counts[rank][peer]})
+		for i := range counts[rank][peer] {
+			in = append(in, value(rank, peer, i))
+		}
+		call.Receives = append(call.Receives, Part{uint64(len(want)), counts[peer][rank]})
+		for i := range counts[peer][rank] {
+			want = append(want, value(peer, rank, i))
+		}
+	}
+	want = append(want, gap)
+	out := make([]uint32, len(want))
+	for i := range out {
+		out[i] = gap
+	}
+	var err error
+	if call.In, err = gpu.Upload(comm.Device(), append(in, gap)); err != nil {
+		return err
+	}
+	if call.Out, err = gpu.Upload(comm.Device(), out); err != nil {
+		return err
+	}
+	op, err := r.PrepareAllToAllV(ctx, call)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := op.Launch(stream); err != nil {
+			return err
+		}
+	}
+	if err := comm.Synchronize(ctx, stream); err != nil {
+		return err
+	}
+	if err := gpu.CopyOut(out, call.Out); err != nil {
+		return err
+	}
+	if diff := cmp.Diff(want, out); diff != "" {
+		return fmt.Errorf("rank %d: the output differs (-want +got):\n%s", rank, diff)
+	}
+	return errors.Join(op.Close(), call.In.Close(), call.Out.Close())
+}
+
+// TestBadAllToAllV refuses calls on all ranks, by what one of them has wrong.
+func TestBadAllToAllV(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		b, err := comm.Device().Alloc(400)
+		if err != nil {
+			return err
+		}
+		in, err := b.Slice(0, 200)
+		if err != nil {
+			return err
+		}
+		out, err := b.Slice(200, 200)
+		if err != nil {
+			return err
+		}
+		const huge = 1<<62 + 1
+		for _, c := range []struct {
+			want  string
+			spoil func(*AllToAllV)
+		}{
+			{"no element", func(c *AllToAllV) { c.Type = 99 }},
+			{"1 parts to send", func(c *AllToAllV) { c.Sends = c.Sends[:1] }},
+			{"not inside", func(c *AllToAllV) { c.Sends[0].Count = 51 }},
+			{"not inside", func(c *AllToAllV) { c.Sends[0].Count = huge }},
+			{"not inside", func(c *AllToAllV) { c.Receives[0].At = 41 }},
+			{"not inside", func(c *AllToAllV) { c.Receives[0].At = huge }},
+			{"not inside", func(c *AllToAllV) { c.Out = nil }},
+			{"overlaps with that of rank", func(c *AllToAllV) { c.Receives[0].At = 11 }},
+			{"part to send overlaps", func(c *AllToAllV) { c.Out = c.In }},
+			{"to itself and receives", func(c *AllToAllV) { c.Sends[1].Count = 9 }},
+			{"sends 9 elements to rank 0, which receives 10", func(c *AllToAllV) { c.Sends[0].Count = 9 }},
+			{"bytes, those of rank 0", func(c *AllToAllV) { c.Type = F16 }},
+		} {
+			parts := func() []Part { return []Part{{0, 10}, {20, 10}} }
+			call := AllToAllV{Type: F32, In: in, Out: out, Sends: parts(), Receives: parts()}
+			if comm.Rank() == 1 {
+				c.spoil(&call)
+			}
+			_, err := runner.PrepareAllToAllV(ctx, call)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, mscclgo.ErrInvalid) && !errors.Is(err, mscclgo.ErrRemote) {
+				return fmt.Errorf("want %q: %v", c.want, err)
+			}
+		}
+		return errors.Join(b.Close(), runner.Close(ctx))
+	})
+}
+
+// TestAllToAllVOnHosts has ranks that do not map each other's memory.
+func TestAllToAllVOnHosts(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{Transports: registeredmem.Ethernet}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		_, err = runner.PrepareAllToAllV(ctx, AllToAllV{Sends: make([]Part, 2), Receives: make([]Part, 2)})
+		if !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "2 hosts") {
+			return fmt.Errorf("on two hosts: %v", err)
+		}
+		return runner.Close(ctx)
+	})
+}

@@ -1,0 +1,101 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+const (
+	slotsOfStream = 4         // kSlots of alltoallv.cu
+	mostPart      = 1<<38 - 1 // bytes, for alltoallv.cu
+)
+
+// slotSizes are what alltoallv.cu is launched with, alike on all ranks.
+type slotSizes struct {
+	streams uint64 // to all ranks together
+	slot    uint64 // bytes, whole lines
+	small   uint64 // bytes of the largest part that goes as packets
+	tiny    uint64 // likewise as LL8 packets, where larger ones are LL128 packets
+}
+
+// defaultSlotSizes have a block for each stream, enough to keep a GPU's links busy.
+var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 64 << 10, tiny: 16 << 10}
+
+// slotsChoice is how an all-to-all with counts is done.
+var slotsChoice = Choice{slots.name, 128, 512}
+
+// spans are Parts of alltoallv.cu: where in a buffer the parts of all ranks are.
+type spans [devicecode.MaxRanks]struct{ At, Bytes uint64 }
+
+// throughSlots returns the launch of an all-to-all between any buffers of the ranks,
+// with no registration of these: sends are the parts of in that go to each rank, receives
+// those of out that come from each. A rank knows its own; in that one rank's sends equal
+// the others' receives they agree. A buffer of which no part is used may be nil. The
+// first launch with some number of threads is Collective, the others concern this rank
+// alone. The caller holds mu.
+func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives *spans, choice Choice, overlap bool) (launch, error) {
+	ranks := uint64(r.comm.Size())
+	sizes := r.slotSizes
+	streams := max(1, sizes.streams/ranks)
+	if r.slots == nil {
+		flags := divideUp(streams*ranks*2*8, line) * line
+		var err error
+		if r.slots, err = r.allocate(ctx, flags+streams*ranks*slotsOfStream*sizes.slot, flags); err != nil {
+			return launch{}, err
+		}
+	}
+	name, payload, perThread := "slotsLL16", uint64(payloadLL16), uint64(payloadLL16)
+	if r.link == NVLink {
+		name, payload, perThread = "slotsLL128", payloadLL128, payloadLL128/32
+	}
+	src := source{"alltoallv.cu", allToAllVSource}
+	kernel, fit, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, name, choice.Threads)
+	if err != nil {
+		return launch{}, err
+	}
+	small := min(sizes.small, r.capacity(algorithm{payload: payload})*payload)
+	tiny := min(sizes.tiny, small, r.capacity(algorithm{payload: payloadLL8})*payloadLL8)
+
+	most := uint64(0) // bytes of a part
+	for rank := range ranks {
+		most = max(most, sends[rank].Bytes, receives[rank].Bytes)
+	}
+	if name == "slotsLL128" && most <= tiny {
+		perThread = payloadLL8
+	}
+	blocks := divideUp(most, perThread*uint64(choice.Threads))
+	if most > small {
+		blocks = streams * ranks
+	}
+	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(fit)))), choice.Threads)
+	shape.Overlap = overlap && r.comm.Sharers() == 1
+	return launch{kernel, shape, []any{
+		r.group, r.slots.peers, *sends, *receives, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams),
+	}}, nil
+}
+
+// pointer returns an argument for a buffer or none.
+func pointer(b *gpu.Buffer) any {
+	if b == nil {
+		return gpu.Ptr(0)
+	}
+	return b
+}
+
+// rootedSlots prepares a gather or a scatter.
+func (r *Runner) rootedSlots(ctx context.Context, c *Call) (launch, error) {
+	var sends, receives spans
+	one, all := &sends, &receives // of a gather
+	if c.Kind == Scatter {
+		one, all = all, one
+	}
+	one[c.Root].Bytes = c.part()
+	if r.comm.Rank() == c.Root {
+		for rank := range r.comm.Size() {
+			all[rank].At, all[rank].Bytes = uint64(rank)*c.part(), c.part()
+		}
+	}
+	return r.throughSlots(ctx, c.In.Buffer, c.Out.Buffer, &sends, &receives, c.Choice, c.Overlap)
+}
