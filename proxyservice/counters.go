@@ -3,6 +3,7 @@ package proxyservice
 import (
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -75,11 +76,7 @@ func (c *counters) snapshot() Snapshot {
 
 // Snapshot returns what the proxy has done, as far as it counts. Any goroutine.
 func (p *Proxy) Snapshot() Snapshot {
-	counts := p.counts
-	if counts == nil {
-		counts = &counters{}
-	}
-	s := counts.snapshot()
+	s := (*counters)(unsafe.Pointer(&p.loop.c.counted)).snapshot()
 	s.Waiting, s.RingSize = p.ring.Len(), p.ring.Size()
 	if p.Err() != nil {
 		s.Failures = 1

@@ -163,7 +163,7 @@ func TestWrongInline(t *testing.T) {
 		parts   []string
 	}{
 		{"no bytes", raw{kind: kind}, []string{"channel 0", "says that 0 came with it"}},
-		{"too many", raw{c: 1025, kind: kind}, []string{"channel 0", "says that 1025 came with it", "1 to 1024"}},
+		{"too many", raw{c: 1025, kind: kind}, []string{"channel 0", "says that 1025 came with it", "takes 1 to"}},
 		{"size beyond all", raw{c: ^uint64(0), kind: kind}, []string{"2^48"}},
 		{"begin too far", raw{b: 16, c: 8, kind: kind}, []string{"channel 0", "at 16"}},
 		{"a source", raw{b: 1 << 48, c: 8, kind: kind}, []string{"channel 0", "at 281474976710656"}},

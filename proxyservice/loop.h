@@ -21,31 +21,33 @@ typedef enum {
   PROXY_QUERY,         // Go must query the oldest mark of its own of a connection
   PROXY_FAILED,        // an operation failed for the first of jobs
   PROXY_FLUSH_FAILED,  // the query of a mark failed
-  PROXY_NO_MEMORY,     // of the host
 } proxy_end;
 
-// proxy_failure is the operation that failed.
+// proxy_failure is an operation that failed: the native.Failure of Go.
 typedef struct {
-  int op;                    // NATIVE_WRITE and the like
-  int code;                  // the transport's, or NATIVE_CLOSED
+  int64_t op;                // NATIVE_WRITE and the like
+  int64_t code;              // the transport's, or NATIVE_CLOSED
   uint64_t dst, src, bytes;  // of a write; dst of a store
 } proxy_failure;
 
 typedef struct {
-  proxy_tables tables;
   proxy_backoff backoff;
-  proxy_connection* flushing;  // one of the circle of those with flushes under way
+  proxy_counters counted;
+  proxy_counters* counters;  // counted, or NULL to count nothing
 
   // For Go, when the loop returns.
   proxy_job jobs[PROXY_BATCH];
-  uint32_t taken;         // of jobs: those for Go
-  uint32_t connection;    // of PROXY_QUERY and PROXY_FLUSH_FAILED
-  bool idle;              // nothing was found for a while: other goroutines may run
-  proxy_failure failure;  // the last
+  proxy_failure failure;
+  uint32_t taken;       // of jobs: those for Go
+  uint32_t connection;  // of PROXY_QUERY and PROXY_FLUSH_FAILED
+  bool idle;            // nothing was found for a while: other goroutines may run
 
-  // What Go answers before it calls again.
+  // Set by Go, before it calls again.
+  bool reached;   // the mark of PROXY_QUERY
   uint32_t done;  // of jobs: those that it did
-  bool reached;   // the mark
+
+  proxy_tables tables;
+  proxy_flushing flushing;
 } proxy_loop;
 
 // proxy_orders are what other threads tell the loop.
@@ -54,15 +56,16 @@ typedef struct {
   uint32_t quit;  // at once
 } proxy_orders;
 
-// proxy_serve serves the ring until there is something for Go. counters may be NULL.
-proxy_end proxy_serve(proxy_loop* loop, native_ring* ring, const proxy_orders* orders,
-                      proxy_counters* counters);
-
-// proxy_answer takes Go's answers, as proxy_serve does first. It reports whether
-// there was host memory.
-bool proxy_answer(proxy_loop* loop, proxy_counters* counters);
+// proxy_loop_new returns a loop of zeros.
+proxy_loop* proxy_loop_new(void);
 
 // proxy_loop_free frees a loop with its tables.
 void proxy_loop_free(proxy_loop* loop);
+
+// proxy_serve serves the ring until there is something for Go.
+proxy_end proxy_serve(proxy_loop* loop, native_ring* ring, const proxy_orders* orders);
+
+// proxy_finish takes note of what Go did, as proxy_serve does first.
+void proxy_finish(proxy_loop* loop);
 
 #endif

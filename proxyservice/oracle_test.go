@@ -16,12 +16,29 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
+// verdict is the proxy_verdict of job.h.
+type verdict uint32
+
+const (
+	inC verdict = iota
+	move
+	forUser
+	badKind
+	badField
+	noPort
+	noMemory
+	badDst
+	badSrc
+	badBytes
+)
+
 // decision is what a proxy makes of an entry's words.
 type decision struct {
-	Trigger fifo.Trigger
-	Request request
-	Verdict verdict
-	Payload int // where the bytes of an inlined put begin among the ring's payloads, or -1
+	Trigger              fifo.Trigger
+	DstOffset, SrcOffset uint64
+	Dst, Src             uint16
+	Verdict              verdict
+	Payload              int // where the bytes of an inlined put begin among the ring's payloads, or -1
 }
 
 // oracle decides as the loop in C must, in Go.
@@ -43,67 +60,54 @@ func (o *oracle) decide(words [4]uint64, position uint64) decision {
 		Detail: last & (1<<52 - 1),
 		Kind:   uint8(last >> 55),
 	}}
-	t := d.Trigger
-	d.Request = request{
-		put:       t.Kind&devicecode.PortPut != 0,
-		signal:    t.Kind&devicecode.PortSignal != 0,
-		flush:     t.Kind&devicecode.PortFlush != 0,
-		inlined:   t.Kind&devicecode.PortInline != 0,
-		port:      t.Detail,
-		dst:       uint16(t.A >> 48),
-		src:       uint16(t.B >> 48),
-		dstOffset: t.A & (1<<48 - 1),
-		srcOffset: t.B & (1<<48 - 1),
-		bytes:     t.C,
-	}
+	const offset = 1<<48 - 1
+	d.Dst, d.DstOffset = uint16(d.Trigger.A>>48), d.Trigger.A&offset
+	d.Src, d.SrcOffset = uint16(d.Trigger.B>>48), d.Trigger.B&offset
 	d.Verdict = o.check(&d, position)
 	return d
 }
 
 func (o *oracle) check(d *decision, position uint64) verdict {
 	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
-	r, t := d.Request, d.Trigger
+	t := d.Trigger
+	put, inlined := t.Kind&devicecode.PortPut != 0, t.Kind&devicecode.PortInline != 0
 	switch {
 	case int(t.Kind) >= o.firstUser:
 		return forUser
-	case t.Kind == 0 || t.Kind&^all != 0 || r.inlined && !r.put:
-		return unknownKind
-	case r.put && r.bytes >= 1<<48:
-		return fieldOverflow
-	case r.port >= uint64(len(o.ports)):
-		return unknownPort
-	case !r.put:
+	case t.Kind == 0 || t.Kind&^all != 0 || inlined && !put:
+		return badKind
+	case put && t.C >= 1<<48:
+		return badField
+	case t.Detail >= uint64(len(o.ports)):
+		return noPort
+	case !put:
 		return move
 	}
-	conn := o.connections[o.ports[r.port]]
+	conn := o.connections[o.ports[t.Detail]]
 	path := native.PathOf(conn)
-	if v := o.checkMemory(path.Registry, path.Peer, r.dst, r.dstOffset, r.bytes, unknownDst, foreignDst, dstRange); v != move {
+	if v := o.checkMemory(path.Registry, path.Peer, d.Dst, d.DstOffset, t.C, badDst); v != move {
 		return v
 	}
-	if !r.inlined {
-		return o.checkMemory(path.Registry, path.Rank, r.src, r.srcOffset, r.bytes, unknownSrc, foreignSrc, srcRange)
+	if !inlined {
+		return o.checkMemory(path.Registry, path.Rank, d.Src, d.SrcOffset, t.C, badSrc)
 	}
-	switch {
-	case r.bytes > conn.InlineLimit():
-		return noInline
-	case t.B > 15 || t.C == 0 || t.C > o.ring.Payload:
-		return noPayload
+	if t.B <= 15 && t.C > 0 && t.C <= o.ring.Payload {
+		d.Payload = int(position%o.ring.Size*o.ring.PayloadStride + t.B)
 	}
-	d.Payload = int(position%o.ring.Size*o.ring.PayloadStride + t.B)
+	if d.Payload < 0 || t.C > conn.InlineLimit() {
+		return badBytes
+	}
 	return move
 }
 
 // checkMemory returns move for a range of a rank's memory, else what is wrong.
-func (o *oracle) checkMemory(registry uint64, rank int, id uint16, offset, n uint64, unknown, foreign, outside verdict) verdict {
+func (o *oracle) checkMemory(registry uint64, rank int, id uint16, offset, n uint64, bad verdict) verdict {
 	if int(id) >= len(o.memories) {
-		return unknown
+		return noMemory
 	}
 	m := o.memories[id]
-	switch {
-	case native.InstanceOf(m.Registry()) != registry || m.Rank() != rank:
-		return foreign
-	case offset > m.Size() || m.Size()-offset < n:
-		return outside
+	if native.InstanceOf(m.Registry()) != registry || m.Rank() != rank || offset > m.Size() || m.Size()-offset < n {
+		return bad
 	}
 	return move
 }
@@ -173,31 +177,21 @@ func busyQueue() *native.Queue {
 // tables returns a loop, and an oracle that knows the same: each byte of ports stands
 // for a port of one of the pool's connections, each of memories for one of its
 // memories.
-func (p *pool) tables(t *testing.T, firstUser int, ports, memories []byte) (*loop, *oracle) {
-	t.Helper()
-	l, err := newLoop(1, 1, firstUser)
-	if err != nil {
-		t.Fatal(err)
-	}
+func (p *pool) tables(firstUser int, ports, memories []byte) (*loop, *oracle) {
+	l := newLoop(Options{Spin: 1, Sleep: 1}, firstUser)
 	o := &oracle{ring: native.RingOf(p.ring), firstUser: firstUser, connections: p.connections}
 	words, _ := p.ring.Words()
 	for i, c := range p.connections {
-		if err := l.addConnection(c, &words[i]); err != nil {
-			t.Fatal(err)
-		}
+		l.addConnection(c, &words[i])
 	}
 	for _, b := range ports {
 		i := int(b) % len(p.connections)
-		if err := l.addPort(i, native.CountOf(p.semaphores[i])); err != nil {
-			t.Fatal(err)
-		}
+		l.addPort(i, native.CountOf(p.semaphores[i]))
 		o.ports = append(o.ports, i)
 	}
 	for _, b := range memories {
 		m := p.memories[int(b)%len(p.memories)]
-		if err := l.addMemory(m); err != nil {
-			t.Fatal(err)
-		}
+		l.addMemory(m)
 		o.memories = append(o.memories, m)
 	}
 	return l, o
@@ -236,7 +230,7 @@ func FuzzDecide(f *testing.F) {
 	stop := &orders{}
 	stop.stop.Store(1)
 	f.Fuzz(func(t *testing.T, a, b, c, d uint64, firstUser uint16, ports, memories []byte) {
-		l, o := p.tables(t, int(firstUser), ports[:min(len(ports), 64)], memories[:min(len(memories), 64)])
+		l, o := p.tables(int(firstUser), ports[:min(len(ports), 64)], memories[:min(len(memories), 64)])
 		words := [4]uint64{a, b, c, d}
 		position := ring.Polled
 		for i := range words {
@@ -247,21 +241,24 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 		*(*[4]uint64)(unsafe.Add(ring.Entries, position%ring.Size*native.EntryBytes)) = words
-		if why := l.serve(ring, stop, nil); why != endJobs || len(l.jobs()) != 1 {
-			t.Fatalf("the loop returned for reason %d with %d jobs", why, len(l.jobs()))
+		if why := l.serve(ring, stop); l.c.taken != 1 {
+			t.Fatalf("the loop returned for reason %d with %d jobs", why, l.c.taken)
 		}
 		if err := p.ring.Pop(1); err != nil {
 			t.Fatal(err)
 		}
-		j := &l.jobs()[0]
-		got := decision{j.Trigger, j.request, j.verdict, -1}
+		j := &l.c.jobs[0]
+		got := decision{
+			Trigger: triggerOf(j), DstOffset: uint64(j.dst_offset), SrcOffset: uint64(j.src_offset), Dst: uint16(j.dst), Src: uint16(j.src),
+			Verdict: verdict(j.verdict), Payload: -1,
+		}
 		if j.payload != nil {
 			got.Payload = int(uintptr(unsafe.Pointer(j.payload)) - uintptr(ring.Payloads))
 		}
-		if diff := cmp.Diff(o.decide(words, position), got, cmp.AllowUnexported(request{})); diff != "" {
+		if diff := cmp.Diff(o.decide(words, position), got); diff != "" {
 			t.Errorf("%#x is decided otherwise (-oracle +C):\n%s", words, diff)
 		}
-		if j.position != position {
+		if uint64(j.position) != position {
 			t.Errorf("position %d is taken for %d", position, j.position)
 		}
 	})

@@ -11,6 +11,9 @@
 // wrong, to which Go gives their error.
 package proxyservice
 
+// #include "loop.h"
+import "C"
+
 import (
 	"context"
 	"errors"
@@ -64,9 +67,8 @@ type Proxy struct {
 	ring    *fifo.Ring
 	loop    *loop
 	handler Handler
-	server  server // of a ProxyService
+	tables  atomic.Pointer[tables] // of a ProxyService
 	options Options
-	counts  *counters // nil: nothing is counted
 
 	life    sync.Mutex // held by Start and Stop
 	running *run       // nil while stopped
@@ -113,15 +115,7 @@ func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Prox
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l, err := newLoop(o.Spin, o.Sleep, firstUser)
-	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, opNew, "%w", err).At(o.Rank, mscclgo.NoRank)
-	}
-	p := &Proxy{ring: ring, loop: l, handler: handler, options: o}
-	if o.Count {
-		p.counts = &counters{}
-	}
-	return p, nil
+	return &Proxy{ring: ring, loop: newLoop(o, firstUser), handler: handler, options: o}, nil
 }
 
 // Start starts the goroutine and returns once it polls. ctx bounds only that. A
@@ -241,58 +235,54 @@ func (p *Proxy) serve(r *run) (err error) {
 			err = p.wrap(j, mscclgo.Errorf(mscclgo.ErrSystem, "handle", "the handler panicked: %v\n%s", cause, debug.Stack()))
 		}
 		if err != nil {
-			p.loop.finish(p.counts)
+			p.loop.finish()
 		}
 	}()
 	for {
-		switch p.loop.serve(native.RingOf(p.ring), &r.orders, p.counts) {
-		case endQuit:
+		switch p.loop.serve(native.RingOf(p.ring), &r.orders) {
+		case C.PROXY_QUIT:
 			return nil
-		case endDrained:
+		case C.PROXY_DRAINED:
 			r.drained = true
 			return nil
-		case endJobs:
-			jobs := p.loop.jobs()
-			for i := range jobs {
-				j = &jobs[i]
+		case C.PROXY_JOBS:
+			for i := range p.loop.c.taken {
+				j = &p.loop.c.jobs[i]
 				if err := p.do(j); err != nil {
 					return p.wrap(j, err)
 				}
-				p.loop.did()
+				p.loop.c.done++
 				if err := p.ring.Pop(1); err != nil {
 					return err
 				}
 			}
-		case endQuery:
-			if p.loop.idle() {
+		case C.PROXY_QUERY:
+			if p.loop.c.idle {
 				runtime.Gosched() // the transport may need this goroutine's processor
 			}
-			reached, err := p.server.query(p.loop.connection())
+			reached, err := p.tables.Load().links[p.loop.c.connection].reached()
 			if err != nil {
 				return err
 			}
-			if reached {
-				p.loop.reached()
-			}
-		case endFailed:
-			j = p.loop.first()
-			return p.wrap(j, p.server.failed(j, p.loop.failure()))
-		case endFlushFailed:
-			return p.server.flushFailed(p.loop.connection(), p.loop.failure())
-		case endNoMemory:
-			return outOfMemory()
+			p.loop.c.reached = C.bool(reached)
+		case C.PROXY_FAILED:
+			j = &p.loop.c.jobs[0]
+			return p.wrap(j, p.tables.Load().failed(j, p.loop.failed()))
+		case C.PROXY_FLUSH_FAILED:
+			return p.tables.Load().links[p.loop.c.connection].flushFailed(p.loop.failed())
 		}
 	}
 }
 
+// do does a job.
 func (p *Proxy) do(j *job) error {
 	switch j.verdict {
-	case forUser:
-		return p.handler(j.Trigger)
-	case move:
-		return p.server.move(j)
+	case C.PROXY_USER:
+		return p.handler(triggerOf(j))
+	case C.PROXY_MOVE:
+		return p.tables.Load().move(j)
 	default:
-		return p.server.wrong(j, p.ring.PayloadSize())
+		return p.tables.Load().wrong(j)
 	}
 }
 
@@ -303,6 +293,6 @@ func (p *Proxy) wrap(j *job, err error) error {
 	if errors.As(err, &e) {
 		peer = e.Peer
 	}
-	op := fmt.Sprintf("proxyservice: serve trigger %d of kind %d", j.position, j.Kind)
+	op := fmt.Sprintf("proxyservice: serve trigger %d of kind %d", j.position, j.trigger.kind)
 	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(p.options.Rank, peer)
 }

@@ -75,12 +75,10 @@ type ProxyService struct {
 	options ServiceOptions
 
 	mu         sync.Mutex
-	memories   []*registeredmem.Memory // server.memories points to it
-	ids        map[*registeredmem.Memory]uint16
-	ports      []port // server.ports points to it
+	known      tables // Proxy.tables points to a copy
+	memories   map[*registeredmem.Memory]uint16
 	semaphores map[*semaphore.Host2Device]uint16
-	links      []*link // server.links points to it
-	linkOf     map[*connection.Connection]*link
+	links      map[*connection.Connection]*link
 	closed     bool
 }
 
@@ -119,22 +117,20 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	}
 	s := &ProxyService{
 		Proxy: p, ring: ring, options: o,
-		ids:        map[*registeredmem.Memory]uint16{},
+		memories:   map[*registeredmem.Memory]uint16{},
 		semaphores: map[*semaphore.Host2Device]uint16{},
-		linkOf:     map[*connection.Connection]*link{},
+		links:      map[*connection.Connection]*link{},
 	}
 	s.publish()
 	return s, nil
 }
 
-// publish lets the proxy's goroutine see the tables. The caller holds mu, or nobody
-// else has s. Slots beyond a slice's length are written before it, and the loop's
-// tables grow after these.
+// publish lets the proxy's goroutine see what is known, before the loop's tables name
+// it. The caller holds mu, or nobody else has s. Slots beyond a slice's length are
+// written before it.
 func (s *ProxyService) publish() {
-	memories, ports, links := s.memories, s.ports, s.links
-	s.server.memories.Store(&memories)
-	s.server.ports.Store(&ports)
-	s.server.links.Store(&links)
+	t := s.known
+	s.tables.Store(&t)
 }
 
 // Fifo returns the ring, for kernels that push the user's own triggers.
@@ -143,13 +139,13 @@ func (s *ProxyService) Fifo() devicecode.Fifo { return s.ring.Handle() }
 // AddMemory returns the id of a memory, this rank's or a peer's, in the service: the
 // same each time. The memory stays the caller's and must outlive the service.
 //
-// Errors: ErrInvalid when the service is closed or has MaxMemories; ErrSystem when
-// host memory is short.
+// Errors: ErrInvalid when the memory is nil, or the service is closed or has
+// MaxMemories.
 func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	const op = "proxyservice: add a memory"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := s.ids[m]; ok {
+	if id, ok := s.memories[m]; ok {
 		return id, nil
 	}
 	switch {
@@ -157,27 +153,24 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 		return 0, s.invalid(op, "the memory is nil")
 	case s.closed:
 		return 0, s.invalid(op, "the service is closed")
-	case len(s.memories) == MaxMemories:
+	case len(s.known.memories) == MaxMemories:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxMemories)
 	}
-	id := len(s.memories)
-	s.memories = append(s.memories, m)
+	id := uint16(len(s.known.memories))
+	s.memories[m] = id
+	s.known.memories = append(s.known.memories, m)
 	s.publish()
-	if err := s.loop.addMemory(m); err != nil {
-		s.memories = s.memories[:id]
-		return 0, s.wrap(op, err)
-	}
-	s.ids[m] = uint16(id)
-	return uint16(id), nil
+	s.loop.addMemory(m)
+	return id, nil
 }
 
 // AddSemaphore returns the id of a semaphore in the service, which all channels that
 // signal with it share: the same each time. The semaphore and its connection stay
 // the caller's. The service must be stopped before they are closed.
 //
-// Errors: ErrInvalid when the service is closed, has MaxSemaphores, or has
-// ServiceOptions.MaxConnections and the semaphore's connection is not one of them;
-// ErrSystem when host memory is short.
+// Errors: ErrInvalid when the semaphore is nil, or the service is closed, has
+// MaxSemaphores, or has ServiceOptions.MaxConnections and the semaphore's connection
+// is not one of them.
 func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) {
 	const op = "proxyservice: add a semaphore"
 	s.mu.Lock()
@@ -190,43 +183,26 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 		return 0, s.invalid(op, "the semaphore is nil")
 	case s.closed:
 		return 0, s.invalid(op, "the service is closed")
-	case len(s.ports) == MaxSemaphores:
+	case len(s.known.ports) == MaxSemaphores:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxSemaphores)
 	}
-	l, err := s.link(sem.Connection())
-	if err != nil {
-		return 0, s.wrap(op, err)
+	l := s.links[sem.Connection()]
+	if l == nil {
+		words, _ := s.ring.Words()
+		l = &link{Connection: sem.Connection(), number: len(s.links)}
+		if l.number == len(words) {
+			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", l.number)
+		}
+		s.links[l.Connection] = l
+		s.known.links = append(s.known.links, l)
+		s.loop.addConnection(l.Connection, &words[l.number])
 	}
-	id := len(s.ports)
-	s.ports = append(s.ports, port{semaphore: sem, link: l})
+	id := uint16(len(s.known.ports))
+	s.semaphores[sem] = id
+	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem})
 	s.publish()
-	if err := s.loop.addPort(l.number, native.CountOf(sem)); err != nil {
-		s.ports = s.ports[:id]
-		return 0, s.wrap(op, err)
-	}
-	s.semaphores[sem] = uint16(id)
-	return uint16(id), nil
-}
-
-// link returns the link of a connection. The caller holds mu.
-func (s *ProxyService) link(conn *connection.Connection) (*link, error) {
-	if l := s.linkOf[conn]; l != nil {
-		return l, nil
-	}
-	words, _ := s.ring.Words()
-	number := len(s.links)
-	if number == len(words) {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "add the connection", "the service has %d; raise ServiceOptions.MaxConnections", number)
-	}
-	l := &link{Connection: conn, number: number}
-	s.links = append(s.links, l)
-	s.publish()
-	if err := s.loop.addConnection(conn, &words[number]); err != nil {
-		s.links = s.links[:number]
-		return nil, err
-	}
-	s.linkOf[conn] = l
-	return l, nil
+	s.loop.addPort(l.number, native.CountOf(sem))
+	return id, nil
 }
 
 // BasePortChannel returns a channel of a semaphore whose puts name the memories by
@@ -238,11 +214,9 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	number := s.ports[id].link.number
-	s.mu.Unlock()
-	_, first := s.ring.Words()
-	return channel.NewBasePortChannel(s.ring, sem, id, first+gpu.Ptr(8*number), s.options.Direct), nil
+	_, words := s.ring.Words()
+	done := words + gpu.Ptr(8*s.tables.Load().ports[id].number)
+	return channel.NewBasePortChannel(s.ring, sem, id, done, s.options.Direct), nil
 }
 
 // PortChannel returns a channel of a semaphore between the peer's memory dst and
@@ -284,10 +258,6 @@ func (s *ProxyService) Close() error {
 
 // closePatience is how long Close waits.
 const closePatience = time.Second
-
-func (s *ProxyService) wrap(op string, err error) error {
-	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(s.options.Rank, mscclgo.NoRank)
-}
 
 func (s *ProxyService) invalid(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(s.options.Rank, mscclgo.NoRank)

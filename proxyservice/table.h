@@ -1,42 +1,35 @@
-// A table of what ids stand for. One thread at a time adds, another looks up
-// meanwhile: what is there never moves and never goes.
+// A table of what ids stand for. One thread at a time adds and any looks up
+// meanwhile: entries never move and never go.
 #ifndef MSCCLGO_PROXYSERVICE_TABLE_H
 #define MSCCLGO_PROXYSERVICE_TABLE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { PROXY_CHUNK = 256, PROXY_CHUNKS = 256 };  // ids have 16 bits
+enum { PROXY_IDS = 1 << 16 };
 
 typedef struct {
   uint32_t size;
-  void** chunks[PROXY_CHUNKS];
+  void* entries[PROXY_IDS];  // pages that are not used take no memory
 } proxy_table;
 
-// proxy_table_get gives what an id stands for, or NULL.
+// proxy_table_get returns what an id stands for, or NULL.
 static inline void* proxy_table_get(const proxy_table* table, uint64_t id) {
-  if (id >= __atomic_load_n(&table->size, __ATOMIC_ACQUIRE)) return NULL;
-  return table->chunks[id / PROXY_CHUNK][id % PROXY_CHUNK];
+  return id < __atomic_load_n(&table->size, __ATOMIC_ACQUIRE) ? table->entries[id] : NULL;
 }
 
-// proxy_table_add gives the next id to an entry, which may be NULL. It says whether
-// there was host memory, and an id left.
-static inline bool proxy_table_add(proxy_table* table, void* entry) {
-  uint32_t id = table->size;
-  if (id == PROXY_CHUNK * PROXY_CHUNKS) return false;
-  void*** chunk = &table->chunks[id / PROXY_CHUNK];
-  if (!*chunk) *chunk = calloc(PROXY_CHUNK, sizeof **chunk);
-  if (!*chunk) return false;
-  (*chunk)[id % PROXY_CHUNK] = entry;
-  __atomic_store_n(&table->size, id + 1, __ATOMIC_RELEASE);
-  return true;
+// proxy_table_add gives the next id, which there must be, to a copy of an entry of n
+// bytes. Without host memory it ends the process, as Go's allocator does.
+static inline void proxy_table_add(proxy_table* table, const void* entry, size_t n) {
+  void* copy = malloc(n);
+  if (!copy) abort();
+  table->entries[table->size] = memcpy(copy, entry, n);
+  __atomic_store_n(&table->size, table->size + 1, __ATOMIC_RELEASE);
 }
 
-// proxy_table_free frees the table, and its entries with drop, if that is not NULL.
-static inline void proxy_table_free(proxy_table* table, void (*drop)(void*)) {
-  for (uint32_t id = 0; drop && id < table->size; id++) drop(proxy_table_get(table, id));
-  for (int i = 0; i < PROXY_CHUNKS; i++) free(table->chunks[i]);
+static inline void proxy_table_free(proxy_table* table) {
+  for (uint32_t id = 0; id < table->size; id++) free(table->entries[id]);
 }
 
 #endif
