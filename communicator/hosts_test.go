@@ -32,8 +32,12 @@ func FuzzDecodeIdentity(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got, err := decodeIdentity(i.encode()); err != nil || got != i {
-			t.Errorf("%+v became %+v, %v", i, got, err)
+		got, err := decodeIdentity(i.encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(i, got, cmp.AllowUnexported(identity{})); diff != "" {
+			t.Errorf("encoded and decoded again (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -64,10 +64,9 @@ func (n *news) listen(peer int) {
 	if err != nil {
 		reason = err.Error()
 	} else {
-		r := wire.NewReader(b)
-		rank := r.U32()
-		reason = r.String(maxReason)
-		switch err := r.End(); {
+		var rank uint32
+		rank, reason, err = decodeNews(b)
+		switch {
 		case err != nil:
 			reason = "its news is malformed: " + err.Error()
 		case rank == leaving:
@@ -97,18 +96,30 @@ func (n *news) fail(rank int, reason string, err error) {
 // send sends news to all neighbors. It returns when it is sent, or after
 // newsPatience.
 func (n *news) send(rank uint32, reason string) {
-	w := wire.NewWriter(64)
-	w.U32(rank)
-	w.String(reason[:min(len(reason), maxReason)])
+	b := encodeNews(rank, reason)
 	ctx, cancel := context.WithTimeout(n.ctx, newsPatience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, peer := range n.neighbors() {
 		// A neighbor to which news cannot be sent is dead, and its other neighbors
 		// detect that.
-		wg.Go(func() { _ = n.boot.Send(ctx, peer, newsTag, w.Bytes()) })
+		wg.Go(func() { _ = n.boot.Send(ctx, peer, newsTag, b) })
 	}
 	wg.Wait()
+}
+
+// encodeNews encodes the news that a rank failed.
+func encodeNews(rank uint32, reason string) []byte {
+	w := wire.NewWriter(64)
+	w.U32(rank)
+	w.String(reason[:min(len(reason), maxReason)])
+	return w.Bytes()
+}
+
+func decodeNews(b []byte) (rank uint32, reason string, err error) {
+	r := wire.NewReader(b)
+	rank, reason = r.U32(), r.String(maxReason)
+	return rank, reason, r.End()
 }
 
 func (n *news) Abort(cause error) {

@@ -1,0 +1,62 @@
+package communicator
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// again fails the test if what was decoded is not encoded as it was.
+func again(t *testing.T, was, is []byte) {
+	t.Helper()
+	if diff := cmp.Diff(was, is); diff != "" {
+		t.Errorf("decoded and encoded again (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzClaim(f *testing.F) {
+	f.Add(claim{number: 41, digest: 7, text: "all-reduce of 1024 f32, sum"}.encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if k, err := decodeClaim(3, b); err == nil {
+			again(t, b, k.encode())
+		}
+	})
+}
+
+func FuzzNews(f *testing.F) {
+	f.Add(encodeNews(2, "the disk is full"))
+	f.Add(encodeNews(leaving, ""))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if rank, reason, err := decodeNews(b); err == nil {
+			again(t, b, encodeNews(rank, reason))
+		}
+	})
+}
+
+func FuzzContribution(f *testing.F) {
+	o := newOne()
+	k := o.begin("share", "communicator: share")
+	f.Add(k.contribution([]byte("a memory"), nil))
+	f.Add(k.contribution(nil, errors.New("no memory")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		content, last, reason, err := k.read(0, b)
+		if err != nil || reason != nil {
+			return
+		}
+		o.matcher.last = last
+		again(t, b, k.contribution(content, nil))
+	})
+}
+
+// newOne returns as much of a communicator as a call needs to read contributions.
+func newOne() *Communicator {
+	return &Communicator{boot: one{}, matcher: &matcher{}}
+}
+
+// one is the bootstrap of a group of one rank.
+type one struct{ fullBootstrap }
+
+func (one) Rank() int { return 0 }
+func (one) Size() int { return 1 }
