@@ -86,7 +86,7 @@ func (e *end) launch(t testing.TB, name string, threads int, args ...any) {
 	check(t, e.kernel(name).Launch(e.stream, gpu.Blocks(1, threads), args...))
 }
 
-// results waits for the end's kernels and gives what they told.
+// results waits for the end's kernels and returns their results.
 func (e *end) results(t testing.TB, n int) []uint32 {
 	t.Helper()
 	synchronize(t, e.stream)
@@ -180,7 +180,7 @@ func TestSignalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestWaitTimesOut waits in vain. What comes late is still received.
+// TestWaitTimesOut waits without signals. Late signals are still received.
 func TestWaitTimesOut(t *testing.T) {
 	const timeout = 5 * time.Millisecond
 	ends := newEnds(t, 1, 8, timeout)

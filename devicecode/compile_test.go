@@ -227,7 +227,7 @@ func TestCompileEndsWithContext(t *testing.T) {
 	}
 }
 
-// running says whether a process is there and is more than an entry in the table.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

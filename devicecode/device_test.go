@@ -16,7 +16,7 @@ import (
 // is compiled once for all tests.
 var images sync.Map
 
-// kernels compiles and loads a source and gives its kernels by name.
+// kernels compiles and loads a source and returns its kernels by name.
 func kernels(t testing.TB, d *gpu.Device, name, source string) func(name string) *gpu.Kernel {
 	t.Helper()
 	arch := d.Info().Arch
@@ -69,7 +69,7 @@ func newStream(t testing.TB, d *gpu.Device) *gpu.Stream {
 	return s
 }
 
-// contents gives the first n values of a buffer.
+// contents returns the first n values of a buffer.
 func contents[T any](t testing.TB, b *gpu.Buffer, n int) []T {
 	t.Helper()
 	values := make([]T, n)
@@ -110,7 +110,7 @@ func (s *status) get() *devicecode.GroupStatus {
 // abort ends the waits of kernels.
 func (s *status) abort() { atomic.StoreUint32(&s.get().Aborted, 1) }
 
-// failed gives what the last wait that timed out reported.
+// failed returns what the last wait that timed out reported.
 func (s *status) failed() (channel, peer int, ok bool) {
 	return devicecode.ParseFailedWait(atomic.LoadUint64(&s.get().FirstFailed))
 }

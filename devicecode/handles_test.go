@@ -53,7 +53,7 @@ var constants = []struct {
 	{devicecode.PortInline, "port_channel.cuh", "kInline"},
 }
 
-// offset gives the expression for a field's offset, at some address, as NVRTC has
+// offset returns the expression for a field's offset, at some address, as NVRTC has
 // no offsetof.
 func offset(structure, field string) string {
 	return fmt.Sprintf("reinterpret_cast<uintptr_t>(&reinterpret_cast<%s*>(out)->%s) - reinterpret_cast<uintptr_t>(out)", structure, field)

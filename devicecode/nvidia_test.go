@@ -243,7 +243,7 @@ func TestIncludedText(t *testing.T) {
 	for _, wrong := range []string{"#include NAME\n", "#include\n", "#include \"a.h\n", "#include <\n"} {
 		j.source = []byte(wrong)
 		_, err := includedText(j)
-		testerr.Expect(t, err, mscclgo.ErrUnsupported, "write the file's name")
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "name the file itself")
 	}
 }
 

@@ -23,7 +23,7 @@ type packetMistake struct {
 	At                     uint32
 }
 
-// watch gives what a wait needs, and the status that it looks at.
+// watch returns what a wait needs, and the status that it looks at.
 func watch(t testing.TB, d *gpu.Device, timeout time.Duration) (devicecode.Watch, *status) {
 	t.Helper()
 	s := newStatus(t, d)

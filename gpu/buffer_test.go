@@ -133,7 +133,7 @@ func TestHostBytesEndWithClose(t *testing.T) {
 	check(t, err)
 	check(t, b.Close())
 	if b.Bytes() != nil || view.Bytes() != nil {
-		t.Error("a closed buffer gives its bytes")
+		t.Error("a closed buffer has bytes")
 	}
 }
 
@@ -297,7 +297,7 @@ func TestAccess(t *testing.T) {
 	check(t, v.Close()) // does not free the other's memory
 	contents[byte](t, b, 400)
 	if same, err := d.Access(b); same != b || err != nil {
-		t.Errorf("access to its own memory gave %v, %v", same, err)
+		t.Errorf("access to its own memory returned %v, %v", same, err)
 	}
 
 	pinned := allocHost(t, d, 8)

@@ -29,7 +29,7 @@ func newDevice(b backend.Device) *Device {
 	return d
 }
 
-// Info describes the device.
+// Info returns a description of the device.
 func (d *Device) Info() Info { return d.info }
 
 // String returns the device's name, such as "cuda:0".

@@ -29,9 +29,10 @@ type Dim3 struct{ X, Y, Z int }
 
 func (d Dim3) each() [3]int { return [3]int{cmp.Or(d.X, 1), cmp.Or(d.Y, 1), cmp.Or(d.Z, 1)} }
 
-// LaunchConfig is the shape of a launch.
+// LaunchConfig is the configuration of a launch.
 type LaunchConfig struct {
-	Grid, Block Dim3
+	Grid  Dim3 // blocks
+	Block Dim3 // threads of each block
 	// DynamicShared is the bytes of extern __shared__ memory of a block.
 	DynamicShared int
 	// Cooperative makes the launch fail unless all blocks fit on the device at

@@ -219,7 +219,7 @@ func TestCooperative(t *testing.T) {
 	check(t, k.Launch(s, cfg, words, words.Ptr()+4, uint64(10*time.Second)))
 	synchronize(t, s)
 	if got := contents[uint32](t, words, 2); got[0] != uint32(blocks) || got[1] != 0 {
-		t.Errorf("of %d blocks %d came, %d waited in vain", blocks, got[0], got[1])
+		t.Errorf("of %d blocks %d came, %d timed out", blocks, got[0], got[1])
 	}
 	cfg.Grid.X++
 	invalid(t, k.Launch(s, cfg, words, words.Ptr()+4, uint64(10*time.Second)), "meet", name(t))

@@ -39,7 +39,7 @@ func closer(t testing.TB, c interface{ Close() error }) {
 	})
 }
 
-// must gives a value that a call made without an error, and closes it when the
+// must returns a value that a call made without an error, and closes it when the
 // test ends.
 func must[T interface{ Close() error }](t testing.TB) func(v T, err error) T {
 	return func(v T, err error) T {
@@ -110,7 +110,7 @@ func synchronize(t testing.TB, s *gpu.Stream) {
 	check(t, s.Synchronize(deadline(t)))
 }
 
-// contents gives the first n values of a buffer.
+// contents returns the first n values of a buffer.
 func contents[T any](t testing.TB, b *gpu.Buffer, n int) []T {
 	t.Helper()
 	values := make([]T, n)
@@ -118,7 +118,7 @@ func contents[T any](t testing.TB, b *gpu.Buffer, n int) []T {
 	return values
 }
 
-// counting gives n bytes that count up from first.
+// counting returns n bytes that count up from first.
 func counting(n int, first byte) []byte {
 	values := make([]byte, n)
 	for i := range values {
@@ -133,5 +133,5 @@ func invalid(t testing.TB, err error, parts ...string) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid, parts...)
 }
 
-// name gives how errors name the tests' device.
+// name returns the name of the tests' device in errors.
 func name(t testing.TB) string { return testdev.Name(t, 0) }

@@ -35,7 +35,7 @@ func TestNativeOrder(t *testing.T) {
 			}
 		}
 		if rc != 0 {
-			t.Fatalf("operation %d gave %d", op, rc)
+			t.Fatalf("operation %d returned %d", op, rc)
 		}
 	}
 	do(native.Store, at, 42, 0)
@@ -49,7 +49,7 @@ func TestNativeOrder(t *testing.T) {
 	end := time.Now().Add(20 * time.Second)
 	for rc := nativetest.Do(q, native.Mark, 3, 0, 0); rc != 0; rc = nativetest.Do(q, native.Reach, 3, 0, 0) {
 		if rc != nativetest.Pending && rc != nativetest.Busy || time.Now().After(end) {
-			t.Fatalf("the mark gave %d", rc)
+			t.Fatalf("the mark returned %d", rc)
 		}
 	}
 	synchronize(t, s)
@@ -60,7 +60,7 @@ func TestNativeOrder(t *testing.T) {
 	}
 	check(t, s.Close())
 	if rc := nativetest.Do(q, native.Store, at, 1, 0); rc != nativetest.Closed {
-		t.Errorf("a store on a closed stream gave %d", rc)
+		t.Errorf("a store on a closed stream returned %d", rc)
 	}
 	if newer := newStream(t, d); newer.Close() != nil || native.QueueOf(newer) != nil {
 		t.Error("a closed stream has a queue")

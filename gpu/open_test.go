@@ -60,7 +60,7 @@ func TestOpenShort(t *testing.T) {
 
 func TestAssign(t *testing.T) {
 	if got, err := gpu.Assign("any:7", 3); got != "any:7" || err != nil {
-		t.Errorf("a name gave %q, %v", got, err)
+		t.Errorf("a name returned %q, %v", got, err)
 	}
 	for rank := range 20 {
 		got, err := gpu.Assign("emu", rank)

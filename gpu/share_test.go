@@ -19,7 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// What TestShare tells the process that it starts, with the memory's descriptor
+// The environment of the process that TestShare starts, with the memory's descriptor
 // as number 3.
 const (
 	childDevice   = "MSCCLGO_GPU_TEST_CHILD_DEVICE"

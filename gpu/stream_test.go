@@ -125,7 +125,7 @@ func TestHandles(t *testing.T) {
 // spinning is a kernel that runs until it is let go, or for 10 seconds.
 type spinning struct {
 	stream *gpu.Stream
-	memory *gpu.Buffer // the flag, then what the kernel says
+	memory *gpu.Buffer // the flag, then what the kernel writes
 }
 
 // startSpin launches it on a stream of its own. Everything else that the test
@@ -148,7 +148,7 @@ func (k *spinning) end(t testing.TB) {
 	k.release()
 	synchronize(t, k.stream)
 	if got := atomic.LoadUint32(k.word(1)); got != 1 {
-		t.Errorf("the kernel says %d", got)
+		t.Errorf("the kernel wrote %d", got)
 	}
 }
 

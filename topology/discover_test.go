@@ -119,7 +119,7 @@ func TestNonsense(t *testing.T) {
 		root.file(c.name, c.content)
 		_, err := Discover(Options{Sysfs: root, NVML: noNVML()})
 		if !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s holds %.20q: %v; want ErrSystem that says %q", c.name, c.content, err, c.says)
+			t.Errorf("%s holds %.20q: %v; want ErrSystem with %q", c.name, c.content, err, c.says)
 		}
 	}
 }

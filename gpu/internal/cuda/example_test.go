@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/cuda"
 )
 
-// A machine has GPUs, or an error says why it has none.
+// A machine has GPUs, or there is an error.
 func ExampleDriver() {
 	infos, err := cuda.Driver().List()
 	fmt.Println(len(infos) > 0 || errors.Is(err, mscclgo.ErrUnsupported))

@@ -64,7 +64,7 @@ func TestCheckImage(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if test.wrong != "" && (err == nil || !strings.Contains(err.Error(), test.wrong)) {
-			t.Errorf("%s: error is %v, want one that says %q", test.name, err, test.wrong)
+			t.Errorf("%s: error is %v, want one with %q", test.name, err, test.wrong)
 		}
 	}
 }

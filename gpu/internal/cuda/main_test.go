@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild runs one of children in a process of its own and gives its output.
+// runChild runs one of children in a process of its own and returns its output.
 func runChild(t *testing.T, name string, files []*os.File, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -12,7 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// fakeStream gives a stream of a driver without a GPU behind it.
+// fakeStream returns a stream of a driver without a GPU behind it.
 func fakeStream(t *testing.T, flags ...string) backend.Stream {
 	t.Helper()
 	d := must(newDriver(buildFake(t, flags...)).Open(0))(t)
@@ -29,7 +29,7 @@ func TestNativeQueue(t *testing.T) {
 	expect := func(what string, got, want int) {
 		t.Helper()
 		if got != want {
-			t.Errorf("%s gave %d, want %d", what, got, want)
+			t.Errorf("%s returned %d, want %d", what, got, want)
 		}
 	}
 	expect("a copy", nativetest.Do(q, native.Write, at+8, at, 8), 0)

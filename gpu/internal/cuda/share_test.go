@@ -222,6 +222,6 @@ func faultInChild([]string) error {
 	if err := d.CopyToHost(make([]byte, 8), 4096); err == nil {
 		return errors.New("the device works after a fault")
 	}
-	d.Close() // whatever it gives, it comes back
+	d.Close() // it must return
 	return nil
 }

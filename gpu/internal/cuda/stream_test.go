@@ -50,7 +50,7 @@ func TestSpinningKernel(t *testing.T) {
 	write64(t, d, flag.Ptr(), 1)
 	finish(t, s)
 	if done := must(s.Query())(t); !done {
-		t.Error("Query says not done after Synchronize")
+		t.Error("Query returned false after Synchronize")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCapture(t *testing.T) {
 	}
 	finish(t, s)
 	if got := read64(t, d, data.Ptr()); got != 30|30<<32 {
-		t.Errorf("ten launches gave %#x", got)
+		t.Errorf("ten launches returned %#x", got)
 	}
 	_, err := s.EndCapture()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "end a capture")

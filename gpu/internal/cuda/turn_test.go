@@ -101,7 +101,7 @@ func TestManyStreams(t *testing.T) {
 			}
 		}
 		if n := read64(t, d, m.late()); n > 0 {
-			t.Fatalf("round %d: %d of %d kernels waited in vain", round, n, 2*ranks)
+			t.Fatalf("round %d: %d of %d kernels timed out", round, n, 2*ranks)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func newMarked(t *testing.T, d *device) marked {
 
 func (m *meeting) late() uint64 { return m.state.Ptr() + 8 }
 
-// words gives the address of what a rank's copies bring.
+// words returns the address of what a rank's copies bring.
 func (m *meeting) words(rank int) uint64 {
 	return m.state.Ptr() + 16 + uint64(8*rank*len(m.copies[0]))
 }

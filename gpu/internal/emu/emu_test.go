@@ -26,7 +26,7 @@ func open(t testing.TB) backend.Device {
 	return d
 }
 
-// compiled gives the image of a source.
+// compiled returns the image of a source.
 func compiled(t testing.TB, source string) []byte {
 	t.Helper()
 	image, err := devicecode.Compile(t.Context(), "emu", t.Name()+".cu", []byte(source), devicecode.Options{})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// format is a floating point format of 16 bits, told apart by its fraction.
+// format is a floating point format of 16 bits, with this many bits of fraction.
 type format struct {
 	name     string
 	fraction int
@@ -16,7 +16,7 @@ type format struct {
 func (f format) bias() int        { return 1<<(14-f.fraction) - 1 }
 func (f format) infinity() uint16 { return uint16(1<<15 - 1<<f.fraction) }
 
-// value gives what the bits stand for.
+// value returns the value of the bits.
 func (f format) value(bits uint16) float64 {
 	sign := 1.0
 	if bits>>15 != 0 {
@@ -35,7 +35,7 @@ func (f format) value(bits uint16) float64 {
 	return sign * math.Ldexp(float64(fraction|1<<f.fraction), exponent-f.bias()-f.fraction)
 }
 
-// round gives the bits nearest to x, of two equally near ones the even one.
+// round returns the bits nearest to x, of two equally near ones the even one.
 func (f format) round(x *big.Float) uint16 {
 	sign := uint16(0)
 	if x.Signbit() {
@@ -213,7 +213,7 @@ func (f format) fma(a, b, c float64) uint16 {
 	return f.round64(a*b + c) // the sign of a zero
 }
 
-// extreme gives the lesser or the greater, a number rather than a NaN.
+// extreme returns the lesser or the greater, a number rather than a NaN.
 func (f format) extreme(a, b uint16, less bool) uint16 {
 	x, y := f.value(a), f.value(b)
 	switch {

@@ -50,7 +50,7 @@ func TestDescriptors(t *testing.T) {
 		t.Errorf("range of freed memory: %v", err)
 	}
 	if err := unix.Ftruncate(fd, 0); err == nil {
-		t.Error("whoever has the descriptor can shrink the memory")
+		t.Error("the memory can be shrunk through its descriptor")
 	}
 }
 

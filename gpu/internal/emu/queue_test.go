@@ -20,7 +20,7 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 	must(t, s.WaitValue64(words, 1, false), s.WriteValue64(words+8, 5))
 	q := s.Native()
 	if rc := store(q, 6); rc != nativetest.Busy {
-		t.Errorf("a store on a stream at work gave %d", rc)
+		t.Errorf("a store on a stream at work returned %d", rc)
 	}
 	write(t, d, words, []uint64{1})
 	must(t, s.Synchronize(deadline(t)))
@@ -28,16 +28,16 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 		t.Errorf("the word is %d", got)
 	}
 	if rc := store(q, 6); rc != 0 {
-		t.Errorf("a store on an idle stream gave %d", rc)
+		t.Errorf("a store on an idle stream returned %d", rc)
 	}
 	if rc := nativetest.Do(q, native.Mark, 0, 0, 0); rc != 0 {
-		t.Errorf("a mark behind what is done gave %d", rc)
+		t.Errorf("a mark behind what is done returned %d", rc)
 	}
 
 	// More work, behind what the thread did.
 	must(t, s.WaitValue64(words, 2, false), s.Copy(words+16, words+8, 8))
 	if rc := store(q, 7); rc != nativetest.Busy {
-		t.Errorf("a store on a stream at work again gave %d", rc)
+		t.Errorf("a store on a stream at work again returned %d", rc)
 	}
 	write(t, d, words, []uint64{2})
 	must(t, s.Synchronize(deadline(t)))
@@ -47,13 +47,13 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 
 	must(t, s.BeginCapture())
 	if rc := store(q, 8); rc != nativetest.Busy {
-		t.Errorf("a store on a capturing stream gave %d", rc)
+		t.Errorf("a store on a capturing stream returned %d", rc)
 	}
 	if _, err := s.EndCapture(); err != nil {
 		t.Fatal(err)
 	}
 	if rc := store(q, 8); rc != 0 {
-		t.Errorf("a store after the capture gave %d", rc)
+		t.Errorf("a store after the capture returned %d", rc)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestNativeOnFailedStream(t *testing.T) {
 		t.Fatal("the trap was no failure")
 	}
 	if rc := nativetest.Do(before, native.Store, words, 1, 0); rc != nativetest.Busy {
-		t.Errorf("a store on a failed stream gave %d", rc)
+		t.Errorf("a store on a failed stream returned %d", rc)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestNativeOnClosedDevice(t *testing.T) {
 	q := s.Native()
 	must(t, d.Close())
 	if rc := nativetest.Do(q, native.Store, words, 1, 0); rc != nativetest.Busy {
-		t.Errorf("a store on a closed device gave %d", rc)
+		t.Errorf("a store on a closed device returned %d", rc)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestNativeBesideGo(t *testing.T) {
 		t.Error("the thread in C never had the stream")
 	}
 	if rc := nativetest.Do(q, native.Write, words+8, words, 8); rc != 0 {
-		t.Fatalf("a copy on an idle stream gave %d", rc)
+		t.Fatalf("a copy on an idle stream returned %d", rc)
 	}
 	if got := read[uint64](t, d, words, 2); got[0] != rounds || got[1] != rounds {
 		t.Errorf("the words are %d", got)
