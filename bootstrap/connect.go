@@ -59,7 +59,7 @@ func (o Options) check() error {
 	case o.Timeout < 0:
 		return fmt.Errorf("timeout %v is negative", o.Timeout)
 	case o.Interface != "" && o.Advertise != "":
-		return fmt.Errorf("Interface %q and Advertise %q are both set", o.Interface, o.Advertise)
+		return fmt.Errorf("both Interface %q and Advertise %q are set", o.Interface, o.Advertise)
 	case o.Advertise != "":
 		return checkHost(o.Advertise)
 	}
