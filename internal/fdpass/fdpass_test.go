@@ -254,6 +254,9 @@ func impostor(t *testing.T, answer func(*net.UnixConn)) (name string) {
 	return name
 }
 
+// nameOf returns the name of the socket that accepted c.
+func nameOf(c *net.UnixConn) string { return strings.TrimPrefix(c.LocalAddr().String(), "@") }
+
 func TestImpostors(t *testing.T) {
 	before := openFiles(t)
 	t.Run("with noise", func(t *testing.T) {
@@ -264,9 +267,8 @@ func TestImpostors(t *testing.T) {
 		expectError(t, call(name, nil), "remote failure", handshake.ErrNoise.Error())
 	})
 	t.Run("without the secret", func(t *testing.T) {
-		var name string
-		name = impostor(t, func(c *net.UnixConn) {
-			Key{Group: testKey.Group}.member(name, 0).Server(c, func(net.Conn, []byte) error {
+		name := impostor(t, func(c *net.UnixConn) {
+			Key{Group: testKey.Group}.member(nameOf(c), 0).Server(c, func(net.Conn, []byte) error {
 				t.Error("a caller is believed to have another secret")
 				return nil
 			})
@@ -288,9 +290,8 @@ func TestImpostors(t *testing.T) {
 		expectError(t, call(name, nil), "remote failure", handshake.ErrStranger.Error())
 	})
 	t.Run("of the group, with a malformed answer", func(t *testing.T) {
-		var name string
-		name = impostor(t, func(c *net.UnixConn) {
-			testKey.member(name, 0).Server(c, func(net.Conn, []byte) error { return nil })
+		name := impostor(t, func(c *net.UnixConn) {
+			testKey.member(nameOf(c), 0).Server(c, func(net.Conn, []byte) error { return nil })
 			c.Read(make([]byte, maxRequest))
 			r, w, _ := os.Pipe()
 			defer r.Close()
