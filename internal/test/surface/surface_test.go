@@ -49,7 +49,9 @@ func list(t *testing.T, patterns ...string) map[string]pkg {
 	packages := map[string]pkg{}
 	for line := range strings.Lines(string(out)) {
 		f := strings.Split(strings.TrimRight(line, "\n"), "\t")
-		packages[f[0]] = pkg{f[0], f[1], f[2], f[3], strings.Fields(f[4])}
+		if files := strings.Fields(f[4]); len(files) > 0 { // else it has tests only
+			packages[f[0]] = pkg{f[0], f[1], f[2], f[3], files}
+		}
 	}
 	return packages
 }
