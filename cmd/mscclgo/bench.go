@@ -42,7 +42,7 @@ type benchFlags struct {
 	places, algos, compare string
 	json, plot, tune, with string
 	primitives             bool
-	progress               io.Writer // no flag: where rank 0 tells its progress
+	progress               io.Writer // no flag: where rank 0 reports its progress
 }
 
 // defineBench defines the flags on a call.
@@ -166,7 +166,7 @@ func (f *benchFlags) checkFiles() error {
 	return nil
 }
 
-// configure fills in what the flags and arguments say in words.
+// configure fills in what the flags and arguments name.
 func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if len(names) == 0 {
 		cfg.Collectives = collective.Kinds()
@@ -194,7 +194,7 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	return nil
 }
 
-// list splits at commas.
+// list splits text at commas.
 func list(text string) []string {
 	if text == "" {
 		return nil
@@ -202,7 +202,7 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// readTuning reads a file, or gives the built-in tuning.
+// readTuning reads a tuning from a file, or returns the built-in one.
 func readTuning(file string) (*collective.Tuning, error) {
 	if file == "" {
 		return collective.DefaultTuning()
@@ -234,7 +234,7 @@ func launchBench(c *call, f *benchFlags) error {
 		return err
 	}
 	shown := filterOf(c)
-	// What the table says must not meet what is shown below it.
+	// The table must not mix with the progress shown below it.
 	code, err := launcher.Run(context.Background(), launcher.Options{
 		Ranks: f.ranks, Program: program, Args: append([]string{c.name}, c.args...), Env: []string{launchedEnv + "=1"},
 		Stdout: clearing{shown, c.stdout}, Stderr: shown,
@@ -246,10 +246,10 @@ func launchBench(c *call, f *benchFlags) error {
 	return nil
 }
 
-// launchedEnv tells a rank that launchBench shows its progress.
+// launchedEnv is set for a rank whose progress launchBench shows.
 const launchedEnv = "MSCCLGO_BENCH_LAUNCHED"
 
-// progressOf gives where a rank tells its progress.
+// progressOf returns where a rank reports its progress.
 func progressOf(c *call) io.Writer {
 	if os.Getenv(launchedEnv) != "" {
 		return c.stderr
@@ -257,12 +257,12 @@ func progressOf(c *call) io.Writer {
 	return filterOf(c)
 }
 
-// filterOf gives what shows progress on a terminal.
+// filterOf returns the filter that shows progress on a terminal.
 func filterOf(c *call) *bench.ProgressFilter {
 	return &bench.ProgressFilter{Out: c.stderr, Terminal: isTerminal(c.stderr)}
 }
 
-// clearing writes to a terminal that a filter shows progress on too.
+// clearing writes to a terminal on which a filter also shows progress.
 type clearing struct {
 	shown *bench.ProgressFilter
 	out   io.Writer
@@ -275,7 +275,7 @@ func (w clearing) Write(p []byte) (int, error) {
 	return w.out.Write(p)
 }
 
-// isTerminal says whether a writer is a terminal.
+// isTerminal reports whether a writer is a terminal.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -336,9 +336,9 @@ func soak(ctx context.Context, comm *communicator.Communicator, f *benchFlags, c
 	return err
 }
 
-// tune measures a tuning and writes it. The tuning may come with an error: it is
-// that of what could be measured. Behind its rules stand those that were asked
-// for, for other ranks, links and collectives.
+// tune measures a tuning and writes it to a file. It may return both a tuning and an
+// error: the tuning holds what could be measured. The rules of cfg.Tuning follow, for
+// other ranks, links and collectives.
 func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) (*collective.Tuning, error) {
 	tuning, err := bench.Tune(ctx, comm, cfg, sinks)
 	if tuning == nil {
@@ -351,6 +351,6 @@ func tune(ctx context.Context, comm *communicator.Communicator, f *benchFlags, c
 		}
 		err = errors.Join(err, failed)
 	}
-	// What the ranks choose is the same on all, since the times are.
+	// All ranks choose alike, since they have the same times.
 	return &collective.Tuning{Rules: append(tuning.Rules, cfg.Tuning.Rules...)}, err
 }

@@ -196,7 +196,7 @@ func TestBenchFiles(t *testing.T) {
 	}
 }
 
-// TestBenchFails gives what only the ranks can find wrong.
+// TestBenchFails checks errors that only the ranks can find.
 func TestBenchFails(t *testing.T) {
 	for _, c := range []struct{ args, part string }{
 		{"-algo tree allreduce", `"tree" is none of`},

@@ -70,7 +70,7 @@ func (c *call) parse() error {
 	return err
 }
 
-// parseOnly is parse for a command that takes nothing but flags.
+// parseOnly is parse for a command that takes only flags.
 func (c *call) parseOnly() error {
 	if err := c.parse(); err != nil {
 		return err
@@ -81,14 +81,14 @@ func (c *call) parseOnly() error {
 	return nil
 }
 
-// usage tells how to call the command.
+// usage prints how to call the command.
 func (c *call) usage(w io.Writer) {
 	fmt.Fprintf(w, "usage: mscclgo %s\n  %s\n", strings.TrimSpace(c.name+" "+c.takes), c.summary)
 	c.flags.SetOutput(w)
 	c.flags.PrintDefaults()
 }
 
-// usageError says that a command was not called as it has to be.
+// usageError is the error of a command that was called in a wrong way.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }

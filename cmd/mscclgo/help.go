@@ -34,5 +34,5 @@ func listCommands(w io.Writer) {
 		fmt.Fprintf(t, "  %s\t%s\n", c.name, c.summary)
 	}
 	t.Flush()
-	fmt.Fprint(w, "\n\"mscclgo help COMMAND\" tells about one.\n")
+	fmt.Fprint(w, "\n\"mscclgo help COMMAND\" describes one.\n")
 }

@@ -1,5 +1,5 @@
-// Mscclgo starts programs as the ranks of a group on this machine, and tells
-// what the machine has. Run "mscclgo help" for its commands.
+// Mscclgo starts programs as the ranks of a group on this machine, times collectives,
+// and lists the machine's devices. Run "mscclgo help" for its commands.
 package main
 
 import (
@@ -16,7 +16,7 @@ func commands() []command {
 		{"bench", "[flags] [COLLECTIVE...]", "check and time collectives, alone or beside NCCL", runBench},
 		{"devices", "", "list the devices of this machine", devices},
 		{"version", "", "print the version of this command", version},
-		{"help", "[COMMAND]", "list the commands, or tell about one", help},
+		{"help", "[COMMAND]", "list the commands, or describe one", help},
 	}
 }
 

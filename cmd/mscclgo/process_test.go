@@ -211,7 +211,7 @@ func noise(stop <-chan struct{}, addr string) {
 	}
 }
 
-// listening gives the TCP addresses of this machine on which a process listens.
+// listening returns the TCP addresses of this machine on which a process listens.
 func listening(pid int) []string {
 	sockets := map[string]bool{}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

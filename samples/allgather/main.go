@@ -1,4 +1,4 @@
-// Allgather gives every rank the data of all ranks, one behind the other,
+// Allgather copies the data of all ranks to every rank, one after the other,
 // by package collective, over a range of sizes. It checks every element on every rank,
 // and prints a table.
 package main

@@ -33,7 +33,7 @@ MSCCLGO_DEVICE Range partOf(Range whole, uint32_t i, uint32_t n) {
 // meet waits until the blocks of this number on all ranks are here, and sees what they
 // did before. peers holds a channel to each rank, this one included. All threads.
 MSCCLGO_DEVICE bool meet(const MemoryChannelHandle* peers, uint32_t ranks) {
-  __syncthreads();  // all threads are done before one tells
+  __syncthreads();  // all threads are done before one signals
   bool ok = true;
   for (uint32_t r = threadIdx.x; r < ranks; r += blockDim.x) peers[r].signal();
   for (uint32_t r = threadIdx.x; r < ranks && ok; r += blockDim.x) ok = peers[r].wait() == WaitResult::Done;

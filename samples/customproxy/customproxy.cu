@@ -1,4 +1,4 @@
-// Kernels that tell the host something, by triggers of their own.
+// Kernels that report to the host, by triggers of their own.
 #include <mscclgo/fifo.cuh>
 
 using namespace mscclgo;
@@ -8,7 +8,7 @@ constexpr uint8_t kHits = kFirstUserKind;
 
 namespace {
 
-// random gives a number from 0 up to 1. (xorshift64; Marsaglia, "Xorshift RNGs",
+// random returns a number from 0 up to 1. (xorshift64; Marsaglia, "Xorshift RNGs",
 // 2003)
 MSCCLGO_DEVICE float random(uint64_t& state) {
   state ^= state << 13;
@@ -20,8 +20,8 @@ MSCCLGO_DEVICE float random(uint64_t& state) {
 }  // namespace
 
 // throwDarts estimates pi: it throws darts at a square and counts those inside
-// the circle. After every round, a thread of each block tells the host how many
-// there were. The triggers carry all that the host needs to know, so their push
+// the circle. After every round, a thread of each block reports to the host how
+// many there were. The triggers carry all that the host needs to know, so their push
 // need not publish other memory.
 extern "C" __global__ void throwDarts(FifoHandle fifo, uint64_t seed, uint32_t rounds, uint32_t dartsEach) {
   __shared__ unsigned int hits;

@@ -1,6 +1,6 @@
-// Customproxy shows a trigger of one's own: a kernel estimates pi and tells the
-// host its counts, which a handler adds up while the kernel runs. What the proxy
-// does is on an HTTP page that a Prometheus server can scrape.
+// Customproxy shows a trigger of its own: a kernel estimates pi and reports its counts
+// to the host, where a handler adds them up while the kernel runs. The proxy's metrics
+// are on an HTTP page that a Prometheus server can scrape.
 package main
 
 import (
@@ -84,7 +84,7 @@ func (s *score) serve(t fifo.Trigger) error {
 	return nil
 }
 
-// run estimates pi and says how well that went.
+// run estimates pi and prints the result.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) (err error) {
 	device := comm.Device()
 	module, err := devicecode.Load(ctx, device, "customproxy.cu", source, devicecode.Options{})

@@ -10,7 +10,7 @@ extern "C" __global__ void allReduce(const mscclgo::MemoryChannelHandle* peers, 
     peers[threadIdx.x].signal();
     ok = peers[threadIdx.x].wait() == mscclgo::WaitResult::Done;
   }
-  if (!mscclgo::blockAll(ok)) return;  // A wait failed: the host hears of it.
+  if (!mscclgo::blockAll(ok)) return;  // A wait failed; the host learns of it.
 
   for (uint64_t i = threadIdx.x; i < count; i += blockDim.x) {
     float s = 0;

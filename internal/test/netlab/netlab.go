@@ -103,8 +103,8 @@ func (l *Lab) add(netns string, i int) {
 	h.ip("link", "set", "eth0", "up")
 }
 
-// awaitLinks waits until the kernel says that all links run, which it does a
-// moment after they are set up.
+// awaitLinks waits until the kernel reports all links as running, a moment after they
+// are set up.
 func (l *Lab) awaitLinks() {
 	l.t.Helper()
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -140,7 +140,7 @@ func (h *Host) Plug() {
 	h.lab.ip("-n", h.lab.netns, "link", "set", h.port, "up")
 }
 
-// Impair has the link treat what the host sends as tc-netem(8) says: "delay",
+// Impair has the link impair what the host sends, with arguments of tc-netem(8): "delay",
 // "2ms", "loss", "1%". The test is skipped where the kernel has no netem.
 func (h *Host) Impair(netem ...string) {
 	h.lab.t.Helper()
@@ -151,7 +151,7 @@ func (h *Host) Impair(netem ...string) {
 	}
 }
 
-// ip runs ip in the host's namespace and gives what it prints.
+// ip runs ip in the host's namespace and returns what it prints.
 func (h *Host) ip(args ...string) string {
 	h.lab.t.Helper()
 	return h.lab.ip(append([]string{"-n", h.netns}, args...)...)

@@ -18,7 +18,7 @@ import (
 // limit bounds each test.
 const limit = time.Minute
 
-// dialEnv makes the test's program one that dials an address and says so.
+// dialEnv makes the test's program one that dials an address and prints the result.
 const dialEnv = "MSCCLGO_TEST_DIAL"
 
 // listenEnv makes it one that listens on an address and accepts.
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// listen has a process listen on a host and gives its address.
+// listen has a process listen on a host and returns its address.
 func listen(t *testing.T, h *netlab.Host) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -78,7 +78,7 @@ func listen(t *testing.T, h *netlab.Host) string {
 	return strings.TrimSpace(address)
 }
 
-// dial has a process on a host dial an address and gives how long it took.
+// dial has a process on a host dial an address and returns how long it took.
 func dial(t *testing.T, h *netlab.Host, address string) (time.Duration, error) {
 	t.Helper()
 	program, err := os.Executable()

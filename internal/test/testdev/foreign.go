@@ -11,8 +11,8 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Foreign gives memory of an NVIDIA GPU that did not come from package gpu, but
-// from the driver's cuMemAlloc as a framework's would. free gives it back.
+// Foreign returns memory of an NVIDIA GPU that did not come from package gpu but from
+// the driver's cuMemAlloc, as a framework's would. free releases it.
 //
 // Errors: ErrUnsupported on an emulated device, which has no other allocator.
 func Foreign(d *gpu.Device, size uint64) (b *gpu.Buffer, free func(), err error) {

@@ -15,7 +15,7 @@ import (
 // default) or "cuda".
 const Env = "MSCCLGO_TEST_DEVICE"
 
-// Name gives the name of the device for rank i of a test. It fails the test
+// Name returns the name of the device for rank i of a test. It fails the test
 // where there is no device of the kind that [Env] asks for.
 func Name(t testing.TB, i int) string {
 	t.Helper()
@@ -60,8 +60,8 @@ func Open(t testing.TB, i int) *gpu.Device {
 	return d
 }
 
-// CUDA says whether the tests run on NVIDIA GPUs: for the few that need what an
-// emulated device has not.
+// CUDA reports whether the tests run on NVIDIA GPUs, for the few that need what an
+// emulated device lacks.
 func CUDA() bool { return kind() == "cuda" }
 
 func kind() string {

@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Expect checks an error's kind, and that it says each of parts.
+// Expect checks an error's kind, and that its text has each of parts.
 func Expect(t testing.TB, err error, kind mscclgo.Kind, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {

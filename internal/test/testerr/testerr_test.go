@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// teller is a test that tells what it finds wrong.
+// teller is a test that keeps what it reports.
 type teller struct {
 	testing.TB
 	wrong []string

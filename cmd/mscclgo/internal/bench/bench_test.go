@@ -247,7 +247,7 @@ func TestUnfit(t *testing.T) {
 		}
 		named := cfg
 		named.Algorithms = []string{"all", "ring"}
-		// Either this rank finds it, or hears of it from one that did before.
+		// This rank finds it, or another one did before.
 		if _, err := Run(ctx, comm, named, Sinks{}); err == nil || !strings.Contains(err.Error(), "blocks of ring") {
 			return fmt.Errorf("ring gave %v", err)
 		}

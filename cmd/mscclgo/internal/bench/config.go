@@ -1,6 +1,6 @@
-// Package bench checks and times the sample collectives over a range of sizes,
-// alone or beside NCCL, and reports what it found as a table, as JSON and as a
-// plot. It is what mscclgo bench and the samples' programs are made of.
+// Package bench checks and times collectives over a range of sizes, alone or beside
+// NCCL, and reports the results as a table, as JSON and as a plot. It is the work of
+// mscclgo bench.
 package bench
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 )
 
-// Config says what to measure. It is the same on all ranks.
+// Config is what to measure, the same on all ranks.
 type Config struct {
 	Collectives []collective.Kind
 	Algorithms  []string // names; or "auto", by Tuning; or "all" that fit
@@ -36,7 +36,7 @@ type Config struct {
 	NCCL        string        // the library's file; "" searches
 }
 
-// check gives the error of a configuration that cannot be.
+// check returns the error of an invalid configuration.
 func (c *Config) check(ranks int) error {
 	typ, err := collective.ParseType(c.Type)
 	if err != nil {
@@ -51,9 +51,9 @@ func (c *Config) check(ranks int) error {
 	}
 	switch {
 	case len(c.Sizes) == 0 || slices.Min(c.Sizes) == 0:
-		return errors.New("there is at least one size, and sizes start at 1")
+		return errors.New("there must be at least one size, and sizes start at 1")
 	case c.Iters < 1 || c.Replays < 1 || c.Rounds < 1 || c.Warmup < 0:
-		return errors.New("there is at least one operation to time, one replay and one round")
+		return errors.New("there must be at least one operation to time, one replay and one round")
 	case c.Blocks < 0 || c.Threads < 0:
 		return errors.New("a kernel has at least one block of one thread")
 	case c.Root < 0 || c.Root >= ranks:
@@ -94,10 +94,9 @@ const (
 	withNCCLSym = "nccl-sym"
 )
 
-// Sizes gives the sizes from the first to the last, each factor times the one
-// before.
+// Sizes returns the sizes from the first to the last, each factor times the one before.
 //
-// Errors: where that makes no row of sizes.
+// Errors: for a first size of 0, a last one below the first, and factors below 2.
 func Sizes(first, last, factor uint64) ([]uint64, error) {
 	if first == 0 || last < first || factor < 2 || last > maxSize {
 		return nil, fmt.Errorf("sizes from %d to %d by factor %d: they start at 1 and end at %d at most, the last is not below the first, and the factor is at least 2", first, last, factor, uint64(maxSize))

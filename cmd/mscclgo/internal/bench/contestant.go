@@ -9,18 +9,19 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// contestant is one way to solve problems: an algorithm of this library's, or
+// contestant is one way to solve problems: one of this library's algorithms, or
 // another library.
 type contestant interface {
-	// buffers are where the contestant has input and output.
+	// buffers returns the contestant's input and output.
 	buffers() (in, out *gpu.Buffer)
-	// repeat makes the problem ready, iters times, for so many replays.
+	// repeat prepares the problem, iters times, for a number of replays.
 	repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error)
-	// roundings bounds how often a reduced element of ranks ranks is rounded.
+	// roundings returns how often a reduced element of that many ranks is rounded, at
+	// most.
 	roundings(ranks int) int
 }
 
-// own is an algorithm of this library's.
+// own is one of this library's algorithms.
 type own struct {
 	comm    *communicator.Communicator
 	runner  *collective.Runner
@@ -32,7 +33,7 @@ type own struct {
 
 func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer }
 
-// call gives what the runner takes for a problem.
+// call returns the runner's call for a problem.
 func (o *own) call(p *problem) collective.Call {
 	return collective.Call{
 		Kind: p.collective, Choice: o.choice, Type: p.typ, Op: p.op, Count: p.count, Root: p.root,
@@ -59,8 +60,8 @@ func (o *own) roundings(ranks int) int {
 }
 
 // verify fills the contestant's buffers, runs the problem once, and counts the
-// wrong elements of all ranks. same says whether all ranks' outputs have the same
-// bits. Collective.
+// wrong elements of all ranks. same is whether all ranks' outputs have the same bits.
+// Collective.
 func (r *referee) verify(ctx context.Context, c *communicator.Communicator, k contestant, p *problem, seed uint64) (wrong int, same bool, err error) {
 	in, out := k.buffers()
 	if err := r.fill(ctx, p, in, out, seed); err != nil {

@@ -62,7 +62,7 @@ func takeFootprint(d *gpu.Device) (f footprint, err error) {
 	return f, err
 }
 
-// grown gives an error if f is more than before, but for what comes and goes. For
+// grown returns an error if f is more than before by more than what comes and goes. For
 // a million calls the bounds are 2 and 8 bytes a call: less than one could keep.
 func (f footprint) grown(before footprint) error {
 	const heap, resident, device, files = 2 << 20, 8 << 20, 4 << 20, 4

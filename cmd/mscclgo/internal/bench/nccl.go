@@ -15,9 +15,8 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// ncclGroup is this rank's NCCL communicator, and what is made of it. Each thing to
-// compare with has one of its own, so that one that fails does not take the other
-// along.
+// ncclGroup is this rank's NCCL communicator and what belongs to it. Each entry of
+// Config.Compare has one of its own, so that a failure of one does not affect the other.
 type ncclGroup struct {
 	stream  *gpu.Stream
 	comm    *nccl.Comm
@@ -25,7 +24,7 @@ type ncclGroup struct {
 	mapped  []*gpu.Buffer // of the windows
 }
 
-// loadNCCL loads the library, if the configuration compares with it. Collective.
+// loadNCCL loads the library if the configuration compares with it. Collective.
 func (b *bench) loadNCCL(ctx context.Context) error {
 	if len(b.cfg.Compare) == 0 {
 		return nil
@@ -41,9 +40,9 @@ func (b *bench) loadNCCL(ctx context.Context) error {
 	return nil
 }
 
-// meetNCCL makes the contestants that the configuration compares with. They are of
-// one collective only: NCCL 2.28 with windows did not end at a broadcast after all
-// the others, and does by itself. Collective.
+// meetNCCL makes the contestants that the configuration compares with, for one
+// collective only: NCCL 2.28 with windows hung in a broadcast after all the other
+// collectives, and does not by itself. Collective.
 func (b *bench) meetNCCL(ctx context.Context) error {
 	for _, name := range b.cfg.Compare {
 		g := &ncclGroup{}
@@ -66,8 +65,8 @@ func (b *bench) meetNCCL(ctx context.Context) error {
 	return nil
 }
 
-// leaveNCCL releases what meetNCCL made. failed is why this rank gives up, if it
-// does. Collective.
+// leaveNCCL releases what meetNCCL made. failed is the error that ended the run, or nil.
+// Collective.
 func (b *bench) leaveNCCL(failed error) error {
 	if Stuck(failed) {
 		return nil
@@ -81,10 +80,10 @@ func (b *bench) leaveNCCL(failed error) error {
 	return errors.Join(errs...)
 }
 
-// ncclPatience bounds what is awaited of NCCL, which has no deadline of its own.
+// ncclPatience bounds waits for NCCL, which has no deadline of its own.
 const ncclPatience = 10 * time.Second
 
-// gaveUp is the error of a contestant of NCCL's that failed, the same on all ranks.
+// gaveUp is the error of an NCCL contestant that failed, the same on all ranks.
 type gaveUp struct {
 	name  string
 	err   error
@@ -93,32 +92,33 @@ type gaveUp struct {
 
 func (g *gaveUp) Error() string {
 	if g.stuck {
-		return fmt.Sprintf("%s: %v; it may hold the GPU for good, so the run ends here: leave %s out of what is compared", g.name, g.err, g.name)
+		return fmt.Sprintf("%s: %v; it may hold the GPU for good, so the run ends here: leave %s out of -compare", g.name, g.err, g.name)
 	}
 	return g.name + ": " + g.err.Error()
 }
 func (g *gaveUp) Unwrap() error { return g.err }
 
-// Stuck says whether another library's work did not end on the GPU. Then [Run] has
-// released nothing, and whoever would, or waits for the device, may never return.
+// Stuck reports whether an error means that another library's work did not end on the
+// GPU. [Run] has then released nothing: releasing it, or waiting for the device, may
+// never return.
 func Stuck(err error) bool {
 	var g *gaveUp
 	return errors.As(err, &g) && g.stuck
 }
 
-// drop goes on without what gave up, until the next collective.
+// drop leaves out a contestant that failed until the next collective.
 func (b *bench) drop(g *gaveUp, c collective.Kind) {
 	fmt.Fprintf(b.sinks.Table, "# %v; %s goes on without it\n", g, c)
 	delete(b.others, g.name)
 	group := b.nccl[g.name]
 	delete(b.nccl, g.name)
-	// An abort that does not end is left alone.
+	// An abort that hangs is left alone.
 	_ = within(context.Background(), "abort", func() error {
 		return errors.Join(group.comm.Close(true), group.stream.Close())
 	})
 }
 
-// within calls what may never return.
+// within calls a function that may never return.
 func within(ctx context.Context, what string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, ncclPatience)
 	defer cancel()
@@ -132,8 +132,8 @@ func within(ctx context.Context, what string, f func() error) error {
 	}
 }
 
-// together gives an error on all ranks where one has one, so that none waits for
-// it. Collective.
+// together returns an error on all ranks when one has one, so that none waits for it.
+// Collective.
 func together(ctx context.Context, c *communicator.Communicator, mine error) error {
 	text := []byte{}
 	if mine != nil {
@@ -178,7 +178,7 @@ func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) erro
 	return g.comm.Join(ctx, id, c.Rank(), c.Size())
 }
 
-// symmetric gives two buffers in symmetric windows. Collective.
+// symmetric returns two buffers in symmetric windows. Collective.
 func (g *ncclGroup) symmetric(d *gpu.Device, bytes uint64) (in, out *gpu.Buffer, err error) {
 	var buffers [2]*gpu.Buffer
 	for i := range buffers {
@@ -195,8 +195,9 @@ func (g *ncclGroup) symmetric(d *gpu.Device, bytes uint64) (in, out *gpu.Buffer,
 	return buffers[0], buffers[1], nil
 }
 
-// close releases everything; failed is why this rank gives up, if it does. Then
-// the windows, which are given back together, go with the process.
+// close releases everything; failed is the error that ended the run, or nil. After an
+// error the windows, which all ranks release together, are left to the end of the
+// process.
 func (g *ncclGroup) close(failed error) error {
 	var errs []error
 	for _, b := range g.mapped {
@@ -221,7 +222,7 @@ type ncclContestant struct {
 
 func (k *ncclContestant) buffers() (in, out *gpu.Buffer) { return k.in, k.out }
 
-// roundings is what a ring or a tree has: one at each rank.
+// roundings is that of a ring or a tree: one at each rank.
 func (k *ncclContestant) roundings(ranks int) int { return ranks }
 
 // agree returns an error on all ranks when one has one. begun is whether there may be
@@ -294,7 +295,7 @@ func (r *ncclRepeated) wait(ctx context.Context) error {
 
 func (r *ncclRepeated) close() error {
 	if r.failed != nil {
-		return nil // what does not end cannot be released
+		return nil // work that does not end cannot be released
 	}
 	return r.launches.close()
 }

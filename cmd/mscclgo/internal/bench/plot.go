@@ -64,7 +64,7 @@ type tick struct {
 	Text string
 }
 
-// stroke tells curves apart: by colour, and beyond the last colour by dashes.
+// stroke is how a curve is drawn: by colour, and beyond the last colour by dashes.
 type stroke struct{ Colour, Dash string }
 
 type path struct {
@@ -105,7 +105,7 @@ type curve struct {
 	busbw  []point
 }
 
-// add takes in a point.
+// add adds a point.
 func (c *curve) add(r *Result, t time.Duration) {
 	if t <= 0 {
 		return

@@ -20,7 +20,7 @@ import (
 //go:embed primitives.cu
 var primitivesSource []byte
 
-// Primitive is what was found about a primitive.
+// Primitive is the result of timing a primitive.
 type Primitive struct {
 	Stage    string  `json:"stage"` // "primitive"
 	Name     string  `json:"name"`
@@ -31,7 +31,7 @@ type Primitive struct {
 	Emulated bool    `json:"emulated"`
 }
 
-// primitives is one rank's; ranks above 1 only take part in what is collective.
+// primitives is one rank's state. Ranks above 1 take part only in collective calls.
 type primitives struct {
 	comm    *communicator.Communicator
 	sinks   Sinks
@@ -52,7 +52,7 @@ func (t *primitives) largestPut() uint64 {
 }
 
 // Primitives times semaphores, packets, port channels and the ring of triggers
-// between ranks 0 and 1, and prints what rank 0 finds. Collective.
+// between ranks 0 and 1, and prints rank 0's results. Collective.
 //
 // Errors: for groups of one rank, and of several hosts.
 func Primitives(ctx context.Context, comm *communicator.Communicator, sinks Sinks) (err error) {
@@ -106,7 +106,7 @@ func (t *primitives) alloc(bytes uint64) (*gpu.Buffer, error) {
 	return b, err
 }
 
-// report prints a value of rank 0's.
+// report prints a result on rank 0.
 func (t *primitives) report(name string, bytes uint64, value float64, unit string) error {
 	if t.comm.Rank() != 0 {
 		return nil
@@ -121,9 +121,9 @@ func (t *primitives) report(name string, bytes uint64, value float64, unit strin
 	})
 }
 
-// run runs a kernel of one block on each of the first `ranks` ranks, twice, and gives
-// what it took the second time on this one. The last argument of the kernel is where
-// it tells.
+// run runs a kernel of one block on each of the first `ranks` ranks, twice, and returns
+// the time of the second run on this rank. The kernel stores it where its last argument
+// points.
 func (t *primitives) run(ctx context.Context, name string, ranks, threads int, args func(again int) []any) (time.Duration, error) {
 	kernel, err := t.module.Kernel(name)
 	if err != nil {

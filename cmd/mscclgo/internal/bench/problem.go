@@ -10,7 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/elements"
 )
 
-// problem is a collective at one size on one rank: its data, and what is right.
+// problem is a collective at one size on one rank: its data, and the right result.
 type problem struct {
 	collective  collective.Kind
 	rank, ranks int
@@ -21,18 +21,18 @@ type problem struct {
 	inPlace     bool
 }
 
-// size gives the bytes for which bandwidth is defined.
+// size returns the bytes for which bandwidth is defined.
 func (p *problem) size() uint64 { return p.part() * uint64(p.collective.Parts(p.ranks)) }
 
-// part gives the bytes of a part.
+// part returns the bytes of a part.
 func (p *problem) part() uint64 { return p.count * uint64(p.typ.Size()) }
 
-// outBytes gives the bytes of the output, and of what lies before it in place.
+// outBytes returns the bytes of the output and, in place, of what lies before it.
 func (p *problem) outBytes() uint64 {
 	return p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.OutOffset(p.rank, p.inPlace))
 }
 
-// alike says whether all ranks' outputs have to have the same bits: those of an
+// alike reports whether all ranks' outputs must have the same bits: those of an
 // all-reduce.
 func (p *problem) alike() bool {
 	return p.collective.Reduces() && p.collective.InParts(p.ranks) == 1 && !p.collective.Rooted()
@@ -40,10 +40,10 @@ func (p *problem) alike() bool {
 
 const (
 	poison = 0xff // a NaN in every float type
-	guard  = 64   // bytes behind the output that have to stay as they are
+	guard  = 64   // bytes after the output that must stay unchanged
 )
 
-// seedOf gives the seed of a part of a rank's input.
+// seedOf returns the seed of a part of a rank's input.
 func seedOf(seed uint64, rank, part int) uint64 {
 	for _, v := range []int{rank, part} {
 		seed = (seed ^ uint64(v+1)) * 0x9e3779b97f4a7c15 // as SplitMix64 steps
@@ -94,8 +94,8 @@ func (r *referee) fill(ctx context.Context, p *problem, in, out *gpu.Buffer, see
 	return r.stream.Synchronize(ctx)
 }
 
-// check counts the output elements that are not right for the seed, and the
-// bytes behind the output that were written. sum is a checksum of the output.
+// check returns the number of output elements that are wrong for the seed, plus the
+// number of bytes written after the output. sum is a checksum of the output.
 // roundings bounds how often a reduced element was rounded.
 func (r *referee) check(ctx context.Context, p *problem, out *gpu.Buffer, seed uint64, roundings int) (wrong int, sum uint64, err error) {
 	offset := p.collective.OutOffset(p.rank, p.inPlace)
@@ -124,8 +124,8 @@ func (r *referee) check(ctx context.Context, p *problem, out *gpu.Buffer, seed u
 	return wrong + behind, sum, err
 }
 
-// touched counts the bytes of a part that is not to be written and was. In place, the
-// input is there.
+// touched returns the number of bytes of a part that must not be written and were. In
+// place, the input is there.
 func (p *problem) touched(out *gpu.Buffer, at uint64) (int, error) {
 	if p.inPlace {
 		return 0, nil
@@ -137,7 +137,7 @@ func (p *problem) touched(out *gpu.Buffer, at uint64) (int, error) {
 	return written(part)
 }
 
-// writtenBehind counts the bytes from `end` on that are no longer poison. In
+// writtenBehind returns the number of bytes from `end` on that are no longer poison. In
 // place, a reduce-scatter's input goes on there.
 func (p *problem) writtenBehind(out *gpu.Buffer, end uint64) (int, error) {
 	if p.inPlace && p.collective.InParts(p.ranks) > 1 {

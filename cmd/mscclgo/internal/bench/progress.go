@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// progressMark starts a line of progress between a rank and who launched it.
+// progressMark starts a line of progress that a rank sends to its launcher.
 const progressMark = "\x1emscclgo-progress "
 
-// ShowProgress gives what a rank calls to tell what it does: it writes lines for
-// a [ProgressFilter].
+// ShowProgress returns a function with which a rank reports its progress: it writes
+// lines for a [ProgressFilter].
 func ShowProgress(w io.Writer) func(text string) {
 	return func(text string) { fmt.Fprintf(w, "%s%s\n", progressMark, text) }
 }
 
-// ProgressFilter passes lines on, but those of ShowProgress: it shows the newest
-// of them at the foot of a terminal, and keeps them from everything else. It
-// takes whole lines, as package launcher writes them.
+// ProgressFilter passes lines on, except those of ShowProgress: it shows the newest of
+// them at the foot of a terminal, and discards them when Out is no terminal. Each Write
+// must be of whole lines, as those of package launcher are.
 type ProgressFilter struct {
 	Out      io.Writer
 	Terminal bool
@@ -51,7 +51,7 @@ func (f *ProgressFilter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Clear erases what is shown.
+// Clear erases the line that is shown.
 func (f *ProgressFilter) Clear() error {
 	if !f.shown {
 		return nil

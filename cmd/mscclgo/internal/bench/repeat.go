@@ -13,7 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// repeated is an operation a number of times, ready to be queued on its stream.
+// repeated is an operation that is ready to be queued a number of times on its stream.
 type repeated interface {
 	// queue queues all of them.
 	queue(ctx context.Context) error
@@ -21,14 +21,14 @@ type repeated interface {
 	mark(i int) error
 	// wait waits until all that was queued is done.
 	wait(ctx context.Context) error
-	// between gives the time from one mark to another.
+	// between returns the time from one mark to another.
 	between(i, j int) (time.Duration, error)
 	close() error
 }
 
 // timed queues the operations `leadIn` times, which brings the ranks together,
-// then `replays` times with marks between, without a look from the host. It gives
-// the time of one operation in each replay, the slowest rank's. Collective.
+// then `replays` times with marks between them, while the host does not wait. It
+// returns the time of one operation in each replay, the slowest rank's. Collective.
 func timed(ctx context.Context, c *communicator.Communicator, r repeated, iters, leadIn, replays int) ([]time.Duration, error) {
 	if err := c.Barrier(ctx); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func timed(ctx context.Context, c *communicator.Communicator, r repeated, iters,
 	return slowest, err
 }
 
-// slowestOf gives the longest of all ranks' times, for each of several.
+// slowestOf returns, for each of several times, the longest of all ranks'.
 // Collective.
 func slowestOf(ctx context.Context, c *communicator.Communicator, mine []time.Duration) ([]time.Duration, error) {
 	w := wire.NewWriter(8 * len(mine))
@@ -90,14 +90,13 @@ func slowestOf(ctx context.Context, c *communicator.Communicator, mine []time.Du
 	return slowest, nil
 }
 
-// median gives the middle one, or the mean of the two in the middle.
+// median returns the middle one, or the mean of the two in the middle.
 func median(d []time.Duration) time.Duration {
 	d = slices.Sorted(slices.Values(d))
 	return (d[(len(d)-1)/2] + d[len(d)/2]) / 2
 }
 
-// launches are repeated launches on a stream of this library's, in a graph or one
-// by one.
+// launches are repeated launches on a stream, in a graph or one by one.
 type launches struct {
 	comm   *communicator.Communicator
 	stream *gpu.Stream
@@ -107,7 +106,7 @@ type launches struct {
 	marks  []*gpu.Event
 }
 
-// newLaunches makes iters launches ready, with marks for so many replays.
+// newLaunches prepares iters launches, with marks for a number of replays.
 func newLaunches(c *communicator.Communicator, s *gpu.Stream, launch func(*gpu.Stream) error, iters, replays int, graph bool) (_ *launches, err error) {
 	l := &launches{comm: c, stream: s, launch: launch, iters: iters}
 	defer func() {
@@ -160,12 +159,12 @@ func (l *launches) queue(ctx context.Context) error {
 // queued.
 const drainPatience = time.Second
 
-// giveUp lets queued kernels, whose waits end as aborted, end before what they
-// use is closed, and gives the group's error.
+// giveUp waits until queued kernels, whose waits end as aborted, have ended, since what
+// they use is closed next, and returns the group's error.
 func (l *launches) giveUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainPatience)
 	defer cancel()
-	_ = l.stream.Synchronize(ctx) // the error worth telling is the group's
+	_ = l.stream.Synchronize(ctx) // the group's error is the one that matters
 	return l.comm.Err()
 }
 

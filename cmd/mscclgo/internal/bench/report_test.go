@@ -77,7 +77,7 @@ func TestTakeTurns(t *testing.T) {
 	}
 }
 
-// made gives a result of so many nanoseconds.
+// made returns a result of that many nanoseconds.
 func made(bytes uint64, algorithm string, blocks int, nanoseconds time.Duration, others ...Other) Result {
 	return Result{
 		Collective: "all-reduce", Ranks: 4, Link: collective.NVLink, Bytes: bytes, Type: "f16", Place: "out", Device: "a GPU",
@@ -197,7 +197,7 @@ func TestSizesOfRange(t *testing.T) {
 	}
 }
 
-// TestWithin waits for what ends, and not for what does not.
+// TestWithin waits for a function that returns, and not for one that does not.
 func TestWithin(t *testing.T) {
 	failed := errors.New("failed")
 	if err := within(t.Context(), "fail", func() error { return failed }); err != failed {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what was found about one way to do a collective at one size.
+// Result is the measurement of one way to do a collective at one size.
 type Result struct {
 	Stage      string  `json:"stage"` // "tune" or "run"
 	Collective string  `json:"collective"`
@@ -41,11 +41,11 @@ const (
 	stageRun  = "run"
 )
 
-// Other is what was found about another library at the same.
+// Other is the measurement of something else that does the same.
 type Other struct {
 	Name  string  `json:"name"`
 	Time  Times   `json:"time"`
-	Ratio float64 `json:"ratio"` // this library's time over the other's
+	Ratio float64 `json:"ratio"` // the result's time over this one; of [withUnprepared], the inverse
 	Wrong int     `json:"wrong"` // as in Result
 }
 
@@ -54,21 +54,21 @@ type Times struct {
 	Median, Least, Most time.Duration
 }
 
-// MarshalJSON gives microseconds.
+// MarshalJSON writes the times in microseconds.
 func (t Times) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]float64{"median": micros(t.Median), "least": micros(t.Least), "most": micros(t.Most)})
 }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// row gives the result as a row of the table.
+// row returns the result as a row of the table.
 func (r *Result) row() tableRow {
 	row := tableRow{
 		Bytes: r.Bytes, Count: r.Count, Type: r.Type, Op: r.Op, Algo: r.Algorithm, Place: r.Place,
 		Time: r.Time.Median, Bus: r.bus, Wrong: max(r.Wrong, 0),
 	}
 	for _, o := range r.Others {
-		row.Others = append(row.Others, o.Time.Median)
+		row.Others = append(row.Others, tableOther{o.Time.Median, o.Ratio})
 	}
 	return row
 }

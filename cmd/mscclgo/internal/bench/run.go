@@ -25,7 +25,7 @@ type Sinks struct {
 	Progress func(text string) // what is done now
 }
 
-// fill gives those that are nil a place to write to.
+// fill sets the nil ones to discard.
 func (s *Sinks) fill() {
 	if s.Table == nil {
 		s.Table = io.Discard
@@ -38,7 +38,7 @@ func (s *Sinks) fill() {
 	}
 }
 
-// bench is one rank's.
+// bench is one rank's state.
 type bench struct {
 	cfg     Config
 	sinks   Sinks
@@ -65,11 +65,11 @@ type way struct {
 	algorithm  string
 }
 
-// Run measures what cfg says and gives the results, in the order of the table, also
-// beside an error. Wrong elements are in the results and make an error in the end.
-// Collective.
+// Run measures what cfg asks for and returns the results in the order of the table, also
+// when it returns an error. Wrong elements are in the results and are an error in the
+// end. Collective.
 //
-// Errors: also those that [Stuck] tells of.
+// Errors: also those that [Stuck] reports.
 func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
 	sinks.fill()
 	if err := cfg.check(comm.Size()); err != nil {
@@ -139,7 +139,7 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	return b, b.loadNCCL(ctx)
 }
 
-// calls gives all calls that are to be measured, but for their memory.
+// calls returns all calls that are to be measured, without their memory.
 func (b *bench) calls() ([]collective.Call, error) {
 	var calls []collective.Call
 	for _, c := range b.cfg.Collectives {
@@ -157,13 +157,13 @@ func (b *bench) calls() ([]collective.Call, error) {
 	return calls, nil
 }
 
-// most gives the largest bytes of a buffer's data: a rank's part is at least one
+// most returns the bytes of the largest buffer's data: a rank's part is at least one
 // element.
 func (b *bench) most() uint64 {
 	return max(slices.Max(b.cfg.Sizes), uint64(b.comm.Size()*b.typ.Size()))
 }
 
-// allocate gives a shared buffer for the largest size, off its alignment as asked.
+// allocate returns a shared buffer for the largest size, off its alignment as asked.
 func (b *bench) allocate(ctx context.Context) (*collective.Memory, error) {
 	whole, err := b.comm.Device().Alloc(b.cfg.Offset + b.most() + guard)
 	if err != nil {
@@ -177,8 +177,8 @@ func (b *bench) allocate(ctx context.Context) (*collective.Memory, error) {
 	return b.runner.Share(ctx, part)
 }
 
-// close releases what is this rank's alone, and what others reach once they are
-// through with it. failed is why this rank gives up, if it does.
+// close releases this rank's own resources and, once the other ranks are done with it,
+// what they reach. failed is the error that ended the run, or nil.
 func (b *bench) close(ctx context.Context, failed error) error {
 	if Stuck(failed) {
 		return nil
@@ -206,7 +206,7 @@ func (b *bench) close(ctx context.Context, failed error) error {
 	return errors.Join(errs...)
 }
 
-// agreeOnSeed gives all ranks rank 0's choice.
+// agreeOnSeed returns rank 0's choice on all ranks.
 func agreeOnSeed(ctx context.Context, c *communicator.Communicator) (uint64, error) {
 	w := wire.NewWriter(8)
 	w.U64(rand.Uint64())
@@ -247,7 +247,7 @@ func (b *bench) table(ctx context.Context, c collective.Kind, place string) ([]R
 		}
 		problems = append(problems, p)
 	}
-	// What is printed tells that all ranks are under way.
+	// The header is printed once all ranks are under way.
 	if err := b.comm.Barrier(ctx); err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (b *bench) table(ctx context.Context, c collective.Kind, place string) ([]R
 	return results, nil
 }
 
-// problem gives a collective of about so many bytes.
+// problem returns a collective of about that many bytes.
 func (b *bench) problem(c collective.Kind, size uint64, inPlace bool) *problem {
 	return &problem{
 		collective: c, rank: b.comm.Rank(), ranks: b.comm.Size(), root: b.cfg.Root, typ: b.typ, op: b.op,
@@ -279,9 +279,9 @@ func (b *bench) problem(c collective.Kind, size uint64, inPlace bool) *problem {
 	}
 }
 
-// prepare loads the kernels for a problem, before anything is printed. Where all
-// algorithms are asked for, it leaves out those of which no block of so many threads
-// fits, but not the last.
+// prepare loads the kernels for a problem, before anything is printed. When all
+// algorithms are asked for, it leaves out those whose kernels cannot run with that many
+// threads, but not the last.
 func (b *bench) prepare(ctx context.Context, p *problem) error {
 	choices, err := b.choices(p)
 	if err != nil {
@@ -304,12 +304,12 @@ func (b *bench) prepare(ctx context.Context, p *problem) error {
 	return nil
 }
 
-// own gives the contestant of a choice.
+// own returns the contestant of a choice.
 func (b *bench) own(choice collective.Choice) *own {
 	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap}
 }
 
-// remark warns of times that mean nothing, or little.
+// remark returns a warning when times mean nothing, or little.
 func (b *bench) remark() string {
 	switch {
 	case b.emulated():
@@ -326,7 +326,7 @@ func emulated(comm *communicator.Communicator) bool {
 	return comm.Device().Info().Arch == devicecode.ArchEmu
 }
 
-// size measures one size, without what gives up but for what is stuck.
+// size measures one size. It drops contestants that fail, unless they are stuck.
 func (b *bench) size(ctx context.Context, p *problem) ([]Result, error) {
 	for {
 		results, err := b.sideBySide(ctx, p)
@@ -392,13 +392,13 @@ func (b *bench) result(p *problem, choice collective.Choice, t Times, wrong int)
 	return r
 }
 
-// The shape of a grid where neither a flag nor the tuning says.
+// The shape of a grid that neither a flag nor the tuning sets.
 const (
 	plainBlocks  = 64
 	plainThreads = 512
 )
 
-// choices gives what is to be measured at a size.
+// choices returns what is to be measured at a size.
 func (b *bench) choices(p *problem) ([]collective.Choice, error) {
 	fits := func(c collective.Choice) bool { return b.runner.Fits(b.own(c).call(p)) == nil }
 	var choices []collective.Choice
@@ -433,7 +433,7 @@ func (b *bench) choices(p *problem) ([]collective.Choice, error) {
 }
 
 // compete checks all contestants, times them in turns, and checks them again with
-// other data. It gives their times and their wrong elements.
+// other data. It returns their times and their wrong elements.
 func (b *bench) compete(ctx context.Context, p *problem, all []contestant) (times []Times, wrong []int, err error) {
 	wrong = make([]int, len(all))
 	if err := b.verifyAll(ctx, p, all, wrong); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/mscclgo/mscclgo/internal/elements"
 )
 
-// SoakConfig says what [Soak] does. It is the same on all ranks.
+// SoakConfig is the configuration of a [Soak], the same on all ranks.
 type SoakConfig struct {
 	Collectives []collective.Kind
 	Most        uint64        // bytes of a call's input, and of its output
-	Batch       int           // calls that are queued without a look from the host
+	Batch       int           // calls that are queued before the host waits for them
 	For         time.Duration // at least one batch
 }
 
@@ -39,8 +39,8 @@ type soaked struct {
 }
 
 // Soak alternates collectives, algorithms, types, sizes, grids and places at
-// random on one communicator, many calls at a time without a look from the host,
-// and checks every element. It gives the number of calls. Collective.
+// random on one communicator, many calls at a time between which the host does not wait,
+// and checks every element. It returns the number of calls. Collective.
 //
 // Errors: at the first batch with wrong elements, naming the call.
 func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, progress func(text string)) (calls int, err error) {
@@ -99,7 +99,7 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 	return calls, nil
 }
 
-// decide gives all ranks rank 0's answer.
+// decide returns rank 0's answer on all ranks.
 func decide(ctx context.Context, comm *communicator.Communicator, answer bool) (bool, error) {
 	mine := []byte{0}
 	if answer {
@@ -136,7 +136,7 @@ func makeSlots(ctx context.Context, comm *communicator.Communicator, runner *col
 	return slots, nil
 }
 
-// pick makes a call at random. byHost says whether it may go through the host.
+// pick makes a random call. byHost is whether it may go through the host.
 func pick(random *rand.Rand, comm *communicator.Communicator, runner *collective.Runner, stream *gpu.Stream, s slot, cfg SoakConfig, byHost bool) *soaked {
 	ranks, ops := comm.Size(), elements.Ops()
 	for {

@@ -7,23 +7,28 @@ import (
 	"time"
 )
 
-// tableRow is the result of one configuration, which is printed as people who know
-// nccl-tests expect it.
+// tableRow is the result of one configuration, printed in the manner of nccl-tests.
 type tableRow struct {
-	Bytes  uint64          // the size that the collective's bandwidth is defined for
-	Count  uint64          // elements
-	Type   string          // of an element
-	Op     string          // of a reduction, or "-"
-	Algo   string          // the algorithm
-	Place  string          // "in" or "out"
-	Time   time.Duration   // of one operation, the slowest rank's
-	Bus    float64         // bus bandwidth over algorithm bandwidth: 2(n-1)/n for an all-reduce
-	Wrong  int             // elements, of all ranks
-	Others []time.Duration // of others that do the same, in the order of the header's
+	Bytes  uint64        // the size that the collective's bandwidth is defined for
+	Count  uint64        // elements
+	Type   string        // of an element
+	Op     string        // of a reduction, or "-"
+	Algo   string        // the algorithm
+	Place  string        // "in" or "out"
+	Time   time.Duration // of one operation, the slowest rank's
+	Bus    float64       // bus bandwidth over algorithm bandwidth: 2(n-1)/n for an all-reduce
+	Wrong  int           // elements, of all ranks
+	Others []tableOther  // others that do the same, in the order of the header's
+}
+
+// tableOther is a column of something else that does the same.
+type tableOther struct {
+	Time  time.Duration
+	Ratio float64
 }
 
 // printHeader prints the head of the table. Each of others, which do the same, has a
-// column for its time and one for what part of it the row's time is.
+// column for its time and one for a ratio.
 func printHeader(w io.Writer, others ...string) {
 	var names, units strings.Builder
 	for _, name := range others {
@@ -40,8 +45,8 @@ func printHeader(w io.Writer, others ...string) {
 // print prints the row. Bandwidths are in 10^9 bytes a second.
 func (r tableRow) print(w io.Writer) {
 	var others strings.Builder
-	for _, t := range r.Others {
-		fmt.Fprintf(&others, " %12.2f %6.2f", micros(t), over(r.Time, t))
+	for _, o := range r.Others {
+		fmt.Fprintf(&others, " %12.2f %6.2f", micros(o.Time), o.Ratio)
 	}
 	algbw := r.algBW()
 	fmt.Fprintf(w, "%12d %12d %5s %4s %12s %5s %12.2f %9.2f %9.2f %7d%s\n",
@@ -54,12 +59,4 @@ func (r tableRow) algBW() float64 {
 		return 0
 	}
 	return float64(r.Bytes) / float64(r.Time.Nanoseconds())
-}
-
-// over returns a / b, or 0 where there is no b.
-func over(a, b time.Duration) float64 {
-	if b <= 0 {
-		return 0
-	}
-	return float64(a) / float64(b)
 }

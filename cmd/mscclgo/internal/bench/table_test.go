@@ -17,7 +17,7 @@ func Example_table() {
 // Others that do the same follow, each with the row's time over theirs.
 func Example_tableOfOthers() {
 	printHeader(os.Stdout, "nccl")
-	tableRow{Bytes: 1024, Count: 512, Type: "f16", Op: "sum", Algo: "oneShotLL8", Place: "out", Time: 2 * time.Microsecond, Bus: 1, Others: []time.Duration{8 * time.Microsecond}}.print(os.Stdout)
+	tableRow{Bytes: 1024, Count: 512, Type: "f16", Op: "sum", Algo: "oneShotLL8", Place: "out", Time: 2 * time.Microsecond, Bus: 1, Others: []tableOther{{8 * time.Microsecond, 0.25}}}.print(os.Stdout)
 	// Output:
 	//         size        count  type   op         algo place         time     algbw     busbw  #wrong         nccl  ratio
 	//          (B)   (elements)                                       (us)    (GB/s)    (GB/s)                 (us)

@@ -13,8 +13,8 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 )
 
-// tunedGrids are the grids that Tune tries with each algorithm, those first that
-// are worth the most should time run out.
+// tunedGrids are the grids that Tune tries with each algorithm, the most promising
+// first, since time may run out.
 var tunedGrids = []collective.Choice{
 	{Blocks: 128, Threads: 1024}, {Blocks: 132, Threads: 512}, {Blocks: 64, Threads: 512}, {Blocks: 16, Threads: 256},
 	{Blocks: 256, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
@@ -31,17 +31,17 @@ const (
 	finalists   = 4                    // candidates that are timed again, in turns
 )
 
-// Tune measures every algorithm that can be had with several grids at each size
-// and gives the fastest as a tuning for this number of ranks and their link. A
-// rule holds up to the geometric mean of its size and the next; the last one, for
-// all that is larger. Where neighbouring sizes agree, they share a rule.
+// Tune measures every algorithm that fits, with several grids, at each size, and
+// returns the fastest as a tuning for this number of ranks and their link. A rule
+// applies up to the geometric mean of its size and the next; the last one applies to
+// everything larger. Neighbouring sizes with the same choice share a rule.
 //
-// All candidates are checked as Run does it, before they are timed and after. Those
-// with wrong elements are not chosen, and make an error in the end.
+// All candidates are checked as by Run, before they are timed and after. Those with
+// wrong elements are not chosen, and are an error in the end.
 //
-// It ends within about cfg.Budget, if there is one, and then leaves grids out;
-// every algorithm has one tried. Where it fails, the tuning is of what was
-// measured until then. Collective.
+// With a cfg.Budget it ends within about that time by leaving grids out; each algorithm
+// is tried with at least one. When Tune fails, it returns the tuning of what was measured
+// until then. Collective.
 func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (_ *collective.Tuning, err error) {
 	cfg.Algorithms, cfg.Compare, cfg.Places = []string{algoAll}, nil, []string{"out"}
 	sinks.fill()
@@ -70,7 +70,7 @@ func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sink
 	return tuning, nil
 }
 
-// tuner is one rank's.
+// tuner is one rank's state.
 type tuner struct {
 	*bench
 	end   time.Time // when the budget is spent
@@ -122,7 +122,7 @@ func (k *candidate) times() Times {
 	return Times{median(k.taken), slices.Min(k.taken), slices.Max(k.taken)}
 }
 
-// cell measures one size: the candidates that there was time for.
+// cell measures the candidates of one size for which there is time.
 func (t *tuner) cell(ctx context.Context, p *problem) ([]*candidate, error) {
 	start, share := time.Now(), time.Until(t.end)/time.Duration(t.cells)
 	t.cells--
@@ -176,13 +176,13 @@ func (t *tuner) cell(ctx context.Context, p *problem) ([]*candidate, error) {
 	return tried, t.verifyCandidates(ctx, p, tried)
 }
 
-// itersFor gives the operations of a replay, of which one takes about so long.
+// itersFor returns the number of operations of a replay when one takes about that long.
 func (t *tuner) itersFor(one time.Duration) int {
 	return min(t.cfg.Iters, max(2, int(tuneFor/max(one, 1))))
 }
 
-// candidates gives the algorithms and grids for a problem, without those that
-// come to the same. All kernels are loaded then.
+// candidates returns the algorithms and grids for a problem, without duplicates. It
+// loads all kernels.
 func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error) {
 	var all []*candidate
 	seen := map[collective.Choice]bool{}

@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// process tells this process from others.
+// process identifies this process.
 var process = rand.Uint64()
 
 // seat is where a rank runs.
@@ -17,8 +17,8 @@ type seat struct {
 	process uint64
 }
 
-// turns says whether ranks of different processes share a GPU. It runs the kernels of
-// one process at a time then, while they wait for those of another. Collective.
+// turns reports whether ranks of different processes share a GPU, which then runs the
+// kernels of one process at a time, although they wait for those of another. Collective.
 func turns(ctx context.Context, comm *communicator.Communicator) (bool, error) {
 	mine := seat{comm.Device().Info().UUID, process}
 	w := wire.NewWriter(24)
