@@ -28,7 +28,7 @@ type pkg struct {
 }
 
 func (p pkg) public() bool {
-	return p.name != "main" && !internal(p.path) && (p.path == module || strings.HasPrefix(p.path, module+"/"))
+	return len(p.files) > 0 && p.name != "main" && !internal(p.path) && (p.path == module || strings.HasPrefix(p.path, module+"/"))
 }
 
 // internal reports whether the packages of other modules cannot import path.
