@@ -28,7 +28,7 @@ func TestServeAllocatesNothing(t *testing.T) {
 				d := &idle{queue: queue}
 				b := newBed(t, over(d))
 				r := &run{}
-				r.orders.stop.Store(1)
+				b.service.loop.order(1, 0)
 				served := uint64(0)
 				if n := testing.AllocsPerRun(1000, func() {
 					b.push(x, 1)

@@ -17,12 +17,12 @@ typedef struct {
   int64_t sleep;    // the last; 0 before the first
 } proxy_backoff;
 
-// proxy_work says that there was work.
+// proxy_work is called when there was work.
 void proxy_work(proxy_backoff* b, proxy_counters* counters);
 
-// proxy_pause is called after each poll that found nothing. It does not sleep
-// while something is under way. It says whether it gave up the core, which it does
-// only after some polls. counters may be NULL.
+// proxy_pause is called after each poll that found nothing. It does not sleep while
+// something is under way. It reports whether it gave up the core, which it does only
+// after some polls. counters may be NULL.
 bool proxy_pause(proxy_backoff* b, proxy_counters* counters, bool under_way);
 
 #endif

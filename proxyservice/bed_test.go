@@ -190,7 +190,6 @@ func entry(x fifo.Trigger, tagged bool) [4]uint64 {
 
 // serve serves what is in the ring, flushes included.
 func (b *bed) serve() error {
-	r := &run{}
-	r.orders.stop.Store(1)
-	return b.service.serve(r)
+	b.service.loop.order(1, 0)
+	return b.service.serve(&run{})
 }

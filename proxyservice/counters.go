@@ -47,12 +47,20 @@ type FlushBucket struct {
 	Count uint64 // of all up to the limit
 }
 
-// snapshot reads the counters, each at its own moment.
-func (c *counters) snapshot() Snapshot {
+// Snapshot returns what the proxy has done, as far as it counts. Each number is read
+// at its own moment. Any goroutine.
+func (p *Proxy) Snapshot() Snapshot {
+	c := (*counters)(unsafe.Pointer(&p.loop.c.counted))
 	s := Snapshot{
+		Waiting:  p.ring.Len(),
+		RingSize: p.ring.Size(),
 		Triggers: map[uint8]uint64{},
 		Bytes:    map[registeredmem.Transports]uint64{},
+		Flushes:  FlushTimes{Sum: time.Duration(c.flushing.Load())},
 		Idle:     time.Duration(c.idle.Load()),
+	}
+	if p.Err() != nil {
+		s.Failures = 1
 	}
 	for kind := range c.triggers {
 		if n := c.triggers[kind].Load(); n != 0 {
@@ -69,17 +77,6 @@ func (c *counters) snapshot() Snapshot {
 		if i < flushBuckets {
 			s.Flushes.Buckets = append(s.Flushes.Buckets, FlushBucket{Limit: time.Microsecond << i, Count: s.Flushes.Count})
 		}
-	}
-	s.Flushes.Sum = time.Duration(c.flushing.Load())
-	return s
-}
-
-// Snapshot returns what the proxy has done, as far as it counts. Any goroutine.
-func (p *Proxy) Snapshot() Snapshot {
-	s := (*counters)(unsafe.Pointer(&p.loop.c.counted)).snapshot()
-	s.Waiting, s.RingSize = p.ring.Len(), p.ring.Size()
-	if p.Err() != nil {
-		s.Failures = 1
 	}
 	return s
 }

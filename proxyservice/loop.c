@@ -118,12 +118,12 @@ static proxy_end end(proxy_loop* loop, proxy_end why) {
   return why;
 }
 
-proxy_end proxy_serve(proxy_loop* loop, native_ring* ring, const proxy_orders* orders) {
+proxy_end proxy_serve(proxy_loop* loop, native_ring* ring) {
   native_thread thread = {0};
   proxy_finish(loop);
-  while (!__atomic_load_n(&orders->quit, __ATOMIC_ACQUIRE)) {
-    // Read first: what is pushed before the order is seen by the poll.
-    bool stop = __atomic_load_n(&orders->stop, __ATOMIC_ACQUIRE);
+  while (!__atomic_load_n(&loop->quit, __ATOMIC_ACQUIRE)) {
+    // Read first: the poll sees what was pushed before the order.
+    bool stop = __atomic_load_n(&loop->stop, __ATOMIC_ACQUIRE);
     int served = 0;
     proxy_job j;
     while (served < PROXY_BATCH && next(loop, ring, &j)) {

@@ -44,21 +44,21 @@ type job = C.proxy_job
 
 func triggerOf(j *job) fifo.Trigger { return *(*fifo.Trigger)(unsafe.Pointer(&j.trigger)) }
 
-// orders are what other goroutines tell a loop that runs.
-type orders struct {
-	stop atomic.Uint32 // 1: return when nothing is left
-	quit atomic.Uint32 // 1: return at once
+// order sets whether serve returns when nothing is left, and whether at once. Any
+// goroutine.
+func (l *loop) order(stop, quit uint32) {
+	(*atomic.Uint32)(unsafe.Pointer(&l.c.stop)).Store(stop)
+	(*atomic.Uint32)(unsafe.Pointer(&l.c.quit)).Store(quit)
 }
 
 var (
-	_ [C.sizeof_proxy_orders]byte   = [unsafe.Sizeof(orders{})]byte{}
 	_ [C.sizeof_proxy_counters]byte = [unsafe.Sizeof(counters{})]byte{}
 	_ [C.sizeof_proxy_failure]byte  = [unsafe.Sizeof(native.Failure{})]byte{}
 )
 
 // serve serves a ring until there is something for Go.
-func (l *loop) serve(ring *native.Ring, o *orders) C.proxy_end {
-	return C.proxy_serve(l.c, (*C.native_ring)(unsafe.Pointer(ring)), (*C.proxy_orders)(unsafe.Pointer(o)))
+func (l *loop) serve(ring *native.Ring) C.proxy_end {
+	return C.proxy_serve(l.c, (*C.native_ring)(unsafe.Pointer(ring)))
 }
 
 // finish takes note of what Go did, as serve does first.

@@ -46,15 +46,13 @@ typedef struct {
   bool reached;   // the mark of PROXY_QUERY
   uint32_t done;  // of jobs: those that it did
 
+  // Set by any thread, to have the loop return.
+  uint32_t stop;  // when nothing is left
+  uint32_t quit;  // at once
+
   proxy_tables tables;
   proxy_flushing flushing;
 } proxy_loop;
-
-// proxy_orders are what other threads tell the loop.
-typedef struct {
-  uint32_t stop;  // when nothing is left
-  uint32_t quit;  // at once
-} proxy_orders;
 
 // proxy_loop_new returns a loop of zeros.
 proxy_loop* proxy_loop_new(void);
@@ -63,7 +61,7 @@ proxy_loop* proxy_loop_new(void);
 void proxy_loop_free(proxy_loop* loop);
 
 // proxy_serve serves the ring until there is something for Go.
-proxy_end proxy_serve(proxy_loop* loop, native_ring* ring, const proxy_orders* orders);
+proxy_end proxy_serve(proxy_loop* loop, native_ring* ring);
 
 // proxy_finish takes note of what Go did, as proxy_serve does first.
 void proxy_finish(proxy_loop* loop);

@@ -227,8 +227,6 @@ func FuzzDecide(f *testing.F) {
 	add(fifo.Trigger{A: ^uint64(0), B: ^uint64(0), C: ^uint64(0), Detail: 1<<52 - 1, Kind: 255})
 	p := newPool(f)
 	ring := native.RingOf(p.ring)
-	stop := &orders{}
-	stop.stop.Store(1)
 	f.Fuzz(func(t *testing.T, a, b, c, d uint64, firstUser uint16, ports, memories []byte) {
 		l, o := p.tables(int(firstUser), ports[:min(len(ports), 64)], memories[:min(len(memories), 64)])
 		words := [4]uint64{a, b, c, d}
@@ -241,7 +239,8 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 		*(*[4]uint64)(unsafe.Add(ring.Entries, position%ring.Size*native.EntryBytes)) = words
-		if why := l.serve(ring, stop); l.c.taken != 1 {
+		l.order(1, 0)
+		if why := l.serve(ring); l.c.taken != 1 {
 			t.Fatalf("the loop returned for reason %d with %d jobs", why, l.c.taken)
 		}
 		if err := p.ring.Pop(1); err != nil {

@@ -78,7 +78,6 @@ type Proxy struct {
 
 // run is the time between a Start and the end of the goroutine.
 type run struct {
-	orders  orders
 	ready   chan error // the thread is set up, or cannot be
 	drained bool       // nothing was left; set before done is closed
 	done    chan struct{}
@@ -98,7 +97,11 @@ func NewProxy(ring *fifo.Ring, handler Handler, o Options) (*Proxy, error) {
 	return newProxy(ring, handler, 0, o)
 }
 
-const opNew = "proxyservice: new proxy"
+// What is done, for errors.
+const (
+	opNew   = "proxyservice: new proxy"
+	opStart = "proxyservice: start"
+)
 
 // newProxy returns a proxy whose handler serves the triggers of the kinds from
 // firstUser.
@@ -125,9 +128,8 @@ func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Prox
 // of Options.CPUs; after a failure, that failure, since the ring cannot be served
 // any more.
 func (p *Proxy) Start(ctx context.Context) error {
-	const op = "proxyservice: start"
 	if ctx.Err() != nil {
-		return mscclgo.FromContext(ctx, op, "it was not begun").At(p.options.Rank, mscclgo.NoRank)
+		return mscclgo.FromContext(ctx, opStart, "it was not begun").At(p.options.Rank, mscclgo.NoRank)
 	}
 	p.life.Lock()
 	defer p.life.Unlock()
@@ -135,12 +137,13 @@ func (p *Proxy) Start(ctx context.Context) error {
 		return err
 	}
 	if p.closed {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is closed").At(p.options.Rank, mscclgo.NoRank)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "it is closed").At(p.options.Rank, mscclgo.NoRank)
 	}
 	if p.running != nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is running").At(p.options.Rank, mscclgo.NoRank)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "it is running").At(p.options.Rank, mscclgo.NoRank)
 	}
 	r := &run{ready: make(chan error, 1), done: make(chan struct{})}
+	p.loop.order(0, 0)
 	go p.run(r)
 	if err := <-r.ready; err != nil {
 		return err
@@ -169,11 +172,11 @@ func (p *Proxy) end(ctx context.Context, forGood bool) error {
 		return p.Err()
 	}
 	p.running = nil
-	r.orders.stop.Store(1)
+	p.loop.order(1, 0)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		r.orders.quit.Store(1)
+		p.loop.order(1, 1)
 		<-r.done
 		if !r.drained {
 			p.fail(mscclgo.FromContext(ctx, "proxyservice: stop", fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended; let the kernels end first", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank))
@@ -207,23 +210,15 @@ func (p *Proxy) run(r *run) {
 	// a thread that is bound to some CPUs.
 	runtime.LockOSThread()
 	defer close(r.done)
-	if err := p.prepareThread(); err != nil {
-		r.ready <- err
+	if err := setAffinity(p.options.CPUs); err != nil {
+		r.ready <- mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "cannot run on CPUs %v: %w", p.options.CPUs, err).At(p.options.Rank, mscclgo.NoRank)
 		return
 	}
+	setTimerSlack()
 	r.ready <- nil
 	if err := p.serve(r); err != nil {
 		p.fail(err)
 	}
-}
-
-// prepareThread sets the thread's affinity and makes its short sleeps short.
-func (p *Proxy) prepareThread() error {
-	if err := setAffinity(p.options.CPUs); err != nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "proxyservice: start", "cannot run on CPUs %v: %w", p.options.CPUs, err).At(p.options.Rank, mscclgo.NoRank)
-	}
-	setTimerSlack()
-	return nil
 }
 
 // serve serves until it is stopped or something fails. A panic, which can only be
@@ -239,7 +234,7 @@ func (p *Proxy) serve(r *run) (err error) {
 		}
 	}()
 	for {
-		switch p.loop.serve(native.RingOf(p.ring), &r.orders) {
+		switch p.loop.serve(native.RingOf(p.ring)) {
 		case C.PROXY_QUIT:
 			return nil
 		case C.PROXY_DRAINED:
