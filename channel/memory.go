@@ -1,7 +1,7 @@
 // Package channel moves data between two ranks from inside kernels.
-// [MemoryChannel] is for peers whose memory is mapped: threads copy straight
-// into it. [PortChannel] is for any peer: a thread asks its host, and a
-// connection moves the data.
+// [MemoryChannel] is for peers whose memory is mapped: threads copy straight into
+// it. [PortChannel] is for any peer: a thread asks its host, and a connection moves
+// the data.
 //
 // A channel's handle is a plain struct that kernels take by value or read from
 // device memory; the device functions are in <mscclgo/memory_channel.cuh> and
@@ -24,20 +24,19 @@ type MemoryChannel struct {
 	packets   *gpu.Buffer
 }
 
-// NewMemoryChannel makes an end. remote is the peer's buffer, imported and
-// mapped; local is this rank's. packets, which may be nil, is where the peer's
-// putPackets arrive: this rank's memory, zeroed before first use, which the
-// peer has as its channel's remote. Everything stays the caller's and must
-// outlive the channel.
+// NewMemoryChannel returns an end. remote is the peer's buffer, imported and mapped.
+// local is this rank's. packets, which may be nil, is where the putPackets of the peer
+// arrive: memory of this rank that is the remote of the peer's channel, and zeroed
+// before its first use. Everything stays the caller's and must outlive the channel.
 //
-// Errors: ErrInvalid when the peer's memory is not mapped here, the local one is
-// not this rank's, or one of them is closed.
+// Errors: ErrInvalid when the peer's memory is not mapped here, the local one is not
+// this rank's, or one of them is closed.
 func NewMemoryChannel(s *semaphore.Device2Device, remote, local *registeredmem.Memory, packets *gpu.Buffer) (*MemoryChannel, error) {
-	const op = "channel: make a MemoryChannel"
+	const op = "channel: new MemoryChannel"
 	c := &MemoryChannel{semaphore: s, remote: remote.Buffer(), local: local.Buffer(), packets: packets}
 	switch {
 	case !local.Local():
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v stands where one of this rank must be", local).At(remote.Registry().Rank(), remote.Rank())
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "local is %v, not memory of this rank", local).At(remote.Registry().Rank(), remote.Rank())
 	case c.local == nil:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", local).At(local.Rank(), remote.Rank())
 	case c.remote == nil:
@@ -46,7 +45,7 @@ func NewMemoryChannel(s *semaphore.Device2Device, remote, local *registeredmem.M
 	return c, nil
 }
 
-// Handle gives what kernels use.
+// Handle returns what kernels use.
 func (c *MemoryChannel) Handle() devicecode.MemoryChannel {
 	h := devicecode.MemoryChannel{
 		Semaphore:  c.semaphore.Handle(),

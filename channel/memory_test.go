@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -78,9 +79,7 @@ func TestMemoryChannelHandle(t *testing.T) {
 			if inbox != nil {
 				want.Packets, want.PacketsSize = inbox.Ptr(), uint64(2000+i)
 			}
-			if got := c.Handle(); got != want {
-				t.Errorf("rank %d: handle %+v, want %+v", i, got, want)
-			}
+			testcmp.Equal(t, fmt.Sprintf("the handle of rank %d", i), c.Handle(), want)
 		}
 	}
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// Direct says what of a channel's work a kernel's thread does itself where the
-// peer's memory is mapped and nothing of the channel is with the host: signals,
-// and puts of up to so many bytes.
+// Direct is the size in bytes of the largest puts that a kernel's thread makes itself.
+// It does so, and signals itself, where the peer's memory is mapped and the host has
+// nothing left to do for the channel.
 type Direct uint64
 
 const (
-	// HostOnly leaves all to the host.
+	// HostOnly leaves everything to the host.
 	HostOnly = ^Direct(0)
-	// DefaultDirect is about what a thread moves before a copy engine begins.
+	// DefaultDirect is about what a thread copies before a copy engine begins.
 	DefaultDirect Direct = 2048
 )
 
-// BasePortChannel is one end of a channel whose puts name the memories by the
-// ids that the service which serves the ring gave them. It takes no memory
-// beside the semaphore's.
+// BasePortChannel is one end of a channel whose puts name memories by their ids in
+// the service that serves the ring. It takes no memory of its own; the semaphore's is
+// enough.
 type BasePortChannel struct {
 	ring      *fifo.Ring
 	semaphore *semaphore.Host2Device
@@ -32,15 +32,15 @@ type BasePortChannel struct {
 	direct    Direct
 }
 
-// NewBasePortChannel makes an end for who serves the ring: number is the channel's
-// there, and served the pinned word in which the position behind the
-// newest finished flush of the semaphore's connection is told to kernels.
-// proxyservice.ProxyService does all that.
+// NewBasePortChannel returns an end for a service that serves the ring. number is the
+// channel's in the service. served is the pinned word in which the service stores the
+// position behind the newest finished flush of the semaphore's connection. Most
+// programs call proxyservice.ProxyService.BasePortChannel.
 func NewBasePortChannel(ring *fifo.Ring, s *semaphore.Host2Device, number uint16, served gpu.Ptr, direct Direct) *BasePortChannel {
 	return &BasePortChannel{ring: ring, semaphore: s, number: number, served: served, direct: direct}
 }
 
-// Handle gives what kernels use.
+// Handle returns what kernels use.
 func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
 	h := devicecode.BasePortChannel{
 		Fifo:      c.ring.Handle(),
@@ -55,8 +55,7 @@ func (c *BasePortChannel) Handle() devicecode.BasePortChannel {
 	return h
 }
 
-// NumberedMemory is a memory with the id that the service which serves the ring
-// gave it.
+// NumberedMemory is a memory with its id in the service that serves the ring.
 type NumberedMemory struct {
 	*registeredmem.Memory
 	ID uint16
@@ -68,12 +67,12 @@ type PortChannel struct {
 	dst, src NumberedMemory
 }
 
-// NewPortChannel makes an end between the peer's memory dst and this rank's src.
+// NewPortChannel returns an end between the peer's memory dst and this rank's src.
 //
 // Errors: ErrInvalid when dst is not the semaphore's peer's or src not this
 // rank's; ErrUnsupported when the connection does not reach dst.
 func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChannel, error) {
-	const op = "channel: make a PortChannel"
+	const op = "channel: new PortChannel"
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(src.Rank(), base.semaphore.Peer())
 	}
@@ -84,12 +83,12 @@ func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChanne
 	case !src.Local():
 		return nil, fail(mscclgo.ErrInvalid, "src is %v, not this rank's", src)
 	case !dst.Transports().Has(transport):
-		return nil, fail(mscclgo.ErrUnsupported, "the connection is %v, and %v can be reached by %v", transport, dst, dst.Transports())
+		return nil, fail(mscclgo.ErrUnsupported, "the connection is over %v, and %v is reached over %v", transport, dst, dst.Transports())
 	}
 	return &PortChannel{base: base, dst: dst, src: src}, nil
 }
 
-// Handle gives what kernels use.
+// Handle returns what kernels use.
 func (c *PortChannel) Handle() devicecode.PortChannel {
 	h := devicecode.PortChannel{
 		Base:       c.base.Handle(),

@@ -97,7 +97,7 @@ func (b *bench) launch(t testing.TB, kernel string, grid, block int, args ...any
 	}
 }
 
-// output gives zeroed device memory for n values.
+// output returns zeroed device memory for n values.
 func output[T any](t testing.TB, b *bench, n int) *gpu.Buffer {
 	t.Helper()
 	buf, err := gpu.Upload(b.dev, make([]T, n))

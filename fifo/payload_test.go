@@ -86,7 +86,7 @@ func receive(t *testing.T, ring *fifo.Ring, producers, count int) {
 	}
 }
 
-// TestNoPayload: a trigger that tells of bytes that cannot be there gets none.
+// TestNoPayload checks that a trigger whose bytes cannot be there gets none.
 func TestNoPayload(t *testing.T) {
 	b := newBench(t, fifo.MinSize, patience)
 	watch := devicecode.Watch{Status: b.status.Ptr(), Timeout: uint64(patience)}
@@ -123,19 +123,19 @@ func TestNoPayload(t *testing.T) {
 			trigger := fifo.Trigger{B: 3, C: most}
 			c.change(&trigger)
 			if bytes, ok := ring.Payload(1+c.away, trigger); ok != c.ok || ok && len(bytes) != most {
-				t.Errorf("%+v gave %d bytes, %v", trigger, len(bytes), ok)
+				t.Errorf("%+v has %d bytes, %v", trigger, len(bytes), ok)
 			}
 			if err := ring.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if _, ok := ring.Payload(1, fifo.Trigger{C: 1}); ok {
-				t.Error("a closed ring gave bytes")
+				t.Error("a closed ring has bytes")
 			}
 		})
 	}
 	for _, payload := range []int{-1, fifo.MaxPayload + 1} {
 		if _, err := fifo.New(b.dev, fifo.Options{Payload: payload, Watch: watch}); !errors.Is(err, mscclgo.ErrInvalid) {
-			t.Errorf("a payload of %d bytes gave %v", payload, err)
+			t.Errorf("a payload of %d bytes: %v", payload, err)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
@@ -64,7 +66,7 @@ func TestNothingLostDoubledTornOrReordered(t *testing.T) {
 }
 
 // consume takes count triggers of each producer, in batches of changing sizes,
-// and gives the position of each one's last.
+// and returns the position of the last of each.
 func consume(t *testing.T, b *bench, producers int, count uint64) []uint64 {
 	t.Helper()
 	next, last := make([]uint64, producers), make([]uint64, producers)
@@ -87,7 +89,7 @@ func consume(t *testing.T, b *bench, producers int, count uint64) []uint64 {
 			}
 			want := fifo.Trigger{A: p, B: next[p], C: mix(p<<32 | next[p]), Detail: mix(next[p]) & (1<<52 - 1), Kind: uint8(fifo.FirstUserKind + p%128)}
 			if trigger != want {
-				t.Fatalf("trigger %d is %+v, want %+v", got, trigger, want)
+				t.Fatalf("trigger %d (-want +got):\n%s", got, cmp.Diff(want, trigger))
 			}
 			next[p]++
 			last[p] = got + uint64(i)
@@ -97,7 +99,7 @@ func consume(t *testing.T, b *bench, producers int, count uint64) []uint64 {
 			t.Fatal(err)
 		}
 		if b.ring.Popped() != got {
-			t.Fatalf("popped %d, the ring says %d", got, b.ring.Popped())
+			t.Fatalf("popped %d, the ring counts %d", got, b.ring.Popped())
 		}
 	}
 	return last
@@ -146,7 +148,7 @@ func TestPushPublishes(t *testing.T) {
 	}
 }
 
-// ends launches one pusher into a ring that nobody serves and gives how it ended.
+// ends launches one pusher into a ring that nobody serves and returns how it ended.
 func ends(t *testing.T, b *bench, count uint64) devicecode.WaitResult {
 	t.Helper()
 	results := output[uint32](t, b, 1)
@@ -200,17 +202,17 @@ func TestWrongUse(t *testing.T) {
 		{Words: -1, Watch: watch}, {Words: 1 << 30, Watch: watch},
 	} {
 		if _, err := fifo.New(b.dev, o); !errors.Is(err, mscclgo.ErrInvalid) {
-			t.Errorf("options %+v gave %v", o, err)
+			t.Errorf("options %+v: %v", o, err)
 		}
 	}
 	for _, n := range []int{-1, 1} {
 		if err := b.ring.Pop(n); !errors.Is(err, mscclgo.ErrInvalid) {
-			t.Errorf("popping %d of an empty ring gave %v", n, err)
+			t.Errorf("popping %d of an empty ring: %v", n, err)
 		}
 	}
 }
 
-// TestZeroOptions: a ring of its own status whose waits end.
+// TestZeroOptions pushes into a ring of the zero Options until it is full.
 func TestZeroOptions(t *testing.T) {
 	b := newBench(t, 2, patience)
 	ring := b.newRing(t, fifo.Options{})

@@ -11,9 +11,9 @@ typedef struct {
   int64_t longest;  // sleep, nanoseconds
 
   uint32_t polls;   // that found nothing
-  bool looked;      // at the clock
-  int64_t since;    // the first look
-  int64_t counted;  // of the time since then
+  bool looked;      // at the clock, since there was work
+  int64_t since;    // when it first looked
+  int64_t counted;  // of the time since then, what is counted
   int64_t sleep;    // the last; 0 before the first
 } proxy_backoff;
 

@@ -13,18 +13,17 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// ways are who makes puts: the host alone, or a kernel's thread what is small.
-var ways = []struct {
-	name   string
-	direct channel.Direct
-}{{"host", channel.HostOnly}, {"direct", channel.DefaultDirect}}
-
-// BenchmarkRoundTrip measures a put with signal to the peer's kernel and one back.
+// BenchmarkRoundTrip measures a put with signal to the peer's kernel and one back: by
+// the hosts, serving in C and in Go, and by the kernels' threads where puts are small.
 func BenchmarkRoundTrip(b *testing.B) {
-	for _, way := range ways {
+	for _, by := range []struct {
+		name   string
+		direct channel.Direct
+		where  func(testing.TB, [2]*rank) [2]*rank
+	}{{"host", channel.HostOnly, inC}, {"host-in-go", channel.HostOnly, inGo}, {"direct", channel.DefaultDirect, inC}} {
 		for _, bytes := range []uint64{8, 1 << 10, 2 << 10, 64 << 10, 1 << 20} {
-			b.Run(fmt.Sprintf("%s/bytes=%d", way.name, bytes), func(b *testing.B) {
-				volley(b, newPair(b, proxyservice.ServiceOptions{Direct: way.direct}), bytes)
+			b.Run(fmt.Sprintf("%s/bytes=%d", by.name, bytes), func(b *testing.B) {
+				volley(b, by.where(b, newPair(b, proxyservice.ServiceOptions{Direct: by.direct})), bytes)
 			})
 		}
 	}
@@ -130,10 +129,9 @@ func garbage(b *testing.B) {
 	})
 }
 
-// BenchmarkGarbage measures round trips with a goroutine beside them that
-// allocates hard: from a kernel to a proxy's handler and back, and of puts from a
-// kernel to another over the host, served in C and in Go. The times without it are
-// for comparison.
+// BenchmarkGarbage measures round trips while a goroutine allocates hard: from a
+// kernel to a proxy's handler and back, and of puts from a kernel to another over the
+// host, served in C and in Go. It also measures them without that goroutine.
 func BenchmarkGarbage(b *testing.B) {
 	for _, beside := range []string{"nothing", "garbage"} {
 		b.Run("trigger/beside="+beside, func(b *testing.B) {
@@ -151,10 +149,10 @@ func BenchmarkGarbage(b *testing.B) {
 		})
 		for _, served := range []struct {
 			name string
-			way  func(testing.TB, [2]*rank) [2]*rank
-		}{{"put", asItIs}, {"put-in-go", inGo}} {
+			by   func(testing.TB, [2]*rank) [2]*rank
+		}{{"put", inC}, {"put-in-go", inGo}} {
 			b.Run(served.name+"/beside="+beside, func(b *testing.B) {
-				ranks := served.way(b, newPair(b, hostOnly))
+				ranks := served.by(b, newPair(b, hostOnly))
 				if beside == "garbage" {
 					garbage(b)
 				}

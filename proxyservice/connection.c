@@ -7,7 +7,7 @@ static proxy_flush* at(const proxy_connection* c, uint32_t age) {
   return &c->flushes[(c->first + age) & (c->capacity - 1)];
 }
 
-// tell tells kernels that all flushes up to a position are done.
+// tell stores for kernels that all flushes up to a position are done.
 static void tell(proxy_connection* c, uint64_t position) {
   if (*c->done <= position) __atomic_store_n(c->done, position + 1, __ATOMIC_RELEASE);
 }
@@ -40,9 +40,9 @@ static proxy_flush* newest(const proxy_connection* c) {
 
 int proxy_flush_begin(proxy_flushing* flushing, proxy_connection* c, uint64_t position, int64_t since,
                       proxy_counters* counters) {
-  // With all marks under way, the newest is put anew and stands for this flush as
-  // well. That can happen again only until the oldest is reached, so that it delays
-  // nobody for long.
+  // With all marks under way, the newest is set anew and stands for this flush as
+  // well. That can only happen again until the oldest is reached, so it delays no
+  // flush for long.
   proxy_flush* shared = c->marks == NATIVE_MARKS ? newest(c) : NULL;
   uint32_t mark = shared ? shared->mark : c->next_mark;
   int rc = c->queue->operations->mark(c->queue, mark);

@@ -6,11 +6,11 @@
 #include "native/queue.h"
 #include "table.h"
 
-// proxy_flush is one that was begun, or the last of several that a mark stands for.
+// proxy_flush is a flush under way, or the last of several that share a mark.
 typedef struct {
   uint64_t position;  // of its trigger
   int64_t since;      // of the first; 0 when nobody counts
-  uint32_t number;    // of those that the mark stands for
+  uint32_t number;    // of those that share the mark
   uint32_t mark;      // the queue's, or PROXY_GO_MARK
 } proxy_flush;
 

@@ -10,6 +10,8 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -19,8 +21,8 @@ type raw struct {
 	kind            uint32
 }
 
-// expectFailure checks that the service has failed with a text that holds the
-// parts, and that it told so once.
+// expectFailure checks that the service has failed with an error of a kind whose text
+// has the parts, and that it has called OnFailure.
 func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -28,21 +30,17 @@ func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 		time.Sleep(time.Millisecond)
 	}
 	err := r.service.Err()
-	if !errors.Is(err, kind) || r.failure.Load() == nil || !errors.Is(*r.failure.Load(), err) {
-		t.Fatalf("the service has failed with %v, want %v; it told %v", err, kind, r.failure.Load())
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q is not in %q", part, err)
-		}
+	testerr.Expect(t, err, kind, parts...)
+	if r.failure.Load() == nil || !errors.Is(*r.failure.Load(), err) {
+		t.Fatalf("the service has failed with %v, and OnFailure was called with %v", err, r.failure.Load())
 	}
 	if err := r.service.Start(t.Context()); err == nil {
 		t.Error("a failed service started again")
 	}
 }
 
-// TestWrongTriggers: each fails the group, ends the kernel's wait as aborted, and
-// leaves room for a new service.
+// TestWrongTriggers checks that each fails the group and ends the kernel's wait as
+// aborted.
 func TestWrongTriggers(t *testing.T) {
 	const put, signal, inline = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline
 	for _, c := range []struct {
@@ -86,8 +84,8 @@ func wrongTrigger(t *testing.T, ranks [2]*rank, x raw, parts ...string) {
 	r.expectFailure(t, mscclgo.ErrInvalid, parts...)
 }
 
-// TestNumbersBeyondTheirFields: a put with an offset that its field cannot hold
-// must not name other bytes.
+// TestNumbersBeyondTheirFields checks that a put with an offset that its field cannot
+// hold names no other bytes.
 func TestNumbersBeyondTheirFields(t *testing.T) {
 	ranks := newPair(t, direct)
 	d := newDuo(t, ranks, 4096)
@@ -160,9 +158,10 @@ func TestUsersTrigger(t *testing.T) {
 		served <- t
 		return nil
 	}})
-	if want := (fifo.Trigger{A: 1, B: ^uint64(0), C: 3, Detail: 4, Kind: 130}); result != devicecode.WaitDone || <-served != want {
-		t.Fatalf("the handler did not get %+v; the kernel's wait ended with %v", want, result)
+	if result != devicecode.WaitDone {
+		t.Fatalf("the kernel's wait ended with %v", result)
 	}
+	testcmp.Equal(t, "the handler's trigger", <-served, fifo.Trigger{A: 1, B: ^uint64(0), C: 3, Detail: 4, Kind: 130})
 }
 
 func TestHandlerPanics(t *testing.T) {
@@ -185,8 +184,8 @@ func TestHandlerFails(t *testing.T) {
 	}
 }
 
-// TestStopUnderLoad: kernels that go on pushing keep Stop from draining; the
-// group fails, the process lives and a later service works.
+// TestStopUnderLoad checks that the group fails when kernels that go on pushing keep
+// Stop from draining, and that a later service works.
 func TestStopUnderLoad(t *testing.T) {
 	served := make(chan struct{}, 1)
 	ranks := newPair(t, proxyservice.ServiceOptions{RingSize: 16, Handler: func(fifo.Trigger) error {
@@ -205,7 +204,7 @@ func TestStopUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := r.service.Stop(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
-		t.Fatalf("stopping under load gave %v", err)
+		t.Fatalf("stopping under load returned %v", err)
 	}
 	r.wait(t)
 	for thread, result := range read[uint32](t, results, grid*block) {

@@ -48,24 +48,24 @@ const patience = 60 * time.Second
 
 // rank is one of two ranks of this process.
 type rank struct {
-	dev     *gpu.Device
-	reg     *registeredmem.Registry
-	carrier *ethernet.Transport // of a rank that is far, else nil
-	status  *gpu.Buffer         // a devicecode.GroupStatus
-	module  *gpu.Module
-	stream  *gpu.Stream
-	conn    *connection.Connection // to the other
-	slab    *gpu.Buffer            // for ends of semaphores
-	peers   *registeredmem.Memory  // the other's slab
-	ends    int                    // used of slab
-	service *proxyservice.ProxyService
-	failure atomic.Pointer[error] // what the service told
-	other   *rank
+	dev      *gpu.Device
+	reg      *registeredmem.Registry
+	ethernet *ethernet.Transport // of a far rank, else nil
+	status   *gpu.Buffer         // a devicecode.GroupStatus
+	module   *gpu.Module
+	stream   *gpu.Stream
+	conn     *connection.Connection // to the other
+	slab     *gpu.Buffer            // for ends of semaphores
+	peers    *registeredmem.Memory  // the other's slab
+	ends     int                    // used of slab
+	service  *proxyservice.ProxyService
+	failure  atomic.Pointer[error] // what OnFailure was called with
+	other    *rank
 }
 
 const slabEnds = 12000
 
-// newPair makes two ranks that are connected, with services that run. A failure
+// newPair returns two ranks that are connected, with services that run. A failure
 // of a service aborts the waits of both, as a communicator's would.
 func newPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	t.Helper()
@@ -74,14 +74,14 @@ func newPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	return ranks
 }
 
-// newFarPair is newPair for ranks that have but Ethernet between them.
+// newFarPair is newPair for ranks with only Ethernet between them.
 func newFarPair(t testing.TB, o proxyservice.ServiceOptions) [2]*rank {
 	t.Helper()
 	ranks := [2]*rank{newRank(t, 0, true), newRank(t, 1, true)}
 	var endpoints [2]connection.Endpoint
 	for i, r := range ranks {
 		var err error
-		if endpoints[i], err = r.carrier.NewEndpoint(); err != nil {
+		if endpoints[i], err = r.ethernet.NewEndpoint(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +126,7 @@ func serve(t testing.TB, ranks [2]*rank, o proxyservice.ServiceOptions, connect 
 	}
 }
 
-// newRank makes a rank, which is far where it maps no peer's memory.
+// newRank returns a rank. A far one maps no peer's memory.
 func newRank(t testing.TB, i int, far bool) *rank {
 	t.Helper()
 	r := &rank{dev: testdev.Open(t, i)}
@@ -140,10 +140,10 @@ func newRank(t testing.TB, i int, far bool) *rank {
 		t.Fatal(err)
 	}
 	if far {
-		if r.carrier, err = ethernet.New(r.reg, ethernet.Options{Secret: [32]byte{3}, Interface: "lo", Timeout: patience}); err != nil {
+		if r.ethernet, err = ethernet.New(r.reg, ethernet.Options{Secret: [32]byte{3}, Interface: "lo", Timeout: patience}); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { r.carrier.Close() })
+		t.Cleanup(func() { r.ethernet.Close() })
 	}
 	t.Cleanup(func() { r.reg.Close() })
 	if r.module, err = r.dev.LoadModule(image(t, r.dev)); err != nil {
@@ -169,7 +169,7 @@ func (r *rank) close(t testing.TB) {
 	r.stream.Close()
 	err := r.service.Close()
 	if failure := r.failure.Load(); failure == nil && err != nil || failure != nil && !errors.Is(err, *failure) {
-		t.Errorf("closing the service gave %v", err)
+		t.Errorf("closing the service returned %v", err)
 	}
 	r.conn.Close()
 }
@@ -187,7 +187,7 @@ func (r *rank) watch() devicecode.Watch {
 	return devicecode.Watch{Status: r.status.Ptr(), Timeout: uint64(patience), Peer: uint32(1 - r.reg.Rank())}
 }
 
-// connect makes a connection to the other rank.
+// connect returns a connection to the other rank.
 func (r *rank) connect(t testing.TB) *connection.Connection {
 	t.Helper()
 	mine, err := cudaipc.NewEndpoint(r.reg)
@@ -209,7 +209,7 @@ func (r *rank) connect(t testing.TB) *connection.Connection {
 	return c
 }
 
-// alloc gives zeroed device memory.
+// alloc returns zeroed device memory.
 func (r *rank) alloc(t testing.TB, bytes uint64) *gpu.Buffer {
 	t.Helper()
 	b, err := r.dev.Alloc(bytes)
@@ -237,7 +237,7 @@ func (r *rank) register(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
 	return m
 }
 
-// share gives a buffer of the other rank's to this one.
+// share imports a buffer of the other rank's.
 func (r *rank) share(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
 	t.Helper()
 	data, err := r.other.register(t, b).MarshalBinary()
@@ -251,7 +251,7 @@ func (r *rank) share(t testing.TB, b *gpu.Buffer) *registeredmem.Memory {
 	return m
 }
 
-// newSemaphore makes this rank's next end. The other rank must make as many.
+// newSemaphore returns this rank's next end. The other rank must make as many.
 func (r *rank) newSemaphore(t testing.TB, conn *connection.Connection) *semaphore.Host2Device {
 	t.Helper()
 	offset := uint64(r.ends) * semaphore.Host2DeviceBytes
@@ -325,7 +325,7 @@ const (
 	poll
 )
 
-// act has one thread do something on a channel and gives how it ended.
+// act has one thread do something on a channel and returns how that ended.
 func (r *rank) act(t testing.TB, c *channel.PortChannel, a Action, dst, src, bytes uint64, count int) devicecode.WaitResult {
 	t.Helper()
 	result := r.alloc(t, 4)

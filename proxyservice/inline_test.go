@@ -1,13 +1,14 @@
 package proxyservice_test
 
 import (
-	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -48,9 +49,9 @@ func (d *duo) fill(t *testing.T, size uint64) []byte {
 	return data
 }
 
-// TestInline puts all small sizes, sizes around the limit and large ones, at all
-// alignments and over each other: the last must win. It compares every byte, and how
-// many puts took their bytes along.
+// TestInline puts small sizes, sizes around the limit and large ones, at all alignments
+// and over each other. The last put must win. The test compares every byte, and how many
+// puts carried their bytes.
 func TestInline(t *testing.T) {
 	for name, limit := range map[string]int{"1 KiB": 0, "100 bytes": 100, "more than Ethernet takes": 5000, "none": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -88,8 +89,9 @@ func TestInline(t *testing.T) {
 					}
 				}
 				d.putAll(t, ranks, list, 1)
-				if got := read[byte](t, d.receive[1], size); !bytes.Equal(got, want) {
-					t.Fatalf("round %d: other bytes arrived", round)
+				testcmp.Equal(t, fmt.Sprintf("the bytes of round %d", round), read[byte](t, d.receive[1], size), want)
+				if t.Failed() {
+					return
 				}
 			}
 			s := ranks[0].service.Snapshot()
@@ -103,7 +105,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestInlineKinds puts with a signal, and with a flush, what has its bytes with it.
+// TestInlineKinds puts with a signal, and with a flush, where the puts carry their bytes.
 func TestInlineKinds(t *testing.T) {
 	ranks := newFarPair(t, proxyservice.ServiceOptions{Options: proxyservice.Options{Count: true}})
 	d := newDuo(t, ranks, 4096)
@@ -112,9 +114,7 @@ func TestInlineKinds(t *testing.T) {
 		at := uint64(100 * i)
 		ranks[0].must(t, d.channels[0], a, at, at+3, 77)
 		ranks[1].must(t, d.channels[1], wait, 0, 0, 0)
-		if got := read[byte](t, d.receive[1], 4096)[at : at+77]; !bytes.Equal(got, data[at+3:at+80]) {
-			t.Errorf("action %d: other bytes arrived", a)
-		}
+		testcmp.Equal(t, fmt.Sprintf("the bytes of action %d", a), read[byte](t, d.receive[1], 4096)[at:at+77], data[at+3:at+80])
 	}
 	const inline = devicecode.PortPut | devicecode.PortSignal | devicecode.PortInline
 	if s := ranks[0].service.Snapshot(); s.Triggers[inline] != 1 || s.Triggers[inline|devicecode.PortFlush] != 1 || s.Flushes.Count != 1 {
@@ -122,8 +122,8 @@ func TestInlineKinds(t *testing.T) {
 	}
 }
 
-// TestInlineAnswers has two kernels answer each other, each of whose buffers is written
-// anew for each put.
+// TestInlineAnswers has two kernels answer each other. Each writes its buffer anew for
+// each put.
 func TestInlineAnswers(t *testing.T) {
 	for _, words := range []int{1, 256, 257} {
 		pingPong(t, newFarPair(t, proxyservice.ServiceOptions{RingSize: 2}), 1, words, 30)
@@ -141,12 +141,10 @@ func TestFullRingOfInline(t *testing.T) {
 		list[i] = inlinePut{uint64(i * each), uint64(i * each), each}
 	}
 	d.putAll(t, ranks, list, 32)
-	if got := read[byte](t, d.receive[1], each*count); !bytes.Equal(got, data) {
-		t.Error("other bytes arrived")
-	}
+	testcmp.Equal(t, "the bytes", read[byte](t, d.receive[1], each*count), data)
 }
 
-// TestNoInline: a channel over a connection that takes none of the host's bytes.
+// TestNoInline makes a channel over a connection that takes no bytes of the host's.
 func TestNoInline(t *testing.T) {
 	d := newDuo(t, newPair(t, hostOnly), 64)
 	if h := d.channels[0].Handle(); h.InlineLimit != 0 {
@@ -154,7 +152,7 @@ func TestNoInline(t *testing.T) {
 	}
 }
 
-// TestWrongInline: triggers that tell of bytes, and are wrong, make the group fail.
+// TestWrongInline checks that wrong triggers of inlined puts make the group fail.
 func TestWrongInline(t *testing.T) {
 	const kind = devicecode.PortPut | devicecode.PortInline
 	for _, c := range []struct {
@@ -178,8 +176,7 @@ func TestWrongInline(t *testing.T) {
 	}
 }
 
-// TestInlineOutside: a small put that is out of range goes to the host as others do,
-// which reports it.
+// TestInlineOutside checks that the host reports a small put that is out of range.
 func TestInlineOutside(t *testing.T) {
 	for name, c := range map[string]struct {
 		dst, src uint64
@@ -201,7 +198,7 @@ func TestInlineOutside(t *testing.T) {
 	}
 }
 
-// TestInlineIntoClosed: the peer has closed the memory that a put goes to.
+// TestInlineIntoClosed puts into a memory that the peer has closed.
 func TestInlineIntoClosed(t *testing.T) {
 	ranks := newFarPair(t, proxyservice.ServiceOptions{})
 	r := ranks[0]

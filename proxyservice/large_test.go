@@ -2,11 +2,13 @@ package proxyservice_test
 
 import (
 	"bytes"
+	"fmt"
 	"runtime"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -42,9 +44,7 @@ func TestOffsetsBeyond4GiB(t *testing.T) {
 		if part, err = bufs[1].Slice(dst, n); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(read[byte](t, part, int(n)), data) {
-			t.Errorf("%d bytes from %d to %d arrived wrong", n, src, dst)
-		}
+		testcmp.Equal(t, fmt.Sprintf("%d bytes from %d to %d", n, src, dst), read[byte](t, part, int(n)), data)
 	}
 	put(0, far, 1001)
 	put(far, 0, 1003)

@@ -18,12 +18,13 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/relay"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// inGo has a pair's channels served in Go.
+// inGo makes the services of a pair serve its channels in Go.
 func inGo(t testing.TB, ranks [2]*rank) [2]*rank {
 	t.Helper()
 	for _, r := range ranks {
@@ -32,8 +33,8 @@ func inGo(t testing.TB, ranks [2]*rank) [2]*rank {
 	return ranks
 }
 
-// asItIs has them served as they are.
-func asItIs(_ testing.TB, ranks [2]*rank) [2]*rank { return ranks }
+// inC leaves the services of a pair to serve its channels in C, where they can.
+func inC(_ testing.TB, ranks [2]*rank) [2]*rank { return ranks }
 
 // faked is a connection whose threads in C use a queue of the test's. It works on
 // host memory, as an emulated device's is.
@@ -55,8 +56,8 @@ func (r *rank) fake(t *testing.T) *faked {
 	return f
 }
 
-// channelOver makes a rank's channel over a connection, from a buffer to memory of
-// the other's, mapped here.
+// channelOver returns a rank's channel over a connection, from a buffer to memory of
+// the other rank, which is mapped here.
 func (r *rank) channelOver(t *testing.T, conn *connection.Connection, bytes uint64) (c *channel.PortChannel, from, to *gpu.Buffer) {
 	t.Helper()
 	from = r.alloc(t, bytes)
@@ -69,7 +70,8 @@ func (r *rank) channelOver(t *testing.T, conn *connection.Connection, bytes uint
 	return c, from, dst.Buffer()
 }
 
-// TestServedInC: nothing of a native connection's goes through Go.
+// TestServedInC checks that nothing goes through Go where threads in C can use the
+// connection.
 func TestServedInC(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
@@ -93,7 +95,7 @@ func TestServedInC(t *testing.T) {
 	}
 }
 
-// TestServedInGo: the same work over a connection that is not native.
+// TestServedInGo does the same over a connection that only Go can use.
 func TestServedInGo(t *testing.T) {
 	t.Run("pingpong", func(t *testing.T) {
 		for _, o := range []proxyservice.ServiceOptions{hostOnly, direct} {
@@ -105,15 +107,15 @@ func TestServedInGo(t *testing.T) {
 		d := newDuo(t, ranks, 128)
 		flushAll(t, ranks[0], d.channels[0], d.send[0], ranks[0].share(t, d.receive[1]).Buffer(), 2, 64)
 	})
-	t.Run("beside native", func(t *testing.T) {
+	t.Run("with C", func(t *testing.T) {
 		ranks := newPair(t, hostOnly)
 		plain, _ := relay.New(t, ranks[0].reg, 1, ranks[0].connect(t), nil)
 		t.Cleanup(func() { plain.Close() })
-		inC, _, _ := ranks[0].channelOver(t, ranks[0].conn, 64)
-		inGo, _, _ := ranks[0].channelOver(t, plain, 64)
+		one, _, _ := ranks[0].channelOver(t, ranks[0].conn, 64)
+		other, _, _ := ranks[0].channelOver(t, plain, 64)
 		for range 20 {
-			ranks[0].must(t, inC, putWithSignalAndFlush, 0, 0, 64)
-			ranks[0].must(t, inGo, putWithSignalAndFlush, 0, 0, 64)
+			ranks[0].must(t, one, putWithSignalAndFlush, 0, 0, 64)
+			ranks[0].must(t, other, putWithSignalAndFlush, 0, 0, 64)
 		}
 	})
 }
@@ -131,14 +133,14 @@ func flushAll(t *testing.T, r *rank, c *channel.PortChannel, local, remote *gpu.
 	}
 }
 
-// TestBothWaysAlike does the same in C and in Go, and compares the peers' memory,
+// TestServedAlike does the same in C and in Go, and compares the peers' memory,
 // signals and counters.
-func TestBothWaysAlike(t *testing.T) {
+func TestServedAlike(t *testing.T) {
 	type result struct {
-		memory   string
-		triggers string
-		bytes    uint64
-		flushes  uint64
+		Memory   []byte
+		Triggers map[uint8]uint64
+		Bytes    map[registeredmem.Transports]uint64
+		Flushes  uint64
 	}
 	play := func(ranks [2]*rank) result {
 		const size = 4096
@@ -166,18 +168,15 @@ func TestBothWaysAlike(t *testing.T) {
 			t.Fatal("a signal too many")
 		}
 		s := ranks[0].service.Snapshot()
-		return result{string(read[byte](t, d.receive[1], size)), fmt.Sprint(s.Triggers), s.Bytes[registeredmem.CudaIPC], s.Flushes.Count}
+		return result{read[byte](t, d.receive[1], size), s.Triggers, s.Bytes, s.Flushes.Count}
 	}
 	o := proxyservice.ServiceOptions{Direct: channel.HostOnly, Options: proxyservice.Options{Count: true}}
-	inC, inGo := play(newPair(t, o)), play(inGo(t, newPair(t, o)))
-	if inC != inGo {
-		t.Errorf("in C triggers %v, %d bytes, %d flushes, in Go %v, %d, %d; memory alike: %v",
-			inC.triggers, inC.bytes, inC.flushes, inGo.triggers, inGo.bytes, inGo.flushes, inC.memory == inGo.memory)
-	}
+	gotC, gotGo := play(newPair(t, o)), play(inGo(t, newPair(t, o)))
+	testcmp.Equal(t, "what serving in Go did, and in C", gotGo, gotC)
 }
 
-// TestMixedWithUsersTriggers: each handler's call finds the put before its trigger
-// done, and the one behind not begun.
+// TestMixedWithUsersTriggers checks that each call of the handler finds the put before
+// its trigger done, and the one behind not begun.
 func TestMixedWithUsersTriggers(t *testing.T) {
 	const words = 200
 	var r *rank
@@ -221,11 +220,11 @@ func TestMixedWithUsersTriggers(t *testing.T) {
 	}
 }
 
-// TestSignalsBesideTheLoop: goroutines signal and write over a connection that the
+// TestSignalsDuringTheLoop has goroutines signal and write over a connection that the
 // loop works on. No signal is lost or seen twice.
-func TestSignalsBesideTheLoop(t *testing.T) {
-	for _, way := range []func(testing.TB, [2]*rank) [2]*rank{asItIs, inGo} {
-		ranks := way(t, newPair(t, hostOnly))
+func TestSignalsDuringTheLoop(t *testing.T) {
+	for _, where := range []func(testing.TB, [2]*rank) [2]*rank{inC, inGo} {
+		ranks := where(t, newPair(t, hostOnly))
 		r := ranks[0]
 		src, dst := r.register(t, r.alloc(t, 64)), r.share(t, ranks[1].alloc(t, 64))
 		sem := r.newSemaphore(t, r.conn)
@@ -263,8 +262,8 @@ func TestSignalsBesideTheLoop(t *testing.T) {
 	}
 }
 
-// underLoad has a kernel put without end, takes away what it uses, and expects an
-// error that says so.
+// underLoad has a kernel put without end, takes away what that uses, and expects an
+// error with the parts.
 func underLoad(t *testing.T, take func(t *testing.T, dst, src *registeredmem.Memory, from *gpu.Buffer, conn *connection.Connection), parts ...string) {
 	t.Helper()
 	ranks := newPair(t, hostOnly)
@@ -348,13 +347,10 @@ func TestTablesGrowUnderLoad(t *testing.T) {
 		t.Fatalf("result %d (%v)", got, r.service.Err())
 	}
 	r.must(t, last, putWithSignalAndFlush, 100, 0, 64)
-	if got := read[byte](t, theirs, 164); !bytes.Equal(got[100:], bytes.Repeat([]byte{9}, 64)) {
-		t.Errorf("the newest channel put %d", got[100:])
-	}
+	testcmp.Equal(t, "what the newest channel put", read[byte](t, theirs, 164)[100:], bytes.Repeat([]byte{9}, 64))
 }
 
-// TestFullRingForLong: threads wait for room while nobody serves; then all is
-// served.
+// TestFullRingForLong has threads wait for room while nobody serves.
 func TestFullRingForLong(t *testing.T) {
 	o := hostOnly
 	o.RingSize = 2
@@ -369,7 +365,7 @@ func TestFullRingForLong(t *testing.T) {
 	flushAll(t, r, d.channels[0], d.send[0], remote, 2, 64)
 }
 
-// TestStopAndStartWhilePushing: nothing is lost or done twice.
+// TestStopAndStartWhilePushing checks that no trigger is lost or served twice.
 func TestStopAndStartWhilePushing(t *testing.T) {
 	o := hostOnly
 	o.RingSize = 8
@@ -414,8 +410,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestFlushHoldsUpNobody: more flushes than a queue has marks are under way on one
-// connection, and another's go on.
+// TestFlushHoldsUpNobody has more flushes under way on one connection than a queue has
+// marks, while another's go on.
 func TestFlushHoldsUpNobody(t *testing.T) {
 	o := hostOnly
 	o.Count = true
@@ -463,7 +459,7 @@ func TestFlushHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestBusyQueue: what another uses, Go waits for.
+// TestBusyQueue checks that Go serves what finds the queue in use.
 func TestBusyQueue(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
@@ -484,7 +480,8 @@ func TestBusyQueue(t *testing.T) {
 	}
 }
 
-// TestNativeFailures: each has the connection's error, with channel and ranks.
+// TestNativeFailures checks that each failure in C has the connection's error, with
+// channel and ranks.
 func TestNativeFailures(t *testing.T) {
 	for op, what := range map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Store: "signal", native.Mark: "flush", native.Reach: ""} {
 		t.Run(fmt.Sprintf("operation %d", op), func(t *testing.T) {
@@ -506,7 +503,7 @@ func TestNativeFailures(t *testing.T) {
 	}
 }
 
-// TestClosedDuringFlush: the kernel that waits is told.
+// TestClosedDuringFlush checks that closing a connection ends the waits for its flushes.
 func TestClosedDuringFlush(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
@@ -524,7 +521,8 @@ func TestClosedDuringFlush(t *testing.T) {
 	r.expectFailure(t, mscclgo.ErrInvalid, "flush", "the connection was closed", "peer 1")
 }
 
-// TestStopTimesOutDuringFlush: a flush that does not end keeps Stop from draining.
+// TestStopTimesOutDuringFlush checks that a flush that does not end keeps Stop from
+// draining.
 func TestStopTimesOutDuringFlush(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	r := ranks[0]
@@ -536,6 +534,6 @@ func TestStopTimesOutDuringFlush(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := r.service.Stop(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
-		t.Errorf("stopping gave %v", err)
+		t.Errorf("stopping returned %v", err)
 	}
 }

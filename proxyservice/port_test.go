@@ -10,11 +10,12 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// hostOnly leaves all puts to the host; direct has the threads make small ones.
+// hostOnly leaves all puts to the host. direct lets the threads make small ones.
 var (
 	hostOnly = proxyservice.ServiceOptions{Direct: channel.HostOnly}
 	direct   = proxyservice.ServiceOptions{}
@@ -47,8 +48,9 @@ func TestPut(t *testing.T) {
 			ranks[0].must(t, d.channels[0], a, dst, src, n)
 			ranks[1].must(t, d.channels[1], wait, 0, 0, 0)
 			copy(want[dst:dst+n], data[src:src+n])
-			if got := read[byte](t, d.receive[1], int(size)); !bytes.Equal(got, want) {
-				t.Fatalf("%d bytes from %d to %d arrived wrong", n, src, dst)
+			testcmp.Equal(t, fmt.Sprintf("the peer's memory behind %d bytes from %d to %d", n, src, dst), read[byte](t, d.receive[1], int(size)), want)
+			if t.Failed() {
+				t.FailNow()
 			}
 		}
 		for src := range uint64(4) {
@@ -65,8 +67,8 @@ func TestPut(t *testing.T) {
 	})
 }
 
-// TestOrder mixes puts that a thread makes itself with puts of the host, with no
-// flush between: the last must win, and each signal must find its put.
+// TestOrder mixes puts that a thread makes itself with puts of the host, with no flush
+// between them. The last must win, and each signal must find its put.
 func TestOrder(t *testing.T) {
 	ranks := newPair(t, direct)
 	d := newDuo(t, ranks, 1<<20)
@@ -85,8 +87,9 @@ func TestOrder(t *testing.T) {
 		}
 		ranks[0].must(t, d.channels[0], putWithSignal, 0, 0, 1024)
 		ranks[1].must(t, d.channels[1], wait, 0, 0, 0)
-		if got := read[byte](t, d.receive[1], 1<<20); !bytes.Equal(got, large) {
-			t.Fatalf("round %d: the bytes are of another put", round)
+		testcmp.Equal(t, fmt.Sprintf("the bytes of round %d", round), read[byte](t, d.receive[1], 1<<20), large)
+		if t.Failed() {
+			return
 		}
 	}
 }
@@ -218,7 +221,7 @@ func TestBasePortChannel(t *testing.T) {
 	}
 }
 
-// TestStopAndStart: what is pushed while the service is stopped waits for it.
+// TestStopAndStart checks that what is pushed while the service is stopped waits for it.
 func TestStopAndStart(t *testing.T) {
 	ranks := newPair(t, hostOnly)
 	d := newDuo(t, ranks, 1024)

@@ -8,7 +8,7 @@
 // queue for threads in C, it also does there what port channels ask for, so that a
 // garbage collection, which stops goroutines, delays none of it. It comes back to Go
 // with jobs for the user's handler, jobs for other transports, and triggers that are
-// wrong, to which Go gives their error.
+// wrong, whose errors Go makes.
 package proxyservice
 
 // #include "loop.h"
@@ -49,7 +49,7 @@ type Options struct {
 	// should make the group fail, so that kernels do not wait for a proxy that is
 	// gone. The proxy's goroutine calls it, and it must not call Stop.
 	OnFailure func(error)
-	// Logger is told what makes the proxy fail. nil discards.
+	// Logger logs what makes the proxy fail. nil discards.
 	Logger *slog.Logger
 	// Count makes the proxy count what it does; see [Proxy.Snapshot].
 	Count bool
@@ -83,8 +83,8 @@ type run struct {
 	done    chan struct{}
 }
 
-// NewProxy returns a proxy that is not started. The ring stays the caller's, who
-// closes it after Stop.
+// NewProxy returns a proxy that is not started. The ring stays the caller's, and must
+// be closed after Stop.
 //
 // Errors: ErrInvalid for a ring or handler that is nil, or a negative Options.Sleep.
 func NewProxy(ring *fifo.Ring, handler Handler, o Options) (*Proxy, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// newProxy makes a proxy on a ring of its own, and a rank whose kernels push.
+// newProxy returns a proxy on a ring of its own, and a rank whose kernels push.
 func newProxy(t *testing.T, h proxyservice.Handler, o proxyservice.Options) (*rank, *fifo.Ring, *proxyservice.Proxy) {
 	t.Helper()
 	r := newRank(t, 0, false)
@@ -49,8 +49,8 @@ func (r *rank) push(t *testing.T, ring *fifo.Ring, a uint64) {
 	}
 }
 
-// TestServedAfterBeingIdle: a trigger is served however far the proxy has backed
-// off, which Snapshot tells.
+// TestServedAfterBeingIdle checks that a trigger is served however far the proxy has
+// backed off, and that Snapshot counts both.
 func TestServedAfterBeingIdle(t *testing.T) {
 	for name, o := range map[string]proxyservice.Options{
 		"spinning": {Spin: time.Hour, Count: true},
@@ -133,10 +133,13 @@ func TestAffinity(t *testing.T) {
 func TestWrongProxies(t *testing.T) {
 	_, ring, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: []int{-1}})
 	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("CPU -1 gave %v", err)
+		t.Errorf("CPU -1: %v", err)
 	}
 	if _, err := proxyservice.NewProxy(ring, nil, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("no handler gave %v", err)
+		t.Errorf("no handler: %v", err)
+	}
+	if _, err := proxyservice.NewProxy(nil, func(fifo.Trigger) error { return nil }, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("no ring: %v", err)
 	}
 	_, _, p = newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
 	if err := p.Stop(t.Context()); err != nil {

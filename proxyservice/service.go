@@ -220,7 +220,7 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 }
 
 // PortChannel returns a channel of a semaphore between the peer's memory dst and
-// this rank's src. It takes no device or pinned memory beside the semaphore's.
+// this rank's src. It takes no device or pinned memory of its own.
 //
 // Errors: those of AddSemaphore, AddMemory and [channel.NewPortChannel].
 func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registeredmem.Memory) (*channel.PortChannel, error) {

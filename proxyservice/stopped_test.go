@@ -14,8 +14,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// stopTheWorld stops all goroutines, as a garbage collection does, but for long: a
-// heap dump goes into a pipe that another process begins to read after that time.
+// stopTheWorld stops all goroutines, as a garbage collection does, for that long: it
+// dumps the heap into a pipe that another process begins to read after that time.
 func stopTheWorld(t *testing.T, long time.Duration) {
 	t.Helper()
 	ballast := make([]byte, 1<<20) // more than a pipe holds
@@ -54,7 +54,7 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 			r.launch(t, "volley", 1, 1, d.channels[i].Handle(), uint64(1024), uint32(rounds), i == 0, times[i])
 		}
 		trips := func() int { return slices.Index(append(read[uint32](t, times[0], rounds), 0), 0) }
-		eventually(t, "the kernels are at it", func() bool { return trips() >= 100 })
+		eventually(t, "the kernels have begun", func() bool { return trips() >= 100 })
 		stopTheWorld(t, stopped)
 		before := trips()
 		eventually(t, "the trip that was stopped ends", func() bool { return trips() > before })

@@ -38,7 +38,7 @@ var (
 	// PathError returns the error of an operation on a *connection.Connection's
 	// path that failed in C: that of the method which does the same.
 	PathError func(conn any, f Failure) error
-	// InstanceOf returns a number that tells a *registeredmem.Registry from others.
+	// InstanceOf returns a number that no other *registeredmem.Registry has.
 	InstanceOf func(registry any) uint64
 	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.
 	RingOf func(ring any) *Ring

@@ -68,16 +68,15 @@ static inline bool native_ring_peek(const native_ring* ring, native_trigger* tri
 }
 
 // native_ring_pop frees the entry of the trigger that native_ring_peek found, when
-// all polled before were popped, and tells kernels that it was served.
+// all polled before were popped, and stores for kernels that it was served.
 static inline void native_ring_pop(native_ring* ring) {
   ring->popped = ++ring->polled;
   __atomic_store_n(ring->tail, ring->popped, __ATOMIC_RELEASE);
 }
 
 // native_ring_payload returns the c bytes that a thread sent with a trigger, which
-// may hold anything and is at a position, or NULL where the trigger does not tell of
-// such bytes. They lie as they did in the device's memory: alike in words of 16
-// bytes, of which the first begins b bytes before them.
+// may hold anything, at a position, or NULL where there can be none. They begin b
+// bytes behind the beginning of a 16-byte word, as they did in the device's memory.
 static inline const uint8_t* native_ring_payload(const native_ring* ring, uint64_t position,
                                                  const native_trigger* t) {
   if (t->b >= 16 || t->c == 0 || t->c > ring->payload) return NULL;

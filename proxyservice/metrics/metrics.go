@@ -1,4 +1,4 @@
-// Package metrics gives what a proxy counts to Prometheus.
+// Package metrics exports what a proxy counts to Prometheus.
 //
 // The metrics of a service have the label service:
 //
@@ -7,7 +7,7 @@
 //	mscclgo_proxy_flush_seconds                histogram, from the trigger to the flush's end
 //	mscclgo_proxy_ring_triggers                triggers in the ring now
 //	mscclgo_proxy_ring_size                    triggers that it holds
-//	mscclgo_proxy_failures_total               errors that ended the service
+//	mscclgo_proxy_failures_total               1 once an error has ended the service
 //	mscclgo_proxy_idle_seconds_total           time without work
 package metrics
 
@@ -22,8 +22,8 @@ import (
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// Source is what is asked at each scrape: a *proxyservice.Proxy or a
-// *proxyservice.ProxyService, made with Options.Count.
+// Source is read at each scrape: a *proxyservice.Proxy or a
+// *proxyservice.ProxyService with Options.Count.
 type Source interface {
 	Snapshot() proxyservice.Snapshot
 }
@@ -34,9 +34,8 @@ type collector struct {
 	triggers, bytes, flush, waiting, size, failures, idle *prometheus.Desc
 }
 
-// New gives a collector for a service of that name, to be registered with
-// Prometheus. It may be asked from any goroutine, also after the service has been
-// closed.
+// New returns a collector for a service of that name, to be registered with
+// Prometheus. Any goroutine may use it, also after the service was closed.
 func New(service string, source Source) prometheus.Collector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("mscclgo_proxy_"+name, help, labels, prometheus.Labels{"service": service})
@@ -53,14 +52,14 @@ func New(service string, source Source) prometheus.Collector {
 	}
 }
 
-// Describe gives the metrics' names.
+// Describe sends the descriptions of the metrics.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.triggers, c.bytes, c.flush, c.waiting, c.size, c.failures, c.idle} {
 		out <- d
 	}
 }
 
-// Collect gives the metrics as they are now.
+// Collect sends the metrics as they are now.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s := c.source.Snapshot()
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
@@ -83,7 +82,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstHistogram(c.flush, s.Flushes.Count, s.Flushes.Sum.Seconds(), buckets)
 }
 
-// kindName names a trigger's kind.
+// kindName returns the name of a trigger's kind.
 func kindName(kind uint8) string {
 	if kind >= fifo.FirstUserKind {
 		return fmt.Sprintf("user-%d", kind)

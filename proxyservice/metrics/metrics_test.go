@@ -13,7 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// fixed is a source that always says the same.
+// fixed is a source that never changes.
 type fixed proxyservice.Snapshot
 
 func (f fixed) Snapshot() proxyservice.Snapshot { return proxyservice.Snapshot(f) }
@@ -63,7 +63,7 @@ mscclgo_proxy_triggers_total{kind="user-200",service="ring"} 40
 	}
 }
 
-// TestTwoServices: services of different names go to one registry.
+// TestTwoServices registers services of different names with one registry.
 func TestTwoServices(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for _, name := range []string{"a", "b"} {

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 )
 
-// A queue whose marks stay on their way until the test lets them be reached.
+// A queue whose marks stay under way until the test lets them be reached.
 func ExampleQueue() {
 	q := nativetest.NewQueue()
 	q.Hold(true)

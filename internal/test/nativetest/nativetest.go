@@ -63,7 +63,7 @@ func Do(q *native.Queue, op native.Op, a, b, n uint64) int {
 	return int(C.fake_do((*C.native_queue)(q.Pointer()), C.int(op), C.uint64_t(a), C.uint64_t(b), C.uint64_t(n)))
 }
 
-// Queue is a queue that works at once on host memory, unless a test says otherwise.
+// Queue is a queue that works on host memory at once, unless a test changes that.
 // Its methods may be called from any goroutine.
 type Queue struct {
 	*native.Queue
