@@ -93,7 +93,7 @@ func TestInvalidOptions(t *testing.T) {
 		b, err := Connect(testContext(t), c.o)
 		wantError(t, err, mscclgo.ErrInvalid, c.want)
 		if b != nil {
-			t.Errorf("%+v: a bootstrap beside the error", c.o)
+			t.Errorf("%+v: a bootstrap besides the error", c.o)
 		}
 	}
 	r := rendezvous(t, quiet)

@@ -47,7 +47,7 @@ type launcher struct {
 	size        []string // the first that is set
 	localRank   string
 	localSize   []string // the first that is set
-	marks       []string // set under this launcher, beside rank
+	marks       []string // set under this launcher, besides rank
 	jobs        []string // what distinguishes one job from another; any may be missing
 	oneRankEach bool     // one rank on each machine, so no local variables
 	byNode      bool     // localSize lists all nodes' numbers
@@ -213,7 +213,7 @@ func (v vars) env() (Env, error) {
 	}
 	if v.has(EnvID) {
 		if env.Options.ID, err = parseID(v.get(EnvID)); err != nil {
-			return Env{}, fmt.Errorf("%s is no unique id: %w", EnvID, err)
+			return Env{}, fmt.Errorf("%s is not a unique id: %w", EnvID, err)
 		}
 		return env, nil
 	}
@@ -253,7 +253,7 @@ func (v vars) local(l *launcher) (rank, size int, err error) {
 	})
 }
 
-// deriveID makes the id that all ranks can make for themselves.
+// deriveID makes the id that each rank can derive by itself.
 func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	host := v.get("MASTER_ADDR")
 	if host == "" {

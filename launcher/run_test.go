@@ -204,7 +204,7 @@ type brokenWriter struct{}
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestOutputCannotBeWritten(t *testing.T) {
-	// Without the error the rank would print for ever.
+	// Without the error the rank would print forever.
 	code, _, err := shell(t, 1, `while echo line; do :; done`, func(o *Options) { o.Stdout = brokenWriter{} })
 	if code == 0 || !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("Run = %d, %v", code, err)

@@ -86,7 +86,7 @@ func (s *Server) shake(raw net.Conn) (serve func() error, err error) {
 	packet := make([]byte, maxRequest+1) // one more shows what is too long
 	n, err := conn.Read(packet)          // without room for files, which the kernel then drops
 	if err != nil {
-		return nil, fmt.Errorf("awaiting the request: %w", err)
+		return nil, fmt.Errorf("waiting for the request: %w", err)
 	}
 	request, err := decodeRequest(packet[:n])
 	if err != nil {

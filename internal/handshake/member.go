@@ -150,7 +150,7 @@ func (m *Member) client(raw net.Conn, claim []byte) (net.Conn, error) {
 				return nil, ErrRejected
 			}
 		}
-		return nil, fmt.Errorf("awaiting the answer: %w", err)
+		return nil, fmt.Errorf("waiting for the answer: %w", err)
 	}
 	// An acceptor without the secret cannot even refuse credibly.
 	if !hmac.Equal(answer[1:], proof(k.acceptor, claim, answer[:1])) {
@@ -175,7 +175,7 @@ func (m *Member) Server(raw net.Conn, admit func(conn net.Conn, claim []byte) er
 	}
 	message := make([]byte, m.o.ClaimSize+proofSize)
 	if _, err := io.ReadFull(conn, message); err != nil {
-		return nil, fmt.Errorf("awaiting the claim: %w", err)
+		return nil, fmt.Errorf("waiting for the claim: %w", err)
 	}
 	claim := message[:m.o.ClaimSize]
 	if !hmac.Equal(message[m.o.ClaimSize:], proof(k.dialer, claim)) {
@@ -235,7 +235,7 @@ func readStart(conn net.Conn) ([]byte, error) {
 	b := make([]byte, helloSize)
 	n, err := io.ReadAtLeast(conn, b, 1)
 	if err != nil {
-		err = fmt.Errorf("awaiting the hello: %w", err)
+		err = fmt.Errorf("waiting for the hello: %w", err)
 	}
 	return b[:n], err
 }
@@ -246,7 +246,7 @@ func readHello(conn net.Conn, start []byte) (hello, error) {
 		return hello{}, ErrNoise
 	}
 	if _, err := io.ReadFull(conn, start[len(start):helloSize]); err != nil {
-		return hello{}, fmt.Errorf("awaiting the hello: %w", err)
+		return hello{}, fmt.Errorf("waiting for the hello: %w", err)
 	}
 	return decodeHello(start[:helloSize])
 }
