@@ -1,11 +1,11 @@
-# make demo, make test: no more is needed on a machine with Go.
-# As root on Debian or Ubuntu they install what is missing; see scripts/require.
+# make demo and make test need only Go and make. As root on Debian or Ubuntu they install
+# what else is missing; see scripts/require.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help demo test test-net test-netem test-rdma bench-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
 
-# go-nvml calls functions of NVML that later versions deprecate.
+# go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 
 staticcheck_version := v0.8.2
@@ -13,8 +13,8 @@ clang_format_version := 14.0.6
 staticcheck := build/staticcheck-$(staticcheck_version)/staticcheck
 clang_format := build/clang-format-$(clang_format_version)/clang_format/data/bin/clang-format
 
-# Stamp binaries with the commit, except where git refuses to tell (a tree of
-# another user), which the go command takes for a failure.
+# Stamp binaries with the commit, unless git refuses to tell it (in a tree of another
+# user), which the go command would take for a failure.
 vcs := $(shell git status >/dev/null 2>&1 && echo auto || echo false)
 
 help: ## list these targets
@@ -24,7 +24,7 @@ demo: need ## four ranks all-reduce on this machine, verified
 	go build -buildvcs=$(vcs) -o build/ ./cmd/mscclgo ./samples/allreduce
 	build/allreduce
 
-test: need ## vet and test all packages; tell what was skipped and why
+test: need ## vet and test all packages; list what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
 	scripts/test-netem
@@ -77,7 +77,7 @@ need:
 $(staticcheck):
 	GOBIN=$(CURDIR)/$(@D) go install honnef.co/go/tools/cmd/staticcheck@$(staticcheck_version)
 
-# A wheel in a folder of its own, so that the version is the same everywhere.
+# A wheel in its own folder, so that the version is the same everywhere.
 $(clang_format):
 	scripts/require git pip
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip --disable-pip-version-check install --quiet --target build/clang-format-$(clang_format_version) clang-format==$(clang_format_version)

@@ -10,8 +10,8 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Run joins the group of the environment, as [Join] does, calls rank, and closes the
-// communicator. An error of rank's ends the group: the other ranks get it too.
+// Run joins the group of the environment as [Join] does, calls rank, and closes the
+// communicator. If rank returns an error, Run aborts the group with it.
 func Run(ctx context.Context, o Options, rank func(context.Context, *Communicator) error) error {
 	comm, err := Join(ctx, o)
 	if err != nil {
@@ -29,9 +29,10 @@ func runRank(ctx context.Context, comm *Communicator, rank func(context.Context,
 }
 
 // RunTogether runs a group whose ranks are goroutines of this process, one for each
-// device: it calls rank for each of them, and returns when all have returned. Ranks
-// may share a device, where their kernels run at the same time. The devices stay the
-// caller's. An error of one rank ends the group; the error returned names the ranks.
+// device. It calls rank for each of them, and returns when all have returned. Ranks
+// may share a device, on which their kernels then run concurrently. The devices remain
+// the caller's. If rank returns an error, RunTogether aborts the group; the errors
+// that it returns name the ranks.
 func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank func(context.Context, *Communicator) error) error {
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", o.Logger)
 	if err != nil {
@@ -47,7 +48,7 @@ func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank fun
 			config := bootstrap.Options{Rank: i, Size: len(devices), ID: rendezvous.ID(), Logger: o.Logger}
 			boot, err := bootstrap.Connect(ctx, config)
 			if err != nil {
-				cancel() // the others do not hear of it through the group
+				cancel() // there is no group yet that could notify the others
 				errs[i] = fmt.Errorf("rank %d: %w", i, err)
 				return
 			}

@@ -10,34 +10,61 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// drainPatience bounds how long a rank waits for what it has queued when it gives up.
+// drainPatience bounds how long Time waits for queued work after an error.
 const drainPatience = time.Second
 
-// Time returns how long the ranks' devices take for what queue puts on the stream:
-// the slowest rank's time. The ranks begin together and return when the work of all
-// is done. Collective.
+// Time returns how long the devices take for the work that queue puts on the stream,
+// on the slowest rank. All ranks begin together, and Time returns when the work of all
+// ranks is done. Collective.
 //
-// Errors: queue's, and those of [Communicator.Synchronize].
+// If queue fails on one rank, the kernels of others may wait for that rank: abort the
+// group with the error, as [Run] does.
+//
+// Errors: ErrInvalid for a nil stream, which is ErrRemote on the other ranks; that of
+// queue; those of [Communicator.Synchronize].
 func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() error) (slowest time.Duration, err error) {
 	const op = "communicator: time a stream's work"
 	if err := c.usable(op); err != nil {
 		return 0, err
 	}
+	k := c.begin("time", op)
+	if s == nil {
+		err = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the stream is nil")
+	}
+	if err := k.agree(ctx, err); err != nil {
+		return 0, err
+	}
+	mine, err := c.timeOwn(ctx, s, queue)
+	if err != nil {
+		return 0, err
+	}
+	all, err := k.gather(ctx, binary.LittleEndian.AppendUint64(nil, uint64(mine)), nil)
+	if err != nil {
+		return 0, err
+	}
+	for rank, b := range all {
+		if len(b) != 8 {
+			return 0, k.errorf(mscclgo.ErrRemote, rank, "its time has %d bytes, not 8", len(b))
+		}
+		slowest = max(slowest, time.Duration(binary.LittleEndian.Uint64(b)))
+	}
+	return slowest, nil
+}
+
+// timeOwn times the work of this rank.
+func (c *Communicator) timeOwn(ctx context.Context, s *gpu.Stream, queue func() error) (took time.Duration, err error) {
 	var marks [2]*gpu.Event
 	for i := range marks {
-		if marks[i], err = c.Device().NewEvent(); err != nil {
+		if marks[i], err = c.dev.NewEvent(); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, marks[i].Close()) }()
-	}
-	if err := c.Barrier(ctx); err != nil {
-		return 0, err
 	}
 	if err := s.Record(marks[0]); err != nil {
 		return 0, err
 	}
 	if err := queue(); err != nil {
-		// What it queued ends before what that uses is closed, where it ends soon.
+		// Work that was queued should end before the caller frees what it uses.
 		ctx, cancel := context.WithTimeout(ctx, drainPatience)
 		defer cancel()
 		_ = s.Synchronize(ctx)
@@ -49,19 +76,5 @@ func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() err
 	if err := c.Synchronize(ctx, s); err != nil {
 		return 0, err
 	}
-	mine, err := marks[1].Since(marks[0])
-	if err != nil {
-		return 0, err
-	}
-	all, err := c.AllGather(ctx, binary.LittleEndian.AppendUint64(nil, uint64(mine)))
-	if err != nil {
-		return 0, err
-	}
-	for rank, b := range all {
-		if len(b) != 8 {
-			return 0, mscclgo.Errorf(mscclgo.ErrRemote, op, "its time has %d bytes, not 8", len(b)).At(c.Rank(), rank)
-		}
-		slowest = max(slowest, time.Duration(binary.LittleEndian.Uint64(b)))
-	}
-	return slowest, nil
+	return marks[1].Since(marks[0])
 }

@@ -1,8 +1,7 @@
-// Testsummary reads what "go test -json" prints and prints what a person wants
-// to see: a line for each package, all that failing tests printed, and at the
-// end which tests were skipped and why, and how many passed, failed and were
-// skipped. It exits with 1 if anything failed, or none of a package's
-// tests was to be run.
+// Testsummary reads the output of "go test -json" and prints a summary: a line for
+// each package, the output of failed tests, and at the end which tests were skipped and
+// why, and how many passed, failed and were skipped. It exits with 1 if anything failed,
+// or if no test of a package was selected.
 package main
 
 import (
@@ -34,10 +33,10 @@ type event struct {
 // test names a test, or with an empty Name a package.
 type test struct{ Package, Name string }
 
-// summary is what has been seen so far.
+// summary is the state of what has been read.
 type summary struct {
 	out             io.Writer
-	running         map[test][]string // the output of what has not ended
+	running         map[test][]string // the output of tests that have not ended
 	skipped         map[string][]test // by reason
 	passed, failed  int
 	skips, packages int
@@ -53,7 +52,7 @@ func summarize(in io.Reader, out io.Writer) (failed bool, err error) {
 		if len(line) > 0 && json.Unmarshal(line, &e) == nil {
 			s.add(e)
 		} else {
-			out.Write(line) // what go test itself says
+			out.Write(line) // of go test itself
 		}
 		if err == io.EOF {
 			break
@@ -81,7 +80,7 @@ func (s *summary) add(e event) {
 			s.running[t] = append(s.running[t], e.Output)
 		} else if e.Output != "PASS\n" && e.Output != "FAIL\n" {
 			io.WriteString(s.out, e.Output)
-			// A pattern of -run that has gone stale must not pass for a test.
+			// A stale pattern of -run must not be taken for success.
 			s.anyFailed = s.anyFailed || e.Output == nothingRan
 		}
 	case "pass", "fail", "skip":
@@ -89,7 +88,7 @@ func (s *summary) add(e event) {
 	}
 }
 
-// nothingRan is what a package's test program prints where no test was chosen.
+// nothingRan is the output of a package's test program if no test was selected.
 const nothingRan = "testing: warning: no tests to run\n"
 
 // end counts a test or package that has ended.
@@ -117,7 +116,7 @@ func (s *summary) end(t test, action string) {
 	}
 }
 
-// printUnfinished prints the output of tests whose process ended before them.
+// printUnfinished prints the output of tests that had not ended with their process.
 func (s *summary) printUnfinished(pkg string) {
 	for t, output := range s.running {
 		if t.Package == pkg {
@@ -127,8 +126,8 @@ func (s *summary) printUnfinished(pkg string) {
 	}
 }
 
-// reason finds what a test said when it skipped itself: the last line of its
-// output that is not go test's, without the place in the source.
+// reason returns why a test skipped itself: the last line of its output that is not
+// from go test, without the place in the source.
 func reason(output []string) string {
 	for _, line := range slices.Backward(output) {
 		line = strings.TrimSpace(line)
