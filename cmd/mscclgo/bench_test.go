@@ -128,6 +128,23 @@ func TestBenchPrimitives(t *testing.T) {
 	}
 }
 
+// TestBenchCounts times an all-to-all with counts beside one without.
+func TestBenchCounts(t *testing.T) {
+	stdout, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-compare", "all-to-all-v", "all-to-all", "scatter")...)
+	if err != nil || stderr != "" {
+		t.Fatalf("%v, standard error %q", err, stderr)
+	}
+	timed := 0
+	for line := range strings.Lines(stdout) {
+		if fields := strings.Fields(line); len(fields) == 12 && fields[2] == "f32" && fields[10] != "0.00" {
+			timed++
+		}
+	}
+	if n := strings.Count(stdout, "all-to-all-v"); n != 1 || timed != 2 {
+		t.Errorf("%d columns, %d times:\n%s", n, timed, stdout)
+	}
+}
+
 func TestBenchSoak(t *testing.T) {
 	stdout, stderr, err := mscclgo(t, "bench", "-n", "2", "-soak", "1ns", "-e", "4K", "-scratch", "1M")
 	if err != nil || !strings.Contains(stdout, "100 calls, no wrong element") {

@@ -31,7 +31,7 @@ type Config struct {
 	Check       bool
 	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
 	Threads     int           // of a block; 0 is by Tuning, or 512
-	Compare     []string      // "nccl" and "nccl-sym"
+	Compare     []string      // "nccl", "nccl-sym" and "all-to-all-v"
 	Budget      time.Duration // for Tune; 0 is as long as it takes
 	NCCL        string        // the library's file; "" searches
 }
@@ -67,8 +67,8 @@ func (c *Config) check(ranks int) error {
 		}
 	}
 	for _, other := range c.Compare {
-		if other != withNCCL && other != withNCCLSym {
-			return fmt.Errorf("there is no comparison with %q, only with %s and %s", other, withNCCL, withNCCLSym)
+		if other != withNCCL && other != withNCCLSym && other != withCounts {
+			return fmt.Errorf("there is no comparison with %q, only with %s, %s and %s", other, withNCCL, withNCCLSym, withCounts)
 		}
 	}
 	for _, name := range c.Algorithms {
@@ -92,7 +92,22 @@ const (
 const (
 	withNCCL    = "nccl"
 	withNCCLSym = "nccl-sym"
+	withCounts  = "all-to-all-v" // beside an all-to-all
 )
+
+// beside returns the names of what is timed beside a collective's algorithms.
+func (c *Config) beside(k collective.Kind) []string {
+	names := c.withAnyNCCL()
+	if k == collective.AllToAll && slices.Contains(c.Compare, withCounts) {
+		names = append([]string{withCounts}, names...)
+	}
+	return names
+}
+
+// withAnyNCCL returns the entries of Compare that are NCCL's.
+func (c *Config) withAnyNCCL() []string {
+	return slices.DeleteFunc(slices.Clone(c.Compare), func(name string) bool { return name == withCounts })
+}
 
 // Sizes returns the sizes from the first to the last, each factor times the one before.
 //

@@ -26,7 +26,7 @@ type ncclGroup struct {
 
 // loadNCCL loads the library if the configuration compares with it. Collective.
 func (b *bench) loadNCCL(ctx context.Context) error {
-	if len(b.cfg.Compare) == 0 {
+	if len(b.cfg.withAnyNCCL()) == 0 {
 		return nil
 	}
 	var err error
@@ -44,7 +44,7 @@ func (b *bench) loadNCCL(ctx context.Context) error {
 // collective only: NCCL 2.28 with windows hung in a broadcast after all the other
 // collectives, and does not by itself. Collective.
 func (b *bench) meetNCCL(ctx context.Context) error {
-	for _, name := range b.cfg.Compare {
+	for _, name := range b.cfg.withAnyNCCL() {
 		g := &ncclGroup{}
 		b.nccl[name] = g
 		err := g.open(b.library, b.comm.Device())
@@ -235,17 +235,16 @@ func (k *ncclContestant) agree(ctx context.Context, err error, begun bool) error
 }
 
 func (k *ncclContestant) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error) {
-	in, out := k.in, k.out
-	if p.inPlace {
-		in = out
+	in, out, err := p.buffers(k.in, k.out)
+	if err != nil {
+		return nil, err
 	}
 	call := nccl.Call{
 		Collective: p.collective.String(), Type: p.typ.String(), Op: p.op.String(), Count: p.count, PartBytes: p.part(), Root: p.root,
-		In:  in.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.InOffset(p.rank, p.inPlace))),
-		Out: out.Ptr() + gpu.Ptr(p.part()*uint64(p.collective.OutOffset(p.rank, p.inPlace))),
+		In: in.Ptr(), Out: out.Ptr(),
 	}
 	made := make(chan *launches, 1)
-	err := within(ctx, "capture", func() error {
+	err = within(ctx, "capture", func() error {
 		launch := func(*gpu.Stream) error { return k.group.comm.Queue(call) }
 		l, err := newLaunches(k.comm, k.group.stream, launch, iters, replays, graph)
 		made <- l

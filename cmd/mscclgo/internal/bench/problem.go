@@ -27,6 +27,20 @@ func (p *problem) size() uint64 { return p.part() * uint64(p.collective.Parts(p.
 // part returns the bytes of a part.
 func (p *problem) part() uint64 { return p.count * uint64(p.typ.Size()) }
 
+// buffers returns the ranges of a contestant's buffers that hold this rank's input and
+// output.
+func (p *problem) buffers(in, out *gpu.Buffer) (i, o *gpu.Buffer, err error) {
+	if p.inPlace {
+		in = out
+	}
+	part := p.part()
+	if i, err = in.Slice(part*uint64(p.collective.InOffset(p.rank, p.inPlace)), part*uint64(p.collective.InParts(p.ranks))); err != nil {
+		return nil, nil, err
+	}
+	o, err = out.Slice(part*uint64(p.collective.OutOffset(p.rank, p.inPlace)), part*uint64(p.collective.OutParts(p.ranks)))
+	return i, o, err
+}
+
 // outBytes returns the bytes of the output and, in place, of what lies before it.
 func (p *problem) outBytes() uint64 {
 	return p.part() * uint64(p.collective.OutParts(p.ranks)+p.collective.OutOffset(p.rank, p.inPlace))

@@ -91,6 +91,11 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 		}
 		for _, r := range found {
 			wrong += max(r.Wrong, 0)
+			for _, o := range r.Others {
+				if o.Name == withCounts {
+					wrong += max(o.Wrong, 0)
+				}
+			}
 		}
 	}
 	if wrong > 0 {
@@ -224,6 +229,9 @@ func (b *bench) collective(ctx context.Context, c collective.Kind) (results []Re
 	if err := b.meetNCCL(ctx); err != nil {
 		return nil, err
 	}
+	if slices.Contains(b.cfg.beside(c), withCounts) {
+		b.others[withCounts] = &counted{b.own(collective.Choice{})}
+	}
 	for _, place := range b.cfg.Places {
 		if place == "in" && !c.InPlace() {
 			continue
@@ -252,7 +260,7 @@ func (b *bench) table(ctx context.Context, c collective.Kind, place string) ([]R
 		return nil, err
 	}
 	fmt.Fprintf(b.sinks.Table, "# %s, %d ranks, rank 0 on %v (%s)%s\n", c, b.comm.Size(), b.comm.Device(), b.comm.Device().Info().Model, b.remark())
-	printHeader(b.sinks.Table, b.cfg.Compare...)
+	printHeader(b.sinks.Table, b.cfg.beside(c)...)
 	var results []Result
 	for i, p := range problems {
 		b.sinks.Progress(fmt.Sprintf("%s %s, size %d of %d: %s", c, place, i+1, len(problems), collective.FormatSize(p.size())))
@@ -349,7 +357,7 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 		all = append(all, b.own(choice))
 	}
 	place := map[string]int{} // of the others
-	for _, name := range b.cfg.Compare {
+	for _, name := range b.cfg.beside(p.collective) {
 		if k := b.others[name]; k != nil {
 			place[name] = len(all)
 			all = append(all, k)
@@ -362,7 +370,7 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 	results := make([]Result, len(choices))
 	for i, choice := range choices {
 		results[i] = b.result(p, choice, times[i], wrong[i])
-		for _, name := range b.cfg.Compare {
+		for _, name := range b.cfg.beside(p.collective) {
 			other := Other{Name: name, Wrong: -1}
 			if at, there := place[name]; there {
 				other = Other{name, times[at], float64(times[i].Median) / float64(max(1, times[at].Median)), wrong[at]}

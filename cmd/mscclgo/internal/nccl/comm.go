@@ -88,8 +88,10 @@ func (c *Comm) Close(abort bool) error {
 
 // NCCL's numbers for types and operations (nccl.h: ncclDataType_t, ncclRedOp_t).
 var (
-	typeNumbers = map[string]C.int{"u8": 1, "i32": 2, "f16": 6, "f32": 7, "bf16": 9}
-	opNumbers   = map[string]C.int{"sum": 0, "max": 2, "min": 3}
+	typeNumbers = map[string]C.int{
+		"u8": 1, "i32": 2, "i64": 4, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "f8e4m3": 10, "f8e5m2": 11,
+	}
+	opNumbers = map[string]C.int{"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 )
 
 // Call is one use of a collective, by this library's names for it, its type and

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -102,6 +103,19 @@ func TestCollectives(t *testing.T) {
 		copy(want, bytes.Repeat([]byte{byte(i + 1)}, 200))
 		if diff := cmp.Diff(want, bytes.Clone(at(out.Ptr, 4096))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	// Types of as many bytes as NCCL takes them for, and all operations.
+	for _, typ := range collective.Types() {
+		for _, op := range collective.Ops() {
+			copy(at(in.Ptr, 4096), bytes.Repeat([]byte{1}, 4096))
+			clear(at(out.Ptr, 4096))
+			if err := c.Queue(Call{Collective: "all-reduce", Type: typ.String(), Op: op.String(), Count: 100, In: in.Ptr, Out: out.Ptr}); err != nil {
+				t.Fatal(err)
+			}
+			if n := bytes.Count(at(out.Ptr, 4096), []byte{1}); n != 100*typ.Size() {
+				t.Errorf("%v, %v: %d bytes were moved, want %d", typ, op, n, 100*typ.Size())
+			}
 		}
 	}
 	if err := errors.Join(in.Close(), in.Close(), out.Close()); err != nil {
