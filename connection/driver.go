@@ -26,8 +26,8 @@ type Driver interface {
 	// NewMark returns a mark, which the connection sets many times.
 	NewMark() (DriverMark, error)
 
-	// Close releases all that the connection holds, and gives up what is still
-	// queued. Calls that wait return an error. It is called once.
+	// Close releases everything that the connection holds, and abandons what is
+	// still queued. Calls that wait return an error. It is called once.
 	Close() error
 }
 

@@ -73,7 +73,7 @@ func (c *Connection) setMark(ctx context.Context, op string, closing bool) (*mar
 	if ctx == nil {
 		c.mu.Lock()
 	} else {
-		// Somebody who queues may hold it until the transport fails.
+		// A call that waits in a full queue may hold it until the transport fails.
 		for looks := 0; !c.mu.TryLock(); looks++ {
 			if ctx.Err() != nil {
 				return nil, mscclgo.FromContext(ctx, c.op(op), "the transport's queue is full").At(c.rank, c.peer)
@@ -100,7 +100,7 @@ func (c *Connection) setMark(ctx context.Context, op string, closing bool) (*mar
 	return m, nil
 }
 
-// wait waits for a mark of setMark and gives it back.
+// wait waits for a mark of setMark and puts it back.
 func (c *Connection) wait(ctx context.Context, op string, m *mark) error {
 	var err error
 	if m.waits != nil {

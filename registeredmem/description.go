@@ -69,15 +69,15 @@ func decode(data []byte) (description, error) {
 	}
 	switch {
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("rank %d", d.rank))
+		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
 	case d.transports&^allTransports != 0:
 		r.Fail(fmt.Errorf("transports %#x are unknown", uint32(d.transports)))
 	case d.size == 0 || d.size > math.MaxInt64:
-		r.Fail(fmt.Errorf("a size of %d bytes", d.size))
+		r.Fail(fmt.Errorf("a size of %d bytes is out of range", d.size))
 	case d.host == "":
 		r.Fail(errors.New("the host's identity is empty"))
 	case !fdpass.ValidName(d.socket):
-		r.Fail(fmt.Errorf("a socket named %q", d.socket))
+		r.Fail(fmt.Errorf("%q is not the name of a socket", d.socket))
 	}
 	return d, r.End()
 }

@@ -1,8 +1,8 @@
-// Package semaphore lets one side tell another that something has happened:
-// kernels of two devices with [Device2Device], a host and the kernels of another
-// device with [Host2Device], two hosts with [Host2Host].
+// Package semaphore signals between ranks: between kernels of two devices with
+// [Device2Device], from a host to the kernels of another device with [Host2Device],
+// and between two hosts with [Host2Host].
 //
-// A semaphore is a pair of ends, each with a count of signals that arrived,
+// A semaphore is a pair of ends, each with a count of the signals that have arrived,
 // which its peer writes. Counts only grow, so nothing is reset between uses.
 package semaphore
 
@@ -35,17 +35,17 @@ type Device2Device struct {
 // must be made before either is used. The memories stay the caller's and must
 // outlive the semaphore; watch bounds the waits.
 //
-// Errors: ErrInvalid for memory of another size or alignment, or of two
-// devices.
+// Errors: ErrInvalid for nil memory, memory of another size or alignment, and
+// memory of two devices.
 func NewDevice2Device(words, peer *gpu.Buffer, watch devicecode.Watch) (*Device2Device, error) {
 	const op = "semaphore: make a Device2Device"
 	for _, b := range []*gpu.Buffer{words, peer} {
-		if b.Size() != Device2DeviceBytes || b.Ptr()%Device2DeviceBytes != 0 {
-			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes at %#x given, an end has %d aligned to as many", b.Size(), uint64(b.Ptr()), Device2DeviceBytes)
+		if err := checkWords(op, b, Device2DeviceBytes); err != nil {
+			return nil, err
 		}
 	}
 	if words.Device() != peer.Device() {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is mapped on %v, the own is on %v", peer.Device(), words.Device())
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is mapped on %v, this rank's is on %v", peer.Device(), words.Device())
 	}
 	if err := gpu.CopyIn(words, make([]byte, Device2DeviceBytes)); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func NewDevice2Device(words, peer *gpu.Buffer, watch devicecode.Watch) (*Device2
 	return &Device2Device{words: words, peer: peer, watch: watch}, nil
 }
 
-// Handle gives what kernels use.
+// Handle returns what kernels use.
 func (s *Device2Device) Handle() devicecode.Device2DeviceSemaphore {
 	base := s.words.Ptr()
 	return devicecode.Device2DeviceSemaphore{

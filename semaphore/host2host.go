@@ -17,8 +17,8 @@ import (
 // Host2HostBytes is the memory of one end, aligned to its size.
 const Host2HostBytes = 8
 
-// Host2Host is one end of a semaphore between two hosts: signals follow what the
-// connection wrote before, and goroutines wait for them.
+// Host2Host is one end of a semaphore between two hosts. Goroutines wait for its
+// signals, which follow what the connection wrote before them.
 type Host2Host struct {
 	conn       *connection.Connection
 	word       *gpu.Buffer
@@ -28,24 +28,24 @@ type Host2Host struct {
 	sending sync.Mutex
 	sent    uint64
 
-	waiting chan struct{} // holds one token: who has it counts
+	waiting chan struct{} // holds one token, without which waited must not be used
 	waited  uint64
 }
 
-// NewHost2Host makes an end. word is its own memory, [Host2HostBytes]: pinned
-// host memory where the connection's transport reaches that, else device memory,
-// of which each look costs a copy of 8 bytes. The peer's word lies at an offset
-// of peer. It zeroes its own, so both ends must be made before either is used.
-// All stays the caller's and must outlive the semaphore.
+// NewHost2Host makes an end. word is its own memory, of [Host2HostBytes]: pinned
+// host memory if the connection's transport writes to that, else device memory, where
+// each poll costs a copy of 8 bytes. The peer's word lies at an offset of peer. It
+// zeroes its own, so both ends must be made before either is used. Everything stays
+// the caller's and must outlive the semaphore.
 //
-// Errors: ErrInvalid for memory of another size or alignment, or a range outside
-// the peer's.
+// Errors: ErrInvalid for nil arguments, memory of another size or alignment, and a
+// range outside the peer's memory.
 func NewHost2Host(conn *connection.Connection, word *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64) (*Host2Host, error) {
 	const op = "semaphore: make a Host2Host"
-	if word.Size() != Host2HostBytes || word.Ptr()%Host2HostBytes != 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes at %#x given, an end has %d aligned to as many", word.Size(), uint64(word.Ptr()), Host2HostBytes)
+	if err := checkWords(op, word, Host2HostBytes); err != nil {
+		return nil, err
 	}
-	if err := checkPeer(op, peer, peerOffset, Host2HostBytes); err != nil {
+	if err := checkPeer(op, conn, peer, peerOffset, Host2HostBytes); err != nil {
 		return nil, err
 	}
 	if err := gpu.CopyIn(word, []uint64{0}); err != nil {
@@ -56,8 +56,8 @@ func NewHost2Host(conn *connection.Connection, word *gpu.Buffer, peer *registere
 	return s, nil
 }
 
-// Signal lets one Wait of the peer go on, once all that the connection was given
-// before is done there. It does not wait. Any goroutine.
+// Signal ends one Wait of the peer, after everything that the connection has queued
+// before. It does not wait. Any goroutine may call it.
 //
 // Errors: those of the connection's UpdateAndSync.
 func (s *Host2Host) Signal() error {
@@ -70,28 +70,28 @@ func (s *Host2Host) Signal() error {
 	return nil
 }
 
-// The pauses between looks of Wait, after some without.
+// Wait polls without pauses at first, and then with growing ones.
 const (
-	eagerLooks    = 1000
+	eagerPolls    = 1000
 	shortestPause = time.Microsecond
 	longestPause  = 200 * time.Microsecond
 )
 
-// Wait waits for one more signal; what the peer's connection wrote before it is
-// there then. Any goroutine; each signal ends one Wait.
+// Wait waits for one more signal. What the peer's connection wrote before the signal
+// has arrived then. Any goroutine may call it; each signal ends one Wait.
 //
-// Errors: ErrTimeout and ErrAborted when ctx ends first, and then nothing was
-// consumed; ErrSystem when the word cannot be read.
+// Errors: ErrTimeout and ErrAborted when ctx ends first, which consumes no signal;
+// ErrSystem when the word cannot be read.
 func (s *Host2Host) Wait(ctx context.Context) error {
 	const op = "semaphore: wait"
 	select {
 	case <-s.waiting:
 		defer func() { s.waiting <- struct{}{} }()
 	case <-ctx.Done():
-		return mscclgo.FromContext(ctx, op, "another Wait was before this one").At(s.peer.Registry().Rank(), s.peer.Rank())
+		return mscclgo.FromContext(ctx, op, "another Wait came first").At(s.peer.Registry().Rank(), s.peer.Rank())
 	}
 	pause := shortestPause
-	for looks := 0; ; looks++ {
+	for polls := 0; ; polls++ {
 		arrived, err := s.arrived()
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (s *Host2Host) Wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return mscclgo.FromContext(ctx, op, "no signal came").At(s.peer.Registry().Rank(), s.peer.Rank())
 		}
-		if looks < eagerLooks {
+		if polls < eagerPolls {
 			runtime.Gosched()
 			continue
 		}
@@ -112,7 +112,8 @@ func (s *Host2Host) Wait(ctx context.Context) error {
 	}
 }
 
-// Poll consumes one signal if one is there, like Wait, and does not wait.
+// Poll consumes one signal if one has arrived, and reports whether it did. It does
+// not wait.
 //
 // Errors: ErrSystem when the word cannot be read.
 func (s *Host2Host) Poll() (bool, error) {
@@ -120,7 +121,7 @@ func (s *Host2Host) Poll() (bool, error) {
 	case <-s.waiting:
 		defer func() { s.waiting <- struct{}{} }()
 	default:
-		return false, nil // who waits comes first
+		return false, nil // a Wait comes first
 	}
 	arrived, err := s.arrived()
 	if err != nil || arrived <= s.waited {
@@ -130,7 +131,7 @@ func (s *Host2Host) Poll() (bool, error) {
 	return true, nil
 }
 
-// arrived gives how many signals have come.
+// arrived returns the number of signals that have arrived.
 func (s *Host2Host) arrived() (uint64, error) {
 	if host := s.word.Bytes(); host != nil {
 		return atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(host)))), nil

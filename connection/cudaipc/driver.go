@@ -9,15 +9,15 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// driver is a connection's: all is queued on its stream.
+// driver is the driver of a connection. It queues everything on a stream.
 type driver struct {
 	device *gpu.Device
 	stream *gpu.Stream
-	words  *wordRing // nil where the stream can store values itself
+	words  *wordRing // nil if the stream has 64-bit writes
 }
 
-// newDriver makes a driver; storeValues reports that the device's streams have
-// 64-bit writes. timeout bounds the wait for room in the ring of words.
+// newDriver returns a driver. storeValues is whether the device's streams have 64-bit
+// writes. timeout bounds the wait for room in the ring of words.
 func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*driver, error) {
 	d := &driver{device: device}
 	var err error
@@ -36,7 +36,7 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 }
 
 // Update queues the store of a value on the stream, which the stream makes
-// visible at system scope behind all its copies (cuStreamWriteValue64 without
+// visible at system scope after all its copies (cuStreamWriteValue64 without
 // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).
 func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint64) error {
 	if d.words != nil {
@@ -45,8 +45,7 @@ func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint6
 	return d.stream.WriteValue64(dst.Buffer(), dstOffset, to)
 }
 
-// NativeQueue returns the stream's queue, where the stream can store values
-// itself.
+// NativeQueue returns the stream's queue if the stream has 64-bit writes, else nil.
 func (d *driver) NativeQueue() *native.Queue {
 	if d.words != nil {
 		return nil
@@ -61,8 +60,7 @@ func (d *driver) NativeError(f native.Failure) error { return native.QueueError(
 func (d *driver) Close() error {
 	var err error
 	if d.words != nil {
-		// Where the stream is not idle the ring stays: a copy that waits may yet
-		// read it.
+		// If the stream is not idle the ring stays, since a copy may still read it.
 		if idle, failed := d.stream.Query(); idle || failed != nil {
 			err = errors.Join(failed, d.words.close())
 		}

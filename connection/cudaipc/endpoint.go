@@ -25,7 +25,7 @@ const formatVersion = 1
 
 var formatKind = [4]byte{'M', 'G', 'C', 'I'}
 
-// description is what the bytes of an endpoint say.
+// description is the content of the bytes of an endpoint.
 type description struct {
 	group  [16]byte
 	rank   uint32
@@ -55,7 +55,7 @@ func decode(data []byte) (description, error) {
 	copy(d.device[:], r.Raw(len(d.device)))
 	switch {
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
 	case d.host == "":
 		r.Fail(errors.New("the host's identity is empty"))
 	}

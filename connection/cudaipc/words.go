@@ -9,16 +9,16 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// ringWords is how many updates may wait in the stream's queue; a power of two.
-// The CUDA driver's own queue takes about a thousand copies, and then blocks the
-// caller beyond any time-out.
+// ringWords is the number of updates that may wait in the stream's queue; a power of
+// two. The CUDA driver's own queue takes about a thousand copies, and then blocks the
+// caller without a time-out.
 const ringWords = 256
 
-// wordRing updates words on devices whose streams cannot store values: by a
-// copy of 8 aligned bytes from pinned memory, which the device moves in one
-// piece, behind the copies queued before it. Each value waits in a slot of its
-// own until its copy is done. An event at the end of each half of the ring says
-// when that half's slots are free again. Its user locks it.
+// wordRing updates words on devices whose streams have no 64-bit writes: by a copy
+// of 8 aligned bytes from pinned memory, which is not torn and follows the copies
+// queued before it. Each value stays in a slot of its own until its copy is done.
+// The slots of a half of the ring are free again once the event at its end is
+// reached. The methods are called by one goroutine at a time.
 type wordRing struct {
 	stream  *gpu.Stream
 	timeout time.Duration
@@ -41,8 +41,8 @@ func newWordRing(d *gpu.Device, stream *gpu.Stream, timeout time.Duration) (*wor
 	return w, nil
 }
 
-// write queues the update of a word. When the whole ring waits in the stream it
-// waits for half of it, for the ring's time-out at most.
+// write queues the update of a word. If the ring is full it waits for half of it, for
+// the ring's time-out at most.
 func (w *wordRing) write(dst *gpu.Buffer, offset, value uint64) error {
 	const half = ringWords / 2
 	if w.next%half == 0 {

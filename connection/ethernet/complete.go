@@ -1,8 +1,8 @@
 package ethernet
 
-// settle posts what the socket has applied, and acknowledges it at once where the
-// stream has nothing to do.
-func (s *socket) settle() {
+// post posts a completion for what the socket has applied, or acknowledges it at once
+// if the stream is idle.
+func (s *socket) post() {
 	if !s.applied && !s.copies {
 		return
 	}
@@ -31,15 +31,15 @@ func (s *socket) settle() {
 	}
 }
 
-// idle says whether the stream has done all that it was given.
+// idle reports whether the stream has done all that was queued.
 func (rx *receiver) idle() bool {
 	rx.mu.Lock()
 	defer rx.mu.Unlock()
 	return rx.queued == rx.finished
 }
 
-// reach waits for a number of completions.
-func (rx *receiver) reach(n uint64) {
+// await waits for a number of completions.
+func (rx *receiver) await(n uint64) {
 	rx.mu.Lock()
 	defer rx.mu.Unlock()
 	for rx.completed < n {
@@ -47,16 +47,16 @@ func (rx *receiver) reach(n uint64) {
 	}
 }
 
-// reachAll waits for the completions that are posted.
-func (rx *receiver) reachAll() {
+// awaitAll waits for all completions that are posted.
+func (rx *receiver) awaitAll() {
 	rx.mu.Lock()
 	n := rx.posted
 	rx.mu.Unlock()
-	rx.reach(n)
+	rx.await(n)
 }
 
-// complete waits for completions in turn, lets go of their memories, and
-// acknowledges. It ends behind the last of them.
+// complete waits for the completions in turn, releases their memories, and
+// acknowledges. It returns after the last one.
 func (rx *receiver) complete() {
 	for {
 		rx.mu.Lock()
@@ -94,7 +94,7 @@ func (rx *receiver) complete() {
 		}
 		if more {
 			if done, err := next.event.Query(); done && err == nil {
-				continue // which acknowledges this one too
+				continue // whose acknowledgement includes this one
 			}
 		}
 		rx.c.ack(ops)

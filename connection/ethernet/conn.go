@@ -15,22 +15,23 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// inlineLimit is the most bytes of an operation that the queue keeps, in ordinary
-// memory: 4 MiB in all, where all operations have so many.
+// inlineLimit is the most bytes that the queue keeps of one operation, in ordinary
+// memory: 4 MiB in all if every operation has as many.
 const inlineLimit = 4 << 10
 
-// queueDepth is how many operations may wait to be sent; a power of two. The next
-// one waits for room.
+// queueDepth is the number of operations that may wait to be sent; a power of two.
+// The next one waits for room.
 const queueDepth = 1024
 
-// conn is a connection: what this rank sends to the peer, and what it receives.
+// conn is the driver of a connection: what this rank sends to the peer, and what it
+// receives.
 //
 // Goroutines: one that sends and one that receives for each data socket, one that
 // reads acknowledgements, one that makes them.
 type conn struct {
 	t            *Transport
 	peer         int
-	peerInstance [idSize]byte // of the transport whose memories it leads to
+	peerInstance [idSize]byte // of the transport that the peer's memories are registered with
 	other        *conn        // the receiving half of an endpoint's connection to itself
 	control      net.Conn
 	sockets      []net.Conn // all
@@ -40,21 +41,21 @@ type conn struct {
 
 	ctx    context.Context // ends when the connection fails or closes
 	cancel context.CancelFunc
-	drain  context.Context // ends when work of the device is waited for no longer
+	drain  context.Context // ends the waiting for the device
 	giveUp context.CancelFunc
-	timer  *time.Timer // to giveUp, once the connection has ended
+	timer  *time.Timer // calls giveUp, once the connection has ended
 	tasks  sync.WaitGroup
 
-	queued   atomic.Uint64 // operations given to the queue, ever
+	queued   atomic.Uint64 // operations added to the queue, ever
 	acked    atomic.Uint64 // operations that are done at the peer
 	ended    atomic.Bool   // err is set
-	progress atomic.Uint64 // changes with whatever the peer takes or sends
+	progress atomic.Uint64 // changes with everything that the peer takes or sends
 
 	mu      sync.Mutex
 	changed sync.Cond // acks, room in the queue, the end
 	work    sync.Cond // something was queued, or the end
 	queue   [queueDepth]op
-	taken   uint64       // operations wholly given to senders, ever
+	taken   uint64       // operations that senders have taken whole, ever
 	err     error        // why the connection ended
 	kind    mscclgo.Kind // of err
 
@@ -62,7 +63,7 @@ type conn struct {
 	ackSent   uint64
 	ackFrame  [frameSize]byte
 
-	seen      uint64 // progress at seenAt; of the transport's watch
+	seen      uint64 // progress at seenAt; used by watch
 	seenAt    time.Time
 	closeOnce sync.Once
 	closeErr  error
@@ -73,17 +74,17 @@ type op struct {
 	kind   frameKind
 	memory uint32
 	offset uint64
-	// Of a write: its bytes, those given to senders, and where they are.
+	// Of a write: its size, how much of it senders have taken, and its source.
 	n, given  uint64
-	src       *gpu.Buffer // nil: in data
+	src       *gpu.Buffer // nil: the bytes are in data
 	srcOffset uint64
-	data      []byte // of the place in the queue, which keeps its memory
+	data      []byte // belongs to the place in the queue, which uses it again
 	// Of an update.
 	from, to uint64
 }
 
-// newConn makes a connection of sockets whose handshakes are done; the first is the
-// control socket. It owns them, also when it fails.
+// newConn returns a connection over sockets whose handshakes are done; the first is
+// the control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
 	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets}
 	c.changed.L, c.work.L = &c.mu, &c.mu
@@ -97,7 +98,7 @@ func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
 	return c, nil
 }
 
-// tcpOf gives the TCP socket below nc.
+// tcpOf returns the TCP socket below nc.
 func tcpOf(nc net.Conn) *net.TCPConn {
 	for {
 		wrapped, ok := nc.(interface{ NetConn() net.Conn })
@@ -110,10 +111,10 @@ func tcpOf(nc net.Conn) *net.TCPConn {
 	return tcp
 }
 
-// start makes what the connection needs and begins to receive.
+// start allocates what the connection needs and begins to receive.
 func (c *conn) start(data []net.Conn) error {
-	// Each rank has half of the staging memory: for each socket, sendBatches parts to
-	// send from and slotsPerSocket to receive into.
+	// Each rank has half of the staging memory. Each socket has sendBatches parts to
+	// send from and slotsPerSocket parts to receive into.
 	part := c.t.opts.Staging / 4 / uint64(len(data)) / slotsPerSocket &^ 4095
 	for _, nc := range data {
 		s, err := c.newSender(nc, part)
@@ -141,7 +142,7 @@ func (c *conn) start(data []net.Conn) error {
 	return nil
 }
 
-// pinned gives staging memory, which release frees.
+// pinned returns staging memory, which release frees.
 func (c *conn) pinned(size uint64) (*gpu.Buffer, error) {
 	b, err := c.t.reg.Device().AllocHost(size)
 	if err == nil {
@@ -154,7 +155,7 @@ func (c *conn) pinned(size uint64) (*gpu.Buffer, error) {
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	from := src.Buffer()
 	if from == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the bytes", "%v is closed, or not of this rank", src)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the bytes", "%v is closed", src)
 	}
 	return c.enqueue(dst, op{kind: kindData, offset: dstOffset, n: n, src: from, srcOffset: srcOffset})
 }
@@ -173,8 +174,8 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	return c.enqueue(dst, op{kind: kindUpdate, offset: dstOffset, from: from, to: to})
 }
 
-// enqueue gives an operation to the senders, with a copy of its data. It waits while
-// the queue is full.
+// enqueue adds an operation with a copy of its data to the queue. It waits while the
+// queue is full.
 func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	if !bytes.Equal(dst.Key(registeredmem.Ethernet), c.peerInstance[:]) {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the memory", "%v is of another transport of the rank than the connection", dst)
@@ -200,7 +201,7 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	return nil
 }
 
-// fail ends the connection, for the reason that comes first.
+// fail ends the connection. The first reason stays.
 func (c *conn) fail(kind mscclgo.Kind, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +213,7 @@ func (c *conn) fail(kind mscclgo.Kind, err error) {
 	c.cancel()
 	c.timer = time.AfterFunc(c.t.reg.Timeout(), c.giveUp)
 	for _, nc := range c.sockets {
-		// Not Close of TLS, which would write.
+		// Close of a TLS connection would write.
 		if tcp := tcpOf(nc); tcp != nil {
 			tcp.Close()
 		}
@@ -224,18 +225,18 @@ func (c *conn) fail(kind mscclgo.Kind, err error) {
 	}
 }
 
-// lost ends the connection as the peer failed, or did something wrong.
+// lost ends the connection because the peer failed or broke the protocol.
 func (c *conn) lost(err error) {
 	c.fail(mscclgo.ErrRemote, fmt.Errorf("the peer is lost: %w", err))
 }
 
-// broken ends the connection as this rank's device or system failed.
+// broken ends the connection because this rank's device or system failed.
 func (c *conn) broken(err error) {
 	c.fail(mscclgo.ErrSystem, err)
 }
 
-// watch fails the connection when the peer has neither taken nor sent anything for
-// the time-out, though something is due. The transport's watch calls it.
+// watch fails the connection if the peer has neither taken nor sent anything for the
+// time-out although something is due. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
 	progress := c.progress.Load()
 	due := c.acked.Load() < c.queued.Load() || c.rx.midFrame()
@@ -244,7 +245,7 @@ func (c *conn) watch(now time.Time) {
 		return
 	}
 	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
-		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting; its process is stuck, or the network lost the way", silent.Round(time.Millisecond), c.queued.Load()-c.acked.Load()))
+		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting; its process is stuck, or the network is down", silent.Round(time.Millisecond), c.queued.Load()-c.acked.Load()))
 	}
 }
 
@@ -261,7 +262,7 @@ func (c *conn) Close() error {
 	return c.closeErr
 }
 
-// release frees all once the connection has ended.
+// release frees everything once the connection has ended.
 func (c *conn) release() error {
 	for _, nc := range c.sockets {
 		if tcp := tcpOf(nc); tcp != nil {
@@ -280,7 +281,7 @@ func (c *conn) release() error {
 	c.giveUp()
 	err := errors.Join(errs...)
 	if !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
-		// Past the time-out the staging memory stays: a copy may yet read it.
+		// After a time-out the staging memory stays, since a copy may still read it.
 		for _, b := range c.staging {
 			errs = append(errs, b.Close())
 		}
@@ -297,7 +298,7 @@ func (c *conn) release() error {
 // failure returns why the connection has ended. The caller holds mu.
 func (c *conn) failure() error { return mscclgo.Errorf(c.kind, "ethernet", "%w", c.err) }
 
-// wrap gives err the operation and the ranks, and keeps its kind.
+// wrap returns err with the operation and the ranks. It keeps the kind.
 func (c *conn) wrap(what string, err error) error {
 	return c.t.wrap(mscclgo.ErrSystem, what, c.peer, err)
 }

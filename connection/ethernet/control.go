@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// errLeft is what is left of a connection whose peer closed it in good order.
+// errLeft ends a connection that the peer has closed properly.
 var errLeft = errors.New("it has closed the connection")
 
-// ack tells the peer that its first n operations are done.
+// ack acknowledges the peer's first n operations.
 func (c *conn) ack(n uint64) {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
@@ -25,7 +25,7 @@ func (c *conn) ack(n uint64) {
 	}
 }
 
-// bye tells the peer that nothing more comes.
+// bye tells the peer that the connection is closed.
 func (c *conn) bye() {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
@@ -35,10 +35,10 @@ func (c *conn) bye() {
 	f := frame{kind: kindBye, op: c.queued.Load()}
 	f.encode(c.ackFrame[:])
 	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
-	c.control.Write(c.ackFrame[:]) // a peer that has gone needs no word
+	c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
 }
 
-// readControl takes the peer's acknowledgements.
+// readControl reads the peer's acknowledgements.
 func (c *conn) readControl() {
 	in := c.t.newInput(c.control)
 	var head [frameSize]byte
@@ -73,10 +73,10 @@ func (c *conn) readControl() {
 	}
 }
 
-// hungUp ends the connection as a socket gives nothing more.
+// hungUp ends the connection because a socket has ended.
 func (c *conn) hungUp(err error) {
 	if errors.Is(err, io.EOF) {
-		err = errors.New("it has gone without a word; its process has ended")
+		err = errors.New("it hung up without closing the connection; its process has ended")
 	}
 	c.lost(err)
 }

@@ -24,13 +24,13 @@ type Endpoint struct {
 
 	mu      sync.Mutex
 	arrived sync.Cond
-	waiting []delivery // made by peers that dialled, oldest first
+	waiting []delivery // dialled by peers, oldest first
 	closed  bool
 }
 
 var _ connection.Endpoint = (*Endpoint)(nil)
 
-// delivery is a connection that a peer's endpoint dialled.
+// delivery is a connection that a peer's endpoint has dialled.
 type delivery struct {
 	peer, connection [idSize]byte
 	conn             *conn
@@ -44,7 +44,7 @@ const maxAddress = 64
 
 var formatKind = [4]byte{'M', 'G', 'C', 'E'}
 
-// description is what the bytes of an endpoint say.
+// description is the content of the bytes of an endpoint.
 type description struct {
 	group     [16]byte
 	rank      uint32
@@ -87,17 +87,17 @@ func decode(data []byte) (description, error) {
 	for i := uint8(0); i < n && r.Err() == nil; i++ {
 		a := r.String(maxAddress)
 		if host, _, err := net.SplitHostPort(a); err != nil || net.ParseIP(host) == nil {
-			r.Fail(fmt.Errorf("%q is no address", a))
+			r.Fail(fmt.Errorf("%q is not an address", a))
 		}
 		d.addrs = append(d.addrs, a)
 	}
 	if d.rank > math.MaxInt32 {
-		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
 	}
 	return d, r.End()
 }
 
-// NewEndpoint gives an endpoint that peers can dial from now on.
+// NewEndpoint returns an endpoint, which peers can dial from now on.
 //
 // Errors: ErrInvalid when the transport is closed.
 func (t *Transport) NewEndpoint() (*Endpoint, error) {
@@ -115,17 +115,17 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	return e, nil
 }
 
-// MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes: numbers
+// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes: numbers
 // and addresses. They are no secret.
 func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
 
-// Connect gives a connection to the rank whose endpoint's bytes remote are, which
-// may be this rank, and this endpoint. The lower rank dials, and needs the peer's
-// endpoint, but not its Connect; the higher waits for that.
+// Connect returns a connection to the rank whose endpoint's bytes remote are, which
+// may be this rank and this endpoint. The lower rank dials and does not wait for the
+// peer's Connect. The higher rank waits until it is dialled.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
-// version or group, or of a rank with another choice of TLS; ErrRemote when the peer
-// does not answer at any of its addresses; ErrTimeout and ErrAborted when ctx ends
+// version or group, or of a rank with another value of Options.TLS; ErrRemote when the peer
+// answers at none of its addresses; ErrTimeout and ErrAborted when ctx ends
 // first; ErrSystem when there is no pinned memory left.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
@@ -141,7 +141,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	rank := e.t.reg.Rank()
 	peer, err := decode(remote)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "these are no good bytes of an endpoint: %w", err).At(rank, mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bytes do not describe an endpoint: %w", err).At(rank, mscclgo.NoRank)
 	}
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
@@ -152,25 +152,25 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	case peer.group != e.about.group:
 		return nil, fail(mscclgo.ErrInvalid, "the peer is of group %x, this rank of group %x", peer.group, e.about.group)
 	case peer.tls != e.about.tls:
-		return nil, fail(mscclgo.ErrInvalid, "one of the two encrypts and the other does not; set Options.TLS alike on all ranks")
+		return nil, fail(mscclgo.ErrInvalid, "only one of the two has Options.TLS set; all ranks need the same value")
 	}
 	var c *conn
 	if e.dials(&peer) {
 		c, err = e.dial(ctx, &peer)
 	} else if c, err = e.take(ctx, peer.id, nil); err == nil && c.peer != int(peer.rank) {
-		err = errors.Join(fmt.Errorf("rank %d dialled in its name", c.peer), c.Close())
+		err = errors.Join(fmt.Errorf("the connection was dialled by rank %d", c.peer), c.Close())
 	}
 	switch {
 	case err == nil:
 		c.peerInstance = peer.transport
 		return c, nil
 	case ctx.Err() != nil:
-		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect meanwhile", peer.addrs)).At(rank, int(peer.rank))
+		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect in time", peer.addrs)).At(rank, int(peer.rank))
 	}
 	return nil, e.t.wrap(mscclgo.ErrRemote, op, int(peer.rank), err)
 }
 
-// dials says whether this end dials, rather than the peer's.
+// dials reports whether this end dials, rather than the peer's.
 func (e *Endpoint) dials(peer *description) bool {
 	if e.about.rank != peer.rank {
 		return e.about.rank < peer.rank
@@ -178,11 +178,11 @@ func (e *Endpoint) dials(peer *description) bool {
 	return bytes.Compare(e.about.id[:], peer.id[:]) <= 0
 }
 
-// dialRounds is how often all addresses of a peer are tried: strangers who flood it
-// can push a handshake out.
+// dialRounds is how often all addresses of a peer are tried: a flood of strangers can
+// push a handshake out.
 const dialRounds = 2
 
-// dial makes all sockets of a connection.
+// dial opens all sockets of a connection.
 func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 	c := claim{
 		from: e.about.rank, to: peer.rank, dialer: e.about.id, acceptor: peer.id, sockets: uint8(1 + e.t.opts.Sockets),
@@ -205,7 +205,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 			addr := addrs[try%len(addrs)]
 			nc, err := e.t.member.Dial(ctx, addr, c.encode())
 			if err == nil {
-				sockets[i], addrs = nc, []string{addr} // the others go the same way
+				sockets[i], addrs = nc, []string{addr} // the others use the same address
 				break
 			}
 			errs = append(errs, err)
@@ -219,7 +219,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 		return nil, drop(err)
 	}
 	if peer.id == e.about.id {
-		// Nobody else asks for the other half, so it goes with this one.
+		// No other Connect returns the other half, so this connection owns it.
 		other, err := e.take(ctx, peer.id, &c.connection)
 		if err != nil {
 			return nil, errors.Join(err, made.Close())
@@ -229,7 +229,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 	return made, nil
 }
 
-// Close has peers refused, and closes the connections that they made and that
+// Close stops accepting, and closes the connections that peers have dialled and that
 // Connect has not returned. It is safe to call twice.
 func (e *Endpoint) Close() error {
 	e.t.mu.Lock()
@@ -247,8 +247,8 @@ func (e *Endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// deliver hands over a connection that a peer made, unless too many wait or the
-// endpoint is closed, or was and e is nil.
+// deliver adds a connection that a peer has dialled, and reports false if too many
+// wait or the endpoint is closed. A nil endpoint counts as closed.
 func (e *Endpoint) deliver(d delivery) bool {
 	if e == nil {
 		return false
@@ -263,8 +263,8 @@ func (e *Endpoint) deliver(d delivery) bool {
 	return true
 }
 
-// take waits for the connection that a peer's endpoint made: the oldest, or that
-// with the number.
+// take waits for a connection that a peer's endpoint has dialled: the oldest, or the
+// one with that number.
 func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]byte) (*conn, error) {
 	wake := func() {
 		e.mu.Lock()

@@ -32,11 +32,11 @@ func TestConnectErrors(t *testing.T) {
 		kind mscclgo.Kind
 		says string
 	}{
-		"rank":     {with(func(d *description) { d.rank = 1 << 31 }), mscclgo.ErrInvalid, "no rank"},
+		"rank":     {with(func(d *description) { d.rank = 1 << 31 }), mscclgo.ErrInvalid, "out of range"},
 		"group":    {with(func(d *description) { d.group[0]++ }), mscclgo.ErrInvalid, "group"},
 		"TLS":      {with(func(d *description) { d.tls = true }), mscclgo.ErrInvalid, "Options.TLS"},
 		"none":     {with(func(d *description) { d.addrs = nil }), mscclgo.ErrInvalid, "0 addresses"},
-		"name":     {with(func(d *description) { d.addrs = []string{"host:1"} }), mscclgo.ErrInvalid, "no address"},
+		"name":     {with(func(d *description) { d.addrs = []string{"host:1"} }), mscclgo.ErrInvalid, "not an address"},
 		"nobody":   {with(func(d *description) { d.addrs = []string{"127.0.0.1:1"} }), mscclgo.ErrRemote, "rank 0, peer 1"},
 		"endpoint": {with(func(d *description) { d.id[0]++ }), mscclgo.ErrRemote, "refused"},
 	} {

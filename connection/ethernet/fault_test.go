@@ -95,7 +95,7 @@ func TestBadBytes(t *testing.T) {
 		}, "more than the 4 bytes"},
 		"far ahead":   {func(r *rogue) { r.send(t, 1, frame{kind: kindData, op: 1 << 40, length: 1, total: 1}, 0) }, "is due"},
 		"left":        {onControl(frame{kind: kindBye}), "closed the connection"},
-		"gone":        {func(r *rogue) { r.hangUp() }, "without a word"},
+		"gone":        {func(r *rogue) { r.hangUp() }, "hung up"},
 		"gone midway": {func(r *rogue) { r.data[0].Write([]byte{frameVersion, 1, 0}); r.data[0].Close() }, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {

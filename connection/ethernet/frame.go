@@ -28,7 +28,7 @@ const (
 	kindBye    frameKind = 4 // on the control socket: the peer closes in good order
 )
 
-// frame is the head of what goes over a socket.
+// frame is the head of a message on a socket.
 type frame struct {
 	kind   frameKind
 	memory uint32 // the number in the receiver's registry
@@ -79,7 +79,7 @@ func decodeFrame(b []byte) (frame, error) {
 	return f, nil
 }
 
-// bytes gives how many bytes of the memory a data or update frame changes.
+// bytes returns how many bytes of the memory a data or update frame changes.
 func (f *frame) bytes() uint64 {
 	if f.kind == kindUpdate {
 		return 8

@@ -14,7 +14,7 @@ type input struct {
 	once func(fd uintptr) bool
 	spin *spinner
 
-	// Of the read under way.
+	// The read that is under way.
 	p    []byte
 	into *target
 	n    int
@@ -33,11 +33,11 @@ func (t *Transport) newInput(nc net.Conn) *input {
 	return in
 }
 
-// straight says whether read can be told the memory that it reads into.
+// straight reports whether read takes the memory that it reads into.
 func (in *input) straight() bool { return in.raw != nil }
 
-// read reads what has come, at least a byte. into is the registered memory that p
-// is of, or nil: it is held while bytes move, not while they are waited for.
+// read reads what has arrived, at least a byte. into is the registered memory that p
+// is part of, or nil. It is held while bytes are copied, not while they are awaited.
 func (in *input) read(p []byte, into *target) (int, error) {
 	if in.raw == nil {
 		return in.conn.Read(p)
@@ -56,7 +56,7 @@ func (in *input) read(p []byte, into *target) (int, error) {
 	return in.n, nil
 }
 
-// try reads, and says false when nothing has come.
+// try reads, and reports false if nothing has arrived.
 func (in *input) try(fd uintptr) bool {
 	return in.attempt(fd) || in.spin.until(func() bool { return in.attempt(fd) })
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The variables that choose the interface, a name or a subnet in CIDR form, where
-// [Options] does not: the transport's own, then the bootstrap's.
+// Environment variables that choose the interface, as a name or a subnet in CIDR form,
+// if Options.Interface is empty: the transport's own, then the bootstrap's.
 const (
 	EnvInterface          = "MSCCLGO_ETHERNET_INTERFACE"
 	envBootstrapInterface = "MSCCLGO_INTERFACE"
@@ -22,7 +22,7 @@ const (
 // maxAddresses is how many addresses an endpoint may have.
 const maxAddresses = 8
 
-// nic is a network interface, as far as choosing one needs it.
+// nic is what choose needs to know of a network interface.
 type nic struct {
 	name     string
 	flags    net.Flags
@@ -32,7 +32,7 @@ type nic struct {
 	speed    int  // Mbit/s; 0: unknown
 }
 
-// containerBridges start the names of bridges that container runtimes and
+// containerBridges are prefixes of the names of bridges that container runtimes and
 // hypervisors make. They have the same addresses on every host.
 var containerBridges = []string{"docker", "br-", "virbr", "cni", "podman", "lxcbr", "lxdbr", "flannel", "nerdctl", "kube-", "vmnet"}
 
@@ -66,8 +66,8 @@ func nics() ([]nic, error) {
 	return found, nil
 }
 
-// choose gives the addresses to listen on: of the named interface, of those inside
-// the subnet, or, for "", of the best one. Those of IPv4 come first.
+// choose returns the addresses to listen on: those of the named interface, those
+// inside the subnet, or for "" those of the best interface. IPv4 comes first.
 func choose(all []nic, want string) ([]net.IP, error) {
 	var found []net.IP
 	switch _, subnet, err := net.ParseCIDR(want); {
@@ -84,7 +84,7 @@ func choose(all []nic, want string) ([]net.IP, error) {
 	default:
 		i := slices.IndexFunc(all, func(n nic) bool { return n.name == want })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no interface %q here, and it is no subnet such as 10.0.0.0/8", want)
+			return nil, fmt.Errorf("%q is neither an interface of this machine nor a subnet such as 10.0.0.0/8", want)
 		}
 		if !all[i].up() {
 			return nil, fmt.Errorf("interface %s is down", want)
@@ -102,9 +102,9 @@ func choose(all []nic, want string) ([]net.IP, error) {
 	return found[:min(len(found), maxAddresses)], nil
 }
 
-// best gives the addresses of the interface to use when nobody says: one that is
-// up and no container bridge; with a device behind it rather than without, then
-// the fastest, then the first. The loopback interface serves where there is none.
+// best returns the addresses of the interface to use by default: one that is up and
+// not a container bridge, preferably with a device behind it, then the fastest, then
+// the first. If there is none it is the loopback interface.
 func best(all []nic) []net.IP {
 	var usable []nic
 	var loopback []net.IP
@@ -131,7 +131,7 @@ func best(all []nic) []net.IP {
 	}).addrs
 }
 
-// up says whether the interface is up and has a link.
+// up reports whether the interface is up and has a link.
 func (n nic) up() bool {
 	const both = net.FlagUp | net.FlagRunning
 	return n.flags&both == both

@@ -38,7 +38,7 @@ func TestChoose(t *testing.T) {
 		{all, "fd00::/8", "[fd00::2]"},
 		{all, "down0", "interface down0 is down"},
 		{all, "10.9.0.0/16", `no interface that is up has an address of "10.9.0.0/16"`},
-		{all, "eth7", `there is no interface "eth7" here, and it is no subnet such as 10.0.0.0/8`},
+		{all, "eth7", `"eth7" is neither an interface of this machine nor a subnet such as 10.0.0.0/8`},
 		{all, "bare", `no interface that is up has an address of "bare"`},
 		{all[1:3], "", "no interface that is up has an address that peers could use"},
 	} {

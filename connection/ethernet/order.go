@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// order has the receivers of several sockets apply operations one after another.
+// order makes the receivers of several sockets apply operations one after another.
 // The frames of one write may be applied in any order.
 type order struct {
 	mu      sync.Mutex
 	turn    sync.Cond
 	sockets int
 	next    uint64 // the operation whose frames may be applied
-	begun   uint64 // bytes of it that are being applied, or are
+	begun   uint64 // bytes of it that are being applied or are applied
 	applied uint64
-	total   uint64 // its bytes; of the first frame
+	total   uint64 // its size, from the first frame
 	ended   bool
 }
 
@@ -24,7 +24,7 @@ func newOrder(sockets int) *order {
 	return o
 }
 
-// enter waits until a frame's operation is due. It says false when the connection
+// enter waits until a frame's operation is due. It reports false if the connection
 // has ended.
 func (o *order) enter(f *frame) (bool, error) {
 	n, total := f.length, f.total
@@ -59,7 +59,7 @@ func (o *order) enter(f *frame) (bool, error) {
 // maxAhead bounds how far one socket may be ahead of another.
 const maxAhead = queueDepth * MaxSockets
 
-// leave notes that a frame is applied.
+// leave records that a frame is applied.
 func (o *order) leave(f *frame) {
 	n := f.length
 	if f.kind == kindUpdate {
@@ -76,7 +76,7 @@ func (o *order) leave(f *frame) {
 	}
 }
 
-// done gives how many operations are applied.
+// done returns the number of operations that are applied.
 func (o *order) done() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

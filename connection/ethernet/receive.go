@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// slotsPerSocket is how many parts of staging memory a socket's receiver fills
-	// in turn.
+	// slotsPerSocket is the number of parts of staging memory that a socket's receiver
+	// fills in turn.
 	slotsPerSocket = 4
-	// headBytes is how much is read at a time while a frame's head is awaited: more
-	// would often be payload that could have gone straight to its memory.
+	// headBytes is how much is read at once while a frame's head is due. More would
+	// often include payload that could have been read straight into its memory.
 	headBytes = 4 << 10
-	// completions is how many marks of the receiving stream may be awaited.
+	// completions is the number of events that may be pending in the receiving stream.
 	completions = 64
 )
 
-// receiver applies what the peer sends. One stream makes all copies, in the order of
-// the operations, so that an update is behind the data before it without waiting.
+// receiver applies what the peer sends. One stream does all copies in the order of the
+// operations, so that an update follows the data before it without waiting.
 type receiver struct {
 	c           *conn
 	order       *order
 	stream      *gpu.Stream
-	storeValues bool // the stream stores 64-bit values itself
+	storeValues bool // the device's streams have 64-bit writes
 	sockets     []*socket
 	reading     sync.WaitGroup
 
@@ -37,17 +37,17 @@ type receiver struct {
 	ring      [completions]completion
 	posted    uint64 // completions, ever
 	completed uint64
-	queued    uint64 // calls that gave the stream work, ever
+	queued    uint64 // pieces of work queued on the stream, ever
 	finished  uint64 // those among them that are done
 	ended     bool   // no more are posted
 }
 
-// completion is a mark in the receiving stream.
+// completion is an event in the receiving stream.
 type completion struct {
 	event *gpu.Event
-	ops   uint64    // operations that are done when it is reached
-	work  uint64    // of queued, the same
-	holds []*target // memories that may be withdrawn then
+	ops   uint64    // operations that are done with it
+	work  uint64    // pieces of work that are done with it
+	holds []*target // memories to release then
 }
 
 // socket receives the frames of one data socket.
@@ -56,18 +56,18 @@ type socket struct {
 	in      *input
 	slots   [slotsPerSocket]slot
 	cur     int
-	r, w    int       // what is read and not used yet, in the current slot
-	copies  bool      // the stream has work that is not posted
+	r, w    int       // the bytes of the current slot that are read and not used yet
+	copies  bool      // work was queued on the stream and not posted
 	applied bool      // frames were applied and not posted
 	holds   []*target // of that work
 	midway  atomic.Bool
 }
 
-// slot is a part of the staging memory.
+// slot is one part of the staging memory.
 type slot struct {
 	staging *gpu.Buffer
 	bytes   []byte
-	until   uint64 // completions, after which it is free
+	until   uint64 // it is free after so many completions
 }
 
 func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
@@ -116,10 +116,10 @@ func (rx *receiver) start() {
 	rx.c.tasks.Go(rx.complete)
 }
 
-// wake has all who wait see that the connection has ended.
+// wake ends all waiting, since the connection has ended.
 func (rx *receiver) wake() { rx.order.end() }
 
-// midFrame says whether part of a frame has come, and the rest is awaited.
+// midFrame reports whether part of a frame has arrived and the rest is due.
 func (rx *receiver) midFrame() bool {
 	for _, s := range rx.sockets {
 		if s.midway.Load() {
@@ -129,7 +129,7 @@ func (rx *receiver) midFrame() bool {
 	return false
 }
 
-// close releases what was received with, once all goroutines have ended.
+// close releases the stream and events, once all goroutines have ended.
 func (rx *receiver) close() error {
 	err := rx.stream.Synchronize(rx.c.drain)
 	for i := range rx.ring {
@@ -150,11 +150,11 @@ func (s *socket) run() {
 		if err == nil {
 			continue
 		}
-		s.settle()
+		s.post()
 		c := s.rx.c
 		switch {
 		case c.ended.Load() || err == errEnd:
-			// The control socket says why.
+			// The control socket has the reason.
 		case errors.Is(err, errDevice):
 			c.broken(err)
 		default:
@@ -172,9 +172,9 @@ var (
 // head reads the next frame's head.
 func (s *socket) head() (frame, error) {
 	for s.w-s.r < frameSize {
-		s.settle() // before waiting for more
+		s.post() // before waiting for more
 		if s.r == s.w && s.slots[s.cur].until == 0 {
-			s.r, s.w = 0, 0 // nothing was copied out of the slot
+			s.r, s.w = 0, 0 // no copy reads the slot
 		}
 		if len(s.slots[s.cur].bytes)-s.r < frameSize {
 			s.rotate()
@@ -207,20 +207,20 @@ func (s *socket) more(limit int) error {
 	return err
 }
 
-// rotate goes on to the next slot, once it is free, and takes along what is not
-// used yet, less than a head.
+// rotate moves to the next slot once that is free, with the bytes that are not used
+// yet, which are less than a head.
 func (s *socket) rotate() {
-	s.settle()
+	s.post()
 	left := s.slots[s.cur].bytes[s.r:s.w]
 	s.cur = (s.cur + 1) % slotsPerSocket
 	next := &s.slots[s.cur]
-	s.rx.reach(next.until)
+	s.rx.await(next.until)
 	next.until = 0
 	s.w = copy(next.bytes, left)
 	s.r = 0
 }
 
-// apply does what a frame says.
+// apply applies a frame.
 func (s *socket) apply(f *frame) error {
 	m, err := s.rx.c.t.target(f)
 	if err != nil {
@@ -254,7 +254,7 @@ func (s *socket) leave(f *frame) {
 	s.applied = true
 }
 
-// toDevice copies a frame's payload to device memory by way of the slots.
+// toDevice copies a frame's payload through the slots to device memory.
 func (s *socket) toDevice(f *frame, m *target) error {
 	entered := false
 	for at := uint64(0); at < f.length; {
@@ -269,7 +269,7 @@ func (s *socket) toDevice(f *frame, m *target) error {
 		}
 		if !entered {
 			entered = true
-			s.midway.Store(false) // waiting for other sockets is not waiting for this one
+			s.midway.Store(false) // it waits for other sockets now, not for this one
 			if ok, err := s.rx.order.enter(f); err != nil {
 				return err
 			} else if !ok {
@@ -299,7 +299,7 @@ func (s *socket) copy(m *target, offset uint64, from, n int) error {
 	})
 }
 
-// queue gives the stream work on a memory, which is held until it is done.
+// queue queues work on a memory, which is held until the work is done.
 func (s *socket) queue(m *target, work func() error) error {
 	if !m.hold() {
 		return errGone(m.id)
@@ -309,20 +309,19 @@ func (s *socket) queue(m *target, work func() error) error {
 	if err := work(); err != nil {
 		return fmt.Errorf("%w: %w", errDevice, err)
 	}
-	// Counted once the stream has it, so that a mark behind the count is behind it.
+	// Counted once it is queued, so that an event recorded after the count follows it.
 	s.rx.mu.Lock()
 	s.rx.queued++
 	s.rx.mu.Unlock()
 	return nil
 }
 
-// toHost reads a frame's payload to where it belongs in memory that the host
-// reaches.
+// toHost reads a frame's payload into memory that the host can access.
 func (s *socket) toHost(m *target, dst []byte) error {
-	// The stream may yet store to a word in there.
+	// The stream may still store to a word in there.
 	if !s.rx.idle() {
-		s.settle()
-		s.rx.reachAll()
+		s.post()
+		s.rx.awaitAll()
 	}
 	for len(dst) > 0 {
 		if s.r == s.w && s.in.straight() {
@@ -357,5 +356,5 @@ func (s *socket) toHost(m *target, dst []byte) error {
 	return nil
 }
 
-// cut says that a frame's payload did not come whole.
-func cut(err error) error { return fmt.Errorf("it has gone in the middle of a write: %w", err) }
+// cut returns the error of a payload that is incomplete.
+func cut(err error) error { return fmt.Errorf("it ended in the middle of a write: %w", err) }

@@ -30,12 +30,12 @@ type sender struct {
 	joined  []byte
 }
 
-// batch is what is sent at a time.
+// batch is what is sent at once.
 type batch struct {
 	staging *gpu.Buffer
 	bytes   []byte // of staging
 	event   *gpu.Event
-	copies  bool // the event is to be waited for
+	copies  bool // the event must be waited for
 
 	pieces [batchFrames]piece
 	count  int
@@ -51,7 +51,7 @@ type piece struct {
 	frame
 	src       *gpu.Buffer // nil: in data
 	srcOffset uint64
-	data      []byte // of the batch's place, which keeps its memory
+	data      []byte // belongs to the batch's place, which uses it again
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
@@ -75,11 +75,11 @@ func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
 	return s, nil
 }
 
-// run sends until the connection ends. While a large batch is on its way the next is
-// being copied. A small one takes along what was queued as it was copied, most often
-// the signal behind it.
+// run sends until the connection ends. While a large batch is being sent the next one
+// is copied. A small batch is sent together with what was queued while it was copied,
+// most often the signal that follows it.
 func (s *sender) run() {
-	next := false // the batch whose turn it is has been filled
+	next := false // the next batch has been filled
 	for turn := 0; ; {
 		b := s.batches[turn%sendBatches]
 		if !next && !s.fill(b, true) {
@@ -114,8 +114,9 @@ func (s *sender) run() {
 	}
 }
 
-// fill takes what is queued into a batch and begins to copy it. It says false when
-// nothing is queued, which it waits for if it may, or the connection has ended.
+// fill takes operations off the queue into a batch and begins to copy them. It
+// reports false if the queue is empty and it may not wait, or the connection has
+// ended.
 func (s *sender) fill(b *batch, wait bool) bool {
 	if !s.take(b, wait) {
 		return false
@@ -152,7 +153,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 	return true
 }
 
-// host gives a write's bytes where the host reaches them.
+// host returns a write's bytes, or nil if the host cannot access them.
 func (s *sender) host(src *gpu.Buffer, data []byte) []byte {
 	if src == nil {
 		return data
@@ -160,7 +161,7 @@ func (s *sender) host(src *gpu.Buffer, data []byte) []byte {
 	return s.c.t.host(src)
 }
 
-// take takes the pieces of a batch off the queue.
+// take takes the pieces of a batch off the queue. It waits for the first if it may.
 func (s *sender) take(b *batch, wait bool) bool {
 	c := s.c
 	if wait {
@@ -198,7 +199,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 			}
 			n := min(o.n-o.given, room)
 			if o.src == nil && n < o.n {
-				break // whole in the next batch
+				break // it goes whole into the next batch
 			}
 			if n == 0 || b.size >= straightBytes {
 				break
@@ -211,7 +212,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 				b.used += n
 			}
 			if o.src == nil {
-				p.data, o.data = o.data, p.data // the place in the queue is used again
+				p.data, o.data = o.data, p.data // the queue uses the place again
 			}
 		}
 		b.count++
@@ -224,7 +225,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 	return true
 }
 
-// copied waits until a batch's copies are done. It says false when the connection
+// copied waits until a batch's copies are done. It reports false if the connection
 // has ended.
 func (s *sender) copied(b *batch) bool {
 	if !b.copies {
@@ -238,7 +239,7 @@ func (s *sender) copied(b *batch) bool {
 	return true
 }
 
-// sendJoined writes small batches to the socket in one piece.
+// sendJoined writes small batches to the socket with one call.
 func (s *sender) sendJoined(batches ...*batch) error {
 	all := s.joined[:0]
 	for _, b := range batches {
@@ -250,7 +251,7 @@ func (s *sender) sendJoined(batches ...*batch) error {
 	return err
 }
 
-// close releases what the sender copied with, once its goroutine has ended.
+// close releases the stream and events, once the goroutine has ended.
 func (s *sender) close() error {
 	err := s.stream.Synchronize(s.c.drain)
 	for _, b := range s.batches {

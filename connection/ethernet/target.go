@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// target is one of this rank's memories, which peers write to.
+// target is a memory of this rank that peers write to.
 type target struct {
 	id  uint32
 	buf *gpu.Buffer
@@ -19,7 +19,8 @@ type target struct {
 	idle  *sync.Cond // users fell to 0
 }
 
-// hold keeps the memory from being withdrawn until release, unless it was.
+// hold keeps the memory from being withdrawn until release. It reports false if it was
+// withdrawn before.
 func (m *target) hold() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,10 +39,10 @@ func (m *target) release() {
 	}
 }
 
-// Transport gives Ethernet.
+// Transport returns Ethernet.
 func (t *Transport) Transport() registeredmem.Transports { return registeredmem.Ethernet }
 
-// Offer lets peers write to m.
+// Offer lets peers write to m. Package registeredmem calls it.
 func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	one := &target{id: m.ID(), buf: m.Buffer()}
 	one.idle = sync.NewCond(&one.mu)
@@ -54,9 +55,9 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return t.instance[:], nil
 }
 
-// Withdraw refuses what peers send for m from now on, and waits for the copies
-// into it that are under way. These end, as no frame of a peer is waited for
-// meanwhile.
+// Withdraw has everything refused that peers send for m from now on, and waits for
+// copies into it that are under way. That does not depend on the peers. Package
+// registeredmem calls it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	t.mu.Lock()
 	one := t.targets[m.ID()]
@@ -74,7 +75,8 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	return nil
 }
 
-// target gives the memory that a frame writes to, which must hold all of it.
+// target returns the memory that a frame writes to. All of the frame must lie inside
+// it.
 func (t *Transport) target(f *frame) (*target, error) {
 	t.mu.Lock()
 	m := t.targets[f.memory]
@@ -93,5 +95,5 @@ func (t *Transport) target(f *frame) (*target, error) {
 }
 
 func errGone(id uint32) error {
-	return fmt.Errorf("it sent a frame for memory %d, which is not registered, or not any more", id)
+	return fmt.Errorf("it sent a frame for memory %d, which is not registered", id)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// What [Options] may ask for, and what they are where they do not say.
+// Defaults and limits of [Options].
 const (
 	MaxSockets     = 16
 	DefaultSockets = 1
@@ -25,35 +25,33 @@ const (
 	MinStaging     = 1 << 20
 )
 
-// Options say how a [Transport] works. Secret and TLS must be the same on all
-// ranks.
+// Options configure a [Transport]. Secret and TLS must be the same on all ranks.
 type Options struct {
-	// Secret is what only members of the group know.
+	// Secret is known to members of the group only.
 	Secret [32]byte
 	// Interface is the name of the network interface, or a subnet in CIDR form, to
-	// listen on and to tell peers. "": what EnvInterface says, then the bootstrap's
-	// MSCCLGO_INTERFACE, then the fastest interface that is up, never a container
-	// bridge, and the loopback interface where there is nothing else.
+	// listen on; peers get its addresses. "" means the value of EnvInterface, then the
+	// bootstrap's MSCCLGO_INTERFACE, then the fastest interface that is up and not a
+	// container bridge, or the loopback interface if there is no other.
 	Interface string
-	// Sockets is how many data sockets a connection has that this rank dials, at
-	// most MaxSockets; 0: DefaultSockets. The bytes of one write are spread over
-	// them.
+	// Sockets is the number of data sockets of the connections that this rank dials,
+	// at most MaxSockets. 0 means DefaultSockets. Large writes are spread over them.
 	Sockets int
-	// Staging bounds the pinned memory of a connection, both ends' together: each
-	// rank has half, a quarter to send from and a quarter to receive into. At least
-	// MinStaging; 0: DefaultStaging.
+	// Staging bounds the pinned memory of a connection in bytes, both ends together.
+	// Each rank has half: a quarter to send from and a quarter to receive into. It is
+	// at least MinStaging; 0 means DefaultStaging.
 	Staging uint64
-	// Timeout is how long a peer may acknowledge nothing before it has failed; 0:
-	// the registry's.
+	// Timeout is how long a peer may acknowledge nothing before the connection fails.
+	// 0 means the registry's.
 	Timeout time.Duration
-	// TLS has everything encrypted, with TLS 1.3.
+	// TLS encrypts everything with TLS 1.3.
 	TLS bool
-	// Logger is told about refused strangers; nil: nobody.
+	// Logger gets a record of each refused stranger; nil discards.
 	Logger *slog.Logger
 }
 
-// Transport is one rank's end of all its connections over TCP, and the carrier of
-// its registry.
+// Transport is one rank's end of all its connections over TCP, and a
+// [registeredmem.Registrar].
 type Transport struct {
 	reg      *registeredmem.Registry
 	opts     Options
@@ -61,7 +59,7 @@ type Transport struct {
 	log      *slog.Logger
 	instance [idSize]byte
 	patience time.Duration            // bounds a handshake
-	host     func(*gpu.Buffer) []byte // the memory, where nothing is staged
+	host     func(*gpu.Buffer) []byte // the memory, or nil if it must be staged
 
 	acceptor *handshake.Acceptor
 	addrs    []string
@@ -80,16 +78,18 @@ type Transport struct {
 	conns     map[*conn]struct{}
 }
 
-// New listens and attaches the transport to reg, which must be empty yet. The
-// caller closes it after its connections and the registry.
+// New opens the sockets to listen on and attaches the transport to reg, in which
+// nothing may be registered yet. The caller closes it after its connections and the
+// registry.
 //
-// Errors: ErrInvalid for options out of range, an interface that is not there or is
-// down, and as [registeredmem.Registry.Attach]; ErrSystem when it cannot listen.
+// Errors: ErrInvalid for options out of range and for an interface that does not
+// exist or is down; those of [registeredmem.Registry.Attach]; ErrSystem when it
+// cannot listen.
 func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	return newTransport(reg, o, handshake.DefaultPatience)
 }
 
-// newTransport is New with another bound on handshakes.
+// newTransport is New with a bound on handshakes.
 func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration) (*Transport, error) {
 	const op = "ethernet: new transport"
 	if reg == nil {
@@ -170,7 +170,7 @@ func (t *Transport) listen() error {
 	return nil
 }
 
-// watch fails the connections whose peers have stopped.
+// watch fails the connections whose peers are stuck.
 func (t *Transport) watch() {
 	defer t.watched.Done()
 	tick := time.NewTicker(max(t.opts.Timeout/8, time.Millisecond))
@@ -197,8 +197,8 @@ func (t *Transport) all() []*conn {
 	return all
 }
 
-// Close ends the listeners, and the connections that are left. It is safe to call
-// twice.
+// Close stops listening and ends the connections that are left, without waiting for
+// what they have queued. It is safe to call twice.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	closed := t.closed
@@ -223,12 +223,12 @@ func (t *Transport) Close() error {
 	return errors.Join(errs...)
 }
 
-// invalid gives an error of the caller's making.
+// invalid returns an ErrInvalid error of this rank.
 func (t *Transport) invalid(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(t.reg.Rank(), mscclgo.NoRank)
 }
 
-// wrap gives err the operation and the ranks. It keeps err's kind; kind is for one
+// wrap returns err with the operation and the ranks. It keeps err's kind; kind is for one
 // that has none.
 func (t *Transport) wrap(kind mscclgo.Kind, op string, peer int, err error) error {
 	var e *mscclgo.Error

@@ -6,11 +6,11 @@ import (
 	"unsafe"
 )
 
-// update stores a word's new value behind all data before it: at once where the
-// stream has done all and the host reaches the memory, else by the stream, which
-// makes it visible at system scope behind its copies (cuStreamWriteValue64 without
-// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER). host is the memory, nil where the host
-// does not reach it.
+// update stores a word's new value after all data before it: at once if the stream is
+// idle and the host can access the memory, else by the stream, which makes it visible
+// at system scope after its copies (cuStreamWriteValue64 without
+// CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER). host is the memory, or nil if the host
+// cannot access it.
 func (s *socket) update(f *frame, m *target, host []byte) error {
 	if host != nil && s.rx.idle() {
 		if !m.hold() {
@@ -23,8 +23,8 @@ func (s *socket) update(f *frame, m *target, host []byte) error {
 	if s.rx.storeValues {
 		return s.queue(m, func() error { return s.rx.stream.WriteValue64(m.buf, f.offset, f.total) })
 	}
-	// A copy of 8 aligned bytes is made in one piece. They take the place of the
-	// frame's head, which is longer and not needed any more.
+	// A copy of 8 aligned bytes is not torn. They take the place of the frame's head,
+	// which is longer and no longer needed.
 	at := (s.r - frameSize + 7) &^ 7
 	binary.NativeEndian.PutUint64(s.slots[s.cur].bytes[at:], f.total)
 	return s.copy(m, f.offset, at, 8)

@@ -11,19 +11,18 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// conn is a connection. mu makes the order of the queues that of the calls. It is
-// held while something waits only where a queue or the peer's inbox is full, or an
-// update must follow what other queue pairs carry.
+// conn is the driver of a connection. mu is held during a wait only if a queue or the
+// peer's inbox is full, or an update must follow writes of other queue pairs.
 type conn struct {
 	t        *Transport
 	endpoint *Endpoint
-	queues   []*queue // those of the endpoint that are used
+	queues   []*queue // the endpoint's, as far as both ends have them
 	scratch  *scratch // the endpoint's
 	peer     int
-	adds     bool   // updates are atomics, not messages
-	inboxKey uint32 // names the peer's inbox
+	adds     bool   // updates are atomics, rather than messages
+	inboxKey uint32 // the remote key of the peer's inbox
 
-	broken atomic.Pointer[mscclgo.Error] // why nothing goes on
+	broken atomic.Pointer[mscclgo.Error] // why the connection has failed
 
 	mu      sync.Mutex
 	closed  bool
@@ -33,10 +32,10 @@ type conn struct {
 	work    []verbs.Work
 	done    [32]verbs.Completion
 
-	received uint32 // messages carried out; under the device's lock
+	received uint32 // messages applied; guarded by the device's lock
 }
 
-// touched is where the first queue last changed device memory, if nothing read there
+// touched is where the first queue last changed device memory, unless it was read
 // since.
 type touched struct {
 	yes bool
@@ -52,7 +51,7 @@ func newConn(e *Endpoint, count int, peer description) *conn {
 	}
 }
 
-// start makes the queue pairs ready.
+// start connects the queue pairs.
 func (c *conn) start() error {
 	if !c.adds {
 		if err := c.queues[0].qp.PostReceives(messages); err != nil {
@@ -68,7 +67,7 @@ func (c *conn) start() error {
 	return nil
 }
 
-// Write posts RDMA writes, over all queue pairs if it is large.
+// Write posts RDMA writes. Large ones are spread over all queue pairs.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	const op = "ib: write"
 	c.mu.Lock()
@@ -103,7 +102,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 			at += size
 		}
 		if i > 0 {
-			// Its answer says that all of this queue pair's writes are in place.
+			// Its answer means that all of this queue pair's writes are in place.
 			if err := c.reserve(op, q, 1); err != nil {
 				return err
 			}
@@ -118,9 +117,9 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 	return nil
 }
 
-// readBack gives the request that reads a byte at the peer, to know that the
+// readBack returns a request that reads a byte at the peer. Once it is complete, the
 // writes before it are in place. Updates wait for it: a fence would have the device
-// wait instead, but Soft-RoCE (Linux 6.1) may forget to go on behind one.
+// wait instead, but Soft-RoCE (Linux 6.1) may hang after a fence.
 func (c *conn) readBack(q *queue, remoteKey uint32, at uint64, what entry) verbs.Work {
 	w := verbs.Work{Local: touchedAt, Remote: at, Size: 1, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
 	what.doing = "read after a write"
@@ -129,8 +128,7 @@ func (c *conn) readBack(q *queue, remoteKey uint32, at uint64, what entry) verbs
 	return w
 }
 
-// Update posts a fetch-and-add, or a message with the value for the peer's
-// process.
+// Update posts a fetch-and-add, or a message with the value for the peer's process.
 func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
 	const op = "ib: update a word"
 	c.mu.Lock()
@@ -143,7 +141,7 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
 	q := c.queues[0]
-	atDevice := c.adds && k.device // in the stream of transactions that the device's data are in
+	atDevice := c.adds && k.device // ordered with writes to the device's memory
 	if c.touched.yes && !atDevice {
 		if err := c.reserve(op, q, 1); err != nil {
 			return err
@@ -184,7 +182,7 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 		c.touched = touched{true, w.RemoteKey, w.Remote}
 	}
 	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
-		c.work = append(c.work, c.ask(q)) // in time, so that nothing waits
+		c.work = append(c.work, c.ask(q)) // early, so that nothing waits
 	}
 	return c.post(op, q)
 }
@@ -202,13 +200,13 @@ func (c *conn) Close() error {
 	return c.release()
 }
 
-// release gives back what the connection and its endpoint hold.
+// release releases what the connection and its endpoint hold.
 func (c *conn) release() error {
 	c.queues[0].nic.remove(c)
 	return c.endpoint.release()
 }
 
-// remote returns what names the peer's memory. The caller holds mu.
+// remote returns the key of the peer's memory. The caller holds mu.
 func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
@@ -232,10 +230,10 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	return &k, nil
 }
 
-// maxRemotes is how many of the peer's memories are remembered at most.
+// maxRemotes bounds the number of keys that are kept.
 const maxRemotes = 1024
 
-// usable returns why nothing more can be queued, if so. The caller holds mu.
+// usable returns an error if nothing more can be queued. The caller holds mu.
 func (c *conn) usable(op string) error {
 	if c.closed {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
@@ -243,8 +241,8 @@ func (c *conn) usable(op string) error {
 	return c.failed(op)
 }
 
-// reserve waits until q has room for n requests more. What is gathered for it is
-// posted first.
+// reserve waits until q has room for n more requests. It posts the gathered ones
+// first.
 func (c *conn) reserve(op string, q *queue, n int) error {
 	if q.room() >= n {
 		return nil
@@ -268,8 +266,8 @@ func (c *conn) await(op string, q *queue, number uint64) error {
 	return nil
 }
 
-// fence sees to it that a completion will tell of all requests posted so far, if
-// need be by a write of nothing.
+// fence makes sure that a completion will cover all requests posted so far, if
+// necessary by an empty write.
 func (c *conn) fence(q *queue) error {
 	const op = "ib: mark"
 	if q.signaled == q.posted {
@@ -279,12 +277,12 @@ func (c *conn) fence(q *queue) error {
 		return err
 	}
 	w := verbs.Work{Opcode: verbs.Write}
-	w.ID, w.Flags = q.add(entry{doing: "write of nothing"}, true)
+	w.ID, w.Flags = q.add(entry{doing: "empty write"}, true)
 	c.work = append(c.work[:0], w)
 	return c.post(op, q)
 }
 
-// post gives the device what was gathered in work.
+// post posts the gathered requests.
 func (c *conn) post(op string, q *queue) error {
 	if len(c.work) == 0 {
 		return nil
@@ -292,14 +290,14 @@ func (c *conn) post(op string, q *queue) error {
 	_, err := q.qp.Post(c.work)
 	c.work = c.work[:0]
 	if err != nil {
-		// The account does not fit any more.
+		// It is not known which of the requests were posted.
 		return c.fail(mscclgo.Errorf(mscclgo.ErrSystem, op, "%v: %w", q, err))
 	}
 	return nil
 }
 
-// poll takes what completions q has. It fails the connection when there are none for
-// the transport's time-out: not every device gives up by itself.
+// poll takes the completions of q. It fails the connection if there are none for the
+// transport's time-out, since not every device gives up by itself.
 func (c *conn) poll(op string, q *queue) error {
 	if err := c.failed(op); err != nil {
 		return err
@@ -324,7 +322,7 @@ func (c *conn) poll(op string, q *queue) error {
 	return nil
 }
 
-// pause lets others go on between two polls, for longer the longer nothing comes.
+// pause yields between two polls, for longer after many of them.
 func pause(i int) {
 	if i < 2000 {
 		runtime.Gosched()

@@ -20,7 +20,6 @@ func TestConnection(t *testing.T) {
 		{QueuePairs: 1}, {QueuePairs: 2, NoAtomics: true}, {QueuePairs: 4, Depth: minDepth}, {QueuePairs: 1, NoAtomics: true, Depth: minDepth},
 	} {
 		t.Run(fmt.Sprintf("%d queue pairs, no atomics %v, depth %d", o.QueuePairs, o.NoAtomics, o.Depth), func(t *testing.T) {
-			o.AckTimeout, o.Retries = 10*time.Millisecond, 2 // so that a dead peer is noticed
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
 				rank := func(s *side) *conntest.Rank {
@@ -328,7 +327,7 @@ func TestPeerProcessStuck(t *testing.T) {
 	defer b.t.nics[0].mu.Unlock()
 	for k := range uint64(2 * messages) {
 		if err := a.conn.UpdateAndSync(dst, 0, k, k+1); err != nil {
-			testerr.Expect(t, err, mscclgo.ErrRemote, "carried out none of 256 updates", "rank 0, peer 1")
+			testerr.Expect(t, err, mscclgo.ErrRemote, "applied none of 256 updates", "rank 0, peer 1")
 			return
 		}
 	}

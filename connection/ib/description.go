@@ -13,18 +13,18 @@ const formatVersion = 1
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
 
-// description is what the bytes of an endpoint say.
+// description is the content of the bytes of an endpoint.
 type description struct {
 	group   [16]byte
 	rank    uint32
 	atomics bool
-	inbox   uint32 // names its inbox to this rank's requests
+	inbox   uint32 // the remote key of its inbox
 	queues  []address
 }
 
-// address is where a queue pair is.
+// address is the address of a queue pair.
 type address struct {
-	nic        uint8 // which of the rank's devices
+	nic        uint8 // index among the rank's devices
 	infiniBand bool
 	mtu        uint8 // 1 for 256 bytes to 5 for 4096
 	lid        uint16
@@ -68,7 +68,7 @@ func decode(data []byte) (description, error) {
 	n := int(r.U8())
 	switch {
 	case d.rank > math.MaxInt32:
-		r.Fail(fmt.Errorf("%d is no rank", d.rank))
+		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
 	case n == 0 || n > maxQueuePairs:
 		r.Fail(fmt.Errorf("it has %d queue pairs", n))
 	}

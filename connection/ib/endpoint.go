@@ -14,19 +14,19 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Endpoint is one rank's half of a connection: queue pairs that have no peer yet.
-// It connects once.
+// Endpoint is one rank's half of a connection: queue pairs that have no peer yet. It
+// can connect once.
 type Endpoint struct {
 	t       *Transport
 	queues  []*queue
-	receive *verbs.CQ // for messages, which come by the first queue pair
+	receive *verbs.CQ // for messages, which arrive on the first queue pair
 	scratch *scratch
 
 	mu   sync.Mutex
 	used bool // connected or closed
 }
 
-// queue is a queue pair and the account of its requests.
+// queue is a queue pair with the ledger of its requests.
 type queue struct {
 	ledger
 	nic     *nic
@@ -34,14 +34,14 @@ type queue struct {
 	qp      *verbs.QP
 	about   address
 	peer    address
-	max     uint64 // bytes of a request
-	waitFor uint64 // the number below which all must be done before an update is posted
+	max     uint64 // bytes of one request
+	waitFor uint64 // requests below this number must be done before an update is posted
 }
 
 // NewEndpoint makes the queue pairs for one connection.
 //
 // Errors: ErrInvalid once the transport is closed, ErrSystem when the devices
-// have no more queue pairs.
+// have no queue pair left.
 func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	const op = "ib: new endpoint"
 	e := &Endpoint{t: t}
@@ -87,7 +87,7 @@ func random24() uint32 {
 	return binary.LittleEndian.Uint32(b[:]) & max24
 }
 
-// MarshalBinary gives the bytes that the peer's [Endpoint.Connect] takes. They
+// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
 // are no secret.
 func (e *Endpoint) MarshalBinary() ([]byte, error) {
 	d := description{group: e.t.reg.Group(), rank: uint32(e.t.reg.Rank()), atomics: e.t.atomics(), inbox: e.scratch.in.RemoteKey()}
@@ -97,7 +97,7 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) {
 	return d.encode(), nil
 }
 
-// atomics says whether this rank takes part in atomics.
+// atomics reports whether this rank uses atomics.
 func (t *Transport) atomics() bool {
 	for _, n := range t.nics {
 		if !n.attributes.Atomics {
@@ -107,15 +107,15 @@ func (t *Transport) atomics() bool {
 	return !t.o.NoAtomics
 }
 
-// Connect gives the connection to the rank whose endpoint's bytes remote are,
-// which may be this rank itself. It does not wait for the peer: what is queued before
-// the peer's Connect has returned may fail, so ranks tell each other first. The two
-// use as many queue pairs as both have.
+// Connect returns the connection to the rank whose endpoint's bytes remote are, which
+// may be this rank itself. It does not wait for the peer: what is queued before the
+// peer's Connect has returned may fail, so ranks tell each other first. The connection
+// has as many queue pairs as both endpoints have.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
 // version or group, and for an endpoint that was used before; ErrUnsupported when
-// one side is on InfiniBand and the other on Ethernet; ErrSystem when the device
-// knows no way to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
+// one side is on InfiniBand and the other on Ethernet; ErrSystem when the device has
+// no route to the peer's address; ErrTimeout and ErrAborted when ctx has ended.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	}
 	peer, err := decode(remote)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "these are no good bytes of an endpoint: %w", err).At(rank, mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bytes do not describe an endpoint: %w", err).At(rank, mscclgo.NoRank)
 	}
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
@@ -144,7 +144,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	count := min(len(e.queues), len(peer.queues))
 	for i, q := range e.queues[:count] {
 		if theirs := &peer.queues[i]; theirs.infiniBand != q.about.infiniBand {
-			return nil, fail(mscclgo.ErrUnsupported, "of %s and the peer's device %d one is on InfiniBand and one on Ethernet", q.nic.name, theirs.nic)
+			return nil, fail(mscclgo.ErrUnsupported, "%s and the peer's device %d are not both on InfiniBand or both on Ethernet", q.nic.name, theirs.nic)
 		}
 	}
 	e.mu.Lock()
@@ -181,7 +181,7 @@ func (e *Endpoint) Close() error {
 	return wrap("ib: close an endpoint", e.release(), e.t.reg.Rank(), mscclgo.NoRank)
 }
 
-// release gives back the queue pairs and their memory.
+// release releases the queue pairs and their memory.
 func (e *Endpoint) release() error {
 	var errs []error
 	for i := len(e.queues) - 1; i >= 0; i-- {
@@ -202,7 +202,7 @@ func (e *Endpoint) release() error {
 	return errors.Join(errs...)
 }
 
-// path is what q is told of its peer.
+// path returns the parameters of q's connection to its peer.
 func (q *queue) path(o *Options) *verbs.Path {
 	p := &verbs.Path{
 		GID: q.peer.gid, PeerQP: q.peer.number, PSN: q.about.psn, PeerPSN: q.peer.psn, LID: q.peer.lid,
@@ -210,14 +210,14 @@ func (q *queue) path(o *Options) *verbs.Path {
 		HopLimit: 64, TrafficClass: uint8(o.TrafficClass), ServiceLevel: uint8(o.ServiceLevel),
 		Reads: uint8(min(q.nic.attributes.Reads, 16)), Timeout: ackExponent(o.AckTimeout),
 		Retries: uint8(o.Retries), RNRRetries: uint8(o.RNRRetries),
-		RNRTimer: 1, // 10 µs: the peer's process takes messages as they come
+		RNRTimer: 1, // 10 µs: the peer's process takes messages as they arrive
 	}
 	// InfiniBand needs a global address where the upper half, the subnet, differs.
 	p.Global = !q.about.infiniBand || [8]byte(q.about.gid[:8]) != [8]byte(q.peer.gid[:8])
 	return p
 }
 
-// String names the queue pair and its peer's, for messages.
+// String returns the names of the queue pair and its peer, for messages.
 func (q *queue) String() string {
 	return fmt.Sprintf("queue pair %d of %s to queue pair %d at GID %x", q.about.number, q.nic.name, q.peer.number, q.peer.gid)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// The environment variables that say what [Options] leave open.
+// Environment variables that set fields of [Options] which are zero.
 const (
 	EnvDevice       = "MSCCLGO_IB_DEVICE"
 	EnvPort         = "MSCCLGO_IB_PORT"
@@ -18,7 +18,7 @@ const (
 	EnvNoAtomics    = "MSCCLGO_IB_NO_ATOMICS" // 1: yes
 )
 
-// fromEnv fills in what the environment says.
+// fromEnv sets zero fields from the environment.
 func (o *Options) fromEnv() error {
 	if o.Device == "" {
 		o.Device = os.Getenv(EnvDevice)

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/verbs"
 )
 
-// completionError is a request that ended with another status than success.
+// completionError is the error of a request that did not succeed.
 type completionError struct {
 	what   entry
 	queue  string
@@ -20,7 +20,7 @@ func (e *completionError) Error() string {
 		&e.what, verbs.StatusText(e.status), e.status, e.vendor, e.queue)
 }
 
-// explain gives the error for a completion.
+// explain returns the error of a completion.
 func (c *conn) explain(q *queue, what entry, d *verbs.Completion) *mscclgo.Error {
 	kind := mscclgo.ErrSystem
 	if verbs.Remote(d.Status) {
@@ -29,8 +29,7 @@ func (c *conn) explain(q *queue, what entry, d *verbs.Completion) *mscclgo.Error
 	return mscclgo.Errorf(kind, "ib: complete a request", "%w", &completionError{what, q.String(), d.Status, d.Vendor})
 }
 
-// fail ends the connection's use: of several reasons the first stays. It gives
-// that.
+// fail fails the connection and returns the error. The first reason stays.
 func (c *conn) fail(err *mscclgo.Error) error {
 	err.At(c.t.reg.Rank(), c.peer)
 	if c.broken.CompareAndSwap(nil, err) {
@@ -40,7 +39,7 @@ func (c *conn) fail(err *mscclgo.Error) error {
 	return c.failed(err.Op)
 }
 
-// failed gives the reason why nothing goes on, if there is one.
+// failed returns an error if the connection has failed.
 func (c *conn) failed(op string) error {
 	err := c.broken.Load()
 	if err == nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// key is what peers must know of a memory: what its transport's carrier offers.
+// key is what peers must know of a memory.
 type key struct {
 	device bool     // it is a GPU's
-	base   uint64   // names its first byte: its offset in its page
+	base   uint64   // of its first byte in its page
 	keys   []uint32 // one for each device of the rank
 }
 

@@ -12,8 +12,7 @@ type mark struct {
 // NewMark makes a mark.
 func (c *conn) NewMark() (connection.DriverMark, error) { return &mark{conn: c}, nil }
 
-// Set has a completion tell of all that was posted. It waits only where a queue
-// is full.
+// Set requests a completion for what was posted.
 func (m *mark) Set() error {
 	c := m.conn
 	c.mu.Lock()

@@ -11,15 +11,15 @@ import (
 	"github.com/mscclgo/mscclgo/internal/verbs"
 )
 
-// message is an update without atomics: the value that a word of the peer's memory
-// gets. It is written to a slot of the peer's inbox, with an immediate value, and
-// the peer's process carries it out.
+// message is an update without atomics: the new value of a word of the peer's memory.
+// It is written to a slot of the peer's inbox with an immediate value, and the peer's
+// process applies it.
 //
-// Each takes one of the peer's posted receives and one slot. The peer counts what it
-// has carried out, after it has posted the receives anew, and this side reads the
-// count: there are never more under way than there are receives and slots. So a
-// receiver that is not ready, for which the specification has retries but on which
-// Soft-RoCE (Linux 6.1) hangs, does not happen.
+// Each takes one of the peer's posted receives and one slot. The peer counts the
+// messages that it has applied, after it has posted the receives again, and this side
+// reads the count, so that there are never more messages under way than receives and
+// slots. A receiver that is not ready, for which the specification has retries but on
+// which Soft-RoCE (Linux 6.1) hangs, therefore does not occur.
 type message struct {
 	memory uint32
 	offset uint64
@@ -32,12 +32,12 @@ const (
 	messages = 256
 )
 
-// outbox keeps the account of the messages that this side sends. Counts are modulo
-// 2^32: 4 bytes are what every bus reads in one piece.
+// outbox counts the messages that this side sends, modulo 2^32: every bus reads 4 bytes
+// without tearing.
 type outbox struct {
 	sent  uint32
-	taken uint32 // carried out, as the peer was last asked
-	asked uint64 // when requests below are done there is a newer count, or 0
+	taken uint32 // applied, as last read from the peer
+	asked uint64 // once requests below are done there is a newer count; 0: none is being read
 }
 
 func (o *outbox) underWay() uint32 { return o.sent - o.taken }
@@ -60,7 +60,7 @@ func (c *conn) credit(op string, q *queue) error {
 		if now := time.Now(); end.IsZero() {
 			end = now.Add(c.t.o.Timeout)
 		} else if now.After(end) {
-			return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer's process has carried out none of %d updates in %v", messages, c.t.o.Timeout))
+			return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer's process has applied none of %d updates in %v", messages, c.t.o.Timeout))
 		}
 		if c.out.asked == 0 {
 			pause(i)
@@ -78,19 +78,19 @@ func (c *conn) credit(op string, q *queue) error {
 	}
 }
 
-// ask gives the request that reads the peer's count.
+// ask returns the request that reads the peer's count.
 func (c *conn) ask(q *queue) verbs.Work {
 	w := verbs.Work{
 		Local: takenAt, Remote: countAt, Size: 4, Opcode: verbs.Read,
 		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
 	}
-	w.ID, w.Flags = q.add(entry{doing: "read of how many updates are carried out"}, true)
+	w.ID, w.Flags = q.add(entry{doing: "read of the number of updates applied"}, true)
 	c.out.asked = q.posted
 	return w
 }
 
-// send gives the request that sends a message. There is room for it at the peer. Its
-// slot here is that of a request that is done, or there were no room in the queue.
+// send returns the request that sends a message, for which the peer has room. Its slot
+// here belonged to a request that is done, since the queue has room.
 func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
 	w := verbs.Work{
 		Local:  c.scratch.put(id%q.depth, m),
@@ -101,11 +101,11 @@ func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
 	return w
 }
 
-// receive carries out the messages that have come and asks for an event for the
-// next. The device's lock is held.
+// receive applies the messages that have arrived and requests an event for the next.
+// The caller holds the device's lock.
 //
-// No message is overlooked: one that comes before the queue is armed is polled here,
-// and one that comes later makes an event.
+// No message is missed: one that arrives before the queue is armed is polled here, and
+// one that arrives later makes an event.
 func (c *conn) receive() {
 	if c.adds || c.broken.Load() != nil {
 		return
@@ -127,15 +127,15 @@ func (c *conn) receive() {
 		for i := range done[:n] {
 			d := &done[i]
 			if d.Status == verbs.StatusFlushed {
-				return // the request that failed tells why
+				return // the request that failed has the reason
 			}
 			if d.Status != verbs.StatusSuccess {
 				c.fail(c.explain(c.queues[0], entry{doing: "receive"}, d))
 				return
 			}
-			if err := c.carryOut(d.Immediate); err != nil {
-				c.fail(mscclgo.Errorf(mscclgo.ErrRemote, "ib: carry out an update", "%w", err))
-				c.queues[0].qp.Fail() // so that the peer learns of it too
+			if err := c.apply(d.Immediate); err != nil {
+				c.fail(mscclgo.Errorf(mscclgo.ErrRemote, "ib: apply an update", "%w", err))
+				c.queues[0].qp.Fail() // so that the peer's requests fail too
 				return
 			}
 		}
@@ -147,8 +147,8 @@ func (c *conn) receive() {
 	}
 }
 
-// carryOut does what the next message asks for, which has that number.
-func (c *conn) carryOut(number uint32) error {
+// apply applies the next message, which must have that number.
+func (c *conn) apply(number uint32) error {
 	if number != c.received {
 		return fmt.Errorf("update %d came where %d was due", number, c.received)
 	}
@@ -156,8 +156,8 @@ func (c *conn) carryOut(number uint32) error {
 	return c.t.store(c.scratch.get(number % messages))
 }
 
-// store gives a word of one of this rank's memories a value, with release
-// semantics. Withdraw waits for it.
+// store stores a word of one of this rank's memories with release semantics. Withdraw
+// waits for it.
 func (t *Transport) store(m message) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nic is an open device, and what is made of it but once.
+// nic is an open device.
 type nic struct {
 	name    string
 	index   int // among the transport's
 	ctx     *verbs.Context
 	pd      *verbs.PD
-	channel *verbs.Channel // of queues that receive messages
+	channel *verbs.Channel // of the queues that receive messages
 	wake    int            // an eventfd: ends watch
 	watched sync.WaitGroup
 
@@ -31,17 +31,17 @@ type nic struct {
 	gidIndex   int
 	gid        [16]byte
 
-	mu    sync.Mutex // held while what is received is carried out
+	mu    sync.Mutex // held while messages are applied
 	conns map[*conn]struct{}
 }
 
-// chooseDevices names the devices that the options mean.
+// chooseDevices returns the names of the devices that the options choose.
 func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
 	if o.Device != "" {
 		return devices(o.Device)
 	}
 	const op = "ib: choose a device"
-	all, err := verbs.Devices() // says what is missing
+	all, err := verbs.Devices()
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,13 @@ func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
 	}
 	name, ok := nearest(machine, device.Info().PCIBusID)
 	if !ok {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; look at ibv_devinfo", all)
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
 	}
 	return []string{name}, nil
 }
 
-// nearest gives the RDMA device with an active port that is nearest to the PCI
-// device, or where that is unknown the first.
+// nearest returns the RDMA device with an active port that is nearest to the PCI
+// device, or the first one if that is unknown.
 func nearest(machine *topology.Machine, pci string) (string, bool) {
 	near, err := machine.NICsNear(pci)
 	if pci == "" || err != nil {
@@ -74,7 +74,7 @@ func nearest(machine *topology.Machine, pci string) (string, bool) {
 	return "", false
 }
 
-// openNIC opens a device. sysfs is where the tables of addresses are.
+// openNIC opens a device. sysfs has the GID tables.
 func openNIC(name string, index int, o Options, sysfs fs.FS) (_ *nic, err error) {
 	n := &nic{name: name, index: index, wake: -1, conns: map[*conn]struct{}{}}
 	defer func() {
@@ -126,7 +126,7 @@ func (n *nic) choosePort(o Options) error {
 	}
 	switch {
 	case !n.state.Active:
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "no port that may be used is active (of %d to %d): check the cable, and that its network interface is up", first, last)
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "no port that may be used is active (of %d to %d): check the cable and that its network interface is up", first, last)
 	case o.MTU > n.state.MTU:
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "an MTU of %d is asked for, port %d has %d", o.MTU, n.port, n.state.MTU)
 	case o.MTU > 0:
@@ -135,8 +135,7 @@ func (n *nic) choosePort(o Options) error {
 	return nil
 }
 
-// chooseGID finds the entry of the port's table of addresses by which peers
-// reach it.
+// chooseGID chooses the entry of the port's GID table by which peers address it.
 func (n *nic) chooseGID(o Options, sysfs fs.FS) (err error) {
 	op := fmt.Sprintf("ib: find the address of port %d of %s", n.port, n.name)
 	switch {
@@ -154,15 +153,15 @@ func (n *nic) chooseGID(o Options, sysfs fs.FS) (err error) {
 		n.gidIndex = best.Index
 	}
 	if n.gid, err = n.ctx.GID(n.port, n.gidIndex); err != nil || n.gid == [16]byte{} {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "there is no GID with index %d; look at ibv_devinfo -v", n.gidIndex)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "there is no GID with index %d; see ibv_devinfo -v", n.gidIndex)
 	}
 	return nil
 }
 
-// mtu gives the port's MTU as queue pairs are told it.
+// mtu returns the port's MTU as queue pairs encode it.
 func (n *nic) mtu() uint8 { return uint8(bits.Len(uint(n.state.MTU)) - 8) }
 
-// allows is what peers may do.
+// allows returns what peers may do.
 func (n *nic) allows() verbs.Access {
 	access := verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
 	if n.attributes.Atomics {
@@ -192,5 +191,5 @@ func (n *nic) close() error {
 	return errors.Join(errs...)
 }
 
-// sys is where sysfs is.
+// sys returns sysfs.
 func sys() fs.FS { return os.DirFS("/sys") }

@@ -9,54 +9,54 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// Options say how to use which devices. The zero Options are good ones. Where they
-// say nothing of devices, ports, GIDs, queue pairs, quality of service and atomics,
-// the environment may; see [EnvDevice].
+// Options configure a [Transport]. The zero value is ready to use. Environment
+// variables replace zero values of some fields; see [EnvDevice].
 type Options struct {
-	// Device is the RDMA device's name, such as "mlx5_0", or several separated by
-	// commas, over which large writes are spread. Empty: the one with an active port
-	// that is nearest to the rank's GPU, else the first with an active port.
+	// Device is the name of the RDMA device, such as "mlx5_0", or of several separated
+	// by commas, over which large writes are spread. "" means the one with an active
+	// port that is nearest to the rank's GPU, else the first with an active port.
 	Device string
-	// Port is the port of each device, from 1. 0: the first that is active.
+	// Port is the port of each device, counted from 1. 0 means the first active one.
 	Port int
-	// GIDIndex is the entry in the port's table of addresses. 0: found without
-	// help, on RoCE one of RoCE v2, with an IPv4 address if possible. -1: entry 0.
+	// GIDIndex is the index in the port's GID table. 0 means to choose one, on RoCE one
+	// of RoCE v2, with an IPv4 address if possible. -1 means index 0.
 	GIDIndex int
-	// QueuePairs is how many a connection has. 0: one for each device. Large writes
-	// are spread over all, and an update then waits for the others.
+	// QueuePairs is the number of queue pairs of a connection. 0 means one for each
+	// device. Large writes are spread over all of them; an update waits for that.
 	QueuePairs int
-	// Depth is how many requests a queue pair holds. 0: 256, or what the device
-	// can.
+	// Depth is the number of requests that a queue pair holds. 0 means 256, or the
+	// device's limit.
 	Depth int
-	// MTU is the payload of a packet, from 256 to 4096. 0: the port's. The smaller
-	// of both ends' counts.
+	// MTU is the payload of a packet in bytes, from 256 to 4096. 0 means the port's.
+	// The smaller one of both ends is used.
 	MTU int
-	// ServiceLevel, from 0 to 15, and TrafficClass choose the quality of service;
+	// ServiceLevel, from 0 to 15, and TrafficClass set the quality of service;
 	// see ibv_modify_qp(3). On RoCE v2 the traffic class is the IP header's.
 	ServiceLevel, TrafficClass int
-	// AckTimeout is after what time a packet without acknowledgement is sent anew,
-	// rounded up to 4.096 µs times a power of 2; devices have lower bounds. 0: 67 ms.
+	// AckTimeout is the time after which a packet without acknowledgement is sent again,
+	// rounded up to 4.096 µs times a power of 2. Devices have lower bounds. 0 means
+	// 67 ms.
 	AckTimeout time.Duration
-	// Retries is how often, 1 to 7 times. 0: 6, as Soft-RoCE takes 7 for endless. -1:
-	// never. Timeout bounds it too.
+	// Retries is how often that is done, from 1 to 7. 0 means 6, as Soft-RoCE retries
+	// forever for 7. -1 means never. Timeout bounds it too.
 	Retries int
-	// RNRRetries is how often a message is sent anew to a peer that has no room
-	// for it; 7 is for ever. 0: 7. -1: never.
+	// RNRRetries is how often a message is sent again to a peer that has no room for
+	// it; 7 is forever. 0 means 7. -1 means never.
 	RNRRetries int
-	// NoAtomics has updates sent as messages, which the peer's process carries out,
-	// though both devices have atomics. One rank's wish is enough.
+	// NoAtomics sends updates as messages, which the peer's process applies, even if
+	// both devices have atomics. It is enough to set it on one rank.
 	NoAtomics bool
-	// Timeout is how long a peer may acknowledge nothing, and its process carry out
-	// no message, before the connection has failed. 0: the registry's.
+	// Timeout is how long a peer may acknowledge nothing, and its process apply no
+	// message, before the connection fails. 0 means the registry's.
 	Timeout time.Duration
-	// Logger is told of events of devices. nil: nobody.
+	// Logger gets the events of devices and failures of connections; nil discards.
 	Logger *slog.Logger
 }
 
-// maxQueuePairs is the most that a connection has.
+// maxQueuePairs is the largest number of queue pairs of a connection.
 const maxQueuePairs = 16
 
-// complete gives the options with defaults filled in.
+// complete returns the options with defaults filled in.
 func (o Options) complete(timeout time.Duration) (Options, error) {
 	bad := func(format string, args ...any) (Options, error) {
 		return o, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: read the options", format, args...)
@@ -105,7 +105,7 @@ func (o Options) complete(timeout time.Duration) (Options, error) {
 	return o, nil
 }
 
-// times reads a number of retries, 0 for the usual and -1 for none.
+// times returns a number of retries: usual for 0 and 0 for -1.
 func times(n, usual int) int {
 	switch n {
 	case 0:
@@ -135,7 +135,7 @@ const (
 	maxAckTimeout = ackUnit << 31
 )
 
-// ackExponent gives a queue pair's number for a time-out.
+// ackExponent returns the exponent by which a queue pair is told a time-out.
 func ackExponent(d time.Duration) uint8 {
 	e := uint8(1)
 	for e < 31 && ackUnit<<e < d {

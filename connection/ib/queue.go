@@ -14,21 +14,21 @@ const (
 	maxDepth = 1 << 14
 )
 
-// ledger keeps the account of one send queue: which requests are posted, and
-// which are known to be done. Requests have consecutive numbers. A completion of
-// one says that all before it are done too, so only some ask for one.
+// ledger records which requests of a send queue are posted and which are done.
+// Requests have consecutive numbers. The completion of one means that all before it
+// are done too, so only some request a completion.
 type ledger struct {
 	depth    uint64
 	posted   uint64 // all below are posted
 	done     uint64 // all below are done
-	signaled uint64 // all below will be known to be done by a completion asked for
+	signaled uint64 // all below are covered by a completion that was requested
 	entries  []entry
 
 	polls int       // in a row that found nothing, with requests under way
 	since time.Time // of the first of them, about
 }
 
-// entry says what a request is for, for messages.
+// entry describes a request, for messages.
 type entry struct {
 	doing  string
 	memory *registeredmem.Memory
@@ -47,12 +47,12 @@ func newLedger(depth int) ledger {
 	return ledger{depth: uint64(depth), entries: make([]entry, depth)}
 }
 
-// room gives how many requests more the queue holds.
+// room returns how many more requests fit in the queue.
 func (l *ledger) room() int { return int(l.depth - (l.posted - l.done)) }
 
-// add counts one more request, gives its number, and whether it must ask for a
-// completion: when it is told to, and each time that a quarter of the queue has
-// not, so that there is room again long before the queue is full.
+// add adds a request and returns its number and flags. It requests a completion if
+// signal is set, and at least once in a quarter of the queue, so that there is room
+// again long before the queue is full.
 func (l *ledger) add(e entry, signal bool) (id uint64, flags verbs.Flags) {
 	id = l.posted
 	l.entries[id%l.depth] = e
@@ -64,7 +64,7 @@ func (l *ledger) add(e entry, signal bool) (id uint64, flags verbs.Flags) {
 	return id, 0
 }
 
-// complete notes a completion. Of one that cannot be, it says so.
+// complete records a completion. It reports false if the request is not under way.
 func (l *ledger) complete(id uint64) (what entry, ok bool) {
 	if id < l.done || id >= l.posted {
 		return entry{}, false
@@ -73,8 +73,8 @@ func (l *ledger) complete(id uint64) (what entry, ok bool) {
 	return l.entries[id%l.depth], true
 }
 
-// silence notes what a poll found, and says for how long polls have found nothing
-// though requests are under way. It looks at the clock but once in 64 polls.
+// silence records what a poll found, and returns for how long polls have found nothing
+// although requests are under way. It reads the clock once in 64 polls.
 func (l *ledger) silence(found int) time.Duration {
 	if found > 0 || l.done == l.posted {
 		l.polls = 0
@@ -90,16 +90,16 @@ func (l *ledger) silence(found int) time.Duration {
 	return time.Since(l.since)
 }
 
-// oldest tells of the first request that is not done.
+// oldest describes the first request that is not done.
 func (l *ledger) oldest() *entry { return &l.entries[l.done%l.depth] }
 
 // piece is a part of a write, for one request.
 type piece struct{ offset, n uint64 }
 
-// spreadFrom is the size from which a write goes over all queue pairs.
+// spreadFrom is the size from which a write is spread over all queue pairs.
 const spreadFrom = 256 << 10
 
-// spread gives the part of n bytes that queue pair i of count carries. All but
+// spread returns the part of n bytes that queue pair i of count writes. All parts but
 // the last are whole pages.
 func spread(n uint64, i, count int) piece {
 	if count == 1 || n < spreadFrom {

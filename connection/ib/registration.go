@@ -19,7 +19,7 @@ type registration struct {
 	mrs    []*verbs.MR // one for each of the transport's devices
 }
 
-// register registers a buffer with all devices, or with none.
+// register registers a buffer with all devices, or returns an error.
 func (t *Transport) register(buf *gpu.Buffer) (*registration, error) {
 	source := sourceOf(buf)
 	defer source.close()
@@ -42,7 +42,8 @@ func (r *registration) close() error {
 	return errors.Join(errs...)
 }
 
-// tryDeviceMemory finds out whether the devices reach the memory of the rank's GPU.
+// tryDeviceMemory returns an error if the devices cannot access the memory of the
+// rank's GPU.
 func (t *Transport) tryDeviceMemory() error {
 	b, err := t.reg.Device().Alloc(uint64(os.Getpagesize()))
 	if err != nil {
@@ -55,13 +56,13 @@ func (t *Transport) tryDeviceMemory() error {
 	return errors.Join(err, b.Close())
 }
 
-// Offer registers a memory of this rank with all devices. Host memory and that of
-// emulated devices is registered as the process's own, a GPU's as a dma-buf, or
-// where that cannot be by the kernel module nvidia_peermem. Package registeredmem
+// Offer registers a memory of this rank with all devices. Host memory and memory of
+// emulated devices is registered as memory of the process, a GPU's as a dma-buf, or if
+// that is not possible through the kernel module nvidia_peermem. Package registeredmem
 // calls it.
 //
-// Errors: ErrUnsupported when neither way leads to a GPU's memory; ErrSystem, for
-// lack of locked memory with the limit.
+// Errors: ErrUnsupported if the devices cannot access a GPU's memory; ErrSystem, with
+// the limit if there is too little locked memory.
 func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	op := fmt.Sprintf("ib: register %v", m)
 	t.mu.Lock()
@@ -94,7 +95,7 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	return wrap(fmt.Sprintf("ib: unregister %v", m), r.close(), t.reg.Rank(), mscclgo.NoRank)
 }
 
-// registered finds a memory of this rank.
+// registered returns a memory of this rank, or nil.
 func (t *Transport) registered(id uint32) *registration {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

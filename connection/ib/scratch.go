@@ -11,34 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scratch is a connection's own memory, registered in two parts: one that only
-// this rank's requests use, and the inbox, which the peer writes and reads.
+// scratch is memory of a connection, registered in two parts: one that only this
+// rank's requests use, and the inbox, which the peer writes and reads.
 type scratch struct {
 	bytes []byte
 	inbox []byte      // its part of bytes
-	mrs   []*verbs.MR // of the part that is this rank's alone, with each device
+	mrs   []*verbs.MR // of this rank's part, with each device
 	in    *verbs.MR   // of the inbox, with the first device
 }
 
-// Offsets in the part that is this rank's alone.
+// Offsets in this rank's part.
 const (
-	fetchedAt = 0  // what atomics return; nobody looks
-	touchedAt = 8  // what reads after writes return; nobody looks
+	fetchedAt = 0  // what atomics return; not used
+	touchedAt = 8  // what reads after writes return; not used
 	takenAt   = 16 // what a read of the peer's count returns
-	outAt     = 64 // messages on their way out, one for each request that may be under way
+	outAt     = 64 // outgoing messages, one for each request that may be under way
 )
 
 // Offsets in the inbox. The first messages are the slots of messages.
 const (
-	countAt   = messages * messageSize // how many this rank has carried out, as the peer reads it
+	countAt   = messages * messageSize // how many this rank has applied; read by the peer
 	inboxSize = countAt + 4
 )
 
-// newScratch makes the memory for queues of a depth. The caller closes it, also after
-// an error.
+// newScratch returns the memory for queues of a depth. The caller closes it, also
+// after an error.
 func newScratch(nics []*nic, depth uint64) (s *scratch, err error) {
 	page := uint64(unix.Getpagesize())
-	own := (outAt + depth*messageSize + page - 1) / page * page // the inbox begins a page, as its registration does
+	own := (outAt + depth*messageSize + page - 1) / page * page // the inbox begins at a page, as a registration does
 	s = &scratch{}
 	if s.bytes, err = unix.Mmap(-1, 0, int(own+inboxSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return s, mscclgo.Errorf(mscclgo.ErrSystem, "ib: allocate", "no %d bytes: %w", own+inboxSize, err)
@@ -57,7 +57,7 @@ func newScratch(nics []*nic, depth uint64) (s *scratch, err error) {
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
 
-// put writes a message where a request takes it from, and gives the offset.
+// put writes an outgoing message and returns its offset.
 func (s *scratch) put(slot uint64, m message) uint64 {
 	at := outAt + slot*messageSize
 	binary.LittleEndian.PutUint32(s.bytes[at:], m.memory)
@@ -66,18 +66,18 @@ func (s *scratch) put(slot uint64, m message) uint64 {
 	return at
 }
 
-// get reads a message that has come.
+// get reads a message that has arrived.
 func (s *scratch) get(slot uint32) message {
 	b := s.inbox[slot*messageSize:]
 	return message{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
 }
 
-// taken gives what was read of the peer's count.
+// taken returns the peer's count as it was last read.
 func (s *scratch) taken() uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&s.bytes[takenAt])))
 }
 
-// count tells the peer how many messages were carried out.
+// count sets the count that the peer reads.
 func (s *scratch) count(n uint32) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&s.inbox[countAt])), n)
 }

@@ -19,7 +19,7 @@ type source struct {
 
 	file   *os.File // a dma-buf with the memory, or nil
 	offset uint64   // in it
-	why    error    // there is no dma-buf
+	why    error    // why there is no dma-buf
 }
 
 func sourceOf(buf *gpu.Buffer) *source {
@@ -31,9 +31,9 @@ func sourceOf(buf *gpu.Buffer) *source {
 	return s
 }
 
-// base gives what names the memory's first byte. The kernel wants it to be where
-// the byte is in its page, of the address and of the dma-buf, which begins with a
-// page.
+// base returns the address by which requests name the memory's first byte. The kernel
+// requires that its offset in a page is the byte's, for addresses and for dma-bufs,
+// which begin at a page.
 func (s *source) base() uint64 {
 	return uint64(s.address) % uint64(os.Getpagesize())
 }
@@ -49,7 +49,7 @@ func (s *source) register(n *nic) (*verbs.MR, error) {
 	mr, err := n.pd.Register(s.address, s.size, s.base(), n.allows())
 	if s.device && errors.Is(err, syscall.EFAULT) {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "ib: register device memory with "+n.name,
-			"neither way leads there: load the kernel module nvidia_peermem (%w), or use a driver, kernel and device with dma-buf (%w)", err, s.why)
+			"the device cannot access it: load the kernel module nvidia_peermem (%w), or use a driver, kernel and device with dma-buf (%w)", err, s.why)
 	}
 	return mr, err
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Transport is one rank's devices and the memories that are registered with
-// them. It is the registry's carrier for InfiniBand.
+// Transport is one rank's devices and the memories that are registered with them. It
+// is a [registeredmem.Registrar].
 type Transport struct {
 	reg  *registeredmem.Registry
 	o    Options
 	nics []*nic
 
-	mu       sync.RWMutex // read-locked while a message changes a memory
+	mu       sync.RWMutex // read-locked while a message is applied to a memory
 	closed   bool
 	memories map[uint32]*registration
 	live     map[closer]struct{} // endpoints and connections
@@ -23,14 +23,14 @@ type Transport struct {
 
 type closer interface{ Close() error }
 
-// New opens the devices that the options mean and attaches them to the registry,
-// in which nothing may be registered yet. The caller closes the transport, after
-// the registry.
+// New opens the devices that the options choose and attaches the transport to the
+// registry, in which nothing may be registered yet. The caller closes it after the
+// registry.
 //
-// Errors: ErrInvalid for bad options, among them a device, port or GID that is
-// not there; ErrUnsupported where there is no libibverbs, no device, no active port
-// or no way to the GPU's memory; ErrSystem when a device cannot be opened, and for
-// lack of locked memory with the limit.
+// Errors: ErrInvalid for bad options, such as a device, port or GID that does not
+// exist; ErrUnsupported if there is no libibverbs, no device or no active port, or the
+// devices cannot access the GPU's memory; ErrSystem when a device cannot be opened, and
+// with the limit when there is too little locked memory.
 func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if reg == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: open", "the registry is nil")
@@ -67,11 +67,12 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	return t, nil
 }
 
-// Transport gives InfiniBand.
+// Transport returns InfiniBand.
 func (t *Transport) Transport() registeredmem.Transports { return registeredmem.InfiniBand }
 
-// Close closes all endpoints and connections, unregisters what is registered and
-// closes the devices. It is safe to call twice.
+// Close closes all endpoints and connections without waiting for what they have
+// queued, unregisters what is registered and closes the devices. It is safe to call
+// twice.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	closed, live := t.closed, t.live
@@ -102,7 +103,7 @@ func (t *Transport) closeNICs() error {
 	return errors.Join(errs...)
 }
 
-// keep has Close close c.
+// keep adds c to what Close closes.
 func (t *Transport) keep(op string, c closer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +120,8 @@ func (t *Transport) forget(c closer) {
 	delete(t.live, c)
 }
 
-// wrap gives err, if it is one, the operation and the ranks, and keeps its kind.
+// wrap returns err with the operation and the ranks. It keeps the kind. A nil err
+// stays nil.
 func wrap(op string, err error, rank, peer int) error {
 	if err == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch waits for messages of peers, which it carries out, and for events of the
-// device, until the device is closed.
+// watch applies the messages of peers and handles the events of the device until the
+// device is closed.
 func (t *Transport) watch(n *nic) {
 	fds := []unix.PollFd{
 		{Fd: int32(n.wake), Events: unix.POLLIN},
@@ -44,7 +44,7 @@ func (t *Transport) watch(n *nic) {
 	}
 }
 
-// events deals with what happened to the device.
+// events handles the events of the device.
 func (t *Transport) events(n *nic) {
 	for {
 		e, ok, err := n.ctx.Event()
@@ -53,7 +53,7 @@ func (t *Transport) events(n *nic) {
 		}
 		t.o.Logger.Info("an event of an RDMA device", "rank", t.reg.Rank(), "device", n.name, "event", e.Text, "port", e.Port, "queue pair", e.QueuePair)
 		if !e.Failure {
-			continue // of a link that is down a request in vain tells in time, and it may come back
+			continue // a link that is down may come back, and else a request fails in time
 		}
 		failure := mscclgo.Errorf(mscclgo.ErrSystem, "ib: event of "+n.name, "%s (queue pair %d)", e.Text, e.QueuePair)
 		if e.QueuePair == 0 {
@@ -74,7 +74,7 @@ func (t *Transport) events(n *nic) {
 	}
 }
 
-// add has the device's messages for c carried out.
+// add has the messages for c applied.
 func (n *nic) add(c *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,7 +82,7 @@ func (n *nic) add(c *conn) {
 	c.receive() // arms it
 }
 
-// remove undoes add. Afterwards nothing is carried out any more.
+// remove undoes add. Once it has returned, no message is applied.
 func (n *nic) remove(c *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

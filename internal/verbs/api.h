@@ -12,7 +12,7 @@ typedef struct {
 } verbs_api;
 
 // verbs_load opens the library and looks up every function. On failure it
-// returns NULL and says why in error. The library stays open: its drivers do not
+// returns NULL with the reason in error. The library stays open: its drivers do not
 // survive being unloaded.
 verbs_api* verbs_load(const char* library, char* error, size_t error_size);
 
@@ -71,7 +71,7 @@ typedef struct {
   uint8_t unused[2];
 } verbs_path;
 
-// verbs_qp_connect takes a queue pair to RTR and RTS. step says which failed.
+// verbs_qp_connect takes a queue pair to RTR and RTS. step is the one that failed.
 int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* path, int* step);
 int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp);
 
@@ -89,7 +89,7 @@ typedef struct {
 } verbs_work;
 
 // verbs_post_send posts n requests, with one call of the driver for each 64.
-// posted says how many it took.
+// posted is the number that was posted.
 int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* posted);
 // verbs_post_receives posts n requests without memory.
 int verbs_post_receives(struct ibv_qp* qp, int n);

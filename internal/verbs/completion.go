@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Channel tells that completion queues have something to poll.
+// Channel delivers events of completion queues.
 type Channel struct {
 	context *Context
 	channel *C.struct_ibv_comp_channel
@@ -31,11 +31,11 @@ func (c *Context) NewChannel() (*Channel, error) {
 	return &Channel{c, channel}, nil
 }
 
-// FD gives the descriptor on which poll says that there is an event. It stays
-// the Channel's.
+// FD returns the descriptor that is readable when there is an event. It stays the
+// Channel's.
 func (c *Channel) FD() int { return int(c.channel.fd) }
 
-// Take takes all events that there are. Queues must be armed anew for more.
+// Take takes all pending events. For more, queues must be armed again.
 func (c *Channel) Take() error {
 	for {
 		switch rc := C.verbs_cq_event(c.context.api, c.channel); rc {
@@ -53,13 +53,13 @@ func (c *Channel) Close() error {
 	return number("verbs: release a completion channel of "+c.context.name, C.verbs_destroy_channel(c.context.api, c.channel))
 }
 
-// CQ is a completion queue. One that is full when something completes breaks.
+// CQ is a completion queue. It fails if something completes while it is full.
 type CQ struct {
 	context *Context
 	cq      *C.struct_ibv_cq
 }
 
-// NewCQ makes a queue of so many entries at least; channel may be nil.
+// NewCQ makes a queue of at least that many entries; channel may be nil.
 func (c *Context) NewCQ(entries int, channel *Channel) (*CQ, error) {
 	var ch *C.struct_ibv_comp_channel
 	if channel != nil {
@@ -72,8 +72,8 @@ func (c *Context) NewCQ(entries int, channel *Channel) (*CQ, error) {
 	return &CQ{c, cq}, nil
 }
 
-// Completion says how a request ended. With another Status than StatusSuccess
-// only ID, Status, Vendor and QueuePair mean something.
+// Completion is the result of a request. If Status is not StatusSuccess, only ID,
+// Status, Vendor and QueuePair are valid.
 type Completion struct {
 	ID        uint64
 	Status    uint32
@@ -94,7 +94,7 @@ func (q *CQ) Poll(out []Completion) (int, error) {
 	return int(n), nil
 }
 
-// Arm asks for one event when the next completion comes. Poll once more after it.
+// Arm requests one event for the next completion. Poll once more after it.
 func (q *CQ) Arm() error {
 	return number("verbs: arm a completion queue of "+q.context.name, C.verbs_arm(q.cq))
 }

@@ -25,7 +25,7 @@ type Context struct {
 // Open opens a device by name, such as "mlx5_0".
 //
 // Errors: ErrUnsupported when the library is missing or there is no device,
-// ErrInvalid when there are others, which the text names.
+// ErrInvalid when there are only others, which the text names.
 func Open(name string) (*Context, error) {
 	op := "verbs: open " + name
 	api, err := process()
@@ -36,7 +36,7 @@ func Open(name string) (*Context, error) {
 	defer C.free(unsafe.Pointer(cname))
 	ctx, cause := C.verbs_open(api, cname)
 	if ctx != nil {
-		// Events are taken when poll says so; a call never waits for one.
+		// Events are taken when the descriptor is readable; no call waits for one.
 		if err := unix.SetNonblock(int(ctx.async_fd), true); err != nil {
 			C.verbs_close(api, ctx)
 			return nil, failure(op, err)
@@ -53,7 +53,7 @@ func Open(name string) (*Context, error) {
 	return nil, failure(op, cause)
 }
 
-// Name gives the device's name.
+// Name returns the device's name.
 func (c *Context) Name() string { return c.name }
 
 // Close closes the device. Everything made from it must be closed.
@@ -71,7 +71,7 @@ type Attributes struct {
 	Ports      int
 }
 
-// Attributes asks the device.
+// Attributes returns what the device can do.
 func (c *Context) Attributes() (Attributes, error) {
 	var a C.struct_ibv_device_attr
 	if err := number("verbs: query "+c.name, C.verbs_query_device(c.api, c.ctx, &a)); err != nil {
@@ -93,7 +93,7 @@ type Port struct {
 	LID        uint16 // on InfiniBand
 }
 
-// Port asks for the state of a port, counted from 1.
+// Port returns the state of a port, counted from 1.
 func (c *Context) Port(n int) (Port, error) {
 	op := fmt.Sprintf("verbs: query port %d of %s", n, c.name)
 	var a C.struct_ibv_port_attr
@@ -106,14 +106,14 @@ func (c *Context) Port(n int) (Port, error) {
 	}, nil
 }
 
-// GID gives an entry of a port's table of addresses.
+// GID returns an entry of a port's GID table.
 func (c *Context) GID(port, index int) ([16]byte, error) {
 	var gid [16]byte
 	op := fmt.Sprintf("verbs: query GID %d of port %d of %s", index, port, c.name)
 	return gid, number(op, C.verbs_query_gid(c.api, c.ctx, C.int(port), C.int(index), (*C.uint8_t)(&gid[0])))
 }
 
-// Event is something that happened to a device and belongs to no request.
+// Event is an asynchronous event of a device.
 type Event struct {
 	Text      string // in the library's words
 	QueuePair uint32 // what it is about, or 0
@@ -123,11 +123,11 @@ type Event struct {
 	PortUp    bool
 }
 
-// EventFD gives the descriptor on which poll says that there is an event. It
-// stays the Context's.
+// EventFD returns the descriptor that is readable when there is an event. It stays
+// the Context's.
 func (c *Context) EventFD() int { return int(c.ctx.async_fd) }
 
-// Event takes an event, if there is one.
+// Event takes an event, and reports whether there was one.
 func (c *Context) Event() (event Event, ok bool, err error) {
 	var kind, port C.int
 	var qp C.uint32_t

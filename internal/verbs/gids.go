@@ -9,15 +9,14 @@ import (
 	"strings"
 )
 
-// GID is an entry of a RoCE port's table of addresses.
+// GID is an entry of a RoCE port's GID table.
 type GID struct {
 	Index   int
 	Address [16]byte
 	V2      bool // RoCE v2: over UDP, which is routed
 }
 
-// GIDs reads the table of a port from sysfs, which root is; it leaves out
-// entries that are empty.
+// GIDs returns the entries of a port's GID table that are not empty. root is sysfs.
 func GIDs(root fs.FS, device string, port int) ([]GID, error) {
 	dir := fmt.Sprintf("class/infiniband/%s/ports/%d", device, port)
 	entries, err := fs.ReadDir(root, dir+"/gids")
@@ -48,9 +47,9 @@ func GIDs(root fs.FS, device string, port int) ([]GID, error) {
 	return gids, nil
 }
 
-// BestGID chooses from a table the entry by which most peers can be reached:
-// RoCE v2 with an IPv4 address, then with an IPv6 address that is routed, then
-// with a link-local one. ok is false where there is none of RoCE v2.
+// BestGID returns the entry by which most peers can be addressed: one of RoCE v2 with
+// an IPv4 address, else with a routed IPv6 address, else with a link-local one. ok is
+// false if there is none of RoCE v2.
 func BestGID(gids []GID) (best GID, ok bool) {
 	rank := 0
 	for _, g := range gids {

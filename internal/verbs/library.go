@@ -22,7 +22,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// process is the library of this process: what it holds cannot be unloaded.
+// process is the library of this process. It is never unloaded.
 var process = sync.OnceValues(func() (*C.verbs_api, error) { return load("libibverbs.so.1") })
 
 func load(library string) (*C.verbs_api, error) {
@@ -39,7 +39,7 @@ func load(library string) (*C.verbs_api, error) {
 	return api, nil
 }
 
-// Devices gives the names of this machine's RDMA devices, sorted.
+// Devices returns the sorted names of this machine's RDMA devices.
 //
 // Errors: ErrUnsupported when the library is missing or there is no device.
 func Devices() ([]string, error) {
@@ -65,8 +65,8 @@ func Devices() ([]string, error) {
 	return names, nil
 }
 
-// noDevice says that there is no RDMA device. Without the kernel's part the
-// library says ENOSYS.
+// noDevice returns the error for a machine without RDMA devices. Without kernel
+// support the library returns ENOSYS.
 func noDevice(op string, cause error) error {
 	const advice = "this machine has no RDMA device; look at ibv_devices and whether the kernel module ib_uverbs is loaded"
 	if cause == nil || cause == syscall.ENOSYS || cause == syscall.ENODEV {
@@ -75,7 +75,7 @@ func noDevice(op string, cause error) error {
 	return mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", cause)
 }
 
-// failure gives the error of a call that gave an errno value.
+// failure returns the error of a call that returned an errno value.
 func failure(op string, cause error) *mscclgo.Error {
 	kind := mscclgo.ErrSystem
 	if cause == syscall.EOPNOTSUPP || cause == syscall.ENOSYS {

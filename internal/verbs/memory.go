@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PD is a protection domain: queue pairs reach the memory of theirs alone.
+// PD is a protection domain. Queue pairs access only memory of their own domain.
 type PD struct {
 	context *Context
 	pd      *C.struct_ibv_pd
@@ -32,10 +32,10 @@ func (p *PD) Close() error {
 	return number("verbs: release a protection domain of "+p.context.name, C.verbs_dealloc_pd(p.context.api, p.pd))
 }
 
-// Access is what a memory region or a queue pair allows.
+// Access is the set of accesses that a memory region or a queue pair allows.
 type Access int
 
-// What is allowed. Reading by this side always is.
+// The accesses. Local reads are always allowed.
 const (
 	LocalWrite   Access = C.IBV_ACCESS_LOCAL_WRITE
 	RemoteWrite  Access = C.IBV_ACCESS_REMOTE_WRITE
@@ -49,11 +49,10 @@ type MR struct {
 	mr      *C.struct_ibv_mr
 }
 
-// Register registers memory of this process. Requests, here and at the peer, name
-// a byte of it by iova plus its offset. The kernel wants iova and address to be
-// equal modulo the page size.
+// Register registers memory of this process. Requests, here and at the peer, address
+// a byte by iova plus its offset. iova and address must be equal modulo the page size.
 //
-// Errors: ErrSystem; for lack of locked memory the text tells the limit.
+// Errors: ErrSystem, with the limit if there is too little locked memory.
 func (p *PD) Register(address uintptr, size, iova uint64, access Access) (*MR, error) {
 	mr, err := C.verbs_register(p.context.api, p.pd, C.uint64_t(address), C.size_t(size), C.uint64_t(iova), C.int(access))
 	return p.registered(mr, err, size)
@@ -62,7 +61,7 @@ func (p *PD) Register(address uintptr, size, iova uint64, access Access) (*MR, e
 // RegisterDMABuf registers memory of a device, as offset and size in a dma-buf,
 // which may be closed afterwards.
 //
-// Errors: ErrUnsupported when the library or the kernel cannot, and those of
+// Errors: ErrUnsupported when the library or the kernel does not support it; those of
 // Register.
 func (p *PD) RegisterDMABuf(fd int, offset, size, iova uint64, access Access) (*MR, error) {
 	mr, err := C.verbs_register_dmabuf(p.context.api, p.pd, C.int(fd), C.uint64_t(offset), C.size_t(size), C.uint64_t(iova), C.int(access))
@@ -92,13 +91,13 @@ func lockLimit() string {
 	return fmt.Sprintf("%d bytes", limit.Cur)
 }
 
-// LocalKey gives what requests of this side name the memory by.
+// LocalKey returns the key of the memory for requests of this side.
 func (m *MR) LocalKey() uint32 { return uint32(m.mr.lkey) }
 
-// RemoteKey gives what requests of a peer name the memory by.
+// RemoteKey returns the key of the memory for requests of a peer.
 func (m *MR) RemoteKey() uint32 { return uint32(m.mr.rkey) }
 
-// Close ends the registration: no request reaches the memory any more.
+// Close ends the registration. No request accesses the memory afterwards.
 func (m *MR) Close() error {
 	return number("verbs: unregister memory of "+m.context.name, C.verbs_deregister(m.context.api, m.mr))
 }

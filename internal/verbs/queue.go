@@ -14,8 +14,7 @@ type QP struct {
 	qp      *C.struct_ibv_qp
 }
 
-// NewQP makes a queue pair that holds so many requests each way, and takes it to
-// INIT on the port.
+// NewQP makes a queue pair of those depths and moves it to INIT on the port.
 func (p *PD) NewQP(send, receive *CQ, sends, receives, port int, access Access) (*QP, error) {
 	op := "verbs: make a queue pair of " + p.context.name
 	api := p.context.api
@@ -30,10 +29,10 @@ func (p *PD) NewQP(send, receive *CQ, sends, receives, port int, access Access) 
 	return &QP{p.context, qp}, nil
 }
 
-// Number gives the queue pair's number, by which the peer names it.
+// Number returns the queue pair's number, by which the peer addresses it.
 func (q *QP) Number() uint32 { return uint32(q.qp.qp_num) }
 
-// Path is what a queue pair is told of its peer, in the terms of
+// Path holds the parameters of a connection to a peer, in the terms of
 // ibv_modify_qp(3).
 type Path struct {
 	GID          [16]byte // the peer's
@@ -56,8 +55,7 @@ type Path struct {
 	_            [2]byte
 }
 
-// Connect takes the queue pair to RTR and RTS: from then on it receives, and
-// sends.
+// Connect moves the queue pair to RTR and RTS. From then on it receives and sends.
 func (q *QP) Connect(path *Path) error {
 	var step C.int
 	rc := C.verbs_qp_connect(q.context.api, q.qp, (*C.verbs_path)(unsafe.Pointer(path)), &step)
@@ -73,10 +71,10 @@ func (q *QP) Fail() error {
 	return number(fmt.Sprintf("verbs: stop queue pair %d of %s", q.Number(), q.context.name), C.verbs_qp_fail(q.context.api, q.qp))
 }
 
-// Opcode is what a request does.
+// Opcode is the operation of a request.
 type Opcode uint16
 
-// What requests do.
+// The operations of requests.
 const (
 	Write    Opcode = C.IBV_WR_RDMA_WRITE
 	WriteImm Opcode = C.IBV_WR_RDMA_WRITE_WITH_IMM // a Write that takes a receive of the peer's
@@ -84,10 +82,10 @@ const (
 	FetchAdd Opcode = C.IBV_WR_ATOMIC_FETCH_AND_ADD
 )
 
-// Flags say how a request is done.
+// Flags modify a request.
 type Flags uint16
 
-// How requests are done.
+// The flags of requests.
 const (
 	Signaled Flags = C.IBV_SEND_SIGNALED // it gives a completion
 )
@@ -105,9 +103,9 @@ type Work struct {
 	Flags     Flags
 }
 
-// Post gives the device requests, in order, with one call of its driver for
-// each 64. It says how many the device took. The caller must know that the
-// queue has room. Calls for one queue pair take turns.
+// Post posts requests in order, with one call of the driver for each 64, and returns
+// how many were posted. The caller must know that the queue has room. Calls for one
+// queue pair must not be concurrent.
 func (q *QP) Post(work []Work) (int, error) {
 	if len(work) == 0 {
 		return 0, nil
@@ -120,8 +118,8 @@ func (q *QP) Post(work []Work) (int, error) {
 	return int(posted), nil
 }
 
-// PostReceives gives the device n requests, without memory, of which each WriteImm
-// of the peer takes one. Calls for one queue pair take turns.
+// PostReceives posts n receive requests without memory. Each WriteImm of the peer takes
+// one. Calls for one queue pair must not be concurrent.
 func (q *QP) PostReceives(n int) error {
 	return number(fmt.Sprintf("verbs: post receives to queue pair %d of %s", q.Number(), q.context.name), C.verbs_post_receives(q.qp, C.int(n)))
 }
@@ -131,7 +129,7 @@ func (q *QP) Close() error {
 	return number(fmt.Sprintf("verbs: release queue pair %d of %s", q.Number(), q.context.name), C.verbs_destroy_qp(q.context.api, q.qp))
 }
 
-// Go and C lay these out alike, or this does not compile.
+// Go and C must lay these out alike.
 const (
 	_ = -(unsafe.Sizeof(Work{}) ^ C.sizeof_verbs_work)
 	_ = -(unsafe.Sizeof(Path{}) ^ C.sizeof_verbs_path)

@@ -2,7 +2,7 @@ package verbs
 
 import "fmt"
 
-// StatusText gives the status of a completion in words.
+// StatusText returns the status of a completion in words.
 func StatusText(status uint32) string {
 	if int(status) < len(statusWords) {
 		return statusWords[status]
@@ -10,7 +10,7 @@ func StatusText(status uint32) string {
 	return fmt.Sprintf("status %d", status)
 }
 
-// The statuses that are told apart, of ibv_poll_cq(3).
+// The statuses that callers distinguish, of ibv_poll_cq(3).
 const (
 	StatusSuccess         = 0
 	StatusFlushed         = 5  // the queue pair had failed before
@@ -42,8 +42,8 @@ var statusWords = [...]string{
 	"general error",
 }
 
-// Remote says whether a status tells of the peer or of the way to it, rather
-// than of this side.
+// Remote reports whether a status is due to the peer or the network, rather than this
+// side.
 func Remote(status uint32) bool {
 	switch status {
 	case 7, 9, 10, 11, 12, 13, 15, 16, 20:

@@ -1,0 +1,34 @@
+package semaphore
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// checkWords returns an error unless b is memory for an end of n bytes, a power of
+// two.
+func checkWords(op string, b *gpu.Buffer, n uint64) error {
+	switch {
+	case b == nil:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory of an end is nil")
+	case b.Size() != n || uint64(b.Ptr())%n != 0:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory of an end is %d bytes at %#x; it must be %d bytes, aligned to their number", b.Size(), uint64(b.Ptr()), n)
+	}
+	return nil
+}
+
+// checkPeer returns an error unless there is a connection and an end of n bytes, a
+// power of two, lies at the offset of the peer's memory.
+func checkPeer(op string, conn *connection.Connection, peer *registeredmem.Memory, offset, n uint64) error {
+	switch {
+	case conn == nil:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the connection is nil")
+	case peer == nil:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's memory is nil")
+	case offset%n != 0 || offset > peer.Size() || n > peer.Size()-offset:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer's end is %d bytes at offset %d of %v; it must lie inside, at a multiple of its size", n, offset, peer).At(peer.Registry().Rank(), peer.Rank())
+	}
+	return nil
+}
