@@ -16,7 +16,7 @@ __device__ void add(T* counter, unsigned long long* seen, uint32_t times) {
   atomicAdd(seen, sum);
 }
 
-// stored writes a value in each way and reads it in each way, and gives how often
+// stored writes a value in each way and reads it in each way, and returns how often
 // it came back different. `value` has bits in every byte.
 template <class T>
 __device__ uint32_t stored(T* p, T value) {

@@ -7,12 +7,12 @@ using mscclgo::WaitResult;
 
 namespace {
 
-// word gives the data that a rank sends in a round.
+// word returns the data that a rank sends in a round.
 __device__ uint32_t word(uint32_t rank, uint32_t round, uint32_t i) {
   return (rank + 1) * 0x9e3779b9u + round * 0x85ebca6bu + i;
 }
 
-// awaited waits with one thread, and gives every thread of the block the answer.
+// awaited waits with one thread, and returns the result to every thread of the block.
 __device__ bool awaited(const MemoryChannelHandle& channel) {
   bool ok = true;
   if (threadIdx.x == 0) ok = channel.wait() == WaitResult::Done;
@@ -107,7 +107,7 @@ extern "C" __global__ void elements(MemoryChannelHandle channel, uint32_t n, uin
   }
 }
 
-// signals signals so many times, every second time relaxed. One thread.
+// signals signals `times` times, every second time relaxed. One thread.
 extern "C" __global__ void signals(MemoryChannelHandle channel, uint32_t times) {
   for (uint32_t i = 0; i < times; ++i) {
     if (i % 2 == 0) {
@@ -125,7 +125,7 @@ extern "C" __global__ void waits(MemoryChannelHandle channel, uint32_t times, ui
     results[i] = uint32_t(i % 2 == 0 ? channel.wait() : channel.relaxedWait());
 }
 
-// polls polls so many times and gives how many signals it consumed. One thread.
+// polls polls a number of times and returns how many signals it consumed. One thread.
 extern "C" __global__ void polls(MemoryChannelHandle channel, uint32_t times, uint32_t* consumed) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < times; ++i) n += channel.poll();

@@ -12,7 +12,7 @@ struct Mistake {
 constexpr uint32_t kMost = 70, kRoom = 768, kRanks = 5;
 constexpr int kPoison = 125;
 
-// To stores what reduceRange gives.
+// To stores the words of reduceRange.
 struct To {
   uint8_t* out;
 

@@ -12,7 +12,7 @@ struct Mistake {
 
 constexpr uint32_t kGuard = 32;
 
-// data and guard give what belongs at a place of the source and of the
+// data and guard return what belongs at a place of the source and of the
 // destination's surroundings.
 __device__ uint8_t data(uint32_t i, uint32_t seed) { return uint8_t((i + seed * 31) * 2654435761u >> 24); }
 __device__ uint8_t guard(uint32_t i) { return uint8_t(~i * 0x35u); }
@@ -23,7 +23,7 @@ __device__ void note(Mistake* m, uint32_t dst, uint32_t src, uint32_t size, uint
 }
 
 // all copies every size up to `most` between all alignments, with 1 to 8 threads,
-// and looks at every byte from 32 before to 32 behind. A block has an arena of its
+// and looks at every byte from 32 before to 32 after. A block has an arena of its
 // own, `stride` bytes for the destination and as many for the source.
 template <uint32_t Width>
 __device__ void all(uint8_t* arena, uint32_t stride, uint32_t most, Mistake* mistake) {

@@ -54,7 +54,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
 }
 
 // direct writes the data straight into all outputs, between two barriers. The
-// first orders nothing: it only says that all outputs may be written.
+// first orders nothing: it only tells that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

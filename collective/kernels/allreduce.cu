@@ -19,7 +19,7 @@ using Op = OPERATION;
 
 // One shot: every rank sends all its data to all, and reduces all by itself.
 // One trip over the links; (n - 1) times the data. An inbox must hold all the
-// data. No barrier: a packet says by itself that it is there, and a result needs
+// data. No barrier: a packet shows by itself that it has arrived, and a result needs
 // packets of all ranks, so inboxes may take turns (see Inboxes).
 template <class Packet>
 MSCCLGO_DEVICE void oneShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {

@@ -59,7 +59,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
 }
 
 // direct writes each part straight to its place, between two barriers. The first
-// orders nothing: it only says that all outputs may be written.
+// orders nothing: it only tells that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

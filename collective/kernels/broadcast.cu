@@ -50,8 +50,8 @@ struct Relays {
 
   MSCCLGO_DEVICE uint32_t rankAt(uint32_t p) const { return (root + p) % ranks; }
 
-  // next gives the place of a rank, not the root, that lies k behind this one's, k
-  // less than `others`. Loops over them go by it, so that no link is crowded.
+  // next returns the place of a rank, not the root, that lies k after this one's, k less
+  // than `others`. Loops over them use it, so that no link is crowded.
   MSCCLGO_DEVICE uint32_t next(uint32_t k) const { return 1 + (place - 1 + k) % others; }
 };
 

@@ -32,10 +32,10 @@ struct Hosts {
   uint8_t* inbox;                       // two halves, each with a slot for each host
   uint64_t slotBytes;
 
-  // slot gives where a host's sums are kept during a call, as an offset in the
-  // inbox of any owner of the shard. Calls take the halves in turn: who has
-  // finished a call has heard from all hosts, which thus began it and were
-  // through with the call before, whose half comes next.
+  // slot returns where a host's sums are kept during a call, as an offset in the inbox of
+  // any owner of the shard. Calls use the halves in turn: a rank that has finished a call
+  // has heard from all hosts, which have thus begun it and have ended the call before,
+  // whose half comes next.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t epoch) const {
     return (uint64_t(epoch % 2) * hosts + of) * slotBytes;
   }

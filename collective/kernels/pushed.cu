@@ -37,13 +37,13 @@ struct Pushed {
   uint64_t chunk, piece;  // multiples of kLine
   uint32_t pair, pairs;
 
-  // begun and stepsIn say how far the longest shard goes: whether there is chunk c,
-  // and whether a chunk has a step in which pair 0's piece starts at byte `at` of it.
+  // begun reports whether the longest shard has a chunk c, and stepsIn whether a chunk of
+  // it has a step in which pair 0's piece starts at byte `at`.
   MSCCLGO_DEVICE bool begun(uint32_t c) const { return c * chunk < shards.longest(); }
   MSCCLGO_DEVICE bool stepsIn(uint64_t at) const { return at < chunk && at < shards.longest(); }
   MSCCLGO_DEVICE uint64_t stepBytes() const { return pairs * piece; }
 
-  // pieceStart gives where the piece of pair `of` starts in shard r's data, in that
+  // pieceStart returns where the piece of pair `of` starts in shard r's data, in that
   // step of chunk c. It ends where the next pair's starts.
   MSCCLGO_DEVICE uint64_t pieceStart(uint32_t r, uint32_t c, uint64_t step, uint32_t of) const {
     uint64_t inChunk = step + of * piece;
@@ -51,7 +51,7 @@ struct Pushed {
              end = shards.start(r + 1);
     return at < end ? at : end;
   }
-  // slot gives where rank `of` has what rank `from` pushes, as if all the shard's
+  // slot returns where rank `of` has what rank `from` pushes, as if all the shard's
   // owner ever got lay there: aligned as its data are, byte `at` of them at slot + at.
   MSCCLGO_DEVICE uint8_t* slot(uint32_t of, uint32_t from, uint32_t c) const {
     uint64_t first = shards.start(of);

@@ -37,7 +37,7 @@ struct Ring {
   MSCCLGO_DEVICE uint64_t chunkLines() const { return divideUp(divideUp(bytes, sizeof(Line)), ranks); }
   MSCCLGO_DEVICE uint64_t partLines() const { return divideUp(chunkLines(), gridDim.x); }
 
-  // part gives this block's part of the chunk that lies `ahead` ranks ahead.
+  // part returns this block's part of the chunk that lies `ahead` ranks ahead.
   MSCCLGO_DEVICE Part part(uint32_t ahead) const {
     uint64_t chunk = (rank + ahead) % ranks * chunkLines();
     uint64_t first = chunk + blockIdx.x * partLines();
@@ -49,12 +49,12 @@ struct Ring {
     return {from, from < to ? to - from : 0};
   }
 
-  // slot gives where this block's part of what comes in at a step is kept.
+  // slot returns where this block's part of what comes in at a step is kept.
   MSCCLGO_DEVICE uint64_t slot(uint32_t step) const {
     return (step * chunkLines() + blockIdx.x * partLines()) * sizeof(Line);
   }
 
-  // neighbour gives this block's channel to the rank that lies `ahead` ahead.
+  // neighbour returns this block's channel to the rank that lies `ahead` ahead.
   MSCCLGO_DEVICE const PortChannelHandle& neighbour(const PortChannelHandle* channels, uint32_t ahead) const {
     return channels[blockIdx.x * ranks + (rank + ahead) % ranks];
   }

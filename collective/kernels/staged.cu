@@ -22,7 +22,7 @@ using Op = OPERATION;
 constexpr uint32_t kMostChunks = 64;
 
 // kStreams is how many channels a rank has to another for either stage. Chunks take
-// them in turn: one is copied while the signal behind another is stored.
+// them in turn: one is copied while the signal after another is stored.
 constexpr uint32_t kStreams = 2;
 
 struct Progress {
@@ -48,7 +48,7 @@ struct Staged {
   MSCCLGO_DEVICE uint64_t start(uint32_t r) const {
     return Shards(in.ranks[0], bytes, sizeof(T), ranks).start(r);
   }
-  // chunkStart gives where chunk c of shard r starts; behind the last one, the
+  // chunkStart returns where chunk c of shard r starts; after the last one, the
   // shard's end.
   MSCCLGO_DEVICE uint64_t chunkStart(uint32_t r, uint32_t c) const {
     uint64_t at = start(r) + c * chunkBytes, end = start(r + 1);
@@ -57,13 +57,13 @@ struct Staged {
   MSCCLGO_DEVICE uint32_t chunks(uint32_t r) const {
     return uint32_t(divideUp(start(r + 1) - start(r), chunkBytes));
   }
-  // slot gives where rank `of` has what comes from rank `from`, as an offset in its
+  // slot returns where rank `of` has what comes from rank `from`, as an offset in its
   // inbox: aligned as that rank's data are.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t from) const {
     return from * slotBytes + (reinterpret_cast<uintptr_t>(in.ranks[of]) + start(of)) % kLine;
   }
   MSCCLGO_DEVICE uint32_t ahead(uint32_t k) const { return (rank + k) % ranks; }
-  // channel gives the one to a peer for chunk c.
+  // channel returns the one to a peer for chunk c.
   MSCCLGO_DEVICE const PortChannelHandle& channel(const PortChannelHandle* channels, uint32_t peer,
                                                   uint32_t c) const {
     return channels[c % kStreams * ranks + peer];

@@ -65,7 +65,7 @@ func NewChecker(ctx context.Context, d *gpu.Device, t Type) (_ *Checker, err err
 	return c, err
 }
 
-// shape returns a grid for so many elements.
+// shape returns a grid for count elements.
 func (c *Checker) shape(count uint64) gpu.LaunchConfig {
 	return gpu.Blocks(int(max(1, min(uint64(c.blocks), (count+checkerThreads-1)/checkerThreads))), checkerThreads)
 }

@@ -14,8 +14,8 @@ using namespace mscclgo;
 
 namespace elements {
 
-// Float is the arithmetic of a floating point type T, whose elements have so many bits
-// of mantissa and that bias.
+// Float is the arithmetic of a floating point type T, whose elements have
+// Mantissa bits of mantissa and that bias.
 template <class T, class Bits, uint32_t Mantissa, uint32_t Bias>
 struct Float {
   using Element = Bits;

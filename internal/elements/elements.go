@@ -171,7 +171,7 @@ func (t Type) get(src []byte) uint64 {
 
 // WrongReduced counts the elements of got that are not the reduction of what Fill makes
 // of the seeds. Integers, maxima and minima are exact. Other floats may be off by what
-// the operations lose in the type that they are made in, and by so many roundings to
+// the operations lose in the type that they are made in, and by a number of roundings to
 // their own type: 1 for the result.
 func (t Type) WrongReduced(got []byte, op collective.Op, seeds []uint64, roundings int) (wrong int) {
 	operands := make([]uint64, len(seeds))

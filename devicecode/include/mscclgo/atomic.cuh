@@ -1,6 +1,6 @@
-// The one place that holds loads, stores, read-modify-writes and fences with a
-// memory order. On a GPU each is one PTX instruction; on the emulated device,
-// the compiler's atomic of the same order.
+// Loads, stores, read-modify-writes and fences with a memory order. On a GPU each is
+// one PTX instruction, on the emulated device the compiler's atomic of the same order.
+// Other headers use these and no PTX of their own for it.
 //
 // The terms are those of the PTX memory consistency model (PTX ISA, "Memory
 // Consistency Model"). The scope says among which threads the order holds: a
@@ -19,21 +19,21 @@ enum class Scope {
   System,  // all GPUs and the host (.sys)
 };
 
-// Order is what an access orders beside itself.
+// Order is what an access orders besides itself.
 enum class Order {
   Relaxed,  // nothing; the access alone is atomic
-  Acquire,  // what follows stays behind the load
-  Release,  // what precedes, and what the thread has observed, stays before the store
+  Acquire,  // later accesses stay after the load
+  Release,  // earlier accesses, and what the thread has observed, stay before the store
 };
 
-// A relaxed load and fence<Acquire>() behind it are an acquire, fence<Release>() and
-// a relaxed store behind it a release (PTX: acquire and release patterns).
+// A relaxed load followed by an acquire fence is an acquire; a release fence followed by
+// a relaxed store is a release (PTX: acquire and release patterns).
 
 #if defined(MSCCLGO_EMU)
 
 namespace detail {
 
-// builtinOrder names an order for the compiler's atomics.
+// builtinOrder returns the compiler's name of an order.
 constexpr int builtinOrder(Order order) {
   return order == Order::Acquire   ? __ATOMIC_ACQUIRE
          : order == Order::Release ? __ATOMIC_RELEASE
@@ -42,7 +42,7 @@ constexpr int builtinOrder(Order order) {
 
 }  // namespace detail
 
-// load reads a value. Order: Relaxed or Acquire.
+// load returns a value. The order is Relaxed or Acquire.
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
   emu::spinHint();
@@ -55,7 +55,7 @@ MSCCLGO_DEVICE uint64_t load(const uint64_t* p) {
   return __atomic_load_n(p, detail::builtinOrder(O));
 }
 
-// store writes a value. Order: Relaxed or Release.
+// store writes a value. The order is Relaxed or Release.
 template <Scope S, Order O>
 MSCCLGO_DEVICE void store(uint32_t* p, uint32_t value) {
   __atomic_store_n(p, value, detail::builtinOrder(O));
@@ -66,7 +66,8 @@ MSCCLGO_DEVICE void store(uint64_t* p, uint64_t value) {
   __atomic_store_n(p, value, detail::builtinOrder(O));
 }
 
-// fetchAdd adds to the value and gives what it was. Order: Relaxed or Release.
+// fetchAdd adds to a value and returns what it was before. The order is Relaxed or
+// Release.
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t fetchAdd(uint32_t* p, uint32_t value) {
   return __atomic_fetch_add(p, value, detail::builtinOrder(O));
@@ -77,22 +78,24 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
   return __atomic_fetch_add(p, value, detail::builtinOrder(O));
 }
 
-// fence makes the relaxed loads before it acquire, or the relaxed stores behind it
-// release. (PTX fence.acquire, fence.release)
+// fence makes the relaxed loads before it acquire, or the relaxed stores after it
+// release (PTX: fence.acquire, fence.release).
 template <Scope S, Order O>
 MSCCLGO_DEVICE void fence() {
   static_assert(O != Order::Relaxed, "a fence acquires or releases");
   __atomic_thread_fence(detail::builtinOrder(O));
 }
 
-// loadRelaxed16 reads two 8-byte words, each whole, in no order between them.
+// loadRelaxed16 reads two 8-byte words, aligned to 16 bytes. Each is read whole; the two
+// are not ordered.
 MSCCLGO_DEVICE void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
   emu::spinHint();
   first = __atomic_load_n(p, __ATOMIC_RELAXED);
   second = __atomic_load_n(p + 1, __ATOMIC_RELAXED);
 }
 
-// storeRelaxed16 writes two 8-byte words, each whole, in no order between them.
+// storeRelaxed16 writes two 8-byte words, aligned to 16 bytes. Each is written whole; the
+// two are not ordered.
 MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
   __atomic_store_n(p, first, __ATOMIC_RELAXED);
   __atomic_store_n(p + 1, second, __ATOMIC_RELAXED);
@@ -102,14 +105,14 @@ MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second)
 
 namespace detail {
 
-// global gives the address as the .global state space wants it.
+// global returns an address in the .global state space.
 MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(p); }
 
 }  // namespace detail
 
-// One instruction for each pair of order and scope. The "memory" clobber keeps
-// the compiler from moving other accesses across; the qualifiers do so for the
-// hardware.
+// One instruction for each pair of order and scope. The "memory" clobber keeps the
+// compiler from moving other accesses across it; the qualifiers keep the hardware from
+// it.
 #define MSCCLGO_FORMS(S, INSTRUCTION, WEAK, STRONG)          \
   if constexpr (O == Order::Relaxed && S == Scope::Device) { \
     INSTRUCTION(WEAK ".gpu");                                \
@@ -139,7 +142,7 @@ MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(
                : "l"(detail::global(p)), "l"(value)         \
                : "memory")
 
-// load reads a value. Order: Relaxed or Acquire. (PTX ld.relaxed, ld.acquire)
+// load returns a value. The order is Relaxed or Acquire (PTX: ld.relaxed, ld.acquire).
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
   static_assert(O != Order::Release, "a load cannot release");
@@ -156,7 +159,7 @@ MSCCLGO_DEVICE uint64_t load(const uint64_t* p) {
   return v;
 }
 
-// store writes a value. Order: Relaxed or Release. (PTX st.relaxed, st.release)
+// store writes a value. The order is Relaxed or Release (PTX: st.relaxed, st.release).
 template <Scope S, Order O>
 MSCCLGO_DEVICE void store(uint32_t* p, uint32_t value) {
   static_assert(O != Order::Acquire, "a store cannot acquire");
@@ -169,8 +172,8 @@ MSCCLGO_DEVICE void store(uint64_t* p, uint64_t value) {
   MSCCLGO_FORMS(S, MSCCLGO_STORE64, "relaxed", "release")
 }
 
-// fetchAdd adds to the value and gives what it was. Order: Relaxed or Release.
-// (PTX atom.add)
+// fetchAdd adds to a value and returns what it was before. The order is Relaxed or
+// Release (PTX: atom.add).
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t fetchAdd(uint32_t* p, uint32_t value) {
   static_assert(O != Order::Acquire, "fetchAdd is relaxed or releases");
@@ -195,8 +198,8 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
 #undef MSCCLGO_ADD32
 #undef MSCCLGO_ADD64
 
-// From PTX ISA 8.6 and sm_90 a fence can do one of the two. To acquire then costs
-// next to nothing, where fence.acq_rel waits for all stores of the thread.
+// From PTX ISA 8.6 and sm_90 on, a fence can acquire or release alone. Acquiring then
+// costs next to nothing, whereas fence.acq_rel waits for all stores of the thread.
 #if __CUDA_ARCH__ >= 900 && \
     (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7))
 #define MSCCLGO_FENCE(order, scope) asm volatile("fence." order "." scope ";" ::: "memory")
@@ -204,8 +207,8 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
 #define MSCCLGO_FENCE(order, scope) asm volatile("fence.acq_rel." scope ";" ::: "memory")
 #endif
 
-// fence makes the relaxed loads before it acquire, or the relaxed stores behind it
-// release. (PTX fence.acquire, fence.release)
+// fence makes the relaxed loads before it acquire, or the relaxed stores after it
+// release (PTX: fence.acquire, fence.release).
 template <Scope S, Order O>
 MSCCLGO_DEVICE void fence() {
   static_assert(O != Order::Relaxed, "a fence acquires or releases");
@@ -222,17 +225,17 @@ MSCCLGO_DEVICE void fence() {
 
 #undef MSCCLGO_FENCE
 
-// loadRelaxed16 reads two 8-byte words in one access, aligned to 16 bytes. Each
-// word is read whole; between the two there is no order (PTX: a vector access
-// is its scalar accesses in no order).
+// loadRelaxed16 reads two 8-byte words in one access, aligned to 16 bytes. Each is read
+// whole; the two are not ordered (PTX: a vector access is a set of scalar accesses
+// in no order).
 MSCCLGO_DEVICE void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(first), "=l"(second)
                : "l"(detail::global(p)));
 }
 
-// storeRelaxed16 writes two 8-byte words in one access, aligned to 16 bytes,
-// each whole, in no order between them.
+// storeRelaxed16 writes two 8-byte words in one access, aligned to 16 bytes. Each is
+// written whole; the two are not ordered.
 MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(detail::global(p)), "l"(first),
                "l"(second));

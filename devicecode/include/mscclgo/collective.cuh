@@ -1,5 +1,5 @@
-// What collectives share: packets from every rank to every rank in the group's
-// scratch, and reductions that take their words from all ranks' memory.
+// What collectives share: packets from every rank to every rank in the group's scratch,
+// and reductions of words in all ranks' memory.
 #pragma once
 
 #include <mscclgo/group.cuh>
@@ -9,26 +9,25 @@
 
 namespace mscclgo {
 
-// firstThread and allThreads number the threads of a one-dimensional grid.
+// firstThread returns the calling thread's number in a one-dimensional grid, and
+// allThreads the number of threads.
 MSCCLGO_DEVICE uint64_t firstThread() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 MSCCLGO_DEVICE uint64_t allThreads() { return uint64_t(gridDim.x) * blockDim.x; }
 
-// divideUp gives a / b, rounded up.
+// divideUp returns a / b, rounded up.
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-// peer gives the rank that lies k ahead, k at most the number of ranks. Loops
-// over peers go by it, so that each rank starts with another and no link is
-// crowded.
+// peer returns the rank that lies k ahead, k at most the number of ranks. Loops over
+// peers use it: each rank then begins with another peer, and no link is crowded.
 MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
   uint32_t to = group.rank + k;
   return to < group.size ? to : to - group.size;
 }
 
-// forEachRank divides the blocks of a one-dimensional grid among the ranks, so that
-// all are served at the same time, and calls serve(rank, thread, threads): the
-// calling thread is number `thread` of `threads` that serve the rank. Every kth
-// block serves the rank that lies k ahead; where there are fewer blocks than ranks,
-// a block serves several, one after the other.
+// forEachRank divides the blocks of a one-dimensional grid among the ranks, so that all
+// are served at the same time, and calls serve(rank, thread, threads): the calling thread
+// is number `thread` of the `threads` that serve the rank. Where there are fewer blocks
+// than ranks, a block serves several ranks, one after the other. All threads call it.
 template <class Serve>
 MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
   for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
@@ -37,24 +36,25 @@ MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
   }
 }
 
-// Inboxes are one call's packets: on every rank an inbox for each of the others.
-// All threads of a one-dimensional grid make one, use it, and call end().
+// Inboxes are the packets of one call: every rank has an inbox for each other rank. All
+// threads of a one-dimensional grid make one, use it, and call end().
 //
-// Calls take two halves of the scratch in turn, by the parity of the epoch, so
-// that no call waits until its packets have been read. That is safe if nobody
-// ends a call before every rank has begun it: then a rank that begins call e
-// knows that all have begun e - 1, so have ended e - 2, which used the half
-// before. A collective in which a rank's result depends on all ranks keeps this
-// rule by itself; the others need a relaxedBarrier() of the group in each call.
+// Calls use two halves of the scratch in turn, by the parity of the epoch, so that no call
+// waits until its packets have been read. That is safe if no rank ends a call before every
+// rank has begun it: a rank that begins call e then knows that all have begun call e - 1,
+// and so have ended call e - 2, which used the same half. A collective in which each rank's
+// result depends on all ranks keeps this rule by itself. Others need a relaxedBarrier() of
+// the group in each call.
 //
-// LL128 packets have three quarters of the scratch for themselves; LL8 and LL16
-// packets share the first.
+// LL8 and LL16 packets share the first quarter of the scratch. LL128 packets have the
+// rest.
 template <class Packet>
 class Inboxes {
  public:
   using Piece = mscclgo::Piece<Packet>;
   static constexpr uint32_t kThreads = Piece::kThreads;
 
+  // The inboxes of the group's current call.
   MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group) : group_(group), epoch_(group.epoch()) {
     uint64_t quarter = group.scratchSize / 4 / sizeof(LL128Packet) * sizeof(LL128Packet);
     uint64_t room = sizeof(Packet) == sizeof(LL128Packet) ? 3 * quarter : quarter;
@@ -65,13 +65,13 @@ class Inboxes {
     half_ = start + epoch_ % 2 * (half * sizeof(Packet));
   }
 
-  // first and stride are where a thread begins among packets, and how it goes on;
-  // lane is its number within a packet.
+  // first returns the packet that a thread begins with, stride how far the next one is,
+  // and lane the thread's number within a packet.
   MSCCLGO_DEVICE static uint64_t first() { return firstThread() / kThreads; }
   MSCCLGO_DEVICE static uint64_t stride() { return allThreads() / kThreads; }
   MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % kThreads; }
 
-  // packets gives how many carry n bytes.
+  // packets returns how many packets carry n bytes.
   MSCCLGO_DEVICE static uint64_t packets(uint64_t n) { return divideUp(n, Piece::kPayload); }
 
   // send writes packet `index` of the inbox that rank `to` has for this rank.
@@ -84,8 +84,7 @@ class Inboxes {
     for (uint32_t k = 1; k < group_.size; ++k) send(peer(group_, k), index, piece);
   }
 
-  // receive waits for packet `index` from rank `from`. It is false if the wait
-  // failed.
+  // receive waits for packet `index` from rank `from`, and reports whether it came.
   MSCCLGO_DEVICE bool receive(uint32_t from, uint64_t index, Piece& piece) const {
     Watch watch = group_.watch;
     watch.peer = from;
@@ -94,10 +93,9 @@ class Inboxes {
            WaitResult::Done;
   }
 
-  // receiveReduced replaces this rank's piece by its reduction with packet
-  // `index` of all others, in the order of the ranks, so that all ranks get the
-  // same bits. It looks for several ranks' packets at a time. It is false if a
-  // wait failed.
+  // receiveReduced replaces this rank's piece by its reduction with packet `index` of all
+  // others, and reports whether all came. It reduces in the order of the ranks, so that
+  // all ranks get the same bits. It polls the packets of several ranks at a time.
   template <class T, class Op>
   MSCCLGO_DEVICE bool receiveReduced(uint64_t index, Piece& piece) const {
     using Word = typename Piece::Word;
@@ -142,16 +140,17 @@ class Inboxes {
     return true;
   }
 
-  // exchange calls send(i) and receive(i) for each of a thread's packets, the
-  // sends kAhead packets before: some travel while others are received. It ends
-  // early, and is false, where receive() gives false.
+  // exchange calls send(i) and receive(i) for each of a thread's packets. The sends are
+  // kAhead packets ahead, so that some travel while others are received. It ends early
+  // and returns false where receive() does.
   template <class Send, class Receive>
   MSCCLGO_DEVICE static bool exchange(uint64_t packets, Send send, Receive receive) {
     sendFirst(packets, send);
     return goOn(packets, send, receive);
   }
 
-  // sendFirst and goOn are the two parts of exchange, for what comes between.
+  // sendFirst and goOn are the two parts of exchange, for callers that have something to
+  // do in between.
   template <class Send>
   MSCCLGO_DEVICE static void sendFirst(uint64_t packets, Send send) {
     uint64_t i = first();
@@ -168,15 +167,15 @@ class Inboxes {
     return true;
   }
 
-  // kAhead is how many packets a thread sends before it receives the first: all
-  // threads' together are more than a link has under way.
+  // kAhead is how many packets a thread sends before it receives the first. Those of all
+  // threads together are more than a link has under way.
   static constexpr uint32_t kAhead = 3;
 
-  // end ends the call. Every thread calls it once, last, unless a wait failed.
+  // end ends the call. Every thread calls it once, last, unless a wait has failed.
   MSCCLGO_DEVICE void end() const { group_.nextEpoch(); }
 
  private:
-  // inbox gives what `from` has for `to`. A rank has none for itself.
+  // inbox returns the packets of rank `to` from rank `from`. A rank has none from itself.
   MSCCLGO_DEVICE Packet* inbox(uint32_t to, uint32_t from) const {
     uint32_t slot = from < to ? from : from - 1;
     return reinterpret_cast<Packet*>(group_.scratch(to) + half_) + slot * capacity_;
@@ -201,16 +200,16 @@ struct PacketOf<LL8Packet, false> {
 
 }  // namespace detail
 
-// PacketOf is Packet, but for elements that a thread's part of one does not hold: of
-// 8 bytes in LL8 packets. In their place come LL16 packets, half as many, which take
-// the same room in an inbox.
+// PacketOf is Packet, unless an element is larger than a thread's word of it: elements of
+// 8 bytes take LL16 packets in place of LL8 packets. Half as many then carry the data, in
+// the same room of an inbox.
 template <class T, class Packet>
 using PacketOf = typename detail::PacketOf<Packet, sizeof(T) <= sizeof(typename Piece<Packet>::Word)>::Type;
 
 namespace detail {
 
-// reduceSome reduces Words words from the memory of so many ranks: number i from byte
-// `at` on, and those `threads`, 2 * `threads` and so on behind it. It calls
+// reduceSome reduces Words words in the memory of Ranks ranks: word i from byte `at` on,
+// and those that lie `threads`, 2 * `threads` and so on after it. It calls
 // store(byte, word).
 template <class T, class Op, class Word, uint32_t Ranks, uint32_t Words, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceSome(const Inputs& in, uint64_t at, uint64_t i, uint64_t threads, Store store) {
@@ -236,8 +235,8 @@ struct Reduced {
   Word words[Count];
 };
 
-// reduceNext reduces Count words in a row, of which the first is number i behind byte
-// `at`, for any number of ranks.
+// reduceNext returns the reduction of Count words in a row, from word i after byte `at`
+// on, for any number of ranks.
 template <class T, class Op, class Word, uint32_t Count, class Inputs>
 MSCCLGO_DEVICE Reduced<Word, Count> reduceNext(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t i) {
   constexpr uint32_t kAtOnce = 4 / Count;  // ranks whose words are under way together
@@ -270,8 +269,8 @@ MSCCLGO_DEVICE Reduced<Word, Count> reduceNext(const Inputs& in, uint32_t ranks,
   return result;
 }
 
-// reduceWords reduces n words from all ranks' memory, from byte `at` on. Ranks is the
-// number of ranks, or 0 for any.
+// reduceWords reduces n words in all ranks' memory, from byte `at` on. Ranks is the number
+// of ranks, or 0 for any.
 template <class T, class Op, class Word, uint32_t Ranks, uint32_t Loads, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint64_t thread,
                                 uint64_t threads, Store store) {
@@ -287,9 +286,9 @@ MSCCLGO_DEVICE void reduceWords(const Inputs& in, uint32_t ranks, uint64_t at, u
   }
 }
 
-// reduceShifted is reduceWords for outputs whose words start `shift` bytes into the
-// inputs': it stores n - 1 of those, each put together from two. The second is read
-// twice, by neighbours, but comes from the cache then.
+// reduceShifted is reduceWords for outputs whose words start `shift` bytes into those of
+// the inputs. It stores n - 1 words, each made from two. Neighbouring threads read the
+// second one too, from the cache.
 template <class T, class Op, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceShifted(const Inputs& in, uint32_t ranks, uint64_t at, uint64_t n, uint32_t shift,
                                   uint64_t thread, uint64_t threads, Store store) {
@@ -313,20 +312,20 @@ MSCCLGO_DEVICE void reduceElements(const Inputs& in, uint32_t ranks, uint64_t at
 
 }  // namespace detail
 
-// Alignment says how memories of a reduction lie in words of 16 bytes.
+// Alignment is how the memories of a reduction lie in words of 16 bytes.
 struct Alignment {
-  uint64_t inputs;   // the or of what the inputs' addresses differ by, as exclusive ors
-  uint64_t outputs;  // likewise of the outputs'
-  uint64_t shift;    // how far an output lies behind an input, modulo 16
+  uint64_t inputs;   // the bits in which the inputs' addresses differ; see skewOf
+  uint64_t outputs;  // likewise of the outputs
+  uint64_t shift;    // an output's address less an input's
 };
 
-// reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks'
-// inputs, in the order of the ranks; that of rank r is at in(r), a const uint8_t*.
-// `threads` threads do it, of which the caller is number `thread`. It calls
+// reduceRange reduces the bytes from `from` to `to`, whole elements, of all ranks' inputs,
+// in the order of the ranks. The input of rank r is at in(r), a const uint8_t*. `threads`
+// threads call it, and the caller is number `thread` of them. It calls
 // store(byte, word) with words of 16 bytes or of 4 (8 for elements of 8), which are
-// aligned in the outputs, or of an element, which may not be. A thread has about Loads loads under way at a
-// time: several, since one takes a whole trip to memory, and over a link more than
-// to this device's own.
+// aligned in the outputs, or of an element, which may not be. A thread has about Loads
+// loads under way at a time: several, since each takes a trip to memory, and more over a
+// link than in this device's memory.
 template <class T, class Op, uint32_t Loads, class Inputs, class Store>
 MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from, uint64_t to,
                                 const Alignment& alignment, uint64_t thread, uint64_t threads, Store store) {
@@ -369,11 +368,11 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
   detail::reduceElements<T, Op>(in, ranks, tail, (to - tail) / sizeof(T), last, threads, store);
 }
 
-// How many loads of a thread are under way from peers' memory and from this device's.
+// kLoadsOfPeers and kLoadsOfOwn are how many loads a thread has under way from peers'
+// memory and from this device's.
 constexpr uint32_t kLoadsOfPeers = 8, kLoadsOfOwn = 4;
 
-// storeReduced stores a word for reduceRange. That those of 16 bytes are aligned is
-// worth to know.
+// storeReduced stores a word for reduceRange. Words of 16 bytes are known to be aligned.
 template <class Word>
 MSCCLGO_DEVICE void storeReduced(uint8_t* dst, Word word) {
   if constexpr (sizeof(Word) == 16) {
@@ -394,35 +393,35 @@ struct ToAll {
   }
 };
 
-// kLine is what a link carries at best: a part of one takes as long.
+// kLine is the size of what a link carries best, in bytes: part of a line takes as long.
 constexpr uint64_t kLine = 128;
 
-// Shards divide data among the ranks: the first shard starts where the data do, the
-// others on lines of kLine bytes. All hold whole elements.
+// Shards divide data among the ranks. The first shard starts where the data do, the
+// others at lines of kLine bytes. All hold whole elements.
 class Shards {
  public:
-  // data is any rank's, of elements of `element` bytes.
+  // data is that of any rank, of elements of `element` bytes.
   MSCCLGO_DEVICE Shards(const void* data, uint64_t bytes, uint64_t element, uint32_t ranks)
       : bytes_(bytes),
         head_((0 - reinterpret_cast<uintptr_t>(data)) % kLine / element * element),
         share_(divideUp(divideUp(bytes, kLine), ranks) * kLine) {}
 
-  // start gives the byte where rank r's shard starts; for the number of ranks, the
-  // data's end.
+  // start returns the byte where rank r's shard starts; for the number of ranks, the end
+  // of the data.
   MSCCLGO_DEVICE uint64_t start(uint32_t r) const {
     uint64_t at = r == 0 ? 0 : head_ + r * share_;
     return at < bytes_ ? at : bytes_;
   }
 
-  // longest gives the bytes of the longest shard.
+  // longest returns the bytes of the longest shard.
   MSCCLGO_DEVICE uint64_t longest() const { return start(1); }
 
  private:
   uint64_t bytes_, head_, share_;
 };
 
-// skewOf gives the or of what the addresses of all ranks' memory differ by from
-// one address; see Alignment.
+// skewOf returns the bits in which the addresses of any ranks' memory differ from one
+// address.
 MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address) {
   uint64_t skew = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank)

@@ -1,5 +1,5 @@
-// What every header of mscclgo builds on: the integer types, the attributes of
-// device functions, and which of the two devices the code is compiled for.
+// The integer types, the attributes of device functions, and the limits that all headers
+// share. MSCCLGO_EMU is defined where code is compiled for the emulated device.
 #pragma once
 
 #if defined(__CUDACC_RTC__)
@@ -21,21 +21,22 @@ typedef unsigned long uintptr_t;
 #include <time.h>
 #endif
 
-// MSCCLGO_DEVICE marks the small functions that kernels inline.
+// MSCCLGO_DEVICE marks the device functions that are inlined.
 #define MSCCLGO_DEVICE __device__ __forceinline__
 
 namespace mscclgo {
 
-// kMaxRanks bounds the ranks whose memory one kernel reaches by address: the
-// GPUs of one NVLink domain.
+// kMaxRanks is the largest number of ranks whose memory one kernel reaches by address:
+// the GPUs of one NVLink domain.
 constexpr uint32_t kMaxRanks = 72;
 
-// kMaxBlocks bounds the blocks of a grid that uses a group's barriers and
+// kMaxBlocks is the largest number of blocks of a grid that uses a group's barriers and
 // epochs.
 constexpr uint32_t kMaxBlocks = 256;
 
-// nanoseconds reads a clock that all blocks of a device share. Differences are
-// good to about a microsecond. Any thread. (PTX: special register %globaltimer.)
+// nanoseconds returns the time of a clock that all blocks of a device share. Differences
+// are accurate to about a microsecond. Any thread may call it. (PTX: special register
+// %globaltimer)
 MSCCLGO_DEVICE uint64_t nanoseconds() {
 #if defined(MSCCLGO_EMU)
   timespec now;

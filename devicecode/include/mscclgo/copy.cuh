@@ -1,4 +1,4 @@
-// Copies of bytes by many threads, for any alignment and size.
+// Copies of bytes by many threads, of any alignment and size.
 #pragma once
 
 #include <mscclgo/config.cuh>
@@ -7,7 +7,7 @@ namespace mscclgo {
 
 namespace detail {
 
-// Word is the access of so many bytes.
+// Word is the type of an access of that many bytes.
 template <uint32_t Bytes>
 struct Word;
 template <>
@@ -23,13 +23,13 @@ struct Word<16> {
   using Type = uint4;
 };
 
-// joined gives the 4 bytes that start shift bits into the 8 bytes high:low.
+// joined returns the 4 bytes that start `shift` bits into the 8 bytes high:low.
 MSCCLGO_DEVICE uint32_t joined(uint32_t low, uint32_t high, uint32_t shift) {
   return __funnelshift_r(low, high, shift);
 }
 
-// shifted gives the word that starts shift bytes, 1 to the word's size - 1,
-// into two neighbouring words.
+// shifted returns the word that starts `shift` bytes into two neighbouring words. The
+// shift is at least 1 and less than a word's size.
 MSCCLGO_DEVICE uint32_t shifted(uint32_t a, uint32_t b, uint32_t shift) { return joined(a, b, shift * 8); }
 
 MSCCLGO_DEVICE uint2 shifted(uint2 a, uint2 b, uint32_t shift) {
@@ -46,8 +46,8 @@ MSCCLGO_DEVICE uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
                     joined(a.w, b.x, bits));
 }
 
-// copyWords copies aligned words, four in flight a thread: one alone would wait
-// a whole trip to memory for every word.
+// copyWords copies n aligned words. Each thread has four loads under way: with one, every
+// word would take a trip to memory.
 template <class T>
 MSCCLGO_DEVICE void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread, uint32_t threads) {
   uint64_t i = thread;
@@ -59,8 +59,8 @@ MSCCLGO_DEVICE void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread,
   for (; i < n; i += threads) dst[i] = src[i];
 }
 
-// copyShifted copies n words to an aligned dst from a src that lies shift bytes
-// behind the aligned words; it reads n + 1 of those.
+// copyShifted copies n words to an aligned dst from `shift` bytes after the aligned
+// words at src, of which it reads n + 1.
 template <class T>
 MSCCLGO_DEVICE void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n, uint32_t thread,
                                 uint32_t threads) {
@@ -69,14 +69,14 @@ MSCCLGO_DEVICE void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n
 
 }  // namespace detail
 
-// copy copies n bytes between memories that do not overlap, by `threads`
-// threads of which the caller is number `thread`. Each thread copies a part and
-// no thread waits: let the threads meet (a barrier) before one of them signals.
+// copy copies n bytes between ranges that do not overlap. `threads` threads call it, and
+// the caller is number `thread` of them. Each copies a part, and none waits: the threads
+// need a barrier before one of them signals.
 //
-// Width, 4, 8 or 16 bytes, is the widest access. Where dst and src are not
-// aligned alike, stores stay that wide and each is put together from two loads.
-// Nothing outside the two ranges is touched. The accesses are weak (PTX): only
-// a later release orders them.
+// Width is the size of the widest access, 4, 8 or 16 bytes. Where dst and src are not
+// aligned alike, stores are still that wide, and each is made from two loads. Nothing
+// outside the two ranges is accessed. The accesses are weak (PTX): only a later release
+// orders them.
 template <uint32_t Width = 16>
 MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads) {
   using T = typename detail::Word<Width>::Type;
@@ -105,7 +105,7 @@ MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread
 
 namespace detail {
 
-// loadBy reads a value by accesses of type U, to which src is aligned.
+// loadBy returns a value that it reads by accesses of type U, to which src is aligned.
 template <class U, class T>
 MSCCLGO_DEVICE T loadBy(const void* src) {
   union {
@@ -131,9 +131,9 @@ MSCCLGO_DEVICE void storeBy(void* dst, T value) {
 
 }  // namespace detail
 
-// loadPartial reads the first n bytes of a value, n at least 1, at any
-// alignment; what is past them is 0. Aligned and whole, it is one access; whole
-// and aligned to 2 or 4, some. Any thread.
+// loadPartial returns a value of which it reads the first n bytes, n at least 1, at any
+// alignment; the others are 0. A whole value is read by one access if it is aligned, and
+// by a few if it is aligned to 2 or 4. Any thread may call it.
 template <class T>
 MSCCLGO_DEVICE T loadPartial(const void* src, uint64_t n) {
   uintptr_t address = reinterpret_cast<uintptr_t>(src);
@@ -156,9 +156,9 @@ MSCCLGO_DEVICE T loadPartial(const void* src, uint64_t n) {
   return u.value;
 }
 
-// storePartial writes the first n bytes of a value, n at least 1, at any
-// alignment. Aligned and whole, it is one access; whole and aligned to 2 or 4,
-// some. Any thread.
+// storePartial writes the first n bytes of a value, n at least 1, at any alignment. A
+// whole value is written by one access if it is aligned, and by a few if it is aligned
+// to 2 or 4. Any thread may call it.
 template <class T>
 MSCCLGO_DEVICE void storePartial(void* dst, T value, uint64_t n) {
   uintptr_t address = reinterpret_cast<uintptr_t>(dst);

@@ -1,5 +1,5 @@
-// A ring of triggers in pinned host memory: any number of GPU threads push, the
-// host pops and serves.
+// A ring of triggers in pinned host memory: any number of GPU threads push, and the host
+// pops and serves.
 //
 //   PushResult pushed = fifo.push(Trigger::user(200, a, b, c));
 //   if (pushed.result == WaitResult::Done) fifo.sync(pushed.position);
@@ -11,14 +11,14 @@
 
 namespace mscclgo {
 
-// Trigger is what a push carries to the host. Package fifo gives it back field
-// by field; what they mean is for who serves the ring.
+// Trigger is what a push carries to the host. Package fifo returns it field by field. The
+// server of the ring settles what the fields mean.
 struct Trigger {
   uint64_t a, b, c;
   uint64_t detail;  // the low 52 bits travel
-  uint8_t kind;     // not 0; kFirstUserKind and up are the user's
+  uint8_t kind;     // not 0; from kFirstUserKind on for users
 
-  // user makes a trigger of the user's own, kind 128 to 255.
+  // user returns a trigger of a kind for users, 128 to 255.
   MSCCLGO_DEVICE static Trigger user(uint8_t kind, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0,
                                      uint64_t detail = 0) {
     return {a, b, c, detail, kind};
@@ -28,7 +28,7 @@ struct Trigger {
 // kFirstUserKind is the first of the kinds that the library never uses.
 constexpr uint8_t kFirstUserKind = 128;
 
-// PushResult is how a push ended, and where the trigger stands among all.
+// PushResult is how a push ended, and the trigger's position among all.
 struct PushResult {
   WaitResult result;
   uint64_t position;  // from 0; for poll and sync
@@ -47,10 +47,10 @@ struct FifoState {
 
 namespace detail {
 
-// fillPayload stores n bytes, at least 1, where they stand in their 16-byte words as
-// they do at src: dst is the first of these words. It reads nothing beside the bytes;
-// what it stores beside them is not for use. Its loads are under way together, 16 at a
-// time. Not inlined, for its registers.
+// fillPayload stores n bytes, at least 1, at the places in 16-byte words that they have at
+// src; dst is the first of these words. It reads nothing besides the bytes, and what it
+// stores besides them means nothing. It has 16 loads under way at a time. It is not
+// inlined, because of its registers.
 inline __device__ __noinline__ void fillPayload(uint4* dst, const uint8_t* src, uint64_t n) {
   constexpr int32_t kLoads = 16;
   constexpr uint32_t kWord = sizeof(uint4);
@@ -79,13 +79,13 @@ inline __device__ __noinline__ void fillPayload(uint4* dst, const uint8_t* src, 
 
 // FifoHandle is a ring as kernels see it.
 //
-// An entry is 32 bytes, written by two 16-byte stores, of which PTX keeps only
-// each 8-byte word whole. So each word carries a tag, a bit that flips with each
-// lap of the ring: the host takes an entry when all four words have the tag of
-// the lap, in whatever order they arrive, and need not clear it.
+// An entry is 32 bytes, written by two 16-byte stores, of which PTX keeps only each 8-byte
+// word whole. So each word has a tag, a bit that flips with each lap of the ring: the host
+// takes an entry when all four words have the tag of the lap, in whatever order they
+// arrive, and need not clear it.
 //
-// A ring may have room for a payload beside each entry: bytes that the host needs
-// not fetch from the device then.
+// A ring may have room for a payload with each entry: bytes that the host then need not
+// fetch from the device.
 struct FifoHandle {
   uint64_t* entries;     // size times 4 words, pinned
   const uint64_t* tail;  // triggers popped, pinned; the host writes it
@@ -95,24 +95,23 @@ struct FifoHandle {
   uint64_t payloadBytes;  // of an entry, a multiple of 128
   Watch watch;
 
-  // push hands a trigger to the host. Any thread. What the thread wrote and
-  // observed before, to any memory, is visible to whoever serves the trigger, be
-  // it the host, a copy engine or a NIC (release at system scope). The triggers
-  // of one thread are served in the order of its pushes. It waits while the ring
-  // is full. When the result is not Done, the group has failed: the trigger is
-  // lost, and so is what is pushed behind it.
+  // push passes a trigger to the host. Any thread may call it. What the thread wrote and
+  // observed before, in any memory, is visible to whatever serves the trigger: the host, a
+  // copy engine or a NIC (release at system scope). The triggers of one thread are served
+  // in the order of its pushes. It waits while the ring is full. When the result is not
+  // Done, the group has failed, and this trigger and later ones are lost.
   MSCCLGO_DEVICE PushResult push(const Trigger& trigger) const { return pushAs<Order::Release>(trigger); }
 
-  // relaxedPush is push without the promise about other memory: for triggers that
-  // carry no data of this kernel.
+  // relaxedPush is push() without the memory ordering: for triggers that concern no data
+  // of this kernel.
   MSCCLGO_DEVICE PushResult relaxedPush(const Trigger& trigger) const {
     return pushAs<Order::Relaxed>(trigger);
   }
 
-  // pushWith is push with n bytes at src, which go to the host beside the trigger:
-  // at least 1, and at most the room that the ring was made with. They may be written
-  // anew once it returns. It sets the trigger's b to where the bytes begin in the
-  // entry's payload, and c to n.
+  // pushWith is push() with n bytes at src, which go to the host with the trigger: at
+  // least 1, and at most as many as the ring has room for. They may be overwritten once it
+  // returns. It sets the trigger's b to where the bytes begin in the entry's payload, and
+  // c to n.
   MSCCLGO_DEVICE PushResult pushWith(Trigger trigger, const void* src, uint64_t n) const {
     PushResult slot = reserve([] {});
     if (slot.result != WaitResult::Done) return slot;
@@ -125,19 +124,20 @@ struct FifoHandle {
     return slot;
   }
 
-  // poll says whether the host has popped, and so served, the trigger at a
-  // position. Any thread; an acquire at system scope; a read across PCIe.
+  // poll reports whether the host has popped, and so served, the trigger at a position.
+  // Any thread may call it. It acquires at system scope, and reads across PCIe.
   MSCCLGO_DEVICE bool poll(uint64_t position) const {
     return load<Scope::System, Order::Acquire>(tail) > position;
   }
 
-  // sync waits until the host has popped the trigger at a position. Any thread.
-  // On Done, what the host wrote before is visible (acquire at system scope).
+  // sync waits until the host has popped the trigger at a position. Any thread may call
+  // it. On Done, what the host wrote before is visible (acquire at system scope).
   MSCCLGO_DEVICE WaitResult sync(uint64_t position) const {
     return awaitAbove<Order::Acquire>(watch, tail, position);
   }
 
  private:
+  // pushAs is push() with an order.
   template <Order O>
   MSCCLGO_DEVICE PushResult pushAs(const Trigger& trigger) const {
     PushResult slot = reserve([] {
@@ -147,8 +147,8 @@ struct FifoHandle {
     return slot;
   }
 
-  // reserve takes the next position and waits until its entry is free. What is done
-  // meanwhile hides the trips to memory.
+  // reserve takes the next position and waits until its entry is free. meanwhile() is
+  // called while the accesses to memory are under way.
   template <class Meanwhile>
   MSCCLGO_DEVICE PushResult reserve(Meanwhile meanwhile) const {
     uint64_t position = fetchAdd<Scope::Device, Order::Relaxed>(&state->head, 1);
@@ -158,9 +158,9 @@ struct FifoHandle {
     return {awaitRoom(*this, position), position};
   }
 
-  // write stores a trigger in a position's entry. The host read what was there, and
-  // beside it, before it counted up the tail, and all stores behind reserve depend on
-  // that count: no acquire is needed to keep them behind.
+  // write stores a trigger in the entry of a position. The host has read what was there
+  // before it advanced the tail, and all stores after reserve() depend on the tail, so no
+  // acquire is needed to keep them after it.
   MSCCLGO_DEVICE void write(uint64_t position, const Trigger& trigger) const {
     constexpr uint64_t top = uint64_t(1) << 63;
     uint64_t tag = (position & size) != 0 ? 0 : top;
@@ -171,9 +171,9 @@ struct FifoHandle {
     storeRelaxed16(entry + 2, tag | (trigger.c & ~top), tag | last);
   }
 
-  // awaitRoom waits until the entry of a position is free. The host's count is
-  // across PCIe: of the threads that wait, one at a time looks there and tells
-  // the others through device memory.
+  // awaitRoom waits until the entry of a position is free. The host's count is across
+  // PCIe: of the threads that wait, one at a time reads it, and tells the others through
+  // device memory.
   static __device__ __noinline__ WaitResult awaitRoom(FifoHandle fifo, uint64_t position) {
     FifoState* state = fifo.state;
     return waitUntil(fifo.watch, [&] {

@@ -1,5 +1,5 @@
-// What all ranks of a group share: each other's window of memory, barriers
-// between their blocks, and epochs that number the calls.
+// What the ranks of a group share: a window of each rank's memory, barriers between
+// their blocks, and epochs, which number the calls.
 #pragma once
 
 #include <mscclgo/wait.cuh>
@@ -7,23 +7,22 @@
 namespace mscclgo {
 
 // PeerMemory is one buffer of each rank, mapped here. It is passed by value, as
-// GroupHandle is. Whether a peer's buffer may be read or written at some moment
-// is for barriers and signals to say.
+// GroupHandle is. Barriers and signals settle when a peer's buffer may be accessed.
 struct PeerMemory {
   uint8_t* ranks[kMaxRanks];
 
-  // of gives a rank's buffer as an array of T. Any thread.
+  // of returns a rank's buffer as an array of T. Any thread may call it.
   template <class T>
   MSCCLGO_DEVICE auto of(uint32_t rank) const -> T* {
     return reinterpret_cast<T*>(ranks[rank]);
   }
 };
 
-// GroupHandle is one rank's view. It is passed to a kernel by value, so that
-// its pointers are in the constant bank and cost no trip to memory.
+// GroupHandle is one rank's view of a group. It is passed to a kernel by value: its
+// pointers are then in the constant bank and cost no trip to memory.
 //
-// A window is a rank's memory that all others map. It starts with the barrier's
-// flags, one for each block and sender; the scratch follows.
+// A window is memory of a rank that all others map. It begins with the flags of the
+// barriers, one for each block and sender, and the scratch follows.
 struct GroupHandle {
   uint32_t rank;           // this rank
   uint32_t size;           // ranks in the group
@@ -34,17 +33,17 @@ struct GroupHandle {
   Watch watch;
   uint8_t* windows[kMaxRanks];  // each rank's window, mapped here
 
-  // scratch gives a rank's scratch. It is one for all kernels of the group:
-  // whoever uses it must know that the kernel before is through with it.
+  // scratch returns a rank's scratch. All kernels of the group share it: its user must
+  // know that the kernel before has finished with it. Any thread may call it.
   MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
 
-  // epoch gives the number of this call, 1 or more, the same for all blocks and
-  // on all ranks that make the same calls. Any thread, before nextEpoch().
+  // epoch returns the number of this call, at least 1: the same in all blocks, and on all
+  // ranks that make the same calls. Any thread may call it before nextEpoch().
   MSCCLGO_DEVICE uint32_t epoch() const { return epochs[blockIdx.x] + 1; }
 
-  // nextEpoch ends the call. Every thread of every block of a one-dimensional
-  // grid calls it once, last. Blocks that were not launched are counted up by
-  // those that were, so calls may differ in their number of blocks.
+  // nextEpoch ends the call. Every thread of every block of a one-dimensional grid calls
+  // it once, last. The blocks of the grid also count for those that were not launched,
+  // so that calls may differ in their numbers of blocks.
   MSCCLGO_DEVICE void nextEpoch() const {
     uint32_t now = epoch();
     if (now == 0xffffffffu)
@@ -54,24 +53,25 @@ struct GroupHandle {
       epochs[b] = now;
   }
 
-  // barrier waits until the blocks of this number on all ranks have called it.
-  // Every thread of the block calls it and gets the same result. What any
-  // thread of these blocks wrote before, all of them see after: it releases and
-  // acquires at system scope.
+  // barrier waits until the blocks of this number on all ranks have called it. Every
+  // thread of the block calls it and gets the same result. What any thread of these
+  // blocks wrote before it, all of them see after it (release and acquire at system
+  // scope).
   MSCCLGO_DEVICE WaitResult barrier() const { return meet<Order::Release, Order::Acquire>(); }
 
-  // relaxedBarrier is barrier() that orders no memory: for the start of a call,
-  // to know that peers have begun theirs.
+  // relaxedBarrier is barrier() without the memory ordering: for the start of a call, to
+  // learn that the peers have begun theirs.
   MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
 
  private:
   friend class Rounds;
 
-  // flag gives where `from` tells rank `to` how often its block has arrived.
+  // flag returns where rank `from` tells rank `to` how often its block has arrived.
   MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from) const {
     return reinterpret_cast<uint32_t*>(windows[to]) + block * size + from;
   }
 
+  // meet is a barrier with the orders of its signals and waits.
   template <Order Signal, Order Wait>
   MSCCLGO_DEVICE WaitResult meet() const {
     __syncthreads();
@@ -91,23 +91,25 @@ struct GroupHandle {
     }
     bool done = blockAll(result == WaitResult::Done);
     if (threadIdx.x == 0)
-      arrivals[blockIdx.x] = arrival;  // all have read it; the next call begins with a barrier
+      arrivals[blockIdx.x] = arrival;  // all threads have read it; the next call begins with a barrier
     if (done) return WaitResult::Done;
     return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
   }
 };
 
-// Rounds count what the blocks of one number have come to on all ranks: barriers in
-// two halves, so that a block works between them, or that other blocks wait. All
-// threads of a block make one for a block number, in kernels in which the blocks of
-// that number use no barrier() of the group.
+// Rounds count how far the blocks of one number are on all ranks. They are barriers in
+// two halves, between which a block works, or of which other blocks do the waiting. All
+// threads of a block make one for a block number, in kernels in which the blocks of that
+// number use no barrier() of the group.
 class Rounds {
  public:
+  // The rounds of a block number. Every thread of the block makes one.
   MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block)
       : group_(group), block_(block), start_(group.arrivals[block]), round_(start_) {}
 
-  // signal ends so many rounds at once. Only the block of the number calls it. What it
-  // wrote before, who waits for the rounds sees (release at system scope).
+  // signal ends a number of rounds at once. Only the block of the number calls it, with
+  // all threads. What it wrote before is visible to those who wait for the rounds
+  // (release at system scope).
   MSCCLGO_DEVICE void signal(uint32_t rounds = 1) {
     __syncthreads();
     round_ += rounds;
@@ -117,9 +119,9 @@ class Rounds {
     }
   }
 
-  // wait waits until the blocks of the number on all other ranks have signalled so
-  // many rounds in this call (acquire at system scope). Any block of this rank calls
-  // it; every thread gets the same result: false if a wait failed.
+  // wait waits until the blocks of the number on all other ranks have signalled that many
+  // rounds in this call (acquire at system scope). Any block of this rank may call it,
+  // with all threads, which get the same result: false if a wait failed.
   MSCCLGO_DEVICE bool wait(uint32_t rounds) const {
     bool ok = true;
     for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x) {
@@ -133,7 +135,7 @@ class Rounds {
     return blockAll(threadIdx.x != 0 || heard(peer, rounds));
   }
 
-  // end tells how many rounds there were. One block calls it, last, when no block of
+  // end records how many rounds there were. One block calls it, last, when no block of
   // this rank makes a Rounds of the number any more.
   MSCCLGO_DEVICE void end(uint32_t rounds) const {
     __syncthreads();
@@ -141,7 +143,7 @@ class Rounds {
   }
 
  private:
-  // heard waits, by one thread.
+  // heard is waitFor() by one thread.
   MSCCLGO_DEVICE bool heard(uint32_t peer, uint32_t rounds) const {
     Watch watch = group_.watch;
     watch.peer = peer;

@@ -1,21 +1,20 @@
-// The end of a semaphore that a host signals and kernels wait for.
+// The end of a semaphore that a host signals and kernels wait on.
 #pragma once
 
 #include <mscclgo/wait.cuh>
 
 namespace mscclgo {
 
-// Host2DeviceSemaphoreHandle is where signals of the peer's host arrive, in order
-// behind what its connection wrote before. One thread at a time waits; counts
-// never wrap.
+// Host2DeviceSemaphoreHandle is where signals of the peer's host arrive, after what its
+// connection wrote before them. One thread at a time waits. The counts never wrap around.
 struct Host2DeviceSemaphoreHandle {
-  uint64_t* inbound;   // 2 words: signals by the peer's host, and straight from its kernels
+  uint64_t* inbound;   // 2 words: signals by the peer's host, and by its kernels directly
   uint64_t* expected;  // signals waited for; this end only
   Watch watch;
 
-  // wait waits for one more signal. One thread. On Done, what the peer put before
-  // its signal is visible (acquire at system scope); a __syncthreads() passes that
-  // on to the block. When the result is not Done, nothing was consumed.
+  // wait waits for one more signal and consumes it. One thread calls it. On Done, what the
+  // peer put before its signal is visible (acquire at system scope), and after a
+  // __syncthreads() to the block. Otherwise nothing is consumed.
   MSCCLGO_DEVICE WaitResult wait() const {
     uint64_t next = *expected + 1;
     WaitResult result = waitUntil(watch, [&] { return arrived() >= next; });
@@ -23,8 +22,8 @@ struct Host2DeviceSemaphoreHandle {
     return result;
   }
 
-  // poll consumes one signal if one is there, like wait(), and does not wait. One
-  // thread.
+  // poll consumes one signal, as wait() does, if there is one, and reports whether it
+  // did. It does not wait. One thread calls it.
   MSCCLGO_DEVICE bool poll() const {
     uint64_t next = *expected + 1;
     if (arrived() < next) return false;
@@ -33,15 +32,15 @@ struct Host2DeviceSemaphoreHandle {
   }
 
  private:
-  // arrived gives the signals so far. The words are read in one access, so that
-  // polling costs one trip to memory; the fence of consume() makes it an acquire
-  // of both.
+  // arrived returns the number of signals so far. It reads both words in one access, so
+  // that a poll costs one trip to memory; the fence in consume() makes that an acquire.
   MSCCLGO_DEVICE uint64_t arrived() const {
     uint64_t byHost, byKernels;
     loadRelaxed16(inbound, byHost, byKernels);
     return byHost + byKernels;
   }
 
+  // consume acquires and stores how many signals have been waited for.
   MSCCLGO_DEVICE void consume(uint64_t next) const {
     fence<Scope::System, Order::Acquire>();
     *expected = next;

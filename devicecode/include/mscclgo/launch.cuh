@@ -5,15 +5,14 @@
 
 namespace mscclgo {
 
-// awaitPrevious waits until the kernel before this one in the stream has ended and
-// its writes are visible here, and then lets the launch behind this one begin. All
-// threads call it first, before they touch memory, in kernels that are launched
-// with gpu.LaunchConfig.Overlap; launched without, it does nothing. What it saves
-// is the latency of a launch.
+// awaitPrevious waits until the kernel before this one in the stream has ended and its
+// writes are visible, and then lets the next launch begin. In kernels that are launched
+// with gpu.LaunchConfig.Overlap, all threads call it first, before they access memory;
+// in others it does nothing. It saves the latency of a launch.
 //
-// The launch behind begins only when every block of this grid is on the device and
-// has come here. So its blocks, which wait here too, keep no block of this grid
-// out, nor does a third grid begin before the first has ended. (PTX:
+// The next launch begins only when every block of this grid is on the device and has
+// called it. So its blocks, which wait here too, keep no block of this grid from
+// running, and a third grid does not begin before the first has ended. (PTX:
 // griddepcontrol; CUDA programming guide, "Programmatic Dependent Launch")
 MSCCLGO_DEVICE void awaitPrevious() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -1,5 +1,5 @@
-// MemoryChannel: two ranks whose memory is mapped into each other, so that
-// threads copy straight into the peer's buffer.
+// MemoryChannel: two ranks that map each other's memory, so that threads copy directly
+// into the peer's buffer.
 //
 //   channel.put(0, 0, bytes, threadIdx.x, blockDim.x);
 //   __syncthreads();
@@ -18,9 +18,9 @@
 
 namespace mscclgo {
 
-// MemoryChannelHandle is one end of a channel. Offsets and sizes are bytes of
-// any alignment unless said otherwise. `threads` threads work together on a
-// call, of which the caller is number `thread`; they need not be of one block.
+// MemoryChannelHandle is one end of a channel. Offsets and sizes are in bytes, of any
+// alignment unless said otherwise. Where a call takes `threads`, that many threads make
+// it together, and the caller is number `thread` of them; they need not be of one block.
 struct MemoryChannelHandle {
   Device2DeviceSemaphoreHandle semaphore;
   uint8_t* remote;       // the peer's buffer, mapped here
@@ -30,8 +30,8 @@ struct MemoryChannelHandle {
   uint64_t localSize;    // bytes
   uint64_t packetsSize;  // bytes
 
-  // put copies from the local buffer to the peer's. The peer may read after a
-  // wait() that follows a signal() which all these threads' copies precede.
+  // put copies from the local buffer to the peer's. The peer may read the data after a
+  // wait() for a signal() that comes after the copies of all these threads.
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                           uint32_t threads) const {
@@ -40,8 +40,8 @@ struct MemoryChannelHandle {
     copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
   }
 
-  // get copies from the peer's buffer to the local one. The peer's data must be
-  // there: its signal() and a wait() here come first.
+  // get copies from the peer's buffer to the local one. The peer's data must be there: a
+  // wait() for its signal() comes first.
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                           uint32_t threads) const {
@@ -50,9 +50,9 @@ struct MemoryChannelHandle {
     copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
   }
 
-  // putPackets sends bytes of the local buffer as packets into the peer's
-  // buffer at remoteOffset, a multiple of the packet's size. No signal is
-  // needed: the peer's unpackPackets with the same flag waits for them.
+  // putPackets writes bytes of the local buffer as packets into the peer's buffer at
+  // remoteOffset, a multiple of the packet's size. No signal is needed: unpackPackets at
+  // the peer, with the same flag, waits for the packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                                  uint32_t threads, uint32_t flag) const {
@@ -62,9 +62,9 @@ struct MemoryChannelHandle {
                         threads, flag);
   }
 
-  // unpackPackets waits for packets in this rank's packet memory at
-  // packetOffset, a multiple of the packet's size, and stores their data in the
-  // local buffer. The result is of the caller's own packets.
+  // unpackPackets waits for packets in this rank's packet memory at packetOffset, a
+  // multiple of the packet's size, and stores their data in the local buffer. The result
+  // is that of the caller's own packets.
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
                                           uint32_t thread, uint32_t threads, uint32_t flag) const {
@@ -75,41 +75,42 @@ struct MemoryChannelHandle {
                                   threads, flag, semaphore.watch);
   }
 
-  // read gives element `index` of the peer's buffer taken as an array of T. One
-  // thread; weak.
+  // read returns element `index` of the peer's buffer as an array of T. Any thread may
+  // call it. The access is weak.
   template <class T>
   MSCCLGO_DEVICE T read(uint64_t index) const {
     checkRange(index, 1, remoteSize / sizeof(T));
     return reinterpret_cast<const T*>(remote)[index];
   }
 
-  // write sets element `index` of the peer's buffer taken as an array of T. One
-  // thread; weak.
+  // write sets element `index` of the peer's buffer as an array of T. Any thread may call
+  // it. The access is weak.
   template <class T>
   MSCCLGO_DEVICE void write(uint64_t index, T value) const {
     checkRange(index, 1, remoteSize / sizeof(T));
     reinterpret_cast<T*>(remote)[index] = value;
   }
 
-  // signal lets the peer's wait() go on. One thread; a release at system scope,
+  // signal ends a wait() of the peer's. One thread calls it. It releases at system scope;
   // see Device2DeviceSemaphoreHandle.
   MSCCLGO_DEVICE void signal() const { semaphore.signal(); }
 
-  // relaxedSignal is signal() that orders no other memory.
+  // relaxedSignal is signal() without the memory ordering.
   MSCCLGO_DEVICE void relaxedSignal() const { semaphore.relaxedSignal(); }
 
-  // wait waits for the peer's signal(). One thread; an acquire at system scope.
+  // wait waits for the peer's signal(). One thread calls it. It acquires at system scope.
   MSCCLGO_DEVICE WaitResult wait() const { return semaphore.wait(); }
 
-  // relaxedWait is wait() that orders no other memory.
+  // relaxedWait is wait() without the memory ordering.
   MSCCLGO_DEVICE WaitResult relaxedWait() const { return semaphore.relaxedWait(); }
 
-  // poll consumes a signal if one is there. One thread; an acquire.
+  // poll consumes a signal if there is one, and reports whether it did. One thread calls
+  // it. It acquires at system scope.
   MSCCLGO_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:
-  // checkRange ends the kernel on an access outside a buffer, on the emulated
-  // device and where MSCCLGO_CHECK is defined; else it costs nothing.
+  // checkRange ends the kernel at an access outside a buffer, on the emulated device and
+  // where MSCCLGO_CHECK is defined. Elsewhere it does nothing.
   MSCCLGO_DEVICE static void checkRange(uint64_t offset, uint64_t bytes, uint64_t size) {
 #if defined(MSCCLGO_EMU) || defined(MSCCLGO_CHECK)
     if (offset > size || bytes > size - offset) __trap();

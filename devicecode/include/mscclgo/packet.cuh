@@ -1,18 +1,18 @@
-// LL packets: data and flag in one store, so that a receiver needs no signal.
+// LL packets carry data and a flag in one store, so that a receiver needs no signal.
 //
-// LL8 and LL16 packets hold words of 8 bytes, half data and half flag. An 8-byte
-// access is single-copy atomic (PTX, "Memory Consistency Model"; each element of
-// a vector access on its own), so whoever reads the awaited flag in a word also
-// reads the data stored with it. No other memory is ordered. The price is that
-// half the bytes moved are flags.
+// LL8 and LL16 packets hold words of 8 bytes, half data and half flag. An 8-byte access
+// is single-copy atomic (PTX, "Memory Consistency Model"; so is each element of a vector
+// access), so a thread that reads the expected flag in a word also reads the data that
+// were stored with it. No other memory is ordered. The price is that half of the bytes
+// moved are flags.
 //
-// LL128 packets hold lines of 128 bytes, 120 data and 8 flag, and rely on more
-// than PTX promises: see LL128Packet.
+// LL128 packets hold lines of 128 bytes, 120 of data and 8 of flag, and rely on more
+// than PTX guarantees: see LL128Packet.
 //
-// A flag must differ from every flag that the same packet held before; the
-// epochs of a group do (group.cuh). Memory for packets starts out zeroed, and 0
-// is never a flag. LL8 and LL16 packets may share memory, since each 8 bytes of
-// either end in a flag; LL128 packets need memory of their own.
+// A flag must differ from every flag that the same packet held before, as the epochs of a
+// group do (group.cuh). Memory for packets is zeroed at first, and 0 is never a flag. LL8
+// and LL16 packets may share memory, since every 8 bytes of either end in a flag. LL128
+// packets need memory of their own.
 #pragma once
 
 #include <mscclgo/copy.cuh>
@@ -26,12 +26,13 @@ struct alignas(8) LL8Packet {
 
   uint64_t word;
 
-  // write stores data and flag. Any thread. Relaxed, system scope.
+  // write stores data and flag. Any thread may call it. It is relaxed at system scope.
   MSCCLGO_DEVICE void write(Payload data, uint32_t flag) {
     store<Scope::System, Order::Relaxed>(&word, uint64_t(flag) << 32 | data);
   }
 
-  // tryRead gives the data if the packet holds the flag. Any thread.
+  // tryRead reports whether the packet holds the flag, and sets data. Any thread may call
+  // it.
   MSCCLGO_DEVICE bool tryRead(uint32_t flag, Payload& data) const {
     uint64_t w = load<Scope::System, Order::Relaxed>(&word);
     data = uint32_t(w);
@@ -45,13 +46,14 @@ struct alignas(16) LL16Packet {
 
   uint64_t words[2];
 
-  // write stores data and flag. Any thread. Relaxed, system scope.
+  // write stores data and flag. Any thread may call it. It is relaxed at system scope.
   MSCCLGO_DEVICE void write(Payload data, uint32_t flag) {
     uint64_t high = uint64_t(flag) << 32;
     storeRelaxed16(words, high | data.x, high | data.y);
   }
 
-  // tryRead gives the data if both words hold the flag. Any thread.
+  // tryRead reports whether both words hold the flag, and sets data. Any thread may call
+  // it.
   MSCCLGO_DEVICE bool tryRead(uint32_t flag, Payload& data) const {
     uint64_t a, b;
     loadRelaxed16(words, a, b);
@@ -60,27 +62,27 @@ struct alignas(16) LL16Packet {
   }
 };
 
-// LL128Packet carries 480 bytes in 512: four lines of 128 bytes, each with 120 of
-// data and then 8 of flag. One warp writes it and one warp reads it, a line by
-// eight lanes with 16 bytes each.
+// LL128Packet carries 480 bytes in 512: four lines of 128 bytes, each of 120 bytes of data
+// and then 8 of flag. One warp writes it and one warp reads it: eight lanes a line, with
+// 16 bytes each.
 //
-// That a flag arrives with its line's data, no sooner, is no promise of PTX. It
-// holds where a warp's store of a whole, aligned line travels and lands as one:
-// in a GPU's own memory, and between GPUs of one generation over NVLink, from
-// Volta on. It does not hold over PCIe.
+// PTX does not guarantee that a flag arrives no sooner than its line's data. It holds
+// where a warp's store of a whole, aligned line travels and arrives as one: in a GPU's own
+// memory, and between GPUs of one generation over NVLink, from Volta on. It does not hold
+// over PCIe.
 struct alignas(128) LL128Packet {
   uint64_t words[64];
 
-  // flagged says whether a lane's second word is its line's flag.
+  // flagged reports whether a lane's second word is its line's flag.
   MSCCLGO_DEVICE static bool flagged(uint32_t lane) { return lane % 8 == 7; }
 
-  // write stores a lane's two words; for a flagged lane, the first and the flag.
-  // All lanes of a warp call it together. Relaxed, system scope.
+  // write stores a lane's two words; of a flagged lane, the first one and the flag. All
+  // lanes of a warp call it together. It is relaxed at system scope.
   MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag) {
     uint64_t* at = words + 2 * lane;
     if (flagged(lane)) second = uint64_t(flag) << 32 | flag;
 #if defined(MSCCLGO_EMU)
-    // Lanes run one after the other: the flags come last.
+    // Lanes run one after the other, so the flags are stored last.
     store<Scope::System, Order::Relaxed>(at, first);
     if (!flagged(lane)) store<Scope::System, Order::Relaxed>(at + 1, second);
     __syncwarp();
@@ -90,8 +92,8 @@ struct alignas(128) LL128Packet {
 #endif
   }
 
-  // tryRead gives each lane its two words if all lines hold the flag, and all
-  // lanes the same answer. All lanes of a warp call it together.
+  // tryRead reports whether all lines hold the flag, to all lanes alike, and sets each
+  // lane's two words. All lanes of a warp call it together.
   MSCCLGO_DEVICE bool tryRead(uint32_t lane, uint32_t flag, uint64_t& first, uint64_t& second) const {
     const uint64_t* at = words + 2 * lane;
     uint64_t want = uint64_t(flag) << 32 | flag;
@@ -108,10 +110,10 @@ struct alignas(128) LL128Packet {
   }
 };
 
-// Piece is what one thread carries of a packet: all of it, but for LL128Packet a
-// lane's part. Code that is written with pieces works with every kind of packet.
-// `lane` is the thread's number among the kThreads that carry a packet together,
-// and those threads, a warp if they are many, make every call together.
+// Piece is what one thread carries of a packet: all of it, or of an LL128Packet a lane's
+// part. Code that is written with pieces works with every kind of packet. `lane` is the
+// thread's number among the kThreads that carry a packet together. Those threads, a warp
+// if there are several, make every call together.
 template <class Packet>
 struct Piece {
   using Word = typename Packet::Payload;
@@ -121,23 +123,23 @@ struct Piece {
 
   Word words[kWords];
 
-  // load takes the packet's data from src, of which n bytes, at least 1, are
-  // left. Any alignment; what is past them is 0.
+  // load reads the packet's data from src, where n bytes are left, at least 1, of any
+  // alignment. What is past them is 0.
   MSCCLGO_DEVICE void load(const uint8_t* src, uint64_t n, uint32_t) { words[0] = loadPartial<Word>(src, n); }
 
-  // store puts them to dst, where n bytes, at least 1, are left. Any alignment.
+  // store writes them to dst, where n bytes are left, at least 1, of any alignment.
   MSCCLGO_DEVICE void store(uint8_t* dst, uint64_t n, uint32_t) const { storePartial(dst, words[0], n); }
 
-  // write and tryRead are the packet's.
+  // write and tryRead are those of the packet.
   MSCCLGO_DEVICE void write(Packet* packet, uint32_t, uint32_t flag) const { packet->write(words[0], flag); }
   MSCCLGO_DEVICE bool tryRead(const Packet* packet, uint32_t, uint32_t flag) {
     return packet->tryRead(flag, words[0]);
   }
 };
 
-// A lane's first words are 256 bytes together with the other lanes', the second
-// ones, which flagged lanes do not have, the 224 behind: so a warp's accesses to
-// the data are dense.
+// The first words of all lanes are 256 bytes in a row, and the second ones, which flagged
+// lanes do not have, the 224 bytes after those: so a warp's accesses to the data are
+// dense.
 template <>
 struct Piece<LL128Packet> {
   using Word = uint2;
@@ -180,8 +182,8 @@ struct Piece<LL128Packet> {
   }
 };
 
-// waitTogether is waitUntil for the threads that carry a packet together, to
-// whom ready() gives the same answer; and so does this.
+// waitTogether is waitUntil for the threads that carry a packet together. ready() returns
+// the same to all of them, and so does this.
 template <uint32_t Threads, class Ready>
 MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
   if constexpr (Threads == 1) {
@@ -195,7 +197,7 @@ MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
 #endif
       if (polls % detail::kPollsBetweenLooks == 0) {
         detail::Look seen = detail::look(watch, start);
-        // Lanes read the clock one after the other; none may leave alone.
+        // Lanes read the clock one after the other, and none may leave alone.
         if (__any_sync(0xffffffffu, seen.result == WaitResult::Aborted)) return WaitResult::Aborted;
         if (__any_sync(0xffffffffu, seen.result == WaitResult::TimedOut)) return WaitResult::TimedOut;
         start = seen.start;
@@ -205,7 +207,7 @@ MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
   }
 }
 
-// read waits for a packet to hold the flag and gives its data. Any thread. When
+// read waits until a packet holds the flag, and sets data. Any thread may call it. When
 // the result is not Done, data is undefined.
 template <class Packet>
 MSCCLGO_DEVICE WaitResult read(const Packet* packet, uint32_t flag, typename Packet::Payload& data,
@@ -213,16 +215,16 @@ MSCCLGO_DEVICE WaitResult read(const Packet* packet, uint32_t flag, typename Pac
   return waitUntil(watch, [&] { return packet->tryRead(flag, data); });
 }
 
-// packetBytes gives the packet memory that n bytes of data take.
+// packetBytes returns the bytes of packets that n bytes of data take.
 template <class Packet>
 MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
   constexpr uint64_t kPayload = Piece<Packet>::kPayload;
   return (n + kPayload - 1) / kPayload * sizeof(Packet);
 }
 
-// putPackets writes n bytes of data as packets, by `threads` threads of which
-// the caller is number `thread`. src may have any alignment. For LL128 packets
-// the threads are whole warps.
+// putPackets writes n bytes of data as packets. `threads` threads call it, and the caller
+// is number `thread` of them; for LL128 packets they are whole warps. src may have any
+// alignment.
 template <class Packet>
 MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads,
                                uint32_t flag) {
@@ -236,10 +238,10 @@ MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_
   }
 }
 
-// unpackPackets waits for the packets of n bytes of data and stores the data,
-// by `threads` threads of which the caller is number `thread`. dst may have any
-// alignment. For LL128 packets the threads are whole warps. The result is of the
-// caller's own packets: it stops at the first wait that failed.
+// unpackPackets waits for the packets of n bytes of data and stores the data. `threads`
+// threads call it, and the caller is number `thread` of them; for LL128 packets they are
+// whole warps. dst may have any alignment. The result is that of the caller's own
+// packets: it stops at the first wait that fails.
 template <class Packet>
 MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread,
                                         uint32_t threads, uint32_t flag, const Watch& watch) {

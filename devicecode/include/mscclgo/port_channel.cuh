@@ -1,6 +1,5 @@
-// PortChannel: two ranks whose hosts move the data, over any transport. A kernel
-// asks with a trigger, and the proxy goroutine of its host makes the connection
-// do it.
+// PortChannel: two ranks whose hosts move the data, over any transport. A kernel pushes a
+// trigger, and its host's proxy has the connection do what it asks for.
 //
 //   if (threadIdx.x == 0) channel.putWithSignal(0, 0, bytes);
 //
@@ -24,50 +23,49 @@ namespace mscclgo {
 //   c       bytes; kTooLarge where an offset or the size needs more than 48 bits
 //   detail  the channel's number, 16 bits
 //
-// kInline goes with kPut: the bytes are in the entry's payload, and b says where.
+// kInline goes with kPut: the bytes are in the entry's payload, at b.
 enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8 };
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
 
-// PortState is what this rank's kernels count in an end's device memory.
+// PortState is what this rank's kernels count, in device memory of an end.
 struct PortState {
-  uint64_t sent;      // signals that kernels stored in the peer's memory themselves
+  uint64_t sent;      // signals that kernels have stored in the peer's memory
   uint64_t expected;  // signals waited for
   uint64_t pushed;    // 1 + the ring's position of the channel's newest trigger
   uint64_t flushed;   // what pushed was at the newest flush that ended
 };
 
-// BasePortChannelHandle is one end of a channel whose puts name the memories, by
-// the ids that the service gave them. One thread calls; calls of several threads
-// at a time are served in the order of their pushes. put, signal and flush may
-// wait for room in the ring; where the result is not Done, the group has failed.
+// BasePortChannelHandle is one end of a channel whose puts name memories, by the ids that
+// they have in the service. One thread makes a call; calls of several threads at a time
+// are served in the order of their pushes. put, signal and flush may wait for room in the
+// ring. When a result is not Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
   Host2DeviceSemaphoreHandle semaphore;
   PortState* state;
-  uint64_t* peerSent;      // where signals of kernels arrive at the peer, mapped here, or null
+  uint64_t* peerSent;      // where the peer gets signals of kernels, mapped here, or null
   const uint64_t* served;  // pinned: 1 + the position of the connection's newest flush that is done
   uint64_t number;         // the channel's, in the service
 
-  // put copies bytes of a memory of this rank into one of the peer's. What the
-  // thread wrote and observed before, the copy reads (release at system scope).
-  // The bytes must stay as they are until a flush, or an answer of the peer's that
-  // follows the signal.
+  // put copies bytes from a memory of this rank to one of the peer's. The copy sees what
+  // the thread wrote and observed before (release at system scope). The bytes must not
+  // change until a flush(), or an answer of the peer's to a later signal().
   MSCCLGO_DEVICE WaitResult put(uint32_t dst, uint64_t dstOffset, uint32_t src, uint64_t srcOffset,
                                 uint64_t bytes) const {
     return ask(kPut, dst, dstOffset, src, srcOffset, bytes).result;
   }
 
-  // signal lets the peer's wait() go on, behind all that was put before.
+  // signal ends a wait() of the peer's, after all that was put before.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
-    // Nothing that the host must do first: the thread stores the count itself.
+    // The host has nothing left to do first: the thread stores the count itself.
     store<Scope::System, Order::Release>(peerSent, ++state->sent);
     return WaitResult::Done;
   }
 
-  // flush waits until all that was put and signalled before is done at the peer,
-  // so that the memory may be written anew.
+  // flush waits until all that was put and signalled before is done at the peer, so that
+  // the memory may be overwritten.
   MSCCLGO_DEVICE WaitResult flush() const {
     if (!outstanding()) {
       fence<Scope::System, Order::Release>();
@@ -91,11 +89,12 @@ struct BasePortChannelHandle {
   // wait waits for the peer's signal(); see Host2DeviceSemaphoreHandle.
   MSCCLGO_DEVICE WaitResult wait() const { return semaphore.wait(); }
 
-  // poll consumes a signal if one is there; see Host2DeviceSemaphoreHandle.
+  // poll consumes a signal if there is one, and reports whether it did; see
+  // Host2DeviceSemaphoreHandle.
   MSCCLGO_DEVICE bool poll() const { return semaphore.poll(); }
 
-  // outstanding says whether the host may still have something of the channel to
-  // do, which what this thread does itself must not overtake.
+  // outstanding reports whether the host may still have to do something for the channel,
+  // which what this thread does itself must not overtake.
   MSCCLGO_DEVICE bool outstanding() const {
     uint64_t pushed, flushed;
     loadRelaxed16(&state->pushed, pushed, flushed);
@@ -105,27 +104,30 @@ struct BasePortChannelHandle {
  private:
   friend struct PortChannelHandle;
 
+  // ask pushes a trigger.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint32_t dst = 0, uint64_t dstOffset = 0, uint32_t src = 0,
                                 uint64_t srcOffset = 0, uint64_t bytes = 0) const {
-    // A number cut to its field would name the wrong bytes.
+    // A number that was cut to its field would name the wrong bytes.
     if (((dstOffset | srcOffset | bytes) >> 48) != 0 || ((dst | src) >> 16) != 0) bytes = kTooLarge;
     return asked(
         fifo.push(Trigger{uint64_t(dst) << 48 | (dstOffset & kOffsetMask),
                           uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, number, uint8_t(kind)}));
   }
 
-  // askInline asks for a put of bytes that this thread reads now.
+  // askInline pushes a trigger with the bytes to put.
   MSCCLGO_DEVICE PushResult askInline(uint32_t kind, uint32_t dst, uint64_t dstOffset, const uint8_t* src,
                                       uint64_t bytes) const {
     return asked(fifo.pushWith(
         Trigger{uint64_t(dst) << 48 | dstOffset, 0, 0, number, uint8_t(kind | kInline)}, src, bytes));
   }
 
+  // asked records the position of a trigger.
   MSCCLGO_DEVICE PushResult asked(PushResult pushed) const {
     raise(&state->pushed, pushed.position + 1);
     return pushed;
   }
 
+  // awaitFlush waits until the flush of a trigger is done.
   MSCCLGO_DEVICE WaitResult awaitFlush(PushResult pushed) const {
     if (pushed.result != WaitResult::Done) return pushed.result;
     WaitResult result = awaitAbove<Order::Acquire>(fifo.watch, served, pushed.position);
@@ -133,7 +135,7 @@ struct BasePortChannelHandle {
     return result;
   }
 
-  // raise sets a word that several threads may set and none lowers.
+  // raise sets a word that several threads may set, and that only grows.
   MSCCLGO_DEVICE static void raise(uint64_t* word, uint64_t to) {
     atomicMax(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(to));
   }
@@ -143,8 +145,8 @@ struct BasePortChannelHandle {
 
 namespace detail {
 
-// copySmall copies by one thread. Its loads are under way together, 16 at a time:
-// one by one, each would take a trip to memory. Not inlined, for its registers.
+// copySmall copies by one thread. It has 16 loads under way at a time: one by one, each
+// would take a trip to memory. It is not inlined, because of its registers.
 inline __device__ __noinline__ void copySmall(uint8_t* dst, const uint8_t* src, uint64_t bytes) {
   constexpr uint32_t kLoads = 16;
   while (bytes >= kLoads * sizeof(uint4)) {
@@ -160,31 +162,30 @@ inline __device__ __noinline__ void copySmall(uint8_t* dst, const uint8_t* src, 
 
 }  // namespace detail
 
-// PortChannelHandle is one end of a channel between two memories. Offsets and
-// sizes are bytes of any alignment. See BasePortChannelHandle for who calls, what
-// is ordered and what is returned.
+// PortChannelHandle is one end of a channel between two memories. Offsets and sizes are in
+// bytes, of any alignment. See BasePortChannelHandle for who may call, what is ordered and
+// what is returned.
 struct PortChannelHandle {
   BasePortChannelHandle base;
   uint8_t* remote;       // the peer's memory, mapped here, or null
   const uint8_t* local;  // this rank's memory, where it is mapped
   uint64_t remoteSize;   // bytes
   uint64_t localSize;    // bytes
-  uint64_t direct;       // puts up to so many bytes the thread makes itself, where it can
-  uint64_t inlineLimit;  // puts of the host's up to so many bytes take them along with the trigger
+  uint64_t direct;       // bytes of the largest put that the thread makes itself, if it can
+  uint64_t inlineLimit;  // bytes of the largest put whose bytes go with the trigger
   uint32_t dst;          // the peer's memory in the service
   uint32_t src;          // this rank's memory in the service
 
-  // put copies from the local memory to the peer's. The bytes must stay as they
-  // are until a flush(), or an answer of the peer's that follows the signal. Small
-  // puts this thread reads itself (weak loads): what others wrote it must have
-  // acquired before.
+  // put copies from the local memory to the peer's. The bytes must not change until a
+  // flush(), or an answer of the peer's to a later signal(). The thread may make a small put
+  // itself, by weak loads: it must have acquired what other threads wrote.
   MSCCLGO_DEVICE WaitResult put(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (!mine(dstOffset, srcOffset, bytes)) return ask(kPut, dstOffset, srcOffset, bytes).result;
     detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
     return WaitResult::Done;
   }
 
-  // signal lets the peer's wait() go on, behind all that was put before.
+  // signal ends a wait() of the peer's, after all that was put before.
   MSCCLGO_DEVICE WaitResult signal() const { return base.signal(); }
 
   // flush waits until all that was put and signalled before is done at the peer.
@@ -210,32 +211,32 @@ struct PortChannelHandle {
   // wait waits for the peer's signal().
   MSCCLGO_DEVICE WaitResult wait() const { return base.wait(); }
 
-  // poll consumes a signal if one is there.
+  // poll consumes a signal if there is one, and reports whether it did.
   MSCCLGO_DEVICE bool poll() const { return base.poll(); }
 
  private:
-  // ask asks the host for a put, and for what kind says besides. A small one takes its
-  // bytes along where the connection sends bytes of the host's: for the host to fetch
-  // them from the device takes longer than all else.
+  // ask pushes a trigger for a put and what else `kind` has. The bytes of a small put go
+  // with it where the connection sends from host memory: to fetch them from the device
+  // would take the host longer than all else.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes))
       return base.askInline(kind, dst, dstOffset, local + srcOffset, bytes);
     return base.ask(kind, dst, dstOffset, src, srcOffset, bytes);
   }
 
-  // inside says whether a put is in range. One that is not goes to the host as it is,
-  // which reports it.
+  // inside reports whether a put is in range. One that is not goes to the host as it is,
+  // which returns the error.
   MSCCLGO_DEVICE bool inside(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     return dstOffset <= remoteSize && bytes <= remoteSize - dstOffset && srcOffset <= localSize &&
            bytes <= localSize - srcOffset;
   }
 
-  // mine says whether the thread makes a put itself. A copy engine takes some
-  // microseconds to begin, in which a thread moves a few KiB. Nothing of the
-  // channel may be with the host, to keep the order.
+  // mine reports whether the thread makes a put itself. A copy engine takes some
+  // microseconds to start, in which a thread moves a few KiB. The host must have nothing
+  // left to do for the channel, to keep the order.
   MSCCLGO_DEVICE bool mine(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (bytes > direct || !inside(dstOffset, srcOffset, bytes)) return false;
-    // Copies that are not aligned alike keep few loads under way.
+    // Copies between differently aligned ranges have few loads under way.
     uintptr_t both =
         reinterpret_cast<uintptr_t>(remote + dstOffset) | reinterpret_cast<uintptr_t>(local + srcOffset);
     if (both % sizeof(uint4) != 0 && bytes > kUnaligned) return false;

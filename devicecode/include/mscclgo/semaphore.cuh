@@ -5,9 +5,9 @@
 
 namespace mscclgo {
 
-// Device2DeviceSemaphoreHandle is one end of a pair: signal() here lets wait()
-// there go on, and the other way round. One thread at a time uses each
-// direction of an end; counts never wrap.
+// Device2DeviceSemaphoreHandle is one end of a pair: a signal() at one end ends a wait()
+// at the other. One thread at a time uses each direction of an end. The counts never
+// wrap around.
 struct Device2DeviceSemaphoreHandle {
   uint64_t* inbound;      // signals that arrived; the peer writes it
   uint64_t* peerInbound;  // the peer's inbound, mapped here
@@ -15,28 +15,27 @@ struct Device2DeviceSemaphoreHandle {
   uint64_t* expected;     // signals waited for; this end only
   Watch watch;
 
-  // signal counts one up at the peer. One thread. What this thread wrote and
-  // observed before, to any memory, the peer's threads see after their wait()
-  // (release at system scope): after a __syncthreads() that covers the block.
+  // signal adds one to the peer's count. One thread calls it. What this thread wrote and
+  // observed before, in any memory, is visible to the peer after its wait() (release at
+  // system scope). A __syncthreads() before it covers what the block wrote.
   MSCCLGO_DEVICE void signal() const { store<Scope::System, Order::Release>(peerInbound, ++*outbound); }
 
-  // relaxedSignal is signal without the promise about other memory: for peers
-  // that only need to know that this point was reached.
+  // relaxedSignal is signal() without the memory ordering: for peers that only need to
+  // know that this point was reached.
   MSCCLGO_DEVICE void relaxedSignal() const {
     store<Scope::System, Order::Relaxed>(peerInbound, ++*outbound);
   }
 
-  // wait waits for one more signal. One thread. On Done, what the peer wrote
-  // before its signal() is visible (acquire at system scope); a __syncthreads()
-  // passes that on to the block. When the result is not Done, nothing was
-  // consumed.
+  // wait waits for one more signal and consumes it. One thread calls it. On Done, what the
+  // peer wrote before its signal() is visible (acquire at system scope), and after a
+  // __syncthreads() to the block. Otherwise nothing is consumed.
   MSCCLGO_DEVICE WaitResult wait() const { return waitFor<Order::Acquire>(); }
 
-  // relaxedWait is wait without the promise about other memory.
+  // relaxedWait is wait() without the memory ordering.
   MSCCLGO_DEVICE WaitResult relaxedWait() const { return waitFor<Order::Relaxed>(); }
 
-  // poll consumes one signal if one is there, like wait(), and does not wait.
-  // One thread.
+  // poll consumes one signal, as wait() does, if there is one, and reports whether it
+  // did. It does not wait. One thread calls it.
   MSCCLGO_DEVICE bool poll() const {
     uint64_t next = *expected + 1;
     if (load<Scope::System, Order::Acquire>(inbound) < next) return false;
@@ -45,6 +44,7 @@ struct Device2DeviceSemaphoreHandle {
   }
 
  private:
+  // waitFor is wait() with the order of its last load.
   template <Order O>
   MSCCLGO_DEVICE WaitResult waitFor() const {
     uint64_t next = *expected + 1;

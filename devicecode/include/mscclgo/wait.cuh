@@ -1,5 +1,5 @@
-// Bounded waiting: a wait ends because it was signalled, because its deadline
-// passed, or because the group failed.
+// Bounded waits: a wait ends because what it waits for has happened, because its deadline
+// has passed, or because the group has failed.
 #pragma once
 
 #include <mscclgo/atomic.cuh>
@@ -8,24 +8,24 @@ namespace mscclgo {
 
 // WaitResult is how a wait ended.
 enum class WaitResult : uint32_t {
-  Done = 0,      // what was awaited is there
+  Done = 0,      // what it waited for has happened
   TimedOut = 1,  // the deadline passed first
   Aborted = 2,   // the group failed or was closed
 };
 
-// GroupStatus is the group's state in pinned host memory, one for each rank.
+// GroupStatus is the group's state in pinned host memory. Each rank has one.
 struct GroupStatus {
   uint32_t aborted;      // the host sets it to end all waits
   uint32_t reserved;     //
   uint64_t firstFailed;  // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
 };
 
-// Watch is what a wait needs to end by itself. It is part of every handle.
+// Watch is what ends a wait that is in vain. It is part of every handle.
 struct Watch {
   GroupStatus* status;
-  uint64_t timeout;  // nanoseconds from a wait's first look
-  uint32_t peer;     // the rank that is awaited, for the report
-  uint32_t channel;  // the channel's number, for the report
+  uint64_t timeout;  // nanoseconds from the wait's first look at the clock
+  uint32_t peer;     // the rank that is waited for, to be reported
+  uint32_t channel;  // the channel's number, to be reported
 };
 
 namespace detail {
@@ -36,22 +36,22 @@ constexpr uint32_t kPollsBetweenLooks = 64;
 constexpr uint32_t kPollsBetweenLooks = 1024;
 #endif
 
-// Look is what a wait learned from its watch.
+// Look is what a wait has learned from its watch.
 struct Look {
   WaitResult result;
-  uint64_t start;  // when the wait first looked, nanoseconds
+  uint64_t start;  // the time of the first look, nanoseconds
 };
 
-// look is the slow part of a wait. It costs a read across PCIe, which is why a
-// wait calls it once in many polls only. start is 0 the first time. Everything
-// goes by value, to stay in registers.
+// look is the slow part of a wait: a read across PCIe, so that a wait calls it only once
+// in many polls. start is 0 the first time. Arguments and result go by value, to stay in
+// registers.
 inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
   if (load<Scope::System, Order::Relaxed>(&watch.status->aborted) != 0) return {WaitResult::Aborted, start};
   uint64_t now = nanoseconds();
   if (start == 0) return {WaitResult::Done, now};
   if (now - start <= watch.timeout) return {WaitResult::Done, start};
-  // A plain store: any one of several reports will do, and not every bus lets a
-  // GPU do read-modify-writes on host memory.
+  // A plain store: any of several reports will do, and not every bus lets a GPU do
+  // read-modify-writes on host memory.
   uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
   store<Scope::System, Order::Relaxed>(&watch.status->firstFailed, report);
   return {WaitResult::TimedOut, start};
@@ -59,10 +59,10 @@ inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
 
 }  // namespace detail
 
-// waitUntil calls ready() until it gives true, the watch's deadline passes or
-// its group fails. Any thread. It orders nothing itself: ready() holds the
-// access that does. A wait that timed out is reported to the host, where the
-// communicator turns it into the group's error.
+// waitUntil calls ready() until it returns true, the watch's deadline passes, or the
+// group fails. Any thread may call it. It orders no memory: that is for the accesses in
+// ready(). A wait that timed out is reported to the host, where the communicator makes
+// it the group's error.
 template <class Ready>
 MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
   uint64_t start = 0;
@@ -79,9 +79,9 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
   return WaitResult::Done;
 }
 
-// awaitAbove waits until a count in memory is above a value. Any thread. O is
-// Acquire or Relaxed, at system scope: an acquire is one fence behind the last of
-// many relaxed loads, which are cheaper than loads that acquire.
+// awaitAbove waits until a count in memory is above a value. Any thread may call it. O is
+// Acquire or Relaxed, at system scope. An acquire is one fence after the last of many
+// relaxed loads, which are cheaper than acquiring ones.
 template <Order O>
 MSCCLGO_DEVICE WaitResult awaitAbove(const Watch& watch, const uint64_t* count, uint64_t value) {
   WaitResult result = waitUntil(watch, [&] { return load<Scope::System, Order::Relaxed>(count) > value; });
@@ -89,10 +89,9 @@ MSCCLGO_DEVICE WaitResult awaitAbove(const Watch& watch, const uint64_t* count, 
   return result;
 }
 
-// blockAll gives every thread of the block the same answer: whether ok is true
-// on all of them. It is a barrier of the block (__syncthreads), so what a thread
-// observed before it, all threads have observed after it. Every thread must
-// call it.
+// blockAll reports to every thread of the block whether ok is true in all of them. It is
+// a barrier of the block (__syncthreads): what one thread observed before it, all have
+// observed after it. Every thread of the block must call it.
 MSCCLGO_DEVICE bool blockAll(bool ok) { return __syncthreads_and(ok) != 0; }
 
 }  // namespace mscclgo

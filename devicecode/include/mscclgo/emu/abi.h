@@ -1,19 +1,19 @@
-// abi.h: what the emulated device and a module compiled for it agree on, in
-// plain C, so that the Go side includes it through cgo and the C++ side through
-// runtime.h. Any change of a layout or of a meaning raises MSCCLGO_EMU_ABI.
+// abi.h: what the emulated device and a module compiled for it agree on, in plain C: the
+// Go side includes it through cgo, the C++ side through runtime.h. Any change of a layout
+// or of a meaning raises MSCCLGO_EMU_ABI.
 #pragma once
 
 #include <stdint.h>
 
-// Version of everything in this file.
+// The version of everything in this file.
 #define MSCCLGO_EMU_ABI 1u
 
-// Name of the one symbol that a module exports, of type mscclgo_emu_module.
+// The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
 
-// __shared__ memory is the module's zero-initialised thread-local storage. The
-// dynamic part has this name; the anchor is the one initialised variable, from
-// whose address and symbol value follows where all the rest is.
+// __shared__ memory is the module's zero-initialised thread-local storage. The dynamic
+// part has the first name. The anchor is the one initialised variable: its address and its
+// symbol's value tell where all the others are.
 #define MSCCLGO_EMU_DYNAMIC_SYMBOL "mscclgo_emu_dynamic_shared"
 #define MSCCLGO_EMU_ANCHOR_SYMBOL "mscclgo_emu_anchor"
 
@@ -25,9 +25,9 @@ enum {
   MSCCLGO_EMU_ARGUMENT_BYTES = 4096,      // of a kernel
 };
 
-// Each CUDA thread that is under way has a stack of this many bytes, aligned to
-// its size; its mscclgo_emu_thread is the last object on it. So a thread finds
-// itself from its stack pointer, which is quicker than thread-local storage.
+// Each CUDA thread that is running has a stack of this many bytes, aligned to its size,
+// with its mscclgo_emu_thread as the last object on it. So a thread finds its own from the
+// stack pointer, which is faster than thread-local storage.
 #define MSCCLGO_EMU_STACK_BYTES (256u * 1024u)
 
 #ifdef __cplusplus
@@ -40,7 +40,7 @@ typedef struct mscclgo_emu_dim {
 
 struct mscclgo_emu_runtime;
 
-// A block, as its threads see it.
+// A block as its threads see it.
 typedef struct mscclgo_emu_block {
   const struct mscclgo_emu_runtime* runtime;
   mscclgo_emu_dim block_dim, grid_dim, block_index;
@@ -58,7 +58,7 @@ typedef struct mscclgo_emu_thread {
   uint64_t seen;
 } __attribute__((aligned(64))) mscclgo_emu_thread;
 
-// What a thread asks of a warp; the comment says what each lane gets back.
+// What the lanes of a warp do together. The comments tell what each lane gets.
 typedef enum mscclgo_emu_collective {
   MSCCLGO_EMU_SYNC,          // nothing
   MSCCLGO_EMU_SHUFFLE,       // the value of lane `source`
@@ -82,28 +82,27 @@ typedef enum mscclgo_emu_yield {
 
 // What the device does for a thread; each is called by the thread it names.
 typedef struct mscclgo_emu_runtime {
-  // yield runs other threads of the block first.
+  // yield runs other threads of the block.
   void (*yield)(mscclgo_emu_thread*, mscclgo_emu_yield);
-  // progress says that what the thread waited for has happened.
+  // progress tells that what the thread waited for has happened.
   void (*progress)(mscclgo_emu_thread*);
-  // barrier returns, once every live thread of the block has called it, how
-  // many of them gave a predicate that is not 0 (low 32 bits) and how many
-  // called (high 32 bits).
+  // barrier waits until every live thread of the block has called it. It returns how many
+  // of them passed a predicate that is not 0 (low 32 bits), and how many called (high 32
+  // bits).
   uint64_t (*barrier)(mscclgo_emu_thread*, int predicate);
-  // collective returns once every live lane in mask has called it with that
-  // mask. A lane that is not in its own mask gets its value back.
+  // collective waits until every live lane in mask has called it with that mask. A lane
+  // that is not in its own mask gets its value back.
   uint64_t (*collective)(mscclgo_emu_thread*, mscclgo_emu_collective, uint32_t mask, uint64_t value,
                          uint32_t source);
-  // active_mask gives lanes of the warp that are at the same place, which is not
-  // 0.
+  // active_mask returns the lanes of the warp that are at the same place, which is not 0.
   uint32_t (*active_mask)(mscclgo_emu_thread*, uint32_t place);
-  // sleep returns after some nanoseconds in which other threads ran.
+  // sleep returns after a number of nanoseconds, in which other threads run.
   void (*sleep)(mscclgo_emu_thread*, uint32_t nanoseconds);
-  // fail ends the kernel with an error of that text; it does not return.
+  // fail ends the kernel with an error of that text. It does not return.
   void (*fail)(mscclgo_emu_thread*, const char* text);
 } mscclgo_emu_runtime;
 
-// Where a parameter lies in the bytes of a launch's arguments.
+// Where a parameter is in the bytes of a launch's arguments.
 typedef struct mscclgo_emu_param {
   uint32_t offset, size;
 } mscclgo_emu_param;
@@ -115,7 +114,7 @@ typedef struct mscclgo_emu_kernel {
   const mscclgo_emu_param* params;
   uint32_t param_count;
   uint32_t argument_bytes;
-  uint32_t max_threads;  // of a block: what __launch_bounds__ says, or 0
+  uint32_t max_threads;  // of a block, from __launch_bounds__, or 0
 } mscclgo_emu_kernel;
 
 // A module. abi comes first in every version.
@@ -124,8 +123,8 @@ typedef struct mscclgo_emu_module {
   uint32_t size;  // of this struct
   const mscclgo_emu_kernel* const* kernels;
   const mscclgo_emu_kernel* const* kernels_end;
-  // Gives the calling OS thread's MSCCLGO_EMU_ANCHOR_SYMBOL, and by that makes
-  // its __shared__ memory.
+  // anchor returns the calling OS thread's MSCCLGO_EMU_ANCHOR_SYMBOL, which allocates its
+  // __shared__ memory.
   void* (*anchor)(void);
 } mscclgo_emu_module;
 

@@ -8,7 +8,7 @@
 namespace mscclgo {
 namespace emu {
 
-// failAssertion ends the kernel with the assertion's text and place.
+// failAssertion ends the kernel with the text and place of an assertion.
 [[noreturn]] __attribute__((noinline, cold)) inline void failAssertion(const char* condition,
                                                                        const char* file, int line,
                                                                        const char* function) {

@@ -1,6 +1,6 @@
 // atomics.h: CUDA's atomic functions (CUDA C++ Programming Guide, "Atomic
-// Functions"). All are relaxed, and each scope is as wide as the system, because
-// other processes see the same memory. A loop that polls with one of them yields.
+// Functions"). All are relaxed, and every scope is the system's, because other processes
+// see the same memory. A loop that polls with one of them yields.
 #pragma once
 
 #include <string.h>
@@ -10,7 +10,7 @@
 namespace mscclgo {
 namespace emu {
 
-// Bits is the unsigned integer of a size.
+// BitsOf is the unsigned integer of a size in bytes.
 template <size_t bytes>
 struct BitsOf;
 template <>
@@ -26,7 +26,7 @@ struct BitsOf<8> {
   using type = uint64_t;
 };
 
-// atomicUpdate replaces the old value by change(old), and gives the old value.
+// atomicUpdate replaces the old value by change(old), and returns the old value.
 template <class T, class F>
 __forceinline__ T atomicUpdate(T* address, F change) {
   using Bits = typename BitsOf<sizeof(T)>::type;

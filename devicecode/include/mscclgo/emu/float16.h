@@ -1,7 +1,7 @@
-// float16.h: floating point numbers of 16 bits and what half and bfloat16 have
-// in common. Every operation rounds its exact result once, to nearest even: it is
-// computed in double, whose 53 bits are more than twice what is kept, so that the
-// second rounding changes nothing. A NaN result is 0x7fff, as on the GPU.
+// float16.h: floating point numbers of 16 bits, and what half and bfloat16 have in common.
+// Every operation rounds its exact result once, to nearest even: it is computed in double,
+// whose 53 bits are more than twice as many as are kept, so that the second rounding
+// changes nothing. A NaN result is 0x7fff, as on a GPU.
 #pragma once
 
 #include "mscclgo/emu/atomics.h"
@@ -10,7 +10,8 @@
 namespace mscclgo {
 namespace emu {
 
-// narrow rounds a number to one with that many bits of exponent and fraction.
+// narrow returns the bits of the nearest number with that many bits of exponent and
+// fraction.
 template <int exponentBits, int fractionBits>
 uint16_t narrow(double v) {
   constexpr int bias = (1 << (exponentBits - 1)) - 1;
@@ -34,7 +35,7 @@ uint16_t narrow(double v) {
   return static_cast<uint16_t>(sign | kept);
 }
 
-// widen gives the number's exact value.
+// widen returns a number's exact value.
 template <int exponentBits, int fractionBits>
 float widen(uint16_t bits) {
   constexpr int bias = (1 << (exponentBits - 1)) - 1;
@@ -51,7 +52,7 @@ float widen(uint16_t bits) {
   return bitCast<float>(sign | (exponent + 127 - bias) << 23 | fraction << (23 - fractionBits));
 }
 
-// fusedMultiplyAdd gives a * b + c so that rounding it to 16 bits is right. The
+// fusedMultiplyAdd returns a * b + c so that rounding it to 16 bits is right. The
 // product is exact; if the sum is not, its last bit is made odd, which keeps the
 // second rounding from seeing a tie (Boldo and Melquiond, "Emulation of FMA and
 // correctly rounded sums", 2008).
@@ -65,7 +66,7 @@ inline double fusedMultiplyAdd(double a, double b, double c) {
   return bitCast<double>(bits);
 }
 
-// Float16 is a number with that many bits of exponent and fraction.
+// Float16 is a number with that many bits of exponent and of fraction.
 template <int exponentBits, int fractionBits>
 struct __attribute__((aligned(2))) Float16 {
   uint16_t bits;
@@ -113,8 +114,8 @@ struct __attribute__((aligned(2))) Float16 {
   double wide() const { return widen<exponentBits, fractionBits>(bits); }
 
  private:
-  // An integer of 64 bits may not fit a double. The bits below the 53 highest
-  // matter only by whether there are any.
+  // An integer of 64 bits may not fit into a double. Of the bits below the 53 highest it
+  // matters only whether any is set.
   template <class T>
   static uint16_t fromWide(T v) {
     const bool negative = v < T(0);
@@ -147,7 +148,8 @@ struct __attribute__((aligned(4))) Pair {
   Pair& operator/=(Pair o) { return *this = *this / o; }
 };
 
-// lesser and greater ignore a NaN if the other is none, and order -0 below +0.
+// lesser and greater ignore a NaN if the other operand is a number, and order -0 below
+// +0.
 template <class T>
 T lesser(T a, T b) {
   if (!(a == a)) return b == b ? b : T::fromBits(0x7fff);
@@ -188,7 +190,7 @@ T greater(T a, T b) {
   ::mscclgo::emu::Pair<T> name##2(::mscclgo::emu::Pair<T> a, ::mscclgo::emu::Pair<T> b) { \
     return ::mscclgo::emu::Pair<T>(name(a.x, b.x), name(a.y, b.y));                       \
   }
-// A comparison of pairs gives 1.0 or 0.0 for each.
+// A comparison of pairs returns 1.0 or 0.0 for each.
 #define MSCCLGO_EMU_F16_COMPARE(name, result)                                             \
   template <int e, int f>                                                                 \
   bool name(MSCCLGO_EMU_F16 a, MSCCLGO_EMU_F16 b) {                                       \
@@ -236,7 +238,7 @@ template <int e, int f>
 bool __hisnan(MSCCLGO_EMU_F16 a) {
   return !(a == a);
 }
-// 1 or -1 for an infinity of that sign, else 0.
+// __hisinf returns 1 or -1 for an infinity of that sign, and otherwise 0.
 template <int e, int f>
 int __hisinf(MSCCLGO_EMU_F16 a) {
   constexpr uint16_t infinity = ((1 << e) - 1) << f;
@@ -259,7 +261,7 @@ MSCCLGO_EMU_F16 hlog(MSCCLGO_EMU_F16 a) {
   return log(a.wide());
 }
 
-// atomicAdd on 16 bits; on a pair, each half is added to, both at once.
+// atomicAdd on 16 bits, and on a pair, of which both are added to at once.
 template <int e, int f>
 MSCCLGO_EMU_F16 atomicAdd(MSCCLGO_EMU_F16* address, MSCCLGO_EMU_F16 value) {
   return ::mscclgo::emu::atomicUpdate(address, [value](MSCCLGO_EMU_F16 old) { return old + value; });

@@ -54,8 +54,8 @@ inline unsigned long long __brevll(unsigned long long v) {
   return static_cast<unsigned long long>(__brev(static_cast<unsigned>(v))) << 32 |
          __brev(static_cast<unsigned>(v >> 32));
 }
-// PTX prmt, default mode: each nibble of the selector picks one of the 8 bytes of
-// {y, x}; its highest bit replicates that byte's sign instead.
+// __byte_perm picks one of the 8 bytes of {y, x} by each nibble of the selector, or the
+// byte's sign if the nibble's highest bit is set (PTX: prmt, default mode).
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t bytes = static_cast<uint64_t>(y) << 32 | x;
   unsigned r = 0;
@@ -83,7 +83,7 @@ __extension__ inline unsigned long long __umul64hi(unsigned long long a, unsigne
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }
 
-// Floating point. The fast variants are as exact as the others here.
+// Floating point. Here the fast variants are as exact as the others.
 
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 inline double rsqrt(double v) { return 1.0 / sqrt(v); }
@@ -104,7 +104,7 @@ inline float __sinf(float v) { return sinf(v); }
 inline float __cosf(float v) { return cosf(v); }
 inline float __saturatef(float v) { return v > 0 ? (v < 1 ? v : 1) : 0; }
 
-// Conversions. Out of range values saturate and NaN gives 0, as on the GPU.
+// Conversions. Values out of range saturate, and a NaN becomes 0, as on a GPU.
 namespace mscclgo {
 namespace emu {
 template <class To>
@@ -157,8 +157,8 @@ MSCCLGO_EMU_MINMAX(long long, unsigned long long, unsigned long long)
 MSCCLGO_EMU_MINMAX(unsigned long long, long long, unsigned long long)
 #undef MSCCLGO_EMU_MINMAX
 
-// Of floating point numbers: as the GPU has it, a NaN loses against a number, two
-// NaNs make the one whose bits are all ones but for the sign, and -0 is below +0.
+// min and max of floating point numbers, as on a GPU: a NaN loses against a number, two
+// NaNs make the NaN whose bits are all ones but for the sign, and -0 is below +0.
 
 namespace mscclgo {
 namespace emu {
@@ -186,7 +186,7 @@ inline double max(float a, double b) { return max(static_cast<double>(a), b); }
 inline double min(double a, float b) { return min(a, static_cast<double>(b)); }
 inline double max(double a, float b) { return max(a, static_cast<double>(b)); }
 
-// Memory with a cache hint, which the emulated device has no use for.
+// Memory accesses with a cache hint, which means nothing to the emulated device.
 
 #define MSCCLGO_EMU_LOAD(name) \
   template <class T>           \
@@ -207,8 +207,8 @@ MSCCLGO_EMU_STORE(__stcs)
 #undef MSCCLGO_EMU_LOAD
 #undef MSCCLGO_EMU_STORE
 
-// These go past a cache, so what they read or write changes under other hands
-// and the compiler may not keep it.
+// These bypass a cache: others may change what they access, so that the compiler must not
+// keep it in a register.
 template <class T>
 T __ldcg(const T* address) {
   __asm__ volatile("" ::: "memory");

@@ -1,6 +1,6 @@
 // kernel.h: what the device knows of a kernel. The Go side puts a constant of
-// Kernel<&k>::entry behind the body of each extern "C" kernel k, and a pointer to
-// it in the section mscclgo_emu_kernels.
+// Kernel<&k>::entry after the body of each extern "C" kernel k, and a pointer to it into
+// the section mscclgo_emu_kernels.
 #pragma once
 
 #include "mscclgo/emu/abi.h"
@@ -18,14 +18,15 @@ struct MakeIndices<0, I...> {
   using type = Indices<I...>;
 };
 
-// Places are the parameters' offsets and sizes in a C struct with the same
-// members, which is how CUDA passes them.
+// Places are the offsets and sizes of parameters in a C struct with the same members, as
+// CUDA passes them.
 template <unsigned N>
 struct Places {
   mscclgo_emu_param at[N ? N : 1];
   uint32_t bytes;
 };
 
+// layout returns the places of parameters of these types.
 template <class... P>
 constexpr Places<sizeof...(P)> layout() {
   Places<sizeof...(P)> r{};
@@ -42,6 +43,7 @@ constexpr Places<sizeof...(P)> layout() {
   return r;
 }
 
+// Kernel calls a function with arguments in a launch's bytes.
 template <auto function>
 struct Kernel;
 
@@ -63,7 +65,7 @@ struct Kernel<function> {
   }
 };
 
-// launchBounds takes what __launch_bounds__ does and keeps the block's size.
+// launchBounds takes what __launch_bounds__ does and returns the size of a block, or 0.
 constexpr uint32_t launchBounds() { return 0; }
 template <class... T>
 constexpr uint32_t launchBounds(uint32_t threads, T...) {

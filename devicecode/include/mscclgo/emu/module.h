@@ -5,8 +5,8 @@
 
 extern "C" {
 
-// The table of kernels. The linker gives its ends; they are null where there is
-// no kernel.
+// The ends of the table of kernels, which the linker sets. They are null where there is no
+// kernel.
 extern const mscclgo_emu_kernel* const __start_mscclgo_emu_kernels[]
     __attribute__((weak, visibility("hidden")));
 extern const mscclgo_emu_kernel* const __stop_mscclgo_emu_kernels[]

@@ -1,5 +1,5 @@
-// prelude.h: comes in front of every source compiled for the emulated device. It
-// gives what CUDA's compilers know without an include.
+// prelude.h: precedes every source that is compiled for the emulated device, with what
+// CUDA's compilers know without an include.
 #pragma once
 
 #define MSCCLGO_EMU 1

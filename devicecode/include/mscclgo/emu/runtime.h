@@ -1,5 +1,5 @@
-// runtime.h: a CUDA thread on the emulated device: who it is, how it waits, how
-// it fails, and how kernels are found.
+// runtime.h: a CUDA thread on the emulated device: its numbers, how it waits and fails,
+// and how kernels are found.
 #pragma once
 
 #include <stddef.h>
@@ -8,10 +8,10 @@
 #include "mscclgo/emu/abi.h"
 #include "mscclgo/emu/vector_types.h"
 
-// CUDA's words for where a function runs or a variable lies. The ones that begin
-// with mscclgo_emu_ are for the Go side, which rewrites them in the preprocessed
-// text: kernels get a registration behind them, __shared__ becomes thread-local
-// storage (an OS thread runs one block at a time).
+// CUDA's words for where a function runs or a variable is. Those that begin with
+// mscclgo_emu_ are for the Go side, which rewrites them in the preprocessed text: kernels
+// are followed by a registration, and __shared__ becomes thread-local storage (an OS
+// thread runs one block at a time).
 #define __global__ mscclgo_emu_global
 #define __shared__ mscclgo_emu_shared
 #define __launch_bounds__(...) mscclgo_emu_launch_bounds(__VA_ARGS__)
@@ -28,7 +28,7 @@
 namespace mscclgo {
 namespace emu {
 
-// self is the calling thread. Only a thread of a kernel may call it.
+// self returns the calling thread. Only a thread of a kernel may call it.
 __forceinline__ mscclgo_emu_thread* self() {
   uintptr_t sp;
 #if defined(__x86_64__)
@@ -59,29 +59,29 @@ __forceinline__ dim3 gridSize() {
   return dim3(d.x, d.y, d.z);
 }
 
-// yield lets the block's other threads run. Every loop that waits for another
-// thread calls it, or nothing else may ever happen. When all threads of a block
-// only yield, its OS thread gives the core away.
+// yield lets the block's other threads run. Every loop that waits for another thread must
+// call it, or that thread may never run. When all threads of a block only yield, its OS
+// thread yields the core.
 inline void yield() {
   mscclgo_emu_thread* t = self();
   t->block->runtime->yield(t, MSCCLGO_EMU_WAITING);
 }
 
-// progress says that a wait has ended, so that the block polls eagerly again.
+// progress tells that a wait has ended, so that the block polls eagerly again.
 inline void progress() {
   mscclgo_emu_thread* t = self();
   t->block->runtime->progress(t);
 }
 
-// spinHint goes with each load that a loop may be waiting on. It is cheap, and
-// yields now and then.
+// spinHint is called with each load that a loop may wait on. It is cheap, and yields now
+// and then.
 __forceinline__ void spinHint() {
   mscclgo_emu_thread* t = self();
   if (++t->polls % 64 == 0) t->block->runtime->yield(t, MSCCLGO_EMU_WAITING);
 }
 
-// spinHint with the address and the value that was seen there tells waiting from
-// working: only a thread that sees the same again waits.
+// spinHint with the address and the value that was read there tells waiting from working:
+// only a thread that reads the same again waits.
 __forceinline__ void spinHint(const volatile void* address, uint64_t value) {
   mscclgo_emu_thread* t = self();
   if (t->polled == address && t->seen == value) {
@@ -93,14 +93,14 @@ __forceinline__ void spinHint(const volatile void* address, uint64_t value) {
   if (++t->looks % 1024 == 0) t->block->runtime->yield(t, MSCCLGO_EMU_WORKING);
 }
 
-// fail ends the kernel; the stream's next Synchronize returns the text.
+// fail ends the kernel. The stream's next Synchronize returns the text.
 [[noreturn]] inline void fail(const char* text) {
   mscclgo_emu_thread* t = self();
   t->block->runtime->fail(t, text);
   __builtin_unreachable();
 }
 
-// barrier is all kinds of __syncthreads.
+// barrier does what all kinds of __syncthreads need; see mscclgo_emu_runtime.
 inline uint64_t barrier(int predicate) {
   mscclgo_emu_thread* t = self();
   return t->block->runtime->barrier(t, predicate);

@@ -1,8 +1,7 @@
 // warp.h: the functions in which the lanes of a warp act together (CUDA C++
 // Programming Guide, "Warp Vote Functions", "Warp Match Functions", "Warp Reduce
-// Functions", "Warp Shuffle Functions"). All lanes of the mask that have not
-// ended must call, with the same mask; several groups of one warp may be under
-// way at a time.
+// Functions", "Warp Shuffle Functions"). All lanes of the mask that have not ended must
+// call, with the same mask. Several groups of one warp may be under way at a time.
 #pragma once
 
 #include <string.h>
@@ -12,13 +11,14 @@
 namespace mscclgo {
 namespace emu {
 
+// collective does what the lanes in mask do together; see mscclgo_emu_runtime.
 __forceinline__ uint64_t collective(mscclgo_emu_collective what, uint32_t mask, uint64_t value,
                                     uint32_t source = 0) {
   mscclgo_emu_thread* t = self();
   return t->block->runtime->collective(t, what, mask, value, source);
 }
 
-// shuffle gives the value of lane source, or the own one if that is not in mask.
+// shuffle returns the value of lane source, or the lane's own if that is not in mask.
 template <class T>
 T shuffle(uint32_t mask, T value, uint32_t source) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 2, 4 or 8 bytes");
@@ -29,6 +29,7 @@ T shuffle(uint32_t mask, T value, uint32_t source) {
   return value;
 }
 
+// activeMask returns the lanes that are at a place together.
 inline unsigned activeMask(uint32_t place) {
   mscclgo_emu_thread* t = self();
   return t->block->runtime->active_mask(t, place);
@@ -84,8 +85,8 @@ inline int __uni_sync(unsigned mask, int predicate) {
   return votes == 0 || against == 0;
 }
 
-// __activemask gives the lanes that are at this call together. Each call in the
-// source has a number, which keeps calls apart that a compiler would merge.
+// __activemask returns the lanes that are at this call together. Each call in the source
+// has a number, which keeps apart calls that a compiler would merge.
 #define __activemask() (::mscclgo::emu::activeMask(__COUNTER__ + 1))
 
 // Matches.

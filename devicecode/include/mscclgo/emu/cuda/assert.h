@@ -1,5 +1,5 @@
-// assert.h: an assertion that fails ends the kernel, not the process. As in C,
-// each inclusion looks at NDEBUG again.
+// assert.h: a failed assertion ends the kernel, not the process. As in C, each inclusion
+// looks at NDEBUG again.
 #include "mscclgo/emu/assertion.h"
 
 #undef assert

@@ -1,5 +1,5 @@
-// cuda_runtime.h: what CUDA sources include. All of it is there already: the
-// prelude is in front of every source.
+// cuda_runtime.h: what CUDA sources include. The prelude, which precedes every source,
+// already has all of it.
 #pragma once
 
 #include "mscclgo/emu/prelude.h"

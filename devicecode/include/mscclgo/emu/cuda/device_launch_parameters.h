@@ -1,4 +1,4 @@
-// device_launch_parameters.h: what CUDA sources include for threadIdx and kin.
+// device_launch_parameters.h: what CUDA sources include for threadIdx and the like.
 #pragma once
 
 #include "mscclgo/emu/prelude.h"
