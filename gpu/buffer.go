@@ -40,27 +40,36 @@ type allocation struct {
 // Errors: ErrInvalid if size is 0, ErrSystem if there is not enough memory.
 func (d *Device) Alloc(size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: allocate %d bytes on %v", size, d)
-	if err := d.usable(op); err != nil {
+	return d.mapped(op, size, func() (backend.Memory, error) { return d.b.Alloc(size) })
+}
+
+// mapped returns a buffer for the first size bytes of memory that get allocates or maps.
+func (d *Device) mapped(op string, size uint64, get func() (backend.Memory, error)) (*Buffer, error) {
+	if err := d.sized(op, size); err != nil {
 		return nil, err
 	}
-	if size == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
-	}
-	m, err := d.b.Alloc(size)
+	m, err := get()
 	if err != nil {
 		return nil, err
 	}
-	return d.mapped(m, size), nil
-}
-
-func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
 	var host []byte
 	if h, ok := m.(backend.HostMemory); ok {
 		host = h.Bytes()
 	}
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
 		release: m.Free, export: m.ExportFD, host: host, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
-	}}
+	}}, nil
+}
+
+// sized returns an error if the size is 0 or the device closed.
+func (d *Device) sized(op string, size uint64) error {
+	if err := d.usable(op); err != nil {
+		return err
+	}
+	if size == 0 {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
+	}
+	return nil
 }
 
 // AllocHost allocates size bytes of pinned host memory, zeroed. The host reaches it
@@ -69,11 +78,8 @@ func (d *Device) mapped(m backend.Memory, size uint64) *Buffer {
 // Errors: ErrInvalid if size is 0, ErrSystem if the memory cannot be pinned.
 func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: allocate %d bytes of pinned memory for %v", size, d)
-	if err := d.usable(op); err != nil {
+	if err := d.sized(op, size); err != nil {
 		return nil, err
-	}
-	if size == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
 	}
 	m, err := d.b.AllocHost(size)
 	if err != nil {
@@ -114,20 +120,8 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 // ErrUnsupported if d cannot reach the device that the memory is on.
 func (d *Device) Import(file *os.File, capacity uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: import %d bytes on %v", capacity, d)
-	if err := d.usable(op); err != nil {
-		return nil, err
-	}
-	if capacity == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
-	}
-	m, err := d.b.ImportFD(int(file.Fd()), capacity)
-	runtime.KeepAlive(file)
-	if err != nil {
-		return nil, err
-	}
-	b := d.mapped(m, capacity)
-	b.mem.export = nil
-	return b, nil
+	defer runtime.KeepAlive(file)
+	return d.mapped(op, capacity, func() (backend.Memory, error) { return d.b.ImportFD(int(file.Fd()), capacity) })
 }
 
 // IPCHandle returns the handle of the CUDA driver's cuIpcGetMemHandle by which other
@@ -150,19 +144,7 @@ func (b *Buffer) IPCHandle() (handle [64]byte, offset uint64, err error) {
 // ErrUnsupported if d cannot map memory by handle.
 func (d *Device) OpenIPC(handle [64]byte, size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: open an IPC handle of %d bytes on %v", size, d)
-	if err := d.usable(op); err != nil {
-		return nil, err
-	}
-	if size == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the size must not be 0")
-	}
-	m, err := d.b.OpenIPC(handle, size)
-	if err != nil {
-		return nil, err
-	}
-	b := d.mapped(m, size)
-	b.mem.export = nil
-	return b, nil
+	return d.mapped(op, size, func() (backend.Memory, error) { return d.b.OpenIPC(handle, size) })
 }
 
 // Ptr returns the address for kernels.

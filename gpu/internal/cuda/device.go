@@ -47,10 +47,7 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 	d.ordinal.driver.grants.Lock()
 	defer d.ordinal.driver.grants.Unlock()
 	rc := C.memory_reach(d.context, other.context, C.CUdeviceptr(ptr))
-	if rc != 0 {
-		return d.fail(rc, "reach memory of %s at %#x", other.ordinal.name(), ptr)
-	}
-	return nil
+	return d.result(rc, "reach memory of %s at %#x", other.ordinal.name(), ptr)
 }
 
 func (d *device) Range(ptr uint64) (base, size uint64, err error) {

@@ -63,10 +63,5 @@ func (e *event) Since(start backend.Event) (time.Duration, error) {
 func (e *event) Handle() uintptr { return uintptr(unsafe.Pointer(e.handle)) }
 
 func (e *event) Close() error {
-	return e.end(func() error {
-		if rc := C.event_destroy(e.context, e.handle); rc != 0 {
-			return e.fail(rc, "close an event")
-		}
-		return nil
-	})
+	return e.end(func() error { return e.result(C.event_destroy(e.context, e.handle), "close an event") })
 }

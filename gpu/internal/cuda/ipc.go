@@ -83,10 +83,7 @@ func (p *primary) close(key ipcKey, o *opened) error {
 		return nil
 	}
 	delete(p.opened, key)
-	if rc := C.ipc_close(p.context, o.ptr); rc != 0 {
-		return p.fail(rc, "unmap %d bytes of another process", o.size)
-	}
-	return nil
+	return p.result(C.ipc_close(p.context, o.ptr), "unmap %d bytes of another process", o.size)
 }
 
 // borrowed is one user's share of a mapping.

@@ -30,11 +30,9 @@ func (k *kernel) Attributes() (backend.Attributes, error) {
 }
 
 func (k *kernel) SetMaxDynamicShared(bytes int) error {
-	if rc := C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)); rc != 0 {
-		return k.fail(rc, "allow kernel %q %d bytes of dynamic shared memory (a block can have at most %d)",
-			k.name, bytes, int(k.ordinal.facts.max_shared))
-	}
-	return nil
+	return k.result(C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)),
+		"allow kernel %q %d bytes of dynamic shared memory (a block can have at most %d)",
+		k.name, bytes, int(k.ordinal.facts.max_shared))
 }
 
 func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {

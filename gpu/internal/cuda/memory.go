@@ -80,10 +80,7 @@ func (m *virtual) Free() error {
 		m.using.Lock()
 		defer m.using.Unlock()
 		m.freed = true
-		if rc := C.virtual_free(m.context, m.handle, m.ptr, C.size_t(m.size)); rc != 0 {
-			return m.fail(rc, "free %d bytes", m.size)
-		}
-		return nil
+		return m.result(C.virtual_free(m.context, m.handle, m.ptr, C.size_t(m.size)), "free %d bytes", m.size)
 	})
 }
 
@@ -147,12 +144,7 @@ func (m *plain) ExportFD() (int, error) {
 }
 
 func (m *plain) Free() error {
-	return m.end(func() error {
-		if rc := C.plain_free(m.context, m.ptr); rc != 0 {
-			return m.fail(rc, "free %d bytes", m.size)
-		}
-		return nil
-	})
+	return m.end(func() error { return m.result(C.plain_free(m.context, m.ptr), "free %d bytes", m.size) })
 }
 
 func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
@@ -181,10 +173,8 @@ func (m *pinned) Bytes() []byte { return m.bytes }
 
 func (m *pinned) Free() error {
 	return m.end(func() error {
-		if rc := C.host_free(m.context, unsafe.Pointer(unsafe.SliceData(m.bytes))); rc != 0 {
-			return m.fail(rc, "free %d bytes of pinned host memory", len(m.bytes))
-		}
-		return nil
+		rc := C.host_free(m.context, unsafe.Pointer(unsafe.SliceData(m.bytes)))
+		return m.result(rc, "free %d bytes of pinned host memory", len(m.bytes))
 	})
 }
 

@@ -136,10 +136,5 @@ func (m *module) cstring(name string) (*C.char, error) {
 }
 
 func (m *module) Close() error {
-	return m.end(func() error {
-		if rc := C.module_unload(m.context, m.handle); rc != 0 {
-			return m.fail(rc, "unload a module")
-		}
-		return nil
-	})
+	return m.end(func() error { return m.result(C.module_unload(m.context, m.handle), "unload a module") })
 }

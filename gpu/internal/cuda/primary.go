@@ -64,22 +64,17 @@ func (p *primary) drop() error {
 	if rc := C.context_release(p.context); first == 0 {
 		first = rc
 	}
-	if first != 0 {
-		return p.fail(first, "release the context")
-	}
-	return nil
+	return p.result(first, "release the context")
 }
 
 // needCopies creates the stream of CopyToHost and CopyFromHost if there is none.
 func (p *primary) needCopies() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.copies.handle == nil {
-		if rc := C.stream_create(&p.copies, p.context); rc != 0 {
-			return p.fail(rc, "create the stream of synchronous copies")
-		}
+	if p.copies.handle != nil {
+		return nil
 	}
-	return nil
+	return p.result(C.stream_create(&p.copies, p.context), "create the stream of synchronous copies")
 }
 
 func (p *primary) memoryInfo() (free, total uint64, err error) {

@@ -84,6 +84,14 @@ func (p *primary) fail(rc C.status, format string, args ...any) *mscclgo.Error {
 	return err
 }
 
+// result is fail for a status that may be 0, which is no error.
+func (p *primary) result(rc C.status, format string, args ...any) error {
+	if rc == 0 {
+		return nil
+	}
+	return p.fail(rc, format, args...)
+}
+
 // op returns the operation of an error on this GPU.
 func (p *primary) op(format string, args ...any) string {
 	return "gpu: " + fmt.Sprintf(format, args...) + " on " + p.ordinal.name()

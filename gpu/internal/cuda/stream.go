@@ -99,23 +99,17 @@ func (s *stream) Record(e backend.Event) error {
 	if err != nil {
 		return err
 	}
-	if rc := C.stream_record(&s.c, ev.handle); rc != 0 {
-		return s.recordError(rc)
-	}
-	return nil
+	return s.recordError(C.stream_record(&s.c, ev.handle))
 }
 
-func (s *stream) recordError(rc C.status) error { return s.fail(rc, "record an event") }
+func (s *stream) recordError(rc C.status) error { return s.result(rc, "record an event") }
 
 func (s *stream) WaitEvent(e backend.Event) error {
 	ev, err := s.event(e)
 	if err != nil {
 		return err
 	}
-	if rc := C.stream_wait_event(&s.c, ev.handle); rc != 0 {
-		return s.fail(rc, "wait for an event")
-	}
-	return nil
+	return s.result(C.stream_wait_event(&s.c, ev.handle), "wait for an event")
 }
 
 func (p *primary) event(e backend.Event) (*event, error) {
@@ -127,10 +121,7 @@ func (p *primary) event(e backend.Event) (*event, error) {
 }
 
 func (s *stream) BeginCapture() error {
-	if rc := C.stream_begin_capture(&s.c); rc != 0 {
-		return s.fail(rc, "begin a capture")
-	}
-	return nil
+	return s.result(C.stream_begin_capture(&s.c), "begin a capture")
 }
 
 func (s *stream) EndCapture() (backend.Graph, error) {
@@ -172,10 +163,7 @@ func (s *stream) Close() error {
 		if rc := C.stream_destroy(&s.c); first == 0 {
 			first = rc
 		}
-		if first != 0 {
-			return s.fail(first, "close a stream")
-		}
-		return nil
+		return s.result(first, "close a stream")
 	})
 }
 
@@ -190,17 +178,9 @@ func (g *graph) Launch(on backend.Stream) error {
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, g.op("launch a graph"), "the stream is not one of a CUDA device")
 	}
-	if rc := C.graph_launch(&s.c, g.exec); rc != 0 {
-		return g.fail(rc, "launch a graph")
-	}
-	return nil
+	return g.result(C.graph_launch(&s.c, g.exec), "launch a graph")
 }
 
 func (g *graph) Close() error {
-	return g.end(func() error {
-		if rc := C.graph_destroy(g.context, g.exec); rc != 0 {
-			return g.fail(rc, "close a graph")
-		}
-		return nil
-	})
+	return g.end(func() error { return g.result(C.graph_destroy(g.context, g.exec), "close a graph") })
 }
