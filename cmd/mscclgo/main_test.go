@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	root "github.com/mscclgo/mscclgo"
+
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -112,8 +113,8 @@ func TestListDevices(t *testing.T) {
 cuda:0  sm_90  132              80.0 GiB  A GPU
 emu:0   emu    2                1.0 GiB   emulated
 `
-	if err != nil || out.String() != want {
-		t.Errorf("listDevices: %v\n%s", err, &out)
+	if diff := cmp.Diff(want, out.String()); err != nil || diff != "" {
+		t.Errorf("listDevices: %v (-want +got):\n%s", err, diff)
 	}
 }
 

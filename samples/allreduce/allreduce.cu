@@ -59,7 +59,8 @@ extern "C" __global__ void oneShot(const MemoryChannelHandle* peers, uint32_t ra
   uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
   uint64_t half = flag % 2 * ranks * slotBytes;
   for (uint32_t ahead = 1; ahead < ranks; ++ahead)
-    peers[(rank + ahead) % ranks].putPackets<LL16Packet>(half + rank * slotBytes, 0, bytes, thread, threads, flag);
+    peers[(rank + ahead) % ranks].putPackets<LL16Packet>(half + rank * slotBytes, 0, bytes, thread, threads,
+                                                         flag);
 
   // A thread stores what it alone has read and sent, so out may be in. All ranks add
   // in one order, and so get the same bits.
@@ -116,10 +117,12 @@ extern "C" __global__ void ring(const PortChannelHandle* toInbox, const PortChan
                                 uint64_t words) {
   uint32_t next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
   uint64_t slot = (words + ranks - 1) / ranks;
-  auto chunk = [&](uint32_t behind) { return partOf({0, words}, (rank + 2 * ranks - behind) % ranks, ranks); };
+  auto chunk = [&](uint32_t behind) {
+    return partOf({0, words}, (rank + 2 * ranks - behind) % ranks, ranks);
+  };
   auto send = [&](const PortChannelHandle* to, uint64_t at, Range r) {
-    return to[next].putWithSignal(at * sizeof(Word), r.first * sizeof(Word), (r.last - r.first) * sizeof(Word)) ==
-               WaitResult::Done &&
+    return to[next].putWithSignal(at * sizeof(Word), r.first * sizeof(Word),
+                                  (r.last - r.first) * sizeof(Word)) == WaitResult::Done &&
            to[before].wait() == WaitResult::Done;
   };
   for (uint64_t i = threadIdx.x; in != out && i < words; i += blockDim.x) out[i] = in[i];

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 )
 
@@ -171,8 +173,8 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("a lab of two hosts has %d namespaces", n)
 		}
 	})
-	if after := namespaces(t, mine); !slices.Equal(after, before) {
-		t.Errorf("there were %q, and after a lab %q", before, after)
+	if diff := cmp.Diff(before, namespaces(t, mine)); diff != "" {
+		t.Errorf("namespaces before a lab and after it (-before +after):\n%s", diff)
 	}
 	if left := namespaces(t, stale); len(left) > 0 {
 		t.Errorf("%q of a process that is gone is still there", left)

@@ -48,15 +48,15 @@ func withCache(m *testing.M) int {
 	return m.Run()
 }
 
-// Soon is within what a process must have ended once something is wrong.
-const Soon = 15 * time.Second
+// soon is the time within which a process must end once something is wrong.
+const soon = 15 * time.Second
 
-// Scene is where the processes of a test run.
+// Scene runs the processes of a test.
 type Scene struct {
 	T    testing.TB
+	Kind string // of the processes' devices; "" sets none
 	mark string // in the environment of all its processes
 	temp string // the folder for temporary files
-	Kind string // of the device; "" sets none
 }
 
 // New makes a scene and checks, when the test ends, that nothing is left of it.
@@ -124,18 +124,20 @@ type Process struct {
 	Ended  chan struct{} // closed when it has ended
 }
 
-// Buffer is what a process has written so far.
+// Buffer holds what a process has written so far. It may be read meanwhile.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
+// Write implements io.Writer.
 func (l *Buffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
+// String returns what has been written.
 func (l *Buffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +196,8 @@ func (p *Process) End(code int, parts ...string) {
 	p.s.T.Helper()
 	select {
 	case <-p.Ended:
-	case <-time.After(Soon):
-		p.s.T.Fatalf("it has not ended after %v:\n%s%s", Soon, &p.Stdout, &p.Stderr)
+	case <-time.After(soon):
+		p.s.T.Fatalf("it has not ended after %v:\n%s%s", soon, &p.Stdout, &p.Stderr)
 	}
 	if got := p.Cmd.ProcessState.ExitCode(); got != code && (code != AnyFailure || got == 0) {
 		p.s.T.Errorf("it ended with code %d, want %d:\n%s", got, code, &p.Stderr)
@@ -226,6 +228,7 @@ func RankEnv(id fmt.Stringer, rank, size int) []string {
 	}
 }
 
+// NewRendezvous returns a rendezvous on this machine, which is closed when the test ends.
 func NewRendezvous(t testing.TB) *bootstrap.Rendezvous {
 	t.Helper()
 	r, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))

@@ -308,7 +308,6 @@ func TestBadConfig(t *testing.T) {
 			{"fit into a scratch", func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} }},
 			{"whole warps", func(c *Config) { c.Algorithms, c.Threads, c.Sizes = []string{"oneShotLL128"}, 48, []uint64{64} }},
 			{"4096 threads", func(c *Config) { c.Threads = 4096 }},
-			{"not reduced", func(c *Config) { c.Type = "u8" }},
 		} {
 			cfg := good
 			c.spoil(&cfg)

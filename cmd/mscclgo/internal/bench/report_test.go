@@ -40,8 +40,9 @@ func TestProgressFilter(t *testing.T) {
 		if _, err := f.Write([]byte("another\n")); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Clear(); err != nil || out.String() != c.want {
-			t.Errorf("terminal %v: %q, %v", c.terminal, &out, err)
+		err := f.Clear()
+		if diff := cmp.Diff(c.want, out.String()); err != nil || diff != "" {
+			t.Errorf("terminal %v: %v (-want +got):\n%s", c.terminal, err, diff)
 		}
 	}
 }

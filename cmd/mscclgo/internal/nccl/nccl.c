@@ -144,7 +144,8 @@ status comm_exchange(communicator* c, side to, side from, size_t count, int type
   TRY(NCCL(c, ncclGroupStart));
   for (int k = 0; k < to.count || k < from.count; ++k) {
     if (k < to.count)
-      TRY(NCCL(c, ncclSend, pointer(to.address + k * to.stride), count, type, to.first + k, c->comm, c->stream));
+      TRY(NCCL(c, ncclSend, pointer(to.address + k * to.stride), count, type, to.first + k, c->comm,
+               c->stream));
     if (k < from.count)
       TRY(NCCL(c, ncclRecv, pointer(from.address + k * from.stride), count, type, from.first + k, c->comm,
                c->stream));
