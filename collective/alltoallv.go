@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Part is a part of a buffer: Count elements from element At on.
@@ -65,7 +68,9 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 	}
 	choice := slotsChoice
 	choice.Blocks = l.shape.Grid.X
-	return &Operation{runner: r, choice: choice, launch: l}, nil
+	return &Operation{
+		runner: r, choice: choice, launch: &l, description: "a prepared all-to-all with counts" + r.name, op: "collective: launch " + c.String(),
+	}, nil
 }
 
 // spansOf returns a call's parts in bytes, or the error of a call that cannot be.
@@ -177,4 +182,69 @@ func (r *Runner) matching(told []string) error {
 		}
 	}
 	return nil
+}
+
+// AllToAllV sends sendCounts[p] elements of in to each rank p, and receives
+// receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. What
+// rank r sends to rank p must be as much as rank p receives from rank r: a rank that
+// waits for more ends with the communicator's time-out. A buffer of which nothing is used
+// may be nil. See [Runner.AllReduce]; its errors, and ErrUnsupported for ranks on several
+// hosts.
+func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := AllToAllV{Type: t, In: in, Out: out, Overlap: true}
+	var sent, received uint64
+	var err error
+	if c.Sends, sent, err = inARow(sendCounts); err == nil {
+		c.Receives, received, err = inARow(receiveCounts)
+	}
+	op := "collective: " + c.String()
+	if err != nil {
+		return r.invalidUse(op, "%w", err)
+	}
+	if err := r.usable(op); err != nil {
+		return err
+	}
+	sends, receives, err := r.spansOf(&c)
+	if err != nil {
+		return err
+	}
+	if err := r.checkStream(s, op); err != nil {
+		return err
+	}
+	for _, side := range []struct {
+		b     *gpu.Buffer
+		count uint64
+	}{{in, sent}, {out, received}} {
+		if side.count == 0 {
+			continue
+		}
+		if err := native.Usable(s, side.b, op, side.count*uint64(t.Size())); err != nil {
+			return err
+		}
+	}
+	description := "all-to-all with counts of " + t.String() + r.name
+	if r.slots == nil {
+		if err := r.comm.MatchCall("the first " + description); err != nil {
+			return err
+		}
+	}
+	l, err := r.throughSlots(context.Background(), in, out, sends, receives, slotsChoice, true)
+	if err != nil {
+		return err
+	}
+	return r.order.do(s, description, l.queue)
+}
+
+// inARow returns parts of so many elements, without gaps, and how many there are.
+func inARow(counts []uint64) (parts []Part, all uint64, err error) {
+	for _, n := range counts {
+		parts = append(parts, Part{all, n})
+		var carry uint64
+		if all, carry = bits.Add64(all, n, 0); carry != 0 {
+			return nil, 0, errors.New("the counts are more than there can be")
+		}
+	}
+	return parts, all, nil
 }

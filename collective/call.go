@@ -25,6 +25,8 @@ type Call struct {
 	// see [gpu.LaunchConfig]. It is without effect where ranks share a device:
 	// blocks that have yet to wait would keep out those that another rank awaits.
 	Overlap bool
+
+	stride uint64 // bytes from one part of the input to the next, if not those of a part
 }
 
 // Choice is a way to do a collective.
@@ -44,6 +46,20 @@ func (c *Call) String() string {
 		text += fmt.Sprintf(", root %d", c.Root)
 	}
 	return text
+}
+
+// holds returns how many parts a rank has of the input and of the output. Where there is
+// a root, it alone has the input, or the output.
+func (c *Call) holds(rank, ranks int) (in, out int) {
+	in, out = c.Kind.InParts(ranks), c.Kind.OutParts(ranks)
+	switch {
+	case !c.Kind.Rooted() || rank == c.Root:
+	case c.Kind == Reduce || c.Kind == Gather:
+		out = 0
+	default:
+		in = 0
+	}
+	return in, out
 }
 
 // part returns the bytes of a part of a call that checkSize has passed.
@@ -231,24 +247,35 @@ func (r *Runner) Choose(c Call) (Choice, error) {
 
 // choose is Choose for a call whose names and size are right.
 func (r *Runner) choose(c *Call) (Choice, error) {
-	ranks := r.comm.Size()
-	bytes := c.part() * uint64(c.Kind.Parts(ranks))
-	choice, ok := r.tuning.Choose(r.link, c.Kind, ranks, bytes, func(choice Choice) bool {
-		a, err := c.Kind.algorithm(choice.Algorithm)
-		return err == nil && r.fit(c, a) == nil
-	})
+	choice, ok := r.look(c, func(algorithm) bool { return true })
 	if !ok {
-		return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, bytes, ranks)
+		return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, c.size(r.comm.Size()), r.comm.Size())
 	}
 	return choice, nil
 }
 
-// invalid wraps what is wrong with a call. It is ErrInvalid unless it has a kind.
+// look returns the choice of the first rule whose algorithm suits.
+func (r *Runner) look(c *Call, suits func(algorithm) bool) (Choice, bool) {
+	return r.tuning.Choose(r.link, c.Kind, r.comm.Size(), c.size(r.comm.Size()), func(choice Choice) bool {
+		a, err := c.Kind.algorithm(choice.Algorithm)
+		return err == nil && suits(a) && r.fit(c, a) == nil
+	})
+}
+
+// size returns the bytes by which rules go.
+func (c *Call) size(ranks int) uint64 { return c.part() * uint64(c.Kind.Parts(ranks)) }
+
+// invalid wraps what is wrong with a call.
 func (r *Runner) invalid(c *Call, verb string, err error) error {
+	return r.wrap(fmt.Sprintf("collective: %s %v", verb, c), err)
+}
+
+// wrap wraps an error. It is ErrInvalid unless it has a kind.
+func (r *Runner) wrap(op string, err error) error {
 	kind := mscclgo.ErrInvalid
 	var typed *mscclgo.Error
 	if errors.As(err, &typed) {
 		kind = typed.Kind
 	}
-	return mscclgo.Errorf(kind, fmt.Sprintf("collective: %s %v", verb, c), "%w", err).At(r.comm.Rank(), mscclgo.NoRank)
+	return mscclgo.Errorf(kind, op, "%w", err).At(r.comm.Rank(), mscclgo.NoRank)
 }

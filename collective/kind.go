@@ -47,6 +47,7 @@ type spec struct {
 	rooted     bool   // one rank is the root
 	scattered  bool   // the input has a part for each rank
 	gathered   bool   // the output has a part of each rank
+	strided    bool   // the kernels take how far the parts of an input lie apart
 	source     source // of the kernels
 	bus        func(n float64) float64
 	algorithms []algorithm
@@ -88,7 +89,7 @@ var specs = [...]spec{
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
-		name: "all-to-all", scattered: true, gathered: true, source: source{"alltoall.cu", allToAllSource},
+		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{"alltoall.cu", allToAllSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: packets(ports),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Operation is a call that is ready to run.
@@ -15,8 +17,11 @@ type Operation struct {
 	runner *Runner
 	call   Call
 	choice Choice // with the blocks of the grid
-	launch launch
+	launch *launch
 	closed atomic.Bool
+
+	description string // for the other ranks
+	op          string // for errors
 }
 
 // launch is a kernel with its arguments.
@@ -26,22 +31,55 @@ type launch struct {
 	args   []any
 }
 
-// Launch queues the operation once. All ranks launch the same, in the same order.
+// queue queues the kernel.
+func (l *launch) queue(s *gpu.Stream) error { return l.kernel.Launch(s, l.shape, l.args...) }
+
+// Launch queues the operation once. All ranks launch the same, in the same order, which
+// is kept on whatever streams; see [Runner.AllReduce].
 //
-// Errors: ErrInvalid when the operation, its memory or its runner is closed, and those
-// of [gpu.Kernel.Launch]; of a group that has failed, its error.
+// Errors: ErrInvalid when the operation, its memory, its runner or the stream is closed,
+// and where another rank's call is a different one, which fails the group; the group's
+// error when it has failed.
 func (o *Operation) Launch(s *gpu.Stream) error {
 	r := o.runner
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.usable("collective: launch an operation")
-	if err == nil && (o.closed.Load() || o.call.Out != nil && o.call.Out.over() || o.call.In != nil && o.call.In.over()) {
-		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: launch an operation", "it or its memory is closed").At(r.comm.Rank(), mscclgo.NoRank)
-	}
-	if err != nil {
+	if err := r.usable(o.op); err != nil {
 		return err
 	}
-	return o.launch.kernel.Launch(s, o.launch.shape, o.launch.args...)
+	if o.closed.Load() {
+		return r.invalidUse(o.op, "it is closed")
+	}
+	if err := r.checkStream(s, o.op); err != nil {
+		return err
+	}
+	for _, m := range []*Memory{o.call.In, o.call.Out} {
+		if m == nil {
+			continue
+		}
+		if m.over() {
+			return r.invalidUse(o.op, "its memory is closed")
+		}
+		if err := native.Usable(s, m.Buffer, o.op, 0); err != nil {
+			return err
+		}
+	}
+	return r.order.do(s, o.description, o.launch.queue)
+}
+
+// checkStream returns the error of a stream that cannot run calls.
+func (r *Runner) checkStream(s *gpu.Stream, op string) error {
+	switch {
+	case s == nil:
+		return r.invalidUse(op, "the stream is nil")
+	case s.Device() != r.comm.Device():
+		return r.invalidUse(op, "the stream is of %v, the communicator of %v", s.Device(), r.comm.Device())
+	}
+	return nil
+}
+
+func (r *Runner) invalidUse(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
 // Choice returns how the operation is done, with the number of blocks that its grid
@@ -81,7 +119,10 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	}
 	choice := c.Choice
 	choice.Blocks = l.shape.Grid.X
-	return &Operation{runner: r, call: c, choice: choice, launch: l}, nil
+	return &Operation{
+		runner: r, call: c, choice: choice, launch: &l,
+		description: c.details() + r.name, op: "collective: launch " + c.String(),
+	}, nil
 }
 
 // details tells all that is the same on all ranks.
@@ -107,18 +148,30 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 	case byHosts:
 		return r.hier(ctx, c, a)
 	case bySlots:
-		return r.rootedSlots(ctx, c)
+		return r.rootedSlots(ctx, c, c.In.Buffer, c.Out.Buffer)
 	}
 	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
 	in, out := r.peers(c)
-	args := []any{r.group, in, out, c.part()}
-	if c.Kind.Rooted() {
-		args = append(args, uint32(c.Root))
+	return r.launchOf(c, a, kernel, fit, in, out), nil
+}
+
+// launchOf returns the launch of a call by threads that reach the peers' memory, in and
+// out.
+func (r *Runner) launchOf(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
+	if a.through == byPush {
+		return r.launchPushed(c, a, kernel, fit, in, out)
 	}
-	return launch{kernel, r.grid(c, r.blocks(c, a, fit)), args}, nil
+	args := []any{r.group, in, out, c.part()}
+	switch {
+	case c.Kind.Rooted():
+		args = append(args, uint32(c.Root))
+	case c.Kind.spec().strided:
+		args = append(args, cmp.Or(c.stride, c.part()))
+	}
+	return launch{kernel, r.grid(c, r.blocks(c, a, fit)), args}
 }
 
 // grid returns the shape of a launch of so many blocks, which may overlap with the

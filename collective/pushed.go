@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -19,24 +20,38 @@ const (
 // pushed prepares a call by pushed.cu.
 func (r *Runner) pushed(ctx context.Context, c *Call, a algorithm) (launch, error) {
 	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
+	if err == nil {
+		err = r.needInbox(ctx)
+	}
 	if err != nil {
 		return launch{}, err
 	}
-	// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
-	ranks := uint64(r.comm.Size())
-	chunk := divideUp(r.room/ranks, line)*line + line
-	slot := chunk + line
+	in, out := r.peers(c)
+	return r.launchOf(c, a, kernel, fit, in, out), nil
+}
+
+// pushedChunk returns the bytes of a chunk of pushed.cu.
+func (r *Runner) pushedChunk() uint64 {
+	return divideUp(r.room/uint64(r.comm.Size()), line)*line + line
+}
+
+// needInbox allocates the inbox, unless there is one. Collective.
+func (r *Runner) needInbox(ctx context.Context) (err error) {
 	if r.inbox == nil {
-		if r.inbox, err = r.allocate(ctx, ranks*slot, 0); err != nil {
-			return launch{}, err
-		}
+		// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
+		r.inbox, err = r.allocate(ctx, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
 	}
+	return err
+}
+
+// launchPushed is launchOf for pushed.cu.
+func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
+	ranks := uint64(r.comm.Size())
 	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
 	shard := divideUp(c.part(), ranks)
 	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
-	in, out := r.peers(c)
-	return launch{kernel, r.grid(c, int(2*pairs)), []any{r.group, in, out, r.inbox.peers, c.part(), chunk, piece}}, nil
+	return launch{kernel, r.grid(c, int(2*pairs)), []any{r.group, in, out, r.inbox.peers, c.part(), r.pushedChunk(), piece}}
 }
 
 // allocate returns memory of the runner's that all ranks reach, of which the first bytes

@@ -23,8 +23,9 @@ func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (launch, error)
 		return launch{}, err
 	}
 	h, err := r.hostPath(ctx, pathKey{byRing, nil, c.Out, 1}, func(h *hostPath) error {
-		// The inbox is as large as the output and a line for each rank.
-		inbox, err := h.allocate(ctx, c.Out.Size()+uint64(16*r.comm.Size()))
+		// The inbox is as large as the output, and a line of 16 bytes for each rank and
+		// block besides, whose parts are whole lines.
+		inbox, err := h.allocate(ctx, c.Out.Size()+uint64(16*(r.comm.Size()+ringBlocks)))
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -18,6 +19,10 @@ import (
 type Options struct {
 	// Tuning chooses the algorithms. nil means [DefaultTuning].
 	Tuning *Tuning
+	// Scratch is the bytes of device memory for the input, and for the output, of calls
+	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. It
+	// is allocated at first need. Larger calls go through it in pieces. 0 means 64 MiB.
+	Scratch uint64
 }
 
 // Runner runs collectives on one rank. Its memory and kernels are its own; the
@@ -28,10 +33,14 @@ type Runner struct {
 	tuning *Tuning
 	link   string
 	room   uint64 // bytes of the inbox
+	order  *order
+	name   string // tells runners of a communicator apart, in descriptions
 
 	slotSizes slotSizes
 
 	mu        sync.Mutex
+	plans     map[planKey]*plan
+	staging   staging
 	modules   map[string]*gpu.Module
 	fits      map[fitKey]int // blocks
 	inbox     *Memory        // made by the first call that needs it
@@ -64,11 +73,19 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{
+	room, err := checkScratch(o.Scratch, comm.Size(), comm.Rank())
+	r := &Runner{
 		comm: comm, group: group, tuning: o.Tuning, link: link, room: pushedInbox, slotSizes: defaultSlotSizes,
+		order: orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room},
 		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
-	}, nil
+	}
+	r.name = r.order.newName()
+	details := fmt.Sprintf("with %d bytes of scratch and a tuning of sum %x", room, o.Tuning.sum())
+	if err := r.agree(ctx, "make a runner", details, err); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Link names what is between the ranks: [NVLink] if the GPUs of all have such links,
@@ -95,10 +112,13 @@ func (r *Runner) Close(ctx context.Context) error {
 	for m := range r.memories {
 		errs = append(errs, m.release())
 	}
-	for _, m := range []*Memory{r.inbox, r.slots} {
+	for _, m := range []*Memory{r.inbox, r.slots, r.staging.in, r.staging.out} {
 		if m != nil {
 			errs = append(errs, m.Buffer.Close())
 		}
+	}
+	if r.staging.aligned != nil {
+		errs = append(errs, r.staging.aligned.Close())
 	}
 	for _, m := range r.modules {
 		errs = append(errs, m.Close())
@@ -116,6 +136,8 @@ const (
 // all ranks. failed is why this rank's part failed, if it did; then the call fails on
 // all ranks, and no rank waits for one that gave up. Collective.
 func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.group.Watch.Timeout))
+	defer cancel()
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
 	w := wire.NewWriter(len(mine) + 2*mostName)
 	w.String(cut(name, mostName))
@@ -156,7 +178,7 @@ func (r *Runner) agree(ctx context.Context, name, mine string, failed error) err
 	}
 	for rank, theirs := range told {
 		if theirs != told[r.comm.Rank()] {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("collective: %s", name), "its call is %s, this rank's %s", theirs, mine).At(r.comm.Rank(), rank)
+			return mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("collective: %s", name), "it has %s, this rank %s", theirs, mine).At(r.comm.Rank(), rank)
 		}
 	}
 	return nil

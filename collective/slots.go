@@ -84,8 +84,9 @@ func pointer(b *gpu.Buffer) any {
 	return b
 }
 
-// rootedSlots prepares a gather or a scatter.
-func (r *Runner) rootedSlots(ctx context.Context, c *Call) (launch, error) {
+// rootedSlots returns the launch of a gather or a scatter between any buffers; see
+// throughSlots.
+func (r *Runner) rootedSlots(ctx context.Context, c *Call, in, out *gpu.Buffer) (launch, error) {
 	var sends, receives spans
 	one, all := &sends, &receives // of a gather
 	if c.Kind == Scatter {
@@ -97,5 +98,5 @@ func (r *Runner) rootedSlots(ctx context.Context, c *Call) (launch, error) {
 			all[rank].At, all[rank].Bytes = uint64(rank)*c.part(), c.part()
 		}
 	}
-	return r.throughSlots(ctx, c.In.Buffer, c.Out.Buffer, &sends, &receives, c.Choice, c.Overlap)
+	return r.throughSlots(ctx, in, out, &sends, &receives, c.Choice, c.Overlap)
 }

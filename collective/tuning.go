@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math"
 	"strings"
@@ -116,6 +117,13 @@ func (t *Tuning) Write(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// sum returns a number that tells the tuning from others.
+func (t *Tuning) sum() uint64 {
+	h := fnv.New64a()
+	t.Write(h) // never fails
+	return h.Sum64()
 }
 
 // Choose returns the choice for a collective of so many bytes, or false where no

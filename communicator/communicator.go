@@ -11,6 +11,7 @@ package communicator
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -22,8 +23,21 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
+
+func init() {
+	native.KeptBy = func(comm any, create func() io.Closer) io.Closer {
+		c := comm.(*Communicator)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.kept == nil {
+			c.kept = create()
+		}
+		return c.kept
+	}
+}
 
 // Options configure a communicator. The zero value is right for most uses.
 type Options struct {
@@ -99,6 +113,7 @@ type Communicator struct {
 	calls    uint64 // collective calls so far
 	channels uint32 // channels so far
 	owned    []func() error
+	kept     io.Closer // see native.KeptBy
 	closed   bool
 	closing  sync.Once
 }
@@ -279,6 +294,9 @@ func (c *Communicator) close() error {
 // release frees in reverse order whatever was made.
 func (c *Communicator) release() error {
 	var errs []error
+	if c.kept != nil {
+		errs = append(errs, c.kept.Close())
+	}
 	for _, g := range []*group{c.local, c.group} {
 		if g != nil {
 			errs = append(errs, g.close(c))

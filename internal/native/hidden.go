@@ -1,6 +1,9 @@
 package native
 
-import "context"
+import (
+	"context"
+	"io"
+)
 
 // Functions with which packages of this module reach parts of each other's types
 // that users do not see. Each is set once, by an init function of the package that
@@ -23,6 +26,9 @@ var (
 	// BeforeClose has f called once, before a *gpu.Stream closes and while it still
 	// takes work, instead of the f given before under this id. A nil f cancels it.
 	BeforeClose func(stream any, id uint64, f func())
+	// Usable returns an error if a *gpu.Stream or its device is closed, or if it
+	// cannot access the first n bytes of a *gpu.Buffer; op is what was tried.
+	Usable func(stream, buffer any, op string, n uint64) error
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
@@ -38,6 +44,10 @@ var (
 	// PathError returns the error of an operation on a *connection.Connection's
 	// path that failed in C: that of the method which does the same.
 	PathError func(conn any, f Failure) error
+	// KeptBy returns the one value that a *communicator.Communicator keeps for package
+	// collective, which create makes at the first call. Closing the communicator
+	// closes it.
+	KeptBy func(comm any, create func() io.Closer) io.Closer
 	// InstanceOf returns a number that no other *registeredmem.Registry has.
 	InstanceOf func(registry any) uint64
 	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.

@@ -1,0 +1,216 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// order puts the calls of all runners of a communicator in the order in which they are
+// made, whatever streams they are made on: they share the communicator's scratch and
+// flags. It costs nothing while one stream is used.
+//
+// When another stream comes, an event is recorded on the one before, for which the new
+// one waits. In a capture that is done within it, so that the graph has the order; and
+// each launch of the graph takes its place among the calls as if it were one. A stream
+// that closes leaves an event behind.
+type order struct {
+	comm *communicator.Communicator
+	id   uint64 // of the hooks
+
+	mu       sync.Mutex
+	last     *gpu.Stream // that has the last call, or nil
+	left     *gpu.Event  // the last call, where its stream was closed, or nil
+	lost     bool        // the last call's stream was closed when it captured
+	event    *gpu.Event  // made when a second stream comes
+	captures map[any]*captured
+	runners  int // so far
+	closed   bool
+}
+
+// captured is what a capture has of the communicator's calls.
+type captured struct {
+	last  *gpu.Stream // that has the last of them
+	calls uint64
+	first string
+	sum   uint64 // of all their descriptions
+}
+
+// orderOf returns the one order of a communicator.
+func orderOf(comm *communicator.Communicator) *order {
+	return native.KeptBy(comm, func() io.Closer {
+		return &order{comm: comm, id: native.InstanceOf(comm.Registry()), captures: map[any]*captured{}}
+	}).(*order)
+}
+
+// newName returns what tells a new runner of the communicator from those before, in
+// descriptions.
+func (o *order) newName() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.runners++
+	if o.runners == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", runner %d", o.runners)
+}
+
+// do has queue queue a call on a stream, behind all calls before it. All ranks make the
+// call of that description; where one does not, the group fails. Nothing is queued
+// then.
+func (o *order) do(s *gpu.Stream, description string, queue func(*gpu.Stream) error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if key := native.CaptureOf(s); key != nil {
+		return o.capture(key, s, description, queue)
+	}
+	if err := o.follow(s); err != nil {
+		return err
+	}
+	if err := o.comm.MatchCall(description); err != nil {
+		return err
+	}
+	err := queue(s)
+	o.turn(s)
+	return err
+}
+
+// follow has a stream that does not capture wait for the last call. The caller holds
+// mu.
+func (o *order) follow(s *gpu.Stream) error {
+	switch {
+	case o.lost:
+		return o.errorf("the stream of the call before it was closed while it captured, so that nothing can wait for that call")
+	case o.left != nil:
+		return s.Wait(o.left)
+	case o.last == nil || o.last == s:
+		return nil
+	}
+	event, err := o.marked(o.last)
+	if err != nil {
+		return err
+	}
+	return s.Wait(event)
+}
+
+// turn makes a stream that does not capture the one that has the last call. The caller
+// holds mu.
+func (o *order) turn(s *gpu.Stream) {
+	o.left, o.lost = nil, false
+	if o.last == s {
+		return
+	}
+	if o.last != nil {
+		native.BeforeClose(o.last, o.id, nil)
+	}
+	o.last = s
+	native.BeforeClose(s, o.id, func() { o.leave(s) })
+}
+
+// leave marks the last call, as its stream closes.
+func (o *order) leave(s *gpu.Stream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last != s || o.closed {
+		return
+	}
+	o.last = nil
+	var err error
+	o.left, err = o.marked(s)
+	o.lost = err != nil
+}
+
+// marked returns the event, recorded on a stream that does not capture.
+func (o *order) marked(s *gpu.Stream) (*gpu.Event, error) {
+	if native.CaptureOf(s) != nil {
+		return nil, o.errorf("the call before it is on a stream that captures now, and can only be waited for when the capture has ended; end it first, or make both calls on one stream")
+	}
+	return o.record(s)
+}
+
+// record returns the event, recorded on a stream.
+func (o *order) record(s *gpu.Stream) (*gpu.Event, error) {
+	if o.event == nil {
+		var err error
+		if o.event, err = s.Device().NewEvent(); err != nil {
+			return nil, err
+		}
+	}
+	return o.event, s.Record(o.event)
+}
+
+// capture is do for a stream that captures. The calls of one capture follow each other
+// in it. They are matched with the other ranks' when the graph is launched.
+func (o *order) capture(key any, s *gpu.Stream, description string, queue func(*gpu.Stream) error) error {
+	if err := o.comm.Err(); err != nil {
+		return err
+	}
+	c := o.captures[key]
+	switch {
+	case c == nil:
+		for key, old := range o.captures {
+			if native.CaptureOf(old.last) != key {
+				delete(o.captures, key) // it has ended
+			}
+		}
+		c = &captured{first: description}
+		o.captures[key] = c
+		native.Carry(s, o.id, func(stream any, launch func() error) error {
+			return o.do(stream.(*gpu.Stream), c.description(), func(*gpu.Stream) error { return launch() })
+		})
+	case c.last != s:
+		event, err := o.record(c.last)
+		if err != nil {
+			return err
+		}
+		if err := s.Wait(event); err != nil {
+			return err
+		}
+	}
+	c.last = s
+	c.add(description)
+	return queue(s)
+}
+
+// add counts a call.
+func (c *captured) add(description string) {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", c.sum, description)
+	c.sum = h.Sum64()
+	c.calls++
+}
+
+// description tells a launch of the graph from others.
+func (c *captured) description() string {
+	if c.calls == 1 {
+		return "a graph of " + c.first
+	}
+	return fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
+}
+
+func (o *order) errorf(format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: order calls", format, args...).At(o.comm.Rank(), mscclgo.NoRank)
+}
+
+// Close releases the event.
+func (o *order) Close() error {
+	o.mu.Lock()
+	last, event := o.last, o.event
+	o.closed, o.last, o.left, o.event = true, nil, nil, nil
+	o.mu.Unlock()
+	var errs []error
+	if last != nil {
+		native.BeforeClose(last, o.id, nil)
+	}
+	if event != nil {
+		errs = append(errs, event.Close())
+	}
+	return errors.Join(errs...)
+}

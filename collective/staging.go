@@ -1,0 +1,98 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// defaultScratch is the default of Options.Scratch.
+const defaultScratch = 64 << 20
+
+// staging is memory through which calls on any buffer reach the peers, who do not
+// know the buffer: they read and write the staging, and the stream copies.
+//
+// A rank may use its own staging between its operations, and its peers' during an
+// operation, as with the memory of a prepared call: an operation writes into a peer's
+// output only when that rank has begun it, thus when what its stream had to do before
+// is done, such as to copy out what the operation before left there. And it ends on a
+// rank only when no peer reads or writes that rank's memory any more. So pieces, and
+// calls, follow each other through the same memory.
+type staging struct {
+	in, out *Memory     // allocated at first need, of room bytes
+	aligned *gpu.Buffer // likewise; this rank's alone
+	room    uint64
+}
+
+// side returns the input's or the output's staging. Collective the first time.
+func (r *Runner) side(ctx context.Context, m **Memory) (_ *Memory, err error) {
+	if *m == nil {
+		*m, err = r.allocate(ctx, r.staging.room, 0)
+	}
+	return *m, err
+}
+
+// reach is which of the user's memory peers reach in an algorithm.
+type reach int
+
+const (
+	reachNothing reach = iota // data go through memory of the communicator's or the runner's
+	reachOutputs              // peers write outputs, and nobody reads another's input
+	reachInputs               // peers read inputs, and nobody writes another's output
+	reachBoth
+)
+
+// reach returns what an algorithm reaches.
+func (k Kind) reach(a algorithm) reach {
+	switch {
+	case a.payload != 0, a.through == bySlots:
+		return reachNothing
+	case a.through == byPush:
+		return reachOutputs
+	case a.through != byKernel, k == AllReduce, k == Reduce:
+		return reachBoth
+	case k.Reduces():
+		return reachInputs
+	}
+	return reachOutputs
+}
+
+// chooseUnprepared returns the algorithm of a call on any buffer: what the tuning
+// says, without what needs copies on both sides where there is something else.
+func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
+	choice, ok := r.look(c, func(a algorithm) bool {
+		return c.Kind.reach(a) != reachBoth || a.through == byKernel && r.comm.Size() == 1
+	})
+	if !ok {
+		var err error
+		if choice, err = r.choose(c); err != nil {
+			return Choice{}, algorithm{}, err
+		}
+		if c.Kind == AllReduce && choice.Algorithm == "direct" {
+			choice.Algorithm = "pushed"
+		}
+	}
+	a, err := c.Kind.algorithm(choice.Algorithm)
+	return choice, a, err
+}
+
+// pieces returns the bytes of the pieces of a part that go through a staging of so many
+// parts: all alike but for the last one, and a multiple of a line. Shards of an
+// all-reduce thus start in lines as those of whole buffers do.
+func (r *Runner) pieces(part uint64, parts int) uint64 {
+	most := max(r.staging.room/uint64(parts)/line, 1) * line
+	return divideUp(divideUp(part, divideUp(part, most)), line) * line
+}
+
+// checkScratch returns the bytes of a staging.
+func checkScratch(asked uint64, ranks, rank int) (uint64, error) {
+	const most = 1 << 40
+	if asked > most {
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "a scratch of %d bytes is more than %d", asked, uint64(most)).At(rank, mscclgo.NoRank)
+	}
+	if asked == 0 {
+		asked = defaultScratch
+	}
+	return max(asked, uint64(ranks)*line), nil
+}

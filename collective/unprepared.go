@@ -1,0 +1,531 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// AllReduce reduces count elements of all ranks' in into every rank's out. It may be
+// done in place: out is in.
+//
+// # Calls on any buffer
+//
+// AllReduce and the methods like it need no preparation. They queue the call on s and
+// return. Any buffer of the communicator's device will do, at any alignment, and any
+// count; 0 elements are nothing to do. All ranks make the same calls in the same order,
+// on any streams: calls of one communicator are done in the order in which they are
+// made, also on several streams and in graphs.
+//
+// The first call of a kind, type, operation and count prepares what it needs, for which
+// it waits for the other ranks, and later ones only queue; see [Runner.Load]. Calls may
+// be captured. What a graph holds is done when it is launched, in the order of the
+// launches.
+//
+// Errors: ErrInvalid for buffers, streams, types and roots that cannot be, and where
+// another rank's call is a different one, which fails the group: see
+// [communicator.Communicator.MatchCall]; ErrUnsupported for elements that the operation
+// does not reduce. Nothing is queued then.
+func (r *Runner) AllReduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, op Op) error {
+	return r.call(s, out, in, planKey{kind: AllReduce, typ: t, op: op, count: count})
+}
+
+// AllGather concatenates count elements of each rank's in in every rank's out, in rank
+// order. It may be done in place: in is this rank's part of out. See
+// [Runner.AllReduce].
+func (r *Runner) AllGather(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type) error {
+	return r.call(s, out, in, planKey{kind: AllGather, typ: t, count: count})
+}
+
+// ReduceScatter reduces all ranks' in, of count elements for each rank, and leaves part
+// r of the result in the out of rank r. It may be done in place: out is this rank's
+// part of in. See [Runner.AllReduce].
+func (r *Runner) ReduceScatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, op Op) error {
+	return r.call(s, out, in, planKey{kind: ReduceScatter, typ: t, op: op, count: count})
+}
+
+// AllToAll makes part p of this rank's in, of count elements, this rank's part of the
+// out of rank p. See [Runner.AllReduce].
+func (r *Runner) AllToAll(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type) error {
+	return r.call(s, out, in, planKey{kind: AllToAll, typ: t, count: count})
+}
+
+// SendReceive copies count elements of in into the out of the next rank, around the
+// ring of all ranks. See [Runner.AllReduce].
+func (r *Runner) SendReceive(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type) error {
+	return r.call(s, out, in, planKey{kind: SendReceive, typ: t, count: count})
+}
+
+// Broadcast copies count elements of the root's in into every rank's out. On other
+// ranks in is not used and may be nil. It may be done in place: out is in. See
+// [Runner.AllReduce].
+func (r *Runner) Broadcast(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, root int) error {
+	return r.call(s, out, in, planKey{kind: Broadcast, typ: t, count: count, root: root})
+}
+
+// Reduce reduces count elements of all ranks' in into the root's out. On other ranks out
+// is not used and may be nil. It may be done in place: out is in. See [Runner.AllReduce].
+func (r *Runner) Reduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, op Op, root int) error {
+	return r.call(s, out, in, planKey{kind: Reduce, typ: t, op: op, count: count, root: root})
+}
+
+// Gather concatenates count elements of each rank's in in the root's out, in rank order.
+// On other ranks out is not used and may be nil. On the root it may be done in place: in
+// is its part of out. See [Runner.AllReduce].
+func (r *Runner) Gather(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, root int) error {
+	return r.call(s, out, in, planKey{kind: Gather, typ: t, count: count, root: root})
+}
+
+// Scatter copies part r of the root's in, of count elements, into the out of rank r. On
+// other ranks in is not used and may be nil. On the root it may be done in place: out is
+// its part of in. See [Runner.AllReduce].
+func (r *Runner) Scatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, root int) error {
+	return r.call(s, out, in, planKey{kind: Scatter, typ: t, count: count, root: root})
+}
+
+// Load prepares what calls on any buffer need at first, so that they only queue. Of a
+// call it uses Kind, Type, Op, Count and Root. Collective.
+//
+// Errors: those of the calls.
+func (r *Runner) Load(ctx context.Context, calls ...Call) error {
+	for _, c := range calls {
+		key := planKey{c.Kind, c.Type, c.Op, c.Count, c.Root}
+		r.mu.Lock()
+		var err error
+		if r.plans[key] == nil || r.closed {
+			_, err = r.newPlan(ctx, key, func(string) error { return nil })
+		}
+		r.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planKey is what the plan of a call depends on.
+type planKey struct {
+	kind  Kind
+	typ   Type
+	op    Op
+	count uint64
+	root  int
+}
+
+// mostPlans bounds the plans that are kept.
+const mostPlans = 1024
+
+// plan is how a call on any buffer is done.
+type plan struct {
+	r           *Runner
+	call        Call
+	algorithm   algorithm
+	kernel      *gpu.Kernel
+	fit         int    // see kernel
+	description string // for the other ranks
+	op          string // for errors
+	inBytes     uint64 // that this rank's buffers must have; 0 where it has no such
+	outBytes    uint64
+	reach       reach
+	piece       uint64 // bytes of a part that are moved at a time
+	staged      [2]*launch
+
+	in, out *gpu.Buffer // of the call under way
+	from    gpu.Ptr     // the addresses that steps are for
+	to      gpu.Ptr
+	steps   []step
+	queue   func(*gpu.Stream) error // p.run
+}
+
+// step is a launch, or a copy between a staging and the call's buffers.
+type step struct {
+	launch       *launch
+	stage        *gpu.Buffer
+	inwards      bool   // from the input to the staging, else from there to the output
+	staged, user uint64 // offsets
+	bytes        uint64
+}
+
+// call makes a call on any buffer.
+func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.plans[key]
+	if p == nil || r.closed {
+		var err error
+		if p, err = r.newPlan(context.Background(), key, r.comm.MatchCall); err != nil {
+			return err
+		}
+	}
+	if err := p.check(s, out, in); err != nil {
+		return err
+	}
+	if p.inBytes == 0 {
+		in = nil
+	}
+	if p.outBytes == 0 {
+		out = nil
+	}
+	p.in, p.out = in, out
+	if err := p.bind(); err != nil {
+		return err
+	}
+	err := r.order.do(s, p.description, p.queue)
+	p.in, p.out = nil, nil
+	return err
+}
+
+// check returns the error of buffers and a stream that cannot be.
+func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
+	if err := p.r.checkStream(s, p.op); err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		*gpu.Buffer
+		bytes uint64
+	}{{in, p.inBytes}, {out, p.outBytes}} {
+		if b.bytes == 0 {
+			continue
+		}
+		if err := native.Usable(s, b.Buffer, p.op, b.bytes); err != nil {
+			var typed *mscclgo.Error
+			if errors.As(err, &typed) {
+				return typed.At(p.r.comm.Rank(), mscclgo.NoRank)
+			}
+			return err
+		}
+	}
+	if p.inBytes > 0 && p.outBytes > 0 && overlap(in.Ptr(), p.inBytes, out.Ptr(), p.outBytes) {
+		rank, part := p.r.comm.Rank(), p.call.part()
+		start := in.Ptr() + gpu.Ptr(part*uint64(p.call.Kind.OutOffset(rank, true)))
+		if p.call.Kind.InOffset(rank, true) > 0 {
+			start = in.Ptr() - gpu.Ptr(part*uint64(p.call.Kind.InOffset(rank, true)))
+		}
+		if !p.call.Kind.InPlace() && p.algorithm.through != bySlots || out.Ptr() != start {
+			return p.r.invalidUse(p.op, "input and output overlap, and not as in a call in place")
+		}
+	}
+	return nil
+}
+
+// newPlan makes the plan of a call and keeps it. match tells the other ranks of the call
+// before it waits for them. The caller holds mu. Collective where the plan needs what no
+// call before did.
+func (r *Runner) newPlan(ctx context.Context, key planKey, match func(description string) error) (*plan, error) {
+	c := Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: key.count, Root: key.root, Overlap: true}
+	op := "collective: " + c.String()
+	if err := r.usable(op); err != nil {
+		return nil, err
+	}
+	p := &plan{r: r, call: c, description: c.String() + r.name, op: op}
+	err := p.choose()
+	if err == nil {
+		err = match("the first " + p.description)
+	}
+	if err == nil && c.Count > 0 {
+		err = p.load(ctx)
+	}
+	if err != nil {
+		return nil, r.wrap(op, err)
+	}
+	p.queue = p.run
+	if len(r.plans) >= mostPlans {
+		clear(r.plans)
+	}
+	r.plans[key] = p
+	return p, nil
+}
+
+// choose checks the call and chooses its algorithm.
+func (p *plan) choose() (err error) {
+	c, rank, ranks := &p.call, p.r.comm.Rank(), p.r.comm.Size()
+	if err := c.checkNames(); err != nil {
+		return err
+	}
+	if c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks) {
+		return fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
+	}
+	if _, _, err := c.checkSize(ranks); err != nil || c.Count == 0 {
+		return err
+	}
+	in, out := c.holds(rank, ranks)
+	p.inBytes, p.outBytes = c.part()*uint64(in), c.part()*uint64(out)
+	if c.Choice, p.algorithm, err = p.r.chooseUnprepared(c); err != nil {
+		return err
+	}
+	p.piece = c.part()
+	p.reach = c.Kind.reach(p.algorithm)
+	if ranks == 1 && (p.algorithm.through == byKernel || p.algorithm.through == byPush || p.algorithm.through == bySlots) {
+		p.reach = reachNothing
+	}
+	return c.checkShape(p.algorithm)
+}
+
+// load gets what the plan needs that is shared by plans. Collective, the first time.
+func (p *plan) load(ctx context.Context) (err error) {
+	r, ranks := p.r, p.r.comm.Size()
+	if p.algorithm.through == byPush {
+		if err := p.loadKernel(ctx); err != nil {
+			return err
+		}
+		if p.fit < 2 {
+			if p.algorithm, err = p.call.Kind.algorithm("direct"); err != nil {
+				return err
+			}
+			p.reach = reachBoth
+		} else if err := r.needInbox(ctx); err != nil {
+			return err
+		}
+	}
+	c := &p.call
+	switch p.reach {
+	case reachNothing:
+		if p.algorithm.through == bySlots {
+			_, err := r.rootedSlots(ctx, &p.call, nil, nil)
+			return err
+		}
+		return p.loadKernel(ctx)
+	case reachOutputs:
+		p.piece = r.pieces(c.part(), c.Kind.OutParts(ranks))
+		if spec := c.Kind.spec(); spec.scattered && !spec.strided && p.piece < c.part() {
+			break // pieces of the parts do not lie in a row
+		}
+		if _, err := r.side(ctx, &r.staging.out); err != nil {
+			return err
+		}
+		return p.loadKernel(ctx)
+	case reachInputs:
+		p.piece = r.pieces(c.part(), c.Kind.InParts(ranks))
+		if _, err := r.side(ctx, &r.staging.in); err != nil {
+			return err
+		}
+		return p.loadKernel(ctx)
+	}
+	p.reach = reachBoth
+	p.piece = r.pieces(c.part(), c.Kind.Parts(ranks))
+	return p.prepareStaged(ctx)
+}
+
+// loadKernel gets the kernel.
+func (p *plan) loadKernel(ctx context.Context) (err error) {
+	p.kernel, p.fit, err = p.r.kernel(ctx, &p.call, p.algorithm)
+	return err
+}
+
+// prepareStaged prepares the calls on the stagings themselves, for pieces and for the
+// last one.
+func (p *plan) prepareStaged(ctx context.Context) error {
+	c, r := p.call, p.r
+	var err error
+	if c.In, err = r.side(ctx, &r.staging.in); err != nil {
+		return err
+	}
+	if c.Out, err = r.side(ctx, &r.staging.out); err != nil {
+		return err
+	}
+	size := uint64(c.Type.Size())
+	for i, bytes := range []uint64{min(p.piece, p.call.part()), p.call.part() % p.piece} {
+		if bytes == 0 {
+			continue
+		}
+		piece := c
+		piece.Count = bytes / size
+		l, err := r.prepare(ctx, &piece, p.algorithm)
+		if err != nil {
+			return err
+		}
+		p.staged[i] = &l
+	}
+	return nil
+}
+
+// bind makes the steps for the buffers of a call, unless they are those of the call
+// before.
+func (p *plan) bind() error {
+	var from, to gpu.Ptr
+	if p.in != nil {
+		from = p.in.Ptr()
+	}
+	if p.out != nil {
+		to = p.out.Ptr()
+	}
+	if p.call.Count == 0 || p.steps != nil && p.algorithm.through != bySlots && from == p.from && to == p.to {
+		return nil
+	}
+	p.from, p.to, p.steps = from, to, nil
+	for at := uint64(0); at < p.call.part(); at += p.piece {
+		bytes := min(p.piece, p.call.part()-at)
+		var err error
+		switch p.reach {
+		case reachNothing:
+			err = p.local()
+		case reachOutputs:
+			err = p.throughOutput(at, bytes)
+		case reachInputs:
+			p.throughInput(at, bytes)
+		default:
+			p.throughBoth(at, bytes)
+		}
+		if err != nil {
+			p.steps = nil
+			return err
+		}
+	}
+	return nil
+}
+
+// local is a call that reaches no memory of peers.
+func (p *plan) local() error {
+	if p.algorithm.through == bySlots {
+		l, err := p.r.rootedSlots(context.Background(), &p.call, p.in, p.out)
+		p.steps = append(p.steps, step{launch: &l})
+		return err
+	}
+	var in, out devicecode.PeerMemory
+	me := p.me()
+	in.Ranks[me], out.Ranks[me] = p.from, p.to
+	p.kernelStep(in, out, p.call.part())
+	return nil
+}
+
+// me returns this rank's index in the kernels' memories.
+func (p *plan) me() uint64 { return uint64(p.r.group.Rank) }
+
+// throughOutput has the peers write a piece into the staging, from which it is copied
+// to the output. This rank's own part is written to where it belongs at once.
+func (p *plan) throughOutput(at, bytes uint64) error {
+	r, me, c := p.r, p.me(), &p.call
+	stage := r.staging.out
+	in, out := stage.peers, stage.peers // nobody reads a peer's input
+	in.Ranks[me] = p.from + gpu.Ptr(at)
+	own := p.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
+	if p.algorithm.through == byPush {
+		return p.pushPiece(in, out, own, at, bytes)
+	}
+	switch {
+	case c.Kind.spec().gathered:
+		// Part p of the kernel's output starts at p * bytes.
+		out.Ranks[me] = own + gpu.Ptr(me*c.part()) - gpu.Ptr(me*bytes)
+		p.kernelStep(in, out, bytes)
+		for part := range uint64(c.Kind.OutParts(r.comm.Size())) {
+			if part != me && p.outBytes > 0 {
+				p.copyOut(stage.Buffer, part*bytes, part*c.part()+at, bytes)
+			}
+		}
+	case c.Kind.Rooted() && r.comm.Rank() == c.Root:
+		out.Ranks[me] = own
+		p.kernelStep(in, out, bytes)
+	default:
+		p.kernelStep(in, out, bytes)
+		p.copyOut(stage.Buffer, 0, at, bytes)
+	}
+	return nil
+}
+
+// pushPiece is throughOutput of a pushed all-reduce. In its kernel the ranks derive
+// from the address of a peer's input how data lie in lines. They take all for aligned to
+// a line, so an input that is not is copied to where it is. This rank's shard is written
+// to where it belongs at once if that is aligned as the stagings are.
+func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes uint64) error {
+	r, me, stage := p.r, p.me(), p.r.staging.out
+	if in.Ranks[me]%line != 0 {
+		if r.staging.aligned == nil {
+			var err error
+			if r.staging.aligned, err = r.comm.Device().Alloc(r.staging.room); err != nil {
+				return err
+			}
+		}
+		p.copyIn(r.staging.aligned, 0, at, bytes)
+		in.Ranks[me] = r.staging.aligned.Ptr()
+	}
+	ranks := uint64(r.comm.Size())
+	share := divideUp(divideUp(bytes, line), ranks) * line // see Shards of collective.cuh
+	first, end := min(me*share, bytes), min((me+1)*share, bytes)
+	if own%line == 0 {
+		out.Ranks[me] = own
+	} else {
+		first, end = bytes, bytes
+	}
+	p.kernelStep(in, out, bytes)
+	p.copyOut(stage.Buffer, 0, at, first)
+	p.copyOut(stage.Buffer, end, at+end, bytes-end)
+	return nil
+}
+
+// throughInput copies a piece into the staging, where the peers read it. This rank's
+// own part is read where it lies if that is aligned as the stagings are.
+func (p *plan) throughInput(at, bytes uint64) {
+	r, me, c := p.r, p.me(), &p.call
+	stage := r.staging.in
+	in := stage.peers
+	var out devicecode.PeerMemory
+	out.Ranks[me] = p.to + gpu.Ptr(at)
+	for part := range uint64(c.Kind.InParts(r.comm.Size())) {
+		from := part*c.part() + at
+		if c.Kind.spec().scattered && part == me && (p.from+gpu.Ptr(from))%16 == 0 {
+			in.Ranks[me] = p.from + gpu.Ptr(from) - gpu.Ptr(me*bytes)
+			continue
+		}
+		p.copyIn(stage.Buffer, part*bytes, from, bytes)
+	}
+	p.kernelStep(in, out, bytes)
+}
+
+// throughBoth copies a piece into the staging of the input, and out of that of the
+// output.
+func (p *plan) throughBoth(at, bytes uint64) {
+	r, c := p.r, &p.call
+	in, out := c.holds(r.comm.Rank(), r.comm.Size())
+	for part := range uint64(in) {
+		p.copyIn(r.staging.in.Buffer, part*bytes, part*c.part()+at, bytes)
+	}
+	l := p.staged[0]
+	if bytes < p.piece && at > 0 {
+		l = p.staged[1]
+	}
+	p.steps = append(p.steps, step{launch: l})
+	for part := range uint64(out) {
+		p.copyOut(r.staging.out.Buffer, part*bytes, part*c.part()+at, bytes)
+	}
+}
+
+func (p *plan) kernelStep(in, out devicecode.PeerMemory, bytes uint64) {
+	c := p.call
+	c.stride = c.part()
+	c.Count = bytes / uint64(c.Type.Size())
+	l := p.r.launchOf(&c, p.algorithm, p.kernel, p.fit, in, out)
+	p.steps = append(p.steps, step{launch: &l})
+}
+
+func (p *plan) copyIn(stage *gpu.Buffer, staged, user, bytes uint64) {
+	p.steps = append(p.steps, step{stage: stage, inwards: true, staged: staged, user: user, bytes: bytes})
+}
+
+func (p *plan) copyOut(stage *gpu.Buffer, staged, user, bytes uint64) {
+	p.steps = append(p.steps, step{stage: stage, staged: staged, user: user, bytes: bytes})
+}
+
+// run queues the steps.
+func (p *plan) run(s *gpu.Stream) error {
+	for i := range p.steps {
+		t := &p.steps[i]
+		var err error
+		switch {
+		case t.launch != nil:
+			err = t.launch.queue(s)
+		case t.inwards:
+			err = s.Copy(t.stage, t.staged, p.in, t.user, t.bytes)
+		default:
+			err = s.Copy(p.out, t.user, t.stage, t.staged, t.bytes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

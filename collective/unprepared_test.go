@@ -1,0 +1,277 @@
+package collective_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+)
+
+// member is one rank of a test.
+type member struct {
+	ctx    context.Context
+	comm   *communicator.Communicator
+	runner *collective.Runner
+	stream *gpu.Stream
+}
+
+// runMembers runs a test on so many ranks.
+func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member) error) {
+	t.Helper()
+	testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := collective.New(ctx, comm, o)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		m := &member{ctx, comm, runner, stream}
+		if err := test(m); err != nil {
+			comm.Abort(err)
+			return errors.Join(err, stream.Close(), runner.Close(ctx))
+		}
+		return errors.Join(comm.Synchronize(ctx, stream), stream.Close(), runner.Close(ctx))
+	})
+}
+
+// problem is a call with its data.
+type problem struct {
+	collective.Call
+	offsetIn, offsetOut uint64 // of the data in their buffers
+}
+
+const guard = 96 // bytes before and behind data
+
+// data returns what a rank's input holds.
+func (p *problem) data(rank, ranks int) []byte {
+	typ, err := elements.Of(p.Type)
+	if err != nil {
+		panic(err)
+	}
+	b := make([]byte, p.Count*uint64(p.Type.Size()*p.Kind.InParts(ranks)))
+	typ.Fill(b, uint64(rank)*1000+p.Count)
+	return b
+}
+
+// do makes a call on any buffer.
+func (m *member) do(s *gpu.Stream, p *problem, out, in *gpu.Buffer) error {
+	switch p.Kind {
+	case collective.AllReduce:
+		return m.runner.AllReduce(s, out, in, p.Count, p.Type, p.Op)
+	case collective.AllGather:
+		return m.runner.AllGather(s, out, in, p.Count, p.Type)
+	case collective.ReduceScatter:
+		return m.runner.ReduceScatter(s, out, in, p.Count, p.Type, p.Op)
+	case collective.AllToAll:
+		return m.runner.AllToAll(s, out, in, p.Count, p.Type)
+	case collective.SendReceive:
+		return m.runner.SendReceive(s, out, in, p.Count, p.Type)
+	case collective.Broadcast:
+		return m.runner.Broadcast(s, out, in, p.Count, p.Type, p.Root)
+	case collective.Reduce:
+		return m.runner.Reduce(s, out, in, p.Count, p.Type, p.Op, p.Root)
+	case collective.Gather:
+		return m.runner.Gather(s, out, in, p.Count, p.Type, p.Root)
+	case collective.Scatter:
+		return m.runner.Scatter(s, out, in, p.Count, p.Type, p.Root)
+	}
+	return fmt.Errorf("there is no call of %v", p.Kind)
+}
+
+// buffers returns an input and an output between guards. In place, one holds both.
+func (m *member) buffers(p *problem) (whole [2]*gpu.Buffer, in, out *gpu.Buffer, err error) {
+	rank, ranks := m.comm.Rank(), m.comm.Size()
+	data := p.data(rank, ranks)
+	part := p.Count * uint64(p.Type.Size())
+	outBytes := part * uint64(p.Kind.OutParts(ranks))
+	place := func(offset, bytes uint64, data []byte) (*gpu.Buffer, error) {
+		b := append(bytes8(guard+offset), data...)
+		b = append(b, bytes8(bytes-uint64(len(data))+guard)...)
+		return gpu.Upload(m.comm.Device(), b)
+	}
+	if p.InPlace {
+		all := max(part*uint64(p.Kind.InParts(ranks)), outBytes)
+		content := bytes8(all)
+		copy(content[part*uint64(p.Kind.InOffset(rank, true)):], data)
+		if whole[1], err = place(p.offsetOut, all, content); err != nil {
+			return
+		}
+		if in, err = whole[1].Slice(guard+p.offsetOut+part*uint64(p.Kind.InOffset(rank, true)), uint64(len(data))); err != nil {
+			return
+		}
+		out, err = whole[1].Slice(guard+p.offsetOut+part*uint64(p.Kind.OutOffset(rank, true)), outBytes)
+		return
+	}
+	if whole[0], err = place(p.offsetIn, uint64(len(data)), data); err != nil {
+		return
+	}
+	if in, err = whole[0].Slice(guard+p.offsetIn, uint64(len(data))); err != nil {
+		return
+	}
+	if whole[1], err = place(p.offsetOut, outBytes, nil); err != nil {
+		return
+	}
+	out, err = whole[1].Slice(guard+p.offsetOut, outBytes)
+	return
+}
+
+func bytes8(n uint64) []byte { return bytes.Repeat([]byte{0xa5}, int(n)) }
+
+// contents returns what buffers hold.
+func contents(whole [2]*gpu.Buffer) (all [2][]byte, err error) {
+	for i, b := range whole {
+		if b != nil && err == nil {
+			all[i] = make([]byte, b.Size())
+			err = gpu.CopyOut(all[i], b)
+		}
+	}
+	return all, err
+}
+
+// prepared does a problem by a prepared operation and returns what its buffers hold.
+func (m *member) prepared(p *problem) (all [2][]byte, err error) {
+	whole, in, out, err := m.buffers(p)
+	if err != nil {
+		return all, err
+	}
+	call := p.Call
+	if call.InPlace {
+		rank, part := m.comm.Rank(), p.Count*uint64(p.Type.Size())
+		size := part * uint64(p.Kind.Parts(m.comm.Size()))
+		start := out.Ptr() - gpu.Ptr(part*uint64(p.Kind.OutOffset(rank, true)))
+		if out, err = whole[1].Slice(uint64(start-whole[1].Ptr()), size); err != nil {
+			return all, err
+		}
+	} else if call.In, err = m.runner.Share(m.ctx, in); err != nil {
+		return all, err
+	}
+	if call.Out, err = m.runner.Share(m.ctx, out); err != nil {
+		return all, err
+	}
+	op, err := m.runner.Prepare(m.ctx, call)
+	if err != nil {
+		return all, err
+	}
+	if err := m.comm.Barrier(m.ctx); err != nil {
+		return all, err
+	}
+	if err := op.Launch(m.stream); err != nil {
+		return all, err
+	}
+	if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+		return all, err
+	}
+	if all, err = contents(whole); err != nil {
+		return all, err
+	}
+	for _, memory := range []*collective.Memory{call.In, call.Out} {
+		if memory != nil {
+			err = errors.Join(err, memory.Close(m.ctx))
+		}
+	}
+	return all, errors.Join(err, op.Close(), free(whole))
+}
+
+func free(whole [2]*gpu.Buffer) error {
+	var errs []error
+	for _, b := range whole {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unprepared does a problem by a call on any buffer.
+func (m *member) unprepared(p *problem) (all [2][]byte, err error) {
+	whole, in, out, err := m.buffers(p)
+	if err != nil {
+		return all, err
+	}
+	if p.Kind.Rooted() && m.comm.Rank() != p.Root {
+		if p.Kind == collective.Reduce || p.Kind == collective.Gather {
+			out = nil
+		} else {
+			in = nil
+		}
+	}
+	if err := m.do(m.stream, p, out, in); err != nil {
+		return all, err
+	}
+	if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+		return all, err
+	}
+	if all, err = contents(whole); err != nil {
+		return all, err
+	}
+	return all, free(whole)
+}
+
+// compare does a problem both ways.
+func (m *member) compare(p *problem) error {
+	want, err := m.prepared(p)
+	if err != nil {
+		return fmt.Errorf("prepared %v: %w", &p.Call, err)
+	}
+	got, err := m.unprepared(p)
+	if err != nil {
+		return fmt.Errorf("%v: %w", &p.Call, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("%v, in place %v, %d and %d off, on rank %d: the buffers differ (-prepared +unprepared):\n%.2000s", &p.Call, p.InPlace, p.offsetIn, p.offsetOut, m.comm.Rank(), diff)
+	}
+	return nil
+}
+
+// only is a tuning of one algorithm.
+func only(kind collective.Kind, algorithm string) *collective.Tuning {
+	return &collective.Tuning{Rules: []collective.Rule{{
+		Link: "*", Kind: kind, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: algorithm, Blocks: 4, Threads: 64},
+	}}}
+}
+
+// TestUnprepared does calls on any buffer by each algorithm, in pieces and at once, and
+// finds what prepared operations leave, bit by bit.
+func TestUnprepared(t *testing.T) {
+	for ranks := 1; ranks <= 4; ranks++ {
+		for _, kind := range collective.Kinds() {
+			for _, algorithm := range kind.Algorithms() {
+				if algorithm == "hier" && ranks != 2 {
+					continue
+				}
+				t.Run(fmt.Sprintf("%v/%s/%d", kind, algorithm, ranks), func(t *testing.T) {
+					// Some calls go through the scratch at once, some in many pieces.
+					o := collective.Options{Tuning: only(kind, algorithm), Scratch: 4 << 10}
+					runMembers(t, ranks, o, func(m *member) error {
+						for i, count := range []uint64{1, 1024, 5003} {
+							// The order in which a ring adds depends on where an element lies.
+							typ := collective.F32
+							if algorithm == "ring" {
+								typ = collective.I32
+							}
+							p := &problem{Call: collective.Call{Kind: kind, Type: typ, Count: count, Root: (i + 1) % ranks}}
+							p.offsetIn, p.offsetOut = []uint64{4, 1, 128}[i]+uint64(m.comm.Rank()%2*12), []uint64{32, 3, 16}[i]
+							p.InPlace = i > 0 && kind.InPlace()
+							if err := m.compare(p); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				})
+			}
+		}
+	}
+}
