@@ -12,16 +12,18 @@ const (
 	mostPart      = 1<<38 - 1 // bytes, for alltoallv.cu
 )
 
-// slotSizes are what alltoallv.cu is launched with, alike on all ranks.
+// slotSizes are what alltoallv.cu is launched with, alike on all ranks, and for all ranks
+// together: each has its part of them.
 type slotSizes struct {
-	streams uint64 // to all ranks together
-	slot    uint64 // bytes, whole lines
-	small   uint64 // bytes of the largest part that goes as packets
-	tiny    uint64 // likewise as LL8 packets, where larger ones are LL128 packets
+	streams uint64
+	slot    uint64 // bytes of each slot, whole lines
+	small   uint64 // bytes that go as LL128 packets, where there is NVLink
+	tiny    uint64 // bytes that go as LL8 packets, or elsewhere as LL16 packets
 }
 
-// defaultSlotSizes have a block for each stream, enough to keep a GPU's links busy.
-var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 64 << 10, tiny: 16 << 10}
+// defaultSlotSizes have a block for each stream, enough to keep a GPU's links busy. Packets
+// end where they do in the tuning of all-to-alls.
+var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 2 << 20, tiny: 128 << 10}
 
 // slotsChoice is how an all-to-all with counts is done.
 var slotsChoice = Choice{slots.name, 128, 512}
@@ -46,17 +48,16 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 			return launch{}, err
 		}
 	}
-	name, payload, perThread := "slotsLL16", uint64(payloadLL16), uint64(payloadLL16)
+	name, small, perThread := "slotsLL16", r.packetBytes(sizes.tiny/ranks, payloadLL16), uint64(payloadLL16)
 	if r.link == NVLink {
-		name, payload, perThread = "slotsLL128", payloadLL128, payloadLL128/32
+		name, small, perThread = "slotsLL128", r.packetBytes(sizes.small/ranks, payloadLL128), payloadLL128/32
 	}
+	tiny := min(small, r.packetBytes(sizes.tiny/ranks, payloadLL8))
 	src := source{"alltoallv.cu", allToAllVSource}
 	kernel, fit, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, name, choice.Threads)
 	if err != nil {
 		return launch{}, err
 	}
-	small := min(sizes.small, r.capacity(algorithm{payload: payload})*payload)
-	tiny := min(sizes.tiny, small, r.capacity(algorithm{payload: payloadLL8})*payloadLL8)
 
 	most := uint64(0) // bytes of a part
 	for rank := range ranks {
@@ -74,6 +75,12 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	return launch{kernel, shape, []any{
 		r.group, r.slots.peers, *sends, *receives, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams),
 	}}, nil
+}
+
+// packetBytes returns how many bytes go as packets: as many as are wanted, if an inbox
+// holds them.
+func (r *Runner) packetBytes(want, payload uint64) uint64 {
+	return min(want, r.capacity(algorithm{payload: payload})*payload)
 }
 
 // pointer returns an argument for a buffer or none.
