@@ -202,7 +202,7 @@ func TestWaitTimesOut(t *testing.T) {
 	testcmp.Equal(t, "three waits for two late signals", to.results(t, 3), []uint32{0, 0, 1})
 }
 
-// TestWaitIsAborted ends a wait that has far to go.
+// TestWaitIsAborted aborts a wait long before its timeout.
 func TestWaitIsAborted(t *testing.T) {
 	ends := newEnds(t, 1, 8, 25*time.Second)
 	to := ends[1]

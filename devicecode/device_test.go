@@ -77,7 +77,7 @@ func contents[T any](t testing.TB, b *gpu.Buffer, n int) []T {
 	return values
 }
 
-// synchronize waits for streams, with a deadline behind those of the kernels.
+// synchronize waits for streams, with a deadline after those of the kernels.
 func synchronize(t testing.TB, streams ...*gpu.Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -54,8 +54,8 @@ func TestInstrument(t *testing.T) {
 	}
 }
 
-// FuzzInstrument checks that text of any kind is taken, that no line moves and
-// that what is no device code stays as it is.
+// FuzzInstrument checks that any text is accepted, that no line moves, and that text
+// without device code does not change.
 func FuzzInstrument(f *testing.F) {
 	f.Add([]byte(`extern "C" mscclgo_emu_global void mscclgo_emu_launch_bounds(1) k(int a) { mscclgo_emu_shared int b[3]; }`))
 	f.Add([]byte("extern mscclgo_emu_shared alignas(16) char a[];\n# 3 \"x\"\n<<<"))

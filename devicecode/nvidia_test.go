@@ -59,7 +59,7 @@ extern "C" __global__ void kernel(__half* p, uint64_t n) {
 		if !isCubin(first) || !bytes.Contains(first, []byte("kernel")) {
 			t.Errorf("the image of %d bytes is no cubin with the kernel", len(first))
 		}
-		// From the cache, as quickly as files are read.
+		// The cache is about as fast as reading the file.
 		start := time.Now()
 		again, err := Compile(t.Context(), "sm_90", "kernel.cu", []byte(source), o)
 		if err != nil || !bytes.Equal(first, again) {
@@ -68,7 +68,7 @@ extern "C" __global__ void kernel(__half* p, uint64_t n) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("an image in the cache took %v", took)
 		}
-		// A header that has changed counts.
+		// A changed header is noticed.
 		if err := os.WriteFile(mine, []byte("#define MINE 7"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
 
-// A backend that runs nothing: what remains is what package gpu itself does.
+// A backend that does nothing, so that only package gpu itself is measured.
 type (
 	idleDevice struct{ backend.Device }
 	idleKernel struct{ backend.Kernel }

@@ -17,7 +17,7 @@ func TestAlloc(t *testing.T) {
 	d := testdev.Open(t, 0)
 	for _, size := range []uint64{1, 7, 4096, 3<<20 + 1} {
 		b := alloc(t, d, size)
-		// Only memory that can be shared by descriptor comes in granules.
+		// Only memory that can be shared by descriptor is rounded to the granularity.
 		whole := !d.Info().DescriptorExport || b.Capacity()%d.Info().MemoryGranularity == 0
 		if b.Size() != size || b.Capacity() < size || !whole || b.AllocationOffset() != 0 || b.Device() != d || b.Ptr() == 0 || b.Ptr()%256 != 0 || b.Bytes() != nil {
 			t.Errorf("%d bytes: size %d, capacity %d, at %#x", size, b.Size(), b.Capacity(), b.Ptr())
@@ -86,7 +86,7 @@ func TestAllocHost(t *testing.T) {
 		t.Errorf("the view's capacity is %d", cap(view.Bytes()))
 	}
 	testcmp.Equal(t, "the bytes of CopyOut", contents[byte](t, view, 50), view.Bytes())
-	// The kernel's address and the host's bytes are one memory.
+	// The kernel's address and the host's bytes are the same memory.
 	s := newStream(t, d)
 	check(t, kernel(t, load(t, d), "fill").Launch(s, gpu.Blocks(1, 32), b, 10, 0x01010101))
 	synchronize(t, s)

@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Example squares numbers on the first device of the machine, an emulated one if
+// Example squares numbers on the first device of the machine, which is emulated if
 // there is no GPU.
 func Example() {
 	const source = `

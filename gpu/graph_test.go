@@ -60,8 +60,8 @@ func TestEmptyGraph(t *testing.T) {
 	synchronize(t, s)
 }
 
-// TestWorkDuringCapture: what a stream captures is not disturbed by memory that is
-// allocated and filled and by modules that are loaded meanwhile.
+// TestWorkDuringCapture: memory can be allocated and filled, and modules loaded, while a
+// stream captures.
 func TestWorkDuringCapture(t *testing.T) {
 	d := testdev.Open(t, 0)
 	code, s, other := image(t, d), newStream(t, d), newStream(t, d)
@@ -82,8 +82,8 @@ func TestWorkDuringCapture(t *testing.T) {
 	testcmp.Equal(t, "the memory after it is launched", contents[uint32](t, out, 2), []uint32{2, 3})
 }
 
-// TestLaunchHooks: each launch of a graph goes through the functions that were given
-// to its capture, and to no other's.
+// TestLaunchHooks: each launch of a graph goes through the functions that were registered
+// during its capture, and no others.
 func TestLaunchHooks(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s, on := newStream(t, d), newStream(t, d)
@@ -117,7 +117,7 @@ func TestLaunchHooks(t *testing.T) {
 	testcmp.Equal(t, "calls", log, want)
 }
 
-// TestCaptureOf: the streams of one capture have it in common, until it ends.
+// TestCaptureOf: all streams of a capture have the same value until it ends.
 func TestCaptureOf(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s, joined, e := newStream(t, d), newStream(t, d), newEvent(t, d)
@@ -162,7 +162,7 @@ func TestCaptureRefuses(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "end a capture", name(t))
 	check(t, s.BeginCapture())
 	testerr.Expect(t, s.BeginCapture(), mscclgo.ErrInvalid, "begin a capture", name(t))
-	// A driver may take the capture for spoilt now, or end it.
+	// The driver may have invalidated the capture, or ended it.
 	if graph, err := s.EndCapture(); err == nil {
 		check(t, graph.Close())
 	}

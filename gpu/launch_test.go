@@ -24,7 +24,7 @@ type (
 	count   int32
 )
 
-// TestArguments passes one of each.
+// TestArguments passes an argument of each kind.
 func TestArguments(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s, out := newStream(t, d), alloc(t, d, 11*8)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// closer closes what a test made when the test ends.
+// closer closes c when the test ends.
 func closer(t testing.TB, c interface{ Close() error }) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -39,8 +39,7 @@ func closer(t testing.TB, c interface{ Close() error }) {
 	})
 }
 
-// must returns a value that a call made without an error, and closes it when the
-// test ends.
+// must returns the value of a call that succeeded, and closes it when the test ends.
 func must[T interface{ Close() error }](t testing.TB) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -98,7 +97,7 @@ func kernel(t testing.TB, m *gpu.Module, name string) *gpu.Kernel {
 	return k
 }
 
-// deadline bounds what a test waits for.
+// deadline returns a context for the waits of a test.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)

@@ -102,8 +102,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestBeforeClose: a stream tells those who asked before it closes, and still takes
-// work from them.
+// TestBeforeClose: a stream calls the functions that were registered before it closes,
+// and they can still queue work.
 func TestBeforeClose(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s, e := newStream(t, d), newEvent(t, d)

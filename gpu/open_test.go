@@ -115,7 +115,7 @@ func TestMemoryInfo(t *testing.T) {
 	}
 }
 
-// TestDeviceClosed calls everything of a device that is closed.
+// TestDeviceClosed calls all methods of a closed device.
 func TestDeviceClosed(t *testing.T) {
 	d, err := gpu.Open(name(t))
 	check(t, err)

@@ -101,8 +101,8 @@ func TestStreamClosed(t *testing.T) {
 	}
 }
 
-// TestHandles: a CUDA device's streams and events have handles of their own until
-// they are closed, an emulated device's none.
+// TestHandles: streams and events of CUDA devices have handles until they are closed;
+// those of emulated devices have none.
 func TestHandles(t *testing.T) {
 	d := testdev.Open(t, 0)
 	seen := map[uintptr]bool{}
@@ -122,7 +122,7 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// spinning is a kernel that runs until it is let go, or for 10 seconds.
+// spinning is a kernel that runs until it is released, or for 10 seconds.
 type spinning struct {
 	stream *gpu.Stream
 	memory *gpu.Buffer // the flag, then what the kernel writes
@@ -142,7 +142,7 @@ func (k *spinning) word(i int) *uint32 { return (*uint32)(unsafe.Pointer(&k.memo
 
 func (k *spinning) release() { atomic.StoreUint32(k.word(0), 1) }
 
-// end lets the kernel go and checks that this is what ended it.
+// end releases the kernel and checks that this ended it.
 func (k *spinning) end(t testing.TB) {
 	t.Helper()
 	k.release()

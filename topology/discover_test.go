@@ -88,7 +88,7 @@ func TestNoSysfs(t *testing.T) {
 	}
 }
 
-// TestNonsense changes one file at a time and expects an error that names it.
+// TestNonsense damages one file at a time and expects an error that names it.
 func TestNonsense(t *testing.T) {
 	gpu := "devices/" + dgxGPUs[0]
 	for _, c := range []struct{ name, content, says string }{
@@ -124,7 +124,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// TestHugeAttribute has a file that never ends count as unknown.
+// TestHugeAttribute: an endless file counts as unknown.
 func TestHugeAttribute(t *testing.T) {
 	root := dgxTree()
 	root.file("devices/system/cpu/online", strings.Repeat("0,", maxAttribute))
@@ -133,7 +133,7 @@ func TestHugeAttribute(t *testing.T) {
 	}
 }
 
-// TestLinksOutside has links that lead out of sysfs, or are none, count as unknown.
+// TestLinksOutside: links that lead out of sysfs, or are not links, count as unknown.
 func TestLinksOutside(t *testing.T) {
 	root := dgxTree()
 	for _, target := range []string{"/etc", "../../../../etc", "../../bus", "missing"} {

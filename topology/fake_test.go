@@ -113,7 +113,7 @@ func dgxTree() tree {
 	return t
 }
 
-// pciInfo is what NVML says of a bus ID: a domain of eight digits, in capitals.
+// pciInfo is NVML's form of a bus ID: a domain of eight digits, in capitals.
 func pciInfo(id string) (info nvml.PciInfo) {
 	for i, c := range []byte("0000" + strings.ToUpper(id)) {
 		info.BusId[i] = int8(c)
@@ -123,7 +123,7 @@ func pciInfo(id string) (info nvml.PciInfo) {
 
 const switchID = "0000:c4:00.0"
 
-// dgxServer is go-nvml's mock of a DGX A100 with what that leaves out: each
+// dgxServer is go-nvml's mock of a DGX A100 with what the mock lacks: each
 // GPU's address, CPUs, and twelve NVLinks to switches.
 func dgxServer() *dgxa100.Server {
 	s := dgxa100.New()

@@ -132,8 +132,8 @@ func TestSwitched(t *testing.T) {
 	}
 }
 
-// TestDirect has GPUs joined without switches, and a driver that tells the
-// peers' addresses and not their types.
+// TestDirect has GPUs connected without switches, and a driver that reports the
+// addresses of peers and not their types.
 func TestDirect(t *testing.T) {
 	s := dgxServer()
 	peers := [][]int{{1, 1, 2}, {0, 0, 3}, {0}, {1}, {}, {}, {}, {}}
@@ -142,7 +142,7 @@ func TestDirect(t *testing.T) {
 		for _, p := range peers[i] {
 			links = append(links, fakeLink{kind: nvml.NVLINK_DEVICE_TYPE_UNKNOWN, peer: path.Base(dgxGPUs[p])})
 		}
-		// A link to something that is no GPU here.
+		// A link to a device that is not a GPU of this machine.
 		links = append(links, fakeLink{kind: nvml.NVLINK_DEVICE_TYPE_UNKNOWN, peer: switchID})
 		setLinks(d.(*dgxa100.Device), links)
 	}

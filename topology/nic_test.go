@@ -58,7 +58,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestUnknownRates has drivers answer strangely.
+// TestUnknownRates has drivers report malformed rates.
 func TestUnknownRates(t *testing.T) {
 	root := dgxTree()
 	for _, speed := range []string{"-1", "", "fast", "NaN", "Inf", "1e300", "4294967295"} {

@@ -150,8 +150,8 @@ func TestLostGPU(t *testing.T) {
 	}
 }
 
-// TestNothingSupported is a virtual machine at its worst: NVML counts GPUs and
-// answers no other question.
+// TestNothingSupported is a virtual machine at its worst: NVML supports only the number
+// of GPUs.
 func TestNothingSupported(t *testing.T) {
 	const no = nvml.ERROR_NOT_SUPPORTED
 	s := dgxServer()
@@ -174,8 +174,8 @@ func TestNothingSupported(t *testing.T) {
 	}
 }
 
-// TestHiddenPCI is a container whose sysfs shows no PCI devices: NVML's word for
-// the CPUs tells the node.
+// TestHiddenPCI is a container whose sysfs has no PCI devices: the node follows from the
+// CPUs that NVML reports.
 func TestHiddenPCI(t *testing.T) {
 	root := dgxTree()
 	for name := range root.MapFS {

@@ -44,7 +44,7 @@ func TestPCIPath(t *testing.T) {
 	}
 }
 
-// FuzzNormalBusID checks that what is accepted has one form, that sysfs knows.
+// FuzzNormalBusID checks that bus IDs are converted to the form of sysfs.
 func FuzzNormalBusID(f *testing.F) {
 	for _, seed := range []string{"0000:1b:00.0", "00000000:1B:00.0", "1b:00.0", "ffffffff:ff:1f.7", "::.", "0:0:0.0"} {
 		f.Add(seed)

@@ -49,7 +49,7 @@ func TestNoGPU(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "no GPU", "CUDA_VISIBLE_DEVICES")
 }
 
-// TestOldDriver finds functions missing, when they are used and not before.
+// TestOldDriver: missing functions are errors when they are used and not before.
 func TestOldDriver(t *testing.T) {
 	driver := newDriver(buildFake(t))
 	infos := must(driver.List())(t)

@@ -125,7 +125,7 @@ func loadKernels(t testing.TB, d *device) backend.Module {
 	return m
 }
 
-// finish waits for a stream, not for ever.
+// finish waits for a stream, up to a deadline.
 func finish(t testing.TB, s backend.Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -34,7 +34,7 @@ func TestImportFD(t *testing.T) {
 	runChild(t, "import", []*os.File{file}, strconv.FormatUint(m.Size(), 10))
 	testcmp.Equal(t, "the memory after the child wrote it", readBack(t, d, m.Ptr(), sharedSize), bytes.Repeat([]byte{2}, sharedSize))
 
-	// A process may map its own export too; ranks of one process need not.
+	// A process can map its own export, though ranks of one process need not.
 	own := must(d.ImportFD(fd, m.Size()))(t)
 	closeAtEnd(t, own.Free)
 	if got := readBack(t, d, own.Ptr(), 1); got[0] != 2 {
@@ -179,8 +179,7 @@ func ipcInChild(args []string) error {
 	return b.Free()
 }
 
-// TestFault looks, in a child, at what a kernel that writes out of bounds
-// leaves behind.
+// TestFault checks, in a child, the errors after a kernel has written out of bounds.
 func TestFault(t *testing.T) {
 	openDevice(t, 0)
 	out := runChild(t, "fault", nil)

@@ -54,7 +54,7 @@ func TestSpinningKernel(t *testing.T) {
 	}
 }
 
-// TestLazyLoading does it again in a process whose user asks for lazy loading.
+// TestLazyLoading is TestSpinningKernel in a process with lazy loading.
 func TestLazyLoading(t *testing.T) {
 	openDevice(t, 0)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSpinningKernel$")

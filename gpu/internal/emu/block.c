@@ -185,7 +185,7 @@ static void next(block* b, fiber* from) {
   stack* s = b->on[rank];
   if (!s) {
     if (!b->free && !add_stacks(b)) {
-      launch_end(b->launch, LAUNCH_FAILED, "no memory for the stacks of its threads");
+      launch_end(b->launch, LAUNCH_FAILED, "not enough memory for the stacks of its threads");
       fiber_switch(from, b->scheduler);
       return;
     }
@@ -470,7 +470,7 @@ static void stuck(block* b) {
   char text[sizeof(b->launch->text)];
   snprintf(text, sizeof(text),
            "block (%u,%u,%u) is stuck: %u threads wait at __syncthreads and %u in warp functions for "
-           "lanes of their mask that do not come",
+           "lanes of their mask that never arrive",
            at.x, at.y, at.z, b->arrived, joined);
   launch_end(b->launch, LAUNCH_FAILED, text);
 }

@@ -83,7 +83,7 @@ __global__ void declarations(unsigned long long* out) {
 	}
 }
 
-// TestSharedMemoryIsFresh shows that no block finds zeros, or what another left.
+// TestSharedMemoryIsFresh: no block finds zeros, or what another block left.
 func TestSharedMemoryIsFresh(t *testing.T) {
 	d := open(t)
 	m := load(t, d, `
@@ -155,8 +155,8 @@ extern "C" __global__ void kinds(int* out) {
 	}
 }
 
-// TestStuckBlock shows that a kernel whose threads wait for each other for ever
-// is an error, not a hang.
+// TestStuckBlock: a kernel whose threads wait for each other forever is an error and does
+// not hang.
 func TestStuckBlock(t *testing.T) {
 	d := open(t)
 	m := load(t, d, `
@@ -245,7 +245,7 @@ extern "C" __global__ void fine(int* p) { __syncthreads(); *p = 7; }
 	}
 }
 
-// TestFaultOfGo shows that a fault of Go code is still a panic.
+// TestFaultOfGo: a fault of Go code is still a panic.
 func TestFaultOfGo(t *testing.T) {
 	open(t)
 	defer func() {

@@ -92,7 +92,7 @@ func pack(args ...any) []byte {
 	return b
 }
 
-// deadline bounds what a test waits for.
+// deadline returns a context for the waits of a test.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)

@@ -57,7 +57,7 @@ func TestNativeLeavesBusyStreamsToGo(t *testing.T) {
 	}
 }
 
-// TestNativeOnFailedStream: Go has the error.
+// TestNativeOnFailedStream: a failed stream is busy, as the error is for Go.
 func TestNativeOnFailedStream(t *testing.T) {
 	d := open(t)
 	s := stream(t, d)
@@ -72,7 +72,7 @@ func TestNativeOnFailedStream(t *testing.T) {
 	}
 }
 
-// TestNativeOnClosedDevice: its memory is gone.
+// TestNativeOnClosedDevice: a closed device's stream is busy, as its memory is unmapped.
 func TestNativeOnClosedDevice(t *testing.T) {
 	d := open(t)
 	s := stream(t, d)
@@ -84,7 +84,7 @@ func TestNativeOnClosedDevice(t *testing.T) {
 	}
 }
 
-// TestNativeBesideGo has both use a stream as fast as they can.
+// TestNativeBesideGo has Go and a thread in C use a stream as fast as they can.
 func TestNativeBesideGo(t *testing.T) {
 	d := open(t)
 	s := stream(t, d)

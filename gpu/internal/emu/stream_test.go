@@ -204,7 +204,7 @@ extern "C" __global__ void set(int* a) { *a = 1; }
 	must(t, other.Launch(kernelOf(t, m, "set"), shape(1, 1), pack(a.Ptr())), other.Synchronize(deadline(t)))
 }
 
-// TestFullQueue shows that a caller too far ahead waits, and that Synchronize
+// TestFullQueue: a caller that is too far ahead waits, and Synchronize
 // keeps its deadline then.
 func TestFullQueue(t *testing.T) {
 	d := open(t)
