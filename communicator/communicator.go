@@ -130,7 +130,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if err != nil {
 		return nil, err
 	}
+	timeout := o.Timeout
 	o.fill()
+	o.Timeout = timeout // New checks it
 	if kind := os.Getenv("MSCCLGO_DEVICE"); kind != "" {
 		o.Device = kind
 	}

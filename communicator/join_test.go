@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -94,4 +96,20 @@ func TestJoinAlone(t *testing.T) {
 	if c, err := communicator.Join(t.Context(), communicator.Options{}); err == nil {
 		t.Errorf("joined %v without a launcher", c)
 	}
+}
+
+// TestJoinWrongOptions has Join refuse what New refuses.
+func TestJoinWrongOptions(t *testing.T) {
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rendezvous.Close()
+	for name, value := range map[string]string{
+		"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MSCCLGO_ID": rendezvous.ID().String(),
+	} {
+		t.Setenv(name, value)
+	}
+	_, err = communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0), Timeout: -1})
+	failing(t, 0, err, mscclgo.ErrInvalid, "the timeout -1ns is negative")
 }
