@@ -23,8 +23,10 @@ type bed struct {
 	service *ProxyService
 	conn    *connection.Connection
 	to      *gpu.Buffer
-	words   *gpu.Buffer // the semaphore's
-	handled int         // the user's triggers
+	words   *gpu.Buffer        // the semaphore's
+	handle  func(fifo.Trigger) // a user's trigger; may be nil
+	handled int                // the user's triggers
+	pushed  uint64             // triggers
 }
 
 const bedBytes = 4096
@@ -73,7 +75,13 @@ func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *con
 	var err error
 	b.service, err = New(reg.Device(), ServiceOptions{
 		Options: Options{Count: true},
-		Handler: func(fifo.Trigger) error { b.handled++; return nil },
+		Handler: func(x fifo.Trigger) error {
+			b.handled++
+			if b.handle != nil {
+				b.handle(x)
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -168,9 +176,10 @@ func over(d connection.Driver) func(testing.TB, *registeredmem.Registry) *connec
 func (b *bed) push(x fifo.Trigger, n int) [4]uint64 {
 	ring := native.RingOf(b.service.ring)
 	var words [4]uint64
-	for i := range uint64(n) {
-		words = entry(x, (ring.Polled+i)&ring.Size == 0)
-		*(*[4]uint64)(unsafe.Add(ring.Entries, (ring.Polled+i)%ring.Size*native.EntryBytes)) = words
+	for range n {
+		words = entry(x, b.pushed&ring.Size == 0)
+		*(*[4]uint64)(unsafe.Add(ring.Entries, b.pushed%ring.Size*native.EntryBytes)) = words
+		b.pushed++
 	}
 	return words
 }
