@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestSharedMemoryAndBarriers(t *testing.T) {
@@ -194,13 +195,9 @@ extern "C" __global__ void check(int n) { assert(n > 3); __syncthreads(); }
 	dev := alloc(t, d, 4)
 	write(t, d, dev.Ptr(), []int32{0})
 	err := run(t, d, kernelOf(t, m, "trap"), shape(8, 32), dev.Ptr())
-	if !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), "block (5,0,0), thread (7,0,0): __trap()") {
-		t.Errorf("trap: %v", err)
-	}
+	testerr.Expect(t, err, mscclgo.ErrSystem, "block (5,0,0), thread (7,0,0): __trap()")
 	err = run(t, d, kernelOf(t, m, "check"), shape(2, 64), int32(3))
-	if !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), "TestTrapEndsTheKernelOnly.cu:7: ") || !strings.Contains(err.Error(), "`n > 3' failed") {
-		t.Errorf("assert: %v", err)
-	}
+	testerr.Expect(t, err, mscclgo.ErrSystem, "TestTrapEndsTheKernelOnly.cu:7: ", "`n > 3' failed")
 	ran(t, d, kernelOf(t, m, "check"), shape(2, 64), int32(4))
 }
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/gpu/internal/emu"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // must fails the test unless all went well.
@@ -69,9 +69,7 @@ func TestStreamsRunBesideEachOther(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := streams[3].Synchronize(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
-		t.Errorf("Synchronize of a stream that waits: %v", err)
-	}
+	testerr.Expect(t, streams[3].Synchronize(ctx), mscclgo.ErrTimeout)
 	if done, _ := streams[3].Query(); done {
 		t.Error("a stream that waits is done")
 	}
@@ -145,16 +143,10 @@ func TestCaptureAndReplay(t *testing.T) {
 		t.Errorf("EndCapture without a capture: %v", err)
 	}
 	must(t, s.BeginCapture())
-	if err := s.BeginCapture(); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("a capture within a capture: %v", err)
-	}
+	testerr.Expect(t, s.BeginCapture(), mscclgo.ErrInvalid)
 	must(t, s.Launch(add, shape(1, 32), pack(a.Ptr(), int32(1))), s.Copy(a.Ptr()+128, a.Ptr(), 128), s.Record(event))
-	if err := other.WaitEvent(event); !errors.Is(err, mscclgo.ErrUnsupported) {
-		t.Errorf("another stream that waits for a captured event: %v", err)
-	}
-	if err := s.Synchronize(deadline(t)); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("Synchronize of a stream that captures: %v", err)
-	}
+	testerr.Expect(t, other.WaitEvent(event), mscclgo.ErrUnsupported)
+	testerr.Expect(t, s.Synchronize(deadline(t)), mscclgo.ErrInvalid)
 	g, err := s.EndCapture()
 	must(t, err, s.Synchronize(deadline(t)))
 	if v := read[int32](t, d, a.Ptr(), 1)[0]; v != 0 {
@@ -173,9 +165,7 @@ func TestCaptureAndReplay(t *testing.T) {
 	nothing, err := s.EndCapture()
 	must(t, err, nothing.Launch(s), s.Synchronize(deadline(t)))
 	must(t, m.Close())
-	if err := g.Launch(s); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("a graph whose module is closed: %v", err)
-	}
+	testerr.Expect(t, g.Launch(s), mscclgo.ErrInvalid)
 	must(t, g.Close(), s.Synchronize(deadline(t)))
 }
 
@@ -191,13 +181,9 @@ extern "C" __global__ void set(int* a) { *a = 1; }
 	event, err := d.NewEvent()
 	must(t, err, s.Launch(kernelOf(t, m, "trap"), shape(1, 1), nil), s.Launch(kernelOf(t, m, "set"), shape(1, 1), pack(a.Ptr())), s.Record(event))
 	for range 2 {
-		if err := s.Synchronize(deadline(t)); !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), "run trap") {
-			t.Errorf("Synchronize: %v", err)
-		}
+		testerr.Expect(t, s.Synchronize(deadline(t)), mscclgo.ErrSystem, "run trap")
 	}
-	if err := event.Synchronize(deadline(t)); !errors.Is(err, mscclgo.ErrSystem) {
-		t.Errorf("an event behind the failure: %v", err)
-	}
+	testerr.Expect(t, event.Synchronize(deadline(t)), mscclgo.ErrSystem)
 	if v := read[int32](t, d, a.Ptr(), 1)[0]; v != 0 {
 		t.Error("work behind the failure ran")
 	}
@@ -230,9 +216,7 @@ func TestFullQueue(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := s.Synchronize(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
-		t.Errorf("Synchronize: %v", err)
-	}
+	testerr.Expect(t, s.Synchronize(ctx), mscclgo.ErrTimeout)
 	write(t, d, mem.Ptr(), []uint64{1})
 	must(t, <-queued, s.Synchronize(deadline(t)))
 }
@@ -254,16 +238,10 @@ func TestCloseEndsAllWork(t *testing.T) {
 	must(t, b.WaitValue64(mem.Ptr(), 1, true), c.WaitEvent(event), c.Fill(mem.Ptr(), 1, 8))
 	time.Sleep(10 * time.Millisecond)
 	must(t, mem.Free(), a.Close())
-	if err := d.Close(); !errors.Is(err, mscclgo.ErrAborted) {
-		t.Errorf("Close: %v", err)
-	}
+	testerr.Expect(t, d.Close(), mscclgo.ErrAborted)
 	must(t, d.Close())
-	if err := event.Synchronize(deadline(t)); !errors.Is(err, mscclgo.ErrAborted) {
-		t.Errorf("an event that Close ended: %v", err)
-	}
-	if err := b.Fill(mem.Ptr(), 1, 1); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("work for a closed device: %v", err)
-	}
+	testerr.Expect(t, event.Synchronize(deadline(t)), mscclgo.ErrAborted)
+	testerr.Expect(t, b.Fill(mem.Ptr(), 1, 1), mscclgo.ErrInvalid)
 	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
@@ -293,12 +271,8 @@ extern "C" __global__ void __launch_bounds__(2 * 64, 1) few(int* a, int n) { __s
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := s.Launch(k, shape(1, 1), args[:11]); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("arguments cut short: %v", err)
-	}
-	if err := k.SetMaxDynamicShared(227<<10 - 16384 + 1); !errors.Is(err, mscclgo.ErrInvalid) {
-		t.Errorf("more shared memory than there is: %v", err)
-	}
+	testerr.Expect(t, s.Launch(k, shape(1, 1), args[:11]), mscclgo.ErrInvalid)
+	testerr.Expect(t, k.SetMaxDynamicShared(227<<10-16384+1), mscclgo.ErrInvalid)
 	must(t, k.SetMaxDynamicShared(100<<10))
 	if n, err := k.MaxResidentBlocks(128, 100<<10); n != 32 || err != nil {
 		t.Errorf("resident blocks: %d, %v", n, err)
