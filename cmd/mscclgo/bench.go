@@ -72,6 +72,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.IntVar(&cfg.Threads, "threads", 0, "threads of a block; 0 leaves it to the tuning")
 	c.flags.Var(&f.scratch, "scratch", "`size` of each rank's memory for packets")
 	c.flags.StringVar(&f.compare, "compare", "", "time others in the same processes: `names` with commas between, of nccl, nccl-sym (symmetric windows),\nand all-to-all-v, which is an all-to-all with a count for each pair of ranks")
+	c.flags.BoolVar(&cfg.Unprepared, "unprepared", false, "time calls on any buffer beside, with their time over that of the prepared ones")
 	c.flags.StringVar(&cfg.NCCL, "nccl", "", "`file` of the NCCL library; empty searches for libnccl.so.2")
 	c.flags.StringVar(&f.json, "json", "", "`file` that gets a line of JSON for each result")
 	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets an SVG of time and bus bandwidth against size")

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/elements"
@@ -223,6 +225,36 @@ func TestReport(t *testing.T) {
 		var first Result
 		if err := json.NewDecoder(&lines).Decode(&first); err == nil || first.Collective != "all-reduce" || first.Bytes != 4096 || first.Count != 1024 {
 			return fmt.Errorf("the first line gives %+v, %v", first, err)
+		}
+		return nil
+	})
+}
+
+// TestUnprepared times calls on any buffer beside the prepared ones, of all
+// collectives, in place and out of place, off the alignment.
+func TestUnprepared(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Algorithms, cfg.Unprepared, cfg.Compare, cfg.Offset, cfg.Graph = []string{"auto"}, true, []string{withCounts}, 4, true
+	cfg.Blocks, cfg.Threads, cfg.Sizes = 0, 0, []uint64{1200, 120_000}
+	testgroup.Run(t, 2, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
+		results, err := Run(ctx, comm, cfg, Sinks{})
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			names := []string{withUnprepared}
+			if r.Collective == "all-to-all" {
+				names = append(names, withCounts)
+			}
+			var got []string
+			for _, o := range r.Others {
+				if o.Wrong == 0 && o.Time.Median > 0 && o.Ratio > 0 {
+					got = append(got, o.Name)
+				}
+			}
+			if diff := cmp.Diff(names, got); diff != "" {
+				return fmt.Errorf("%s: what was timed beside (-want +got):\n%s", r.Collective, diff)
+			}
 		}
 		return nil
 	})

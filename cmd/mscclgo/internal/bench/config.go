@@ -32,6 +32,7 @@ type Config struct {
 	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
 	Threads     int           // of a block; 0 is by Tuning, or 512
 	Compare     []string      // "nccl", "nccl-sym" and "all-to-all-v"
+	Unprepared  bool          // time calls on any buffer too
 	Budget      time.Duration // for Tune; 0 is as long as it takes
 	NCCL        string        // the library's file; "" searches
 }
@@ -100,6 +101,9 @@ func (c *Config) beside(k collective.Kind) []string {
 	names := c.withAnyNCCL()
 	if k == collective.AllToAll && slices.Contains(c.Compare, withCounts) {
 		names = append([]string{withCounts}, names...)
+	}
+	if c.Unprepared {
+		names = append([]string{withUnprepared}, names...)
 	}
 	return names
 }

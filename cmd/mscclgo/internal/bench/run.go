@@ -92,7 +92,7 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 		for _, r := range found {
 			wrong += max(r.Wrong, 0)
 			for _, o := range r.Others {
-				if o.Name == withCounts {
+				if o.Name == withCounts || o.Name == withUnprepared {
 					wrong += max(o.Wrong, 0)
 				}
 			}
@@ -228,6 +228,9 @@ func (b *bench) collective(ctx context.Context, c collective.Kind) (results []Re
 	defer func() { err = errors.Join(err, b.leaveNCCL(err)) }()
 	if err := b.meetNCCL(ctx); err != nil {
 		return nil, err
+	}
+	if b.cfg.Unprepared {
+		b.others[withUnprepared] = &unprepared{b.own(collective.Choice{})}
 	}
 	if slices.Contains(b.cfg.beside(c), withCounts) {
 		b.others[withCounts] = &counted{b.own(collective.Choice{})}
@@ -373,7 +376,11 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 		for _, name := range b.cfg.beside(p.collective) {
 			other := Other{Name: name, Wrong: -1}
 			if at, there := place[name]; there {
-				other = Other{name, times[at], float64(times[i].Median) / float64(max(1, times[at].Median)), wrong[at]}
+				ratio := float64(times[i].Median) / float64(max(1, times[at].Median))
+				if name == withUnprepared {
+					ratio = 1 / ratio
+				}
+				other = Other{name, times[at], ratio, wrong[at]}
 			}
 			results[i].Others = append(results[i].Others, other)
 		}
@@ -489,7 +496,7 @@ func (b *bench) verifyAll(ctx context.Context, p *problem, all []contestant, wro
 		if err != nil {
 			return err
 		}
-		if _, ours := k.(*own); ours && !same && p.alike() {
+		if _, theirs := k.(*ncclContestant); !theirs && !same && p.alike() {
 			bad++
 		}
 		wrong[i] += bad

@@ -33,12 +33,32 @@ type slot struct {
 // soaked is a call of a batch.
 type soaked struct {
 	slot
-	p    problem
-	o    own
-	seed uint64
+	p          problem
+	o          own
+	unprepared bool // the call is made on plain buffers, and o.choice not used
+	seed       uint64
 }
 
-// Soak alternates collectives, algorithms, types, sizes, grids and places at
+func (k *soaked) contestant() contestant {
+	if k.unprepared {
+		return &unprepared{&k.o}
+	}
+	return &k.o
+}
+
+// launch returns what queues the call. Collective.
+func (k *soaked) launch(ctx context.Context) (func(*gpu.Stream) error, error) {
+	if k.unprepared {
+		return (&unprepared{&k.o}).launch(ctx, &k.p)
+	}
+	op, err := k.o.runner.Prepare(ctx, k.o.call(&k.p))
+	if err != nil {
+		return nil, err
+	}
+	return op.Launch, nil
+}
+
+// Soak alternates collectives, prepared and unprepared calls, algorithms, types, sizes, grids and places at
 // random on one communicator, many calls at a time between which the host does not wait,
 // and checks every element. It returns the number of calls. Collective.
 //
@@ -151,7 +171,7 @@ func pick(random *rand.Rand, comm *communicator.Communicator, runner *collective
 		most := cfg.Most / uint64(c.Parts(ranks)*typ.Size())
 		count := max(1, random.Uint64N(most)>>random.IntN(16))
 		k := &soaked{
-			slot: s, seed: random.Uint64(),
+			slot: s, seed: random.Uint64(), unprepared: random.IntN(4) == 0,
 			p: problem{
 				collective: c, rank: comm.Rank(), ranks: ranks, root: random.IntN(ranks), typ: typ, op: op,
 				count: count, inPlace: c.InPlace() && random.IntN(2) == 1,
@@ -175,13 +195,13 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 	if err := together(ctx, comm, batch[0].o.runner.Compile(ctx, calls)); err != nil {
 		return err
 	}
-	ops := make([]*collective.Operation, len(batch))
+	launches := make([]func(*gpu.Stream) error, len(batch))
 	for i, k := range batch {
 		if err := referees[k.p.typ].fill(ctx, &k.p, k.in.Buffer, k.out.Buffer, k.seed); err != nil {
 			return err
 		}
 		var err error
-		if ops[i], err = k.o.runner.Prepare(ctx, calls[i]); err != nil {
+		if launches[i], err = k.launch(ctx); err != nil {
 			return err
 		}
 	}
@@ -190,7 +210,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 		return err
 	}
 	for i, k := range batch {
-		if err := ops[i].Launch(k.o.stream); err != nil {
+		if err := launches[i](k.o.stream); err != nil {
 			return err
 		}
 	}
@@ -198,7 +218,7 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 		return err
 	}
 	for i, k := range batch {
-		wrong, sum, err := referees[k.p.typ].check(ctx, &k.p, k.out.Buffer, k.seed, k.o.roundings(k.p.ranks))
+		wrong, sum, err := referees[k.p.typ].check(ctx, &k.p, k.out.Buffer, k.seed, k.contestant().roundings(k.p.ranks))
 		if err != nil {
 			return err
 		}
@@ -207,8 +227,8 @@ func soakBatch(ctx context.Context, comm *communicator.Communicator, batch []*so
 			return err
 		}
 		if wrong != 0 || !same && k.p.alike() {
-			return fmt.Errorf("call %d of a batch, %s by %+v of %d %s, in place %v: %d wrong, the same bits on all ranks: %v",
-				i, k.p.collective, k.o.choice, k.p.count, k.p.typ, k.p.inPlace, wrong, same)
+			return fmt.Errorf("call %d of a batch, %s by %+v of %d %s, unprepared %v, in place %v: %d wrong, the same bits on all ranks: %v",
+				i, k.p.collective, k.o.choice, k.p.count, k.p.typ, k.unprepared, k.p.inPlace, wrong, same)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ const (
 // is tried with at least one. When Tune fails, it returns the tuning of what was measured
 // until then. Collective.
 func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (_ *collective.Tuning, err error) {
-	cfg.Algorithms, cfg.Compare, cfg.Places = []string{algoAll}, nil, []string{"out"}
+	cfg.Algorithms, cfg.Compare, cfg.Unprepared, cfg.Places = []string{algoAll}, nil, false, []string{"out"}
 	sinks.fill()
 	if err := cfg.check(comm.Size()); err != nil {
 		return nil, err
