@@ -86,7 +86,10 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 			continue
 		}
 		remoteKey, localKey := to.keys[q.peer.nic], from.mrs[q.nic.index].LocalKey()
-		what := entry{"write", dst, dstOffset, n}
+		if err := c.awaitOverlaps(op, q, dst, dstOffset+part.offset, part.n); err != nil {
+			return err
+		}
+		what := entry{"write", dst, dstOffset + part.offset, part.n}
 		c.work = c.work[:0]
 		for at := part.offset; at < part.offset+part.n; {
 			size := min(q.max, part.offset+part.n-at)
@@ -239,6 +242,26 @@ func (c *conn) usable(op string) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
 	}
 	return c.failed(op)
+}
+
+// awaitOverlaps waits until the writes of other queue pairs than q to a range are
+// done, since queue pairs are not ordered with each other.
+func (c *conn) awaitOverlaps(op string, q *queue, dst *registeredmem.Memory, offset, n uint64) error {
+	for _, other := range c.queues {
+		if other == q {
+			continue
+		}
+		end := other.overlap(dst, offset, n)
+		if end > other.signaled {
+			if err := c.fence(other); err != nil {
+				return err
+			}
+		}
+		if err := c.await(op, other, end); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reserve waits until q has room for n more requests. It posts the gathered ones

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,13 +18,13 @@ import (
 
 func TestConnection(t *testing.T) {
 	for _, o := range []Options{
-		{QueuePairs: 1}, {QueuePairs: 2, NoAtomics: true}, {QueuePairs: 4, Depth: minDepth}, {QueuePairs: 1, NoAtomics: true, Depth: minDepth},
+		{QueuePairs: 1}, {QueuePairs: 2, NoAtomics: true}, {QueuePairs: 4, Depth: minDepth},
 	} {
 		t.Run(fmt.Sprintf("%d queue pairs, no atomics %v, depth %d", o.QueuePairs, o.NoAtomics, o.Depth), func(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
 				rank := func(s *side) *conntest.Rank {
-					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Kill: func() { s.d.Close() }}
+					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Kill: func() { s.d.Close() }}
 				}
 				return rank(a), rank(b)
 			})
@@ -48,10 +49,8 @@ func TestLargeWrite(t *testing.T) {
 	a.flush(t)
 	got := make([]uint64, size/8)
 	read(t, mine, 0, got)
-	for i := range got {
-		if got[i] != values[i] {
-			t.Fatalf("word %d is %d", i, got[i])
-		}
+	if !slices.Equal(got, values) { // a diff of 64 MiB helps nobody
+		t.Error("the values are wrong")
 	}
 }
 

@@ -16,7 +16,8 @@
 //     pairs, each of the others ends its part with an RDMA read of the last byte that
 //     it wrote. A read is answered only once the writes before it are in place. The
 //     update is posted when these reads are complete: the specification orders a read
-//     with what follows it only by a fence (10.8.3.3).
+//     with what follows it only by a fence (10.8.3.3). A write that overlaps one
+//     under way on another queue pair waits for that one too.
 //   - A card's writes to a GPU and to host memory are two streams of PCI Express
 //     transactions, which do not order each other. So an update of host memory
 //     that follows a write or an update of device memory first reads a byte there,

@@ -2,11 +2,12 @@ package ib
 
 import "github.com/mscclgo/mscclgo/connection"
 
-// mark is a point in a connection's queues: the numbers of the requests before
-// it.
+// mark is a point in a connection's queues: the numbers of the requests and of the
+// messages before it.
 type mark struct {
 	conn *conn
 	upTo [maxQueuePairs]uint64
+	sent uint32 // messages
 }
 
 // NewMark makes a mark.
@@ -26,10 +27,11 @@ func (m *mark) Set() error {
 		}
 		m.upTo[i] = q.posted
 	}
+	m.sent = c.out.sent
 	return nil
 }
 
-// Reached polls for completions.
+// Reached polls for completions, and then for the peer to apply the messages.
 func (m *mark) Reached() (bool, error) {
 	const op = "ib: reach a mark"
 	c := m.conn
@@ -49,7 +51,7 @@ func (m *mark) Reached() (bool, error) {
 			return false, nil
 		}
 	}
-	return true, nil
+	return c.applied(op, m.sent)
 }
 
 // Close does nothing, as a mark holds nothing.

@@ -36,31 +36,21 @@ const (
 // without tearing.
 type outbox struct {
 	sent  uint32
-	taken uint32 // applied, as last read from the peer
-	asked uint64 // once requests below are done there is a newer count; 0: none is being read
+	taken uint32    // applied, as last read from the peer
+	since time.Time // when it was first read as taken, or zero
+	asked uint64    // once requests below are done there is a newer count; 0: none is being read
 }
 
 func (o *outbox) underWay() uint32 { return o.sent - o.taken }
 
 // credit waits until the peer has room for a message.
 func (c *conn) credit(op string, q *queue) error {
-	var end time.Time
 	for i := 0; ; i++ {
-		if o := &c.out; o.asked > 0 && q.done >= o.asked {
-			o.asked = 0
-			taken := c.scratch.taken()
-			if o.sent-taken > o.underWay() {
-				return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer counts %d updates, %d were sent", taken, o.sent))
-			}
-			o.taken = taken
+		if err := c.learn(op, q); err != nil {
+			return err
 		}
 		if c.out.underWay() < messages {
 			return nil
-		}
-		if now := time.Now(); end.IsZero() {
-			end = now.Add(c.t.o.Timeout)
-		} else if now.After(end) {
-			return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer's process has applied none of %d updates in %v", messages, c.t.o.Timeout))
 		}
 		if c.out.asked == 0 {
 			pause(i)
@@ -76,6 +66,50 @@ func (c *conn) credit(op string, q *queue) error {
 			return err
 		}
 	}
+}
+
+// learn takes the peer's count, if it has been read. It fails the connection if the
+// peer applies nothing for the transport's time-out.
+func (c *conn) learn(op string, q *queue) error {
+	o := &c.out
+	if o.asked == 0 || q.done < o.asked {
+		return nil
+	}
+	o.asked = 0
+	taken, now := c.scratch.taken(), time.Now()
+	switch {
+	case o.sent-taken > o.underWay():
+		return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer counts %d updates, %d were sent", taken, o.sent))
+	case taken != o.taken || o.since.IsZero():
+		o.taken, o.since = taken, now
+	case now.Sub(o.since) > c.t.o.Timeout:
+		return c.fail(mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer's process has applied none of %d updates in %v", o.underWay(), c.t.o.Timeout))
+	}
+	return nil
+}
+
+// applied reports whether the peer has applied the messages below a number. If that
+// is not known it reads the peer's count, without waiting.
+func (c *conn) applied(op string, number uint32) (bool, error) {
+	behind := func() bool { return int32(number-c.out.taken) > 0 }
+	if !behind() {
+		return true, nil
+	}
+	q := c.queues[0]
+	if err := c.usable(op); err != nil {
+		return false, err
+	}
+	if err := c.poll(op, q); err != nil {
+		return false, err
+	}
+	if err := c.learn(op, q); err != nil || !behind() {
+		return err == nil, err
+	}
+	if c.out.asked > 0 || q.room() == 0 {
+		return false, nil
+	}
+	c.work = append(c.work[:0], c.ask(q))
+	return false, c.post(op, q)
 }
 
 // ask returns the request that reads the peer's count.
@@ -96,6 +130,9 @@ func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
 		Local:  c.scratch.put(id%q.depth, m),
 		Remote: uint64(c.out.sent%messages) * messageSize, Size: messageSize, Value: uint64(c.out.sent), Opcode: verbs.WriteImm,
 		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
+	}
+	if c.out.underWay() == 0 {
+		c.out.since = time.Time{}
 	}
 	c.out.sent++
 	return w

@@ -90,6 +90,18 @@ func (l *ledger) silence(found int) time.Duration {
 	return time.Since(l.since)
 }
 
+// overlap returns the number below which all requests must be done so that none that
+// accesses a range of the memory is under way.
+func (l *ledger) overlap(m *registeredmem.Memory, offset, n uint64) (end uint64) {
+	for id := l.done; id < l.posted; id++ {
+		e := &l.entries[id%l.depth]
+		if e.memory != nil && e.memory.ID() == m.ID() && e.offset < offset+n && offset < e.offset+e.n {
+			end = id + 1
+		}
+	}
+	return end
+}
+
 // oldest describes the first request that is not done.
 func (l *ledger) oldest() *entry { return &l.entries[l.done%l.depth] }
 
