@@ -44,9 +44,5 @@ func (c *Connection) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := mscclgo.KindOf(err)
-	if kind == mscclgo.ErrSystem || kind == mscclgo.ErrRemote {
-		c.reported.Store(true)
-	}
-	return c.errorf(kind, op, "%w", err)
+	return c.errorf(mscclgo.KindOf(err), op, "%w", err)
 }

@@ -14,6 +14,7 @@ package connection
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -68,9 +69,8 @@ type Connection struct {
 	path      *native.Path
 	leave     func() // has the registry call waitForTransfers no more
 
-	closed   atomic.Bool   // nothing more is queued
-	ended    chan struct{} // closed once the driver is
-	reported atomic.Bool   // a call has returned a failure of the transport
+	closed atomic.Bool   // nothing more is queued
+	ended  chan struct{} // closed once the driver is
 
 	mu    sync.Mutex // held while something is queued
 	marks marks
@@ -199,8 +199,9 @@ func (c *Connection) Flush(ctx context.Context) error {
 // Close waits for what is queued, for the registry's time-out at most, and
 // releases the connection. It is safe to call twice.
 //
-// Errors: ErrTimeout when the queue did not drain; ErrSystem and ErrRemote when
-// the transport failed before all was done and no call has returned that yet.
+// Errors: ErrTimeout when the queue did not drain; ErrSystem when this rank's side
+// of the transport failed. A failure of the peer is none, since the peer may close
+// first: Flush before Close where that matters.
 func (c *Connection) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -211,12 +212,14 @@ func (c *Connection) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.registry.Timeout())
 	defer cancel()
-	known := c.reported.Load()
 	err := c.drain(ctx, op)
-	if k := mscclgo.KindOf(err); known && (k == mscclgo.ErrSystem || k == mscclgo.ErrRemote) {
-		err = nil
+	if errors.Is(err, mscclgo.ErrRemote) {
+		err = nil // a peer may close first
 	}
-	return c.end(op, err)
+	released := errors.Join(c.driver.Close(), c.marks.close())
+	c.leave()
+	close(c.ended)
+	return errors.Join(err, c.wrap(op, released))
 }
 
 // pause lets others go on between two looks, for longer after many of them.

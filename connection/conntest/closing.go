@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -177,9 +177,7 @@ func testClosedMemory(t *testing.T, p *pair) {
 		t.Fatal(err)
 	}
 	p.flush(t)
-	if diff := cmp.Diff(noise(64), read[byte](t, own, 0, 64)); diff != "" {
-		t.Errorf("what arrived (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "what arrived", read[byte](t, own, 0, 64), noise(64))
 }
 
 // testMemoryClosedUnderLoad closes a memory that is being written from. Once
@@ -221,9 +219,7 @@ func testMemoryClosedAtPeer(t *testing.T, p *pair) {
 	if err := c.Flush(ctx); err != nil {
 		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
 	}
-	if diff := cmp.Diff(make([]byte, 64), read[byte](t, other, 0, 64)); diff != "" {
-		t.Errorf("another memory (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "another memory", read[byte](t, other, 0, 64), make([]byte, 64))
 }
 
 // testDeadPeer ends the peer. Calls fail in time, and go on failing.
@@ -252,7 +248,7 @@ func testDeadPeer(t *testing.T, p *pair) {
 		t.Fatal("Close does not return")
 	}
 	if err != nil {
-		t.Errorf("Close returns what calls have returned before: %v", err)
+		t.Errorf("Close: %v", err)
 	}
 	testerr.Expect(t, c.Flush(context.Background()), mscclgo.ErrInvalid, "closed")
 }

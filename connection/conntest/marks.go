@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -193,7 +193,5 @@ func testContextsHeld(t *testing.T, p *pair) {
 	}
 	p.flush(t)
 	reach(t, m)
-	if diff := cmp.Diff([]uint64{5, 3}, read[uint64](t, own, 0, 2)); diff != "" {
-		t.Errorf("what arrived (-want +got):\n%s", diff)
-	}
+	testcmp.Equal(t, "what arrived", read[uint64](t, own, 0, 2), []uint64{5, 3})
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/conntest"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -141,9 +141,7 @@ func TestSelf(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(words(t, m, 4)); got != "[9 5 5 0]" {
-		t.Errorf("the memory is %s", got)
-	}
+	testcmp.Equal(t, "the memory", words(t, m, 4), []uint64{9, 5, 5, 0})
 }
 
 func TestCloseTimesOut(t *testing.T) {

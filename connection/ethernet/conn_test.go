@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -138,9 +139,8 @@ func TestManyConnections(t *testing.T) {
 					all.Go(func() {
 						if err := errors.Join(w.conn.Write(dst, 0, src, 0, 4096), w.conn.Flush(t.Context())); err != nil {
 							t.Error(err)
-						} else if !bytes.Equal(get(t, mine), data) {
-							t.Error("other bytes arrived")
 						}
+						testcmp.Equal(t, "what arrived", get(t, mine), data)
 					})
 				}
 			}
@@ -200,9 +200,10 @@ func TestFlushAndWithdrawWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]byte, 64)
-	if err := gpu.CopyOut(got, buf); err != nil || !bytes.Equal(got, noise(64)) {
-		t.Errorf("the memory is %x, %v", got, err)
+	if err := gpu.CopyOut(got, buf); err != nil {
+		t.Error(err)
 	}
+	testcmp.Equal(t, "the memory", got, noise(64))
 }
 
 // A connection holds as much pinned memory as Options.Staging allows.
@@ -244,7 +245,6 @@ func TestCopiedWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := get(t, mine)
-	if binary.NativeEndian.Uint64(got) != 500 || !bytes.Equal(got[8:58], noise(64)[:50]) {
-		t.Errorf("the memory is %x", got)
-	}
+	want := append(binary.NativeEndian.AppendUint64(nil, 500), noise(64)[:50]...)
+	testcmp.Equal(t, "the memory", got[:58], want)
 }

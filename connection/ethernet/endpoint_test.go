@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
@@ -74,9 +75,7 @@ func TestSecondAddress(t *testing.T) {
 	if err := ab.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(get(t, mine), noise(4096)) {
-		t.Error("other bytes arrived")
-	}
+	testcmp.Equal(t, "what arrived", get(t, mine), noise(4096))
 }
 
 // Two endpoints of one rank connect, whichever is first.
@@ -113,8 +112,8 @@ func FuzzEndpoint(f *testing.F) {
 		// A fuzzer does not find checksums, so it also gets to write bodies.
 		for _, data := range [][]byte{data, wire.Seal(formatKind, formatVersion, data)} {
 			d, err := decode(data)
-			if err == nil && !bytes.Equal(d.encode(), data) {
-				t.Errorf("%x became %+v", data, d)
+			if err == nil {
+				testcmp.Equal(t, "the bytes encoded again", d.encode(), data)
 			}
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestFrame(t *testing.T) {
@@ -46,8 +48,7 @@ func FuzzFrame(f *testing.F) {
 			return
 		}
 		again := make([]byte, frameSize)
-		if got.encode(again); !bytes.Equal(again, data) {
-			t.Errorf("%x became %+v", data, got)
-		}
+		got.encode(again)
+		testcmp.Equal(t, "the frame encoded again", again, data)
 	})
 }

@@ -1,13 +1,13 @@
 package ib
 
 import (
-	"bytes"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -35,9 +35,11 @@ func TestOptions(t *testing.T) {
 	t.Setenv(EnvGIDIndex, "three")
 	_, err = Options{}.complete(1)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, EnvGIDIndex, "three")
-	if names, err := devices("a, b"); err != nil || !reflect.DeepEqual(names, []string{"a", "b"}) {
-		t.Errorf("%q, %v", names, err)
+	names, err := devices("a, b")
+	if err != nil {
+		t.Error(err)
 	}
+	testcmp.Equal(t, "the devices", names, []string{"a", "b"})
 	_, err = devices("a,,b")
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "empty name")
 	_, err = devices(strings.Repeat("a,", 16) + "a")
@@ -109,9 +111,10 @@ func TestSpread(t *testing.T) {
 func TestKey(t *testing.T) {
 	k := key{device: true, base: 4095, keys: []uint32{1, 2}}
 	got, err := decodeKey(k.encode())
-	if err != nil || !reflect.DeepEqual(got, k) {
-		t.Errorf("%+v, %v", got, err)
+	if err != nil {
+		t.Error(err)
 	}
+	testcmp.Equal(t, "the key", got, k, cmp.AllowUnexported(key{}))
 	full := key{keys: make([]uint32, maxQueuePairs)}
 	if n := len(full.encode()); n > 256 {
 		t.Errorf("a key has %d bytes", n)
@@ -132,9 +135,10 @@ func sample() description {
 func TestDescription(t *testing.T) {
 	d := sample()
 	got, err := decode(d.encode())
-	if err != nil || !reflect.DeepEqual(got, d) {
-		t.Errorf("%+v, %v", got, err)
+	if err != nil {
+		t.Error(err)
 	}
+	testcmp.Equal(t, "the description", got, d, cmp.AllowUnexported(description{}, address{}))
 	for name, change := range map[string]func(*description){
 		"rank":   func(d *description) { d.rank = 1 << 31 },
 		"queues": func(d *description) { d.queues = nil },
@@ -158,8 +162,8 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add([]byte("MGIB"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := decode(data)
-		if err == nil && !bytes.Equal(d.encode(), data) {
-			t.Errorf("%x is not what it says", data)
+		if err == nil {
+			testcmp.Equal(t, "the bytes encoded again", d.encode(), data)
 		}
 	})
 }
@@ -169,8 +173,8 @@ func FuzzKey(f *testing.F) {
 	f.Add(k.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		k, err := decodeKey(data)
-		if err == nil && !bytes.Equal(k.encode(), data) {
-			t.Errorf("%x is not what it says", data)
+		if err == nil {
+			testcmp.Equal(t, "the bytes encoded again", k.encode(), data)
 		}
 	})
 }

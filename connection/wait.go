@@ -16,14 +16,6 @@ func (c *Connection) drain(ctx context.Context, op string) error {
 	return c.wait(ctx, op, m)
 }
 
-// end releases everything. err is why the queue did not drain, or nil.
-func (c *Connection) end(op string, err error) error {
-	released := errors.Join(c.driver.Close(), c.marks.close())
-	c.leave()
-	close(c.ended)
-	return errors.Join(err, c.wrap(op, released))
-}
-
 // waitForTransfers waits until what was queued before the call is done. The
 // registry calls it before it unmaps a memory, once nothing more can be queued for
 // that memory. A failure of the transport is no error, since nothing is under way
