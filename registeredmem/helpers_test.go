@@ -2,7 +2,6 @@ package registeredmem
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -99,9 +99,7 @@ func expectBytes(t testing.TB, b *gpu.Buffer, want []byte) {
 	if err := gpu.CopyOut(got, b); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("the memory starts with %x, want %x", got[:min(8, len(got))], want[:min(8, len(want))])
-	}
+	testcmp.Equal(t, "the memory", got, want)
 }
 
 // logged collects what a registry logs.

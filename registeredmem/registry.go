@@ -28,8 +28,7 @@ type Options struct {
 	Device  *gpu.Device   // this rank's device, which stays the caller's
 	Logger  *slog.Logger  // for refused connections; nil discards
 	Timeout time.Duration // bounds waiting for a peer; 0 means DefaultTimeout
-	// Unmapped keeps memory from being mapped, by this rank and by its peers, even
-	// where it could be, so that all of it is reached over registrars.
+	// Unmapped keeps memory from being mapped, so that it is reached over registrars.
 	Unmapped bool
 }
 
@@ -223,9 +222,4 @@ func closed(buf *gpu.Buffer) bool {
 // the kind.
 func wrap(err error, op string, rank, peer int) error {
 	return mscclgo.Errorf(mscclgo.KindOf(err), op, "%w", err).At(rank, peer)
-}
-
-// String returns the registry's name for messages.
-func (r *Registry) String() string {
-	return fmt.Sprintf("registry %016x of rank %d", r.instance, r.options.Rank)
 }

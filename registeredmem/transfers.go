@@ -3,6 +3,8 @@ package registeredmem
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 )
 
 // transfers waits until what a connection has queued is done: its copies would
@@ -14,31 +16,24 @@ type transfers func(ctx context.Context) error
 func (r *Registry) join(wait transfers) (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := &wait
-	r.transfers[key] = struct{}{}
+	r.transfers[&wait] = struct{}{}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.transfers, key)
+		delete(r.transfers, &wait)
 	}
 }
 
 // waitForTransfers waits for all that is under way, for at most Options.Timeout.
 func (r *Registry) waitForTransfers() error {
 	r.mu.Lock()
-	all := make([]transfers, 0, len(r.transfers))
-	for wait := range r.transfers {
-		all = append(all, *wait)
-	}
+	all := slices.Collect(maps.Keys(r.transfers))
 	r.mu.Unlock()
-	if len(all) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.options.Timeout)
 	defer cancel()
 	var errs []error
 	for _, wait := range all {
-		errs = append(errs, wait(ctx))
+		errs = append(errs, (*wait)(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package semaphore_test
 import (
 	_ "embed"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -94,9 +96,7 @@ func (p *player) want(t *testing.T, results ...uint32) {
 	if err := gpu.CopyOut(got, p.results); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(got, results) {
-		t.Errorf("%v: results %v, want %v", p.dev, got, results)
-	}
+	testcmp.Equal(t, fmt.Sprintf("the results of %v", p.dev), got, results)
 }
 
 // TestDevice2Device plays a volley, whose data must be there when its signal is,

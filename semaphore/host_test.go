@@ -198,6 +198,8 @@ func TestHost2HostWaitEnds(t *testing.T) {
 	}
 }
 
+func second[T any](_ T, err error) error { return err }
+
 func TestWrongHostEnds(t *testing.T) {
 	s := newSides(t)[0]
 	word := func(offset, n uint64) *gpu.Buffer {
@@ -213,6 +215,17 @@ func TestWrongHostEnds(t *testing.T) {
 	}{{word(0, 4), 0}, {word(4, 8), 0}, {word(0, 8), 4}, {word(0, 8), 4096}, {word(0, 8), ^uint64(7)}} {
 		if _, err := semaphore.NewHost2Host(s.conn, c.word, s.peer, c.offset); !errors.Is(err, mscclgo.ErrInvalid) {
 			t.Errorf("a Host2Host of %d bytes at %#x, the peer's at %d: %v", c.word.Size(), uint64(c.word.Ptr()), c.offset, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"no connection": second(semaphore.NewHost2Host(nil, word(0, 8), s.peer, 0)),
+		"no word":       second(semaphore.NewHost2Host(s.conn, nil, s.peer, 0)),
+		"no peer":       second(semaphore.NewHost2Host(s.conn, word(0, 8), nil, 0)),
+		"no words":      second(semaphore.NewHost2Device(s.conn, nil, s.peer, 0, devicecode.Watch{})),
+		"no buffers":    second(semaphore.NewDevice2Device(nil, nil, devicecode.Watch{})),
+	} {
+		if !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, c := range []struct {
