@@ -207,10 +207,18 @@ func (r *Ring) Poll() (t Trigger, ok bool) {
 // PollBatch polls as many triggers into dst as have arrived and fit, as Poll does,
 // and returns their number.
 func (r *Ring) PollBatch(dst []Trigger) int {
-	if r.state.Tail == nil {
+	if r.state.Tail == nil || !r.arrived() {
 		return 0
 	}
 	return int(C.poll(r.c(), (*C.native_trigger)(unsafe.Pointer(unsafe.SliceData(dst))), C.size_t(len(dst))))
+}
+
+// arrived reports whether the next trigger may have arrived, so that polling in vain
+// does not cross into C. It looks at the tag of the first word alone.
+func (r *Ring) arrived() bool {
+	s := r.state
+	word := atomic.LoadUint64((*uint64)(unsafe.Add(s.Entries, s.Polled%s.Size*native.EntryBytes)))
+	return (word>>63 == 1) == (s.Polled&s.Size == 0)
 }
 
 // Pop frees the entries of the n oldest triggers that were polled, and tells
