@@ -62,6 +62,7 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 	}
 	defer func() { err = errors.Join(err, runner.Close(ctx)) }()
 	call := collective.Call{Kind: collective.SendReceive, Type: collective.F32}
+	// Prepared calls are on memory that all ranks share.
 	if call.In, err = runner.Share(ctx, input); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 	}
 
 	fmt.Fprintf(out, "# %v, %d ranks, rank 0 on %v (%s)\n", call.Kind, ranks, device, device.Info().Model)
-	fmt.Fprintf(out, "%12s %12s %10s %10s\n", "size (B)", "algo", "time (us)", "bw (GB/s)")
+	fmt.Fprintf(out, "%12s %12s %14s %10s %14s\n", "size (B)", "algo", "prepared (us)", "bw (GB/s)", "any buffer (us)")
 	for call.Count = 1; call.Count <= most; call.Count *= 4 {
 		data := make([]float32, call.Count)
 		for i := range data {
@@ -79,31 +80,40 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 		if err := gpu.CopyIn(input, data); err != nil {
 			return err
 		}
-		got := make([]float32, call.Count)
-		if err := gpu.CopyIn(output, got); err != nil {
-			return err
-		}
 		op, err := runner.Prepare(ctx, call)
 		if err != nil {
 			return err
 		}
-		var took time.Duration
-		for range 2 { // the first warms up
-			if took, err = comm.Time(ctx, stream, func() error { return op.Launch(stream) }); err != nil {
+		prepared := func() error { return op.Launch(stream) }
+		// Those on any buffer need no preparation.
+		anyBuffer := func() error {
+			return runner.SendReceive(stream, output, input, call.Count, collective.F32)
+		}
+		var took [2]time.Duration
+		for k, queue := range []func() error{prepared, anyBuffer} {
+			got := make([]float32, call.Count)
+			if err := gpu.CopyIn(output, got); err != nil {
 				return err
 			}
-		}
-		if err := gpu.CopyOut(got, output); err != nil {
-			return err
-		}
-		for i, v := range got {
-			before := (comm.Rank() + comm.Size() - 1) % comm.Size()
-			if want := float32(before*1000 + i%1000); v != want {
-				return fmt.Errorf("rank %d: element %d of %d is %v, want %v", comm.Rank(), i, len(got), v, want)
+			for range 2 { // the first warms up
+				if took[k], err = comm.Time(ctx, stream, queue); err != nil {
+					return err
+				}
+			}
+			if err := gpu.CopyOut(got, output); err != nil {
+				return err
+			}
+			for i, v := range got {
+				before := (comm.Rank() + comm.Size() - 1) % comm.Size()
+				if want := float32(before*1000 + i%1000); v != want {
+					return fmt.Errorf("rank %d: element %d of %d is %v, want %v", comm.Rank(), i, len(got), v, want)
+				}
 			}
 		}
 		size := 4 * call.Count * uint64(call.Kind.Parts(comm.Size()))
-		fmt.Fprintf(out, "%12d %12s %10.2f %10.2f\n", size, op.Choice().Algorithm, float64(took.Nanoseconds())/1e3, float64(size)/float64(max(took, 1)))
+		micros := func(t time.Duration) float64 { return float64(t.Nanoseconds()) / 1e3 }
+		fmt.Fprintf(out, "%12d %12s %14.2f %10.2f %14.2f\n", size, op.Choice().Algorithm, micros(took[0]),
+			float64(size)/float64(max(took[0], 1)), micros(took[1]))
 	}
 	return nil
 }
