@@ -1,9 +1,31 @@
 // Package collective runs tuned collectives among the ranks of a communicator.
 //
-// A [Runner] is one rank's. It shares memory with the other ranks ([Runner.Share]),
-// and prepares a [Call] on such memory ([Runner.Prepare]) to an [Operation], which a
-// stream then runs as often as wanted.
+// A [Runner] is one rank's. There are two ways to use it. [Runner.AllReduce] and the
+// methods like it take any buffers of the communicator's device and need no preparation:
 //
-// Methods that are marked collective are called by all ranks, in the same order and
-// with arguments that fit.
+//	err := runner.AllReduce(stream, out, in, count, collective.F16, collective.Sum)
+//
+// For buffers that are used again and again, [Runner.Share] makes them known to all
+// ranks, [Runner.Prepare] makes a [Call] on them an [Operation], and [Operation.Launch]
+// queues that. Then peers read and write the buffers themselves, which saves the copies
+// that a large call on any buffer needs. Small calls are equally fast both ways. Both
+// take the same algorithms, which a [Tuning] chooses by size, and leave the same bits; but
+// a ring adds in an order that depends on where an element lies.
+//
+// # Order
+//
+// All ranks make the same calls in the same order. The calls of a communicator, of all its
+// runners, are done in the order in which they are made, whatever streams they are made
+// on: a call on another stream than the one before waits for it. Calls may be captured; the
+// graph takes its place in the order at each launch. Calls that differ among ranks are
+// found and fail the group.
+//
+// Methods that are marked collective are called by all ranks, in the same order and with
+// arguments that fit, as those of package communicator.
+//
+// # Memory
+//
+// A runner allocates what it needs at first need: twice [Options.Scratch] for large calls
+// on any buffers, an inbox of 256 MiB for large all-reduces, and slots for gathers,
+// scatters and all-to-alls with counts. Close releases it.
 package collective

@@ -12,32 +12,18 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// One rank all-reduces with itself.
+// A group of one rank all-reduces with itself. Other ranks would do the same.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	rendezvous := must(bootstrap.NewRendezvous("127.0.0.1:0", nil))
-	defer rendezvous.Close()
-	boot := must(bootstrap.Connect(ctx, bootstrap.Options{Size: 1, ID: rendezvous.ID()}))
-	defer boot.Close()
-	device := must(gpu.Open("emu:0"))
-	defer device.Close()
-	comm := must(communicator.New(ctx, boot, device, communicator.Options{}))
-	defer comm.Close()
+	comm, leave := group(ctx)
+	defer leave()
 
 	runner := must(collective.New(ctx, comm, collective.Options{}))
-	in := must(gpu.Upload(device, []float32{1, 2, 3}))
-	out := must(device.Alloc(in.Size()))
-	op := must(runner.Prepare(ctx, collective.Call{
-		Kind:  collective.AllReduce,
-		Type:  collective.F32,
-		Op:    collective.Sum,
-		Count: 3,
-		In:    must(runner.Share(ctx, in)),
-		Out:   must(runner.Share(ctx, out)),
-	}))
-	stream := must(device.NewStream())
-	if err := op.Launch(stream); err != nil {
+	stream := must(comm.Device().NewStream())
+	in := must(gpu.Upload(comm.Device(), []float32{1, 2, 3}))
+	out := must(comm.Device().Alloc(in.Size()))
+	if err := runner.AllReduce(stream, out, in, 3, collective.F32, collective.Sum); err != nil {
 		log.Fatal(err)
 	}
 	if err := comm.Synchronize(ctx, stream); err != nil {
@@ -49,6 +35,51 @@ func Example() {
 	// Output:
 	// <nil> [1 2 3]
 	// <nil> <nil>
+}
+
+// Memory that all ranks know is prepared once for a call that is made often.
+func ExampleRunner_Prepare() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	comm, leave := group(ctx)
+	defer leave()
+
+	runner := must(collective.New(ctx, comm, collective.Options{}))
+	stream := must(comm.Device().NewStream())
+	data := must(gpu.Upload(comm.Device(), []int32{1, 2, 3}))
+	memory := must(runner.Share(ctx, data))
+	op := must(runner.Prepare(ctx, collective.Call{
+		Kind: collective.AllReduce, Type: collective.I32, Op: collective.Max, Count: 3, Out: memory, InPlace: true,
+	}))
+	for range 10 {
+		if err := op.Launch(stream); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := comm.Synchronize(ctx, stream); err != nil {
+		log.Fatal(err)
+	}
+	most := make([]int32, 3)
+	fmt.Println(gpu.CopyOut(most, data), most)
+	fmt.Println(memory.Close(ctx), data.Close(), stream.Close(), runner.Close(ctx))
+	// Output:
+	// <nil> [1 2 3]
+	// <nil> <nil> <nil> <nil>
+}
+
+// group returns the communicator of a group of one rank, and what leaves it.
+func group(ctx context.Context) (*communicator.Communicator, func()) {
+	rendezvous := must(bootstrap.NewRendezvous("127.0.0.1:0", nil))
+	boot := must(bootstrap.Connect(ctx, bootstrap.Options{Size: 1, ID: rendezvous.ID()}))
+	device := must(gpu.Open("emu:0"))
+	comm := must(communicator.New(ctx, boot, device, communicator.Options{}))
+	return comm, func() {
+		for _, close := range []func() error{comm.Close, device.Close, boot.Close, rendezvous.Close} {
+			if err := close(); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
 }
 
 func must[T any](value T, err error) T {

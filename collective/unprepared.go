@@ -98,7 +98,7 @@ func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 		r.mu.Lock()
 		var err error
 		if r.plans[key] == nil || r.closed {
-			_, err = r.newPlan(ctx, key, func(string) error { return nil })
+			_, err = r.newPlan(ctx, key, func(*plan) error { return nil })
 		}
 		r.mu.Unlock()
 		if err != nil {
@@ -158,7 +158,13 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	p := r.plans[key]
 	if p == nil || r.closed {
 		var err error
-		if p, err = r.newPlan(context.Background(), key, r.comm.MatchCall); err != nil {
+		p, err = r.newPlan(context.Background(), key, func(p *plan) error {
+			if err := p.check(s, out, in); err != nil {
+				return err
+			}
+			return r.comm.MatchCall("the first " + p.description)
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -213,27 +219,31 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 	return nil
 }
 
-// newPlan makes the plan of a call and keeps it. match tells the other ranks of the call
-// before it waits for them. The caller holds mu. Collective where the plan needs what no
+// newPlan makes the plan of a call and keeps it. ready is called with the call checked,
+// and before anything waits for the other ranks. The caller holds mu. Collective where the plan needs what no
 // call before did.
-func (r *Runner) newPlan(ctx context.Context, key planKey, match func(description string) error) (*plan, error) {
+func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) error) (*plan, error) {
 	c := Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: key.count, Root: key.root, Overlap: true}
 	op := "collective: " + c.String()
 	if err := r.usable(op); err != nil {
 		return nil, err
 	}
 	p := &plan{r: r, call: c, description: c.String() + r.name, op: op}
+	p.queue = p.run
 	err := p.choose()
 	if err == nil {
-		err = match("the first " + p.description)
+		err = ready(p)
 	}
 	if err == nil && c.Count > 0 {
 		err = p.load(ctx)
 	}
 	if err != nil {
+		var typed *mscclgo.Error
+		if errors.As(err, &typed) && typed.Op == op {
+			return nil, err
+		}
 		return nil, r.wrap(op, err)
 	}
-	p.queue = p.run
 	if len(r.plans) >= mostPlans {
 		clear(r.plans)
 	}

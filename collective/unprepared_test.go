@@ -25,8 +25,8 @@ type member struct {
 	stream *gpu.Stream
 }
 
-// runMembers runs a test on so many ranks.
-func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member) error) {
+// runMembers runs a test on so many ranks. Errors that are one of those wanted are none.
+func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member) error, wanted ...error) {
 	t.Helper()
 	testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := collective.New(ctx, comm, o)
@@ -40,7 +40,13 @@ func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member
 		m := &member{ctx, comm, runner, stream}
 		if err := test(m); err != nil {
 			comm.Abort(err)
-			return errors.Join(err, stream.Close(), runner.Close(ctx))
+			errs := errors.Join(stream.Close(), runner.Close(ctx))
+			for _, w := range wanted {
+				if errors.Is(err, w) {
+					return errs
+				}
+			}
+			return errors.Join(err, errs)
 		}
 		return errors.Join(comm.Synchronize(ctx, stream), stream.Close(), runner.Close(ctx))
 	})

@@ -1,0 +1,271 @@
+package collective_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+// TestBadBuffers makes calls that cannot be. Each is refused before anything is queued,
+// so that the ranks go on together.
+func TestBadBuffers(t *testing.T) {
+	elsewhere := testdev.Open(t, 1)
+	const f32, sum = collective.F32, collective.Sum
+	runMembers(t, 2, collective.Options{Scratch: 4 << 10}, func(m *member) error {
+		r, dev := m.runner, m.comm.Device()
+		whole, err := dev.Alloc(8192)
+		if err != nil {
+			return err
+		}
+		part := func(at, n uint64) *gpu.Buffer {
+			b, err := whole.Slice(at, n)
+			if err != nil {
+				panic(err)
+			}
+			return b
+		}
+		in, out := part(0, 400), part(4096, 800)
+		closed, err := dev.Alloc(400)
+		if err != nil {
+			return err
+		}
+		shut, err := dev.NewStream()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(closed.Close(), shut.Close()); err != nil {
+			return err
+		}
+		foreign, err := elsewhere.Alloc(400)
+		if err != nil {
+			return err
+		}
+		foreignStream, err := elsewhere.NewStream()
+		if err != nil {
+			return err
+		}
+		// What is found when a call is first made must not be the buffers.
+		if err := r.AllReduce(m.stream, out, in, 100, f32, sum); err != nil {
+			return err
+		}
+		s := m.stream
+		for name, call := range map[string]func() error{
+			"nil input":         func() error { return r.AllReduce(s, out, nil, 100, f32, sum) },
+			"nil output":        func() error { return r.AllReduce(s, nil, in, 100, f32, sum) },
+			"small input":       func() error { return r.AllReduce(s, out, part(0, 399), 100, f32, sum) },
+			"small output":      func() error { return r.AllReduce(s, part(4096, 399), in, 100, f32, sum) },
+			"closed input":      func() error { return r.AllReduce(s, out, closed, 100, f32, sum) },
+			"nil stream":        func() error { return r.AllReduce(nil, out, in, 100, f32, sum) },
+			"closed stream":     func() error { return r.AllReduce(shut, out, in, 100, f32, sum) },
+			"another's stream":  func() error { return r.AllReduce(foreignStream, out, in, 100, f32, sum) },
+			"another's buffer":  func() error { return r.AllReduce(s, out, foreign, 100, f32, sum) },
+			"overlap":           func() error { return r.AllReduce(s, part(4, 400), in, 100, f32, sum) },
+			"overlap in place":  func() error { return r.AllGather(s, part(8, 800), in, 100, f32) },
+			"all-to-all":        func() error { return r.AllToAll(s, out, out, 100, f32) },
+			"send-receive":      func() error { return r.SendReceive(s, in, in, 100, f32) },
+			"root":              func() error { return r.Broadcast(s, out, in, 100, f32, 2) },
+			"root below 0":      func() error { return r.Reduce(s, out, in, 100, f32, sum, -1) },
+			"type":              func() error { return r.AllReduce(s, out, in, 100, 99, sum) },
+			"operation":         func() error { return r.AllReduce(s, out, in, 100, f32, 99) },
+			"too many":          func() error { return r.AllReduce(s, out, in, math.MaxUint64, f32, sum) },
+			"too many of parts": func() error { return r.AllGather(s, out, in, math.MaxUint64/6, f32) },
+			"counts":            func() error { return r.AllToAllV(s, out, in, []uint64{1}, []uint64{1, 1}, f32) },
+			"counts to itself":  func() error { return r.AllToAllV(s, out, in, []uint64{1, 1}, []uint64{2, 2}, f32) },
+			"counts too large":  func() error { return r.AllToAllV(s, out, in, []uint64{99, 99}, []uint64{99, 99}, f32) },
+			"sum of counts": func() error {
+				return r.AllToAllV(s, out, in, []uint64{math.MaxUint64, 2}, []uint64{1, 1}, f32)
+			},
+		} {
+			err := call()
+			var typed *mscclgo.Error
+			if !errors.Is(err, mscclgo.ErrInvalid) || !errors.As(err, &typed) || typed.Rank != m.comm.Rank() || !strings.HasPrefix(err.Error(), "collective: ") {
+				return fmt.Errorf("%s: %v", name, err)
+			}
+		}
+		// Nothing: no buffers are needed.
+		if err := r.AllReduce(s, nil, nil, 0, f32, sum); err != nil {
+			return fmt.Errorf("no elements: %w", err)
+		}
+		if err := r.AllReduce(s, out, in, 100, f32, sum); err != nil {
+			return fmt.Errorf("a good call after bad ones: %w", err)
+		}
+		if err := m.comm.Synchronize(m.ctx, s); err != nil {
+			return err
+		}
+		if err := errors.Join(foreignStream.Close(), foreign.Close(), r.Close(m.ctx)); err != nil {
+			return err
+		}
+		if err := r.AllReduce(s, out, in, 100, f32, sum); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "closed") {
+			return fmt.Errorf("a closed runner: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestClosed uses memories and operations that are closed.
+func TestClosed(t *testing.T) {
+	runMembers(t, 2, collective.Options{}, func(m *member) error {
+		b, err := m.comm.Device().Alloc(800)
+		if err != nil {
+			return err
+		}
+		memory, err := m.runner.Share(m.ctx, b)
+		if err != nil {
+			return err
+		}
+		call := collective.Call{Kind: collective.AllGather, Count: 100, Out: memory, InPlace: true, Choice: collective.Choice{Algorithm: "ports", Blocks: 1, Threads: 32}}
+		var ops []*collective.Operation
+		for range 2 {
+			op, err := m.runner.Prepare(m.ctx, call)
+			if err != nil {
+				return err
+			}
+			if err := op.Launch(m.stream); err != nil {
+				return err
+			}
+			ops = append(ops, op)
+		}
+		if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+			return err
+		}
+		if err := ops[0].Close(); err != nil {
+			return err
+		}
+		if err := ops[0].Launch(m.stream); !errors.Is(err, mscclgo.ErrInvalid) {
+			return fmt.Errorf("a closed operation: %v", err)
+		}
+		view, err := memory.Slice(0, 800)
+		if err != nil {
+			return err
+		}
+		for range 2 {
+			if err := memory.Close(m.ctx); err != nil {
+				return err
+			}
+		}
+		if err := ops[1].Launch(m.stream); !errors.Is(err, mscclgo.ErrInvalid) {
+			return fmt.Errorf("an operation on closed memory: %v", err)
+		}
+		call.Out = view
+		if _, err := m.runner.Prepare(m.ctx, call); !errors.Is(err, mscclgo.ErrInvalid) {
+			return fmt.Errorf("a call on a view of closed memory: %v", err)
+		}
+		return b.Close()
+	})
+}
+
+// TestDifferentPrepare prepares calls that differ among ranks.
+func TestDifferentPrepare(t *testing.T) {
+	runMembers(t, 2, collective.Options{}, func(m *member) error {
+		b, err := m.comm.Device().Alloc(800)
+		if err != nil {
+			return err
+		}
+		memory, err := m.runner.Share(m.ctx, b)
+		if err != nil {
+			return err
+		}
+		good := collective.Call{Kind: collective.AllReduce, Count: 100, Out: memory, InPlace: true}
+		for i, spoil := range []func(*collective.Call){
+			func(c *collective.Call) { c.Count = 99 },
+			func(c *collective.Call) { c.Count = 201 }, // too many for the buffer
+			func(c *collective.Call) { c.Kind = collective.AllGather },
+			func(c *collective.Call) { c.Algorithm, c.Blocks, c.Threads = "direct", 1, 32 },
+		} {
+			call := good
+			if m.comm.Rank() == 1 {
+				spoil(&call)
+			}
+			_, err := m.runner.Prepare(m.ctx, call)
+			if !errors.Is(err, mscclgo.ErrInvalid) && !errors.Is(err, mscclgo.ErrRemote) {
+				return fmt.Errorf("calls %d that differ: %v", i, err)
+			}
+		}
+		_, err = m.runner.Prepare(m.ctx, good)
+		return errors.Join(err, memory.Close(m.ctx), b.Close())
+	})
+}
+
+// TestEveryType reduces and moves elements of each type by each operation, in both ways.
+func TestEveryType(t *testing.T) {
+	runMembers(t, 2, collective.Options{Scratch: 4 << 10}, func(m *member) error {
+		for _, typ := range collective.Types() {
+			p := &problem{Call: collective.Call{Kind: collective.AllToAll, Type: typ, Count: 1001}}
+			if err := m.compare(p); err != nil {
+				return err
+			}
+			for i, op := range collective.Ops() {
+				p := &problem{Call: collective.Call{Kind: collective.AllReduce, Type: typ, Op: op, Count: []uint64{1001, 20_001}[i%2]}}
+				if !collective.CanReduce(typ, op) {
+					b, err := m.comm.Device().Alloc(1 << 20)
+					if err != nil {
+						return err
+					}
+					if err := m.runner.AllReduce(m.stream, b, b, 8, typ, op); !errors.Is(err, mscclgo.ErrInvalid) {
+						return fmt.Errorf("%v by %v: %v", typ, op, err)
+					}
+					continue
+				}
+				if testdev.CUDA() || (int(typ)+i)%5 == 0 { // they take seconds to compile elsewhere
+					if err := m.compare(p); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// TestAllToAllV sends counts that depend on both ranks, some of them 0.
+func TestAllToAllV(t *testing.T) {
+	const ranks = 3
+	counts := func(from, to int) uint64 { return []uint64{0, 1, 700, 12_345}[(from*2+to)%4] }
+	runMembers(t, ranks, collective.Options{}, func(m *member) error {
+		me := m.comm.Rank()
+		var sends, receives []uint64
+		var data, want []int32
+		for peer := range ranks {
+			sends, receives = append(sends, counts(me, peer)), append(receives, counts(peer, me))
+			for i := range counts(me, peer) {
+				data = append(data, int32(me*1_000_000+peer*100_000+int(i)))
+			}
+			for i := range counts(peer, me) {
+				want = append(want, int32(peer*1_000_000+me*100_000+int(i)))
+			}
+		}
+		in, err := gpu.Upload(m.comm.Device(), data)
+		if err != nil {
+			return err
+		}
+		out, err := gpu.Upload(m.comm.Device(), make([]int32, len(want)))
+		if err != nil {
+			return err
+		}
+		for range 2 {
+			if err := m.runner.AllToAllV(m.stream, out, in, sends, receives, collective.I32); err != nil {
+				return err
+			}
+		}
+		if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+			return err
+		}
+		got := make([]int32, len(want))
+		if err := gpu.CopyOut(got, out); err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("rank %d got something else (-want +got):\n%.2000s", me, diff)
+		}
+		return errors.Join(in.Close(), out.Close())
+	})
+}
