@@ -34,7 +34,7 @@ type marks struct {
 // Mark queues a mark behind all that was queued before, for a caller that
 // cannot wait in Flush. It waits only where the transport's queue is full.
 func (c *Connection) Mark() (Mark, error) {
-	m, err := c.setMark(nil, "mark", false)
+	m, err := c.setMark(context.Background(), "mark", false)
 	if err != nil {
 		return Mark{}, err
 	}
@@ -66,11 +66,10 @@ func (m Mark) Done() (bool, error) {
 	return done && err == nil, c.wrap(op, errors.Join(err, c.marks.put(m.m)))
 }
 
-// setMark returns a mark behind all that is queued. It waits for the queue at
-// most until ctx ends, which may be nil. A connection that is being closed
-// returns one only to Close.
+// setMark returns a mark behind all that is queued. It waits for the queue at most
+// until ctx ends. closing is whether the connection may be closed.
 func (c *Connection) setMark(ctx context.Context, op string, closing bool) (*mark, error) {
-	if ctx == nil {
+	if ctx.Done() == nil {
 		c.mu.Lock()
 	} else {
 		// A call that waits in a full queue may hold it until the transport fails.

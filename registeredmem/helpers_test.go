@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// config gives what a rank of the tests' group is.
+// config returns what a rank of the tests' group is.
 func config(t testing.TB, rank int) Options {
 	return Options{
 		Rank: rank, Group: [16]byte{1, 2}, Secret: [32]byte{3, 4}, Device: testdev.Open(t, rank),
@@ -51,7 +51,7 @@ func newRegistry(t testing.TB, cfg Options) *Registry {
 	return r
 }
 
-// upload gives a buffer of that many bytes, which count up from first.
+// upload returns a buffer of that many bytes, which count up from first.
 func upload(t testing.TB, d *gpu.Device, n int, first byte) *gpu.Buffer {
 	t.Helper()
 	b, err := gpu.Upload(d, counting(n, first))

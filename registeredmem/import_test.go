@@ -339,7 +339,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// silent gives the bytes of memory whose server says nothing.
+// silent returns the bytes of memory whose server says nothing.
 func silent(t *testing.T, r *Registry) []byte {
 	t.Helper()
 	random := make([]byte, 16)

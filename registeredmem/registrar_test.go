@@ -41,7 +41,7 @@ func attach(t *testing.T, r *Registry, c *fakeRegistrar) *fakeRegistrar {
 	return c
 }
 
-// unmapped gives the registry of a rank that maps nothing.
+// unmapped returns the registry of a rank that maps nothing.
 func unmapped(t *testing.T, rank int) *Registry {
 	cfg := config(t, rank)
 	cfg.Unmapped = true

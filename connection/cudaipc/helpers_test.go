@@ -40,7 +40,7 @@ func newRegistry(t testing.TB, cfg registeredmem.Options) *registeredmem.Registr
 	return r
 }
 
-// newMemory gives registered memory of zeros.
+// newMemory returns registered memory of zeros.
 func newMemory(t testing.TB, r *registeredmem.Registry, words int) (*registeredmem.Memory, []byte) {
 	t.Helper()
 	b, err := gpu.Upload(r.Device(), make([]uint64, words))

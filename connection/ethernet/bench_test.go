@@ -41,7 +41,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// inTurns gives the medians of the times that two functions take.
+// inTurns returns the medians of the times that two functions take.
 func inTurns(b *testing.B, ours, plain func() error) (time.Duration, time.Duration) {
 	var times [2][]time.Duration
 	for b.Loop() {
@@ -62,7 +62,7 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// plainTCP gives a function that sends size bytes over a connection that is nothing
+// plainTCP returns a function that sends size bytes over a connection that is nothing
 // else, and awaits as many as the answer has.
 func plainTCP(b *testing.B, size, answer int) func() error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,7 +113,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// volley gives a function that makes a round trip.
+// volley returns a function that makes a round trip.
 func volley(b *testing.B, k kind, size uint64) func() error {
 	o := loopback()
 	ranks := [2]*rank{newRank(b, 0, o), newRank(b, 1, o)}

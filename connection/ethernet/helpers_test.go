@@ -3,7 +3,6 @@ package ethernet
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -68,7 +67,7 @@ func newRank(t testing.TB, number int, o Options) *rank {
 	return newImpatientRank(t, number, o, handshake.DefaultPatience)
 }
 
-// newImpatientRank gives a rank with another bound on handshakes.
+// newImpatientRank returns a rank with another bound on handshakes.
 func newImpatientRank(t testing.TB, number int, o Options, patience time.Duration) *rank {
 	t.Helper()
 	reg, err := registeredmem.NewRegistry(registeredmem.Options{
@@ -177,7 +176,7 @@ func memory(t testing.TB, r *rank, k kind, size uint64) *registeredmem.Memory {
 	return m
 }
 
-// imported gives a rank's memory as another reaches it.
+// imported returns a rank's memory as another reaches it.
 func imported(t testing.TB, to *rank, m *registeredmem.Memory) *registeredmem.Memory {
 	t.Helper()
 	got, err := to.reg.Import(t.Context(), marshal(t, m))
@@ -205,7 +204,7 @@ func set(t testing.TB, m *registeredmem.Memory, data []byte) {
 	}
 }
 
-// noise gives n random bytes.
+// noise returns n random bytes.
 func noise(n uint64) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)}).Read(b)
@@ -229,17 +228,4 @@ func failed(t testing.TB, c *link) error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	return c.d.failure()
-}
-
-// variants runs a test for each way to set a connection up.
-func variants(t *testing.T, test func(t *testing.T, o Options)) {
-	for _, tls := range []bool{false, true} {
-		for _, sockets := range []int{1, 2, 4} {
-			t.Run(fmt.Sprintf("%d sockets, TLS %v", sockets, tls), func(t *testing.T) {
-				o := loopback()
-				o.TLS, o.Sockets = tls, sockets
-				test(t, o)
-			})
-		}
-	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// netdev gives the network interface of a Soft-RoCE device, whose network these tests
+// netdev returns the network interface of a Soft-RoCE device, whose network these tests
 // may break. The test is skipped for other devices.
 func netdev(t *testing.T, device string) string {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// word gives the last word of pinned memory as the host polls it.
+// word returns the last word of pinned memory as the host polls it.
 func word(b []byte) *uint64 { return (*uint64)(unsafe.Pointer(&b[len(b)-8])) }
 
 // BenchmarkWriteLatency is half the time of a ping-pong of 64 byte writes whose

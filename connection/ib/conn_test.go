@@ -54,7 +54,7 @@ func TestLargeWrite(t *testing.T) {
 	}
 }
 
-// whole gives a number with its complement above it. The next round's write may be
+// whole returns a number with its complement above it. The next round's write may be
 // under way while a word is read, and is only bytes to a device: half of either
 // number is none.
 func whole(n uint64) uint64 { return n | (^n&0xffffffff)<<32 }

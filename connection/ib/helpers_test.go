@@ -17,7 +17,7 @@ import (
 // patience bounds what tests wait for, in an emulated machine too.
 const patience = 60 * time.Second
 
-// testDevices gives the two RDMA devices to test with.
+// testDevices returns the two RDMA devices to test with.
 func testDevices(t testing.TB) [2]string {
 	t.Helper()
 	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
@@ -66,7 +66,7 @@ func newSide(t testing.TB, rank int, o Options) *side {
 	return &side{reg: reg, t: transport}
 }
 
-// newPair gives ranks 0 and 1, connected.
+// newPair returns ranks 0 and 1, connected.
 func newPair(t testing.TB, o Options) (a, b *side) {
 	t.Helper()
 	testDevices(t)
@@ -131,7 +131,7 @@ func (s *side) memory(t testing.TB, size uint64, pinned bool) *registeredmem.Mem
 	return m
 }
 
-// imported gives the peer's memory as s writes to it.
+// imported returns the peer's memory as s writes to it.
 func (s *side) imported(t testing.TB, m *registeredmem.Memory) *registeredmem.Memory {
 	t.Helper()
 	data, err := m.MarshalBinary()

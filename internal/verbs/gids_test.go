@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// table gives a sysfs with the lines "index address type" of port 1 of rxe0.
+// table returns a sysfs with the lines "index address type" of port 1 of rxe0.
 func table(lines ...string) fstest.MapFS {
 	root := fstest.MapFS{}
 	const dir = "class/infiniband/rxe0/ports/1/"

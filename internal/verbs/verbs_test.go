@@ -48,7 +48,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// devices gives the RDMA devices to test with.
+// devices returns the RDMA devices to test with.
 func devices(t *testing.T) []string {
 	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
 	if names == "" {
