@@ -85,6 +85,9 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	}
 	s := &sample{config: cfg, comm: comm}
 	defer func() {
+		if err != nil {
+			comm.Abort(err) // so that no rank waits for this one
+		}
 		for _, c := range s.closers {
 			err = errors.Join(err, c())
 		}

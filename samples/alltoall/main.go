@@ -1,6 +1,5 @@
-// Alltoall sends a part of each rank's data to every rank,
-// by package collective, over a range of sizes. It checks every element on every rank,
-// and prints a table.
+// Alltoall sends a part of each rank's data to every rank, by package collective, over
+// a range of sizes. It checks every element on every rank, and prints a table.
 package main
 
 import (
@@ -60,7 +59,12 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runner.Close(ctx)) }()
+	defer func() {
+		if err != nil {
+			comm.Abort(err) // so that no rank waits for this one
+		}
+		err = errors.Join(err, runner.Close(ctx))
+	}()
 	call := collective.Call{Kind: collective.AllToAll, Type: collective.F32}
 	// Prepared calls are on memory that all ranks share.
 	if call.In, err = runner.Share(ctx, input); err != nil {

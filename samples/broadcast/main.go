@@ -1,6 +1,5 @@
-// Broadcast copies one rank's data to all ranks,
-// by package collective, over a range of sizes. It checks every element on every rank,
-// and prints a table.
+// Broadcast copies one rank's data to all ranks, by package collective, over a range of
+// sizes. It checks every element on every rank, and prints a table.
 package main
 
 import (
@@ -61,7 +60,12 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, root
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runner.Close(ctx)) }()
+	defer func() {
+		if err != nil {
+			comm.Abort(err) // so that no rank waits for this one
+		}
+		err = errors.Join(err, runner.Close(ctx))
+	}()
 	call := collective.Call{Kind: collective.Broadcast, Type: collective.F32, Root: root}
 	// Prepared calls are on memory that all ranks share.
 	if call.In, err = runner.Share(ctx, input); err != nil {

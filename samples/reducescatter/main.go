@@ -60,7 +60,12 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runner.Close(ctx)) }()
+	defer func() {
+		if err != nil {
+			comm.Abort(err) // so that no rank waits for this one
+		}
+		err = errors.Join(err, runner.Close(ctx))
+	}()
 	call := collective.Call{Kind: collective.ReduceScatter, Type: collective.F32, Op: collective.Sum}
 	// Prepared calls are on memory that all ranks share.
 	if call.In, err = runner.Share(ctx, input); err != nil {

@@ -1,6 +1,6 @@
-// Sendrecv sends the data of each rank to the next one, the last rank's to rank 0,
-// by package collective, over a range of sizes. It checks every element on every rank,
-// and prints a table.
+// Sendrecv sends the data of each rank to the next one, the last rank's to rank 0, by
+// package collective, over a range of sizes. It checks every element on every rank, and
+// prints a table.
 package main
 
 import (
@@ -60,7 +60,12 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runner.Close(ctx)) }()
+	defer func() {
+		if err != nil {
+			comm.Abort(err) // so that no rank waits for this one
+		}
+		err = errors.Join(err, runner.Close(ctx))
+	}()
 	call := collective.Call{Kind: collective.SendReceive, Type: collective.F32}
 	// Prepared calls are on memory that all ranks share.
 	if call.In, err = runner.Share(ctx, input); err != nil {
