@@ -186,8 +186,8 @@ func (r *Runner) matching(told []string) error {
 
 // AllToAllV sends sendCounts[p] elements of in to each rank p, and receives
 // receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. What
-// rank r sends to rank p must be as much as rank p receives from rank r: a rank that
-// waits for more ends with the communicator's time-out. A buffer of which nothing is used
+// rank r sends to rank p must be as much as rank p receives from rank r: where it is not,
+// the group fails once the communicator's timeout has passed. A buffer of which nothing is used
 // may be nil. See [Runner.AllReduce]; its errors, and ErrUnsupported for ranks on several
 // hosts.
 func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {

@@ -76,9 +76,14 @@ struct Exchange {
   MSCCLGO_DEVICE uint64_t* copied(uint32_t of, uint32_t peer, uint32_t stream) const {
     return arrived(of, peer, streams + stream);
   }
+  // counted returns where rank `of` hears from a peer how much that sends. Calls use two
+  // words in turn, as inboxes of packets do.
+  MSCCLGO_DEVICE uint64_t* counted(uint32_t of, uint32_t peer) const {
+    return arrived(of, peer, 2 * streams + epoch % 2);
+  }
   // slot returns where rank `of` gets a piece from a peer. The slots follow the flags.
   MSCCLGO_DEVICE uint8_t* slot(uint32_t of, uint32_t from, uint32_t stream, uint32_t step) const {
-    uint64_t flags = divideUp(uint64_t(streams) * group.size * 2 * sizeof(uint64_t), kLine) * kLine;
+    uint64_t flags = divideUp(uint64_t(streams + 1) * group.size * 2 * sizeof(uint64_t), kLine) * kLine;
     uint64_t number = (uint64_t(stream) * group.size + from) * kSlots + step % kSlots;
     return inbox.of<uint8_t>(of) + flags + number * slotBytes;
   }
@@ -235,25 +240,49 @@ class Packets {
   uint64_t above_, upTo_, packets_;
 };
 
+// agreed tells the peers how much this rank sends to each, and waits until all have told
+// the same as this rank receives: from one that does not the wait is in vain. So all ranks
+// have begun the call, which inboxes need that take turns. It costs no trip more, since
+// the counts travel beside the first packets. All threads of one block call it and get the
+// same result.
+MSCCLGO_DEVICE bool agreed(const Exchange& call) {
+  const GroupHandle& group = call.group;
+  // Counts have 38 bits, of which the upper ones are mixed into the 32 that are told.
+  auto word = [&](uint64_t bytes) {
+    return uint64_t(call.epoch) << 32 | uint32_t(bytes ^ (bytes >> 32) * 0x9e3779b1u);
+  };
+  bool ok = true;
+  for (uint32_t p = threadIdx.x; p < group.size; p += blockDim.x) {
+    if (p == group.rank) continue;
+    store<Scope::System, Order::Relaxed>(call.counted(p, group.rank), word(call.sends.ranks[p].bytes));
+    Watch watch = group.watch;
+    watch.peer = p;
+    const uint64_t* theirs = call.counted(group.rank, p);
+    uint64_t want = word(call.receives.ranks[p].bytes);
+    if (waitUntil(watch, [&] { return load<Scope::System, Order::Relaxed>(theirs) == want; }) !=
+        WaitResult::Done)
+      ok = false;
+  }
+  return blockAll(ok);
+}
+
 // begun copies what is small and stays on this rank, while the first packets travel, and
-// then waits until all ranks have begun. That wait, of the first blocks only, costs no
-// trip more, since its flags travel beside the first packets; it makes every rank hear of
-// every other before it ends, which inboxes need that take turns.
+// has the first block wait for agreement.
 MSCCLGO_DEVICE bool begun(const Exchange& call) {
   const auto& own = call.sends.ranks[call.group.rank];
   const uint8_t* src = call.in + own.at;
   uint8_t* dst = call.out + call.receives.ranks[call.group.rank].at;
   if (own.bytes <= call.small && dst != src)
     copy(dst, src, own.bytes, uint32_t(firstThread()), uint32_t(allThreads()));
-  return blockIdx.x > 0 || call.group.relaxedBarrier() == WaitResult::Done;
+  return blockIdx.x > 0 || agreed(call);
 }
 
 }  // namespace
 
 // sends and receives are the parts of this rank's in and out; what it sends to itself
 // and receives is equal. inbox holds each rank's inbox, of zeros before its first call:
-// two flags of 8 bytes for each of `streams` streams to each rank, up to a whole line,
-// and then kSlots slots for each, of slotBytes bytes, whole lines too. Ranks agree on
+// two words of 8 bytes for each rank, and for each of `streams` streams to it, up to a whole
+// line, and then kSlots slots for each stream, of slotBytes bytes, whole lines too. Ranks agree on
 // the kernel, tiny, small, slotBytes and streams, and may differ in their numbers of
 // blocks. A part has fewer than 256 GiB.
 #define PARAMETERS                                                                                    \
