@@ -12,7 +12,7 @@ import (
 )
 
 // unit is what a call's algorithm is compiled from: its source, for a type and an
-// operation if the collective reduces. name tells units apart.
+// operation if the collective reduces. name is the unit's own.
 func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string) {
 	src = c.Kind.source(a)
 	if !c.Kind.Reduces() {

@@ -125,7 +125,7 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	}, nil
 }
 
-// details tells all that is the same on all ranks.
+// details describes all of a call that is the same on all ranks.
 func (c *Call) details() string {
 	in := "in place"
 	if !c.InPlace {

@@ -50,8 +50,8 @@ func orderOf(comm *communicator.Communicator) *order {
 	}).(*order)
 }
 
-// newName returns what tells a new runner of the communicator from those before, in
-// descriptions.
+// newName returns a suffix of descriptions for a new runner of the communicator, which
+// those before do not have.
 func (o *order) newName() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *captured) add(description string) {
 	c.calls++
 }
 
-// description tells a launch of the graph from others.
+// description describes a launch of the graph.
 func (c *captured) description() string {
 	if c.calls == 1 {
 		return "a graph of " + c.first

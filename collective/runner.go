@@ -34,7 +34,7 @@ type Runner struct {
 	link   string
 	room   uint64 // bytes of the inbox
 	order  *order
-	name   string // tells runners of a communicator apart, in descriptions
+	name   string // suffix of descriptions, one for each runner of a communicator
 
 	slotSizes slotSizes
 
@@ -126,14 +126,14 @@ func (r *Runner) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// The bounds of what a rank tells in an exchange, in bytes.
+// The bounds of a rank's part in an exchange, in bytes.
 const (
 	mostContent = 4096
 	mostName    = 256
 )
 
-// exchange collects what each rank tells in a step of a collective call, named alike on
-// all ranks. failed is why this rank's part failed, if it did; then the call fails on
+// exchange collects a message of each rank in a step of a collective call, which has the
+// same name on all ranks. failed is why this rank's part failed, if it did; then the call fails on
 // all ranks, and no rank waits for one that gave up. Collective.
 func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.group.Watch.Timeout))

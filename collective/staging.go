@@ -58,8 +58,8 @@ func (k Kind) reach(a algorithm) reach {
 	return reachOutputs
 }
 
-// chooseUnprepared returns the algorithm of a call on any buffer: what the tuning
-// says, without what needs copies on both sides where there is something else.
+// chooseUnprepared returns the algorithm of a call on any buffer: the tuning's first that
+// needs a copy on one side at most, or its first of all.
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 	choice, ok := r.look(c, func(a algorithm) bool {
 		return c.Kind.reach(a) != reachBoth || a.through == byKernel && r.comm.Size() == 1

@@ -119,7 +119,7 @@ func (t *Tuning) Write(w io.Writer) error {
 	return nil
 }
 
-// sum returns a number that tells the tuning from others.
+// sum returns a hash of the tuning.
 func (t *Tuning) sum() uint64 {
 	h := fnv.New64a()
 	t.Write(h) // never fails

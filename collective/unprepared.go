@@ -223,7 +223,7 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 // and before anything waits for the other ranks. The caller holds mu. Collective where the plan needs what no
 // call before did.
 func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) error) (*plan, error) {
-	c := Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: key.count, Root: key.root, Overlap: true}
+	c := Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: key.count, Root: key.root}
 	op := "collective: " + c.String()
 	if err := r.usable(op); err != nil {
 		return nil, err
@@ -273,6 +273,8 @@ func (p *plan) choose() (err error) {
 	if ranks == 1 && (p.algorithm.through == byKernel || p.algorithm.through == byPush || p.algorithm.through == bySlots) {
 		p.reach = reachNothing
 	}
+	// Other steps do not lie between two kernels.
+	c.Overlap = p.reach == reachNothing
 	return c.checkShape(p.algorithm)
 }
 

@@ -10,11 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // member is one rank of a test.
@@ -28,7 +30,13 @@ type member struct {
 // runMembers runs a test on so many ranks. Errors that are one of those wanted are none.
 func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member) error, wanted ...error) {
 	t.Helper()
-	testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+	runMembersOn(t, ranks, communicator.Options{Scratch: 1 << 20}, o, test, wanted...)
+}
+
+// runMembersOn is runMembers with options of the communicator.
+func runMembersOn(t *testing.T, ranks int, group communicator.Options, o collective.Options, test func(*member) error, wanted ...error) {
+	t.Helper()
+	testgroup.Run(t, ranks, group, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := collective.New(ctx, comm, o)
 		if err != nil {
 			return err
@@ -254,7 +262,7 @@ func TestUnprepared(t *testing.T) {
 	for ranks := 1; ranks <= 4; ranks++ {
 		for _, kind := range collective.Kinds() {
 			for _, algorithm := range kind.Algorithms() {
-				if algorithm == "hier" && ranks != 2 {
+				if algorithm == "hier" && ranks != 2 || ranks == 1 && algorithm != "direct" && algorithm != "slots" {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%s/%d", kind, algorithm, ranks), func(t *testing.T) {
@@ -280,4 +288,28 @@ func TestUnprepared(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestUnpreparedHosts makes calls on any buffer of ranks that do not map each other's
+// memory, as those of several hosts.
+func TestUnpreparedHosts(t *testing.T) {
+	group := communicator.Options{Transports: registeredmem.Ethernet}
+	runMembersOn(t, 2, group, collective.Options{Scratch: 4 << 10}, func(m *member) error {
+		for _, kind := range []collective.Kind{collective.AllReduce, collective.AllGather, collective.AllToAll, collective.SendReceive, collective.Broadcast} {
+			for _, count := range []uint64{77, 3001} {
+				p := &problem{Call: collective.Call{Kind: kind, Count: count, Root: 1}, offsetIn: 4}
+				if err := m.compare(p); err != nil {
+					return err
+				}
+			}
+		}
+		b, err := m.comm.Device().Alloc(64)
+		if err != nil {
+			return err
+		}
+		if err := m.runner.AllToAllV(m.stream, b, b, []uint64{1, 1}, []uint64{1, 1}, collective.F32); !errors.Is(err, mscclgo.ErrUnsupported) {
+			return fmt.Errorf("an all-to-all with counts: %v", err)
+		}
+		return b.Close()
+	})
 }
