@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
@@ -50,8 +52,11 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 		}
 		typ.Fill(want[offset:offset+count*typ.Size()], seed)
 		got := make([]byte, len(want))
-		if err := gpu.CopyOut(got, data[i]); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("seed %d: what the device filled differs from what the host did, %v", seed, err)
+		if err := gpu.CopyOut(got, data[i]); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d: the device fills otherwise than the host (-host +device):\n%.2000s", seed, diff)
 		}
 		host[i] = want[offset : offset+count*typ.Size()]
 	}
