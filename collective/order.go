@@ -41,6 +41,7 @@ type captured struct {
 	calls uint64
 	first string
 	sum   uint64 // of all their descriptions
+	text  string // what order.graph returned last, or ""
 }
 
 // orderOf returns the one order of a communicator.
@@ -163,7 +164,7 @@ func (o *order) capture(key any, s *gpu.Stream, description string, queue func(*
 		c = &captured{first: description}
 		o.captures[key] = c
 		native.Carry(s, o.id, func(stream any, launch func() error) error {
-			return o.do(stream.(*gpu.Stream), c.description(), func(*gpu.Stream) error { return launch() })
+			return o.do(stream.(*gpu.Stream), o.graph(c), func(*gpu.Stream) error { return launch() })
 		})
 	case c.last != s:
 		event, err := o.record(c.last)
@@ -183,16 +184,18 @@ func (o *order) capture(key any, s *gpu.Stream, description string, queue func(*
 func (c *captured) add(description string) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s", c.sum, description)
-	c.sum = h.Sum64()
+	c.sum, c.text = h.Sum64(), ""
 	c.calls++
 }
 
-// description describes a launch of the graph.
-func (c *captured) description() string {
-	if c.calls == 1 {
-		return "a graph of " + c.first
+// graph describes a launch of a capture's graph.
+func (o *order) graph(c *captured) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c.text == "" {
+		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
 	}
-	return fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
+	return c.text
 }
 
 func (o *order) errorf(format string, args ...any) error {
