@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/mscclgo/mscclgo"
 
-// sources returns the files of each sample but for its tests, by the sample's name.
+// sources returns the files of each sample without its tests, by the sample's name.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob("*/*")

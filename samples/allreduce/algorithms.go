@@ -90,7 +90,7 @@ func (s *sample) kernel(ctx context.Context, name string) (*gpu.Kernel, gpu.Laun
 	return kernel, gpu.Blocks(min(blocks, fit), threads), err
 }
 
-// words returns the words of the kernels that hold so many elements.
+// words returns the number of the kernels' words that hold count elements.
 func (s *sample) words(count uint64) uint64 { return divideUp(count*uint64(s.typ.Size()), wordBytes) }
 
 func (s *sample) oneShot(ctx context.Context) (algorithm, error) {

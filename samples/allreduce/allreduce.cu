@@ -22,7 +22,7 @@ struct Range {
   uint64_t first, last;
 };
 
-// partOf returns part i of n parts of a range that are alike but for the last ones.
+// partOf returns part i of a range cut into n parts of one size, the last ones smaller.
 MSCCLGO_DEVICE Range partOf(Range whole, uint32_t i, uint32_t n) {
   uint64_t words = whole.last - whole.first, each = (words + n - 1) / n;
   uint64_t first = i * each < words ? i * each : words;

@@ -18,8 +18,8 @@ import (
 // These tests run the program on several hosts, which have only the network to
 // reach each other; make test-net runs them alone.
 
-// wholeRun is within what a group on several hosts has done its work, on an
-// emulated machine and beside other work too.
+// wholeRun is the time within which a group on several hosts does its work, also on an
+// emulated machine and beside other work.
 const wholeRun = 5 * time.Minute
 
 func TestMain(m *testing.M) { testproc.Main(m, main) }
@@ -92,8 +92,8 @@ func finish(t *testing.T, all []*testproc.Process, algo string, sizes int) {
 	checkTable(t, all[0].Stdout.String(), algo, sizes)
 }
 
-// checkTable checks that a table has so many rows of an algorithm, without wrong
-// elements.
+// checkTable checks the number of rows that a table has of an algorithm, and that they
+// have no wrong elements.
 func checkTable(t *testing.T, out, algo string, sizes int) {
 	t.Helper()
 	rows := 0
@@ -171,8 +171,8 @@ func TestHostsOnABadNetwork(t *testing.T) {
 	}
 }
 
-// noticed is within what a group must have failed that lost a host: the time that
-// waits have by default, and then some.
+// noticed is the time within which a group that lost a host must fail: somewhat more
+// than the default timeout of waits.
 const noticed = 60 * time.Second
 
 // allFail waits until all ranks have ended and checks that those of missed did so

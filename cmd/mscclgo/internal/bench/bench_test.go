@@ -260,7 +260,7 @@ func TestUnprepared(t *testing.T) {
 	})
 }
 
-// TestUnfit leaves out a kernel that does not fit with so many threads, if it was not
+// TestUnfit leaves out a kernel that does not run with that many threads, if it was not
 // named.
 func TestUnfit(t *testing.T) {
 	cfg := testConfig(t)

@@ -9,7 +9,7 @@ using namespace mscclgo;
 
 namespace {
 
-// volley sends a signal and waits for one back, so many times.
+// volley sends a signal and waits for one back, a number of times.
 template <Order Wait, Order Signal>
 MSCCLGO_DEVICE void volley(const MemoryChannelHandle* channel, uint32_t rank, uint32_t rounds,
                            uint64_t* took) {
@@ -87,7 +87,7 @@ extern "C" __global__ void ports(const PortChannelHandle* channel, uint32_t rank
   *took = nanoseconds() - start;
 }
 
-// putMany puts bytes so many times, one behind the other, and flushes. One thread of
+// putMany puts bytes a number of times, one after the other, and flushes. One thread of
 // rank 0.
 extern "C" __global__ void putMany(const PortChannelHandle* channel, uint64_t bytes, uint32_t rounds,
                                    uint64_t* took) {

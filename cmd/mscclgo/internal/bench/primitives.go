@@ -255,7 +255,7 @@ func (t *primitives) ring(ctx context.Context) error {
 	return nil
 }
 
-// push has a goroutine take what so many blocks push.
+// push times a number of blocks that push triggers, which a goroutine pops.
 func (t *primitives) push(ctx context.Context, watch devicecode.Watch, producers int, sync bool) (time.Duration, error) {
 	ring, err := fifo.New(t.comm.Device(), fifo.Options{Size: 512, Watch: watch})
 	if err != nil {

@@ -24,8 +24,8 @@ typedef struct {
   const char* (*ncclGetLastError)(void*);
 } libraries;
 
-// status is how a call ended. Where code is not 0, name says what it means, and
-// from whom it is.
+// status is the result of a call. When code is not 0, name is its meaning and from the
+// library that returned it.
 typedef struct {
   int code;
   const char* from;

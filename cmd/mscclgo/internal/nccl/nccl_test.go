@@ -17,7 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
-// Without NCCL there is an error that says so.
+// Without NCCL, Open returns an error.
 func Example() {
 	_, err := Open("/nonexistent/libnccl.so.2")
 	fmt.Println(errors.Is(err, mscclgo.ErrUnsupported))
