@@ -23,7 +23,7 @@ type slotSizes struct {
 
 // defaultSlotSizes have a block for each stream, enough to keep a GPU's links busy. Packets
 // end where they do in the tuning of all-to-alls.
-var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 2 << 20, tiny: 128 << 10}
+var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 8 << 20, tiny: 128 << 10}
 
 // slotsChoice is how an all-to-all with counts is done.
 var slotsChoice = Choice{slots.name, 128, 512}

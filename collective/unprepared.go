@@ -320,6 +320,16 @@ func (p *plan) load(ctx context.Context) (err error) {
 	}
 	p.reach = reachBoth
 	p.piece = r.pieces(c.part(), c.Kind.Parts(ranks))
+	if c.Kind == Reduce && p.algorithm.through == byKernel {
+		if _, err := r.side(ctx, &r.staging.in); err != nil {
+			return err
+		}
+		if _, err := r.side(ctx, &r.staging.out); err != nil {
+			return err
+		}
+		return p.loadKernel(ctx)
+	}
+	p.kernel = nil
 	return p.prepareStaged(ctx)
 }
 
@@ -381,7 +391,11 @@ func (p *plan) bind() error {
 		case reachInputs:
 			p.throughInput(at, bytes)
 		default:
-			p.throughBoth(at, bytes)
+			if p.kernel != nil {
+				p.reducePiece(at, bytes)
+			} else {
+				p.throughBoth(at, bytes)
+			}
 		}
 		if err != nil {
 			p.steps = nil
@@ -455,9 +469,7 @@ func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes u
 		p.copyIn(r.staging.aligned, 0, at, bytes)
 		in.Ranks[me] = r.staging.aligned.Ptr()
 	}
-	ranks := uint64(r.comm.Size())
-	share := divideUp(divideUp(bytes, line), ranks) * line // see Shards of collective.cuh
-	first, end := min(me*share, bytes), min((me+1)*share, bytes)
+	first, end := p.shard(bytes)
 	if own%line == 0 {
 		out.Ranks[me] = own
 	} else {
@@ -467,6 +479,41 @@ func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes u
 	p.copyOut(stage.Buffer, 0, at, first)
 	p.copyOut(stage.Buffer, end, at+end, bytes-end)
 	return nil
+}
+
+// shard returns where this rank's shard of a piece starts and ends, of data that are
+// aligned to a line; see Shards of collective.cuh.
+func (p *plan) shard(bytes uint64) (first, end uint64) {
+	share := divideUp(divideUp(bytes, line), uint64(p.r.comm.Size())) * line
+	return min(p.me()*share, bytes), min((p.me()+1)*share, bytes)
+}
+
+// reducePiece is throughBoth of a direct reduction to the root. This rank alone reads its
+// shard of its input, and on the root writes it: where they lie, if that is aligned as the
+// stagings are.
+func (p *plan) reducePiece(at, bytes uint64) {
+	r, me := p.r, p.me()
+	in, out := r.staging.in.peers, r.staging.out.peers
+	first, end := p.shard(bytes)
+	if own := p.from + gpu.Ptr(at); own%line == 0 {
+		in.Ranks[me] = own
+		p.copyIn(r.staging.in.Buffer, 0, at, first)
+		p.copyIn(r.staging.in.Buffer, end, at+end, bytes-end)
+	} else {
+		p.copyIn(r.staging.in.Buffer, 0, at, bytes)
+	}
+	if r.comm.Rank() != p.call.Root {
+		p.kernelStep(in, out, bytes)
+		return
+	}
+	if own := p.to + gpu.Ptr(at); own%line == 0 {
+		out.Ranks[me] = own
+	} else {
+		first, end = bytes, bytes
+	}
+	p.kernelStep(in, out, bytes)
+	p.copyOut(r.staging.out.Buffer, 0, at, first)
+	p.copyOut(r.staging.out.Buffer, end, at+end, bytes-end)
 }
 
 // throughInput copies a piece into the staging, where the peers read it. This rank's

@@ -138,6 +138,13 @@ struct Exchange {
     return true;
   }
 
+  // anyLarge reports whether there is a part for large() to move.
+  MSCCLGO_DEVICE bool anyLarge() const {
+    for (uint32_t rank = 0; rank < group.size; ++rank)
+      if (sends.ranks[rank].bytes > small || receives.ranks[rank].bytes > small) return true;
+    return false;
+  }
+
   // large moves the parts that are not small. Each block has some of the streams, and
   // in a step of its loop sends a piece of each and then receives those of the step
   // before. So a block waits for none that is further than itself, and the one that is
@@ -147,6 +154,7 @@ struct Exchange {
   // A rank ends when its pieces have been copied: then their slots are free for the
   // next call.
   MSCCLGO_DEVICE bool large() const {
+    if (!anyLarge()) return true;  // as dividing what is not there takes longer than packets
     uint32_t all = streams * group.size, most = 0;
     for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
       uint32_t k = s % group.size, stream = s / group.size;
