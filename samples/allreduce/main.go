@@ -112,8 +112,6 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if comm.Rank() != 0 {
 		out = io.Discard
 	}
-	fmt.Fprintf(out, "# all-reduce, %d ranks, rank 0 on %v (%s)\n", comm.Size(), comm.Device(), comm.Device().Info().Model)
-	fmt.Fprintf(out, "%12s %12s %6s %5s %8s %10s %9s %9s %7s\n", "size (B)", "count", "type", "op", "algo", "time (us)", "algbw", "busbw", "#wrong")
 	wrong := uint64(0)
 	for size := cfg.min; size <= cfg.max; size *= 4 {
 		count := max(1, size/uint64(cfg.typ.Size()))
@@ -124,6 +122,10 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 		bad, err := s.check(ctx, stream, queue, count)
 		if err != nil {
 			return err
+		}
+		if size == cfg.min {
+			fmt.Fprintf(out, "# all-reduce, %d ranks, rank 0 on %v (%s)\n", comm.Size(), comm.Device(), comm.Device().Info().Model)
+			fmt.Fprintf(out, "%12s %12s %6s %5s %8s %10s %9s %9s %7s\n", "size (B)", "count", "type", "op", "algo", "time (us)", "algbw", "busbw", "#wrong")
 		}
 		if _, err := comm.Time(ctx, stream, s.times(cfg.warmup, queue, stream)); err != nil {
 			return err
