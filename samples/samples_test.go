@@ -141,7 +141,7 @@ func TestCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := newUser(t)
 			u.copy(files)
-			u.run("go", "mod", "tidy")
+			u.run("go", "get", ".")
 			u.run("go", "build", "-buildvcs=false", "-o", "sample", ".")
 			if name != "hello" {
 				return
@@ -166,7 +166,7 @@ func TestCopies(t *testing.T) {
 func TestCommand(t *testing.T) {
 	u := newUser(t)
 	u.copy(sources(t)["hello"])
-	u.run("go", "mod", "tidy")
+	u.run("go", "get", ".")
 	u.run("go", "build", "-buildvcs=false", "-o", "mscclgo", module+"/cmd/mscclgo")
 	if out := u.run(filepath.Join(u.dir, "mscclgo"), "version"); !strings.HasPrefix(out, "mscclgo ") {
 		t.Errorf("its version is %q", out)
