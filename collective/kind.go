@@ -112,8 +112,10 @@ var specs = [...]spec{
 	},
 	Reduce: {
 		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{"reduce.cu", reduceSource},
-		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(),
+		bus: func(float64) float64 { return 1 },
+		algorithms: packets(
+			algorithm{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
+		),
 		sources: func(rank, _, ranks, root int) ([]int, int) {
 			if rank != root {
 				return nil, 0

@@ -48,7 +48,7 @@ type Options struct {
 	// 0 means 30 seconds.
 	Timeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
-	// same on all ranks; see [Communicator.Group]. 0 means 4 MiB.
+	// same on all ranks; see [Communicator.Group]. 0 means 32 MiB.
 	Scratch uint64
 	// Transports are the transports that may be used; they may differ among ranks. 0
 	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
@@ -86,7 +86,7 @@ func (o *Options) fill() {
 
 const (
 	defaultTimeout = 30 * time.Second
-	defaultScratch = 4 << 20
+	defaultScratch = 32 << 20
 	maxScratch     = 1 << 40
 )
 

@@ -47,6 +47,76 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.goOn(inboxes.packets(bytes), send, reduce)) inboxes.end();
 }
 
+// Two shots: rank r reduces shard r, which all send it, and sends the result to the
+// root. Two trips, and each link carries a shard or two, where packets() has all data at
+// the root's. An inbox must hold two shards, and a thread does the same packets of every
+// shard in a pipeline, both as in an all-reduce of two shots. The barrier is that of
+// packets().
+template <class Packet>
+MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
+                            uint32_t root) {
+  Inboxes<Packet> inboxes(group);
+  uint32_t lane = inboxes.lane();
+  uint64_t packets = inboxes.packets(bytes);
+  uint64_t shard = divideUp(packets, group.size);
+  bool receiver = group.rank == root;
+
+  // numberOf returns the packet that is number i of a rank's shard. The last shards may
+  // be shorter, or empty.
+  auto numberOf = [&](uint32_t rank, uint64_t i) { return rank * shard + i; };
+  auto load = [&](uint64_t packet) {
+    uint64_t at = packet * Piece<Packet>::kPayload;
+    Piece<Packet> piece;
+    piece.load(in + at, bytes - at, lane);
+    return piece;
+  };
+  auto keep = [&](uint64_t packet, const Piece<Packet>& piece) {
+    uint64_t at = packet * Piece<Packet>::kPayload;
+    piece.store(out + at, bytes - at, lane);
+  };
+
+  auto send = [&](uint64_t i) {
+    for (uint32_t k = 1; k < group.size; ++k) {
+      uint32_t to = peer(group, k);
+      if (numberOf(to, i) < packets) inboxes.send(to, i, load(numberOf(to, i)));
+    }
+  };
+  auto reduce = [&](uint64_t i) {
+    uint64_t mine = numberOf(group.rank, i);
+    if (mine >= packets) return true;
+    Piece<Packet> piece = load(mine);
+    if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
+    if (receiver) {
+      keep(mine, piece);
+    } else {
+      inboxes.send(root, shard + i, piece);
+    }
+    return true;
+  };
+  auto receive = [&](uint64_t i) {
+    for (uint32_t k = 1; receiver && k < group.size; ++k) {
+      uint32_t from = peer(group, k);
+      if (numberOf(from, i) >= packets) continue;
+      Piece<Packet> piece;
+      if (!inboxes.receive(from, shard + i, piece)) return false;
+      keep(numberOf(from, i), piece);
+    }
+    return true;
+  };
+  // A result is received kAhead packets after the shard's that it takes part in.
+  uint64_t lag = inboxes.kAhead * inboxes.stride();
+  auto begin = [&](uint64_t i) {
+    if (i < shard) send(i);
+  };
+  auto finish = [&](uint64_t i) {
+    if (i < shard && !reduce(i)) return false;
+    return i < lag || receive(i - lag);
+  };
+  inboxes.sendFirst(shard + lag, begin);
+  if (group.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(shard + lag, begin, finish)) inboxes.end();
+}
+
 // ToRoot stores a word into the root's output.
 struct ToRoot {
   uint8_t* out;
@@ -81,15 +151,16 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root
 
-#define PACKET_KERNEL(name, Packet)                                                                    \
-  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                                \
-    awaitPrevious();                                                                                   \
-    packets<PacketOf<T, Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), \
-                                 bytes, root);                                                         \
+#define PACKET_KERNEL(name, algorithm, Packet)                                                           \
+  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                                  \
+    awaitPrevious();                                                                                     \
+    algorithm<PacketOf<T, Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), \
+                                   bytes, root);                                                         \
   }
-PACKET_KERNEL(LL8, LL8Packet)
-PACKET_KERNEL(LL16, LL16Packet)
-PACKET_KERNEL(LL128, LL128Packet)
+PACKET_KERNEL(LL8, packets, LL8Packet)
+PACKET_KERNEL(LL16, packets, LL16Packet)
+PACKET_KERNEL(LL128, packets, LL128Packet)
+PACKET_KERNEL(twoShotLL128, twoShot, LL128Packet)
 
 extern "C" __global__ void __launch_bounds__(1024, 1) direct(PARAMETERS) {
   awaitPrevious();
