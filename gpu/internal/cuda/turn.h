@@ -12,8 +12,10 @@ typedef struct {
   int64_t since;  // when the current turn began, in nanoseconds, or 0 if there is none
 } cuda_turn;
 
-// TURN_PATIENCE is how long other threads wait for the end of a turn, in nanoseconds.
-enum { TURN_PATIENCE = 1000 * 1000 };
+// TURN_PATIENCE is how long other threads wait for the end of a turn, in nanoseconds. The
+// system may stop a thread in its turn for some milliseconds, during which nobody else
+// may go ahead.
+enum { TURN_PATIENCE = 50 * 1000 * 1000 };
 
 static inline int64_t turn_now(void) {
   struct timespec t;
