@@ -267,6 +267,7 @@ func measureMemory(ctx context.Context, kind string) error {
 		comm.Abort(err)
 		return errors.Join(err, comm.Close())
 	}
+	debug.FreeOSMemory() // what counts is what the rank holds, not when the collector last ran
 	after, err := status("RssAnon", "RssFile")
 	if err != nil {
 		return err
