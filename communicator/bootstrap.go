@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
@@ -78,40 +79,35 @@ type fullBootstrap interface {
 	FailureNotifier
 }
 
-// completed is a Bootstrap with the methods that it lacked.
-type completed struct {
-	Bootstrap
-	Gatherer
-	Membership
-	FailureNotifier
-}
-
-// complete adds the optional methods that boot lacks. end releases them. Collective.
-func complete(ctx context.Context, boot Bootstrap, op string) (full fullBootstrap, end func(), err error) {
-	end = func() {}
-	if full, ok := boot.(fullBootstrap); ok {
-		return full, end, nil
+// complete returns boot with the optional methods that it lacks. If they include those
+// of a FailureNotifier, news has them, and the caller closes it. Collective.
+func complete(ctx context.Context, boot Bootstrap, op string) (full fullBootstrap, n *news, err error) {
+	if full, ok := boot.(*bootstrap.Bootstrap); ok {
+		return full, nil, nil
 	}
 	if rank, size := boot.Rank(), boot.Size(); size < 1 || rank < 0 || rank >= size {
 		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap's Rank is %d and its Size %d", rank, size)
 	}
-	c := &completed{Bootstrap: boot}
+	g := &guarded{boot: boot}
 	var ok bool
-	if c.Gatherer, ok = boot.(Gatherer); !ok {
-		c.Gatherer = &starGather{boot: boot}
+	if g.notifier, ok = boot.(FailureNotifier); !ok {
+		n = newNews(boot)
+		g.notifier = n
 	}
-	if c.Membership, ok = boot.(Membership); !ok {
-		m, err := drawMembership(ctx, c)
+	if g.gatherer, ok = boot.(Gatherer); !ok {
+		g.gatherer = &starGather{boot: g}
+	}
+	if g.Membership, ok = boot.(Membership); !ok {
+		m, err := drawMembership(ctx, g)
 		if err != nil {
-			return nil, nil, mscclgo.Errorf(mscclgo.KindOf(err), op, "agree on a secret: %w", err).At(boot.Rank(), mscclgo.NoRank)
+			err = mscclgo.Errorf(mscclgo.KindOf(err), op, "agree on a secret: %w", err).At(boot.Rank(), mscclgo.NoRank)
+			n.giveUp(err)
+			n.close()
+			return nil, nil, err
 		}
-		c.Membership = m
+		g.Membership = m
 	}
-	if c.FailureNotifier, ok = boot.(FailureNotifier); !ok {
-		n := newNews(boot)
-		c.FailureNotifier, end = n, n.close
-	}
-	return c, end, nil
+	return g, n, nil
 }
 
 // starGather gathers at rank 0, which sends all to all.

@@ -106,6 +106,80 @@ func TestOwnBootstrapAbort(t *testing.T) {
 	}
 }
 
+// TestOwnBootstrapAbortDuringCalls has the ranks wait for rank 2 in each method that
+// exchanges messages when it gives up.
+func TestOwnBootstrapAbortDuringCalls(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *communicator.Communicator) error{
+		"AllGather": func(ctx context.Context, c *communicator.Communicator) error {
+			_, err := c.AllGather(ctx, nil)
+			return err
+		},
+		"Barrier": func(ctx context.Context, c *communicator.Communicator) error { return c.Barrier(ctx) },
+		"Connect": func(ctx context.Context, c *communicator.Communicator) error {
+			_, err := c.Connect(ctx, 2, 1)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, comms := officeGroup(t, 3, communicator.Options{Timeout: time.Hour})
+			start := time.Now()
+			for rank, err := range outcomes(t, 3, func(rank int) error {
+				if rank == 2 {
+					time.Sleep(50 * time.Millisecond)
+					comms[rank].Abort(errors.New("the disk is full"))
+					return nil
+				}
+				return call(t.Context(), comms[rank])
+			}) {
+				if rank != 2 {
+					failing(t, rank, err, mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer 2", rank), "the disk is full")
+				}
+			}
+			within(t, start)
+		})
+	}
+}
+
+// TestOwnBootstrapErrors has errors of the context and of the bootstrap that are not of
+// this module.
+func TestOwnBootstrapErrors(t *testing.T) {
+	o, comms := officeGroup(t, 3, communicator.Options{Timeout: 200 * time.Millisecond})
+	for rank, err := range outcomes(t, 2, func(rank int) error { return comms[rank].Barrier(t.Context()) }) {
+		failing(t, rank, err, mscclgo.ErrTimeout, "barrier", fmt.Sprintf("rank %d, peer %d", rank, 2-2*rank))
+	}
+	_, err := comms[0].Connect(t.Context(), 1, 1)
+	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
+	close(o.gone[2])
+	err = comms[0].Barrier(t.Context())
+	failing(t, 0, err, mscclgo.ErrRemote, "barrier (rank 0, peer 2)", "the rank has ended")
+}
+
+// TestOwnBootstrapNotJoined has one rank give up while it joins.
+func TestOwnBootstrapNotJoined(t *testing.T) {
+	o := newOffice(3)
+	devices := make([]*gpu.Device, o.size)
+	for i := range devices {
+		devices[i] = testdev.Open(t, i)
+	}
+	start := time.Now()
+	for rank, err := range outcomes(t, o.size, func(rank int) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		if rank == 1 {
+			cancel()
+		}
+		defer cancel()
+		_, err := communicator.New(ctx, clerk{o, rank}, devices[rank], communicator.Options{Timeout: time.Hour})
+		return err
+	}) {
+		kind := mscclgo.ErrRemote
+		if rank == 1 {
+			kind = mscclgo.ErrAborted
+		}
+		failing(t, rank, err, kind, "rank 1", "canceled")
+	}
+	within(t, start)
+}
+
 // broken is a clerk whose number or size is wrong.
 type broken struct {
 	clerk

@@ -57,7 +57,7 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 	}
 	all, err := c.boot.AllGather(ctx, k.contribution(mine, failed))
 	if err != nil {
-		return nil, errors.Join(failed, err)
+		return nil, errors.Join(failed, k.named(err))
 	}
 	if len(all) != c.Size() {
 		return nil, k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the bootstrap's AllGather returned %d messages, the group has %d ranks", len(all), c.Size())
@@ -171,6 +171,15 @@ func (k *call) read(rank int, b []byte) (content []byte, last claim, reason, err
 		return nil, last, k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", content), nil
 	}
 	return content, last, nil, nil
+}
+
+// named returns an error of the bootstrap, or of the group, as one of this call.
+func (k *call) named(err error) error {
+	peer := mscclgo.NoRank
+	if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
+		peer = e.Peer
+	}
+	return k.errorf(mscclgo.KindOf(err), peer, "%w", err)
 }
 
 func (k *call) errorf(kind mscclgo.Kind, peer int, format string, args ...any) error {

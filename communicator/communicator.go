@@ -94,7 +94,7 @@ const (
 type Communicator struct {
 	given    Bootstrap
 	boot     fullBootstrap // given, with the methods that it lacked
-	endBoot  func()        // releases those
+	news     *news         // some of those, or nil
 	dev      *gpu.Device
 	options  Options
 	registry *registeredmem.Registry
@@ -179,17 +179,18 @@ func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Comm
 	}
 	c := &Communicator{given: boot, dev: dev, options: o}
 	var err error
-	if c.boot, c.endBoot, err = c.completeBoot(ctx, op); err != nil {
+	if c.boot, c.news, err = c.completeBoot(ctx, op); err != nil {
 		return nil, err
 	}
 	if err := c.explore(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
+		c.news.giveUp(err)
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
 }
 
 // completeBoot is complete, bounded by the options' timeout.
-func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstrap, func(), error) {
+func (c *Communicator) completeBoot(ctx context.Context, op string) (fullBootstrap, *news, error) {
 	timeout := c.options.Timeout
 	if timeout <= 0 {
 		timeout = defaultTimeout
@@ -316,7 +317,7 @@ func (c *Communicator) release() error {
 	if c.failure != nil {
 		errs = append(errs, c.failure.close())
 	}
-	c.endBoot()
+	c.news.close()
 	for i := len(c.owned) - 1; i >= 0; i-- {
 		errs = append(errs, c.owned[i]())
 	}

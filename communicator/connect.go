@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 )
 
@@ -14,10 +15,17 @@ import (
 // communicator.
 //
 // Errors: ErrTimeout, naming the peer, when it does not call Connect in time;
-// ErrInvalid for a peer outside the group; those of [connection.Endpoint].
+// ErrInvalid for a peer outside the group or a tag out of range; those of [connection.Endpoint].
 func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*connection.Connection, error) {
-	if err := c.usable(fmt.Sprintf("communicator: connect to rank %d", peer)); err != nil {
+	op := fmt.Sprintf("communicator: connect to rank %d", peer)
+	if err := c.usable(op); err != nil {
 		return nil, err
+	}
+	if peer < 0 || peer >= c.Size() {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the group has %d ranks", c.Size()).At(c.Rank(), mscclgo.NoRank)
+	}
+	if tag >= gatherTag {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
 	endpoint, err := c.endpoint(peer)
 	if err != nil {

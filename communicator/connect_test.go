@@ -10,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // TestConnect has rank 0's host write into rank 1's memory and tell it by a word
@@ -139,4 +141,22 @@ func TestConnectAlone(t *testing.T) {
 	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
 	_, err = comms[0].Connect(t.Context(), 2, 0)
 	failing(t, 0, err, mscclgo.ErrInvalid, "rank 2")
+}
+
+func TestConnectInvalid(t *testing.T) {
+	_, own := officeGroup(t, 2, communicator.Options{})
+	for name, comms := range map[string][]*communicator.Communicator{
+		"mapped":        group(t, 2, communicator.Options{}),
+		"Ethernet":      group(t, 2, communicator.Options{Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}),
+		"own bootstrap": own,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, peer := range []int{-1, 2, 99} {
+				_, err := comms[0].Connect(t.Context(), peer, 1)
+				failing(t, 0, err, mscclgo.ErrInvalid, fmt.Sprintf("connect to rank %d (rank 0)", peer))
+			}
+			_, err := comms[0].Connect(t.Context(), 1, 1<<63)
+			failing(t, 0, err, mscclgo.ErrInvalid, "the tag")
+		})
+	}
 }

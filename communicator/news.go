@@ -138,9 +138,21 @@ func (n *news) Err() error {
 	return n.err
 }
 
+// giveUp fails the group because this rank could not join it. It does nothing if n is
+// nil, or if the time was up: it soon is on the other ranks too, and their errors name
+// the ranks that they waited for.
+func (n *news) giveUp(err error) {
+	if n != nil && !errors.Is(err, mscclgo.ErrTimeout) {
+		n.Abort(err)
+	}
+}
+
 // close leaves the tree, so that the neighbors do not take the end of this rank for
-// a failure.
+// a failure. It does nothing if n is nil.
 func (n *news) close() {
+	if n == nil {
+		return
+	}
 	if n.Err() == nil {
 		n.send(leaving, "")
 	}
