@@ -55,11 +55,11 @@ func (s *sample) auto(ctx context.Context) (algorithm, error) {
 	}
 	return func(ctx context.Context, count uint64) (launch, error) {
 		call.Count, call.Choice = count, collective.Choice{}
-		if s.blocks != 0 && s.threads != 0 {
+		if s.blocks != 0 || s.threads != 0 {
 			if call.Choice, err = runner.Choose(call); err != nil {
 				return nil, err
 			}
-			call.Blocks, call.Threads = s.blocks, s.threads
+			call.Blocks, call.Threads = cmp.Or(s.blocks, call.Blocks), cmp.Or(s.threads, call.Threads)
 		}
 		op, err := runner.Prepare(ctx, call)
 		if err != nil {
@@ -75,7 +75,7 @@ func (s *sample) kernel(ctx context.Context, name string) (*gpu.Kernel, gpu.Laun
 	blocks, threads := cmp.Or(s.blocks, 16), cmp.Or(s.threads, 256)
 	t, op := deviceTypes[s.typ], deviceOps[s.op]
 	if t == "" || op == "" {
-		return nil, gpu.LaunchConfig{}, fmt.Errorf("%s does not reduce %v by %v; -algo auto may", name, s.typ, s.op)
+		return nil, gpu.LaunchConfig{}, fmt.Errorf("-algo %s does not reduce %v by %v; -algo auto may", s.algo, s.typ, s.op)
 	}
 	options := devicecode.Options{Defines: []string{"ELEMENT=" + t, "OPERATION=" + op}}
 	module, err := devicecode.Load(ctx, s.comm.Device(), "allreduce.cu", source, options)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/collective"
@@ -62,20 +64,41 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-func TestRefuses(t *testing.T) {
+// TestFlags checks flags that make no sense, which are found before any rank starts.
+func TestFlags(t *testing.T) {
 	good := config{algo: "twoshot", typ: collective.F32, min: 4, max: 4, iters: 1, blocks: 1, threads: 32}
+	if err := good.check(0); err != nil {
+		t.Error(err)
+	}
+	if err := good.check(1); err == nil {
+		t.Error("an argument: no error")
+	}
 	for what, spoil := range map[string]func(*config){
 		"an unknown algorithm": func(c *config) { c.algo = "tree" },
 		"no bytes":             func(c *config) { c.min = 0 },
 		"max below min":        func(c *config) { c.max = 3 },
+		"huge":                 func(c *config) { c.max = math.MaxUint64 },
 		"no operations":        func(c *config) { c.iters = 0 },
-		"a type of others":     func(c *config) { c.typ = collective.F8E4M3 },
+		"a negative warm-up":   func(c *config) { c.warmup = -1 },
+		"negative blocks":      func(c *config) { c.blocks = -1 },
+		"negative threads":     func(c *config) { c.threads = -1 },
 	} {
 		cfg := good
 		spoil(&cfg)
+		if err := cfg.check(0); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+// TestTypes refuses what the text-book kernels cannot reduce.
+func TestTypes(t *testing.T) {
+	for _, algo := range []string{"oneshot", "twoshot", "ring", "hier"} {
+		cfg := config{algo: algo, typ: collective.F8E4M3, min: 4, max: 4, iters: 1, blocks: 1, threads: 32}
 		testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-			if err := run(ctx, comm, cfg, &bytes.Buffer{}); err == nil {
-				return fmt.Errorf("%s: no error", what)
+			err := run(ctx, comm, cfg, &bytes.Buffer{})
+			if want := "-algo " + algo + " does not reduce f8e4m3 by sum"; err == nil || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("got %v, want %q", err, want)
 			}
 			return nil
 		})

@@ -44,9 +44,10 @@ func main() {
 	flag.IntVar(&cfg.threads, "threads", 0, "threads of a block; 0 is 256, and leaves auto its choice")
 	flag.BoolVar(&cfg.inPlace, "inplace", false, "work in place")
 	flag.Parse()
-	var errs [2]error
+	var errs [3]error
 	cfg.typ, errs[0] = collective.ParseType(*typ)
 	cfg.op, errs[1] = collective.ParseOp(*op)
+	errs[2] = cfg.check(flag.NArg())
 	if err := errors.Join(errs[:]...); err != nil {
 		log.Fatal(err)
 	}
@@ -60,6 +61,21 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// check returns the error of flags and arguments that make no sense.
+func (c *config) check(args int) error {
+	switch {
+	case args > 0:
+		return errors.New("there are no arguments, only flags")
+	case algorithms[c.algo] == nil:
+		return fmt.Errorf("-algo %s is none of oneshot, twoshot, ring, hier and auto", c.algo)
+	case c.min < 1 || c.max < c.min || c.max > 1<<40:
+		return errors.New("-min and -max are from 1 to 1<<40, and -max is not below -min")
+	case c.iters < 1 || c.warmup < 0 || c.blocks < 0 || c.threads < 0:
+		return errors.New("-iters is at least 1, and -warmup, -blocks and -threads are at least 0")
+	}
+	return nil
 }
 
 // sample is one rank's.
@@ -76,13 +92,6 @@ func divideUp(a, b uint64) uint64 { return (a + b - 1) / b }
 
 // run does all sizes; rank 0 prints the table.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) (err error) {
-	makeAlgorithm := algorithms[cfg.algo]
-	if makeAlgorithm == nil {
-		return fmt.Errorf("-algo %s is none of oneshot, twoshot, ring, hier and auto", cfg.algo)
-	}
-	if cfg.min == 0 || cfg.max < cfg.min || cfg.iters < 1 || cfg.warmup < 0 {
-		return errors.New("flags: sizes and -iters start at 1, and -max is not below -min")
-	}
 	s := &sample{config: cfg, comm: comm}
 	defer func() {
 		if err != nil {
@@ -100,7 +109,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 			return err
 		}
 	}
-	prepare, err := makeAlgorithm(s, ctx)
+	prepare, err := algorithms[cfg.algo](s, ctx)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,9 @@ func main() {
 	timeout := flag.Duration("timeout", 10*time.Minute, "of the whole run")
 	most := flag.Uint64("max", 1<<18, "most float32s of a part; each size is four times the one before")
 	flag.Parse()
+	if flag.NArg() > 0 || *most < 1 || *most > 1<<40 {
+		log.Fatal("there are no arguments, and -max is from 1 to 1<<40")
+	}
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()

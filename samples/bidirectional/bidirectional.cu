@@ -17,15 +17,15 @@ extern "C" __global__ void port(const PortChannelHandle* channel, uint64_t bytes
   channel->flush();  // the buffer may change once the kernel has ended
 }
 
-// memory lets each block copy a part over a channel of its own. The blocks of a
-// number on the two ranks go together; others need not be as far.
+// memory lets each block copy a part over a channel of its own. Blocks with the same
+// number on the two ranks keep step; others may be ahead or behind.
 extern "C" __global__ void memory(const MemoryChannelHandle* channels, uint32_t peer, uint64_t bytes,
                                   uint32_t rounds) {
   const MemoryChannelHandle channel = channels[blockIdx.x * 2 + peer];
   uint64_t part = (bytes + gridDim.x - 1) / gridDim.x;
-  part = (part + 15) / 16 * 16;  // so that parts start at aligned lines
-  uint64_t first = blockIdx.x * part;
-  uint64_t mine = first < bytes ? min(part, bytes - first) : 0;
+  part = (part + 15) / 16 * 16;  // so that parts are aligned
+  uint64_t first = min(blockIdx.x * part, bytes);
+  uint64_t mine = min(part, bytes - first);
   for (uint32_t round = 0; round < rounds; ++round) {
     channel.put(first, first, mine, threadIdx.x, blockDim.x);
     __syncthreads();  // all threads have copied before one signals

@@ -26,16 +26,34 @@ func TestBothWays(t *testing.T) {
 	})
 }
 
-func TestRefuses(t *testing.T) {
-	for ranks, cfg := range map[int]config{
-		3: {min: 1, max: 1, rounds: 1, blocks: 1, threads: 32},
-		2: {min: 2, max: 1, rounds: 1, blocks: 1, threads: 32},
+// TestFewBytes has blocks that have nothing to copy.
+func TestFewBytes(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		return run(ctx, comm, config{min: 1, max: 17, rounds: 2, blocks: 4, threads: 32}, &bytes.Buffer{})
+	})
+}
+
+func TestThreeRanks(t *testing.T) {
+	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		if err := run(ctx, comm, config{min: 1, max: 1, rounds: 1, blocks: 1, threads: 32}, &bytes.Buffer{}); err == nil {
+			return fmt.Errorf("3 ranks exchanged data")
+		}
+		return nil
+	})
+}
+
+func TestFlags(t *testing.T) {
+	good := config{min: 1, max: 1, rounds: 1, blocks: 1, threads: 32}
+	if err := good.check(0); err != nil {
+		t.Error(err)
+	}
+	for what, cfg := range map[string]config{
+		"max below min": {min: 2, max: 1, rounds: 1, blocks: 1, threads: 32},
+		"no rounds":     {min: 1, max: 1, rounds: 0, blocks: 1, threads: 32},
+		"no threads":    {min: 1, max: 1, rounds: 1, blocks: 1, threads: 0},
 	} {
-		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-			if err := run(ctx, comm, cfg, &bytes.Buffer{}); err == nil {
-				return fmt.Errorf("%d ranks ran %+v", ranks, cfg)
-			}
-			return nil
-		})
+		if err := cfg.check(0); err == nil {
+			t.Errorf("%s: no error", what)
+		}
 	}
 }

@@ -37,9 +37,12 @@ func main() {
 	flag.Uint64Var(&cfg.min, "min", 1<<10, "smallest size in bytes, each way")
 	flag.Uint64Var(&cfg.max, "max", 1<<20, "largest size in bytes; each is four times the one before")
 	flag.IntVar(&cfg.rounds, "rounds", 10, "exchanges to time")
-	flag.IntVar(&cfg.blocks, "blocks", 16, "blocks of the kernel that copies")
+	flag.IntVar(&cfg.blocks, "blocks", 16, "blocks of the kernel that copies, at most")
 	flag.IntVar(&cfg.threads, "threads", 512, "threads of each of these blocks")
 	flag.Parse()
+	if err := cfg.check(flag.NArg()); err != nil {
+		log.Fatal(err)
+	}
 	launcher.Self(2)
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
@@ -52,27 +55,28 @@ func main() {
 	}
 }
 
+// check returns the error of flags and arguments that make no sense.
+func (c *config) check(args int) error {
+	if args > 0 || c.min < 1 || c.max < c.min || c.max > 1<<40 || min(c.rounds, c.blocks, c.threads) < 1 {
+		return errors.New("there are no arguments; numbers are at least 1, -max is at most 1<<40 and not below -min")
+	}
+	return nil
+}
+
 // run exchanges all sizes in both ways; rank 0 prints the table.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) (err error) {
 	if comm.Size() != 2 {
 		return fmt.Errorf("the exchange is for 2 ranks, the group has %d", comm.Size())
 	}
-	if cfg.min == 0 || cfg.max < cfg.min || cfg.rounds < 1 || cfg.blocks < 1 {
-		return errors.New("flags: sizes, rounds and blocks start at 1, and -max is not below -min")
-	}
 	if comm.Rank() != 0 {
 		out = io.Discard
 	}
 	device, peer := comm.Device(), 1-comm.Rank()
-	module, err := devicecode.Load(ctx, device, "bidirectional.cu", source, devicecode.Options{})
+	outbox, err := device.Alloc(cfg.max)
 	if err != nil {
 		return err
 	}
-	buf, err := device.Alloc(cfg.max) // what goes out
-	if err != nil {
-		return err
-	}
-	inbox, err := device.Alloc(cfg.max) // what comes in
+	inbox, err := device.Alloc(cfg.max)
 	if err != nil {
 		return err
 	}
@@ -81,22 +85,12 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 		return err
 	}
 	defer stream.Close()
+	module, err := devicecode.Load(ctx, device, "bidirectional.cu", source, devicecode.Options{})
+	if err != nil {
+		return err
+	}
 
-	// Blocks wait for the peer's blocks, so they must all run at once.
-	memory, err := module.Kernel("memory")
-	if err != nil {
-		return err
-	}
-	fit, err := comm.MaxBlocks(ctx, memory, cfg.threads, 0)
-	if err != nil {
-		return err
-	}
-	blocks := min(cfg.blocks, fit)
-	direct, err := comm.MemoryChannels(ctx, buf, communicator.MemoryChannelOptions{PerPeer: blocks, Inbox: inbox})
-	if err != nil {
-		return err
-	}
-	// The service moves the data of port channels.
+	// A port channel needs a service, which moves its data.
 	port, err := module.Kernel("port")
 	if err != nil {
 		return err
@@ -106,28 +100,39 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 		return err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
-	ports, err := comm.PortChannels(ctx, service, buf, communicator.PortChannelOptions{Inbox: inbox})
+	ports, err := comm.PortChannels(ctx, service, outbox, communicator.PortChannelOptions{Inbox: inbox})
 	if err != nil {
 		return err
 	}
-
-	fmt.Fprintf(out, "# both ways at once; the bandwidth counts both; rank 0 on %v (%s)\n", device, device.Info().Model)
-	fmt.Fprintf(out, "%12s %7s %12s %12s\n", "size (B)", "way", "time (us)", "bw (GB/s)")
+	// Each block has a memory channel. Blocks wait for the peer's, so all must run at once.
+	memory, err := module.Kernel("memory")
+	if err != nil {
+		return err
+	}
+	fit, err := comm.MaxBlocks(ctx, memory, cfg.threads, 0)
+	if err != nil {
+		return err
+	}
+	blocks := min(cfg.blocks, fit)
+	channels, err := comm.MemoryChannels(ctx, outbox, communicator.MemoryChannelOptions{PerPeer: blocks, Inbox: inbox})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "# both directions at once; the bandwidth counts both; rank 0 on %v (%s)\n", device, device.Info().Model)
+	fmt.Fprintf(out, "%12s %7s %12s %12s\n", "size (B)", "channel", "time (us)", "bw (GB/s)")
 	for size := cfg.min; size <= cfg.max; size *= 4 {
-		for _, way := range []string{"port", "memory"} {
-			if err := gpu.CopyIn(buf, message(comm.Rank(), size)); err != nil {
-				return err
-			}
-			if err := gpu.CopyIn(inbox, make([]byte, size)); err != nil {
+		for _, kind := range []string{"port", "memory"} {
+			err := errors.Join(gpu.CopyIn(outbox, message(comm.Rank(), size)), gpu.CopyIn(inbox, make([]byte, size)))
+			if err != nil {
 				return err
 			}
 			var took time.Duration
 			for range 2 { // the first warms up
 				took, err = comm.Time(ctx, stream, func() error {
-					if way == "port" {
+					if kind == "port" {
 						return port.Launch(stream, gpu.Blocks(1, 1), ports.HandleOf(0, peer), size, cfg.rounds)
 					}
-					return memory.Launch(stream, gpu.Blocks(blocks, cfg.threads), direct.Handles, peer, size, cfg.rounds)
+					return memory.Launch(stream, gpu.Blocks(blocks, cfg.threads), channels.Handles, peer, size, cfg.rounds)
 				})
 				if err != nil {
 					return err
@@ -138,10 +143,10 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 				return err
 			}
 			if !bytes.Equal(got, message(peer, size)) {
-				return fmt.Errorf("rank %d: %s of %d bytes: what came is not what was sent", comm.Rank(), way, size)
+				return fmt.Errorf("rank %d, %s channel, %d bytes: what came is not what was sent", comm.Rank(), kind, size)
 			}
 			one := took / time.Duration(cfg.rounds)
-			fmt.Fprintf(out, "%12d %7s %12.2f %12.2f\n", size, way, float64(one.Nanoseconds())/1e3, 2*float64(size)/float64(max(one, 1)))
+			fmt.Fprintf(out, "%12d %7s %12.2f %12.2f\n", size, kind, float64(one.Nanoseconds())/1e3, 2*float64(size)/float64(max(one, 1)))
 		}
 	}
 	return nil

@@ -25,6 +25,9 @@ func main() {
 	most := flag.Uint64("max", 1<<18, "most float32s to copy; each size is four times the one before")
 	root := flag.Int("root", 0, "the rank that has the data")
 	flag.Parse()
+	if flag.NArg() > 0 || *most < 1 || *most > 1<<40 {
+		log.Fatal("there are no arguments, and -max is from 1 to 1<<40")
+	}
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()

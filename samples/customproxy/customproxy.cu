@@ -38,8 +38,8 @@ extern "C" __global__ void throwDarts(FifoHandle fifo, uint64_t seed, uint32_t r
     __syncthreads();
     bool ok = true;
     if (threadIdx.x == 0) {
-      Trigger told = Trigger::user(kHits, blockIdx.x, hits, uint64_t(dartsEach) * blockDim.x);
-      ok = fifo.relaxedPush(told).result == WaitResult::Done;
+      Trigger report = Trigger::user(kHits, blockIdx.x, hits, uint64_t(dartsEach) * blockDim.x);
+      ok = fifo.relaxedPush(report).result == WaitResult::Done;
     }
     if (!blockAll(ok)) return;
   }

@@ -40,7 +40,7 @@ func (o *output) Write(p []byte) (int, error) {
 func TestDarts(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		var out output
-		cfg := config{listen: "127.0.0.1:0", blocks: 4, threads: 32, rounds: 50, dartsPerTurn: 20}
+		cfg := config{listen: "127.0.0.1:0", blocks: 4, threads: 32, rounds: 50, darts: 20}
 		if err := run(ctx, comm, cfg, &out); err != nil {
 			return err
 		}
@@ -62,4 +62,19 @@ func TestAddressInUse(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestFlags(t *testing.T) {
+	good := config{blocks: 1, threads: 1, rounds: 1, darts: 1}
+	if err := good.check(0); err != nil {
+		t.Error(err)
+	}
+	for _, cfg := range []config{
+		{blocks: 0, threads: 1, rounds: 1, darts: 1}, {blocks: 1, threads: 0, rounds: 1, darts: 1},
+		{blocks: 1, threads: 1, rounds: -1, darts: 1}, {blocks: 1, threads: 1, rounds: 1, darts: 0},
+	} {
+		if err := cfg.check(0); err == nil {
+			t.Errorf("%+v: no error", cfg)
+		}
+	}
 }

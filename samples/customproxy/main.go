@@ -1,4 +1,4 @@
-// Customproxy shows a trigger of its own: a kernel estimates pi and reports its counts
+// Customproxy has a trigger of its own: a kernel estimates pi and reports its counts
 // to the host, where a handler adds them up while the kernel runs. The proxy's metrics
 // are on an HTTP page that a Prometheus server can scrape.
 package main
@@ -37,46 +37,54 @@ const hits = fifo.FirstUserKind
 
 // config is what the flags set.
 type config struct {
-	listen                                string
-	linger                                time.Duration
-	blocks, threads, rounds, dartsPerTurn int
+	listen                         string
+	linger                         time.Duration
+	blocks, threads, rounds, darts int
 }
 
 func main() {
 	var cfg config
 	ranks := flag.Int("n", 1, "ranks to start, unless a launcher has")
 	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
+	timeout := flag.Duration("timeout", 10*time.Minute, "of the whole run, without -linger")
 	flag.StringVar(&cfg.listen, "listen", "127.0.0.1:0", "address of the page; port 0 has the system choose one")
 	flag.DurationVar(&cfg.linger, "linger", 0, "how long the page stays up after the work is done")
-	flag.IntVar(&cfg.blocks, "blocks", 8, "blocks")
+	flag.IntVar(&cfg.blocks, "blocks", 8, "blocks of the kernel")
 	flag.IntVar(&cfg.threads, "threads", 64, "threads of a block")
-	flag.IntVar(&cfg.rounds, "rounds", 100, "rounds, after each of which a block tells the host")
-	flag.IntVar(&cfg.dartsPerTurn, "darts", 100, "darts of a thread in a round")
+	flag.IntVar(&cfg.rounds, "rounds", 100, "rounds, after each of which a block reports to the host")
+	flag.IntVar(&cfg.darts, "darts", 100, "darts of a thread in a round")
 	flag.Parse()
-	launcher.Self(*ranks)
-
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute+cfg.linger)
-	defer cancel()
-	comm, err := communicator.Join(ctx, communicator.Options{Device: *device})
-	if err != nil {
+	if err := cfg.check(flag.NArg()); err != nil {
 		log.Fatal(err)
 	}
-	if err = run(ctx, comm, cfg, os.Stdout); err != nil {
-		comm.Abort(err)
-	}
-	if err = errors.Join(err, comm.Close()); err != nil {
+	launcher.Self(*ranks)
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout+cfg.linger)
+	defer cancel()
+
+	err := communicator.Run(ctx, communicator.Options{Device: *device}, func(ctx context.Context, comm *communicator.Communicator) error {
+		return run(ctx, comm, cfg, os.Stdout)
+	})
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// score is what the handler adds up. Only the proxy's goroutine touches it until
-// the service has stopped.
+// check returns the error of flags and arguments that make no sense.
+func (c *config) check(args int) error {
+	if args > 0 || min(c.blocks, c.threads, c.rounds, c.darts) < 1 {
+		return errors.New("there are no arguments, and -blocks, -threads, -rounds and -darts are at least 1")
+	}
+	return nil
+}
+
+// score is what the handler adds up. Until the service has stopped, only the proxy's
+// goroutine uses it.
 type score struct{ hits, darts, triggers uint64 }
 
-// serve is the handler: it gets every trigger, in the order of its pushes.
+// serve is the handler. It is called for every trigger, in the order of the pushes.
 func (s *score) serve(t fifo.Trigger) error {
 	if t.Kind != hits {
-		return fmt.Errorf("a trigger of kind %d came, not %d", t.Kind, hits)
+		return fmt.Errorf("a trigger has kind %d, not %d", t.Kind, hits)
 	}
 	s.hits += t.B
 	s.darts += t.C
@@ -99,23 +107,26 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if err != nil {
 		return err
 	}
+	defer stream.Close()
 	var total score
-	service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{
-		Handler: total.serve,
-		Options: proxyservice.Options{Count: true},
-	})
+	service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{Handler: total.serve, Options: proxyservice.Options{Count: true}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
-	page, err := publish(cfg.listen, fmt.Sprintf("rank %d", comm.Rank()), service)
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(metrics.New(fmt.Sprintf("rank %d", comm.Rank()), service)); err != nil {
+		return err
+	}
+	page, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return err
 	}
 	defer page.Close()
+	go http.Serve(page, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})) // until the page is closed
 	fmt.Fprintf(out, "rank %d on %v: metrics at http://%v/metrics\n", comm.Rank(), device, page.Addr())
 
-	if err := kernel.Launch(stream, gpu.Blocks(cfg.blocks, cfg.threads), service.Fifo(), comm.Rank(), cfg.rounds, cfg.dartsPerTurn); err != nil {
+	if err := kernel.Launch(stream, gpu.Blocks(cfg.blocks, cfg.threads), service.Fifo(), comm.Rank(), cfg.rounds, cfg.darts); err != nil {
 		return err
 	}
 	if err := comm.Synchronize(ctx, stream); err != nil {
@@ -126,8 +137,8 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	}
 	estimate := 4 * float64(total.hits) / float64(total.darts)
 	fmt.Fprintf(out, "rank %d: pi is about %.4f, by %d darts in %d triggers\n", comm.Rank(), estimate, total.darts, total.triggers)
-	if want := uint64(cfg.blocks * cfg.threads * cfg.rounds * cfg.dartsPerTurn); total.darts != want {
-		return fmt.Errorf("%d darts were told of, %d thrown", total.darts, want)
+	if want := uint64(cfg.blocks * cfg.threads * cfg.rounds * cfg.darts); total.darts != want {
+		return fmt.Errorf("%d darts were reported, %d thrown", total.darts, want)
 	}
 	// The estimate's standard deviation is 1.64 over the root of the darts.
 	if off := math.Abs(estimate - math.Pi); off > 5*1.64/math.Sqrt(float64(total.darts)) {
@@ -138,21 +149,4 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// publish serves a service's metrics over HTTP until the listener is closed.
-func publish(address, name string, service *proxyservice.ProxyService) (net.Listener, error) {
-	registry := prometheus.NewRegistry()
-	if err := registry.Register(metrics.New(name, service)); err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go server.Serve(listener) // ends with the listener
-	return listener, nil
 }

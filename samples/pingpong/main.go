@@ -1,5 +1,5 @@
-// Pingpong sends data between two ranks and back, as the kernels of pingpong.cu
-// do it, and prints the time of one way.
+// Pingpong sends data to a peer and back, by each kernel of pingpong.cu, and prints
+// the time of one direction.
 package main
 
 import (
@@ -38,6 +38,9 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 50, "round trips to time")
 	flag.IntVar(&cfg.threads, "threads", 256, "threads of the one block")
 	flag.Parse()
+	if err := cfg.check(flag.NArg()); err != nil {
+		log.Fatal(err)
+	}
 	launcher.Self(2)
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
@@ -50,13 +53,18 @@ func main() {
 	}
 }
 
-// run sends all sizes in the three ways; rank 0 prints the table.
+// check returns the error of flags and arguments that make no sense.
+func (c *config) check(args int) error {
+	if args > 0 || c.min < 1 || c.max < c.min || c.max > 1<<40 || c.rounds < 1 || c.threads < 1 {
+		return errors.New("there are no arguments; numbers are at least 1, -max is at most 1<<40 and not below -min")
+	}
+	return nil
+}
+
+// run sends all sizes by all kernels; rank 0 prints the table.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config, out io.Writer) error {
 	if comm.Size() != 2 {
 		return fmt.Errorf("ping-pong is for 2 ranks, the group has %d", comm.Size())
-	}
-	if cfg.min == 0 || cfg.max < cfg.min || cfg.rounds < 1 {
-		return errors.New("flags: sizes and rounds start at 1, and -max is not below -min")
 	}
 	if comm.Rank() != 0 {
 		out = io.Discard

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -37,18 +38,37 @@ func TestLarge(t *testing.T) {
 	})
 }
 
-func TestBadFlags(t *testing.T) {
-	play := func(ranks int, name string, cfg config) {
+func TestFlags(t *testing.T) {
+	for what, c := range map[string]struct {
+		cfg  config
+		args int
+		ok   bool
+	}{
+		"good":          {config{min: 8, max: 8, rounds: 1, threads: 32}, 0, true},
+		"an argument":   {config{min: 8, max: 8, rounds: 1, threads: 32}, 1, false},
+		"no bytes":      {config{min: 0, max: 8, rounds: 1, threads: 32}, 0, false},
+		"max below min": {config{min: 16, max: 8, rounds: 1, threads: 32}, 0, false},
+		"huge":          {config{min: 8, max: math.MaxUint64, rounds: 1, threads: 32}, 0, false},
+		"no rounds":     {config{min: 8, max: 8, rounds: 0, threads: 32}, 0, false},
+		"no threads":    {config{min: 8, max: 8, rounds: 1, threads: 0}, 0, false},
+	} {
+		if err := c.cfg.check(c.args); (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for what, ranks := range map[string]int{"too many threads": 2, "three ranks": 3} {
+		cfg := config{min: 8, max: 8, rounds: 1, threads: 32}
+		if ranks == 2 {
+			cfg.threads = 4096
+		}
 		testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 			if err := run(ctx, comm, cfg, &bytes.Buffer{}); err == nil {
-				return fmt.Errorf("%s: no error", name)
+				return fmt.Errorf("%s: no error", what)
 			}
 			return nil
 		})
 	}
-	play(2, "no bytes", config{min: 0, max: 8, rounds: 1, threads: 32})
-	play(2, "max below min", config{min: 16, max: 8, rounds: 1, threads: 32})
-	play(2, "no rounds", config{min: 8, max: 8, rounds: 0, threads: 32})
-	play(2, "too many threads", config{min: 8, max: 8, rounds: 1, threads: 4096})
-	play(3, "three ranks", config{min: 8, max: 8, rounds: 1, threads: 32})
 }
