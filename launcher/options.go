@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 )
 
 // defaultGrace is the Grace of Options that set none.
@@ -13,7 +14,7 @@ const defaultGrace = 5 * time.Second
 
 // Options select what [Run] starts and where the output is written.
 type Options struct {
-	// Ranks is the number of processes, at least 1.
+	// Ranks is the number of processes, from 1 to bootstrap.MaxSize.
 	Ranks int
 	// Program is a path, or a name that is looked up in PATH. Args are its
 	// arguments, without the program's name.
@@ -45,8 +46,8 @@ type Options struct {
 func (o *Options) check() error {
 	const op = "launcher: check options"
 	switch {
-	case o.Ranks < 1:
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Ranks is %d, it must be at least 1", o.Ranks)
+	case o.Ranks < 1 || o.Ranks > bootstrap.MaxSize:
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Ranks is %d, a group has from 1 to %d ranks", o.Ranks, bootstrap.MaxSize)
 	case o.Program == "":
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Program is empty")
 	case o.Grace < 0:

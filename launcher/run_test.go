@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 )
 
 // shell runs ranks of a shell script and fails the test if that takes long.
@@ -145,6 +146,7 @@ func TestBadOptions(t *testing.T) {
 		code int
 	}{
 		{"no ranks", Options{Program: "true"}, 2},
+		{"more ranks than a group has", Options{Ranks: bootstrap.MaxSize + 1, Program: "true"}, 2},
 		{"no program", Options{Ranks: 1}, 2},
 		{"negative grace", Options{Ranks: 1, Program: "true", Grace: -1}, 2},
 		{"unknown program", Options{Ranks: 1, Program: "mscclgo-no-such-program"}, 127},

@@ -93,19 +93,32 @@ func runBench(c *call) error {
 	if err := configure(c.flags.Args(), &f, &cfg); err != nil {
 		return &usageError{err.Error()}
 	}
-	options := communicator.Options{Device: f.device, Scratch: uint64(f.scratch)}
-	rank := func(ctx context.Context, comm *communicator.Communicator) error {
-		return benchRank(ctx, comm, c, &f, cfg)
-	}
 	launched := bootstrap.InGroupEnv(os.LookupEnv)
+	devices := list(f.device)
+	switch {
+	case len(devices) > 1 && (launched || f.ranks != 0 && f.ranks != len(devices)):
+		return &usageError{"-device has a device for each rank of this process, so neither a launcher nor -n says how many there are"}
+	case len(devices) > 1:
+		f.ranks = len(devices)
+	case f.ranks == 0 && !launched:
+		var err error
+		if f.ranks, err = defaultRanks(); err != nil {
+			return err
+		}
+	}
 	if !launched {
+		if err := cfg.Validate(f.ranks); err != nil {
+			return &usageError{err.Error()}
+		}
 		if err := f.checkFiles(); err != nil {
 			return &exitError{exitUsage, err}
 		}
 	}
-	switch devices := list(f.device); {
-	case len(devices) > 1 && (launched || f.ranks != 0 && f.ranks != len(devices)):
-		return &usageError{"-device has a device for each rank of this process, so neither a launcher nor -n says how many there are"}
+	options := communicator.Options{Device: f.device, Scratch: uint64(f.scratch)}
+	rank := func(ctx context.Context, comm *communicator.Communicator) error {
+		return benchRank(ctx, comm, c, &f, cfg)
+	}
+	switch {
 	case len(devices) > 1:
 		shown := filterOf(c)
 		c.stdout, f.progress = clearing{shown, c.stdout}, shown
@@ -116,7 +129,7 @@ func runBench(c *call) error {
 		defer end()
 		return communicator.Run(ctx, options, rank)
 	}
-	return launchBench(c, &f)
+	return launchBench(c, f.ranks)
 }
 
 // benchTogether runs the ranks in this process, one for each device named. Those that
@@ -143,13 +156,19 @@ func benchTogether(devices []string, o communicator.Options, timeout time.Durati
 	return communicator.RunTogether(ctx, open, o, rank)
 }
 
-// checkFiles reports a file that could not be written in the end. What is there stays
-// as it is.
+// checkFiles reports a file that could not be written in the end, or that would be
+// written twice. What is there stays as it is.
 func (f *benchFlags) checkFiles() error {
+	seen := map[string]bool{}
 	for _, name := range []string{f.json, f.plot, f.tune} {
 		if name == "" {
 			continue
 		}
+		path := filepath.Clean(name)
+		if seen[path] {
+			return fmt.Errorf("two flags name the file %s", name)
+		}
+		seen[path] = true
 		_, missing := os.Stat(name)
 		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 		if err != nil {
@@ -186,8 +205,25 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if cfg.Tuning, err = readTuning(f.with); err != nil {
 		return err
 	}
-	if f.ranks < 0 {
+	switch {
+	case f.ranks < 0:
 		return errors.New("-n has to be above 0")
+	case f.timeout <= 0:
+		return errors.New("-timeout has to be above 0")
+	case f.soak < 0:
+		return errors.New("-soak must not be negative")
+	}
+	modes := 0
+	for _, mode := range []bool{f.primitives, f.soak > 0, f.tune != ""} {
+		if mode {
+			modes++
+		}
+	}
+	if modes > 1 {
+		return errors.New("-primitives, -soak and -tune exclude each other")
+	}
+	if f.plot != "" && (f.primitives || f.soak > 0) || f.json != "" && f.soak > 0 {
+		return errors.New("-primitives has nothing for -plot, and -soak nothing for -plot and -json")
 	}
 	if f.plot != "" && filepath.Ext(f.plot) != ".svg" {
 		return fmt.Errorf("-plot draws SVG, so the file's name ends in .svg, not as %q does", f.plot)
@@ -216,20 +252,23 @@ func readTuning(file string) (*collective.Tuning, error) {
 	return collective.ReadTuning(r)
 }
 
-// launchBench starts this program as the ranks.
-func launchBench(c *call, f *benchFlags) error {
-	if f.ranks == 0 {
-		infos, err := gpu.List()
-		if err != nil {
-			return err
-		}
-		for _, info := range infos {
-			if info.PCIBusID != "" {
-				f.ranks++
-			}
-		}
-		f.ranks = max(f.ranks, 2)
+// defaultRanks returns the number of this machine's GPUs, or 2.
+func defaultRanks() (int, error) {
+	infos, err := gpu.List()
+	if err != nil {
+		return 0, err
 	}
+	gpus := 0
+	for _, info := range infos {
+		if info.PCIBusID != "" {
+			gpus++
+		}
+	}
+	return max(gpus, 2), nil
+}
+
+// launchBench starts this program as the ranks.
+func launchBench(c *call, ranks int) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -237,7 +276,7 @@ func launchBench(c *call, f *benchFlags) error {
 	shown := filterOf(c)
 	// The table must not mix with the progress shown below it.
 	code, err := launcher.Run(context.Background(), launcher.Options{
-		Ranks: f.ranks, Program: program, Args: append([]string{c.name}, c.args...), Env: []string{launchedEnv + "=1"},
+		Ranks: ranks, Program: program, Args: append([]string{c.name}, c.args...), Env: []string{launchedEnv + "=1"},
 		Stdout: clearing{shown, c.stdout}, Stderr: shown,
 	})
 	err = errors.Join(err, shown.Clear())
@@ -286,6 +325,29 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
+// lazyFile is a file that is created, in the place of an older one, when there is
+// something to write.
+type lazyFile struct {
+	name string
+	file *os.File
+}
+
+func (f *lazyFile) Write(p []byte) (n int, err error) {
+	if f.file == nil {
+		if f.file, err = os.Create(f.name); err != nil {
+			return 0, err
+		}
+	}
+	return f.file.Write(p)
+}
+
+func (f *lazyFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
 // benchRank is what each rank does; rank 0 reports.
 func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f *benchFlags, cfg bench.Config) (err error) {
 	sinks := bench.Sinks{Progress: func(string) {}}
@@ -295,10 +357,7 @@ func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f 
 		}
 		sinks.Table, sinks.Progress = c.stdout, bench.ShowProgress(f.progress)
 		if f.json != "" {
-			file, err := os.Create(f.json)
-			if err != nil {
-				return err
-			}
+			file := &lazyFile{name: f.json}
 			defer func() { err = errors.Join(err, file.Close()) }()
 			sinks.JSON = file
 		}

@@ -188,10 +188,28 @@ func TestBenchUsage(t *testing.T) {
 		{"-tuning /nonexistent", "no such file"},
 		{"-plot plot.png", ".svg"},
 		{"-plot plot", ".svg"},
+		{"-algo tree allreduce", `"tree" is none of`},
+		{"-d f8 allreduce", `"f8" is none of`},
+		{"-o mean allreduce", `"mean" is none of`},
+		{"-compare mpi allreduce", `"mpi"`},
+		{"-place beside", `"beside"`},
+		{"-n 2 -r 2 broadcast", "no rank 2"},
+		{"-device emu:0,emu:0 -r 2 broadcast", "no rank 2"},
+		{"-r -1 broadcast", "no rank -1"},
+		{"-iters 0", "at least one operation"},
+		{"-w -1", "-1 operations before"},
+		{"-blocks -1", "-1 blocks"},
+		{"-offset 18446744073709551615", "offset"},
+		{"-budget -1s", "budget"},
+		{"-timeout 0s", "-timeout"},
+		{"-soak -1s", "-soak"},
+		{"-soak 1s -primitives", "exclude"},
+		{"-soak 1s -json lines", "-json"},
+		{"-primitives -plot plot.svg", "-plot"},
 	} {
-		code, _, stderr := try(append([]string{"bench"}, strings.Fields(c.args)...)...)
-		if code != exitUsage || !strings.Contains(stderr, c.part) {
-			t.Errorf("%s: code %d, standard error %q", c.args, code, stderr)
+		code, stdout, stderr := try(append([]string{"bench"}, strings.Fields(c.args)...)...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.part) || !strings.Contains(stderr, "mscclgo help bench") {
+			t.Errorf("%s: code %d, standard output %q, standard error %q", c.args, code, stdout, stderr)
 		}
 	}
 }
@@ -208,23 +226,27 @@ func TestBenchFiles(t *testing.T) {
 			t.Errorf("%s: code %d, standard output %q, standard error %q", name, code, stdout, stderr)
 		}
 	}
+	code, _, stderr := try("bench", "-plot", good, "-json", dir+"/./plot.svg")
+	if code != exitUsage || !strings.Contains(stderr, "two flags") {
+		t.Errorf("one file for two flags: code %d, standard error %q", code, stderr)
+	}
 	if _, err := os.Stat(good); !os.IsNotExist(err) {
 		t.Errorf("%s is there: %v", good, err)
 	}
 }
 
-// TestBenchFails checks errors that only the ranks can find.
+// TestBenchFails has an error that only the ranks find. It leaves an older file as it is.
 func TestBenchFails(t *testing.T) {
-	for _, c := range []struct{ args, part string }{
-		{"-algo tree allreduce", `"tree" is none of`},
-		{"-d f8 allreduce", `"f8" is none of`},
-		{"-compare mpi allreduce", `"mpi"`},
-		{"-compare nccl -nccl /nonexistent.so allreduce", "/nonexistent.so"},
-	} {
-		_, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), strings.Fields(c.args)...)...)
-		if err == nil || !strings.Contains(stderr, c.part) {
-			t.Errorf("%s: %v, standard error %q", c.args, err, stderr)
-		}
+	lines := filepath.Join(t.TempDir(), "results")
+	if err := os.WriteFile(lines, []byte("older"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-json", lines, "-compare", "nccl", "-nccl", "/nonexistent.so", "allreduce")...)
+	if err == nil || !strings.Contains(stderr, "/nonexistent.so") {
+		t.Errorf("%v, standard error %q", err, stderr)
+	}
+	if text, err := os.ReadFile(lines); err != nil || string(text) != "older" {
+		t.Errorf("the file is %q, %v", text, err)
 	}
 }
 

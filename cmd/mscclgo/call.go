@@ -50,8 +50,7 @@ func (c *call) do() int {
 		c.usage(c.stdout)
 		return exitOK
 	case errors.As(err, &wrong):
-		fmt.Fprintf(c.stderr, "mscclgo %s: %v\n", c.name, err)
-		c.usage(c.stderr)
+		fmt.Fprintf(c.stderr, "mscclgo %s: %v\n%sRun \"mscclgo help %s\" for its flags.\n", c.name, err, c.usageLine(), c.name)
 		return exitUsage
 	}
 	fmt.Fprintf(c.stderr, "mscclgo %s: %v\n", c.name, err)
@@ -81,9 +80,14 @@ func (c *call) parseOnly() error {
 	return nil
 }
 
-// usage prints how to call the command.
+// usageLine returns the line that shows how to call the command.
+func (c *call) usageLine() string {
+	return fmt.Sprintf("usage: mscclgo %s\n", strings.TrimSpace(c.name+" "+c.takes))
+}
+
+// usage prints how to call the command, with its flags.
 func (c *call) usage(w io.Writer) {
-	fmt.Fprintf(w, "usage: mscclgo %s\n  %s\n", strings.TrimSpace(c.name+" "+c.takes), c.summary)
+	fmt.Fprintf(w, "%s  %s\n", c.usageLine(), c.summary)
 	c.flags.SetOutput(w)
 	c.flags.PrintDefaults()
 }

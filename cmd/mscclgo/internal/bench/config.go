@@ -37,8 +37,8 @@ type Config struct {
 	NCCL        string        // the library's file; "" searches
 }
 
-// check returns the error of an invalid configuration.
-func (c *Config) check(ranks int) error {
+// Validate returns the error of a configuration that is invalid for a number of ranks.
+func (c *Config) Validate(ranks int) error {
 	typ, err := collective.ParseType(c.Type)
 	if err != nil {
 		return err
@@ -53,12 +53,18 @@ func (c *Config) check(ranks int) error {
 	switch {
 	case len(c.Sizes) == 0 || slices.Min(c.Sizes) == 0:
 		return errors.New("there must be at least one size, and sizes start at 1")
-	case c.Iters < 1 || c.Replays < 1 || c.Rounds < 1 || c.Warmup < 0:
+	case c.Offset > maxSize:
+		return fmt.Errorf("an offset of %d bytes is more than %d", c.Offset, uint64(maxSize))
+	case c.Iters < 1 || c.Replays < 1 || c.Rounds < 1:
 		return errors.New("there must be at least one operation to time, one replay and one round")
+	case c.Warmup < 0:
+		return fmt.Errorf("%d operations before those that are timed: the number must not be negative", c.Warmup)
 	case c.Blocks < 0 || c.Threads < 0:
-		return errors.New("a kernel has at least one block of one thread")
+		return fmt.Errorf("%d blocks of %d threads: the numbers must not be negative", c.Blocks, c.Threads)
+	case c.Budget < 0:
+		return fmt.Errorf("a budget of %v is negative", c.Budget)
 	case c.Root < 0 || c.Root >= ranks:
-		return fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
+		return fmt.Errorf("there is no rank %d to be the root of %d ranks", c.Root, ranks)
 	case len(c.Collectives) == 0 || len(c.Algorithms) == 0 || len(c.Places) == 0:
 		return errors.New("there is no collective, algorithm or place to measure")
 	}

@@ -72,7 +72,7 @@ type way struct {
 // Errors: also those that [Stuck] reports.
 func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
 	sinks.fill()
-	if err := cfg.check(comm.Size()); err != nil {
+	if err := cfg.Validate(comm.Size()); err != nil {
 		return nil, err
 	}
 	b, err := newBench(ctx, comm, cfg, sinks)

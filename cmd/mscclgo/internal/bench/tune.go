@@ -45,7 +45,7 @@ const (
 func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (_ *collective.Tuning, err error) {
 	cfg.Algorithms, cfg.Compare, cfg.Unprepared, cfg.Places = []string{algoAll}, nil, false, []string{"out"}
 	sinks.fill()
-	if err := cfg.check(comm.Size()); err != nil {
+	if err := cfg.Validate(comm.Size()); err != nil {
 		return nil, err
 	}
 	b, err := newBench(ctx, comm, cfg, sinks)
