@@ -85,6 +85,14 @@ func (d *device) gone(op string) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the device is closed")
 }
 
+// accessed returns an error unless an operation could access its memory.
+func (d *device) accessed(ok C.bool, what string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrSystem, d.op(what, args...), "illegal memory access: the memory was closed")
+}
+
 func (d *device) CopyToHost(dst []byte, src uint64) error {
 	if len(dst) == 0 {
 		return nil
@@ -93,8 +101,8 @@ func (d *device) CopyToHost(dst []byte, src uint64) error {
 		return err
 	}
 	defer d.end()
-	C.memory_to_host(unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)))
-	return nil
+	ok := C.memory_to_host(unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)))
+	return d.accessed(ok, "copy %d bytes from %#x to the host", len(dst), src)
 }
 
 func (d *device) CopyFromHost(dst uint64, src []byte) error {
@@ -105,8 +113,8 @@ func (d *device) CopyFromHost(dst uint64, src []byte) error {
 		return err
 	}
 	defer d.end()
-	C.memory_from_host(C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)))
-	return nil
+	ok := C.memory_from_host(C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)))
+	return d.accessed(ok, "copy %d bytes from the host to %#x", len(src), dst)
 }
 
 // Close ends the work that still runs and then releases all memory of the device. It

@@ -1,6 +1,8 @@
-// fault.h: a fault of a kernel, such as an access to memory that is not mapped, fails the
-// kernel and not the process.
+// fault.h: a fault of a kernel or a copy, such as an access to memory that is not mapped,
+// fails what did it and not the process.
 #pragma once
+
+#include <stdbool.h>
 
 // fault_setup prepares the process, once; fault_enter and fault_leave prepare an OS
 // thread that runs blocks. Faults of other code are handled as before.
@@ -12,3 +14,7 @@ void fault_leave(void);
 // on the stack whose top is *top at that time. recover must not return. A null recover
 // ends this.
 void fault_catch(void (*recover)(void* argument, const char* text), void* argument, void* const* top);
+
+// fault_try calls f(argument), on any OS thread with a signal stack, such as Go's. It
+// returns false if f faults, which it must do only where it holds nothing.
+bool fault_try(void (*f)(void*), void* argument);

@@ -1,21 +1,23 @@
 // memory.h: operations of streams and the host on memory by address, which Go cannot
-// access through numbers.
+// access through numbers. They return false if the memory is not mapped (any more).
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-void memory_copy(uint64_t dst, uint64_t src, uint64_t n);
-void memory_fill(uint64_t dst, int value, uint64_t n);
+bool memory_copy(uint64_t dst, uint64_t src, uint64_t n);
+bool memory_fill(uint64_t dst, int value, uint64_t n);
 
 // memory_write64 stores a value with release semantics.
-void memory_write64(uint64_t dst, uint64_t value);
+bool memory_write64(uint64_t dst, uint64_t value);
 
-// memory_wait64 polls the 8 bytes at src for some microseconds. It reports whether they
-// equal value or, without equal, are not less than it as a signed difference. What
-// follows a true is ordered after the store that made it so.
-bool memory_wait64(uint64_t src, uint64_t value, bool equal);
+typedef enum { MEMORY_REACHED, MEMORY_NOT_YET, MEMORY_FAULT } memory_waited;
+
+// memory_wait64 polls the 8 bytes at src for some microseconds, until they equal value
+// or, without equal, are not less than it as a signed difference. What follows
+// MEMORY_REACHED is ordered after the store that made it so.
+memory_waited memory_wait64(uint64_t src, uint64_t value, bool equal);
 
 // memory_to_host and memory_from_host copy between device memory and Go's.
-void memory_to_host(void* dst, uint64_t src, uint64_t n);
-void memory_from_host(uint64_t dst, const void* src, uint64_t n);
+bool memory_to_host(void* dst, uint64_t src, uint64_t n);
+bool memory_from_host(uint64_t dst, const void* src, uint64_t n);

@@ -9,7 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/gpu/internal/emu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -139,6 +142,43 @@ func TestAccess(t *testing.T) {
 	must(t, s.Synchronize(deadline(t)))
 	if _, _, err := b.Range(mem.Ptr()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("range of freed memory: %v", err)
+	}
+}
+
+// TestFreedMemory uses memory that is gone in every way there is. The stream or the call
+// fails, and not the process.
+func TestFreedMemory(t *testing.T) {
+	d := open(t)
+	own := alloc(t, d, 4096).Ptr()
+	m, err := d.Alloc(4096)
+	must(t, err)
+	gone := m.Ptr()
+	for name, queue := range map[string]func(s backend.Stream) error{
+		"copy 8 bytes":     func(s backend.Stream) error { return s.Copy(own, gone, 8) },
+		"fill 8 bytes":     func(s backend.Stream) error { return s.Fill(gone, 1, 8) },
+		"write a value":    func(s backend.Stream) error { return s.WriteValue64(gone, 1) },
+		"wait for a value": func(s backend.Stream) error { return s.WaitValue64(gone, 1, true) },
+	} {
+		s := stream(t, d)
+		must(t, s.BeginCapture(), queue(s))
+		g, err := s.EndCapture()
+		must(t, err)
+		defer func() {
+			must(t, g.Launch(s))
+			testerr.Expect(t, s.Synchronize(deadline(t)), mscclgo.ErrSystem, name, "illegal memory access")
+		}()
+	}
+	must(t, m.Free())
+	testerr.Expect(t, d.CopyToHost(make([]byte, 8), gone), mscclgo.ErrSystem, "illegal memory access")
+	testerr.Expect(t, d.CopyFromHost(gone, make([]byte, 8)), mscclgo.ErrSystem, "illegal memory access")
+	s := stream(t, d)
+	q := s.Native()
+	for _, op := range []native.Op{native.Write, native.Store} {
+		f := native.Failure{Op: op, Code: nativetest.Do(q, op, gone, own, 8), Dst: gone, Src: own, Bytes: 8}
+		if f.Code == 0 {
+			t.Errorf("operation %d of a thread in C succeeded", op)
+		}
+		testerr.Expect(t, s.NativeError(f), mscclgo.ErrSystem, "illegal memory access")
 	}
 }
 

@@ -22,14 +22,12 @@ static void end(native_queue* queue) {
 
 static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
   (void)queue;
-  memory_copy(dst, src, n);
-  return 0;
+  return memory_copy(dst, src, n) ? 0 : EMU_QUEUE_FAULT;
 }
 
 static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   (void)queue;
-  memory_write64(dst, value);
-  return 0;
+  return memory_write64(dst, value) ? 0 : EMU_QUEUE_FAULT;
 }
 
 // reached reports what is queued as done, since it was done at once.

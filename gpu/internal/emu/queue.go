@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -37,9 +36,12 @@ func (s *stream) Native() *native.Queue {
 	return q
 }
 
-// NativeError is not expected to be called, as operations on this device do not fail.
+// NativeError returns the error of the method that does the same.
 func (s *stream) NativeError(f native.Failure) error {
-	return mscclgo.Errorf(mscclgo.ErrSystem, s.dev.op("run an operation"), "operation %d failed with code %d", f.Op, f.Code)
+	if f.Op == native.Write {
+		return s.dev.accessed(false, "copy %d bytes from %#x to %#x", f.Bytes, f.Src, f.Dst)
+	}
+	return s.dev.accessed(false, "write a value to %#x", f.Dst)
 }
 
 // bar adds a reason for which threads in C must not use the stream, and waits until

@@ -11,5 +11,8 @@ typedef struct {
   uint32_t barred;      // reasons not to use the stream: calls that have not ended, and others
 } emu_queue;
 
+// EMU_QUEUE_FAULT is the code of an operation on memory that is not mapped (any more).
+enum { EMU_QUEUE_FAULT = 1 };
+
 // emu_queue_init initializes a queue of zeros.
 void emu_queue_init(emu_queue* queue, native_gate* device, uint32_t barred);

@@ -166,8 +166,8 @@ func (d *device) open(what string) error {
 func (s *stream) Copy(dst, src, n uint64) error {
 	return s.do(s.dev.op("copy %d bytes", n), func() (step, error) {
 		return step{run: func() error {
-			C.memory_copy(C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n))
-			return nil
+			ok := C.memory_copy(C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n))
+			return s.dev.accessed(ok, "copy %d bytes from %#x to %#x", n, src, dst)
 		}}, nil
 	})
 }
@@ -175,8 +175,8 @@ func (s *stream) Copy(dst, src, n uint64) error {
 func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 	return s.do(s.dev.op("fill %d bytes", n), func() (step, error) {
 		return step{run: func() error {
-			C.memory_fill(C.uint64_t(dst), C.int(value), C.uint64_t(n))
-			return nil
+			ok := C.memory_fill(C.uint64_t(dst), C.int(value), C.uint64_t(n))
+			return s.dev.accessed(ok, "fill %d bytes at %#x", n, dst)
 		}}, nil
 	})
 }
@@ -184,8 +184,8 @@ func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 func (s *stream) WriteValue64(dst, value uint64) error {
 	return s.do(s.dev.op("write a value"), func() (step, error) {
 		return step{run: func() error {
-			C.memory_write64(C.uint64_t(dst), C.uint64_t(value))
-			return nil
+			ok := C.memory_write64(C.uint64_t(dst), C.uint64_t(value))
+			return s.dev.accessed(ok, "write a value to %#x", dst)
 		}}, nil
 	})
 }
@@ -195,14 +195,17 @@ func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 	return s.do(s.dev.op("%s", op), func() (step, error) {
 		return step{run: func() error {
 			pause := time.Microsecond
-			for !C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal)) {
+			for {
+				reached := C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal))
+				if reached != C.MEMORY_NOT_YET {
+					return s.dev.accessed(reached == C.MEMORY_REACHED, "wait for a value at %#x", src)
+				}
 				if err := s.dev.open(op); err != nil {
 					return err
 				}
 				time.Sleep(pause)
 				pause = min(2*pause, 100*time.Microsecond)
 			}
-			return nil
 		}}, nil
 	})
 }
