@@ -189,6 +189,9 @@ func TestCompileWrongUse(t *testing.T) {
 	}
 	check("a cache folder that is a file", mscclgo.ErrSystem, ArchEmu, "k.cu", Options{CacheDir: file})
 	t.Setenv("CXX", "/nowhere/c++ -m64")
+	if _, err := Load(t.Context(), nil, "k.cu", []byte(okSource), o); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a nil device: %v", err)
+	}
 	check("a compiler that is not there", mscclgo.ErrUnsupported, ArchEmu, "k.cu", o)
 	t.Setenv("CXX", "")
 	t.Setenv("PATH", t.TempDir())

@@ -93,10 +93,11 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 // Wrap returns a buffer for memory that other code allocated (cudaMalloc, a
 // framework's tensor) and still owns: Close does not free it.
 //
-// Errors: ErrInvalid if the range is not part of one allocation of d's memory.
+// Errors: ErrInvalid if size is 0 or the range is not part of one allocation of d's
+// memory.
 func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	op := fmt.Sprintf("gpu: wrap %d bytes at %#x on %v", size, uint64(ptr), d)
-	if err := d.usable(op); err != nil {
+	if err := d.sized(op, size); err != nil {
 		return nil, err
 	}
 	base, capacity, err := d.b.Range(uint64(ptr))
@@ -104,7 +105,7 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 		return nil, err
 	}
 	offset := uint64(ptr) - base
-	if size == 0 || offset > capacity || size > capacity-offset {
+	if offset > capacity || size > capacity-offset {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the allocation at that address has %d bytes from %#x", capacity, base)
 	}
 	return &Buffer{dev: d, ptr: ptr, size: size, mem: &allocation{
@@ -157,9 +158,9 @@ func (b *Buffer) Size() uint64 { return b.size }
 func (b *Buffer) Device() *Device { return b.dev }
 
 // Bytes returns the memory of a buffer from [Device.AllocHost], and nil for device
-// memory. The slice is invalid once the buffer is closed.
+// memory. The slice is invalid once the buffer or its device is closed.
 func (b *Buffer) Bytes() []byte {
-	if !b.mem.pinned {
+	if b == nil || !b.mem.pinned {
 		return nil
 	}
 	return b.HostBytes()
@@ -168,10 +169,10 @@ func (b *Buffer) Bytes() []byte {
 // HostBytes returns the memory if the host can load and store it, and nil otherwise.
 // That is pinned memory, as with [Buffer.Bytes], and the memory of an emulated device.
 // The host's loads and stores are not ordered with the work of streams; kernels see
-// them as they see those to pinned memory. The slice is invalid once the buffer is
-// closed.
+// them as they see those to pinned memory. The slice is invalid once the buffer or its
+// device is closed.
 func (b *Buffer) HostBytes() []byte {
-	if b.mem.host == nil || b.mem.life.over() {
+	if b.usable("") != nil || b.mem.host == nil {
 		return nil
 	}
 	start := uint64(b.ptr - b.mem.base)
@@ -241,15 +242,15 @@ func (b *Buffer) DMABuf() (file *os.File, offset uint64, err error) {
 }
 
 // Close releases the memory for all views. Kernels and copies that use it must have
-// ended. It is safe to call twice and does nothing on a view.
+// ended. It is safe to call twice, and does nothing on a view or nil.
 func (b *Buffer) Close() error {
-	if b.view || !b.mem.life.end() {
+	if b == nil || b.view || !b.mem.life.end() {
 		return nil
 	}
 	return b.mem.release()
 }
 
-// usable returns an error if the memory or the device is closed.
+// usable returns an error if the buffer is nil, or the memory or the device is closed.
 func (b *Buffer) usable(op string) error {
 	if b == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the buffer is nil")

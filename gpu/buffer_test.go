@@ -179,12 +179,14 @@ func TestWrap(t *testing.T) {
 	contents[byte](t, b, 100) // what it wrapped is still there
 
 	for _, bad := range []struct{ ptr, size uint64 }{
-		{uint64(b.Ptr()), 0}, {uint64(b.Ptr()), b.Capacity() + 1}, {uint64(b.Ptr()) + 1, b.Capacity()},
+		{uint64(b.Ptr()), b.Capacity() + 1}, {uint64(b.Ptr()) + 1, b.Capacity()},
 		{uint64(b.Ptr()) + 8, math.MaxUint64}, {0, 8}, {0x1000, 8}, {math.MaxUint64 - 7, 8},
 	} {
 		_, err := d.Wrap(gpu.Ptr(bad.ptr), bad.size)
 		invalid(t, err, name(t))
 	}
+	_, err = d.Wrap(b.Ptr(), 0)
+	invalid(t, err, name(t), "the size must not be 0")
 }
 
 func TestForeignMemory(t *testing.T) {

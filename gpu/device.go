@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -35,16 +36,19 @@ func (d *Device) Info() Info { return d.info }
 // String returns the device's name, such as "cuda:0".
 func (d *Device) String() string { return d.info.Name }
 
-// Close releases the device. It is safe to call twice.
+// Close releases the device. It is safe to call twice, and does nothing on nil.
 func (d *Device) Close() error {
-	if d.closed.Swap(true) {
+	if d == nil || d.closed.Swap(true) {
 		return nil
 	}
 	return d.b.Close()
 }
 
-// usable returns an error if the device is closed.
+// usable returns an error if the device is nil or closed.
 func (d *Device) usable(op string) error {
+	if d == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the device is nil")
+	}
 	if d.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", d)
 	}
@@ -70,7 +74,7 @@ func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 //
 // Errors: ErrInvalid if b is closed, ErrUnsupported if d has no path to b's device.
 func (d *Device) Access(b *Buffer) (*Buffer, error) {
-	op := "gpu: access memory from " + d.String()
+	op := fmt.Sprintf("gpu: access memory from %v", d)
 	if err := d.usable(op); err != nil {
 		return nil, err
 	}

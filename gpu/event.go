@@ -78,9 +78,9 @@ func (e *Event) Since(start *Event) (time.Duration, error) {
 	return e.b.Since(start.b)
 }
 
-// Close releases the event. It is safe to call twice.
+// Close releases the event. It is safe to call twice, and does nothing on nil.
 func (e *Event) Close() error {
-	if e.closed.Swap(true) {
+	if e == nil || e.closed.Swap(true) {
 		return nil
 	}
 	return e.b.Close()

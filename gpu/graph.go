@@ -113,6 +113,9 @@ type Graph struct {
 // modules and events that the work uses must not have been closed.
 func (g *Graph) Launch(s *Stream) error {
 	const op = "gpu: launch a graph"
+	if g == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is nil")
+	}
 	if g.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is closed")
 	}
@@ -133,9 +136,9 @@ func (g *Graph) launch(s *Stream, hooks []launchHook) error {
 	return hooks[0].around(s, func() error { return g.launch(s, hooks[1:]) })
 }
 
-// Close releases the graph. It is safe to call twice.
+// Close releases the graph. It is safe to call twice, and does nothing on nil.
 func (g *Graph) Close() error {
-	if g.closed.Swap(true) {
+	if g == nil || g.closed.Swap(true) {
 		return nil
 	}
 	return g.b.Close()

@@ -78,7 +78,7 @@ func (k *Kernel) Name() string { return k.name }
 
 // Attributes returns the resources that the kernel uses.
 func (k *Kernel) Attributes() (Attributes, error) {
-	if err := k.mod.usable("gpu: attributes of " + k.name); err != nil {
+	if err := k.usable("attributes of"); err != nil {
 		return Attributes{}, err
 	}
 	a, err := k.b.Attributes()
@@ -90,12 +90,11 @@ func (k *Kernel) Attributes() (Attributes, error) {
 //
 // Errors: ErrInvalid if the limit is more than a block of the device can have.
 func (k *Kernel) SetMaxDynamicShared(bytes int) error {
-	op := "gpu: set the dynamic shared memory of " + k.name
-	if err := k.mod.usable(op); err != nil {
+	if err := k.usable("set the dynamic shared memory of"); err != nil {
 		return err
 	}
 	if limit := k.mod.dev.info.MaxSharedPerBlock; bytes < 0 || bytes > limit {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the limit is %d bytes, and a block of %v can have at most %d", bytes, k.mod.dev, limit)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: set the dynamic shared memory of "+k.name, "the limit is %d bytes, and a block of %v can have at most %d", bytes, k.mod.dev, limit)
 	}
 	return k.b.SetMaxDynamicShared(bytes)
 }
@@ -105,7 +104,7 @@ func (k *Kernel) SetMaxDynamicShared(bytes int) error {
 // whose blocks wait for each other must not be larger, counting the grids of all ranks
 // that share the device.
 func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
-	if err := k.mod.usable("gpu: resident blocks of " + k.name); err != nil {
+	if err := k.usable("resident blocks of"); err != nil {
 		return 0, err
 	}
 	if threads < 1 || threads > k.mod.dev.info.MaxThreadsPerBlock || dynamicShared < 0 || dynamicShared > k.mod.dev.info.MaxSharedPerBlock {
@@ -126,7 +125,7 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // device cannot run a grid of this configuration. Faults of the kernel are returned by
 // [Stream.Synchronize].
 func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
-	if err := k.mod.usable("gpu: launch"); err != nil {
+	if err := k.usable("launch"); err != nil {
 		return err
 	}
 	if err := s.usable("gpu: launch"); err != nil {
@@ -151,6 +150,17 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 		}
 	}
 	return s.b.Launch(k.b, shape, *packed)
+}
+
+// usable returns an error if the kernel is nil or its module is closed.
+func (k *Kernel) usable(what string) error {
+	if k == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: "+what+" a kernel", "the kernel is nil")
+	}
+	if k.mod.usable("") == nil {
+		return nil // without the allocation of a text
+	}
+	return k.mod.usable("gpu: " + what + " " + k.name)
 }
 
 // shape checks the configuration against the device.

@@ -69,15 +69,19 @@ func (m *Module) Symbol(name string) (*Buffer, error) {
 	}}, nil
 }
 
-// Close unloads the code. Its kernels must have ended. It is safe to call twice.
+// Close unloads the code. Its kernels must have ended. It is safe to call twice, and
+// does nothing on nil.
 func (m *Module) Close() error {
-	if !m.life.end() {
+	if m == nil || !m.life.end() {
 		return nil
 	}
 	return m.b.Close()
 }
 
 func (m *Module) usable(op string) error {
+	if m == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module is nil")
+	}
 	if m.life.over() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the module on %v is closed", m.dev)
 	}

@@ -126,6 +126,8 @@ func TestDeviceClosed(t *testing.T) {
 	k := kernel(t, m, "nothing")
 	b, err := d.Alloc(8)
 	check(t, err)
+	h, err := d.AllocHost(8)
+	check(t, err)
 	s, err := d.NewStream()
 	check(t, err)
 	e, err := d.NewEvent()
@@ -184,8 +186,12 @@ func TestDeviceClosed(t *testing.T) {
 		}
 	}
 
+	if b.HostBytes() != nil || h.HostBytes() != nil || h.Bytes() != nil {
+		t.Error("a buffer has bytes though its device is closed")
+	}
+
 	// What was made of it can still be closed, in any order.
-	for _, c := range []interface{ Close() error }{e, b, m, s} {
+	for _, c := range []interface{ Close() error }{e, b, h, m, s} {
 		check(t, c.Close())
 		check(t, c.Close())
 	}

@@ -167,8 +167,11 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 }
 
 // Close releases the stream. It does not wait for queued work, which still runs. It is
-// safe to call twice.
+// safe to call twice, and does nothing on nil.
 func (s *Stream) Close() error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	ended, closing := s.ending, s.closing
 	s.ending, s.closing = true, nil
