@@ -307,7 +307,7 @@ func TestStuck(t *testing.T) {
 		b.others[withNCCL] = stuck{b.own(collective.Choice{Algorithm: "direct", Blocks: 1, Threads: 32})}
 		_, err = b.size(ctx, b.problem(cfg.Collectives[0], 1024, false))
 		if !Stuck(err) || !strings.Contains(err.Error(), "nccl: no end; it may hold the GPU") {
-			return fmt.Errorf("it gave %v", err)
+			return fmt.Errorf("it returned %v", err)
 		}
 		if err := b.close(ctx, err); err != nil {
 			return err
@@ -333,8 +333,8 @@ func TestBadConfig(t *testing.T) {
 			{"sizes start at 1", func(c *Config) { c.Sizes = []uint64{0} }},
 			{"at least one size", func(c *Config) { c.Sizes = nil }},
 			{"at least one operation", func(c *Config) { c.Iters = 0 }},
-			{"at least one block", func(c *Config) { c.Blocks = -1 }},
-			{"rank 2 of 2", func(c *Config) { c.Root = 2 }},
+			{"-1 blocks of 64 threads", func(c *Config) { c.Blocks = -1 }},
+			{"the root is rank 2", func(c *Config) { c.Root = 2 }},
 			{`"beside"`, func(c *Config) { c.Places = []string{"beside"} }},
 			{`"mpi"`, func(c *Config) { c.Compare = []string{"mpi"} }},
 			{"fit into a scratch", func(c *Config) { c.Algorithms, c.Sizes = []string{"oneShotLL16"}, []uint64{64 << 10} }},
@@ -344,7 +344,7 @@ func TestBadConfig(t *testing.T) {
 			cfg := good
 			c.spoil(&cfg)
 			if _, err := Run(ctx, comm, cfg, Sinks{}); err == nil || !strings.Contains(err.Error(), c.want) {
-				return fmt.Errorf("it gave %v for %+v, want %s", err, cfg, c.want)
+				return fmt.Errorf("got %v for %+v, want %s", err, cfg, c.want)
 			}
 		}
 		return nil

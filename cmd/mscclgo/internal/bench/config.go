@@ -64,7 +64,7 @@ func (c *Config) Validate(ranks int) error {
 	case c.Budget < 0:
 		return fmt.Errorf("a budget of %v is negative", c.Budget)
 	case c.Root < 0 || c.Root >= ranks:
-		return fmt.Errorf("there is no rank %d to be the root of %d ranks", c.Root, ranks)
+		return fmt.Errorf("the root is rank %d, and there are %d ranks", c.Root, ranks)
 	case len(c.Collectives) == 0 || len(c.Algorithms) == 0 || len(c.Places) == 0:
 		return errors.New("there is no collective, algorithm or place to measure")
 	}
