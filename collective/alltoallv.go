@@ -11,7 +11,6 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Part is a part of a buffer: Count elements from element At on.
@@ -49,12 +48,11 @@ const prepareV = "collective: prepare an all-to-all with counts"
 // the others as ErrRemote; and where what a rank sends differs from what its peer
 // receives. ErrUnsupported for ranks on several hosts.
 func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(prepareV); err != nil {
+	if err := r.begin(prepareV); err != nil {
 		return nil, err
 	}
-	sends, receives, err := r.spansOf(&c)
+	defer r.mu.Unlock()
+	sends, receives, err := r.spansOf(prepareV, &c)
 	told, err := r.exchange(ctx, "prepare an all-to-all with counts", c.counts(), err)
 	if err != nil {
 		return nil, err
@@ -64,24 +62,31 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 	}
 	l, err := r.throughSlots(ctx, c.In, c.Out, sends, receives, slotsChoice, c.Overlap)
 	if err != nil {
-		return nil, err
+		return nil, wrap(r.comm, prepareV, err)
 	}
-	choice := slotsChoice
-	choice.Blocks = l.shape.Grid.X
-	return &Operation{
-		runner: r, choice: choice, launch: &l, description: "a prepared all-to-all with counts" + r.name, op: "collective: launch " + c.String(),
-	}, nil
+	buffers := [2]*gpu.Buffer{}
+	for i, side := range []struct {
+		b     *gpu.Buffer
+		spans *spans
+	}{{c.In, sends}, {c.Out, receives}} {
+		if side.spans.end() > 0 {
+			buffers[i] = side.b
+		}
+	}
+	r.preparedV++
+	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", r.preparedV)
+	return r.newOperation(l, slotsChoice, "collective: launch "+c.String(), description, [2]*Memory{}, buffers), nil
 }
 
 // spansOf returns a call's parts in bytes, or the error of a call that cannot be.
-func (r *Runner) spansOf(c *AllToAllV) (sends, receives *spans, err error) {
+func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives *spans, err error) {
 	ranks := r.comm.Size()
 	invalid := func(peer int, format string, args ...any) error {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, format, args...).At(r.comm.Rank(), peer)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), peer)
 	}
 	switch {
 	case len(r.comm.Hosts()) > 1:
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, prepareV, "it is done by a kernel that reaches all ranks' memory, and the ranks are on %d hosts", len(r.comm.Hosts())).At(r.comm.Rank(), mscclgo.NoRank)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is done by a kernel that reaches all ranks' memory, and the ranks are on %d hosts", len(r.comm.Hosts())).At(r.comm.Rank(), mscclgo.NoRank)
 	case !c.Type.valid():
 		return nil, nil, invalid(mscclgo.NoRank, "there is no element %v", c.Type)
 	case len(c.Sends) != ranks || len(c.Receives) != ranks:
@@ -109,6 +114,11 @@ func (r *Runner) spansOf(c *AllToAllV) (sends, receives *spans, err error) {
 			}
 			side.spans[peer].At, side.spans[peer].Bytes = p.At*size, p.Count*size
 		}
+		if end := side.spans.end(); end > 0 {
+			if _, err := side.b.Slice(0, end); err != nil { // of a buffer that is open
+				return nil, nil, invalid(mscclgo.NoRank, "%w", err)
+			}
+		}
 	}
 	if a, b, bad := receives.overlapping(); bad {
 		return nil, nil, invalid(b, "the part to receive overlaps with that of rank %d", a)
@@ -126,6 +136,16 @@ func (r *Runner) spansOf(c *AllToAllV) (sends, receives *spans, err error) {
 		}
 	}
 	return sends, receives, nil
+}
+
+// end returns where the last part ends.
+func (s *spans) end() (end uint64) {
+	for _, part := range s {
+		if part.Bytes > 0 {
+			end = max(end, part.At+part.Bytes)
+		}
+	}
+	return end
 }
 
 // overlapping returns the ranks of two parts that overlap, if there are such.
@@ -146,13 +166,12 @@ func (receives *spans) overlapping() (a, b int, bad bool) {
 	return 0, 0, false
 }
 
-// counts is what the ranks compare: the type's size, and the counts to and from each
-// rank.
+// counts is what the ranks compare: the type, and the counts to and from each rank.
 func (c *AllToAllV) counts() string {
 	if !c.Type.valid() {
 		return ""
 	}
-	text := []byte{byte(c.Type.Size())}
+	text := []byte{byte(c.Type)}
 	for _, parts := range [][]Part{c.Sends, c.Receives} {
 		for _, p := range parts {
 			text = binary.LittleEndian.AppendUint64(text, p.Count)
@@ -170,7 +189,7 @@ func (r *Runner) matching(told []string) error {
 			return mscclgo.Errorf(mscclgo.ErrRemote, prepareV, "its counts are malformed").At(r.comm.Rank(), rank)
 		}
 		if text[0] != told[0][0] {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, "its elements have %d bytes, those of rank 0 %d", text[0], told[0][0]).At(r.comm.Rank(), rank)
+			return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, "its elements are %v, those of rank 0 %v", Type(text[0]), Type(told[0][0])).At(r.comm.Rank(), rank)
 		}
 	}
 	count := func(rank, k int) uint64 { return binary.LittleEndian.Uint64([]byte(told[rank][1+8*k : 9+8*k])) }
@@ -191,22 +210,20 @@ func (r *Runner) matching(told []string) error {
 // may be nil. See [Runner.AllReduce]; its errors, and ErrUnsupported for ranks on several
 // hosts.
 func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	c := AllToAllV{Type: t, In: in, Out: out, Overlap: true}
-	var sent, received uint64
 	var err error
-	if c.Sends, sent, err = inARow(sendCounts); err == nil {
-		c.Receives, received, err = inARow(receiveCounts)
+	if c.Sends, err = inARow(sendCounts); err == nil {
+		c.Receives, err = inARow(receiveCounts)
 	}
 	op := "collective: " + c.String()
+	if err := r.begin(op); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
 	if err != nil {
 		return r.invalidUse(op, "%w", err)
 	}
-	if err := r.usable(op); err != nil {
-		return err
-	}
-	sends, receives, err := r.spansOf(&c)
+	sends, receives, err := r.spansOf(op, &c)
 	if err != nil {
 		return err
 	}
@@ -215,36 +232,36 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	}
 	for _, side := range []struct {
 		b     *gpu.Buffer
-		count uint64
-	}{{in, sent}, {out, received}} {
-		if side.count == 0 {
+		bytes uint64
+	}{{in, sends.end()}, {out, receives.end()}} {
+		if side.bytes == 0 {
 			continue
 		}
-		if err := native.Usable(s, side.b, op, side.count*uint64(t.Size())); err != nil {
+		if err := r.checkBuffer(s, side.b, op, side.bytes); err != nil {
 			return err
 		}
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
 	if r.slots == nil {
 		if err := r.comm.MatchCall("the first " + description); err != nil {
-			return err
+			return wrap(r.comm, op, err)
 		}
 	}
 	l, err := r.throughSlots(context.Background(), in, out, sends, receives, slotsChoice, true)
 	if err != nil {
-		return err
+		return wrap(r.comm, op, err)
 	}
-	return r.order.do(s, description, l.queue)
+	return r.order.do(s, &orderedCall{op, description, []use{r}, l.queue})
 }
 
-// inARow returns parts of so many elements, without gaps, and how many there are.
-func inARow(counts []uint64) (parts []Part, all uint64, err error) {
+// inARow returns parts of so many elements, without gaps.
+func inARow(counts []uint64) (parts []Part, err error) {
+	var all, carry uint64
 	for _, n := range counts {
 		parts = append(parts, Part{all, n})
-		var carry uint64
 		if all, carry = bits.Add64(all, n, 0); carry != 0 {
-			return nil, 0, errors.New("the counts are more than there can be")
+			return nil, errors.New("the counts are more than there can be")
 		}
 	}
-	return parts, all, nil
+	return parts, nil
 }

@@ -145,6 +145,13 @@ func TestBadAllToAllV(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		closed, err := comm.Device().Alloc(200)
+		if err != nil {
+			return err
+		}
+		if err := closed.Close(); err != nil {
+			return err
+		}
 		const huge = 1<<62 + 1
 		for _, c := range []struct {
 			want  string
@@ -161,7 +168,9 @@ func TestBadAllToAllV(t *testing.T) {
 			{"part to send overlaps", func(c *AllToAllV) { c.Out = c.In }},
 			{"to itself and receives", func(c *AllToAllV) { c.Sends[1].Count = 9 }},
 			{"sends 9 elements to rank 0, which receives 10", func(c *AllToAllV) { c.Sends[0].Count = 9 }},
-			{"bytes, those of rank 0", func(c *AllToAllV) { c.Type = F16 }},
+			{"are f16, those of rank 0 f32", func(c *AllToAllV) { c.Type = F16 }},
+			{"are i32, those of rank 0 f32", func(c *AllToAllV) { c.Type = I32 }},
+			{"closed", func(c *AllToAllV) { c.In = closed }},
 		} {
 			parts := func() []Part { return []Part{{0, 10}, {20, 10}} }
 			call := AllToAllV{Type: F32, In: in, Out: out, Sends: parts(), Receives: parts()}

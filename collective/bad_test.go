@@ -1,6 +1,7 @@
 package collective_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
 // TestBadBuffers makes calls that cannot be. Each is refused before anything is queued,
@@ -84,6 +87,12 @@ func TestBadBuffers(t *testing.T) {
 			"sum of counts": func() error {
 				return r.AllToAllV(s, out, in, []uint64{math.MaxUint64, 2}, []uint64{1, 1}, f32)
 			},
+			"counts, closed input":           func() error { return r.AllToAllV(s, out, closed, []uint64{1, 1}, []uint64{1, 1}, f32) },
+			"counts, type":                   func() error { return r.AllToAllV(s, out, in, []uint64{1, 1}, []uint64{1, 1}, 99) },
+			"counts, closed stream":          func() error { return r.AllToAllV(shut, out, in, []uint64{1, 1}, []uint64{1, 1}, f32) },
+			"counts of none, closed stream":  func() error { return r.AllToAllV(shut, nil, nil, []uint64{0, 0}, []uint64{0, 0}, f32) },
+			"no elements on a closed stream": func() error { return r.AllReduce(shut, nil, nil, 0, f32, sum) },
+			"share nothing":                  func() error { _, err := r.Share(m.ctx, nil); return err },
 		} {
 			err := call()
 			var typed *mscclgo.Error
@@ -106,6 +115,60 @@ func TestBadBuffers(t *testing.T) {
 		}
 		if err := r.AllReduce(s, out, in, 100, f32, sum); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "closed") {
 			return fmt.Errorf("a closed runner: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestNil uses what was not made by its functions.
+func TestNil(t *testing.T) {
+	var runner *collective.Runner
+	for name, call := range map[string]func(r *collective.Runner) error{
+		"call":    func(r *collective.Runner) error { return r.AllReduce(nil, nil, nil, 1, collective.F32, collective.Sum) },
+		"counts":  func(r *collective.Runner) error { return r.AllToAllV(nil, nil, nil, nil, nil, collective.F32) },
+		"load":    func(r *collective.Runner) error { return r.Load(t.Context(), collective.Call{}) },
+		"share":   func(r *collective.Runner) error { _, err := r.Share(t.Context(), nil); return err },
+		"prepare": func(r *collective.Runner) error { _, err := r.Prepare(t.Context(), collective.Call{}); return err },
+		"prepare counts": func(r *collective.Runner) error {
+			_, err := r.PrepareAllToAllV(t.Context(), collective.AllToAllV{})
+			return err
+		},
+		"launch": func(*collective.Runner) error { return new(collective.Operation).Launch(nil) },
+		"slice":  func(*collective.Runner) error { _, err := new(collective.Memory).Slice(0, 1); return err },
+		"new": func(*collective.Runner) error {
+			_, err := collective.New(t.Context(), nil, collective.Options{})
+			return err
+		},
+	} {
+		for _, r := range []*collective.Runner{runner, new(collective.Runner)} {
+			if err := call(r); !errors.Is(err, mscclgo.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	var memory *collective.Memory
+	var op *collective.Operation
+	if err := errors.Join(runner.Close(t.Context()), memory.Close(t.Context()), op.Close()); err != nil {
+		t.Errorf("closing nothing: %v", err)
+	}
+	// What is no kind or type has no panic in store.
+	const kind, typ = collective.Kind(99), collective.Type(99)
+	if got := fmt.Sprint(kind, typ, typ.Size(), kind.Reduces(), kind.Algorithms(), kind.ByHost("direct"), kind.Bus(2)); got != "collective 99 type 99 0 false [] false 0" {
+		t.Errorf("an unknown kind and type: %s", got)
+	}
+}
+
+// TestNothing prepares and launches a call of 0 elements, which needs no memory.
+func TestNothing(t *testing.T) {
+	runMembers(t, 2, collective.Options{}, func(m *member) error {
+		for _, kind := range collective.Kinds() {
+			op, err := m.runner.Prepare(m.ctx, collective.Call{Kind: kind})
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(op.Launch(m.stream), op.Close()); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
@@ -161,6 +224,133 @@ func TestClosed(t *testing.T) {
 		}
 		return b.Close()
 	})
+}
+
+// TestClosedInGraph launches graphs whose memory or runner is closed. Nothing is launched,
+// and the ranks go on.
+func TestClosedInGraph(t *testing.T) {
+	runMembers(t, 2, collective.Options{}, func(m *member) error {
+		b, err := m.comm.Device().Alloc(800)
+		if err != nil {
+			return err
+		}
+		memory, err := m.runner.Share(m.ctx, b)
+		if err != nil {
+			return err
+		}
+		op, err := m.runner.Prepare(m.ctx, collective.Call{Kind: collective.AllReduce, Count: 100, Out: memory, InPlace: true})
+		if err != nil {
+			return err
+		}
+		other, err := collective.New(m.ctx, m.comm, collective.Options{Scratch: 4 << 10})
+		if err != nil {
+			return err
+		}
+		for name, what := range map[string]struct {
+			call, close func() error
+		}{
+			"memory": {func() error { return op.Launch(m.stream) }, func() error { return memory.Close(m.ctx) }},
+			"runner": {
+				func() error { return other.AllReduce(m.stream, b, b, 100, collective.F32, collective.Sum) },
+				func() error { return other.Close(m.ctx) },
+			},
+		} {
+			if err := m.stream.BeginCapture(); err != nil {
+				return err
+			}
+			err := what.call()
+			g, end := m.stream.EndCapture()
+			if err := errors.Join(err, end); err != nil {
+				return err
+			}
+			if err := errors.Join(g.Launch(m.stream), m.comm.Synchronize(m.ctx, m.stream), what.close()); err != nil {
+				return err
+			}
+			if err := g.Launch(m.stream); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), name) {
+				return fmt.Errorf("a graph of a closed %s: %v", name, err)
+			}
+			if err := g.Close(); err != nil {
+				return err
+			}
+		}
+		err = m.runner.AllReduce(m.stream, b, b, 100, collective.F32, collective.Sum)
+		return errors.Join(err, m.comm.Synchronize(m.ctx, m.stream), b.Close())
+	})
+}
+
+// TestCommunicatorClosedFirst closes a communicator before what was made on it.
+func TestCommunicatorClosedFirst(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := collective.New(ctx, comm, collective.Options{})
+		if err != nil {
+			return err
+		}
+		b, err := comm.Device().Alloc(800)
+		if err != nil {
+			return err
+		}
+		memory, err := runner.Share(ctx, b)
+		if err != nil {
+			return err
+		}
+		op, err := runner.Prepare(ctx, collective.Call{Kind: collective.AllGather, Count: 100, Out: memory, InPlace: true, Choice: collective.Choice{Algorithm: "ports", Blocks: 1, Threads: 32}})
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		all := func() error { return runner.AllReduce(stream, b, b, 100, collective.F32, collective.Sum) }
+		if err := errors.Join(op.Launch(stream), all(), comm.Synchronize(ctx, stream), comm.Close()); err != nil {
+			return err
+		}
+		for name, call := range map[string]func() error{
+			"launch":  func() error { return op.Launch(stream) },
+			"call":    all,
+			"first":   func() error { return runner.AllReduce(stream, b, b, 99, collective.F32, collective.Sum) },
+			"share":   func() error { _, err := runner.Share(ctx, b); return err },
+			"prepare": func() error { _, err := runner.Prepare(ctx, collective.Call{}); return err },
+		} {
+			if err := call(); !errors.Is(err, mscclgo.ErrInvalid) || !strings.HasPrefix(err.Error(), "collective: ") || !strings.Contains(err.Error(), "communicator is closed") {
+				return fmt.Errorf("%s on a closed communicator: %v", name, err)
+			}
+		}
+		return errors.Join(memory.Close(ctx), runner.Close(ctx), stream.Close(), b.Close())
+	})
+}
+
+// TestPreparedInOrder launches two prepared all-to-alls with counts, which differ in
+// their buffers alone, in another order on each rank.
+func TestPreparedInOrder(t *testing.T) {
+	runMembers(t, 2, collective.Options{}, func(m *member) error {
+		var ops []*collective.Operation
+		for range 2 {
+			in, err := m.comm.Device().Alloc(80)
+			if err != nil {
+				return err
+			}
+			out, err := m.comm.Device().Alloc(80)
+			if err != nil {
+				return err
+			}
+			parts := []collective.Part{{At: 0, Count: 10}, {At: 10, Count: 10}}
+			op, err := m.runner.PrepareAllToAllV(m.ctx, collective.AllToAllV{In: in, Out: out, Sends: parts, Receives: parts})
+			if err != nil {
+				return err
+			}
+			ops = append(ops, op)
+		}
+		me := m.comm.Rank()
+		err := errors.Join(ops[me].Launch(m.stream), ops[1-me].Launch(m.stream), m.comm.Synchronize(m.ctx, m.stream))
+		if err == nil {
+			return errors.New("no error")
+		}
+		if !errors.Is(err, mscclgo.ErrInvalid) && !errors.Is(err, mscclgo.ErrRemote) {
+			return err
+		}
+		return errDiffer
+	}, errDiffer)
 }
 
 // TestDifferentPrepare prepares calls that differ among ranks.

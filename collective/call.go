@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -113,12 +114,13 @@ func (r *Runner) check(c *Call) (algorithm, error) {
 		return algorithm{}, err
 	}
 	switch {
-	case c.Count == 0:
-		return algorithm{}, errors.New("there is no element to work on")
 	case c.InPlace && !c.Kind.InPlace():
 		return algorithm{}, fmt.Errorf("%v is not done in place", c.Kind)
 	case c.Kind.Rooted() && (c.Root < 0 || c.Root >= ranks):
 		return algorithm{}, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
+	}
+	if c.Count == 0 {
+		return algorithm{}, nil
 	}
 	if err := r.checkMemory("output", c.Out, out); err != nil {
 		return algorithm{}, err
@@ -194,6 +196,9 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 	if a.through == byRing && c.sumsGrow() > 1 {
 		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
 	}
+	if a.through == bySlots && c.part() > mostPart {
+		return fmt.Errorf("parts of %d bytes are more than the %d that %s moves", c.part(), uint64(mostPart), a.name)
+	}
 	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
 		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)
 	}
@@ -267,15 +272,18 @@ func (c *Call) size(ranks int) uint64 { return c.part() * uint64(c.Kind.Parts(ra
 
 // invalid wraps what is wrong with a call.
 func (r *Runner) invalid(c *Call, verb string, err error) error {
-	return r.wrap(fmt.Sprintf("collective: %s %v", verb, c), err)
+	return wrap(r.comm, fmt.Sprintf("collective: %s %v", verb, c), err)
 }
 
-// wrap wraps an error. It is ErrInvalid unless it has a kind.
-func (r *Runner) wrap(op string, err error) error {
-	kind := mscclgo.ErrInvalid
+// wrap wraps an error, unless it is one of op on this rank. It is ErrInvalid unless it
+// has a kind.
+func wrap(comm *communicator.Communicator, op string, err error) error {
+	kind, peer := mscclgo.ErrInvalid, mscclgo.NoRank
 	var typed *mscclgo.Error
 	if errors.As(err, &typed) {
-		kind = typed.Kind
+		if kind, peer = typed.Kind, typed.Peer; typed.Op == op && typed.Rank == comm.Rank() {
+			return err
+		}
 	}
-	return mscclgo.Errorf(kind, op, "%w", err).At(r.comm.Rank(), mscclgo.NoRank)
+	return mscclgo.Errorf(kind, op, "%w", err).At(comm.Rank(), peer)
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // Kind is one of the collectives. Data come in parts, all of one size: see
-// [Kind.InParts] and [Kind.OutParts].
+// [Kind.InParts] and [Kind.OutParts]. Calls of another Kind than the constants are
+// errors, and what its methods return means nothing.
 type Kind uint8
 
 // The collectives.
@@ -184,8 +185,19 @@ func unknown[T fmt.Stringer](what, name string, values []T) error {
 // valid reports whether k is one of the constants.
 func (k Kind) valid() bool { return int(k) < len(specs) }
 
-// spec returns what there is to know about a valid kind.
-func (k Kind) spec() *spec { return &specs[k] }
+// unknownSpec is that of a kind that is not valid.
+var unknownSpec = spec{
+	bus:     func(float64) float64 { return 0 },
+	sources: func(int, int, int, int) ([]int, int) { return nil, 0 },
+}
+
+// spec returns what there is to know about a kind.
+func (k Kind) spec() *spec {
+	if !k.valid() {
+		return &unknownSpec
+	}
+	return &specs[k]
+}
 
 // String returns the name, such as "all-reduce".
 func (k Kind) String() string {

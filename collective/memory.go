@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -24,7 +25,7 @@ type Memory struct {
 	peers       devicecode.PeerMemory
 	shared      *communicator.PeerMemory
 	whole       *Memory // what a view is of, else nil
-	closed      bool
+	closed      atomic.Bool
 }
 
 // Share makes a buffer of each rank known to all; sizes may differ. The buffer stays
@@ -32,16 +33,20 @@ type Memory struct {
 //
 // Errors: those of [communicator.Communicator.Share].
 func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
-	r.mu.Lock()
+	const op = "collective: share a buffer"
+	if err := r.begin(op); err != nil {
+		return nil, err
+	}
 	defer r.mu.Unlock()
-	return r.share(ctx, b)
+	m, err := r.share(ctx, b)
+	if err != nil {
+		return nil, wrap(r.comm, op, err)
+	}
+	return m, nil
 }
 
 // share is Share for a caller that holds mu.
 func (r *Runner) share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
-	if err := r.usable("collective: share a buffer"); err != nil {
-		return nil, err
-	}
 	shared, err := r.comm.Share(ctx, b)
 	if err != nil {
 		return nil, err
@@ -61,6 +66,9 @@ func (r *Runner) share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 //
 // Errors: ErrInvalid when the range is not inside m.
 func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
+	if m == nil || m.runner == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: slice a memory", "the memory was not shared; Runner.Share makes one")
+	}
 	b, err := m.Buffer.Slice(offset, n)
 	if err != nil {
 		return nil, err
@@ -78,17 +86,16 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 // must not be used any more. The buffer stays the caller's, who may close it then. In a
 // group that has failed it waits for nobody. It is safe to call twice. Collective.
 func (m *Memory) Close(ctx context.Context) error {
+	if m == nil || m.runner == nil {
+		return nil
+	}
 	r := m.runner
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m.closed {
+	if r.closed.Load() || m.closed.Swap(true) {
 		return nil
 	}
-	m.closed = true
-	var errs []error
-	if r.comm.Err() == nil {
-		errs = append(errs, r.comm.Barrier(ctx))
-	}
+	errs := []error{r.parting(ctx)}
 	for key, set := range r.hostPaths {
 		if key.in == m || key.out == m {
 			errs = append(errs, set.close())
@@ -102,16 +109,15 @@ func (m *Memory) Close(ctx context.Context) error {
 
 // release unmaps the peers' buffers.
 func (m *Memory) release() error {
-	m.closed = true
+	m.closed.Store(true)
 	if m.shared == nil {
 		return nil
 	}
 	return m.shared.Close()
 }
 
-// over reports whether the memory, or what it is a view of, is closed. The caller
-// holds the runner's mu.
-func (m *Memory) over() bool { return m.closed || m.whole != nil && m.whole.over() }
+// over reports whether the memory, or what it is a view of, is closed.
+func (m *Memory) over() bool { return m.closed.Load() || m.whole != nil && m.whole.over() }
 
 // String describes the memory among those of the runner.
 func (m *Memory) String() string {
@@ -121,11 +127,28 @@ func (m *Memory) String() string {
 	return fmt.Sprintf("memory %d from byte %d", m.number, m.offset)
 }
 
-// usable returns the error of a use of a closed runner or a failed group. The caller
-// holds mu.
+// begin locks mu for a method, whose errors have this op, and returns the error of a
+// runner that is not usable. Then mu is not locked.
+func (r *Runner) begin(op string) error {
+	if r == nil || r.comm == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the runner is nil; New makes one")
+	}
+	r.mu.Lock()
+	err := r.usable(op)
+	if err != nil {
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// usable returns the error of a use of a closed runner or communicator, or of a failed
+// group. The caller holds mu.
 func (r *Runner) usable(op string) error {
-	if r.closed {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the runner is closed").At(r.comm.Rank(), mscclgo.NoRank)
+	switch {
+	case r.closed.Load():
+		return r.invalidUse(op, "the runner is closed")
+	case r.order.over():
+		return r.invalidUse(op, "the communicator is closed")
 	}
 	if err := r.comm.Err(); err != nil {
 		return mscclgo.Errorf(mscclgo.KindOf(err), op, "the group has failed: %w", err).At(r.comm.Rank(), mscclgo.NoRank)

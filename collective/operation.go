@@ -3,6 +3,7 @@ package collective
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -14,14 +15,28 @@ import (
 
 // Operation is a call that is ready to run.
 type Operation struct {
-	runner *Runner
-	call   Call
-	choice Choice // with the blocks of the grid
-	launch *launch
-	closed atomic.Bool
+	orderedCall
+	runner   *Runner
+	choice   Choice         // with the blocks of the grid
+	memories [2]*Memory     // of the call, or nil
+	buffers  [2]*gpu.Buffer // likewise
+	closed   atomic.Bool
+}
 
-	description string // for the other ranks
-	op          string // for errors
+// newOperation returns the operation of a launch, which is done with that choice but for
+// the number of blocks. A launch without a kernel does nothing.
+func (r *Runner) newOperation(l launch, choice Choice, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) *Operation {
+	choice.Blocks = l.shape.Grid.X
+	o := &Operation{
+		runner: r, choice: choice, memories: memories, buffers: buffers,
+		orderedCall: orderedCall{op: op, description: description + r.name, uses: []use{r}, queue: l.queue},
+	}
+	for _, m := range memories {
+		if m != nil {
+			o.uses = append(o.uses, m)
+		}
+	}
+	return o
 }
 
 // launch is a kernel with its arguments.
@@ -31,8 +46,13 @@ type launch struct {
 	args   []any
 }
 
-// queue queues the kernel.
-func (l *launch) queue(s *gpu.Stream) error { return l.kernel.Launch(s, l.shape, l.args...) }
+// queue queues the kernel, if there is one.
+func (l *launch) queue(s *gpu.Stream) error {
+	if l.kernel == nil {
+		return nil
+	}
+	return l.kernel.Launch(s, l.shape, l.args...)
+}
 
 // Launch queues the operation once. All ranks launch the same, in the same order, which
 // is kept on whatever streams; see [Runner.AllReduce].
@@ -41,30 +61,34 @@ func (l *launch) queue(s *gpu.Stream) error { return l.kernel.Launch(s, l.shape,
 // and where another rank's call is a different one, which fails the group; the group's
 // error when it has failed.
 func (o *Operation) Launch(s *gpu.Stream) error {
+	if o == nil || o.runner == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: launch", "the operation is nil; Runner.Prepare makes one")
+	}
 	r := o.runner
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(o.op); err != nil {
+	if err := r.begin(o.op); err != nil {
 		return err
 	}
+	defer r.mu.Unlock()
 	if o.closed.Load() {
 		return r.invalidUse(o.op, "it is closed")
 	}
 	if err := r.checkStream(s, o.op); err != nil {
 		return err
 	}
-	for _, m := range []*Memory{o.call.In, o.call.Out} {
-		if m == nil {
-			continue
-		}
-		if m.over() {
+	for _, m := range o.memories {
+		if m != nil && m.over() {
 			return r.invalidUse(o.op, "its memory is closed")
 		}
-		if err := native.Usable(s, m.Buffer, o.op, 0); err != nil {
+	}
+	for _, b := range o.buffers {
+		if b == nil {
+			continue
+		}
+		if err := r.checkBuffer(s, b, o.op, 0); err != nil {
 			return err
 		}
 	}
-	return r.order.do(s, o.description, o.launch.queue)
+	return r.order.do(s, &o.orderedCall)
 }
 
 // checkStream returns the error of a stream that cannot run calls.
@@ -75,7 +99,24 @@ func (r *Runner) checkStream(s *gpu.Stream, op string) error {
 	case s.Device() != r.comm.Device():
 		return r.invalidUse(op, "the stream is of %v, the communicator of %v", s.Device(), r.comm.Device())
 	}
-	return nil
+	return r.at(native.Usable(s, nil, op, 0))
+}
+
+// checkBuffer returns the error of a buffer whose first bytes a stream cannot use.
+func (r *Runner) checkBuffer(s *gpu.Stream, b *gpu.Buffer, op string, bytes uint64) error {
+	return r.at(native.Usable(s, b, op, bytes))
+}
+
+// at adds this rank to an error that was made for the call.
+func (r *Runner) at(err error) error {
+	if err == nil {
+		return nil // without an allocation
+	}
+	var typed *mscclgo.Error
+	if errors.As(err, &typed) {
+		return typed.At(r.comm.Rank(), mscclgo.NoRank)
+	}
+	return err
 }
 
 func (r *Runner) invalidUse(op, format string, args ...any) error {
@@ -89,23 +130,24 @@ func (o *Operation) Choice() Choice { return o.choice }
 // Close ends the operation's use. What the call's memories have for it stays theirs;
 // see [Memory]. It concerns this rank alone, and is safe to call twice.
 func (o *Operation) Close() error {
-	o.closed.Store(true)
+	if o != nil {
+		o.closed.Store(true)
+	}
 	return nil
 }
 
 // Prepare makes a call ready to run: the ranks compare it, load its kernel and agree on
 // its blocks; algorithms that go through the host make channels at their first use with
-// a pair of memories. Collective.
+// a pair of memories. A call of 0 elements needs none of these, and no memory. Collective.
 //
 // Errors: ErrInvalid for what the call has wrong, on all ranks: on the others as
 // ErrRemote, naming the rank, and where the ranks' calls differ; those of
 // [devicecode.Load] and [communicator.Communicator.MaxBlocks].
 func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable("collective: prepare " + c.String()); err != nil {
+	if err := r.begin("collective: prepare " + c.String()); err != nil {
 		return nil, err
 	}
+	defer r.mu.Unlock()
 	a, err := r.check(&c)
 	if err != nil {
 		err = r.invalid(&c, "prepare", err)
@@ -113,16 +155,19 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	if err := r.agree(ctx, "prepare a call", c.details(), err); err != nil {
 		return nil, err
 	}
-	l, err := r.prepare(ctx, &c, a)
-	if err != nil {
-		return nil, err
+	var l launch
+	if c.Count > 0 {
+		if l, err = r.prepare(ctx, &c, a); err != nil {
+			return nil, r.invalid(&c, "prepare", err)
+		}
 	}
-	choice := c.Choice
-	choice.Blocks = l.shape.Grid.X
-	return &Operation{
-		runner: r, call: c, choice: choice, launch: &l,
-		description: c.details() + r.name, op: "collective: launch " + c.String(),
-	}, nil
+	memories, buffers := [2]*Memory{c.In, c.Out}, [2]*gpu.Buffer{}
+	for i, m := range memories {
+		if m != nil {
+			buffers[i] = m.Buffer
+		}
+	}
+	return r.newOperation(l, c.Choice, "collective: launch "+c.String(), c.details(), memories, buffers), nil
 }
 
 // details describes all of a call that is the same on all ranks.

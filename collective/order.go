@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -41,7 +42,22 @@ type captured struct {
 	calls uint64
 	first string
 	sum   uint64 // of all their descriptions
-	text  string // what order.graph returned last, or ""
+	text  string // a description of all, or ""
+	uses  []use  // of all calls, each once
+}
+
+// orderedCall is a call as order knows it.
+type orderedCall struct {
+	op          string // for errors
+	description string // for the other ranks
+	uses        []use  // what must be open when a graph that holds the call is launched
+	queue       func(*gpu.Stream) error
+}
+
+// use is something that calls use: a *Runner or a *Memory.
+type use interface {
+	over() bool // is closed
+	String() string
 }
 
 // orderOf returns the one order of a communicator.
@@ -63,22 +79,30 @@ func (o *order) newName() string {
 	return fmt.Sprintf(", runner %d", o.runners)
 }
 
-// do has queue queue a call on a stream, behind all calls before it. All ranks make the
-// call of that description; where one does not, the group fails. Nothing is queued
+// do queues a call on a stream that is open, behind all calls before it. All ranks make
+// the call of that description; where one does not, the group fails. Nothing is queued
 // then.
-func (o *order) do(s *gpu.Stream, description string, queue func(*gpu.Stream) error) error {
+func (o *order) do(s *gpu.Stream, c *orderedCall) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if err := o.add(s, c); err != nil {
+		return wrap(o.comm, c.op, err)
+	}
+	return nil
+}
+
+// add is do for a caller that holds mu.
+func (o *order) add(s *gpu.Stream, c *orderedCall) error {
 	if key := native.CaptureOf(s); key != nil {
-		return o.capture(key, s, description, queue)
+		return o.capture(key, s, c)
 	}
 	if err := o.follow(s); err != nil {
 		return err
 	}
-	if err := o.comm.MatchCall(description); err != nil {
+	if err := o.comm.MatchCall(c.description); err != nil {
 		return err
 	}
-	err := queue(s)
+	err := c.queue(s)
 	o.turn(s)
 	return err
 }
@@ -88,7 +112,7 @@ func (o *order) do(s *gpu.Stream, description string, queue func(*gpu.Stream) er
 func (o *order) follow(s *gpu.Stream) error {
 	switch {
 	case o.lost:
-		return o.errorf("the stream of the call before it was closed while it captured, so that nothing can wait for that call")
+		return errors.New("the stream of the call before it was closed while it captured, so that nothing can wait for that call")
 	case o.left != nil:
 		return s.Wait(o.left)
 	case o.last == nil || o.last == s:
@@ -131,7 +155,7 @@ func (o *order) leave(s *gpu.Stream) {
 // marked returns the event, recorded on a stream that does not capture.
 func (o *order) marked(s *gpu.Stream) (*gpu.Event, error) {
 	if native.CaptureOf(s) != nil {
-		return nil, o.errorf("the call before it is on a stream that captures now, and can only be waited for when the capture has ended; end it first, or make both calls on one stream")
+		return nil, errors.New("the call before it is on a stream that captures now, and can only be waited for when the capture has ended; end it first, or make both calls on one stream")
 	}
 	return o.record(s)
 }
@@ -147,9 +171,12 @@ func (o *order) record(s *gpu.Stream) (*gpu.Event, error) {
 	return o.event, s.Record(o.event)
 }
 
-// capture is do for a stream that captures. The calls of one capture follow each other
+// capture is add for a stream that captures. The calls of one capture follow each other
 // in it. They are matched with the other ranks' when the graph is launched.
-func (o *order) capture(key any, s *gpu.Stream, description string, queue func(*gpu.Stream) error) error {
+func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
+	if o.closed {
+		return errors.New("the communicator is closed")
+	}
 	if err := o.comm.Err(); err != nil {
 		return err
 	}
@@ -161,10 +188,10 @@ func (o *order) capture(key any, s *gpu.Stream, description string, queue func(*
 				delete(o.captures, key) // it has ended
 			}
 		}
-		c = &captured{first: description}
+		c = &captured{first: call.description}
 		o.captures[key] = c
 		native.Carry(s, o.id, func(stream any, launch func() error) error {
-			return o.do(stream.(*gpu.Stream), o.graph(c), func(*gpu.Stream) error { return launch() })
+			return o.launch(stream.(*gpu.Stream), c, launch)
 		})
 	case c.last != s:
 		event, err := o.record(c.last)
@@ -176,30 +203,47 @@ func (o *order) capture(key any, s *gpu.Stream, description string, queue func(*
 		}
 	}
 	c.last = s
-	c.add(description)
-	return queue(s)
+	c.add(call)
+	return call.queue(s)
 }
 
 // add counts a call.
-func (c *captured) add(description string) {
+func (c *captured) add(call *orderedCall) {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s", c.sum, description)
+	fmt.Fprintf(h, "%d %s", c.sum, call.description)
 	c.sum, c.text = h.Sum64(), ""
 	c.calls++
+	for _, u := range call.uses {
+		if !slices.Contains(c.uses, u) {
+			c.uses = append(c.uses, u)
+		}
+	}
 }
 
-// graph describes a launch of a capture's graph.
-func (o *order) graph(c *captured) string {
+// launch launches a capture's graph, as one call.
+func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	const op = "collective: launch a graph"
+	for _, u := range c.uses {
+		if u.over() {
+			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v, which its calls use, is closed", u).At(o.comm.Rank(), mscclgo.NoRank)
+		}
+	}
 	if c.text == "" {
 		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
 	}
-	return c.text
+	if err := o.add(s, &orderedCall{op, c.text, c.uses, func(*gpu.Stream) error { return launch() }}); err != nil {
+		return wrap(o.comm, op, err)
+	}
+	return nil
 }
 
-func (o *order) errorf(format string, args ...any) error {
-	return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: order calls", format, args...).At(o.comm.Rank(), mscclgo.NoRank)
+// over reports whether the communicator is closed.
+func (o *order) over() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closed
 }
 
 // Close releases the event.

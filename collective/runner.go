@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -48,7 +49,8 @@ type Runner struct {
 	hostPaths map[pathKey]*hostPath
 	memories  map[*Memory]bool // that are open
 	numbers   uint64           // of memories so far
-	closed    bool
+	preparedV uint64           // all-to-alls with counts so far
+	closed    atomic.Bool      // written with mu held
 }
 
 // New makes a rank's runner. Collective.
@@ -81,7 +83,7 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}
 	r.name = r.order.newName()
-	details := fmt.Sprintf("with %d bytes of scratch and a tuning of sum %x", room, o.Tuning.sum())
+	details := fmt.Sprintf("%d bytes of scratch and a tuning of sum %x", room, o.Tuning.sum())
 	if err := r.agree(ctx, "make a runner", details, err); err != nil {
 		return nil, err
 	}
@@ -93,18 +95,21 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 func (r *Runner) Link() string { return r.link }
 
 // Close releases what the runner has: its kernels, and, once all ranks have called
-// it, its memories with their channels. Operations must have ended on this rank. In a
-// group that has failed it waits for nobody. It is safe to call twice. Collective.
+// it, its memories with their channels. Operations must have ended on this rank, and
+// graphs that hold calls can no longer be launched. In a group that has failed, or
+// that this rank has left, it waits for nobody. It is safe to call twice. Collective.
 func (r *Runner) Close(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
+	if r == nil || r.comm == nil {
 		return nil
 	}
-	r.closed = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Swap(true) {
+		return nil
+	}
 	var errs []error
-	if r.comm.Err() == nil && (len(r.memories) > 0 || len(r.hostPaths) > 0) {
-		errs = append(errs, r.comm.Barrier(ctx))
+	if len(r.memories) > 0 || len(r.hostPaths) > 0 {
+		errs = append(errs, r.parting(ctx))
 	}
 	for _, path := range r.hostPaths {
 		errs = append(errs, path.close())
@@ -125,6 +130,21 @@ func (r *Runner) Close(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// parting waits until all ranks are about to release what their peers reach, unless the
+// group has failed or the communicator is closed, which has waited for them.
+func (r *Runner) parting(ctx context.Context) error {
+	if r.comm.Err() != nil || r.order.over() {
+		return nil
+	}
+	return r.comm.Barrier(ctx)
+}
+
+// over reports whether the runner is closed.
+func (r *Runner) over() bool { return r.closed.Load() }
+
+// String describes the runner.
+func (r *Runner) String() string { return "a runner" }
 
 // The bounds of a rank's part in an exchange, in bytes.
 const (

@@ -1,16 +1,20 @@
 package collective
 
 import (
-	"fmt"
 	"math/bits"
 	"strconv"
 	"strings"
+
+	"github.com/mscclgo/mscclgo"
 )
 
 // The letters of sizes, each 1024 times the one before.
 const letters = "KMGT"
 
-// ParseSize reads a number of bytes, such as 1000, 64K or 1G.
+// ParseSize reads a number of bytes, such as 1000, 64K or 1G: at least 1, and below
+// 256 TiB.
+//
+// Errors: ErrInvalid for anything else.
 func ParseSize(text string) (uint64, error) {
 	number, shift := text, 0
 	if n := len(text); n > 0 {
@@ -20,7 +24,7 @@ func ParseSize(text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || n == 0 || bits.Len64(n)+shift > 48 {
-		return 0, fmt.Errorf("%q is not a size, such as 1000, 64K or 1G", text)
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: parse", "%q is not a size, such as 1000, 64K or 1G", text)
 	}
 	return n << shift, nil
 }

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
@@ -63,7 +64,10 @@ func ReadTuning(r io.Reader) (*Tuning, error) {
 		}
 		t.Rules = append(t.Rules, rule)
 	}
-	return t, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: read a tuning", "%w", err)
+	}
+	return t, nil
 }
 
 func parseRule(columns []string) (Rule, error) {
@@ -88,7 +92,7 @@ func parseRule(columns []string) (Rule, error) {
 		if field.any && field.text == "*" {
 			continue
 		}
-		if _, err := fmt.Sscanf(field.text, "%d", field.to); err != nil || *field.to < 1 || *field.to > most {
+		if *field.to, err = strconv.Atoi(field.text); err != nil || *field.to < 1 || *field.to > most {
 			return Rule{}, fmt.Errorf("%q is not a number from 1 to %d", field.text, most)
 		}
 	}

@@ -64,6 +64,7 @@ func TestBadTuning(t *testing.T) {
 		"nvlink all-reduce 2 4X direct 8 512",
 		"nvlink all-reduce 2 4K relayed 8 512",
 		"nvlink all-reduce 2 4K direct 0 512",
+		"nvlink all-reduce 2 4K direct 8x 512",
 		"nvlink all-reduce 2 4K direct 8 *",
 		"nvlink all-reduce 2 4K direct 8 99999999",
 		strings.Repeat("* broadcast * * direct 8 512\n", maxRules+1),

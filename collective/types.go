@@ -58,8 +58,13 @@ func ParseType(name string) (Type, error) {
 
 func (t Type) valid() bool { return int(t) < len(typeSpecs) }
 
-// Size returns the bytes of an element.
-func (t Type) Size() int { return typeSpecs[t].size }
+// Size returns the bytes of an element, or 0 for what is not a type.
+func (t Type) Size() int {
+	if !t.valid() {
+		return 0
+	}
+	return typeSpecs[t].size
+}
 
 // String returns the name, such as "f32".
 func (t Type) String() string {

@@ -2,13 +2,10 @@ package collective
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // AllReduce reduces count elements of all ranks' in into every rank's out. It may be
@@ -94,18 +91,23 @@ func (r *Runner) Scatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Typ
 // Errors: those of the calls.
 func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 	for _, c := range calls {
-		key := planKey{c.Kind, c.Type, c.Op, c.Count, c.Root}
-		r.mu.Lock()
-		var err error
-		if r.plans[key] == nil || r.closed {
-			_, err = r.newPlan(ctx, key, func(*plan) error { return nil })
-		}
-		r.mu.Unlock()
-		if err != nil {
+		if err := r.loadPlan(ctx, planKey{c.Kind, c.Type, c.Op, c.Count, c.Root}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// loadPlan makes the plan of a call, unless there is one.
+func (r *Runner) loadPlan(ctx context.Context, key planKey) (err error) {
+	if err := r.begin(key.name()); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	if r.plans[key] == nil {
+		_, err = r.newPlan(ctx, key, func(*plan) error { return nil })
+	}
+	return err
 }
 
 // planKey is what the plan of a call depends on.
@@ -117,29 +119,37 @@ type planKey struct {
 	root  int
 }
 
+func (k planKey) call() Call {
+	return Call{Kind: k.kind, Type: k.typ, Op: k.op, Count: k.count, Root: k.root}
+}
+
+// name is what errors of the call name.
+func (k planKey) name() string {
+	c := k.call()
+	return "collective: " + c.String()
+}
+
 // mostPlans bounds the plans that are kept.
 const mostPlans = 1024
 
 // plan is how a call on any buffer is done.
 type plan struct {
-	r           *Runner
-	call        Call
-	algorithm   algorithm
-	kernel      *gpu.Kernel
-	fit         int    // see kernel
-	description string // for the other ranks
-	op          string // for errors
-	inBytes     uint64 // that this rank's buffers must have; 0 where it has no such
-	outBytes    uint64
-	reach       reach
-	piece       uint64 // bytes of a part that are moved at a time
-	staged      [2]*launch
+	orderedCall
+	r         *Runner
+	call      Call
+	algorithm algorithm
+	kernel    *gpu.Kernel
+	fit       int    // see kernel
+	inBytes   uint64 // that this rank's buffers must have; 0 where it has no such
+	outBytes  uint64
+	reach     reach
+	piece     uint64 // bytes of a part that are moved at a time
+	staged    [2]*launch
 
 	in, out *gpu.Buffer // of the call under way
 	from    gpu.Ptr     // the addresses that steps are for
 	to      gpu.Ptr
 	steps   []step
-	queue   func(*gpu.Stream) error // p.run
 }
 
 // step is a launch, or a copy between a staging and the call's buffers.
@@ -153,10 +163,16 @@ type step struct {
 
 // call makes a call on any buffer.
 func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
+	if r == nil || r.comm == nil {
+		return r.begin(key.name())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.plans[key]
-	if p == nil || r.closed {
+	if p == nil || r.closed.Load() {
+		if err := r.usable(key.name()); err != nil {
+			return err
+		}
 		var err error
 		p, err = r.newPlan(context.Background(), key, func(p *plan) error {
 			if err := p.check(s, out, in); err != nil {
@@ -181,7 +197,7 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	if err := p.bind(); err != nil {
 		return err
 	}
-	err := r.order.do(s, p.description, p.queue)
+	err := r.order.do(s, &p.orderedCall)
 	p.in, p.out = nil, nil
 	return err
 }
@@ -198,11 +214,7 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 		if b.bytes == 0 {
 			continue
 		}
-		if err := native.Usable(s, b.Buffer, p.op, b.bytes); err != nil {
-			var typed *mscclgo.Error
-			if errors.As(err, &typed) {
-				return typed.At(p.r.comm.Rank(), mscclgo.NoRank)
-			}
+		if err := p.r.checkBuffer(s, b.Buffer, p.op, b.bytes); err != nil {
 			return err
 		}
 	}
@@ -220,16 +232,12 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 }
 
 // newPlan makes the plan of a call and keeps it. ready is called with the call checked,
-// and before anything waits for the other ranks. The caller holds mu. Collective where the plan needs what no
-// call before did.
+// and before anything waits for the other ranks. The caller holds mu and has found the
+// runner usable. Collective where the plan needs what no call before did.
 func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) error) (*plan, error) {
-	c := Call{Kind: key.kind, Type: key.typ, Op: key.op, Count: key.count, Root: key.root}
-	op := "collective: " + c.String()
-	if err := r.usable(op); err != nil {
-		return nil, err
-	}
-	p := &plan{r: r, call: c, description: c.String() + r.name, op: op}
-	p.queue = p.run
+	c := key.call()
+	p := &plan{r: r, call: c}
+	p.orderedCall = orderedCall{op: key.name(), description: c.String() + r.name, uses: []use{r}, queue: p.run}
 	err := p.choose()
 	if err == nil {
 		err = ready(p)
@@ -238,11 +246,7 @@ func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) err
 		err = p.load(ctx)
 	}
 	if err != nil {
-		var typed *mscclgo.Error
-		if errors.As(err, &typed) && typed.Op == op {
-			return nil, err
-		}
-		return nil, r.wrap(op, err)
+		return nil, wrap(r.comm, p.op, err)
 	}
 	if len(r.plans) >= mostPlans {
 		clear(r.plans)

@@ -13,7 +13,12 @@ func init() {
 	}
 	native.Carry = func(s any, id uint64, around func(any, func() error) error) { s.(*Stream).carry(id, around) }
 	native.BeforeClose = func(s any, id uint64, f func()) { s.(*Stream).beforeClose(id, f) }
-	native.Usable = func(s, b any, op string, n uint64) error { return s.(*Stream).reach(op, b.(*Buffer), 0, n) }
+	native.Usable = func(s, b any, op string, n uint64) error {
+		if b == nil {
+			return s.(*Stream).usable(op)
+		}
+		return s.(*Stream).reach(op, b.(*Buffer), 0, n)
+	}
 	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
 }
 

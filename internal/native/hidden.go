@@ -27,7 +27,8 @@ var (
 	// takes work, instead of the f given before under this id. A nil f cancels it.
 	BeforeClose func(stream any, id uint64, f func())
 	// Usable returns an error if a *gpu.Stream or its device is closed, or if it
-	// cannot access the first n bytes of a *gpu.Buffer; op is what was tried.
+	// cannot access the first n bytes of a *gpu.Buffer; op is what was tried. Where
+	// buffer is nil itself, it is about the stream alone.
 	Usable func(stream, buffer any, op string, n uint64) error
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
