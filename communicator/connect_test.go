@@ -3,6 +3,7 @@ package communicator_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -157,6 +158,33 @@ func TestConnectInvalid(t *testing.T) {
 			}
 			_, err := comms[0].Connect(t.Context(), 1, 1<<63)
 			failing(t, 0, err, mscclgo.ErrInvalid, "the tag")
+		})
+	}
+}
+
+// TestConnectAgain has Connects that end without the peer, and then one of both ranks.
+func TestConnectAgain(t *testing.T) {
+	for name, o := range map[string]communicator.Options{
+		"mapped":   {},
+		"Ethernet": {Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comms := group(t, 2, o)
+			for _, rank := range []int{0, 0, 1} {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				_, err := comms[rank].Connect(ctx, 1-rank, 5)
+				cancel()
+				failing(t, rank, err, mscclgo.ErrTimeout)
+			}
+			for range 2 {
+				each(t, 2, func(rank int) error {
+					conn, err := comms[rank].Connect(t.Context(), 1-rank, 5)
+					if err != nil {
+						return err
+					}
+					return errors.Join(conn.Flush(t.Context()), comms[rank].Barrier(t.Context()), conn.Close())
+				})
+			}
 		})
 	}
 }
