@@ -28,7 +28,6 @@ type failure struct {
 	mu        sync.Mutex
 	hostRanks []int // see Communicator.HostRanks
 	cause     error
-	closed    bool // status is freed
 }
 
 // The channel numbers of waits that belong to no channel. For the host group, the
@@ -52,8 +51,8 @@ func newFailure(boot fullBootstrap, dev *gpu.Device) (*failure, error) {
 	return f, nil
 }
 
-// words returns the status as the host sees it. The caller holds mu and has checked
-// that the status is not freed.
+// words returns the status as the host sees it, or nil if it is freed, by close or with
+// the device. The caller holds mu.
 func (f *failure) words() *devicecode.GroupStatus {
 	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes())))
 }
@@ -131,8 +130,8 @@ func (f *failure) fail(err error) {
 func (f *failure) abort() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.closed {
-		atomic.StoreUint32(&f.words().Aborted, 1)
+	if words := f.words(); words != nil {
+		atomic.StoreUint32(&words.Aborted, 1)
 	}
 }
 
@@ -140,10 +139,10 @@ func (f *failure) abort() {
 func (f *failure) firstFailed() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return 0
+	if words := f.words(); words != nil {
+		return atomic.LoadUint64(&words.FirstFailed)
 	}
-	return atomic.LoadUint64(&f.words().FirstFailed)
+	return 0
 }
 
 // err returns the group's error, or nil if it has not failed. It does not wait for
@@ -165,7 +164,6 @@ func (f *failure) close() error {
 	<-f.done
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closed = true
 	return f.status.Close()
 }
 

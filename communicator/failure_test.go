@@ -311,3 +311,19 @@ func TestFailWhileInUse(t *testing.T) {
 		t.Errorf("rank 0: %v", err)
 	}
 }
+
+// TestDeviceClosedFirst closes the devices before the communicators, whose status words
+// are memory of the devices.
+func TestDeviceClosedFirst(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	for _, c := range comms {
+		if err := c.Device().Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	cause := errors.New("the disk is full")
+	comms[0].Abort(cause)
+	if err := comms[0].Err(); !errors.Is(err, cause) {
+		t.Error(err)
+	}
+}
