@@ -44,8 +44,8 @@ const prepareV = "collective: prepare an all-to-all with counts"
 // PrepareAllToAllV makes a call ready to run: the ranks compare their counts, and the
 // first call loads the kernel and allocates memory. Collective.
 //
-// Errors: ErrInvalid for what the call has wrong, naming the peer whose part it is: on
-// the others as ErrRemote; and where what a rank sends differs from what its peer
+// Errors: ErrInvalid for an invalid call, naming the peer whose part it is: on the
+// others as ErrRemote; and where what a rank sends differs from what its peer
 // receives. ErrUnsupported for ranks on several hosts.
 func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation, error) {
 	if err := r.begin(prepareV); err != nil {
@@ -78,7 +78,7 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 	return r.newOperation(l, slotsChoice, "collective: launch "+c.String(), description, [2]*Memory{}, buffers), nil
 }
 
-// spansOf returns a call's parts in bytes, or the error of a call that cannot be.
+// spansOf returns a call's parts in bytes, or the error of an invalid call.
 func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives *spans, err error) {
 	ranks := r.comm.Size()
 	invalid := func(peer int, format string, args ...any) error {

@@ -103,7 +103,7 @@ func (c *Call) checkShape(a algorithm) error {
 	return nil
 }
 
-// check returns the algorithm of a call, or the error of a call that cannot be.
+// check returns the algorithm of a call, or the error of an invalid call.
 func (r *Runner) check(c *Call) (algorithm, error) {
 	if err := c.checkNames(); err != nil {
 		return algorithm{}, err
@@ -169,8 +169,8 @@ func overlap(a gpu.Ptr, aBytes uint64, b gpu.Ptr, bBytes uint64) bool {
 	return a < b+gpu.Ptr(bBytes) && b < a+gpu.Ptr(aBytes)
 }
 
-// Fits returns why a call's algorithm is not to be had for these ranks and this size,
-// or nil. Kernels reach the memory of one host's ranks only; and packets, where there
+// Fits returns why a call's algorithm cannot be used by these ranks at this size, or
+// nil. Kernels reach the memory of one host's ranks only; and packets, where there
 // are any, have to fit into the scratch (see the Inboxes of collective.cuh).
 func (r *Runner) Fits(c Call) error {
 	if err := c.checkNames(); err != nil {

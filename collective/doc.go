@@ -1,16 +1,17 @@
 // Package collective runs tuned collectives among the ranks of a communicator.
 //
-// A [Runner] is one rank's. There are two ways to use it. [Runner.AllReduce] and the
-// methods like it take any buffers of the communicator's device and need no preparation:
+// A [Runner] belongs to one rank. There are two ways to use it. [Runner.AllReduce] and
+// the methods like it take any buffers of the communicator's device and need no
+// preparation:
 //
 //	err := runner.AllReduce(stream, out, in, count, collective.F16, collective.Sum)
 //
-// For buffers that are used again and again, [Runner.Share] makes them known to all
-// ranks, [Runner.Prepare] makes a [Call] on them an [Operation], and [Operation.Launch]
-// queues that. Then peers read and write the buffers themselves, which saves the copies
-// that a large call on any buffer needs. Small calls are equally fast both ways. Both
-// take the same algorithms, which a [Tuning] chooses by size, and leave the same bits; but
-// a ring adds in an order that depends on where an element lies.
+// For buffers that are used again and again, [Runner.Share] makes them known to all ranks,
+// [Runner.Prepare] makes a [Call] on them an [Operation], and [Operation.Launch] queues
+// that. Then peers read and write the buffers themselves, which saves the copies that a
+// large call on any buffer needs. Small calls are equally fast both ways. Both take the
+// same algorithms, which a [Tuning] chooses by size, and produce the same bits, except
+// that a ring adds in an order that depends on where an element lies.
 //
 // # Order
 //
@@ -25,7 +26,7 @@
 //
 // # Memory
 //
-// A runner allocates what it needs at first need: twice [Options.Scratch] for large calls
-// on any buffers, an inbox of 256 MiB for large all-reduces, and slots for gathers,
+// A runner allocates memory when it first needs it: twice [Options.Scratch] for large
+// calls on any buffers, an inbox of 256 MiB for large all-reduces, and slots for gathers,
 // scatters and all-to-alls with counts. Close releases it.
 package collective

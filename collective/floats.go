@@ -23,22 +23,22 @@ type Float8E4M3 uint8
 // are the bits.
 type Float8E5M2 uint8
 
-// NewFloat16 returns the number nearest to f, of two the even one. What is too large
-// becomes an infinity, and every NaN 0x7fff.
+// NewFloat16 returns the number nearest to f, or the even one of two equally near.
+// A value that is too large becomes an infinity, and every NaN becomes 0x7fff.
 func NewFloat16(f float32) Float16 { return Float16(float16.round(f)) }
 
-// NewBFloat16 returns the number nearest to f, of two the even one. What is too large
-// becomes an infinity, and every NaN 0x7fff.
+// NewBFloat16 returns the number nearest to f, or the even one of two equally near.
+// A value that is too large becomes an infinity, and every NaN becomes 0x7fff.
 func NewBFloat16(f float32) BFloat16 { return BFloat16(bfloat16.round(f)) }
 
-// NewFloat8E4M3 returns the number nearest to f, of two the even one. What is too
-// large, infinities included, becomes 448, and every NaN 0x7f, as CUDA converts with
-// __NV_SATFINITE.
+// NewFloat8E4M3 returns the number nearest to f, or the even one of two equally near.
+// A value that is too large, such as an infinity, becomes 448, and every NaN becomes 0x7f,
+// as CUDA converts with __NV_SATFINITE.
 func NewFloat8E4M3(f float32) Float8E4M3 { return Float8E4M3(float8E4M3.round(f)) }
 
-// NewFloat8E5M2 returns the number nearest to f, of two the even one. What is too
-// large, infinities included, becomes 57344, and every NaN 0x7f, as CUDA converts with
-// __NV_SATFINITE.
+// NewFloat8E5M2 returns the number nearest to f, or the even one of two equally near.
+// A value that is too large, such as an infinity, becomes 57344, and every NaN becomes 0x7f,
+// as CUDA converts with __NV_SATFINITE.
 func NewFloat8E5M2(f float32) Float8E5M2 { return Float8E5M2(float8E5M2.round(f)) }
 
 // Float32 returns the number, exactly.

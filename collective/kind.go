@@ -266,7 +266,8 @@ func (k Kind) Parts(ranks int) int { return max(k.InParts(ranks), k.OutParts(ran
 func (k Kind) Bus(ranks int) float64 { return k.spec().bus(float64(ranks)) }
 
 // Sources returns what out part `part` of a rank is made of: in part `theirs` of
-// the ranks `from`, reduced if they are several. Of none is what is not written.
+// the ranks `from`, reduced if they are several. from is empty if the part is not
+// written.
 func (k Kind) Sources(rank, part, ranks, root int) (from []int, theirs int) {
 	return k.spec().sources(rank, part, ranks, root)
 }

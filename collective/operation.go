@@ -55,7 +55,7 @@ func (l *launch) queue(s *gpu.Stream) error {
 }
 
 // Launch queues the operation once. All ranks launch the same, in the same order, which
-// is kept on whatever streams; see [Runner.AllReduce].
+// is kept on any streams; see [Runner.AllReduce].
 //
 // Errors: ErrInvalid when the operation, its memory, its runner or the stream is closed,
 // and where another rank's call is a different one, which fails the group; the group's
@@ -140,9 +140,9 @@ func (o *Operation) Close() error {
 // its blocks; algorithms that go through the host make channels at their first use with
 // a pair of memories. A call of 0 elements needs none of these, and no memory. Collective.
 //
-// Errors: ErrInvalid for what the call has wrong, on all ranks: on the others as
-// ErrRemote, naming the rank, and where the ranks' calls differ; those of
-// [devicecode.Load] and [communicator.Communicator.MaxBlocks].
+// Errors: ErrInvalid for an invalid call, on all ranks: on the others as ErrRemote,
+// naming the rank, and where the ranks' calls differ; those of [devicecode.Load]
+// and [communicator.Communicator.MaxBlocks].
 func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 	if err := r.begin("collective: prepare " + c.String()); err != nil {
 		return nil, err

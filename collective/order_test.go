@@ -13,7 +13,7 @@ import (
 )
 
 // chain is an all-reduce whose input is the output of the one before, on any stream, so
-// that the result tells whether all were done in order.
+// that the result shows whether all were done in order.
 type chain struct {
 	*member
 	streams []*gpu.Stream

@@ -15,14 +15,15 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// Options are what the ranks of a runner may choose, all alike; the zero value is
-// right for most.
+// Options configure a runner, alike on all ranks. The zero value is right for most
+// uses.
 type Options struct {
 	// Tuning chooses the algorithms. nil means [DefaultTuning].
 	Tuning *Tuning
 	// Scratch is the bytes of device memory for the input, and for the output, of calls
 	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. It
-	// is allocated at first need. Larger calls go through it in pieces. 0 means 64 MiB.
+	// is allocated when it is first needed. Larger calls go through it in pieces. 0
+	// means 64 MiB.
 	Scratch uint64
 }
 
@@ -90,8 +91,8 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 	return r, nil
 }
 
-// Link names what is between the ranks: [NVLink] if the GPUs of all have such links,
-// else "other".
+// Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have
+// such links, else "other".
 func (r *Runner) Link() string { return r.link }
 
 // Close releases what the runner has: its kernels, and, once all ranks have called

@@ -62,7 +62,7 @@ func TestScratchLimit(t *testing.T) {
 	})
 }
 
-// newCall gives a runner and a call on buffers of so many bytes.
+// newCall returns a runner and a call on buffers of so many bytes.
 func newCall(ctx context.Context, comm *communicator.Communicator, bytes uint64) (*Runner, Call, error) {
 	runner, err := New(ctx, comm, Options{})
 	if err != nil {

@@ -20,7 +20,7 @@ const defaultScratch = 64 << 20
 // rank only when no peer reads or writes that rank's memory any more. So pieces, and
 // calls, follow each other through the same memory.
 type staging struct {
-	in, out *Memory     // allocated at first need, of room bytes
+	in, out *Memory     // allocated when first needed, of room bytes
 	aligned *gpu.Buffer // likewise; this rank's alone
 	room    uint64
 }

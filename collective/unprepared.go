@@ -15,17 +15,17 @@ import (
 //
 // AllReduce and the methods like it need no preparation. They queue the call on s and
 // return. Any buffer of the communicator's device will do, at any alignment, and any
-// count; 0 elements are nothing to do. All ranks make the same calls in the same order,
-// on any streams: calls of one communicator are done in the order in which they are
-// made, also on several streams and in graphs.
+// count; a call of 0 elements does nothing. All ranks make the same calls in the same
+// order, on any streams: calls of one communicator are done in the order in which they
+// are made, also on several streams and in graphs.
 //
 // The first call of a kind, type, operation and count prepares what it needs, for which
 // it waits for the other ranks, and later ones only queue; see [Runner.Load]. Calls may
 // be captured. What a graph holds is done when it is launched, in the order of the
 // launches.
 //
-// Errors: ErrInvalid for buffers, streams, types and roots that cannot be, and where
-// another rank's call is a different one, which fails the group: see
+// Errors: ErrInvalid for invalid buffers, streams, types and roots, and where another
+// rank's call is a different one, which fails the group: see
 // [communicator.Communicator.MatchCall]; ErrUnsupported for elements that the operation
 // does not reduce. Nothing is queued then.
 func (r *Runner) AllReduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, op Op) error {
@@ -85,8 +85,8 @@ func (r *Runner) Scatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Typ
 	return r.call(s, out, in, planKey{kind: Scatter, typ: t, count: count, root: root})
 }
 
-// Load prepares what calls on any buffer need at first, so that they only queue. Of a
-// call it uses Kind, Type, Op, Count and Root. Collective.
+// Load prepares what the first such calls on any buffer need, so that they only
+// queue. Of a call it uses Kind, Type, Op, Count and Root. Collective.
 //
 // Errors: those of the calls.
 func (r *Runner) Load(ctx context.Context, calls ...Call) error {
@@ -202,7 +202,7 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	return err
 }
 
-// check returns the error of buffers and a stream that cannot be.
+// check returns the error of invalid buffers or an invalid stream.
 func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 	if err := p.r.checkStream(s, p.op); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 const soon = 10 * time.Second
 
 // waiting makes channels between all ranks, and has those of the list launch a
-// kernel that awaits rank peer in vain.
+// kernel that waits for rank peer, which sends no signal.
 func waiting(t *testing.T, comms []*communicator.Communicator, all []*worker, peer int, list ...int) {
 	t.Helper()
 	each(t, len(comms), func(rank int) error {
@@ -293,7 +293,7 @@ func TestFailWhileInUse(t *testing.T) {
 				}
 				err := c.Synchronize(t.Context(), all[rank].stream)
 				if cause := c.Err(); err != nil && cause == nil {
-					t.Errorf("rank %d: Synchronize gives %v and the group is well", rank, err)
+					t.Errorf("rank %d: Synchronize returned %v and the group has not failed", rank, err)
 				}
 			}
 		})

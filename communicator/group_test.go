@@ -27,7 +27,7 @@ func TestGroup(t *testing.T) {
 			return err
 		}
 		if again != g {
-			return fmt.Errorf("the second call gives %+v, the first gave %+v", again, g)
+			return fmt.Errorf("the second call returned %+v, the first %+v", again, g)
 		}
 		for _, blocks := range []int{1, 4, 2} {
 			if err := all[rank].launch("barriers", blocks, 32, g, 10); err != nil {

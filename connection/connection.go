@@ -32,11 +32,11 @@ type Endpoint interface {
 	// secret.
 	MarshalBinary() ([]byte, error)
 
-	// Connect returns the connection to the rank whose endpoint's bytes remote
-	// are. It may wait for the peer, but only for what the peer's own Connect
-	// does without waiting for this rank. So ranks may connect in any order in
-	// which the lower rank of each pair does not wait for the higher one.
-	// Nothing may be queued before both have returned, so ranks tell each other.
+	// Connect returns the connection to the rank whose endpoint's bytes remote are. It
+	// may wait for the peer, but only for what the peer's own Connect does without
+	// waiting for this rank. So ranks may connect in any order in which the lower rank
+	// of each pair does not wait for the higher one. Nothing may be queued before both
+	// have returned, so the ranks must tell each other.
 	//
 	// Errors: ErrInvalid for bytes that were cut short or altered, or are of
 	// another version or group; ErrUnsupported when the transport cannot connect
@@ -80,8 +80,7 @@ type Connection struct {
 // which is one of the constants of package registeredmem. The connection owns
 // the driver. The packages of the transports call it.
 //
-// Errors: ErrInvalid for arguments that cannot be right; the driver then stays
-// the caller's.
+// Errors: ErrInvalid for invalid arguments; the caller then still owns the driver.
 func New(registry *registeredmem.Registry, peer int, transport registeredmem.Transports, d Driver) (*Connection, error) {
 	const op = "connection: new connection"
 	switch {
@@ -111,9 +110,8 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 // Transport returns the one transport that the connection uses.
 func (c *Connection) Transport() registeredmem.Transports { return c.transport }
 
-// Write queues a copy of n bytes. src is this rank's memory, dst the peer's.
-// The bytes at src must stay as they are until a Flush has returned. 0 bytes are
-// no error.
+// Write queues a copy of n bytes. src is this rank's memory, dst the peer's. The
+// bytes at src must stay as they are until a Flush has returned. n may be 0.
 func (c *Connection) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	const op = "write"
 	c.mu.Lock()
@@ -135,8 +133,8 @@ func (c *Connection) Write(dst *registeredmem.Memory, dstOffset uint64, src *reg
 func (c *Connection) InlineLimit() uint64 { return c.inline }
 
 // WriteBytes queues a write of data to the peer's memory, in one order with what
-// Write queues. The bytes need not be fetched from a device. data may be used
-// again once WriteBytes returns. No bytes are no error.
+// Write queues. The bytes need not be fetched from a device. data may be used again
+// once WriteBytes returns. data may be empty.
 //
 // Errors: ErrInvalid for more than InlineLimit bytes.
 func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
@@ -200,8 +198,8 @@ func (c *Connection) Flush(ctx context.Context) error {
 // releases the connection. It is safe to call twice.
 //
 // Errors: ErrTimeout when the queue did not drain; ErrSystem when this rank's side
-// of the transport failed. A failure of the peer is none, since the peer may close
-// first: Flush before Close where that matters.
+// of the transport failed. A failure of the peer is not an error, since the peer
+// may close first: Flush before Close where that matters.
 func (c *Connection) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -222,7 +220,8 @@ func (c *Connection) Close() error {
 	return errors.Join(err, c.wrap(op, released))
 }
 
-// pause lets others go on between two looks, for longer after many of them.
+// pause lets other goroutines run between two polls, and takes longer after many of
+// them.
 func pause(looks int) {
 	if looks < 2000 {
 		runtime.Gosched()

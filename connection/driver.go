@@ -36,8 +36,8 @@ type Driver interface {
 type BytesDriver interface {
 	Driver
 
-	// InlineLimit returns the most bytes that WriteBytes takes, the same each
-	// time: 0 where there is no WriteBytes after all.
+	// InlineLimit returns the most bytes that WriteBytes takes, the same each time, or
+	// 0 if WriteBytes cannot be used.
 	InlineLimit() uint64
 
 	// WriteBytes queues a write of data, at least 1 byte. data belongs to the
@@ -47,9 +47,9 @@ type BytesDriver interface {
 
 // DriverMark is a point in the queue of a [Driver].
 type DriverMark interface {
-	// Set moves the mark behind all that is queued. It may be called before the
-	// point of an earlier Set is reached, which nobody waits for then. It is no
-	// error that the transport has failed, if all before the mark is done.
+	// Set moves the mark behind all that is queued. It may be called before the point
+	// of an earlier Set is reached, which nobody waits for then. A failed transport is
+	// not an error if all before the mark is done.
 	Set() error
 
 	// Reached reports whether all before the mark is done at the peer. It does

@@ -181,7 +181,7 @@ func TestCompileWrongUse(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	check("an architecture that is none", mscclgo.ErrInvalid, "gfx90a", "k.cu", o)
+	check("an unknown architecture", mscclgo.ErrInvalid, "gfx90a", "k.cu", o)
 	check("a name of two lines", mscclgo.ErrInvalid, ArchEmu, "k\n.cu", o)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -54,13 +54,14 @@ const maxWords = 1 << 20
 // DefaultTimeout bounds each wait of a kernel where Options.Watch does not.
 const DefaultTimeout = 30 * time.Second
 
-// Options configure a [Ring]. The zero value is right for most.
+// Options configure a [Ring]. The zero value is right for most uses.
 type Options struct {
 	// Size is the number of triggers that the ring holds, a power of two. 0 means
 	// DefaultSize.
 	Size int
 	// Words is the number of further 8-byte words of pinned memory, through which
-	// the goroutine that serves the ring tells kernels something; see [Ring.Words].
+	// through which the goroutine that serves the ring reports to kernels; see
+	// [Ring.Words].
 	Words int
 	// Payload is the number of bytes that a thread may send with a trigger; see
 	// [Ring.Payload]. 0 means none.
@@ -213,8 +214,8 @@ func (r *Ring) PollBatch(dst []Trigger) int {
 	return int(C.poll(r.c(), (*C.native_trigger)(unsafe.Pointer(unsafe.SliceData(dst))), C.size_t(len(dst))))
 }
 
-// arrived reports whether the next trigger may have arrived, so that polling in vain
-// does not cross into C. It looks at the tag of the first word alone.
+// arrived reports whether the next trigger may have arrived, so that polling an
+// empty ring does not cross into C. It looks at the tag of the first word alone.
 func (r *Ring) arrived() bool {
 	s := r.state
 	word := atomic.LoadUint64((*uint64)(unsafe.Add(s.Entries, s.Polled%s.Size*native.EntryBytes)))

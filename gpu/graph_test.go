@@ -151,7 +151,7 @@ func TestCaptureOf(t *testing.T) {
 	is(joined, nil)
 	check(t, s.BeginCapture())
 	if second := native.CaptureOf(s); second == nil || second == first {
-		t.Error("a new capture is none, or the old one")
+		t.Error("a new capture has no identity, or the old one's")
 	}
 	must[*gpu.Graph](t)(s.EndCapture())
 }

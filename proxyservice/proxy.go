@@ -34,7 +34,7 @@ import (
 // ring. An error makes the group fail and ends the proxy.
 type Handler func(fifo.Trigger) error
 
-// Options configure a [Proxy]. The zero value is right for most.
+// Options configure a [Proxy]. The zero value is right for most uses.
 type Options struct {
 	// CPUs are those that the proxy's thread may run on, for example those near the
 	// device. Empty means any.
@@ -155,8 +155,8 @@ func (p *Proxy) Start(ctx context.Context) error {
 // Stop serves what has been pushed, and ends the goroutine. What kernels push
 // later waits in the ring for another Start. It is safe to call twice.
 //
-// Errors: what made the proxy fail; ErrTimeout and ErrAborted when ctx ends
-// first, which is a failure too: triggers are left that kernels wait for.
+// Errors: what made the proxy fail; ErrTimeout and ErrAborted when ctx ends first,
+// which is a failure too, since kernels wait for the triggers that are left.
 func (p *Proxy) Stop(ctx context.Context) error { return p.end(ctx, false) }
 
 // end stops the goroutine, for good if forGood is set.

@@ -18,7 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// ServiceOptions configure a [ProxyService]. The zero value is right for most.
+// ServiceOptions configure a [ProxyService]. The zero value is right for most uses.
 type ServiceOptions struct {
 	Options
 	// RingSize is the number of triggers that the ring holds, a power of two. 0
@@ -60,7 +60,7 @@ const (
 )
 
 // ProxyService is a proxy that moves data and signals peers for port channels. It
-// gives memories and semaphores their ids and makes the channels. All its methods
+// assigns memories and semaphores their ids and makes the channels. All its methods
 // may be called from any goroutine, also while it runs.
 //
 // Its ring is the only pinned memory that it takes.

@@ -19,7 +19,7 @@ static inline void* proxy_table_get(const proxy_table* table, uint64_t id) {
   return id < __atomic_load_n(&table->size, __ATOMIC_ACQUIRE) ? table->entries[id] : NULL;
 }
 
-// proxy_table_add gives the next id, which there must be, to a copy of an entry of n
+// proxy_table_add assigns the next id, which must exist, to a copy of an entry of n
 // bytes. Without host memory it ends the process, as Go's allocator does.
 static inline void proxy_table_add(proxy_table* table, const void* entry, size_t n) {
   void* copy = malloc(n);

@@ -253,7 +253,7 @@ func startPeer(t *testing.T, env ...string) *peer {
 	return p
 }
 
-// do has the child do a command and gives its answer.
+// do has the child do a command and returns its answer.
 func (p *peer) do(command string) string {
 	p.t.Helper()
 	fmt.Fprintln(p.in, command)
@@ -266,7 +266,7 @@ func (p *peer) do(command string) string {
 	return p.out.Text()
 }
 
-// register has the child register a memory and gives its bytes.
+// register has the child register a memory and returns its bytes.
 func (p *peer) register(name string) []byte {
 	p.t.Helper()
 	data, err := hex.DecodeString(p.do("register " + name))

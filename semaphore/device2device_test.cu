@@ -28,8 +28,8 @@ extern "C" __global__ void volley(__grid_constant__ const Device2DeviceSemaphore
   results[1] = wrong;
 }
 
-// count signals so many times without a wait and then consumes what the peer
-// sent: all but one by waits, and says whether one more was there, and a second.
+// count signals so many times without a wait and then consumes what the peer sent:
+// all but one by waits, and reports whether one more had arrived, and a second.
 extern "C" __global__ void count(__grid_constant__ const Device2DeviceSemaphoreHandle semaphore,
                                  uint32_t signals, uint32_t* results) {
   for (uint32_t i = 0; i < signals; ++i) semaphore.relaxedSignal();

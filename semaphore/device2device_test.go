@@ -117,7 +117,7 @@ func TestDevice2Device(t *testing.T) {
 	p[1].want(t, 0, 1, 0)
 }
 
-// TestDevice2DeviceWaitEnds has one end wait in vain.
+// TestDevice2DeviceWaitEnds has one end wait for a signal that does not come.
 func TestDevice2DeviceWaitEnds(t *testing.T) {
 	p := newPlayers(t, [2]time.Duration{50 * time.Millisecond, time.Hour})
 	for i := range p {

@@ -53,8 +53,8 @@ extern "C" __global__ void LL128(PARAMETERS) {
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
 
-// direct writes the data straight into all outputs, between two barriers. The
-// first orders nothing: it only tells that all outputs may be written.
+// direct writes the data straight into all outputs, between two barriers. The first
+// orders nothing: it only announces that all outputs may be written.
 extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

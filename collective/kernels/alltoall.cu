@@ -59,8 +59,8 @@ extern "C" __global__ void LL128(PARAMETERS) {
 }
 
 // direct writes each part straight to its place, between two barriers. The first
-// orders nothing: it only tells that all outputs may be written. The parts of an input
-// lie `stride` bytes apart, so that they can be moved in pieces.
+// orders nothing: it only announces that all outputs may be written. The parts of an
+// input lie `stride` bytes apart, so that they can be moved in pieces.
 extern "C" __global__ void direct(PARAMETERS, uint64_t stride) {
   awaitPrevious();
   if (group.relaxedBarrier() != WaitResult::Done) return;

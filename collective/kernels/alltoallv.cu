@@ -249,10 +249,10 @@ class Packets {
 };
 
 // agreed tells the peers how much this rank sends to each, and waits until all have told
-// the same as this rank receives: from one that does not the wait is in vain. So all ranks
-// have begun the call, which inboxes need that take turns. It costs no trip more, since
-// the counts travel beside the first packets. All threads of one block call it and get the
-// same result.
+// the same as this rank receives: the wait for one that does not ends by its deadline. So
+// all ranks have begun the call, which inboxes need that take turns. It costs no trip
+// more, since the counts travel beside the first packets. All threads of one block call it
+// and get the same result.
 MSCCLGO_DEVICE bool agreed(const Exchange& call) {
   const GroupHandle& group = call.group;
   // Counts have 38 bits, of which the upper ones are mixed into the 32 that are told.

@@ -57,7 +57,7 @@ extern "C" __global__ void LL128(PARAMETERS) {
 }
 
 // direct writes the data straight into the next rank's output, between two
-// barriers. The first orders nothing: it only tells that all outputs may be
+// barriers. The first orders nothing: it only announces that all outputs may be
 // written.
 extern "C" __global__ void direct(PARAMETERS) {
   awaitPrevious();

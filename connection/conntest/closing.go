@@ -14,8 +14,8 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// testMisuse calls with arguments that cannot be right. Nothing is written, and
-// the connection goes on.
+// testMisuse makes calls with invalid arguments. Nothing is written, and the
+// connection still works.
 func testMisuse(t *testing.T, p *pair) {
 	const size = 4096
 	c := p.a.Connection

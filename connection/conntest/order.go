@@ -55,7 +55,7 @@ func differ(want, got []byte) int {
 	return -1
 }
 
-// testOrderOfWrites has writes over each other end as the last one.
+// testOrderOfWrites checks that the last of several writes to one place remains.
 func testOrderOfWrites(t *testing.T, p *pair) {
 	for _, size := range []uint64{64, 300_000} {
 		const writes = 8
@@ -113,8 +113,8 @@ func puts(t *testing.T, rounds, n uint64, kinds []kind, pairs ...*pair) {
 	all.Wait()
 }
 
-// whole returns a number with its complement above it. A reader may see half of
-// a word that is being written: half of one number and half of another are none.
+// whole returns a number with its complement above it. A reader may see half of a
+// word that is being written: half of one number and half of another do not match.
 func whole(n uint64) uint64 { return n | (^n&0xffffffff)<<32 }
 
 // sendRounds writes the number of each round and those that follow it, and then
@@ -212,8 +212,8 @@ func testGoroutines(t *testing.T, p *pair) {
 	all.Wait()
 }
 
-// testWriteBytes writes bytes of all sizes among writes of memory and updates,
-// over each other. The bytes are changed as soon as they may be.
+// testWriteBytes writes bytes of all sizes among writes of memory and updates, to
+// overlapping ranges. The bytes are changed as soon as they may be.
 func testWriteBytes(t *testing.T, p *pair) {
 	c := p.a.Connection
 	limit := c.InlineLimit()

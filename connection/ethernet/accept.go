@@ -30,7 +30,7 @@ func (a *arrival) drop() {
 // far fewer.
 const maxUnclaimed = 1024
 
-// shake has the dialer of raw prove that it is of the group.
+// shake has the dialer of raw prove that it belongs to the group.
 func (t *Transport) shake(raw net.Conn) (serve func() error, err error) {
 	var c claim
 	nc, err := t.member.Server(raw, func(_ net.Conn, b []byte) (err error) {

@@ -62,7 +62,7 @@ func setMTU(t *testing.T, dev, mtu string) {
 	t.Cleanup(func() { ip(t, "link", "set", dev, "mtu", strings.TrimSpace(string(was))) })
 }
 
-// objects tells what verbs objects the machine's devices have, by kind.
+// objects returns the numbers of verbs objects of the machine's devices, by kind.
 func objects(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("rdma", "resource").CombinedOutput()
@@ -72,7 +72,7 @@ func objects(t *testing.T) string {
 	return string(out)
 }
 
-// pinned tells how much memory of this process is pinned.
+// pinned returns how much memory of this process is pinned.
 func pinned(t *testing.T) string {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

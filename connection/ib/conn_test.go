@@ -55,8 +55,8 @@ func TestLargeWrite(t *testing.T) {
 }
 
 // whole returns a number with its complement above it. The next round's write may be
-// under way while a word is read, and is only bytes to a device: half of either
-// number is none.
+// under way while a word is read, and is only bytes to a device: halves of two
+// numbers do not match.
 func whole(n uint64) uint64 { return n | (^n&0xffffffff)<<32 }
 
 // puts has one side write rounds of n bytes that hold the round's number, each

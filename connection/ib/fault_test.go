@@ -109,7 +109,7 @@ func TestLockedMemory(t *testing.T) {
 	}
 	t.Cleanup(func() { buf.Close() })
 
-	// The limit does not hold for who has CAP_IPC_LOCK, which is the thread's.
+	// The limit does not hold for threads that have CAP_IPC_LOCK.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

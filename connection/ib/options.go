@@ -135,7 +135,7 @@ const (
 	maxAckTimeout = ackUnit << 31
 )
 
-// ackExponent returns the exponent by which a queue pair is told a time-out.
+// ackExponent returns the exponent that sets a queue pair's time-out.
 func ackExponent(d time.Duration) uint8 {
 	e := uint8(1)
 	for e < 31 && ackUnit<<e < d {

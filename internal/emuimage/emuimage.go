@@ -13,6 +13,6 @@ const version = 1
 // Seal puts a shared object into its envelope.
 func Seal(object []byte) []byte { return wire.Seal(kind, version, object) }
 
-// Open gives the shared object in an envelope, or an error that says what is
+// Open returns the shared object in an envelope, or an error that says what is
 // wrong with it.
 func Open(image []byte) ([]byte, error) { return wire.Open(kind, version, image) }

@@ -49,7 +49,7 @@ struct ibv_qp* verbs_create_qp(const verbs_api* api, struct ibv_pd* pd, struct i
                                struct ibv_cq* receive, uint32_t sends, uint32_t receives);
 int verbs_qp_init(const verbs_api* api, struct ibv_qp* qp, int port, int access);
 
-// verbs_path is what a queue pair is told of its peer. Go has the same struct.
+// verbs_path describes its peer to a queue pair. Go has the same struct.
 typedef struct {
   uint8_t gid[16];
   uint32_t peer_qp;

@@ -87,7 +87,7 @@ type Flags uint16
 
 // The flags of requests.
 const (
-	Signaled Flags = C.IBV_SEND_SIGNALED // it gives a completion
+	Signaled Flags = C.IBV_SEND_SIGNALED // the request makes a completion
 )
 
 // Work is a request.
@@ -95,7 +95,7 @@ type Work struct {
 	ID        uint64
 	Local     uint64 // where this side's data is, in terms of its registration
 	Remote    uint64 // and the peer's
-	Value     uint64 // what FetchAdd adds, or the 32 bits that WriteImm gives to the peer
+	Value     uint64 // what FetchAdd adds, or the 32 bits that WriteImm sends to the peer
 	Size      uint32 // bytes; of a Write also 0
 	LocalKey  uint32
 	RemoteKey uint32

@@ -20,7 +20,8 @@ struct GroupStatus {
   uint64_t firstFailed;  // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
 };
 
-// Watch is what ends a wait that is in vain. It is part of every handle.
+// Watch is what ends a wait for a signal that does not come. It is part of every
+// handle.
 struct Watch {
   GroupStatus* status;
   uint64_t timeout;  // nanoseconds from the wait's first look at the clock

@@ -59,7 +59,7 @@ func TestOldDriver(t *testing.T) {
 	}
 	d := must(driver.Open(0))(t)
 	closeAtEnd(t, d.Close)
-	other := must(driver.Open(0))(t) // the fake gives its context out once
+	other := must(driver.Open(0))(t) // the fake hands out its context once
 	check(t, other.Close())
 
 	m := must(d.Alloc(64))(t)

@@ -140,7 +140,7 @@ func TestIPCHandleOfVirtualMemory(t *testing.T) {
 	d := openDevice(t, 0)
 	m := alloc(t, d, 4096)
 	if _, ok := m.(*virtual); !ok {
-		t.Skip("Alloc gives plain memory here")
+		t.Skip("Alloc returns plain memory here")
 	}
 	_, _, err := d.IPCHandle(m.Ptr())
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "cudaMalloc")

@@ -224,7 +224,7 @@ func TestReport(t *testing.T) {
 		}
 		var first Result
 		if err := json.NewDecoder(&lines).Decode(&first); err == nil || first.Collective != "all-reduce" || first.Bytes != 4096 || first.Count != 1024 {
-			return fmt.Errorf("the first line gives %+v, %v", first, err)
+			return fmt.Errorf("the first line is %+v, %v", first, err)
 		}
 		return nil
 	})

@@ -84,7 +84,7 @@ typedef enum mscclgo_emu_yield {
 typedef struct mscclgo_emu_runtime {
   // yield runs other threads of the block.
   void (*yield)(mscclgo_emu_thread*, mscclgo_emu_yield);
-  // progress tells that what the thread waited for has happened.
+  // progress reports that what the thread waited for has happened.
   void (*progress)(mscclgo_emu_thread*);
   // barrier waits until every live thread of the block has called it. It returns how many
   // of them passed a predicate that is not 0 (low 32 bits), and how many called (high 32

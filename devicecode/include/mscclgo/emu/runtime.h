@@ -67,7 +67,7 @@ inline void yield() {
   t->block->runtime->yield(t, MSCCLGO_EMU_WAITING);
 }
 
-// progress tells that a wait has ended, so that the block polls eagerly again.
+// progress reports that a wait has ended, so that the block polls eagerly again.
 inline void progress() {
   mscclgo_emu_thread* t = self();
   t->block->runtime->progress(t);
