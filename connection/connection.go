@@ -15,7 +15,6 @@ package connection
 import (
 	"context"
 	"errors"
-	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -76,9 +75,12 @@ type Connection struct {
 	marks marks
 }
 
-// New returns a connection of the registry's rank to a peer over a transport,
-// which is one of the constants of package registeredmem. The connection owns
-// the driver. The packages of the transports call it.
+// New returns a connection of the registry's rank to a peer over a transport. The
+// connection owns the driver. The packages of the transports call it.
+//
+// The transport is one of the constants of package registeredmem. A transport of
+// one's own takes the one that it stands in for: CudaIPC where it reaches mapped memory
+// only, and otherwise that of its [registeredmem.Registrar].
 //
 // Errors: ErrInvalid for invalid arguments; the caller then still owns the driver.
 func New(registry *registeredmem.Registry, peer int, transport registeredmem.Transports, d Driver) (*Connection, error) {
@@ -90,8 +92,8 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the driver is nil").At(registry.Rank(), peer)
 	case peer < 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer is rank %d", peer).At(registry.Rank(), mscclgo.NoRank)
-	case bits.OnesCount32(uint32(transport)) != 1:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is not one transport", transport).At(registry.Rank(), peer)
+	case transport != registeredmem.CudaIPC && transport != registeredmem.InfiniBand && transport != registeredmem.Ethernet:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of CudaIPC, InfiniBand and Ethernet", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{})}
 	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}

@@ -45,7 +45,7 @@ func (m *Memory) Local() bool { return m.local }
 func (m *Memory) Transports() Transports { return m.about.transports }
 
 // Buffer returns the memory as this rank's device sees it, or nil if the memory is
-// not mapped here or is closed.
+// not mapped here or is closed. While Close waits, it still returns the buffer.
 func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
 
 // Closed reports whether the memory is closed.
@@ -85,7 +85,6 @@ func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
 	}
-	m.buf.Store(nil)
 	r := m.reg
 	r.mu.Lock()
 	if m.native != nil {
@@ -99,6 +98,7 @@ func (m *Memory) Close() error {
 	}
 	r.mu.Unlock()
 	err := r.waitForTransfers()
+	m.buf.Store(nil) // not earlier: a connection that found the memory open may be queueing
 	if m.local {
 		err = errors.Join(err, m.withdraw(r.registrars))
 	} else if m.mapping != nil {

@@ -18,7 +18,7 @@ func init() {
 func (m *Memory) asRange() *native.Range {
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
-	if buf := m.buf.Load(); m.native == nil && buf != nil {
+	if buf := m.buf.Load(); m.native == nil && buf != nil && !m.closed.Load() {
 		m.native = native.NewRange(native.GateOf(buf), native.RangeInfo{
 			Address: uint64(buf.Ptr()), Size: m.Size(), Registry: m.reg.instance, Rank: m.Rank(),
 		})

@@ -31,14 +31,20 @@ type Registrar interface {
 // over it from now on, and peers' memories can be imported over it. It stays the
 // caller's, who closes it after the registry.
 //
-// Errors: ErrInvalid when there is a registrar for that transport, or once a memory
-// was registered.
+// Errors: ErrInvalid for nil, when there is a registrar for that transport, when its
+// transport is not InfiniBand or Ethernet, once a memory was registered, and once the
+// registry is closed.
 func (r *Registry) Attach(c Registrar) error {
 	const op = "registeredmem: attach a registrar"
+	if c == nil {
+		return r.fault(op, "it is nil")
+	}
 	t := c.Transport()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
+	case r.closed:
+		return r.fault(op, "the registry is closed")
 	case t&^(allTransports&^CudaIPC) != 0 || bits.OnesCount32(uint32(t)) != 1:
 		return r.fault(op, "its transport %v is not one that works without mapping", t)
 	case r.attached().Has(t):

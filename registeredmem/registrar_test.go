@@ -155,7 +155,13 @@ func TestAttachErrors(t *testing.T) {
 		t.Error("memory is offered whose key is too long")
 	}
 	testerr.Expect(t, r.Attach(&fakeRegistrar{transport: InfiniBand}), mscclgo.ErrInvalid, "InfiniBand")
+	testerr.Expect(t, r.Attach(nil), mscclgo.ErrInvalid, "rank 0", "nil")
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}
+	closed := newRegistry(t, config(t, 0))
+	if err := closed.Close(); err != nil {
+		t.Error(err)
+	}
+	testerr.Expect(t, closed.Attach(&fakeRegistrar{transport: Ethernet}), mscclgo.ErrInvalid, "closed")
 }

@@ -31,12 +31,16 @@ var names = [transportCount]string{"CudaIPC", "InfiniBand", "Ethernet"}
 func (t Transports) Has(other Transports) bool { return t&other == other }
 
 // String returns the names of the transports, such as "CudaIPC+Ethernet", or "none".
+// Bits that are none of the constants are a number.
 func (t Transports) String() string {
 	var all []string
 	for i, name := range names {
 		if t.Has(1 << i) {
 			all = append(all, name)
 		}
+	}
+	if other := t &^ allTransports; other != 0 {
+		all = append(all, fmt.Sprintf("%#x", uint32(other)))
 	}
 	if len(all) == 0 {
 		return "none"

@@ -13,6 +13,9 @@ func TestParseTransports(t *testing.T) {
 			t.Errorf("%v became %v, %v", set, got, err)
 		}
 	}
+	if got := (Ethernet | 1<<7).String(); got != "Ethernet+0x80" {
+		t.Errorf("an unknown transport is %q", got)
+	}
 	if got, err := ParseTransports("cudaipc, ethernet"); err != nil || got != CudaIPC|Ethernet {
 		t.Errorf("got %v, %v", got, err)
 	}
