@@ -8,8 +8,12 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// abortPatience bounds how long Abort waits for its news to be sent.
-const abortPatience = time.Second
+const (
+	// abortPatience bounds how long Abort waits for its news to be sent.
+	abortPatience = time.Second
+	// newsPatience bounds how long calls that the failure ends wait for that.
+	newsPatience = 100 * time.Millisecond
+)
 
 // A failure is the reason why the group failed. A rank keeps the first that it
 // learns of.
@@ -72,40 +76,58 @@ func (b *Bootstrap) Abort(cause error) {
 	if cause != nil {
 		text = cause.Error()
 	}
-	news := b.fail(failure{rank: b.rank, seenBy: b.rank, text: text, cause: cause})
-	patience := time.NewTimer(abortPatience)
-	defer patience.Stop()
-	for _, o := range news {
-		select {
-		case <-o.done:
-		case <-patience.C:
-			return
-		}
-	}
+	awaitSent(b.fail(failure{rank: b.rank, seenBy: b.rank, text: text, cause: cause}), abortPatience)
 }
 
 // fail makes f the group's failure, unless it has one, and sends it to the
 // neighbours, which pass it on. It returns the frames that carry the news.
 //
 // It reaches everyone: whichever ranks are dead, each part of the tree that is
-// left has a rank that was connected to a dead one.
-func (b *Bootstrap) fail(f failure) (news []*outgoing) {
+// left has a rank that was connected to a dead one. And it reaches them before the
+// end of this process can, which would look like a failure of this rank: a program
+// often ends when a call fails, so calls fail once the news is sent.
+func (b *Bootstrap) fail(f failure) []*outgoing {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.failure != nil || b.closing {
+	earlier := b.failure != nil
+	if earlier || b.closing {
+		b.mu.Unlock()
+		if earlier {
+			<-b.failed
+		}
 		return nil
 	}
 	b.failure = &f
-	close(b.failed)
+	news := b.tellAll(f.frame())
+	b.mu.Unlock()
 	b.log.Error("bootstrap: the group failed", "failed", f.rank, "seen by", f.seenBy, "why", f.text)
+	awaitSent(news, newsPatience)
+	close(b.failed)
+	return news
+}
+
+// tellAll queues f on all connections. The caller holds b.mu.
+func (b *Bootstrap) tellAll(f frame) (sent []*outgoing) {
 	for _, p := range b.peers {
 		for c := range p.conns {
 			if c.up {
-				news = append(news, c.enqueue(f.frame()))
+				sent = append(sent, c.enqueue(f))
 			}
 		}
 	}
-	return news
+	return sent
+}
+
+// awaitSent waits until the frames are sent or dropped, or the patience is over.
+func awaitSent(frames []*outgoing, patience time.Duration) {
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	for _, o := range frames {
+		select {
+		case <-o.done:
+		case <-over.C:
+			return
+		}
+	}
 }
 
 // errLeft is the error of an op that needs a departed rank.

@@ -329,3 +329,29 @@ func TestMismatchedCollectives(t *testing.T) {
 		}
 	}
 }
+
+// Programs end when a call fails. That is not taken for the failure, though it follows
+// at once and is closer to most ranks.
+func TestDeathAndTheEndsThatFollow(t *testing.T) {
+	const victim = 2
+	for range 5 {
+		bs := group(t, 30)
+		ctx := testContext(t)
+		errs := make(chan error, len(bs))
+		for _, b := range bs {
+			if b.Rank() == victim {
+				continue
+			}
+			go func() {
+				err := b.Barrier(ctx)
+				kill(b)
+				errs <- err
+			}()
+		}
+		time.Sleep(5 * time.Millisecond)
+		kill(bs[victim])
+		for range len(bs) - 1 {
+			wantError(t, <-errs, mscclgo.ErrRemote, "rank 2 failed")
+		}
+	}
+}

@@ -215,6 +215,7 @@ func (b *Bootstrap) connTo(ctx context.Context, op string, p *peer) (*conn, erro
 		switch {
 		case b.failure != nil:
 			b.mu.Unlock()
+			<-b.failed
 			return nil, b.errFailed(op)
 		case b.closing:
 			b.mu.Unlock()

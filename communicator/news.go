@@ -80,16 +80,18 @@ func (n *news) listen(peer int) {
 }
 
 // fail makes err the group's error unless it has one, and notifies the neighbors.
+// Calls end after that: a program often ends when a call fails, which would look like
+// a failure of this rank.
 func (n *news) fail(rank int, reason string, err error) {
 	n.mu.Lock()
 	first := n.err == nil
 	if first {
 		n.err = err
-		close(n.failed)
 	}
 	n.mu.Unlock()
 	if first {
 		n.send(uint32(rank), reason)
+		close(n.failed)
 	}
 }
 
@@ -133,6 +135,16 @@ func (n *news) Abort(cause error) {
 func (n *news) Done() <-chan struct{} { return n.failed }
 
 func (n *news) Err() error {
+	select {
+	case <-n.failed:
+		return n.cause()
+	default:
+		return nil
+	}
+}
+
+// cause returns the group's error, or nil, also while the neighbors are notified.
+func (n *news) cause() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err
@@ -153,7 +165,7 @@ func (n *news) close() {
 	if n == nil {
 		return
 	}
-	if n.Err() == nil {
+	if n.cause() == nil {
 		n.send(leaving, "")
 	}
 	n.cancel()
