@@ -98,8 +98,8 @@ func (b *Bootstrap) Key(purpose string) [secretSize]byte {
 	return handshake.Derive(secret[:], "key "+purpose)
 }
 
-// Close leaves the group in good order and releases everything. What this rank
-// has sent still arrives. Its peers go on, but a Send to it returns ErrRemote, and
+// Close leaves the group in good order and releases everything. What this rank has
+// sent still arrives. Its peers continue, but a Send to it returns ErrRemote, and
 // so does a Recv from it once its messages have been received. Calls of this rank
 // that are blocked return ErrAborted.
 //

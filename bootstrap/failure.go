@@ -62,7 +62,7 @@ func (b *Bootstrap) errFailed(op string) error {
 		if f.cause != nil {
 			return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank aborted the group: %w", f.cause).At(b.rank, mscclgo.NoRank)
 		}
-		return mscclgo.Errorf(mscclgo.ErrAborted, op, "rank %d takes this rank for failed: %s", f.seenBy, f.text).At(b.rank, mscclgo.NoRank)
+		return mscclgo.Errorf(mscclgo.ErrAborted, op, "rank %d considers this rank failed: %s", f.seenBy, f.text).At(b.rank, mscclgo.NoRank)
 	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
 }

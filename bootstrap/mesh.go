@@ -204,7 +204,7 @@ func (b *Bootstrap) deliver(key mailKey, message []byte) error {
 	}
 	b.fail(failure{rank: b.rank, seenBy: b.rank, text: fmt.Sprintf(
 		"more than %d MiB of messages from rank %d have not been received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)})
-	return fmt.Errorf("more than %d MiB of its messages are not received", maxUnreceived>>20)
+	return fmt.Errorf("more than %d MiB of its messages have not been received", maxUnreceived>>20)
 }
 
 // connTo returns the connection on which this rank sends to p, and makes it if

@@ -40,7 +40,7 @@ type Rendezvous struct {
 	joins   int  // ranks that came, those that were refused included
 	members map[int]*member
 	table   []byte   // set when the group is complete
-	refused *refusal // set when the group cannot be any more
+	refused *refusal // set when the group can no longer form
 	timer   *time.Timer
 	expires time.Time
 	changed chan struct{} // closed and replaced at every join

@@ -22,9 +22,9 @@ type Call struct {
 	InPlace bool
 	// Choice is how the collective is done. The zero value leaves it to the tuning.
 	Choice
-	// Overlap lets the call begin while the kernel before it in the stream ends;
-	// see [gpu.LaunchConfig]. It is without effect where ranks share a device:
-	// blocks that have yet to wait would keep out those that another rank awaits.
+	// Overlap lets the call begin while the kernel before it in the stream ends; see
+	// [gpu.LaunchConfig]. It has no effect where ranks share a device: blocks that
+	// have yet to wait would keep out those that another rank awaits.
 	Overlap bool
 
 	stride uint64 // bytes from one part of the input to the next, if not those of a part
@@ -66,7 +66,7 @@ func (c *Call) holds(rank, ranks int) (in, out int) {
 // part returns the bytes of a part of a call that checkSize has passed.
 func (c *Call) part() uint64 { return c.Count * uint64(c.Type.Size()) }
 
-// checkNames returns the error of a call whose kind, type or operation cannot be.
+// checkNames returns the error of a call whose kind, type or operation is invalid.
 func (c *Call) checkNames() error {
 	switch {
 	case !c.Kind.valid():
@@ -197,7 +197,7 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
 	}
 	if a.through == bySlots && c.part() > mostPart {
-		return fmt.Errorf("parts of %d bytes are more than the %d that %s moves", c.part(), uint64(mostPart), a.name)
+		return fmt.Errorf("parts of %d bytes are larger than the %d that %s moves", c.part(), uint64(mostPart), a.name)
 	}
 	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
 		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)

@@ -17,10 +17,10 @@ type hostPath struct {
 	service  *proxyservice.ProxyService
 	channels []*communicator.PortChannels
 	buffers  []*gpu.Buffer
-	slot     uint64 // bytes of a slot of an inbox that has such
+	slot     uint64 // bytes of a slot of an inbox that has slots
 }
 
-// pathKey is what a host path is for. in is nil where the input is of no account.
+// pathKey is what a host path is for. in is nil where the input does not matter.
 type pathKey struct {
 	through path
 	in, out *Memory

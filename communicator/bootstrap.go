@@ -55,7 +55,7 @@ type Membership interface {
 
 // FailureNotifier is implemented by a [Bootstrap] that notifies all ranks when one
 // fails. Without it, the ranks send the news along a tree, in which each rank takes
-// an error of Recv from a neighbor for the neighbor's death.
+// an error of Recv from a neighbour for the neighbour's death.
 type FailureNotifier interface {
 	// Abort fails the group with cause, unless it has failed.
 	Abort(cause error)

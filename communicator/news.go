@@ -11,7 +11,7 @@ import (
 )
 
 // news is the FailureNotifier of a Bootstrap that has none. The ranks form a tree in
-// which each forwards the news of a failure to its neighbors.
+// which each forwards the news of a failure to its neighbours.
 type news struct {
 	boot   Bootstrap
 	ctx    context.Context // ends with close
@@ -35,14 +35,14 @@ const leaving = 1<<32 - 1
 func newNews(boot Bootstrap) *news {
 	n := &news{boot: boot, failed: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	for _, peer := range n.neighbors() {
+	for _, peer := range n.neighbours() {
 		n.wg.Go(func() { n.listen(peer) })
 	}
 	return n
 }
 
-// neighbors returns the parent and the children of this rank in the tree.
-func (n *news) neighbors() []int {
+// neighbours returns the parent and the children of this rank in the tree.
+func (n *news) neighbours() []int {
 	var all []int
 	rank := n.boot.Rank()
 	if rank > 0 {
@@ -54,7 +54,7 @@ func (n *news) neighbors() []int {
 	return all
 }
 
-// listen waits for news from a neighbor, and takes an error for its death.
+// listen waits for news from a neighbour, and takes an error for its death.
 func (n *news) listen(peer int) {
 	b, err := n.boot.Recv(n.ctx, peer, newsTag)
 	if n.ctx.Err() != nil {
@@ -79,7 +79,7 @@ func (n *news) listen(peer int) {
 	n.fail(failed, reason, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", failed, reason).At(n.boot.Rank(), failed))
 }
 
-// fail makes err the group's error unless it has one, and notifies the neighbors.
+// fail makes err the group's error unless it has one, and notifies the neighbours.
 // Calls end after that: a program often ends when a call fails, which would look like
 // a failure of this rank.
 func (n *news) fail(rank int, reason string, err error) {
@@ -95,15 +95,15 @@ func (n *news) fail(rank int, reason string, err error) {
 	}
 }
 
-// send sends news to all neighbors. It returns when it is sent, or after
+// send sends news to all neighbours. It returns when it is sent, or after
 // newsPatience.
 func (n *news) send(rank uint32, reason string) {
 	b := encodeNews(rank, reason)
 	ctx, cancel := context.WithTimeout(n.ctx, newsPatience)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, peer := range n.neighbors() {
-		// A neighbor to which news cannot be sent is dead, and its other neighbors
+	for _, peer := range n.neighbours() {
+		// A neighbour to which news cannot be sent is dead, and its other neighbours
 		// detect that.
 		wg.Go(func() { _ = n.boot.Send(ctx, peer, newsTag, b) })
 	}
@@ -129,7 +129,7 @@ func (n *news) Abort(cause error) {
 		cause = errors.New("no cause was given")
 	}
 	rank := n.boot.Rank()
-	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrAborted, "communicator: group", "this rank gave the group up: %w", cause).At(rank, mscclgo.NoRank))
+	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrAborted, "communicator: group", "this rank gave up the group: %w", cause).At(rank, mscclgo.NoRank))
 }
 
 func (n *news) Done() <-chan struct{} { return n.failed }
@@ -143,7 +143,7 @@ func (n *news) Err() error {
 	}
 }
 
-// cause returns the group's error, or nil, also while the neighbors are notified.
+// cause returns the group's error, or nil, also while the neighbours are notified.
 func (n *news) cause() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,7 +159,7 @@ func (n *news) giveUp(err error) {
 	}
 }
 
-// close leaves the tree, so that the neighbors do not take the end of this rank for
+// close leaves the tree, so that the neighbours do not take the end of this rank for
 // a failure. It does nothing if n is nil.
 func (n *news) close() {
 	if n == nil {

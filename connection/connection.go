@@ -196,7 +196,7 @@ func (c *Connection) Flush(ctx context.Context) error {
 	return c.wait(ctx, op, m)
 }
 
-// Close waits for what is queued, for the registry's time-out at most, and
+// Close waits for what is queued, for the registry's timeout at most, and
 // releases the connection. It is safe to call twice.
 //
 // Errors: ErrTimeout when the queue did not drain; ErrSystem when this rank's side

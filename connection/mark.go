@@ -50,7 +50,7 @@ func (c *Connection) Mark() (Mark, error) {
 func (m Mark) Done() (bool, error) {
 	const op = "reach a mark"
 	if m.m == nil {
-		return false, mscclgo.Errorf(mscclgo.ErrInvalid, "connection: "+op, "the mark is of no connection")
+		return false, mscclgo.Errorf(mscclgo.ErrInvalid, "connection: "+op, "the mark belongs to no connection")
 	}
 	c := m.m.c
 	if m.m.turn.Load() != m.turn {

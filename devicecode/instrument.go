@@ -155,7 +155,7 @@ func skipRaw(text []byte, i int) int {
 // scope is the scope that a brace opens.
 type scope struct {
 	c        bool // functions declared here have C linkage by default
-	function bool // not a namespace but a function, a class or an initializer
+	function bool // not a namespace but a function, a class or an initialiser
 }
 
 type instrumenter struct {

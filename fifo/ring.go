@@ -59,7 +59,7 @@ type Options struct {
 	// Size is the number of triggers that the ring holds, a power of two. 0 means
 	// DefaultSize.
 	Size int
-	// Words is the number of further 8-byte words of pinned memory, through which
+	// Words is the number of further 8-byte words of pinned memory,
 	// through which the goroutine that serves the ring reports to kernels; see
 	// [Ring.Words].
 	Words int

@@ -18,6 +18,6 @@
 // different hardware queues. A stream with work has a queue of its own as long as there
 // are enough; leave some for connections, which copy while kernels spin. This package
 // asks for 32 queues, the most there can be, when it loads the driver. A program in
-// which other code initializes the driver first must set CUDA_DEVICE_MAX_CONNECTIONS=32
+// which other code initialises the driver first must set CUDA_DEVICE_MAX_CONNECTIONS=32
 // itself.
 package gpu

@@ -28,7 +28,7 @@ static inline void proxy_count_flushes(proxy_counters* counters, uint64_t n, int
   proxy_count(&counters->flushing, n * (uint64_t)took);
 }
 
-// proxy_now returns nanoseconds since some moment.
+// proxy_now returns the nanoseconds since a fixed moment.
 static inline int64_t proxy_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -31,7 +31,7 @@ type ServiceOptions struct {
 	// where it can. 0 means channel.DefaultDirect.
 	Direct channel.Direct
 	// Inline is the size in bytes up to which a put's bytes travel with its trigger
-	// over a connection that takes such (connection.Connection.WriteBytes), so that
+	// over a connection that takes them (connection.Connection.WriteBytes), so that
 	// the host need not fetch them from the device. The ring takes about as many bytes
 	// of pinned memory for each of its triggers; see [fifo.Ring]. 0 means
 	// DefaultInline, less than 0 none.
@@ -84,15 +84,15 @@ type ProxyService struct {
 
 // New returns a service for the kernels of a device. It is not started.
 //
-// Errors: those of [fifo.New] and [NewProxy]; ErrInvalid for an
-// Options.MaxConnections that is not possible.
+// Errors: those of [fifo.New] and [NewProxy]; ErrInvalid for a negative
+// ServiceOptions.MaxConnections.
 func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	const op = "proxyservice: new service"
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultConnections
 	}
 	if o.MaxConnections < 0 || o.MaxConnections > maxConnections {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.MaxConnections is %d, not 1 to %d", o.MaxConnections, maxConnections).At(o.Rank, mscclgo.NoRank)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "ServiceOptions.MaxConnections is %d, not 1 to %d", o.MaxConnections, maxConnections).At(o.Rank, mscclgo.NoRank)
 	}
 	if o.Direct == 0 {
 		o.Direct = channel.DefaultDirect

@@ -10,7 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// formatVersion is that of the bytes of a memory.
+// formatVersion is the version of a memory's bytes.
 const formatVersion = 2
 
 const maxSocketName = 64

@@ -21,7 +21,7 @@ import (
 // another version or group; ErrUnsupported when no transport reaches the memory
 // from here, with the reason; ErrRemote when the peer has unregistered it or is
 // gone; ErrTimeout after the deadline of ctx or [Options].Timeout, whichever is
-// first; ErrAborted when ctx is canceled or the registry is closed.
+// first; ErrAborted when ctx is cancelled or the registry is closed.
 func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	const op = "registeredmem: import"
 	d, err := decode(data)

@@ -31,8 +31,8 @@ type Registrar interface {
 // over it from now on, and peers' memories can be imported over it. It stays the
 // caller's, who closes it after the registry.
 //
-// Errors: ErrInvalid for nil, when there is a registrar for that transport, when its
-// transport is not InfiniBand or Ethernet, once a memory was registered, and once the
+// Errors: ErrInvalid for nil, when there is already a registrar for that transport, when
+// its transport is not InfiniBand or Ethernet, once a memory was registered, and once the
 // registry is closed.
 func (r *Registry) Attach(c Registrar) error {
 	const op = "registeredmem: attach a registrar"
@@ -48,7 +48,7 @@ func (r *Registry) Attach(c Registrar) error {
 	case t&^(allTransports&^CudaIPC) != 0 || bits.OnesCount32(uint32(t)) != 1:
 		return r.fault(op, "its transport %v is not one that works without mapping", t)
 	case r.attached().Has(t):
-		return r.fault(op, "there is a registrar for %v", t)
+		return r.fault(op, "there is already a registrar for %v", t)
 	case r.nextID > 0:
 		return r.fault(op, "memories have been registered without it")
 	}

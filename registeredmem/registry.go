@@ -61,7 +61,7 @@ type Registry struct {
 // host import from.
 //
 // Errors: ErrInvalid for Options without a device or with a negative rank or
-// time-out, ErrSystem when the server's socket cannot be opened.
+// timeout, ErrSystem when the server's socket cannot be opened.
 func NewRegistry(o Options) (*Registry, error) {
 	const op = "registeredmem: new registry"
 	switch {

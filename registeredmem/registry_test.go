@@ -26,7 +26,7 @@ func TestNewRegistryChecks(t *testing.T) {
 	}
 	r := newRegistry(t, Options{Device: good.Device})
 	if r.Timeout() != DefaultTimeout {
-		t.Errorf("the default time-out is %v", r.Timeout())
+		t.Errorf("the default timeout is %v", r.Timeout())
 	}
 }
 

@@ -20,7 +20,7 @@ type Endpoint struct {
 	about description
 }
 
-// formatVersion is that of an endpoint's bytes.
+// formatVersion is the version of an endpoint's bytes.
 const formatVersion = 1
 
 var formatKind = [4]byte{'M', 'G', 'C', 'I'}

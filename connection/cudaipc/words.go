@@ -11,7 +11,7 @@ import (
 
 // ringWords is the number of updates that may wait in the stream's queue; a power of
 // two. The CUDA driver's own queue takes about a thousand copies, and then blocks the
-// caller without a time-out.
+// caller without a timeout.
 const ringWords = 256
 
 // wordRing updates words on devices whose streams have no 64-bit writes: by a copy
@@ -42,7 +42,7 @@ func newWordRing(d *gpu.Device, stream *gpu.Stream, timeout time.Duration) (*wor
 }
 
 // write queues the update of a word. If the ring is full it waits for half of it, for
-// the ring's time-out at most.
+// the ring's timeout at most.
 func (w *wordRing) write(dst *gpu.Buffer, offset, value uint64) error {
 	const half = ringWords / 2
 	if w.next%half == 0 {

@@ -236,7 +236,7 @@ func (c *conn) broken(err error) {
 }
 
 // watch fails the connection if the peer has neither taken nor sent anything for the
-// time-out although something is due. Transport.watch calls it.
+// timeout although something is due. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
 	progress := c.progress.Load()
 	due := c.acked.Load() < c.queued.Load() || c.rx.midFrame()
@@ -281,7 +281,7 @@ func (c *conn) release() error {
 	c.giveUp()
 	err := errors.Join(errs...)
 	if !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
-		// After a time-out the staging memory stays, since a copy may still read it.
+		// After a timeout the staging memory stays, since a copy may still read it.
 		for _, b := range c.staging {
 			errs = append(errs, b.Close())
 		}

@@ -36,7 +36,7 @@ type delivery struct {
 	conn             *conn
 }
 
-// formatVersion is that of an endpoint's bytes.
+// formatVersion is the version of an endpoint's bytes.
 const formatVersion = 1
 
 // maxAddress is the longest address with its port and zone.

@@ -170,7 +170,7 @@ func TestSilentPeer(t *testing.T) {
 	start := time.Now()
 	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "rank 1, peer 0", "neither acknowledged")
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("a time-out of 200 ms took %v", took)
+		t.Errorf("a timeout of 200 ms took %v", took)
 	}
 	if ok, err := before.Done(); !ok || err != nil {
 		t.Errorf("a mark before all is done: %v, %v", ok, err)

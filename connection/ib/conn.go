@@ -320,7 +320,7 @@ func (c *conn) post(op string, q *queue) error {
 }
 
 // poll takes the completions of q. It fails the connection if there are none for the
-// transport's time-out, since not every device gives up by itself.
+// transport's timeout, since not every device gives up by itself.
 func (c *conn) poll(op string, q *queue) error {
 	if err := c.failed(op); err != nil {
 		return err

@@ -69,7 +69,7 @@ func (c *conn) credit(op string, q *queue) error {
 }
 
 // learn takes the peer's count, if it has been read. It fails the connection if the
-// peer applies nothing for the transport's time-out.
+// peer applies nothing for the transport's timeout.
 func (c *conn) learn(op string, q *queue) error {
 	o := &c.out
 	if o.asked == 0 || q.done < o.asked {

@@ -135,7 +135,7 @@ const (
 	maxAckTimeout = ackUnit << 31
 )
 
-// ackExponent returns the exponent that sets a queue pair's time-out.
+// ackExponent returns the exponent that sets a queue pair's timeout.
 func ackExponent(d time.Duration) uint8 {
 	e := uint8(1)
 	for e < 31 && ackUnit<<e < d {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Both ends of a connection have the same time-outs.
+// Both ends of a connection have the same timeouts.
 func TestWatch(t *testing.T) {
 	m := New(with(func(o *Options) { o.Silence = 10 * time.Second }))
 	near, far := pair(t)

@@ -37,7 +37,7 @@ var (
 	RangeOf func(memory any) *Range
 	// JoinRegistry has a *registeredmem.Registry call wait before it unmaps or
 	// withdraws a memory, until leave is called. ctx ends with the registry's
-	// time-out.
+	// timeout.
 	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
 	// PathOf returns a *connection.Connection to threads in C, the same each time.
 	// Closing the connection closes the queue, before it waits for what is queued.

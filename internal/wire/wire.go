@@ -2,7 +2,7 @@
 // and length-prefixed byte strings, appended by a [Writer] and read by a [Reader]
 // that checks every length. [Seal] and [Open] put a kind, a version and a checksum
 // around a whole value, so that one that is cut short, altered or of another
-// version is recognized.
+// version is recognised.
 //
 // The errors of this package describe what is wrong with the bytes; the caller
 // adds whose bytes they were and an error kind.

@@ -170,7 +170,7 @@ func (s *sample) hier(ctx context.Context) (algorithm, error) {
 	local, host, hosts := 0, 0, s.comm.Hosts()
 	for h, ranks := range hosts {
 		if len(ranks) != len(hosts[0]) {
-			return nil, fmt.Errorf("hosts have %d ranks and %d, and hier is for as many on each; -algo auto takes any", len(hosts[0]), len(ranks))
+			return nil, fmt.Errorf("-algo hier needs the same number of ranks on each host, and two hosts have %d and %d; -algo auto takes any", len(hosts[0]), len(ranks))
 		}
 		for i, rank := range ranks {
 			if rank == s.comm.Rank() {

@@ -1,4 +1,4 @@
-// Four all-reduces as text-books have them: oneShot, twoShot, ring and hier.
+// Four all-reduces as textbooks have them: oneShot, twoShot, ring and hier.
 //
 // ELEMENT and OPERATION are set when this is compiled. Buffers are taken as words of 16
 // bytes: they start at a multiple of 16 and hold whole words, of which the last elements

@@ -91,7 +91,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestTypes refuses what the text-book kernels cannot reduce.
+// TestTypes refuses what the textbook kernels cannot reduce.
 func TestTypes(t *testing.T) {
 	for _, algo := range []string{"oneshot", "twoshot", "ring", "hier"} {
 		cfg := config{algo: algo, typ: collective.F8E4M3, min: 4, max: 4, iters: 1, blocks: 1, threads: 32}

@@ -1,5 +1,5 @@
-// Two ranks send to each other at the same time, in two ways: the hosts' copy
-// engines move the data (PortChannel), or the kernels' threads do
+// Two ranks send to each other at the same time, by two kinds of channel: the
+// hosts' copy engines move the data (PortChannel), or the kernels' threads do
 // (MemoryChannel).
 #include <mscclgo/memory_channel.cuh>
 #include <mscclgo/port_channel.cuh>

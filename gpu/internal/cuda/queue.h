@@ -12,7 +12,7 @@ typedef struct {
   CUevent marks[NATIVE_MARKS];  // NULL if it could not be created
 } cuda_queue;
 
-// cuda_queue_init initializes a queue of zeros. It creates all events, so that none has
+// cuda_queue_init initialises a queue of zeros. It creates all events, so that none has
 // to be created while kernels wait for work of the queue.
 void cuda_queue_init(cuda_queue* queue, cuda_context* context, CUstream stream);
 

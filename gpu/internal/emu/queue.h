@@ -14,5 +14,5 @@ typedef struct {
 // EMU_QUEUE_FAULT is the code of an operation on memory that is not mapped (any more).
 enum { EMU_QUEUE_FAULT = 1 };
 
-// emu_queue_init initializes a queue of zeros.
+// emu_queue_init initialises a queue of zeros.
 void emu_queue_init(emu_queue* queue, native_gate* device, uint32_t barred);
