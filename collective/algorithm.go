@@ -9,6 +9,11 @@ type algorithm struct {
 	through path
 }
 
+// acrossHosts reports whether the ranks may be on several hosts.
+func (a algorithm) acrossHosts() bool {
+	return a.through == byExchange || a.through == byRing || a.through == byHosts
+}
+
 // split is how much of a part an inbox of packets holds.
 type split int
 

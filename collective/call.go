@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -190,8 +191,12 @@ func (r *Runner) Fits(c Call) error {
 }
 
 func (r *Runner) fit(c *Call, a algorithm) error {
-	if hosts := len(r.comm.Hosts()); (a.through == byKernel || a.through == byPush || a.through == byStages || a.through == bySlots) && hosts > 1 {
-		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as hier", a.name, hosts)
+	if hosts := len(r.comm.Hosts()); hosts > 1 && !a.acrossHosts() {
+		instead := fmt.Sprintf("no algorithm of %v does without", c.Kind)
+		if i := slices.IndexFunc(c.Kind.spec().algorithms, algorithm.acrossHosts); i >= 0 {
+			instead = "take an algorithm with port channels, such as " + c.Kind.spec().algorithms[i].name
+		}
+		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; %s", a.name, hosts, instead)
 	}
 	if a.through == byRing && c.sumsGrow() > 1 {
 		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
@@ -252,11 +257,20 @@ func (r *Runner) Choose(c Call) (Choice, error) {
 
 // choose is Choose for a call whose names and size are right.
 func (r *Runner) choose(c *Call) (Choice, error) {
-	choice, ok := r.look(c, func(algorithm) bool { return true })
-	if !ok {
-		return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, c.size(r.comm.Size()), r.comm.Size())
+	var why error
+	choice, ok := r.look(c, func(a algorithm) bool {
+		why = r.fit(c, a)
+		return why == nil
+	})
+	switch {
+	case ok:
+		return choice, nil
+	case why == nil:
+		why = fmt.Errorf("the tuning has no rule for %v of %d bytes on %d ranks", c.Kind, c.size(r.comm.Size()), r.comm.Size())
+	default:
+		why = fmt.Errorf("no algorithm that the tuning has for it can be taken: %w", why)
 	}
-	return choice, nil
+	return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "%w", why).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
 // look returns the choice of the first rule whose algorithm suits.

@@ -186,6 +186,12 @@ func TestSeveralHosts(t *testing.T) {
 		if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "2 hosts") {
 			return fmt.Errorf("direct: %v", err)
 		}
+		for _, kind := range []Kind{ReduceScatter, Reduce, Gather, Scatter} {
+			choice, err := runner.Choose(Call{Kind: kind, Count: 10})
+			if !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "2 hosts; no algorithm of "+kind.String()) {
+				return fmt.Errorf("%v: %v, %v", kind, choice, err)
+			}
+		}
 		call.Algorithm = "hier"
 		_, err = runner.Prepare(ctx, call)
 		return errors.Join(err, runner.Close(ctx))

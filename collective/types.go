@@ -103,15 +103,20 @@ func TypeOf[T Element]() Type {
 }
 
 // Op is the operation of a reduction. The zero value is Sum.
+//
+// Floats of 8 and 16 bits are reduced in float32 and rounded at the end, to nearest even;
+// a ring, and an all-reduce across hosts, round those of 16 bits more often. Results of fp8
+// that are too large, infinities included, become the largest finite number. Integers wrap
+// around.
 type Op uint8
 
 // The operations.
 const (
 	Sum Op = iota
 	Prod
-	Max
-	Min
-	Avg // the sum divided by the number of ranks
+	Max // of a number and a NaN the number; +0 is above -0
+	Min // likewise
+	Avg // the sum divided by the number of ranks; integers toward zero, i32 and u8 without wrapping around
 )
 
 // opSpecs are the operations. Nothing writes to it.
