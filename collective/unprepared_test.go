@@ -27,7 +27,8 @@ type member struct {
 	stream *gpu.Stream
 }
 
-// runMembers runs a test on so many ranks. Errors that are one of those wanted are none.
+// runMembers runs a test on so many ranks. Errors that wrap one of those wanted are
+// expected.
 func runMembers(t *testing.T, ranks int, o collective.Options, test func(*member) error, wanted ...error) {
 	t.Helper()
 	runMembersOn(t, ranks, communicator.Options{Scratch: 1 << 20}, o, test, wanted...)

@@ -48,7 +48,7 @@ func unmapped(t *testing.T, rank int) *Registry {
 	return newRegistry(t, cfg)
 }
 
-func TestCarried(t *testing.T) {
+func TestRegistrar(t *testing.T) {
 	owner, peer := unmapped(t, 1), unmapped(t, 0)
 	ethernet := attach(t, owner, &fakeRegistrar{transport: Ethernet, key: "e"})
 	attach(t, owner, &fakeRegistrar{transport: InfiniBand, key: "i"})
@@ -97,7 +97,7 @@ func TestCarried(t *testing.T) {
 	}
 }
 
-func TestMappedAndCarried(t *testing.T) {
+func TestMappedAndRegistrar(t *testing.T) {
 	owner, peer := newRegistry(t, config(t, 1)), newRegistry(t, config(t, 0))
 	attach(t, owner, &fakeRegistrar{transport: Ethernet})
 	attach(t, peer, &fakeRegistrar{transport: Ethernet})
@@ -118,7 +118,7 @@ func TestMappedAndCarried(t *testing.T) {
 	}
 }
 
-func TestNotCarried(t *testing.T) {
+func TestNoRegistrar(t *testing.T) {
 	owner, peer := unmapped(t, 1), newRegistry(t, config(t, 0))
 	attach(t, owner, &fakeRegistrar{transport: InfiniBand})
 	mine, err := owner.Register(upload(t, owner.Device(), 64, 1))

@@ -181,12 +181,12 @@ func TestHost2HostWaitEnds(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := ends[0].Wait(short); !errors.Is(err, mscclgo.ErrTimeout) {
-		t.Errorf("a wait past its deadline gave %v", err)
+		t.Errorf("a wait past its deadline returned %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := ends[0].Wait(ended); !errors.Is(err, mscclgo.ErrAborted) {
-		t.Errorf("a wait with a cancelled context gave %v", err)
+		t.Errorf("a wait with a cancelled context returned %v", err)
 	}
 	if err := ends[1].Signal(); err != nil {
 		t.Fatal(err)

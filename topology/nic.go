@@ -179,7 +179,8 @@ func (s sysfs) ethernet(name string) (NIC, bool) {
 	}, true
 }
 
-// gbps parses a rate in units of which a Gbit/s has each. It returns 0 if it is unknown.
+// gbps parses a rate, in units of which each make a Gbit/s. It returns 0 if the rate is
+// unknown.
 func gbps(s string, each float64) float64 {
 	rate, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(rate > 0 && rate < 1e9) {

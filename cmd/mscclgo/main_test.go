@@ -84,7 +84,7 @@ func TestRunWithoutPrefix(t *testing.T) {
 	}
 }
 
-func TestRunGivesTheRanksCode(t *testing.T) {
+func TestRunReturnsTheRanksCode(t *testing.T) {
 	code, _, stderr := try("run", "-n", "2", "sh", "-c", `[ $RANK = 1 ] && exit 9; exec sleep 60`)
 	if code != 9 || !strings.Contains(stderr, "(rank 1): remote failure: exited with code 9") {
 		t.Errorf("code %d, standard error %q", code, stderr)

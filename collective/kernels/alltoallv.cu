@@ -147,9 +147,9 @@ struct Exchange {
 
   // large moves the parts that are not small. Each block has some of the streams, and
   // in a step of its loop sends a piece of each and then receives those of the step
-  // before. So a block waits for none that is further than itself, and the one that is
-  // least far waits for none at all: it matters neither which block of a rank has a
-  // stream, nor that ranks have different numbers of blocks.
+  // before. So a block waits only for blocks that are behind it, and the last of all
+  // waits for none: it matters neither which block of a rank has a stream, nor whether
+  // ranks have the same number of blocks.
   //
   // A rank ends when its pieces have been copied: then their slots are free for the
   // next call.

@@ -26,8 +26,8 @@ using Op = OPERATION;
 //
 // An inbox has a slot for each rank, of `chunk` bytes at most. A shard that is longer
 // goes in several chunks; a chunk is pushed when the one before has been reduced. In
-// a slot data lie in lines of 128 bytes as they do at home: what a warp stores goes
-// over the link in whole lines then.
+// a slot data lie in lines of 128 bytes as they do in the sender's memory: what a
+// warp stores goes over the link in whole lines then.
 struct Pushed {
   const GroupHandle& group;
   const PeerMemory& in;

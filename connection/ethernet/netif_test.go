@@ -48,7 +48,7 @@ func TestChoose(t *testing.T) {
 			is = err.Error()
 		}
 		if is != c.is {
-			t.Errorf("%q of %d interfaces gave %s, not %s", c.want, len(c.from), is, c.is)
+			t.Errorf("%q of %d interfaces returned %s, not %s", c.want, len(c.from), is, c.is)
 		}
 	}
 	if found, err := nics(); err != nil || len(found) == 0 {

@@ -6,8 +6,8 @@ package cudaenv
 #include <stdlib.h>
 
 static void set(void) {
-  // A kernel that is loaded at its first launch can wait for ever behind one
-  // that spins until the first has run.
+  // A kernel that is loaded at its first launch can wait forever behind one that
+  // spins until the first has run.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   // Streams share this many hardware queues. Two that share one wait for each
   // other; with the default of 8, ranks that share a GPU soon would.

@@ -97,20 +97,20 @@ func TestQueue(t *testing.T) {
 	q := nativetest.NewQueue()
 	do := func() int { return nativetest.Do(q.Queue, native.Mark, 0, 0, 0) }
 	if rc := do(); rc != nativetest.Pending {
-		t.Errorf("a mark gave %d", rc)
+		t.Errorf("a mark returned %d", rc)
 	}
 	q.Busy(true)
 	if rc := do(); rc != nativetest.Busy {
-		t.Errorf("a queue in use gave %d", rc)
+		t.Errorf("a queue in use returned %d", rc)
 	}
 	q.Busy(false)
 	q.Fail(native.Begin, 3)
 	if rc := do(); rc != 3 {
-		t.Errorf("a queue that fails gave %d", rc)
+		t.Errorf("a queue that fails returned %d", rc)
 	}
 	q.Close() // nobody was left inside
 	q.Close()
 	if rc := do(); rc != nativetest.Closed || !(native.Failure{Code: rc}).Closed() {
-		t.Errorf("a closed queue gave %d", rc)
+		t.Errorf("a closed queue returned %d", rc)
 	}
 }

@@ -66,7 +66,7 @@ struct alignas(16) LL16Packet {
 // and then 8 of flag. One warp writes it and one warp reads it: eight lanes a line, with
 // 16 bytes each.
 //
-// PTX does not guarantee that a flag arrives no sooner than its line's data. It holds
+// PTX does not guarantee that a line's data arrive before or with its flag. That holds
 // where a warp's store of a whole, aligned line travels and arrives as one: in a GPU's own
 // memory, and between GPUs of one generation over NVLink, from Volta on. It does not hold
 // over PCIe.

@@ -101,7 +101,7 @@ func TestOutOfMemory(t *testing.T) {
 	alloc(t, d, 1) // still usable
 }
 
-func TestFreeGivesMemoryBack(t *testing.T) {
+func TestFreeReturnsMemory(t *testing.T) {
 	d := openDevice(t, 0)
 	cycle := func() {
 		m := must(d.Alloc(64 << 20))(t)

@@ -249,7 +249,7 @@ func TestCloseEndsAllWork(t *testing.T) {
 	}
 }
 
-func TestLaunchesThatCannotBe(t *testing.T) {
+func TestInvalidLaunches(t *testing.T) {
 	d := open(t)
 	m := load(t, d, `
 extern "C" __global__ void __launch_bounds__(2 * 64, 1) few(int* a, int n) { __shared__ int s[4096]; s[n] = *a; *a = s[0]; }

@@ -281,7 +281,7 @@ func TestUnfit(t *testing.T) {
 		named.Algorithms = []string{"all", "ring"}
 		// This rank finds it, or another one did before.
 		if _, err := Run(ctx, comm, named, Sinks{}); err == nil || !strings.Contains(err.Error(), "blocks of ring") {
-			return fmt.Errorf("ring gave %v", err)
+			return fmt.Errorf("ring returned %v", err)
 		}
 		return nil
 	})

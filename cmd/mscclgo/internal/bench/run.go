@@ -195,7 +195,7 @@ func (b *bench) close(ctx context.Context, failed error) error {
 	if b.referee != nil {
 		errs = append(errs, b.referee.close())
 	}
-	// A call that cannot be fails on all ranks, and they go on.
+	// An invalid call fails on all ranks, which then continue.
 	if failed != nil && !errors.Is(failed, mscclgo.ErrInvalid) && !errors.Is(failed, mscclgo.ErrUnsupported) {
 		b.comm.Abort(failed)
 	}
