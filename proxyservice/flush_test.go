@@ -84,3 +84,39 @@ func TestManyFlushes(t *testing.T) {
 		t.Errorf("%d of %d flushes are counted", n, 3*each)
 	}
 }
+
+// TestFlushBesideBusyRing keeps the ring from ever being empty, with triggers that are
+// for Go. The flush before them ends all the same.
+func TestFlushBesideBusyRing(t *testing.T) {
+	for name, d := range map[string]connection.Driver{"mark of Go's": &idle{}, "mark of C's": &holding{queue: nativetest.NewQueue()}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, over(d))
+			words, _ := b.service.ring.Words()
+			if d, ok := d.(*holding); ok {
+				d.queue.Hold(true)
+				d.reached.Store(math.MaxInt64)
+			}
+			const enough = 1000
+			user, ended := fifo.Trigger{Kind: 200}, 0
+			b.handle = func(fifo.Trigger) {
+				if d, ok := d.(*holding); ok && b.handled == 20 {
+					d.queue.Hold(false)
+				}
+				if ended == 0 && words[0].Load() != 0 {
+					ended = b.handled
+				}
+				if b.handled < enough {
+					b.push(user, 1)
+				}
+			}
+			b.push(fifo.Trigger{Kind: devicecode.PortFlush}, 1)
+			b.push(user, 2)
+			if err := b.serve(); err != nil {
+				t.Fatal(err)
+			}
+			if ended == 0 {
+				t.Errorf("the flush had not ended when %d triggers behind it were served", enough)
+			}
+		})
+	}
+}

@@ -108,6 +108,7 @@ static void hand(proxy_loop* loop, native_ring* ring, const proxy_job* first) {
   do {
     ring->polled++;
     loop->taken++;
+    loop->served++;
   } while (loop->taken < PROXY_BATCH && next(loop, ring, &loop->jobs[loop->taken]) &&
            loop->jobs[loop->taken].verdict != PROXY_NATIVE);
 }
@@ -124,17 +125,18 @@ proxy_end proxy_serve(proxy_loop* loop, native_ring* ring) {
   while (!__atomic_load_n(&loop->quit, __ATOMIC_ACQUIRE)) {
     // Read first: the poll sees what was pushed before the order.
     bool stop = __atomic_load_n(&loop->stop, __ATOMIC_ACQUIRE);
-    int served = 0;
     proxy_job j;
-    while (served < PROXY_BATCH && next(loop, ring, &j)) {
+    while (loop->served < PROXY_BATCH && next(loop, ring, &j)) {
       int how = serve(loop, &j, &thread);
       if (how == PROXY_JOBS) hand(loop, ring, &j);
       if (how == PROXY_FAILED) loop->jobs[0] = j;
       if (how != SERVED) return end(loop, (proxy_end)how);
       native_ring_pop(ring);
-      served++;
+      loop->served++;
     }
     loop->idle = false;
+    bool served = loop->served;
+    loop->served = 0;
     if (served)
       proxy_work(&loop->backoff, loop->counters);
     else if (stop && !loop->flushing.size)

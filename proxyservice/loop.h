@@ -35,6 +35,8 @@ typedef struct {
   proxy_counters counted;
   proxy_counters* counters;  // counted, or NULL to count nothing
 
+  uint32_t served;  // triggers, those of Go too, since the loop looked at other things
+
   // For Go, when the loop returns.
   proxy_job jobs[PROXY_BATCH];
   proxy_failure failure;
