@@ -89,7 +89,7 @@ type Ring struct {
 	// addresses, in pinned, are nil once the ring is closed.
 	state *native.Ring
 
-	closing sync.RWMutex // for Len, which another goroutine may call
+	closing sync.RWMutex // for Len and Words, which another goroutine may call
 }
 
 // The beginning of the pinned memory.
@@ -172,8 +172,13 @@ func (r *Ring) Size() int { return int(r.state.Size) }
 
 // Words returns the Options.Words further words as the host sees them, 0 at
 // first, and the address of the first as kernels see it. Nothing in this package
-// uses them. They are freed with the ring.
+// uses them. They are freed with the ring, which has none once it is closed.
 func (r *Ring) Words() ([]atomic.Uint64, gpu.Ptr) {
+	r.closing.RLock()
+	defer r.closing.RUnlock()
+	if r.state.Entries == nil {
+		return nil, 0
+	}
 	offset := r.state.Size * native.EntryBytes
 	first := (*atomic.Uint64)(unsafe.Add(r.state.Entries, offset))
 	return unsafe.Slice(first, r.words), r.entries() + gpu.Ptr(offset)

@@ -32,7 +32,7 @@ func TestServeAllocatesNothing(t *testing.T) {
 				d := &idle{queue: queue}
 				b := newBed(t, over(d))
 				r := &run{}
-				b.service.loop.order(1, 0)
+				b.service.loop.stop()
 				served := uint64(0)
 				if n := testing.AllocsPerRun(1000, func() {
 					b.push(x, 1)

@@ -199,6 +199,6 @@ func entry(x fifo.Trigger, tagged bool) [4]uint64 {
 
 // serve serves what is in the ring, flushes included.
 func (b *bed) serve() error {
-	b.service.loop.order(1, 0)
+	b.service.loop.stop()
 	return b.service.serve(&run{})
 }

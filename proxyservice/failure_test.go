@@ -3,6 +3,7 @@ package proxyservice_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // raw is a trigger as pushRaw takes it.
@@ -172,6 +174,112 @@ func TestHandlerPanics(t *testing.T) {
 	r.expectFailure(t, mscclgo.ErrSystem, "no such luck", "kind 130", "failure_test.go")
 }
 
+// TestHandlerGoexit has the handler end its goroutine, as FailNow of a test does.
+func TestHandlerGoexit(t *testing.T) {
+	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+		runtime.Goexit()
+		return nil
+	}})
+	if result != devicecode.WaitAborted {
+		t.Errorf("the kernel's wait ended with %v", result)
+	}
+	r.expectFailure(t, mscclgo.ErrSystem, "Goexit", "kind 130", "trigger 0")
+}
+
+// TestHandlerStops has the handler stop and close its own service, which is refused,
+// and call what it may.
+func TestHandlerStops(t *testing.T) {
+	var service *proxyservice.ProxyService
+	var memory *registeredmem.Memory
+	errs := make(chan error, 4)
+	ready := make(chan struct{})
+	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+		<-ready
+		errs <- service.Stop(context.Background())
+		errs <- service.Close()
+		errs <- service.Start(context.Background())
+		_, err := service.AddMemory(memory)
+		service.Snapshot()
+		errs <- err
+		return nil
+	}})
+	r := ranks[0]
+	service, memory = r.service, r.register(t, r.alloc(t, 64))
+	close(ready)
+	for range 2 { // the service goes on
+		result := r.alloc(t, 4)
+		r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(130), result)
+		r.wait(t)
+		if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitDone {
+			t.Fatalf("the kernel's wait ended with %v", got)
+		}
+		testerr.Expect(t, <-errs, mscclgo.ErrInvalid, "own goroutine", "rank 0")
+		testerr.Expect(t, <-errs, mscclgo.ErrInvalid, "own goroutine", "rank 0")
+		testerr.Expect(t, <-errs, mscclgo.ErrInvalid, "it is running")
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.service.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHandlerBlocks closes a service whose handler does not return. Close returns, and
+// the ring stays until the handler has.
+func TestHandlerBlocks(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+		close(begun)
+		<-release
+		return nil
+	}})
+	r := ranks[0]
+	result := r.alloc(t, 4)
+	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(130), result)
+	<-begun
+	testerr.Expect(t, r.service.Close(), mscclgo.ErrTimeout, "the handler", "has not returned", "rank 0")
+	r.wait(t)
+	if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
+		t.Errorf("the kernel's wait ended with %v", got)
+	}
+	if err := r.service.Close(); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
+	if n := r.service.Snapshot().Waiting; n != 1 {
+		t.Errorf("%d triggers are in the ring", n)
+	}
+	close(release)
+	eventually(t, "the ring is closed", func() bool { return r.service.Snapshot().Waiting == 0 })
+	r.expectFailure(t, mscclgo.ErrTimeout, "the handler")
+	r.failure.Store(nil) // as the test has seen it
+}
+
+// TestStopTogether has two goroutines stop a service whose handler is slow. The one that
+// cannot wait ends both.
+func TestStopTogether(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+		close(begun)
+		<-release
+		return nil
+	}})
+	r := ranks[0]
+	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(130), r.alloc(t, 4))
+	<-begun
+	stopped := make(chan error)
+	go func() { stopped <- r.service.Stop(context.Background()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	go func() {
+		<-ctx.Done()
+		time.Sleep(50 * time.Millisecond)
+		close(release)
+	}()
+	testerr.Expect(t, r.service.Stop(ctx), mscclgo.ErrTimeout, "1 triggers are in the ring")
+	testerr.Expect(t, <-stopped, mscclgo.ErrTimeout, "1 triggers are in the ring")
+}
+
 func TestHandlerFails(t *testing.T) {
 	cause := errors.New("out of luck")
 	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { return cause }})
@@ -222,6 +330,14 @@ func TestStopUnderLoad(t *testing.T) {
 func TestClosedService(t *testing.T) {
 	ranks := newPair(t, direct)
 	r := ranks[0]
+	known, sem := r.register(t, r.alloc(t, 64)), r.newSemaphore(t, r.conn)
+	_, err := r.service.AddMemory(known)
+	if err == nil {
+		_, err = r.service.AddSemaphore(sem)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := r.service.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +349,12 @@ func TestClosedService(t *testing.T) {
 	}
 	if _, err := r.service.AddMemory(r.peers); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("adding a memory to a closed service: %v", err)
+	}
+	if _, err := r.service.AddMemory(known); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a memory of a closed service: %v", err)
+	}
+	if _, err := r.service.BasePortChannel(sem); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a channel of a closed service: %v", err)
 	}
 	if s := r.service.Snapshot(); s.Waiting != 0 {
 		t.Errorf("a closed ring holds %d triggers", s.Waiting)

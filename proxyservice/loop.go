@@ -44,12 +44,14 @@ type job = C.proxy_job
 
 func triggerOf(j *job) fifo.Trigger { return *(*fifo.Trigger)(unsafe.Pointer(&j.trigger)) }
 
-// order sets whether serve returns when nothing is left, and whether at once. Any
-// goroutine.
-func (l *loop) order(stop, quit uint32) {
-	(*atomic.Uint32)(unsafe.Pointer(&l.c.stop)).Store(stop)
-	(*atomic.Uint32)(unsafe.Pointer(&l.c.quit)).Store(quit)
-}
+// begin takes back stop and quit, before the loop's goroutine is started.
+func (l *loop) begin() { l.c.stop, l.c.quit = 0, 0 }
+
+// stop has serve return when nothing is left. Any goroutine.
+func (l *loop) stop() { (*atomic.Uint32)(unsafe.Pointer(&l.c.stop)).Store(1) }
+
+// quit has serve return at once. Any goroutine.
+func (l *loop) quit() { (*atomic.Uint32)(unsafe.Pointer(&l.c.quit)).Store(1) }
 
 var (
 	_ [C.sizeof_proxy_counters]byte = [unsafe.Sizeof(counters{})]byte{}

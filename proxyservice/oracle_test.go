@@ -239,7 +239,7 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 		*(*[4]uint64)(unsafe.Add(ring.Entries, position%ring.Size*native.EntryBytes)) = words
-		l.order(1, 0)
+		l.stop()
 		if why := l.serve(ring); l.c.taken != 1 {
 			t.Fatalf("the loop returned for reason %d with %d jobs", why, l.c.taken)
 		}

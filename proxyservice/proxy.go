@@ -25,13 +25,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Handler serves a trigger. It is called by one goroutine, in the order of the
-// ring. An error makes the group fail and ends the proxy.
+// ring. An error makes the group fail and ends the proxy, as do a panic and
+// [runtime.Goexit]. It may call all methods but Stop and Close, which wait for it.
 type Handler func(fifo.Trigger) error
 
 // Options configure a [Proxy]. The zero value is right for most uses.
@@ -45,9 +48,10 @@ type Options struct {
 	// Sleep is the longest pause between polls of an idle proxy. Pauses grow from a
 	// microsecond to it. 0 means 200 microseconds.
 	Sleep time.Duration
-	// OnFailure is called once, with the reason, when the proxy ends before Stop. It
-	// should make the group fail, so that kernels do not wait for a proxy that is
-	// gone. The proxy's goroutine calls it, and it must not call Stop.
+	// OnFailure is called once, with the reason, when the proxy ends before Stop, or
+	// leaves triggers that kernels wait for. It should make the group fail, so that
+	// they do not. The proxy's goroutine calls it, or that of Stop or Close. It must
+	// not call these.
 	OnFailure func(error)
 	// Logger logs what makes the proxy fail. nil discards.
 	Logger *slog.Logger
@@ -70,17 +74,28 @@ type Proxy struct {
 	tables  atomic.Pointer[tables] // of a ProxyService
 	options Options
 
-	life    sync.Mutex // held by Start and Stop
-	running *run       // nil while stopped
-	closed  bool       // for good
+	life    sync.Mutex
+	running *run // from Start until Stop has seen the goroutine end; guarded by life
+	closed  bool // for good; guarded by life
 	failure atomic.Pointer[error]
 }
 
 // run is the time between a Start and the end of the goroutine.
 type run struct {
-	ready   chan error // the thread is set up, or cannot be
-	drained bool       // nothing was left; set before done is closed
-	done    chan struct{}
+	ready  chan error            // the thread is set up, or cannot be
+	thread int                   // its number; set before ready
+	quit   atomic.Pointer[error] // why it must end at once, though triggers are left
+	done   chan struct{}
+}
+
+// itself reports whether it is called by the run's own goroutine.
+func (r *run) itself() bool {
+	select {
+	case <-r.done:
+		return false // the number may be another thread's by now
+	default:
+		return r.thread == unix.Gettid()
+	}
 }
 
 // NewProxy returns a proxy that is not started. The ring stays the caller's, and must
@@ -101,6 +116,7 @@ func NewProxy(ring *fifo.Ring, handler Handler, o Options) (*Proxy, error) {
 const (
 	opNew   = "proxyservice: new proxy"
 	opStart = "proxyservice: start"
+	opStop  = "proxyservice: stop"
 )
 
 // newProxy returns a proxy whose handler serves the triggers of the kinds from
@@ -124,9 +140,9 @@ func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Prox
 // Start starts the goroutine and returns once it polls. ctx bounds only that. A
 // proxy that was stopped can be started again.
 //
-// Errors: ErrInvalid when the proxy runs already, is closed, or may not run on one
-// of Options.CPUs; after a failure, that failure, since the ring cannot be served
-// any more.
+// Errors: ErrInvalid when the proxy runs already, it or its ring is closed, or it may
+// not run on one of Options.CPUs; after a failure, that failure, since the ring cannot
+// be served any more.
 func (p *Proxy) Start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return mscclgo.FromContext(ctx, opStart, "it was not begun").At(p.options.Rank, mscclgo.NoRank)
@@ -142,8 +158,11 @@ func (p *Proxy) Start(ctx context.Context) error {
 	if p.running != nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "it is running").At(p.options.Rank, mscclgo.NoRank)
 	}
+	if native.RingOf(p.ring).Tail == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "its ring is closed").At(p.options.Rank, mscclgo.NoRank)
+	}
 	r := &run{ready: make(chan error, 1), done: make(chan struct{})}
-	p.loop.order(0, 0)
+	p.loop.begin()
 	go p.run(r)
 	if err := <-r.ready; err != nil {
 		return err
@@ -156,34 +175,67 @@ func (p *Proxy) Start(ctx context.Context) error {
 // later waits in the ring for another Start. It is safe to call twice.
 //
 // Errors: what made the proxy fail; ErrTimeout and ErrAborted when ctx ends first,
-// which is a failure too, since kernels wait for the triggers that are left.
-func (p *Proxy) Stop(ctx context.Context) error { return p.end(ctx, false) }
+// which is a failure too, since kernels wait for the triggers that are left. Stop then
+// gives the handler a second to return. ErrInvalid when the handler or OnFailure calls
+// it on the proxy's goroutine.
+func (p *Proxy) Stop(ctx context.Context) error {
+	_, err := p.end(ctx, false)
+	return err
+}
 
-// end stops the goroutine, for good if forGood is set.
-func (p *Proxy) end(ctx context.Context, forGood bool) error {
+// end stops the goroutine, for good if forGood is set. It returns the run that has not
+// ended, or nil.
+func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 	p.life.Lock()
-	defer p.life.Unlock()
-	p.closed = p.closed || forGood
 	r := p.running
+	if r != nil && r.itself() {
+		p.life.Unlock()
+		return r, mscclgo.Errorf(mscclgo.ErrInvalid, opStop, "the proxy's own goroutine calls it, which it would wait for; call it in another").At(p.options.Rank, mscclgo.NoRank)
+	}
+	p.closed = p.closed || forGood
+	if r != nil {
+		p.loop.stop()
+	}
+	p.life.Unlock()
 	if r == nil {
 		if n := p.ring.Len(); forGood && n > 0 {
 			p.fail(mscclgo.Errorf(mscclgo.ErrAborted, "proxyservice: close", "%d triggers are in the ring, pushed after it was stopped", n).At(p.options.Rank, mscclgo.NoRank))
 		}
-		return p.Err()
+		return nil, p.Err()
 	}
-	p.running = nil
-	p.loop.order(1, 0)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		p.loop.order(1, 1)
-		<-r.done
-		if !r.drained {
-			p.fail(mscclgo.FromContext(ctx, "proxyservice: stop", fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended; let the kernels end first", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank))
+		why := mscclgo.FromContext(ctx, opStop, fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended; let the kernels end first", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank)
+		p.quit(r, why)
+		select {
+		case <-r.done:
+		case <-time.After(patience):
+			p.fail(mscclgo.FromContext(ctx, opStop, fmt.Sprintf("the handler, or a call of the transport, has not returned; %d triggers are in the ring", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank))
+			return r, p.Err()
 		}
 	}
-	return p.Err()
+	p.life.Lock()
+	defer p.life.Unlock()
+	if p.running == r {
+		p.running = nil
+	}
+	return nil, p.Err()
 }
+
+// quit has a run end at once, unless it has ended.
+func (p *Proxy) quit(r *run, why error) {
+	p.life.Lock()
+	defer p.life.Unlock()
+	if p.running == r {
+		r.quit.CompareAndSwap(nil, &why)
+		p.loop.quit()
+	}
+}
+
+// patience is how long Close waits for what is in the ring, and Stop and Close for a
+// handler that must return.
+const patience = time.Second
 
 // Err returns what made the proxy fail, or nil.
 func (p *Proxy) Err() error {
@@ -209,6 +261,7 @@ func (p *Proxy) run(r *run) {
 	// The goroutine never unlocks the thread, which ends with it: nobody else gets
 	// a thread that is bound to some CPUs.
 	runtime.LockOSThread()
+	r.thread = unix.Gettid()
 	defer close(r.done)
 	if err := setAffinity(p.options.CPUs); err != nil {
 		r.ready <- mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "cannot run on CPUs %v: %w", p.options.CPUs, err).At(p.options.Rank, mscclgo.NoRank)
@@ -221,32 +274,46 @@ func (p *Proxy) run(r *run) {
 	}
 }
 
-// serve serves until it is stopped or something fails. A panic, which can only be
-// the handler's, is a failure.
+// serve serves until it is stopped or something fails. A panic and a Goexit, which
+// can only be the handler's, are failures.
 func (p *Proxy) serve(r *run) (err error) {
 	j := &job{} // being done
+	returned := false
 	defer func() {
-		if cause := recover(); cause != nil {
+		switch cause := recover(); {
+		case cause != nil:
 			err = p.wrap(j, mscclgo.Errorf(mscclgo.ErrSystem, "handle", "the handler panicked: %v\n%s", cause, debug.Stack()))
+		case !returned:
+			p.fail(p.wrap(j, mscclgo.Errorf(mscclgo.ErrSystem, "handle", "the handler ended the proxy's goroutine by runtime.Goexit, which FailNow of a test calls too")))
+		case err == nil:
+			return
 		}
-		if err != nil {
-			p.loop.finish()
-		}
+		p.loop.finish()
 	}()
+	err = p.work(r, &j)
+	returned = true
+	return err
+}
+
+// work serves until it is stopped or something fails. It sets j to what it does.
+func (p *Proxy) work(r *run, current **job) error {
 	for {
 		switch p.loop.serve(native.RingOf(p.ring)) {
 		case C.PROXY_QUIT:
-			return nil
+			return *r.quit.Load()
 		case C.PROXY_DRAINED:
-			r.drained = true
 			return nil
 		case C.PROXY_JOBS:
 			for i := range p.loop.c.taken {
-				j = &p.loop.c.jobs[i]
+				j := &p.loop.c.jobs[i]
+				*current = j
 				if err := p.do(j); err != nil {
 					return p.wrap(j, err)
 				}
 				p.loop.c.done++
+				if why := r.quit.Load(); why != nil {
+					return *why // the ring may be closed by now
+				}
 				if err := p.ring.Pop(1); err != nil {
 					return err
 				}
@@ -261,7 +328,7 @@ func (p *Proxy) serve(r *run) (err error) {
 			}
 			p.loop.c.reached = C.bool(reached)
 		case C.PROXY_FAILED:
-			j = &p.loop.c.jobs[0]
+			j := &p.loop.c.jobs[0]
 			return p.wrap(j, p.tables.Load().failed(j, p.loop.failed()))
 		case C.PROXY_FLUSH_FAILED:
 			return p.tables.Load().links[p.loop.c.connection].flushFailed(p.loop.failed())

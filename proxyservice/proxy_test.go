@@ -141,6 +141,11 @@ func TestWrongProxies(t *testing.T) {
 	if _, err := proxyservice.NewProxy(nil, func(fifo.Trigger) error { return nil }, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no ring: %v", err)
 	}
+	_, closed, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
+	closed.Close()
+	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a closed ring: %v", err)
+	}
 	_, _, p = newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
 	if err := p.Stop(t.Context()); err != nil {
 		t.Errorf("stopping what was not started: %v", err)

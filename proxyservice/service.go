@@ -5,7 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
@@ -72,6 +72,8 @@ const (
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring
+	words   []atomic.Uint64 // of the ring, one for each connection
+	served  gpu.Ptr         // the first of them as kernels see it
 	options ServiceOptions
 
 	mu         sync.Mutex
@@ -103,6 +105,9 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	case o.Inline < 0:
 		o.Inline = 0
 	}
+	if o.Inline > fifo.MaxPayload {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Inline is %d, more than %d", o.Inline, fifo.MaxPayload).At(o.Rank, mscclgo.NoRank)
+	}
 	ring, err := fifo.New(dev, fifo.Options{Size: o.RingSize, Words: o.MaxConnections, Payload: o.Inline, Watch: o.Watch})
 	if err != nil {
 		return nil, err
@@ -121,6 +126,7 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 		semaphores: map[*semaphore.Host2Device]uint16{},
 		links:      map[*connection.Connection]*link{},
 	}
+	s.words, s.served = ring.Words()
 	s.publish()
 	return s, nil
 }
@@ -145,18 +151,18 @@ func (s *ProxyService) AddMemory(m *registeredmem.Memory) (uint16, error) {
 	const op = "proxyservice: add a memory"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := s.memories[m]; ok {
-		return id, nil
-	}
+	id, known := s.memories[m]
 	switch {
 	case m == nil:
 		return 0, s.invalid(op, "the memory is nil")
 	case s.closed:
 		return 0, s.invalid(op, "the service is closed")
+	case known:
+		return id, nil
 	case len(s.known.memories) == MaxMemories:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxMemories)
 	}
-	id := uint16(len(s.known.memories))
+	id = uint16(len(s.known.memories))
 	s.memories[m] = id
 	s.known.memories = append(s.known.memories, m)
 	s.publish()
@@ -175,29 +181,28 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	const op = "proxyservice: add a semaphore"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := s.semaphores[sem]; ok {
-		return id, nil
-	}
+	id, known := s.semaphores[sem]
 	switch {
 	case sem == nil:
 		return 0, s.invalid(op, "the semaphore is nil")
 	case s.closed:
 		return 0, s.invalid(op, "the service is closed")
+	case known:
+		return id, nil
 	case len(s.known.ports) == MaxSemaphores:
 		return 0, s.invalid(op, "the service has %d; make another service", MaxSemaphores)
 	}
 	l := s.links[sem.Connection()]
 	if l == nil {
-		words, _ := s.ring.Words()
 		l = &link{Connection: sem.Connection(), number: len(s.links)}
-		if l.number == len(words) {
+		if l.number == len(s.words) {
 			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", l.number)
 		}
 		s.links[l.Connection] = l
 		s.known.links = append(s.known.links, l)
-		s.loop.addConnection(l.Connection, &words[l.number])
+		s.loop.addConnection(l.Connection, &s.words[l.number])
 	}
-	id := uint16(len(s.known.ports))
+	id = uint16(len(s.known.ports))
 	s.semaphores[sem] = id
 	s.known.ports = append(s.known.ports, port{link: l, semaphore: sem})
 	s.publish()
@@ -214,8 +219,7 @@ func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.Bas
 	if err != nil {
 		return nil, err
 	}
-	_, words := s.ring.Words()
-	done := words + gpu.Ptr(8*s.tables.Load().ports[id].number)
+	done := s.served + gpu.Ptr(8*s.tables.Load().ports[id].number)
 	return channel.NewBasePortChannel(s.ring, sem, id, done, s.options.Direct), nil
 }
 
@@ -240,24 +244,42 @@ func (s *ProxyService) PortChannel(sem *semaphore.Host2Device, dst, src *registe
 }
 
 // Close stops the service once it has served what is in the ring, and frees the
-// ring. Kernels that use it must have ended. It is safe to call twice.
+// ring: later, where a handler has not returned. Kernels that use it must have ended.
+// It is safe to call twice.
 //
-// Errors: those of [Proxy.Stop], after a second.
+// Errors: those of [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
 func (s *ProxyService) Close() error {
+	if s.isClosed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := s.end(ctx, true)
+	if r != nil && r.itself() {
+		return err
+	}
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
 	s.mu.Unlock()
-	if closed {
+	switch {
+	case closed:
 		return nil
+	case r != nil:
+		go func() {
+			<-r.done
+			s.ring.Close()
+		}()
+		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-	defer cancel()
-	return errors.Join(s.end(ctx, true), s.ring.Close())
+	return errors.Join(err, s.ring.Close())
 }
 
-// closePatience is how long Close waits.
-const closePatience = time.Second
+func (s *ProxyService) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
 
 func (s *ProxyService) invalid(op, format string, args ...any) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(s.options.Rank, mscclgo.NoRank)
