@@ -89,6 +89,7 @@ func TestInvalidOptions(t *testing.T) {
 		{Options{Size: 1, ID: id, Timeout: -1}, "negative"},
 		{Options{Size: 1, ID: id, Interface: "lo", Advertise: "here"}, "both"},
 		{Options{Size: 1, ID: id, Advertise: "two words"}, "two words"},
+		{Options{Size: 1, ID: id, Advertise: "10.0.0.1:80"}, "a port does not belong"},
 	} {
 		b, err := Connect(testContext(t), c.o)
 		wantError(t, err, mscclgo.ErrInvalid, c.want)

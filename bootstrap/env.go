@@ -304,7 +304,10 @@ func (v vars) port(l *launcher, job []string) (uint16, error) {
 		if err != nil {
 			return 0, err
 		}
-		if n+add > 65535 {
+		switch {
+		case n > 65535:
+			return 0, fmt.Errorf("%s=%d is not a port, from 1 to 65535", name, n)
+		case n+add > 65535:
 			return 0, fmt.Errorf("%s=%d leaves no port for the rendezvous; set %s", name, n, EnvPort)
 		}
 		return uint16(n + add), nil

@@ -100,6 +100,8 @@ func TestFromEnvErrors(t *testing.T) {
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost":                                                            {"MSCCLGO_PORT", "MASTER_PORT"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h;w MASTER_PORT=1":                                                    {"MASTER_ADDR", "';'"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=65535":                                                  {"MASTER_PORT=65535", "MSCCLGO_PORT"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MSCCLGO_PORT=65536":                                                 {"MSCCLGO_PORT=65536", "1 to 65535"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h:1 MASTER_PORT=1":                                                    {"MASTER_ADDR", "port"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=x":                                                      {`MASTER_PORT="x"`},
 		"RANK=0 WORLD_SIZE=1 MSCCLGO_BOOTSTRAP_TLS=maybe":                                                      {`MSCCLGO_BOOTSTRAP_TLS="maybe"`},
 		"RANK=0 WORLD_SIZE=4 MSCCLGO_ID=nonsense":                                                              {"MSCCLGO_ID", "8 characters"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -180,6 +181,9 @@ func checkHost(h string) error {
 		default:
 			return fmt.Errorf("host name %q has the character %q", h, c)
 		}
+	}
+	if _, err := netip.ParseAddr(h); err != nil && strings.ContainsAny(h, ":%") {
+		return fmt.Errorf("%q is neither a host name nor an address; a port does not belong in it", h)
 	}
 	return nil
 }
