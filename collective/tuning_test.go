@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 // TestDefaultTuning finds a choice for every collective, size and number of
@@ -50,9 +51,10 @@ func TestTuningText(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ReadTuning(&text)
-	if err != nil || !slices.Equal(got.Rules, want.Rules) {
-		t.Errorf("%v: %+v", err, got)
+	if err != nil {
+		t.Fatal(err)
 	}
+	testcmp.Equal(t, "rules that were written and read", got.Rules, want.Rules)
 }
 
 func TestBadTuning(t *testing.T) {
@@ -91,8 +93,9 @@ func FuzzReadTuning(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, err := ReadTuning(&written)
-		if err != nil || !slices.Equal(again.Rules, tuning.Rules) {
-			t.Errorf("%v: %+v became %+v", err, tuning, again)
+		if err != nil {
+			t.Fatal(err)
 		}
+		testcmp.Equal(t, "rules that were written and read again", again.Rules, tuning.Rules)
 	})
 }
