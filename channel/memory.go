@@ -30,9 +30,17 @@ type MemoryChannel struct {
 // before its first use. Everything stays the caller's and must outlive the channel.
 //
 // Errors: ErrInvalid when the peer's memory is not mapped here, the local one is not
-// this rank's, or one of them is closed.
+// this rank's, or one of them or packets is closed, or when anything but packets is nil.
 func NewMemoryChannel(s *semaphore.Device2Device, remote, local *registeredmem.Memory, packets *gpu.Buffer) (*MemoryChannel, error) {
 	const op = "channel: new MemoryChannel"
+	if s == nil || remote == nil || local == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the semaphore or a memory is nil")
+	}
+	if packets != nil {
+		if _, err := packets.Slice(0, 0); err != nil {
+			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "packets: %w", err).At(local.Rank(), remote.Rank())
+		}
+	}
 	c := &MemoryChannel{semaphore: s, remote: remote.Buffer(), local: local.Buffer(), packets: packets}
 	switch {
 	case !local.Local():

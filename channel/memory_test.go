@@ -93,6 +93,22 @@ func TestWrongMemoryEnds(t *testing.T) {
 			t.Errorf("%s: %v; want %q", name, err, part)
 		}
 	}
+	check("no remote", nil, ends[0].local, "is nil")
+	check("no local", ends[0].remote, nil, "is nil")
+	if _, err := channel.NewMemoryChannel(nil, ends[0].remote, ends[0].local, nil); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("no semaphore: %v", err)
+	}
+	if _, err := channel.NewPortChannel(nil, channel.NumberedMemory{}, channel.NumberedMemory{}); !errors.Is(err, mscclgo.ErrInvalid) {
+		t.Errorf("a port channel of nothing: %v", err)
+	}
+	packets, err := ends[0].inbox.Device().Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets.Close()
+	if _, err := channel.NewMemoryChannel(ends[0].semaphore, ends[0].remote, ends[0].local, packets); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "packets") {
+		t.Errorf("closed packets: %v", err)
+	}
 	check("two of the peer's", ends[0].remote, ends[0].remote, "of rank 1")
 	remote, local := ends[0].remote, ends[0].local
 	if err := remote.Close(); err != nil {

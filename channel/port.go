@@ -70,9 +70,12 @@ type PortChannel struct {
 // NewPortChannel returns an end between the peer's memory dst and this rank's src.
 //
 // Errors: ErrInvalid when dst is not the semaphore's peer's or src not this
-// rank's; ErrUnsupported when the connection does not reach dst.
+// rank's, or one of the three is nil; ErrUnsupported when the connection does not reach dst.
 func NewPortChannel(base *BasePortChannel, dst, src NumberedMemory) (*PortChannel, error) {
 	const op = "channel: new PortChannel"
+	if base == nil || dst.Memory == nil || src.Memory == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the channel that it is based on or a memory is nil")
+	}
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(src.Rank(), base.semaphore.Peer())
 	}
