@@ -242,7 +242,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 		}
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
-	if r.slots == nil {
+	if !r.calledV { // which may wait for the other ranks
 		if err := r.comm.MatchCall("the first " + description); err != nil {
 			return wrap(r.comm, op, err)
 		}
@@ -251,6 +251,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return wrap(r.comm, op, err)
 	}
+	r.calledV = true
 	return r.order.do(s, &orderedCall{op, description, []use{r}, l.queue})
 }
 

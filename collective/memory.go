@@ -92,12 +92,13 @@ func (m *Memory) Close(ctx context.Context) error {
 	r := m.runner
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed.Load() || m.closed.Swap(true) {
+	if r.closed.Load() || m.over() {
 		return nil
 	}
+	m.closed.Store(true)
 	errs := []error{r.parting(ctx)}
 	for key, set := range r.hostPaths {
-		if key.in == m || key.out == m {
+		if key.in.partOf(m) || key.out.partOf(m) {
 			errs = append(errs, set.close())
 			delete(r.hostPaths, key)
 		}
@@ -118,6 +119,11 @@ func (m *Memory) release() error {
 
 // over reports whether the memory, or what it is a view of, is closed.
 func (m *Memory) over() bool { return m.closed.Load() || m.whole != nil && m.whole.over() }
+
+// partOf reports whether the memory is whole, or a view of it. It is not if it is nil.
+func (m *Memory) partOf(whole *Memory) bool {
+	return m != nil && (m == whole || m.whole.partOf(whole))
+}
 
 // String describes the memory among those of the runner.
 func (m *Memory) String() string {

@@ -51,6 +51,7 @@ type Runner struct {
 	memories  map[*Memory]bool // that are open
 	numbers   uint64           // of memories so far
 	preparedV uint64           // all-to-alls with counts so far
+	calledV   bool             // one was called on any buffers
 	closed    atomic.Bool      // written with mu held
 }
 

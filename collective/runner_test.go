@@ -198,6 +198,69 @@ func TestSeveralHosts(t *testing.T) {
 	})
 }
 
+// TestLoad loads a call with what its kind does not use, and finds it loaded.
+func TestLoad(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		err = runner.Load(ctx, Call{Kind: AllGather, Op: Max, Count: 100, Root: 1}, Call{Kind: AllToAll, Op: Avg, Count: 100})
+		if err == nil && len(runner.plans) != 2 {
+			err = fmt.Errorf("%d plans", len(runner.plans))
+		}
+		err = errors.Join(err, runner.AllGather(stream, call.Out.Buffer, call.In.Buffer, 100, F32))
+		err = errors.Join(err, runner.AllToAll(stream, call.Out.Buffer, call.In.Buffer, 100, F32), comm.Synchronize(ctx, stream))
+		if err == nil && len(runner.plans) != 2 {
+			err = fmt.Errorf("%d plans after the calls", len(runner.plans))
+		}
+		return errors.Join(err, stream.Close(), runner.Close(ctx))
+	})
+}
+
+// TestViewsClosed closes memories whose views have channels, which end with them.
+func TestViewsClosed(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		in, out := call.In, call.Out
+		if call.In, err = in.Slice(0, 2048); err != nil {
+			return err
+		}
+		if call.Out, err = out.Slice(16, 2048); err != nil {
+			return err
+		}
+		if call.Out, err = call.Out.Slice(16, 2000); err != nil {
+			return err
+		}
+		call.Kind, call.Choice = SendReceive, Choice{"ports", 1, 32}
+		for _, whole := range []*Memory{in, out} {
+			if len(runner.hostPaths) == 0 {
+				if _, err := runner.Prepare(ctx, call); err != nil {
+					return err
+				}
+			}
+			if err := whole.Close(ctx); err != nil {
+				return err
+			}
+			if n := len(runner.hostPaths); n != 0 {
+				return fmt.Errorf("%d pairs of memories have channels still", n)
+			}
+			call.In = call.Out
+			if call.Out, err = out.Slice(2048, 2000); err != nil {
+				return err
+			}
+		}
+		return errors.Join(call.In.Close(ctx), call.Out.Close(ctx), runner.Close(ctx))
+	})
+}
+
 // TestBrokenKernels sees the compiler's message.
 func TestBrokenKernels(t *testing.T) {
 	broken := source{"allreduce.cu", []byte("#include <mscclgo/group.cuh>\n\nextern \"C\" __global__ void direct() { nonsense(); }\n")}

@@ -91,7 +91,14 @@ func (r *Runner) Scatter(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Typ
 // Errors: those of the calls.
 func (r *Runner) Load(ctx context.Context, calls ...Call) error {
 	for _, c := range calls {
-		if err := r.loadPlan(ctx, planKey{c.Kind, c.Type, c.Op, c.Count, c.Root}); err != nil {
+		key := planKey{kind: c.Kind, typ: c.Type, count: c.Count}
+		if c.Kind.Reduces() {
+			key.op = c.Op
+		}
+		if c.Kind.Rooted() {
+			key.root = c.Root
+		}
+		if err := r.loadPlan(ctx, key); err != nil {
 			return err
 		}
 	}
