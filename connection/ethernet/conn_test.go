@@ -248,3 +248,44 @@ func TestCopiedWords(t *testing.T) {
 	want := append(binary.NativeEndian.AppendUint64(nil, 500), noise(64)[:50]...)
 	testcmp.Equal(t, "the memory", got[:58], want)
 }
+
+// TestFarAhead queues more than one socket may be ahead of another, while nothing is
+// acknowledged.
+func TestFarAhead(t *testing.T) {
+	o := loopback()
+	o.Sockets = 2
+	a, b := newRank(t, 0, o), newRank(t, 1, o)
+	ab, ba := connect(t, a, b)
+	mine := memory(t, b, pinned, 8)
+	dst := imported(t, a, mine)
+	release := ba.d.holdAcks()
+	defer release()
+	const updates = 2 * maxAhead
+	queued := make(chan error, 1)
+	go func() {
+		for k := range uint64(updates) {
+			if err := ab.UpdateAndSync(dst, 0, k, k+1); err != nil {
+				queued <- err
+				return
+			}
+		}
+		queued <- nil
+	}()
+	taken := func() uint64 {
+		ab.d.mu.Lock()
+		defer ab.d.mu.Unlock()
+		return ab.d.taken
+	}
+	eventually(t, "as much is sent as may be", func() bool { return taken() > maxAhead-batchFrames })
+	time.Sleep(20 * time.Millisecond)
+	if n := taken(); n > maxAhead {
+		t.Errorf("%d operations are sent and none is acknowledged; the peer allows %d", n, maxAhead)
+	}
+	release()
+	if err := errors.Join(<-queued, ab.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if got := binary.NativeEndian.Uint64(get(t, mine)); got != updates {
+		t.Errorf("the word is %d after %d updates", got, updates)
+	}
+}

@@ -67,6 +67,9 @@ func (c *conn) readControl() {
 		}
 		c.progress.Add(1)
 		c.mu.Lock()
+		if c.farAhead() {
+			c.work.Broadcast()
+		}
 		c.acked.Store(f.op)
 		c.changed.Broadcast()
 		c.mu.Unlock()

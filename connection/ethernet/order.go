@@ -56,7 +56,7 @@ func (o *order) enter(f *frame) (bool, error) {
 	return true, nil
 }
 
-// maxAhead bounds how far one socket may be ahead of another.
+// maxAhead bounds how many operations one socket may be ahead of another.
 const maxAhead = queueDepth * MaxSockets
 
 // leave records that a frame is applied.

@@ -175,7 +175,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil && c.taken == c.queued.Load() {
+	for c.err == nil && (c.taken == c.queued.Load() || c.farAhead()) {
 		if !wait {
 			return false
 		}
@@ -223,6 +223,13 @@ func (s *sender) take(b *batch, wait bool) bool {
 		}
 	}
 	return true
+}
+
+// farAhead reports whether no more may be sent before the peer acknowledges: a socket
+// that is quicker than another could be farther ahead than the peer allows. The caller
+// holds mu.
+func (c *conn) farAhead() bool {
+	return len(c.senders) > 1 && c.taken-c.acked.Load() > maxAhead-batchFrames
 }
 
 // copied waits until a batch's copies are done. It reports false if the connection
