@@ -57,14 +57,14 @@ func testMisuse(t *testing.T, p *pair) {
 	}
 	p.flush(t)
 	if at := differ(make([]byte, size), read[byte](t, own, 0, size)); at >= 0 {
-		t.Errorf("byte %d was written", at)
+		t.Errorf("byte %d was written by a call that returned an error", at)
 	}
 	if err := errors.Join(c.Write(dst, 8, src, 8, 8), c.UpdateAndSync(dst, 0, 0, 3)); err != nil {
 		t.Fatal(err)
 	}
 	p.flush(t)
 	if got := read[uint64](t, own, 0, 1)[0]; got != 3 {
-		t.Errorf("the word is %d", got)
+		t.Errorf("the word is %d after an update from 0 to 3", got)
 	}
 }
 
@@ -79,9 +79,7 @@ func testClose(t *testing.T, p *pair) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		p.close(t)
 	}
 	if at := differ(data, read[byte](t, own, 0, size)); at >= 0 {
 		t.Errorf("Close did not wait for byte %d", at)
@@ -118,11 +116,15 @@ func testCloseHeld(t *testing.T, p *pair) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	release()
-	if err := <-closed; err != nil {
+	var err error
+	if !soon(func() { err = <-closed }) {
+		t.Fatal("Close does not return though nothing is held any more")
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	if got := read[uint64](t, own, 0, 1)[0]; got != 4 {
-		t.Errorf("the word is %d after Close", got)
+		t.Errorf("after Close the word is %d; an update to 4 was queued before", got)
 	}
 }
 
@@ -146,7 +148,11 @@ func load(t *testing.T, p *pair, dst, src *registeredmem.Memory) (wait func()) {
 		})
 	}
 	time.Sleep(10 * time.Millisecond)
-	return all.Wait
+	return func() {
+		if !soon(all.Wait) {
+			t.Fatal("a write or a flush does not return")
+		}
+	}
 }
 
 // testCloseUnderLoad closes a connection that goroutines use.
@@ -154,9 +160,7 @@ func testCloseUnderLoad(t *testing.T, p *pair) {
 	src := source(t, p, device, 4096, noise(4096))
 	_, dst := p.onDevice(t, 4096)
 	wait := load(t, p, dst, src)
-	if err := p.a.Connection.Close(); err != nil {
-		t.Error(err)
-	}
+	p.close(t)
 	wait()
 }
 
@@ -208,18 +212,80 @@ func testMemoryClosedAtPeer(t *testing.T, p *pair) {
 	src := source(t, p, device, 64, noise(64))
 	other, _ := p.onDevice(t, 64)
 	own, dst := p.onDevice(t, 64)
+	buf := own.Buffer()
 	if err := own.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Write(dst, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := c.Flush(ctx); err != nil {
-		testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	err := c.Write(dst, 0, src, 0, 64)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err = p.flushUntil(ctx)
 	}
 	testcmp.Equal(t, "another memory", read[byte](t, other, 0, 64), make([]byte, 64))
+	if dst.Buffer() != nil && err == nil {
+		return
+	}
+	expectRemote(t, "a write to a memory that the peer has closed", err)
+	expectZeros(t, "the memory that the peer has closed", buf)
+}
+
+// expectRemote checks the error of what fails because of the peer.
+func expectRemote(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s is no error", what)
+		return
+	}
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+}
+
+// expectZeros checks that a buffer is as it was made.
+func expectZeros(t testing.TB, what string, b *gpu.Buffer) {
+	t.Helper()
+	got := make([]byte, b.Size())
+	if err := gpu.CopyOut(got, b); err != nil {
+		t.Fatal(err)
+	}
+	if at := differ(make([]byte, len(got)), got); at >= 0 {
+		t.Errorf("byte %d of %s was written", at, what)
+	}
+}
+
+// testMemoryClosedAtPeerUnderLoad has the peer close a memory that is being written
+// to. Once Close has returned, nothing changes the memory any more, unless it is
+// mapped.
+func testMemoryClosedAtPeerUnderLoad(t *testing.T, p *pair) {
+	const size = 256 << 10
+	src := source(t, p, device, size, noise(size))
+	own, dst := p.onDevice(t, size)
+	if dst.Buffer() != nil {
+		t.Skip("the memory is mapped")
+	}
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); {
+			if err = p.a.Connection.Write(dst, 0, src, 0, size); err == nil {
+				err = p.a.Connection.Flush(context.Background())
+			}
+		}
+		failed <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	buf := own.Buffer()
+	if err := own.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := gpu.CopyIn(buf, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if !soon(func() { err = <-failed }) {
+		t.Fatal("a write or a flush does not return")
+	}
+	expectRemote(t, "writing to a memory that the peer has closed", err)
+	expectZeros(t, "the memory that the peer has closed", buf)
 }
 
 // testDeadPeer ends the peer. Calls fail in time, and go on failing.
@@ -231,24 +297,57 @@ func testDeadPeer(t *testing.T, p *pair) {
 	src := source(t, p, device, 64, noise(64))
 	_, dst := p.onDevice(t, 64)
 	p.b.Kill()
-	var err error
-	if !soon(func() {
-		for err == nil {
-			if err = c.Write(dst, 0, src, 0, 64); err == nil {
-				err = c.Flush(context.Background())
+	expectDead(t, "a write or a flush after the peer's death", func() error {
+		for {
+			if err := errors.Join(c.Write(dst, 0, src, 0, 64), c.Flush(context.Background())); err != nil {
+				return err
 			}
 		}
-	}) {
-		t.Fatal("nothing fails")
-	}
-	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	})
 	testerr.Expect(t, c.Write(dst, 0, src, 0, 64), mscclgo.ErrRemote, "rank 0, peer 1")
 	testerr.Expect(t, c.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
-	if !soon(func() { err = c.Close() }) {
-		t.Fatal("Close does not return")
-	}
-	if err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	p.close(t)
 	testerr.Expect(t, c.Flush(context.Background()), mscclgo.ErrInvalid, "closed")
+}
+
+// testDeadPeerHeld ends the peer while a flush and a mark wait for it.
+func testDeadPeerHeld(t *testing.T, p *pair) {
+	if p.b.Kill == nil || p.a.Hold == nil {
+		t.Skip("the transport does not need the peer, or cannot be held")
+	}
+	c := p.a.Connection
+	_, dst := p.onDevice(t, 8)
+	release := p.a.Hold()
+	defer release()
+	if err := c.UpdateAndSync(dst, 0, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushed := make(chan error, 1)
+	go func() { flushed <- c.Flush(context.Background()) }()
+	time.Sleep(10 * time.Millisecond)
+	p.b.Kill()
+	expectDead(t, "a flush that waits as the peer dies", func() error { return <-flushed })
+	expectDead(t, "a flush after the peer's death", func() error { return c.Flush(context.Background()) })
+	expectDead(t, "a mark that waits as the peer dies", func() error {
+		for {
+			if done, err := m.Done(); done || err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// expectDead checks that f says in time that the peer is dead.
+func expectDead(t *testing.T, what string, f func() error) {
+	t.Helper()
+	var err error
+	if !soon(func() { err = f() }) {
+		t.Fatalf("%s goes on", what)
+	}
+	expectRemote(t, what, err)
 }

@@ -21,31 +21,43 @@ func TestDriver(t *testing.T) {
 }
 
 // TestFaults checks that the tests notice a transport's faults: each fails the
-// test that it is paired with.
+// test that it is paired with, with a text that says what is wrong.
 func TestFaults(t *testing.T) {
-	for _, c := range []struct{ fault, test string }{
-		{"short", "Writes"},
-		{"beside", "Writes"},
-		{"refuse", "Writes"},
-		{"swap", "OrderOfWrites"},
-		{"swap", "Puts"},
-		{"hasty", "LargePuts"},
-		{"lie", "Marks"},
-		{"lie", "Goroutines"},
-		{"lie", "ContextsHeld"},
-		{"lie", "CloseHeld"},
-		{"borrow", "WriteBytes"},
-		{"allocate", "Allocations"},
-		{"stubborn", "ContextsHeld"},
-		{"deaf", "DeadPeer"},
+	for _, c := range []struct{ fault, test, says string }{
+		{"short", "Writes", "has not arrived"},
+		{"beside", "Writes", "outside the range"},
+		{"refuse", "Writes", "system error: no"},
+		{"lose", "EachArrives", "is lost"},
+		{"swap", "EachArrives", "before the write"},
+		{"swap", "OrderOfWrites", "not the last write's"},
+		{"swap", "Puts", "is announced"},
+		{"hasty", "EachArrives", "before the write"},
+		{"hasty", "LargePuts", "is announced"},
+		{"tear", "Words", "torn"},
+		{"narrow", "Words", "torn, or falls"},
+		{"lie", "Flush", "a flush returned, and"},
+		{"lie", "Marks", "a mark is reached, and"},
+		{"lie", "Goroutines", "after a flush"},
+		{"lie", "ContextsHeld", "a mark behind what is held"},
+		{"lie", "CloseHeld", "Close did not wait"},
+		{"borrow", "WriteBytes", "read after it had returned"},
+		{"borrow", "WriteBytesFull", "read after WriteBytes had returned"},
+		{"allocate", "Allocations", "allocate"},
+		{"stubborn", "ContextsHeld", "though its context has ended"},
+		{"patient", "ContextsHeld", "Done waits"},
+		{"stuck", "Close", "Close does not return"},
+		{"deaf", "DeadPeer", "goes on"},
+		{"mute", "DeadPeerHeld", "a flush that waits as the peer dies goes on"},
 	} {
 		t.Run(c.fault+"/"+c.test, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestDriver$/^"+c.test+"$", "-test.timeout=60s")
 			cmd.Env = append(os.Environ(), faultEnv+"="+c.fault)
 			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--- FAIL: TestDriver/"+c.test) {
-				t.Errorf("it was not noticed: %v\n%s", err, out)
+			for _, want := range []string{"--- FAIL: TestDriver/" + c.test, c.says} {
+				if err == nil || !strings.Contains(string(out), want) {
+					t.Errorf("the output does not have %q: %v\n%s", want, err, out)
+				}
 			}
 		})
 	}

@@ -2,6 +2,8 @@ package conntest
 
 import (
 	"context"
+	"encoding/binary"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -18,7 +20,8 @@ import (
 // driver is a transport of its own: a goroutine copies, between emulated devices
 // of one process. It has the fault that it is told to have, or none.
 type driver struct {
-	fault string
+	fault  string
+	writes int
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -35,6 +38,7 @@ type op struct {
 	dst, src []byte
 	update   bool
 	value    uint64
+	torn     bool
 	kept     []byte // of the place in the ring
 }
 
@@ -76,6 +80,10 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 	switch d.fault {
 	case "short":
 		n--
+	case "lose":
+		if d.writes++; d.writes%1000 == 999 {
+			return nil
+		}
 	case "allocate":
 		d.ring[0].kept = make([]byte, 100)
 	case "beside":
@@ -93,7 +101,10 @@ func (d *driver) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []
 }
 
 func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint64) error {
-	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: to}
+	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: to, torn: d.fault == "tear"}
+	if d.fault == "narrow" {
+		o.value &= 1<<32 - 1
+	}
 	if d.fault == "hasty" {
 		o.do()
 		return nil
@@ -115,6 +126,9 @@ func (d *driver) Close() error {
 	d.changed.Broadcast()
 	d.mu.Unlock()
 	<-d.ended
+	if d.fault == "stuck" {
+		select {}
+	}
 	return nil
 }
 
@@ -137,7 +151,7 @@ func (d *driver) run() {
 		}
 		o := d.ring[at%uint64(len(d.ring))]
 		d.mu.Unlock()
-		if d.fault != "" {
+		if d.fault != "" && at%8 == 0 {
 			time.Sleep(100 * time.Microsecond) // so that some fault shows
 		}
 		o.do()
@@ -151,6 +165,10 @@ func (o *op) do() {
 	// A driver that lies may find the memory gone.
 	debug.SetPanicOnFault(true)
 	defer func() { recover() }()
+	if o.torn {
+		binary.NativeEndian.PutUint32(o.dst, uint32(o.value))
+		runtime.Gosched()
+	}
 	if o.update {
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&o.dst[0])), o.value)
 		return
@@ -182,9 +200,14 @@ func (m *mark) Reached() (bool, error) {
 	d := m.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for d.fault == "patient" && d.done < m.until && !d.closed {
+		d.changed.Wait()
+	}
 	switch {
 	case d.done >= m.until, d.fault == "lie":
 		return true, nil
+	case d.fault == "mute":
+		return false, nil
 	case d.dead && d.fault != "deaf":
 		return false, errDead
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
@@ -56,7 +57,7 @@ func testMarks(t *testing.T, p *pair) {
 	}
 	reach(t, marks[4])
 	if at := differ(data[:5*size], read[byte](t, own, 0, 5*size)); at >= 0 {
-		t.Errorf("byte %d before a mark that is reached has not arrived", at)
+		t.Errorf("a mark is reached, and byte %d before it has not arrived", at)
 	}
 	for _, m := range marks[:4] {
 		if done, err := m.Done(); !done || err != nil {
@@ -65,7 +66,7 @@ func testMarks(t *testing.T, p *pair) {
 	}
 	reach(t, marks[9])
 	if at := differ(data, read[byte](t, own, 0, writes*size)); at >= 0 {
-		t.Errorf("byte %d before the last mark has not arrived", at)
+		t.Errorf("the last mark is reached, and byte %d before it has not arrived", at)
 	}
 	_, err := marks[0].Done()
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "used up", "rank 0, peer 1")
@@ -73,10 +74,8 @@ func testMarks(t *testing.T, p *pair) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid)
 	reach(t, mark())
 
-	for _, m := range marks[5:9] { // of which one is waited for at the end
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+	p.close(t)
+	for _, m := range marks[5:9] {
 		if done, err := m.Done(); !done && err == nil {
 			t.Error("a mark of a closed connection is neither reached nor an error")
 		}
@@ -120,6 +119,38 @@ func testAllocations(t *testing.T, p *pair) {
 	}
 }
 
+// testFlush checks right after each flush that the end of a large write, and then an
+// update, have arrived.
+func testFlush(t *testing.T, p *pair) {
+	const size, rounds, updates = 4 << 20, 10, 500
+	c := p.a.Connection
+	src := source(t, p, device, size, make([]byte, size))
+	own, dst := p.onDevice(t, size)
+	flag, remote := p.onDevice(t, 8)
+	end, err := src.Buffer().Slice(size-8, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for k := uint64(1); k <= rounds; k++ {
+		if err := errors.Join(gpu.CopyIn(end, []uint64{k}), c.Write(dst, 0, src, 0, size), c.Flush(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if got := word(t, own, size-8); got != k {
+			t.Fatalf("a flush returned, and the end of the write before it is of round %d, not %d", got, k)
+		}
+	}
+	for k := uint64(1); k <= updates; k++ {
+		if err := errors.Join(c.UpdateAndSync(remote, 0, k-1, k), c.Flush(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if got := word(t, flag, 0); got != k {
+			t.Fatalf("a flush returned, and the word is %d after an update to %d", got, k)
+		}
+	}
+}
+
 // testContexts flushes with contexts that have ended while much is under way.
 func testContexts(t *testing.T, p *pair) {
 	const size = 4 << 20
@@ -139,14 +170,29 @@ func testContexts(t *testing.T, p *pair) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.flushUntil(t, c.ctx); err != nil {
-			testerr.Expect(t, err, c.kind, "flush", "rank 0, peer 1")
+		if err := p.flushUntil(c.ctx); err != nil {
+			expectEnded(t, err, c.kind)
 		}
 	}
 	p.flush(t) // what was queued goes on
 	if at := differ(data, read[byte](t, own, 0, size)); at >= 0 {
-		t.Errorf("byte %d is wrong", at)
+		t.Errorf("after flushes whose contexts had ended, byte %d has not arrived", at)
 	}
+}
+
+// expectFlush flushes with a context that ends first, which is an error of that kind.
+func (p *pair) expectFlush(t *testing.T, ctx context.Context, kind mscclgo.Kind) {
+	t.Helper()
+	expectEnded(t, p.flushUntil(ctx), kind)
+}
+
+// expectEnded checks the error of a flush whose context has ended.
+func expectEnded(t *testing.T, err error, kind mscclgo.Kind) {
+	t.Helper()
+	if err == errGoesOn {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, err, kind, "flush", "rank 0, peer 1")
 }
 
 // testContextsHeld does so while nothing gets done.
@@ -166,15 +212,19 @@ func testContextsHeld(t *testing.T, p *pair) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, err := m.Done(); done || err != nil {
+	var done bool
+	if !soon(func() { done, err = m.Done() }) {
+		t.Fatal("Done waits for a mark")
+	}
+	if done || err != nil {
 		t.Errorf("a mark behind what is held: %v, %v", done, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	testerr.Expect(t, p.flushUntil(t, ctx), mscclgo.ErrTimeout, "flush", "rank 0, peer 1")
+	p.expectFlush(t, ctx, mscclgo.ErrTimeout)
 	ctx, cancel = context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	testerr.Expect(t, p.flushUntil(t, ctx), mscclgo.ErrAborted, "flush", "rank 0, peer 1")
+	p.expectFlush(t, ctx, mscclgo.ErrAborted)
 
 	// Others go on beside a flush that waits.
 	flushed := make(chan error, 1)
@@ -188,7 +238,10 @@ func testContextsHeld(t *testing.T, p *pair) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	release()
-	if err := <-flushed; err != nil {
+	if !soon(func() { err = <-flushed }) {
+		t.Fatal("a flush goes on though nothing is held any more")
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	p.flush(t)

@@ -1,11 +1,14 @@
 package conntest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,11 +36,19 @@ func testWrites(t *testing.T, p *pair) {
 				if err := errors.Join(p.a.Connection.Write(dst, 0, zeros, 0, size), p.a.Connection.Write(dst, w.to, src, w.from, w.n)); err != nil {
 					t.Fatal(err)
 				}
-				p.flush(t)
+				if !p.flush(t) {
+					return
+				}
 				want := make([]byte, size)
 				copy(want[w.to:w.to+w.n], data[w.from:])
-				if at := differ(want, read[byte](t, own, 0, size)); at >= 0 {
-					t.Errorf("%d bytes from %d of %v memory to %d of %v memory: byte %d is wrong", w.n, w.from, from, w.to, to, at)
+				got := read[byte](t, own, 0, size)
+				if at := differ(want, got); at >= 0 {
+					fault := "has not arrived"
+					if at := uint64(at); at < w.to || at >= w.to+w.n {
+						fault = "is outside the range and was written"
+					}
+					t.Errorf("%d bytes from %d of %v memory to %d of %v memory: byte %d %s: it is %#x, not %#x",
+						w.n, w.from, from, w.to, to, at, fault, got[at], want[at])
 				}
 			}
 		}
@@ -76,6 +87,97 @@ func testOrderOfWrites(t *testing.T, p *pair) {
 		}
 		if at := differ(want, read[byte](t, own, 0, int(size))); at >= 0 {
 			t.Errorf("writes of %d bytes: byte %d is not the last write's", size, at)
+		}
+	}
+}
+
+// testEachArrives makes 10,000 small writes, each to a place of its own, and each
+// followed by an update of a word that it wrote itself. So what is lost or out of
+// order stays visible.
+func testEachArrives(t *testing.T, p *pair) {
+	const rounds, each = 10_000, 3 // words
+	written, want := make([]uint64, rounds*each), make([]uint64, rounds*each)
+	for k := range uint64(rounds) {
+		// The word, from which the update starts, and two that stay.
+		copy(written[each*k:], []uint64{k + 1, whole(k), whole(k + 1)})
+		copy(want[each*k:], []uint64{k + 1 + rounds, whole(k), whole(k + 1)})
+	}
+	src := source(t, p, device, 8*rounds*each, written)
+	own, dst := p.onDevice(t, 8*rounds*each)
+	for k := range uint64(rounds) {
+		at := 8 * each * k
+		if err := errors.Join(
+			p.a.Connection.Write(dst, at, src, at, 8*each),
+			p.a.Connection.UpdateAndSync(dst, at, k+1, k+1+rounds),
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.flush(t)
+	got := read[uint64](t, own, 0, rounds*each)
+	for k := range uint64(rounds) {
+		word, from, to := got[each*k], written[each*k], want[each*k]
+		switch {
+		case got[each*k+1] != want[each*k+1] || got[each*k+2] != want[each*k+2]:
+			t.Fatalf("write %d of %d is lost", k+1, rounds)
+		case word == from:
+			t.Fatalf("update %d of %d, from %d to %d, is lost or was done before the write that was queued before it", k+1, rounds, from, to)
+		case word != to:
+			t.Fatalf("update %d of %d, from %d to %d, left %d", k+1, rounds, from, to, word)
+		}
+	}
+}
+
+// testWords updates a word while a reader looks all the time. Both halves of the value
+// change each time, so that a torn word shows. Then the word takes large values, which
+// must not touch its neighbours.
+func testWords(t *testing.T, p *pair) {
+	const rounds, changes = 5000, 200_000 // that are made, and that the reader sees if it has the time
+	const both = 1<<32 | 1                // one more in either half
+	for _, k := range []kind{device, pinned} {
+		own, dst, ok := p.target(t, k, 24)
+		if !ok {
+			continue
+		}
+		var stop atomic.Bool
+		var changed atomic.Int64
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			for last := uint64(0); !stop.Load(); {
+				seen := word(t, own, 8)
+				if seen>>32 != seen&0xffffffff || seen < last {
+					t.Errorf("%v memory: the word is torn, or falls: after %#x it is %#x", k, last, seen)
+					return
+				}
+				if seen != last {
+					last = seen
+					changed.Add(1)
+				}
+			}
+		})
+		value := uint64(0)
+		update := func(to uint64) bool {
+			err := p.a.Connection.UpdateAndSync(dst, 8, value, to)
+			if err != nil {
+				t.Error(err)
+			}
+			value = to
+			return err == nil
+		}
+		end := time.Now().Add(time.Second)
+		for i := 0; i < rounds || changed.Load() < changes && time.Now().Before(end); i++ {
+			if t.Failed() || !update(value+both) {
+				break
+			}
+		}
+		p.flush(t)
+		stop.Store(true)
+		reader.Wait()
+		for _, to := range []uint64{value, 1 << 62, 1<<62 + 1, 1 << 63, 1<<64 - 1} {
+			if t.Failed() || !update(to) || !p.flush(t) {
+				return
+			}
+			testcmp.Equal(t, fmt.Sprintf("the word after an update to %#x, and its neighbours", to), read[uint64](t, own, 0, 3), []uint64{0, to, 0})
 		}
 	}
 }
@@ -204,8 +306,10 @@ func testGoroutines(t *testing.T, p *pair) {
 					t.Error(err)
 					return
 				}
-				p.flush(t)
-				testcmp.Equal(t, "after a flush", read[uint64](t, own, 16*g, 2), []uint64{k, k})
+				if !p.flush(t) {
+					return
+				}
+				testcmp.Equal(t, "the word and what was written before it, after a flush", read[uint64](t, own, 16*g, 2), []uint64{k, k})
 			}
 		})
 	}
@@ -231,6 +335,7 @@ func testWriteBytes(t *testing.T, p *pair) {
 		random := rand.New(rand.NewPCG(1, 2))
 		want, buffer := make([]byte, 8+size), make([]byte, limit)
 		word := uint64(0)
+		last := make([]string, 8+size) // what wrote each byte
 		for i := range operations {
 			n := random.Uint64N(limit + 1)
 			if i%8 == 0 {
@@ -243,12 +348,18 @@ func testWriteBytes(t *testing.T, p *pair) {
 			from, at := random.Uint64N(size-n), random.Uint64N(min(size-n, 8*limit))
 			copy(want[8+at:8+at+n], data[from:])
 			var err error
+			call := "Write"
 			if large || random.IntN(4) == 0 {
 				err = c.Write(dst, 8+at, src, from, n)
 			} else {
+				call = "WriteBytes"
 				copy(buffer, data[from:from+n])
 				err = c.WriteBytes(dst, 8+at, buffer[:n])
 				clear(buffer)
+			}
+			call = fmt.Sprintf("call %d of %d, %s of %d bytes at %d", i+1, operations, call, n, 8+at)
+			for i := range n {
+				last[8+at+i] = call
 			}
 			if err == nil && i%3 == 0 {
 				err = c.UpdateAndSync(dst, 0, word, word+1)
@@ -260,8 +371,13 @@ func testWriteBytes(t *testing.T, p *pair) {
 		}
 		p.flush(t)
 		binary.NativeEndian.PutUint64(want, word)
-		if at := differ(want, read[byte](t, own, 0, 8+size)); at >= 0 {
-			t.Errorf("%v memory: byte %d is wrong", to, at)
+		got := read[byte](t, own, 0, 8+size)
+		if at := differ(want, got); at >= 0 {
+			hint := ""
+			if strings.Contains(last[at], "WriteBytes") {
+				hint = ", whose data may have been read after it had returned"
+			}
+			t.Errorf("%v memory: byte %d is %#x, not %#x; it was last written by %s%s", to, at, got[at], want[at], cmp.Or(last[at], "updates or not at all"), hint)
 		}
 	}
 }
@@ -274,13 +390,16 @@ func testWriteBytesFull(t *testing.T, p *pair) {
 	const writes, each = 5000, 7
 	data := noise(writes * each)
 	own, dst := p.onDevice(t, writes*each)
+	buffer := make([]byte, each)
 	for at := uint64(0); at < writes*each; at += each {
-		if err := p.a.Connection.WriteBytes(dst, at, data[at:at+each]); err != nil {
+		copy(buffer, data[at:])
+		if err := p.a.Connection.WriteBytes(dst, at, buffer); err != nil {
 			t.Fatal(fmt.Errorf("at %d: %w", at, err))
 		}
+		clear(buffer)
 	}
 	p.flush(t)
 	if at := differ(data, read[byte](t, own, 0, writes*each)); at >= 0 {
-		t.Errorf("byte %d is wrong", at)
+		t.Errorf("write %d of %d bytes was lost, or its data were read after WriteBytes had returned", at/each+1, each)
 	}
 }
