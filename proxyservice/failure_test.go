@@ -278,6 +278,7 @@ func TestStopTogether(t *testing.T) {
 	}()
 	testerr.Expect(t, r.service.Stop(ctx), mscclgo.ErrTimeout, "1 triggers are in the ring")
 	testerr.Expect(t, <-stopped, mscclgo.ErrTimeout, "1 triggers are in the ring")
+	r.wait(t)
 }
 
 func TestHandlerFails(t *testing.T) {
