@@ -18,7 +18,7 @@ clang_format := build/clang-format-$(clang_format_version)/clang_format/data/bin
 vcs := $(shell git status >/dev/null 2>&1 && echo auto || echo false)
 
 help: ## list these targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
 demo: need ## four ranks all-reduce on this machine, verified
 	go build -buildvcs=$(vcs) -o build/ ./cmd/mscclgo ./samples/allreduce
