@@ -32,8 +32,8 @@ func (r *Runner) AllReduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t T
 	return r.call(s, out, in, planKey{kind: AllReduce, typ: t, op: op, count: count})
 }
 
-// AllGather concatenates count elements of each rank's in in every rank's out, in rank
-// order. It may be done in place: in is this rank's part of out. See
+// AllGather concatenates the first count elements of in of all ranks, in rank order, in
+// every rank's out. It may be done in place: in is this rank's part of out. See
 // [Runner.AllReduce].
 func (r *Runner) AllGather(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type) error {
 	return r.call(s, out, in, planKey{kind: AllGather, typ: t, count: count})
@@ -71,8 +71,8 @@ func (r *Runner) Reduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type
 	return r.call(s, out, in, planKey{kind: Reduce, typ: t, op: op, count: count, root: root})
 }
 
-// Gather concatenates count elements of each rank's in in the root's out, in rank order.
-// On other ranks out is not used and may be nil. On the root it may be done in place: in
+// Gather concatenates the first count elements of in of all ranks, in rank order, in the
+// root's out. On other ranks out is not used and may be nil. On the root it may be done in place: in
 // is its part of out. See [Runner.AllReduce].
 func (r *Runner) Gather(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, root int) error {
 	return r.call(s, out, in, planKey{kind: Gather, typ: t, count: count, root: root})
