@@ -72,8 +72,8 @@ func (r *Runner) Reduce(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type
 }
 
 // Gather concatenates the first count elements of in of all ranks, in rank order, in the
-// root's out. On other ranks out is not used and may be nil. On the root it may be done in place: in
-// is its part of out. See [Runner.AllReduce].
+// root's out. On other ranks out is not used and may be nil. On the root it may be done
+// in place: in is its part of out. See [Runner.AllReduce].
 func (r *Runner) Gather(s *gpu.Stream, out, in *gpu.Buffer, count uint64, t Type, root int) error {
 	return r.call(s, out, in, planKey{kind: Gather, typ: t, count: count, root: root})
 }
