@@ -45,7 +45,7 @@
 //   - Both nonces are random, and each side contributes one: a table of guesses
 //     computed beforehand fits no handshake.
 //
-// A secret made from text that people or schedulers choose may be weak. Where it
-// is turned into the 32 bytes of [Options.Secret] is the place to make each
-// guess expensive; here every secret is taken to be stretched already.
+// A secret made from text that people or schedulers choose may be weak. Nothing
+// here makes each guess expensive; whoever turns such text into the 32 bytes of
+// [Options.Secret] could.
 package handshake
