@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -16,8 +17,9 @@ type arena struct {
 	dev      *gpu.Device
 	registry *registeredmem.Registry // nil: for this rank alone
 
-	mu    sync.Mutex
-	slabs []*slab
+	mu     sync.Mutex
+	slabs  []*slab
+	closed bool
 }
 
 const (
@@ -43,11 +45,15 @@ type piece struct {
 // buffer returns the piece's first n bytes.
 func (p piece) buffer(n uint64) (*gpu.Buffer, error) { return p.slab.buf.Slice(p.offset, n) }
 
-// alloc allocates n bytes, first fit, rounded up to the alignment.
+// alloc allocates n bytes, first fit, rounded up to the alignment. It fails once the
+// arena is closed.
 func (a *arena) alloc(n uint64) (piece, error) {
 	n = (n + pieceAlign - 1) / pieceAlign * pieceAlign
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return piece{}, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: allocate", "the communicator is closed")
+	}
 	for _, s := range a.slabs {
 		for i, f := range s.free {
 			if f.size < n {
@@ -109,6 +115,9 @@ func (a *arena) free(p piece) {
 }
 
 func (a *arena) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
 	var errs []error
 	for _, s := range a.slabs {
 		if s.mem != nil {

@@ -297,10 +297,13 @@ func (c *Communicator) close() error {
 // release frees in reverse order whatever was made.
 func (c *Communicator) release() error {
 	var errs []error
-	if c.kept != nil {
-		errs = append(errs, c.kept.Close())
+	c.mu.Lock()
+	kept, groups := c.kept, []*group{c.local, c.group}
+	c.mu.Unlock()
+	if kept != nil {
+		errs = append(errs, kept.Close())
 	}
-	for _, g := range []*group{c.local, c.group} {
+	for _, g := range groups {
 		if g != nil {
 			errs = append(errs, g.close(c))
 		}

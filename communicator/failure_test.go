@@ -327,3 +327,37 @@ func TestDeviceClosedFirst(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCloseDuringCalls closes communicators while another goroutine makes calls, which
+// fail, and find nothing that is freed. Only the race detector sees all that can go
+// wrong.
+func TestCloseDuringCalls(t *testing.T) {
+	for round := range 10 {
+		comms := group(t, 2, communicator.Options{Scratch: 4096})
+		for rank, err := range outcomes(t, 2, func(rank int) error {
+			c := comms[rank]
+			time.AfterFunc(time.Duration(round)*time.Millisecond, func() { c.Close() })
+			for {
+				if _, err := c.HostGroup(t.Context()); err != nil {
+					return err
+				}
+				local, err := c.Device().Alloc(4096)
+				if err != nil {
+					return err
+				}
+				channels, err := c.MemoryChannels(t.Context(), local, communicator.MemoryChannelOptions{})
+				if err != nil {
+					return errors.Join(err, local.Close())
+				}
+				if err := errors.Join(channels.Close(), local.Close()); err != nil {
+					return err
+				}
+			}
+		}) {
+			if e := (*mscclgo.Error)(nil); !errors.As(err, &e) {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		closeAll(t, comms)
+	}
+}

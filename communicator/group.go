@@ -68,8 +68,14 @@ func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, r
 		return devicecode.Group{}, err
 	}
 	c.mu.Lock()
-	*kept = g
+	closed := c.closed
+	if !closed {
+		*kept = g
+	}
 	c.mu.Unlock()
+	if closed { // meanwhile, so that nobody else frees g
+		return devicecode.Group{}, errors.Join(c.usable(op), g.close(c))
+	}
 	return g.handle, nil
 }
 
