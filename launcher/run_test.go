@@ -228,3 +228,17 @@ func waitGone(t *testing.T, pid string) {
 	}
 	t.Errorf("process %s still runs", pid)
 }
+
+func TestInvalidOptions(t *testing.T) {
+	for _, o := range []Options{
+		{Program: "true"},
+		{Program: "true", Ranks: -1},
+		{Program: "true", Ranks: bootstrap.MaxSize + 1}, // starts none
+		{Ranks: 1},
+		{Program: "true", Ranks: 1, Grace: -1},
+	} {
+		if code, err := Run(t.Context(), o); code != exitUsage || !errors.Is(err, mscclgo.ErrInvalid) {
+			t.Errorf("%+v: %d, %v", o, code, err)
+		}
+	}
+}
