@@ -246,11 +246,13 @@ func TestClosedInGraph(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for name, what := range map[string]struct {
+		for _, what := range []struct {
+			name        string
 			call, close func() error
 		}{
-			"memory": {func() error { return op.Launch(m.stream) }, func() error { return memory.Close(m.ctx) }},
-			"runner": {
+			{"memory", func() error { return op.Launch(m.stream) }, func() error { return memory.Close(m.ctx) }},
+			{
+				"runner",
 				func() error { return other.AllReduce(m.stream, b, b, 100, collective.F32, collective.Sum) },
 				func() error { return other.Close(m.ctx) },
 			},
@@ -266,8 +268,8 @@ func TestClosedInGraph(t *testing.T) {
 			if err := errors.Join(g.Launch(m.stream), m.comm.Synchronize(m.ctx, m.stream), what.close()); err != nil {
 				return err
 			}
-			if err := g.Launch(m.stream); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), name) {
-				return fmt.Errorf("a graph of a closed %s: %v", name, err)
+			if err := g.Launch(m.stream); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), what.name) {
+				return fmt.Errorf("a graph of a closed %s: %v", what.name, err)
 			}
 			if err := g.Close(); err != nil {
 				return err

@@ -157,7 +157,7 @@ func (r *Runner) usable(op string) error {
 		return r.invalidUse(op, "the communicator is closed")
 	}
 	if err := r.comm.Err(); err != nil {
-		return mscclgo.Errorf(mscclgo.KindOf(err), op, "the group has failed: %w", err).At(r.comm.Rank(), mscclgo.NoRank)
+		return wrap(r.comm, op, fmt.Errorf("the group has failed: %w", err))
 	}
 	return nil
 }

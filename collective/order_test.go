@@ -252,6 +252,13 @@ func TestDifferentCalls(t *testing.T) {
 				if err == nil {
 					return errors.New("no error")
 				}
+				// Later calls, which nobody made before, name the other rank too.
+				<-m.comm.Done()
+				err = m.runner.Load(m.ctx, collective.Call{Count: 7})
+				var typed *mscclgo.Error
+				if !errors.As(err, &typed) || typed.Rank != m.comm.Rank() || typed.Peer != 1-m.comm.Rank() {
+					return fmt.Errorf("a call in a group that has failed: %w", err)
+				}
 				return errors.Join(c.close(), m.runner.Close(m.ctx), errDiffer)
 			}, errDiffer)
 			told := errors.Join(<-failed, <-failed)
