@@ -103,7 +103,10 @@ func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, chann
 
 // allocate allocates this rank's memory and zeroes it.
 func (g *group) allocate(c *Communicator, windowBytes uint64) error {
-	var err error
+	err := fitsHandle(len(g.ranks))
+	if err != nil {
+		return err // before every rank allocates what cannot be used
+	}
 	if g.window, err = c.dev.Alloc(windowBytes); err != nil {
 		return err
 	}

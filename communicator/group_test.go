@@ -68,6 +68,19 @@ func TestGroupOutOfMemory(t *testing.T) {
 	take(t, comms).grown(t, before)
 }
 
+// TestGroupTooLarge has more ranks than a handle holds. Their windows would not fit into
+// any memory, so none may be allocated.
+func TestGroupTooLarge(t *testing.T) {
+	const ranks = devicecode.MaxRanks + 1
+	comms := group(t, ranks, communicator.Options{Scratch: 1 << 40})
+	for rank, err := range outcomes(t, ranks, func(rank int) error {
+		_, err := comms[rank].Group(t.Context())
+		return err
+	}) {
+		failing(t, rank, err, mscclgo.ErrUnsupported, "at most 72 ranks, and these are 73")
+	}
+}
+
 // TestHostGroup meets the ranks of a host in a group of their own.
 func TestHostGroup(t *testing.T) {
 	comms := group(t, 3, communicator.Options{Scratch: 1000})

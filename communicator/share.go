@@ -86,8 +86,8 @@ func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) { return p.hand
 func (p *PeerMemory) handleOf(ranks []int) (devicecode.PeerMemory, error) {
 	const op = "communicator: handle of shared memory"
 	var h devicecode.PeerMemory
-	if len(ranks) > len(h.Ranks) {
-		return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "a handle holds the addresses of at most %d ranks, and these are %d", len(h.Ranks), len(ranks))
+	if err := fitsHandle(len(ranks)); err != nil {
+		return h, err
 	}
 	for i, rank := range ranks {
 		b := p.Memories[rank].Buffer()
@@ -97,6 +97,14 @@ func (p *PeerMemory) handleOf(ranks []int) (devicecode.PeerMemory, error) {
 		h.Ranks[i] = b.Ptr()
 	}
 	return h, nil
+}
+
+// fitsHandle returns an error if handles cannot hold the addresses of so many ranks.
+func fitsHandle(ranks int) error {
+	if ranks > devicecode.MaxRanks {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, "communicator: handle of shared memory", "it holds the addresses of at most %d ranks, and these are %d", devicecode.MaxRanks, ranks)
+	}
+	return nil
 }
 
 // Close unmaps the peers' buffers and unregisters this rank's. Kernels that use them
