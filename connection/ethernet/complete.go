@@ -18,7 +18,9 @@ func (s *socket) post() {
 		rx.changed.Wait()
 	}
 	one := &rx.ring[rx.posted%completions]
-	one.ops, one.work = done, rx.queued
+	// Counted here, since complete may acknowledge only the later of two completions:
+	// what another socket has posted meanwhile must not include more.
+	one.ops, one.work = rx.order.done(), rx.queued
 	one.holds, s.holds = s.holds, one.holds[:0]
 	err := rx.stream.Record(one.event)
 	rx.posted++

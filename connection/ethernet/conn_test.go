@@ -289,3 +289,31 @@ func TestFarAhead(t *testing.T) {
 		t.Errorf("the word is %d after %d updates", got, updates)
 	}
 }
+
+// TestCompletionsInOrder has one socket post a completion while another applies an
+// operation. The completion counts it: else a later completion could count less than
+// an earlier one, whose acknowledgement it replaces.
+func TestCompletionsInOrder(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	_, ba := connect(t, a, b)
+	rx := ba.d.rx
+	rx.mu.Lock()
+	posted := make(chan struct{})
+	go func() {
+		defer close(posted)
+		(&socket{rx: rx, copies: true}).post()
+	}()
+	time.Sleep(20 * time.Millisecond) // until it waits for mu
+	f := frame{kind: kindUpdate, total: 1}
+	if ok, err := rx.order.enter(&f); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	rx.order.leave(&f)
+	rx.mu.Unlock()
+	<-posted
+	rx.mu.Lock()
+	defer rx.mu.Unlock()
+	if got := rx.ring[0].ops; got != 1 {
+		t.Errorf("the completion counts %d operations, 1 is applied", got)
+	}
+}
