@@ -38,7 +38,7 @@ type Endpoint interface {
 	// have returned, so the ranks must tell each other.
 	//
 	// Errors: ErrInvalid for bytes that were cut short or altered, or are of
-	// another version or group; ErrUnsupported when the transport cannot connect
+	// another version or group, and once the endpoint is closed; ErrUnsupported when the transport cannot connect
 	// the two, with the reason; ErrRemote when the peer is gone; ErrTimeout and
 	// ErrAborted when ctx ends first.
 	Connect(ctx context.Context, remote []byte) (*Connection, error)

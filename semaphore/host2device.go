@@ -44,8 +44,9 @@ type Host2Device struct {
 // zeroes its own, so both ends must be made before either is used. All stays the
 // caller's and must outlive the semaphore; watch bounds the waits of kernels.
 //
-// Errors: ErrInvalid for nil arguments, memory of another size or alignment, and a
-// range outside the peer's memory.
+// Errors: ErrInvalid for nil arguments, memory of another size or alignment, memory of
+// another rank or registry than the connection's, and a range outside the peer's
+// memory.
 func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64, watch devicecode.Watch) (*Host2Device, error) {
 	const op = "semaphore: make a Host2Device"
 	if err := checkWords(op, words, Host2DeviceBytes); err != nil {

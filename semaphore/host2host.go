@@ -38,8 +38,9 @@ type Host2Host struct {
 // zeroes its own, so both ends must be made before either is used. Everything stays
 // the caller's and must outlive the semaphore.
 //
-// Errors: ErrInvalid for nil arguments, memory of another size or alignment, and a
-// range outside the peer's memory.
+// Errors: ErrInvalid for nil arguments, memory of another size or alignment, memory of
+// another rank or registry than the connection's, and a range outside the peer's
+// memory.
 func NewHost2Host(conn *connection.Connection, word *gpu.Buffer, peer *registeredmem.Memory, peerOffset uint64) (*Host2Host, error) {
 	const op = "semaphore: make a Host2Host"
 	if err := checkWords(op, word, Host2HostBytes); err != nil {

@@ -201,7 +201,12 @@ func TestHost2HostWaitEnds(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestWrongHostEnds(t *testing.T) {
-	s := newSides(t)[0]
+	sides := newSides(t)
+	s := sides[0]
+	own, err := s.peer.Registry().Register(s.buf)
+	if err != nil {
+		t.Fatal(err)
+	}
 	word := func(offset, n uint64) *gpu.Buffer {
 		b, err := s.buf.Slice(offset, n)
 		if err != nil {
@@ -221,6 +226,9 @@ func TestWrongHostEnds(t *testing.T) {
 		"no connection": second(semaphore.NewHost2Host(nil, word(0, 8), s.peer, 0)),
 		"no word":       second(semaphore.NewHost2Host(s.conn, nil, s.peer, 0)),
 		"no peer":       second(semaphore.NewHost2Host(s.conn, word(0, 8), nil, 0)),
+		"own memory":    second(semaphore.NewHost2Host(s.conn, word(0, 8), own, 0)),
+		"foreign":       second(semaphore.NewHost2Host(s.conn, word(0, 8), sides[1].peer, 0)),
+		"own, kernels":  second(semaphore.NewHost2Device(s.conn, word(0, 64), own, 0, devicecode.Watch{})),
 		"no words":      second(semaphore.NewHost2Device(s.conn, nil, s.peer, 0, devicecode.Watch{})),
 		"no buffers":    second(semaphore.NewDevice2Device(nil, nil, devicecode.Watch{})),
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -16,8 +17,9 @@ import (
 // Endpoint is one rank's half of connections. It can connect to any number of
 // peers.
 type Endpoint struct {
-	reg   *registeredmem.Registry
-	about description
+	reg    *registeredmem.Registry
+	about  description
+	closed atomic.Bool
 }
 
 // formatVersion is the version of an endpoint's bytes.
@@ -84,7 +86,7 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // it from starting.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of
-// another version or group; ErrUnsupported when the peer's memory cannot be
+// another version or group, and once the endpoint is closed; ErrUnsupported when the peer's memory cannot be
 // mapped here, with the reason; ErrSystem when the device has no stream left.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	const op = "cudaipc: connect"
@@ -101,6 +103,8 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 	}
 	device := e.reg.Device()
 	switch {
+	case e.closed.Load():
+		return nil, fail(mscclgo.ErrInvalid, "the endpoint is closed")
 	case peer.group != e.about.group:
 		return nil, fail(mscclgo.ErrInvalid, "the peer is of group %x, this rank of group %x", peer.group, e.about.group)
 	case peer.host != e.about.host:
@@ -115,5 +119,9 @@ func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Conn
 	return connection.New(e.reg, int(peer.rank), registeredmem.CudaIPC, d)
 }
 
-// Close does nothing, as the endpoint holds nothing.
-func (e *Endpoint) Close() error { return nil }
+// Close has later calls of Connect return ErrInvalid. The endpoint holds nothing. It is
+// safe to call twice.
+func (e *Endpoint) Close() error {
+	e.closed.Store(true)
+	return nil
+}

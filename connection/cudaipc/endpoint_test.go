@@ -3,6 +3,7 @@ package cudaipc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -46,6 +47,11 @@ func TestConnect(t *testing.T) {
 	cancel()
 	_, err = mine.Connect(ctx, theirs)
 	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0")
+	if err := errors.Join(mine.Close(), mine.Close()); err != nil {
+		t.Error(err)
+	}
+	_, err = mine.Connect(t.Context(), theirs)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0, peer 1", "closed")
 }
 
 func TestAlteredBytes(t *testing.T) {

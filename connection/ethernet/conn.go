@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -227,6 +228,9 @@ func (c *conn) fail(kind mscclgo.Kind, err error) {
 
 // lost ends the connection because the peer failed or broke the protocol.
 func (c *conn) lost(err error) {
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		err = fmt.Errorf("%w: its process has ended, or it refused what this rank sent, such as a write to a memory that is closed there", err)
+	}
 	c.fail(mscclgo.ErrRemote, fmt.Errorf("the peer is lost: %w", err))
 }
 

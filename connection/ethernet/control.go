@@ -79,7 +79,7 @@ func (c *conn) readControl() {
 // hungUp ends the connection because a socket has ended.
 func (c *conn) hungUp(err error) {
 	if errors.Is(err, io.EOF) {
-		err = errors.New("it hung up without closing the connection; its process has ended")
+		err = errors.New("it hung up without closing the connection: its process has ended, or it refused what this rank sent, such as a write to a memory that is closed there")
 	}
 	c.lost(err)
 }

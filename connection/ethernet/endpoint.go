@@ -124,9 +124,10 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // peer's Connect. The higher rank waits until it is dialled.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
-// version or group, or of a rank with another value of Options.TLS; ErrRemote when the peer
-// answers at none of its addresses; ErrTimeout and ErrAborted when ctx ends
-// first; ErrSystem when there is no pinned memory left.
+// version or group, or of a rank with another value of Options.TLS, and once the endpoint
+// or its transport is closed; ErrRemote when the peer answers at none of its addresses;
+// ErrTimeout and ErrAborted when ctx ends first; ErrAborted when the endpoint or the
+// transport is closed meanwhile; ErrSystem when there is no pinned memory left.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
 	if err != nil {
@@ -146,7 +147,14 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	fail := func(kind mscclgo.Kind, format string, args ...any) error {
 		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
 	}
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
 	switch {
+	case closed:
+		return nil, fail(mscclgo.ErrInvalid, "the endpoint is closed")
+	case e.t.ctx.Err() != nil:
+		return nil, fail(mscclgo.ErrInvalid, "the transport is closed")
 	case ctx.Err() != nil:
 		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, int(peer.rank))
 	case peer.group != e.about.group:
@@ -286,9 +294,9 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case e.t.ctx.Err() != nil:
-			return nil, errors.New("the transport was closed")
+			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the transport was closed")
 		case e.closed:
-			return nil, errors.New("the endpoint was closed")
+			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the endpoint was closed")
 		}
 		e.arrived.Wait()
 	}

@@ -251,3 +251,19 @@ func openFiles(t *testing.T) (n int) {
 	}
 	return n
 }
+
+// TestClosedAtPeerSaysSo writes to a memory that the peer has closed. The error does
+// not claim that the peer's process has ended.
+func TestClosedAtPeerSaysSo(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	ab, _ := connect(t, a, b)
+	src, mine := memory(t, a, pinned, 64), memory(t, b, pinned, 64)
+	dst := imported(t, a, mine)
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ab.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", "a memory that is closed there")
+}
