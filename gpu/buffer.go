@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -23,13 +24,46 @@ type Buffer struct {
 
 // allocation is what the views of one memory share.
 type allocation struct {
-	release  func() error
+	release  func() error        // called once
 	export   func() (int, error) // nil if the memory cannot be exported
 	pinned   bool                // host memory
 	host     []byte              // the memory if the host reaches it, else nil
 	base     Ptr
 	capacity uint64 // bytes mapped from base
 	life     *lifetime
+
+	mu       sync.Mutex
+	keepers  int // that are not the owner
+	released bool
+}
+
+// keep has the memory outlive its owner's Close, until the caller calls letGo. It
+// reports whether the memory was still there.
+func (a *allocation) keep() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.released {
+		a.keepers++
+	}
+	return !a.released
+}
+
+// letGo ends a keep. The last one releases the memory if it is closed.
+func (a *allocation) letGo() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keepers--
+	return a.releaseUnused()
+}
+
+// releaseUnused releases the memory if it is closed and nobody keeps it. The caller
+// holds mu.
+func (a *allocation) releaseUnused() error {
+	if a.keepers > 0 || a.released || !a.life.over() {
+		return nil
+	}
+	a.released = true
+	return a.release()
 }
 
 // Alloc allocates size bytes of device memory, which other processes can map through
@@ -247,7 +281,9 @@ func (b *Buffer) Close() error {
 	if b == nil || b.view || !b.mem.life.end() {
 		return nil
 	}
-	return b.mem.release()
+	b.mem.mu.Lock()
+	defer b.mem.mu.Unlock()
+	return b.mem.releaseUnused()
 }
 
 // usable returns an error if the buffer is nil, or the memory or the device is closed.

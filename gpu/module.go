@@ -65,7 +65,7 @@ func (m *Module) Symbol(name string) (*Buffer, error) {
 		return nil, err
 	}
 	return &Buffer{dev: m.dev, ptr: Ptr(ptr), size: size, view: true, mem: &allocation{
-		base: Ptr(ptr), capacity: size, life: &m.life,
+		release: func() error { return nil }, base: Ptr(ptr), capacity: size, life: &m.life,
 	}}, nil
 }
 

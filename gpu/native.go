@@ -19,6 +19,10 @@ func init() {
 		}
 		return s.(*Stream).reach(op, b.(*Buffer), 0, n)
 	}
+	native.Keep = func(b any) (func() error, bool) {
+		a := b.(*Buffer).mem
+		return a.letGo, a.keep()
+	}
 	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
 }
 

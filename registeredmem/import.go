@@ -8,14 +8,16 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Import returns a peer's memory, from the bytes that the peer's
 // [Memory.MarshalBinary] returned. It is mapped for this rank's device if possible;
 // otherwise it has no Buffer and is reached over registrars. Each of a peer's
 // allocations is mapped once, however many memories in it are imported. A rank may
-// import its own bytes and gets the same buffer. If the peer is in the same
-// process, it must keep the buffer open while this rank uses it.
+// import its own bytes and gets the same buffer. Kernels may use the memory until the
+// Memory is closed, even if the peer closes its buffer or ends before; but memory that
+// the peer wrapped ([gpu.Device.Wrap]) is only there for as long as its owner keeps it.
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of
 // another version or group; ErrUnsupported when no transport reaches the memory
@@ -158,7 +160,7 @@ func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 	if err != nil {
 		return errors.Join(err, r.mappings.release(mapped))
 	}
-	m.mapping = mapped
+	m.unmap = func() error { return r.mappings.release(mapped) }
 	m.buf.Store(buf)
 	return nil
 }
@@ -169,10 +171,17 @@ func (r *Registry) takePointer(m *Memory, value any) error {
 	if !ok || theirs.Size() != m.about.size {
 		return mscclgo.Errorf(mscclgo.ErrRemote, "take the peer's answer", "it is not the requested buffer")
 	}
+	// As memory of another process would, it outlives its owner's Close: kernels of this
+	// rank may still be storing to it when the owner leaves a group that has failed.
+	letGo, ok := native.Keep(theirs)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrRemote, "take the peer's answer", "the buffer was closed meanwhile")
+	}
 	buf, err := r.options.Device.Access(theirs)
 	if err != nil {
-		return err
+		return errors.Join(err, letGo())
 	}
+	m.unmap = letGo
 	m.buf.Store(buf)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -47,6 +48,32 @@ func TestSameProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectBytes(t, part, []byte{77, 10})
+}
+
+// TestClosedByOwner has the owner of a memory, in this process, end before a kernel of the
+// importing rank might.
+func TestClosedByOwner(t *testing.T) {
+	theirs, mine := newRegistry(t, config(t, 0)), newRegistry(t, config(t, 1))
+	whole := upload(t, theirs.Device(), 5000, 1)
+	_, data := register(t, theirs, whole)
+	m := mustImport(t, mine, data)
+	ptr := m.Buffer().Ptr()
+	for _, c := range []io.Closer{whole, theirs} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	still, err := theirs.Device().Wrap(ptr, 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectBytes(t, still, counting(5000, 1))
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := theirs.Device().Wrap(ptr, 5000); err == nil {
+		t.Error("the memory is still there when nobody has it open")
+	}
 }
 
 func TestOwnBytes(t *testing.T) {

@@ -15,8 +15,8 @@ type Memory struct {
 	reg        *Registry
 	about      description
 	local      bool
-	allocation *allocation // of local memory
-	mapping    *mapping    // of imported memory; nil where there is nothing to unmap
+	allocation *allocation  // of local memory
+	unmap      func() error // of imported memory; nil where there is nothing to unmap
 	buf        atomic.Pointer[gpu.Buffer]
 	closed     atomic.Bool
 	native     *native.Range // nil before it is first asked for; guarded by reg.mu
@@ -101,8 +101,8 @@ func (m *Memory) Close() error {
 	m.buf.Store(nil) // not earlier: a connection that found the memory open may be queueing
 	if m.local {
 		err = errors.Join(err, m.withdraw(r.registrars))
-	} else if m.mapping != nil {
-		err = errors.Join(err, r.mappings.release(m.mapping))
+	} else if m.unmap != nil {
+		err = errors.Join(err, m.unmap())
 	}
 	if err != nil {
 		return wrap(err, fmt.Sprintf("registeredmem: close %v", m), r.options.Rank, m.Rank())

@@ -30,6 +30,9 @@ var (
 	// cannot access the first n bytes of a *gpu.Buffer; op is what was tried. Where
 	// buffer is nil itself, it is about the stream alone.
 	Usable func(stream, buffer any, op string, n uint64) error
+	// Keep has the memory of a *gpu.Buffer outlive the buffer's Close until letGo is
+	// called, once. It reports whether the memory was still there.
+	Keep func(buffer any) (letGo func() error, ok bool)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
