@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -49,6 +50,7 @@ type launcher struct {
 	localSize   []string // the first that is set
 	marks       []string // set under this launcher, besides rank
 	jobs        []string // what distinguishes one job from another; any may be missing
+	public      []string // NAME=value or NAME of those jobs that anyone can guess
 	oneRankEach bool     // one rank on each machine, so no local variables
 	byNode      bool     // localSize lists all nodes' numbers
 	// addr finds rank 0's host if there is no MASTER_ADDR.
@@ -63,6 +65,8 @@ var launchers = []launcher{
 		name: "torchrun", rank: "RANK", size: []string{"WORLD_SIZE"},
 		localRank: "LOCAL_RANK", localSize: []string{"LOCAL_WORLD_SIZE"},
 		jobs: []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+		// The run id is "none" unless torchrun got a --rdzv-id.
+		public: []string{"TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT"},
 	},
 	{
 		name: "Open MPI's mpirun", rank: "OMPI_COMM_WORLD_RANK", size: []string{"OMPI_COMM_WORLD_SIZE"},
@@ -119,8 +123,9 @@ const opEnv = "bootstrap: read the environment"
 //     job;
 //   - with a secret derived from MSCCLGO_SECRET; else from the job's identifiers
 //     (run, job and step ids). These are weaker: other users of the cluster may
-//     see or guess them. Under a launcher that sets no identifier,
-//     MSCCLGO_SECRET is required, unless the address is a loopback one.
+//     see or guess them. Under a launcher that sets no identifier, or none but what
+//     anyone can guess, such as torchrun without --rdzv-id, MSCCLGO_SECRET is
+//     required, unless the address is a loopback one.
 //
 // MSCCLGO_INTERFACE, MSCCLGO_ADVERTISE and MSCCLGO_BOOTSTRAP_TLS set the options
 // Interface, Advertise and TLS.
@@ -268,9 +273,12 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 		return UniqueID{}, fmt.Errorf("MASTER_ADDR: %w", err)
 	}
 	var job []string
+	guessed := true // by strangers, all of job
 	for _, name := range l.jobs {
 		if v.has(name) {
-			job = append(job, name+"="+v.get(name))
+			one := name + "=" + v.get(name)
+			job = append(job, one)
+			guessed = guessed && (slices.Contains(l.public, name) || slices.Contains(l.public, one))
 		}
 	}
 	port, err := v.port(l, job)
@@ -278,7 +286,7 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 		return UniqueID{}, err
 	}
 	secret := v.get(EnvSecret)
-	if secret == "" && len(job) == 0 && !isLoopback(host) {
+	if secret == "" && guessed && !isLoopback(host) {
 		return UniqueID{}, fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
