@@ -55,17 +55,14 @@ func (t Transports) String() string {
 func ParseTransports(text string) (Transports, error) {
 	var t Transports
 fields:
-	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return r == '+' || r == ',' }) {
+	for field := range strings.SplitSeq(strings.ReplaceAll(text, ",", "+"), "+") {
 		for i, name := range names {
 			if strings.EqualFold(strings.TrimSpace(field), name) {
 				t |= 1 << i
 				continue fields
 			}
 		}
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "registeredmem: read transports", "%q is none of %s", field, strings.Join(names[:], ", "))
-	}
-	if t == 0 {
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "registeredmem: read transports", "%q names none of %s", text, strings.Join(names[:], ", "))
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "registeredmem: read transports", "%q names %q, which is none of %s", text, field, strings.Join(names[:], ", "))
 	}
 	return t, nil
 }

@@ -19,7 +19,7 @@ func TestParseTransports(t *testing.T) {
 	if got, err := ParseTransports("cudaipc, ethernet"); err != nil || got != CudaIPC|Ethernet {
 		t.Errorf("got %v, %v", got, err)
 	}
-	for _, bad := range []string{"", "none", ",", "TCP", "Ethernet,roce"} {
+	for _, bad := range []string{"", "none", ",", "TCP", "Ethernet,roce", "cudaipc+", ",ethernet", "cudaipc,,ethernet", "cudaipc++ethernet"} {
 		_, err := ParseTransports(bad)
 		testerr.Expect(t, err, mscclgo.ErrInvalid)
 	}
