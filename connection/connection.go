@@ -37,10 +37,10 @@ type Endpoint interface {
 	// of each pair does not wait for the higher one. Nothing may be queued before both
 	// have returned, so the ranks must tell each other.
 	//
-	// Errors: ErrInvalid for bytes that were cut short or altered, or are of
-	// another version or group, and once the endpoint is closed; ErrUnsupported when the transport cannot connect
-	// the two, with the reason; ErrRemote when the peer is gone; ErrTimeout and
-	// ErrAborted when ctx ends first.
+	// Errors: ErrInvalid for bytes that were cut short or altered, or are of another
+	// version or group, and once the endpoint is closed; ErrUnsupported when the
+	// transport cannot connect the two, with the reason; ErrRemote when the peer is
+	// gone; ErrTimeout and ErrAborted when ctx ends first.
 	Connect(ctx context.Context, remote []byte) (*Connection, error)
 
 	// Close releases what the endpoint holds. The connections that it made stay

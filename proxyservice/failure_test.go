@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -225,19 +226,27 @@ func TestHandlerStops(t *testing.T) {
 	}
 }
 
-// TestHandlerBlocks closes a service whose handler does not return. Close returns, and
-// the ring stays until the handler has.
-func TestHandlerBlocks(t *testing.T) {
+// blocked returns a rank whose handler has begun to serve a trigger and returns when
+// release is closed, and the result of the kernel that pushed it.
+func blocked(t *testing.T) (r *rank, result *gpu.Buffer, release chan struct{}) {
+	t.Helper()
 	begun, release := make(chan struct{}), make(chan struct{})
 	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
 		close(begun)
 		<-release
 		return nil
 	}})
-	r := ranks[0]
-	result := r.alloc(t, 4)
+	r = ranks[0]
+	result = r.alloc(t, 4)
 	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(130), result)
 	<-begun
+	return r, result, release
+}
+
+// TestHandlerBlocks closes a service whose handler does not return. Close returns, and
+// the ring stays until the handler has.
+func TestHandlerBlocks(t *testing.T) {
+	r, result, release := blocked(t)
 	testerr.Expect(t, r.service.Close(), mscclgo.ErrTimeout, "the handler", "has not returned", "rank 0")
 	r.wait(t)
 	if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
@@ -258,15 +267,7 @@ func TestHandlerBlocks(t *testing.T) {
 // TestStopTogether has two goroutines stop a service whose handler is slow. The one that
 // cannot wait ends both.
 func TestStopTogether(t *testing.T) {
-	begun, release := make(chan struct{}), make(chan struct{})
-	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
-		close(begun)
-		<-release
-		return nil
-	}})
-	r := ranks[0]
-	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(130), r.alloc(t, 4))
-	<-begun
+	r, _, release := blocked(t)
 	stopped := make(chan error)
 	go func() { stopped <- r.service.Stop(context.Background()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -90,7 +90,7 @@ func TestConnection(t *testing.T, make Maker) {
 			defer soon(func() { errors.Join(a.Connection.Close(), b.Connection.Close()) })
 			part.test(t, &pair{a, b})
 		}); !ok && time.Since(begun) >= patience {
-			t.Fatalf("%s waited in vain; the parts after it would too, and are not run", part.name)
+			t.Fatalf("%s waited too long; the parts after it would too, and are not run", part.name)
 		}
 	}
 }

@@ -194,7 +194,7 @@ func TestMemoryWaits(t *testing.T) {
 			}
 		})
 	}
-	t.Run("in vain", func(t *testing.T) {
+	t.Run("too long", func(t *testing.T) {
 		p := newPair(t, true, 20*time.Millisecond)
 		defer p.hold(t)()
 		if err := p.conn.Write(p.dst, 0, p.src, 0, 8); err != nil {
