@@ -27,6 +27,7 @@
 enum {
   WARPS = MSCCLGO_EMU_MAX_THREADS / MSCCLGO_EMU_WARP,
   SLAB_STACKS = 32,
+  SLAB_BYTES = (SLAB_STACKS + 1) * MSCCLGO_EMU_STACK_BYTES,  // one more to align them
   MAPPED_GUARDS = 8192,
   POISON = 0xa5,          // fills __shared__ memory at first
   PATIENT_ROUNDS = 64,    // of yielding the core before sleeping
@@ -64,11 +65,12 @@ struct block {
   mscclgo_emu_block seen;  // the part that its threads see
   launch* launch;
   fiber scheduler;  // the OS thread's own stack
-  void* running;    // the stack in use, else stale
+  void* running;    // the stack in use, or the last one, or null
 
   stack* free;
   slab* slabs;
   uint32_t stacks;
+  void* (*shares)(void);  // the anchor of the module whose __shared__ memory there is
 
   // The queue of runnable threads, by rank. A thread without a stack has not begun.
   uint16_t queue[MSCCLGO_EMU_MAX_THREADS];
@@ -134,7 +136,7 @@ static int guard(void* bottom) {
 
 // add_stacks maps another slab.
 static int add_stacks(block* b) {
-  const size_t size = MSCCLGO_EMU_STACK_BYTES, bytes = (SLAB_STACKS + 1) * size;
+  const size_t size = MSCCLGO_EMU_STACK_BYTES, bytes = SLAB_BYTES;
   slab* m = malloc(sizeof(*m));
   if (!m) return 0;
   m->mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -160,6 +162,20 @@ static int add_stacks(block* b) {
   return 1;
 }
 
+void block_trim(block* b) {
+  for (slab* m = b->slabs; m;) {
+    slab* after = m->next;
+    munmap(m->mapping, m->bytes);
+    atomic_fetch_sub(&guards, m->guards);
+    free(m);
+    m = after;
+  }
+  b->slabs = NULL;
+  b->free = NULL;
+  b->running = NULL;
+  b->stacks = 0;
+}
+
 // put assigns a thread that has not begun to the stack.
 static void put(block* b, stack* s, uint32_t rank) {
   const mscclgo_emu_dim d = b->seen.block_dim;
@@ -174,19 +190,41 @@ static void put(block* b, stack* s, uint32_t rank) {
   b->on[rank] = s;
 }
 
+// leave switches to the scheduler, unless it is what runs: it is saved only while a
+// thread does.
+static void leave(block* b, fiber* from) {
+  if (from != &b->scheduler) fiber_switch(from, b->scheduler);
+}
+
+// starve ends a launch for which there is no memory.
+static void starve(block* b, const char* what) {
+  char text[sizeof(b->launch->text)];
+  const mscclgo_emu_dim at = b->seen.block_index;
+  snprintf(text, sizeof(text),
+           "block (%u,%u,%u): out of memory: cannot allocate %s; raise the limit of the address space "
+           "(ulimit -v), or launch fewer blocks and threads",
+           at.x, at.y, at.z, what);
+  atomic_store_explicit(&b->launch->starved, 1, memory_order_relaxed);
+  launch_end(b->launch, LAUNCH_FAILED, text);
+}
+
 // next switches to the thread at the head of the queue, or to the scheduler if there is
-// none. The caller's fiber is saved in from.
+// none or no stack for it. The caller's fiber is saved in from.
 static void next(block* b, fiber* from) {
   if (b->runnable == 0) {
-    fiber_switch(from, b->scheduler);
+    leave(b, from);
     return;
   }
   uint32_t rank = pop(b);
   stack* s = b->on[rank];
   if (!s) {
     if (!b->free && !add_stacks(b)) {
-      launch_end(b->launch, LAUNCH_FAILED, "not enough memory for the stacks of its threads");
-      fiber_switch(from, b->scheduler);
+      char what[128];
+      snprintf(what, sizeof(what),
+               "%d KiB for stacks of %d threads, beside %u of the block's %u that have one",
+               SLAB_BYTES / 1024, SLAB_STACKS, b->stacks, b->threads);
+      starve(b, what);
+      leave(b, from);
       return;
     }
     s = b->free;
@@ -451,6 +489,26 @@ static const mscclgo_emu_runtime runtime = {
 
 // Blocks.
 
+// share makes sure that this OS thread can have the module's __shared__ memory, and
+// reports whether it can: the C library ends the process where it cannot allocate what is
+// thread-local. Other threads may be quicker to take the memory, so that this is not
+// certain.
+static int share(block* b) {
+  const launch* l = b->launch;
+  if (l->shared.begin == l->shared.end || b->shares == l->anchor) return 1;
+  const size_t bytes = l->shared.end + MSCCLGO_EMU_STACK_BYTES;  // and what the library takes besides
+  void* room = malloc(bytes);
+  if (!room) {
+    char what[128];
+    snprintf(what, sizeof(what), "%zu KiB for the block's __shared__ memory", bytes / 1024);
+    starve(b, what);
+    return 0;
+  }
+  free(room);
+  b->shares = l->anchor;
+  return 1;
+}
+
 // poison fills the block's __shared__ memory, so that kernels which rely on zeros fail.
 static void poison(const launch* l) {
   const shared_layout* s = &l->shared;
@@ -494,33 +552,32 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
     b->live_lanes[i / MSCCLGO_EMU_WARP] |= 1u << i % MSCCLGO_EMU_WARP;
   }
   happened(b);
-  poison(l);
-  fault_catch(crash, b, &b->running);
-  next(b, &b->scheduler);
-  fault_catch(NULL, NULL, NULL);
+  if (share(b)) {
+    poison(l);
+    fault_catch(crash, b, &b->running);
+    next(b, &b->scheduler);
+    fault_catch(NULL, NULL, NULL);
+  }
   if (b->live == 0) return;
   if (!launch_ended(l)) stuck(b);
-  // The threads that are left never run again; their stacks are used for others.
+  // The threads that are left never run again; their stacks are used for others, unless
+  // memory is short.
+  const int starved = atomic_load_explicit(&l->starved, memory_order_relaxed);
   for (uint32_t i = 0; i < b->threads; i++) {
     stack* s = b->on[i];
     b->on[i] = NULL;
     b->waiting[i] = 0;
     b->lanes[i].mask = 0;
     b->lanes[i].place = 0;
-    if (!s) continue;
+    if (!s || starved) continue;
     prepare(s, i);
     s->next = b->free;
     b->free = s;
   }
+  if (starved) block_trim(b);
 }
 
 void block_free(block* b) {
-  for (slab* m = b->slabs; m;) {
-    slab* after = m->next;
-    munmap(m->mapping, m->bytes);
-    atomic_fetch_sub(&guards, m->guards);
-    free(m);
-    m = after;
-  }
+  block_trim(b);
   free(b);
 }

@@ -14,4 +14,7 @@ block* block_new(void);
 // ended.
 void block_run(block*, launch*, mscclgo_emu_dim index);
 
+// block_trim gives back the memory of stacks, which the next block maps again. None runs.
+void block_trim(block*);
+
 void block_free(block*);

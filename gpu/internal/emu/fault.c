@@ -63,7 +63,9 @@ static int redirect(ucontext_t* c) {
 }
 
 static void handle(int number, siginfo_t* info, void* context) {
-  if (here.recover) {
+  // Without a stack to continue on, the fault is not the kernel's; and without this test
+  // it would be raised again and again.
+  if (here.recover && *here.top) {
     describe(number, info);
     if (redirect(context)) return;
   }

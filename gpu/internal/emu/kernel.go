@@ -24,6 +24,7 @@ import "C"
 
 import (
 	"bytes"
+	"syscall"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -182,7 +183,7 @@ func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
 	close(finished)
 	<-watched
 	if rc != 0 {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for the kernel's blocks: error %d", int(rc))
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for each of the kernel's blocks that run at a time: %w", syscall.Errno(rc))
 	}
 	switch C.launch_result(l) {
 	case C.LAUNCH_FAILED:

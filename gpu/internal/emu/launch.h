@@ -33,6 +33,8 @@ typedef struct launch {
   _Atomic int state;    // launch_state, set after text
   char text[512];
 
+  _Atomic int starved;  // 1: there was no memory for a block's stacks
+
   // Used by the pool under its lock.
   uint64_t next, finished;
   struct launch* behind;

@@ -13,12 +13,16 @@
 #include "block.h"
 #include "fault.h"
 
+enum { OWN_STACK_BYTES = 1 << 20 };
+
 struct pool {
   pthread_mutex_t lock;
   pthread_cond_t work, done;
   launch* first;  // with blocks that have not begun, oldest first
   uint32_t limit, threads, idle;
   int closing;
+  uint32_t begun;   // threads that have got as far as to take blocks
+  block** resting;  // of these: the block of each that is idle
   pthread_t thread[];
 };
 
@@ -38,6 +42,13 @@ static void drop(pool* p, launch* l) {
   l->next = l->blocks;
 }
 
+// trim gives back the stacks of idle threads, of whose blocks none runs.
+static void trim(pool* p) {
+  for (uint32_t i = 0; i < p->begun; i++) {
+    if (p->resting[i]) block_trim(p->resting[i]);
+  }
+}
+
 static void* work(void* argument) {
   pool* p = argument;
   // Sleeps are a few microseconds long; the default slack of 50 would exceed them.
@@ -45,10 +56,13 @@ static void* work(void* argument) {
   fault_enter();
   block* b = block_new();
   pthread_mutex_lock(&p->lock);
+  const uint32_t self = p->begun++;
   for (;;) {
     while (!p->first && !p->closing) {
       p->idle++;
+      p->resting[self] = b;
       pthread_cond_wait(&p->work, &p->lock);
+      p->resting[self] = NULL;
       p->idle--;
     }
     launch* l = p->first;
@@ -76,7 +90,9 @@ static void* work(void* argument) {
 }
 
 // hire starts OS threads until there are as many idle ones as blocks to run, or the
-// limit is reached. The threads block signals, which are for those of the host program.
+// limit is reached. It returns an errno if it cannot: with fewer threads, blocks that wait
+// for each other, as a device's resident ones may, would do so forever. The threads block
+// signals, which are for those of the host program.
 static int hire(pool* p, uint64_t blocks) {
   uint64_t wanted = blocks > p->idle ? blocks - p->idle : 0;
   if (wanted == 0 || p->threads == p->limit) return 0;
@@ -85,18 +101,30 @@ static int hire(pool* p, uint64_t blocks) {
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
   for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) sigdelset(&all, faults[i]);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int error = 0;
-  while (wanted-- && p->threads < p->limit && !error) {
-    error = pthread_create(&p->thread[p->threads], NULL, work, p);
-    if (!error) pthread_setname_np(p->thread[p->threads++], "emu-block");
+  // The threads of blocks have stacks of their own, so the default, which is megabytes of
+  // address space each, is more than enough.
+  pthread_attr_t attributes;
+  int error = pthread_attr_init(&attributes);
+  if (!error) {
+    pthread_attr_setstacksize(&attributes, OWN_STACK_BYTES);
+    while (wanted-- && p->threads < p->limit && !error) {
+      error = pthread_create(&p->thread[p->threads], &attributes, work, p);
+      if (!error) pthread_setname_np(p->thread[p->threads++], "emu-block");
+    }
+    pthread_attr_destroy(&attributes);
   }
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  return p->threads ? 0 : error;
+  return error;
 }
 
 pool* pool_new(uint32_t limit) {
   pool* p = calloc(1, sizeof(pool) + limit * sizeof(pthread_t));
   if (!p) return NULL;
+  p->resting = calloc(limit, sizeof(*p->resting));
+  if (!p->resting) {
+    free(p);
+    return NULL;
+  }
   fault_setup();
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->work, NULL);
@@ -116,6 +144,8 @@ int pool_run(pool* p, launch* l) {
     *last = l;
     pthread_cond_broadcast(&p->work);
     while (l->finished != l->blocks) pthread_cond_wait(&p->done, &p->lock);
+    // So that the program can go on with smaller launches.
+    if (atomic_load_explicit(&l->starved, memory_order_relaxed)) trim(p);
   }
   pthread_mutex_unlock(&p->lock);
   fflush(stdout);  // what the kernel printed
@@ -139,5 +169,6 @@ void pool_free(pool* p) {
   pthread_cond_destroy(&p->work);
   pthread_cond_destroy(&p->done);
   pthread_mutex_destroy(&p->lock);
+  free(p->resting);
   free(p);
 }
