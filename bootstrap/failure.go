@@ -100,6 +100,7 @@ func (b *Bootstrap) fail(f failure) []*outgoing {
 	news := b.tellAll(f.frame())
 	b.mu.Unlock()
 	b.log.Error("bootstrap: the group failed", "failed", f.rank, "seen by", f.seenBy, "why", f.text)
+	b.report(f)
 	awaitSent(news, newsPatience)
 	close(b.failed)
 	return news

@@ -75,6 +75,9 @@ func hide(secret [secretSize]byte) func() [secretSize]byte {
 	return func() [secretSize]byte { return secret }
 }
 
+// Group returns the group's number, which is not a secret.
+func (id UniqueID) Group() [groupSize]byte { return id.group }
+
 // IsZero reports whether id is the zero value, which names no group.
 func (id UniqueID) IsZero() bool { return id.secret == nil }
 

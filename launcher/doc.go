@@ -7,8 +7,8 @@
 // that it works without a launcher too.
 //
 // Each rank is the leader of a process group. When it ends, the other processes of
-// that group are killed, and when the launching process dies, however it dies, the
-// kernel kills the rank (PR_SET_PDEATHSIG in prctl(2)). Only a process that a rank moved elsewhere with setsid(2) or
-// setpgid(2), or one that a rank started and that outlives a SIGKILL of the
-// launching process, escapes.
+// that group are killed. When the launching process dies, however it dies, the kernel
+// kills the ranks (PR_SET_PDEATHSIG in prctl(2)) and a shell that watches over them
+// kills the rest of their groups. Only a process that a rank moved elsewhere with
+// setsid(2) or setpgid(2) escapes.
 package launcher

@@ -4,14 +4,16 @@ import (
 	"strconv"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/blame"
 )
 
-// rankEnv returns the variables that make a process a rank. All ranks of a run are
-// on this machine.
-func rankEnv(rank, ranks int, id string) []string {
+// rankEnv returns the variables that make a process a rank, which sends its reports to
+// a socket of that name. All ranks of a run are on this machine.
+func rankEnv(rank, ranks int, id, reports string) []string {
 	r, n := strconv.Itoa(rank), strconv.Itoa(ranks)
 	return []string{
 		bootstrap.EnvID + "=" + id,
+		blame.Env + "=" + reports,
 		"RANK=" + r,
 		"WORLD_SIZE=" + n,
 		"LOCAL_RANK=" + r,

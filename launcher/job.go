@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/deathwatch"
 )
 
 // job is the state of a run. Only the goroutine of Run uses it, except ends.
@@ -18,6 +20,7 @@ type job struct {
 	ended []end
 	ends  chan end
 	grace time.Duration
+	guard *deathwatch.Watch // of the ranks' process groups
 
 	cause     *end             // the rank that failed first
 	cancelled bool             // the context ended first
@@ -26,10 +29,10 @@ type job struct {
 }
 
 // start starts the ranks in order, up to the first that cannot be started.
-func (j *job) start(o Options, id string) error {
+func (j *job) start(o Options, id, reports string) error {
 	output := new(sync.Mutex)
 	for i := range o.Ranks {
-		r, err := startRank(i, o, id, output)
+		r, err := startRank(i, o, rankEnv(i, o.Ranks, id, reports), output, j.guard)
 		if err != nil {
 			return err
 		}
@@ -92,13 +95,17 @@ func (j *job) drain() error {
 	return errors.Join(errs...)
 }
 
-// failure returns the error for the rank that failed first.
-func (j *job) failure(op string) error {
+// failure returns the error of a run in which a rank failed. The ranks blame the culprit
+// for that, with a reason.
+func (j *job) failure(op string, culprit int, reason string) error {
 	text := j.cause.how
+	if culprit != j.cause.rank {
+		text = fmt.Sprintf("%s; rank %d then %s", reason, j.cause.rank, j.cause.how)
+	}
 	if others := j.others(); len(others) > 0 {
 		text += "; of the others, " + listEnds(others)
 	}
-	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%s", text).At(j.cause.rank, mscclgo.NoRank)
+	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%s", text).At(culprit, mscclgo.NoRank)
 }
 
 func (j *job) others() []end {

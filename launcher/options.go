@@ -56,6 +56,9 @@ func (o *Options) check() error {
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
 	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	if o.Stdout == nil {
 		o.Stdout = io.Discard
 	}

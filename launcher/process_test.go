@@ -37,6 +37,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(code)
+	case "blame":
+		blameRank(os.Args[1])
 	case "self":
 		Self(3)
 		fmt.Printf("rank %s of %s, arguments %q\n", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Args[1:])
@@ -97,12 +99,20 @@ func pids(t *testing.T, output *bufio.Reader) []string {
 }
 
 func TestRanksDieWithTheLauncher(t *testing.T) {
-	cmd, output := start(t, "launch", `echo $$; exec sleep 60`)
-	ranks := pids(t, output)
-	cmd.Process.Kill()
-	cmd.Wait()
-	for _, pid := range ranks {
-		waitGone(t, pid)
+	for name, script := range map[string]string{
+		"ranks":              `echo $$; exec sleep 60`,
+		"what they started":  `sleep 60 & echo $!; wait`,
+		"what outlives them": `sleep 60 & echo $!; [ $RANK = 0 ] || wait`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd, output := start(t, "launch", script)
+			all := pids(t, output)
+			cmd.Process.Kill()
+			cmd.Wait()
+			for _, pid := range all {
+				waitGone(t, pid)
+			}
+		})
 	}
 }
 

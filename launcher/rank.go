@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo/internal/deathwatch"
 )
 
 // rank is one process of a run.
@@ -16,6 +18,7 @@ type rank struct {
 	number  int
 	cmd     *exec.Cmd
 	streams []*stream // of Stdout and Stderr
+	guard   *deathwatch.Watch
 
 	mu    sync.Mutex
 	ended bool // its process id may belong to another process
@@ -24,7 +27,7 @@ type rank struct {
 // startRank starts one rank. The calling goroutine must stay locked to its thread
 // until the rank has ended: to the kernel, the death of that thread is the death
 // of the parent.
-func startRank(number int, o Options, id string, output *sync.Mutex) (*rank, error) {
+func startRank(number int, o Options, env []string, output *sync.Mutex, guard *deathwatch.Watch) (*rank, error) {
 	prefix := ""
 	if o.Prefix {
 		prefix = fmt.Sprintf("[%*d] ", len(strconv.Itoa(o.Ranks-1)), number)
@@ -32,7 +35,7 @@ func startRank(number int, o Options, id string, output *sync.Mutex) (*rank, err
 	cmd := exec.Command(o.Program, o.Args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(cmd.Environ(), o.Env...)
-	cmd.Env = append(cmd.Env, rankEnv(number, o.Ranks, id)...)
+	cmd.Env = append(cmd.Env, env...)
 	if number == 0 {
 		if err := connectStdin(cmd, o.Stdin); err != nil {
 			return nil, err
@@ -47,13 +50,14 @@ func startRank(number int, o Options, id string, output *sync.Mutex) (*rank, err
 		stdout.discard()
 		return nil, err
 	}
-	r := &rank{number: number, cmd: cmd, streams: []*stream{stdout, stderr}}
+	r := &rank{number: number, cmd: cmd, streams: []*stream{stdout, stderr}, guard: guard}
 	cmd.Stdout, cmd.Stderr = stdout.write, stderr.write
 	if err := cmd.Start(); err != nil {
 		stdout.discard()
 		stderr.discard()
 		return nil, err
 	}
+	guard.Add(cmd.Process.Pid)
 	stdout.start()
 	stderr.start()
 	return r, nil
@@ -80,6 +84,7 @@ func (r *rank) wait() end {
 	r.ended = true
 	r.mu.Unlock()
 	syscall.Kill(-pid, syscall.SIGKILL)
+	r.guard.Remove(pid)
 	r.cmd.Wait() // its error repeats the status
 	for _, s := range r.streams {
 		s.end()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/blame"
+	"github.com/mscclgo/mscclgo/internal/deathwatch"
 )
 
 // Exit codes for when no rank returns one, as shells use them.
@@ -31,8 +33,10 @@ const (
 // The code is the one to exit with: 0 if all ranks ended with 0, the code of
 // the rank that failed first (128+n if signal n ended it), 126 or 127 if the
 // program cannot be run or found, 2 for invalid options, otherwise 1. The error is
-// nil exactly if the code is 0. For a rank that failed it is an ErrRemote with that
-// Rank, whose text includes how all others ended.
+// nil exactly if the code is 0. For a rank that failed it is an ErrRemote whose text
+// includes how all ranks ended. Its Rank is the one that the ranks blame for the
+// failure of their group, such as one that is stopped while the others wait for it
+// until they exit; if their group did not fail, it is the rank that failed first.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	if err := o.check(); err != nil {
 		return exitUsage, err
@@ -56,8 +60,18 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	j := job{ends: make(chan end, o.Ranks), grace: o.Grace}
-	startErr := j.start(o, rendezvous.ID().String())
+	reports, err := blame.Listen()
+	if err != nil {
+		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "listen for the ranks' reports: %w", err)
+	}
+	defer reports.Close()
+	guard, err := deathwatch.Start()
+	if err != nil { // PR_SET_PDEATHSIG ends the ranks still, if not what they started
+		o.Logger.Debug("launcher: no shell watches over the ranks", "why", err)
+	}
+	defer guard.Close()
+	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard}
+	startErr := j.start(o, rendezvous.ID().String(), reports.Name())
 	if startErr != nil {
 		j.escalate()
 	}
@@ -71,7 +85,11 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	case outputErr != nil:
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "write the ranks' output: %w", outputErr)
 	case j.cause != nil:
-		return j.cause.code, j.failure(op)
+		report, reported := reports.First(rendezvous.ID().Group())
+		if !reported || report.Rank >= uint32(o.Ranks) {
+			report = blame.Report{Rank: uint32(j.cause.rank)}
+		}
+		return j.cause.code, j.failure(op, int(report.Rank), report.Text)
 	case j.cancelled:
 		return exitFailed, mscclgo.FromContext(ctx, op, "all ranks were ended: "+listEnds(j.ended))
 	}

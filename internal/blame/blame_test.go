@@ -1,0 +1,83 @@
+package blame
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func listen(t *testing.T) *Listener {
+	t.Helper()
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	t.Setenv(Env, l.Name())
+	return l
+}
+
+func TestReports(t *testing.T) {
+	l := listen(t)
+	mine, other := [16]byte{1}, [16]byte{2}
+	if r, ok := l.First(mine); ok {
+		t.Fatalf("First = %v before any report", r)
+	}
+	Send(Report{other, 1, "of another group"})
+	Send(Report{mine, 3, "lost\x1b[2J its \xff way\n"})
+	Send(Report{mine, 4, "later"})
+	want := Report{mine, 3, "lost?[2J its ? way\n"}
+	if r, ok := l.First(mine); !ok || r != want {
+		t.Errorf("First = %+v, %v, want %+v", r, ok, want)
+	}
+}
+
+func TestLongText(t *testing.T) {
+	l := listen(t)
+	Send(Report{Text: strings.Repeat("x", 1<<20)})
+	if r, ok := l.First([16]byte{}); !ok || len(r.Text) != maxText {
+		t.Errorf("a report with %d bytes of text arrived: %v", len(r.Text), ok)
+	}
+}
+
+// TestNobodyListens checks that Send returns wherever the report cannot go.
+func TestNobodyListens(t *testing.T) {
+	l := listen(t)
+	for range 10_000 { // more than the queue holds
+		Send(Report{})
+	}
+	l.Close()
+	Send(Report{})
+	for _, name := range []string{"", "@elsewhere", "/tmp/file"} {
+		t.Setenv(Env, name)
+		Send(Report{})
+	}
+}
+
+func TestMalformedReports(t *testing.T) {
+	l := listen(t)
+	fd, err := socket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	good := encode(Report{Rank: 5})
+	for _, b := range [][]byte{{}, good[:len(good)-1], append(good, 0), make([]byte, 1<<16)} {
+		if err := unix.Sendto(fd, b, 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, ok := l.First([16]byte{}); ok {
+		t.Errorf("First = %v of malformed reports", r)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(Report{[16]byte{1}, 2, "why"}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := decode(b); err == nil && len(b) > maxBytes {
+			t.Errorf("%d bytes are a report: %v", len(b), r)
+		}
+	})
+}

@@ -1,0 +1,79 @@
+// Package deathwatch cleans up behind a process that is killed: processes that it
+// started end with it, and its temporary folders are removed. A process that gets
+// SIGKILL can do neither, and PR_SET_PDEATHSIG reaches its children only, not theirs.
+package deathwatch
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+// script learns from its input which process groups live ("+ 123", "- 123") and acts
+// when the input ends, which the kernel sees to however the writer dies. A process that
+// was just killed may have a file open, so the removal is tried once more.
+const script = `trap '' HUP INT QUIT TERM
+groups=
+while read -r sign id; do
+	rest=
+	for g in $groups; do [ "$g" = "-$id" ] || rest="$rest $g"; done
+	groups=$rest
+	[ "$sign" = - ] || groups="$groups -$id"
+done
+[ -z "$groups" ] || kill -KILL $groups
+rm -rf -- "$@" || { sleep 1; rm -rf -- "$@"; }`
+
+// A Watch is a shell that outlives this process. A nil Watch does nothing.
+type Watch struct {
+	cmd *exec.Cmd
+
+	mu sync.Mutex
+	in io.WriteCloser
+}
+
+// Start starts a watch that removes the folders, which have absolute paths, when it is
+// closed or this process ends. It fails where there is no shell.
+func Start(folders ...string) (*Watch, error) {
+	cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, folders...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not ended with this process's group
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &Watch{cmd: cmd, in: in}, nil
+}
+
+// Add has a process group killed when this process ends.
+func (w *Watch) Add(group int) { w.tell("+", group) }
+
+// Remove forgets a process group. It is called before the group's number may be used
+// again, that is, before its leader is waited for.
+func (w *Watch) Remove(group int) { w.tell("-", group) }
+
+// tell writes a line to the shell. That fails only if somebody has killed it.
+func (w *Watch) tell(sign string, group int) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintln(w.in, sign, group)
+}
+
+// Close kills the groups that were not removed, removes the folders, and returns when
+// that is done.
+func (w *Watch) Close() error {
+	if w == nil {
+		return nil
+	}
+	w.in.Close()
+	return w.cmd.Wait()
+}

@@ -1,0 +1,67 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+)
+
+// blameRank is one of three ranks. Rank 2 stays until it is ended. Rank 1 waits for it in
+// vain, or in the case "itself" uses it wrongly and stays too. The ranks that do not stay
+// exit with 3.
+func blameRank(who string) {
+	env, err := bootstrap.FromEnv(os.LookupEnv)
+	if err != nil {
+		panic(err)
+	}
+	rank := env.Options.Rank
+	stays := rank == 2
+	// Connect fails where rank 1 is ahead.
+	boot, err := bootstrap.Connect(context.Background(), env.Options)
+	if rank == 1 {
+		kind := mscclgo.ErrTimeout
+		if who == "itself" {
+			kind, stays = mscclgo.ErrInvalid, true
+		}
+		boot.Abort(mscclgo.Errorf(kind, "wait", "no sign of it").At(1, 2))
+	}
+	if err == nil {
+		<-boot.Done()
+	}
+	if stays {
+		time.Sleep(time.Minute)
+	}
+	os.Exit(3)
+}
+
+// TestCulprit checks that the launcher names the rank that the others blame, though
+// it is the last to end.
+func TestCulprit(t *testing.T) {
+	for who, culprit := range map[string]int{"peer": 2, "itself": 1} {
+		t.Run(who, func(t *testing.T) {
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			code, err := Run(t.Context(), Options{Ranks: 3, Program: exe, Args: []string{who},
+				Env: []string{roleVariable + "=blame"}, Stdout: &out, Stderr: &out})
+			var e *mscclgo.Error
+			if code != 3 || !errors.As(err, &e) || e.Rank != culprit {
+				t.Fatalf("Run = %d, %v, which does not blame rank %d\n%s", code, err, culprit, &out)
+			}
+			for _, want := range []string{"no sign of it", "exited with code 3", "ended by SIGTERM"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
