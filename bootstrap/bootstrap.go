@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -86,6 +87,15 @@ func (b *Bootstrap) Rank() int { return b.rank }
 
 // Size returns how many ranks the group was made of.
 func (b *Bootstrap) Size() int { return b.size }
+
+// LocalAddr returns the address of this machine at which the peers of this rank dial
+// it, or the zero Addr if it listens on every address.
+func (b *Bootstrap) LocalAddr() netip.Addr {
+	if at := b.acc.Addr().(*net.TCPAddr).AddrPort().Addr().Unmap(); !at.IsUnspecified() {
+		return at
+	}
+	return netip.Addr{}
+}
 
 // Group returns the group's number, which is not a secret.
 func (b *Bootstrap) Group() [groupSize]byte { return b.id.group }

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
@@ -60,6 +61,9 @@ func openEthernet(c *Communicator) (network, error) {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = c.options.Timeout
+	}
+	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && !o.Fallback.IsValid() {
+		o.Fallback = boot.LocalAddr()
 	}
 	t, err := ethernet.New(c.registry, o)
 	if err != nil {

@@ -37,7 +37,7 @@ type delivery struct {
 }
 
 // formatVersion is the version of an endpoint's bytes.
-const formatVersion = 1
+const formatVersion = 2
 
 // maxAddress is the longest address with its port and zone.
 const maxAddress = 64
@@ -50,6 +50,7 @@ type description struct {
 	rank      uint32
 	transport [idSize]byte
 	id        [idSize]byte
+	machine   [idSize]byte // of ranks that reach each other by loopback; 0: unknown
 	tls       bool
 	addrs     []string
 }
@@ -60,6 +61,7 @@ func (d *description) encode() []byte {
 	w.U32(d.rank)
 	w.Raw(d.transport[:])
 	w.Raw(d.id[:])
+	w.Raw(d.machine[:])
 	w.Bool(d.tls)
 	w.U8(uint8(len(d.addrs)))
 	for _, a := range d.addrs {
@@ -79,6 +81,7 @@ func decode(data []byte) (description, error) {
 	d.rank = r.U32()
 	copy(d.transport[:], r.Raw(idSize))
 	copy(d.id[:], r.Raw(idSize))
+	copy(d.machine[:], r.Raw(idSize))
 	d.tls = r.Bool()
 	n := r.U8()
 	if n == 0 || n > maxAddresses {
@@ -97,19 +100,25 @@ func decode(data []byte) (description, error) {
 	return d, r.End()
 }
 
-// NewEndpoint returns an endpoint, which peers can dial from now on.
+// NewEndpoint returns an endpoint, which peers can dial from now on at the addresses
+// that the rank has by then.
 //
 // Errors: ErrInvalid when the transport is closed.
 func (t *Transport) NewEndpoint() (*Endpoint, error) {
+	const op = "ethernet: new endpoint"
+	addrs, err := t.listen()
+	if err != nil {
+		return nil, t.wrap(mscclgo.ErrSystem, op, mscclgo.NoRank, err)
+	}
 	e := &Endpoint{t: t, about: description{
-		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, tls: t.opts.TLS, addrs: t.addrs,
+		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, machine: t.machine, tls: t.opts.TLS, addrs: addrs,
 	}}
 	rand.Read(e.about.id[:])
 	e.arrived.L = &e.mu
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, t.invalid("ethernet: new endpoint", "the transport is closed")
+		return nil, t.invalid(op, "the transport is closed")
 	}
 	t.endpoints[e.about.id] = e
 	return e, nil
@@ -125,7 +134,8 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 //
 // Errors: ErrInvalid for bytes that were cut short or altered, or are of another
 // version or group, or of a rank with another value of Options.TLS, and once the endpoint
-// or its transport is closed; ErrRemote when the peer answers at none of its addresses;
+// or its transport is closed; ErrUnsupported when the rank that is dialled is on another
+// host and has loopback addresses only; ErrRemote when the peer answers at none of its addresses;
 // ErrTimeout and ErrAborted when ctx ends first; ErrAborted when the endpoint or the
 // transport is closed meanwhile; ErrSystem when there is no pinned memory left.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
@@ -162,8 +172,22 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	case peer.tls != e.about.tls:
 		return nil, fail(mscclgo.ErrInvalid, "only one of the two has Options.TLS set; all ranks need the same value")
 	}
-	var c *conn
+	dialled := &e.about
 	if e.dials(&peer) {
+		dialled = &peer
+	}
+	if e.about.apart(&peer) {
+		addrs := routable(dialled.addrs)
+		if len(addrs) == 0 {
+			return nil, fail(mscclgo.ErrUnsupported, "rank %d has only the loopback addresses %v, and the two ranks are on different hosts: "+
+				"it found no other interface that is up and has an address; set %s there to an interface or a subnet", dialled.rank, dialled.addrs, EnvInterface)
+		}
+		if dialled == &peer {
+			peer.addrs = addrs
+		}
+	}
+	var c *conn
+	if dialled == &peer {
 		c, err = e.dial(ctx, &peer)
 	} else if c, err = e.take(ctx, peer.id, nil); err == nil && c.peer != int(peer.rank) {
 		err = errors.Join(fmt.Errorf("the connection was dialled by rank %d", c.peer), c.Close())
@@ -176,6 +200,13 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect in time", peer.addrs)).At(rank, int(peer.rank))
 	}
 	return nil, e.t.wrap(mscclgo.ErrRemote, op, int(peer.rank), err)
+}
+
+// apart reports whether two ranks are known to be on different machines, or in
+// different network namespaces of one.
+func (d *description) apart(o *description) bool {
+	unknown := [idSize]byte{}
+	return d.machine != unknown && o.machine != unknown && d.machine != o.machine
 }
 
 // dials reports whether this end dials, rather than the peer's.

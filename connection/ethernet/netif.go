@@ -67,12 +67,18 @@ func nics() ([]nic, error) {
 }
 
 // choose returns the addresses to listen on: those of the named interface, those
-// inside the subnet, or for "" those of the best interface. IPv4 comes first.
-func choose(all []nic, want string) ([]net.IP, error) {
+// inside the subnet, or for "" those of the best interface: the fallback if there is
+// none, and loopback addresses if that is none either. IPv4 comes first.
+func choose(all []nic, want string, fallback net.IP) ([]net.IP, error) {
 	var found []net.IP
 	switch _, subnet, err := net.ParseCIDR(want); {
 	case want == "":
-		found = best(all)
+		if found = best(all); len(found) == 0 && useful(fallback) {
+			found = []net.IP{fallback}
+		}
+		if len(found) == 0 {
+			found = loopbacks(all)
+		}
 	case err == nil:
 		for _, n := range all {
 			for _, ip := range n.addrs {
@@ -102,23 +108,30 @@ func choose(all []nic, want string) ([]net.IP, error) {
 	return found[:min(len(found), maxAddresses)], nil
 }
 
-// best returns the addresses of the interface to use by default: one that is up and
-// not a container bridge, preferably with a device behind it, then the fastest, then
-// the first. If there is none it is the loopback interface.
-func best(all []nic) []net.IP {
-	var usable []nic
-	var loopback []net.IP
+// useful reports whether a fallback may lead other hosts here.
+func useful(ip net.IP) bool {
+	return ip != nil && !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast()
+}
+
+// loopbacks returns the addresses of the loopback interface.
+func loopbacks(all []nic) (found []net.IP) {
 	for _, n := range all {
-		switch {
-		case !n.up() || len(n.addrs) == 0:
-		case n.flags&net.FlagLoopback != 0:
-			loopback = append(loopback, n.addrs...)
-		case !n.containerBridge():
-			usable = append(usable, n)
+		if n.up() && n.flags&net.FlagLoopback != 0 {
+			found = append(found, n.addrs...)
 		}
 	}
+	return found
+}
+
+// best returns the addresses of the interface to use by default: one that is up and
+// neither loopback nor a container bridge, preferably with a device behind it, then
+// the fastest, then the first.
+func best(all []nic) []net.IP {
+	usable := slices.DeleteFunc(slices.Clone(all), func(n nic) bool {
+		return !n.up() || len(n.addrs) == 0 || n.flags&net.FlagLoopback != 0 || n.containerBridge()
+	})
 	if len(usable) == 0 {
-		return loopback
+		return nil
 	}
 	return slices.MaxFunc(usable, func(a, b nic) int {
 		if a.physical != b.physical {

@@ -1,9 +1,17 @@
 package ethernet
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 func TestChoose(t *testing.T) {
@@ -42,7 +50,7 @@ func TestChoose(t *testing.T) {
 		{all, "bare", `no interface that is up has an address of "bare"`},
 		{all[1:3], "", "no interface that is up has an address that peers could use"},
 	} {
-		got, err := choose(c.from, c.want)
+		got, err := choose(c.from, c.want, nil)
 		is := fmt.Sprint(got)
 		if err != nil {
 			is = err.Error()
@@ -51,9 +59,86 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q of %d interfaces returned %s, not %s", c.want, len(c.from), is, c.is)
 		}
 	}
+	for fallback, is := range map[string]string{
+		"192.0.2.1": "[192.0.2.1]", "127.0.0.2": "[127.0.0.1 ::1]", "::": "[127.0.0.1 ::1]", "fe80::1": "[127.0.0.1 ::1]",
+	} {
+		got, err := choose(all[:4], "", net.ParseIP(fallback))
+		if err != nil || fmt.Sprint(got) != is {
+			t.Errorf("with the fallback %s it returned %v, %v, not %s", fallback, got, err, is)
+		}
+		if got, err := choose(all[:5], "", net.ParseIP(fallback)); err != nil || fmt.Sprint(got) != "[10.1.0.1]" {
+			t.Errorf("beside an interface the fallback %s gave %v, %v", fallback, got, err)
+		}
+	}
 	if found, err := nics(); err != nil || len(found) == 0 {
 		t.Errorf("this machine has the interfaces %+v, %v", found, err)
 	}
+}
+
+// A link that comes up after the transport was made is in the endpoints made later, and
+// one that goes down for a moment stays.
+func TestLinkComesUp(t *testing.T) {
+	const up = net.FlagUp | net.FlagRunning
+	eth := nic{name: "eth0", addrs: []net.IP{net.ParseIP("127.0.0.2")}, physical: true}
+	lo := nic{name: "lo", flags: up | net.FlagLoopback, addrs: []net.IP{net.ParseIP("127.0.0.1")}}
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	b.t.opts.Interface = ""
+	offered := func(all ...nic) string {
+		t.Helper()
+		b.t.nics = func() ([]nic, error) { return all, nil }
+		e, err := b.t.NewEndpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		d, err := decode(marshal(t, e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := a.e.connect(t.Context(), marshal(t, e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		host, _, _ := net.SplitHostPort(d.addrs[0])
+		return fmt.Sprint(len(d.addrs), " ", host)
+	}
+	testcmp.Equal(t, "before", offered(lo), "1 127.0.0.1")
+	testcmp.Equal(t, "while the link is down", offered(lo, eth), "1 127.0.0.1")
+	eth.flags = up
+	testcmp.Equal(t, "when it is up", offered(lo, eth), "1 127.0.0.2")
+	testcmp.Equal(t, "without any", offered(), "1 127.0.0.2")
+	b.t.opts.Fallback = netip.MustParseAddr("127.0.0.3") // of no use
+	testcmp.Equal(t, "with a useless fallback", offered(lo), "1 127.0.0.1")
+}
+
+// A rank on another machine does not get loopback addresses. Neither end waits.
+func TestLoopbackStaysAtHome(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	b.e.about.machine[0]++
+	_, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "rank 1 has only the loopback addresses [127.0.0.1:", "different hosts", EnvInterface)
+	_, err = b.e.Connect(t.Context(), marshal(t, a.e))
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 1, peer 0", "rank 1 has only the loopback addresses [127.0.0.1:", "different hosts", EnvInterface)
+
+	// Of several addresses it gets the others.
+	b.e.about.addrs = append(b.e.about.addrs, "192.0.2.1:1")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, err = a.e.Connect(ctx, marshal(t, b.e))
+	if err == nil || strings.Contains(err.Error(), "127.0.0.1") {
+		t.Errorf("it was dialled at its loopback address too: %v", err)
+	}
+
+	// Where the machine is not known it may be the same.
+	b.e.about.machine, b.e.about.addrs = [idSize]byte{}, b.e.about.addrs[:1]
+	c, err := a.e.Connect(t.Context(), marshal(t, b.e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
 }
 
 func TestEnvironment(t *testing.T) {

@@ -3,17 +3,18 @@ package ethernet
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -32,8 +33,13 @@ type Options struct {
 	// Interface is the name of the network interface, or a subnet in CIDR form, to
 	// listen on; peers get its addresses. "" means the value of EnvInterface, then the
 	// bootstrap's MSCCLGO_INTERFACE, then the fastest interface that is up and not a
-	// container bridge, or the loopback interface if there is no other.
+	// container bridge. Each endpoint looks again, so that a link that comes up later
+	// is found.
 	Interface string
+	// Fallback is an address of this machine at which peers reach the rank, such as
+	// that of its bootstrap, where Interface is "" and no interface is found. Without
+	// it that is the loopback interface, which only ranks of this host reach.
+	Fallback netip.Addr
 	// Sockets is the number of data sockets of the connections that this rank dials,
 	// at most MaxSockets. 0 means DefaultSockets. Large writes are spread over them.
 	Sockets int
@@ -61,8 +67,13 @@ type Transport struct {
 	patience time.Duration            // bounds a handshake
 	host     func(*gpu.Buffer) []byte // the memory, or nil if it must be staged
 
+	nics     func() ([]nic, error) // the machine's interfaces
 	acceptor *handshake.Acceptor
-	addrs    []string
+	machine  [idSize]byte // identifies the machine and its network; 0: unknown
+
+	listenMu  sync.Mutex
+	listening map[string]string // by IP address, with the port
+	addrs     []string          // for the peers, best first
 
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
@@ -96,7 +107,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, patience: patience, host: (*gpu.Buffer).HostBytes,
+		reg: reg, patience: patience, host: (*gpu.Buffer).HostBytes, nics: nics, listening: map[string]string{},
 		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}
@@ -125,7 +136,12 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	rand.Read(t.instance[:])
 	t.member = newMember(reg.Group(), &o, patience)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	if err := t.listen(); err != nil {
+	if id, err := hostid.Kernel(); err == nil {
+		sum := sha256.Sum256([]byte(id))
+		copy(t.machine[:], sum[:])
+	}
+	t.acceptor = handshake.NewAcceptor("ethernet", t.log, t.shake)
+	if _, err := t.listen(); err != nil {
 		return nil, errors.Join(t.wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
 	}
 	if err := reg.Attach(t); err != nil {
@@ -134,40 +150,6 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	t.watched.Add(1)
 	go t.watch()
 	return t, nil
-}
-
-// listen opens a socket on each address of the chosen interface.
-func (t *Transport) listen() error {
-	want := t.opts.Interface
-	for _, name := range []string{EnvInterface, envBootstrapInterface} {
-		if want == "" {
-			want = os.Getenv(name)
-		}
-	}
-	all, err := nics()
-	if err != nil {
-		return err
-	}
-	ips, err := choose(all, want)
-	if err != nil {
-		return err
-	}
-	var failed error
-	var listeners []net.Listener
-	for _, ip := range ips {
-		ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip})
-		if err != nil {
-			failed = mscclgo.Errorf(mscclgo.ErrSystem, "ethernet: listen", "%w", err)
-			continue
-		}
-		listeners = append(listeners, ln)
-		t.addrs = append(t.addrs, ln.Addr().String())
-	}
-	if len(t.addrs) == 0 {
-		return failed
-	}
-	t.acceptor = handshake.NewAcceptor("ethernet", t.log, t.shake, listeners...)
-	return nil
 }
 
 // watch fails the connections whose peers are stuck.
@@ -211,10 +193,8 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	t.cancel()
-	if t.acceptor != nil {
-		t.acceptor.Stop()
-		t.acceptor.Wait()
-	}
+	t.acceptor.Stop()
+	t.acceptor.Wait()
 	t.watched.Wait()
 	var errs []error
 	for _, c := range t.all() {
@@ -239,4 +219,8 @@ func (t *Transport) wrap(kind mscclgo.Kind, op string, peer int, err error) erro
 }
 
 // String names the transport for messages.
-func (t *Transport) String() string { return fmt.Sprintf("Ethernet at %v", t.addrs) }
+func (t *Transport) String() string {
+	t.listenMu.Lock()
+	defer t.listenMu.Unlock()
+	return fmt.Sprintf("Ethernet at %v", t.addrs)
+}

@@ -23,18 +23,18 @@ const (
 
 // An Acceptor runs the handshakes of listening sockets.
 type Acceptor struct {
-	name      string
-	log       *slog.Logger
-	shake     func(net.Conn) (func() error, error)
-	listeners []net.Listener
-	stopped   chan struct{}
-	wg        sync.WaitGroup
+	name    string
+	log     *slog.Logger
+	shake   func(net.Conn) (func() error, error)
+	stopped chan struct{}
+	wg      sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	halfOpen list.List // of net.Conn, oldest first
-	nextLog  time.Time
-	unlogged int
+	mu        sync.Mutex
+	closed    bool
+	listeners []net.Listener
+	halfOpen  list.List // of net.Conn, oldest first
+	nextLog   time.Time
+	unlogged  int
 }
 
 // NewAcceptor accepts from listeners, which it owns. For each connection it calls
@@ -44,15 +44,32 @@ type Acceptor struct {
 // and the error logged under name, at most one in a second, with the number of
 // those left out.
 func NewAcceptor(name string, log *slog.Logger, shake func(net.Conn) (serve func() error, err error), listeners ...net.Listener) *Acceptor {
-	a := &Acceptor{name: name, log: log, shake: shake, listeners: listeners, stopped: make(chan struct{})}
+	a := &Acceptor{name: name, log: log, shake: shake, stopped: make(chan struct{})}
 	for _, ln := range listeners {
-		a.wg.Go(func() { a.accept(ln) })
+		a.Add(ln)
 	}
 	return a
 }
 
+// Add accepts from another listener too, which the acceptor owns. A stopped acceptor
+// closes it.
+func (a *Acceptor) Add(ln net.Listener) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		ln.Close()
+		return
+	}
+	a.listeners = append(a.listeners, ln)
+	a.wg.Go(func() { a.accept(ln) })
+}
+
 // Addr returns the address of the first listener.
-func (a *Acceptor) Addr() net.Addr { return a.listeners[0].Addr() }
+func (a *Acceptor) Addr() net.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.listeners[0].Addr()
+}
 
 // accept starts the handshakes of ln. A failed Accept does not end the listener:
 // descriptors may have run out, or the dialer may have gone already.

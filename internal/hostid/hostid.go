@@ -32,6 +32,15 @@ func Get() (string, error) {
 		}
 		return id, nil
 	}
+	return Kernel()
+}
+
+// Kernel is [Get] without the environment: processes with the same identity reach
+// each other over the loopback interface.
+//
+// Errors: ErrSystem when /proc cannot be read.
+func Kernel() (string, error) {
+	const op = "find this host's identity"
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "set %s, or mount /proc: %w", Env, err)

@@ -25,6 +25,11 @@ func TestSameEveryTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv(hostid.Env, "elsewhere")
+	if kernel, err := hostid.Kernel(); err != nil || kernel != first {
+		t.Errorf("the kernel's identity is %q, %v, not %q", kernel, err, first)
+	}
+	t.Setenv(hostid.Env, "")
 	second, err := hostid.Get()
 	if err != nil || first != second {
 		t.Errorf("%q, then %q, %v", first, second, err)

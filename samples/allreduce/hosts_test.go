@@ -149,6 +149,22 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// TestHostsOnUnlikelyInterfaces has hosts whose only interface has the name of a
+// container bridge, which is not chosen by itself. The addresses of the bootstrap are
+// used, and never those of the loopback interface.
+func TestHostsOnUnlikelyInterfaces(t *testing.T) {
+	skipOnGPU(t)
+	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
+	for _, h := range lab.Hosts {
+		for _, change := range [][]string{{"eth0", "down"}, {"eth0", "name", "docker0"}, {"docker0", "up"}} {
+			if out, err := h.Command(t.Context(), "ip", append([]string{"link", "set"}, change...)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip link set %v: %v: %s", change, err, out)
+			}
+		}
+	}
+	finish(t, startHosts(s, lab, []int{1, 2}, "-min", "4", "-max", "1024", "-warmup", "1", "-iters", "2"), "auto", 5)
+}
+
 // TestHostsOnABadNetwork needs a kernel with netem, which the virtual machine of
 // make test-netem has.
 func TestHostsOnABadNetwork(t *testing.T) {

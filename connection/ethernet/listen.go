@@ -1,0 +1,73 @@
+package ethernet
+
+import (
+	"net"
+	"os"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// listen looks for this machine's addresses, opens a socket on those that have none,
+// and returns them with their ports, the best first. If it finds nothing, or nothing
+// but loopback any more, it returns what it found before: a link may be down for a
+// moment.
+func (t *Transport) listen() ([]string, error) {
+	t.listenMu.Lock()
+	defer t.listenMu.Unlock()
+	want := t.opts.Interface
+	for _, name := range []string{EnvInterface, envBootstrapInterface} {
+		if want == "" {
+			want = os.Getenv(name)
+		}
+	}
+	all, err := t.nics()
+	if err != nil {
+		return t.addrs, t.unlessListening(err)
+	}
+	ips, err := choose(all, want, net.IP(t.opts.Fallback.Unmap().AsSlice()))
+	if err != nil {
+		return t.addrs, t.unlessListening(err)
+	}
+	var addrs []string
+	var failed error
+	for _, ip := range ips {
+		addr := t.listening[ip.String()]
+		if addr == "" {
+			ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip})
+			if err != nil {
+				failed = mscclgo.Errorf(mscclgo.ErrSystem, "ethernet: listen", "%w", err)
+				continue
+			}
+			addr = ln.Addr().String()
+			t.acceptor.Add(ln)
+			t.listening[ip.String()] = addr
+		}
+		addrs = append(addrs, addr)
+	}
+	switch {
+	case len(addrs) == 0:
+		return t.addrs, t.unlessListening(failed)
+	case len(t.addrs) == 0 || len(routable(addrs)) > 0 || len(routable(t.addrs)) == 0:
+		t.addrs = addrs
+	}
+	return t.addrs, nil
+}
+
+// unlessListening returns err unless there are addresses already. The caller holds
+// listenMu.
+func (t *Transport) unlessListening(err error) error {
+	if len(t.addrs) > 0 {
+		t.log.Warn("ethernet: no address was found, the earlier ones are kept", "addresses", t.addrs, "error", err)
+		return nil
+	}
+	return err
+}
+
+// routable returns the addresses that are not of a loopback interface.
+func routable(addrs []string) []string {
+	return slices.DeleteFunc(slices.Clone(addrs), func(addr string) bool {
+		host, _, err := net.SplitHostPort(addr)
+		return err != nil || net.ParseIP(host).IsLoopback()
+	})
+}
