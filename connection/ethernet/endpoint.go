@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -299,7 +300,25 @@ func (e *Endpoint) deliver(d delivery) bool {
 	}
 	e.waiting = append(e.waiting, d)
 	e.arrived.Broadcast()
+	context.AfterFunc(d.conn.ctx, func() { e.drop(d.conn) })
 	return true
+}
+
+// drop closes a connection that has ended, unless Connect has returned it: nobody else
+// would free its staging memory.
+func (e *Endpoint) drop(c *conn) {
+	e.mu.Lock()
+	i := slices.IndexFunc(e.waiting, func(d delivery) bool { return d.conn == c })
+	if i < 0 {
+		e.mu.Unlock()
+		return
+	}
+	e.waiting = slices.Delete(e.waiting, i, i+1)
+	e.mu.Unlock()
+	c.mu.Lock()
+	why := c.failure()
+	c.mu.Unlock()
+	e.t.log.Info("ethernet: a connection ended before this rank's Connect", "peer", c.peer, "why", why, "error", c.Close())
 }
 
 // take waits for a connection that a peer's endpoint has dialled: the oldest, or the
@@ -317,7 +336,7 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 	for {
 		for i, d := range e.waiting {
 			if d.peer == peer && (number == nil || d.connection == *number) {
-				e.waiting = append(e.waiting[:i], e.waiting[i+1:]...)
+				e.waiting = slices.Delete(e.waiting, i, i+1)
 				return d.conn, nil
 			}
 		}

@@ -120,6 +120,44 @@ func FuzzEndpoint(f *testing.F) {
 	})
 }
 
+// A connection that its dialler closes before this rank's Connect has returned it goes
+// at once, with its staging memory, and is not returned later.
+func TestUnclaimedGoes(t *testing.T) {
+	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+	for range 3 {
+		dialled, err := a.e.connect(t.Context(), marshal(t, b.e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the connection waits for Connect", func() bool { return b.e.unclaimed() == 1 })
+		if err := dialled.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "nothing is left of it", func() bool { return b.e.unclaimed() == 0 && len(b.t.all()) == 0 })
+	}
+	ab, ba := connect(t, a, b)
+	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
+	dst := imported(t, a, mine)
+	if err := ab.Write(dst, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	if err := ab.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// One that was claimed stays until it is closed, for its reason.
+	if err := ab.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, "has closed the connection")
+}
+
+// unclaimed returns how many connections wait for Connect.
+func (e *Endpoint) unclaimed() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.waiting)
+}
+
 // TestEndpointClose closes an endpoint with a connection that Connect has not returned.
 func TestEndpointClose(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
