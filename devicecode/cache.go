@@ -1,11 +1,14 @@
 package devicecode
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"hash/fnv"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +19,10 @@ import (
 
 // cache is a folder of images in files that are named by the inputs of the compilation.
 // Several processes can use it at once: files are created by rename, so they are
-// complete, and a lock file keeps two processes from compiling the same.
-type cache struct{ dir string }
+// complete, and a lock keeps two processes from compiling the same. It only saves time:
+// where it cannot be written, all works without it. What others have put there is not
+// read.
+type cache struct{ dir string } // "" if there is none
 
 // openCache creates the folder if there is none. dir may be "".
 func openCache(op, dir string) (cache, error) {
@@ -27,30 +32,39 @@ func openCache(op, dir string) (cache, error) {
 	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "there is no cache folder; set MSCCLGO_CACHE to one: %w", err)
+			return cache{}, nil
 		}
 		dir = filepath.Join(user, "mscclgo")
 	}
 	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
 	if err != nil {
+		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot find the cache folder: %w", err)
+	}
+	switch err := os.MkdirAll(dir, 0o700); {
+	case errors.Is(err, unix.ENOTDIR):
 		return cache{}, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot create the cache folder; set MSCCLGO_CACHE to another: %w", err)
+	case err != nil:
+		return cache{}, nil
 	}
 	return cache{dir}, nil
 }
 
-// imageKind is the envelope of an image's file. Its checksum detects damage.
+// imageKind is the envelope of an image's file, which holds the key and the image. Its
+// checksum detects damage.
 var imageKind = [4]byte{'m', 'i', 'm', 'g'}
 
-const imageVersion = 1
+const (
+	imageVersion = 2
+	maxKey       = 256
+)
 
 // image returns the image of the key from the cache or, if there is none or it is
 // damaged, from build.
 func (c cache) image(ctx context.Context, op, key string, build func(context.Context) ([]byte, error)) ([]byte, error) {
-	path := filepath.Join(c.dir, key)
-	if image, ok := readImage(path); ok {
+	if c.dir == "" {
+		return build(ctx)
+	}
+	if image, ok := c.read(key); ok {
 		return image, nil
 	}
 	unlock, err := c.lock(ctx, op, key)
@@ -58,31 +72,66 @@ func (c cache) image(ctx context.Context, op, key string, build func(context.Con
 		return nil, err
 	}
 	defer unlock()
-	if image, ok := readImage(path); ok {
+	if image, ok := c.read(key); ok {
 		return image, nil
 	}
 	image, err := build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.write(path, wire.Seal(imageKind, imageVersion, image)); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write the image to the cache; set MSCCLGO_CACHE to another folder: %w", err)
-	}
+	w := wire.NewWriter(len(key) + len(image) + 4)
+	w.String(key)
+	w.Raw(image)
+	// Without it the image is made again the next time.
+	_ = c.write(filepath.Join(c.dir, key), wire.Seal(imageKind, imageVersion, w.Bytes()))
 	return image, nil
 }
 
-func readImage(path string) ([]byte, bool) {
-	data, err := os.ReadFile(path)
+// read returns an image that is in the cache.
+func (c cache) read(key string) ([]byte, bool) {
+	data, err := readOwn(filepath.Join(c.dir, key))
 	if err != nil {
 		return nil, false
 	}
-	image, err := wire.Open(imageKind, imageVersion, data)
-	return image, err == nil
+	body, err := wire.Open(imageKind, imageVersion, data)
+	if err != nil {
+		return nil, false
+	}
+	r := wire.NewReader(body)
+	// Who may write to the folder may have renamed our files.
+	same := r.String(maxKey) == key
+	image := r.Raw(r.Len())
+	return image, same && r.End() == nil
+}
+
+// readOwn reads a regular file that only this user or root can have written.
+func readOwn(path string) ([]byte, error) {
+	// Without O_NONBLOCK a pipe would be waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || !own(info) {
+		return nil, &os.PathError{Op: "read", Path: path, Err: fs.ErrPermission}
+	}
+	return io.ReadAll(f)
+}
+
+// own reports whether only this user and root can change a file, or what is in a folder.
+func own(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
 }
 
 // write creates or replaces a file.
 func (c cache) write(path string, data []byte) error {
-	f, err := os.CreateTemp(c.dir, ".new-")
+	c.sweep()
+	f, err := os.CreateTemp(c.dir, newPrefix)
 	if err != nil {
 		return err
 	}
@@ -94,69 +143,46 @@ func (c cache) write(path string, data []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// lock excludes other processes and goroutines from the key until unlock, which removes
-// the lock file.
-func (c cache) lock(ctx context.Context, op, key string) (unlock func(), err error) {
-	path := filepath.Join(c.dir, key+".lock")
-	fail := func(err error) (func(), error) {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot lock the cache; set MSCCLGO_CACHE to another folder: %w", err)
+// newPrefix begins the names of files that are being written.
+const newPrefix = ".new-"
+
+// sweep removes what processes that were killed have left half written.
+func (c cache) sweep() {
+	left, _ := filepath.Glob(filepath.Join(c.dir, newPrefix+"*"))
+	for _, path := range left {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > time.Hour {
+			os.Remove(path)
+		}
 	}
-	pause := time.Millisecond
-	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return fail(err)
+}
+
+// lock excludes other processes and goroutines from the key until unlock. Where the
+// folder cannot be written it excludes nobody.
+//
+// A lock is on a byte of one file, of an open file description (fcntl(2)), so that
+// nothing is left of it when its owner is killed.
+func (c cache) lock(ctx context.Context, op, key string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return func() {}, nil
+	}
+	unlock = func() { f.Close() }
+	hash := fnv.New64a()
+	hash.Write([]byte(key))
+	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(hash.Sum64() >> 2), Len: 1}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		switch err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at); err {
+		case unix.EAGAIN, unix.EACCES: // another has it
+		case unix.EINTR:
+			continue
+		default: // locked, or the file system has no locks
+			return unlock, nil
 		}
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil && sameFile(f, path):
-			return func() {
-				os.Remove(path)
-				f.Close()
-			}, nil
-		case err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			f.Close()
-			return fail(err)
-		}
-		f.Close() // held by another, or removed by the one that held it
 		select {
 		case <-ctx.Done():
+			unlock()
 			return nil, mscclgo.FromContext(ctx, op, "while another process was compiling the same source")
 		case <-time.After(pause):
-			pause = min(2*pause, 50*time.Millisecond)
 		}
 	}
-}
-
-// sameFile reports whether path still names the open file.
-func sameFile(f *os.File, path string) bool {
-	open, err1 := f.Stat()
-	named, err2 := os.Stat(path)
-	return err1 == nil && err2 == nil && os.SameFile(open, named)
-}
-
-// headers returns a folder with the library's headers. It writes those that are missing
-// or altered.
-func (c cache) headers(ctx context.Context, op string) (string, error) {
-	files, err := headerFiles()
-	if err != nil {
-		return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot read the embedded headers: %w", err)
-	}
-	dir := filepath.Join(c.dir, "include-"+contentName(files))
-	for name, text := range files {
-		if ctx.Err() != nil {
-			return "", mscclgo.FromContext(ctx, op, "while writing the headers")
-		}
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, text) {
-			continue
-		}
-		err := os.MkdirAll(filepath.Dir(path), 0o700)
-		if err == nil {
-			err = c.write(path, text)
-		}
-		if err != nil {
-			return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write the headers to the cache; set MSCCLGO_CACHE to another folder: %w", err)
-		}
-	}
-	return dir, nil
 }

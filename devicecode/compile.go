@@ -24,7 +24,8 @@ type Options struct {
 	// Flags are further flags for the compiler of the architecture.
 	Flags []string
 	// CacheDir is the cache folder. The default is $MSCCLGO_CACHE, or mscclgo in the
-	// user's cache folder.
+	// user's cache folder. If it cannot be written, sources are compiled each time.
+	// Files in it that belong to other users, root aside, are not read.
 	CacheDir string
 }
 
@@ -68,11 +69,13 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	include, err := cache.headers(ctx, op)
+	work := &workspace{op: op}
+	defer work.close()
+	include, err := cache.includes(ctx, op, work)
 	if err != nil {
 		return nil, err
 	}
-	j := job{op: op, arch: arch, name: name, source: source, options: o, include: include}
+	j := job{op: op, arch: arch, name: name, source: source, options: o, include: include, work: work}
 	inputs, build, err := c.prepare(ctx, j)
 	if err != nil {
 		return nil, err
@@ -91,6 +94,7 @@ type job struct {
 	source  []byte
 	options Options
 	include string // the folder of the library's headers
+	work    *workspace
 }
 
 // compiler compiles for some architectures.

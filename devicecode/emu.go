@@ -3,7 +3,6 @@ package devicecode
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/emuimage"
@@ -35,7 +32,7 @@ var compileFlags = []string{
 var linkFlags = []string{"-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}
 
 func (emuCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Context) ([]byte, error), error) {
-	cxx, identity, err := findCXX(ctx, j.op)
+	cxx, identity, err := findCXX(ctx, j.work)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +57,7 @@ func (emuCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Con
 }
 
 // findCXX returns the C++ compiler's command, and its path and version.
-func findCXX(ctx context.Context, op string) (cxx []string, identity string, err error) {
+func findCXX(ctx context.Context, w *workspace) (cxx []string, identity string, err error) {
 	candidates := [][]string{{"g++"}, {"c++"}, {"clang++"}}
 	if set := strings.Fields(os.Getenv("CXX")); len(set) > 0 {
 		candidates = [][]string{set}
@@ -70,24 +67,23 @@ func findCXX(ctx context.Context, op string) (cxx []string, identity string, err
 		if err != nil {
 			continue
 		}
-		out, err := run(ctx, op, "", slices.Concat(cxx, []string{"--version"}), nil)
+		out, err := w.run(ctx, slices.Concat(cxx, []string{"--version"}), nil)
 		if err != nil {
 			return nil, "", err
 		}
 		return cxx, path + " " + string(out), nil
 	}
-	return nil, "", mscclgo.Errorf(mscclgo.ErrUnsupported, op,
+	return nil, "", mscclgo.Errorf(mscclgo.ErrUnsupported, w.op,
 		"kernels for emulated devices need a C++ compiler, and none of %v is installed; install g++ (apt-get install g++) or set CXX", candidates)
 }
 
 // preprocess runs the preprocessor on the source. The result does not depend on the
 // temporary folder.
 func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "mscclgo-")
+	dir, err := j.work.dir()
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot make a temporary folder: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "source.cu")
 	if err := os.WriteFile(file, j.lineMarked(), 0o600); err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
@@ -101,20 +97,20 @@ func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error)
 	}
 	args = append(args, "-I"+j.include, "-I"+filepath.Join(j.include, "mscclgo", "emu", "cuda"),
 		"-include", "mscclgo/emu/prelude.h", "-x", "c++", "-E", file)
-	out, err := run(ctx, j.op, dir, args, nil)
+	out, err := j.work.run(ctx, args, nil)
 	name := strconv.Quote(j.name)
-	return bytes.ReplaceAll(out, []byte(file), []byte(name[1:len(name)-1])), err
+	out = bytes.ReplaceAll(out, []byte(file), []byte(name[1:len(name)-1]))
+	return bytes.ReplaceAll(out, []byte(dir+"/"), nil), err
 }
 
 func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "mscclgo-")
+	dir, err := j.work.dir()
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot make a temporary folder: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "module.so")
 	args := slices.Concat(cxx, flags)
-	if _, err := run(ctx, j.op, dir, append(args, "-x", "c++-cpp-output", "-", "-o", file), text); err != nil {
+	if _, err := j.work.run(ctx, append(args, "-x", "c++-cpp-output", "-", "-o", file), text); err != nil {
 		return nil, err
 	}
 	image, err := os.ReadFile(file)
@@ -122,38 +118,4 @@ func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]b
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s wrote no module: %w", cxx[0], err)
 	}
 	return emuimage.Seal(image), nil
-}
-
-// longestMessage is the most bytes of a compiler's message that an error has.
-const longestMessage = 16 << 10
-
-// run runs a compiler and returns its standard output. When ctx ends, the compiler is
-// killed with all its children, whose temporary files are in dir.
-func run(ctx context.Context, op, dir string, args []string, stdin []byte) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	if dir != "" {
-		cmd.Env = append(cmd.Env, "TMPDIR="+dir)
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
-	err := cmd.Run()
-	if err == nil {
-		return stdout.Bytes(), nil
-	}
-	if ctx.Err() != nil {
-		return nil, mscclgo.FromContext(ctx, op, "while "+args[0]+" was running")
-	}
-	message := strings.TrimSpace(stderr.String())
-	if len(message) > longestMessage {
-		message = message[:longestMessage] + "\n..."
-	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Exited() && message != "" {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s reports:\n%s", args[0], message)
-	}
-	return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "%s failed: %w\n%s", args[0], err, message)
 }

@@ -42,17 +42,16 @@ func findNVCC() (cudaTool, error) {
 }
 
 func compileNVCC(ctx context.Context, nvcc string, j cudaJob) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "mscclgo-")
+	dir, err := j.work.dir()
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot make a temporary folder: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
 	source, target := filepath.Join(dir, "source.cu"), filepath.Join(dir, "image.cubin")
 	if err := os.WriteFile(source, j.lineMarked(), 0o600); err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
 	}
 	args := append([]string{nvcc, "-cubin", "-arch=" + j.arch, "-o", target}, j.options...)
-	if _, err := run(ctx, j.op, dir, append(args, source), nil); err != nil {
+	if _, err := j.work.run(ctx, append(args, source), nil); err != nil {
 		var e *mscclgo.Error
 		if errors.As(err, &e) && strings.Contains(err.Error(), "Unsupported gpu architecture") {
 			e.Kind = mscclgo.ErrUnsupported

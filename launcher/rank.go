@@ -8,8 +8,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mscclgo/mscclgo/internal/deathwatch"
 )
 
@@ -76,10 +74,7 @@ func (r *rank) signal(s syscall.Signal) {
 // wait returns when the rank has ended and its process group was killed.
 func (r *rank) wait() end {
 	pid := r.cmd.Process.Pid
-	// Until the rank's status is collected, its process id, which is its group's
-	// too, is not reused.
-	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-	}
+	deathwatch.Await(pid)
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()

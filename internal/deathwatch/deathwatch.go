@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // script learns from its input which process groups live ("+ 123", "- 123") and acts
@@ -55,7 +57,7 @@ func Start(folders ...string) (*Watch, error) {
 func (w *Watch) Add(group int) { w.tell("+", group) }
 
 // Remove forgets a process group. It is called before the group's number may be used
-// again, that is, before its leader is waited for.
+// again, that is, after [Await] and before its leader's status is collected.
 func (w *Watch) Remove(group int) { w.tell("-", group) }
 
 // tell writes a line to the shell. That fails only if somebody has killed it.
@@ -76,4 +78,11 @@ func (w *Watch) Close() error {
 	}
 	w.in.Close()
 	return w.cmd.Wait()
+}
+
+// Await returns when a child of this process has ended. Until its status is collected,
+// its process id, and so the number of the group that it leads, is not used again.
+func Await(pid int) {
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
 }

@@ -47,7 +47,8 @@ func hold(dir string) {
 		}
 	}
 	fmt.Println("ready")
-	select {}
+	time.Sleep(time.Hour)
+	w.Close() // until here it must not be garbage, which would close the pipe
 }
 
 // child returns the process id that a group's child has.
