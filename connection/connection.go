@@ -55,7 +55,8 @@ type Endpoint interface {
 // Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
 // rank or of another registry than the connection, for a range outside it, and
 // once the connection is closed; ErrSystem and ErrRemote when the transport
-// failed. They name both ranks.
+// failed, and ErrRemote for memory that this rank knows the peer to have closed. They
+// name both ranks.
 type Connection struct {
 	registry  *registeredmem.Registry
 	rank      int

@@ -60,6 +60,11 @@ type conn struct {
 	err     error        // why the connection ended
 	kind    mscclgo.Kind // of err
 
+	refused     error // why this rank refused what the peer sent; becomes err
+	refusedKind mscclgo.Kind
+	peerGone    map[uint32]struct{} // memories that the peer has closed
+	untold      []uint32            // memories of this rank that were closed, while the peer is being told
+
 	controlMu sync.Mutex // writing to the control socket
 	ackSent   uint64
 	ackFrame  [frameSize]byte
@@ -87,7 +92,7 @@ type op struct {
 // newConn returns a connection over sockets whose handshakes are done; the first is
 // the control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
-	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets}
+	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets, peerGone: map[uint32]struct{}{}}
 	c.changed.L, c.work.L = &c.mu, &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.drain, c.giveUp = context.WithCancel(context.Background())
@@ -190,6 +195,9 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	if c.err != nil {
 		return c.failure()
 	}
+	if _, ok := c.peerGone[o.memory]; ok {
+		return mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: find the memory", "rank %d has closed memory %d; nothing was sent", c.peer, o.memory)
+	}
 	place := &c.queue[c.queued.Load()%queueDepth]
 	o.data = append(place.data[:0], o.data...)
 	*place = o
@@ -208,6 +216,9 @@ func (c *conn) fail(kind mscclgo.Kind, err error) {
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return
+	}
+	if c.refused != nil {
+		kind, err = c.refusedKind, c.refused // the peer hung up because of that
 	}
 	c.kind, c.err = kind, err
 	c.ended.Store(true)
@@ -228,10 +239,14 @@ func (c *conn) fail(kind mscclgo.Kind, err error) {
 
 // lost ends the connection because the peer failed or broke the protocol.
 func (c *conn) lost(err error) {
+	c.fail(mscclgo.ErrRemote, peerLost(err))
+}
+
+func peerLost(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		err = fmt.Errorf("%w: its process has ended, or it refused what this rank sent, such as a write to a memory that is closed there", err)
+		err = fmt.Errorf("%w: it has given no reason, so its process has ended", err)
 	}
-	c.fail(mscclgo.ErrRemote, fmt.Errorf("the peer is lost: %w", err))
+	return fmt.Errorf("the peer is lost: %w", err)
 }
 
 // broken ends the connection because this rank's device or system failed.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/mscclgo/mscclgo"
 )
 
 // errLeft ends a connection that the peer has closed properly.
@@ -56,6 +58,13 @@ func (c *conn) readControl() {
 		case f.kind == kindBye:
 			c.lost(errLeft)
 			return
+		case f.kind == kindRefuse:
+			c.fail(mscclgo.ErrRemote, c.explain(&f))
+			return
+		case f.kind == kindGone:
+			c.gone(f.memory)
+			c.progress.Add(1)
+			continue
 		case f.kind != kindAck:
 			err = fmt.Errorf("a frame of kind %d on the control socket", f.kind)
 		case f.op < c.acked.Load() || f.op > c.queued.Load():
@@ -79,7 +88,7 @@ func (c *conn) readControl() {
 // hungUp ends the connection because a socket has ended.
 func (c *conn) hungUp(err error) {
 	if errors.Is(err, io.EOF) {
-		err = errors.New("it hung up without closing the connection: its process has ended, or it refused what this rank sent, such as a write to a memory that is closed there")
+		err = errors.New("it hung up without closing the connection and without a reason: its process has ended")
 	}
 	c.lost(err)
 }

@@ -10,6 +10,10 @@
 // before a byte of it is applied. The receiver applies operations in order,
 // whichever sockets their frames arrive on.
 //
+// A rank that closes a memory tells its peers, whose writes to it are refused before they
+// are sent. If one was on its way, or a frame is wrong, the receiver tells the peer
+// what it refuses and why, and the connection ends.
+//
 // Device memory goes through pinned staging memory of a fixed size at both ends,
 // in chunks: while one is sent the next is copied. Memory that the host can access
 // (pinned, or of an emulated device) is sent from and received into in place. The

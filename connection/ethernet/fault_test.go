@@ -144,7 +144,7 @@ func TestWithdrawnInMidWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.data[0].Write(make([]byte, 1<<19))
-		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "not registered")
+		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "was closed meanwhile")
 	}
 }
 
@@ -252,18 +252,110 @@ func openFiles(t *testing.T) (n int) {
 	return n
 }
 
-// TestClosedAtPeerSaysSo writes to a memory that the peer has closed. The error does
-// not claim that the peer's process has ended.
-func TestClosedAtPeerSaysSo(t *testing.T) {
-	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
-	ab, _ := connect(t, a, b)
-	src, mine := memory(t, a, pinned, 64), memory(t, b, pinned, 64)
-	dst := imported(t, a, mine)
-	if err := mine.Close(); err != nil {
-		t.Fatal(err)
+// TestClosedAtPeer writes to a memory that the peer has closed, which the writer knows
+// after a moment. Nothing is sent then, and the connection works on.
+func TestClosedAtPeer(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		o := loopback()
+		o.TLS = tls
+		a, b := newRank(t, 0, o), newRank(t, 1, o)
+		ab, _ := connect(t, a, b)
+		src, mine, other := memory(t, a, pinned, 64), memory(t, b, pinned, 64), memory(t, b, pinned, 64)
+		dst, stays := imported(t, a, mine), imported(t, a, other)
+		if err := mine.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the writer knows", func() bool {
+			ab.d.mu.Lock()
+			defer ab.d.mu.Unlock()
+			return len(ab.d.peerGone) == 1
+		})
+		says := []string{"rank 0, peer 1", "rank 1 has closed memory 0; nothing was sent"}
+		testerr.Expect(t, ab.Write(dst, 0, src, 0, 64), mscclgo.ErrRemote, says...)
+		testerr.Expect(t, ab.WriteBytes(dst, 0, []byte{1}), mscclgo.ErrRemote, says...)
+		testerr.Expect(t, ab.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, says...)
+		set(t, src, noise(64))
+		if err := ab.Write(stays, 0, src, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+		if err := ab.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testcmp.Equal(t, "another memory", get(t, other), noise(64))
 	}
-	if err := ab.Write(dst, 0, src, 0, 64); err != nil {
-		t.Fatal(err)
+}
+
+// TestRefusals has the peer refuse what was on its way. Both ranks' errors say why.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		send  func(t *testing.T, a *link, dst, src *registeredmem.Memory) error
+		spoil func(b *rank, m *registeredmem.Memory)
+		says  string
+		peer  string
+	}{
+		"write to closed memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.Write(dst, 128, src, 0, 64)
+			}, withdrawQuietly,
+			"rank 1 refused a write of 64 bytes at 128 to memory 0: it was closed", "memory 0, which is closed",
+		},
+		"large write to closed memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.Write(dst, 0, src, 0, src.Size())
+			}, withdrawQuietly,
+			"part of a write of 16777216, to memory 0: it was closed", "memory 0, which is closed",
+		},
+		"update of closed memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.UpdateAndSync(dst, 8, 0, 1)
+			}, withdrawQuietly,
+			"rank 1 refused an update at 8 of memory 0: it was closed", "memory 0, which is closed",
+		},
+		"unknown memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.WriteBytes(dst, 0, []byte{1})
+			},
+			func(b *rank, m *registeredmem.Memory) {
+				withdrawQuietly(b, m)
+				b.t.offered = 0
+			},
+			"rank 1 refused a write of 1 bytes at 0 to memory 0: there is no such memory", "never was registered",
+		},
+		"outside": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.d.enqueue(dst, op{kind: kindData, offset: 1 << 30, n: 1, data: []byte{1}})
+			}, nil,
+			"it lies outside the memory", "which has 16777216",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := loopback()
+			o.Staging = MinStaging
+			a, b := newRank(t, 0, o), newRank(t, 1, o)
+			a.t.parting, b.t.parting = longTimeout, longTimeout
+			ab, ba := connect(t, a, b)
+			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
+			dst := imported(t, a, mine)
+			if c.spoil != nil {
+				c.spoil(b, mine)
+			}
+			begun := time.Now()
+			if err := c.send(t, ab, dst, src); err != nil {
+				t.Fatal(err)
+			}
+			testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", c.says)
+			testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, c.peer)
+			if took := time.Since(begun); took > longTimeout/2 {
+				t.Errorf("it took %v, so the peer waited for nothing", took)
+			}
+		})
 	}
-	testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", "a memory that is closed there")
+}
+
+// withdrawQuietly closes a memory so that the peers do not hear of it, as if that were
+// on its way.
+func withdrawQuietly(b *rank, m *registeredmem.Memory) {
+	b.t.mu.Lock()
+	defer b.t.mu.Unlock()
+	delete(b.t.targets, m.ID())
 }

@@ -9,14 +9,16 @@ import (
 
 // A frame starts with frameSize bytes, little-endian:
 //
-//	version (1), kind (1), zero (2), memory (4), op (8), offset (8), length (8), total (8)
+//	version (1), kind (1), reason (1), refused (1), memory (4), op (8), offset (8), length (8), total (8)
 //
 // For an update length is the old value and total the new one; for an
 // acknowledgement op counts the operations that are done. length bytes of payload
-// follow the head of a data frame.
+// follow the head of a data frame. reason and the kind that was refused are 0 but in a
+// refusal, which otherwise repeats the frame that was refused. A withdrawal has a
+// memory only.
 const (
 	frameSize    = 40
-	frameVersion = 1
+	frameVersion = 2
 )
 
 type frameKind uint8
@@ -26,21 +28,25 @@ const (
 	kindUpdate frameKind = 2 // a word gets a new value
 	kindAck    frameKind = 3 // on the control socket: all before op is done
 	kindBye    frameKind = 4 // on the control socket: the peer closes in good order
+	kindRefuse frameKind = 5 // on the control socket: the peer refused a frame, and will close
+	kindGone   frameKind = 6 // on the control socket: the peer has closed a memory
 )
 
 // frame is the head of a message on a socket.
 type frame struct {
-	kind   frameKind
-	memory uint32 // the number in the receiver's registry
-	op     uint64 // of the connection's direction, counting from 0
-	offset uint64
-	length uint64 // of the payload
-	total  uint64 // bytes of the operation's frames together
+	kind    frameKind
+	reason  reason
+	refused frameKind // data or update
+	memory  uint32    // the number in the receiver's registry
+	op      uint64    // of the connection's direction, counting from 0
+	offset  uint64
+	length  uint64 // of the payload
+	total   uint64 // bytes of the operation's frames together
 }
 
 func (f *frame) encode(b []byte) {
 	_ = b[frameSize-1]
-	b[0], b[1], b[2], b[3] = frameVersion, uint8(f.kind), 0, 0
+	b[0], b[1], b[2], b[3] = frameVersion, uint8(f.kind), uint8(f.reason), uint8(f.refused)
 	binary.LittleEndian.PutUint32(b[4:], f.memory)
 	binary.LittleEndian.PutUint64(b[8:], f.op)
 	binary.LittleEndian.PutUint64(b[16:], f.offset)
@@ -58,22 +64,32 @@ func decodeFrame(b []byte) (frame, error) {
 	}
 	f := frame{
 		kind:   frameKind(b[1]),
+		reason: reason(b[2]), refused: frameKind(b[3]),
 		memory: binary.LittleEndian.Uint32(b[4:]),
 		op:     binary.LittleEndian.Uint64(b[8:]),
 		offset: binary.LittleEndian.Uint64(b[16:]),
 		length: binary.LittleEndian.Uint64(b[24:]),
 		total:  binary.LittleEndian.Uint64(b[32:]),
 	}
+	kind := f.kind
 	switch {
+	case f.kind == kindRefuse:
+		if kind = f.refused; f.reason < reasonClosed || f.reason > reasonFailed || kind != kindData && kind != kindUpdate {
+			return frame{}, fmt.Errorf("a refusal of a frame of kind %d with reason %d", f.refused, f.reason)
+		}
 	case b[2]|b[3] != 0:
 		return frame{}, errors.New("a frame with bits set that must be zero")
-	case f.kind == kindData && (f.length == 0 || f.length > f.total):
+	}
+	switch {
+	case kind == kindData && (f.length == 0 || f.length > f.total):
 		return frame{}, fmt.Errorf("a frame of %d bytes in a write of %d", f.length, f.total)
-	case f.kind == kindUpdate && f.total < f.length:
+	case kind == kindUpdate && f.total < f.length:
 		return frame{}, fmt.Errorf("an update from %d down to %d", f.length, f.total)
 	case (f.kind == kindAck || f.kind == kindBye) && f.memory|uint32(f.offset|f.length|f.total)|uint32((f.offset|f.length|f.total)>>32) != 0:
 		return frame{}, errors.New("an acknowledgement with fields set that must be zero")
-	case f.kind < kindData || f.kind > kindBye:
+	case f.kind == kindGone && f.op|f.offset|f.length|f.total != 0:
+		return frame{}, errors.New("a withdrawal with fields set that must be zero")
+	case f.kind < kindData || f.kind > kindGone:
 		return frame{}, fmt.Errorf("a frame of unknown kind %d", f.kind)
 	}
 	return f, nil

@@ -2,6 +2,7 @@ package ethernet
 
 import (
 	"bytes"
+	"encoding/hex"
 	"strings"
 	"testing"
 
@@ -15,17 +16,30 @@ func TestFrame(t *testing.T) {
 		{kind: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
 		{kind: kindAck, op: 1 << 60},
 		{kind: kindBye},
+		{kind: kindGone, memory: 7},
+		{kind: kindRefuse, reason: reasonClosed, refused: kindData, memory: 1, op: 2, offset: 3, length: 4, total: 5},
+		{kind: kindRefuse, reason: reasonFailed, refused: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
 	} {
 		f.encode(b)
 		if got, err := decodeFrame(b); err != nil || got != f {
 			t.Errorf("%+v became %+v, %v", f, got, err)
 		}
 	}
+	const golden = "020501010700000002000000000000000300000000000000040000000000000005000000" + "00000000"
+	(&frame{kind: kindRefuse, reason: reasonClosed, refused: kindData, memory: 7, op: 2, offset: 3, length: 4, total: 5}).encode(b)
+	if got := hex.EncodeToString(b); got != golden {
+		t.Errorf("a refusal is %s, not %s", got, golden)
+	}
 	for says, change := range map[string]func(){
-		"version 2": func() { b[0]++ },
-		"bits":      func() { b[3] = 1 },
-		"fields":    func() { b[39] = 1 },
-		"40":        func() { b = b[:39] },
+		"version 3":              func() { b[0]++ },
+		"with reason 0":          func() { (&frame{kind: kindRefuse, refused: kindData, length: 1, total: 1}).encode(b) },
+		"with reason 6":          func() { (&frame{kind: kindRefuse, refused: kindData, reason: 6, length: 1, total: 1}).encode(b) },
+		"a frame of kind 3 with": func() { (&frame{kind: kindRefuse, refused: kindAck, reason: 1}).encode(b) },
+		"0 bytes":                func() { (&frame{kind: kindRefuse, refused: kindData, reason: 1}).encode(b) },
+		"a withdrawal with":      func() { (&frame{kind: kindGone, total: 1}).encode(b) },
+		"bits":                   func() { b[3] = 1 },
+		"fields":                 func() { b[39] = 1 },
+		"40":                     func() { b = b[:39] },
 	} {
 		(&frame{kind: kindAck}).encode(b[:frameSize])
 		b = b[:frameSize]
@@ -38,7 +52,9 @@ func TestFrame(t *testing.T) {
 
 func FuzzFrame(f *testing.F) {
 	b := make([]byte, frameSize)
-	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}} {
+	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1},
+		{kind: kindRefuse, reason: reasonRange, refused: kindData, length: 4, total: 5}, {kind: kindRefuse, reason: reasonClosed, refused: kindUpdate, total: 1},
+	} {
 		one.encode(b)
 		f.Add(bytes.Clone(b))
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // protocolVersion is the version of claims and of what follows the handshake.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // idSize is the size of the random numbers of endpoints and connections, in bytes.
 const idSize = 16

@@ -144,19 +144,19 @@ func (rx *receiver) close() error {
 func (s *socket) run() {
 	for {
 		f, err := s.head()
-		if err == nil {
-			err = s.apply(&f)
-		}
-		if err == nil {
-			continue
+		whole := err == nil
+		if whole {
+			if err = s.apply(&f); err == nil {
+				continue
+			}
 		}
 		s.post()
 		c := s.rx.c
 		switch {
 		case c.ended.Load() || err == errEnd:
 			// The control socket has the reason.
-		case errors.Is(err, errDevice):
-			c.broken(err)
+		case whole && !errors.Is(err, errCut):
+			c.refuse(&f, err)
 		default:
 			c.lost(err)
 		}
@@ -166,6 +166,7 @@ func (s *socket) run() {
 
 var (
 	errEnd    = errors.New("the socket has ended between two frames")
+	errCut    = errors.New("it ended in the middle of a write")
 	errDevice = errors.New("the device could not take what the peer sent")
 )
 
@@ -302,7 +303,7 @@ func (s *socket) copy(m *target, offset uint64, from, n int) error {
 // queue queues work on a memory, which is held until the work is done.
 func (s *socket) queue(m *target, work func() error) error {
 	if !m.hold() {
-		return errGone(m.id)
+		return errGone(m)
 	}
 	s.holds = append(s.holds, m)
 	s.copies = true
@@ -327,7 +328,7 @@ func (s *socket) toHost(m *target, dst []byte) error {
 		if s.r == s.w && s.in.straight() {
 			n, err := s.in.read(dst, m)
 			if err == errWithdrawn {
-				return errGone(m.id)
+				return errGone(m)
 			}
 			if err != nil {
 				return cut(err)
@@ -346,7 +347,7 @@ func (s *socket) toHost(m *target, dst []byte) error {
 			}
 		}
 		if !m.hold() {
-			return errGone(m.id)
+			return errGone(m)
 		}
 		n := copy(dst, s.slots[s.cur].bytes[s.r:s.w])
 		m.release()
@@ -357,4 +358,4 @@ func (s *socket) toHost(m *target, dst []byte) error {
 }
 
 // cut returns the error of a payload that is incomplete.
-func cut(err error) error { return fmt.Errorf("it ended in the middle of a write: %w", err) }
+func cut(err error) error { return fmt.Errorf("%w: %w", errCut, err) }

@@ -52,6 +52,7 @@ func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 			r.data = append(r.data, nc)
 		}
 	}
+	to.t.parting = time.Millisecond // the rogue does not read why it was refused
 	made, err := to.e.take(t.Context(), c.dialer, nil)
 	if err != nil {
 		t.Fatal(err)

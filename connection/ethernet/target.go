@@ -1,7 +1,6 @@
 package ethernet
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/mscclgo/mscclgo/gpu"
@@ -52,12 +51,13 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 		return nil, t.invalid("ethernet: offer a memory", "the transport is closed")
 	}
 	t.targets[one.id] = one
+	t.offered = max(t.offered, one.id+1)
 	return t.instance[:], nil
 }
 
-// Withdraw has everything refused that peers send for m from now on, and waits for
-// copies into it that are under way. That does not depend on the peers. Package
-// registeredmem calls it.
+// Withdraw has everything refused that peers send for m from now on, waits for
+// copies into it that are under way, and has the peers told. None of that depends on
+// the peers. Package registeredmem calls it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	t.mu.Lock()
 	one := t.targets[m.ID()]
@@ -65,6 +65,9 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	t.mu.Unlock()
 	if one == nil {
 		return nil
+	}
+	for _, c := range t.all() {
+		c.tellGone(one.id)
 	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -79,21 +82,24 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 // it.
 func (t *Transport) target(f *frame) (*target, error) {
 	t.mu.Lock()
-	m := t.targets[f.memory]
+	m, offered := t.targets[f.memory], f.memory < t.offered
 	t.mu.Unlock()
-	if m == nil {
-		return nil, errGone(f.memory)
+	switch {
+	case m == nil && offered:
+		return nil, refusal(reasonClosed, "it sent a frame for memory %d, which is closed", f.memory)
+	case m == nil:
+		return nil, refusal(reasonUnknown, "it sent a frame for memory %d, which never was registered", f.memory)
 	}
 	n := f.bytes()
 	if size := m.buf.Size(); f.offset > size || n > size-f.offset {
-		return nil, fmt.Errorf("it sent %d bytes for offset %d of memory %d, which has %d", n, f.offset, f.memory, size)
+		return nil, refusal(reasonRange, "it sent %d bytes for offset %d of memory %d, which has %d", n, f.offset, f.memory, size)
 	}
 	if f.kind == kindUpdate && (uint64(m.buf.Ptr())+f.offset)%8 != 0 {
-		return nil, fmt.Errorf("it sent an update for offset %d of memory %d, which is not aligned to 8 bytes", f.offset, f.memory)
+		return nil, refusal(reasonRange, "it sent an update for offset %d of memory %d, which is not aligned to 8 bytes", f.offset, f.memory)
 	}
 	return m, nil
 }
 
-func errGone(id uint32) error {
-	return fmt.Errorf("it sent a frame for memory %d, which is not registered", id)
+func errGone(m *target) error {
+	return refusal(reasonClosed, "it sent a frame for memory %d, which was closed meanwhile", m.id)
 }

@@ -65,6 +65,7 @@ type Transport struct {
 	log      *slog.Logger
 	instance [idSize]byte
 	patience time.Duration            // bounds a handshake
+	parting  time.Duration            // for a peer to read why a frame of its was refused
 	host     func(*gpu.Buffer) []byte // the memory, or nil if it must be staged
 
 	nics     func() ([]nic, error) // the machine's interfaces
@@ -84,6 +85,7 @@ type Transport struct {
 	mu        sync.Mutex
 	closed    bool
 	targets   map[uint32]*target
+	offered   uint32 // all memories that ever were in targets have lower numbers
 	endpoints map[[idSize]byte]*Endpoint
 	arriving  map[[idSize]byte]*arrival
 	conns     map[*conn]struct{}
@@ -107,7 +109,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the registry is nil")
 	}
 	t := &Transport{
-		reg: reg, patience: patience, host: (*gpu.Buffer).HostBytes, nics: nics, listening: map[string]string{},
+		reg: reg, patience: patience, parting: partingTime, host: (*gpu.Buffer).HostBytes, nics: nics, listening: map[string]string{},
 		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}

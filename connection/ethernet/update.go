@@ -14,7 +14,7 @@ import (
 func (s *socket) update(f *frame, m *target, host []byte) error {
 	if host != nil && s.rx.idle() {
 		if !m.hold() {
-			return errGone(m.id)
+			return errGone(m)
 		}
 		defer m.release()
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[f.offset])), f.total)

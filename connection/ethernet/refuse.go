@@ -1,0 +1,146 @@
+package ethernet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// reason is why a frame was refused.
+type reason uint8
+
+const (
+	reasonClosed   reason = 1 // the memory was closed
+	reasonUnknown  reason = 2 // there never was such a memory
+	reasonRange    reason = 3 // it lies outside the memory, or is not aligned
+	reasonProtocol reason = 4 // it breaks the protocol otherwise
+	reasonFailed   reason = 5 // the device could not take it
+)
+
+func (r reason) String() string {
+	return [...]string{
+		reasonClosed:   "it was closed",
+		reasonUnknown:  "there is no such memory",
+		reasonRange:    "it lies outside the memory, or the word is not aligned to 8 bytes",
+		reasonProtocol: "it does not fit what was sent before; the log of that rank has more",
+		reasonFailed:   "its device failed; the log of that rank has more",
+	}[r]
+}
+
+// refusalError is why this rank refused a frame.
+type refusalError struct {
+	reason reason
+	text   string
+}
+
+func (e *refusalError) Error() string { return e.text }
+
+func refusal(r reason, format string, args ...any) error {
+	return &refusalError{r, fmt.Sprintf(format, args...)}
+}
+
+// partingTime is how long a connection that has refused a frame stays open for the peer
+// to read why, which hangs up then.
+const partingTime = time.Second
+
+// refuse ends the connection because of a frame, once the peer knows why.
+func (c *conn) refuse(f *frame, err error) {
+	out, kind := *f, mscclgo.ErrRemote
+	out.kind, out.refused, out.reason = kindRefuse, f.kind, reasonProtocol
+	var why *refusalError
+	switch {
+	case errors.Is(err, errDevice):
+		kind, out.reason = mscclgo.ErrSystem, reasonFailed
+	case errors.As(err, &why):
+		out.reason = why.reason
+	}
+	if kind == mscclgo.ErrRemote {
+		err = peerLost(err)
+	}
+	c.mu.Lock()
+	if c.refused == nil {
+		c.refused, c.refusedKind = err, kind
+	}
+	c.mu.Unlock()
+	// An acknowledgement may be stuck in the socket.
+	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
+	if c.tell(&out) {
+		// Closing a data socket that has unread data would reset it, and the peer might
+		// see that first.
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(c.t.parting):
+		}
+	}
+	c.fail(kind, err)
+}
+
+// tell sends a frame on the control socket, and reports whether it could.
+func (c *conn) tell(f *frame) bool {
+	c.controlMu.Lock()
+	defer c.controlMu.Unlock()
+	if c.ended.Load() {
+		return false
+	}
+	f.encode(c.ackFrame[:])
+	_, err := c.control.Write(c.ackFrame[:])
+	return err == nil
+}
+
+// explain returns why the peer refused a frame of this rank.
+func (c *conn) explain(f *frame) error {
+	switch {
+	case f.op < c.acked.Load() || f.op >= c.queued.Load():
+		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.op, c.queued.Load(), c.acked.Load())
+	case f.refused == kindUpdate:
+		return fmt.Errorf("rank %d refused an update at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
+	case f.length < f.total:
+		return fmt.Errorf("rank %d refused %d bytes at %d, part of a write of %d, to memory %d: %v", c.peer, f.length, f.offset, f.total, f.memory, f.reason)
+	}
+	return fmt.Errorf("rank %d refused a write of %d bytes at %d to memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
+}
+
+// maxGone bounds how many memories of the peer are known to be closed. Of others the
+// peer refuses what comes.
+const maxGone = 4096
+
+// gone notes that the peer has closed a memory.
+func (c *conn) gone(memory uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for one := range c.peerGone {
+		if len(c.peerGone) < maxGone {
+			break
+		}
+		delete(c.peerGone, one)
+	}
+	c.peerGone[memory] = struct{}{}
+}
+
+// tellGone tells the peer that a memory was closed. It does not wait.
+func (c *conn) tellGone(memory uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || len(c.untold) == maxGone {
+		return
+	}
+	c.untold = append(c.untold, memory)
+	if len(c.untold) > 1 {
+		return
+	}
+	c.tasks.Go(func() {
+		for at := 0; ; at++ {
+			c.mu.Lock()
+			if at == len(c.untold) || c.err != nil {
+				c.untold = nil
+				c.mu.Unlock()
+				return
+			}
+			f := frame{kind: kindGone, memory: c.untold[at]}
+			c.mu.Unlock()
+			c.tell(&f)
+		}
+	})
+}
