@@ -35,6 +35,7 @@ type Bootstrap struct {
 	peers   []*peer    // by rank; this rank's own is never connected
 	failure *failure   // the first, or nil
 	closing bool
+	linked  bool // all ranks are connected: Connect has succeeded
 	// verifying means that verify runs, unsettled that it must look again.
 	verifying, unsettled bool
 }
@@ -69,7 +70,7 @@ func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Li
 		member: member,
 		hosted: hosted,
 		inbox:  newMailbox(),
-		calls:  collectiveCalls{active: map[uint64]bool{}},
+		calls:  newCollectiveCalls(),
 		failed: make(chan struct{}),
 		closed: make(chan struct{}),
 		peers:  make([]*peer, o.Size),

@@ -8,7 +8,7 @@ import (
 )
 
 // protocolVersion is the version of claims and frames.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // A role is what a connection is for.
 type role uint8

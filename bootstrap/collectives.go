@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -39,77 +38,21 @@ const collectiveHeaderSize = 1 + 3 + 4
 // rank (8) and length (8).
 const blockOverhead = 16
 
-// collectiveCalls numbers this rank's collectives.
-type collectiveCalls struct {
-	mu     sync.Mutex
-	begun  uint64          // calls so far; the next has this number
-	active map[uint64]bool // numbers of those under way
-}
-
-// begin returns the next call's number.
-func (c *collectiveCalls) begin() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.begun
-	c.begun++
-	c.active[n] = true
-	return n
-}
-
-// end makes messages of call n be dropped from now on.
-func (c *collectiveCalls) end(n uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.active, n)
-}
-
-// wanted reports whether call n is under way or still to come.
-func (c *collectiveCalls) wanted(n uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return n >= c.begun || c.active[n]
-}
-
-// A call is one collective under way on this rank.
-type call struct {
-	b      *Bootstrap
-	kind   collective
-	number uint64
-	root   int
-	op     string
-}
-
-// begin starts a collective.
-func (b *Bootstrap) begin(ctx context.Context, kind collective, root int) (*call, error) {
-	op := fmt.Sprintf("bootstrap: %v", kind)
-	if err := b.usable(ctx, op, mscclgo.NoRank); err != nil {
-		return nil, err
-	}
-	return &call{b: b, kind: kind, number: b.calls.begin(), root: root, op: op}, nil
-}
-
-// end forgets the call and the messages that came for it and were not used.
-func (c *call) end() {
-	c.b.calls.end(c.number)
-	for _, peer := range neighbours(c.b.rank, c.b.size) {
-		c.b.inbox.drop(mailKey{peer, frameCollective, c.number})
-	}
-}
-
 // send sends payload to a neighbour in the tree.
-func (c *call) send(ctx context.Context, peer int, payload []byte) error {
+func (c *call) send(peer int, payload []byte) error {
+	c.waitFor(peer)
 	w := wire.NewWriter(collectiveHeaderSize + len(payload))
 	w.U8(uint8(c.kind))
 	w.Raw([]byte{0, 0, 0})
 	w.U32(uint32(c.root))
 	w.Raw(payload)
-	err := c.b.send(ctx, c.op, peer, frame{kind: frameCollective, tag: c.number, payload: w.Bytes()})
+	err := c.b.send(c.ctx, c.op, peer, frame{kind: frameCollective, tag: c.number, payload: w.Bytes()})
 	return c.failIfLeft(peer, err)
 }
 
 // recv receives what a neighbour in the tree sent for the same call.
-func (c *call) recv(ctx context.Context, peer int) ([]byte, error) {
-	message, err := c.b.recv(ctx, c.op, mailKey{peer, frameCollective, c.number})
+func (c *call) recv(peer int) ([]byte, error) {
+	message, err := c.b.recv(c.ctx, c.op, mailKey{peer, frameCollective, c.number})
 	if err != nil {
 		return nil, c.failIfLeft(peer, err)
 	}
@@ -139,8 +82,7 @@ func (c *call) failIfLeft(peer int, err error) error {
 	left := err != nil && b.peers[peer].left && b.failure == nil && !b.closing
 	b.mu.Unlock()
 	if left {
-		b.fail(failure{rank: peer, seenBy: b.rank,
-			text: fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)})
+		b.fail(failure{rank: peer, seenBy: b.rank, kind: mscclgo.ErrRemote, text: fmt.Sprintf("it left the group, and rank %d waits for it in %v %d", b.rank, c.kind, c.number)})
 	}
 	return err
 }
@@ -159,10 +101,6 @@ func (c *call) mismatch(peer int, err error) error {
 // It is a collective: every rank calls it, in the same order among the
 // collectives.
 func (b *Bootstrap) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
-	if limit := MaxMessage/b.size - blockOverhead; len(data) > limit {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "bootstrap: all-gather",
-			"%d bytes, at most %d are allowed from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank)
-	}
 	return b.gather(ctx, allGather, data)
 }
 
@@ -173,23 +111,36 @@ func (b *Bootstrap) Barrier(ctx context.Context) error {
 	return err
 }
 
-// gather collects blocks up the tree and sends all of them down again.
 func (b *Bootstrap) gather(ctx context.Context, kind collective, data []byte) ([][]byte, error) {
 	c, err := b.begin(ctx, kind, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
+	if limit := MaxMessage/b.size - blockOverhead; len(data) > limit {
+		return nil, c.verdict(mscclgo.Errorf(mscclgo.ErrInvalid, c.op,
+			"%d bytes, at most %d are allowed from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank))
+	}
+	blocks, err := c.gather(data)
+	return blocks, c.verdict(err)
+}
 
+// gather collects blocks up the tree and sends all of them down again.
+func (c *call) gather(data []byte) ([][]byte, error) {
+	b := c.b
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
 	var up wire.Writer
-	if kind == allGather {
+	if c.kind == allGather {
 		up.U64(uint64(b.rank))
 		up.U64(uint64(len(data)))
 		up.Raw(data)
 	}
 	below := children(b.rank, b.size)
-	for _, child := range below {
-		blocks, err := c.recv(ctx, child)
+	for i, child := range below {
+		c.waitFor(below[i:]...)
+		blocks, err := c.recv(child)
 		if err != nil {
 			return nil, err
 		}
@@ -197,19 +148,20 @@ func (b *Bootstrap) gather(ctx context.Context, kind collective, data []byte) ([
 	}
 	all := up.Bytes()
 	if above := parent(b.rank); above >= 0 {
-		if err := c.send(ctx, above, all); err != nil {
+		err := c.send(above, all)
+		if err != nil {
 			return nil, err
 		}
-		if all, err = c.recv(ctx, above); err != nil {
+		if all, err = c.recv(above); err != nil {
 			return nil, err
 		}
 	}
 	for _, child := range below {
-		if err := c.send(ctx, child, all); err != nil {
+		if err := c.send(child, all); err != nil {
 			return nil, err
 		}
 	}
-	if kind == barrier {
+	if c.kind == barrier {
 		return nil, nil
 	}
 	blocks, err := splitBlocks(all, b.size)
@@ -246,30 +198,40 @@ func splitBlocks(all []byte, size int) ([][]byte, error) {
 // the others pass as data is ignored. The caller owns the result. Broadcast is a
 // collective, as AllGather is.
 func (b *Bootstrap) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
-	const op = "bootstrap: broadcast"
-	if err := b.checkPeer(op, root); err != nil {
-		return nil, err
-	}
-	if b.rank == root && len(data) > MaxMessage {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d bytes, at most %d are allowed", len(data), MaxMessage).At(b.rank, mscclgo.NoRank)
-	}
 	c, err := b.begin(ctx, broadcast, root)
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
+	data, err = c.broadcast(data)
+	return data, c.verdict(err)
+}
+
+func (c *call) broadcast(data []byte) ([]byte, error) {
+	b := c.b
+	if err := b.checkPeer(c.op, c.root); err != nil {
+		return nil, err
+	}
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
 	from := -1
-	if b.rank == root {
+	if b.rank == c.root {
+		if len(data) > MaxMessage {
+			return nil, mscclgo.Errorf(mscclgo.ErrInvalid, c.op, "%d bytes, at most %d are allowed", len(data), MaxMessage).At(b.rank, mscclgo.NoRank)
+		}
 		data = bytes.Clone(data)
 	} else {
-		from = toward(b.rank, root)
-		if data, err = c.recv(ctx, from); err != nil {
+		from = toward(b.rank, c.root)
+		c.waitFor(from)
+		var err error
+		if data, err = c.recv(from); err != nil {
 			return nil, err
 		}
 	}
 	for _, n := range neighbours(b.rank, b.size) {
 		if n != from {
-			if err := c.send(ctx, n, data); err != nil {
+			if err := c.send(n, data); err != nil {
 				return nil, err
 			}
 		}

@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -74,7 +74,9 @@ const opConnect = "bootstrap: connect"
 //
 // Ranks that do not fit together (two with one number, different world sizes)
 // all get an ErrInvalid that names them. When the first rank's time is up, all
-// ranks that came get an ErrTimeout that lists those that did not. If no rank of
+// ranks that came get an ErrTimeout that lists those that did not, and if all came but
+// one does not connect to the others, one that names it. If a rank dies meanwhile, all
+// others get an ErrRemote whose peer it is. If no rank of
 // this group answers at the id's address, the error is an ErrTimeout if nobody
 // answers, and an ErrInvalid if somebody else does.
 //
@@ -97,9 +99,9 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 			return nil, err
 		}
 	}
-	b, err := join(ctx, o, hosted)
+	b, nc, err := join(ctx, o, hosted)
 	if err == nil {
-		err = b.assemble(ctx)
+		err = b.assemble(ctx, nc)
 		if err == nil {
 			return b, nil
 		}
@@ -112,8 +114,8 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 	return nil, err
 }
 
-// join meets the other ranks at the rendezvous.
-func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, error) {
+// join meets the other ranks at the rendezvous, the connection to which it returns too.
+func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, net.Conn, error) {
 	addrs := o.ID.addrs()
 	if hosted != nil {
 		addrs = []string{reachable(hosted.acc.Addr())}
@@ -129,22 +131,30 @@ func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, error
 		}
 	}()
 	var lastErr error
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		table, err := j.attempt(ctx, hosted != nil)
+	const first = 5 * time.Millisecond
+	for pause := first; ; pause = min(2*pause, 500*time.Millisecond) {
+		joins := j.joins
+		table, nc, err := j.attempt(ctx, hosted != nil)
 		if err == nil {
 			b := newBootstrap(o, j.member, table, j.ln, hosted)
 			j.ln = nil
-			return b, nil
+			return b, nc, nil
 		}
 		// An error of the library is a verdict; others are worth another try.
 		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
-			return nil, verdict.At(o.Rank, mscclgo.NoRank)
+			return nil, nil, verdict.At(o.Rank, verdict.Peer)
 		}
 		if ctx.Err() == nil || lastErr == nil {
 			lastErr = err
 		}
+		switch {
+		case j.joins > joins:
+			j.broke, pause = time.Now(), first
+		case j.joins > 0 && errors.Is(err, syscall.ECONNREFUSED) && time.Since(j.broke) > lostTime:
+			return nil, nil, j.lostRendezvous(err)
+		}
 		if sleep(ctx, pause) != nil {
-			return nil, j.gaveUp(ctx, lastErr)
+			return nil, nil, j.gaveUp(ctx, lastErr)
 		}
 	}
 }
@@ -156,7 +166,18 @@ type joiner struct {
 	addrs   []string
 	process [16]byte
 	ln      net.Listener // where this rank's peers dial, once it is known
-	joined  bool         // the rendezvous has received this rank's join
+	joins   int          // how often the rendezvous has received this rank's join
+	broke   time.Time    // when the last connection on which it had broke
+}
+
+// lostRendezvous returns the error for a rendezvous that died.
+func (j *joiner) lostRendezvous(err error) error {
+	if j.o.ID.hosted {
+		return mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "rank 0, which holds the rendezvous at %s, was lost before all ranks had come: its process has ended: %w",
+			j.o.ID.Addr(), err).At(j.o.Rank, 0)
+	}
+	return mscclgo.Errorf(mscclgo.ErrRemote, opConnect, "the rendezvous at %s was lost before all ranks had come: its process has ended: %w",
+		j.o.ID.Addr(), err).At(j.o.Rank, mscclgo.NoRank)
 }
 
 // gaveUp returns the error for a context that ended before the rendezvous answered.
@@ -170,7 +191,7 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 	case errors.As(last, &foreign):
 		e = mscclgo.Errorf(mscclgo.ErrInvalid, opConnect,
 			"%s is not the rendezvous of this group; is the unique id stale? %w", where, last)
-	case j.joined:
+	case j.joins > 0:
 		e = mscclgo.Errorf(mscclgo.ErrTimeout, opConnect,
 			"the rendezvous at %s stopped answering before all ranks had come: %w", where, last)
 	default:
@@ -180,15 +201,27 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 	return e.At(j.o.Rank, mscclgo.NoRank)
 }
 
-// attempt asks the rendezvous once for the table of addresses.
-func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
-	nc, err := j.dial(ctx)
-	if err != nil {
-		return nil, err
+// attempt asks the rendezvous once for the table of addresses. It returns the connection
+// with the table.
+func (j *joiner) attempt(ctx context.Context, self bool) (table []string, nc net.Conn, err error) {
+	if nc, err = j.dial(ctx); err != nil {
+		return nil, nil, err
 	}
-	defer nc.Close()
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	table, err = j.ask(ctx, nc, self)
+	if stop() && err == nil {
+		return table, nc, nil
+	}
+	if ctx.Err() != nil { // so that this rank is not taken for dead
+		nc.SetDeadline(time.Now().Add(verdictPatience))
+		nc.Write(frame{kind: frameGoodbye}.encode())
+	}
+	nc.Close()
+	return nil, nil, errors.Join(err, ctx.Err())
+}
+
+// ask sends the join and receives the answer.
+func (j *joiner) ask(ctx context.Context, nc net.Conn, self bool) ([]string, error) {
 	host, err := j.listen(ctx, nc, self)
 	if err != nil {
 		return nil, err
@@ -205,8 +238,8 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 	if _, err := nc.Write(frame{kind: frameJoin, payload: m.encode()}.encode()); err != nil {
 		return nil, fmt.Errorf("sending the join: %w", err)
 	}
-	j.joined = true
-	f, err := readFrame(bufio.NewReader(nc))
+	j.joins++
+	f, err := readFrame(nc)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the other ranks: %w", err)
 	}
@@ -218,7 +251,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nil, mscclgo.Errorf(v.kind, opConnect, "%s", v.text)
+		return nil, mscclgo.Errorf(v.kind, opConnect, "%s", v.text).At(j.o.Rank, v.rank)
 	}
 	return nil, fmt.Errorf("the rendezvous sent a frame of kind %d", f.kind)
 }

@@ -14,16 +14,24 @@
 // agree on an order with the other ranks by other means. Send and Recv do not
 // count and may be called meanwhile.
 //
-// If the ranks do not call the same collective, or one of them has left, the
-// group fails. If one rank's context ends, only its call returns; the others'
-// return when their own contexts end, and the next calls match again.
+// If the ranks do not call the same collective, or one of them has left the group, the
+// group fails. If one rank's context ends, before its call or during it, or its arguments
+// are wrong, only that call fails, on all ranks: the others' calls end at once, also on
+// ranks that come to it later, with an error that says which rank left the call and why.
+// A rank whose part was done already may have succeeded. The group goes on, and the next
+// calls match again.
+//
+// An ErrTimeout names the rank that is missing as its peer. Ranks that wait tell those
+// that wait for them whom they wait for, so a rank far away in the tree knows it too.
 //
 // # Failure
 //
 // The group fails as a whole: when a rank calls [Bootstrap.Abort], when its
 // process dies, when its host vanishes. Every rank notices, idle or not, within
 // milliseconds for a process (seconds, if it dies just when the rank above it in
-// the tree leaves) and within half a minute for a host. Then
+// the tree leaves) and within half a minute for a host. That holds from when a rank has
+// come to the rendezvous, which tells the others if it dies before they are connected.
+// Then
 // [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
 // blocked calls return. [Bootstrap.Close] is the orderly way to leave, and no
 // failure.

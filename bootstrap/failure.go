@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,22 +19,27 @@ const (
 // A failure is the reason why the group failed. A rank keeps the first that it
 // learns of.
 type failure struct {
-	rank   int    // the rank that failed
-	seenBy int    // the rank that noticed; the same as rank if it called Abort
-	text   string // why
-	cause  error  // on the rank that called Abort, what it was called with
+	rank   int          // the rank that failed
+	seenBy int          // the rank that noticed; the same as rank if it called Abort
+	kind   mscclgo.Kind // ErrRemote, or ErrTimeout if a rank waited for it in vain in Connect
+	text   string       // why
+	cause  error        // on the rank that called Abort, what it was called with
 }
 
 func (f failure) frame() frame {
 	var w wire.Writer
 	w.U32(uint32(f.seenBy))
+	w.U8(uint8(f.kind))
 	w.String(clip(f.text, maxReason))
 	return frame{kind: frameFailed, tag: uint64(f.rank), payload: w.Bytes()}
 }
 
 func decodeFailure(rank int, b []byte) (failure, error) {
 	r := wire.NewReader(b)
-	f := failure{rank: rank, seenBy: int(r.U32()), text: r.String(maxReason)}
+	f := failure{rank: rank, seenBy: int(r.U32()), kind: mscclgo.Kind(r.U8()), text: r.String(maxReason)}
+	if f.kind != mscclgo.ErrRemote && f.kind != mscclgo.ErrTimeout {
+		r.Fail(errors.New("a failure has another kind"))
+	}
 	if err := r.End(); err != nil {
 		return f, fmt.Errorf("malformed news of a failure: %w", err)
 	}
@@ -45,7 +51,8 @@ func (b *Bootstrap) Done() <-chan struct{} { return b.failed }
 
 // Err returns nil as long as the group has not failed. Then it returns an
 // ErrRemote whose peer is the rank that failed, or, on that rank itself, an
-// ErrAborted with the cause that was passed to Abort.
+// ErrAborted with the cause that was passed to Abort. It is an ErrTimeout if a rank's
+// time for Connect was up while it waited for the one that is the peer.
 func (b *Bootstrap) Err() error {
 	select {
 	case <-b.failed:
@@ -62,9 +69,13 @@ func (b *Bootstrap) errFailed(op string) error {
 		if f.cause != nil {
 			return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank aborted the group: %w", f.cause).At(b.rank, mscclgo.NoRank)
 		}
-		return mscclgo.Errorf(mscclgo.ErrAborted, op, "rank %d considers this rank failed: %s", f.seenBy, f.text).At(b.rank, mscclgo.NoRank)
+		who := fmt.Sprintf("rank %d", f.seenBy)
+		if f.seenBy == toRendezvous {
+			who = "the rendezvous"
+		}
+		return mscclgo.Errorf(mscclgo.ErrAborted, op, "%s considers this rank failed: %s", who, f.text).At(b.rank, mscclgo.NoRank)
 	}
-	return mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
+	return mscclgo.Errorf(f.kind, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
 }
 
 // Abort fails the group with cause: all ranks' Done channels are closed, and their
@@ -76,7 +87,7 @@ func (b *Bootstrap) Abort(cause error) {
 	if cause != nil {
 		text = cause.Error()
 	}
-	awaitSent(b.fail(failure{rank: b.rank, seenBy: b.rank, text: text, cause: cause}), abortPatience)
+	awaitSent(b.fail(failure{rank: b.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text, cause: cause}), abortPatience)
 }
 
 // fail makes f the group's failure, unless it has one, and sends it to the

@@ -12,7 +12,8 @@ import (
 const MaxMessage = 64 << 20
 
 // A frameKind is the kind of a frame. The first group is sent between ranks, the
-// second between a rank and the rendezvous.
+// second between a rank and the rendezvous, as are frameFailed and the frameGoodbye of a
+// rank that gives up.
 type frameKind uint8
 
 const (
@@ -22,10 +23,13 @@ const (
 	frameLeft       frameKind = 4 // tag: the rank that left in good order
 	frameFailed     frameKind = 5 // tag: the rank that failed; payload: why
 	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
+	frameCallLeft   frameKind = 7 // tag: the collective's number; payload: departure
+	frameAwaits     frameKind = 8 // tag: the collective's number; payload: the ranks that the sender waits for
 
-	frameJoin    frameKind = 16 // payload: joinMessage
-	frameTable   frameKind = 17 // payload: encodeTable
-	frameRefused frameKind = 18 // payload: refusal
+	frameJoin      frameKind = 16 // payload: joinMessage
+	frameTable     frameKind = 17 // payload: encodeTable
+	frameRefused   frameKind = 18 // payload: refusal
+	frameConnected frameKind = 19 // the rank is connected to the others
 )
 
 const (
@@ -37,14 +41,16 @@ const (
 // limit returns the most payload bytes of a kind, or -1 for no such kind.
 func (k frameKind) limit() int {
 	switch k {
-	case frameOpen, frameLeft, frameGoodbye:
+	case frameOpen, frameLeft, frameGoodbye, frameConnected:
 		return 0
 	case frameData:
 		return MaxMessage
 	case frameCollective:
 		return MaxMessage + collectiveHeaderSize
-	case frameFailed, frameJoin, frameRefused:
+	case frameFailed, frameJoin, frameRefused, frameCallLeft:
 		return 2 * maxReason
+	case frameAwaits:
+		return 4 * maxAwaits
 	case frameTable:
 		return maxTable
 	}

@@ -46,7 +46,7 @@ func TestMalformedFrames(t *testing.T) {
 	}
 	for want, b := range map[string][]byte{
 		"kind 0":                  head(0, 0, 0),
-		"kind 7":                  head(7, 0, 0),
+		"kind 9":                  head(9, 0, 0),
 		"reserved":                head(byte(frameData), 1, 0),
 		"67108865 bytes, at most": head(byte(frameData), 0, MaxMessage+1),
 		"1 bytes, at most 0":      head(byte(frameGoodbye), 0, 1),
@@ -130,7 +130,7 @@ func FuzzTable(f *testing.F) {
 }
 
 func FuzzRefusal(f *testing.F) {
-	f.Add(refusal{mscclgo.ErrTimeout, "ranks 3"}.encode())
+	f.Add(refusal{mscclgo.ErrTimeout, 3, "ranks 3"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if v, err := decodeRefusal(b); err == nil {
 			same(t, b, v.encode())
@@ -139,7 +139,7 @@ func FuzzRefusal(f *testing.F) {
 }
 
 func FuzzFailure(f *testing.F) {
-	f.Add(failure{rank: 3, seenBy: 1, text: "gone"}.frame().payload)
+	f.Add(failure{rank: 3, seenBy: 1, kind: mscclgo.ErrTimeout, text: "gone"}.frame().payload)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if v, err := decodeFailure(3, b); err == nil {
 			same(t, b, v.frame().payload)

@@ -96,24 +96,31 @@ func decodeTable(b []byte, size int) ([]string, error) {
 // A refusal is the reason why a group could not form.
 type refusal struct {
 	kind mscclgo.Kind
+	rank int // whose fault it is, or NoRank
 	text string
 }
 
 func (v refusal) encode() []byte {
 	var w wire.Writer
 	w.U8(uint8(v.kind))
+	w.U32(uint32(int32(v.rank)))
 	w.String(clip(v.text, maxReason))
 	return w.Bytes()
 }
 
 func decodeRefusal(b []byte) (refusal, error) {
 	r := wire.NewReader(b)
-	v := refusal{kind: mscclgo.Kind(r.U8()), text: r.String(maxReason)}
+	v := refusal{kind: mscclgo.Kind(r.U8()), rank: int(int32(r.U32())), text: r.String(maxReason)}
 	if err := r.End(); err != nil {
 		return v, fmt.Errorf("malformed refusal: %w", err)
 	}
-	if v.kind != mscclgo.ErrInvalid && v.kind != mscclgo.ErrTimeout && v.kind != mscclgo.ErrAborted {
+	switch v.kind {
+	case mscclgo.ErrInvalid, mscclgo.ErrTimeout, mscclgo.ErrAborted, mscclgo.ErrRemote:
+	default:
 		return v, errors.New("malformed refusal: a rendezvous has none of that kind")
+	}
+	if v.rank < mscclgo.NoRank || v.rank >= MaxSize {
+		return v, fmt.Errorf("malformed refusal: the fault of rank %d", v.rank)
 	}
 	return v, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/mscclgo/mscclgo"
 )
 
 const (
@@ -126,8 +128,7 @@ func (b *Bootstrap) seek(p *peer) {
 	dead := !p.left && len(p.conns) == 0
 	b.mu.Unlock()
 	if dead {
-		b.fail(failure{rank: p.rank, seenBy: b.rank,
-			text: fmt.Sprintf("it cannot be reached and has not left in good order: its process has ended (%v)", err)})
+		b.fail(failure{rank: p.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: fmt.Sprintf("it cannot be reached and has not left in good order: its process has ended (%v)", err)})
 	}
 }
 

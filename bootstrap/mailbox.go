@@ -90,6 +90,13 @@ func (m *mailbox) get(key mailKey) (message []byte, r *receiver) {
 	return message, nil
 }
 
+// has reports whether a message of key waits for its receiver.
+func (m *mailbox) has(key mailKey) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.mail[key]) > 0
+}
+
 // release subtracts n from the held bytes of a peer.
 func (m *mailbox) release(peer, n int) {
 	if m.held[peer] -= n; m.held[peer] == 0 {

@@ -16,22 +16,6 @@ import (
 // group was complete: the peer is there, has left, or is dead.
 const dialPatience = 2 * time.Second
 
-// assemble connects this rank with its parent in the tree and returns when all
-// ranks have done so.
-func (b *Bootstrap) assemble(ctx context.Context) error {
-	if p := parent(b.rank); p >= 0 {
-		if _, err := b.connTo(ctx, opConnect, b.peers[p]); err != nil {
-			b.Abort(err)
-			return err
-		}
-	}
-	if err := b.Barrier(ctx); err != nil {
-		b.Abort(err)
-		return err
-	}
-	return nil
-}
-
 // shake accepts a connection from a peer.
 func (b *Bootstrap) shake(raw net.Conn) (func() error, error) {
 	var c *conn
@@ -161,7 +145,7 @@ func (b *Bootstrap) serve(c *conn) {
 		if err == io.EOF {
 			text = fmt.Sprintf("its connection to rank %d ended without a goodbye: its process has ended", b.rank)
 		}
-		b.fail(failure{rank: c.peer.rank, seenBy: b.rank, text: text})
+		b.fail(failure{rank: c.peer.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text})
 	}
 	b.forget(c)
 }
@@ -176,6 +160,18 @@ func (b *Bootstrap) handle(p *peer, f frame) error {
 			return nil
 		}
 		return b.deliver(mailKey{p.rank, frameCollective, f.tag}, f.payload)
+	case frameCallLeft:
+		d, err := decodeDeparture(f.payload, b.size)
+		if err != nil {
+			return err
+		}
+		b.callLeft(p.rank, f.tag, d)
+	case frameAwaits:
+		awaited, err := decodeAwaits(f.payload, b.size)
+		if err != nil {
+			return err
+		}
+		b.calls.note(f.tag, p.rank, awaited)
 	case frameGoodbye:
 		b.noteLeft(p.rank, "it said goodbye")
 	case frameLeft, frameFailed:
@@ -202,7 +198,7 @@ func (b *Bootstrap) deliver(key mailKey, message []byte) error {
 	if b.inbox.put(key, message) {
 		return nil
 	}
-	b.fail(failure{rank: b.rank, seenBy: b.rank, text: fmt.Sprintf(
+	b.fail(failure{rank: b.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: fmt.Sprintf(
 		"more than %d MiB of messages from rank %d have not been received, the last with tag %d", maxUnreceived>>20, key.peer, key.tag)})
 	return fmt.Errorf("more than %d MiB of its messages have not been received", maxUnreceived>>20)
 }
@@ -275,7 +271,8 @@ func (b *Bootstrap) runDial(p *peer) {
 		if p.out == nil {
 			p.dialEnded(err)
 		}
-		lost := p.out == nil && p.rank == b.watchParent(b.rank)
+		// While the group forms, assemble knows what that means.
+		lost := b.linked && p.out == nil && p.rank == b.watchParent(b.rank)
 		b.mu.Unlock()
 		if lost {
 			b.noteLost(p)
@@ -298,17 +295,21 @@ func (b *Bootstrap) dialPeer(ctx context.Context, p *peer) (net.Conn, error) {
 func (b *Bootstrap) dialPatiently(p *peer) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(b.life, dialPatience)
 	defer cancel()
+	var why error // the last that was not due to the end of the patience
 	for {
 		nc, err := b.dialPeer(ctx, p)
 		if err == nil {
 			return nc, nil
+		}
+		if why == nil || ctx.Err() == nil {
+			why = err
 		}
 		b.mu.Lock()
 		over := b.failure != nil || b.closing || p.left || p.out != nil
 		b.mu.Unlock()
 		// Its socket listens until it closes.
 		if over || errors.Is(err, syscall.ECONNREFUSED) || sleep(ctx, 20*time.Millisecond) != nil {
-			return nil, err
+			return nil, why
 		}
 	}
 }

@@ -100,11 +100,7 @@ func (b *Bootstrap) recv(ctx context.Context, op string, key mailKey) ([]byte, e
 	case <-b.peers[key.peer].gone:
 		err = b.errLeft(op, key.peer)
 	case <-ctx.Done():
-		awaited := fmt.Sprintf("no message came from rank %d", key.peer)
-		if key.kind == frameCollective {
-			awaited += ", or it waits for another rank"
-		}
-		err = mscclgo.FromContext(ctx, op, awaited).At(b.rank, key.peer)
+		err = mscclgo.FromContext(ctx, op, fmt.Sprintf("no message came from rank %d", key.peer)).At(b.rank, key.peer)
 	}
 	if b.inbox.cancel(key, r) {
 		return r.message, nil

@@ -1,0 +1,252 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// firstTell is how long a collective waits before it tells its neighbours for whom.
+const firstTell = 50 * time.Millisecond
+
+// maxAhead is how many calls a rank may be ahead of another that still hears of each how it
+// ended. It bounds what is kept of them.
+const maxAhead = 4096
+
+// collectiveCalls numbers this rank's collectives, and holds what neighbours have said of
+// those that are under way or to come. Its lock is taken before Bootstrap.mu.
+type collectiveCalls struct {
+	mu    sync.Mutex
+	begun uint64 // calls so far; the next has this number
+	known map[uint64]*callState
+}
+
+// A callState is what is known of a call that is under way here, or that others have
+// begun.
+type callState struct {
+	call   *call         // nil before it begins here
+	left   *departure    // the first that this rank heard of
+	awaits map[int][]int // by neighbour: the ranks that it waits for
+}
+
+func newCollectiveCalls() collectiveCalls {
+	return collectiveCalls{known: map[uint64]*callState{}}
+}
+
+// of returns what is known of call n, or nil if it is over or far ahead.
+// The caller holds s.mu.
+func (s *collectiveCalls) of(n uint64) *callState {
+	k := s.known[n]
+	if k == nil && n >= s.begun && n-s.begun < maxAhead {
+		k = &callState{awaits: map[int][]int{}}
+		s.known[n] = k
+	}
+	return k
+}
+
+// wanted reports whether call n is under way or still to come.
+func (s *collectiveCalls) wanted(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n >= s.begun || s.known[n] != nil
+}
+
+// note keeps for whom a neighbour waits in call n.
+func (s *collectiveCalls) note(n uint64, peer int, awaited []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.of(n)
+	if k == nil {
+		return
+	}
+	k.awaits[peer] = awaited
+	if k.call != nil && k.call.told != nil {
+		k.call.tell(false)
+	}
+}
+
+// A call is one collective under way on this rank.
+type call struct {
+	b      *Bootstrap
+	kind   collective
+	number uint64
+	root   int
+	op     string
+	outer  context.Context // the caller's
+	ctx    context.Context // ends too when another rank leaves the call
+	cancel context.CancelFunc
+	state  *callState
+	teller *time.Timer
+
+	// Under collectiveCalls.mu:
+	waits []int // the neighbours without which the call does not go on
+	told  []int // the ranks that the neighbours know this one waits for; nil at first
+}
+
+// begin starts a collective.
+func (b *Bootstrap) begin(ctx context.Context, kind collective, root int) (*call, error) {
+	op := fmt.Sprintf("bootstrap: %v", kind)
+	// A context that is over counts: the other ranks call, and must hear that this one
+	// does not take part.
+	if err := b.usable(context.Background(), op, mscclgo.NoRank); err != nil {
+		return nil, err
+	}
+	c := &call{b: b, kind: kind, root: root, op: op, outer: ctx}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	s := &b.calls
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.number = s.begun
+	c.state = s.of(c.number) // there is one: it is the next
+	c.state.call = c
+	s.begun++
+	if c.state.left != nil {
+		c.cancel()
+	}
+	c.teller = time.AfterFunc(firstTell, func() { c.tellAgain(firstTell) })
+	return c, nil
+}
+
+// end forgets the call and the messages that came for it and were not used.
+func (c *call) end() {
+	c.cancel()
+	s := &c.b.calls
+	s.mu.Lock()
+	c.teller.Stop()
+	delete(s.known, c.number)
+	s.mu.Unlock()
+	for _, peer := range neighbours(c.b.rank, c.b.size) {
+		c.b.inbox.drop(mailKey{peer, frameCollective, c.number})
+	}
+}
+
+// ready returns the error for a context that was over when the call began.
+func (c *call) ready() error {
+	if c.outer.Err() == nil {
+		return nil
+	}
+	return mscclgo.FromContext(c.outer, c.op, "before it began").At(c.b.rank, mscclgo.NoRank)
+}
+
+// waitFor notes without which neighbours the call does not go on.
+func (c *call) waitFor(peers ...int) {
+	c.b.calls.mu.Lock()
+	defer c.b.calls.mu.Unlock()
+	c.waits = peers
+}
+
+// awaits returns the ranks for which this one waits in the end, in rising order:
+// neighbours, or those for which they wait themselves.
+func (c *call) awaits() []int {
+	c.b.calls.mu.Lock()
+	defer c.b.calls.mu.Unlock()
+	return c.awaited()
+}
+
+// awaited is awaits for callers that hold collectiveCalls.mu.
+func (c *call) awaited() []int {
+	var ranks []int
+	for _, peer := range c.pending() {
+		theirs := slices.DeleteFunc(slices.Clone(c.state.awaits[peer]), func(r int) bool { return r == c.b.rank })
+		if len(theirs) == 0 {
+			theirs = []int{peer}
+		}
+		ranks = append(ranks, theirs...)
+	}
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
+}
+
+// pending returns the neighbours for which this rank waits and from which nothing has
+// come.
+func (c *call) pending() []int {
+	return slices.DeleteFunc(slices.Clone(c.waits), func(peer int) bool {
+		return c.b.inbox.has(mailKey{peer, frameCollective, c.number})
+	})
+}
+
+// tellAgain tells the neighbours now, and once more after twice the time.
+func (c *call) tellAgain(after time.Duration) {
+	s := &c.b.calls
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[c.number] != c.state {
+		return // it has ended
+	}
+	c.tell(true) // a neighbour may have connected since
+	after = min(2*after, time.Second)
+	c.teller = time.AfterFunc(after, func() { c.tellAgain(after) })
+}
+
+// tell tells the neighbours that may wait for this rank for whom it waits itself, if that
+// has changed or again is set: whose time is up first can then say who is missing. The
+// caller holds collectiveCalls.mu.
+func (c *call) tell(again bool) {
+	awaited := c.awaited()
+	if !again && slices.Equal(awaited, c.told) || c.state.left != nil {
+		return
+	}
+	c.told = append([]int{}, awaited...)
+	pending := c.pending()
+	c.b.tellNeighbours(frame{kind: frameAwaits, tag: c.number, payload: encodeAwaits(awaited)}, func(peer int) bool {
+		return !slices.Contains(pending, peer)
+	})
+}
+
+// tellNeighbours queues f for the neighbours in the tree that it is for.
+func (b *Bootstrap) tellNeighbours(f frame, isFor func(peer int) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return
+	}
+	for _, peer := range neighbours(b.rank, b.size) {
+		if out := b.peers[peer].out; out != nil && isFor(peer) {
+			out.enqueue(f)
+		}
+	}
+}
+
+// verdict returns what the call returns where it came to err. If it ends on this rank
+// alone, the other ranks' calls end with it.
+func (c *call) verdict(err error) error {
+	b := c.b
+	var e *mscclgo.Error
+	if err == nil || !errors.As(err, &e) {
+		return err
+	}
+	awaited := c.awaits()
+	b.calls.mu.Lock()
+	left := c.state.left
+	b.calls.mu.Unlock()
+	switch {
+	case b.Err() != nil && left != nil && errors.Is(err, context.Canceled):
+		return b.errFailed(c.op) // the departure only came first
+	case b.Err() != nil || b.isClosing():
+		return err
+	case c.outer.Err() != nil:
+		text := "before it began"
+		if len(awaited) > 0 {
+			text = fmt.Sprintf("waiting for %s, which did not call it or does not answer", rankNames(awaited))
+		}
+		e = mscclgo.FromContext(c.outer, c.op, text).At(b.rank, mscclgo.NoRank)
+		if len(awaited) > 0 {
+			e.Peer = awaited[0]
+		}
+	case left != nil:
+		return left.err(c)
+	}
+	b.callLeft(b.rank, c.number, departure{rank: b.rank, kind: e.Kind, awaited: awaited, text: ownText(e)})
+	return e
+}
+
+func (b *Bootstrap) isClosing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closing
+}

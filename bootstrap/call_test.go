@@ -1,0 +1,171 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mscclgo/mscclgo"
+)
+
+// callAll has all ranks call at the same time, each with its context, and returns their
+// errors and how long the last took.
+func callAll(bs []*Bootstrap, ctxs []context.Context, call func(context.Context, *Bootstrap) error) ([]error, time.Duration) {
+	errs := make([]error, len(bs))
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i, b := range bs {
+		wg.Go(func() { errs[i] = call(ctxs[i], b) })
+	}
+	wg.Wait()
+	return errs, time.Since(start)
+}
+
+// One rank's context is over when it calls a collective, or ends while it waits in it. The
+// others' calls end with it, those that come later too, and the next calls match.
+func TestOneRankLeavesACollective(t *testing.T) {
+	const leaver, late = 2, 11
+	calls := map[string]func(context.Context, *Bootstrap) error{
+		"barrier":    func(ctx context.Context, b *Bootstrap) error { return b.Barrier(ctx) },
+		"all-gather": func(ctx context.Context, b *Bootstrap) error { _, err := b.AllGather(ctx, []byte{1}); return err },
+		"broadcast":  func(ctx context.Context, b *Bootstrap) error { _, err := b.Broadcast(ctx, leaver, nil); return err },
+	}
+	bs := group(t, 20)
+	ctx := testContext(t)
+	for name, call := range calls {
+		for _, atOnce := range []bool{true, false} {
+			if name == "broadcast" && !atOnce {
+				continue // the root does not wait
+			}
+			leaving, leave := context.WithCancelCause(ctx)
+			ctxs := make([]context.Context, len(bs))
+			for i := range ctxs {
+				ctxs[i] = ctx
+			}
+			ctxs[leaver] = leaving
+			cause := errors.New("the user has had enough")
+			if atOnce {
+				leave(cause)
+			} else {
+				time.AfterFunc(50*time.Millisecond, func() { leave(cause) })
+			}
+			errs, took := callAll(bs, ctxs, func(ctx context.Context, b *Bootstrap) error {
+				if b.Rank() == late {
+					time.Sleep(200 * time.Millisecond)
+				}
+				return call(ctx, b)
+			})
+			for rank, err := range errs {
+				if rank == leaver {
+					wantError(t, err, mscclgo.ErrAborted, cause.Error())
+					continue
+				}
+				wantError(t, err, mscclgo.ErrRemote, "rank 2 left", cause.Error())
+				if e := (*mscclgo.Error)(nil); errors.As(err, &e) && (e.Peer != leaver || e.Rank != rank) {
+					t.Errorf("%s: rank %d: not the peer %d: %v", name, rank, leaver, err)
+				}
+			}
+			if took > 5*time.Second {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			each(t, bs, func(b *Bootstrap) error { return collectivesOnce(ctx, b, 1) })
+		}
+	}
+	nothingKnown(t, bs)
+}
+
+// A rank does not come to a collective, and the time of the others is up at once: all say
+// whom they waited for. It hears of that when it comes, and the next calls match.
+func TestOneRankDoesNotCall(t *testing.T) {
+	bs := group(t, 20)
+	for _, absent := range []int{0, 1, 7, 19} {
+		ctx, cancel := context.WithTimeout(testContext(t), 600*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		errs := make([]error, len(bs))
+		for rank, b := range bs {
+			if rank != absent {
+				wg.Go(func() { errs[rank] = b.Barrier(ctx) })
+			}
+		}
+		wg.Wait()
+		culprit := fmt.Sprintf("waiting for rank %d,", absent)
+		for rank, err := range errs {
+			if rank == absent {
+				continue
+			}
+			wantError(t, err, mscclgo.ErrTimeout, culprit)
+			if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer != absent {
+				t.Errorf("rank %d: not the peer %d: %v", rank, absent, err)
+			}
+		}
+		awaitNews(t, bs[absent])
+		start := time.Now()
+		wantError(t, bs[absent].Barrier(testContext(t)), mscclgo.ErrTimeout, "left call", culprit)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		each(t, bs, func(b *Bootstrap) error { return collectivesOnce(testContext(t), b, 1) })
+	}
+	nothingKnown(t, bs)
+}
+
+// awaitNews returns when b has heard that a rank left the call that it makes next.
+func awaitNews(t *testing.T, b *Bootstrap) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		b.calls.mu.Lock()
+		k := b.calls.known[b.calls.begun]
+		heard := k != nil && k.left != nil
+		b.calls.mu.Unlock()
+		if heard {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("rank %d has not heard that the others left", b.Rank())
+		}
+	}
+}
+
+// A rank whose arguments are wrong leaves the others no call that does not end.
+func TestWrongArgumentsOfOneRank(t *testing.T) {
+	bs := group(t, 3)
+	ctx := testContext(t)
+	ctxs := []context.Context{ctx, ctx, ctx}
+	errs, _ := callAll(bs, ctxs, func(ctx context.Context, b *Bootstrap) error {
+		_, err := b.AllGather(ctx, make([]byte, (b.Rank()/2)*MaxMessage))
+		return err
+	})
+	wantError(t, errs[2], mscclgo.ErrInvalid, "67108864 bytes, at most")
+	for _, err := range errs[:2] {
+		wantError(t, err, mscclgo.ErrRemote, "rank 2 left", "67108864 bytes, at most")
+	}
+	each(t, bs, func(b *Bootstrap) error { return b.Barrier(ctx) })
+}
+
+// nothingKnown checks that ended calls leave nothing behind.
+func nothingKnown(t *testing.T, bs []*Bootstrap) {
+	t.Helper()
+	for _, b := range bs {
+		b.calls.mu.Lock()
+		if len(b.calls.known) > 0 {
+			t.Errorf("rank %d still knows of %d calls", b.Rank(), len(b.calls.known))
+		}
+		b.calls.mu.Unlock()
+	}
+}
+
+func FuzzDeparture(f *testing.F) {
+	f.Add(departure{rank: 3, kind: mscclgo.ErrTimeout, awaited: []int{1, 2}, text: "time is up"}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if d, err := decodeDeparture(b, 4); err == nil {
+			if diff := cmp.Diff(b, d.encode()); diff != "" {
+				t.Fatalf("it reads as another (-want +got):\n%s", diff)
+			}
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// verdictPatience bounds how long a rank that cannot be connected waits for the
+// rendezvous to say which rank has failed, and to take its own word.
+const verdictPatience = time.Second
+
+// A formation is a rank's connection to the rendezvous while the ranks that have the
+// table connect to each other. Until then not every rank could hear of a failure from
+// its neighbours, which may be what failed: the rendezvous hears of each rank's end, and
+// tells all.
+type formation struct {
+	b     *Bootstrap
+	nc    net.Conn
+	ended chan struct{} // closed when the rendezvous says no more
+}
+
+// assemble connects this rank with its parent in the tree and returns when all
+// ranks have done so. nc is the connection to the rendezvous, which it closes.
+func (b *Bootstrap) assemble(ctx context.Context, nc net.Conn) error {
+	f := &formation{b: b, nc: nc, ended: make(chan struct{})}
+	go f.listen()
+	err := f.link(ctx)
+	if err == nil {
+		b.mu.Lock()
+		b.linked = true
+		b.mu.Unlock()
+		f.send(frame{kind: frameConnected})
+	} else {
+		f.report()
+	}
+	nc.Close()
+	<-f.ended
+	return err
+}
+
+// listen receives why the group fails, if it does.
+func (f *formation) listen() {
+	defer close(f.ended)
+	news, err := readFrame(f.nc)
+	if err != nil || news.kind != frameFailed || news.tag >= uint64(f.b.size) {
+		return // the rendezvous may close when the ranks have the table
+	}
+	if why, err := decodeFailure(int(news.tag), news.payload); err == nil {
+		f.b.fail(why)
+	}
+}
+
+// send tells the rendezvous something, which may have ended.
+func (f *formation) send(news frame) {
+	f.nc.SetDeadline(time.Now().Add(verdictPatience))
+	f.nc.Write(news.encode())
+}
+
+// report has the rendezvous tell all ranks why the group failed, and returns when it has
+// taken the news.
+func (f *formation) report() {
+	select {
+	case <-f.ended: // it said so itself, or is gone
+		return
+	default:
+	}
+	<-f.b.failed
+	f.send(f.b.failure.frame())
+	<-f.ended // the deadline ends it
+}
+
+// link returns when all ranks are connected. If they will not be, the group has failed.
+func (f *formation) link(ctx context.Context) error {
+	b := f.b
+	c, err := b.begin(ctx, barrier, 0)
+	if err != nil {
+		return f.failed(ctx, err, nil)
+	}
+	defer c.end()
+	if p := parent(b.rank); p >= 0 {
+		c.waitFor(p)
+		err = f.connect(ctx, p)
+	}
+	if err == nil {
+		_, err = c.gather(nil)
+	}
+	if err == nil {
+		return nil
+	}
+	return f.failed(ctx, err, c.awaits())
+}
+
+// connect connects this rank to its parent p. While that is only slow it goes on.
+func (f *formation) connect(ctx context.Context, p int) error {
+	for {
+		_, err := f.b.connTo(ctx, opConnect, f.b.peers[p])
+		var slow net.Error
+		if err == nil || ctx.Err() != nil || !errors.As(err, &slow) || !slow.Timeout() {
+			return err
+		}
+	}
+}
+
+// failed fails the group because of err, met while this rank waited for others, and
+// returns what Connect does.
+func (f *formation) failed(ctx context.Context, err error, awaited []int) error {
+	b := f.b
+	if ctx.Err() == nil {
+		// An unreachable rank may have failed, or ended because another did. The
+		// rendezvous knows.
+		patience := time.NewTimer(verdictPatience)
+		defer patience.Stop()
+		select {
+		case <-b.failed:
+		case <-f.ended:
+		case <-patience.C:
+		}
+	}
+	select {
+	case <-b.failed:
+		return b.errFailed(opConnect)
+	default:
+	}
+	switch {
+	case len(awaited) == 0 || errors.Is(ctx.Err(), context.Canceled):
+		b.Abort(err)
+		return err
+	case ctx.Err() != nil:
+		b.fail(failure{rank: awaited[0], seenBy: b.rank, kind: mscclgo.ErrTimeout,
+			text: fmt.Sprintf("rank %d's time to connect was up, and it waited for %s", b.rank, rankNames(awaited))})
+	default:
+		b.fail(failure{rank: awaited[0], seenBy: b.rank, kind: mscclgo.ErrRemote,
+			text: fmt.Sprintf("rank %d could not connect to it: %v", b.rank, err)})
+	}
+	return b.errFailed(opConnect)
+}

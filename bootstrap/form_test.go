@@ -1,0 +1,216 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
+)
+
+// halfway joins as a rank that has the table and has not connected to any other, and
+// returns what ends it as the end of its process would.
+func halfway(t *testing.T, ctx context.Context, o Options) (die func()) {
+	o.Logger = quiet
+	j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: o.ID.addrs(), process: [16]byte{99}}
+	_, nc, err := j.attempt(ctx, false)
+	if err != nil {
+		t.Errorf("rank %d: %v", o.Rank, err)
+		return func() {}
+	}
+	return func() {
+		nc.Close()
+		j.ln.Close()
+	}
+}
+
+// formWithout connects a group of 12 in which victim gets no further than the table: it
+// dies there, or is stopped until the others have ended. It returns their errors and how
+// long they took.
+func formWithout(t *testing.T, victim int, timeout time.Duration, dies bool) ([]error, time.Duration) {
+	t.Helper()
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	const size = 12
+	ctx := testContext(t)
+	var opts []Options
+	for rank := range size {
+		if rank != victim {
+			opts = append(opts, Options{Rank: rank, Size: size, ID: r.ID(), Timeout: timeout})
+		}
+	}
+	start := time.Now()
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	wg.Go(func() {
+		die := halfway(t, ctx, Options{Rank: victim, Size: size, ID: r.ID()})
+		if !dies {
+			<-over
+		}
+		die()
+	})
+	bs, errs := connectAll(ctx, opts)
+	took := time.Since(start)
+	close(over)
+	closeAll(bs)
+	wg.Wait()
+	return errs, took
+}
+
+// wantCulprit checks that errs name a rank in text and as the peer.
+func wantCulprit(t *testing.T, errs []error, kind mscclgo.Kind, culprit int) {
+	t.Helper()
+	for _, err := range errs {
+		wantError(t, err, kind, fmt.Sprintf("rank %d", culprit))
+		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer != culprit {
+			t.Errorf("the peer is not rank %d: %v", culprit, err)
+		}
+	}
+}
+
+// A rank dies when it has the table and before it is connected: the root, an inner rank,
+// a leaf.
+func TestDeathBeforeTheFirstConnection(t *testing.T) {
+	for _, victim := range []int{0, 1, 7, 11} {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			errs, took := formWithout(t, victim, 15*time.Second, true)
+			wantCulprit(t, errs, mscclgo.ErrRemote, victim)
+			if took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// A rank is stopped there: it is what the others waited for when their time is up.
+func TestStopBeforeTheFirstConnection(t *testing.T) {
+	for _, victim := range []int{0, 1, 7, 11} {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			errs, _ := formWithout(t, victim, 2*time.Second, false)
+			wantCulprit(t, errs, mscclgo.ErrTimeout, victim)
+		})
+	}
+}
+
+// Two ranks are to dial an address that is none.
+func TestAddressThatDoesNotResolve(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	opts := make([]Options, 12)
+	for i := range opts {
+		opts[i] = Options{Rank: i, Size: len(opts), ID: r.ID()}
+	}
+	opts[1].Advertise = "no-such-host.invalid"
+	start := time.Now()
+	bs, errs := connectAll(testContext(t), opts)
+	closeAll(bs)
+	for i, err := range errs {
+		wantError(t, err, map[bool]mscclgo.Kind{true: mscclgo.ErrAborted, false: mscclgo.ErrRemote}[i == 1], "no-such-host.invalid")
+	}
+	wantCulprit(t, append(errs[:1:1], errs[2:]...), mscclgo.ErrRemote, 1)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A rank that came dies before the others come. They do not wait for it in vain.
+func TestDeathAtTheRendezvous(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	raw, err := net.Dial("tcp", r.ID().Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: 2, to: toRendezvous}.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Write(frame{kind: frameJoin, payload: joinMessage{size: 4, left: time.Minute, addr: "127.0.0.1:1"}.encode()}.encode())
+	start := time.Now()
+	time.AfterFunc(100*time.Millisecond, func() { nc.Close() })
+	bs, errs := connectAll(testContext(t), []Options{{Rank: 0, Size: 4, ID: r.ID()}, {Rank: 1, Size: 4, ID: r.ID()}})
+	closeAll(bs)
+	wantCulprit(t, errs, mscclgo.ErrRemote, 2)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	_, err = Connect(testContext(t), Options{Rank: 3, Size: 4, ID: r.ID()})
+	wantError(t, err, mscclgo.ErrRemote, "too late", "rank 2")
+}
+
+// A rendezvous dies with the process of the rank that holds it.
+func TestDeathOfTheRendezvous(t *testing.T) {
+	noLeaks(t)
+	probe := rendezvous(t, quiet)
+	id, err := NewUniqueID(probe.ID().Addr())
+	probe.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := hostRendezvous(testContext(t), id, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for joined := 0; joined < 2; time.Sleep(time.Millisecond) {
+			r.mu.Lock()
+			joined = len(r.members)
+			r.mu.Unlock()
+		}
+		r.acc.Stop()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, m := range r.members {
+			m.nc.Close()
+		}
+		r.closed = true
+	}()
+	start := time.Now()
+	bs, errs := connectAll(testContext(t), []Options{{Rank: 1, Size: 3, ID: id}, {Rank: 2, Size: 3, ID: id}})
+	closeAll(bs)
+	wantCulprit(t, errs, mscclgo.ErrRemote, 0)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	r.Close()
+}
+
+// A refusal is heard by all ranks: a second rank of one number is none of those that
+// are still to come.
+func TestRefusalIsHeardByAll(t *testing.T) {
+	noLeaks(t)
+	probe := rendezvous(t, quiet)
+	id, err := NewUniqueID(probe.ID().Addr())
+	probe.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	late := make(chan error)
+	go func() {
+		time.Sleep(500 * time.Millisecond)
+		_, err := Connect(ctx, Options{Rank: 2, Size: 4, ID: id, Timeout: 10 * time.Second})
+		late <- err
+	}()
+	bs, errs := connectAll(ctx, []Options{
+		{Rank: 0, Size: 4, ID: id}, {Rank: 1, Size: 4, ID: id}, {Rank: 1, Size: 4, ID: id}, {Rank: 1, Size: 4, ID: id}})
+	closeAll(bs)
+	for _, err := range append(errs, <-late) {
+		wantError(t, err, mscclgo.ErrInvalid, "two processes are rank 1")
+	}
+}
+
+// Who comes when the group has given up learns when that was and what it waited for.
+func TestTooLate(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	_, err := Connect(testContext(t), Options{Rank: 0, Size: 3, ID: r.ID(), Timeout: 300 * time.Millisecond})
+	wantError(t, err, mscclgo.ErrTimeout, "2 of 3 ranks did not come: ranks 1-2")
+	_, err = Connect(testContext(t), Options{Rank: 1, Size: 3, ID: r.ID()})
+	wantError(t, err, mscclgo.ErrTimeout, "this rank came too late: the group gave up at", "did not come: ranks 1-2")
+}

@@ -1,0 +1,329 @@
+package bootstrap
+
+import (
+	"context"
+
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
+)
+
+// lostTime is how long a rank whose connection to the rendezvous broke, or that lost
+// the rendezvous, has to connect again before the other side is taken for dead.
+const lostTime = 500 * time.Millisecond
+
+// A member is a rank at the rendezvous.
+type member struct {
+	rank int
+	nc   net.Conn
+	join joinMessage
+
+	mu    sync.Mutex
+	queue []frame
+	wake  sync.Cond
+	ended bool // nothing more will be queued
+}
+
+func newMember(rank int, nc net.Conn, join joinMessage) *member {
+	m := &member{rank: rank, nc: nc, join: join}
+	m.wake.L = &m.mu
+	return m
+}
+
+// send queues f. A member that does not read delays nobody, and holds its connection for
+// a bounded time.
+func (m *member) send(f frame) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ended {
+		m.queue = append(m.queue, f)
+		m.wake.Signal()
+	}
+}
+
+// end closes the connection when what is queued has been sent.
+func (m *member) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	m.wake.Signal()
+}
+
+// answer sends f, which is the last that the rank hears.
+func (m *member) answer(f frame) {
+	m.nc.SetReadDeadline(time.Now().Add(handshake.DefaultPatience)) // until it has read it and closes
+	m.send(f)
+}
+
+// write sends what is queued.
+func (m *member) write() {
+	for {
+		m.mu.Lock()
+		for len(m.queue) == 0 && !m.ended {
+			m.wake.Wait()
+		}
+		if len(m.queue) == 0 {
+			m.mu.Unlock()
+			m.nc.Close()
+			return
+		}
+		f := m.queue[0]
+		m.queue = m.queue[1:]
+		m.mu.Unlock()
+		m.nc.SetWriteDeadline(time.Now().Add(handshake.DefaultPatience))
+		m.nc.Write(f.encode())
+	}
+}
+
+// serve keeps m until it is connected to the other ranks, has heard that it will not be,
+// or leaves.
+func (r *Rendezvous) serve(m *member) {
+	defer m.nc.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer m.end()
+	wg.Go(m.write)
+	if !r.admit(m) {
+		return
+	}
+	f, err := readFrame(m.nc)
+	var why failure
+	if err == nil && f.kind == frameFailed && f.tag < uint64(m.join.size) {
+		why, err = decodeFailure(int(f.tag), f.payload)
+	} else if err == nil && f.kind != frameGoodbye && f.kind != frameConnected {
+		err = fmt.Errorf("it sent a frame of kind %d", f.kind)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.members[m.rank] != m || r.refused != nil || r.closed {
+		return
+	}
+	delete(r.members, m.rank)
+	switch {
+	case err == nil && f.kind == frameGoodbye && r.table == nil:
+		r.log.Warn("bootstrap: a rank left the rendezvous before the others came", "rank", m.rank, "from", m.join.addr)
+	case err == nil && f.kind == frameConnected && r.table != nil:
+	case err == nil && f.kind == frameGoodbye:
+		r.fail(failure{rank: m.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it gave up before the ranks were connected"})
+	case r.table == nil: // also if it says that it is connected, to whom it cannot be
+		r.log.Warn("bootstrap: the rendezvous lost a rank before the others came", "rank", m.rank, "from", m.join.addr)
+		r.lost[m.rank] = time.AfterFunc(lostTime, func() { r.lose(m) })
+	case err == nil:
+		r.fail(why)
+	default:
+		r.fail(failure{rank: m.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote,
+			text: fmt.Sprintf("its connection to the rendezvous ended before the ranks were connected: its process, at %s, has ended", m.join.addr)})
+	}
+}
+
+// lose ends the rendezvous because m died, unless it has come back.
+func (r *Rendezvous) lose(m *member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lost[m.rank] == nil || r.closed {
+		return
+	}
+	r.refuse(refusal{mscclgo.ErrRemote, m.rank, fmt.Sprintf(
+		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)})
+}
+
+// fail tells the ranks of a complete group that are not connected yet why they will not
+// be. The first failure counts.
+func (r *Rendezvous) fail(f failure) {
+	if r.failure != nil {
+		return
+	}
+	r.failure = &f
+	r.log.Error("bootstrap: the group failed before it was connected", "failed", f.rank, "why", f.text)
+	for _, m := range r.members {
+		m.answer(f.frame())
+	}
+}
+
+// admit adds m to the group, answers it, and reports whether it stays connected
+// until it has read the answer.
+func (r *Rendezvous) admit(m *member) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.members[m.rank]
+	switch {
+	case r.closed:
+		return false
+	case r.refused != nil:
+		late := *r.refused
+		late.text = fmt.Sprintf("this rank came too late: the group gave up at %s, %v ago: %s",
+			r.gaveUp.Format(time.TimeOnly), time.Since(r.gaveUp).Round(time.Millisecond), late.text)
+		r.tell(m, late)
+		return true
+	case r.table != nil && r.failure != nil:
+		r.tell(m, refusal{r.failure.kind, r.failure.rank, fmt.Sprintf(
+			"this rank came too late: the group of %d ranks was complete and rank %d failed: %s", r.size, r.failure.rank, r.failure.text)})
+		return true
+	case r.table != nil:
+		at := "no address"
+		if m.rank >= 0 && m.rank < r.size {
+			at = r.addrs[m.rank]
+		}
+		r.tell(m, refusal{mscclgo.ErrInvalid, mscclgo.NoRank, fmt.Sprintf(
+			"the group of %d ranks is complete already; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?",
+			r.size, m.rank, at, m.rank)})
+		return true
+	case r.size == 0:
+		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
+	case old != nil && old.join.process == m.join.process:
+		old.nc.Close() // it lost that connection and tries again
+	}
+	if text := r.conflict(m); text != "" {
+		r.log.Error("bootstrap: the group cannot form", "err", text)
+		r.refuse(refusal{mscclgo.ErrInvalid, mscclgo.NoRank, text})
+		r.tell(m, *r.refused)
+		return true
+	}
+	if t := r.lost[m.rank]; t != nil {
+		t.Stop()
+		delete(r.lost, m.rank)
+	}
+	r.members[m.rank] = m
+	if len(r.members) == r.size {
+		r.complete()
+		return true
+	}
+	r.expireBy(time.Now().Add(m.join.left))
+	return true
+}
+
+// conflict returns the reason why m cannot be in this group, or "".
+func (r *Rendezvous) conflict(m *member) string {
+	old := r.members[m.rank]
+	switch {
+	case m.join.size != r.size:
+		return fmt.Sprintf("the ranks disagree on the world size: rank %d has %d, rank %d has %d",
+			r.first, r.size, m.rank, m.join.size)
+	case m.join.tls != r.tls:
+		return fmt.Sprintf("rank %d and rank %d disagree on TLS: set Options.TLS, or %s, alike on all ranks", r.first, m.rank, EnvTLS)
+	case m.rank < 0 || m.rank >= r.size:
+		return fmt.Sprintf("rank %d is outside a world of %d ranks, 0 to %d", m.rank, r.size, r.size-1)
+	case old != nil && old.join.process != m.join.process:
+		return fmt.Sprintf("two processes are rank %d: one at %s, one at %s", m.rank, old.join.addr, m.join.addr)
+	}
+	return ""
+}
+
+// complete sends the table to all.
+func (r *Rendezvous) complete() {
+	r.addrs = make([]string, r.size)
+	for rank, m := range r.members {
+		r.addrs[rank] = m.join.addr
+	}
+	r.table = encodeTable(r.addrs)
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	for _, m := range r.members {
+		m.send(frame{kind: frameTable, payload: r.table})
+	}
+}
+
+// refuse ends the rendezvous for all ranks that came and will come, unless it has
+// ended already.
+func (r *Rendezvous) refuse(why refusal) {
+	if r.table != nil || r.refused != nil {
+		return
+	}
+	r.refused, r.gaveUp = &why, time.Now()
+	for _, m := range r.members {
+		r.tell(m, why)
+	}
+}
+
+// tell answers m with a refusal.
+func (r *Rendezvous) tell(m *member, why refusal) {
+	m.answer(frame{kind: frameRefused, payload: why.encode()})
+	r.told[m.rank] = true
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// expireBy ends the rendezvous at t, if not before, because a rank gives up then:
+// the group cannot form without it, and the others should learn who was missing.
+func (r *Rendezvous) expireBy(t time.Time) {
+	if r.timer != nil && !t.Before(r.expires) {
+		return
+	}
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.expires = t
+	r.timer = time.AfterFunc(time.Until(t), r.expire)
+}
+
+func (r *Rendezvous) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Now().Before(r.expires) {
+		return // a stopped timer's late call
+	}
+	var missing []int
+	for rank := range r.size {
+		if r.members[rank] == nil {
+			missing = append(missing, rank)
+		}
+	}
+	why := refusal{mscclgo.ErrTimeout, mscclgo.NoRank, fmt.Sprintf("%d of %d ranks did not come: %s",
+		len(missing), r.size, rankList(missing))}
+	if len(missing) == 1 {
+		why.rank = missing[0]
+	}
+	r.refuse(why)
+}
+
+// awaitRefused returns when all size ranks of a group that cannot form have heard why,
+// or after patience.
+func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		over := r.refused == nil
+		if !over {
+			over = true
+			for rank := range size {
+				over = over && r.told[rank]
+			}
+		}
+		changed := r.changed
+		r.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rankList formats ranks, in rising order, as "ranks 3, 5-8".
+func rankList(ranks []int) string {
+	var parts []string
+	for i := 0; i < len(ranks); {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		if j > i {
+			parts = append(parts, fmt.Sprintf("%d-%d", ranks[i], ranks[j]))
+		} else {
+			parts = append(parts, strconv.Itoa(ranks[i]))
+		}
+		i = j + 1
+	}
+	return clip("ranks "+strings.Join(parts, ", "), 1024)
+}
