@@ -27,6 +27,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,7 @@ type Ring struct {
 	state *native.Ring
 
 	closing sync.RWMutex // for Len and Words, which another goroutine may call
+	servers []string     // who polls the ring and would crash without it
 }
 
 // The beginning of the pinned memory.
@@ -244,7 +246,31 @@ func (r *Ring) Pop(n int) error {
 	return nil
 }
 
-func init() { native.RingOf = func(r any) *native.Ring { return r.(*Ring).state } }
+func init() {
+	native.RingOf = func(r any) *native.Ring { return r.(*Ring).state }
+	native.ServeRing = func(r any, by string) (func(), error) { return r.(*Ring).serve(by) }
+}
+
+// serve implements native.ServeRing.
+func (r *Ring) serve(by string) (end func(), err error) {
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	if r.state.Tail == nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, by, "its ring is closed")
+	}
+	release, err := native.UseDevice(r.Device(), by)
+	if err != nil {
+		return nil, err
+	}
+	r.servers = append(r.servers, by)
+	return func() {
+		r.closing.Lock()
+		defer r.closing.Unlock()
+		i := slices.Index(r.servers, by)
+		r.servers = slices.Delete(r.servers, i, i+1)
+		release()
+	}, nil
+}
 
 func (r *Ring) c() *C.native_ring { return (*C.native_ring)(unsafe.Pointer(r.state)) }
 
@@ -264,9 +290,14 @@ func (r *Ring) Len() int {
 
 // Close frees the ring. Kernels that push and the goroutine that polls must have
 // ended. It is safe to call twice.
+//
+// Errors: ErrInvalid while a proxy serves the ring, which stays open then.
 func (r *Ring) Close() error {
 	r.closing.Lock()
 	defer r.closing.Unlock()
+	if len(r.servers) > 0 {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "fifo: close", "%s serves it; stop that first", r.servers[0])
+	}
 	r.state.Tail, r.state.Entries, r.state.Payloads = nil, nil, nil
 	return errors.Join(r.device.Close(), r.pinned.Close())
 }

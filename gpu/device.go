@@ -22,6 +22,9 @@ type Device struct {
 	kind   string // "cuda" or "emu"
 	closed atomic.Bool
 	plain  sync.Map // types of launch arguments that are known to hold no Go pointers
+
+	mu    sync.Mutex
+	users map[*string]bool // what runs and would crash without the device, by name
 }
 
 func newDevice(b backend.Device) *Device {
@@ -37,11 +40,40 @@ func (d *Device) Info() Info { return d.info }
 func (d *Device) String() string { return d.info.Name }
 
 // Close releases the device. It is safe to call twice, and does nothing on nil.
+//
+// Errors: ErrInvalid while a proxy serves a ring of the device, which stays open then;
+// ErrAborted if it ended work of streams.
 func (d *Device) Close() error {
-	if d == nil || d.closed.Swap(true) {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for user := range d.users {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("gpu: close %v", d), "%s uses its memory; close that first", *user)
+	}
+	if d.closed.Swap(true) {
 		return nil
 	}
 	return d.b.Close()
+}
+
+// use implements native.UseDevice.
+func (d *Device) use(by string) (end func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable(by); err != nil {
+		return nil, err
+	}
+	if d.users == nil {
+		d.users = map[*string]bool{}
+	}
+	d.users[&by] = true
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.users, &by)
+	}, nil
 }
 
 // usable returns an error if the device is nil or closed.

@@ -23,6 +23,7 @@ func init() {
 		a := b.(*Buffer).mem
 		return a.letGo, a.keep()
 	}
+	native.UseDevice = func(d any, by string) (func(), error) { return d.(*Device).use(by) }
 	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
 }
 

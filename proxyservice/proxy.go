@@ -82,10 +82,11 @@ type Proxy struct {
 
 // run is the time between a Start and the end of the goroutine.
 type run struct {
-	ready  chan error            // the thread is set up, or cannot be
-	thread int                   // its number; set before ready
-	quit   atomic.Pointer[error] // why it must end at once, though triggers are left
-	done   chan struct{}
+	release func()                // the ring may be closed
+	ready   chan error            // the thread is set up, or cannot be
+	thread  int                   // its number; set before ready
+	quit    atomic.Pointer[error] // why it must end at once, though triggers are left
+	done    chan struct{}
 }
 
 // itself reports whether it is called by the run's own goroutine.
@@ -158,10 +159,11 @@ func (p *Proxy) Start(ctx context.Context) error {
 	if p.running != nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "it is running").At(p.options.Rank, mscclgo.NoRank)
 	}
-	if native.RingOf(p.ring).Tail == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "its ring is closed").At(p.options.Rank, mscclgo.NoRank)
+	release, err := native.ServeRing(p.ring, fmt.Sprintf("the proxy of rank %d", p.options.Rank))
+	if err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "%w", err).At(p.options.Rank, mscclgo.NoRank)
 	}
-	r := &run{ready: make(chan error, 1), done: make(chan struct{})}
+	r := &run{release: release, ready: make(chan error, 1), done: make(chan struct{})}
 	p.loop.begin()
 	go p.run(r)
 	if err := <-r.ready; err != nil {
@@ -263,6 +265,7 @@ func (p *Proxy) run(r *run) {
 	runtime.LockOSThread()
 	r.thread = unix.Gettid()
 	defer close(r.done)
+	defer r.release()
 	if err := setAffinity(p.options.CPUs); err != nil {
 		r.ready <- mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "cannot run on CPUs %v: %w", p.options.CPUs, err).At(p.options.Rank, mscclgo.NoRank)
 		return

@@ -11,6 +11,9 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -161,4 +164,29 @@ func TestWrongProxies(t *testing.T) {
 	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("starting twice: %v", err)
 	}
+}
+
+// TestClosedUnderTheProxy closes what a proxy uses while it runs.
+func TestClosedUnderTheProxy(t *testing.T) {
+	device, err := gpu.Open(testdev.Name(t, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := fifo.New(device, fifo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := proxyservice.NewProxy(ring, func(fifo.Trigger) error { return nil }, proxyservice.Options{Rank: 7})
+	if err == nil {
+		err = p.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, ring.Close(), mscclgo.ErrInvalid, "the proxy of rank 7 serves it")
+	testerr.Expect(t, device.Close(), mscclgo.ErrInvalid, "the proxy of rank 7 uses its memory")
+	if err := errors.Join(p.Stop(t.Context()), ring.Close(), device.Close()); err != nil {
+		t.Error(err)
+	}
+	testerr.Expect(t, p.Start(t.Context()), mscclgo.ErrInvalid, "its ring is closed")
 }

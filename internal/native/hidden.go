@@ -33,6 +33,9 @@ var (
 	// Keep has the memory of a *gpu.Buffer outlive the buffer's Close until letGo is
 	// called, once. It reports whether the memory was still there.
 	Keep func(buffer any) (letGo func() error, ok bool)
+	// UseDevice has closing a *gpu.Device be an error that names the user, until end is
+	// called. It fails if the device is closed.
+	UseDevice func(device any, by string) (end func(), err error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
@@ -56,6 +59,9 @@ var (
 	InstanceOf func(registry any) uint64
 	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.
 	RingOf func(ring any) *Ring
+	// ServeRing has closing a *fifo.Ring and its device be an error that names the
+	// server, until end is called. It fails if either is closed.
+	ServeRing func(ring any, by string) (end func(), err error)
 	// CountOf returns what threads in C need to signal a *semaphore.Host2Device.
 	CountOf func(semaphore any) SemaphoreInfo
 )
