@@ -108,3 +108,8 @@ extern "C" __global__ void portStream(const PortChannelHandle* channel, uint64_t
   if (r == WaitResult::Done) r = channel->flush();
   results[0] = uint32_t(r);
 }
+
+// beside has one thread put bytes past the end of the peer's buffer.
+extern "C" __global__ void beside(mscclgo::MemoryChannelHandle* channel, uint64_t at, uint64_t bytes) {
+  if (threadIdx.x == 5) channel->put(at, 0, bytes, 0, 1);
+}

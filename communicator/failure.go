@@ -76,8 +76,14 @@ func (f *failure) watch() {
 	}
 }
 
-// look fails the group if a kernel has reported a failed wait.
+// look fails the group if a kernel has reported a check or a wait that failed.
 func (f *failure) look() {
+	if text, peer, faulted := f.checked(); faulted {
+		if f.err() == nil {
+			f.fail(mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: check in a kernel", "%s", text).At(f.boot.Rank(), peer))
+		}
+		return
+	}
 	channel, peer, failed := devicecode.ParseFailedWait(f.firstFailed())
 	if !failed || f.err() != nil {
 		return
@@ -143,6 +149,16 @@ func (f *failure) firstFailed() uint64 {
 		return atomic.LoadUint64(&words.FirstFailed)
 	}
 	return 0
+}
+
+// checked returns what a check in a kernel found wrong; see [devicecode.GroupStatus].
+func (f *failure) checked() (text string, peer int, faulted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if words := f.words(); words != nil {
+		return words.Checked()
+	}
+	return "", mscclgo.NoRank, false
 }
 
 // err returns the group's error, or nil if it has not failed. It does not wait for

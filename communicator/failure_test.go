@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -48,6 +49,42 @@ func within(t *testing.T, start time.Time) {
 	if took := time.Since(start); took > soon {
 		t.Errorf("it took %v, more than %v", took, soon)
 	}
+}
+
+// TestCheckFailsGroup has rank 0 put past the end of rank 2's buffer: all ranks hear what
+// was wrong.
+func TestCheckFailsGroup(t *testing.T) {
+	comms := group(t, 3, communicator.Options{})
+	if comms[0].Device().Info().Arch != devicecode.ArchEmu {
+		t.Skip("a check that fails ends the use of a GPU by this process")
+	}
+	all := workers(t, comms)
+	sizes := []uint64{64, 64, 48}
+	each(t, 3, func(rank int) error {
+		channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, int(sizes[rank])), communicator.MemoryChannelOptions{})
+		if err != nil || rank != 0 {
+			return err
+		}
+		beside, err := all[0].module.Kernel("beside")
+		if err != nil {
+			return err
+		}
+		return beside.Launch(all[0].stream, gpu.Blocks(1, 32), channels.HandleOf(0, 2), uint64(40), uint64(16))
+	})
+	const text = "block (0,0,0), thread (5,0,0): put of 16 bytes at 40 to rank 2, whose buffer has 48"
+	errs := outcomes(t, 3, func(rank int) error {
+		if rank == 0 {
+			return comms[0].Synchronize(t.Context(), all[0].stream)
+		}
+		select {
+		case <-comms[rank].Done():
+		case <-time.After(soon):
+		}
+		return comms[rank].Err()
+	})
+	failing(t, 0, errs[0], mscclgo.ErrInvalid, "rank 0, peer 2", text)
+	failing(t, 1, errs[1], mscclgo.ErrRemote, "rank 0", text)
+	failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 0", text)
 }
 
 // TestDeviceTimeout has ranks 0 and 2 wait for rank 1, which does nothing. Rank

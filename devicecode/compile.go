@@ -21,6 +21,11 @@ type Options struct {
 	// IncludeDirs are folders that are searched for #include before the library's
 	// headers.
 	IncludeDirs []string
+	// Check has kernels check what they do with the library: ranges of memory channels,
+	// grids of groups, blocks of packets, as they always do on emulated devices. A check
+	// that fails ends the kernel, and the communicator's error tells what was wrong, with
+	// block and thread. Kernels get slower.
+	Check bool
 	// Flags are further flags for the compiler of the architecture.
 	Flags []string
 	// CacheDir is the cache folder. The default is $MSCCLGO_CACHE, or mscclgo in the
@@ -58,6 +63,9 @@ func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Op
 // ends the compiler.
 func Compile(ctx context.Context, arch, name string, source []byte, o Options) ([]byte, error) {
 	op := fmt.Sprintf("devicecode: compile %s for %s", name, arch)
+	if o.Check {
+		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_CHECK")
+	}
 	if strings.ContainsAny(name, "\n\r\x00") {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the name %q has a line break or a zero byte", name)
 	}

@@ -2,7 +2,10 @@ package devicecode
 
 import (
 	"fmt"
+	"strings"
+	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -22,8 +25,31 @@ const (
 // <mscclgo/wait.cuh>.
 type GroupStatus struct {
 	Aborted     uint32 // set by the host to end all waits
-	Reserved    uint32
+	Faulted     uint32 // set by a kernel when a check fails; see Checked
 	FirstFailed uint64 // set by a kernel when a wait times out; see ParseFailedWait
+	FaultPeer   uint32
+	Fault       [faultBytes]byte
+}
+
+// The constants of a fault in <mscclgo/wait.cuh>.
+const (
+	faultBytes = 236
+	faultTold  = 2
+	noPeer     = 1<<32 - 1
+)
+
+// Checked returns what a check in a kernel found wrong, with block and thread, and the
+// peer that it concerns, or [mscclgo.NoRank]. ok reports whether one did. There are checks
+// on the emulated device, and in kernels that were compiled with [Options].Check.
+func (s *GroupStatus) Checked() (text string, peer int, ok bool) {
+	if atomic.LoadUint32(&s.Faulted) != faultTold {
+		return "", mscclgo.NoRank, false
+	}
+	text, _, _ = strings.Cut(string(s.Fault[:]), "\x00")
+	if s.FaultPeer == noPeer {
+		return text, mscclgo.NoRank, true
+	}
+	return text, int(s.FaultPeer), true
 }
 
 // ParseFailedWait returns the channel and peer of [GroupStatus].FirstFailed. ok reports

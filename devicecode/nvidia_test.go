@@ -3,6 +3,7 @@ package devicecode
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"os"
 	"os/exec"
@@ -34,6 +35,26 @@ func forEachCUDATool(t *testing.T, test func(t *testing.T, o Options)) {
 }
 
 func isCubin(image []byte) bool { return bytes.HasPrefix(image, []byte("\x7fELF")) }
+
+//go:embed check_test.cu
+var checkedSource []byte
+
+// TestCUDAChecks compiles kernels with the checks and without, which leaves nothing of
+// them.
+func TestCUDAChecks(t *testing.T) {
+	forEachCUDATool(t, func(t *testing.T, o Options) {
+		for _, checked := range []bool{false, true} {
+			o.Check = checked
+			image, err := Compile(t.Context(), "sm_90", "check_test.cu", checkedSource, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := bytes.Contains(image, []byte(", whose buffer has ")); got != checked {
+				t.Errorf("with Check %v the image has the texts: %v", checked, got)
+			}
+		}
+	})
+}
 
 func TestCUDACompile(t *testing.T) {
 	const source = `

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -48,7 +49,7 @@ func newPlayers(t *testing.T, timeouts [2]time.Duration) [2]*player {
 		var err error
 		p[i].memory, err = gpu.Upload(p[i].dev, slices.Repeat([]byte{0x5a}, 2048))
 		must(err)
-		p[i].status, err = p[i].dev.AllocHost(16)
+		p[i].status, err = p[i].dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
 		must(err)
 		p[i].results, err = gpu.Upload(p[i].dev, slices.Repeat([]uint32{99}, 3))
 		must(err)

@@ -14,6 +14,21 @@ namespace mscclgo {
 MSCCLGO_DEVICE uint64_t firstThread() { return uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 MSCCLGO_DEVICE uint64_t allThreads() { return uint64_t(gridDim.x) * blockDim.x; }
 
+// checkShape ends the kernel where grid or block have more than one dimension, or blocks
+// are not made of whole `together` threads, if MSCCLGO_CHECK is defined; see check.cuh.
+MSCCLGO_DEVICE void checkShape(const GroupHandle& group, const char* what, uint32_t together = 1) {
+#if defined(MSCCLGO_CHECK)
+  if (gridDim.y != 1 || gridDim.z != 1 || blockDim.y != 1 || blockDim.z != 1)
+    detail::fault(group.watch, kNoPeer, what, " in a grid of ", gridDim, " blocks of ", blockDim,
+                  " threads: both must have one dimension");
+  if (blockDim.x % together != 0)
+    detail::fault(group.watch, kNoPeer, what, " in blocks of ", blockDim.x,
+                  " threads: the packets need blocks of whole warps, of ", together);
+#else
+  (void)group, (void)what, (void)together;
+#endif
+}
+
 // divideUp returns a / b, rounded up.
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -30,6 +45,7 @@ MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
 // than ranks, a block serves several ranks, one after the other. All threads call it.
 template <class Serve>
 MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
+  checkShape(group, "forEachRank");
   for (uint32_t k = blockIdx.x % group.size; k < group.size; k += gridDim.x) {
     uint32_t blocks = gridDim.x > k ? (gridDim.x - k - 1) / group.size + 1 : 1;
     serve(peer(group, k), blockIdx.x / group.size * blockDim.x + threadIdx.x, blocks * blockDim.x);
@@ -56,6 +72,7 @@ class Inboxes {
 
   // The inboxes of the group's current call.
   MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group) : group_(group), epoch_(group.epoch()) {
+    checkShape(group, "Inboxes", kThreads);
     uint64_t quarter = group.scratchSize / 4 / sizeof(LL128Packet) * sizeof(LL128Packet);
     uint64_t room = sizeof(Packet) == sizeof(LL128Packet) ? 3 * quarter : quarter;
     uint64_t start = sizeof(Packet) == sizeof(LL128Packet) ? quarter : 0;
@@ -76,6 +93,7 @@ class Inboxes {
 
   // send writes packet `index` of the inbox that rank `to` has for this rank.
   MSCCLGO_DEVICE void send(uint32_t to, uint64_t index, const Piece& piece) const {
+    checkIndex("send of packet ", index);
     piece.write(inbox(to, group_.rank) + index, lane(), epoch_);
   }
 
@@ -86,6 +104,7 @@ class Inboxes {
 
   // receive waits for packet `index` from rank `from`, and reports whether it came.
   MSCCLGO_DEVICE bool receive(uint32_t from, uint64_t index, Piece& piece) const {
+    checkIndex("receive of packet ", index);
     Watch watch = group_.watch;
     watch.peer = from;
     const Packet* packet = inbox(group_.rank, from) + index;
@@ -101,6 +120,7 @@ class Inboxes {
     using Word = typename Piece::Word;
     static_assert(sizeof(T) <= sizeof(Word), "see PacketOf");
     constexpr uint32_t kAtOnce = 4;
+    checkIndex("receive of packet ", index);
     Reducer<T, Op, Word> sums[Piece::kWords];
     for (uint32_t base = 0; base < group_.size; base += kAtOnce) {
       Piece theirs[kAtOnce];
@@ -179,6 +199,18 @@ class Inboxes {
   MSCCLGO_DEVICE Packet* inbox(uint32_t to, uint32_t from) const {
     uint32_t slot = from < to ? from : from - 1;
     return reinterpret_cast<Packet*>(group_.scratch(to) + half_) + slot * capacity_;
+  }
+
+  // checkIndex ends the kernel at a packet that an inbox does not have, if MSCCLGO_CHECK is
+  // defined; see check.cuh.
+  MSCCLGO_DEVICE void checkIndex(const char* what, uint64_t index) const {
+#if defined(MSCCLGO_CHECK)
+    if (index < capacity_) return;
+    detail::fault(group_.watch, kNoPeer, what, index, ", and an inbox of the group's scratch has ", capacity_,
+                  " of ", uint64_t(sizeof(Packet)), " bytes");
+#else
+    (void)what, (void)index;
+#endif
   }
 
   const GroupHandle& group_;

@@ -2,6 +2,7 @@
 // their blocks, and epochs, which number the calls.
 #pragma once
 
+#include <mscclgo/check.cuh>
 #include <mscclgo/wait.cuh>
 
 namespace mscclgo {
@@ -38,8 +39,12 @@ struct GroupHandle {
   MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
 
   // epoch returns the number of this call, at least 1: the same in all blocks, and on all
-  // ranks that make the same calls. Any thread may call it before nextEpoch().
-  MSCCLGO_DEVICE uint32_t epoch() const { return epochs[blockIdx.x] + 1; }
+  // ranks that make the same calls. Any thread may call it before nextEpoch(). Epochs and
+  // barriers are for one-dimensional grids of at most kMaxBlocks blocks.
+  MSCCLGO_DEVICE uint32_t epoch() const {
+    checkGrid("epoch");
+    return epochs[blockIdx.x] + 1;
+  }
 
   // nextEpoch ends the call. Every thread of every block of a one-dimensional grid calls
   // it once, last. The blocks of the grid also count for those that were not launched,
@@ -74,6 +79,7 @@ struct GroupHandle {
   // meet is a barrier with the orders of its signals and waits.
   template <Order Signal, Order Wait>
   MSCCLGO_DEVICE WaitResult meet() const {
+    checkGrid("barrier");
     __syncthreads();
     uint32_t arrival = arrivals[blockIdx.x] + 1;
     WaitResult result = WaitResult::Done;
@@ -95,6 +101,26 @@ struct GroupHandle {
     if (done) return WaitResult::Done;
     return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
   }
+
+  // checkGrid and checkBlock end the kernel where a block has no epoch, arrivals and flags
+  // of its own, if MSCCLGO_CHECK is defined; see check.cuh.
+  MSCCLGO_DEVICE void checkGrid(const char* what) const {
+#if defined(MSCCLGO_CHECK)
+    if (gridDim.x <= kMaxBlocks && gridDim.y == 1 && gridDim.z == 1) return;
+    detail::fault(watch, kNoPeer, what, " of a group in a grid of ", gridDim,
+                  " blocks: it is for one-dimensional grids of at most ", kMaxBlocks);
+#else
+    (void)what;
+#endif
+  }
+  MSCCLGO_DEVICE void checkBlock(uint32_t block) const {
+#if defined(MSCCLGO_CHECK)
+    if (block < kMaxBlocks) return;
+    detail::fault(watch, kNoPeer, "Rounds of block ", block, " of a group, which has ", kMaxBlocks);
+#else
+    (void)block;
+#endif
+  }
 };
 
 // Rounds count how far the blocks of one number are on all ranks. They are barriers in
@@ -104,8 +130,10 @@ struct GroupHandle {
 class Rounds {
  public:
   // The rounds of a block number. Every thread of the block makes one.
-  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block)
-      : group_(group), block_(block), start_(group.arrivals[block]), round_(start_) {}
+  MSCCLGO_DEVICE Rounds(const GroupHandle& group, uint32_t block) : group_(group), block_(block) {
+    group.checkBlock(block);
+    start_ = round_ = group.arrivals[block];
+  }
 
   // signal ends a number of rounds at once. Only the block of the number calls it, with
   // all threads. What it wrote before is visible to those who wait for the rounds

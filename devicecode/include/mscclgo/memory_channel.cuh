@@ -12,6 +12,7 @@
 //
 #pragma once
 
+#include <mscclgo/check.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/packet.cuh>
 #include <mscclgo/semaphore.cuh>
@@ -35,8 +36,8 @@ struct MemoryChannelHandle {
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                           uint32_t threads) const {
-    checkRange(remoteOffset, bytes, remoteSize);
-    checkRange(localOffset, bytes, localSize);
+    checkPeer("put of ", bytes, remoteOffset, " to rank ");
+    checkLocal("put of ", bytes, localOffset, " from");
     copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
   }
 
@@ -45,8 +46,8 @@ struct MemoryChannelHandle {
   template <uint32_t Width = 16>
   MSCCLGO_DEVICE void get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                           uint32_t threads) const {
-    checkRange(remoteOffset, bytes, remoteSize);
-    checkRange(localOffset, bytes, localSize);
+    checkPeer("get of ", bytes, remoteOffset, " from rank ");
+    checkLocal("get of ", bytes, localOffset, " to");
     copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
   }
 
@@ -56,8 +57,9 @@ struct MemoryChannelHandle {
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE void putPackets(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes, uint32_t thread,
                                  uint32_t threads, uint32_t flag) const {
-    checkRange(remoteOffset, packetBytes<Packet>(bytes), remoteSize);
-    checkRange(localOffset, bytes, localSize);
+    checkPackets<Packet>("putPackets", remoteOffset, thread, threads);
+    checkPeer("putPackets of ", packetBytes<Packet>(bytes), remoteOffset, " to rank ");
+    checkLocal("putPackets of ", bytes, localOffset, " from");
     mscclgo::putPackets(reinterpret_cast<Packet*>(remote + remoteOffset), local + localOffset, bytes, thread,
                         threads, flag);
   }
@@ -68,8 +70,10 @@ struct MemoryChannelHandle {
   template <class Packet = LL16Packet>
   MSCCLGO_DEVICE WaitResult unpackPackets(uint64_t packetOffset, uint64_t localOffset, uint64_t bytes,
                                           uint32_t thread, uint32_t threads, uint32_t flag) const {
-    checkRange(packetOffset, packetBytes<Packet>(bytes), packetsSize);
-    checkRange(localOffset, bytes, localSize);
+    checkPackets<Packet>("unpackPackets", packetOffset, thread, threads);
+    check("unpackPackets of ", packetBytes<Packet>(bytes), packetOffset, packetsSize,
+          " of this rank's packet memory, which has ");
+    checkLocal("unpackPackets of ", bytes, localOffset, " to");
     return mscclgo::unpackPackets(local + localOffset,
                                   reinterpret_cast<const Packet*>(packets + packetOffset), bytes, thread,
                                   threads, flag, semaphore.watch);
@@ -79,7 +83,7 @@ struct MemoryChannelHandle {
   // call it. The access is weak.
   template <class T>
   MSCCLGO_DEVICE T read(uint64_t index) const {
-    checkRange(index, 1, remoteSize / sizeof(T));
+    checkElement("read of ", index, sizeof(T));
     return reinterpret_cast<const T*>(remote)[index];
   }
 
@@ -87,7 +91,7 @@ struct MemoryChannelHandle {
   // it. The access is weak.
   template <class T>
   MSCCLGO_DEVICE void write(uint64_t index, T value) const {
-    checkRange(index, 1, remoteSize / sizeof(T));
+    checkElement("write of ", index, sizeof(T));
     reinterpret_cast<T*>(remote)[index] = value;
   }
 
@@ -109,15 +113,49 @@ struct MemoryChannelHandle {
   MSCCLGO_DEVICE bool poll() const { return semaphore.poll(); }
 
  private:
-  // checkRange ends the kernel at an access outside a buffer, on the emulated device and
-  // where MSCCLGO_CHECK is defined. Elsewhere it does nothing.
-  MSCCLGO_DEVICE static void checkRange(uint64_t offset, uint64_t bytes, uint64_t size) {
-#if defined(MSCCLGO_EMU) || defined(MSCCLGO_CHECK)
-    if (offset > size || bytes > size - offset) __trap();
-#else
-    (void)offset, (void)bytes, (void)size;
-#endif
+  // The checks end the kernel at an access outside a buffer, and at packets that do not
+  // lie where packets do, where MSCCLGO_CHECK is defined; see check.cuh. Elsewhere they do
+  // nothing.
+#if defined(MSCCLGO_CHECK)
+  MSCCLGO_DEVICE void checkPeer(const char* what, uint64_t bytes, uint64_t offset, const char* way) const {
+    if (!outside(offset, bytes, remoteSize)) return;
+    detail::fault(semaphore.watch, semaphore.watch.peer, what, bytes, " bytes at ", offset, way,
+                  semaphore.watch.peer, ", whose buffer has ", remoteSize);
   }
+  MSCCLGO_DEVICE void checkLocal(const char* what, uint64_t bytes, uint64_t offset, const char* way) const {
+    if (!outside(offset, bytes, localSize)) return;
+    detail::fault(semaphore.watch, semaphore.watch.peer, what, bytes, " bytes", way,
+                  " this rank's buffer at ", offset, ", which has ", localSize);
+  }
+  MSCCLGO_DEVICE void check(const char* what, uint64_t bytes, uint64_t offset, uint64_t size,
+                            const char* where) const {
+    if (!outside(offset, bytes, size)) return;
+    detail::fault(semaphore.watch, semaphore.watch.peer, what, bytes, " bytes at ", offset, where, size);
+  }
+  MSCCLGO_DEVICE void checkElement(const char* what, uint64_t index, uint64_t bytes) const {
+    if (index < remoteSize / bytes) return;
+    detail::fault(semaphore.watch, semaphore.watch.peer, what, "element ", index, " of ", bytes,
+                  " bytes, and the buffer of rank ", semaphore.watch.peer, " has ", remoteSize, " bytes");
+  }
+  template <class Packet>
+  MSCCLGO_DEVICE void checkPackets(const char* what, uint64_t offset, uint32_t thread,
+                                   uint32_t threads) const {
+    if (offset % sizeof(Packet) != 0)
+      detail::fault(semaphore.watch, semaphore.watch.peer, what, " at ", offset,
+                    ", which is not a multiple of the packet's ", uint64_t(sizeof(Packet)), " bytes");
+    checkWarps<Packet>(semaphore.watch, what, thread, threads);
+  }
+  MSCCLGO_DEVICE static bool outside(uint64_t offset, uint64_t bytes, uint64_t size) {
+    return offset > size || bytes > size - offset;
+  }
+#else
+  MSCCLGO_DEVICE void checkPeer(const char*, uint64_t, uint64_t, const char*) const {}
+  MSCCLGO_DEVICE void checkLocal(const char*, uint64_t, uint64_t, const char*) const {}
+  MSCCLGO_DEVICE void check(const char*, uint64_t, uint64_t, uint64_t, const char*) const {}
+  MSCCLGO_DEVICE void checkElement(const char*, uint64_t, uint64_t) const {}
+  template <class Packet>
+  MSCCLGO_DEVICE void checkPackets(const char*, uint64_t, uint32_t, uint32_t) const {}
+#endif
 };
 
 }  // namespace mscclgo

@@ -15,6 +15,7 @@
 // packets need memory of their own.
 #pragma once
 
+#include <mscclgo/check.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/wait.cuh>
 
@@ -222,12 +223,33 @@ MSCCLGO_DEVICE uint64_t packetBytes(uint64_t n) {
   return (n + kPayload - 1) / kPayload * sizeof(Packet);
 }
 
+// checkWarps ends the kernel where packets that whole warps carry are given to threads that
+// are none, if MSCCLGO_CHECK is defined; see check.cuh. The caller is number `thread` of
+// `threads`.
+template <class Packet>
+MSCCLGO_DEVICE void checkWarps(const Watch& watch, const char* what, uint64_t thread, uint64_t threads) {
+#if defined(MSCCLGO_CHECK)
+  constexpr uint32_t kThreads = Piece<Packet>::kThreads;
+  if (kThreads == 1) return;
+  if (threads % kThreads != 0)
+    detail::fault(watch, kNoPeer, what, ": ", threads, " threads carry packets, and ", kThreads,
+                  " carry one together: give it whole warps");
+  uint64_t number = threadIdx.x + uint64_t(blockDim.x) * (threadIdx.y + uint64_t(blockDim.y) * threadIdx.z);
+  if (thread % kThreads != number % kThreads)
+    detail::fault(watch, kNoPeer, what, ": thread ", thread, " of those that carry packets is lane ",
+                  number % kThreads, " of its warp, not ", thread % kThreads);
+#else
+  (void)watch, (void)what, (void)thread, (void)threads;
+#endif
+}
+
 // putPackets writes n bytes of data as packets. `threads` threads call it, and the caller
 // is number `thread` of them; for LL128 packets they are whole warps. src may have any
 // alignment.
 template <class Packet>
 MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads,
                                uint32_t flag) {
+  checkWarps<Packet>(Watch{}, "putPackets", thread, threads);
   constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   const uint8_t* from = static_cast<const uint8_t*>(src);
   for (uint64_t i = thread / kThreads; i * Piece<Packet>::kPayload < n; i += threads / kThreads) {
@@ -245,6 +267,7 @@ MSCCLGO_DEVICE void putPackets(Packet* dst, const void* src, uint64_t n, uint32_
 template <class Packet>
 MSCCLGO_DEVICE WaitResult unpackPackets(void* dst, const Packet* src, uint64_t n, uint32_t thread,
                                         uint32_t threads, uint32_t flag, const Watch& watch) {
+  checkWarps<Packet>(watch, "unpackPackets", thread, threads);
   constexpr uint32_t kThreads = Piece<Packet>::kThreads;
   uint8_t* to = static_cast<uint8_t*>(dst);
   for (uint64_t i = thread / kThreads; i * Piece<Packet>::kPayload < n; i += threads / kThreads) {

@@ -13,11 +13,17 @@ enum class WaitResult : uint32_t {
   Aborted = 2,   // the group failed or was closed
 };
 
+// kFaultBytes is the size of the text of a fault, kFaultTold what says that it is there,
+// and kNoPeer the peer of a fault that concerns none.
+constexpr uint32_t kFaultBytes = 236, kFaultTold = 2, kNoPeer = ~uint32_t(0);
+
 // GroupStatus is the group's state in pinned host memory. Each rank has one.
 struct GroupStatus {
-  uint32_t aborted;      // the host sets it to end all waits
-  uint32_t reserved;     //
-  uint64_t firstFailed;  // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
+  uint32_t aborted;         // the host sets it to end all waits
+  uint32_t faulted;         // kFaultTold once a check has failed (check.cuh)
+  uint64_t firstFailed;     // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
+  uint32_t faultPeer;       // the rank that the fault concerns, or kNoPeer
+  char fault[kFaultBytes];  // what the check found, ends with a zero byte
 };
 
 // Watch is what ends a wait for a signal that does not come. It is part of every

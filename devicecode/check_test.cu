@@ -1,0 +1,42 @@
+// Kernels of the tests of check.cuh: each does what a check finds.
+#include <mscclgo/collective.cuh>
+#include <mscclgo/memory_channel.cuh>
+
+using namespace mscclgo;
+
+// ranges has one thread of one block access memory outside a channel's buffers.
+extern "C" __global__ void ranges(MemoryChannelHandle channel, uint32_t which, uint64_t at, uint64_t other,
+                                  uint64_t bytes) {
+  if (blockIdx.x != 1 || threadIdx.x != 3) return;
+  if (which == 0) channel.put(at, other, bytes, 0, 1);
+  if (which == 1) channel.get(at, other, bytes, 0, 1);
+  if (which == 2) channel.putPackets(at, other, bytes, 0, 1, 1);
+  if (which == 3) channel.unpackPackets(at, other, bytes, 0, 1, 1);
+  if (which == 4) channel.write<uint64_t>(at, channel.read<uint64_t>(other));
+}
+
+// lines has all threads of a block carry LL128 packets.
+extern "C" __global__ void lines(MemoryChannelHandle channel, uint32_t first) {
+  channel.putPackets<LL128Packet>(0, 0, 480, threadIdx.x + first, blockDim.x, 1);
+}
+
+// linesOf is lines without a channel.
+extern "C" __global__ void linesOf(LL128Packet* packets, const void* data) {
+  putPackets(packets, data, 480, threadIdx.x, blockDim.x, 1);
+}
+
+extern "C" __global__ void meet(GroupHandle group) { group.barrier(); }
+extern "C" __global__ void number(GroupHandle group) { group.nextEpoch(); }
+extern "C" __global__ void count(GroupHandle group, uint32_t block) { Rounds(group, block).end(0); }
+
+// inboxes sends packet `index` of a thread.
+extern "C" __global__ void inboxes(GroupHandle group, uint64_t index) {
+  Inboxes<LL8Packet> inboxes(group);
+  inboxes.send(peer(group, 1), index, {});
+}
+
+extern "C" __global__ void warps(GroupHandle group) { Inboxes<LL128Packet> inboxes(group); }
+
+extern "C" __global__ void each(GroupHandle group) {
+  forEachRank(group, [](uint32_t, uint32_t, uint32_t) {});
+}

@@ -1,0 +1,95 @@
+// Checks of what a kernel does with the library: ranges, grids, shapes of blocks. They are
+// made where MSCCLGO_CHECK is defined: on the emulated device always, on GPUs with
+// devicecode.Options.Check. Elsewhere nothing is left of them.
+#pragma once
+
+#include <mscclgo/wait.cuh>
+
+#if defined(MSCCLGO_EMU) && !defined(MSCCLGO_CHECK)
+#define MSCCLGO_CHECK
+#endif
+
+#if defined(MSCCLGO_CHECK)
+
+namespace mscclgo {
+namespace detail {
+
+// FaultText appends words and numbers to a text of kFaultBytes, which stays terminated.
+class FaultText {
+ public:
+  MSCCLGO_DEVICE explicit FaultText(char* text) : at_(text), end_(text + kFaultBytes - 1) { *at_ = 0; }
+
+  // Not inlined: the compiler would unroll the loop over every text.
+  __device__ __noinline__ void add(const char* words) {
+    while (*words != 0) add(*words++);
+  }
+  __device__ __noinline__ void add(uint64_t number) {
+    uint64_t unit = 1;
+    while (number / unit >= 10) unit *= 10;
+    for (; unit > 0; unit /= 10) add(char('0' + number / unit % 10));
+  }
+  MSCCLGO_DEVICE void add(uint32_t number) { add(uint64_t(number)); }
+  MSCCLGO_DEVICE void add(const dim3& d) {
+    add("("), add(uint64_t(d.x)), add(","), add(uint64_t(d.y)), add(","), add(uint64_t(d.z)), add(")");
+  }
+
+ private:
+  MSCCLGO_DEVICE void add(char c) {
+    if (at_ == end_) return;
+    *at_++ = c;
+    *at_ = 0;
+  }
+
+  char* at_;
+  char* end_;
+};
+
+// claimFault reports, to one thread, that it may write the fault's text.
+inline __device__ __noinline__ bool claimFault(GroupStatus* status) {
+#if defined(MSCCLGO_EMU)
+  uint32_t none = 0;
+  return __atomic_compare_exchange_n(&status->faulted, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+#else
+  // In device memory, as not every bus lets a GPU do read-modify-writes on host memory.
+  static unsigned int claimed;
+  (void)status;
+  return atomicExch(&claimed, 1) == 0;
+#endif
+}
+
+// fault ends the kernel: what was wrong, words and numbers in turn, goes with block and
+// thread to the group's status, where the host finds it. peer is the rank that it
+// concerns, or kNoPeer. Any thread may call it. It does not return.
+template <class... Parts>
+inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Parts... parts) {
+  GroupStatus* status = watch.status;
+  if (status != nullptr && claimFault(status)) {
+    FaultText text(status->fault);
+    text.add("block "), text.add(dim3(blockIdx.x, blockIdx.y, blockIdx.z));
+    text.add(", thread "), text.add(dim3(threadIdx.x, threadIdx.y, threadIdx.z)), text.add(": ");
+    (text.add(parts), ...);
+    status->faultPeer = peer;
+    fence<Scope::System, Order::Release>();
+    store<Scope::System, Order::Relaxed>(&status->faulted, kFaultTold);
+    fence<Scope::System, Order::Release>();  // it is out before the kernel ends
+  }
+#if defined(MSCCLGO_EMU)
+  char told[kFaultBytes];
+  FaultText text(told);
+  (text.add(parts), ...);
+  emu::fail(told);
+#else
+  // Whoever writes the text must not be ended by another thread's trap. A launch of another
+  // module may have claimed another group's status, so that this is bounded.
+  const uint64_t start = nanoseconds();
+  while (status != nullptr && load<Scope::System, Order::Relaxed>(&status->faulted) != kFaultTold &&
+         nanoseconds() - start < 100000000) {
+  }
+  __trap();
+#endif
+}
+
+}  // namespace detail
+}  // namespace mscclgo
+
+#endif
