@@ -1,11 +1,14 @@
 package bootstrap
 
 import (
+	"crypto/pbkdf2"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/handshake"
@@ -126,6 +129,11 @@ const opEnv = "bootstrap: read the environment"
 //     see or guess them. Under a launcher that sets no identifier, or none but what
 //     anyone can guess, such as torchrun without --rdzv-id, MSCCLGO_SECRET is
 //     required, unless the address is a loopback one.
+//
+// Text that may be easy to guess is stretched with 600,000 rounds of PBKDF2
+// (HMAC-SHA256), which takes a core 0.1 to 0.3 seconds: once in each process,
+// in Connect, or here if the port is derived from it too. A stranger pays that for each
+// guess. MSCCLGO_ID has a random secret and costs nothing.
 //
 // MSCCLGO_INTERFACE, MSCCLGO_ADVERTISE and MSCCLGO_BOOTSTRAP_TLS set the options
 // Interface, Advertise and TLS.
@@ -281,11 +289,14 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 			guessed = guessed && (slices.Contains(l.public, name) || slices.Contains(l.public, one))
 		}
 	}
-	port, err := v.port(l, job)
+	secret := v.get(EnvSecret)
+	weak := sync.OnceValue(func() [secretSize]byte {
+		return stretch(strings.Join(append([]string{secret}, job...), "\n"), host)
+	})
+	port, err := v.port(l, job, weak)
 	if err != nil {
 		return UniqueID{}, err
 	}
-	secret := v.get(EnvSecret)
 	if secret == "" && guessed && !isLoopback(host) {
 		return UniqueID{}, fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
 	}
@@ -296,13 +307,15 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	if secret != "" {
 		public = strings.Join(append(job, place), "\n")
 	}
-	key := derive(strings.Join(append([]string{secret, place}, job...), "\n"), "secret")
-	group := derive(public, "group")
-	return UniqueID{hosts: host, port: port, hosted: true, group: [groupSize]byte(group[:]), secret: hide(key)}, nil
+	group := derive([]byte(public), "group")
+	return UniqueID{hosts: host, port: port, hosted: true, group: [groupSize]byte(group[:]), secret: sync.OnceValue(func() [secretSize]byte {
+		text := weak()
+		return derive(append(text[:], place...), "secret")
+	})}, nil
 }
 
-// port returns where rank 0 listens.
-func (v vars) port(l *launcher, job []string) (uint16, error) {
+// port returns where rank 0 listens. weak is what the secret is derived from.
+func (v vars) port(l *launcher, job []string, weak func() [secretSize]byte) (uint16, error) {
 	name, add := EnvPort, 0
 	if !v.has(EnvPort) {
 		name, add = "MASTER_PORT", 1
@@ -320,25 +333,41 @@ func (v vars) port(l *launcher, job []string) (uint16, error) {
 		}
 		return uint16(n + add), nil
 	}
-	// The port shows some bits of what it is derived from, so the secret is the
-	// last choice.
-	key := strings.Join(job, "\n")
-	if key == "" {
-		key = v.get(EnvSecret)
-	}
-	if key == "" {
+	// The port shows some bits of what it is derived from. If that is the secret, or what
+	// stands in for it, each guess must cost as much as at the secret itself.
+	var n [32]byte
+	switch hasSecret := v.has(EnvSecret); {
+	case hasSecret && len(job) > 0:
+		n = derive([]byte(strings.Join(job, "\n")), "port")
+	case hasSecret || len(job) > 0:
+		text := weak()
+		n = derive(text[:], "port")
+	default:
 		return 0, fmt.Errorf("none of %s, %s, MASTER_PORT, %s and the identifiers of jobs under %s (%s) is set: one is needed to choose rank 0's port",
 			EnvID, EnvPort, EnvSecret, l.name, strings.Join(l.jobs, ", "))
 	}
 	// Below 32768, from where Linux takes the ports of connections that dial.
-	n := derive(key, "port")
 	return 20000 + uint16(binary.LittleEndian.Uint32(n[:])%12000), nil
 }
 
-// derive returns 32 bytes for a purpose from text that the ranks share, which may
-// be easy to guess.
-func derive(text, purpose string) [32]byte {
-	return handshake.Derive([]byte(text), "environment "+purpose)
+// derive returns 32 bytes for a purpose from what the ranks share.
+func derive(shared []byte, purpose string) [32]byte {
+	return handshake.Derive(shared, "environment "+purpose)
+}
+
+// stretchRounds makes a guess of text that people or schedulers chose cost a core 0.1 to
+// 0.3 seconds, as it costs each rank once. It is what OWASP recommends for PBKDF2 with
+// HMAC-SHA256.
+const stretchRounds = 600_000
+
+// stretch returns a key from text that may be easy to guess. The salt keeps guesses that
+// were computed for one host from fitting another.
+func stretch(text, host string) [secretSize]byte {
+	key, err := pbkdf2.Key(sha256.New, text, []byte("mscclgo environment "+host), stretchRounds, secretSize)
+	if err != nil {
+		panic("bootstrap: " + err.Error()) // a size that PBKDF2 does not have
+	}
+	return [secretSize]byte(key)
 }
 
 // loopbackIfAlone returns rank 0's address if all ranks are on one machine.

@@ -2,11 +2,13 @@ package bootstrap
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -210,4 +212,31 @@ func FuzzFirstHost(f *testing.F) {
 			t.Fatalf("%q starts with %q", list, host)
 		}
 	})
+}
+
+// The secret and the port of text that may be easy to guess, computed by another program
+// (hashlib.pbkdf2_hmac and HKDF in Python), and computed once.
+func TestWeakSecretIsStretched(t *testing.T) {
+	env := map[string]string{
+		"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "4711", "SLURM_LOCALID": "1",
+		"SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NODELIST": "n[1-2]",
+	}
+	got, err := FromEnv(func(name string) (string, bool) { s, ok := env[name]; return s, ok })
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := got.Options.ID
+	secret := id.secret()
+	const wantSecret, wantPort = "47d36500200a85ed0c21b9f006695f9b0ed72994a2783a05c9bfd37318975372", 30821
+	if hex.EncodeToString(secret[:]) != wantSecret || id.port != wantPort {
+		t.Errorf("secret %x and port %d, want %s and %d", secret, id.port, wantSecret, wantPort)
+	}
+	start := time.Now()
+	for range 1000 {
+		copied := id
+		copied.secret()
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v to use it again", took)
+	}
 }
