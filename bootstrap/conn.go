@@ -30,12 +30,52 @@ type conn struct {
 	written chan struct{}
 }
 
-// An outgoing frame waits to be written.
+// An outgoing frame waits to be written, or is being written.
 type outgoing struct {
-	bytes     []byte
-	done      chan struct{} // closed when written or dropped
-	err       error         // set before done is closed
-	cancelled bool          // the sender no longer wants it sent
+	frame
+	size int           // of the payload
+	sent int           // bytes of the stream that have been taken to be written
+	done chan struct{} // closed when written or dropped
+	err  error         // set before done is closed
+	// cancelled means that the sender no longer wants it sent and may have changed the
+	// payload, which is gone. conn.mu guards both.
+	cancelled bool
+}
+
+// maxPiece is how many bytes are written at once. They are copied, so that a write that
+// does not end holds no more.
+const maxPiece = 64 << 10
+
+// fill returns the next bytes of o's stream, in buf, or none at its end. In place of what
+// is left of a cancelled payload there are zeros. The caller holds conn.mu.
+func (o *outgoing) fill(buf []byte) []byte {
+	buf = buf[:0]
+	for room := cap(buf); room > 0; room = cap(buf) - len(buf) {
+		var part []byte
+		at := o.sent - frameHeaderSize
+		switch {
+		case at < 0:
+			head := o.frame.header(o.size)
+			part = head[o.sent:]
+		case at < o.size && o.cancelled:
+			n := min(room, o.size-at)
+			part = buf[len(buf) : len(buf)+n]
+			clear(part)
+		case at < o.size:
+			part = o.payload[at:]
+		case at == o.size && o.size > 0:
+			part = []byte{frameWhole}
+			if o.cancelled {
+				part[0] = frameGivenUp
+			}
+		default:
+			return buf
+		}
+		part = part[:min(len(part), room)]
+		buf = append(buf, part...)
+		o.sent += len(part)
+	}
+	return buf
 }
 
 var (
@@ -49,10 +89,10 @@ func newConn(nc net.Conn, p *peer, dialed bool) *conn {
 	return c
 }
 
-// enqueue queues a frame. If the connection has ended, the frame is done at once
-// with an error.
+// enqueue queues a frame, whose payload stays as it is until it is done or cancelled. If
+// the connection has ended, the frame is done at once with an error.
 func (c *conn) enqueue(f frame) *outgoing {
-	o := &outgoing{bytes: f.encode(), done: make(chan struct{})}
+	o := &outgoing{frame: f, size: len(f.payload), done: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -70,10 +110,11 @@ func (c *conn) enqueue(f frame) *outgoing {
 	return o
 }
 
-// cancel keeps o from being sent, unless that has begun.
+// cancel keeps o from being sent and lets go of its payload. If a part has been sent, the
+// peer receives zeros for the rest and is told to drop it.
 func (c *conn) cancel(o *outgoing) {
 	c.mu.Lock()
-	o.cancelled = true
+	o.cancelled, o.payload = true, nil
 	c.mu.Unlock()
 }
 
@@ -124,8 +165,12 @@ func (c *conn) next() *outgoing {
 // write sends what is queued until the connection ends.
 func (c *conn) write() {
 	defer close(c.written)
+	var buf []byte
 	for o := c.next(); o != nil; o = c.next() {
-		_, o.err = c.nc.Write(o.bytes)
+		if n := min(frameHeaderSize+o.size+1, maxPiece); cap(buf) < n {
+			buf = make([]byte, 0, n)
+		}
+		o.err = c.writeFrame(o, buf)
 		close(o.done)
 		if o.err != nil {
 			// The reader finds out too, and knows whether it matters.
@@ -135,6 +180,21 @@ func (c *conn) write() {
 		}
 	}
 	c.nc.(interface{ CloseWrite() error }).CloseWrite() // of TCP, or TLS over it
+}
+
+// writeFrame writes o piece by piece.
+func (c *conn) writeFrame(o *outgoing, buf []byte) error {
+	for {
+		c.mu.Lock()
+		piece := o.fill(buf)
+		c.mu.Unlock()
+		if len(piece) == 0 {
+			return nil
+		}
+		if _, err := c.nc.Write(piece); err != nil {
+			return err
+		}
+	}
 }
 
 // read passes every frame to handle until the stream ends or handle refuses one.

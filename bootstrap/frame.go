@@ -64,43 +64,76 @@ type frame struct {
 	payload []byte
 }
 
-// encode returns the frame's bytes: kind (1), zeros (3), payload size (4), tag
-// (8), payload.
+// What follows a payload: whether it is what its sender wanted to send.
+const (
+	frameWhole   = 0
+	frameGivenUp = 1 // the sender's context ended in the middle; the frame is dropped
+)
+
+// encode returns the frame's bytes: the header, and, unless it is empty, the payload and
+// frameWhole.
 func (f frame) encode() []byte {
-	w := wire.NewWriter(frameHeaderSize + len(f.payload))
-	w.U8(uint8(f.kind))
-	w.Raw([]byte{0, 0, 0})
-	w.U32(uint32(len(f.payload)))
-	w.U64(f.tag)
-	w.Raw(f.payload)
-	return w.Bytes()
+	head := f.header(len(f.payload))
+	b := append(head[:], f.payload...)
+	if len(f.payload) > 0 {
+		b = append(b, frameWhole)
+	}
+	return b
 }
 
-// readFrame reads one frame. At the end of the stream between two frames it
-// returns io.EOF.
+// header returns kind (1), zeros (3), payload size (4) and tag (8).
+func (f frame) header(size int) [frameHeaderSize]byte {
+	w := wire.NewWriter(frameHeaderSize)
+	w.U8(uint8(f.kind))
+	w.Raw([]byte{0, 0, 0})
+	w.U32(uint32(size))
+	w.U64(f.tag)
+	return [frameHeaderSize]byte(w.Bytes())
+}
+
+// readFrame reads the next frame that was not given up. At the end of the stream between
+// two frames it returns io.EOF.
 func readFrame(r io.Reader) (frame, error) {
+	for {
+		f, whole, err := readOne(r)
+		if err != nil || whole {
+			return f, err
+		}
+	}
+}
+
+// readOne reads one frame, and whether it is whole.
+func readOne(r io.Reader) (f frame, whole bool, err error) {
 	var head [frameHeaderSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return frame{}, err
+		return frame{}, false, err
 	}
 	h := wire.NewReader(head[:])
-	f := frame{kind: frameKind(h.U8())}
+	f.kind = frameKind(h.U8())
 	zeros := [3]byte(h.Raw(3))
 	size := int64(h.U32())
 	f.tag = h.U64()
 	switch limit := f.kind.limit(); {
 	case limit < 0:
-		return frame{}, fmt.Errorf("malformed frame: kind %d", f.kind)
+		return frame{}, false, fmt.Errorf("malformed frame: kind %d", f.kind)
 	case zeros != [3]byte{}:
-		return frame{}, fmt.Errorf("malformed frame: reserved bytes %v are not zero", zeros)
+		return frame{}, false, fmt.Errorf("malformed frame: reserved bytes %v are not zero", zeros)
 	case size > int64(limit):
-		return frame{}, fmt.Errorf("malformed frame: kind %d with %d bytes, at most %d are allowed", f.kind, size, limit)
+		return frame{}, false, fmt.Errorf("malformed frame: kind %d with %d bytes, at most %d are allowed", f.kind, size, limit)
 	case size == 0:
-		return f, nil
+		return f, true, nil
 	}
-	payload, err := readPayload(r, int(size))
-	f.payload = payload
-	return f, err
+	if f.payload, err = readPayload(r, int(size)); err != nil {
+		return frame{}, false, err
+	}
+	var end [1]byte
+	if _, err := io.ReadFull(r, end[:]); err != nil {
+		return frame{}, false, fmt.Errorf("frame cut short: its end is missing: %w", io.ErrUnexpectedEOF)
+	}
+	if end[0] > frameGivenUp {
+		return frame{}, false, fmt.Errorf("malformed frame: it ends with %d", end[0])
+	}
+	return f, end[0] == frameWhole, nil
 }
 
 // readPayload reads size bytes. It allocates as they arrive, so that a header

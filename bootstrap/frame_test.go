@@ -53,6 +53,8 @@ func TestMalformedFrames(t *testing.T) {
 		"0 of 67108864 bytes":     head(byte(frameData), 0, MaxMessage),
 		"3 of 4 bytes":            append(head(byte(frameData), 0, 4), 1, 2, 3),
 		"unexpected EOF":          head(byte(frameData), 0, 0)[:7],
+		"its end is missing":      append(head(byte(frameData), 0, 1), 1),
+		"ends with 2":             append(head(byte(frameData), 0, 1), 1, 2),
 	} {
 		if _, err := readFrame(bytes.NewReader(b)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -101,7 +103,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(frame{kind: frameGoodbye}.encode())
 	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if fr, err := readFrame(bytes.NewReader(b)); err == nil {
+		if fr, whole, err := readOne(bytes.NewReader(b)); err == nil && whole {
 			again := fr.encode()
 			same(t, b[:min(len(b), len(again))], again)
 		}

@@ -14,8 +14,8 @@ import (
 // reused once Send returns.
 //
 // Send returns when the message has been handed to the operating system, not
-// when it is received. If the context ends first (ErrTimeout or ErrAborted) the
-// message may still arrive. It returns ErrRemote if the peer has left or the
+// when it is received. If the context ends first (ErrTimeout or ErrAborted) nothing of
+// data is kept; the message may still arrive if all of it had been handed over. It returns ErrRemote if the peer has left or the
 // group has failed.
 func (b *Bootstrap) Send(ctx context.Context, peer int, tag uint64, data []byte) error {
 	op := fmt.Sprintf("bootstrap: send %d bytes with tag %d", len(data), tag)
@@ -51,6 +51,7 @@ func (b *Bootstrap) send(ctx context.Context, op string, peer int, f frame) erro
 		c.cancel(o)
 		return mscclgo.FromContext(ctx, op, fmt.Sprintf("rank %d does not read what is sent to it", peer)).At(b.rank, peer)
 	case <-b.failed:
+		c.cancel(o)
 		return b.errFailed(op)
 	}
 	if o.err == nil {

@@ -1,0 +1,73 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// deafen has b's reader of a peer's connection wait until the result is called.
+func deafen(t *testing.T, from, b *Bootstrap) (hear func()) {
+	t.Helper()
+	b.mu.Lock()
+	from.mu.Lock()
+	from.peers[b.rank].out.enqueue(frame{kind: frameLeft, tag: uint64(b.rank)}) // takes b.mu, and is nothing
+	from.mu.Unlock()
+	return b.mu.Unlock
+}
+
+// Sends that end with their contexts hold none of their bytes, also the one that was
+// half sent, whose rest the peer reads and drops.
+func TestCancelledSendsHoldNothing(t *testing.T) {
+	bs := group(t, 2)
+	held := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc) >> 20
+	}
+	before := held()
+	hear := deafen(t, bs[0], bs[1])
+	data := bytes.Repeat([]byte{7}, 32<<20)
+	for range 16 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		wantError(t, bs[0].Send(ctx, 1, 5, data), mscclgo.ErrTimeout)
+		cancel()
+	}
+	data = nil
+	if after := held(); after-before > 8 {
+		t.Errorf("%d MiB are held, %d before", after, before)
+	}
+	hear()
+	ctx := testContext(t)
+	if err := bs[0].Send(ctx, 1, 6, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bs[1].Recv(ctx, 0, 6); err != nil || string(got) != "hello" {
+		t.Errorf("the next message: %q, %v", got, err)
+	}
+	if bs[1].inbox.has(mailKey{0, frameData, 5}) {
+		t.Error("a message arrived of which a part was not sent")
+	}
+}
+
+// The sender's slice is its own when Send returns, whatever ended it, while the connection
+// still sends.
+func TestDataIsTheSendersAfterTheFailure(t *testing.T) {
+	bs := group(t, 3)
+	hear := deafen(t, bs[0], bs[1])
+	data := make([]byte, 32<<20)
+	sent := make(chan error)
+	go func() { sent <- bs[0].Send(testContext(t), 1, 5, data) }()
+	time.Sleep(20 * time.Millisecond)
+	bs[2].Abort(context.Canceled)
+	wantError(t, <-sent, mscclgo.ErrRemote, "rank 2")
+	hear()
+	for i := range data { // the race detector finds the connection here
+		data[i] = 1
+	}
+}
