@@ -9,7 +9,7 @@ import (
 )
 
 // hierBlocks is how many blocks the hierarchical all-reduce has at most: each has
-// connections of its own.
+// connections of its own. kMostBlocks of hier.cu.
 const hierBlocks = 4
 
 // place is where a rank is among the hosts.
@@ -43,9 +43,17 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 	}
 	place := placeOf(r.comm.Rank(), r.comm.Hosts())
 	h, err := r.hostPath(ctx, pathKey{byHosts, nil, c.Out, c.sumsGrow()}, func(h *hostPath) error {
-		h.slot = divideUp(divideUp(c.Out.Size(), line), uint64(place.owners)) * line * c.sumsGrow()
-		inbox, err := h.allocate(ctx, 2*uint64(place.hosts)*h.slot)
+		size, err := h.smallest(ctx, c.Out)
 		if err != nil {
+			return err
+		}
+		h.slot = divideUp(divideUp(size, line), uint64(place.owners)) * line * c.sumsGrow()
+		inbox, err := h.allocate(ctx, 2*uint64(place.hosts)*h.slot, 0)
+		if err != nil {
+			return err
+		}
+		// How many calls there were, for each block.
+		if _, err := h.allocate(ctx, 4*hierBlocks, 4*hierBlocks); err != nil {
 			return err
 		}
 		return h.connect(ctx, inbox, communicator.PortChannelOptions{PerPeer: hierBlocks, Peers: place.peers})
@@ -55,6 +63,6 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 	}
 	return launch{kernel, gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), []any{
 		r.group, c.input().peers, c.Out.peers, uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
-		h.handles(0), h.buffers[0], h.slot, c.part(),
+		h.handles(0), h.buffers[0], h.buffers[1], h.slot, c.part(),
 	}}, nil
 }

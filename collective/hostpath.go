@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
@@ -45,14 +47,38 @@ func (r *Runner) hostPath(ctx context.Context, key pathKey, fill func(*hostPath)
 	return h, nil
 }
 
-// allocate adds a buffer. Collective.
-func (h *hostPath) allocate(ctx context.Context, bytes uint64) (*gpu.Buffer, error) {
+// allocate adds a buffer, whose first bytes are zeros. Collective.
+func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buffer, error) {
 	b, err := h.r.comm.Device().Alloc(bytes)
 	if err == nil {
 		h.buffers = append(h.buffers, b)
+		if zeros > 0 {
+			err = gpu.CopyIn(b, make([]byte, zeros))
+		}
 	}
 	_, err = h.r.exchange(ctx, "allocate an inbox", "", err)
 	return b, err
+}
+
+// smallest returns the bytes of the smallest of all ranks' buffers, as which a call takes
+// them: where slots lie in an inbox must depend on what all ranks agree upon. Collective.
+func (h *hostPath) smallest(ctx context.Context, mine *Memory) (uint64, error) {
+	w := wire.NewWriter(8)
+	w.U64(mine.Size())
+	all, err := h.r.exchange(ctx, "compare the sizes of buffers", string(w.Bytes()), nil)
+	if err != nil {
+		return 0, err
+	}
+	least := mine.Size()
+	for rank, b := range all {
+		read := wire.NewReader([]byte(b))
+		size := read.U64()
+		if err := read.End(); err != nil {
+			return 0, mscclgo.Errorf(mscclgo.ErrRemote, "collective: compare the sizes of buffers", "its size is malformed: %w", err).At(h.r.comm.Rank(), rank)
+		}
+		least = min(least, size)
+	}
+	return least, nil
 }
 
 // connect adds channels from a local buffer. Collective.

@@ -37,16 +37,17 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, erro
 	ranks := uint64(r.comm.Size())
 	in := c.input()
 	h, err := r.hostPath(ctx, pathKey{byStages, in, c.Out, 1}, func(h *hostPath) error {
-		h.slot = stagedSlot(c.Out.Size(), ranks)
-		inbox, err := h.allocate(ctx, ranks*h.slot)
+		size, err := h.smallest(ctx, c.Out)
 		if err != nil {
 			return err
 		}
-		progress, err := h.allocate(ctx, 8*(1+stagedMostChunks))
+		h.slot = stagedSlot(size, ranks)
+		inbox, err := h.allocate(ctx, ranks*h.slot, 0)
 		if err != nil {
 			return err
 		}
-		if err := gpu.CopyIn(progress, make([]uint64, 1+stagedMostChunks)); err != nil {
+		const progress = 8 * (1 + stagedMostChunks)
+		if _, err := h.allocate(ctx, progress, progress); err != nil {
 			return err
 		}
 		if err := h.connect(ctx, in.Buffer, communicator.PortChannelOptions{PerPeer: stagedStreams, Inbox: inbox}); err != nil {

@@ -23,6 +23,8 @@ using HostSum = Reducer<T, Op, Line>::Unfinished;  // a host's, of a line
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
+constexpr uint32_t kMostBlocks = 4;  // hierBlocks of hier.go
+
 // Hosts is one rank's place among the hosts. The first `owners` ranks of every
 // host own a shard of the data each, the same on all hosts, and have a channel
 // for each block to the owners of that shard on the other hosts.
@@ -30,21 +32,30 @@ struct Hosts {
   uint32_t hosts, host, owners, ranks;  // ranks on all hosts
   const PortChannelHandle* channels;    // those of block b begin at b * (hosts - 1)
   uint8_t* inbox;                       // two halves, each with a slot for each host
+  uint32_t* calls;                      // how many calls used the inbox, for each of kMostBlocks blocks
   uint64_t slotBytes;
 
   // slot returns where a host's sums are kept during a call, as an offset in the inbox of
   // any owner of the shard. Calls use the halves in turn: a rank that has finished a call
   // has heard from all hosts, which have thus begun it and have ended the call before,
-  // whose half comes next.
-  MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t epoch) const {
-    return (uint64_t(epoch % 2) * hosts + of) * slotBytes;
+  // whose half comes next. The inbox has a count of its own: other calls of the group,
+  // which a host may make alone, use its epochs too.
+  MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t call) const {
+    return (uint64_t(call % 2) * hosts + of) * slotBytes;
+  }
+
+  // end counts a call, also for the blocks that were not launched. Every thread calls it
+  // once, last.
+  MSCCLGO_DEVICE void end(uint32_t call) const {
+    for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMostBlocks; b += blockDim.x * gridDim.x)
+      calls[b] = call + 1;
   }
 
   // exchange puts this host's sums, n bytes in its slot from `at` on, into the
   // other hosts' inboxes and waits for theirs. One thread.
-  MSCCLGO_DEVICE bool exchange(uint32_t epoch, uint64_t at, uint64_t n) const {
+  MSCCLGO_DEVICE bool exchange(uint32_t call, uint64_t at, uint64_t n) const {
     const PortChannelHandle* peers = channels + uint64_t(blockIdx.x) * (hosts - 1);
-    uint64_t mine = slot(host, epoch) + at;
+    uint64_t mine = slot(host, call) + at;
     for (uint32_t k = 0; k + 1 < hosts; ++k)
       if (peers[k].putWithSignal(mine, mine, n) != WaitResult::Done) return false;
     for (uint32_t k = 0; k + 1 < hosts; ++k)
@@ -65,7 +76,7 @@ struct Hosts {
 // all hosts have received them, so that no flush is needed.
 MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
                            const Hosts& across, uint64_t bytes) {
-  uint32_t epoch = group.epoch();
+  uint32_t call = across.calls[blockIdx.x];
   if (group.barrier() != WaitResult::Done) return;  // the host's inputs are there
   uint64_t lines = divideUp(bytes, sizeof(Line));
   uint64_t shard = divideUp(lines, across.owners);
@@ -76,7 +87,7 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
   if (first + end > lines) end = first < lines ? lines - first : 0;
 
   if (group.rank < across.owners && begin < end) {
-    uint8_t* sums = across.inbox + across.slot(across.host, epoch);
+    uint8_t* sums = across.inbox + across.slot(across.host, call);
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       uint64_t at = (first + i) * sizeof(Line);
       Reducer<T, Op, Line> sum(loadPartial<Line>(in.of<const uint8_t>(0) + at, bytes - at));
@@ -87,14 +98,14 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
     __syncthreads();  // the part is there before one thread sends it
     bool ok = true;
     if (threadIdx.x == 0)
-      ok = across.exchange(epoch, begin * sizeof(HostSum), (end - begin) * sizeof(HostSum));
+      ok = across.exchange(call, begin * sizeof(HostSum), (end - begin) * sizeof(HostSum));
     if (!blockAll(ok)) return;
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       uint64_t at = (first + i) * sizeof(Line);
       const uint8_t* theirs = across.inbox + i * sizeof(HostSum);
-      Reducer<T, Op, Line> sum(loadPartial<HostSum>(theirs + across.slot(0, epoch), sizeof(HostSum)));
+      Reducer<T, Op, Line> sum(loadPartial<HostSum>(theirs + across.slot(0, call), sizeof(HostSum)));
       for (uint32_t host = 1; host < across.hosts; ++host)
-        sum.add(loadPartial<HostSum>(theirs + across.slot(host, epoch), sizeof(HostSum)));
+        sum.add(loadPartial<HostSum>(theirs + across.slot(host, call), sizeof(HostSum)));
       Line result = sum.get(across.ranks);
       for (uint32_t k = 0; k < group.size; ++k) {
         uint32_t peer = (group.rank + k) % group.size;
@@ -103,7 +114,7 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
     }
   }
   if (group.barrier() != WaitResult::Done) return;  // the host's outputs are there
-  group.nextEpoch();
+  across.end(call);
 }
 
 }  // namespace
@@ -112,7 +123,7 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
 extern "C" __global__ void __launch_bounds__(512, 1)
     hier(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,
          __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners,
-         uint32_t ranks, const PortChannelHandle* channels, uint8_t* inbox, uint64_t slotBytes,
-         uint64_t bytes) {
-  reduce(group, in, out, Hosts{hosts, host, owners, ranks, channels, inbox, slotBytes}, bytes);
+         uint32_t ranks, const PortChannelHandle* channels, uint8_t* inbox, uint32_t* calls,
+         uint64_t slotBytes, uint64_t bytes) {
+  reduce(group, in, out, Hosts{hosts, host, owners, ranks, channels, inbox, calls, slotBytes}, bytes);
 }

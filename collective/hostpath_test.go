@@ -1,0 +1,143 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// summed is an all-reduce on memories of the test's own.
+type summed struct {
+	comm    *communicator.Communicator
+	stream  *gpu.Stream
+	op      *Operation
+	in, out *gpu.Buffer
+	count   int
+}
+
+// newSummed prepares an all-reduce of F32. The output has room for so many bytes more.
+func newSummed(ctx context.Context, r *Runner, algorithm string, count int, more uint64) (*summed, error) {
+	s := &summed{comm: r.comm, count: count}
+	call := Call{Kind: AllReduce, Count: uint64(count), Choice: Choice{algorithm, 2, 64}}
+	var err error
+	if s.stream, err = r.comm.Device().NewStream(); err != nil {
+		return nil, err
+	}
+	for _, side := range []struct {
+		b     **gpu.Buffer
+		m     **Memory
+		bytes uint64
+	}{{&s.in, &call.In, uint64(4 * count)}, {&s.out, &call.Out, uint64(4*count) + more}} {
+		if *side.b, err = r.comm.Device().Alloc(side.bytes); err != nil {
+			return nil, err
+		}
+		if *side.m, err = r.Share(ctx, *side.b); err != nil {
+			return nil, err
+		}
+	}
+	s.op, err = r.Prepare(ctx, call)
+	return s, err
+}
+
+// run adds up values that differ among elements, ranks and calls, and compares.
+func (s *summed) run(ctx context.Context, number int) error {
+	value := func(rank, i int) float32 { return float32((i*7+number*13)%64 + 100*rank) }
+	data := make([]float32, s.count)
+	for i := range data {
+		data[i] = value(s.comm.Rank(), i)
+	}
+	if err := gpu.CopyIn(s.in, data); err != nil {
+		return err
+	}
+	if err := errors.Join(s.op.Launch(s.stream), s.comm.Synchronize(ctx, s.stream)); err != nil {
+		return err
+	}
+	if err := gpu.CopyOut(data, s.out); err != nil {
+		return err
+	}
+	for i, got := range data {
+		want := float32(0)
+		for rank := range s.comm.Size() {
+			want += value(rank, i)
+		}
+		if got != want {
+			return fmt.Errorf("call %d, element %d on rank %d: %v, want %v", number, i, s.comm.Rank(), got, want)
+		}
+	}
+	return nil
+}
+
+// TestSizesDiffer has outputs of different sizes on the ranks, all large enough.
+func TestSizesDiffer(t *testing.T) {
+	for _, transports := range []registeredmem.Transports{0, registeredmem.Ethernet} {
+		for _, algorithm := range AllReduce.Algorithms() {
+			a, err := AllReduce.algorithm(algorithm)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if transports != 0 && !a.acrossHosts() {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%v", algorithm, transports), func(t *testing.T) {
+				testgroup.Run(t, 3, communicator.Options{Transports: transports}, func(ctx context.Context, comm *communicator.Communicator) error {
+					r, err := New(ctx, comm, Options{})
+					if err != nil {
+						return err
+					}
+					s, err := newSummed(ctx, r, algorithm, 3001, []uint64{9000, 0, 77777}[comm.Rank()])
+					if err != nil {
+						return err
+					}
+					for number := range 3 {
+						if err := s.run(ctx, number); err != nil {
+							return err
+						}
+					}
+					return errors.Join(s.stream.Close(), r.Close(ctx))
+				})
+			})
+		}
+	}
+}
+
+// TestHierBesideOwnKernels has one of two hosts make calls of its own between those of
+// both, which use the epochs of its ranks: the halves of the inboxes do not follow these.
+func TestHierBesideOwnKernels(t *testing.T) {
+	const source = "#include <mscclgo/group.cuh>\nextern \"C\" __global__ void own(mscclgo::GroupHandle group) { group.nextEpoch(); }\n"
+	testgroup.Run(t, 2, communicator.Options{Transports: registeredmem.Ethernet}, func(ctx context.Context, comm *communicator.Communicator) error {
+		r, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		module, err := devicecode.Load(ctx, comm.Device(), "own.cu", []byte(source), devicecode.Options{})
+		if err != nil {
+			return err
+		}
+		own, err := module.Kernel("own")
+		if err != nil {
+			return err
+		}
+		s, err := newSummed(ctx, r, "hier", 5000, 0)
+		if err != nil {
+			return err
+		}
+		for number := range 6 {
+			if err := s.run(ctx, number); err != nil {
+				return err
+			}
+			if comm.Rank() == 0 && number%2 == 1 {
+				if err := own.Launch(s.stream, gpu.Blocks(1, 32), r.group); err != nil {
+					return err
+				}
+			}
+		}
+		return errors.Join(s.stream.Close(), module.Close(), r.Close(ctx))
+	})
+}
