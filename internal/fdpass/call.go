@@ -15,9 +15,18 @@ import (
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
-// callPatience bounds the handshake of a Call whose context does not: the other
-// process may be stopped.
-const callPatience = time.Minute
+const (
+	// callPatience bounds the handshake of a Call whose context does not: the other
+	// process may be stopped.
+	callPatience = time.Minute
+
+	// maxTries is how often a Call dials a server that hangs up in the handshake. One
+	// that has more callers than it can serve in time does so.
+	maxTries = 5
+)
+
+// errHungUp means that the other end hung up in the handshake.
+var errHungUp = errors.New("the other end hung up in the handshake")
 
 // Call asks the server of that name and passes the answer to take, which must be
 // done with the answer's file when it returns. Call returns take's error as it
@@ -34,19 +43,45 @@ func Call(ctx context.Context, key Key, name string, request []byte, take func(A
 	if len(request) > MaxBody {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the request has %d bytes, at most %d are allowed", len(request), MaxBody)
 	}
+	member := key.member(name, callPatience)
+	for try := 1; ; try++ {
+		answer, err := ask(ctx, name, member, request)
+		switch {
+		case err == nil:
+			if answer.File != nil {
+				defer answer.File.Close()
+			}
+			defer answer.conn.Close()
+			return take(answer.Answer)
+		case !errors.Is(err, errHungUp) || try == maxTries || ctx.Err() != nil:
+			return failure(ctx, op, err)
+		}
+		select {
+		case <-time.After(time.Millisecond << (2 * try)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// answered is an answer and the connection on which it came: the other end holds an
+// answer's value until that is closed.
+type answered struct {
+	Answer
+	conn *net.UnixConn
+}
+
+// ask dials and asks once.
+func ask(ctx context.Context, name string, member *handshake.Member, request []byte) (answered, error) {
 	conn, err := dial(ctx, name)
 	if err != nil {
-		return failure(ctx, op, err)
+		return answered{}, err
 	}
-	defer conn.Close()
-	answer, err := exchange(ctx, conn, key.member(name, callPatience), request)
+	answer, err := exchange(ctx, conn, member, request)
 	if err != nil {
-		return failure(ctx, op, err)
+		conn.Close()
+		return answered{}, err
 	}
-	if answer.File != nil {
-		defer answer.File.Close()
-	}
-	return take(answer)
+	return answered{answer, conn}, nil
 }
 
 // failure returns the error of an exchange that did not succeed.
@@ -57,10 +92,17 @@ func failure(ctx context.Context, op string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "nobody listens there: the process has ended, has closed it, or has another network namespace: %w", err)
-	case errors.Is(err, handshake.ErrRejected), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up: it is closing, or has another secret or version: %w", err)
+	case errors.Is(err, errHungUp):
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up %d times: it is closing, is too busy to answer in time, or has another secret or version: %w", maxTries, err)
+	case hungUp(err):
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up instead of answering: it is closing, or has no descriptor left: %w", err)
 	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%w", err)
+}
+
+// hungUp reports whether err means that the other end closed the connection.
+func hungUp(err error) bool {
+	return errors.Is(err, handshake.ErrRejected) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // dial connects, and waits where the server has too many to accept.
@@ -84,7 +126,9 @@ func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member,
 	if err != nil {
 		return Answer{}, err
 	}
-	if _, err := member.Client(ctx, conn, nil); err != nil {
+	if _, err := member.Client(ctx, conn, nil); hungUp(err) {
+		return Answer{}, fmt.Errorf("%w: %w", errHungUp, err)
+	} else if err != nil {
 		return Answer{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })

@@ -6,14 +6,21 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
 const (
 	// MaxHalfOpen is how many connections of an [Acceptor] may be in their
-	// handshake at a time. One more closes the oldest: a member finishes in
-	// milliseconds, and tries again, so the oldest is a silent stranger.
+	// handshake at a time, if the process may have 4096 descriptors or more; else it
+	// is a sixteenth of those, so that strangers leave most to the members. One more
+	// closes the oldest: a member finishes in milliseconds, and tries again, so the
+	// oldest is a silent stranger.
 	MaxHalfOpen = 256
+
+	// minStay is how long the oldest may take before it makes room: many members may
+	// dial at the same time.
+	minStay = 20 * time.Millisecond
 
 	logEvery = time.Second // a stranger must not fill the log either
 
@@ -27,14 +34,22 @@ type Acceptor struct {
 	log     *slog.Logger
 	shake   func(net.Conn) (func() error, error)
 	stopped chan struct{}
+	limit   int // of connections that are half open
 	wg      sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
 	listeners []net.Listener
-	halfOpen  list.List // of net.Conn, oldest first
+	halfOpen  list.List     // of *half, oldest first
+	room      chan struct{} // closed and replaced when one is no longer half open
 	nextLog   time.Time
 	unlogged  int
+}
+
+// A half is a connection in its handshake.
+type half struct {
+	net.Conn
+	since time.Time
 }
 
 // NewAcceptor accepts from listeners, which it owns. For each connection it calls
@@ -44,7 +59,7 @@ type Acceptor struct {
 // and the error logged under name, at most one in a second, with the number of
 // those left out.
 func NewAcceptor(name string, log *slog.Logger, shake func(net.Conn) (serve func() error, err error), listeners ...net.Listener) *Acceptor {
-	a := &Acceptor{name: name, log: log, shake: shake, stopped: make(chan struct{})}
+	a := &Acceptor{name: name, log: log, shake: shake, stopped: make(chan struct{}), limit: maxHalfOpen(), room: make(chan struct{})}
 	for _, ln := range listeners {
 		a.Add(ln)
 	}
@@ -74,24 +89,66 @@ func (a *Acceptor) Addr() net.Addr {
 // accept starts the handshakes of ln. A failed Accept does not end the listener:
 // descriptors may have run out, or the dialer may have gone already.
 func (a *Acceptor) accept(ln net.Listener) {
-	backOff := minBackOff
+	backOff, failed := minBackOff, false
 	for {
 		conn, err := ln.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err == nil:
-			backOff = minBackOff
+			backOff, failed = minBackOff, false
+			a.makeRoom(a.limit-1, minStay)
 			a.start(conn)
 			continue
 		}
-		a.warn("accepting a connection failed", "at", ln.Addr(), "err", err)
+		if !failed {
+			a.warn("accepting a connection failed; it is tried again and again", "at", ln.Addr(), "err", err)
+		}
+		failed = true
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			a.evict() // a stranger, most likely, whose descriptor a member can use
+		}
 		select {
 		case <-a.stopped:
 			return
 		case <-time.After(backOff):
 		}
 		backOff = min(2*backOff, maxBackOff)
+	}
+}
+
+// makeRoom closes the oldest connections until at most n are half open, each when it has
+// had the time of stay.
+func (a *Acceptor) makeRoom(n int, stay time.Duration) {
+	for {
+		a.mu.Lock()
+		if a.halfOpen.Len() <= n || a.closed {
+			a.mu.Unlock()
+			return
+		}
+		oldest, room := a.halfOpen.Front().Value.(*half), a.room
+		a.mu.Unlock()
+		left := stay - time.Since(oldest.since)
+		if left <= 0 {
+			a.evict()
+			continue
+		}
+		wait := time.NewTimer(left)
+		select {
+		case <-room:
+		case <-wait.C:
+		case <-a.stopped:
+		}
+		wait.Stop()
+	}
+}
+
+// evict closes the oldest connection that is half open.
+func (a *Acceptor) evict() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.halfOpen.Front(); e != nil {
+		a.halfOpen.Remove(e).(*half).Close()
 	}
 }
 
@@ -103,14 +160,13 @@ func (a *Acceptor) start(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	if a.halfOpen.Len() >= MaxHalfOpen {
-		a.halfOpen.Remove(a.halfOpen.Front()).(net.Conn).Close()
-	}
-	slot := a.halfOpen.PushBack(conn)
+	slot := a.halfOpen.PushBack(&half{conn, time.Now()})
 	a.wg.Go(func() {
 		serve, err := a.shake(conn)
 		a.mu.Lock()
 		a.halfOpen.Remove(slot)
+		close(a.room)
+		a.room = make(chan struct{})
 		a.mu.Unlock()
 		if err == nil {
 			err = serve()
@@ -135,6 +191,15 @@ func (a *Acceptor) warn(what string, args ...any) {
 	a.unlogged, a.nextLog = 0, now.Add(logEvery)
 }
 
+// maxHalfOpen returns MaxHalfOpen, or less if this process may have few descriptors.
+func maxHalfOpen() int {
+	var r syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {
+		return MaxHalfOpen
+	}
+	return int(max(8, min(uint64(r.Cur)/16, MaxHalfOpen)))
+}
+
 // Stop closes the listeners and ends the handshakes under way. It is safe to call
 // twice.
 func (a *Acceptor) Stop() {
@@ -149,7 +214,7 @@ func (a *Acceptor) Stop() {
 		ln.Close()
 	}
 	for e := a.halfOpen.Front(); e != nil; e = e.Next() {
-		e.Value.(net.Conn).Close()
+		e.Value.(*half).Close()
 	}
 }
 

@@ -2,10 +2,14 @@ package handshake
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -93,6 +97,82 @@ func TestFailedAcceptsBackOff(t *testing.T) {
 	}
 	if l := log.lines(); len(l) != 1 || !strings.Contains(l[0], "too many open files") {
 		t.Errorf("the log has %q", l)
+	}
+}
+
+// full is a listener that finds no descriptor as long as it has accepted as many as there
+// are and none of them is closed.
+type full struct {
+	net.Listener
+	open atomic.Int32
+	most int32
+}
+
+type counted struct {
+	net.Conn
+	once sync.Once
+	open *atomic.Int32
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+func (f *full) Accept() (net.Conn, error) {
+	if f.open.Load() >= f.most {
+		return nil, os.NewSyscallError("accept4", syscall.EMFILE)
+	}
+	conn, err := f.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	f.open.Add(1)
+	return &counted{Conn: conn, open: &f.open}, nil
+}
+
+// Silent strangers have all descriptors: the oldest gives one up, and a member gets in.
+func TestNoDescriptorLeft(t *testing.T) {
+	m := New(testOptions)
+	log := &logs{}
+	f := &full{Listener: listen(t), most: 5}
+	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(raw net.Conn) (func() error, error) {
+		conn, err := m.Server(raw, func(net.Conn, []byte) error { return nil })
+		return func() error {
+			defer conn.Close()
+			_, err := io.Copy(conn, conn)
+			return err
+		}, err
+	}, f)
+	defer a.Wait()
+	defer a.Stop()
+	first := dialTo(t, a.Addr())
+	for range 20 {
+		dialTo(t, a.Addr())
+	}
+	expectHangup(t, first)
+	works(t, m, a)
+	if l := log.lines(); !strings.Contains(l[0], "too many open files") {
+		t.Errorf("the log begins with %q", l[0])
+	}
+}
+
+func TestFewDescriptors(t *testing.T) {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		t.Fatal(err)
+	}
+	few := r
+	few.Cur = 512
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	got := maxHalfOpen()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		t.Fatal(err)
+	}
+	if got != 32 {
+		t.Errorf("%d connections may be half open with 512 descriptors, want 32", got)
 	}
 }
 
