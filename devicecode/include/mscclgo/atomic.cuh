@@ -112,7 +112,8 @@ MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(
 
 // One instruction for each pair of order and scope. The "memory" clobber keeps the
 // compiler from moving other accesses across it; the qualifiers keep the hardware from
-// it.
+// it. Relaxed accesses have it too: the compiler does not know what memory the text of an
+// instruction reads or writes, and would keep a value of before in a register.
 #define MSCCLGO_FORMS(S, INSTRUCTION, WEAK, STRONG)          \
   if constexpr (O == Order::Relaxed && S == Scope::Device) { \
     INSTRUCTION(WEAK ".gpu");                                \
@@ -231,14 +232,16 @@ MSCCLGO_DEVICE void fence() {
 MSCCLGO_DEVICE void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(first), "=l"(second)
-               : "l"(detail::global(p)));
+               : "l"(detail::global(p))
+               : "memory");
 }
 
 // storeRelaxed16 writes two 8-byte words in one access, aligned to 16 bytes. Each is
 // written whole; the two are not ordered.
 MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(detail::global(p)), "l"(first),
-               "l"(second));
+               "l"(second)
+               : "memory");
 }
 
 #endif

@@ -56,7 +56,8 @@ inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
   if (load<Scope::System, Order::Relaxed>(&watch.status->aborted) != 0) return {WaitResult::Aborted, start};
   uint64_t now = nanoseconds();
   if (start == 0) return {WaitResult::Done, now};
-  if (now - start <= watch.timeout) return {WaitResult::Done, start};
+  // Signed: the clock may step back.
+  if (int64_t(now - start) <= int64_t(watch.timeout)) return {WaitResult::Done, start};
   // A plain store: any of several reports will do, and not every bus lets a GPU do
   // read-modify-writes on host memory.
   uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
