@@ -42,7 +42,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	sizes := r.slotSizes
 	streams := max(1, sizes.streams/ranks)
 	if r.slots == nil {
-		flags := divideUp((streams+1)*ranks*2*8, line) * line
+		flags := divideUp((streams+1)*ranks*2*8, line)*line + 8*devicecode.MaxBlocks // and the numbers of calls
 		var err error
 		if r.slots, err = r.allocate(ctx, flags+streams*ranks*slotsOfStream*sizes.slot, flags); err != nil {
 			return launch{}, err

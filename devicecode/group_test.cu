@@ -1,5 +1,5 @@
 // Kernels of the tests of GroupHandle.
-#include <mscclgo/group.cuh>
+#include <mscclgo/collective.cuh>
 
 using mscclgo::GroupHandle;
 using mscclgo::PeerMemory;
@@ -80,4 +80,27 @@ extern "C" __global__ void call(GroupHandle group, uint32_t* least, uint32_t* mo
 // own writes this rank's number into its element of every rank's memory.
 extern "C" __global__ void own(PeerMemory memory, uint32_t rank, uint32_t ranks) {
   if (threadIdx.x < ranks) memory.of<uint32_t>(threadIdx.x)[rank] = 100 * threadIdx.x + rank;
+}
+
+// echo sends a word to every other rank as packet `index` of its inboxes, and stores what
+// came from the rank that follows: one block's first thread does it, and all end the call.
+extern "C" __global__ void echo(GroupHandle group, uint64_t index, uint32_t word, uint32_t* out) {
+  using Boxes = mscclgo::Inboxes<mscclgo::LL8Packet>;
+  Boxes inboxes(group);
+  bool ok = true;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    Boxes::Piece piece;
+    piece.words[0] = word;
+    inboxes.sendToAll(index, piece);
+    for (uint32_t k = 1; k < group.size && ok; ++k) {
+      ok = inboxes.receive(mscclgo::peer(group, k), index, piece);
+      if (ok && k == 1) *out = piece.words[0];
+    }
+  }
+  if (mscclgo::blockAll(ok)) inboxes.end();
+}
+
+// stepBack has a wait look at its clock, which has stepped back since it began.
+extern "C" __global__ void stepBack(mscclgo::Watch watch, uint32_t* result) {
+  *result = uint32_t(mscclgo::detail::look(watch, mscclgo::nanoseconds() + 1000000000000).result);
 }

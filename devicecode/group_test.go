@@ -221,3 +221,59 @@ func TestPeerMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestEpochsRepeat makes calls until their numbers have begun again. Rank 0 begins each
+// well before the others, and what it receives is never a packet that was left over from
+// when the numbers were the same the last time.
+func TestEpochsRepeat(t *testing.T) {
+	const ranks, blocks, scratch, first, calls = 3, 3, 1 << 14, math.MaxUint32 - 3, 8
+	members := newMembers(t, ranks, scratch, time.Minute)
+	flags := uint64(4 * devicecode.MaxBlocks * ranks)
+	old := make([]uint32, (flags+scratch)/4)
+	for i := range devicecode.MaxBlocks * ranks {
+		old[i] = 7
+	}
+	// Call `number` uses packet 64 + number, and has the epoch number - 1 after the wrap.
+	for p := range scratch / 8 {
+		old[flags/4+2*uint64(p)], old[flags/4+2*uint64(p)+1] = 0xbad, uint32(p%calls-1)
+	}
+	counts := make([]uint32, 2*devicecode.MaxBlocks)
+	for i := range devicecode.MaxBlocks {
+		counts[i], counts[devicecode.MaxBlocks+i] = first, 7
+	}
+	for _, m := range members {
+		check(t, gpu.CopyIn(m.window, old))
+		check(t, gpu.CopyIn(m.counts, counts))
+	}
+	for number := range calls {
+		for i, m := range members {
+			if i == 1 {
+				time.Sleep(20 * time.Millisecond) // for rank 0 to find what is wrong, if anything is
+			}
+			check(t, m.kernel("echo").Launch(m.stream, gpu.Blocks(blocks, 32), m.handle, uint64(64+number), uint32(100*number+i), m.result))
+		}
+		for i, m := range members {
+			synchronize(t, m.stream)
+			want := uint32(100*number + (i+1)%ranks)
+			if got := contents[uint32](t, m.result, 1)[0]; got != want {
+				t.Errorf("call %d: rank %d received %#x, want %d", number, i, got, want)
+			}
+		}
+	}
+	for i, m := range members {
+		for block, got := range contents[uint32](t, m.counts, devicecode.MaxBlocks) {
+			if want := uint32(calls - 3 + 1); got != want {
+				t.Fatalf("rank %d, block %d: the last call was number %d, want %d", i, block, got, want)
+			}
+		}
+	}
+}
+
+// TestClockStepsBack has a wait find its clock behind the time when it began.
+func TestClockStepsBack(t *testing.T) {
+	m := newMembers(t, 1, 0, time.Second)[0]
+	run(t, m.device, m.kernel("stepBack"), gpu.Blocks(1, 1), m.handle.Watch, m.result)
+	if got := devicecode.WaitResult(contents[uint32](t, m.result, 1)[0]); got != devicecode.WaitDone {
+		t.Errorf("the wait %v", got)
+	}
+}

@@ -34,7 +34,9 @@ struct Lot {
 // stream's slots in the receiver's inbox, from where the receiver copies it to its
 // place. A flag of a stream in the receiver's inbox counts the pieces that have
 // arrived, one in the sender's those that have been copied; in front of the count is
-// the call's epoch. How a part goes depends on its size alone, so that both ends agree.
+// the call's number, whose 41 bits do not repeat in a job's life, so that a flag that
+// was not used for long is none of this call. How a part goes depends on its size alone, so that both ends
+// agree.
 struct Exchange {
   const GroupHandle& group;
   const PeerMemory& inbox;
@@ -43,7 +45,10 @@ struct Exchange {
   const uint8_t* in;
   uint8_t* out;
   uint64_t small, slotBytes;
-  uint32_t streams, epoch;
+  uint32_t streams;
+  uint64_t number = numbers()[blockIdx.x] + 1;  // of the call among those by slots
+
+  static constexpr uint32_t kCountBits = 23;  // for 256 GiB by one stream in slots of 64 KiB
 
   MSCCLGO_DEVICE Lot lot(uint64_t bytes, uint32_t stream) const {
     constexpr uint32_t kLeastLot = (16 << 10) / kLine, kLeastPiece = (8 << 10) / kLine, kPieces = 4;
@@ -79,20 +84,34 @@ struct Exchange {
   // counted returns where rank `of` hears from a peer how much that sends. Calls use two
   // words in turn, as inboxes of packets do.
   MSCCLGO_DEVICE uint64_t* counted(uint32_t of, uint32_t peer) const {
-    return arrived(of, peer, 2 * streams + epoch % 2);
+    return arrived(of, peer, 2 * streams + number % 2);
   }
-  // slot returns where rank `of` gets a piece from a peer. The slots follow the flags.
+  // numbers returns this rank's count of calls, for each of kMaxBlocks blocks. It follows
+  // the flags.
+  MSCCLGO_DEVICE uint64_t* numbers() const {
+    uint64_t flags = divideUp(uint64_t(streams + 1) * group.size * 2 * sizeof(uint64_t), kLine) * kLine;
+    return reinterpret_cast<uint64_t*>(inbox.of<uint8_t>(group.rank) + flags);
+  }
+  // slot returns where rank `of` gets a piece from a peer. The slots follow the numbers.
   MSCCLGO_DEVICE uint8_t* slot(uint32_t of, uint32_t from, uint32_t stream, uint32_t step) const {
     uint64_t flags = divideUp(uint64_t(streams + 1) * group.size * 2 * sizeof(uint64_t), kLine) * kLine;
-    uint64_t number = (uint64_t(stream) * group.size + from) * kSlots + step % kSlots;
-    return inbox.of<uint8_t>(of) + flags + number * slotBytes;
+    uint64_t which = (uint64_t(stream) * group.size + from) * kSlots + step % kSlots;
+    return inbox.of<uint8_t>(of) + flags + kMaxBlocks * sizeof(uint64_t) + which * slotBytes;
+  }
+
+  // end counts the call, also for the blocks that were not launched. Every thread of every
+  // block calls it, last.
+  MSCCLGO_DEVICE void end() const {
+    for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
+      numbers()[b] = number;
+    group.nextEpoch();
   }
 
   // tell stores a count in a flag: whoever hears of it sees what the block's threads
   // did before (release at system scope). Every thread of the block calls it.
   MSCCLGO_DEVICE void tell(uint64_t* flag, uint32_t count) const {
     __syncthreads();
-    if (threadIdx.x == 0) store<Scope::System, Order::Release>(flag, uint64_t(epoch) << 32 | count);
+    if (threadIdx.x == 0) store<Scope::System, Order::Release>(flag, number << kCountBits | count);
   }
   // heard waits for a count in this rank's flag, which a peer stores (acquire at system
   // scope). Every thread of the block gets the same result: false if the wait failed.
@@ -103,7 +122,8 @@ struct Exchange {
       watch.peer = peer;
       ok = waitUntil(watch, [&] {
              uint64_t seen = load<Scope::System, Order::Relaxed>(flag);
-             return uint32_t(seen >> 32) == epoch && uint32_t(seen) >= count;
+             return (seen ^ number << kCountBits) >> kCountBits == 0 &&
+                    (seen & ((1u << kCountBits) - 1)) >= count;
            }) == WaitResult::Done;
       fence<Scope::System, Order::Acquire>();
     }
@@ -257,7 +277,7 @@ MSCCLGO_DEVICE bool agreed(const Exchange& call) {
   const GroupHandle& group = call.group;
   // Counts have 38 bits, of which the upper ones are mixed into the 32 that are told.
   auto word = [&](uint64_t bytes) {
-    return uint64_t(call.epoch) << 32 | uint32_t(bytes ^ (bytes >> 32) * 0x9e3779b1u);
+    return call.number << 32 | uint32_t(bytes ^ (bytes >> 32) * 0x9e3779b1u);
   };
   bool ok = true;
   for (uint32_t p = threadIdx.x; p < group.size; p += blockDim.x) {
@@ -290,9 +310,9 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
 // sends and receives are the parts of this rank's in and out; what it sends to itself
 // and receives is equal. inbox holds each rank's inbox, of zeros before its first call:
 // two words of 8 bytes for each rank, and for each of `streams` streams to it, up to a whole
-// line, and then kSlots slots for each stream, of slotBytes bytes, whole lines too. Ranks agree on
-// the kernel, tiny, small, slotBytes and streams, and may differ in their numbers of
-// blocks. A part has fewer than 256 GiB.
+// line, then a word for each of kMaxBlocks blocks, and then kSlots slots for each stream, of slotBytes bytes,
+// whole lines too. Ranks agree on the kernel, tiny, small, slotBytes and streams, and may differ in their
+// numbers of blocks. A part has fewer than 256 GiB.
 #define PARAMETERS                                                                                    \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory inbox,                \
       __grid_constant__ const Parts sends, __grid_constant__ const Parts receives, const uint8_t *in, \
@@ -301,20 +321,20 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
 // slotsLL16 takes LL16 packets for what is small.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
   awaitPrevious();
-  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, group.epoch()};
+  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams};
   (void)tiny;
   Packets<LL16Packet> packets(call, 0, small);
   packets.begin();
-  if (begun(call) && blockAll(packets.finish()) && call.large()) group.nextEpoch();
+  if (begun(call) && blockAll(packets.finish()) && call.large()) call.end();
 }
 
 // slotsLL128 takes LL8 packets for what is tiny, and LL128 packets for what is small.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
   awaitPrevious();
-  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, group.epoch()};
+  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams};
   Packets<LL8Packet> few(call, 0, tiny);
   Packets<LL128Packet> more(call, tiny, small);
   few.begin();
   more.begin();
-  if (begun(call) && blockAll(few.finish()) && blockAll(more.finish()) && call.large()) group.nextEpoch();
+  if (begun(call) && blockAll(few.finish()) && blockAll(more.finish()) && call.large()) call.end();
 }

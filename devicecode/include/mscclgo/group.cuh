@@ -35,7 +35,8 @@ struct GroupHandle {
   uint8_t* windows[kMaxRanks];  // each rank's window, mapped here
 
   // scratch returns a rank's scratch. All kernels of the group share it: its user must
-  // know that the kernel before has finished with it. Any thread may call it.
+  // know that the kernel before has finished with it, and that nextEpoch() clears it once
+  // in 2^32 - 2 calls. Any thread may call it.
   MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
 
   // epoch returns the number of this call, at least 1: the same in all blocks, and on all
@@ -51,8 +52,7 @@ struct GroupHandle {
   // so that calls may differ in their numbers of blocks.
   MSCCLGO_DEVICE void nextEpoch() const {
     uint32_t now = epoch();
-    if (now == 0xffffffffu)
-      now = 1;  // 2 comes next: 0 is what fresh scratch holds, and odd and even alternate
+    if (now == 0xffffffffu) return restart();
     __syncthreads();
     for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
       epochs[b] = now;
@@ -70,6 +70,31 @@ struct GroupHandle {
 
  private:
   friend class Rounds;
+
+  // restart is nextEpoch() of the last call before the numbers repeat. A packet that was
+  // not overwritten since would pass for a new one, so all ranks clear their scratch: block
+  // 0, once the others of its grid have ended, and it ends when all ranks have. So no
+  // packet of the next call comes before. That has number 2: 0 is what fresh scratch holds,
+  // and odd and even alternate.
+  MSCCLGO_DEVICE void restart() const {
+    constexpr uint32_t kFirst = 1;
+    __syncthreads();
+    if (blockIdx.x > 0) {
+      if (threadIdx.x == 0) store<Scope::Device, Order::Release>(&epochs[blockIdx.x], kFirst);
+      return;
+    }
+    bool ok = true;
+    for (uint32_t b = threadIdx.x + 1; b < gridDim.x && ok; b += blockDim.x)
+      ok = waitUntil(watch, [&] { return load<Scope::Device, Order::Relaxed>(&epochs[b]) == kFirst; }) ==
+           WaitResult::Done;
+    fence<Scope::Device, Order::Acquire>();
+    if (!blockAll(ok)) return;
+    for (uint64_t i = threadIdx.x; i < scratchSize / 8; i += blockDim.x)
+      reinterpret_cast<uint64_t*>(scratch(rank))[i] = 0;
+    if (barrier() != WaitResult::Done) return;
+    if (threadIdx.x == 0) epochs[0] = kFirst;
+    for (uint32_t b = gridDim.x + threadIdx.x; b < kMaxBlocks; b += blockDim.x) epochs[b] = kFirst;
+  }
 
   // flag returns where rank `from` tells rank `to` how often its block has arrived.
   MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from) const {
