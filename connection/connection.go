@@ -50,7 +50,8 @@ type Endpoint interface {
 
 // Connection writes into the memory of one peer. Every method may be called
 // from any goroutine. What one goroutine queues is done in that order. A call
-// that queues waits where the transport's queue is full.
+// that queues waits where the transport's queue is full; who must not wait takes a
+// [Turn] with TryTurn.
 //
 // Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
 // rank or of another registry than the connection, for a range outside it, and
@@ -72,7 +73,7 @@ type Connection struct {
 	closed atomic.Bool   // nothing more is queued
 	ended  chan struct{} // closed once the driver is
 
-	mu    sync.Mutex // held while something is queued
+	mu    sync.Mutex // held while something is queued: the turn
 	marks marks
 }
 
@@ -116,19 +117,9 @@ func (c *Connection) Transport() registeredmem.Transports { return c.transport }
 // Write queues a copy of n bytes. src is this rank's memory, dst the peer's. The
 // bytes at src must stay as they are until a Flush has returned. n may be 0.
 func (c *Connection) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
-	const op = "write"
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.check(op, dst, c.peer, dstOffset, n); err != nil {
-		return err
-	}
-	if err := c.check(op, src, c.rank, srcOffset, n); err != nil {
-		return err
-	}
-	if n == 0 {
-		return nil
-	}
-	return c.wrap(op, c.driver.Write(dst, dstOffset, src, srcOffset, n))
+	t := c.Turn()
+	defer t.End()
+	return t.Write(dst, dstOffset, src, srcOffset, n)
 }
 
 // InlineLimit returns the most bytes that WriteBytes takes at a time, the same
@@ -141,20 +132,9 @@ func (c *Connection) InlineLimit() uint64 { return c.inline }
 //
 // Errors: ErrInvalid for more than InlineLimit bytes.
 func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
-	const op = "write bytes"
-	n := uint64(len(data))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.check(op, dst, c.peer, dstOffset, n); err != nil {
-		return err
-	}
-	switch {
-	case n > c.inline:
-		return c.errorf(mscclgo.ErrInvalid, op, "there are %d bytes, at most %d are taken", n, c.inline)
-	case n == 0:
-		return nil
-	}
-	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
+	t := c.Turn()
+	defer t.End()
+	return t.WriteBytes(dst, dstOffset, data)
 }
 
 // UpdateAndSync queues the change of the peer's 8-byte word at a multiple of 8
@@ -165,23 +145,9 @@ func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, dat
 //
 // Errors: ErrInvalid for a word that is not aligned, and for a value that falls.
 func (c *Connection) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	const op = "update a word"
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.check(op, dst, c.peer, dstOffset, 8); err != nil {
-		return err
-	}
-	if to < from {
-		return c.errorf(mscclgo.ErrInvalid, op, "the value must not fall, and %d is below %d", to, from)
-	}
-	base := uint64(0)
-	if b := dst.Buffer(); b != nil {
-		base = uint64(b.Ptr())
-	}
-	if (base+dstOffset)%8 != 0 {
-		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
-	}
-	return c.wrap(op, c.driver.Update(dst, dstOffset, from, to))
+	t := c.Turn()
+	defer t.End()
+	return t.UpdateAndSync(dst, dstOffset, from, to)
 }
 
 // Flush waits until all that was queued before is done at the peer. What others

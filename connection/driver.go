@@ -13,9 +13,16 @@ import (
 //
 // Write, Update, WriteBytes and DriverMark.Set queue. They are called by one
 // goroutine at a time, and what they queue takes effect at the peer in the order
-// of the calls. They wait only where a queue is full. All other methods may be
-// called at any time.
+// of the calls. They wait only where a queue is full, or for the peer where their order
+// cannot be had otherwise. All other methods may be called at any time; but for Close,
+// none of them waits, not even for a call that waits.
 type Driver interface {
+	// Ready reports whether a Write or WriteBytes of n bytes, an Update and a
+	// DriverMark.Set, in this order, would all return without waiting. n may be 0. It is
+	// called in turn with these. Once the transport has failed or is closed, it
+	// reports true.
+	Ready(n uint64) bool
+
 	// Write queues a copy of n bytes, more than 0.
 	Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
 

@@ -34,11 +34,9 @@ type marks struct {
 // Mark queues a mark behind all that was queued before, for a caller that
 // cannot wait in Flush. It waits only where the transport's queue is full.
 func (c *Connection) Mark() (Mark, error) {
-	m, err := c.setMark(context.Background(), "mark", false)
-	if err != nil {
-		return Mark{}, err
-	}
-	return Mark{m, m.turn.Load()}, nil
+	t := c.Turn()
+	defer t.End()
+	return t.Mark()
 }
 
 // Done reports whether all before the mark is done at the peer. Once it has
@@ -81,6 +79,11 @@ func (c *Connection) setMark(ctx context.Context, op string, closing bool) (*mar
 		}
 	}
 	defer c.mu.Unlock()
+	return c.newMark(op, closing)
+}
+
+// newMark is setMark for a caller that has the turn.
+func (c *Connection) newMark(op string, closing bool) (*mark, error) {
 	if c.closed.Load() && !closing {
 		return nil, c.errorf(mscclgo.ErrInvalid, op, "the connection is closed")
 	}

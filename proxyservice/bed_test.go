@@ -129,6 +129,8 @@ type idle struct {
 	queue                  *native.Queue // may be nil
 }
 
+func (*idle) Ready(uint64) bool { return true }
+
 func (d *idle) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	d.writes++
 	return nil

@@ -121,12 +121,15 @@ static proxy_end end(proxy_loop* loop, proxy_end why) {
 
 proxy_end proxy_serve(proxy_loop* loop, native_ring* ring) {
   native_thread thread = {0};
+  const bool stalled = loop->stalled;
+  loop->stalled = false;
+  if (stalled) ring->polled -= loop->taken - loop->done;  // they are polled again
   proxy_finish(loop);
   while (!__atomic_load_n(&loop->quit, __ATOMIC_ACQUIRE)) {
     // Read first: the poll sees what was pushed before the order.
     bool stop = __atomic_load_n(&loop->stop, __ATOMIC_ACQUIRE);
     proxy_job j;
-    while (loop->served < PROXY_BATCH && next(loop, ring, &j)) {
+    while (!stalled && loop->served < PROXY_BATCH && next(loop, ring, &j)) {
       int how = serve(loop, &j, &thread);
       if (how == PROXY_JOBS) hand(loop, ring, &j);
       if (how == PROXY_FAILED) loop->jobs[0] = j;
@@ -135,16 +138,16 @@ proxy_end proxy_serve(proxy_loop* loop, native_ring* ring) {
       loop->served++;
     }
     loop->idle = false;
-    bool served = loop->served;
+    bool served = loop->served && !stalled;
     loop->served = 0;
     if (served)
       proxy_work(&loop->backoff, loop->counters);
-    else if (stop && !loop->flushing.size)
+    else if (stop && !stalled && !loop->flushing.size)
       return end(loop, PROXY_DRAINED);
     else
       loop->idle = proxy_pause(&loop->backoff, loop->counters, loop->flushing.size);
-    if (!loop->flushing.size) continue;
-    int rc = proxy_flush_query(&loop->flushing, &thread, loop->counters);
+    int rc = loop->flushing.size ? proxy_flush_query(&loop->flushing, &thread, loop->counters) : 0;
+    if (rc == 0 && stalled) return PROXY_JOBS;  // none: Go calls again
     if (rc == 0) continue;
     loop->connection = loop->flushing.at[loop->flushing.asked]->number;
     if (rc == PROXY_ASK_GO) return PROXY_QUERY;

@@ -47,6 +47,7 @@ typedef struct {
   // Set by Go, before it calls again.
   bool reached;   // the mark of PROXY_QUERY
   uint32_t done;  // of jobs: those that it did
+  bool stalled;   // the first job that it did not do must wait: look at flushes first
 
   // Set by any thread, to have the loop return.
   uint32_t stop;  // when nothing is left

@@ -72,6 +72,7 @@ type Proxy struct {
 	loop    *loop
 	handler Handler
 	tables  atomic.Pointer[tables] // of a ProxyService
+	waiting atomic.Int64           // triggers in backlogs
 	options Options
 
 	life    sync.Mutex
@@ -305,12 +306,21 @@ func (p *Proxy) work(r *run, current **job) error {
 		case C.PROXY_QUIT:
 			return *r.quit.Load()
 		case C.PROXY_DRAINED:
-			return nil
+			if p.waiting.Load() == 0 {
+				return nil
+			}
+			time.Sleep(stallPause)
 		case C.PROXY_JOBS:
 			for i := range p.loop.c.taken {
 				j := &p.loop.c.jobs[i]
 				*current = j
-				if err := p.do(j); err != nil {
+				err := p.do(r, j)
+				if err == errStalled {
+					p.loop.c.stalled = true
+					time.Sleep(stallPause)
+					break
+				}
+				if err != nil {
 					return p.wrap(j, err)
 				}
 				p.loop.c.done++
@@ -339,13 +349,19 @@ func (p *Proxy) work(r *run, current **job) error {
 	}
 }
 
-// do does a job.
-func (p *Proxy) do(j *job) error {
+// stallPause is between two looks at backlogs that must become shorter.
+const stallPause = 50 * time.Microsecond
+
+// do does a job. It returns errStalled if that is not possible yet.
+func (p *Proxy) do(r *run, j *job) error {
 	switch j.verdict {
 	case C.PROXY_USER:
+		if p.waiting.Load() > 0 {
+			return errStalled // the handler may rely on what was pushed before
+		}
 		return p.handler(triggerOf(j))
 	case C.PROXY_MOVE:
-		return p.tables.Load().move(j)
+		return p.move(r, j)
 	default:
 		return p.tables.Load().wrong(j)
 	}

@@ -4,7 +4,8 @@ package proxyservice
 import "C"
 
 import (
-	"unsafe"
+	"sync"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -22,12 +23,17 @@ type tables struct {
 	memories []*registeredmem.Memory
 }
 
-// link is a connection and the marks that Go made on it, one for each flush that
-// the loop tracks as Go's.
+// link is a connection, what waits for it, and the marks that Go made on it, one for each
+// flush that the loop tracks as Go's and that is not in the backlog.
 type link struct {
 	*connection.Connection
-	number int
-	marks  []connection.Mark // oldest first; for the proxy's goroutine alone
+	number  int
+	mapped  atomic.Bool  // some port's kernels store to the peer themselves
+	waiting atomic.Int64 // the backlog's count
+
+	mu      sync.Mutex
+	backlog backlog
+	marks   []connection.Mark // oldest first
 }
 
 // port is what a channel's id stands for.
@@ -41,39 +47,47 @@ func (p port) wrap(j *job, what string, err error) error {
 	return mscclgo.Errorf(mscclgo.KindOf(err), what, "channel %d: %w", j.trigger.detail, err).At(mscclgo.NoRank, p.semaphore.Peer())
 }
 
-// move does what a request asks for. It allocates nothing.
-func (t *tables) move(j *job) error {
+// move does what a request asks for, in the turn of its connection. payload are the bytes
+// that came with it. It allocates nothing.
+func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 	p := t.ports[j.trigger.detail]
 	if j.trigger.kind&C.PROXY_PUT != 0 {
-		if err := t.put(p, j); err != nil {
+		if err := t.put(turn, j, payload); err != nil {
 			return p.wrap(j, "put", err)
 		}
 	}
 	if j.trigger.kind&C.PROXY_SIGNAL != 0 {
-		if err := p.semaphore.Signal(); err != nil {
+		if err := p.semaphore.SignalIn(turn); err != nil {
 			return p.wrap(j, "signal", err)
 		}
 	}
 	if j.trigger.kind&C.PROXY_FLUSH != 0 {
-		mark, err := p.Mark()
+		mark, err := turn.Mark()
 		if err != nil {
 			return p.wrap(j, "flush", err)
 		}
+		p.mu.Lock()
 		p.marks = append(p.marks, mark)
+		p.mu.Unlock()
 	}
 	return nil
 }
 
-func (t *tables) put(p port, j *job) error {
+func (t *tables) put(turn connection.Turn, j *job, payload []byte) error {
 	dst, offset, bytes := t.memories[j.dst], uint64(j.dst_offset), uint64(j.trigger.c)
 	if j.payload != nil {
-		return p.WriteBytes(dst, offset, unsafe.Slice((*byte)(j.payload), bytes))
+		return turn.WriteBytes(dst, offset, payload)
 	}
-	return p.Write(dst, offset, t.memories[j.src], uint64(j.src_offset), bytes)
+	return turn.Write(dst, offset, t.memories[j.src], uint64(j.src_offset), bytes)
 }
 
-// reached reports whether the oldest mark that Go made on a connection is reached.
+// reached reports whether the oldest flush that the loop tracks as Go's is done.
 func (l *link) reached() (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.marks) == 0 {
+		return false, nil // it is in the backlog
+	}
 	done, err := l.marks[0].Done()
 	if done {
 		l.marks = l.marks[:copy(l.marks, l.marks[1:])]

@@ -65,10 +65,16 @@ const (
 //
 // Its ring is the only pinned memory that it takes.
 //
-// Triggers are served in the order of the ring. A queue of the CUDA driver holds
-// about a thousand operations. A proxy that adds one more waits there until the
-// device has done some, and serves nobody else meanwhile. Channels that run that far
-// ahead of their peers should have a service of their own.
+// What channels of one connection ask for is done in the order of the ring. Channels of
+// different connections do not wait for each other: where a transport's queue is full,
+// because its peer is slow or silent, the triggers of that connection wait in a backlog of
+// 1024, with the bytes that came with them, and the others are served. The whole ring
+// stops, but for flushes that are under way, in three cases only: when that backlog is
+// full too; before a trigger for Handler while any backlog holds earlier ones, since the
+// handler may rely on them; and on connections to mapped memory, whose queue this rank's
+// own device empties. A queue of the CUDA driver holds about a thousand operations, and
+// a proxy that adds one more waits there until the device has done some. Channels that
+// run that far ahead should have a service of their own.
 type ProxyService struct {
 	*Proxy
 	ring    *fifo.Ring
@@ -201,6 +207,9 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 		s.links[l.Connection] = l
 		s.known.links = append(s.known.links, l)
 		s.loop.addConnection(l.Connection, &s.words[l.number])
+	}
+	if sem.PeerSent() != 0 {
+		l.mapped.Store(true)
 	}
 	id = uint16(len(s.known.ports))
 	s.semaphores[sem] = id

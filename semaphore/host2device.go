@@ -1,7 +1,6 @@
 package semaphore
 
 import (
-	"sync"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/connection"
@@ -34,8 +33,7 @@ type Host2Device struct {
 	peerOffset uint64
 	watch      devicecode.Watch
 
-	mu   sync.Mutex    // goroutines take turns
-	sent *native.Count // threads in C signal too
+	sent *native.Count // claimed in the connection's turn, and by threads in C
 }
 
 // NewHost2Device makes an end that signals over a connection. words is its own
@@ -62,14 +60,20 @@ func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *regist
 }
 
 // Signal ends one wait of the peer's kernels, after everything that the connection
-// has queued before. It does not wait. Any goroutine may call it.
+// has queued before. It waits only where the transport's queue is full. Any goroutine
+// may call it.
 //
 // Errors: those of the connection's UpdateAndSync.
 func (s *Host2Device) Signal() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	t := s.conn.Turn()
+	defer t.End()
+	return s.SignalIn(t)
+}
+
+// SignalIn is Signal for a goroutine that has the turn of the semaphore's connection.
+func (s *Host2Device) SignalIn(t connection.Turn) error {
 	sent := s.sent.Claim()
-	if err := s.conn.UpdateAndSync(s.peer, s.peerOffset+fromHost, sent, sent+1); err != nil {
+	if err := t.UpdateAndSync(s.peer, s.peerOffset+fromHost, sent, sent+1); err != nil {
 		s.sent.Release(sent)
 		return err
 	}

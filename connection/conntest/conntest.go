@@ -66,6 +66,7 @@ func TestConnection(t *testing.T, make Maker) {
 		{"Goroutines", testGoroutines},
 		{"WriteBytes", testWriteBytes},
 		{"WriteBytesFull", testWriteBytesFull},
+		{"Turns", testTurns},
 		{"Flush", testFlush},
 		{"Marks", testMarks},
 		{"Allocations", testAllocations},

@@ -76,6 +76,15 @@ func (d *driver) add(o op, data []byte) error {
 	return nil
 }
 
+func (d *driver) Ready(uint64) bool {
+	if d.fault == "eager" {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead || d.closed || d.queued-d.done+2 <= uint64(len(d.ring)) && d.fault != "shy"
+}
+
 func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	switch d.fault {
 	case "short":

@@ -30,6 +30,10 @@ func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*dr
 	return d, nil
 }
 
+// Ready reports whether an update would find room in the ring of words. Of the stream's
+// own queue, which this rank's device empties whatever the peer does, it knows nothing.
+func (d *driver) Ready(uint64) bool { return d.words == nil || d.words.ready() }
+
 // Write queues a copy on the stream.
 func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	return d.stream.Copy(dst.Buffer(), dstOffset, src.Buffer(), srcOffset, n)

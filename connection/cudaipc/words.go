@@ -65,6 +65,16 @@ func (w *wordRing) write(dst *gpu.Buffer, offset, value uint64) error {
 	return nil
 }
 
+// ready reports whether write would not wait.
+func (w *wordRing) ready() bool {
+	const half = ringWords / 2
+	if w.next%half != 0 {
+		return true
+	}
+	free, err := w.halves[w.next/half].Query()
+	return free || err != nil
+}
+
 func (w *wordRing) close() error {
 	var errs []error
 	for _, e := range w.halves {

@@ -157,6 +157,13 @@ func (c *conn) pinned(size uint64) (*gpu.Buffer, error) {
 	return b, err
 }
 
+// Ready reports whether the queue has room for two operations. A mark needs none.
+func (c *conn) Ready(uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil || c.queued.Load()-c.taken <= queueDepth-2
+}
+
 // Write queues the sending of n bytes.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	from := src.Buffer()

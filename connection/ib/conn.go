@@ -27,10 +27,13 @@ type conn struct {
 	mu      sync.Mutex
 	closed  bool
 	remotes map[*registeredmem.Memory]*key
-	touched touched
-	out     outbox
-	work    []verbs.Work
-	done    [32]verbs.Completion
+	// Whether memory of devices and memory of hosts was used: an update then may have to
+	// wait.
+	toDevices, toHosts bool
+	touched            touched
+	out                outbox
+	work               []verbs.Work
+	done               [32]verbs.Completion
 
 	received uint32 // messages applied; guarded by the device's lock
 }
@@ -65,6 +68,47 @@ func (c *conn) start() error {
 	}
 	c.queues[0].nic.add(c)
 	return nil
+}
+
+// Ready reports whether there is room for all requests that the calls may make, and
+// nothing that they would wait for. It is false more often than need be: before a write
+// that is spread over queue pairs, since the update behind it waits for reads; while
+// another queue pair has requests under way, which the write might overlap; and where an
+// update may have to follow a read. Only the first use of another kind of memory may wait
+// all the same.
+func (c *conn) Ready(n uint64) bool {
+	const op = "ib: look for room"
+	c.mu.Lock() // who has it does not wait: only the turn's owner would
+	defer c.mu.Unlock()
+	if c.usable(op) != nil {
+		return true
+	}
+	if len(c.remotes) == 0 {
+		return false // what kinds of memory there are is not known
+	}
+	first := c.queues[0]
+	for _, q := range c.queues {
+		if q.done < q.posted && c.poll(op, q) != nil {
+			return true
+		}
+		if q.done < q.waitFor || q != first && q.done < q.posted {
+			return false
+		}
+	}
+	if !c.adds && c.learn(op, first) != nil {
+		return true
+	}
+	// A read before the update, the update, a read of the peer's count, an empty write.
+	const others = 4
+	switch {
+	case spread(n, 0, len(c.queues)).n < n:
+		return false
+	case uint64(first.room()) < others || n/first.max >= uint64(first.room())-others:
+		return false
+	case !c.adds && c.out.underWay() >= messages-1:
+		return false
+	}
+	return !c.toDevices || c.adds && !c.toHosts
 }
 
 // Write posts RDMA writes. Large ones are spread over all queue pairs.
@@ -192,6 +236,8 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 
 // Close releases the queue pairs.
 func (c *conn) Close() error {
+	// A call that waits has the lock until it sees this.
+	c.broken.CompareAndSwap(nil, mscclgo.Errorf(mscclgo.ErrInvalid, "ib: close", "the connection is closed"))
 	c.mu.Lock()
 	closed := c.closed
 	c.closed = true
@@ -230,6 +276,7 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 		clear(c.remotes)
 	}
 	c.remotes[m] = &k
+	c.toDevices, c.toHosts = c.toDevices || k.device, c.toHosts || !k.device
 	return &k, nil
 }
 

@@ -31,11 +31,14 @@ func (m *mark) Set() error {
 	return nil
 }
 
-// Reached polls for completions, and then for the peer to apply the messages.
+// Reached polls for completions, and then for the peer to apply the messages. While a
+// call that queues polls itself, it leaves that to it.
 func (m *mark) Reached() (bool, error) {
 	const op = "ib: reach a mark"
 	c := m.conn
-	c.mu.Lock()
+	if !c.mu.TryLock() {
+		return false, nil
+	}
 	defer c.mu.Unlock()
 	for i, q := range c.queues {
 		if q.done >= m.upTo[i] {

@@ -1,0 +1,96 @@
+package connection
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Turn is the right to queue on a connection, which one goroutine has at a time: what
+// it queues is done in that order, with nothing of others in between. Its methods are
+// those of the [Connection], and have the same errors. The goroutine must not call the
+// connection's own methods that queue before End.
+type Turn struct{ c *Connection }
+
+// Turn waits for the turn. End ends it.
+func (c *Connection) Turn() Turn {
+	c.mu.Lock()
+	return Turn{c}
+}
+
+// TryTurn takes the turn if in it a write of n bytes, an update and a mark, in this order,
+// would not wait; n may be 0. Otherwise it reports false. It does not wait itself. What
+// a failed transport refuses does not wait.
+func (c *Connection) TryTurn(n uint64) (Turn, bool) {
+	if !c.mu.TryLock() {
+		return Turn{}, false
+	}
+	if !c.driver.Ready(n) {
+		c.mu.Unlock()
+		return Turn{}, false
+	}
+	return Turn{c}, true
+}
+
+// End ends the turn.
+func (t Turn) End() { t.c.mu.Unlock() }
+
+// Write is [Connection.Write].
+func (t Turn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	const op = "write"
+	c := t.c
+	if err := c.check(op, dst, c.peer, dstOffset, n); err != nil {
+		return err
+	}
+	if err := c.check(op, src, c.rank, srcOffset, n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	return c.wrap(op, c.driver.Write(dst, dstOffset, src, srcOffset, n))
+}
+
+// WriteBytes is [Connection.WriteBytes].
+func (t Turn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {
+	const op = "write bytes"
+	c, n := t.c, uint64(len(data))
+	if err := c.check(op, dst, c.peer, dstOffset, n); err != nil {
+		return err
+	}
+	switch {
+	case n > c.inline:
+		return c.errorf(mscclgo.ErrInvalid, op, "there are %d bytes, at most %d are taken", n, c.inline)
+	case n == 0:
+		return nil
+	}
+	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
+}
+
+// UpdateAndSync is [Connection.UpdateAndSync].
+func (t Turn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
+	const op = "update a word"
+	c := t.c
+	if err := c.check(op, dst, c.peer, dstOffset, 8); err != nil {
+		return err
+	}
+	if to < from {
+		return c.errorf(mscclgo.ErrInvalid, op, "the value must not fall, and %d is below %d", to, from)
+	}
+	base := uint64(0)
+	if b := dst.Buffer(); b != nil {
+		base = uint64(b.Ptr())
+	}
+	if (base+dstOffset)%8 != 0 {
+		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	}
+	return c.wrap(op, c.driver.Update(dst, dstOffset, from, to))
+}
+
+// Mark is [Connection.Mark].
+func (t Turn) Mark() (Mark, error) {
+	m, err := t.c.newMark("mark", false)
+	if err != nil {
+		return Mark{}, err
+	}
+	return Mark{m, m.turn.Load()}, nil
+}

@@ -1,0 +1,264 @@
+package proxyservice_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// slow is the driver of a connection whose peer takes nothing until it is released. Its
+// queue has room for a few operations, and a call that finds it full waits.
+type slow struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	released bool
+	fails    error // what calls return once it is released
+	queued   int
+	log      []string
+}
+
+const slowRoom = 8
+
+func newSlow() *slow {
+	d := &slow{}
+	d.changed.L = &d.mu
+	return d
+}
+
+func (d *slow) Ready(uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.released || d.queued+2 <= slowRoom
+}
+
+func (d *slow) add(format string, args ...any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for !d.released && d.queued == slowRoom {
+		d.changed.Wait()
+	}
+	if d.fails != nil {
+		return d.fails
+	}
+	d.queued++
+	d.log = append(d.log, fmt.Sprintf(format, args...))
+	return nil
+}
+
+func (d *slow) Write(_ *registeredmem.Memory, dst uint64, _ *registeredmem.Memory, src, n uint64) error {
+	return d.add("put %d to %d from %d", n, dst, src)
+}
+
+func (d *slow) InlineLimit() uint64 { return 64 }
+
+func (d *slow) WriteBytes(_ *registeredmem.Memory, dst uint64, data []byte) error {
+	return d.add("put %x to %d", data, dst)
+}
+
+func (d *slow) Update(_ *registeredmem.Memory, _ uint64, from, to uint64) error {
+	return d.add("from %d to %d", from, to)
+}
+
+func (d *slow) NewMark() (connection.DriverMark, error) { return &slowMark{d}, nil }
+
+func (d *slow) Close() error {
+	d.release()
+	return nil
+}
+
+func (d *slow) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.released = true
+	d.changed.Broadcast()
+}
+
+func (d *slow) calls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log
+}
+
+type slowMark struct{ d *slow }
+
+func (m *slowMark) Set() error { return nil }
+func (m *slowMark) Reached() (bool, error) {
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	return m.d.released, nil
+}
+func (m *slowMark) Close() error { return nil }
+
+// newSlowChannel returns a channel of rank 0 that shares its service with a duo's, over a
+// slow connection of its own.
+func newSlowChannel(t *testing.T, ranks [2]*rank, d *duo) (*channel.PortChannel, *slow) {
+	t.Helper()
+	driver := newSlow()
+	conn, err := connection.New(ranks[0].reg, 1, registeredmem.Ethernet, driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(driver.release)
+	sem := ranks[0].newSemaphore(t, conn)
+	ranks[1].newSemaphore(t, ranks[1].conn)
+	c, err := ranks[0].service.PortChannel(sem, ranks[0].share(t, d.receive[1]), ranks[0].register(t, d.send[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, driver
+}
+
+// TestSlowPeer has a peer that takes nothing. The channel to it takes hundreds of puts
+// all the same, and the channel over another connection is served as if there was no
+// slow one. What waited is done in order.
+func TestSlowPeer(t *testing.T) {
+	ranks := newFarPair(t, proxyservice.ServiceOptions{})
+	d := newDuo(t, ranks, 4096)
+	held, driver := newSlowChannel(t, ranks, d)
+	const puts = 400
+	if got := ranks[0].act(t, held, putWithSignal, 128, 0, 1000, puts); got != devicecode.WaitDone {
+		t.Fatal(got)
+	}
+	for range 20 {
+		ranks[0].must(t, d.channels[0], putWithSignalAndFlush, 0, 0, 64)
+		ranks[1].must(t, d.channels[1], wait, 0, 0, 0)
+	}
+	if n := len(driver.calls()); n > slowRoom {
+		t.Errorf("%d operations were queued, there is room for %d", n, slowRoom)
+	}
+	driver.release()
+	eventually(t, "all is done", func() bool { return len(driver.calls()) == 2*puts })
+	for i := range puts {
+		testcmp.Equal(t, "the put and signal", driver.calls()[2*i:2*i+2], []string{"put 1000 to 128 from 0", fmt.Sprintf("from %d to %d", i, i+1)})
+	}
+}
+
+// TestSlowPeerPayloads has more puts wait that carry their bytes than the ring has
+// entries.
+func TestSlowPeerPayloads(t *testing.T) {
+	ranks := newFarPair(t, proxyservice.ServiceOptions{RingSize: 16})
+	d := newDuo(t, ranks, 1<<13)
+	held, driver := newSlowChannel(t, ranks, d)
+	data := make([]byte, 1<<13)
+	var list []inlinePut
+	for i := range uint64(500) {
+		binary.LittleEndian.PutUint64(data[16*i:], i)
+		list = append(list, inlinePut{8 * i, 16 * i, 8})
+	}
+	if err := gpu.CopyIn(d.send[0], data); err != nil {
+		t.Fatal(err)
+	}
+	puts, err := gpu.Upload(ranks[0].dev, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer puts.Close()
+	ranks[0].launch(t, "putAll", 1, 1, held.Handle(), puts, uint32(len(list)), ranks[0].alloc(t, 4))
+	eventually(t, "the driver is full", func() bool { return len(driver.calls()) == slowRoom })
+	driver.release()
+	ranks[0].wait(t) // for its flush
+	for i, p := range list {
+		if got, want := driver.calls()[i], fmt.Sprintf("put %x to %d", data[p.src:p.src+8], p.dst); got != want {
+			t.Fatalf("operation %d is %q, not %q", i, got, want)
+		}
+	}
+}
+
+// TestFullBacklog pushes more than the driver, the backlog and the ring take together.
+// Then the ring stops, but a flush on another channel that was under way ends, and all
+// is done in order once the peer takes it.
+func TestFullBacklog(t *testing.T) {
+	const ring, backlog = 64, 1024
+	handled := make(chan int, 1)
+	var driver *slow
+	ranks := newFarPair(t, proxyservice.ServiceOptions{RingSize: ring, Handler: func(fifo.Trigger) error {
+		handled <- len(driver.calls())
+		return nil
+	}})
+	d := newDuo(t, ranks, 4096)
+	held, one := newSlowChannel(t, ranks, d)
+	driver = one
+	const signals = slowRoom + backlog + 3*ring
+	result := ranks[0].alloc(t, 4)
+	ranks[0].launch(t, "act", 1, 1, held.Handle(), int32(signal), uint64(0), uint64(0), uint64(0), uint32(signals), result)
+	ranks[0].launch(t, "pushRaw", 1, 1, ranks[0].service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(200), ranks[0].alloc(t, 4))
+	eventually(t, "the driver is full", func() bool { return len(driver.calls()) == slowRoom })
+	if n := read[uint32](t, result, 1)[0]; n != 0 {
+		t.Errorf("the kernel has ended with %d", n)
+	}
+	select {
+	case n := <-handled:
+		t.Errorf("the handler was called when %d of %d operations before its trigger were queued", n, signals)
+	default:
+	}
+	driver.release()
+	ranks[0].wait(t)
+	testcmp.Equal(t, "operations before the handler's trigger", <-handled, signals)
+	for i, got := range driver.calls() {
+		if want := fmt.Sprintf("from %d to %d", i, i+1); got != want {
+			t.Fatalf("operation %d is %q, not %q", i, got, want)
+		}
+	}
+}
+
+// TestStopWithBacklog stops a service while triggers wait in a backlog: Stop waits for
+// them, and not longer than it may.
+func TestStopWithBacklog(t *testing.T) {
+	for _, releases := range []bool{true, false} {
+		ranks := newFarPair(t, proxyservice.ServiceOptions{})
+		d := newDuo(t, ranks, 4096)
+		held, driver := newSlowChannel(t, ranks, d)
+		const signals = 100
+		if got := ranks[0].act(t, held, signal, 0, 0, 0, signals); got != devicecode.WaitDone {
+			t.Fatal(got)
+		}
+		limit := patience
+		if releases {
+			time.AfterFunc(50*time.Millisecond, driver.release)
+		} else {
+			limit = 50 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		err := ranks[0].service.Stop(ctx)
+		if releases {
+			if n := len(driver.calls()); err != nil || n != signals {
+				t.Errorf("Stop returned %v when %d of %d signals were sent", err, n, signals)
+			}
+			continue
+		}
+		testerr.Expect(t, err, mscclgo.ErrTimeout, "rank 0")
+	}
+}
+
+// TestBacklogFails has the transport fail for a trigger in a backlog: the error names it.
+func TestBacklogFails(t *testing.T) {
+	ranks := newFarPair(t, proxyservice.ServiceOptions{})
+	d := newDuo(t, ranks, 4096)
+	held, driver := newSlowChannel(t, ranks, d)
+	if got := ranks[0].act(t, held, signal, 0, 0, 0, 100); got != devicecode.WaitDone {
+		t.Fatal(got)
+	}
+	eventually(t, "the driver is full", func() bool { return len(driver.calls()) == slowRoom })
+	driver.mu.Lock()
+	driver.fails = mscclgo.Errorf(mscclgo.ErrRemote, "slow", "the peer is gone")
+	driver.mu.Unlock()
+	driver.release()
+	eventually(t, "the service fails", func() bool { return ranks[0].service.Err() != nil })
+	testerr.Expect(t, ranks[0].service.Err(), mscclgo.ErrRemote, "rank 0, peer 1", "serve trigger 8 of kind 2", "channel 1", "the peer is gone")
+}
