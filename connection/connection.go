@@ -166,7 +166,9 @@ func (c *Connection) Flush(ctx context.Context) error {
 // Close waits for what is queued, for the registry's timeout at most, and
 // releases the connection. It is safe to call twice.
 //
-// Errors: ErrTimeout when the queue did not drain; ErrSystem when this rank's side
+// Errors: ErrTimeout when the queue did not drain; over CUDA IPC, where nothing can stop
+// copies that are queued, the connection is then released once they are done, and the
+// memories that it uses stay mapped until then; ErrSystem when this rank's side
 // of the transport failed. A failure of the peer is not an error, since the peer
 // may close first: Flush before Close where that matters.
 func (c *Connection) Close() error {
@@ -180,13 +182,25 @@ func (c *Connection) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.registry.Timeout())
 	defer cancel()
 	err := c.drain(ctx, op)
-	if errors.Is(err, mscclgo.ErrRemote) {
+	switch {
+	case errors.Is(err, mscclgo.ErrRemote):
 		err = nil // a peer may close first
+	case errors.Is(err, mscclgo.ErrTimeout) && c.transport == registeredmem.CudaIPC:
+		go func() {
+			c.drain(context.Background(), op)
+			c.release(op)
+		}()
+		return err
 	}
+	return errors.Join(err, c.release(op))
+}
+
+// release releases what the connection holds, once nothing is under way.
+func (c *Connection) release(op string) error {
 	released := errors.Join(c.driver.Close(), c.marks.close())
 	c.leave()
 	close(c.ended)
-	return errors.Join(err, c.wrap(op, released))
+	return c.wrap(op, released)
 }
 
 // pause lets other goroutines run between two polls, and takes longer after many of

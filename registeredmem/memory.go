@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
@@ -81,6 +82,10 @@ func (m *Memory) offered() description {
 // this rank's: peers can no longer import it or write to it over a [Registrar], but
 // what they have mapped stays mapped with them. Before that it waits for what
 // connections have queued, for at most Options.Timeout. It is safe to call twice.
+//
+// Errors: ErrTimeout when that was not done in time. The memory is then mapped, or this
+// rank's is kept though its buffer is closed, until it is: a copy engine that still works
+// on it would fault.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -98,9 +103,15 @@ func (m *Memory) Close() error {
 	}
 	r.mu.Unlock()
 	err := r.waitForTransfers()
-	m.buf.Store(nil) // not earlier: a connection that found the memory open may be queueing
+	busy := errors.Is(err, mscclgo.ErrTimeout)
+	buf := m.buf.Swap(nil) // not earlier: a connection that found the memory open may be queueing
 	if m.local {
 		err = errors.Join(err, m.withdraw(r.registrars))
+		if letGo, ok := keep(buf, busy); ok {
+			go r.letGoLater(m, letGo)
+		}
+	} else if m.unmap != nil && busy {
+		go r.letGoLater(m, m.unmap)
 	} else if m.unmap != nil {
 		err = errors.Join(err, m.unmap())
 	}
@@ -108,6 +119,24 @@ func (m *Memory) Close() error {
 		return wrap(err, fmt.Sprintf("registeredmem: close %v", m), r.options.Rank, m.Rank())
 	}
 	return nil
+}
+
+// keep keeps a buffer's memory if it is busy and still there.
+func keep(buf *gpu.Buffer, busy bool) (letGo func() error, ok bool) {
+	if !busy || buf == nil {
+		return nil, false
+	}
+	return native.Keep(buf)
+}
+
+// letGoLater unmaps a memory, or frees it, once nothing is under way.
+func (r *Registry) letGoLater(m *Memory, letGo func() error) {
+	log := r.options.Logger.With("rank", r.options.Rank, "memory", m.String())
+	log.Warn("registeredmem: a closed memory stays, since transfers that may use it have not ended", "timeout", r.options.Timeout)
+	for errors.Is(r.waitForTransfers(), mscclgo.ErrTimeout) {
+		continue
+	}
+	log.Info("registeredmem: a memory that stayed is let go", "error", letGo())
 }
 
 // String returns the memory's name for messages.

@@ -1,0 +1,59 @@
+package cudaipc
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+)
+
+// TestClosedPastTheTimeout closes all that a copy uses while the copy is held: the
+// memories, their buffers and the connection, in either order. The copy must find the
+// memory when it is released, and arrive.
+func TestClosedPastTheTimeout(t *testing.T) {
+	for _, connectionFirst := range []bool{true, false} {
+		for _, storeValues := range []bool{true, false} {
+			p := newPair(t, storeValues, 30*time.Millisecond)
+			theirs := p.theirs.Find(p.dst.ID())
+			want := make([]uint64, pairWords)
+			for i := range want {
+				want[i] = uint64(i) + 7
+			}
+			set(t, p.src, want...)
+			from := p.src.Buffer()
+			release := p.hold(t)
+			if err := p.conn.Write(p.dst, 0, p.src, 0, 8*pairWords); err != nil {
+				t.Fatal(err)
+			}
+			closes := []func() error{p.conn.Close, p.src.Close, p.dst.Close}
+			if !connectionFirst {
+				slices.Reverse(closes)
+			}
+			for _, f := range closes {
+				testerr.Expect(t, f(), mscclgo.ErrTimeout, "rank 0")
+			}
+			if err := from.Close(); err != nil {
+				t.Error(err)
+			}
+			release()
+			for end := time.Now().Add(20 * time.Second); !slices.Equal(words(t, theirs, pairWords), want); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the copy has not arrived")
+				}
+			}
+			// Nothing is under way now, so that nothing keeps a memory from being closed.
+			fresh, _ := newMemory(t, p.mine, 1)
+			for end := time.Now().Add(20 * time.Second); fresh.Close() != nil; {
+				if time.Now().After(end) {
+					t.Fatal("closing a memory still waits for the copy")
+				}
+				fresh, _ = newMemory(t, p.mine, 1)
+			}
+			if err := p.mine.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
