@@ -30,6 +30,10 @@ type Rank struct {
 	// work that it is given, as emulated devices do.
 	Allocates bool
 
+	// Waits reports that an update behind a write waits for the peer, always, so that
+	// there is no turn (connection.Connection.TryTurn) for the two.
+	Waits bool
+
 	// Hold, if not nil, keeps what Connection queues from being done, until
 	// release is called, which may be twice.
 	Hold func() (release func())

@@ -67,6 +67,10 @@ func testTurns(t *testing.T, p *pair) {
 	}
 	p.flush(t)
 	n := uint64(1)
+	if p.a.Waits {
+		put(n)
+		return
+	}
 	for range 3 {
 		eventually(n)
 		n++

@@ -31,9 +31,14 @@ type conn struct {
 	// wait.
 	toDevices, toHosts bool
 	touched            touched
-	out                outbox
-	work               []verbs.Work
-	done               [32]verbs.Completion
+	// Where the first queue changed memory of devices since a mark last read there, and
+	// whether it changed memory of hosts.
+	unread     touched
+	unreadHost bool
+	out        outbox
+	lookedAt   uint64 // how much was posted on the first queue at the last look
+	work       []verbs.Work
+	done       [32]verbs.Completion
 
 	received uint32 // messages applied; guarded by the device's lock
 }
@@ -98,8 +103,8 @@ func (c *conn) Ready(n uint64) bool {
 	if !c.adds && c.learn(op, first) != nil {
 		return true
 	}
-	// A read before the update, the update, a read of the peer's count, an empty write.
-	const others = 4
+	// A read before the update, the update, a read of the peer's count, two for a mark.
+	const others = 5
 	switch {
 	case spread(n, 0, len(c.queues)).n < n:
 		return false
@@ -154,14 +159,51 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 				return err
 			}
 			c.work = append(c.work, c.readBack(q, remoteKey, to.base+dstOffset+part.offset+part.n-1, what))
-		} else if to.device {
-			c.touched = touched{true, remoteKey, to.base + dstOffset + part.offset + part.n - 1}
+		} else {
+			c.changed(to, touched{true, remoteKey, to.base + dstOffset + part.offset + part.n - 1})
 		}
 		if err := c.post(op, q); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// changed notes where the first queue has changed a memory.
+func (c *conn) changed(m *key, at touched) {
+	if m.device {
+		c.touched, c.unread = at, at
+	} else {
+		c.unreadHost = true
+	}
+}
+
+// settle makes sure that a completion will cover all requests posted on the first queue so
+// far, and mean that what they write is in place. It reads where the queue wrote last, and
+// of hosts the peer's inbox, which is always there.
+func (c *conn) settle() error {
+	const op = "ib: mark"
+	q := c.queues[0]
+	if !c.unread.yes && !c.unreadHost {
+		return c.fence(q)
+	}
+	if err := c.reserve(op, q, 2); err != nil {
+		return err
+	}
+	c.work = c.work[:0]
+	read := func(remoteKey uint32, at uint64) {
+		w := verbs.Work{Local: touchedAt, Remote: at, Size: 1, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
+		w.ID, w.Flags = q.add(entry{doing: "read before a mark"}, true)
+		c.work = append(c.work, w)
+	}
+	if c.unread.yes {
+		read(c.unread.key, c.unread.at)
+	}
+	if c.unreadHost {
+		read(c.inboxKey, countAt)
+	}
+	c.unread, c.unreadHost = touched{}, false
+	return c.post(op, q)
 }
 
 // readBack returns a request that reads a byte at the peer. Once it is complete, the
@@ -225,8 +267,8 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	}
 	w.ID, w.Flags = id, flags
 	c.work = append(c.work, w)
-	if atDevice {
-		c.touched = touched{true, w.RemoteKey, w.Remote}
+	if c.adds {
+		c.changed(k, touched{true, w.RemoteKey, w.Remote})
 	}
 	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
 		c.work = append(c.work, c.ask(q)) // early, so that nothing waits

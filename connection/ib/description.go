@@ -9,7 +9,7 @@ import (
 )
 
 // formatVersion is that of an endpoint's bytes.
-const formatVersion = 1
+const formatVersion = 2
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
 
@@ -31,6 +31,7 @@ type address struct {
 	gid        [16]byte
 	number     uint32
 	psn        uint32
+	reads      uint8 // RDMA reads and atomics that its card answers at a time
 }
 
 const max24 = 1<<24 - 1
@@ -50,6 +51,7 @@ func (d *description) encode() []byte {
 		w.Raw(q.gid[:])
 		w.U32(q.number)
 		w.U32(q.psn)
+		w.U8(q.reads)
 	}
 	return wire.Seal(formatKind, formatVersion, w.Bytes())
 }
@@ -78,10 +80,12 @@ func decode(data []byte) (description, error) {
 		}
 		q := address{nic: r.U8(), infiniBand: r.Bool(), mtu: r.U8(), lid: r.U16()}
 		copy(q.gid[:], r.Raw(len(q.gid)))
-		q.number, q.psn = r.U32(), r.U32()
+		q.number, q.psn, q.reads = r.U32(), r.U32(), r.U8()
 		switch {
 		case q.nic >= maxQueuePairs:
 			r.Fail(fmt.Errorf("device %d", q.nic))
+		case q.reads < 1 || q.reads > maxReads:
+			r.Fail(fmt.Errorf("%d reads at a time", q.reads))
 		case q.mtu < 1 || q.mtu > 5:
 			r.Fail(fmt.Errorf("MTU %d", q.mtu))
 		case q.number > max24 || q.psn > max24:

@@ -1,6 +1,6 @@
 // Package ib connects ranks over InfiniBand or RoCE, by reliable connected queue
 // pairs: a write is RDMA writes, an update is an RDMA fetch-and-add that follows them,
-// and a flush waits for the completions.
+// and a flush waits for reads behind them.
 //
 // # Order
 //
@@ -27,6 +27,11 @@
 //     peer's inbox, whose process applies it. The completion of its receive
 //     follows the data of the writes before it to host memory; for device
 //     memory there is the same read before it.
+//   - The acknowledgement of a write says that the peer's card has taken it, not that it
+//     is in memory (9.7.5.1.2). So a mark, and with it a flush, ends with reads, and its
+//     completion is theirs: of the last byte that was changed in device memory, and for
+//     host memory of a word that each rank keeps there for it, since on PCI Express a
+//     read pushes all writes before it to the same place ahead of its answer.
 //
 // Relaxed ordering is never requested.
 //

@@ -72,7 +72,7 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 		}
 		q.about = address{
 			nic: uint8(n.index), infiniBand: n.state.InfiniBand, mtu: n.mtu(), lid: n.state.LID, gid: n.gid,
-			number: q.qp.Number(), psn: random24(),
+			number: q.qp.Number(), psn: random24(), reads: uint8(min(n.attributes.PeerReads, maxReads)),
 		}
 	}
 	if err := t.keep(op, e); err != nil {
@@ -202,13 +202,18 @@ func (e *Endpoint) release() error {
 	return errors.Join(errs...)
 }
 
+// maxReads is the most RDMA reads and atomics of a queue pair that are under way at a time.
+// Each side takes no more from the other than its card can answer, and the other starts
+// no more.
+const maxReads = 16
+
 // path returns the parameters of q's connection to its peer.
 func (q *queue) path(o *Options) *verbs.Path {
 	p := &verbs.Path{
 		GID: q.peer.gid, PeerQP: q.peer.number, PSN: q.about.psn, PeerPSN: q.peer.psn, LID: q.peer.lid,
 		MTU: min(q.about.mtu, q.peer.mtu), Port: uint8(q.nic.port), GIDIndex: uint8(q.nic.gidIndex),
 		HopLimit: 64, TrafficClass: uint8(o.TrafficClass), ServiceLevel: uint8(o.ServiceLevel),
-		Reads: uint8(min(q.nic.attributes.Reads, 16)), Timeout: ackExponent(o.AckTimeout),
+		Reads: min(uint8(min(q.nic.attributes.Reads, maxReads)), q.peer.reads), PeerReads: q.about.reads, Timeout: ackExponent(o.AckTimeout),
 		Retries: uint8(o.Retries), RNRRetries: uint8(o.RNRRetries),
 		RNRTimer: 1, // 10 µs: the peer's process takes messages as they arrive
 	}

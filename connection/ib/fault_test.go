@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
 	"golang.org/x/sys/unix"
 )
 
@@ -72,6 +73,62 @@ func TestLinkDownShortly(t *testing.T) {
 	got := make([]uint64, 1)
 	if read(t, mine, 0, got); got[0] != 7 {
 		t.Errorf("the word is %d", got[0])
+	}
+}
+
+// TestIdlePeerDies ends the peer's transport while nobody calls anything.
+func TestIdlePeerDies(t *testing.T) {
+	a, b := newPair(t, Options{AckTimeout: time.Millisecond, Retries: 3, Timeout: time.Second})
+	if err := write(t, a, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); a.d.broken.Load() == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it was never noticed")
+		}
+	}
+	testerr.Expect(t, a.d.failed("look"), mscclgo.ErrRemote, "rank 0, peer 1", "empty write")
+}
+
+// TestFlushReadsBack counts the reads with which a flush makes sure that writes are in
+// place: one for each kind of memory that was written to since the last.
+func TestFlushReadsBack(t *testing.T) {
+	a, b := newPair(t, Options{})
+	src, host, device := a.memory(t, 64, true), a.imported(t, b.memory(t, 64, true)), a.imported(t, b.memory(t, 64, false))
+	requests := func() uint64 {
+		a.d.mu.Lock()
+		defer a.d.mu.Unlock()
+		return a.d.queues[0].posted
+	}
+	k, err := decodeKey(device.Key(registeredmem.InfiniBand))
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := uint64(2)
+	if !k.device {
+		both = 1
+	}
+	for _, c := range []struct {
+		what  string
+		to    []*registeredmem.Memory
+		reads uint64
+	}{
+		{"nothing", nil, 0}, {"host memory", []*registeredmem.Memory{host}, 1}, {"device memory", []*registeredmem.Memory{device, device}, 1},
+		{"both", []*registeredmem.Memory{device, host, device}, both}, {"nothing again", nil, 0},
+	} {
+		for _, m := range c.to {
+			if err := a.conn.Write(m, 0, src, 0, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := requests()
+		a.flush(t)
+		if n := requests() - before; n != c.reads {
+			t.Errorf("a flush behind writes to %s made %d requests, not %d", c.what, n, c.reads)
+		}
 	}
 }
 

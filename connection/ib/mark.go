@@ -13,7 +13,8 @@ type mark struct {
 // NewMark makes a mark.
 func (c *conn) NewMark() (connection.DriverMark, error) { return &mark{conn: c}, nil }
 
-// Set requests a completion for what was posted.
+// Set requests a completion for what was posted, which means that it is in place. The
+// other queue pairs than the first end each part of a write with a read.
 func (m *mark) Set() error {
 	c := m.conn
 	c.mu.Lock()
@@ -21,7 +22,11 @@ func (m *mark) Set() error {
 	for i, q := range c.queues {
 		// Once the connection has failed no completion comes any more.
 		if !c.closed && c.broken.Load() == nil {
-			if err := c.fence(q); err != nil {
+			settle := func() error { return c.fence(q) }
+			if i == 0 {
+				settle = c.settle
+			}
+			if err := settle(); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -128,7 +129,8 @@ func TestKey(t *testing.T) {
 
 func sample() description {
 	return description{group: [16]byte{1}, rank: 3, atomics: true, inbox: 77, queues: []address{
-		{nic: 0, mtu: 5, gid: [16]byte{15: 1}, number: 17, psn: max24}, {nic: 1, infiniBand: true, mtu: 1, lid: 9, number: max24},
+		{nic: 0, mtu: 5, gid: [16]byte{15: 1}, number: 17, psn: max24, reads: 1},
+		{nic: 1, infiniBand: true, mtu: 1, lid: 9, number: max24, reads: maxReads},
 	}}
 }
 
@@ -140,18 +142,35 @@ func TestDescription(t *testing.T) {
 	}
 	testcmp.Equal(t, "the description", got, d, cmp.AllowUnexported(description{}, address{}))
 	for name, change := range map[string]func(*description){
-		"rank":   func(d *description) { d.rank = 1 << 31 },
-		"queues": func(d *description) { d.queues = nil },
-		"many":   func(d *description) { d.queues = make([]address, 17) },
-		"device": func(d *description) { d.queues[0].nic = 16 },
-		"MTU":    func(d *description) { d.queues[0].mtu = 6 },
-		"number": func(d *description) { d.queues[0].number = 1 << 24 },
-		"PSN":    func(d *description) { d.queues[1].psn = 1 << 24 },
+		"rank":                   func(d *description) { d.rank = 1 << 31 },
+		"queues":                 func(d *description) { d.queues = nil },
+		"many":                   func(d *description) { d.queues = make([]address, 17) },
+		"device":                 func(d *description) { d.queues[0].nic = 16 },
+		"MTU":                    func(d *description) { d.queues[0].mtu = 6 },
+		"reads":                  func(d *description) { d.queues[0].reads = 0 },
+		"larger number of reads": func(d *description) { d.queues[0].reads = maxReads + 1 },
+		"number":                 func(d *description) { d.queues[0].number = 1 << 24 },
+		"PSN":                    func(d *description) { d.queues[1].psn = 1 << 24 },
 	} {
 		d := sample()
 		change(&d)
 		if _, err := decode(d.encode()); err == nil {
 			t.Errorf("a wrong %s is believed", name)
+		}
+	}
+}
+
+// TestReads has two cards that answer and start different numbers of reads at a time.
+func TestReads(t *testing.T) {
+	small := &queue{nic: &nic{attributes: verbs.Attributes{Reads: 128, PeerReads: 1}}, about: address{reads: 1}}
+	large := &queue{nic: &nic{attributes: verbs.Attributes{Reads: 4, PeerReads: 128}}, about: address{reads: maxReads}}
+	small.peer, large.peer = large.about, small.about
+	for _, q := range []struct {
+		q             *queue
+		starts, takes uint8
+	}{{small, maxReads, 1}, {large, 1, maxReads}} {
+		if p := q.q.path(&Options{}); p.Reads != q.starts || p.PeerReads != q.takes {
+			t.Errorf("it starts %d and takes %d, not %d and %d", p.Reads, p.PeerReads, q.starts, q.takes)
 		}
 	}
 }

@@ -65,17 +65,19 @@ func (t *Transport) tryDeviceMemory() error {
 // the limit if there is too little locked memory.
 func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	op := fmt.Sprintf("ib: register %v", m)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	if !t.begin() {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
 	}
+	defer t.changing.Done()
+	// Without the lock, which writes need: it takes long for gigabytes.
 	r, err := t.register(m.Buffer())
 	if err != nil {
 		return nil, wrap(op, err, t.reg.Rank(), mscclgo.NoRank)
 	}
 	r.memory = m
+	t.mu.Lock()
 	t.memories[m.ID()] = r
+	t.mu.Unlock()
 	k := key{device: r.device, base: r.base}
 	for _, mr := range r.mrs {
 		k.keys = append(k.keys, mr.RemoteKey())
@@ -85,14 +87,30 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 
 // Withdraw undoes Offer. Package registeredmem calls it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	if !t.begin() {
+		return nil // Close unregisters it, or has
+	}
+	defer t.changing.Done()
+	t.mu.Lock() // messages that are being applied use it
 	r := t.memories[m.ID()]
+	delete(t.memories, m.ID())
+	t.mu.Unlock()
 	if r == nil {
 		return nil
 	}
-	delete(t.memories, m.ID())
 	return wrap(fmt.Sprintf("ib: unregister %v", m), r.close(), t.reg.Rank(), mscclgo.NoRank)
+}
+
+// begin counts a change of what is registered, which Close waits for, until changing.Done.
+// It reports whether the transport is open.
+func (t *Transport) begin() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.closed {
+		return false
+	}
+	t.changing.Add(1)
+	return true
 }
 
 // registered returns a memory of this rank, or nil.

@@ -19,6 +19,8 @@ type Transport struct {
 	closed   bool
 	memories map[uint32]*registration
 	live     map[closer]struct{} // endpoints and connections
+
+	changing sync.WaitGroup // registrations and their opposites under way
 }
 
 type closer interface{ Close() error }
@@ -81,6 +83,7 @@ func (t *Transport) Close() error {
 	if closed {
 		return nil
 	}
+	t.changing.Wait()
 	var errs []error
 	for c := range live {
 		errs = append(errs, c.Close())

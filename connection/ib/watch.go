@@ -2,24 +2,33 @@ package ib
 
 import (
 	"errors"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/verbs"
 	"golang.org/x/sys/unix"
 )
 
-// watch applies the messages of peers and handles the events of the device until the
-// device is closed.
+// watch applies the messages of peers, handles the events of the device and looks after
+// idle connections until the device is closed.
 func (t *Transport) watch(n *nic) {
 	fds := []unix.PollFd{
 		{Fd: int32(n.wake), Events: unix.POLLIN},
 		{Fd: int32(n.channel.FD()), Events: unix.POLLIN},
 		{Fd: int32(n.ctx.EventFD()), Events: unix.POLLIN},
 	}
-	for {
+	between := max(t.o.Timeout/2, minBetween)
+	for next := time.Now().Add(between); ; {
 		for i := range fds {
 			fds[i].Revents = 0
 		}
-		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		left := time.Until(next)
+		if left <= 0 {
+			n.lookAll()
+			left = between
+			next = time.Now().Add(between)
+		}
+		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
 			n.failAll(mscclgo.Errorf(mscclgo.ErrSystem, "ib: wait for "+n.name, "%w", err))
 			return
 		}
@@ -72,6 +81,50 @@ func (t *Transport) events(n *nic) {
 		}
 		t.mu.RUnlock()
 	}
+}
+
+// minBetween is the least time between two looks at the connections of a device.
+const minBetween = 2 * time.Second
+
+// lookAll looks after all connections.
+func (n *nic) lookAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		c.look()
+	}
+}
+
+// look notices that the peer is gone while nobody calls: it polls for what is under way,
+// and where nothing was posted since the last look, it posts an empty write, which the
+// peer's card acknowledges. Before the first request is done the peer may not be
+// connected yet.
+func (c *conn) look() {
+	const op = "ib: look after an idle connection"
+	if !c.mu.TryLock() {
+		return // a call polls
+	}
+	defer c.mu.Unlock()
+	if c.usable(op) != nil {
+		return
+	}
+	first := c.queues[0]
+	idle := first.posted == c.lookedAt && first.done > 0
+	for _, q := range c.queues {
+		if q.done < q.posted {
+			idle = false
+			if c.poll(op, q) != nil {
+				return
+			}
+		}
+	}
+	if idle && first.room() > 0 {
+		w := verbs.Work{Opcode: verbs.Write}
+		w.ID, w.Flags = first.add(entry{doing: "empty write"}, true)
+		c.work = append(c.work[:0], w)
+		c.post(op, first)
+	}
+	c.lookedAt = first.posted
 }
 
 // add has the messages for c applied.

@@ -148,7 +148,7 @@ int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* 
   attr.path_mtu = path->mtu;
   attr.dest_qp_num = path->peer_qp;
   attr.rq_psn = path->peer_psn;
-  attr.max_dest_rd_atomic = path->reads;
+  attr.max_dest_rd_atomic = path->peer_reads;
   attr.min_rnr_timer = path->rnr_timer;
   attr.ah_attr.port_num = path->port;
   attr.ah_attr.dlid = path->lid;

@@ -63,12 +63,13 @@ typedef struct {
   uint8_t hop_limit;
   uint8_t traffic_class;
   uint8_t service_level;
-  uint8_t reads;  // RDMA reads and atomics that may be under way, each way
+  uint8_t reads;       // RDMA reads and atomics that may be under way
+  uint8_t peer_reads;  // and of the peer's
   uint8_t timeout;
   uint8_t retries;
   uint8_t rnr_retries;
   uint8_t rnr_timer;
-  uint8_t unused[2];
+  uint8_t unused[1];
 } verbs_path;
 
 // verbs_qp_connect takes a queue pair to RTR and RTS. step is the one that failed.

@@ -66,7 +66,8 @@ type Attributes struct {
 	QueuePairs int  // at most
 	Depth      int  // most requests in a queue
 	Entries    int  // most entries in a completion queue
-	Reads      int  // most RDMA reads and atomics under way on a queue pair, each way
+	Reads      int  // most RDMA reads and atomics under way that a queue pair starts
+	PeerReads  int  // most of the peer's that a queue pair answers at a time
 	Atomics    bool // fetch-and-add, atomic at least among those that this device does
 	Ports      int
 }
@@ -79,7 +80,7 @@ func (c *Context) Attributes() (Attributes, error) {
 	}
 	return Attributes{
 		QueuePairs: int(a.max_qp), Depth: int(a.max_qp_wr), Entries: int(a.max_cqe),
-		Reads: int(min(a.max_qp_rd_atom, a.max_qp_init_rd_atom)), Atomics: a.atomic_cap != C.IBV_ATOMIC_NONE,
+		Reads: int(a.max_qp_init_rd_atom), PeerReads: int(a.max_qp_rd_atom), Atomics: a.atomic_cap != C.IBV_ATOMIC_NONE,
 		Ports: int(a.phys_port_cnt),
 	}, nil
 }

@@ -47,6 +47,8 @@ const (
 type MR struct {
 	context *Context
 	mr      *C.struct_ibv_mr
+
+	local, remote uint32 // keys; kept, since Close frees mr
 }
 
 // Register registers memory of this process. Requests, here and at the peer, address
@@ -70,7 +72,7 @@ func (p *PD) RegisterDMABuf(fd int, offset, size, iova uint64, access Access) (*
 
 func (p *PD) registered(mr *C.struct_ibv_mr, err error, size uint64) (*MR, error) {
 	if mr != nil {
-		return &MR{p.context, mr}, nil
+		return &MR{p.context, mr, uint32(mr.lkey), uint32(mr.rkey)}, nil
 	}
 	op := fmt.Sprintf("verbs: register %d bytes with %s", size, p.context.name)
 	if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EPERM) {
@@ -91,11 +93,12 @@ func lockLimit() string {
 	return fmt.Sprintf("%d bytes", limit.Cur)
 }
 
-// LocalKey returns the key of the memory for requests of this side.
-func (m *MR) LocalKey() uint32 { return uint32(m.mr.lkey) }
+// LocalKey returns the key of the memory for requests of this side, also once it is
+// closed: requests with it fail then.
+func (m *MR) LocalKey() uint32 { return m.local }
 
-// RemoteKey returns the key of the memory for requests of a peer.
-func (m *MR) RemoteKey() uint32 { return uint32(m.mr.rkey) }
+// RemoteKey returns the key of the memory for requests of a peer, likewise.
+func (m *MR) RemoteKey() uint32 { return m.remote }
 
 // Close ends the registration. No request accesses the memory afterwards.
 func (m *MR) Close() error {

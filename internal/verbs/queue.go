@@ -47,12 +47,13 @@ type Path struct {
 	HopLimit     uint8
 	TrafficClass uint8
 	ServiceLevel uint8
-	Reads        uint8 // RDMA reads and atomics under way, each way
+	Reads        uint8 // RDMA reads and atomics under way that this side starts; at most the peer's PeerReads
+	PeerReads    uint8 // and the peer
 	Timeout      uint8 // 4.096 µs times 2 to this power
 	Retries      uint8
 	RNRRetries   uint8 // 7: for ever
 	RNRTimer     uint8
-	_            [2]byte
+	_            [1]byte
 }
 
 // Connect moves the queue pair to RTR and RTS. From then on it receives and sends.

@@ -132,7 +132,7 @@ func open(t *testing.T, name string) *side {
 func (s *side) connect(t *testing.T, peer *side) {
 	if err := s.qp.Connect(&Path{
 		GID: peer.gid.Address, PeerQP: peer.qp.Number(), MTU: 3, Port: 1, Global: true,
-		GIDIndex: uint8(s.gid.Index), HopLimit: 64, Reads: 1, Timeout: 10, Retries: 3, RNRRetries: 7, RNRTimer: 1,
+		GIDIndex: uint8(s.gid.Index), HopLimit: 64, Reads: 1, PeerReads: 1, Timeout: 10, Retries: 3, RNRRetries: 7, RNRTimer: 1,
 	}); err != nil {
 		t.Fatal(err)
 	}
