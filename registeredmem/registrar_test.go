@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
@@ -164,4 +165,77 @@ func TestAttachErrors(t *testing.T) {
 		t.Error(err)
 	}
 	testerr.Expect(t, closed.Attach(&fakeRegistrar{transport: Ethernet}), mscclgo.ErrInvalid, "closed")
+}
+
+// slowRegistrar takes long to offer a memory, as pinning gigabytes does.
+type slowRegistrar struct {
+	fakeRegistrar
+	begun, goOn chan struct{}
+}
+
+func (c *slowRegistrar) Offer(m *Memory) ([]byte, error) {
+	if m.Size() > 64 {
+		close(c.begun)
+		<-c.goOn
+	}
+	return c.fakeRegistrar.Offer(m)
+}
+
+// TestSlowRegistration registers, finds, imports and closes memories while another is
+// being registered, and closes the registry meanwhile: what comes too late is withdrawn.
+func TestSlowRegistration(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		r := unmapped(t, 1)
+		slow := &slowRegistrar{fakeRegistrar{transport: Ethernet, offered: map[uint32]bool{}}, make(chan struct{}), make(chan struct{})}
+		if err := r.Attach(slow); err != nil {
+			t.Fatal(err)
+		}
+		large, few := upload(t, r.Device(), 4096, 1), upload(t, r.Device(), 64, 1)
+		type result struct {
+			m   *Memory
+			err error
+		}
+		registered := make(chan result, 1)
+		go func() {
+			m, err := r.Register(large)
+			registered <- result{m, err}
+		}()
+		<-slow.begun
+		quick := make(chan error, 1)
+		go func() {
+			small, err := r.Register(few)
+			if err == nil {
+				r.Find(0)
+				var data []byte
+				if data, err = small.MarshalBinary(); err == nil {
+					_, err = r.Import(t.Context(), data)
+				}
+				err = errors.Join(err, small.Close())
+			}
+			if closes {
+				err = errors.Join(err, r.Close())
+			}
+			quick <- err
+		}()
+		select {
+		case err := <-quick:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("others wait for the registration")
+		}
+		close(slow.goOn)
+		got := <-registered
+		if closes {
+			testerr.Expect(t, got.err, mscclgo.ErrInvalid, "closed meanwhile", "rank 1")
+			if len(slow.offered) != 0 {
+				t.Errorf("%v are offered by a closed registry", slow.offered)
+			}
+			continue
+		}
+		if got.err != nil || r.Find(got.m.ID()) != got.m {
+			t.Errorf("Register returned %v, %v", got.m, got.err)
+		}
+	}
 }

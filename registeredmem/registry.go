@@ -136,6 +136,31 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	if buf.Bytes() != nil {
 		transports = 0
 	}
+	m, err := r.number(op, buf, transports)
+	if err != nil {
+		return nil, err
+	}
+	// Without the lock, which others need: it takes long for gigabytes.
+	err = r.offer(m)
+	r.mu.Lock()
+	late := err == nil && r.closed
+	if err == nil && !late {
+		r.local[m.about.id] = m
+	} else {
+		r.allocations.leave(m.allocation)
+	}
+	r.mu.Unlock()
+	switch {
+	case late:
+		return nil, errors.Join(r.fault(op, "the registry was closed meanwhile"), m.withdraw(r.registrars))
+	case err != nil:
+		return nil, wrap(err, fmt.Sprintf("registeredmem: register %v", m), r.options.Rank, mscclgo.NoRank)
+	}
+	return m, nil
+}
+
+// number returns a new memory of this rank, with its number.
+func (r *Registry) number(op string, buf *gpu.Buffer, transports Transports) (*Memory, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -150,11 +175,6 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 	}}
 	m.buf.Store(buf)
 	r.nextID++
-	if err := r.offer(m); err != nil {
-		r.allocations.leave(m.allocation)
-		return nil, wrap(err, fmt.Sprintf("registeredmem: register %v", m), r.options.Rank, mscclgo.NoRank)
-	}
-	r.local[m.about.id] = m
 	return m, nil
 }
 
