@@ -30,7 +30,8 @@
 // process dies, when its host vanishes. Every rank notices, idle or not, within
 // milliseconds for a process (seconds, if it dies just when the rank above it in
 // the tree leaves) and within half a minute for a host. That holds from when a rank has
-// come to the rendezvous, which tells the others if it dies before they are connected.
+// come to the rendezvous, which tells the others if it dies before they are connected; of
+// one that dies earlier only who started it knows, and may tell with [Rendezvous.Ended].
 // Then
 // [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
 // blocked calls return. [Bootstrap.Close] is the orderly way to leave, and no

@@ -133,6 +133,22 @@ func (r *Rendezvous) lose(m *member) {
 		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)})
 }
 
+// Ended tells the ranks that are not connected to each other yet that the process of one
+// has ended, and how ("was killed"), which who started it knows even if it never came
+// here. They fail with an ErrRemote whose peer it is. A rank that has been connected is
+// none of the rendezvous' business any more.
+func (r *Rendezvous) Ended(rank int, how string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed || rank < 0 || r.size > 0 && rank >= r.size:
+	case r.table == nil:
+		r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before all ranks had come", rank, how)})
+	case r.members[rank] != nil:
+		r.fail(failure{rank: rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it " + how + " before the ranks were connected"})
+	}
+}
+
 // fail tells the ranks of a complete group that are not connected yet why they will not
 // be. The first failure counts.
 func (r *Rendezvous) fail(f failure) {

@@ -20,7 +20,8 @@ type job struct {
 	ended []end
 	ends  chan end
 	grace time.Duration
-	guard *deathwatch.Watch // of the ranks' process groups
+	guard *deathwatch.Watch          // of the ranks' process groups
+	tell  func(rank int, how string) // the ranks that wait for one to come, that it has ended
 
 	cause     *end             // the rank that failed first
 	cancelled bool             // the context ended first
@@ -49,6 +50,7 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case e := <-j.ends:
 			j.ended = append(j.ended, e)
+			j.tell(e.rank, e.how)
 			if e.code != 0 && j.sent == 0 {
 				j.cause = &e
 				j.escalate()

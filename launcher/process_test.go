@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/bootstrap"
 )
 
 // roleVariable makes this test binary another program, for tests in which the
@@ -39,6 +41,16 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	case "blame":
 		blameRank(os.Args[1])
+	case "absent": // rank 1 ends well and never connects
+		Self(2)
+		env, err := bootstrap.FromEnv(os.LookupEnv)
+		if err == nil && env.Options.Rank == 0 {
+			_, err = bootstrap.Connect(context.Background(), env.Options)
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	case "self":
 		Self(3)
 		fmt.Printf("rank %s of %s, arguments %q\n", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"), os.Args[1:])
@@ -155,6 +167,15 @@ func TestInterrupt(t *testing.T) {
 	}
 	for _, pid := range ranks {
 		waitGone(t, pid)
+	}
+}
+
+// A rank that ends without having connected, be it well, is not waited for.
+func TestRankThatDoesNotConnect(t *testing.T) {
+	_, output := start(t, "absent")
+	got, _ := io.ReadAll(output)
+	if !strings.Contains(string(got), "rank 1 exited with code 0 before all ranks had come") {
+		t.Errorf("rank 0 says %q", got)
 	}
 }
 

@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		o.Logger.Debug("launcher: no shell watches over the ranks", "why", err)
 	}
 	defer guard.Close()
-	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard}
+	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, tell: rendezvous.Ended}
 	startErr := j.start(o, rendezvous.ID().String(), reports.Name())
 	if startErr != nil {
 		j.escalate()

@@ -57,7 +57,7 @@ func Call(ctx context.Context, key Key, name string, request []byte, take func(A
 			return failure(ctx, op, err)
 		}
 		select {
-		case <-time.After(time.Millisecond << (2 * try)):
+		case <-time.After(time.Duration(try) * 5 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}

@@ -1,0 +1,190 @@
+package bootstrap_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
+)
+
+func TestMain(m *testing.M) { testproc.Main(m, rankMain) }
+
+// rankMain is one rank's program: it connects, exchanges messages for a while, and closes.
+// It prints what became of it, and when.
+func rankMain() {
+	say := func(format string, args ...any) {
+		fmt.Printf("%d "+format+"\n", append([]any{time.Now().UnixMicro()}, args...)...)
+	}
+	say("begun")
+	env, err := bootstrap.FromEnv(os.LookupEnv)
+	if err != nil {
+		say("failed %v", err)
+		return
+	}
+	env.Options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	b, err := bootstrap.Connect(ctx, env.Options)
+	if err != nil {
+		say("failed %v", err)
+		return
+	}
+	say("connected")
+	if err := exchange(ctx, b); err != nil {
+		if b.Err() != nil {
+			err = b.Err()
+		}
+		say("failed %v", err)
+		return
+	}
+	// Ranks leave one by one, others stay.
+	idle := time.Duration(rand.IntN(100)) * time.Millisecond
+	if rand.IntN(2) == 0 {
+		idle += 1500 * time.Millisecond
+	}
+	say("idle")
+	select {
+	case <-b.Done():
+		say("failed %v", b.Err())
+		return
+	case <-time.After(idle):
+	}
+	say("leaving")
+	b.Close()
+	say("closed")
+}
+
+// exchange makes calls of all kinds, the same on all ranks.
+func exchange(ctx context.Context, b *bootstrap.Bootstrap) error {
+	next, last := (b.Rank()+1)%b.Size(), (b.Rank()+b.Size()-1)%b.Size()
+	for round := range 20 {
+		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+		switch round % 3 {
+		case 0:
+			if err := b.Barrier(ctx); err != nil {
+				return err
+			}
+		case 1:
+			if _, err := b.AllGather(ctx, make([]byte, 1000)); err != nil {
+				return err
+			}
+		case 2:
+			if err := b.Send(ctx, next, 1, make([]byte, 10000)); err != nil {
+				return err
+			}
+			if _, err := b.Recv(ctx, last, 1); err != nil {
+				return err
+			}
+		}
+	}
+	return b.Barrier(ctx)
+}
+
+// A rank is killed at any moment from its first instruction to the end of its Close. Each
+// survivor that has not left in good order names it, soon, and nothing is left. With
+// BOOTSTRAP_KILLS=100 in the environment there are as many runs, and soon is a second.
+func TestKillAnyRankAtAnyMoment(t *testing.T) {
+	runs, soon := 6, 10*time.Second // on a loaded machine
+	if s := os.Getenv("BOOTSTRAP_KILLS"); s != "" {
+		runs, _ = strconv.Atoi(s)
+		soon = time.Second
+	}
+	missed := 0
+	for run := range runs {
+		if !killOne(t, run, soon) {
+			missed++
+		}
+	}
+	if missed == runs && runs > 3 {
+		t.Errorf("in none of %d runs was a rank killed in time", runs)
+	}
+	t.Logf("%d runs, in %d of which the rank had ended before it was killed", runs, missed)
+}
+
+// killOne is one run. It reports whether the rank was killed before it ended.
+func killOne(t *testing.T, run int, soon time.Duration) bool {
+	const size = 11 // rank 9 and 10 are below rank 1
+	s := testproc.New(t)
+	r := testproc.NewRendezvous(t)
+	victim := rand.IntN(size)
+	after := time.Duration(rand.IntN(250)) * time.Millisecond
+	procs := make([]*testproc.Process, size)
+	for rank := range procs {
+		procs[rank] = s.Start(testproc.RankEnv(r.ID(), rank, size))
+	}
+	procs[victim].Says("begun")
+	time.Sleep(after)
+	procs[victim].Cmd.Process.Kill()
+	killed := time.Now()
+	<-procs[victim].Ended
+	r.Ended(victim, "was killed")
+	if strings.Contains(procs[victim].Stdout.String(), "closed") {
+		for _, p := range procs {
+			<-p.Ended
+		}
+		return false
+	}
+	_, state := lastWord(t, procs[victim])
+	if os.Getenv("BOOTSTRAP_KILLS") != "" {
+		t.Logf("run %d: rank %d was killed %v after it had begun (%s)", run, victim, after, state)
+	}
+	for rank, p := range procs {
+		if rank == victim {
+			continue
+		}
+		select {
+		case <-p.Ended:
+		case <-time.After(soon + 10*time.Second):
+			t.Errorf("run %d: rank %d has not ended", run, rank)
+			continue
+		}
+		at, word := lastWord(t, p)
+		switch {
+		case word == "closed":
+		case !strings.Contains(word, fmt.Sprintf("rank %d ", victim)):
+			t.Errorf("run %d: rank %d was killed %v after it had begun (%s); rank %d says %q\n%s", run, victim, after, state, rank, word, p.Stderr.String())
+		case at.Sub(killed) > soon:
+			t.Errorf("run %d: rank %d was killed %v after it had begun (%s); rank %d says so %v later: %s\n%s", run, victim, after, state, rank, at.Sub(killed), word, p.Stderr.String())
+		}
+	}
+	return true
+}
+
+// lastWord returns what a process printed last, and when.
+func lastWord(t *testing.T, p *testproc.Process) (time.Time, string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(p.Stdout.String()), "\n")
+	stamp, word, _ := strings.Cut(lines[len(lines)-1], " ")
+	micro, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil {
+		t.Errorf("a process says %q", p.Stdout.String())
+	}
+	return time.UnixMicro(micro), word
+}
+
+// Who starts the ranks tells the rendezvous of one that ends before it gets there.
+func TestEndedBeforeItCame(t *testing.T) {
+	r := testproc.NewRendezvous(t)
+	done := make(chan error)
+	go func() {
+		_, err := bootstrap.Connect(t.Context(), bootstrap.Options{Rank: 0, Size: 2, ID: r.ID()})
+		done <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	r.Ended(1, "exited with code 3")
+	err := <-done
+	var e *mscclgo.Error
+	if !errors.As(err, &e) || e.Kind != mscclgo.ErrRemote || e.Peer != 1 || !strings.Contains(err.Error(), "rank 1 exited with code 3") {
+		t.Errorf("%v", err)
+	}
+}
