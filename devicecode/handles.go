@@ -29,6 +29,7 @@ type GroupStatus struct {
 	FirstFailed uint64 // set by a kernel when a wait times out; see ParseFailedWait
 	FaultPeer   uint32
 	Fault       [faultBytes]byte
+	Notes       [WaitNotes]WaitNote
 }
 
 // The constants of a fault in <mscclgo/wait.cuh>.
@@ -52,6 +53,24 @@ func (s *GroupStatus) Checked() (text string, peer int, ok bool) {
 	return text, int(s.FaultPeer), true
 }
 
+// WaitNotes is the number of notes in a [GroupStatus].
+const WaitNotes = 64
+
+// WaitNote is what a kernel tells of a wait that lasts; see <mscclgo/wait.cuh>. The wait
+// goes on as long as Last moves.
+type WaitNote struct {
+	What     uint64 // see ParseWaitNote
+	Start    uint64 // of the wait, in nanoseconds of the device's clock
+	Last     uint64 // when the note was written, by the same clock
+	Reserved uint64
+}
+
+// ParseWaitNote returns the channel, peer and block of [WaitNote].What, and whether the
+// wait has timed out. A note that was never written is 0.
+func ParseWaitNote(what uint64) (channel, peer, block int, timedOut bool) {
+	return int(what >> 32 & (1<<31 - 1)), int(what >> 16 & 0xffff), int(what & 0xffff), what>>63 == 1
+}
+
 // ParseFailedWait returns the channel and peer of [GroupStatus].FirstFailed. ok reports
 // whether a wait has timed out.
 func ParseFailedWait(word uint64) (channel, peer int, ok bool) {
@@ -60,7 +79,7 @@ func ParseFailedWait(word uint64) (channel, peer int, ok bool) {
 
 // Watch bounds the waits of kernels; see <mscclgo/wait.cuh>.
 type Watch struct {
-	Status  gpu.Ptr // of a GroupStatus
+	Status  gpu.Ptr // of a GroupStatus, aligned to 16 bytes
 	Timeout uint64  // nanoseconds
 	Peer    uint32  // the rank waited for
 	Channel uint32  // the number that GroupStatus.FirstFailed has if a wait times out

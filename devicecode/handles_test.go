@@ -23,6 +23,7 @@ var handles = []struct {
 	name   string
 }{
 	{devicecode.GroupStatus{}, "wait.cuh", "GroupStatus"},
+	{devicecode.WaitNote{}, "wait.cuh", "WaitNote"},
 	{devicecode.Watch{}, "wait.cuh", "Watch"},
 	{devicecode.Device2DeviceSemaphore{}, "semaphore.cuh", "Device2DeviceSemaphoreHandle"},
 	{devicecode.MemoryChannel{}, "memory_channel.cuh", "MemoryChannelHandle"},
@@ -44,6 +45,7 @@ var constants = []struct {
 }{
 	{devicecode.MaxRanks, "config.cuh", "kMaxRanks"},
 	{devicecode.MaxBlocks, "config.cuh", "kMaxBlocks"},
+	{devicecode.WaitNotes, "wait.cuh", "kWaitNotes"},
 	{uint64(devicecode.WaitDone), "wait.cuh", "WaitResult::Done"},
 	{uint64(devicecode.WaitTimedOut), "wait.cuh", "WaitResult::TimedOut"},
 	{uint64(devicecode.WaitAborted), "wait.cuh", "WaitResult::Aborted"},

@@ -94,10 +94,11 @@ type Ring struct {
 	servers []string     // who polls the ring and would crash without it
 }
 
-// The beginning of the pinned memory.
+// The pinned memory begins with the tail, in a line of its own. The payloads, the entries
+// and the words follow, and the status of a ring that has one of its own.
 const (
-	lineBytes    = 128 // a device's cache line: payloads begin at one
-	statusOffset = lineBytes / 2
+	lineBytes   = 128 // a device's cache line: payloads begin at one
+	statusAlign = 16  // of a devicecode.GroupStatus
 )
 
 // payloadAlign is the size of the words in which a payload lies as its bytes did in
@@ -126,14 +127,19 @@ func New(dev *gpu.Device, o Options) (*Ring, error) {
 		state.PayloadStride = (state.Payload + payloadAlign - 1 + lineBytes - 1) &^ (lineBytes - 1)
 	}
 	entries := lineBytes + state.Size*state.PayloadStride
-	pinned, err := dev.AllocHost(entries + state.Size*native.EntryBytes + uint64(o.Words)*8)
+	status := (entries + state.Size*native.EntryBytes + uint64(o.Words)*8 + statusAlign - 1) &^ (statusAlign - 1)
+	bytes := status
+	if o.Watch.Status == 0 {
+		bytes += uint64(unsafe.Sizeof(devicecode.GroupStatus{}))
+	}
+	pinned, err := dev.AllocHost(bytes)
 	if err != nil {
 		return nil, err
 	}
 	base := unsafe.Pointer(unsafe.SliceData(pinned.Bytes()))
 	state.Tail, state.Payloads, state.Entries = base, unsafe.Add(base, lineBytes), unsafe.Add(base, entries)
 	if o.Watch.Status == 0 {
-		o.Watch.Status = pinned.Ptr() + statusOffset
+		o.Watch.Status = pinned.Ptr() + gpu.Ptr(status)
 	}
 	if o.Watch.Timeout == 0 {
 		o.Watch.Timeout = uint64(DefaultTimeout)

@@ -17,13 +17,27 @@ enum class WaitResult : uint32_t {
 // and kNoPeer the peer of a fault that concerns none.
 constexpr uint32_t kFaultBytes = 236, kFaultTold = 2, kNoPeer = ~uint32_t(0);
 
-// GroupStatus is the group's state in pinned host memory. Each rank has one.
+// WaitNote tells the host of a wait that lasts. Nobody clears it: the wait goes on as long
+// as `last` moves.
+struct WaitNote {
+  uint64_t what;   // timed out << 63 | channel << 32 | peer << 16 | block
+  uint64_t start;  // of the wait, by nanoseconds()
+  uint64_t last;   // when this was written, by nanoseconds()
+  uint64_t reserved;
+};
+
+// kWaitNotes is the number of a group's notes.
+constexpr uint32_t kWaitNotes = 64;
+
+// GroupStatus is the group's state in pinned host memory, aligned to 16 bytes. Each rank
+// has one.
 struct GroupStatus {
-  uint32_t aborted;         // the host sets it to end all waits
-  uint32_t faulted;         // kFaultTold once a check has failed (check.cuh)
-  uint64_t firstFailed;     // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
-  uint32_t faultPeer;       // the rank that the fault concerns, or kNoPeer
-  char fault[kFaultBytes];  // what the check found, ends with a zero byte
+  uint32_t aborted;            // the host sets it to end all waits
+  uint32_t faulted;            // kFaultTold once a check has failed (check.cuh)
+  uint64_t firstFailed;        // a kernel sets it when a wait timed out: 1 << 63 | channel << 32 | peer
+  uint32_t faultPeer;          // the rank that the fault concerns, or kNoPeer
+  char fault[kFaultBytes];     // what the check found, ends with a zero byte
+  WaitNote notes[kWaitNotes];  // kernels write them; waits share them by a hash
 };
 
 // Watch is what ends a wait for a signal that does not come. It is part of every
@@ -43,11 +57,29 @@ constexpr uint32_t kPollsBetweenLooks = 64;
 constexpr uint32_t kPollsBetweenLooks = 1024;
 #endif
 
+// kNoteAfter is how long a wait has lasted when the host is told, and kNoteInterval how
+// often a note is written, in nanoseconds: the stores cross PCIe.
+constexpr int64_t kNoteAfter = 1000000;
+constexpr uint64_t kNoteInterval = 4000000;
+
 // Look is what a wait has learned from its watch.
 struct Look {
   WaitResult result;
   uint64_t start;  // the time of the first look, nanoseconds
 };
+
+// noteWait tells the host of a wait. Threads that wait for the same share a note, and one
+// of them writes it in each interval. A note of a time to come, where the clock has stepped
+// back, is written anew.
+MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, bool timedOut) {
+  uint64_t what = uint64_t(watch.channel & 0x7fffffffu) << 32 | uint64_t(watch.peer & 0xffffu) << 16 |
+                  (blockIdx.x & 0xffffu);
+  uint32_t slot = (watch.channel * 29 + watch.peer * 7 + blockIdx.x) % kWaitNotes;
+  WaitNote* note = &watch.status->notes[slot];
+  if (!timedOut && now - load<Scope::System, Order::Relaxed>(&note->last) < kNoteInterval) return;
+  storeRelaxed16(&note->what, uint64_t(timedOut) << 63 | what, start);
+  store<Scope::System, Order::Relaxed>(&note->last, now);
+}
 
 // look is the slow part of a wait: a read across PCIe, so that a wait calls it only once
 // in many polls. start is 0 the first time. Arguments and result go by value, to stay in
@@ -57,7 +89,12 @@ inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
   uint64_t now = nanoseconds();
   if (start == 0) return {WaitResult::Done, now};
   // Signed: the clock may step back.
-  if (int64_t(now - start) <= int64_t(watch.timeout)) return {WaitResult::Done, start};
+  int64_t waited = int64_t(now - start);
+  if (waited <= int64_t(watch.timeout)) {
+    if (waited >= kNoteAfter) noteWait(watch, start, now, false);
+    return {WaitResult::Done, start};
+  }
+  noteWait(watch, start, now, true);
   // A plain store: any of several reports will do, and not every bus lets a GPU do
   // read-modify-writes on host memory.
   uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
