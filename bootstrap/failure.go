@@ -75,6 +75,9 @@ func (b *Bootstrap) errFailed(op string) error {
 		}
 		return mscclgo.Errorf(mscclgo.ErrAborted, op, "%s considers this rank failed: %s", who, f.text).At(b.rank, mscclgo.NoRank)
 	}
+	if f.cause != nil {
+		return mscclgo.Errorf(f.kind, op, "rank %d failed: %w", f.rank, f.cause).At(b.rank, f.rank)
+	}
 	return mscclgo.Errorf(f.kind, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
 }
 
@@ -88,6 +91,17 @@ func (b *Bootstrap) Abort(cause error) {
 		text = cause.Error()
 	}
 	awaitSent(b.fail(failure{rank: b.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text, cause: cause}), abortPatience)
+}
+
+// Blame fails the group as Abort does, for the failure of another rank that this one has
+// noticed: the errors of all ranks name that rank. cause must not be nil; the other ranks
+// receive its text.
+func (b *Bootstrap) Blame(rank int, cause error) {
+	if rank < 0 || rank >= b.size || rank == b.rank {
+		b.Abort(cause)
+		return
+	}
+	awaitSent(b.fail(failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: cause.Error(), cause: cause}), abortPatience)
 }
 
 // fail makes f the group's failure, unless it has one, and sends it to the

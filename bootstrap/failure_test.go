@@ -64,6 +64,38 @@ func TestAbortReachesAll(t *testing.T) {
 	wantError(t, bs[0].Send(ctx, 1, 0, nil), mscclgo.ErrRemote, "rank 17")
 }
 
+func TestBlame(t *testing.T) {
+	bs := group(t, 5)
+	cause := errors.New("it is stopped")
+	bs[3].Blame(1, cause)
+	bs[3].Blame(2, errors.New("a second cause changes nothing"))
+	for _, b := range bs {
+		awaitDone(t, b)
+		if b.Rank() == 1 {
+			wantError(t, b.Err(), mscclgo.ErrAborted, "rank 3 considers this rank failed", cause.Error())
+			continue
+		}
+		wantError(t, b.Err(), mscclgo.ErrRemote, "rank 1 failed", cause.Error())
+		if e := (*mscclgo.Error)(nil); !errors.As(b.Err(), &e) || e.Peer != 1 || e.Rank != b.Rank() {
+			t.Errorf("rank %d: error %v names not peer 1", b.Rank(), b.Err())
+		}
+	}
+	if !errors.Is(bs[3].Err(), cause) {
+		t.Error("the cause is not to be found in Err on the rank that blames")
+	}
+}
+
+// Blame of this rank itself, or of none, is Abort.
+func TestBlameOfNoOther(t *testing.T) {
+	for _, rank := range []int{0, -1, 2} {
+		bs := group(t, 2)
+		bs[0].Blame(rank, errors.New("it is stopped"))
+		awaitDone(t, bs[1])
+		wantError(t, bs[0].Err(), mscclgo.ErrAborted, "it is stopped")
+		wantError(t, bs[1].Err(), mscclgo.ErrRemote, "rank 0 failed", "it is stopped")
+	}
+}
+
 // Each rank in turn dies: the root of the tree, an inner rank, a leaf.
 func TestDeathIsNoticedByIdleRanks(t *testing.T) {
 	for _, victim := range []int{0, 1, 29} {
