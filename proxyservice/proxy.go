@@ -79,6 +79,7 @@ type Proxy struct {
 	running *run // from Start until Stop has seen the goroutine end; guarded by life
 	closed  bool // for good; guarded by life
 	failure atomic.Pointer[error]
+	serving atomic.Uint64 // of the job being done: 1 + position, then the kind's 8 bits; else 0
 }
 
 // run is the time between a Start and the end of the goroutine.
@@ -314,8 +315,12 @@ func (p *Proxy) work(r *run, current **job) error {
 			for i := range p.loop.c.taken {
 				j := &p.loop.c.jobs[i]
 				*current = j
+				p.serving.Store((uint64(j.position)+1)<<8 | uint64(j.trigger.kind))
 				err := p.do(r, j)
 				if err == errStalled {
+					if j.verdict == C.PROXY_USER {
+						p.serving.Store(0) // the handler is not at fault
+					}
 					p.loop.c.stalled = true
 					time.Sleep(stallPause)
 					break
@@ -323,6 +328,7 @@ func (p *Proxy) work(r *run, current **job) error {
 				if err != nil {
 					return p.wrap(j, err)
 				}
+				p.serving.Store(0)
 				p.loop.c.done++
 				if why := r.quit.Load(); why != nil {
 					return *why // the ring may be closed by now
@@ -347,6 +353,15 @@ func (p *Proxy) work(r *run, current **job) error {
 			return p.tables.Load().links[p.loop.c.connection].flushFailed(p.loop.failed())
 		}
 	}
+}
+
+// Serving returns the trigger that the user's handler serves now, or that the transport
+// of a port channel cannot take yet: its position in the ring and its kind. ok is false if
+// there is none. It may be called from any goroutine; one that sees the same trigger again
+// and again knows that it holds up all behind it.
+func (p *Proxy) Serving() (position uint64, kind uint8, ok bool) {
+	s := p.serving.Load()
+	return s>>8 - 1, uint8(s), s != 0
 }
 
 // stallPause is between two looks at backlogs that must become shorter.

@@ -133,6 +133,42 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+func TestServing(t *testing.T) {
+	type seen struct {
+		position uint64
+		kind     uint8
+		ok       bool
+	}
+	during := make(chan seen, 1)
+	var proxy atomic.Pointer[proxyservice.Proxy]
+	r, ring, p := newProxy(t, func(fifo.Trigger) error {
+		p := proxy.Load()
+		var s seen
+		s.position, s.kind, s.ok = p.Serving()
+		during <- s
+		return nil
+	}, proxyservice.Options{})
+	proxy.Store(p)
+	if _, _, ok := p.Serving(); ok {
+		t.Error("it serves before it is started")
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for position := range uint64(3) {
+		r.push(t, ring, 0)
+		if got := <-during; !got.ok || got.position != position {
+			t.Errorf("trigger %d: %+v", position, got)
+		}
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := p.Serving(); ok {
+		t.Error("it serves after it was stopped")
+	}
+}
+
 func TestWrongProxies(t *testing.T) {
 	_, ring, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: []int{-1}})
 	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
