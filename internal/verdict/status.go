@@ -1,0 +1,127 @@
+// Package verdict says why a group of ranks does not progress, from what each rank
+// reports about itself: its calls, what its kernels wait for, and what its proxy
+// serves. It knows no rank but by these reports, and believes nothing in them beyond
+// what it prints.
+package verdict
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// Status is what a rank reports about itself.
+type Status struct {
+	Process   uint32 // its process id, 0 if unknown
+	Namespace uint64 // of that id: the inode of the process's pid namespace
+
+	Call     uint64 // the number of its last call, 0 before the first
+	CallText string // the description of that call
+
+	// Serving is for how long its proxy has been in Go with one trigger, and 0 if it is
+	// not, or for less than a moment. Trigger is that trigger's kind.
+	Serving time.Duration
+	Trigger uint8
+
+	Waits []Wait // of its kernels, the most telling first
+}
+
+// Limits of a status. Longer lists and texts are cut when it is encoded.
+const (
+	MaxWaits = 12
+	MaxName  = 32
+	MaxText  = 120
+	// MaxBytes is the most bytes of an encoded status.
+	MaxBytes = 1024
+)
+
+// Kind is what a wait is for.
+type Kind uint8
+
+// The kinds of a wait.
+const (
+	Signal  Kind = iota // a signal or packets of a channel
+	Barrier             // a barrier or packets of the group
+	Host                // a barrier or packets of the ranks of a host
+	Ring                // this rank's own host, to serve triggers
+	kinds
+)
+
+// Wait is a wait of a kernel.
+type Wait struct {
+	Kind    Kind
+	Channel uint32 // the number of a Signal's channel, which its rank gave it
+	Name    string // of that channel, or ""
+	Peer    int    // the rank that is waited for
+	Block   int    // of the kernel
+	For     time.Duration
+	Ended   bool // its deadline has passed
+}
+
+// Encode returns the encoded status, which has at most MaxBytes bytes.
+func (s *Status) Encode() []byte {
+	w := wire.NewWriter(256)
+	w.U32(s.Process)
+	w.U64(s.Namespace)
+	w.U64(s.Call)
+	w.String(clip(s.CallText, MaxText))
+	w.U64(uint64(max(s.Serving, 0)))
+	w.U8(s.Trigger)
+	waits := s.Waits[:min(len(s.Waits), MaxWaits)]
+	w.U8(uint8(len(waits)))
+	for _, wait := range waits {
+		w.U8(uint8(wait.Kind))
+		w.U32(wait.Channel)
+		w.String(clip(wait.Name, MaxName))
+		w.U32(uint32(wait.Peer))
+		w.U16(uint16(wait.Block))
+		w.U64(uint64(max(wait.For, 0)))
+		w.Bool(wait.Ended)
+	}
+	return w.Bytes()
+}
+
+// Decode decodes a status. Texts have no character but printable ASCII.
+func Decode(b []byte) (*Status, error) {
+	r := wire.NewReader(b)
+	s := &Status{Process: r.U32(), Namespace: r.U64(), Call: r.U64(), CallText: Printable(r.String(MaxText))}
+	s.Serving, s.Trigger = readDuration(r), r.U8()
+	n := int(r.U8())
+	if n > MaxWaits {
+		r.Fail(errors.New("it has too many waits"))
+	}
+	for range min(n, MaxWaits) {
+		w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(r.U32()), Block: int(r.U16())}
+		w.For, w.Ended = readDuration(r), r.Bool()
+		if w.Kind >= kinds {
+			r.Fail(errors.New("it has a wait of no kind"))
+		}
+		if r.Err() != nil {
+			break
+		}
+		s.Waits = append(s.Waits, w)
+	}
+	if err := r.End(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// maxDuration bounds what a status can say, so that sums do not overflow.
+const maxDuration = 1 << 60
+
+func readDuration(r *wire.Reader) time.Duration { return time.Duration(min(r.U64(), maxDuration)) }
+
+func clip(text string, limit int) string { return text[:min(len(text), limit)] }
+
+// Printable returns the text with ? for what is not printable ASCII.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+}

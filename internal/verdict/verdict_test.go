@@ -1,0 +1,188 @@
+package verdict
+
+import (
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+//go:embed testdata/verdicts.txt
+var cases string
+
+var limits = Limits{Silence: 5 * time.Second, Stuck: 500 * time.Millisecond}
+
+// rankOf returns a rank of the group, which has four.
+func rankOf(t *testing.T, ranks []Rank, name string) *Rank {
+	i, err := strconv.Atoi(name)
+	if err != nil || i >= len(ranks) {
+		t.Fatalf("no rank %q", name)
+	}
+	return &ranks[i]
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// report adds a line of a case to what is known.
+func report(t *testing.T, ranks []Rank, line string) {
+	f := strings.Fields(line)
+	r := rankOf(t, ranks, f[0])
+	switch f[1] {
+	case "stopped":
+		r.Stopped = true
+		return
+	case "left":
+		r.Left = true
+		return
+	case "silent":
+		r.Silent = duration(t, f[2])
+		return
+	}
+	if r.Status == nil {
+		r.Status = &Status{}
+	}
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		return n
+	}
+	switch f[1] {
+	case "process":
+		r.Process = uint32(number(f[2]))
+	case "call":
+		r.Call, r.CallText = uint64(number(f[2])), strings.Join(f[3:], " ")
+	case "serves":
+		r.Trigger, r.Serving = uint8(number(f[2])), duration(t, f[4])
+	case "waits":
+		w := Wait{Peer: number(f[3]), Block: number(f[5]), For: duration(t, f[7]), Ended: len(f) > 8 && f[8] == "ended"}
+		switch what := strings.Split(f[2], ":"); what[0] {
+		case "channel":
+			w.Channel = uint32(number(what[1]))
+			if len(what) > 2 {
+				w.Name = what[2]
+			}
+		case "barrier":
+			w.Kind = Barrier
+		case "host":
+			w.Kind = Host
+		case "ring":
+			w.Kind = Ring
+		default:
+			t.Fatalf("%s: what wait?", line)
+		}
+		r.Waits = append(r.Waits, w)
+	default:
+		t.Fatalf("%s: what?", line)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, text := range strings.Split(cases, "\ncase ")[1:] {
+		name, text, _ := strings.Cut(text, "\n")
+		t.Run(name, func(t *testing.T) {
+			ranks := make([]Rank, 4)
+			judged := false
+			for line := range strings.Lines(text) {
+				line = strings.TrimSpace(line)
+				want, ok := strings.CutPrefix(line, "verdict ")
+				switch {
+				case ok:
+					v := Judge(ranks, limits)
+					got := fmt.Sprint(v.Culprit) + " " + v.Text
+					if v.Culprit == mscclgo.NoRank {
+						got = "- " + v.Text
+					}
+					if got != want {
+						t.Errorf("the verdict is\n%s\nnot\n%s", got, want)
+					}
+					judged = true
+				case line != "":
+					report(t, ranks, line)
+				}
+			}
+			if !judged {
+				t.Error("the case has no verdict")
+			}
+		})
+	}
+}
+
+func TestStatusRoundTrip(t *testing.T) {
+	s := &Status{Process: 7, Namespace: 1 << 40, Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200, Waits: []Wait{
+		{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, For: 2 * time.Second, Ended: true},
+		{Kind: Ring, Peer: 1},
+	}}
+	got, err := Decode(s.Encode())
+	if err != nil || !reflect.DeepEqual(got, s) {
+		t.Errorf("%+v became %+v, %v", s, got, err)
+	}
+}
+
+// TestStatusIsBounded encodes more than is allowed.
+func TestStatusIsBounded(t *testing.T) {
+	long := strings.Repeat("x\x1b", 500)
+	s := &Status{CallText: long, Serving: -1}
+	for range 100 {
+		s.Waits = append(s.Waits, Wait{Name: long, For: -1})
+	}
+	b := s.Encode()
+	if len(b) > MaxBytes {
+		t.Errorf("%d bytes, more than %d", len(b), MaxBytes)
+	}
+	got, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Waits) != MaxWaits || len(got.CallText) != MaxText || len(got.Waits[0].Name) != MaxName || strings.Contains(got.CallText+got.Waits[0].Name, "\x1b") {
+		t.Errorf("it became %+v", got)
+	}
+}
+
+// TestJudgeHostile judges noise: there is always some verdict.
+func TestJudgeHostile(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		ranks := make([]Rank, random.IntN(5))
+		for i := range ranks {
+			if random.IntN(4) == 0 {
+				continue
+			}
+			s := &Status{Call: uint64(random.IntN(2)), Serving: time.Duration(random.IntN(3)) * time.Second}
+			for range random.IntN(4) {
+				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0})
+			}
+			ranks[i].Status = s
+		}
+		if v := Judge(ranks, limits); v.Text == "" || v.Culprit >= len(ranks) {
+			t.Fatalf("%+v: %+v", ranks, v)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add((&Status{CallText: "sum", Waits: []Wait{{Name: "gather", Peer: 1}}}).Encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := Decode(b)
+		if err != nil {
+			return
+		}
+		again, err := Decode(s.Encode())
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%+v became %+v, %v", s, again, err)
+		}
+	})
+}
