@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
 // A board is memory that the ranks of a host share to compare their calls. The
@@ -16,12 +18,17 @@ import (
 // its slot taken by a much later call therefore still detects a difference when it
 // has caught up. Each rank also keeps the text of its last calls.
 //
+// A board also has a pulse of each rank of the group: a beat that moves while the rank
+// lives, and what it reports about itself. The ranks of the host write their own, and
+// their leader those that it hears of from other hosts.
+//
 // The contents of a board are not trusted: they are compared and printed, and
 // nothing else depends on them.
 type board struct {
-	head  *boardHead
-	slots *[boardSlots]uint64
-	ranks []boardRank
+	head   *boardHead
+	slots  *[boardSlots]uint64
+	ranks  []boardRank
+	pulses []boardPulse // of the group's ranks
 }
 
 const (
@@ -35,11 +42,12 @@ const (
 type boardHead struct {
 	version uint64
 	ranks   uint64
-	_       [48]byte
+	group   uint64 // ranks of the group
+	_       [40]byte
 }
 
 // boardVersion changes with the layout.
-const boardVersion = 'm'<<24 | 'b'<<16 | 1
+const boardVersion = 'm'<<24 | 'b'<<16 | 2
 
 // boardRank is what only one rank writes.
 type boardRank struct {
@@ -52,19 +60,33 @@ type boardText struct {
 	text   [textBytes]byte // ends with the first zero
 }
 
-// boardBytes returns the size of a board for some ranks.
-func boardBytes(ranks int) int {
-	return int(unsafe.Sizeof(boardHead{})) + boardSlots*8 + ranks*int(unsafe.Sizeof(boardRank{}))
+// boardPulse is what only one rank writes: the rank itself, or the leader of its host.
+type boardPulse struct {
+	beat   uint64 // 0 before the first; gone after the last
+	turn   uint64 // of the status: odd while it is written
+	length uint64
+	status [verdict.MaxBytes / 8]uint64
 }
 
-// boardIn returns the board in memory that is boardBytes(ranks) long and aligned
+// gone is the beat of a rank that has left in good order.
+const gone = 1<<64 - 1
+
+// boardBytes returns the size of the board of some ranks of a group.
+func boardBytes(ranks, group int) int {
+	return int(unsafe.Sizeof(boardHead{})) + boardSlots*8 + ranks*int(unsafe.Sizeof(boardRank{})) + group*int(unsafe.Sizeof(boardPulse{}))
+}
+
+// boardIn returns the board in memory that is boardBytes(ranks, group) long and aligned
 // to 8 bytes.
-func boardIn(mem []byte, ranks int) *board {
+func boardIn(mem []byte, ranks, group int) *board {
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	b := &board{head: (*boardHead)(p)}
 	p = unsafe.Add(p, unsafe.Sizeof(boardHead{}))
 	b.slots = (*[boardSlots]uint64)(p)
-	b.ranks = unsafe.Slice((*boardRank)(unsafe.Add(p, boardSlots*8)), ranks)
+	p = unsafe.Add(p, boardSlots*8)
+	b.ranks = unsafe.Slice((*boardRank)(p), ranks)
+	p = unsafe.Add(p, ranks*int(unsafe.Sizeof(boardRank{})))
+	b.pulses = unsafe.Slice((*boardPulse)(p), group)
 	return b
 }
 
@@ -135,6 +157,52 @@ func (b *board) text(index int, number uint64) (string, bool) {
 		return "", false
 	}
 	return printable(text[:]), true
+}
+
+// beat moves a rank's beat.
+func (b *board) beat(rank int, beat uint64) { atomic.StoreUint64(&b.pulses[rank].beat, beat) }
+
+// beatOf returns a rank's beat.
+func (b *board) beatOf(rank int) uint64 { return atomic.LoadUint64(&b.pulses[rank].beat) }
+
+// turnOf returns a number that changes with a rank's status.
+func (b *board) turnOf(rank int) uint64 { return atomic.LoadUint64(&b.pulses[rank].turn) }
+
+// report stores a rank's status, of at most verdict.MaxBytes.
+func (b *board) report(rank int, status []byte) {
+	p := &b.pulses[rank]
+	turn := atomic.LoadUint64(&p.turn) | 1
+	atomic.StoreUint64(&p.turn, turn)
+	var word [8]byte
+	for i := 0; i < len(status); i += len(word) {
+		word = [8]byte{}
+		copy(word[:], status[i:])
+		atomic.StoreUint64(&p.status[i/len(word)], binary.LittleEndian.Uint64(word[:]))
+	}
+	atomic.StoreUint64(&p.length, uint64(len(status)))
+	atomic.StoreUint64(&p.turn, turn+1)
+}
+
+// statusOf returns a rank's status, or nil if there is none, or it is being written all
+// the time.
+func (b *board) statusOf(rank int) []byte {
+	p := &b.pulses[rank]
+	for range 100 {
+		turn := atomic.LoadUint64(&p.turn)
+		n := min(atomic.LoadUint64(&p.length), verdict.MaxBytes)
+		words := (n + 7) / 8
+		status := make([]byte, 0, words*8)
+		for i := range words {
+			status = binary.LittleEndian.AppendUint64(status, atomic.LoadUint64(&p.status[i]))
+		}
+		if turn%2 == 0 && atomic.LoadUint64(&p.turn) == turn {
+			if n == 0 {
+				return nil
+			}
+			return status[:n]
+		}
+	}
+	return nil
 }
 
 // printable returns the text before the first zero, with ? for what is not printable

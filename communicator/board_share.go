@@ -23,10 +23,10 @@ type sharedBoard struct {
 }
 
 // aloneBoard returns a board of one rank, in its own memory.
-func aloneBoard(ranks int) *sharedBoard {
-	words := make([]uint64, boardBytes(ranks)/8)
+func aloneBoard(ranks, group int) *sharedBoard {
+	words := make([]uint64, boardBytes(ranks, group)/8)
 	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
-	return &sharedBoard{board: boardIn(mem, ranks)}
+	return &sharedBoard{board: boardIn(mem, ranks, group)}
 }
 
 // boardSeals fix the size of the file: access to a mapping beyond the end of its
@@ -42,16 +42,16 @@ func (c *Communicator) createBoard(ranks int) (*sharedBoard, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
 	}
 	s := &sharedBoard{file: os.NewFile(uintptr(fd), "board")}
-	if err = unix.Ftruncate(fd, int64(boardBytes(ranks))); err == nil {
+	if err = unix.Ftruncate(fd, int64(boardBytes(ranks, c.Size()))); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, boardSeals)
 	}
 	if err != nil {
 		return nil, errors.Join(mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot size shared memory: %w", err), s.close())
 	}
-	if err := s.attach(s.file, ranks); err != nil {
+	if err := s.attach(s.file, ranks, c.Size()); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.head.version, s.head.ranks = boardVersion, uint64(ranks)
+	*s.head = boardHead{version: boardVersion, ranks: uint64(ranks), group: uint64(c.Size())}
 	s.server, err = fdpass.Listen(c.boardKey(), c.options.Logger.With("rank", c.Rank()), s.serve)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -73,8 +73,8 @@ func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int)
 	s := &sharedBoard{}
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) error { return s.attach(a.File, ranks) })
-	if err == nil && (s.head.version != boardVersion || s.head.ranks != uint64(ranks)) {
+	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) error { return s.attach(a.File, ranks, c.Size()) })
+	if err == nil && (s.head.version != boardVersion || s.head.ranks != uint64(ranks) || s.head.group != uint64(c.Size())) {
 		err = errors.Join(mscclgo.Errorf(mscclgo.ErrRemote, "communicator: map a board of calls", "it has another layout or another number of ranks"), s.close())
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int)
 }
 
 // attach maps a board's file.
-func (s *sharedBoard) attach(file *os.File, ranks int) error {
+func (s *sharedBoard) attach(file *os.File, ranks, group int) error {
 	const op = "communicator: map a board of calls"
 	if file == nil {
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the answer has no descriptor")
@@ -95,13 +95,13 @@ func (s *sharedBoard) attach(file *os.File, ranks int) error {
 		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", err)
 	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || stat.Size != int64(boardBytes(ranks)) {
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the descriptor is not memory of %d bytes, sealed at its size", boardBytes(ranks))
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || stat.Size != int64(boardBytes(ranks, group)) {
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the descriptor is not memory of %d bytes, sealed at its size", boardBytes(ranks, group))
 	}
 	if s.mapping, err = unix.Mmap(fd, 0, int(stat.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map it: %w", err)
 	}
-	s.board = boardIn(s.mapping, ranks)
+	s.board = boardIn(s.mapping, ranks, group)
 	return nil
 }
 
@@ -162,43 +162,39 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 		m.board, err = c.fetchBoard(ctx, string(sockets[owner]), len(members))
 	}
 	if m.board == nil {
-		m.board, owner = aloneBoard(len(members)), c.Rank()
+		m.board, owner = aloneBoard(len(members), c.Size()), c.Rank()
 	}
 	if err != nil {
 		c.options.Logger.Info("calls are not compared in shared memory", "rank", c.Rank(), "error", err)
 	}
-	leaders, err := k.leaders(ctx, owner)
+	owners, err := k.owners(ctx, owner)
 	if err != nil {
 		return err
 	}
-	m.start(leaders, 1<<63|identities[0].token)
+	m.start(owners, 1<<63|identities[0].token)
 	return m.board.unserve()
 }
 
-// leaders returns the lowest rank of each board, in ascending order. owner is the
-// rank that made this rank's board.
-func (k *call) leaders(ctx context.Context, owner int) ([]int, error) {
+// owners returns, for each rank, the leader of its host: the rank that made its board.
+// owner is this rank's.
+func (k *call) owners(ctx context.Context, owner int) ([]int, error) {
 	w := wire.NewWriter(4)
 	w.U32(uint32(owner))
 	all, err := k.collect(ctx, w.Bytes(), nil)
 	if err != nil {
 		return nil, err
 	}
-	var leaders []int
-	seen := map[uint32]bool{}
+	owners := make([]int, len(all))
 	for rank, b := range all {
 		r := wire.NewReader(b)
-		owner := r.U32()
-		if r.Err() == nil && int(owner) > rank {
-			r.Fail(fmt.Errorf("its board is of rank %d", owner))
+		owners[rank] = int(r.U32())
+		// A leader is its host's first rank, and has a board of its own.
+		if r.Err() == nil && (owners[rank] > rank || owners[owners[rank]] != owners[rank]) {
+			r.Fail(fmt.Errorf("its board is of rank %d", owners[rank]))
 		}
 		if err := r.End(); err != nil {
 			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 		}
-		if !seen[owner] {
-			seen[owner] = true
-			leaders = append(leaders, rank)
-		}
 	}
-	return leaders, nil
+	return owners, nil
 }

@@ -33,7 +33,7 @@ func (c *caller) agrees(text string) (compared, alike bool) {
 
 // callers returns ranks of a new board that have made a number of calls.
 func callers(n int, number uint64) []caller {
-	b := aloneBoard(n)
+	b := aloneBoard(n, n)
 	for i := range min(number, boardSlots) {
 		b.slots[(number-i)%boardSlots] = uint64(newNote(number-i, 0, 0))
 	}
@@ -183,7 +183,7 @@ func TestBoardAttach(t *testing.T) {
 		}
 		return f
 	}
-	right := int64(boardBytes(3))
+	right := int64(boardBytes(3, 5))
 	for name, f := range map[string]*os.File{
 		"not sealed": file(right, 0),
 		"too small":  file(right-1, boardSeals),
@@ -191,13 +191,13 @@ func TestBoardAttach(t *testing.T) {
 		"none":       nil,
 	} {
 		s := &sharedBoard{}
-		if err := s.attach(f, 3); err == nil {
+		if err := s.attach(f, 3, 5); err == nil {
 			t.Errorf("%s: attached", name)
 			s.close()
 		}
 	}
 	s := &sharedBoard{}
-	if err := s.attach(file(right, boardSeals), 3); err != nil {
+	if err := s.attach(file(right, boardSeals), 3, 5); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.close(); err != nil {

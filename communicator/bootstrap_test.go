@@ -106,6 +106,21 @@ func TestOwnBootstrapAbort(t *testing.T) {
 	}
 }
 
+// TestOwnBootstrapBlame has rank 0 wait for rank 10, which the news names to all.
+func TestOwnBootstrapBlame(t *testing.T) {
+	const n = 11
+	_, comms := officeGroup(t, n, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	waiting(t, comms, all, n-1, 0)
+	for rank, err := range culprits(t, comms) {
+		kind := mscclgo.ErrRemote
+		if rank == 0 {
+			kind = mscclgo.ErrTimeout
+		}
+		failing(t, rank, err, kind, fmt.Sprintf("rank %d, peer 10", rank), "rank 10 never signalled rank 0")
+	}
+}
+
 // TestOwnBootstrapAbortDuringCalls has the ranks wait for rank 2 in each method that
 // exchanges messages when it gives up.
 func TestOwnBootstrapAbortDuringCalls(t *testing.T) {

@@ -24,6 +24,9 @@ type MemoryChannelOptions struct {
 	// one: for packets, which unpackPackets moves from it to the local buffer. It
 	// must be zero before its first use.
 	Inbox *gpu.Buffer
+	// Name is the channels' name in errors, of which 32 bytes are shown. Without one,
+	// errors give a number.
+	Name string
 	// SameHost makes channels among the ranks of [Communicator.HostRanks] only.
 	SameHost bool
 }
@@ -66,7 +69,7 @@ func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryChannels{sems: semaphores{c: c, perPeer: o.PerPeer}, peers: peers}
+	m := &MemoryChannels{sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
 	if m.Ranks = c.everyone(); o.SameHost {
 		m.Ranks = c.HostRanks()
 	}
@@ -128,7 +131,7 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 			if err != nil {
 				return err
 			}
-			s, err := semaphore.NewDevice2Device(words, signalled, c.watch(rank, c.number()))
+			s, err := semaphore.NewDevice2Device(words, signalled, c.watch(rank, m.sems.number()))
 			if err != nil {
 				return err
 			}
@@ -143,14 +146,6 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 	var err error
 	m.handles, m.Handles, err = handles(c, values)
 	return err
-}
-
-// number returns the number of the next channel, from 1.
-func (c *Communicator) number() uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.channels++
-	return c.channels
 }
 
 // Channel returns channel i, below PerPeer, to a rank of Ranks.

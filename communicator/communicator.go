@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -47,6 +48,13 @@ type Options struct {
 	// Timeout bounds every wait in kernels and every exchange of collective calls.
 	// 0 means 30 seconds.
 	Timeout time.Duration
+	// HeartbeatTimeout is for how long a rank may give no sign of life before the others
+	// take it for stopped, and fail the group. Each rank's process gives one every 20
+	// milliseconds, whatever its kernels and calls wait for; a debugger that holds the
+	// process stops that too. 0 means 5 seconds, less than 0 for ever; at least 100
+	// milliseconds. [Join] uses the variable MSCCLGO_HEARTBEAT_TIMEOUT instead if it is
+	// set: a duration such as 20s, or off.
+	HeartbeatTimeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
 	// same on all ranks; see [Communicator.Group]. 0 means 32 MiB.
 	Scratch uint64
@@ -73,6 +81,9 @@ func (o *Options) fill() {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
+	if o.HeartbeatTimeout == 0 {
+		o.HeartbeatTimeout = defaultHeartbeat
+	}
 	if o.Scratch == 0 {
 		o.Scratch = defaultScratch
 	}
@@ -88,6 +99,9 @@ const (
 	defaultTimeout = 30 * time.Second
 	defaultScratch = 32 << 20
 	maxScratch     = 1 << 40
+
+	defaultHeartbeat = 5 * time.Second
+	minHeartbeat     = 100 * time.Millisecond
 )
 
 // Communicator is one rank's view of its group.
@@ -106,12 +120,14 @@ type Communicator struct {
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network
 	matcher  *matcher
+	begun    atomic.Pointer[matcher] // matcher, once it works
 
 	mu       sync.Mutex
-	group    *group // made by the first call of Group
-	local    *group // made by the first call of HostGroup
-	calls    uint64 // collective calls so far
-	channels uint32 // channels so far
+	group    *group            // made by the first call of Group
+	local    *group            // made by the first call of HostGroup
+	calls    uint64            // collective calls so far
+	channels uint32            // channels so far
+	names    map[uint32]string // of channels that have one
 	owned    []func() error
 	kept     io.Closer // see native.KeptBy
 	closed   bool
@@ -139,6 +155,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	if o.Transports, err = registeredmem.TransportsFromEnv(o.Transports); err != nil {
 		return nil, err
 	}
+	if o.HeartbeatTimeout, err = heartbeatFromEnv(o.HeartbeatTimeout); err != nil {
+		return nil, err
+	}
 	name, err := gpu.Assign(o.Device, env.LocalRank)
 	if err != nil {
 		return nil, err
@@ -160,6 +179,24 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	}
 	c.owned = append(c.owned, dev.Close, boot.Close)
 	return c, nil
+}
+
+// heartbeatFromEnv returns what MSCCLGO_HEARTBEAT_TIMEOUT says, or otherwise if it is
+// empty or not set.
+func heartbeatFromEnv(otherwise time.Duration) (time.Duration, error) {
+	const name = "MSCCLGO_HEARTBEAT_TIMEOUT"
+	text := os.Getenv(name)
+	switch text {
+	case "":
+		return otherwise, nil
+	case "off":
+		return -1, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < minHeartbeat {
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: join", "%s is %q, neither off nor a duration of at least %v such as 20s", name, text, minHeartbeat)
+	}
+	return d, nil
 }
 
 // New returns the communicator of a rank, from a bootstrap that has joined the group
@@ -212,11 +249,13 @@ func (c *Communicator) build(op string) error {
 		return invalid("the device is nil")
 	case o.Timeout < 0:
 		return invalid("the timeout %v is negative", o.Timeout)
+	case o.HeartbeatTimeout > 0 && o.HeartbeatTimeout < minHeartbeat:
+		return invalid("the heartbeat time-out %v is less than %v", o.HeartbeatTimeout, minHeartbeat)
 	case o.Scratch > maxScratch:
 		return invalid("a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
 	}
 	var err error
-	if c.failure, err = newFailure(c.boot, c.dev); err != nil {
+	if c.failure, err = newFailure(c); err != nil {
 		return err
 	}
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{

@@ -113,3 +113,13 @@ extern "C" __global__ void portStream(const PortChannelHandle* channel, uint64_t
 extern "C" __global__ void beside(mscclgo::MemoryChannelHandle* channel, uint64_t at, uint64_t bytes) {
   if (threadIdx.x == 5) channel->put(at, 0, bytes, 0, 1);
 }
+
+// awaitPort awaits a signal on a port channel.
+extern "C" __global__ void awaitPort(const PortChannelHandle* channel, uint32_t* results) {
+  results[0] = uint32_t(channel->wait());
+}
+
+// ask pushes a trigger of the user's.
+extern "C" __global__ void ask(__grid_constant__ const FifoHandle fifo, uint32_t kind, uint32_t* results) {
+  results[0] = uint32_t(fifo.push(Trigger{1, 2, 3, 4, uint8_t(kind)}).result);
+}

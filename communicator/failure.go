@@ -3,7 +3,6 @@ package communicator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,41 +11,50 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
 // failure is the group's failure state on this rank: the words in pinned memory by
 // which kernels learn that the group failed and report a wait that timed out, and
 // the goroutine that connects them to the bootstrap.
 type failure struct {
-	boot   fullBootstrap
-	status *gpu.Buffer // a devicecode.GroupStatus in pinned memory
-	stop   chan struct{}
-	done   chan struct{}
+	boot     fullBootstrap
+	status   *gpu.Buffer // a devicecode.GroupStatus in pinned memory
+	observer *observer
+	stop     chan struct{}
+	done     chan struct{}
 
-	failed atomic.Bool // cause is set
+	judging sync.Mutex  // held while a wait that failed is judged
+	failed  atomic.Bool // cause is set
 
-	mu        sync.Mutex
-	hostRanks []int // see Communicator.HostRanks
-	cause     error
+	mu    sync.Mutex
+	cause error
 }
 
 // The channel numbers of waits that belong to no channel. For the host group, the
-// peer is an index into its ranks.
+// peer is an index into its ranks; for a ring of triggers, this rank.
 const (
 	groupChannel     = 0
 	hostGroupChannel = 1<<31 - 1
+	ringChannel      = 1<<31 - 2
 )
 
 // reportInterval is how often the host looks for reports of kernels while no call
 // of the user's does so.
 const reportInterval = 20 * time.Millisecond
 
-func newFailure(boot fullBootstrap, dev *gpu.Device) (*failure, error) {
-	status, err := dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
+// settling is how long the ranks have to report what they wait for once a wait has
+// failed: a few intervals.
+const settling = 3 * reportInterval
+
+const waitOp = "communicator: device wait"
+
+func newFailure(c *Communicator) (*failure, error) {
+	status, err := c.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
 	if err != nil {
 		return nil, err
 	}
-	f := &failure{boot: boot, status: status, stop: make(chan struct{}), done: make(chan struct{})}
+	f := &failure{boot: c.boot, status: status, observer: newObserver(c), stop: make(chan struct{}), done: make(chan struct{})}
 	go f.watch()
 	return f, nil
 }
@@ -58,7 +66,7 @@ func (f *failure) words() *devicecode.GroupStatus {
 }
 
 // watch ends the waits when the bootstrap fails, and fails the group when a wait
-// timed out.
+// timed out or a rank gives no sign of life.
 func (f *failure) watch() {
 	defer close(f.done)
 	tick := time.NewTicker(reportInterval)
@@ -71,6 +79,9 @@ func (f *failure) watch() {
 			f.fail(f.boot.Err())
 			return
 		case <-tick.C:
+			if v, dead := f.observer.tick(f.notes()); dead {
+				f.blame(mscclgo.ErrRemote, "communicator: heartbeat", v, mscclgo.NoRank)
+			}
 			f.look()
 		}
 	}
@@ -88,37 +99,56 @@ func (f *failure) look() {
 	if !failed || f.err() != nil {
 		return
 	}
-	what := fmt.Sprintf("a channel's semaphore or packets (channel %d)", channel)
-	switch channel {
-	case groupChannel:
-		what = "a barrier or a packet"
-	case hostGroupChannel:
-		what = "a barrier or a packet of the host's ranks"
-		peer = f.hostRank(peer)
+	f.judging.Lock() // for one caller to judge, and the others to wait for that
+	defer f.judging.Unlock()
+	f.observer.tick(f.notes())
+	select {
+	case <-f.boot.Done(): // another rank was first
+	case <-time.After(settling):
 	}
-	f.fail(mscclgo.Errorf(mscclgo.ErrTimeout, "communicator: device wait", "a kernel waited for %s until its deadline; the peer's kernel did not run, failed, or did something else", what).At(f.boot.Rank(), peer))
+	if f.err() != nil {
+		return
+	}
+	f.observer.tick(f.notes())
+	v, awaited := f.observer.judge(channel, peer)
+	f.blame(mscclgo.ErrTimeout, waitOp, v, awaited)
 }
 
-// setHostRanks sets the ranks of the host group.
-func (f *failure) setHostRanks(ranks []int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hostRanks = ranks
+// blame fails the group by a verdict. peer is the rank that the error names where the
+// verdict names none, or this one.
+func (f *failure) blame(kind mscclgo.Kind, op string, v verdict.Verdict, peer int) {
+	rank := f.boot.Rank()
+	if v.Culprit != mscclgo.NoRank && v.Culprit != rank {
+		peer = v.Culprit
+	} else if v.Culprit == rank || peer == rank {
+		peer = mscclgo.NoRank
+	}
+	f.failBy(v.Culprit, mscclgo.Errorf(kind, op, "%s", v.Text).At(rank, peer))
 }
 
-// hostRank returns the rank at an index of the host group.
-func (f *failure) hostRank(i int) int {
+// notes returns what kernels have written about their waits.
+func (f *failure) notes() *deviceNotes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i < 0 || i >= len(f.hostRanks) {
-		return mscclgo.NoRank
+	notes := &deviceNotes{}
+	if words := f.words(); words != nil {
+		for i := range notes {
+			from := &words.Notes[i]
+			notes[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last)}
+		}
 	}
-	return f.hostRanks[i]
+	return notes
 }
 
 // fail makes err the group's error unless it has one, ends the waits in kernels and
 // notifies the other ranks.
-func (f *failure) fail(err error) {
+func (f *failure) fail(err error) { f.failBy(mscclgo.NoRank, err) }
+
+// blamer is a FailureNotifier that can tell that another rank has failed.
+type blamer interface{ Blame(rank int, cause error) }
+
+// failBy is fail, with the rank that is to blame, if it is known.
+func (f *failure) failBy(culprit int, err error) {
 	f.mu.Lock()
 	first := f.cause == nil
 	if first {
@@ -127,9 +157,14 @@ func (f *failure) fail(err error) {
 	}
 	f.mu.Unlock()
 	f.abort()
-	if first {
-		f.boot.Abort(err)
+	if !first {
+		return
 	}
+	if b, ok := f.boot.(blamer); ok && culprit != mscclgo.NoRank {
+		b.Blame(culprit, err)
+		return
+	}
+	f.boot.Abort(err)
 }
 
 // abort ends the waits in kernels.

@@ -106,8 +106,8 @@ func TestDeviceTimeout(t *testing.T) {
 	})
 	within(t, start)
 	failing(t, 0, errs[0], mscclgo.ErrTimeout, "rank 0, peer 1", "channel 5")
-	failing(t, 1, errs[1], mscclgo.ErrRemote, "rank 0 failed", "peer 1")
-	failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 0 failed", "peer 1")
+	failing(t, 1, errs[1], mscclgo.ErrAborted, "rank 0 considers this rank failed", "rank 1 never signalled rank 0")
+	failing(t, 2, errs[2], mscclgo.ErrRemote, "rank 2, peer 1", "rank 1 never signalled rank 0")
 	if err := all[0].want(timedOut); err != nil {
 		t.Error("rank 0:", err)
 	}

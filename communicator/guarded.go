@@ -73,7 +73,17 @@ func (g *guarded) guard(ctx context.Context, op string, peer int, late string, c
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "the bootstrap failed: %w", err).At(g.Rank(), peer)
 }
 
-func (g *guarded) Abort(cause error)     { g.notifier.Abort(cause) }
+func (g *guarded) Abort(cause error) { g.notifier.Abort(cause) }
+
+// Blame is Abort where the notifier cannot tell of another rank's failure.
+func (g *guarded) Blame(rank int, cause error) {
+	if b, ok := g.notifier.(blamer); ok {
+		b.Blame(rank, cause)
+		return
+	}
+	g.notifier.Abort(cause)
+}
+
 func (g *guarded) Done() <-chan struct{} { return g.notifier.Done() }
 
 // Err returns an Error from the moment when Done is closed.

@@ -121,6 +121,14 @@ func (m *matcher) latest() claim {
 	return m.last
 }
 
+// lastCall returns this rank's last call.
+func (c *Communicator) lastCall() claim {
+	if m := c.begun.Load(); m != nil {
+		return m.latest()
+	}
+	return claim{}
+}
+
 // hear compares another rank's claim with this host's call. If no rank of this host
 // has made the call yet, it is compared when this rank does. The caller fails the
 // group with the error.
@@ -182,6 +190,7 @@ func (m *matcher) close() error {
 	if m.stop != nil {
 		m.stop()
 	}
+	m.c.failure.observer.leave()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.board == nil {

@@ -15,12 +15,14 @@ func again(t *testing.T, was, is []byte) {
 	}
 }
 
-func FuzzClaim(f *testing.F) {
-	f.Add(claim{number: 41, digest: 7, text: "all-reduce of 1024 f32, sum"}.encode())
+func FuzzExchange(f *testing.F) {
+	k := claim{number: 41, digest: 7, text: "all-reduce of 1024 f32, sum"}
+	f.Add(exchange{claim: k, leaves: true}.encode())
+	f.Add(exchange{claim: k, pulses: []pulse{{rank: 1, beat: 5, status: []byte("a status")}, {rank: 2}}}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if k, err := decodeClaim(3, b); err == nil {
-			again(t, b, k.encode())
+		if e, err := decodeExchange(3, b); err == nil {
+			again(t, b, e.encode())
 		}
 	})
 }

@@ -132,6 +132,11 @@ func (n *news) Abort(cause error) {
 	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrAborted, "communicator: group", "this rank gave up the group: %w", cause).At(rank, mscclgo.NoRank))
 }
 
+// Blame fails the group with the news that another rank has failed.
+func (n *news) Blame(rank int, cause error) {
+	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrRemote, "communicator: group", "rank %d failed: %w", rank, cause).At(n.boot.Rank(), rank))
+}
+
 func (n *news) Done() <-chan struct{} { return n.failed }
 
 func (n *news) Err() error {

@@ -35,7 +35,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 		}
 	}
 	o.Rank = c.Rank()
-	o.Watch = c.watch(c.Rank(), 0)
+	o.Watch = c.watch(c.Rank(), ringChannel)
 	if len(o.CPUs) == 0 {
 		o.CPUs = c.nearCPUs()
 	}
@@ -46,6 +46,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	c.failure.observer.serves(s)
 	return s, nil
 }
 
@@ -77,6 +78,9 @@ type PortChannelOptions struct {
 	// Inbox is the buffer of this rank that peers write, when it is not the local
 	// one.
 	Inbox *gpu.Buffer
+	// Name is the channels' name in errors, of which 32 bytes are shown. Without one,
+	// errors give a number.
+	Name string
 	// Peers are the ranks to make channels to; nil means all, this one included.
 	// Each of them must name this rank among its Peers.
 	Peers []int
@@ -124,7 +128,7 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	if err != nil {
 		return nil, err
 	}
-	p := &PortChannels{Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer}, peers: peers}
+	p := &PortChannels{Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -240,7 +244,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			if err != nil {
 				return err
 			}
-			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, c.number()))
+			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, p.sems.number()))
 			if err != nil {
 				return err
 			}

@@ -22,6 +22,8 @@ type semaphores struct {
 	perPeer  int
 	own      []piece                 // of channel i to rank r: own[i * Size + r]
 	memories []*registeredmem.Memory // imported or registered for these channels only
+	name     string                  // of the channels, or ""
+	numbers  []uint32                // of the channels, if they have a name
 }
 
 // peerSemaphore is the peer's end of a channel's semaphore.
@@ -91,6 +93,29 @@ func (s *semaphores) register(b *gpu.Buffer) (*registeredmem.Memory, error) {
 	return m, err
 }
 
+// number returns the number of the next channel, from 1.
+func (s *semaphores) number() uint32 {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.channels++
+	if s.name != "" {
+		if c.names == nil {
+			c.names = map[uint32]string{}
+		}
+		c.names[c.channels] = s.name
+		s.numbers = append(s.numbers, c.channels)
+	}
+	return c.channels
+}
+
+// nameOf returns the name of a channel, or "".
+func (c *Communicator) nameOf(number uint32) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names[number]
+}
+
 // close frees everything. It may be called twice.
 func (s *semaphores) close() error {
 	var errs []error
@@ -100,7 +125,12 @@ func (s *semaphores) close() error {
 	for _, p := range s.own {
 		s.c.shared.free(p)
 	}
-	s.memories, s.own = nil, nil
+	s.c.mu.Lock()
+	for _, n := range s.numbers {
+		delete(s.c.names, n)
+	}
+	s.c.mu.Unlock()
+	s.memories, s.own, s.numbers = nil, nil, nil
 	return errors.Join(errs...)
 }
 

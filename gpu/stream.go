@@ -155,7 +155,9 @@ func (s *Stream) Query() (bool, error) {
 	return s.b.Query()
 }
 
-// Synchronize waits until all queued work is done.
+// Synchronize waits until all queued work is done. It knows no group of ranks: a kernel
+// whose wait for a peer failed has ended as any other. Communicator.Synchronize of package
+// communicator tells of such waits.
 //
 // Errors: ErrTimeout or ErrAborted if ctx ends first, in which case the work goes on;
 // ErrSystem if work failed.

@@ -1,0 +1,394 @@
+package communicator
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+	"weak"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/verdict"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// observer tells the other ranks what this one does, by its host's board, and knows
+// what they tell. Its user calls tick regularly.
+type observer struct {
+	c         *Communicator
+	namespace uint64 // of process ids, 0 if unknown
+	heartbeat time.Duration
+	now       func() time.Time
+
+	mu        sync.Mutex
+	board     *board // nil before join and after leave
+	owners    []int  // the leader of each rank's host
+	hostRanks []int  // see Communicator.HostRanks
+	beat      uint64
+	status    []byte                 // this rank's
+	notes     deviceNotes            // as they were
+	waits     map[uint64]*deviceWait // of this rank's kernels, by what they are for
+	services  []*service
+	lives     []life            // of all ranks
+	leaders   map[int]time.Time // when a leader of another host was last heard
+	ticked    time.Time         // when this rank last ticked
+}
+
+// life is what is known of a rank's beat.
+type life struct {
+	beat  uint64
+	moved time.Time
+}
+
+// deviceNotes are what kernels write about their waits.
+type deviceNotes [devicecode.WaitNotes]devicecode.WaitNote
+
+// deviceWait is a wait that a note told of.
+type deviceWait struct {
+	lasted   time.Duration // when it was seen to go on
+	seen     time.Time
+	timedOut bool
+}
+
+// service is a proxy service of this rank.
+type service struct {
+	proxy    weak.Pointer[proxyservice.ProxyService]
+	position uint64 // of the trigger that it was seen to serve
+	since    time.Time
+	kind     uint8
+	serves   bool
+}
+
+const (
+	// noteFresh is how long a wait counts as going on after its note has moved. Kernels
+	// write notes every 4 ms; on the emulated device they may have to wait for a CPU.
+	noteFresh = 300 * time.Millisecond
+	// gapShare is the part of the heartbeat time-out by which this rank may be late
+	// itself. If it is later, it was stopped, or had no CPU, and so perhaps had others:
+	// silence counts from then on.
+	gapShare = 5
+	// mostStuck is how long a wait or a handler that a failed wait leads to has lasted
+	// to count as stuck itself, at most.
+	mostStuck = 500 * time.Millisecond
+)
+
+func newObserver(c *Communicator) *observer {
+	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}}
+	var stat unix.Stat_t
+	if unix.Stat("/proc/self/ns/pid", &stat) == nil {
+		o.namespace = stat.Ino
+	}
+	return o
+}
+
+// join begins to write to the board and to read it. owners are the leaders of all ranks.
+func (o *observer) join(b *board, owners []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.board, o.owners, o.status = b, owners, nil
+	o.lives = make([]life, len(owners))
+}
+
+// leave says on the board that this rank is gone, and does not use it any more.
+func (o *observer) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board != nil {
+		o.board.beat(o.c.Rank(), gone)
+		o.board = nil
+	}
+}
+
+// serves adds a proxy service of this rank, which it does not keep alive.
+func (o *observer) serves(s *proxyservice.ProxyService) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.services = append(o.services, &service{proxy: weak.Make(s)})
+}
+
+// tick looks at this rank's kernels, whose notes are given, and proxies, and tells the
+// others. It returns the verdict if a rank gives no sign of life.
+func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
+	last := o.c.lastCall()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.now()
+	o.readNotes(notes, now)
+	o.readServices(now)
+	if o.board == nil {
+		return verdict.Verdict{}, false
+	}
+	own := o.own(last, now)
+	if status := own.Encode(); !bytes.Equal(status, o.status) {
+		o.status = status
+		o.board.report(o.c.Rank(), status)
+	}
+	o.beat++
+	o.board.beat(o.c.Rank(), o.beat)
+	o.listen(now)
+	if !o.silent(now) {
+		return verdict.Verdict{}, false
+	}
+	return verdict.Dead(o.ranks(now), verdict.Limits{Silence: o.heartbeat})
+}
+
+// readNotes updates the waits by the notes that have changed. The caller holds mu.
+func (o *observer) readNotes(notes *deviceNotes, now time.Time) {
+	for i, n := range notes {
+		if n == o.notes[i] {
+			continue
+		}
+		_, _, _, timedOut := devicecode.ParseWaitNote(n.What)
+		what := n.What &^ (1 << 63)
+		w := o.waits[what]
+		if w == nil {
+			w = &deviceWait{}
+			o.waits[what] = w
+		}
+		// Words of two waits may be mixed.
+		w.lasted, w.seen, w.timedOut = max(time.Duration(n.Last-n.Start), 0), now, w.timedOut || timedOut
+	}
+	o.notes = *notes
+	maps.DeleteFunc(o.waits, func(_ uint64, w *deviceWait) bool { return !w.timedOut && now.Sub(w.seen) > noteFresh })
+}
+
+// waitOf returns a wait by the numbers that handles have. The caller holds mu.
+func (o *observer) waitOf(channel, peer int) verdict.Wait {
+	w := verdict.Wait{Peer: peer}
+	switch channel {
+	case groupChannel:
+		w.Kind = verdict.Barrier
+	case hostGroupChannel:
+		w.Kind, w.Peer = verdict.Host, mscclgo.NoRank
+		if peer < len(o.hostRanks) {
+			w.Peer = o.hostRanks[peer]
+		}
+	case ringChannel:
+		w.Kind = verdict.Ring
+	default:
+		w.Channel, w.Name = uint32(channel), o.c.nameOf(uint32(channel))
+	}
+	return w
+}
+
+// readServices updates what the proxies serve. The caller holds mu.
+func (o *observer) readServices(now time.Time) {
+	o.services = slices.DeleteFunc(o.services, func(s *service) bool {
+		proxy := s.proxy.Value()
+		if proxy == nil {
+			return true
+		}
+		position, kind, serves := proxy.Serving()
+		if !serves || !s.serves || position != s.position {
+			s.since = now
+		}
+		s.position, s.kind, s.serves = position, kind, serves
+		return false
+	})
+}
+
+// own returns this rank's status. The caller holds mu.
+func (o *observer) own(last claim, now time.Time) *verdict.Status {
+	s := &verdict.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Call: last.number, CallText: last.text}
+	for _, p := range o.services {
+		if serving := now.Sub(p.since); p.serves && serving > s.Serving {
+			s.Serving, s.Trigger = serving, p.kind
+		}
+	}
+	for what, known := range o.waits {
+		channel, peer, block, _ := devicecode.ParseWaitNote(what)
+		w := o.waitOf(channel, peer)
+		w.Block, w.Ended, w.For = block, known.timedOut, known.lasted
+		if !w.Ended {
+			w.For += now.Sub(known.seen)
+		}
+		s.Waits = append(s.Waits, w)
+	}
+	slices.SortFunc(s.Waits, tellingFirst)
+	// One block tells as much as all of them.
+	s.Waits = slices.CompactFunc(s.Waits, func(a, b verdict.Wait) bool {
+		return a.Kind == b.Kind && a.Channel == b.Channel && a.Peer == b.Peer
+	})
+	slices.SortStableFunc(s.Waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
+	s.Waits = s.Waits[:min(len(s.Waits), verdict.MaxWaits)]
+	return s
+}
+
+// tellingFirst orders waits by what they are for, and those for one thing by how long
+// they have lasted.
+func tellingFirst(a, b verdict.Wait) int {
+	ended := func(w verdict.Wait) int {
+		if w.Ended {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Peer, b.Peer),
+		cmp.Compare(ended(a), ended(b)), cmp.Compare(b.For, a.For), cmp.Compare(a.Block, b.Block))
+}
+
+// listen notes whose beats have moved. The caller holds mu.
+func (o *observer) listen(now time.Time) {
+	if !o.ticked.IsZero() && now.Sub(o.ticked) > o.heartbeat/gapShare {
+		for i := range o.lives {
+			o.lives[i].moved = now
+		}
+		for rank := range o.leaders {
+			o.leaders[rank] = now
+		}
+	}
+	o.ticked = now
+	for rank := range o.lives {
+		if beat := o.board.beatOf(rank); beat != o.lives[rank].beat {
+			o.lives[rank] = life{beat, now}
+		}
+	}
+}
+
+// silence returns how long a rank has given no sign of life, or 0 if that cannot be
+// known here. The caller holds mu.
+func (o *observer) silence(rank int, now time.Time) time.Duration {
+	if heard, ok := o.leaders[rank]; ok {
+		return now.Sub(heard)
+	}
+	l := o.lives[rank]
+	if rank == o.c.Rank() || o.owners[rank] != o.owners[o.c.Rank()] || l.beat == 0 || l.beat == gone {
+		return 0 // its own host's ranks will know
+	}
+	return now.Sub(l.moved)
+}
+
+// silent reports whether a rank has been silent for too long. The caller holds mu.
+func (o *observer) silent(now time.Time) bool {
+	if o.heartbeat < 0 {
+		return false
+	}
+	for rank := range o.lives {
+		if o.silence(rank, now) >= o.heartbeat {
+			return true
+		}
+	}
+	return false
+}
+
+// ranks returns what is known of all ranks. The caller holds mu.
+func (o *observer) ranks(now time.Time) []verdict.Rank {
+	ranks := make([]verdict.Rank, len(o.lives))
+	for i := range ranks {
+		r := &ranks[i]
+		r.Left = o.lives[i].beat == gone
+		r.Silent = o.silence(i, now)
+		if s, err := verdict.Decode(o.board.statusOf(i)); err == nil {
+			r.Status = s
+			near := o.owners[i] == o.owners[o.c.Rank()] && s.Namespace == o.namespace && o.namespace != 0
+			if near && int(s.Process) == os.Getpid() {
+				r.Silent = 0 // this very process, which is not silent
+			} else if near {
+				r.Stopped = stopped(s.Process)
+			}
+		}
+	}
+	return ranks
+}
+
+// stopped reports whether a process is stopped by a signal. One that a debugger holds is
+// not: it goes on in a moment.
+func stopped(process uint32) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
+	if err != nil {
+		return false
+	}
+	// The command's name is in parentheses and may hold any.
+	_, state, ok := bytes.Cut(b[max(bytes.LastIndexByte(b, ')'), 0):], []byte(") "))
+	return ok && len(state) > 0 && state[0] == 'T'
+}
+
+// judge returns the verdict of waits that have passed their deadline, one of which is
+// this rank's, for a channel and a peer as handles have them.
+func (o *observer) judge(channel, peer int) (v verdict.Verdict, awaited int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	wait := o.waitOf(channel, peer)
+	wait.Ended, wait.For = true, o.c.options.Timeout
+	ranks := make([]verdict.Rank, o.c.Size())
+	if o.board != nil {
+		ranks = o.ranks(o.now())
+	}
+	me := &ranks[o.c.Rank()]
+	if me.Status == nil {
+		me.Status = &verdict.Status{}
+	}
+	if !slices.ContainsFunc(me.Waits, func(w verdict.Wait) bool { return w.Ended }) {
+		me.Waits = append(me.Waits, wait)
+	}
+	return verdict.Judge(ranks, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: min(o.c.options.Timeout/4, mostStuck)}), wait.Peer
+}
+
+// setHostRanks sets the ranks of the host group.
+func (o *observer) setHostRanks(ranks []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hostRanks = ranks
+}
+
+// relay returns the pulses to send to the leader of another host: of this host's ranks
+// or, from the first leader, of all others. turns are those of the statuses that were
+// sent before.
+func (o *observer) relay(to int, turns []uint64) []pulse {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil {
+		return nil
+	}
+	var pulses []pulse
+	for rank, owner := range o.owners {
+		if owner == to || o.c.Rank() != o.owners[0] && owner != o.c.Rank() {
+			continue
+		}
+		p := pulse{rank: rank, beat: o.board.beatOf(rank)}
+		if turn := o.board.turnOf(rank); turn != turns[rank] {
+			p.status, turns[rank] = o.board.statusOf(rank), turn
+		}
+		pulses = append(pulses, p)
+	}
+	return pulses
+}
+
+// hear writes to the board what a leader of another host tells.
+func (o *observer) hear(from int, pulses []pulse) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil {
+		return nil
+	}
+	o.leaders[from] = o.now()
+	for _, p := range pulses {
+		if p.rank < 0 || p.rank >= len(o.owners) {
+			return fmt.Errorf("it tells of rank %d", p.rank)
+		}
+		owner := o.owners[p.rank]
+		if owner == o.c.Rank() || from != o.owners[0] && owner != from {
+			return errors.New("it tells of ranks of other hosts")
+		}
+		o.board.beat(p.rank, p.beat)
+		if len(p.status) > 0 {
+			o.board.report(p.rank, p.status)
+		}
+	}
+	return nil
+}
+
+// forget ends the observation of a leader of another host that leaves.
+func (o *observer) forget(leader int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.leaders, leader)
+}

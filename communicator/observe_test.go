@@ -1,0 +1,221 @@
+package communicator
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/verdict"
+)
+
+// many is the bootstrap of a rank of several.
+type many struct {
+	fullBootstrap
+	rank, size int
+}
+
+func (m many) Rank() int { return m.rank }
+func (m many) Size() int { return m.size }
+
+// observers returns observers of ranks by one clock, which share a board with those of
+// the same owner. Their processes differ.
+func observers(owners ...int) (all []*observer, clock *time.Time) {
+	clock = new(time.Time)
+	*clock = time.Unix(1_000_000, 0)
+	boards := map[int]*sharedBoard{}
+	for rank, owner := range owners {
+		c := &Communicator{boot: many{rank: rank, size: len(owners)}, options: Options{HeartbeatTimeout: 5 * time.Second, Timeout: time.Hour}}
+		o := newObserver(c)
+		o.namespace = uint64(rank + 1)
+		o.now = func() time.Time { return *clock }
+		if boards[owner] == nil {
+			boards[owner] = aloneBoard(len(owners), len(owners))
+		}
+		o.join(boards[owner].board, owners)
+		all = append(all, o)
+	}
+	return all, clock
+}
+
+// ticks has observers tick for a while, and returns the first verdict.
+func ticks(clock *time.Time, d time.Duration, all ...*observer) (verdict.Verdict, bool) {
+	for end := clock.Add(d); clock.Before(end); *clock = clock.Add(reportInterval) {
+		for _, o := range all {
+			if v, dead := o.tick(&deviceNotes{}); dead {
+				return v, true
+			}
+		}
+	}
+	return verdict.Verdict{}, false
+}
+
+func TestSilenceIsNoticed(t *testing.T) {
+	all, clock := observers(0, 0, 0)
+	if v, dead := ticks(clock, time.Minute, all...); dead {
+		t.Fatalf("while all tick: %+v", v)
+	}
+	start := *clock
+	v, dead := ticks(clock, 10*time.Second, all[0], all[2])
+	if want := fmt.Sprintf("rank 1 (process %d) has given no sign of life for 5s: it is stopped, its host hangs, or the network to it is down", os.Getpid()); !dead || v.Culprit != 1 || v.Text != want {
+		t.Errorf("%v, %+v; want %s", dead, v, want)
+	}
+	if took := clock.Sub(start); took > 5*time.Second+reportInterval {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestSilenceThatProvesNothing has rank 1 silent while rank 0 does not run either, before
+// it has begun, and after it has left.
+func TestSilenceThatProvesNothing(t *testing.T) {
+	all, clock := observers(0, 0)
+	if v, dead := ticks(clock, 10*time.Second, all[0]); dead {
+		t.Errorf("before rank 1 has begun: %+v", v)
+	}
+	ticks(clock, time.Second, all...)
+	for range 10 {
+		if v, dead := ticks(clock, 4*time.Second, all[0]); dead {
+			t.Errorf("while this rank hardly runs: %+v", v)
+		}
+		*clock = clock.Add(2 * time.Second) // in which this rank has no CPU
+	}
+	ticks(clock, time.Second, all...)
+	all[1].leave()
+	if v, dead := ticks(clock, 10*time.Second, all[0]); dead {
+		t.Errorf("after rank 1 has left: %+v", v)
+	}
+	all, clock = observers(0, 0)
+	all[0].heartbeat = -1
+	ticks(clock, time.Second, all...)
+	if v, dead := ticks(clock, time.Hour/100, all[0]); dead {
+		t.Errorf("with the heartbeat off: %+v", v)
+	}
+	all, clock = observers(0, 0)
+	all[1].namespace = all[0].namespace
+	ticks(clock, time.Second, all...)
+	if v, dead := ticks(clock, 10*time.Second, all[0]); dead {
+		t.Errorf("of a rank of this process: %+v", v)
+	}
+}
+
+// TestRelay has the pulses of three hosts reach all of them by the first leader.
+func TestRelay(t *testing.T) {
+	all, clock := observers(0, 0, 2, 3, 3)
+	for i, o := range all {
+		o.serves(nil) // of a service that is gone
+		o.c.options.Timeout = time.Second
+		o.waits[1] = &deviceWait{lasted: time.Duration(i+1) * time.Second, timedOut: true}
+	}
+	ticks(clock, 100*time.Millisecond, all...)
+	turns := map[[2]int][]uint64{}
+	send := func(from, to int) int {
+		if turns[[2]int{from, to}] == nil {
+			turns[[2]int{from, to}] = make([]uint64, len(all))
+		}
+		pulses := all[from].relay(to, turns[[2]int{from, to}])
+		if err := all[to].hear(from, pulses); err != nil {
+			t.Fatal(err)
+		}
+		return len(pulses)
+	}
+	if got := []int{send(2, 0), send(3, 0), send(0, 2), send(0, 3)}; fmt.Sprint(got) != "[1 2 4 3]" {
+		t.Errorf("messages of %v pulses", got)
+	}
+	for i, o := range all {
+		for rank, r := range o.ranks(*clock) {
+			if r.Status == nil || len(r.Waits) != 1 || r.Waits[0].For != time.Duration(rank+1)*time.Second {
+				t.Errorf("rank %d knows of rank %d: %+v", i, rank, r.Status)
+			}
+		}
+	}
+	for _, p := range all[0].relay(3, turns[[2]int{0, 3}]) {
+		if p.status != nil {
+			t.Errorf("rank %d's status is sent again", p.rank)
+		}
+	}
+	for name, wrong := range map[string]struct {
+		to, from int
+		pulse    pulse
+	}{
+		"no rank":               {0, 2, pulse{rank: 5}},
+		"this host":             {0, 2, pulse{rank: 1}},
+		"another host's leader": {0, 2, pulse{rank: 3}},
+		"own rank":              {3, 0, pulse{rank: 4}},
+	} {
+		if err := all[wrong.to].hear(wrong.from, []pulse{wrong.pulse}); err == nil {
+			t.Errorf("%s: rank %d believes rank %d", name, wrong.to, wrong.from)
+		}
+	}
+	// The first leader falls silent.
+	if v, dead := ticks(clock, 10*time.Second, all[2]); !dead || v.Culprit != 0 {
+		t.Errorf("%v, %+v; want rank 0", dead, v)
+	}
+	all[2].forget(0)
+	if v, dead := ticks(clock, 10*time.Second, all[2]); dead {
+		t.Errorf("after the leader has left: %+v", v)
+	}
+}
+
+// TestNotes has a note move, stand still, come back and fail.
+func TestNotes(t *testing.T) {
+	all, clock := observers(0)
+	o := all[0]
+	o.setHostRanks([]int{0, 7})
+	o.c.names = map[uint32]string{5: "gather"}
+	notes := &deviceNotes{}
+	waits := func() string {
+		o.tick(notes)
+		return fmt.Sprint(o.own(claim{}, *clock).Waits)
+	}
+	const second = uint64(time.Second)
+	note := func(channel, peer, block, start, last uint64) devicecode.WaitNote {
+		return devicecode.WaitNote{What: channel<<32 | peer<<16 | block, Start: start * second, Last: last * second}
+	}
+	check := func(what, want string) {
+		t.Helper()
+		if got := waits(); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	check("none", "[]")
+	notes[3] = note(5, 2, 9, 1, 3)
+	notes[4] = note(hostGroupChannel, 1, 0, 1, 2)
+	check("two", "[{0 5 gather 2 9 2s false} {2 0  7 0 1s false}]")
+	notes[5] = note(5, 2, 8, 0, 3)
+	check("of another block", "[{0 5 gather 2 8 3s false} {2 0  7 0 1s false}]")
+	*clock = clock.Add(noteFresh + 1)
+	check("that stand still", "[]")
+	check("that still stand still", "[]")
+	notes[3].Last += second / 2
+	check("that goes on", "[{0 5 gather 2 9 2.5s false}]")
+	notes[3].What |= 1 << 63
+	*clock = clock.Add(time.Hour)
+	check("that has failed", "[{0 5 gather 2 9 2.5s true}]")
+	notes[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
+	check("noise", "[{0 5 gather 2 9 2.5s true} {2 0  -1 65535 0s false}]")
+}
+
+func TestBoardStatus(t *testing.T) {
+	b := aloneBoard(1, 3)
+	if got := b.statusOf(2); got != nil {
+		t.Errorf("before: %q", got)
+	}
+	for _, n := range []int{1, 7, 8, 9, verdict.MaxBytes} {
+		want := bytes.Repeat([]byte{'x'}, n)
+		turn := b.turnOf(2)
+		b.report(2, want)
+		if got := b.statusOf(2); !bytes.Equal(got, want) || b.turnOf(2) == turn {
+			t.Errorf("%d bytes became %q, turn %d", n, got, b.turnOf(2))
+		}
+	}
+	b.pulses[2].length = 1 << 60 // of a rank that lies
+	if got := b.statusOf(2); len(got) != verdict.MaxBytes {
+		t.Errorf("%d bytes", len(got))
+	}
+	b.pulses[2].turn |= 1 // of one that stopped while it wrote
+	if got := b.statusOf(2); got != nil {
+		t.Errorf("while it is written: %q", got)
+	}
+}

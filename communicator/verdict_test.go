@@ -1,0 +1,329 @@
+package communicator_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/launcher"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// verdictTimeout is that of waits that shall fail: long enough for all kernels to have
+// begun on a loaded machine.
+const verdictTimeout = 3 * time.Second
+
+// culprits returns the errors of all ranks once the group has failed.
+func culprits(t *testing.T, comms []*communicator.Communicator) []error {
+	t.Helper()
+	return outcomes(t, len(comms), func(rank int) error {
+		select {
+		case <-comms[rank].Done():
+		case <-time.After(verdictTimeout + soon):
+		}
+		return comms[rank].Err()
+	})
+}
+
+// TestMissingSignal has rank 2 send no signal to rank 1, which never comes to the barrier
+// in which ranks 0 and 2 wait. Whichever wait ends first, rank 2 is named.
+func TestMissingSignal(t *testing.T) {
+	const rounds, together = 20, 10
+	for round := 0; round < rounds && !t.Failed(); round += together {
+		var all sync.WaitGroup
+		for i := range together {
+			comms := group(t, 3, communicator.Options{Timeout: verdictTimeout, Scratch: 4096})
+			workers := workers(t, comms)
+			groups := make([]devicecode.Group, len(comms))
+			channels := make([]*communicator.MemoryChannels, len(comms))
+			each(t, len(comms), func(rank int) (err error) {
+				c := comms[rank]
+				if groups[rank], err = c.Group(t.Context()); err != nil {
+					return err
+				}
+				channels[rank], err = c.MemoryChannels(t.Context(), upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{Name: "halo"})
+				return err
+			})
+			if t.Failed() {
+				return
+			}
+			all.Go(func() {
+				for _, rank := range rand.Perm(3) {
+					err := error(nil)
+					if rank == 1 {
+						err = workers[1].launch("await", 1, 1, channels[1].HandleOf(0, 2))
+					} else {
+						err = workers[rank].launch("barriers", 1, 32, groups[rank], 1)
+					}
+					if err != nil {
+						t.Errorf("rank %d: %v", rank, err)
+					}
+				}
+				for rank, err := range culprits(t, comms) {
+					const text = "rank 2 never signalled rank 1: rank 1 has waited"
+					if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "channel 'halo' from 2 to 1, block 0") {
+						t.Errorf("round %d, rank %d: %v", round+i, rank, err)
+					}
+					if e := (*mscclgo.Error)(nil); rank != 2 && errors.As(err, &e) && e.Peer != 2 {
+						t.Errorf("round %d, rank %d: the error names rank %d", round+i, rank, e.Peer)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// TestWaitCycle has two ranks wait for each other, over channels that have a name.
+func TestWaitCycle(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	each(t, 2, func(rank int) error {
+		channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{Name: "gather"})
+		if err != nil {
+			return err
+		}
+		return all[rank].launch("await", 1, 1, channels.HandleOf(0, 1-rank))
+	})
+	for rank, err := range culprits(t, comms) {
+		if err == nil || !strings.Contains(err.Error(), "wait for each other: channel 'gather' from") || !strings.Contains(err.Error(), ", and channel 'gather' from") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// TestHandlerBlocks has a kernel of rank 0 wait for rank 1, whose handler does not return.
+func TestHandlerBlocks(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	waiting(t, comms, all, 1, 0)
+	called, release := make(chan struct{}), make(chan struct{})
+	s, err := comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+		close(called)
+		<-release
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer close(release)
+	if err := all[1].launch("ask", 1, 1, s.Fifo(), uint32(200)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-called:
+	case <-time.After(soon):
+		t.Fatal("the handler was not called")
+	}
+	for rank, err := range culprits(t, comms) {
+		if err == nil || !strings.Contains(err.Error(), "rank 1's handler has served one trigger of kind 200 for") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// TestCallNotMade has rank 2 make one call fewer than the others, which wait for it in a
+// barrier.
+func TestCallNotMade(t *testing.T) {
+	comms := group(t, 3, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	each(t, 3, func(rank int) error {
+		g, err := comms[rank].Group(t.Context())
+		if err != nil {
+			return err
+		}
+		if err := comms[rank].MatchCall("broadcast of 8 f32"); err != nil || rank == 2 {
+			return err
+		}
+		if err := comms[rank].MatchCall("all-reduce of 1024 f32, sum"); err != nil {
+			return err
+		}
+		return all[rank].launch("barriers", 1, 32, g, 1)
+	})
+	for rank, err := range culprits(t, comms) {
+		if err == nil || !strings.Contains(err.Error(), "rank 2 has not made call 2, all-reduce of 1024 f32, sum: its last is call 1, broadcast of 8 f32") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+func TestHeartbeatOption(t *testing.T) {
+	_, err := communicator.New(t.Context(), ranks(t, 1)[0], testdev.Open(t, 0), communicator.Options{HeartbeatTimeout: time.Millisecond})
+	failing(t, 0, err, mscclgo.ErrInvalid, "the heartbeat time-out 1ms is less than 100ms")
+	t.Setenv("MSCCLGO_HEARTBEAT_TIMEOUT", "5")
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rendezvous.Close()
+	for name, value := range map[string]string{
+		"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MSCCLGO_ID": rendezvous.ID().String(),
+	} {
+		t.Setenv(name, value)
+	}
+	_, err = communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0)})
+	failing(t, 0, err, mscclgo.ErrInvalid, `MSCCLGO_HEARTBEAT_TIMEOUT is "5", neither off nor a duration`)
+}
+
+// verdictEnv makes the test's program a rank of TestVerdictProcesses; its value is what
+// the ranks do.
+const verdictEnv = "MSCCLGO_TEST_VERDICT"
+
+// The ranks of hosts of their own take their host's identity from their number.
+var verdictModes = map[string]struct {
+	hosts     bool // each rank is a host of its own
+	timeout   time.Duration
+	heartbeat string
+	do        func(context.Context, *communicator.Communicator) error
+	want      string // in what ranks 0 and 1 say
+}{
+	"stopped":       {timeout: time.Hour, heartbeat: "2s", do: stopRank2, want: "rank 2 is stopped (process "},
+	"stopped first": {timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 is stopped (process "},
+	// A wait fails long before the silence counts.
+	"stopped, and a wait fails": {timeout: verdictTimeout, heartbeat: "1h", do: waitForStopped, want: "rank 2 is stopped (process "},
+	"a host is silent":          {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank2, want: "rank 2 (process "},
+	"the first host is silent":  {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 (process "},
+	// Rank 0 waits for rank 1, which waits for rank 2.
+	"across hosts": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: waitInLine, want: "rank 2 never signalled rank 1: rank 1 has waited"},
+	// Nothing fails while a rank leaves before the others.
+	"a rank leaves": {timeout: time.Hour, heartbeat: "500ms", do: leaveEarly},
+	"a host leaves": {hosts: true, timeout: time.Hour, heartbeat: "500ms", do: leaveEarly},
+}
+
+// stopItself stops this process, as a shell does.
+func stopItself() error { return syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+
+func stopRank2(ctx context.Context, c *communicator.Communicator) error { return stopRank(ctx, c, 2) }
+func stopRank0(ctx context.Context, c *communicator.Communicator) error { return stopRank(ctx, c, 0) }
+
+// stopRank has one rank stop once all are heard.
+func stopRank(ctx context.Context, c *communicator.Communicator, rank int) error {
+	time.Sleep(time.Second)
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	if c.Rank() == rank {
+		return stopItself()
+	}
+	return awaitFailure(c)
+}
+
+// waitForStopped has rank 0 wait for rank 1, which does nothing, while rank 2 is stopped.
+func waitForStopped(ctx context.Context, c *communicator.Communicator) error {
+	w, channels, err := portsBetween(ctx, c)
+	if err != nil {
+		return err
+	}
+	switch c.Rank() {
+	case 0:
+		err = w.launch("awaitPort", 1, 1, channels.HandleOf(0, 1))
+	case 2:
+		return stopItself()
+	}
+	return errors.Join(err, awaitFailure(c))
+}
+
+// waitInLine has each rank but the last wait for the next.
+func waitInLine(ctx context.Context, c *communicator.Communicator) error {
+	w, channels, err := portsBetween(ctx, c)
+	if err != nil {
+		return err
+	}
+	if next := c.Rank() + 1; next < c.Size() {
+		err = w.launch("awaitPort", 1, 1, channels.HandleOf(0, next))
+	}
+	return errors.Join(err, awaitFailure(c))
+}
+
+// portsBetween returns port channels to all ranks, on a service that is closed with the process.
+func portsBetween(ctx context.Context, c *communicator.Communicator) (*worker, *communicator.PortChannels, error) {
+	w, err := newWorker(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	local, err := gpu.Upload(c.Device(), make([]byte, 64))
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.ProxyService(ctx, proxyservice.ServiceOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	channels, err := c.PortChannels(ctx, s, local, communicator.PortChannelOptions{Name: "line"})
+	return w, channels, err
+}
+
+func leaveEarly(ctx context.Context, c *communicator.Communicator) error {
+	if c.Rank() == 2 {
+		return nil
+	}
+	select {
+	case <-c.Done():
+		return c.Err()
+	case <-time.After(3 * time.Second):
+		return nil
+	}
+}
+
+// verdictChild is what a rank of TestVerdictProcesses does.
+func verdictChild(name string) error {
+	mode := verdictModes[name]
+	if mode.hosts {
+		os.Setenv("MSCCLGO_HOST_ID", "host "+os.Getenv("RANK"))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := communicator.Join(ctx, communicator.Options{Device: "emu", Timeout: mode.timeout})
+	if err != nil {
+		return err
+	}
+	if err := mode.do(ctx, c); err != nil {
+		return fmt.Errorf("rank %d says: %w", c.Rank(), err)
+	}
+	return c.Close()
+}
+
+func TestVerdictProcesses(t *testing.T) {
+	if kind, _, _ := strings.Cut(testdev.Name(t, 0), ":"); kind != "emu" {
+		t.Skip("the ranks are processes on emulated devices")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range verdictModes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var output bytes.Buffer
+			_, err := launcher.Run(ctx, launcher.Options{
+				Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: time.Second,
+				Env: []string{verdictEnv + "=" + name, "MSCCLGO_HEARTBEAT_TIMEOUT=" + mode.heartbeat},
+			})
+			if (err == nil) != (mode.want == "") {
+				t.Errorf("the ranks ended with %v\n%s", err, &output)
+			}
+			// The launcher may end the others once one has ended.
+			if !strings.Contains(output.String(), mode.want) {
+				t.Errorf("no rank says %q:\n%s", mode.want, &output)
+			}
+		})
+	}
+}
