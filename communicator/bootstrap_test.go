@@ -166,7 +166,8 @@ func TestOwnBootstrapErrors(t *testing.T) {
 	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
 	close(o.gone[2])
 	err = comms[0].Barrier(t.Context())
-	failing(t, 0, err, mscclgo.ErrRemote, "barrier (rank 0, peer 2)", "the rank has ended")
+	// The news may have come before the call.
+	failing(t, 0, err, mscclgo.ErrRemote, "(rank 0, peer 2)", "the rank has ended")
 }
 
 // TestOwnBootstrapNotJoined has one rank give up while it joins.
