@@ -175,7 +175,7 @@ type Host2DeviceSemaphore struct {
 
 // PortState is declared in <mscclgo/port_channel.cuh>.
 type PortState struct {
-	Sent     uint64 // signals that kernels stored in the peer's memory
+	Reserved uint64
 	Expected uint64 // signals waited for
 	Pushed   uint64 // 1 + the position in the FIFO of the newest trigger
 	Flushed  uint64 // Pushed at the newest flush that has completed
@@ -186,7 +186,7 @@ type BasePortChannel struct {
 	Fifo      Fifo
 	Semaphore Host2DeviceSemaphore
 	State     gpu.Ptr // of a PortState
-	PeerSent  gpu.Ptr // of the peer's number of signals from kernels, mapped here; or 0
+	PeerSent  gpu.Ptr // of the peer's number of signals from kernels, which these count up; or 0
 	Served    gpu.Ptr // of 1 + the position of the newest flush that has completed, pinned
 	Number    uint64  // the channel's number in the service
 }

@@ -100,6 +100,11 @@ func (d *Device) MemoryInfo() (free, total uint64, err error) {
 // process or not.
 func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 
+// CanUpdate reports whether kernels of d can make atomic read-modify-writes in memory of
+// the device with this UUID: its own, or over a link that has them, as NVLink does and PCIe
+// mostly does not.
+func (d *Device) CanUpdate(uuid [16]byte) bool { return d.b.CanUpdate(uuid) }
+
 // Access lets kernels and copies of d reach b, memory of another open device of this
 // process, and returns a view of it that belongs to d. Closing the view does nothing;
 // b must not be closed before the last use. If b is d's own, Access returns b.

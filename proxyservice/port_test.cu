@@ -165,3 +165,19 @@ extern "C" __global__ void putAll(PortChannelHandle c, const uint64_t* list, uin
   if (r == WaitResult::Done) r = c.flush();
   results[blockIdx.x] = uint32_t(r);
 }
+
+// signals has one thread of each block signal `count` times, once all blocks have begun.
+extern "C" __global__ void signals(PortChannelHandle c, uint32_t count, uint32_t* begun, uint32_t* results) {
+  fetchAdd<Scope::Device, Order::Relaxed>(begun, 1);
+  WaitResult r = waitUntil(c.base.semaphore.watch,
+                           [&] { return load<Scope::Device, Order::Relaxed>(begun) == gridDim.x; });
+  for (uint32_t i = 0; i < count && r == WaitResult::Done; ++i) r = c.signal();
+  results[blockIdx.x] = uint32_t(r);
+}
+
+// consume counts the signals that have arrived.
+extern "C" __global__ void consume(PortChannelHandle c, uint32_t* count) {
+  uint32_t n = 0;
+  while (c.poll()) ++n;
+  *count = n;
+}

@@ -276,3 +276,38 @@ func TestThousandsOfChannels(t *testing.T) {
 		t.Errorf("%d channels have %d numbers", channels, len(semaphores))
 	}
 }
+
+// TestSignalsOfSeveralBlocks has blocks signal over one channel at the same time: none is
+// lost, whether kernels count the signals or the host does.
+func TestSignalsOfSeveralBlocks(t *testing.T) {
+	const blocks = 2
+	for _, c := range []struct {
+		direct channel.Direct
+		count  uint32 // of each block
+	}{{0, 300000}, {channel.HostOnly, 500}} {
+		ranks := newPair(t, proxyservice.ServiceOptions{Direct: c.direct})
+		d := newDuo(t, ranks, 64)
+		results, begun := ranks[0].alloc(t, 4*blocks), ranks[0].alloc(t, 4)
+		if err := gpu.CopyIn(begun, []uint32{0}); err != nil {
+			t.Fatal(err)
+		}
+		ranks[0].launch(t, "signals", blocks, 1, d.channels[0].Handle(), c.count, begun, results)
+		ranks[0].wait(t)
+		for i, r := range read[uint32](t, results, blocks) {
+			if r != 0 {
+				t.Fatalf("block %d: result %d (%v)", i, r, ranks[0].service.Err())
+			}
+		}
+		arrived := ranks[1].alloc(t, 4)
+		total := uint32(0)
+		eventually(t, "all signals have arrived", func() bool {
+			ranks[1].launch(t, "consume", 1, 1, d.channels[1].Handle(), arrived)
+			ranks[1].wait(t)
+			total += read[uint32](t, arrived, 1)[0]
+			return total >= blocks*c.count
+		})
+		if total != blocks*c.count {
+			t.Errorf("%d signals arrived, want %d", total, blocks*c.count)
+		}
+	}
+}

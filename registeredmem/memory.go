@@ -49,6 +49,12 @@ func (m *Memory) Transports() Transports { return m.about.transports }
 // not mapped here or is closed. While Close waits, it still returns the buffer.
 func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
 
+// CanUpdate reports whether kernels of this rank's device can make atomic
+// read-modify-writes in the memory, which is mapped here: see [gpu.Device.CanUpdate].
+func (m *Memory) CanUpdate() bool {
+	return m.Buffer() != nil && m.reg.options.Device.CanUpdate(m.about.device)
+}
+
 // Closed reports whether the memory is closed.
 func (m *Memory) Closed() bool { return m.closed.Load() }
 

@@ -18,7 +18,7 @@ const Host2DeviceBytes = 64
 // Where the words of an end lie in its memory.
 const (
 	fromHost    = 0  // signals by the peer's host
-	fromKernels = 8  // signals that the peer's kernels have stored themselves
+	fromKernels = 8  // signals that the peer's kernels have counted themselves
 	portState   = 32 // a devicecode.PortState, used by this rank only
 )
 
@@ -108,9 +108,10 @@ func (s *Host2Device) Handle() devicecode.Host2DeviceSemaphore {
 func (s *Host2Device) State() gpu.Ptr { return s.words.Ptr() + portState }
 
 // PeerSent returns the address of the peer's word for the signals that this rank's
-// kernels store themselves, or 0 if the peer's memory is not mapped here.
+// kernels count themselves, or 0 if the peer's memory is not mapped here, or not over a
+// link with the atomics by which several threads may count.
 func (s *Host2Device) PeerSent() gpu.Ptr {
-	if b := s.peer.Buffer(); b != nil {
+	if b := s.peer.Buffer(); b != nil && s.peer.CanUpdate() {
 		return b.Ptr() + gpu.Ptr(s.peerOffset+fromKernels)
 	}
 	return 0

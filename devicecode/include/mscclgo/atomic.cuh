@@ -78,6 +78,12 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
   return __atomic_fetch_add(p, value, detail::builtinOrder(O));
 }
 
+// add is fetchAdd without the value, for which nothing waits.
+template <Scope S, Order O>
+MSCCLGO_DEVICE void add(uint64_t* p, uint64_t value) {
+  __atomic_fetch_add(p, value, detail::builtinOrder(O));
+}
+
 // fence makes the relaxed loads before it acquire, or the relaxed stores after it
 // release (PTX: fence.acquire, fence.release).
 template <Scope S, Order O>
@@ -142,6 +148,8 @@ MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(
                : "=l"(v)                                    \
                : "l"(detail::global(p)), "l"(value)         \
                : "memory")
+#define MSCCLGO_RED64(form) \
+  asm volatile("red." form ".global.add.u64 [%0], %1;" ::"l"(detail::global(p)), "l"(value) : "memory")
 
 // load returns a value. The order is Relaxed or Acquire (PTX: ld.relaxed, ld.acquire).
 template <Scope S, Order O>
@@ -191,6 +199,13 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
   return v;
 }
 
+// add is fetchAdd without the value, for which nothing waits (PTX: red.add).
+template <Scope S, Order O>
+MSCCLGO_DEVICE void add(uint64_t* p, uint64_t value) {
+  static_assert(O != Order::Acquire, "add is relaxed or releases");
+  MSCCLGO_FORMS(S, MSCCLGO_RED64, "relaxed", "release")
+}
+
 #undef MSCCLGO_FORMS
 #undef MSCCLGO_LOAD32
 #undef MSCCLGO_LOAD64
@@ -198,6 +213,7 @@ MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
 #undef MSCCLGO_STORE64
 #undef MSCCLGO_ADD32
 #undef MSCCLGO_ADD64
+#undef MSCCLGO_RED64
 
 // From PTX ISA 8.6 and sm_90 on, a fence can acquire or release alone. Acquiring then
 // costs next to nothing, whereas fence.acq_rel waits for all stores of the thread.

@@ -30,15 +30,16 @@ constexpr uint64_t kTooLarge = ~uint64_t(0);
 
 // PortState is what this rank's kernels count, in device memory of an end.
 struct PortState {
-  uint64_t sent;      // signals that kernels have stored in the peer's memory
+  uint64_t reserved;  //
   uint64_t expected;  // signals waited for
   uint64_t pushed;    // 1 + the ring's position of the channel's newest trigger
   uint64_t flushed;   // what pushed was at the newest flush that ended
 };
 
 // BasePortChannelHandle is one end of a channel whose puts name memories, by the ids that
-// they have in the service. One thread makes a call; calls of several threads at a time
-// are served in the order of their pushes. put, signal and flush may wait for room in the
+// they have in the service. One thread makes a call; calls of several threads and blocks at
+// a time are served in the order of their pushes, and none is lost, but for wait() and
+// poll(), which one thread at a time makes. put, signal and flush may wait for room in the
 // ring. When a result is not Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
@@ -59,8 +60,9 @@ struct BasePortChannelHandle {
   // signal ends a wait() of the peer's, after all that was put before.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
-    // The host has nothing left to do first: the thread stores the count itself.
-    store<Scope::System, Order::Release>(peerSent, ++state->sent);
+    // The host has nothing left to do first: the thread counts the signal at the peer
+    // itself, in one access, as others may do at the same time.
+    add<Scope::System, Order::Release>(peerSent, 1);
     return WaitResult::Done;
   }
 

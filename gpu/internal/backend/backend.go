@@ -72,6 +72,9 @@ type Device interface {
 	// CanAccess reports whether kernels of this device can reach memory of the other
 	// one, which may be open in another process only, or be the same device.
 	CanAccess(uuid [16]byte) bool
+	// CanUpdate reports whether kernels of this device can also make atomic
+	// read-modify-writes in that memory.
+	CanUpdate(uuid [16]byte) bool
 	// Access lets kernels and copies of this device reach memory that owner,
 	// another open device of this process, allocated at ptr.
 	Access(owner Device, ptr uint64) error

@@ -23,13 +23,28 @@ func (d *device) Close() error { return d.end(func() error { return nil }) }
 // CanAccess returns false for a GPU that CUDA_VISIBLE_DEVICES hides from this process,
 // since the driver then cannot map its memory here.
 func (d *device) CanAccess(uuid [16]byte) bool {
+	return d.can(uuid, func(peer C.CUdevice, can *C.int) C.status {
+		return C.device_can_access(d.ordinal.driver.api, d.ordinal.facts.device, peer, can)
+	})
+}
+
+// CanUpdate returns false where the driver does not say: links of GPUs over PCIe mostly
+// have no atomics.
+func (d *device) CanUpdate(uuid [16]byte) bool {
+	return d.can(uuid, func(peer C.CUdevice, can *C.int) C.status {
+		return C.device_can_update(d.ordinal.driver.api, d.ordinal.facts.device, peer, can)
+	})
+}
+
+// can asks the driver about a pair of GPUs. Of a GPU and itself all is true.
+func (d *device) can(uuid [16]byte, ask func(peer C.CUdevice, can *C.int) C.status) bool {
 	if uuid == d.ordinal.uuid() {
 		return true
 	}
 	for _, o := range d.ordinal.driver.ordinals {
 		if o.uuid() == uuid {
 			var can C.int
-			return C.device_can_access(d.ordinal.driver.api, d.ordinal.facts.device, o.facts.device, &can) == 0 && can != 0
+			return ask(o.facts.device, &can) == 0 && can != 0
 		}
 	}
 	return false

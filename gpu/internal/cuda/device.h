@@ -87,4 +87,9 @@ static inline status device_can_access(const mscclgo_cuda* api, CUdevice device,
   return CALL(api, cuDeviceCanAccessPeer, can, device, peer);
 }
 
+static inline status device_can_update(const mscclgo_cuda* api, CUdevice device, CUdevice peer, int* can) {
+  return CALL(api, cuDeviceGetP2PAttribute, can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, device,
+              peer);
+}
+
 #endif

@@ -56,6 +56,8 @@ func (d *device) CanAccess(uuid [16]byte) bool {
 	return slices.ContainsFunc(d.peers, func(p backend.Info) bool { return p.UUID == uuid })
 }
 
+func (d *device) CanUpdate(uuid [16]byte) bool { return d.CanAccess(uuid) }
+
 // begin counts a stream or copy as busy. It fails if the device is closed.
 func (d *device) begin(op string) error {
 	d.mu.Lock()
