@@ -31,6 +31,7 @@ type collectiveCalls struct {
 type callState struct {
 	call   *call         // nil before it begins here
 	left   *departure    // the first that this rank heard of
+	news   []*outgoing   // what carries it to the neighbours
 	awaits map[int][]int // by neighbour: the ranks that it waits for
 }
 
@@ -199,17 +200,18 @@ func (c *call) tell(again bool) {
 }
 
 // tellNeighbours queues f for the neighbours in the tree that it is for.
-func (b *Bootstrap) tellNeighbours(f frame, isFor func(peer int) bool) {
+func (b *Bootstrap) tellNeighbours(f frame, isFor func(peer int) bool) (sent []*outgoing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closing {
-		return
+		return nil
 	}
 	for _, peer := range neighbours(b.rank, b.size) {
 		if out := b.peers[peer].out; out != nil && isFor(peer) {
-			out.enqueue(f)
+			sent = append(sent, out.enqueue(f))
 		}
 	}
+	return sent
 }
 
 // verdict returns what the call returns where it came to err. If it ends on this rank
@@ -225,8 +227,12 @@ func (c *call) verdict(err error) error {
 	left := c.state.left
 	b.calls.mu.Unlock()
 	switch {
-	case b.Err() != nil && left != nil && errors.Is(err, context.Canceled):
-		return b.errFailed(c.op) // the departure only came first
+	case left != nil && c.outer.Err() == nil && errors.Is(err, context.Canceled) && !b.hasLeft(left.rank):
+		// Also if the group has failed since, because that rank ended with its call.
+		b.awaitNews(c)
+		return left.err(c)
+	case b.Err() != nil && errors.Is(err, context.Canceled):
+		return b.errFailed(c.op)
 	case b.Err() != nil || b.isClosing():
 		return err
 	case c.outer.Err() != nil:
@@ -242,7 +248,23 @@ func (c *call) verdict(err error) error {
 		return left.err(c)
 	}
 	b.callLeft(b.rank, c.number, departure{rank: b.rank, kind: e.Kind, awaited: awaited, text: ownText(e)})
+	b.awaitNews(c)
 	return e
+}
+
+// awaitNews returns when the neighbours have been sent why c ends: this process may end
+// with it, which would look like the failure of this rank.
+func (b *Bootstrap) awaitNews(c *call) {
+	b.calls.mu.Lock()
+	news := c.state.news
+	b.calls.mu.Unlock()
+	awaitSent(news, newsPatience)
+}
+
+func (b *Bootstrap) hasLeft(rank int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peers[rank].left
 }
 
 func (b *Bootstrap) isClosing() bool {

@@ -81,10 +81,10 @@ func (b *Bootstrap) callLeft(from int, n uint64, d departure) {
 		return
 	}
 	k.left = &d
+	k.news = b.tellNeighbours(frame{kind: frameCallLeft, tag: n, payload: d.encode()}, func(peer int) bool { return peer != from })
 	if k.call != nil {
 		k.call.cancel()
 	}
-	b.tellNeighbours(frame{kind: frameCallLeft, tag: n, payload: d.encode()}, func(peer int) bool { return peer != from })
 }
 
 // err returns the error of call c on another rank than d's. The peer is the rank that is

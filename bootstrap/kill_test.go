@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,12 @@ func rankMain() {
 	env.Options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if s := os.Getenv(patienceEnv); s != "" {
+		patience, _ := time.ParseDuration(s)
+		env.Options.Timeout = 4 * patience // the processes start one after the other
+		collectives(ctx, env.Options, patience, say)
+		return
+	}
 	b, err := bootstrap.Connect(ctx, env.Options)
 	if err != nil {
 		say("failed %v", err)
@@ -60,6 +68,30 @@ func rankMain() {
 	case <-time.After(idle):
 	}
 	say("leaving")
+	b.Close()
+	say("closed")
+}
+
+// patienceEnv holds how long a rank waits in each call, for ranks that make collective calls
+// only.
+const patienceEnv = "BOOTSTRAP_TEST_PATIENCE"
+
+func collectives(ctx context.Context, o bootstrap.Options, patience time.Duration, say func(string, ...any)) {
+	b, err := bootstrap.Connect(ctx, o)
+	for i := 0; err == nil && i < 30; i++ {
+		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+		during, cancel := context.WithTimeout(ctx, patience)
+		if i%2 == 0 {
+			err = b.Barrier(during)
+		} else {
+			_, err = b.AllGather(during, make([]byte, 1000))
+		}
+		cancel()
+	}
+	if err != nil {
+		say("failed %v", err)
+		return // and the process ends, without Close
+	}
 	b.Close()
 	say("closed")
 }
@@ -94,7 +126,7 @@ func exchange(ctx context.Context, b *bootstrap.Bootstrap) error {
 // survivor that has not left in good order names it, soon, and nothing is left. With
 // BOOTSTRAP_KILLS=100 in the environment there are as many runs, and soon is a second.
 func TestKillAnyRankAtAnyMoment(t *testing.T) {
-	runs, soon := 6, 10*time.Second // on a loaded machine
+	runs, soon := 4, 10*time.Second // on a loaded machine
 	if s := os.Getenv("BOOTSTRAP_KILLS"); s != "" {
 		runs, _ = strconv.Atoi(s)
 		soon = time.Second
@@ -158,6 +190,44 @@ func killOne(t *testing.T, run int, soon time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// A rank is stopped at any moment, while the ranks connect or make collective calls. When
+// the time of the others is up, all name it, whoever is first.
+func TestStopAnyRankAtAnyMoment(t *testing.T) {
+	const size = 11
+	runs := 2
+	if s := os.Getenv("BOOTSTRAP_KILLS"); s != "" {
+		runs, _ = strconv.Atoi(s)
+	}
+	for run := range runs {
+		s, r := testproc.New(t), testproc.NewRendezvous(t)
+		victim := rand.IntN(size)
+		after := time.Duration(rand.IntN(120)) * time.Millisecond
+		procs := make([]*testproc.Process, size)
+		for rank := range procs {
+			procs[rank] = s.Start(append(testproc.RankEnv(r.ID(), rank, size), patienceEnv+"=3s"))
+		}
+		procs[victim].Says("begun")
+		time.Sleep(after)
+		procs[victim].Cmd.Process.Signal(syscall.SIGSTOP)
+		for rank, p := range procs {
+			if rank == victim {
+				continue
+			}
+			select {
+			case <-p.Ended:
+			case <-time.After(time.Minute):
+				t.Errorf("run %d: rank %d has not ended", run, rank)
+				continue
+			}
+			if _, word := lastWord(t, p); word != "closed" && !regexp.MustCompile(fmt.Sprintf(`ranks? (\d+-)?%d\b`, victim)).MatchString(word) {
+				t.Errorf("run %d: rank %d was stopped %v after it had begun; rank %d says %q\n%s", run, victim, after, rank, word, p.Stderr.String())
+			}
+		}
+		procs[victim].Cmd.Process.Kill()
+		<-procs[victim].Ended
+	}
 }
 
 // lastWord returns what a process printed last, and when.
