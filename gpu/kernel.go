@@ -39,7 +39,8 @@ type LaunchConfig struct {
 	// once. Kernels whose blocks wait for each other, here or on a peer, need it.
 	Cooperative bool
 	// Overlap lets the kernel begin before the kernel before it in the stream has
-	// ended, if [Info].LaunchOverlap is true; otherwise it has no effect. All threads
+	// ended, if [Info].LaunchOverlap is true and the kernel was compiled for sm_90 or
+	// later; otherwise it has no effect, since older code does not wait. All threads
 	// must call mscclgo::awaitPrevious() (launch.cuh) before they access memory.
 	// Blocks that wait there occupy the device.
 	Overlap bool

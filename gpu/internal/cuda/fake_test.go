@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -103,5 +104,28 @@ func TestReopen(t *testing.T) {
 		check(t, s.Close())
 		_, err = d.NewStream()
 		testerr.Expect(t, err, mscclgo.ErrInvalid, "closed")
+	}
+}
+
+// TestOverlapByImage launches kernels so that they may overlap with those before. Code for
+// older architectures, which the driver compiles for a new device, does not wait, so that
+// it must not be launched so.
+func TestOverlapByImage(t *testing.T) {
+	d := must(newDriver(buildFake(t, "-DOVERLAP")).Open(0))(t)
+	closeAtEnd(t, d.Close)
+	m := must(d.LoadModule(kernels))(t)
+	closeAtEnd(t, m.Close)
+	s := must(d.NewStream())(t)
+	closeAtEnd(t, s.Close)
+	for version, overlaps := range map[string]bool{"70": false, "80": false, "89": false, "90": true, "100": true} {
+		k := must(m.Kernel(version))(t)
+		for _, asked := range []bool{false, true} {
+			err := s.Launch(k, backend.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Overlap: asked}, nil)
+			if asked && overlaps {
+				testerr.Expect(t, err, mscclgo.ErrSystem, "719")
+			} else if err != nil {
+				t.Errorf("compiled for %s, overlap asked for: %v: it was launched as one that may overlap (%v)", version, asked, err)
+			}
+		}
 	}
 }

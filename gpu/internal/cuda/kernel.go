@@ -11,6 +11,9 @@ type kernel struct {
 	handle C.CUfunction
 	name   string
 	params []backend.Param
+	// overlaps is whether a launch may begin before the kernel before it has ended. Code
+	// that was compiled for architectures before sm_90 does not wait for that kernel.
+	overlaps bool
 }
 
 func (k *kernel) Params() []backend.Param { return k.params }

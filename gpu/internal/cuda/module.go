@@ -73,6 +73,11 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 	default:
 		return nil, m.fail(rc, "find kernel %q", name)
 	}
+	var version C.int
+	if rc := C.kernel_architecture(m.context, k.handle, &version); rc != 0 {
+		return nil, m.fail(rc, "ask what kernel %q was compiled for", name)
+	}
+	k.overlaps = version >= 90
 	for {
 		var p C.parameter
 		rc := C.kernel_parameter(m.context, k.handle, C.size_t(len(k.params)), &p)

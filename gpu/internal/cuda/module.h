@@ -66,6 +66,13 @@ static inline status kernel_parameter(cuda_context* c, CUfunction kernel, size_t
   return CALL(c->api, cuFuncGetParamInfo, kernel, index, &p->offset, &p->size);
 }
 
+// kernel_architecture returns what the kernel was compiled for, such as 90 for sm_90 and
+// compute_90, however new the device is that the driver has compiled it for.
+static inline status kernel_architecture(cuda_context* c, CUfunction kernel, int* version) {
+  ENTER(c);
+  return CALL(c->api, cuFuncGetAttribute, version, CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel);
+}
+
 typedef struct {
   int max_threads, static_shared, max_dynamic_shared, registers, local_bytes;
 } kernel_facts;

@@ -85,7 +85,7 @@ func (s *stream) Launch(k backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	rc := C.stream_launch(&s.c, kernel.handle,
 		C.uint32_t(cfg.Grid[0]), C.uint32_t(cfg.Grid[1]), C.uint32_t(cfg.Grid[2]),
 		C.uint32_t(cfg.Block[0]), C.uint32_t(cfg.Block[1]), C.uint32_t(cfg.Block[2]),
-		C.uint32_t(cfg.DynamicShared), C.bool(cfg.Cooperative), C.bool(cfg.Overlap),
+		C.uint32_t(cfg.DynamicShared), C.bool(cfg.Cooperative), C.bool(cfg.Overlap && kernel.overlaps),
 		unsafe.Pointer(unsafe.SliceData(args)), C.size_t(len(args)))
 	if rc != 0 {
 		return s.fail(rc, "launch %s with grid %v, block %v, %d bytes of dynamic shared memory and %d of arguments",
