@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -46,12 +47,21 @@ func (b *Bootstrap) assemble(ctx context.Context, nc net.Conn) error {
 // listen receives why the group fails, if it does.
 func (f *formation) listen() {
 	defer close(f.ended)
+	b := f.b
 	news, err := readFrame(f.nc)
-	if err != nil || news.kind != frameFailed || news.tag >= uint64(f.b.size) {
-		return // the rendezvous may close when the ranks have the table
-	}
-	if why, err := decodeFailure(int(news.tag), news.payload); err == nil {
-		f.b.fail(why)
+	b.mu.Lock()
+	linked := b.linked
+	b.mu.Unlock()
+	switch {
+	case linked:
+	case err != nil && b.id.hosted && b.rank != 0 && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
+		// Else each rank would take the next above, which ends because of it, for dead.
+		b.fail(failure{rank: 0, seenBy: b.rank, kind: mscclgo.ErrRemote,
+			text: fmt.Sprintf("the rendezvous, which it holds, ended before the ranks were connected: its process has ended (%v)", err)})
+	case err == nil && news.kind == frameFailed && news.tag < uint64(b.size):
+		if why, err := decodeFailure(int(news.tag), news.payload); err == nil {
+			b.fail(why)
+		}
 	}
 }
 

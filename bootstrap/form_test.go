@@ -143,6 +143,50 @@ func TestDeathAtTheRendezvous(t *testing.T) {
 	wantError(t, err, mscclgo.ErrRemote, "too late", "rank 2")
 }
 
+// die ends a rendezvous as the end of its process would.
+func (r *Rendezvous) die() {
+	r.acc.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.members {
+		m.nc.Close()
+	}
+	r.closed = true
+}
+
+// As above, when all have the table: rank 0 dies, and with it what would tell the others.
+func TestDeathOfTheRendezvousAndItsRank(t *testing.T) {
+	for range 5 {
+		noLeaks(t)
+		probe := rendezvous(t, quiet)
+		id, err := NewUniqueID(probe.ID().Addr())
+		probe.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := testContext(t)
+		r, err := hostRendezvous(ctx, id, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var opts []Options
+		for rank := 1; rank < 12; rank++ {
+			opts = append(opts, Options{Rank: rank, Size: 12, ID: id, Timeout: 15 * time.Second})
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			die := halfway(t, ctx, Options{Rank: 0, Size: 12, ID: id})
+			r.die()
+			die()
+		})
+		bs, errs := connectAll(ctx, opts)
+		closeAll(bs)
+		wg.Wait()
+		r.Close()
+		wantCulprit(t, errs, mscclgo.ErrRemote, 0)
+	}
+}
+
 // A rendezvous dies with the process of the rank that holds it.
 func TestDeathOfTheRendezvous(t *testing.T) {
 	noLeaks(t)
@@ -162,13 +206,7 @@ func TestDeathOfTheRendezvous(t *testing.T) {
 			joined = len(r.members)
 			r.mu.Unlock()
 		}
-		r.acc.Stop()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, m := range r.members {
-			m.nc.Close()
-		}
-		r.closed = true
+		r.die()
 	}()
 	start := time.Now()
 	bs, errs := connectAll(testContext(t), []Options{{Rank: 1, Size: 3, ID: id}, {Rank: 2, Size: 3, ID: id}})

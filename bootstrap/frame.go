@@ -13,7 +13,7 @@ const MaxMessage = 64 << 20
 
 // A frameKind is the kind of a frame. The first group is sent between ranks, the
 // second between a rank and the rendezvous, as are frameFailed and the frameGoodbye of a
-// rank that gives up.
+// rank that gives up, or of a rendezvous that closes in good order.
 type frameKind uint8
 
 const (

@@ -139,6 +139,9 @@ func (r *Rendezvous) Close() error {
 		t.Stop()
 	}
 	for _, m := range r.members {
+		if r.table != nil && r.failure == nil {
+			m.send(frame{kind: frameGoodbye}) // the ranks go on without it
+		}
 		m.end()
 	}
 	r.closed = true
