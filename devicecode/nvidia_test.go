@@ -125,7 +125,8 @@ func TestCUDAMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, entry := range left {
-			if !strings.HasPrefix(entry.Name(), "include-") {
+			// The lock is the folder's, and stays.
+			if !strings.HasPrefix(entry.Name(), "include-") && entry.Name() != "lock" {
 				t.Errorf("failed compilations left %s in the cache", entry.Name())
 			}
 		}
