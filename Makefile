@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test test-net test-netem test-rdma bench-rdma race fuzz lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo test test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -48,6 +48,10 @@ race: need ## test all packages with the race detector
 
 fuzz: need ## run every fuzz target for some seconds
 	scripts/fuzz 300
+
+soak: need ## hurt one rank of many groups, and check what the others are told
+	go build -buildvcs=$(vcs) -o build/ ./internal/test/soak
+	build/soak -runs $(or $(RUNS),50)
 
 lint: need $(staticcheck) $(clang_format) ## check formatting, go.mod and the layers of ARCHITECTURE.md, run staticcheck
 	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt would change:" $$wrong; exit 1; }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(launchEnv)+os.Getenv(taskEnv) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestSoak runs every fault a few times. The machine may be busy, so that the promised
+// times, which a soak on an idle one checks, are not.
+func TestSoak(t *testing.T) {
+	c := config{seed: 11, runs: 2, ranks: 4, slack: 20, faults: faults}
+	failed, err := c.soak(t.Context(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed > 0 {
+		t.Errorf("%d runs failed", failed)
+	}
+}
+
+// TestJudge checks that what is not as promised is noticed. Rank 1 is the victim.
+func TestJudge(t *testing.T) {
+	const began = 1000
+	blame := func(peer int) report {
+		return report{Event: "end", Time: began + 5, Text: "it failed", Kind: "remote failure", Peer: peer}
+	}
+	victim := []report{{Event: "fault", Time: began}}
+	done := report{Event: "end", Steps: 9}
+	for what, c := range map[string]struct {
+		fault string
+		ranks [3][]report
+		hung  map[int]bool
+		says  string // "" if all is as promised
+	}{
+		"all right":         {"abort", [3][]report{{blame(1)}, victim, {blame(1)}}, nil, ""},
+		"another culprit":   {"abort", [3][]report{{blame(1)}, victim, {blame(0)}}, nil, "rank 2 blames rank 0"},
+		"no culprit":        {"abort", [3][]report{{blame(-1)}, victim, {blame(1)}}, nil, "rank 0 blames rank -1"},
+		"no error":          {"abort", [3][]report{{done}, victim, {blame(1)}}, nil, "rank 0 has no error"},
+		"a crash":           {"abort", [3][]report{nil, victim, {blame(1)}}, nil, "rank 0 ended without a report"},
+		"a hang":            {"abort", [3][]report{nil, victim, {blame(1)}}, map[int]bool{0: true}, "rank 0 did not end"},
+		"wrong elements":    {"abort", [3][]report{{{Event: "end", Wrong: 7, Text: "x", Peer: 1}}, victim, {blame(1)}}, nil, "rank 0 found 7 wrong"},
+		"no fault":          {"none", [3][]report{{done}, {done}, {done}}, nil, ""},
+		"a failure":         {"none", [3][]report{{done}, {blame(2)}, {done}}, nil, "rank 1 failed in step 0"},
+		"a step too few":    {"none", [3][]report{{done}, {done}, {{Event: "end", Steps: 8}}}, nil, "rank 2 failed in step 8"},
+		"killed when over":  {"killed", [3][]report{{done}, {{Event: "closing"}}, {done}}, nil, ""},
+		"killed too early":  {"killed", [3][]report{{done}, {}, {done}}, nil, "rank 0 has no error"},
+		"stopped and blame": {"stopped", [3][]report{{blame(2)}, {}, {blame(1)}}, nil, "rank 0 blames rank 2"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			chosen, err := choose(c.fault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &run{task: task{Steps: 9, Victim: 1}, fault: chosen[0], ranks: 3}
+			var ranks []*process
+			for _, reports := range c.ranks {
+				ranks = append(ranks, &process{cmd: new(exec.Cmd), reports: reports})
+			}
+			text := strings.Join(r.judge(ranks, c.hung, began).wrong, "; ")
+			if !strings.Contains(text, c.says) || c.says == "" && text != "" {
+				t.Errorf("the outcome is %q, want %q", text, c.says)
+			}
+		})
+	}
+}
