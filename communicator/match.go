@@ -39,7 +39,8 @@ type claim struct {
 // collective on a stream, and compares its description with the other ranks'
 // without waiting for them. A difference is detected by the rank that makes the call
 // later: at once among the ranks of a host, otherwise within a second or in the next
-// collective method. That rank fails the group, so that waits in kernels end.
+// collective method. That rank fails the group, so that waits in kernels end. Where all
+// other ranks of the host agree, the one that differs is named as the one that failed.
 //
 // All of the description is compared; the error shows its first 120 bytes. MatchCall
 // does not allocate and takes about 100 ns.
@@ -58,9 +59,10 @@ func (c *Communicator) MatchCall(description string) error {
 		return c.usable(matchOp)
 	}
 	err := m.call(description)
+	number := m.last.number
 	m.mu.Unlock()
 	if err != nil {
-		c.failure.fail(err)
+		c.failure.failBy(m.odd(number), err)
 	}
 	return err
 }

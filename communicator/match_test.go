@@ -73,6 +73,46 @@ func TestMatchCallDiffers(t *testing.T) {
 	}
 }
 
+// TestMatchCallOdd has one of four ranks make another call, first, last or together with
+// the others, which all name it.
+func TestMatchCallOdd(t *testing.T) {
+	const odd = 2
+	for _, when := range []string{"first", "last", "together"} {
+		t.Run(when, func(t *testing.T) {
+			comms := group(t, 4, communicator.Options{})
+			errs := outcomes(t, len(comms), func(rank int) error {
+				c := comms[rank]
+				if err := c.MatchCall("all-reduce"); err != nil {
+					return err
+				}
+				if (rank == odd) == (when == "last") {
+					time.Sleep(30 * time.Millisecond)
+				}
+				text := "all-reduce"
+				if rank == odd {
+					text = "broadcast"
+				}
+				if err := c.MatchCall(text); err != nil {
+					return err
+				}
+				<-c.Done()
+				return c.Err()
+			})
+			for rank, err := range errs {
+				kind := mscclgo.ErrRemote
+				if errors.Is(err, mscclgo.ErrInvalid) { // it found the difference itself
+					kind = mscclgo.ErrInvalid
+				}
+				if rank != odd {
+					failing(t, rank, err, kind, "peer 2", "broadcast")
+				} else if err == nil {
+					t.Errorf("rank %d has no error", rank)
+				}
+			}
+		})
+	}
+}
+
 // TestMatchCallTogether has all ranks differ at the same moment: at least all but
 // the first find it.
 func TestMatchCallTogether(t *testing.T) {

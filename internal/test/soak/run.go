@@ -56,6 +56,9 @@ func plan(seed uint64, f fault, number, most int, span time.Duration) *run {
 	random := rand.New(rand.NewPCG(seed, hash.Sum64()))
 	r := &run{fault: f, ranks: 2 + random.IntN(most-1)}
 	r.task = task{Seed: random.Uint64(), Steps: 20 + random.IntN(60), Fault: f.name, Timeout: timeout}
+	if f.name == "stopped" {
+		r.Timeout = 10 * f.bound // no wait is to notice it first
+	}
 	r.Victim = random.IntN(r.ranks)
 	r.At = random.IntN(r.Steps)
 	r.delay = time.Duration(random.Float64() * float64(span))
