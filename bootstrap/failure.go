@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -65,17 +66,16 @@ func (b *Bootstrap) Err() error {
 // errFailed is the error of an op on a failed group.
 func (b *Bootstrap) errFailed(op string) error {
 	f := b.failure // set before failed was closed, and never again
-	if f.rank == b.rank {
-		if f.cause != nil {
-			return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank aborted the group: %w", f.cause).At(b.rank, mscclgo.NoRank)
-		}
+	switch {
+	case f.rank == b.rank && f.cause != nil:
+		return mscclgo.Errorf(mscclgo.ErrAborted, op, "this rank aborted the group: %w", f.cause).At(b.rank, mscclgo.NoRank)
+	case f.rank == b.rank:
 		who := fmt.Sprintf("rank %d", f.seenBy)
 		if f.seenBy == toRendezvous {
 			who = "the rendezvous"
 		}
 		return mscclgo.Errorf(mscclgo.ErrAborted, op, "%s considers this rank failed: %s", who, f.text).At(b.rank, mscclgo.NoRank)
-	}
-	if f.cause != nil {
+	case f.cause != nil:
 		return mscclgo.Errorf(f.kind, op, "rank %d failed: %w", f.rank, f.cause).At(b.rank, f.rank)
 	}
 	return mscclgo.Errorf(f.kind, op, "rank %d failed: %s", f.rank, f.text).At(b.rank, f.rank)
@@ -84,22 +84,21 @@ func (b *Bootstrap) errFailed(op string) error {
 // Abort fails the group with cause: all ranks' Done channels are closed, and their
 // blocked calls return. It returns when the news has been sent, or after a second.
 // A group that has failed already keeps its first failure. cause must not be nil;
-// the other ranks receive its text.
+// the other ranks receive its text. If it is an ErrTimeout or ErrRemote that names a peer,
+// that rank is the one that failed, as with [Bootstrap.Blame].
 func (b *Bootstrap) Abort(cause error) {
-	text := "no cause was passed"
-	if cause != nil {
-		text = cause.Error()
+	if cause == nil {
+		cause = errors.New("no cause was passed")
 	}
-	awaitSent(b.fail(failure{rank: b.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text, cause: cause}), abortPatience)
+	b.Blame(blame.Culprit(cause, b.rank), cause)
 }
 
 // Blame fails the group as Abort does, for the failure of another rank that this one has
 // noticed: the errors of all ranks name that rank. cause must not be nil; the other ranks
 // receive its text.
 func (b *Bootstrap) Blame(rank int, cause error) {
-	if rank < 0 || rank >= b.size || rank == b.rank {
-		b.Abort(cause)
-		return
+	if rank < 0 || rank >= b.size {
+		rank = b.rank
 	}
 	awaitSent(b.fail(failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: cause.Error(), cause: cause}), abortPatience)
 }

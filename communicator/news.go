@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -129,6 +130,10 @@ func (n *news) Abort(cause error) {
 		cause = errors.New("no cause was given")
 	}
 	rank := n.boot.Rank()
+	if culprit := blame.Culprit(cause, rank); culprit != rank && culprit >= 0 && culprit < n.boot.Size() {
+		n.Blame(culprit, cause)
+		return
+	}
 	n.fail(rank, cause.Error(), mscclgo.Errorf(mscclgo.ErrAborted, "communicator: group", "this rank gave up the group: %w", cause).At(rank, mscclgo.NoRank))
 }
 

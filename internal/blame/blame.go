@@ -1,4 +1,5 @@
-// Package blame tells a launcher which rank made the group of its processes fail.
+// Package blame finds out which rank made a group fail, and tells the launcher of its
+// processes.
 // The launcher has a socket of datagrams, whose name its processes inherit in an
 // environment variable. What arrives is printed, and nothing else depends on it.
 package blame

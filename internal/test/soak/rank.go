@@ -47,7 +47,9 @@ type report struct {
 }
 
 func say(r report) {
-	r.Time = time.Now().UnixNano()
+	if r.Time == 0 {
+		r.Time = time.Now().UnixNano()
+	}
 	json.NewEncoder(os.Stdout).Encode(r)
 }
 
@@ -68,9 +70,7 @@ func rank(text string) {
 		if errors.As(err, &e) {
 			end.Kind, end.Peer = fmt.Sprint(e.Kind), e.Peer
 		}
-		if w.failedAt != 0 {
-			end.Time = w.failedAt
-		}
+		end.Time = w.failedAt
 	}
 	say(end)
 }
