@@ -77,16 +77,16 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
-extern "C" __global__ void LL8(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024) LL8(PARAMETERS) {
   awaitPrevious();
   packets<PacketOf<T, LL8Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank),
                                   bytes);
 }
-extern "C" __global__ void LL16(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024) LL16(PARAMETERS) {
   awaitPrevious();
   packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
-extern "C" __global__ void LL128(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024) LL128(PARAMETERS) {
   awaitPrevious();
   packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
 }
