@@ -3,9 +3,12 @@ package devicecode
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -28,16 +31,22 @@ func (w *workspace) dir() (string, error) {
 	if w.path != "" {
 		return w.path, nil
 	}
-	path, err := os.MkdirTemp("", "mscclgo-")
+	var random [8]byte
+	rand.Read(random[:]) // never fails
+	path, err := filepath.Abs(filepath.Join(os.TempDir(), "mscclgo-"+hex.EncodeToString(random[:])))
 	if err != nil {
+		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot find the temporary folder: %w", err)
+	}
+	w.watch, _ = deathwatch.Start(path) // first, since this process may be killed any time
+	if err := os.Mkdir(path, 0o700); err != nil {
+		w.watch.Close()
 		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot make a temporary folder: %w", err)
 	}
 	w.path = path
-	w.watch, _ = deathwatch.Start(path) // without a shell, close removes the folder
 	return path, nil
 }
 
-// close removes the folder.
+// close removes the folder, also where there is no shell to do so.
 func (w *workspace) close() {
 	if w.path != "" {
 		w.watch.Close()
