@@ -2,9 +2,6 @@ package main
 
 import "time"
 
-// timeout bounds the waits of a run's ranks.
-const timeout = 2 * time.Second
-
 // heartbeat is how long a rank may be silent; communicator's default.
 const heartbeat = 5 * time.Second
 
@@ -12,6 +9,7 @@ const heartbeat = 5 * time.Second
 type fault struct {
 	name  string
 	bound time.Duration // until every survivor has its error
+	waits bool          // in addition, a wait's deadline must pass
 	// outside is set if the parent inflicts the fault, at any moment of the run, and not
 	// the victim, at a step.
 	outside bool
@@ -24,9 +22,9 @@ var faults = []fault{
 	{name: "strangers", harmless: true},
 	{name: "killed", bound: time.Second, outside: true},
 	{name: "stopped", bound: heartbeat + time.Second, outside: true},
-	{name: "no signal", bound: timeout + 200*time.Millisecond},
-	{name: "other call", bound: timeout + 200*time.Millisecond},
-	{name: "handler blocks", bound: timeout + 200*time.Millisecond},
+	{name: "no signal", bound: 200 * time.Millisecond, waits: true},
+	{name: "other call", bound: 200 * time.Millisecond, waits: true},
+	{name: "handler blocks", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler panics", bound: 300 * time.Millisecond},
 	{name: "handler fails", bound: 300 * time.Millisecond},
 	{name: "bad trigger", bound: 300 * time.Millisecond},

@@ -40,14 +40,15 @@ func main() {
 	flag.IntVar(&cfg.runs, "runs", 20, "runs of each fault")
 	flag.IntVar(&cfg.first, "first", 0, "number of the first run")
 	flag.IntVar(&cfg.ranks, "n", 5, "most ranks of a run")
+	flag.DurationVar(&cfg.timeout, "timeout", 2*time.Second, "of the ranks' waits")
 	flag.Float64Var(&cfg.slack, "slack", 1, "times the promised times are allowed, on a busy machine")
 	flag.Parse()
 	var err error
 	if cfg.faults, err = choose(*list); err != nil {
 		log.Fatal(err)
 	}
-	if flag.NArg() > 0 || cfg.runs < 1 || cfg.first < 0 || cfg.ranks < 2 || cfg.slack < 1 {
-		log.Fatal("there are no arguments; -runs is at least 1, -first 0, -n 2 and -slack 1")
+	if flag.NArg() > 0 || cfg.runs < 1 || cfg.first < 0 || cfg.ranks < 2 || cfg.slack < 1 || cfg.timeout < time.Second {
+		log.Fatal("there are no arguments; -runs is at least 1, -first 0, -n 2, -slack 1 and -timeout 1s")
 	}
 	failed, err := cfg.soak(context.Background(), log.Printf)
 	if err != nil {
@@ -73,6 +74,7 @@ type config struct {
 	seed               uint64
 	runs, first, ranks int
 	slack              float64
+	timeout            time.Duration // of waits
 	faults             []fault
 }
 
@@ -103,17 +105,20 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 		return 0, err
 	}
 	defer os.RemoveAll(cache)
-	span, err := calibrate(ctx, cache)
+	span, err := calibrate(ctx, cache, c.timeout)
 	if err != nil {
 		return 0, err
 	}
 	print("seed %d; a run without a fault takes %v", c.seed, span.Round(time.Millisecond))
 	print("%16s %6s %6s %7s %12s %12s %12s", "fault", "runs", "failed", "missed", "median", "longest", "promised")
 	for _, f := range c.faults {
+		if f.waits {
+			f.bound += c.timeout
+		}
 		var times []time.Duration
 		bad, missed := 0, 0
 		for number := c.first; number < c.first+c.runs; number++ {
-			r := plan(c.seed, f, number, c.ranks, span)
+			r := plan(c.seed, f, number, c.ranks, span, c.timeout)
 			r.cache = cache
 			o, err := r.do()
 			if err != nil {

@@ -50,7 +50,7 @@ type outcome struct {
 }
 
 // plan makes a run from the seed, the fault and the number of the run alone.
-func plan(seed uint64, f fault, number, most int, span time.Duration) *run {
+func plan(seed uint64, f fault, number, most int, span, timeout time.Duration) *run {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s %d", f.name, number)
 	random := rand.New(rand.NewPCG(seed, hash.Sum64()))
@@ -335,10 +335,10 @@ func (r *run) killLauncher() (outcome, error) {
 
 // calibrate returns how long a run without a fault takes, and leaves what it compiles in
 // the cache.
-func calibrate(ctx context.Context, cache string) (time.Duration, error) {
+func calibrate(ctx context.Context, cache string, timeout time.Duration) (time.Duration, error) {
 	var took time.Duration
 	for number := range 2 {
-		r := plan(1, faults[0], number, 4, 0)
+		r := plan(1, faults[0], number, 4, 0, timeout)
 		r.cache = cache
 		began := time.Now()
 		o, err := r.do()
