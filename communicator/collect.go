@@ -55,7 +55,7 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
 		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, at most %d are allowed; ask for less at once", len(mine), c.Size(), most)
 	}
-	all, err := c.boot.AllGather(ctx, k.contribution(mine, failed))
+	all, err := k.exchange(ctx, k.contribution(mine, failed))
 	if err != nil {
 		return nil, errors.Join(failed, k.named(err))
 	}
@@ -86,6 +86,22 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 		return nil, failed
 	}
 	return contents, nil
+}
+
+// exchange is the bootstrap's AllGather. The ranks tell each other that they are in it, once
+// there is what they tell each other by.
+func (k *call) exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	f := k.c.failure
+	if f == nil {
+		return k.c.boot.AllGather(ctx, mine)
+	}
+	done := f.observer.exchange()
+	all, err := k.c.boot.AllGather(ctx, mine)
+	done(err)
+	if k.name != closing {
+		err = f.explain(err)
+	}
+	return all, err
 }
 
 // AllGather returns the data of all ranks, by rank. It is for small messages: at most

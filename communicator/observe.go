@@ -28,18 +28,19 @@ type observer struct {
 	heartbeat time.Duration
 	now       func() time.Time
 
-	mu        sync.Mutex
-	board     *board // nil before join and after leave
-	owners    []int  // the leader of each rank's host
-	hostRanks []int  // see Communicator.HostRanks
-	beat      uint64
-	status    []byte                 // this rank's
-	notes     deviceNotes            // as they were
-	waits     map[uint64]*deviceWait // of this rank's kernels, by what they are for
-	services  []*service
-	lives     []life            // of all ranks
-	leaders   map[int]time.Time // when a leader of another host was last heard
-	ticked    time.Time         // when this rank last ticked
+	mu         sync.Mutex
+	board      *board // nil before join and after leave
+	owners     []int  // the leader of each rank's host
+	hostRanks  []int  // see Communicator.HostRanks
+	beat       uint64
+	status     []byte                 // this rank's
+	notes      deviceNotes            // as they were
+	waits      map[uint64]*deviceWait // of this rank's kernels, by what they are for
+	services   []*service
+	exchanging ownExchange
+	lives      []life            // of all ranks
+	leaders    map[int]time.Time // when a leader of another host was last heard
+	ticked     time.Time         // when this rank last ticked
 }
 
 // life is what is known of a rank's beat.
@@ -198,6 +199,7 @@ func (o *observer) readServices(now time.Time) {
 // own returns this rank's status. The caller holds mu.
 func (o *observer) own(last claim, now time.Time) *verdict.Status {
 	s := &verdict.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Call: last.number, CallText: last.text}
+	o.exchanging.describe(s, now)
 	for _, p := range o.services {
 		if serving := now.Sub(p.since); p.serves && serving > s.Serving {
 			s.Serving, s.Trigger = serving, p.kind
@@ -329,7 +331,7 @@ func (o *observer) judge(channel, peer int) (v verdict.Verdict, awaited int) {
 	if !slices.ContainsFunc(me.Waits, func(w verdict.Wait) bool { return w.Ended }) {
 		me.Waits = append(me.Waits, wait)
 	}
-	return verdict.Judge(ranks, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: min(o.c.options.Timeout/4, mostStuck)}), wait.Peer
+	return o.verdict(ranks), wait.Peer
 }
 
 // setHostRanks sets the ranks of the host group.

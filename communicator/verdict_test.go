@@ -89,6 +89,51 @@ func TestMissingSignal(t *testing.T) {
 	}
 }
 
+// TestMissingSignalInExchange has the ranks that do not wait for rank 2's signal wait on
+// the host, for the one that does. Whichever wait ends first, rank 2 is named.
+func TestMissingSignalInExchange(t *testing.T) {
+	for name, timeouts := range map[string][]time.Duration{
+		"the exchange ends first": {time.Second, verdictTimeout, time.Minute},
+		"the kernel ends first":   {time.Minute, time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var options []communicator.Options
+			for _, d := range timeouts {
+				options = append(options, communicator.Options{Timeout: d, Scratch: 4096})
+			}
+			comms := groupWith(t, options)
+			workers := workers(t, comms)
+			errs := outcomes(t, len(comms), func(rank int) error {
+				c := comms[rank]
+				channels, err := c.MemoryChannels(t.Context(), upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{})
+				if err != nil {
+					return err
+				}
+				if rank == 1 {
+					if err := workers[rank].launch("await", 1, 1, channels.HandleOf(0, 2)); err != nil {
+						return err
+					}
+					return c.Synchronize(t.Context(), workers[rank].stream)
+				}
+				err = c.Barrier(t.Context())
+				c.Abort(err)
+				return err
+			})
+			for _, rank := range []int{0, 1} {
+				kind := mscclgo.ErrRemote
+				if errors.Is(errs[rank], mscclgo.ErrTimeout) { // it found it itself
+					kind = mscclgo.ErrTimeout
+				}
+				failing(t, rank, errs[rank], kind, "peer 2", "rank 2 never signalled rank 1")
+			}
+			if errs[2] == nil {
+				t.Error("rank 2 has no error")
+			}
+		})
+	}
+}
+
 // TestWaitCycle has two ranks wait for each other, over channels that have a name.
 func TestWaitCycle(t *testing.T) {
 	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})

@@ -25,6 +25,13 @@ type Status struct {
 	Serving time.Duration
 	Trigger uint8
 
+	// Exchange is the number of its last exchange, a call on the host that all ranks make.
+	// Exchanging is for how long it has been in that, and 0 if that is done. It is not
+	// done where its deadline has passed, which ExchangeEnded says.
+	Exchange      uint64
+	Exchanging    time.Duration
+	ExchangeEnded bool
+
 	Waits []Wait // of its kernels, the most telling first
 }
 
@@ -42,10 +49,11 @@ type Kind uint8
 
 // The kinds of a wait.
 const (
-	Signal  Kind = iota // a signal or packets of a channel
-	Barrier             // a barrier or packets of the group
-	Host                // a barrier or packets of the ranks of a host
-	Ring                // this rank's own host, to serve triggers
+	Signal   Kind = iota // a signal or packets of a channel
+	Barrier              // a barrier or packets of the group
+	Host                 // a barrier or packets of the ranks of a host
+	Ring                 // this rank's own host, to serve triggers
+	Exchange             // an exchange on the host; of no kernel
 	kinds
 )
 
@@ -69,6 +77,9 @@ func (s *Status) Encode() []byte {
 	w.String(clip(s.CallText, MaxText))
 	w.U64(uint64(max(s.Serving, 0)))
 	w.U8(s.Trigger)
+	w.U64(s.Exchange)
+	w.U64(uint64(max(s.Exchanging, 0)))
+	w.Bool(s.ExchangeEnded)
 	waits := s.Waits[:min(len(s.Waits), MaxWaits)]
 	w.U8(uint8(len(waits)))
 	for _, wait := range waits {
@@ -88,6 +99,7 @@ func Decode(b []byte) (*Status, error) {
 	r := wire.NewReader(b)
 	s := &Status{Process: r.U32(), Namespace: r.U64(), Call: r.U64(), CallText: Printable(r.String(MaxText))}
 	s.Serving, s.Trigger = readDuration(r), r.U8()
+	s.Exchange, s.Exchanging, s.ExchangeEnded = r.U64(), readDuration(r), r.Bool()
 	n := int(r.U8())
 	if n > MaxWaits {
 		r.Fail(errors.New("it has too many waits"))

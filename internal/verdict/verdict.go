@@ -136,7 +136,7 @@ func newGraph(ranks []Rank, l Limits) *graph {
 			continue
 		}
 		ended := false
-		for _, w := range r.Waits {
+		for _, w := range slices.Concat(r.Waits, exchangeWaits(ranks, i)) {
 			if !w.Ended && w.For < l.Stuck {
 				continue
 			}
@@ -161,6 +161,21 @@ func newGraph(ranks []Rank, l Limits) *graph {
 		}
 	}
 	return g
+}
+
+// exchangeWaits returns a rank's waits, in its exchange, for those that have not begun it.
+func exchangeWaits(ranks []Rank, rank int) []Wait {
+	s := ranks[rank].Status
+	if s.Exchanging <= 0 {
+		return nil
+	}
+	var waits []Wait
+	for i, r := range ranks {
+		if i != rank && r.Status != nil && r.Exchange < s.Exchange {
+			waits = append(waits, Wait{Kind: Exchange, Peer: i, For: s.Exchanging, Ended: s.ExchangeEnded})
+		}
+	}
+	return waits
 }
 
 // handler finds a proxy that does not return from one trigger.
@@ -325,6 +340,8 @@ func place(w Wait, from, by int) string {
 			name = "'" + w.Name + "'"
 		}
 		return fmt.Sprintf("channel %s from %d to %d, block %d", name, from, by, w.Block)
+	case Exchange:
+		return fmt.Sprintf("rank %d to come to a call that all ranks make on the host", from)
 	case Host:
 		return fmt.Sprintf("a barrier or packet of the host's ranks from %d to %d, block %d", from, by, w.Block)
 	default:

@@ -67,6 +67,11 @@ func report(t *testing.T, ranks []Rank, line string) {
 		r.Call, r.CallText = uint64(number(f[2])), strings.Join(f[3:], " ")
 	case "serves":
 		r.Trigger, r.Serving = uint8(number(f[2])), duration(t, f[4])
+	case "exchange":
+		r.Exchange = uint64(number(f[2]))
+		if len(f) > 3 {
+			r.Exchanging, r.ExchangeEnded = duration(t, f[4]), len(f) > 5 && f[5] == "ended"
+		}
 	case "waits":
 		w := Wait{Peer: number(f[3]), Block: number(f[5]), For: duration(t, f[7]), Ended: len(f) > 8 && f[8] == "ended"}
 		switch what := strings.Split(f[2], ":"); what[0] {
@@ -122,10 +127,11 @@ func TestJudge(t *testing.T) {
 }
 
 func TestStatusRoundTrip(t *testing.T) {
-	s := &Status{Process: 7, Namespace: 1 << 40, Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200, Waits: []Wait{
-		{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, For: 2 * time.Second, Ended: true},
-		{Kind: Ring, Peer: 1},
-	}}
+	s := &Status{Process: 7, Namespace: 1 << 40, Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200,
+		Exchange: 9, Exchanging: time.Second, ExchangeEnded: true, Waits: []Wait{
+			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, For: 2 * time.Second, Ended: true},
+			{Kind: Ring, Peer: 1},
+		}}
 	got, err := Decode(s.Encode())
 	if err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("%+v became %+v, %v", s, got, err)
@@ -161,7 +167,8 @@ func TestJudgeHostile(t *testing.T) {
 			if random.IntN(4) == 0 {
 				continue
 			}
-			s := &Status{Call: uint64(random.IntN(2)), Serving: time.Duration(random.IntN(3)) * time.Second}
+			s := &Status{Call: uint64(random.IntN(2)), Serving: time.Duration(random.IntN(3)) * time.Second,
+				Exchange: uint64(random.IntN(3)), Exchanging: time.Duration(random.IntN(3)) * time.Second, ExchangeEnded: random.IntN(2) == 0}
 			for range random.IntN(4) {
 				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0})
 			}

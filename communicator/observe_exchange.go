@@ -1,0 +1,90 @@
+package communicator
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/verdict"
+)
+
+// ownExchange is the exchange that this rank is in, or was in last. Ranks number their
+// exchanges alike.
+type ownExchange struct {
+	number uint64
+	since  time.Time // zero if it is done
+	ended  bool      // its deadline has passed
+}
+
+// exchange notes that this rank begins its next exchange. done is called with the
+// exchange's error when that is over.
+func (o *observer) exchange() (done func(error)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.exchanging = ownExchange{number: o.exchanging.number + 1, since: o.now()}
+	number := o.exchanging.number
+	return func(err error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		switch {
+		case o.exchanging.number != number: // of two at once, which is an error
+		case errors.Is(err, mscclgo.ErrTimeout):
+			o.exchanging.ended = true
+		default:
+			o.exchanging.since = time.Time{}
+		}
+	}
+}
+
+// describe adds the exchange to this rank's status.
+func (e ownExchange) describe(s *verdict.Status, now time.Time) {
+	s.Exchange, s.ExchangeEnded = e.number, e.ended
+	if !e.since.IsZero() {
+		s.Exchanging = max(now.Sub(e.since), 1)
+	}
+}
+
+// judgeExchange returns the verdict of this rank's exchange, whose deadline has passed.
+func (o *observer) judgeExchange() (verdict.Verdict, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil {
+		return verdict.Verdict{}, false
+	}
+	now := o.now()
+	ranks := o.ranks(now)
+	if me := &ranks[o.c.Rank()]; me.Status != nil {
+		o.exchanging.describe(me.Status, now)
+	}
+	return o.verdict(ranks), true
+}
+
+// verdict judges what is known of all ranks.
+func (o *observer) verdict(ranks []verdict.Rank) verdict.Verdict {
+	return verdict.Judge(ranks, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: min(o.c.options.Timeout/4, mostStuck)})
+}
+
+// explain returns the error of an exchange. Where its deadline has passed, the rank that
+// the bootstrap awaited may wait itself: the error names the cause.
+func (f *failure) explain(err error) error {
+	if !errors.Is(err, mscclgo.ErrTimeout) {
+		return err
+	}
+	select {
+	case <-f.boot.Done(): // a wait of a kernel, perhaps, has told the same
+		return f.err()
+	case <-time.After(settling): // for all ranks to report what they wait for
+	}
+	if cause := f.err(); cause != nil {
+		return cause
+	}
+	const op = "communicator: exchange"
+	switch v, ok := f.observer.judgeExchange(); {
+	case !ok || v.Culprit == mscclgo.NoRank:
+		return err
+	case v.Culprit == f.boot.Rank(): // the peer that err names is not to blame
+		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%s (%v)", v.Text, err).At(v.Culprit, mscclgo.NoRank)
+	default:
+		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%s (%w)", v.Text, err).At(f.boot.Rank(), v.Culprit)
+	}
+}
