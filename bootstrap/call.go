@@ -227,7 +227,7 @@ func (c *call) verdict(err error) error {
 	left := c.state.left
 	b.calls.mu.Unlock()
 	switch {
-	case left != nil && c.outer.Err() == nil && errors.Is(err, context.Canceled) && !b.hasLeft(left.rank):
+	case left != nil && c.outer.Err() == nil && !b.hasLeft(left.rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.rank)):
 		// Also if the group has failed since, because that rank ended with its call.
 		b.awaitNews(c)
 		return left.err(c)
@@ -259,6 +259,13 @@ func (b *Bootstrap) awaitNews(c *call) {
 	news := c.state.news
 	b.calls.mu.Unlock()
 	awaitSent(news, newsPatience)
+}
+
+// failedBy reports whether the group has failed because of a rank.
+func (b *Bootstrap) failedBy(rank int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failure != nil && b.failure.rank == rank
 }
 
 func (b *Bootstrap) hasLeft(rank int) bool {
