@@ -154,16 +154,23 @@ func (r *Rendezvous) die() {
 	r.closed = true
 }
 
+// freeID returns an id for a rendezvous that a rank opens.
+func freeID(t *testing.T) UniqueID {
+	t.Helper()
+	probe := rendezvous(t, quiet)
+	id, err := NewUniqueID(probe.ID().Addr())
+	probe.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 // As above, when all have the table: rank 0 dies, and with it what would tell the others.
 func TestDeathOfTheRendezvousAndItsRank(t *testing.T) {
 	for range 5 {
 		noLeaks(t)
-		probe := rendezvous(t, quiet)
-		id, err := NewUniqueID(probe.ID().Addr())
-		probe.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := freeID(t)
 		ctx := testContext(t)
 		r, err := hostRendezvous(ctx, id, quiet)
 		if err != nil {
@@ -190,12 +197,7 @@ func TestDeathOfTheRendezvousAndItsRank(t *testing.T) {
 // A rendezvous dies with the process of the rank that holds it.
 func TestDeathOfTheRendezvous(t *testing.T) {
 	noLeaks(t)
-	probe := rendezvous(t, quiet)
-	id, err := NewUniqueID(probe.ID().Addr())
-	probe.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := freeID(t)
 	r, err := hostRendezvous(testContext(t), id, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -222,12 +224,7 @@ func TestDeathOfTheRendezvous(t *testing.T) {
 // are still to come.
 func TestRefusalIsHeardByAll(t *testing.T) {
 	noLeaks(t)
-	probe := rendezvous(t, quiet)
-	id, err := NewUniqueID(probe.ID().Addr())
-	probe.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := freeID(t)
 	ctx := testContext(t)
 	late := make(chan error)
 	go func() {

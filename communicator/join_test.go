@@ -98,18 +98,24 @@ func TestJoinAlone(t *testing.T) {
 	}
 }
 
-// TestJoinWrongOptions has Join refuse what New refuses.
-func TestJoinWrongOptions(t *testing.T) {
+// aloneInEnv sets the environment of the only rank of a group.
+func aloneInEnv(t *testing.T) {
+	t.Helper()
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rendezvous.Close()
+	t.Cleanup(func() { rendezvous.Close() })
 	for name, value := range map[string]string{
 		"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MSCCLGO_ID": rendezvous.ID().String(),
 	} {
 		t.Setenv(name, value)
 	}
-	_, err = communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0), Timeout: -1})
+}
+
+// TestJoinWrongOptions has Join refuse what New refuses.
+func TestJoinWrongOptions(t *testing.T) {
+	aloneInEnv(t)
+	_, err := communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0), Timeout: -1})
 	failing(t, 0, err, mscclgo.ErrInvalid, "the timeout -1ns is negative")
 }

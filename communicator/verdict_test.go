@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
@@ -212,16 +211,7 @@ func TestHeartbeatOption(t *testing.T) {
 	_, err := communicator.New(t.Context(), ranks(t, 1)[0], testdev.Open(t, 0), communicator.Options{HeartbeatTimeout: time.Millisecond})
 	failing(t, 0, err, mscclgo.ErrInvalid, "the heartbeat time-out 1ms is less than 100ms")
 	t.Setenv("MSCCLGO_HEARTBEAT_TIMEOUT", "5")
-	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rendezvous.Close()
-	for name, value := range map[string]string{
-		"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MSCCLGO_ID": rendezvous.ID().String(),
-	} {
-		t.Setenv(name, value)
-	}
+	aloneInEnv(t)
 	_, err = communicator.Join(t.Context(), communicator.Options{Device: testdev.Name(t, 0)})
 	failing(t, 0, err, mscclgo.ErrInvalid, `MSCCLGO_HEARTBEAT_TIMEOUT is "5", neither off nor a duration`)
 }
