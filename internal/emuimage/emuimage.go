@@ -4,7 +4,10 @@
 // file that was cut short.
 package emuimage
 
-import "github.com/mscclgo/mscclgo/internal/wire"
+import (
+	"github.com/mscclgo/mscclgo/internal/signature"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
 
 var kind = [4]byte{'m', 'e', 'm', 'u'}
 
@@ -14,5 +17,11 @@ const version = 1
 func Seal(object []byte) []byte { return wire.Seal(kind, version, object) }
 
 // Open returns the shared object in an envelope, or an error that says what is
-// wrong with it.
-func Open(image []byte) ([]byte, error) { return wire.Open(kind, version, image) }
+// wrong with it. A description of the kernels' parameters may follow the envelope.
+func Open(image []byte) ([]byte, error) {
+	envelope, _, err := signature.Split(image)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Open(kind, version, envelope)
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/emuimage"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 func Example() {
@@ -23,6 +24,9 @@ func FuzzOpen(f *testing.F) {
 	f.Add(emuimage.Seal([]byte("object")))
 	f.Fuzz(func(t *testing.T, image []byte) {
 		object, err := emuimage.Open(image)
+		if _, described, _ := signature.Split(image); described != nil {
+			return
+		}
 		if err == nil && string(emuimage.Seal(object)) != string(image) {
 			t.Fatal("an image that opens is not what Seal makes of its object")
 		}

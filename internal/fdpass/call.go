@@ -33,8 +33,9 @@ var errHungUp = errors.New("the other end hung up in the handshake")
 // is.
 //
 // Errors: ErrInvalid for a name that no server has or a request over [MaxBody],
-// ErrTimeout and ErrAborted when ctx ends first, ErrRemote when nobody listens
-// there or the other end is not of the same user and group.
+// ErrTimeout and ErrAborted when ctx ends first, ErrSystem when this process has no
+// descriptor left, ErrRemote when nobody listens there or the other end is not of the same
+// user and group.
 func Call(ctx context.Context, key Key, name string, request []byte, take func(Answer) error) error {
 	op := fmt.Sprintf("ask at the socket %q", name)
 	if !ValidName(name) {
@@ -90,6 +91,8 @@ func failure(ctx context.Context, op string, err error) error {
 		return mscclgo.FromContext(ctx, op, "the other end did not answer")
 	}
 	switch {
+	case handshake.Shortage(err):
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%w", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "nobody listens there: the process has ended, has closed it, or has another network namespace: %w", err)
 	case errors.Is(err, errHungUp):
@@ -159,7 +162,8 @@ func open(packet []byte, files []*os.File, sameProcess bool, err error) (Answer,
 		return Answer{}, err
 	}
 	if len(files) != int(in.files) {
-		return Answer{}, fmt.Errorf("%d files came with an answer of %d: this process may have too many open", len(files), in.files)
+		// The other end sends them all: see MSG_CTRUNC in recvmsg(2).
+		return Answer{}, fmt.Errorf("%d files came with an answer of %d: this process has too many open: %w", len(files), in.files, syscall.EMFILE)
 	}
 	answer := Answer{Body: in.body}
 	if len(files) == 1 {

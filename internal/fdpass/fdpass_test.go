@@ -140,6 +140,25 @@ func TestCall(t *testing.T) {
 	expectError(t, call(namePrefix+strings.Repeat("0", 2*nameRandom), nil), "remote failure", "nobody listens")
 }
 
+// TestNoDescriptors has a caller that cannot open a socket: the server is not to blame.
+func TestNoDescriptors(t *testing.T) {
+	s, _ := serve(t)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	got := call(s.Name(), nil)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	expectError(t, got, "system error", "too many open files")
+}
+
 func TestManyAtOnce(t *testing.T) {
 	s, _ := serve(t)
 	var wg sync.WaitGroup

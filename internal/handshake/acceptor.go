@@ -105,7 +105,7 @@ func (a *Acceptor) accept(ln net.Listener) {
 			a.warn("accepting a connection failed; it is tried again and again", "at", ln.Addr(), "err", err)
 		}
 		failed = true
-		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		if Shortage(err) {
 			a.evict() // a stranger, most likely, whose descriptor a member can use
 		}
 		select {

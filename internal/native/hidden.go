@@ -3,6 +3,9 @@ package native
 import (
 	"context"
 	"io"
+	"os"
+
+	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
 // Functions with which packages of this module reach parts of each other's types
@@ -10,19 +13,32 @@ import (
 // declares the type.
 var (
 	// QueueOf returns a *gpu.Stream to threads in C, the same each time, or nil
-	// when the stream is closed.
+	// when the stream is closed or was made by Device.WrapStream.
 	QueueOf func(stream any) *Queue
 	// QueueError returns the error of an operation of a *gpu.Stream's queue.
 	QueueError func(stream any, f Failure) error
 	// CaptureOf returns a value for the capture that a *gpu.Stream takes part in, the
 	// same for all its streams and != any other's, or nil when it does not capture.
 	CaptureOf func(stream any) any
+	// CapturedByOthers reports whether a *gpu.Stream takes part in a capture that other
+	// code began, and of which package gpu sees neither the end nor the graph's launches.
+	CapturedByOthers func(stream any) bool
+	// OfThread reports whether a *gpu.Stream is the default stream of the calling thread,
+	// and so another one to other threads.
+	OfThread func(stream any) bool
+	// RecordAcross has each launch of the graph that a *gpu.Stream is capturing record a
+	// *gpu.Event, behind what was captured so far. The event does not become one of the
+	// capture. WaitAcross has each launch wait for what the event marks then.
+	RecordAcross, WaitAcross func(stream, event any) error
 	// Carry has every launch of the graph that a *gpu.Stream is capturing made through
 	// around: it gets the *gpu.Stream that the graph is launched on, which may itself
 	// capture, and queues the graph by calling launch. The first call of an id counts;
 	// the functions of several ids are nested, the lowest outermost. It does nothing
 	// when the stream does not capture.
 	Carry func(stream any, id uint64, around func(stream any, launch func() error) error)
+	// Explain has what Synchronize of a *gpu.Stream returns pass through f, also when it is
+	// nil.
+	Explain func(stream any, f func(error) error)
 	// BeforeClose has f called once, before a *gpu.Stream closes and while it still
 	// takes work, instead of the f given before under this id. A nil f cancels it.
 	BeforeClose func(stream any, id uint64, f func())
@@ -33,9 +49,23 @@ var (
 	// Keep has the memory of a *gpu.Buffer outlive the buffer's Close until letGo is
 	// called, once. It reports whether the memory was still there.
 	Keep func(buffer any) (letGo func() error, ok bool)
+	// Renew replaces the memory of a *gpu.Buffer of Device.Alloc by new memory at the
+	// same address, of undefined content. No work of this process may use it meanwhile;
+	// other processes that map the old keep that. It fails as ErrUnsupported where the
+	// device cannot.
+	Renew func(buffer any) error
+	// Remap is likewise for a *gpu.Buffer of Device.Import, and another file of the same
+	// size. The file stays the caller's.
+	Remap func(buffer any, file *os.File) error
 	// UseDevice has closing a *gpu.Device be an error that names the user, until end is
 	// called. It fails if the device is closed.
 	UseDevice func(device any, by string) (end func(), err error)
+	// LaunchesOf returns the last launches on each stream of a *gpu.Device, in their order.
+	// With query it asks the driver whether the streams are idle; else only what the
+	// program has waited for is known to have ended.
+	LaunchesOf func(device any, query bool) [][]Launch
+	// ReadBoard returns what a board of package communicator shows, from its file.
+	ReadBoard func(file *os.File) (*verdict.Job, error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
@@ -55,6 +85,15 @@ var (
 	// collective, which create makes at the first call. Closing the communicator
 	// closes it.
 	KeptBy func(comm any, create func() io.Closer) io.Closer
+	// TakeDevice makes the device of a *communicator.Communicator that Join returned the
+	// caller's, to be closed after the communicator.
+	TakeDevice func(comm any)
+	// ParamsOf returns the places of the parameters of a *gpu.Kernel in the bytes that
+	// LaunchPacked takes.
+	ParamsOf func(kernel any) []Param
+	// LaunchPacked is the Launch of a *gpu.Kernel on a *gpu.Stream with a *gpu.LaunchConfig,
+	// for arguments that lie in place already. It does not keep them.
+	LaunchPacked func(kernel, stream, config any, args []byte) error
 	// InstanceOf returns a number that no other *registeredmem.Registry has.
 	InstanceOf func(registry any) uint64
 	// RingOf returns the state of a *fifo.Ring to the thread in C that polls it.
@@ -65,6 +104,22 @@ var (
 	// CountOf returns what threads in C need to signal a *semaphore.Host2Device.
 	CountOf func(semaphore any) SemaphoreInfo
 )
+
+// Param is the place of a parameter of a kernel, in bytes.
+type Param struct{ Offset, Size uint32 }
+
+// Launch is a launch of a kernel or of a graph.
+type Launch struct {
+	Number      uint64 // among the stream's launches, from 1
+	Name        string // of the kernel, or what graph it is
+	Nth         uint64 // launch of that name on the device, from 1
+	Grid, Block [3]uint32
+	Hash        uint32 // of the arguments
+	Ended       bool   // as far as is known
+}
+
+// BoardName is the name of the memory file of a board.
+const BoardName = "mscclgo-board"
 
 // SemaphoreInfo is a semaphore as threads in C see it.
 type SemaphoreInfo struct {

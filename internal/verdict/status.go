@@ -16,6 +16,8 @@ import (
 type Status struct {
 	Process   uint32 // its process id, 0 if unknown
 	Namespace uint64 // of that id: the inode of the process's pid namespace
+	Host      string // the machine's name
+	Device    string
 
 	Call     uint64 // the number of its last call, 0 before the first
 	CallText string // the description of that call
@@ -33,15 +35,21 @@ type Status struct {
 	ExchangeEnded bool
 
 	Waits []Wait // of its kernels, the most telling first
+
+	// Launches are those that tell most: of each stream the first and the last that are
+	// not known to have ended, and of each kernel the last that has.
+	Launches []Launch
 }
 
 // Limits of a status. Longer lists and texts are cut when it is encoded.
 const (
-	MaxWaits = 12
-	MaxName  = 32
-	MaxText  = 120
+	MaxWaits    = 12
+	MaxLaunches = 10
+	MaxName     = 32
+	MaxKernel   = 64
+	MaxText     = 120
 	// MaxBytes is the most bytes of an encoded status.
-	MaxBytes = 1024
+	MaxBytes = 2048
 )
 
 // Kind is what a wait is for.
@@ -64,8 +72,20 @@ type Wait struct {
 	Name    string // of that channel, or ""
 	Peer    int    // the rank that is waited for
 	Block   int    // of the kernel
+	Number  uint64 // of the signal among the channel's, from 1, or 0
 	For     time.Duration
 	Ended   bool // its deadline has passed
+}
+
+// Launch is a launch of a kernel or a graph.
+type Launch struct {
+	Stream          int    // of the rank's
+	Number          uint64 // among the stream's launches, from 1
+	Kernel          string // or what graph it is
+	Nth             uint64 // launch of that on the rank, from 1
+	Blocks, Threads uint32 // of the grid, and of a block; 0 of a graph
+	Hash            uint32 // of the arguments
+	Ended           bool   // as far as is known
 }
 
 // Encode returns the encoded status, which has at most MaxBytes bytes.
@@ -73,6 +93,8 @@ func (s *Status) Encode() []byte {
 	w := wire.NewWriter(256)
 	w.U32(s.Process)
 	w.U64(s.Namespace)
+	w.String(clip(s.Host, MaxName))
+	w.String(clip(s.Device, MaxName))
 	w.U64(s.Call)
 	w.String(clip(s.CallText, MaxText))
 	w.U64(uint64(max(s.Serving, 0)))
@@ -88,8 +110,21 @@ func (s *Status) Encode() []byte {
 		w.String(clip(wait.Name, MaxName))
 		w.U32(uint32(wait.Peer))
 		w.U16(uint16(wait.Block))
+		w.U64(wait.Number)
 		w.U64(uint64(max(wait.For, 0)))
 		w.Bool(wait.Ended)
+	}
+	launches := s.Launches[:min(len(s.Launches), MaxLaunches)]
+	w.U8(uint8(len(launches)))
+	for _, l := range launches {
+		w.U16(uint16(l.Stream))
+		w.U64(l.Number)
+		w.String(clip(l.Kernel, MaxKernel))
+		w.U64(l.Nth)
+		w.U32(l.Blocks)
+		w.U32(l.Threads)
+		w.U32(l.Hash)
+		w.Bool(l.Ended)
 	}
 	return w.Bytes()
 }
@@ -97,7 +132,7 @@ func (s *Status) Encode() []byte {
 // Decode decodes a status. Texts have no character but printable ASCII.
 func Decode(b []byte) (*Status, error) {
 	r := wire.NewReader(b)
-	s := &Status{Process: r.U32(), Namespace: r.U64(), Call: r.U64(), CallText: Printable(r.String(MaxText))}
+	s := &Status{Process: r.U32(), Namespace: r.U64(), Host: Printable(r.String(MaxName)), Device: Printable(r.String(MaxName)), Call: r.U64(), CallText: Printable(r.String(MaxText))}
 	s.Serving, s.Trigger = readDuration(r), r.U8()
 	s.Exchange, s.Exchanging, s.ExchangeEnded = r.U64(), readDuration(r), r.Bool()
 	n := int(r.U8())
@@ -106,7 +141,7 @@ func Decode(b []byte) (*Status, error) {
 	}
 	for range min(n, MaxWaits) {
 		w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(r.U32()), Block: int(r.U16())}
-		w.For, w.Ended = readDuration(r), r.Bool()
+		w.Number, w.For, w.Ended = r.U64(), readDuration(r), r.Bool()
 		if w.Kind >= kinds {
 			r.Fail(errors.New("it has a wait of no kind"))
 		}
@@ -114,6 +149,17 @@ func Decode(b []byte) (*Status, error) {
 			break
 		}
 		s.Waits = append(s.Waits, w)
+	}
+	if n = int(r.U8()); n > MaxLaunches {
+		r.Fail(errors.New("it has too many launches"))
+	}
+	for range min(n, MaxLaunches) {
+		l := Launch{Stream: int(r.U16()), Number: r.U64(), Kernel: Printable(r.String(MaxKernel)), Nth: r.U64()}
+		l.Blocks, l.Threads, l.Hash, l.Ended = r.U32(), r.U32(), r.U32(), r.Bool()
+		if r.Err() != nil {
+			break
+		}
+		s.Launches = append(s.Launches, l)
 	}
 	if err := r.End(); err != nil {
 		return nil, err

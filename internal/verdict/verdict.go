@@ -78,6 +78,11 @@ func Dead(ranks []Rank, l Limits) (Verdict, bool) {
 	return Verdict{worst, fmt.Sprintf("rank %d%s has given no sign of life for %v: it is stopped, its host hangs, or the network to it is down", worst, process, round(r.Silent))}, true
 }
 
+// Endless returns the verdict of a rank's wait that cannot end, for one that has left.
+func Endless(rank int, w Wait) Verdict {
+	return Verdict{w.Peer, fmt.Sprintf("rank %d has left the group, and rank %d has waited%s for %s, which cannot come any more", w.Peer, rank, since(w), place(w, w.Peer, rank))}
+}
+
 // callsDiffer finds two ranks whose calls of one number differ.
 func callsDiffer(ranks []Rank) (Verdict, bool) {
 	for i, r := range ranks {
@@ -249,7 +254,13 @@ func (g *graph) end() (Verdict, bool) {
 		} else {
 			waits += ", and has made " + call(by)
 		}
+		if under := launchesUnderWay(late); len(under) > 0 {
+			last += "; " + unended(under)
+		}
 		v.Text = fmt.Sprintf("rank %d has not made %s: %s; %s", best.rank, next, last, waits)
+	case best.wait.Kind != Signal && g.queued(best.rank) != nil && g.ranks[best.rank].Call > 0:
+		s := g.ranks[best.rank].Status
+		v.Text = fmt.Sprintf("rank %d has queued %s, and its stream has not come to it: %s; %s", best.rank, call(s), front(g.queued(best.rank)), waits)
 	case best.wait.Kind == Signal:
 		v.Text = fmt.Sprintf("rank %d never signalled rank %d: %s; %s", best.rank, best.by, waits, g.doing(best.rank))
 	default:
@@ -276,6 +287,9 @@ func (g *graph) doing(rank int) string {
 		return "its kernel has waited" + since(*g.own[rank]) + ownHost
 	}
 	text := "no kernel there waits for another rank: it did not run, has ended, or does something else"
+	if under := launchesUnderWay(r.Status); len(under) > 0 {
+		text = "no kernel there waits for another rank; " + unended(under)
+	}
 	if r.Call > 0 {
 		text += "; its last call is " + call(r.Status)
 	}
@@ -306,6 +320,9 @@ func (g *graph) cycle() Verdict {
 		next := g.edges[rank][0]
 		return Verdict{rank, fmt.Sprintf("rank %d never signalled rank %d: rank %d has waited%s for %s; rank %d itself has waited%s for %s",
 			rank, by, by, since(missing), place(missing, rank, by), rank, since(next), place(next, next.Peer, rank))}
+	}
+	if v, ok := g.passed(); ok {
+		return v
 	}
 	// Follow the longest waits until a rank comes again.
 	var path []int
@@ -338,6 +355,9 @@ func place(w Wait, from, by int) string {
 		name := fmt.Sprint(w.Channel)
 		if w.Name != "" {
 			name = "'" + w.Name + "'"
+		}
+		if w.Number > 0 {
+			return fmt.Sprintf("signal %d of channel %s from %d to %d, block %d", w.Number, name, from, by, w.Block)
 		}
 		return fmt.Sprintf("channel %s from %d to %d, block %d", name, from, by, w.Block)
 	case Exchange:

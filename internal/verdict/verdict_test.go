@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,7 +90,14 @@ func report(t *testing.T, ranks []Rank, line string) {
 		default:
 			t.Fatalf("%s: what wait?", line)
 		}
+		if i := slices.Index(f, "signal"); i > 0 {
+			w.Number = uint64(number(f[i+1]))
+		}
 		r.Waits = append(r.Waits, w)
+	case "launched":
+		// RANK launched KERNEL nth N number N on STREAM [ended]
+		l := Launch{Kernel: f[2], Nth: uint64(number(f[4])), Number: uint64(number(f[6])), Stream: number(f[8]), Blocks: 2, Threads: 64, Ended: len(f) > 9}
+		r.Launches = append(r.Launches, l)
 	default:
 		t.Fatalf("%s: what?", line)
 	}
@@ -127,10 +135,13 @@ func TestJudge(t *testing.T) {
 }
 
 func TestStatusRoundTrip(t *testing.T) {
-	s := &Status{Process: 7, Namespace: 1 << 40, Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200,
+	s := &Status{Process: 7, Namespace: 1 << 40, Host: "a", Device: "emu:0", Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200,
 		Exchange: 9, Exchanging: time.Second, ExchangeEnded: true, Waits: []Wait{
-			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, For: 2 * time.Second, Ended: true},
+			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true},
 			{Kind: Ring, Peer: 1},
+		}, Launches: []Launch{
+			{Stream: 3, Number: 1 << 50, Kernel: "allReduce", Nth: 7, Blocks: 64, Threads: 256, Hash: 5, Ended: true},
+			{Kernel: "a graph"},
 		}}
 	got, err := Decode(s.Encode())
 	if err != nil || !reflect.DeepEqual(got, s) {
@@ -144,6 +155,7 @@ func TestStatusIsBounded(t *testing.T) {
 	s := &Status{CallText: long, Serving: -1}
 	for range 100 {
 		s.Waits = append(s.Waits, Wait{Name: long, For: -1})
+		s.Launches = append(s.Launches, Launch{Kernel: long})
 	}
 	b := s.Encode()
 	if len(b) > MaxBytes {
@@ -152,6 +164,9 @@ func TestStatusIsBounded(t *testing.T) {
 	got, err := Decode(b)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(got.Launches) != MaxLaunches || len(got.Launches[0].Kernel) != MaxKernel || strings.Contains(got.Launches[0].Kernel, "\x1b") {
+		t.Errorf("its launches became %+v", got.Launches)
 	}
 	if len(got.Waits) != MaxWaits || len(got.CallText) != MaxText || len(got.Waits[0].Name) != MaxName || strings.Contains(got.CallText+got.Waits[0].Name, "\x1b") {
 		t.Errorf("it became %+v", got)
@@ -171,6 +186,9 @@ func TestJudgeHostile(t *testing.T) {
 				Exchange: uint64(random.IntN(3)), Exchanging: time.Duration(random.IntN(3)) * time.Second, ExchangeEnded: random.IntN(2) == 0}
 			for range random.IntN(4) {
 				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0})
+			}
+			for range random.IntN(4) {
+				s.Launches = append(s.Launches, Launch{Stream: random.IntN(2), Number: uint64(random.IntN(3)), Kernel: "k", Nth: uint64(random.IntN(3)), Blocks: uint32(random.IntN(2)), Ended: random.IntN(2) == 0})
 			}
 			ranks[i].Status = s
 		}

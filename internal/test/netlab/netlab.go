@@ -140,6 +140,26 @@ func (h *Host) Plug() {
 	h.lab.ip("-n", h.lab.netns, "link", "set", h.port, "up")
 }
 
+// The states of a bridge's port.
+const (
+	portDisabled   = "0"
+	portForwarding = "3"
+)
+
+// Mute has the switch drop all that the host sends and is sent. Its link stays up.
+func (h *Host) Mute() { h.setPort(portDisabled) }
+
+// Unmute undoes Mute.
+func (h *Host) Unmute() { h.setPort(portForwarding) }
+
+func (h *Host) setPort(state string) {
+	h.lab.t.Helper()
+	out, err := exec.Command("bridge", "-n", h.lab.netns, "link", "set", "dev", h.port, "state", state).CombinedOutput()
+	if err != nil {
+		h.lab.t.Fatalf("netlab: bridge link set dev %s state %s: %v: %s", h.port, state, err, out)
+	}
+}
+
 // Impair has the link impair what the host sends, with arguments of tc-netem(8): "delay",
 // "2ms", "loss", "1%". The test is skipped where the kernel has no netem.
 func (h *Host) Impair(netem ...string) {

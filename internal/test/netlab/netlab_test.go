@@ -122,21 +122,30 @@ func TestHostsReachEachOther(t *testing.T) {
 	}
 }
 
-func TestUnplug(t *testing.T) {
-	l := netlab.New(t, 2, netlab.Options{})
-	address := listen(t, l.Hosts[0])
-	l.Hosts[1].Unplug()
-	if took, err := dial(t, l.Hosts[1], address); err == nil {
-		t.Errorf("without a cable it connected in %v", took)
+// TestCut checks that a host without its cable, or whose packets are lost, reaches no other,
+// and does again afterwards.
+func TestCut(t *testing.T) {
+	for name, c := range map[string]struct{ cut, mend func(*netlab.Host) }{
+		"unplugged": {(*netlab.Host).Unplug, (*netlab.Host).Plug},
+		"mute":      {(*netlab.Host).Mute, (*netlab.Host).Unmute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := netlab.New(t, 2, netlab.Options{})
+			address := listen(t, l.Hosts[0])
+			c.cut(l.Hosts[1])
+			if took, err := dial(t, l.Hosts[1], address); err == nil {
+				t.Errorf("it connected in %v", took)
+			}
+			c.mend(l.Hosts[1])
+			var err error
+			for range 20 { // the bridge takes a moment
+				if _, err = dial(t, l.Hosts[1], address); err == nil {
+					return
+				}
+			}
+			t.Errorf("once it is mended: %v", err)
+		})
 	}
-	l.Hosts[1].Plug()
-	var err error
-	for range 20 { // the bridge takes a moment
-		if _, err = dial(t, l.Hosts[1], address); err == nil {
-			return
-		}
-	}
-	t.Errorf("with the cable plugged again: %v", err)
 }
 
 func TestImpair(t *testing.T) {

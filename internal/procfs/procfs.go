@@ -1,0 +1,73 @@
+// Package procfs says what Linux tells of processes in /proc.
+package procfs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stopped reports whether a process is stopped by a signal. One that a debugger holds is
+// not: it goes on in a moment. Nor is one that has ended.
+func Stopped(process int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
+	if err != nil {
+		return false
+	}
+	// The command's name is in parentheses and may hold any.
+	_, state, ok := bytes.Cut(b[max(bytes.LastIndexByte(b, ')'), 0):], []byte(") "))
+	return ok && len(state) > 0 && state[0] == 'T'
+}
+
+// maxChain bounds the processes that StoppedIn follows.
+const maxChain = 8
+
+// StoppedIn is Stopped for a process that may be a shell with the program that is meant:
+// while a process of one thread waits for the end of its only child, it is as stopped as
+// that. It returns the one that is stopped.
+func StoppedIn(process int) (which int, stopped bool) {
+	for range maxChain {
+		if Stopped(process) {
+			return process, true
+		}
+		child, ok := awaited(process)
+		if !ok {
+			return 0, false
+		}
+		process = child
+	}
+	return 0, false
+}
+
+// awaited returns the only child of a process of one thread, if it waits for its end.
+func awaited(process int) (child int, ok bool) {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", process))
+	if err != nil || len(tasks) != 1 {
+		return 0, false
+	}
+	dir := fmt.Sprintf("/proc/%d", process)
+	// The number of the system call that it is in; not to be read of another user's.
+	call, err := os.ReadFile(filepath.Join(dir, "syscall"))
+	if err != nil {
+		return 0, false
+	}
+	number, _, _ := strings.Cut(string(call), " ")
+	if n, err := strconv.Atoi(number); err != nil || n != unix.SYS_WAIT4 && n != unix.SYS_WAITID {
+		return 0, false
+	}
+	children, err := os.ReadFile(filepath.Join(dir, "task", tasks[0].Name(), "children"))
+	if err != nil {
+		return 0, false
+	}
+	names := strings.Fields(string(children))
+	if len(names) != 1 {
+		return 0, false
+	}
+	child, err = strconv.Atoi(names[0])
+	return child, err == nil
+}

@@ -1,0 +1,96 @@
+package signature
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	float = Type{Kind: Float, Name: "float", Size: 4}
+	some  = []Kernel{
+		{Name: "none"},
+		{Name: "scale", Params: []Param{
+			{Name: "data", Type: Type{Kind: Pointer, Name: "float*", Size: 8}},
+			{Name: "n", Type: Type{Kind: Uint, Name: "uint32_t", Size: 4}},
+			{Type: Type{Kind: Struct, Name: "Vec", Size: 16, Fields: []Field{
+				{Name: "x", Type: float},
+				{Name: "w", Offset: 4, Type: Type{Kind: Array, Name: "float[3]", Size: 12, Count: 3, Fields: []Field{{Type: float}}}},
+			}}},
+		}},
+	}
+)
+
+func TestRoundTrip(t *testing.T) {
+	image := []byte("\x7fELF and so on")
+	both := Append(image, some)
+	plain, kernels, err := Split(both)
+	if err != nil || !bytes.Equal(plain, image) {
+		t.Fatalf("the image came back as %q, %v", plain, err)
+	}
+	if diff := cmp.Diff(some, kernels); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := some[1].String(), "scale(float* data, uint32_t n, Vec)"; got != want {
+		t.Errorf("String is %q, want %q", got, want)
+	}
+}
+
+func TestForeign(t *testing.T) {
+	for _, image := range []string{"", "x", mark[1:], "a cubin"} {
+		plain, kernels, err := Split([]byte(image))
+		if string(plain) != image || kernels != nil || err != nil {
+			t.Errorf("%q: %q, %v, %v", image, plain, kernels, err)
+		}
+	}
+}
+
+func TestDamaged(t *testing.T) {
+	both := Append([]byte("image"), some)
+	for i := len("image"); i < len(both)-len(mark); i++ {
+		damaged := bytes.Clone(both)
+		damaged[i] ^= 0x40
+		if _, _, err := Split(damaged); err == nil {
+			t.Errorf("byte %d of %d altered, and no error", i, len(both))
+		}
+	}
+	if _, _, err := Split([]byte("\xff\xff\xff\xff" + mark)); err == nil {
+		t.Error("a length beyond the image is no error")
+	}
+}
+
+// TestLimits leaves out a description that could not be read back.
+func TestLimits(t *testing.T) {
+	image := []byte("image")
+	deep := float
+	for range maxDepth + 1 {
+		deep = Type{Kind: Struct, Name: "s", Size: 4, Fields: []Field{{Name: "f", Type: deep}}}
+	}
+	for name, k := range map[string]Kernel{
+		"name":  {Name: strings.Repeat("x", maxName+1)},
+		"depth": {Params: []Param{{Type: deep}}},
+		"field": {Params: []Param{{Type: Type{Kind: Struct, Size: 2, Fields: []Field{{Type: float}}}}}},
+		"kind":  {Params: []Param{{Type: Type{Kind: lastKind + 1}}}},
+		"count": {Params: []Param{{Type: Type{Kind: Float, Count: 1}}}},
+	} {
+		if got := Append(image, []Kernel{k}); !bytes.Equal(got, image) {
+			t.Errorf("%s: a description of %d bytes was written", name, len(got)-len(image))
+		}
+	}
+}
+
+func FuzzSplit(f *testing.F) {
+	f.Add(Append([]byte("image"), some))
+	f.Add([]byte(mark))
+	f.Fuzz(func(t *testing.T, image []byte) {
+		plain, kernels, err := Split(image)
+		if err != nil || kernels == nil {
+			return
+		}
+		if !bytes.Equal(Append(plain, kernels), image) {
+			t.Fatal("what was read is written differently")
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+)
+
+// launchesUnderWay returns the launches of a rank that are not known to have ended.
+func launchesUnderWay(s *Status) (under []Launch) {
+	for _, l := range s.Launches {
+		if !l.Ended {
+			under = append(under, l)
+		}
+	}
+	return under
+}
+
+// queued returns the launches of a stream of a rank on which a kernel waits behind another
+// one, the first and the last, or nil.
+func (g *graph) queued(rank int) []Launch {
+	r := g.ranks[rank]
+	if r.Status == nil {
+		return nil
+	}
+	under := launchesUnderWay(r.Status)
+	for i, first := range under {
+		for _, last := range under[i+1:] {
+			if last.Stream == first.Stream && last.Number > first.Number {
+				return []Launch{first, last}
+			}
+		}
+	}
+	return nil
+}
+
+// front says what a stream waits for.
+func front(queued []Launch) string {
+	return "the first of its stream that is not known to have ended is " + queued[0].String()
+}
+
+// unended says what of a rank's is not known to have ended: the first of each stream.
+func unended(under []Launch) string {
+	var names []string
+	seen := map[int]bool{}
+	for _, l := range under {
+		if !seen[l.Stream] {
+			names = append(names, l.String())
+		}
+		seen[l.Stream] = true
+	}
+	return "not known to have ended there: " + strings.Join(names, ", and on another stream ")
+}
+
+// String names a launch.
+func (l Launch) String() string {
+	if l.Blocks == 0 {
+		return fmt.Sprintf("launch %d of %s", l.Nth, l.Kernel)
+	}
+	return fmt.Sprintf("launch %d of kernel %s (%dx%d)", l.Nth, l.Kernel, l.Blocks, l.Threads)
+}
+
+// passed finds, in a cycle, a rank that has ended the launch in which another waits for its
+// signal: so that never came, and the cycle came of it, since the ranks are a step apart.
+func (g *graph) passed() (Verdict, bool) {
+	by, missing, in := -1, Wait{}, Launch{}
+	for _, i := range g.reached {
+		for _, w := range g.edges[i] {
+			if w.Kind != Signal || by >= 0 && w.For <= missing.For {
+				continue
+			}
+			if l, ok := g.isPast(w.Peer, i); ok {
+				by, missing, in = i, w, l
+			}
+		}
+	}
+	if by < 0 {
+		return Verdict{}, false
+	}
+	rank := missing.Peer
+	text := fmt.Sprintf("rank %d never signalled rank %d: rank %d has waited%s for %s, in %s, which has ended on rank %d",
+		rank, by, by, since(missing), place(missing, rank, by), in, rank)
+	if len(g.edges[rank]) > 0 {
+		next := g.edges[rank][0]
+		text += fmt.Sprintf("; rank %d itself has waited%s for %s", rank, since(next), place(next, next.Peer, rank))
+	}
+	return Verdict{rank, text}, true
+}
+
+// isPast reports whether a rank has ended whatever launch another one may wait in, and
+// returns that. Ranks that launch other kernels, or one more often, prove nothing.
+func (g *graph) isPast(rank, waiter int) (Launch, bool) {
+	a, b := g.ranks[rank].Status, g.ranks[waiter].Status
+	if a == nil || b == nil {
+		return Launch{}, false
+	}
+	under := launchesUnderWay(b)
+	if len(under) == 0 {
+		return Launch{}, false
+	}
+	for i, l := range under {
+		if i > 0 && l.Stream == under[i-1].Stream && l.Number > under[i-1].Number+1 {
+			return Launch{}, false // there are more between them
+		}
+		past := false
+		for _, other := range a.Launches {
+			past = past || other.Ended && other.Kernel == l.Kernel && other.Nth >= l.Nth
+		}
+		if !past {
+			return Launch{}, false
+		}
+	}
+	return under[0], true
+}
