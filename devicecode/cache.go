@@ -54,8 +54,9 @@ func openCache(op, dir string) (cache, error) {
 var imageKind = [4]byte{'m', 'i', 'm', 'g'}
 
 const (
-	imageVersion = 2
+	imageVersion = 3 // also raised when the description of parameters changes
 	maxKey       = 256
+	maxFile      = 1 << 30 // bytes; no file of ours comes near it
 )
 
 // image returns the image of the key from the cache or, if there is none or it is
@@ -116,10 +117,10 @@ func readOwn(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || !own(info) {
+	if !info.Mode().IsRegular() || !own(info) || info.Size() > maxFile {
 		return nil, &os.PathError{Op: "read", Path: path, Err: fs.ErrPermission}
 	}
-	return io.ReadAll(f)
+	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
 // own reports whether only this user and root can change a file, or what is in a folder.

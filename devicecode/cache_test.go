@@ -49,13 +49,15 @@ func TestCacheOfOthers(t *testing.T) {
 		}
 	}
 	write := func(data []byte) error {
-		os.Remove(path)
+		os.RemoveAll(path)
 		return os.WriteFile(path, data, 0o600)
 	}
 	for what, alter := range map[string]func() error{
 		"can be written by all": func() error { write(good); return os.Chmod(path, 0o666) },
 		"is of another source":  func() error { return write(other) },
 		"is a link":             func() error { write(good); os.Rename(path, path+".x"); return os.Symlink(path+".x", path) },
+		"is a folder":           func() error { os.Remove(path); return os.Mkdir(path, 0o700) },
+		"has a terabyte":        func() error { os.RemoveAll(path); write(nil); return os.Truncate(path, 1<<40) },
 		"is a pipe":             func() error { os.Remove(path); return unix.Mkfifo(path, 0o600) },
 		"is of another user":    func() error { write(good); return os.Chown(path, 65534, 65534) },
 		"is beside a pipe as lock": func() error {
@@ -95,10 +97,10 @@ func TestHeadersOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs := loggedCXX(t)
-	for range 2 {
-		if got := compileOK(t, source, open); runs() != 1 || !bytes.Equal(got, want) {
-			t.Errorf("in a folder of all: %d runs", runs())
-		}
+	first := compileOK(t, source, open)
+	// Some compilers write the headers' folder into the image, which is another one here.
+	if again := compileOK(t, source, open); runs() != 1 || !bytes.Equal(again, first) {
+		t.Errorf("in a folder of all: %d runs", runs())
 	}
 	if left, err := filepath.Glob(open.CacheDir + "/include-*"); err != nil || left != nil {
 		t.Errorf("the headers are where all can alter them: %v, %v", left, err)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -55,7 +56,11 @@ func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Op
 // Compile returns an image for devices of the architecture: [ArchEmu], or "sm_90" and
 // the like. name is the source's file name in the compiler's messages; #include "..."
 // searches only IncludeDirs and the library's headers. If the user has compiled the same
-// before, in any process, the image comes from the cache.
+// before, in any process, the image comes from the cache: with this compiler if one is
+// installed, and otherwise with any. The cache may be read-only then.
+//
+// Behind the image is a description of the kernels' parameters, by which [gpu.Kernel.Launch]
+// checks arguments. A program that reads the image without package gpu can ignore it.
 //
 // Errors: ErrInvalid with the compiler's message, file and line if the source is wrong;
 // ErrUnsupported if no compiler for the architecture is installed; ErrSystem if the
@@ -77,21 +82,39 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	work := &workspace{op: op}
-	defer work.close()
-	include, err := cache.includes(ctx, op, work)
+	headers, err := headerFiles()
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot read the embedded headers: %w", err)
+	}
+	j := job{op: op, arch: arch, name: name, source: source, options: o}
+	identity, err := c.identify(j)
 	if err != nil {
 		return nil, err
 	}
-	j := job{op: op, arch: arch, name: name, source: source, options: o, include: include, work: work}
-	inputs, build, err := c.prepare(ctx, j)
+	manifest := manifestKey(j, contentName(headers))
+	where := search{dirs: absolutes(o.IncludeDirs), library: slices.Collect(maps.Keys(headers))}
+	if image, ok := cache.recall(manifest, identity, where); ok {
+		return image, nil
+	}
+	start := time.Now()
+	j.work = &workspace{op: op}
+	defer j.work.close()
+	if j.include, err = cache.includes(ctx, op, j.work, headers); err != nil {
+		return nil, err
+	}
+	p, err := c.prepare(ctx, j)
 	if err != nil {
 		return nil, err
 	}
 	digest := sha256.New()
-	fmt.Fprintf(digest, "%s %d ", arch, len(inputs))
-	digest.Write(inputs)
-	return cache.image(ctx, op, arch+"-"+hex.EncodeToString(digest.Sum(nil)), build)
+	fmt.Fprintf(digest, "%s %d ", arch, len(p.inputs))
+	digest.Write(p.inputs)
+	key := arch + "-" + hex.EncodeToString(digest.Sum(nil))
+	image, err := cache.image(ctx, op, key, p.build)
+	if err == nil {
+		cache.remember(manifest, identity, key, source, where, p.included, start)
+	}
+	return image, err
 }
 
 // job is a source to compile.
@@ -107,10 +130,21 @@ type job struct {
 
 // compiler compiles for some architectures.
 type compiler interface {
-	// prepare returns all that the image depends on: the compiler and its version, the
-	// flags, and the text of the source and of all that it includes. Equal inputs
-	// result in equal images. build makes the image.
-	prepare(ctx context.Context, j job) (inputs []byte, build func(context.Context) ([]byte, error), err error)
+	// identify returns a text that changes when another compiler is chosen or the
+	// installed one is updated, or "" if none is installed. It does not run it.
+	identify(j job) (string, error)
+	prepare(ctx context.Context, j job) (prepared, error)
+}
+
+// prepared is a source that can be compiled.
+type prepared struct {
+	// inputs is all that the image depends on: the compiler and its version, the flags,
+	// and the text of the source and of all that it includes. Equal inputs result in
+	// equal images.
+	inputs []byte
+	// included has the files that the source includes, without the library's headers.
+	included []dependency
+	build    func(context.Context) ([]byte, error) // makes the image
 }
 
 // compilerFor returns the compiler for an architecture.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo"
 )
 
@@ -83,8 +85,17 @@ func TestCacheByContent(t *testing.T) {
 		t.Errorf("after a flag changed there were %d runs", runs())
 	}
 	left, err := os.ReadDir(o.CacheDir)
-	if err != nil || len(left) != 5 { // three images, the headers, and the lock
-		t.Errorf("the cache holds %v, %v", left, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, f := range left {
+		kind, _, _ := strings.Cut(f.Name(), "-")
+		kinds[kind]++
+	}
+	delete(kinds, "manifest") // as many as did not depend on a header that is too new
+	if diff := cmp.Diff(map[string]int{"emu": 3, "include": 1, "lock": 1}, kinds); diff != "" {
+		t.Errorf("what the cache holds: %s", diff)
 	}
 }
 

@@ -1,7 +1,8 @@
 // Package devicecode contains the device headers, such as <mscclgo/memory_channel.cuh>,
 // and compiles CUDA sources that include them: for NVIDIA GPUs with NVIDIA's compiler,
 // for emulated devices with the system's C++ compiler. Images are cached by content in
-// the user's cache folder, so a source is compiled once.
+// the user's cache folder, so a source is compiled once. A [Bundle] has images that were
+// compiled beforehand.
 //
 // Kernels are found by name, so they must be declared extern "C" __global__.
 //

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/emuimage"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // emuCompiler compiles for emulated devices with the system's C++ compiler. It
@@ -29,39 +31,74 @@ var compileFlags = []string{
 	"-fstack-clash-protection", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-unknown-pragmas",
 }
 
+// describeFlags have the compiler describe the kernels' parameters for debuggers. Without
+// the rest of what debuggers use that takes no time. clang knows the first only.
+var describeFlags = []string{"-g", "-fno-var-tracking", "-gno-statement-frontiers"}
+
 var linkFlags = []string{"-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}
 
-func (emuCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Context) ([]byte, error), error) {
+// identify names the files of the compiler's command, such as ccache and g++.
+func (emuCompiler) identify(job) (string, error) {
+	for _, cxx := range candidatesCXX() {
+		if _, err := exec.LookPath(cxx[0]); err != nil {
+			continue
+		}
+		identity := fmt.Sprintf("%q", cxx)
+		for _, word := range cxx {
+			path, err := exec.LookPath(word)
+			if err != nil {
+				continue // an option
+			}
+			file, err := fileIdentity(path)
+			if err != nil {
+				return "", nil // it has just been removed
+			}
+			identity += " " + file
+		}
+		return identity, nil
+	}
+	return "", nil
+}
+
+func (emuCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 	cxx, identity, err := findCXX(ctx, j.work)
 	if err != nil {
-		return nil, nil, err
+		return prepared{}, err
 	}
-	flags := slices.Concat(compileFlags, j.options.Flags)
+	describe := describeFlags
+	if strings.Contains(identity, "clang") {
+		describe = describe[:1]
+	}
+	flags := slices.Concat(compileFlags, describe, j.options.Flags)
 	if !strings.Contains(identity, "clang") {
 		flags = append(flags, "-fno-gnu-unique") // unique symbols, which clang does not make, prevent unloading
 	}
-	pre, err := preprocess(ctx, j, cxx, flags)
+	pre, included, err := preprocess(ctx, j, cxx, flags)
 	if err != nil {
-		return nil, nil, err
+		return prepared{}, err
 	}
-	text, err := instrument(pre)
+	text, kernels, err := instrument(pre)
 	if err != nil {
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%w", err)
+		return prepared{}, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%w", err)
 	}
-	flags = append(flags, linkFlags...)
-	inputs := fmt.Appendf(nil, "%q %q %q ", cxx, identity, flags)
+	inputs := fmt.Appendf(nil, "%q %q %q %q ", cxx, identity, flags, linkFlags)
 	build := func(ctx context.Context) ([]byte, error) {
-		return buildEmu(ctx, j, cxx, flags, text)
+		return buildEmu(ctx, j, cxx, flags, text, kernels)
 	}
-	return append(inputs, text...), build, nil
+	return prepared{inputs: append(inputs, text...), included: included, build: build}, nil
+}
+
+// candidatesCXX returns the commands that may be the C++ compiler.
+func candidatesCXX() [][]string {
+	if set := strings.Fields(os.Getenv("CXX")); len(set) > 0 {
+		return [][]string{set}
+	}
+	return [][]string{{"g++"}, {"c++"}, {"clang++"}}
 }
 
 // findCXX returns the C++ compiler's command, and its path and version.
 func findCXX(ctx context.Context, w *workspace) (cxx []string, identity string, err error) {
-	candidates := [][]string{{"g++"}, {"c++"}, {"clang++"}}
-	if set := strings.Fields(os.Getenv("CXX")); len(set) > 0 {
-		candidates = [][]string{set}
-	}
+	candidates := candidatesCXX()
 	for _, cxx := range candidates {
 		path, err := exec.LookPath(cxx[0])
 		if err != nil {
@@ -78,15 +115,15 @@ func findCXX(ctx context.Context, w *workspace) (cxx []string, identity string, 
 }
 
 // preprocess runs the preprocessor on the source. The result does not depend on the
-// temporary folder.
-func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error) {
+// temporary folder. included has the files that it read.
+func preprocess(ctx context.Context, j job, cxx, flags []string) (text []byte, included []dependency, err error) {
 	dir, err := j.work.dir()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	file := filepath.Join(dir, "source.cu")
 	if err := os.WriteFile(file, j.lineMarked(), 0o600); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "cannot write a temporary file: %w", err)
 	}
 	args := slices.Concat(cxx, flags)
 	for _, d := range j.options.Defines {
@@ -98,24 +135,68 @@ func preprocess(ctx context.Context, j job, cxx, flags []string) ([]byte, error)
 	args = append(args, "-I"+j.include, "-I"+filepath.Join(j.include, "mscclgo", "emu", "cuda"),
 		"-include", "mscclgo/emu/prelude.h", "-x", "c++", "-E", file)
 	out, err := j.work.run(ctx, args, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	included = readFiles(out, file, j.name, j.include)
 	name := strconv.Quote(j.name)
 	out = bytes.ReplaceAll(out, []byte(file), []byte(name[1:len(name)-1]))
-	return bytes.ReplaceAll(out, []byte(dir+"/"), nil), err
+	return bytes.ReplaceAll(out, []byte(dir+"/"), nil), included, nil
 }
 
-func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte) ([]byte, error) {
+// lineMarker is where the preprocessor says which file the text below is from. Among the
+// flags behind the name, 3 is for files of the system.
+var lineMarker = regexp.MustCompile(`(?m)^# \d+ ("(?:[^"\\\n]|\\.)*")((?: \d)*)$`)
+
+// readFiles returns the files that preprocessed text is from, without the source, whose
+// name may be another as well, and what is below a folder.
+func readFiles(text []byte, source, name, without string) []dependency {
+	var files []dependency
+	seen := map[string]bool{}
+	for _, m := range lineMarker.FindAllSubmatch(text, -1) {
+		path, err := strconv.Unquote(string(m[1]))
+		if err != nil || path == source || path == name || path == "" || path[0] == '<' {
+			continue
+		}
+		if path, err = filepath.Abs(path); err != nil || seen[path] || strings.HasPrefix(path, without+"/") {
+			continue
+		}
+		seen[path] = true
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			continue // where the compiler was run
+		}
+		files = append(files, dependency{path: path, system: bytes.Contains(m[2], []byte("3"))})
+	}
+	return files
+}
+
+// buildEmu compiles to an object, reads the kernels' parameters from it, and links it. The
+// module has the debuggers' information only if the user's flags ask for it.
+func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte, kernels []string) ([]byte, error) {
 	dir, err := j.work.dir()
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "module.so")
-	args := slices.Concat(cxx, flags)
-	if _, err := j.work.run(ctx, append(args, "-x", "c++-cpp-output", "-", "-o", file), text); err != nil {
+	object, module := filepath.Join(dir, "module.o"), filepath.Join(dir, "module.so")
+	args := slices.Concat(cxx, flags, []string{"-x", "c++-cpp-output", "-", "-c", "-o", object})
+	if _, err := j.work.run(ctx, args, text); err != nil {
 		return nil, err
 	}
-	image, err := os.ReadFile(file)
+	compiled, err := os.ReadFile(object)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s wrote no object: %w", cxx[0], err)
+	}
+	args = slices.Concat(cxx, flags, linkFlags)
+	if !slices.ContainsFunc(j.options.Flags, func(flag string) bool { return strings.HasPrefix(flag, "-g") }) {
+		args = append(args, "-Wl,--strip-debug")
+	}
+	if _, err := j.work.run(ctx, append(args, object, "-o", module), nil); err != nil {
+		return nil, err
+	}
+	image, err := os.ReadFile(module)
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s wrote no module: %w", cxx[0], err)
 	}
-	return emuimage.Seal(image), nil
+	entry := func(name string) bool { return slices.Contains(kernels, name) }
+	return signature.Append(emuimage.Seal(image), signatures(compiled, entry)), nil
 }

@@ -62,7 +62,16 @@ type WaitNote struct {
 	What     uint64 // see ParseWaitNote
 	Start    uint64 // of the wait, in nanoseconds of the device's clock
 	Last     uint64 // when the note was written, by the same clock
-	Reserved uint64
+	Expected uint64 // see Awaited
+}
+
+// Awaited returns the number of the signal that the wait is for, from 1, or 0 if it is for
+// something else.
+func (n WaitNote) Awaited() uint64 {
+	if n.Expected>>48 != n.Start&0xffff {
+		return 0 // another wait's
+	}
+	return n.Expected & (1<<48 - 1)
 }
 
 // ParseWaitNote returns the channel, peer and block of [WaitNote].What, and whether the
@@ -104,6 +113,20 @@ type MemoryChannel struct {
 	LocalSize   uint64  // bytes
 	PacketsSize uint64  // bytes
 }
+
+// MemoryChannelSet is declared in <mscclgo/memory_channel.cuh>.
+type MemoryChannelSet struct {
+	Handles  gpu.Ptr // of the handles: channel i to peer j is number i*Size + j
+	Rank     uint32  // the index of this rank among the peers, or Size if it is none
+	Size     uint32  // the number of peers
+	PerPeer  uint32  // the number of channels to each
+	Reserved uint32
+	Watch    Watch
+}
+
+// PortChannelSet is declared in <mscclgo/port_channel.cuh>, with the fields of a
+// MemoryChannelSet.
+type PortChannelSet MemoryChannelSet
 
 // Group is declared in <mscclgo/group.cuh>.
 type Group struct {

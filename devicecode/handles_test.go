@@ -27,6 +27,8 @@ var handles = []struct {
 	{devicecode.Watch{}, "wait.cuh", "Watch"},
 	{devicecode.Device2DeviceSemaphore{}, "semaphore.cuh", "Device2DeviceSemaphoreHandle"},
 	{devicecode.MemoryChannel{}, "memory_channel.cuh", "MemoryChannelHandle"},
+	{devicecode.MemoryChannelSet{}, "memory_channel.cuh", "MemoryChannelSet"},
+	{devicecode.PortChannelSet{}, "port_channel.cuh", "PortChannelSet"},
 	{devicecode.Group{}, "group.cuh", "GroupHandle"},
 	{devicecode.PeerMemory{}, "group.cuh", "PeerMemory"},
 	{devicecode.Fifo{}, "fifo.cuh", "FifoHandle"},

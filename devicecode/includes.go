@@ -12,11 +12,7 @@ import (
 // includes returns a folder with the library's headers: one in the cache, so that
 // debuggers and profilers find them later, or in the workspace if the cache cannot have
 // one or others can write to it.
-func (c cache) includes(ctx context.Context, op string, w *workspace) (string, error) {
-	files, err := headerFiles()
-	if err != nil {
-		return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot read the embedded headers: %w", err)
-	}
+func (c cache) includes(ctx context.Context, op string, w *workspace, files map[string][]byte) (string, error) {
 	if info, err := os.Stat(c.dir); err == nil && own(info) {
 		dir := filepath.Join(c.dir, "include-"+contentName(files))
 		if c.writeHeaders(ctx, dir, files) == nil {

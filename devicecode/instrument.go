@@ -14,9 +14,8 @@ const (
 	sharedWord = "mscclgo_emu_shared"
 	boundsWord = "mscclgo_emu_launch_bounds"
 
-	dynamicLabel      = ` __asm__("mscclgo_emu_dynamic_shared")`
-	dynamicDefinition = "\nextern \"C\" { __attribute__((aligned(128))) __thread char " +
-		"mscclgo_emu_dynamic_shared[MSCCLGO_EMU_SHARED_BYTES]; }\n"
+	// dynamicName begins the names of what dynamicShared adds.
+	dynamicName = "mscclgo_emu_dynamic"
 )
 
 // instrument turns preprocessed CUDA text into C++ for the emulated device:
@@ -24,19 +23,20 @@ const (
 //   - an extern "C" kernel is registered after its body, in the same scope;
 //   - a __shared__ variable becomes thread-local, since an OS thread runs one
 //     block at a time;
-//   - an extern __shared__ array becomes another name of the one dynamic array.
+//   - an extern __shared__ array becomes a reference to the block's dynamic memory or,
+//     outside of functions, a thread-local pointer to it.
 //
 // No lines are added or removed before the end, so that the compiler's messages have the
-// user's line numbers.
-func instrument(text []byte) ([]byte, error) {
+// user's line numbers. kernels are the names of the kernels.
+func instrument(text []byte) (out []byte, kernels []string, err error) {
 	in := instrumenter{
 		text: text, tokens: scan(text),
 		removed: map[int]bool{}, before: map[int]string{}, behind: map[int]string{},
 	}
 	if err := in.run(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return in.apply(), nil
+	return in.apply(), in.kernels, nil
 }
 
 // tokenKind is the kind of a token, as far as instrument needs it.
@@ -165,7 +165,8 @@ type instrumenter struct {
 	removed map[int]bool   // tokens to remove
 	before  map[int]string // text to insert before a token
 	behind  map[int]string // text to insert after a token
-	dynamic bool           // there is an extern __shared__ array
+	kernels []string       // names
+	dynamic int            // extern __shared__ arrays outside of functions
 }
 
 func (in *instrumenter) run() error {
@@ -313,6 +314,7 @@ func (in *instrumenter) kernel(statement, i int) {
 		case "{":
 			if c && name != "" {
 				in.behind[in.matching(j)] = registration(name, bounds)
+				in.kernels = append(in.kernels, name)
 			}
 			return
 		}
@@ -351,6 +353,9 @@ func (in *instrumenter) shared(statement, i int) error {
 		}
 	}
 	in.remove(i, i+1)
+	if storage >= 0 && in.at(storage) == "extern" && end > i {
+		return in.dynamicShared(i, storage, end)
+	}
 	align := ""
 	if in.at(i+1) == "alignas" {
 		after := in.matching(i+2) + 1
@@ -363,10 +368,48 @@ func (in *instrumenter) shared(statement, i int) error {
 	}
 	in.before[storage] = align
 	in.behind[storage] = " __thread"
-	if in.at(storage) == "extern" && end > i {
-		in.before[end] = dynamicLabel
-		in.dynamic = true
+	return nil
+}
+
+// dynamicShared rewrites an extern declaration whose __shared__ is token i and whose
+// semicolon is token end. The memory is aligned already.
+func (in *instrumenter) dynamicShared(i, storage, end int) error {
+	name, bracket := end-1, end
+	for j := min(i, storage) + 1; j < end; j++ {
+		switch in.at(j) {
+		case "alignas":
+			after := in.matching(j+1) + 1
+			in.remove(j, after)
+			j = after - 1
+		case "(", "{":
+			j = in.matching(j)
+		case "[":
+			name, bracket = j-1, j
+			j = end
+		}
 	}
+	if name < 0 || in.tokens[name].kind != word {
+		return in.complain(i, "an extern __shared__ declaration is of one array: extern __shared__ float name[]")
+	}
+	in.remove(storage, storage+1)
+	if n := len(in.scopes); n > 0 && in.scopes[n-1].function {
+		in.before[name] = "(&"
+		in.behind[name] = ")"
+		in.before[end] = " = ::mscclgo::emu::DynamicShared{}"
+		return nil
+	}
+	if in.at(bracket+1) != "]" {
+		return in.complain(i, "an extern __shared__ array outside of a function has no size: extern __shared__ float name[]")
+	}
+	in.remove(bracket, bracket+2)
+	in.behind[storage] = "static __thread"
+	in.before[name] = "(*"
+	in.behind[name] = ")"
+	in.before[end] = fmt.Sprintf(` __asm__("%s%d")`, dynamicName, in.dynamic)
+	in.behind[end] = fmt.Sprintf(" static void %[1]s_set%[2]d(void* memory) { %[3]s = static_cast<decltype(%[3]s)>(memory); }"+
+		" __attribute__((section(\"mscclgo_emu_dynamics\"), used)) static void (*%[1]s_entry%[2]d)(void*) = %[1]s_set%[2]d;",
+		dynamicName, in.dynamic, in.at(name))
+	in.dynamic++
 	return nil
 }
 
@@ -384,9 +427,6 @@ func (in *instrumenter) apply() []byte {
 		done = t.end
 	}
 	out = append(out, in.text[done:]...)
-	if in.dynamic {
-		out = append(out, dynamicDefinition...)
-	}
 	return out
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // cudaCompiler compiles for NVIDIA GPUs with NVRTC, a self-contained library, or with
@@ -29,21 +32,42 @@ type cudaJob struct {
 	options      []string // of the compiler, without the architecture
 }
 
-func (cudaCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Context) ([]byte, error), error) {
+// identify checks the job as well, since no compiler may be asked.
+func (cudaCompiler) identify(j job) (string, error) {
+	if _, err := cudaArchitecture(j); err != nil {
+		return "", err
+	}
+	tool, err := findCUDATool(j.op)
+	if errors.Is(err, mscclgo.ErrUnsupported) {
+		return "", nil
+	}
+	return tool.identity, err
+}
+
+// cudaArchitecture returns 90 for sm_90.
+func cudaArchitecture(j job) (int, error) {
 	architecture, err := strconv.Atoi(strings.TrimPrefix(j.arch, "sm_"))
 	if err != nil || architecture < 10 || architecture > 9999 {
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%q is not an architecture such as sm_90", j.arch)
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%q is not an architecture such as sm_90", j.arch)
+	}
+	return architecture, nil
+}
+
+func (cudaCompiler) prepare(ctx context.Context, j job) (prepared, error) {
+	architecture, err := cudaArchitecture(j)
+	if err != nil {
+		return prepared{}, err
 	}
 	if bytes.IndexByte(j.source, 0) >= 0 {
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "the source has a zero byte")
+		return prepared{}, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "the source has a zero byte")
 	}
 	tool, err := findCUDATool(j.op)
 	if err != nil {
-		return nil, nil, err
+		return prepared{}, err
 	}
-	included, err := includedText(j)
+	included, files, err := includedText(j)
 	if err != nil {
-		return nil, nil, err
+		return prepared{}, err
 	}
 	c := cudaJob{job: j, architecture: architecture}
 	c.options = append([]string{"-std=c++17"}, j.options.Flags...)
@@ -55,8 +79,53 @@ func (cudaCompiler) prepare(ctx context.Context, j job) ([]byte, func(context.Co
 	for _, d := range slices.Concat(j.options.IncludeDirs, []string{j.include}, tool.includes) {
 		c.options = append(c.options, "-I"+d)
 	}
-	build := func(ctx context.Context) ([]byte, error) { return tool.compile(ctx, c) }
-	return append(inputs, included...), build, nil
+	build := func(ctx context.Context) ([]byte, error) { return c.build(ctx, tool) }
+	return prepared{inputs: append(inputs, included...), included: files, build: build}, nil
+}
+
+// build makes the image, and behind it the description of the kernels' parameters, which
+// the compiler knows only of code for the debugger. So the source is compiled once more for
+// that. If it cannot be, launches are checked by sizes alone.
+func (c cudaJob) build(ctx context.Context, tool cudaTool) ([]byte, error) {
+	image, err := tool.compile(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := cudaEntries(image)
+	if err != nil {
+		return image, nil // PTX for a newer GPU
+	}
+	c.options = append(slices.DeleteFunc(slices.Clone(c.options), func(option string) bool {
+		return option == "-lineinfo" || option == "--generate-line-info" // exclude -G
+	}), "-G")
+	described, err := tool.compile(ctx, c)
+	if ctx.Err() != nil {
+		return nil, mscclgo.FromContext(ctx, c.op, "while the compiler was running")
+	}
+	if err != nil {
+		return image, nil
+	}
+	return signature.Append(image, signatures(described, entry)), nil
+}
+
+// cudaEntries returns what reports whether a symbol is a kernel of a cubin.
+func cudaEntries(image []byte) (func(name string) bool, error) {
+	f, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return nil, err
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return nil, err
+	}
+	const entry = 0x10 // of a symbol's st_other, STO_CUDA_ENTRY in cuda-gdb's sources
+	names := map[string]bool{}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Other&entry != 0 {
+			names[s.Name] = true
+		}
+	}
+	return func(name string) bool { return names[name] }, nil
 }
 
 // cudaTool is an installed compiler.
@@ -127,8 +196,8 @@ var includeDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include(?:_next)?[ 
 // includedText returns the texts of all files that the source includes from the user's
 // folders and the library's. It follows all directives, even those that the preprocessor
 // would skip: an extra text does no harm. CUDA's own headers are part of the compiler's
-// identity.
-func includedText(j job) ([]byte, error) {
+// identity. files has those of the user's folders.
+func includedText(j job) (text []byte, files []dependency, err error) {
 	var all bytes.Buffer
 	folders := append(slices.Clone(j.options.IncludeDirs), j.include)
 	seen := map[string]bool{}
@@ -158,6 +227,9 @@ func includedText(j job) ([]byte, error) {
 				}
 				if !seen[path] {
 					seen[path] = true
+					if path, err := filepath.Abs(path); err == nil && dir != j.include {
+						files = append(files, dependency{path: path})
+					}
 					fmt.Fprintf(&all, "%d ", len(text))
 					all.Write(text)
 					if err := follow(path, text, []string{filepath.Dir(path)}); err != nil {
@@ -169,6 +241,6 @@ func includedText(j job) ([]byte, error) {
 		}
 		return nil
 	}
-	err := follow(j.name, j.source, nil)
-	return all.Bytes(), err
+	err = follow(j.name, j.source, nil)
+	return all.Bytes(), files, err
 }

@@ -249,7 +249,7 @@ func TestIncludedText(t *testing.T) {
 	}
 	j := job{op: "test", name: "k.cu", options: Options{IncludeDirs: []string{folder}}, include: library}
 	j.source = []byte("#include <a.h>\n#include <lib.cuh>\nint include;\n")
-	text, err := includedText(j)
+	text, _, err := includedText(j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestIncludedText(t *testing.T) {
 	}
 	for _, wrong := range []string{"#include NAME\n", "#include\n", "#include \"a.h\n", "#include <\n"} {
 		j.source = []byte(wrong)
-		_, err := includedText(j)
+		_, _, err := includedText(j)
 		testerr.Expect(t, err, mscclgo.ErrUnsupported, "name the file itself")
 	}
 }
@@ -278,7 +278,7 @@ func FuzzIncludedText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source []byte) {
 		j := j
 		j.source = source
-		if _, err := includedText(j); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
+		if _, _, err := includedText(j); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
 			t.Error(err)
 		}
 	})
@@ -308,4 +308,33 @@ func TestNVRTCCompilesSources(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRecallCUDA finds an image where the compiler that made it is gone, and not another.
+func TestRecallCUDA(t *testing.T) {
+	forEachCUDATool(t, func(t *testing.T, o Options) {
+		dir := t.TempDir()
+		o.IncludeDirs = []string{dir}
+		writeOld(t, dir+"/by.h", "#define BY 2\n", time.Hour)
+		source := []byte("#include \"by.h\"\nextern \"C\" __global__ void k(int* v) { *v *= BY; }\n")
+		made, err := Compile(t.Context(), "sm_90", "k.cu", source, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, variable := range []string{"CUDA_HOME", "CUDA_PATH", "MSCCLGO_NVRTC", "LD_LIBRARY_PATH", "PATH"} {
+			t.Setenv(variable, "/mscclgo-none")
+		}
+		if _, err := findCUDATool("test"); err == nil {
+			t.Skip("another compiler is installed in a usual place")
+		}
+		found, err := Compile(t.Context(), "sm_90", "k.cu", source, o)
+		if err != nil || !bytes.Equal(found, made) {
+			t.Errorf("the image is another: %v", err)
+		}
+		writeOld(t, dir+"/by.h", "#define BY 3\n", time.Hour)
+		_, err = Compile(t.Context(), "sm_90", "k.cu", source, o)
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, "no compiler for NVIDIA GPUs")
+		_, err = Compile(t.Context(), "sm_9x", "k.cu", source, o)
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "sm_9x")
+	})
 }

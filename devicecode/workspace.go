@@ -37,7 +37,11 @@ func (w *workspace) dir() (string, error) {
 	if err != nil {
 		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot find the temporary folder: %w", err)
 	}
-	w.watch, _ = deathwatch.Start(path) // first, since this process may be killed any time
+	// First, since this process may be killed any time. Without a shell there is none; without
+	// descriptors the folder could not be emptied later either.
+	if w.watch, err = deathwatch.Start(path); errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot make a temporary folder: %w", err)
+	}
 	if err := os.Mkdir(path, 0o700); err != nil {
 		w.watch.Close()
 		return "", mscclgo.Errorf(mscclgo.ErrSystem, w.op, "cannot make a temporary folder: %w", err)

@@ -81,3 +81,9 @@ extern "C" __global__ void carry(FifoHandle fifo, uint8_t* data, uint64_t most, 
     }
   }
 }
+
+// startAt has an empty ring begin at a position. One thread.
+extern "C" __global__ void startAt(__grid_constant__ const FifoHandle fifo, uint64_t position) {
+  fifo.state->head = position;
+  fifo.state->popped = position;
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // patience bounds the polling of a test.
@@ -30,6 +31,7 @@ func TestNothingLostDoubledTornOrReordered(t *testing.T) {
 		size, grid, block int
 		count             uint64
 		relaxed           bool
+		start             uint64 // the position of the first trigger
 	}{
 		{size: 2, grid: 1, block: 1, count: 3000},
 		{size: 2, grid: 2, block: 32, count: 40, relaxed: true},
@@ -39,14 +41,19 @@ func TestNothingLostDoubledTornOrReordered(t *testing.T) {
 		{size: 512, grid: 8, block: 128, count: 20},
 		{size: 4096, grid: 1, block: 1, count: 20000, relaxed: true},
 		{size: 4096, grid: 2, block: 512, count: 20},
+		// Through the ends of 32 bits and of a signed count.
+		{size: 4, grid: 2, block: 3, count: 30, start: 1<<32 - 8},
+		{size: 512, grid: 1, block: 64, count: 40, start: 1<<32 - 1024, relaxed: true},
+		{size: 8, grid: 2, block: 2, count: 30, start: 1<<63 - 16},
 	} {
-		t.Run(fmt.Sprintf("ring %d, %dx%d threads", c.size, c.grid, c.block), func(t *testing.T) {
+		t.Run(fmt.Sprintf("ring %d, %dx%d threads, from %d", c.size, c.grid, c.block, c.start), func(t *testing.T) {
 			b := newBench(t, c.size, patience)
+			startAt(t, b, c.start)
 			producers := c.grid * c.block
 			results := output[uint32](t, b, producers)
 			positions := output[uint64](t, b, producers)
 			b.launch(t, "produce", c.grid, c.block, b.ring.Handle(), c.count, c.relaxed, results, positions)
-			last := consume(t, b, producers, c.count)
+			last := consume(t, b, producers, c.start, c.count)
 			b.wait(t)
 			if _, more := b.ring.Poll(); more || b.ring.Len() != 0 {
 				t.Error("a trigger is left")
@@ -65,9 +72,21 @@ func TestNothingLostDoubledTornOrReordered(t *testing.T) {
 	}
 }
 
-// consume takes count triggers of each producer, in batches of changing sizes,
-// and returns the position of the last of each.
-func consume(t *testing.T, b *bench, producers int, count uint64) []uint64 {
+// startAt has a ring that is empty begin at another position, as if so many triggers had been
+// served: a multiple of two laps, so that fresh memory has the tag of no lap.
+func startAt(t *testing.T, b *bench, position uint64) {
+	t.Helper()
+	b.launch(t, "startAt", 1, 1, b.ring.Handle(), position)
+	b.wait(t)
+	state := native.RingOf(b.ring)
+	state.Polled = position
+	state.Popped = position
+	*(*uint64)(state.Tail) = position
+}
+
+// consume takes count triggers of each producer, the first at position start, in batches of
+// changing sizes, and returns the position of the last of each.
+func consume(t *testing.T, b *bench, producers int, start, count uint64) []uint64 {
 	t.Helper()
 	next, last := make([]uint64, producers), make([]uint64, producers)
 	total := count * uint64(producers)
@@ -92,14 +111,14 @@ func consume(t *testing.T, b *bench, producers int, count uint64) []uint64 {
 				t.Fatalf("trigger %d (-want +got):\n%s", got, cmp.Diff(want, trigger))
 			}
 			next[p]++
-			last[p] = got + uint64(i)
+			last[p] = start + got + uint64(i)
 		}
 		got += uint64(n)
 		if err := b.ring.Pop(n); err != nil {
 			t.Fatal(err)
 		}
-		if b.ring.Popped() != got {
-			t.Fatalf("popped %d, the ring counts %d", got, b.ring.Popped())
+		if b.ring.Popped() != start+got {
+			t.Fatalf("popped %d from %d on, the ring counts %d", got, start, b.ring.Popped())
 		}
 	}
 	return last

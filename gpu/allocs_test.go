@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // A backend that does nothing, so that only package gpu itself is measured.
@@ -30,6 +31,8 @@ func (s *idleStream) Launch(_ backend.Kernel, _ backend.LaunchConfig, args []byt
 	return nil
 }
 
+func (s *idleStream) Capture() (any, error) { return nil, nil }
+
 // TestLaunchAllocatesNothing launches with arguments that are boxed already, which
 // is the caller's part. A graph's replay aside, launching is what a program does
 // most.
@@ -37,7 +40,12 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	dev := newDevice(idleDevice{})
 	idle := &idleStream{}
 	s := &Stream{dev: dev, b: idle}
-	k := newKernel(&Module{dev: dev}, "idle", idleKernel{})
+	k := newKernel(&Module{dev: dev, kernels: map[string][]signature.Param{"idle": {
+		{Name: "p", Type: signature.Type{Kind: signature.Pointer, Size: 8}},
+		{Name: "n", Type: signature.Type{Kind: signature.Uint, Size: 4}},
+		{Name: "i", Type: signature.Type{Kind: signature.Int, Size: 8}},
+		{Name: "h", Type: signature.Type{Kind: signature.Struct, Size: 64}},
+	}}}, "idle", idleKernel{})
 	type handle struct {
 		Pointer Ptr
 		Sizes   [6]uint64
@@ -51,6 +59,9 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 		}
 	}
 	launch()
+	if err := k.Launch(s, cfg, uint64(0x1234), uint32(5), 6, handle{}); err == nil {
+		t.Error("a number for a pointer: the types are not checked")
+	}
 	for at, want := range map[int]uint32{0: 0x1234, 8: 5, 16: 6, 24: 7, 80: 8} {
 		if got := binary.NativeEndian.Uint32(idle.args[at:]); got != want {
 			t.Errorf("the kernel gets %d at %d, want %d", got, at, want)
@@ -59,5 +70,9 @@ func TestLaunchAllocatesNothing(t *testing.T) {
 	// The race detector makes sync.Pool forget at random.
 	if n := testing.AllocsPerRun(1000, launch); n >= 1 {
 		t.Errorf("a launch allocates %v times", n)
+	}
+	s.outside.Store(true)
+	if n := testing.AllocsPerRun(1000, launch); n >= 1 {
+		t.Errorf("a launch on a stream that other code has allocates %v times", n)
 	}
 }

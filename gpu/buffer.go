@@ -26,6 +26,7 @@ type Buffer struct {
 type allocation struct {
 	release  func() error        // called once
 	export   func() (int, error) // nil if the memory cannot be exported
+	replace  backend.Replaceable // nil if the memory cannot be replaced
 	pinned   bool                // host memory
 	host     []byte              // the memory if the host reaches it, else nil
 	base     Ptr
@@ -90,8 +91,9 @@ func (d *Device) mapped(op string, size uint64, get func() (backend.Memory, erro
 	if h, ok := m.(backend.HostMemory); ok {
 		host = h.Bytes()
 	}
+	replace, _ := m.(backend.Replaceable)
 	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: size, mem: &allocation{
-		release: m.Free, export: m.ExportFD, host: host, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
+		release: m.Free, export: m.ExportFD, replace: replace, host: host, base: Ptr(m.Ptr()), capacity: m.Size(), life: new(lifetime),
 	}}, nil
 }
 
@@ -124,8 +126,14 @@ func (d *Device) AllocHost(size uint64) (*Buffer, error) {
 	}}, nil
 }
 
-// Wrap returns a buffer for memory that other code allocated (cudaMalloc, a
-// framework's tensor) and still owns: Close does not free it.
+// Wrap returns a buffer for memory that other code allocated (cudaMalloc, an asynchronous
+// pool, virtual memory, a framework's tensor) and still owns: Close does not free it. It
+// must not be freed while the buffer, or a peer that imported it, is in use.
+//
+// Other processes can map it if it is from cudaMalloc, or one piece of virtual memory that
+// was made to be shared by descriptor. Other memory, such as that of pools and of most
+// expandable segments of PyTorch, cannot be registered for peers; calls that take any buffer
+// copy it.
 //
 // Errors: ErrInvalid if size is 0 or the range is not part of one allocation of d's
 // memory.
@@ -134,7 +142,7 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	if err := d.sized(op, size); err != nil {
 		return nil, err
 	}
-	base, capacity, err := d.b.Range(uint64(ptr))
+	base, capacity, err := d.b.Range(uint64(ptr), size)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +152,36 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	}
 	return &Buffer{dev: d, ptr: ptr, size: size, mem: &allocation{
 		release: func() error { return nil }, base: Ptr(base), capacity: capacity, life: new(lifetime),
+		export: func() (int, error) { return d.b.Export(base, capacity) },
+	}}, nil
+}
+
+// WrapHost returns a buffer for memory of the host that other code allocated and still
+// owns, such as an array of a framework: the memory is pinned until Close, unless it is
+// pinned already, and kernels can reach it. Memory that is wrapped again, as a whole or in
+// part, is pinned once, until the last buffer is closed. Memory of Go's heap may be wrapped
+// too. The buffer is like those of [Device.AllocHost].
+//
+// Pinning takes long, about a second for some gigabytes, and may wait for running kernels.
+//
+// Errors: ErrInvalid if the memory is empty or not mapped, ErrSystem if it cannot be pinned.
+func (d *Device) WrapHost(memory []byte) (*Buffer, error) {
+	if err := d.sized(fmt.Sprintf("gpu: wrap %d bytes of the host on %v", len(memory), d), uint64(len(memory))); err != nil {
+		return nil, err
+	}
+	pinner := new(runtime.Pinner)
+	pinner.Pin(&memory[0]) // which does nothing to memory of C
+	m, err := d.b.WrapHost(memory)
+	if err != nil {
+		pinner.Unpin()
+		return nil, err
+	}
+	release := func() error {
+		defer pinner.Unpin()
+		return m.Free()
+	}
+	return &Buffer{dev: d, ptr: Ptr(m.Ptr()), size: uint64(len(memory)), mem: &allocation{
+		release: release, pinned: true, host: memory, base: Ptr(m.Ptr()), capacity: uint64(len(memory)), life: new(lifetime),
 	}}, nil
 }
 
@@ -233,14 +271,15 @@ func (b *Buffer) Slice(offset, n uint64) (*Buffer, error) {
 // Export returns a file by which another process can map the whole allocation; see
 // [Device.Import]. The caller closes it.
 //
-// Errors: ErrUnsupported if the memory is not from [Device.Alloc].
+// Errors: ErrUnsupported if the memory is not from [Device.Alloc], or from [Device.Wrap] and
+// made by its owner to be shared so.
 func (b *Buffer) Export() (*os.File, error) {
 	const op = "gpu: export memory by descriptor"
 	if err := b.usable(op); err != nil {
 		return nil, err
 	}
 	if b.mem.export == nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "only memory that this process allocated with Device.Alloc has a descriptor")
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "only device memory that this process allocated, such as that of Device.Alloc, has a descriptor")
 	}
 	fd, err := b.mem.export()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -168,10 +170,15 @@ func TestWrap(t *testing.T) {
 		t.Errorf("wrapped memory is at %d of %d", w.AllocationOffset(), w.Capacity())
 	}
 	testcmp.Equal(t, "wrapped memory", contents[byte](t, w, 20), counting(20, 10))
-	_, err = w.Export()
-	testerr.Expect(t, err, mscclgo.ErrUnsupported)
+	file, err := w.Export()
 	if d.Info().DescriptorExport { // then memory from Alloc has no handle
+		check(t, err)
+		again := must[*gpu.Buffer](t)(d.Import(file, w.Capacity()))
+		check(t, file.Close())
+		testcmp.Equal(t, "the memory, mapped again", contents[byte](t, again, 100), counting(100, 0))
 		_, _, err = w.IPCHandle()
+		testerr.Expect(t, err, mscclgo.ErrUnsupported)
+	} else {
 		testerr.Expect(t, err, mscclgo.ErrUnsupported)
 	}
 	check(t, w.Close())
@@ -186,6 +193,39 @@ func TestWrap(t *testing.T) {
 		invalid(t, err, name(t))
 	}
 	_, err = d.Wrap(b.Ptr(), 0)
+	invalid(t, err, name(t), "the size must not be 0")
+}
+
+// TestWrapHost: kernels and copies reach memory of the host that is not the device's, also
+// memory of Go's heap, and it stays its owner's.
+func TestWrapHost(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, fill := newStream(t, d), kernel(t, load(t, d), "fill")
+	mapped, err := unix.Mmap(-1, 0, 100_000, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	check(t, err)
+	for what, memory := range map[string][]byte{"a mapping": mapped[10:90_000], "Go's heap": make([]byte, 5000)} {
+		b := must[*gpu.Buffer](t)(d.WrapHost(memory))
+		part := must[*gpu.Buffer](t)(d.WrapHost(memory[100:200]))
+		if b.Size() != uint64(len(memory)) || &b.Bytes()[0] != &memory[0] || part.Bytes() == nil {
+			t.Errorf("%s of %d bytes is a buffer of %d", what, len(memory), b.Size())
+		}
+		memory[0] = 7
+		check(t, s.Copy(b, 1, b, 0, 1))
+		check(t, fill.Launch(s, gpu.Blocks(1, 32), part, 1, uint32(0x01020304)))
+		synchronize(t, s)
+		testcmp.Equal(t, what, []byte{memory[0], memory[1], memory[100], memory[103]}, []byte{7, 7, 4, 1})
+		_, err := b.Export()
+		testerr.Expect(t, err, mscclgo.ErrUnsupported)
+		check(t, part.Close())
+		check(t, s.Fill(b, 100, 9, 1)) // still pinned
+		synchronize(t, s)
+		check(t, b.Close())
+		testcmp.Equal(t, what+" after Close", memory[100], byte(9))
+	}
+	check(t, unix.Munmap(mapped))
+	_, err = d.WrapHost(mapped)
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
+	_, err = d.WrapHost(nil)
 	invalid(t, err, name(t), "the size must not be 0")
 }
 
@@ -213,6 +253,30 @@ func TestForeignMemory(t *testing.T) {
 	}
 	_, err = d.OpenIPC([64]byte{}, 0)
 	invalid(t, err, "size")
+}
+
+// TestForeignKinds: memory of every kind can be wrapped and used, and what other processes
+// cannot map says what to set.
+func TestForeignKinds(t *testing.T) {
+	if !testdev.CUDA() {
+		t.Skip("an emulated device has one allocator")
+	}
+	d := testdev.Open(t, 0)
+	const size = 5 << 20 // more than a mapping
+	for kind, says := range map[testdev.Kind]string{
+		testdev.Pool: "backend:cudaMallocAsync", testdev.Expandable: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
+	} {
+		b, free, err := testdev.ForeignOf(d, kind, size)
+		check(t, err)
+		defer free()
+		want := counting(size, 3)
+		check(t, gpu.CopyIn(b, want))
+		testcmp.Equal(t, "the memory", contents[byte](t, b, size), want)
+		_, err = b.Export()
+		testerr.Expect(t, err, mscclgo.ErrUnsupported)
+		_, _, err = b.IPCHandle()
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, says)
+	}
 }
 
 // TestImport maps memory a second time in this process.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -15,6 +16,14 @@ import (
 // is only a number.
 type Ptr uint64
 
+// Pointer is what a kernel's pointer can be given: a [*Buffer] or a [Ptr]. Functions that
+// "mscclgo gen" writes take it, so that a number is refused when the program is compiled.
+// The null pointer is Ptr(0).
+type Pointer interface{ devicePointer() }
+
+func (Ptr) devicePointer()     {}
+func (*Buffer) devicePointer() {}
+
 // Device is an open device. Close it after everything that was made from it.
 type Device struct {
 	b      backend.Device
@@ -23,8 +32,11 @@ type Device struct {
 	closed atomic.Bool
 	plain  sync.Map // types of launch arguments that are known to hold no Go pointers
 
-	mu    sync.Mutex
-	users map[*string]bool // what runs and would crash without the device, by name
+	counts sync.Map // launches by name; see launchesOf
+
+	mu      sync.Mutex
+	users   map[*string]bool       // what runs and would crash without the device, by name
+	streams []weak.Pointer[Stream] // see openStreams
 }
 
 func newDevice(b backend.Device) *Device {
@@ -122,7 +134,7 @@ func (d *Device) Access(b *Buffer) (*Buffer, error) {
 		return b, nil
 	}
 	if !d.reaches(b) {
-		if err := d.b.Access(b.dev.b, uint64(b.ptr)); err != nil {
+		if err := d.b.Access(b.dev.b, uint64(b.ptr), b.size); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,7 @@ type Event struct {
 	b      backend.Event
 	closed atomic.Bool
 
+	outside atomic.Bool             // other code may record it
 	capture atomic.Pointer[capture] // that of the stream that recorded it last
 }
 
@@ -31,19 +32,20 @@ func (d *Device) NewEvent() (*Event, error) {
 	return &Event{dev: d, b: b}, nil
 }
 
-// Handle returns the CUDA driver's handle of the event, a CUevent, with the rules
-// of [Stream.Handle].
+// Handle returns a handle of the event, on an NVIDIA GPU a CUevent, with the rules of
+// [Stream.Handle].
 func (e *Event) Handle() uintptr {
 	if e.usable("") != nil {
 		return 0
 	}
+	e.outside.Store(true)
 	return e.b.Handle()
 }
 
 // Query reports whether the stream has reached the point last recorded. If the work
 // before that point failed, it returns the error.
 func (e *Event) Query() (bool, error) {
-	if err := e.usable("gpu: query an event"); err != nil {
+	if err := e.reachable("gpu: query an event"); err != nil {
 		return false, err
 	}
 	return e.b.Query()
@@ -54,7 +56,7 @@ func (e *Event) Query() (bool, error) {
 // Errors: ErrTimeout or ErrAborted if ctx ends first, ErrSystem if the work before
 // that point failed.
 func (e *Event) Synchronize(ctx context.Context) error {
-	if err := e.usable("gpu: synchronize an event"); err != nil {
+	if err := e.reachable("gpu: synchronize an event"); err != nil {
 		return err
 	}
 	return e.b.Synchronize(ctx)
@@ -78,7 +80,8 @@ func (e *Event) Since(start *Event) (time.Duration, error) {
 	return e.b.Since(start.b)
 }
 
-// Close releases the event. It is safe to call twice, and does nothing on nil.
+// Close releases the event. One of [Device.WrapEvent] stays open to its owner. It is safe
+// to call twice, and does nothing on nil.
 func (e *Event) Close() error {
 	if e == nil || e.closed.Swap(true) {
 		return nil
@@ -94,4 +97,17 @@ func (e *Event) usable(op string) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event on %v is closed", e.dev)
 	}
 	return e.dev.usable(op)
+}
+
+// reachable returns an error unless the host can wait for the event: it is open, and the
+// capture that it was recorded in, if any, has ended. The driver would make the capture
+// invalid.
+func (e *Event) reachable(op string) error {
+	if err := e.usable(op); err != nil {
+		return err
+	}
+	if e.capture.Load().underway() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event on %v was recorded in a capture, which has not ended", e.dev)
+	}
+	return nil
 }

@@ -13,11 +13,15 @@ import (
 // capture is one sequence from BeginCapture to EndCapture. Streams join it by
 // waiting for an event that was recorded in it.
 type capture struct {
-	origin *Stream
+	id     any     // the backend's
+	origin *Stream // that began it, or nil if other code did
+	seen   *Stream // that was found in a capture of other code
 	ended  atomic.Bool
 
-	mu    sync.Mutex
-	hooks []launchHook // sorted by id
+	mu       sync.Mutex
+	hooks    []launchHook // sorted by id
+	kernels  []string     // the first ones
+	launches int          // of kernels
 }
 
 // launchHook is called instead of each launch of a graph; see native.Carry.
@@ -26,12 +30,56 @@ type launchHook struct {
 	around func(stream any, launch func() error) error
 }
 
-func (c *capture) underway() bool { return c != nil && !c.ended.Load() }
+// isForeign reports whether other code began the capture. c may be nil.
+func (c *capture) isForeign() bool { return c != nil && c.origin == nil }
 
-// capturing returns the capture that s takes part in, or nil.
+// underway reports whether the capture has not ended. c may be nil.
+func (c *capture) underway() bool {
+	if c.isForeign() {
+		return c.seen.captureID() == c.id
+	}
+	return c != nil && !c.ended.Load()
+}
+
+// captureID asks the backend which capture the stream takes part in.
+func (s *Stream) captureID() any {
+	if s.closed.Load() || s.dev.closed.Load() {
+		return nil
+	}
+	id, _ := s.b.Capture()
+	return id
+}
+
+// capturing returns the capture that s takes part in, or nil. A stream that only the
+// methods of this package have used is not looked up in the driver.
 func (s *Stream) capturing() *capture {
-	if c := s.capture.Load(); c.underway() {
+	c := s.capture.Load()
+	if !s.outside.Load() {
+		if c.underway() {
+			return c
+		}
+		return nil
+	}
+	id := s.captureID()
+	switch {
+	case id == nil:
+		return nil
+	case c != nil && c.id == id:
 		return c
+	}
+	if c = s.dev.captureOf(id); c == nil {
+		c = &capture{id: id, seen: s}
+	}
+	s.capture.Store(c)
+	return c
+}
+
+// captureOf returns the capture of an id if a stream of the device began it, or nil.
+func (d *Device) captureOf(id any) *capture {
+	for _, s := range d.openStreams() {
+		if c := s.capture.Load(); c != nil && c.origin == s && c.id == id && c.underway() {
+			return c
+		}
 	}
 	return nil
 }
@@ -69,18 +117,28 @@ func (s *Stream) carry(id uint64, around func(stream any, launch func() error) e
 //
 // Memory can be allocated, and modules loaded, while a stream captures: that is done
 // at once and is no part of the graph. But [Stream.Query], [Stream.Synchronize] and
-// the use of captured events outside the capture fail with ErrInvalid and may
+// the use of captured events outside the capture fail with ErrInvalid. Some such uses
 // invalidate the capture, which EndCapture then reports.
+//
+// Other code of the process may capture as well, on a stream that it shares; see
+// [Device.WrapStream].
 //
 // Errors: ErrInvalid when the stream is capturing already.
 func (s *Stream) BeginCapture() error {
 	if err := s.usable("gpu: begin capture"); err != nil {
 		return err
 	}
+	if s.capturing() != nil { // which the driver would make invalid
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: begin a capture on "+s.dev.String(), "the stream is capturing already")
+	}
 	if err := s.b.BeginCapture(); err != nil {
 		return err
 	}
-	s.capture.Store(&capture{origin: s})
+	id, err := s.b.Capture()
+	if err != nil {
+		return err
+	}
+	s.capture.Store(&capture{origin: s, id: id})
 	return nil
 }
 
@@ -93,20 +151,26 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	if err := s.usable("gpu: end capture"); err != nil {
 		return nil, err
 	}
+	if s.capturing().isForeign() {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: end capture", "other code began the capture on %v, and must end it", s.dev)
+	}
+	name := s.capturing().name()
 	hooks := s.endCapture()
 	g, err := s.b.EndCapture()
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{dev: s.dev, b: g, hooks: hooks}, nil
+	return &Graph{dev: s.dev, b: g, hooks: hooks, name: name, launches: s.dev.launchesOf(name)}, nil
 }
 
 // Graph is captured work. It can be launched any number of times.
 type Graph struct {
-	dev    *Device
-	b      backend.Graph
-	hooks  []launchHook
-	closed atomic.Bool
+	dev      *Device
+	b        backend.Graph
+	hooks    []launchHook
+	name     string         // its kernels
+	launches *atomic.Uint64 // of graphs of this name on the device
+	closed   atomic.Bool
 }
 
 // Launch queues the graph's work on a stream of the graph's device. The memory,
@@ -131,7 +195,11 @@ func (g *Graph) Launch(s *Stream) error {
 // launch calls the hooks, each inside the one before, and then the backend.
 func (g *Graph) launch(s *Stream, hooks []launchHook) error {
 	if len(hooks) == 0 {
-		return g.b.Launch(s.b)
+		err := g.b.Launch(s.b)
+		if err == nil && s.capturing() == nil {
+			s.log.add(g.name, g.launches, [3]uint32{}, [3]uint32{}, nil)
+		}
+		return err
 	}
 	return hooks[0].around(s, func() error { return g.launch(s, hooks[1:]) })
 }

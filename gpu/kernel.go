@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Attributes are the resources that a kernel uses, as compiled.
@@ -24,10 +26,17 @@ type Attributes struct {
 	LocalBytes int
 }
 
-// Dim3 is the extent of a grid or block. A 0 counts as 1.
+// Dim3 is the extent of a grid or block. The zero Dim3 is an extent of 1. In any other,
+// a Y or Z of 0 counts as 1, and an X of 0 is an error, since it is what a computation
+// that went wrong leaves; see [Blocks].
 type Dim3 struct{ X, Y, Z int }
 
-func (d Dim3) each() [3]int { return [3]int{cmp.Or(d.X, 1), cmp.Or(d.Y, 1), cmp.Or(d.Z, 1)} }
+func (d Dim3) each() [3]int {
+	if d == (Dim3{}) {
+		return [3]int{1, 1, 1}
+	}
+	return [3]int{d.X, cmp.Or(d.Y, 1), cmp.Or(d.Z, 1)}
+}
 
 // LaunchConfig is the configuration of a launch.
 type LaunchConfig struct {
@@ -47,25 +56,26 @@ type LaunchConfig struct {
 }
 
 // Blocks returns the configuration of most launches: one-dimensional blocks in a
-// one-dimensional grid.
+// one-dimensional grid. A launch with 0 blocks or 0 threads is an error.
 func Blocks(blocks, threads int) LaunchConfig {
-	return LaunchConfig{Grid: Dim3{X: blocks}, Block: Dim3{X: threads}}
+	return LaunchConfig{Grid: Dim3{blocks, 1, 1}, Block: Dim3{threads, 1, 1}}
 }
 
 // Kernel is an entry point of a module. It is valid as long as the module is open.
 type Kernel struct {
-	mod    *Module
-	name   string
-	b      backend.Kernel
-	params []backend.Param
-	bytes  int       // of all arguments
-	packed sync.Pool // of *[]byte: arguments of the launches being made
+	mod      *Module
+	name     string
+	b        backend.Kernel
+	params   []param
+	bytes    int            // of all arguments
+	packed   sync.Pool      // of *[]byte: arguments of the launches being made
+	launches *atomic.Uint64 // of kernels of this name on the device
 }
 
 func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
-	k := &Kernel{mod: m, name: name, b: b, params: b.Params()}
+	k := &Kernel{mod: m, name: name, b: b, params: newParams(b.Params(), m.kernels[name]), launches: m.dev.launchesOf(name)}
 	for _, p := range k.params {
-		k.bytes = max(k.bytes, int(p.Offset+p.Size))
+		k.bytes = max(k.bytes, int(p.place.Offset+p.place.Size))
 	}
 	k.packed.New = func() any {
 		packed := make([]byte, k.bytes)
@@ -76,6 +86,18 @@ func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
 
 // Name returns the kernel's name.
 func (k *Kernel) Name() string { return k.name }
+
+// Parameters describes the kernel's parameters in order.
+func (k *Kernel) Parameters() []Parameter {
+	if k == nil {
+		return nil
+	}
+	all := make([]Parameter, len(k.params))
+	for i, p := range k.params {
+		all[i] = Parameter{Name: p.signature.Name, Type: p.signature.Type.Name, Size: int(p.place.Size)}
+	}
+	return all
+}
 
 // Attributes returns the resources that the kernel uses.
 func (k *Kernel) Attributes() (Attributes, error) {
@@ -118,24 +140,17 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // kernel's parameters: integers, floats and bools; [Ptr] or *[Buffer] for pointers;
 // structs and arrays, in which pointers are Ptr, for parameters passed by value. A Go
 // int or uint is converted to the size of the parameter if its value fits. All other
-// arguments must have the size of the parameter. Only the sizes of parameters are
-// known, so a Go int passed for a float is not detected. The arguments can be changed
-// when Launch returns.
+// arguments must have the size of the parameter. If the module's image tells the types
+// of parameters, as those do that package devicecode made, each argument must be of its
+// parameter's kind: an integer that the parameter can hold, a float of its size, a
+// pointer, a bool, or a struct or array of its size. Otherwise only sizes are checked.
+// The arguments can be changed when Launch returns.
 //
-// Errors: ErrInvalid if the arguments have the wrong number, size or device, or the
-// device cannot run a grid of this configuration. Faults of the kernel are returned by
+// Errors: ErrInvalid if the arguments have the wrong number, kind, size or device, or
+// the device cannot run a grid of this configuration. Faults of the kernel are returned by
 // [Stream.Synchronize].
 func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
-	if err := k.usable("launch"); err != nil {
-		return err
-	}
-	if err := s.usable("gpu: launch"); err != nil {
-		return err
-	}
-	if s.dev != k.mod.dev {
-		return k.invalid("the kernel is loaded on %v, the stream is of %v", k.mod.dev, s.dev)
-	}
-	shape, err := k.shape(cfg)
+	shape, err := k.launchable(s, cfg)
 	if err != nil {
 		return err
 	}
@@ -145,12 +160,66 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 	packed := k.packed.Get().(*[]byte)
 	defer k.packed.Put(packed)
 	for i, arg := range args {
-		p := k.params[i]
-		if err := pack((*packed)[p.Offset:p.Offset+p.Size], arg, k.mod.dev); err != nil {
-			return k.invalid("argument %d of %d: %w", i+1, len(args), err)
+		p := &k.params[i]
+		err := pack((*packed)[p.place.Offset:p.place.Offset+p.place.Size], arg, k.mod.dev)
+		if err == nil {
+			err = p.accept(arg)
+		}
+		if err != nil {
+			return k.invalid("argument %d of %d%v: %w", i+1, len(args), p, err)
 		}
 	}
-	return s.b.Launch(k.b, shape, *packed)
+	return k.queue(s, shape, *packed)
+}
+
+// launchPacked implements native.LaunchPacked. There may be padding behind the last
+// argument, as in a struct of C.
+func (k *Kernel) launchPacked(s *Stream, cfg LaunchConfig, args []byte) error {
+	shape, err := k.launchable(s, cfg)
+	if err != nil {
+		return err
+	}
+	const align = 16 // the most that C aligns a struct to
+	if padded := (k.bytes + align - 1) / align * align; len(args) < k.bytes || len(args) > padded {
+		return k.invalid("%d bytes of arguments given, and the %d parameters have %d", len(args), len(k.params), k.bytes)
+	}
+	return k.queue(s, shape, args[:k.bytes])
+}
+
+// places implements native.ParamsOf.
+func (k *Kernel) places() []native.Param {
+	all := make([]native.Param, len(k.params))
+	for i, p := range k.params {
+		all[i] = native.Param(p.place)
+	}
+	return all
+}
+
+// launchable checks all of a launch but the arguments.
+func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (backend.LaunchConfig, error) {
+	if err := k.usable("launch"); err != nil {
+		return backend.LaunchConfig{}, err
+	}
+	if err := s.usable("gpu: launch"); err != nil {
+		return backend.LaunchConfig{}, err
+	}
+	if s.dev != k.mod.dev {
+		return backend.LaunchConfig{}, k.invalid("the kernel is loaded on %v, the stream is of %v", k.mod.dev, s.dev)
+	}
+	return k.shape(cfg)
+}
+
+// queue queues a launch that has been checked.
+func (k *Kernel) queue(s *Stream, shape backend.LaunchConfig, packed []byte) error {
+	if err := s.b.Launch(k.b, shape, packed); err != nil {
+		return err
+	}
+	if c := s.capturing(); c != nil {
+		c.adds(k.name)
+	} else {
+		s.log.add(k.name, k.launches, shape.Grid, shape.Block, packed)
+	}
+	return nil
 }
 
 // usable returns an error if the kernel is nil or its module is closed.
@@ -174,7 +243,7 @@ func (k *Kernel) shape(cfg LaunchConfig) (backend.LaunchConfig, error) {
 	blockLimit := [3]int{info.MaxThreadsPerBlock, info.MaxThreadsPerBlock, 64}
 	for i := range 3 {
 		if grid[i] < 1 || block[i] < 1 {
-			return shape, k.invalid("grid %v of blocks %v has a negative extent", grid, block)
+			return shape, k.invalid("grid %v of blocks %v has an extent of less than 1", grid, block)
 		}
 		if grid[i] > gridLimit[i] || block[i] > blockLimit[i] {
 			return shape, k.invalid("grid %v of blocks %v is larger than the device allows: %v of %v", grid, block, gridLimit, blockLimit)

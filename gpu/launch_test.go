@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/signature"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -47,12 +50,12 @@ func TestArguments(t *testing.T) {
 		pair{}, [3]uint16{7, 8, 9}, (*gpu.Buffer)(nil))
 	want = []uint64{u(-128), 65535, u(-1), 12, u(-1024), 512, 0, 0, 0, 7 | 8<<16 | 9<<32, 0}
 	testcmp.Equal(t, "what the kernel got", got, want)
-	got = launch(out, uint(255), uint(9), uint(math.MaxUint32), -12, uint32(0), uint64(0), byte(1),
+	got = launch(out, uint(127), uint(9), uint32(math.MaxInt32), gpu.Ptr(12), float32(0), 0.0, true,
 		struct {
 			A int32
 			B gpu.Ptr
 		}{3, 4}, row{}, gpu.Ptr(0))
-	want = []uint64{u(-1), 9, u(-1), u(-12), 0, 0, 1, 3, 4, 0, 0}
+	want = []uint64{127, 9, math.MaxInt32, 12, 0, 0, 1, 3, 4, 0, 0}
 	testcmp.Equal(t, "what the kernel got", got, want)
 
 	wide := [250]uint64{}
@@ -117,6 +120,31 @@ func TestArgumentsRefused(t *testing.T) {
 		{9, []uint16{1, 2, 3}, "[]uint16"},
 		{9, struct{}{}, "struct {} has 0"},
 		{10, any(nil), "nil"},
+		// Those below have the size of the parameter.
+		{0, uint64(1), "(uint64_t* out): the parameter takes a pointer, *gpu.Buffer or gpu.Ptr, not a uint64 (1)"},
+		{0, 0, "(uint64_t* out): the parameter takes a pointer"},
+		{0, 1.5, "takes a pointer"},
+		{0, [1]uint64{1}, "takes a pointer"},
+		{1, uint8(1 << 7), "(signed char i8): 128 does not fit into a signed number of 1 bytes"},
+		{1, 128, "128 does not fit"},
+		{1, true, "takes an integer, not a bool (true)"},
+		{2, -1, "(uint16_t u16): -1 is negative, and the parameter is unsigned"},
+		{2, int16(-1), "-1 is negative"},
+		{3, float32(1), "(int32_t i32): the parameter takes an integer, not a float32 (1)"},
+		{3, celsius(1), "not a gpu_test.celsius (1)"},
+		{3, uint32(1 << 31), "2147483648 does not fit"},
+		{3, uint(1 << 31), "2147483648 does not fit"},
+		{4, int64(-1), "(uint64_t u64): -1 is negative"},
+		{4, -1, "-1 is negative"},
+		{4, out, "takes an integer, not a *gpu.Buffer"},
+		{5, 1, "(float f32): the parameter takes a float32, not an int (1)"},
+		{5, uint(1), "takes a float32, not a uint (1)"},
+		{5, count(1), "takes a float32"},
+		{6, 1, "(double f64): the parameter takes a float64, not an int (1)"},
+		{6, out.Ptr(), "takes a float64, not a gpu.Ptr"},
+		{7, uint8(1), "(bool b): the parameter takes a bool, not a uint8 (1)"},
+		{7, 1, "takes a bool"},
+		{10, uint64(0), "(const void* pointer): the parameter takes a pointer"},
 	} {
 		args := slices.Clone(right)
 		args[c.at] = c.arg
@@ -131,6 +159,72 @@ func TestArgumentsRefused(t *testing.T) {
 	}
 }
 
+// TestUndescribed launches a kernel of an image that does not tell the types of
+// parameters, as images of other compilers: their sizes are checked, and nothing else.
+func TestUndescribed(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, out := newStream(t, d), alloc(t, d, 11*8)
+	plain, described, err := signature.Split(image(t, d))
+	check(t, err)
+	if described == nil {
+		t.Fatal("the image of package devicecode does not tell the types")
+	}
+	k := kernel(t, must[*gpu.Module](t)(d.LoadModule(plain)), "arguments")
+	for i, p := range k.Parameters() {
+		if p.Name != "" || p.Type != "" || p.Size == 0 {
+			t.Errorf("parameter %d is %+v", i, p)
+		}
+	}
+	check(t, k.Launch(s, gpu.Blocks(1, 1), out.Ptr(), uint8(255), -1, uint32(1), -1, 1, 1, 1, pair{}, row{}, uint64(7)))
+	synchronize(t, s)
+	if got := contents[uint64](t, out, 11)[10]; got != 7 {
+		t.Errorf("the last argument is %d", got)
+	}
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), uint32(0), int8(0), 0, 0, 0, 0, 0, 0, pair{}, row{}, gpu.Ptr(0)), "argument 1 of 11: the parameter has 8 bytes")
+	invalid(t, k.Launch(s, gpu.Blocks(1, 1), out, 0, 0, 0, 0, 0, 0, 0, 0, row{}, gpu.Ptr(0)), "argument 9 of 11: the parameter has 16 bytes")
+}
+
+// TestDescriptionDamaged loads images whose description of the parameters is damaged or
+// is of other kernels.
+func TestDescriptionDamaged(t *testing.T) {
+	d := testdev.Open(t, 0)
+	good := image(t, d)
+	plain, described, err := signature.Split(good)
+	check(t, err)
+	damaged := slices.Clone(good)
+	damaged[len(plain)+40] ^= 1
+	_, err = d.LoadModule(damaged)
+	invalid(t, err, "damaged", "parameters")
+	_, err = d.LoadModule(good[len(plain):])
+	invalid(t, err)
+
+	for i := range described {
+		if described[i].Name == "fill" {
+			described[i].Params = described[i].Params[:2]
+		}
+	}
+	k := kernel(t, must[*gpu.Module](t)(d.LoadModule(signature.Append(plain, described))), "fill")
+	if diff := cmp.Diff([]gpu.Parameter{{Size: 8}, {Size: 8}, {Size: 4}}, k.Parameters()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestParameters has the names and types of the source.
+func TestParameters(t *testing.T) {
+	k := kernel(t, load(t, testdev.Open(t, 0)), "arguments")
+	want := []gpu.Parameter{
+		{Name: "out", Type: "uint64_t*", Size: 8}, {Name: "i8", Type: "signed char", Size: 1},
+		{Name: "u16", Type: "uint16_t", Size: 2}, {Name: "i32", Type: "int32_t", Size: 4},
+		{Name: "u64", Type: "uint64_t", Size: 8}, {Name: "f32", Type: "float", Size: 4},
+		{Name: "f64", Type: "double", Size: 8}, {Name: "b", Type: "bool", Size: 1},
+		{Name: "pair", Type: "Pair", Size: 16}, {Name: "row", Type: "Row", Size: 6},
+		{Name: "pointer", Type: "const void*", Size: 8},
+	}
+	if diff := cmp.Diff(want, k.Parameters()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestShapes(t *testing.T) {
 	d := testdev.Open(t, 0)
 	s := newStream(t, d)
@@ -142,14 +236,15 @@ func TestShapes(t *testing.T) {
 	for _, good := range []gpu.LaunchConfig{
 		{}, gpu.Blocks(1, most), gpu.Blocks(100, 32),
 		{Grid: gpu.Dim3{X: 2, Y: 3, Z: 4}, Block: gpu.Dim3{X: 4, Y: 2, Z: 8}},
-		{Block: gpu.Dim3{Z: 64}}, {DynamicShared: 1024},
+		{Block: gpu.Dim3{X: 1, Z: 64}}, {DynamicShared: 1024},
 	} {
 		check(t, k.Launch(s, good))
 	}
 	synchronize(t, s)
 	for _, bad := range []gpu.LaunchConfig{
+		gpu.Blocks(0, 32), gpu.Blocks(32, 0), {Grid: gpu.Dim3{Y: 2}}, {Block: gpu.Dim3{Z: 64}},
 		gpu.Blocks(1, most+1), gpu.Blocks(-1, 32), gpu.Blocks(1, -32), gpu.Blocks(math.MaxInt, 1), gpu.Blocks(1, math.MaxInt),
-		{Grid: gpu.Dim3{Y: 1 << 16}}, {Grid: gpu.Dim3{Z: 1 << 16}}, {Block: gpu.Dim3{Z: 65}}, {Grid: gpu.Dim3{Z: math.MinInt}},
+		{Grid: gpu.Dim3{X: 1, Y: 1 << 16}}, {Grid: gpu.Dim3{X: 1, Z: 1 << 16}}, {Block: gpu.Dim3{X: 1, Z: 65}}, {Grid: gpu.Dim3{Z: math.MinInt}},
 		{Block: gpu.Dim3{X: most, Y: 2}}, {DynamicShared: -1}, {DynamicShared: d.Info().MaxSharedPerBlock + 1},
 		{DynamicShared: math.MaxInt},
 	} {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // Module is device code loaded on a device.
@@ -12,6 +13,8 @@ type Module struct {
 	dev  *Device
 	b    backend.Module
 	life lifetime
+	// kernels has the parameters of the kernels that the image describes.
+	kernels map[string][]signature.Param
 }
 
 // LoadModule loads device code: PTX, a cubin or a fatbin on an NVIDIA GPU, an image
@@ -28,11 +31,19 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	if len(image) == 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the image is empty")
 	}
+	_, described, err := signature.Split(image)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the image is damaged: %w", err)
+	}
 	b, err := d.b.LoadModule(image)
 	if err != nil {
 		return nil, err
 	}
-	return &Module{dev: d, b: b}, nil
+	m := &Module{dev: d, b: b, kernels: map[string][]signature.Param{}}
+	for _, k := range described {
+		m.kernels[k.Name] = k.Params
+	}
+	return m, nil
 }
 
 // Device returns the device that the module is loaded on.

@@ -1,17 +1,29 @@
 package gpu
 
-import "github.com/mscclgo/mscclgo/internal/native"
+import (
+	"os"
+	"runtime"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
 
 func init() {
 	native.QueueOf = func(s any) *native.Queue { return s.(*Stream).queue() }
 	native.QueueError = func(s any, f native.Failure) error { return s.(*Stream).b.NativeError(f) }
 	native.CaptureOf = func(s any) any {
 		if c := s.(*Stream).capturing(); c != nil {
-			return c
+			return c.id
 		}
 		return nil
 	}
+	native.CapturedByOthers = func(s any) bool { return s.(*Stream).capturing().isForeign() }
+	native.OfThread = func(s any) bool { return s.(*Stream).standard == threadStream }
+	native.RecordAcross = func(s, e any) error { return s.(*Stream).recordAcross(e.(*Event)) }
+	native.WaitAcross = func(s, e any) error { return s.(*Stream).b.WaitAcross(e.(*Event).b) }
 	native.Carry = func(s any, id uint64, around func(any, func() error) error) { s.(*Stream).carry(id, around) }
+	native.Explain = func(s any, f func(error) error) { s.(*Stream).explain.Store(&f) }
 	native.BeforeClose = func(s any, id uint64, f func()) { s.(*Stream).beforeClose(id, f) }
 	native.Usable = func(s, b any, op string, n uint64) error {
 		if b == nil {
@@ -23,17 +35,50 @@ func init() {
 		a := b.(*Buffer).mem
 		return a.letGo, a.keep()
 	}
+	native.Renew = func(b any) error { return b.(*Buffer).renew() }
+	native.Remap = func(b any, file *os.File) error { return b.(*Buffer).remap(file) }
 	native.UseDevice = func(d any, by string) (func(), error) { return d.(*Device).use(by) }
+	native.LaunchesOf = func(d any, query bool) [][]native.Launch { return d.(*Device).launches(query) }
+	native.ParamsOf = func(k any) []native.Param { return k.(*Kernel).places() }
+	native.LaunchPacked = func(k, s, cfg any, args []byte) error {
+		return k.(*Kernel).launchPacked(s.(*Stream), *cfg.(*LaunchConfig), args)
+	}
 	native.GateOf = func(b any) *native.Gate { return b.(*Buffer).mem.life.door() }
 }
 
+// renew implements native.Renew.
+func (b *Buffer) renew() error {
+	return b.replaced("gpu: renew memory", backend.Replaceable.Renew)
+}
+
+// remap implements native.Remap.
+func (b *Buffer) remap(file *os.File) error {
+	defer runtime.KeepAlive(file)
+	const op = "gpu: remap memory"
+	if file == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "there is no file")
+	}
+	return b.replaced(op, func(r backend.Replaceable) error { return r.Remap(int(file.Fd())) })
+}
+
+// replaced replaces the memory at the buffer's address.
+func (b *Buffer) replaced(op string, how func(backend.Replaceable) error) error {
+	if err := b.usable(op); err != nil {
+		return err
+	}
+	if b.view || b.mem.replace == nil {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this kind of memory has no place of its own")
+	}
+	return how(b.mem.replace)
+}
+
 // queue returns the stream for threads in C, the same each time, or nil if the stream
-// is closed. What they queue and what the stream's methods queue is done in the order
+// is closed or is another's. What they queue and what the stream's methods queue is done in the order
 // of the calls. Close waits for the threads that use it.
 func (s *Stream) queue() *native.Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.native == nil && !s.closed.Load() {
+	if s.native == nil && !s.closed.Load() && !s.foreign {
 		s.native = s.b.Native()
 	}
 	return s.native

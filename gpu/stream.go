@@ -22,11 +22,18 @@ const (
 // Stream runs work in the order in which it is queued, concurrently with other streams.
 // Methods that queue work return once it is queued.
 type Stream struct {
-	dev    *Device
-	b      backend.Stream
-	closed atomic.Bool
+	dev     *Device
+	b       backend.Stream
+	closed  atomic.Bool
+	foreign bool // from WrapStream
+	// standard is the driver's default stream. The legacy one cannot be used while some
+	// others capture, and the other one is of the calling thread.
+	standard standardStream
 
-	capture atomic.Pointer[capture] // the last that it began or joined
+	outside atomic.Bool             // other code may have it capture: ask the driver
+	capture atomic.Pointer[capture] // the last that it was found to take part in
+	log     launchLog
+	explain atomic.Pointer[func(error) error] // of Synchronize; see native.Explain
 
 	mu      sync.Mutex
 	native  *native.Queue     // nil until first needed
@@ -43,22 +50,25 @@ func (d *Device) NewStream() (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{dev: d, b: b}, nil
+	s := &Stream{dev: d, b: b}
+	d.remember(s)
+	return s, nil
 }
 
 // Device returns the stream's device.
 func (s *Stream) Device() *Device { return s.dev }
 
-// Handle returns the CUDA driver's handle of the stream, a CUstream of the
-// device's primary context, for libraries that take one, such as NCCL and cuBLAS. It
-// is 0 on an emulated device and once the stream is closed. It is valid until
-// [Stream.Close], which the caller must not call while such a library still uses it.
-// Work queued through it runs in order with the work queued by the stream's methods.
-// Only Close may destroy the stream.
+// Handle returns a handle of the stream for other code of this process: that of
+// [Device.WrapStream], and on an NVIDIA GPU for libraries such as NCCL and cuBLAS, since it
+// is a CUstream of the device's primary context. It is 0 once the stream is closed. It is
+// valid until [Stream.Close], which the caller must not call while other code still uses
+// it. Work queued through it runs in order with the work queued by the stream's methods,
+// and may begin a capture. Only Close may destroy the stream.
 func (s *Stream) Handle() uintptr {
 	if s.usable("") != nil {
 		return 0
 	}
+	s.outside.Store(true)
 	return s.b.Handle()
 }
 
@@ -141,35 +151,56 @@ func (s *Stream) Wait(e *Event) error {
 	if err := s.b.WaitEvent(e.b); err != nil {
 		return err
 	}
-	if c := e.capture.Load(); c.underway() {
+	c := e.capture.Load()
+	if e.outside.Load() || c.isForeign() {
+		s.outside.Store(true)
+	}
+	if c.underway() {
 		s.capture.Store(c)
 	}
 	return nil
 }
 
-// Query reports whether all queued work is done. If work failed, it returns the error.
+// Query reports whether all queued work is done. If work failed, it returns the error. It
+// is ErrInvalid while the stream captures, and does the capture no harm.
 func (s *Stream) Query() (bool, error) {
 	if err := s.usable("gpu: query a stream"); err != nil {
 		return false, err
 	}
-	return s.b.Query()
+	made := s.log.made()
+	done, err := s.b.Query()
+	if done {
+		s.log.end(made)
+	}
+	return done, err
 }
 
 // Synchronize waits until all queued work is done. It knows no group of ranks: a kernel
 // whose wait for a peer failed has ended as any other. Communicator.Synchronize of package
-// communicator tells of such waits.
+// communicator tells of such waits, and so does this method of a stream from
+// Communicator.NewStream.
 //
 // Errors: ErrTimeout or ErrAborted if ctx ends first, in which case the work goes on;
-// ErrSystem if work failed.
+// ErrSystem if work failed; ErrInvalid while the stream captures, which does the capture no
+// harm.
 func (s *Stream) Synchronize(ctx context.Context) error {
 	if err := s.usable("gpu: synchronize a stream"); err != nil {
 		return err
 	}
-	return s.b.Synchronize(ctx)
+	made := s.log.made()
+	err := s.b.Synchronize(ctx)
+	if err == nil {
+		s.log.end(made)
+	}
+	if explain := s.explain.Load(); explain != nil {
+		return (*explain)(err)
+	}
+	return err
 }
 
-// Close releases the stream. It does not wait for queued work, which still runs. It is
-// safe to call twice, and does nothing on nil.
+// Close releases the stream. It does not wait for queued work, which still runs. A stream
+// of [Device.WrapStream] stays open to its owner. It is safe to call twice, and does nothing
+// on nil.
 func (s *Stream) Close() error {
 	if s == nil {
 		return nil
@@ -201,7 +232,11 @@ func (s *Stream) usable(op string) error {
 	if s.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream on %v is closed", s.dev)
 	}
-	return s.dev.usable(op)
+	if err := s.dev.usable(op); err != nil || s.standard != legacyStream {
+		return err
+	}
+	_, err := s.b.Capture() // of others, with which it would interfere
+	return err
 }
 
 // reach returns an error if the stream's device cannot access the range.

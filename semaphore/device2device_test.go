@@ -118,6 +118,39 @@ func TestDevice2Device(t *testing.T) {
 	p[1].want(t, 0, 1, 0)
 }
 
+// TestDevice2DeviceCounts has the counts pass the ends of 32 bits, of the 48 that notes of
+// waits keep, and of a signed count.
+func TestDevice2DeviceCounts(t *testing.T) {
+	const rounds, signals = 60, 60
+	for _, start := range []uint64{1<<32 - 50, 1<<48 - 50, 1<<63 - 50} {
+		t.Run(fmt.Sprint(start), func(t *testing.T) {
+			p := newPlayers(t, [2]time.Duration{patience, patience})
+			for i := range p {
+				h := p[i].end.Handle()
+				for _, word := range []gpu.Ptr{h.Inbound, h.Outbound, h.Expected} {
+					at, err := p[i].memory.Slice(uint64(word-p[i].memory.Ptr()), 8)
+					if err == nil {
+						err = gpu.CopyIn(at, []uint64{start})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for i := range p {
+				p[i].launch(t, "volley", 1-i, rounds, p[i].peer.Ptr()+dataOffset, p[i].memory.Ptr()+dataOffset)
+			}
+			p[0].want(t, 0, 0)
+			p[1].want(t, 0, 0)
+			for i := range p {
+				p[i].launch(t, "count", signals)
+			}
+			p[0].want(t, 0, 1, 0)
+			p[1].want(t, 0, 1, 0)
+		})
+	}
+}
+
 // TestDevice2DeviceWaitEnds has one end wait for a signal that does not come.
 func TestDevice2DeviceWaitEnds(t *testing.T) {
 	p := newPlayers(t, [2]time.Duration{50 * time.Millisecond, time.Hour})

@@ -192,7 +192,7 @@ class Inboxes {
   static constexpr uint32_t kAhead = 3;
 
   // end ends the call. Every thread calls it once, last, unless a wait has failed.
-  MSCCLGO_DEVICE void end() const { group_.nextEpoch(); }
+  MSCCLGO_DEVICE void end() const { group_.nextEpoch(epoch_); }
 
  private:
   // inbox returns the packets of rank `to` from rank `from`. A rank has none from itself.

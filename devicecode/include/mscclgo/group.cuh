@@ -50,8 +50,10 @@ struct GroupHandle {
   // nextEpoch ends the call. Every thread of every block of a one-dimensional grid calls
   // it once, last. The blocks of the grid also count for those that were not launched,
   // so that calls may differ in their numbers of blocks.
-  MSCCLGO_DEVICE void nextEpoch() const {
-    uint32_t now = epoch();
+  MSCCLGO_DEVICE void nextEpoch() const { nextEpoch(epoch()); }
+
+  // nextEpoch with the call's epoch(), for callers that have it, does not load it again.
+  MSCCLGO_DEVICE void nextEpoch(uint32_t now) const {
     if (now == 0xffffffffu) return restart();
     __syncthreads();
     for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)

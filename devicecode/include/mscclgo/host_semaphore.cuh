@@ -17,7 +17,8 @@ struct Host2DeviceSemaphoreHandle {
   // __syncthreads() to the block. Otherwise nothing is consumed.
   MSCCLGO_DEVICE WaitResult wait() const {
     uint64_t next = *expected + 1;
-    WaitResult result = waitUntil(watch, [&] { return arrived() >= next; });
+    WaitResult result = waitUntil(
+        watch, [&] { return arrived() >= next; }, next);
     if (result == WaitResult::Done) consume(next);
     return result;
   }

@@ -12,6 +12,7 @@
 //
 #pragma once
 
+#include <mscclgo/channel_set.cuh>
 #include <mscclgo/check.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/packet.cuh>
@@ -156,6 +157,23 @@ struct MemoryChannelHandle {
   template <class Packet>
   MSCCLGO_DEVICE void checkPackets(const char*, uint64_t, uint32_t, uint32_t) const {}
 #endif
+};
+
+// MemoryChannelSet is one rank's memory channels to its peers, passed by value; see channel_set.cuh.
+struct MemoryChannelSet {
+  const MemoryChannelHandle* handles;  // channel i to peer j is handles[i * size + j]
+  uint32_t rank;                       // the index of this rank among the peers, or size if it is none
+  uint32_t size;                       // peers
+  uint32_t perPeer;                    // channels to each
+  uint32_t reserved;
+  Watch watch;
+
+  // to returns a channel to a peer. Blocks that have channels of their own take that of
+  // their number, below perPeer. An index outside the set ends the kernel where
+  // MSCCLGO_CHECK is defined; see check.cuh. Any thread may call it.
+  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0) const -> const MemoryChannelHandle& {
+    return detail::channelOf(*this, peer, channel);
+  }
 };
 
 }  // namespace mscclgo

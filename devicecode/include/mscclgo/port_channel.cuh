@@ -10,6 +10,7 @@
 //
 #pragma once
 
+#include <mscclgo/channel_set.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/fifo.cuh>
 #include <mscclgo/host_semaphore.cuh>
@@ -246,6 +247,23 @@ struct PortChannelHandle {
   }
 
   static constexpr uint64_t kUnaligned = 128;
+};
+
+// PortChannelSet is one rank's port channels to its peers, passed by value; see channel_set.cuh.
+struct PortChannelSet {
+  const PortChannelHandle* handles;  // channel i to peer j is handles[i * size + j]
+  uint32_t rank;                     // the index of this rank among the peers, or size if it is none
+  uint32_t size;                     // peers
+  uint32_t perPeer;                  // channels to each
+  uint32_t reserved;
+  Watch watch;
+
+  // to returns a channel to a peer. Blocks that have channels of their own take that of
+  // their number, below perPeer. An index outside the set ends the kernel where
+  // MSCCLGO_CHECK is defined; see check.cuh. Any thread may call it.
+  MSCCLGO_DEVICE auto to(uint32_t peer, uint32_t channel = 0) const -> const PortChannelHandle& {
+    return detail::channelOf(*this, peer, channel);
+  }
 };
 
 }  // namespace mscclgo

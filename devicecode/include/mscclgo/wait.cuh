@@ -20,10 +20,10 @@ constexpr uint32_t kFaultBytes = 236, kFaultTold = 2, kNoPeer = ~uint32_t(0);
 // WaitNote tells the host of a wait that lasts. Nobody clears it: the wait goes on as long
 // as `last` moves.
 struct WaitNote {
-  uint64_t what;   // timed out << 63 | channel << 32 | peer << 16 | block
-  uint64_t start;  // of the wait, by nanoseconds()
-  uint64_t last;   // when this was written, by nanoseconds()
-  uint64_t reserved;
+  uint64_t what;      // timed out << 63 | channel << 32 | peer << 16 | block
+  uint64_t start;     // of the wait, by nanoseconds()
+  uint64_t last;      // when this was written, by nanoseconds()
+  uint64_t expected;  // start's low 16 bits << 48 | the signal's number, of a wait that has one
 };
 
 // kWaitNotes is the number of a group's notes.
@@ -70,31 +70,38 @@ struct Look {
 
 // noteWait tells the host of a wait. Threads that wait for the same share a note, and one
 // of them writes it in each interval. A note of a time to come, where the clock has stepped
-// back, is written anew.
-MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, bool timedOut) {
+// back, is written anew. A wait without an expected number leaves that of another wait, to
+// which `start` does not fit: more code here costs kernels registers, even if they do not
+// come here.
+template <class... Expected>
+MSCCLGO_DEVICE void noteWait(const Watch& watch, uint64_t start, uint64_t now, bool timedOut,
+                             Expected... expected) {
   uint64_t what = uint64_t(watch.channel & 0x7fffffffu) << 32 | uint64_t(watch.peer & 0xffffu) << 16 |
                   (blockIdx.x & 0xffffu);
   uint32_t slot = (watch.channel * 29 + watch.peer * 7 + blockIdx.x) % kWaitNotes;
   WaitNote* note = &watch.status->notes[slot];
   if (!timedOut && now - load<Scope::System, Order::Relaxed>(&note->last) < kNoteInterval) return;
   storeRelaxed16(&note->what, uint64_t(timedOut) << 63 | what, start);
-  store<Scope::System, Order::Relaxed>(&note->last, now);
+  if constexpr (sizeof...(expected) > 0) {
+    storeRelaxed16(&note->last, now, ((start << 48) | ... | (expected & 0xffffffffffffu)));
+  } else {
+    store<Scope::System, Order::Relaxed>(&note->last, now);
+  }
 }
 
-// look is the slow part of a wait: a read across PCIe, so that a wait calls it only once
-// in many polls. start is 0 the first time. Arguments and result go by value, to stay in
-// registers.
-inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
+// lookAt is look.
+template <class... Expected>
+MSCCLGO_DEVICE Look lookAt(const Watch& watch, uint64_t start, Expected... expected) {
   if (load<Scope::System, Order::Relaxed>(&watch.status->aborted) != 0) return {WaitResult::Aborted, start};
   uint64_t now = nanoseconds();
   if (start == 0) return {WaitResult::Done, now};
   // Signed: the clock may step back.
   int64_t waited = int64_t(now - start);
   if (waited <= int64_t(watch.timeout)) {
-    if (waited >= kNoteAfter) noteWait(watch, start, now, false);
+    if (waited >= kNoteAfter) noteWait(watch, start, now, false, expected...);
     return {WaitResult::Done, start};
   }
-  noteWait(watch, start, now, true);
+  noteWait(watch, start, now, true, expected...);
   // A plain store: any of several reports will do, and not every bus lets a GPU do
   // read-modify-writes on host memory.
   uint64_t report = uint64_t(1) << 63 | uint64_t(watch.channel) << 32 | watch.peer;
@@ -102,21 +109,30 @@ inline __device__ __noinline__ Look look(Watch watch, uint64_t start) {
   return {WaitResult::TimedOut, start};
 }
 
+// look is the slow part of a wait: a read across PCIe, so that a wait calls it only once
+// in many polls. start is 0 the first time. Arguments and result go by value, to stay in
+// registers. Most waits expect no number, and shall not keep one for the call.
+inline __device__ __noinline__ Look look(Watch watch, uint64_t start) { return lookAt(watch, start); }
+inline __device__ __noinline__ Look look(Watch watch, uint64_t start, uint64_t expected) {
+  return lookAt(watch, start, expected);
+}
+
 }  // namespace detail
 
 // waitUntil calls ready() until it returns true, the watch's deadline passes, or the
 // group fails. Any thread may call it. It orders no memory: that is for the accesses in
 // ready(). A wait that timed out is reported to the host, where the communicator makes
-// it the group's error.
-template <class Ready>
-MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
+// it the group's error. A wait for a signal may give its number, expected, which the host is
+// told if the wait lasts.
+template <class Ready, class... Expected>
+MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready, Expected... expected) {
   uint64_t start = 0;
   for (uint32_t polls = 1; !ready(); ++polls) {
 #if defined(MSCCLGO_EMU)
     emu::yield();
 #endif
     if (polls % detail::kPollsBetweenLooks == 0) {
-      detail::Look seen = detail::look(watch, start);
+      detail::Look seen = detail::look(watch, start, expected...);
       if (seen.result != WaitResult::Done) return seen.result;
       start = seen.start;
     }
@@ -129,7 +145,8 @@ MSCCLGO_DEVICE WaitResult waitUntil(const Watch& watch, Ready ready) {
 // relaxed loads, which are cheaper than acquiring ones.
 template <Order O>
 MSCCLGO_DEVICE WaitResult awaitAbove(const Watch& watch, const uint64_t* count, uint64_t value) {
-  WaitResult result = waitUntil(watch, [&] { return load<Scope::System, Order::Relaxed>(count) > value; });
+  WaitResult result = waitUntil(
+      watch, [&] { return load<Scope::System, Order::Relaxed>(count) > value; }, value + 1);
   if constexpr (O == Order::Acquire) fence<Scope::System, O>();
   return result;
 }

@@ -67,8 +67,16 @@ type Device interface {
 	// DMABuf returns a descriptor, the caller's to close, by which other drivers
 	// reach device memory. ptr and size are multiples of the host's page size.
 	DMABuf(ptr, size uint64) (int, error)
-	// Range returns the base and size of the allocation around ptr.
-	Range(ptr uint64) (base, size uint64, err error)
+	// WrapHost lets kernels reach memory of the host that is not the device's. Its Free
+	// ends that and leaves the memory alone.
+	WrapHost(host []byte) (HostMemory, error)
+	// Range returns the base and size of the allocation around ptr. Where it is virtual
+	// memory of several mappings in a row, these are those of the mappings that hold the
+	// size bytes from ptr, as far as there are such.
+	Range(ptr, size uint64) (base, all uint64, err error)
+	// Export returns a descriptor, the caller's to close, of the allocation that holds
+	// size bytes from ptr, whoever made it. It is ErrUnsupported if there is none.
+	Export(ptr, size uint64) (int, error)
 	// CanAccess reports whether kernels of this device can reach memory of the other
 	// one, which may be open in another process only, or be the same device.
 	CanAccess(uuid [16]byte) bool
@@ -76,10 +84,14 @@ type Device interface {
 	// read-modify-writes in that memory.
 	CanUpdate(uuid [16]byte) bool
 	// Access lets kernels and copies of this device reach memory that owner,
-	// another open device of this process, allocated at ptr.
-	Access(owner Device, ptr uint64) error
+	// another open device of this process, has size bytes of at ptr.
+	Access(owner Device, ptr, size uint64) error
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
+	// WrapStream and WrapEvent make objects of handles that other code has. Closing them
+	// leaves what the handle is of alone.
+	WrapStream(handle uintptr) (Stream, error)
+	WrapEvent(handle uintptr) (Event, error)
 	LoadModule(image []byte) (Module, error)
 	// CopyToHost and CopyFromHost return when the copy is done.
 	CopyToHost(dst []byte, src uint64) error
@@ -96,6 +108,17 @@ type Memory interface {
 	// close, or ErrUnsupported for a mapping of another process's memory.
 	ExportFD() (int, error)
 	Free() error
+}
+
+// Replaceable is Memory whose content can be replaced at its address. No work may use
+// the memory meanwhile. After an error the memory is as it was, if possible.
+type Replaceable interface {
+	// Renew replaces memory of Alloc by new memory of undefined content. Other processes
+	// that map the memory keep the old.
+	Renew() error
+	// Remap replaces memory of ImportFD by that of another descriptor, of the same size.
+	// The descriptor stays the caller's.
+	Remap(fd int) error
 }
 
 // HostMemory is memory that kernels and the host both reach, such as pinned host
@@ -120,9 +143,20 @@ type Stream interface {
 	Launch(k Kernel, cfg LaunchConfig, args []byte) error
 	Record(e Event) error
 	WaitEvent(e Event) error
+	// RecordAcross and WaitAcross are Record and WaitEvent in a capture, for an event
+	// outside: each launch of the graph records it once, behind the work captured before
+	// the last RecordAcross, or waits for what it marks then. One goroutine at a time calls
+	// RecordAcross of an event.
+	RecordAcross(e Event) error
+	WaitAcross(e Event) error
 	BeginCapture() error
 	EndCapture() (Graph, error)
-	// Query reports whether all work is done, and returns the error if it failed.
+	// Capture returns what identifies the capture that the stream takes part in, whoever
+	// began it, or nil. The error is that of a stream which cannot be used at all while
+	// another one captures.
+	Capture() (any, error)
+	// Query reports whether all work is done, and returns the error if it failed. It fails
+	// while the stream captures, and leaves the capture valid.
 	Query() (done bool, err error)
 	Synchronize(ctx context.Context) error
 	// Native returns the stream for threads in C. It is called once at most, and the
@@ -130,7 +164,7 @@ type Stream interface {
 	Native() *native.Queue
 	// NativeError returns the error of an operation of Native that failed.
 	NativeError(f native.Failure) error
-	Handle() uintptr // the driver's, 0 on an emulated device
+	Handle() uintptr // for other code of the process
 	Close() error
 }
 
@@ -140,7 +174,7 @@ type Event interface {
 	Synchronize(ctx context.Context) error
 	// Since returns the time from start to this event; both have happened.
 	Since(start Event) (time.Duration, error)
-	Handle() uintptr // the driver's, 0 on an emulated device
+	Handle() uintptr // for other code of the process
 	Close() error
 }
 

@@ -50,7 +50,7 @@ func (d *device) can(uuid [16]byte, ask func(peer C.CUdevice, can *C.int) C.stat
 	return false
 }
 
-func (d *device) Access(owner backend.Device, ptr uint64) error {
+func (d *device) Access(owner backend.Device, ptr, size uint64) error {
 	other, ok := owner.(*device)
 	if !ok {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, d.op("reach memory at %#x", ptr),
@@ -61,14 +61,14 @@ func (d *device) Access(owner backend.Device, ptr uint64) error {
 	}
 	d.ordinal.driver.grants.Lock()
 	defer d.ordinal.driver.grants.Unlock()
-	rc := C.memory_reach(d.context, other.context, C.CUdeviceptr(ptr))
+	rc := C.memory_reach(d.context, other.context, C.CUdeviceptr(ptr), C.size_t(size))
 	return d.result(rc, "reach memory of %s at %#x", other.ordinal.name(), ptr)
 }
 
-func (d *device) Range(ptr uint64) (base, size uint64, err error) {
+func (d *device) Range(ptr, size uint64) (base, all uint64, err error) {
 	var b C.CUdeviceptr
 	var s C.size_t
-	if rc := C.memory_range(d.context, C.CUdeviceptr(ptr), &b, &s); rc != 0 {
+	if rc := C.memory_range(d.context, C.CUdeviceptr(ptr), C.size_t(size), &b, &s); rc != 0 {
 		return 0, 0, d.fail(rc, "find the allocation around %#x", ptr)
 	}
 	return uint64(b), uint64(s), nil

@@ -35,6 +35,6 @@
 // Streams capture in the relaxed mode, in which the driver permits all calls that do
 // not use the capturing streams. So that other captures in the process, such as a
 // framework's, neither fail nor are failed by the calls of this package that the driver
-// considers unsafe, these switch their thread to the relaxed mode (context.h). Queries
-// do not, for speed.
+// considers unsafe, queries among them, these switch their thread to the relaxed mode
+// (context.h). A stream that is capturing is not queried at all.
 package cuda

@@ -14,7 +14,9 @@ import (
 // event marks a point of a stream and records the time when it was reached.
 type event struct {
 	held
-	handle C.CUevent
+	handle  C.CUevent
+	foreign bool // other code owns it
+	across  C.across_node
 }
 
 func (d *device) NewEvent() (backend.Event, error) {
@@ -27,6 +29,14 @@ func (d *device) NewEvent() (backend.Event, error) {
 		return nil, d.fail(rc, "create an event")
 	}
 	return e, nil
+}
+
+// WrapEvent cannot check the handle: the driver has only calls that use the event.
+func (d *device) WrapEvent(handle uintptr) (backend.Event, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	return &event{held: held{primary: d.primary}, handle: C.handle_event(C.uintptr_t(handle)), foreign: true}, nil
 }
 
 // Query returns true for an event that was never recorded, as the driver does.
@@ -63,5 +73,10 @@ func (e *event) Since(start backend.Event) (time.Duration, error) {
 func (e *event) Handle() uintptr { return uintptr(unsafe.Pointer(e.handle)) }
 
 func (e *event) Close() error {
-	return e.end(func() error { return e.result(C.event_destroy(e.context, e.handle), "close an event") })
+	return e.end(func() error {
+		if e.foreign {
+			return nil
+		}
+		return e.result(C.event_destroy(e.context, e.handle), "close an event")
+	})
 }

@@ -27,11 +27,35 @@ func (d *device) IPCHandle(ptr uint64) (handle [64]byte, offset uint64, err erro
 		err := d.fail(rc, "get an IPC handle of the memory at %#x", ptr)
 		if rc == C.CUDA_ERROR_INVALID_VALUE || rc == C.CUDA_ERROR_NOT_SUPPORTED {
 			err.Kind = mscclgo.ErrUnsupported
-			err.Text = "only memory from cudaMalloc has an IPC handle; pools, managed and virtual memory have none"
+			err.Text = unshared[C.memory_kind_of(d.context, C.CUdeviceptr(ptr))]
 		}
 		return handle, 0, err
 	}
 	return *(*ipcKey)(unsafe.Pointer(&h)), uint64(o), nil
+}
+
+// unshared tells why other processes cannot map memory, and what to do.
+var unshared = map[C.memory_kind]string{
+	C.MEMORY_OTHER:   "only memory from cudaMalloc has an IPC handle",
+	C.MEMORY_MANAGED: "managed memory cannot be mapped by other processes; take memory from cudaMalloc, or make calls that take any buffer, which copy it",
+	C.MEMORY_OF_POOL: "memory of an asynchronous pool (cudaMallocAsync) cannot be mapped by other processes; take memory from cudaMalloc " +
+		"(in PyTorch leave backend:cudaMallocAsync out of PYTORCH_CUDA_ALLOC_CONF), or make calls that take any buffer, which copy it",
+	C.MEMORY_VIRTUAL: "this virtual memory has no descriptor for other processes, or is of several pieces, as expandable segments of PyTorch are; " +
+		"set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False, or make calls that take any buffer, which copy it",
+}
+
+// Export exports virtual memory, of this package or of other code, of which there is one
+// piece.
+func (d *device) Export(ptr, size uint64) (int, error) {
+	fd := C.int(-1)
+	if rc := C.memory_export(d.context, C.CUdeviceptr(ptr), C.size_t(size), &fd); rc != 0 {
+		err := d.fail(rc, "export %d bytes at %#x as a descriptor", size, ptr)
+		if rc == C.CUDA_ERROR_NOT_SUPPORTED {
+			err.Text = "the memory has no descriptor"
+		}
+		return -1, err
+	}
+	return int(fd), nil
 }
 
 func (d *device) OpenIPC(handle [64]byte, size uint64) (backend.Memory, error) {

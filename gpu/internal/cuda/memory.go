@@ -29,7 +29,7 @@ func (d *device) Alloc(size uint64) (backend.Memory, error) {
 	if err := d.hold(); err != nil {
 		return nil, err
 	}
-	m := &virtual{held: held{primary: d.primary}, size: rounded, own: true}
+	m := &virtual{held: held{primary: d.primary}, size: rounded, own: true, rdma: d.ordinal.facts.rdma}
 	rc := C.virtual_create(d.context, d.ordinal.facts.rdma, C.size_t(rounded), &m.handle, &m.ptr)
 	switch rc {
 	case 0:
@@ -51,7 +51,8 @@ type virtual struct {
 	size   uint64
 	handle C.CUmemGenericAllocationHandle
 	own    bool
-	using  sync.RWMutex // ExportFD reads, Free writes
+	rdma   C.int        // as it was created
+	using  sync.RWMutex // ExportFD reads; Free, Renew and Remap write
 	freed  bool
 }
 
@@ -73,6 +74,35 @@ func (m *virtual) ExportFD() (int, error) {
 		return -1, m.fail(rc, "export %d bytes as a descriptor", m.size)
 	}
 	return int(fd), nil
+}
+
+func (m *virtual) Renew() error {
+	if !m.own {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, m.op("renew %d bytes", m.size), "this is a mapping of another process's memory")
+	}
+	return m.replace("renew", func() C.status { return C.virtual_renew(m.context, m.rdma, C.size_t(m.size), &m.handle, m.ptr) })
+}
+
+func (m *virtual) Remap(fd int) error {
+	if m.own {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, m.op("remap %d bytes", m.size), "this is memory of this process")
+	}
+	return m.replace("remap", func() C.status {
+		return C.virtual_remap(m.context, C.int(fd), C.size_t(m.size), &m.handle, m.ptr)
+	})
+}
+
+// replace calls swap, which changes the handle, unless the memory is freed.
+func (m *virtual) replace(verb string, swap func() C.status) error {
+	m.using.Lock()
+	defer m.using.Unlock()
+	if m.freed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, m.op("%s %d bytes", verb, m.size), "the memory is freed")
+	}
+	if rc := swap(); rc != 0 {
+		return m.fail(rc, "%s %d bytes", verb, m.size)
+	}
+	return nil
 }
 
 func (m *virtual) Free() error {

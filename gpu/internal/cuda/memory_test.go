@@ -63,12 +63,12 @@ func TestCopyAndFill(t *testing.T) {
 		want[7+i] = 0x5c
 	}
 	testcmp.Equal(t, "copied and filled memory", readBack(t, d, b.Ptr(), n), want)
-	base, size, err := d.Range(b.Ptr() + 12345)
+	base, size, err := d.Range(b.Ptr()+12345, 1)
 	check(t, err)
 	if base != b.Ptr() || size != b.Size() {
 		t.Errorf("range is %#x+%d, want %#x+%d", base, size, b.Ptr(), b.Size())
 	}
-	_, _, err = d.Range(1 << 20)
+	_, _, err = d.Range(1<<20, 1)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "find the allocation", "cuda:0")
 }
 
@@ -148,7 +148,7 @@ func TestManyOpens(t *testing.T) {
 				if err := d.CopyFromHost(m.Ptr(), want); err != nil {
 					t.Error(err)
 				}
-				if err := first.Access(d, m.Ptr()); err != nil {
+				if err := first.Access(d, m.Ptr(), m.Size()); err != nil {
 					t.Error(err)
 				}
 				if err := first.CopyToHost(got, m.Ptr()); err != nil {
@@ -193,7 +193,7 @@ func TestPeerFromManyRanks(t *testing.T) {
 	for range ranks {
 		wg.Go(func() {
 			for i := range ranks {
-				if err := errors.Join(a.Access(b, there[i].Ptr()), b.Access(a, here[i].Ptr())); err != nil {
+				if err := errors.Join(a.Access(b, there[i].Ptr(), n), b.Access(a, here[i].Ptr(), n)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -220,7 +220,7 @@ func TestPeer(t *testing.T) {
 	closeAtEnd(t, plainMemory.Free)
 	for _, m := range []interface{ Ptr() uint64 }{alloc(t, b, n), plainMemory} {
 		for range 2 { // again does no harm
-			check(t, a.Access(b, m.Ptr()))
+			check(t, a.Access(b, m.Ptr(), n))
 		}
 		check(t, b.CopyFromHost(m.Ptr(), make([]byte, n)))
 		s := newStream(t, a)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // module is loaded device code.
@@ -25,7 +26,11 @@ type module struct {
 // are loaded, even if the process loads lazily, so that neither finding nor launching a
 // kernel waits for another that spins.
 func (d *device) LoadModule(image []byte) (backend.Module, error) {
-	if err := checkImage(image); err != nil {
+	image, _, err := signature.Split(image) // package gpu has read the description
+	if err == nil {
+		err = checkImage(image)
+	}
+	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("load a module of %d bytes", len(image)), "%w", err)
 	}
 	if err := d.hold(); err != nil {

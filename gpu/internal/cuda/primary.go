@@ -23,6 +23,7 @@ type primary struct {
 	mu     sync.Mutex
 	copies C.cuda_stream      // for CopyToHost and CopyFromHost, made when first used
 	opened map[ipcKey]*opened // mappings of OpenIPC
+	hosts  []*hostRange       // memory of the host that WrapHost pins, by address
 }
 
 func (o *ordinal) open() (backend.Device, error) {

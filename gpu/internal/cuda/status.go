@@ -70,6 +70,8 @@ var hints = map[C.status]string{
 	C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:      "the compiler is newer than the driver: load a cubin, or update the driver",
 	C.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:      "use fewer threads in a block or less shared memory",
 	C.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE: "use no more blocks than Kernel.MaxResidentBlocks allows",
+	C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:   "a stream that captures is not waited for; end the capture first",
+	C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:      "the legacy default stream cannot be used while a stream that synchronizes with it captures; use another stream",
 	C.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:       "libcuda.so.1 and the kernel module are of different versions: reboot, or mount the host's library",
 }
 

@@ -3,6 +3,8 @@ package cuda
 /*
 #cgo noescape stream_launch
 #cgo nocallback stream_launch
+#cgo noescape stream_capture
+#cgo nocallback stream_capture
 #include "queue.h"
 #include "stream.h"
 */
@@ -10,6 +12,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -20,8 +23,9 @@ import (
 // stream is a non-blocking stream, which is not ordered with the legacy default stream.
 type stream struct {
 	held
-	c      C.cuda_stream
-	native *native.Queue // nil unless threads in C may use the stream
+	c       C.cuda_stream
+	native  *native.Queue // nil unless threads in C may use the stream
+	foreign bool          // other code owns it
 }
 
 func (d *device) NewStream() (backend.Stream, error) {
@@ -34,6 +38,37 @@ func (d *device) NewStream() (backend.Stream, error) {
 		return nil, d.fail(rc, "create a stream")
 	}
 	return s, nil
+}
+
+func (d *device) WrapStream(handle uintptr) (backend.Stream, error) {
+	if err := d.hold(); err != nil {
+		return nil, err
+	}
+	s := &stream{held: held{primary: d.primary}, foreign: true}
+	var owner C.CUdevice
+	var primary C.bool
+	err := d.result(C.stream_wrap(&s.c, d.context, C.handle_stream(C.uintptr_t(handle)), &owner, &primary), "wrap stream %#x", handle)
+	if err == nil && !primary {
+		err = mscclgo.Errorf(mscclgo.ErrInvalid, d.op("wrap stream %#x", handle), "%s", d.strange(owner))
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.drop())
+	}
+	return s, nil
+}
+
+// strange tells what is wrong with a stream that is not of the primary context but of one
+// of this GPU.
+func (d *device) strange(owner C.CUdevice) string {
+	if owner == d.ordinal.facts.device {
+		return "the stream is of a context that is not the primary one; that of the CUDA runtime is"
+	}
+	for _, o := range d.ordinal.driver.ordinals {
+		if owner == o.facts.device {
+			return "the stream is of " + o.name()
+		}
+	}
+	return "the stream is of another GPU"
 }
 
 func (s *stream) Copy(dst, src, n uint64) error {
@@ -112,6 +147,22 @@ func (s *stream) WaitEvent(e backend.Event) error {
 	return s.result(C.stream_wait_event(&s.c, ev.handle), "wait for an event")
 }
 
+func (s *stream) RecordAcross(e backend.Event) error {
+	ev, err := s.event(e)
+	if err != nil {
+		return err
+	}
+	return s.recordError(C.stream_record_across(&s.c, ev.handle, &ev.across))
+}
+
+func (s *stream) WaitAcross(e backend.Event) error {
+	ev, err := s.event(e)
+	if err != nil {
+		return err
+	}
+	return s.result(C.stream_wait_across(&s.c, ev.handle), "wait for an event")
+}
+
 func (p *primary) event(e backend.Event) (*event, error) {
 	ev, ok := e.(*event)
 	if !ok {
@@ -136,6 +187,19 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 	return g, nil
 }
 
+// Capture returns the driver's id. That of a capture which has become invalid is 0.
+func (s *stream) Capture() (any, error) {
+	var capturing C.bool
+	var id C.cuuint64_t
+	if rc := C.stream_capture(&s.c, &capturing, &id); rc != 0 {
+		return nil, s.fail(rc, "use a stream")
+	}
+	if !capturing {
+		return nil, nil
+	}
+	return uint64(id), nil
+}
+
 func (s *stream) Query() (bool, error) {
 	switch rc := C.stream_query(&s.c); rc {
 	case 0:
@@ -153,15 +217,18 @@ func (s *stream) Synchronize(ctx context.Context) error {
 
 func (s *stream) Handle() uintptr { return uintptr(unsafe.Pointer(s.c.handle)) }
 
-// Close does not wait for the stream's work, which still runs.
+// Close does not wait for the stream's work, which still runs. It leaves a wrapped stream
+// alone.
 func (s *stream) Close() error {
 	return s.end(func() error {
 		var first C.status
 		if s.native != nil {
 			first = C.cuda_queue_destroy(s.queue())
 		}
-		if rc := C.stream_destroy(&s.c); first == 0 {
-			first = rc
+		if !s.foreign {
+			if rc := C.stream_destroy(&s.c); first == 0 {
+				first = rc
+			}
 		}
 		return s.result(first, "close a stream")
 	})

@@ -10,11 +10,36 @@ typedef struct {
   unsigned queued;  // at most, since it was last known to be empty
 } cuda_stream;
 
+// handle_stream and handle_event make handles of the numbers that other code has of them.
+static inline CUstream handle_stream(uintptr_t number) { return (CUstream)number; }
+static inline CUevent handle_event(uintptr_t number) { return (CUevent)number; }
+
 // stream_create creates a stream that is not ordered with the legacy default stream.
 static inline status stream_create(cuda_stream* s, cuda_context* c) {
   ENTER_UNSAFE(c);
   s->context = c;
   return CALL(c->api, cuStreamCreate, &s->handle, CU_STREAM_NON_BLOCKING);
+}
+
+// stream_wrap makes a stream of a handle that other code has. device is that of the
+// handle's context, and primary whether that is c. A default stream takes the context that
+// it is used in.
+static inline status stream_wrap(cuda_stream* s, cuda_context* c, CUstream handle, CUdevice* device,
+                                 bool* primary) {
+  ENTER(c);
+  s->context = c;
+  s->handle = handle ? handle : CU_STREAM_LEGACY;
+  *device = c->device;
+  *primary = true;
+  if (s->handle == CU_STREAM_LEGACY || s->handle == CU_STREAM_PER_THREAD) return CUDA_SUCCESS;
+  CUcontext owner = NULL;
+  TRY(CALL(c->api, cuStreamGetCtx, handle, &owner));
+  *primary = owner == c->handle;
+  if (*primary) return CUDA_SUCCESS;
+  TRY(CALL(c->api, cuCtxSetCurrent, owner));
+  status rc = CALL(c->api, cuCtxGetDevice, device);
+  ENTER(c);
+  return rc;
 }
 
 static inline status stream_destroy(cuda_stream* s) {
@@ -26,13 +51,23 @@ static inline status stream_destroy(cuda_stream* s) {
 // some tenths of a microsecond.
 enum { STREAM_MUCH = 64 };
 
-// stream_busy reports whether a stream has work or is capturing, when a query would
-// invalidate the capture.
+// stream_ask queries a stream, unless it is capturing: that would invalidate the capture.
+// The query is one of the calls that fail captures of other threads.
+static inline status stream_ask(cuda_stream* s) {
+  const mscclgo_cuda* api = s->context->api;
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (api->cuStreamIsCapturing) TRY(CALL(api, cuStreamIsCapturing, s->handle, &capture));
+  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  capture_mode mode __attribute__((cleanup(capture_mode_restore))) = capture_mode_relax(api);
+  return CALL(api, cuStreamQuery, s->handle);
+}
+
+// stream_busy reports whether a stream has work or is capturing, as far as the driver can
+// tell.
 static inline bool stream_busy(cuda_stream* s) {
-  CUstreamCaptureStatus capture;
-  if (CALL(s->context->api, cuStreamIsCapturing, s->handle, &capture)) return false;
-  return capture != CU_STREAM_CAPTURE_STATUS_NONE ||
-         CALL(s->context->api, cuStreamQuery, s->handle) == CUDA_ERROR_NOT_READY;
+  if (!s->context->api->cuStreamIsCapturing) return false;
+  status rc = stream_ask(s);
+  return rc == CUDA_ERROR_NOT_READY || rc == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 // stream_take takes a turn to queue an amount of work, unless the stream has work. Such
@@ -89,9 +124,54 @@ static inline status stream_wait_event(cuda_stream* s, CUevent event) {
   return QUEUE(s, cuStreamWaitEvent, s->handle, event, 0);
 }
 
+// across_node is the node of a graph being captured that records an event.
+typedef struct {
+  cuuint64_t capture;  // the id of the capture
+  CUgraphNode node;    // NULL if there is none
+  CUgraphNode tail;    // the last that it was made to follow
+} across_node;
+
+// stream_record_across has each launch of the graph being captured record the event behind
+// what was captured so far. An event of the plain calls would belong to the capture. There
+// is one node for the event, a leaf of the graph, that follows more and more of it: what is
+// captured next does not wait for the node, and kernels still follow each other directly.
+static inline status stream_record_across(cuda_stream* s, CUevent event, across_node* a) {
+  ENTER(s->context);
+  const mscclgo_cuda* api = s->context->api;
+  CUstreamCaptureStatus capture;
+  cuuint64_t id;
+  CUgraph graph;
+  const CUgraphNode* tails;
+  const CUgraphEdgeData* edges;
+  size_t count;
+  TRY(CALL(api, cuStreamGetCaptureInfo_v3, s->handle, &capture, &id, &graph, &tails, &edges, &count));
+  if (capture != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (count == 0) return CUDA_SUCCESS;
+  if (!a->node || a->capture != id) {
+    a->node = NULL;
+    TRY(CALL(api, cuGraphAddEventRecordNode, &a->node, graph, tails, count, event));
+    a->capture = id;
+  } else {
+    for (size_t i = 0; i < count; i++) {
+      if (tails[i] == a->tail) continue;
+      status rc = CALL(api, cuGraphAddDependencies_v2, graph, &tails[i], &a->node, NULL, 1);
+      if (rc && rc != CUDA_ERROR_INVALID_VALUE) return rc;  // that is for an edge that exists
+    }
+  }
+  a->tail = tails[count - 1];
+  return CUDA_SUCCESS;
+}
+
+// stream_wait_across has each launch of the graph being captured wait for what the event
+// marks then.
+static inline status stream_wait_across(cuda_stream* s, CUevent event) {
+  ENTER(s->context);
+  return QUEUE(s, cuStreamWaitEvent, s->handle, event, CU_EVENT_WAIT_EXTERNAL);
+}
+
 static inline status stream_query(cuda_stream* s) {
   ENTER(s->context);
-  status rc = CALL(s->context->api, cuStreamQuery, s->handle);
+  status rc = stream_ask(s);
   if (!rc) __atomic_store_n(&s->queued, 0, __ATOMIC_RELAXED);
   return rc;
 }
@@ -101,6 +181,17 @@ static inline status stream_query(cuda_stream* s) {
 static inline status stream_begin_capture(cuda_stream* s) {
   ENTER(s->context);
   return CALL(s->context->api, cuStreamBeginCapture_v2, s->handle, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+// stream_capture tells whether a stream is capturing, and in which capture. An id is unique
+// in the process.
+static inline status stream_capture(cuda_stream* s, bool* capturing, cuuint64_t* id) {
+  ENTER(s->context);
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  TRY(CALL(s->context->api, cuStreamGetCaptureInfo_v3, s->handle, &capture, id, NULL, NULL, NULL, NULL));
+  *capturing = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+  if (capture != CU_STREAM_CAPTURE_STATUS_ACTIVE) *id = 0;
+  return CUDA_SUCCESS;
 }
 
 static inline status stream_end_capture(cuda_stream* s, CUgraphExec* exec) {
@@ -133,7 +224,7 @@ static inline status event_destroy(cuda_context* c, CUevent event) {
 }
 
 static inline status event_query(cuda_context* c, CUevent event) {
-  ENTER(c);
+  ENTER_UNSAFE(c);
   return CALL(c->api, cuEventQuery, event);
 }
 

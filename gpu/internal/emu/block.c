@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "block.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -29,7 +30,9 @@ enum {
   SLAB_STACKS = 32,
   SLAB_BYTES = (SLAB_STACKS + 1) * MSCCLGO_EMU_STACK_BYTES,  // one more to align them
   MAPPED_GUARDS = 8192,
-  POISON = 0xa5,          // fills __shared__ memory at first
+  POISON = 0xa5,  // fills __shared__ memory at first
+  DYNAMIC_BYTES = (MSCCLGO_EMU_SHARED_BYTES + 0xffff) / 0x10000 * 0x10000,  // whole pages of any size
+  DYNAMIC_GUARD = 1 << 20,                                                  // bytes behind them that fault
   PATIENT_ROUNDS = 64,    // of yielding the core before sleeping
   LONGEST_SLEEP = 64000,  // nanoseconds
 };
@@ -71,6 +74,7 @@ struct block {
   slab* slabs;
   uint32_t stacks;
   void* (*shares)(void);  // the anchor of the module whose __shared__ memory there is
+  char* dynamic;          // DYNAMIC_BYTES of dynamic shared memory and the guard, or null
 
   // The queue of runnable threads, by rank. A thread without a stack has not begun.
   uint16_t queue[MSCCLGO_EMU_MAX_THREADS];
@@ -174,6 +178,8 @@ void block_trim(block* b) {
   b->free = NULL;
   b->running = NULL;
   b->stacks = 0;
+  if (b->dynamic) munmap(b->dynamic, DYNAMIC_BYTES + DYNAMIC_GUARD);
+  b->dynamic = NULL;
 }
 
 // put assigns a thread that has not begun to the stack.
@@ -495,7 +501,7 @@ static const mscclgo_emu_runtime runtime = {
 // certain.
 static int share(block* b) {
   const launch* l = b->launch;
-  if (l->shared.begin == l->shared.end || b->shares == l->anchor) return 1;
+  if (l->shared.begin == l->shared.end || b->shares == l->module->anchor) return 1;
   const size_t bytes = l->shared.end + MSCCLGO_EMU_STACK_BYTES;  // and what the library takes besides
   void* room = malloc(bytes);
   if (!room) {
@@ -505,19 +511,68 @@ static int share(block* b) {
     return 0;
   }
   free(room);
-  b->shares = l->anchor;
+  b->shares = l->module->anchor;
   return 1;
 }
 
+// nowhere faults: the dynamic shared memory of launches that ask for none.
+static void* nowhere;
+
+static void map_nowhere(void) {
+  nowhere = mmap(NULL, DYNAMIC_GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (nowhere == MAP_FAILED) nowhere = NULL;  // which faults as well
+}
+
+// share_dynamic maps the block's dynamic shared memory, unless it is mapped, and reports
+// whether it is. The memory ends where a guard begins, so that a thread that goes beyond
+// what was asked for faults. Alignment leaves a few bytes between, which spilled looks at.
+static int share_dynamic(block* b) {
+  const uint32_t bytes = b->launch->dynamic_shared, align = MSCCLGO_EMU_SHARED_ALIGNMENT;
+  if (bytes == 0) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, map_nowhere);
+    b->seen.dynamic = nowhere;
+    fault_guard(nowhere, nowhere ? DYNAMIC_GUARD : 0, 0);
+    return 1;
+  }
+  if (!b->dynamic) {
+    void* room = mmap(NULL, DYNAMIC_BYTES + DYNAMIC_GUARD, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room != MAP_FAILED && mprotect(room, DYNAMIC_BYTES, PROT_READ | PROT_WRITE)) {
+      munmap(room, DYNAMIC_BYTES + DYNAMIC_GUARD);
+      room = MAP_FAILED;
+    }
+    if (room == MAP_FAILED) {
+      starve(b, "the block's dynamic shared memory");
+      return 0;
+    }
+    b->dynamic = room;
+  }
+  char* end = b->dynamic + DYNAMIC_BYTES;
+  b->seen.dynamic = end - (bytes + align - 1) / align * align;
+  fault_guard(end, DYNAMIC_GUARD, bytes);
+  return 1;
+}
+
+// spilled reports whether a thread has written behind the dynamic shared memory.
+static int spilled(const block* b) {
+  if (b->launch->dynamic_shared == 0) return 0;
+  const unsigned char* end = (const unsigned char*)b->dynamic + DYNAMIC_BYTES;
+  for (const unsigned char* p = (unsigned char*)b->seen.dynamic + b->launch->dynamic_shared; p < end; p++)
+    if (*p != POISON) return 1;
+  return 0;
+}
+
 // poison fills the block's __shared__ memory, so that kernels which rely on zeros fail.
-static void poison(const launch* l) {
+static void poison(const block* b) {
+  const launch* l = b->launch;
   const shared_layout* s = &l->shared;
+  if (l->dynamic_shared)
+    memset(b->seen.dynamic, POISON, (size_t)(b->dynamic + DYNAMIC_BYTES - (char*)b->seen.dynamic));
   if (s->begin == s->end) return;
-  char* base = (char*)l->anchor() - s->anchor;
-  memset(base + s->begin, POISON, s->dynamic - s->begin);
-  memset(base + s->dynamic, POISON, l->dynamic_shared);
-  const uint64_t after = s->dynamic + s->dynamic_bytes;
-  memset(base + after, POISON, s->end - after);
+  memset((char*)l->module->anchor() - s->anchor + s->begin, POISON, s->end - s->begin);
+  for (void (*const* set)(void*) = l->module->dynamics; set != l->module->dynamics_end; set++)
+    (*set)(b->seen.dynamic);
 }
 
 // stuck describes threads that wait for each other forever.
@@ -530,6 +585,17 @@ static void stuck(block* b) {
            "block (%u,%u,%u) is stuck: %u threads wait at __syncthreads and %u in warp functions for "
            "lanes of their mask that never arrive",
            at.x, at.y, at.z, b->arrived, joined);
+  launch_end(b->launch, LAUNCH_FAILED, text);
+}
+
+// spill fails the launch of a block whose threads have written behind its dynamic shared
+// memory.
+static void spill(block* b) {
+  const mscclgo_emu_dim at = b->seen.block_index;
+  char text[sizeof(b->launch->text)];
+  snprintf(text, sizeof(text),
+           "block (%u,%u,%u) wrote beyond the %u bytes of dynamic shared memory of the launch", at.x, at.y,
+           at.z, b->launch->dynamic_shared);
   launch_end(b->launch, LAUNCH_FAILED, text);
 }
 
@@ -552,11 +618,12 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
     b->live_lanes[i / MSCCLGO_EMU_WARP] |= 1u << i % MSCCLGO_EMU_WARP;
   }
   happened(b);
-  if (share(b)) {
-    poison(l);
+  if (share(b) && share_dynamic(b)) {
+    poison(b);
     fault_catch(crash, b, &b->running);
     next(b, &b->scheduler);
     fault_catch(NULL, NULL, NULL);
+    if (spilled(b)) spill(b);
   }
   if (b->live == 0) return;
   if (!launch_ended(l)) stuck(b);

@@ -106,6 +106,57 @@ extern "C" __global__ void fresh(unsigned* bad) {
 	}
 }
 
+// TestDynamicSharedEnds accesses dynamic shared memory behind what the launch asked for.
+func TestDynamicSharedEnds(t *testing.T) {
+	d := open(t)
+	m := load(t, d, `
+extern __shared__ double outside[];
+template <class T> __device__ void store(int at) { extern __shared__ T words[]; words[at] = 1; }
+extern "C" {
+__global__ void inside(int write, int at, float* out) {
+  extern __shared__ float words[];
+  if (write) words[at] = 1; else *out = words[at];
+}
+__global__ void around(int write, int at, double* out) {
+  if (write) outside[at] = 1; else *out = outside[at];
+}
+__global__ void generic(int, int at, float*) { store<float>(at); }
+}
+`)
+	out := alloc(t, d, 8)
+	for _, c := range []struct {
+		kernel string
+		asked  uint32 // bytes
+		write  int32
+		at     int32
+		says   string // "" if nothing is wrong
+	}{
+		{"inside", 1024, 1, 255, ""},
+		{"inside", 1024, 0, 255, ""},
+		{"inside", 1024, 1, 256, "beyond the 1024 bytes of dynamic shared memory"},
+		{"inside", 1024, 0, 256, "beyond the 1024 bytes of dynamic shared memory"},
+		{"inside", 1024, 0, 1 << 17, "beyond the 1024 bytes of dynamic shared memory"},
+		{"inside", 1000, 1, 249, ""},
+		{"inside", 1000, 1, 250, "wrote beyond the 1000 bytes of dynamic shared memory"},
+		{"inside", 1000, 0, 256, "beyond the 1000 bytes of dynamic shared memory"},
+		{"inside", 0, 0, 0, "beyond the 0 bytes of dynamic shared memory"},
+		{"around", 1024, 1, 127, ""},
+		{"around", 1024, 1, 128, "beyond the 1024 bytes of dynamic shared memory"},
+		{"around", 0, 1, 0, "beyond the 0 bytes of dynamic shared memory"},
+		{"generic", 48 << 10, 1, 12<<10 - 1, ""},
+		{"generic", 48 << 10, 1, 12 << 10, "beyond the 49152 bytes of dynamic shared memory"},
+	} {
+		cfg := shape(1, 1)
+		cfg.DynamicShared = c.asked
+		err := run(t, d, kernelOf(t, m, c.kernel), cfg, c.write, c.at, out.Ptr())
+		if c.says == "" && err != nil {
+			t.Errorf("%+v: %v", c, err)
+		} else if c.says != "" {
+			testerr.Expect(t, err, mscclgo.ErrSystem, c.says)
+		}
+	}
+}
+
 func TestIndices(t *testing.T) {
 	d := open(t)
 	m := load(t, d, `

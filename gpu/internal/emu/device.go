@@ -32,6 +32,8 @@ type device struct {
 	ending chan struct{} // closed by Close: all work ends
 	lost   int           // operations that Close ended
 	gate   *native.Gate  // for threads in C, until Close
+
+	standard map[uintptr]*line // the default streams, by handle; guarded by mu
 }
 
 func newDevice(info backend.Info, peers []backend.Info) (*device, error) {

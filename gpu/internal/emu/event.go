@@ -42,16 +42,26 @@ func (m *mark) wait(ctx context.Context, op string) error {
 	}
 }
 
-// event is recorded as a new mark each time.
+// event is a device's view of a point: its own, or another device's that it wraps.
 type event struct {
 	dev *device
-
-	mu     sync.Mutex
-	last   *mark   // nil before the first Record
-	inside *stream // the stream if it was capturing at the last Record
+	*point
+	wrapped bool // another closes the point
 }
 
-func (d *device) NewEvent() (backend.Event, error) { return &event{dev: d}, nil }
+// point is recorded as a new mark each time.
+type point struct {
+	owner *device
+
+	mu     sync.Mutex
+	handle handle // 0 until it is asked for
+	last   *mark  // nil before the first Record
+	inside *line  // the stream if it was capturing at the last Record
+}
+
+func (d *device) NewEvent() (backend.Event, error) {
+	return &event{dev: d, point: &point{owner: d}}, nil
+}
 
 func (e *event) mark() *mark {
 	e.mu.Lock()
@@ -74,11 +84,16 @@ func (s *stream) Record(b backend.Event) error {
 		return err
 	}
 	s.mu.Lock()
-	inside := s
+	inside := s.line
 	if s.capture == nil {
 		inside = nil
 	}
 	s.mu.Unlock()
+	return s.record(op, e, inside)
+}
+
+// record queues a mark. inside is the stream if the event belongs to its capture.
+func (s *stream) record(op string, e *event, inside *line) error {
 	e.mu.Lock()
 	e.inside = inside
 	e.mu.Unlock()
@@ -102,9 +117,14 @@ func (s *stream) WaitEvent(b backend.Event) error {
 	e.mu.Lock()
 	inside := e.inside
 	e.mu.Unlock()
-	if inside != nil && inside != s && inside.isCapturing() {
+	if inside != nil && inside != s.line && inside.isCapturing() {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "another stream is capturing the event; an emulated device captures one stream at a time")
 	}
+	return s.waitFor(op, e)
+}
+
+// waitFor queues a wait for what the event marks then.
+func (s *stream) waitFor(op string, e *event) error {
 	return s.do(op, func() (step, error) {
 		m := e.mark()
 		return step{run: func() error {
@@ -121,10 +141,28 @@ func (s *stream) WaitEvent(b backend.Event) error {
 	})
 }
 
-func (s *stream) isCapturing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.capture != nil
+func (s *stream) RecordAcross(b backend.Event) error {
+	op := s.dev.op("record an event")
+	e, err := s.dev.own(op, b)
+	if err != nil {
+		return err
+	}
+	return s.record(op, e, nil)
+}
+
+func (s *stream) WaitAcross(b backend.Event) error {
+	op := s.dev.op("wait for an event")
+	e, err := s.dev.own(op, b)
+	if err != nil {
+		return err
+	}
+	return s.waitFor(op, e)
+}
+
+func (l *line) isCapturing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.capture != nil
 }
 
 func (e *event) Query() (bool, error) {
@@ -171,6 +209,12 @@ func (e *event) Since(b backend.Event) (time.Duration, error) {
 	return to.at.Sub(from.at), nil
 }
 
-func (e *event) Handle() uintptr { return 0 }
-
-func (e *event) Close() error { return nil }
+// Close leaves a wrapped event alone.
+func (e *event) Close() error {
+	if !e.wrapped {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.handle.end()
+	}
+	return nil
+}

@@ -18,7 +18,10 @@ static __thread struct {
   void (*recover)(void*, const char*);
   void* argument;
   void* const* top;
-  char text[128];
+  uintptr_t guard;   // behind dynamic shared memory
+  uint64_t guarded;  // bytes
+  uint32_t dynamic;  // bytes of dynamic shared memory
+  char text[160];
   void* signal_stack;  // a stack that overflows cannot hold the handler
 } here;
 
@@ -36,6 +39,10 @@ static void describe(int number, const siginfo_t* info) {
     snprintf(here.text, sizeof(here.text), "illegal instruction");
   } else if (address - bottom < MSCCLGO_EMU_STACK_BYTES) {
     snprintf(here.text, sizeof(here.text), "stack overflow: a thread has %u bytes", MSCCLGO_EMU_STACK_BYTES);
+  } else if (address - here.guard < here.guarded) {
+    snprintf(here.text, sizeof(here.text),
+             "illegal memory access beyond the %u bytes of dynamic shared memory of the launch",
+             here.dynamic);
   } else {
     snprintf(here.text, sizeof(here.text), "illegal memory access at %p", info->si_addr);
   }
@@ -113,6 +120,12 @@ void fault_catch(void (*recover)(void*, const char*), void* argument, void* cons
   here.recover = recover;
   here.argument = argument;
   here.top = top;
+}
+
+void fault_guard(const void* guard, uint64_t bytes, uint32_t dynamic) {
+  here.guard = (uintptr_t)guard;
+  here.guarded = bytes;
+  here.dynamic = dynamic;
 }
 
 static void jump(void* where, const char* text) {

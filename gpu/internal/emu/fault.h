@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 // fault_setup prepares the process, once; fault_enter and fault_leave prepare an OS
 // thread that runs blocks. Faults of other code are handled as before.
@@ -18,3 +19,7 @@ void fault_catch(void (*recover)(void* argument, const char* text), void* argume
 // fault_try calls f(argument), on any OS thread with a signal stack, such as Go's. It
 // returns false if f faults, which it must do only where it holds nothing.
 bool fault_try(void (*f)(void*), void* argument);
+
+// fault_guard tells the OS thread's handler of memory that faults behind that many bytes of
+// dynamic shared memory, so that it can say so.
+void fault_guard(const void* guard, uint64_t bytes, uint32_t dynamic);

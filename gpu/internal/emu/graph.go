@@ -14,7 +14,7 @@ type graph struct {
 func (s *stream) BeginCapture() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.capturing("begin a capture"); err != nil {
+	if err := s.idleable("begin a capture"); err != nil {
 		return err
 	}
 	s.native.bar()
@@ -22,9 +22,21 @@ func (s *stream) BeginCapture() error {
 	return nil
 }
 
+func (s *stream) Capture() (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.capture == nil {
+		return nil, nil
+	}
+	return s.capture, nil
+}
+
 func (s *stream) EndCapture() (backend.Graph, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.open(s.dev.op("end a capture")); err != nil {
+		return nil, err
+	}
 	g := s.capture
 	if g == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("end a capture"), "the stream is not capturing")
@@ -44,6 +56,9 @@ func (g *graph) Launch(b backend.Stream) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.open(op); err != nil {
+		return err
+	}
 	if s.capture != nil {
 		s.capture.makers = append(s.capture.makers, g.makers...)
 		return nil

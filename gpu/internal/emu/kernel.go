@@ -13,7 +13,7 @@ static launch* launch_new(const mscclgo_emu_kernel* kernel, const module* m, con
 	if (!l) return NULL;
 	memset(l, 0, sizeof(*l));
 	l->kernel = kernel;
-	l->anchor = m->table->anchor;
+	l->module = m->table;
 	if (bytes) memcpy(l->arguments, arguments, bytes);
 	return l;
 }
@@ -162,7 +162,6 @@ func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
 	layout := k.mod.object.shared
 	l.shared = C.shared_layout{
 		anchor: C.uint64_t(layout.anchor), begin: C.uint64_t(layout.begin), end: C.uint64_t(layout.end),
-		dynamic: C.uint64_t(layout.dynamic), dynamic_bytes: C.uint64_t(layout.dynamicBytes),
 	}
 	l.grid = dim(cfg.Grid)
 	l.block = dim(cfg.Block)

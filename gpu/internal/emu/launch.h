@@ -8,10 +8,8 @@
 
 // The layout of a module's thread-local storage, in bytes from its start.
 typedef struct shared_layout {
-  uint64_t anchor;         // the anchor symbol
-  uint64_t begin, end;     // of __shared__ memory
-  uint64_t dynamic;        // the dynamic array in it
-  uint64_t dynamic_bytes;  // 0 if no kernel uses it
+  uint64_t anchor;      // the anchor symbol
+  uint64_t begin, end;  // of __shared__ memory of fixed size
 } shared_layout;
 
 // The state of a launch.
@@ -23,7 +21,7 @@ typedef enum launch_state {
 
 typedef struct launch {
   const mscclgo_emu_kernel* kernel;
-  void* (*anchor)(void);  // of the module
+  const mscclgo_emu_module* module;
   shared_layout shared;
   mscclgo_emu_dim grid, block;
   uint32_t dynamic_shared;  // bytes

@@ -33,7 +33,8 @@ func TestAddressSpaceLimit(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				cmd := exec.CommandContext(ctx, os.Args[0], "-test.run="+pattern, "-test.v")
-				cmd.Env = append(os.Environ(), limitVariable+"=1")
+				// As many arenas of the C library's as a machine of many cores has.
+				cmd.Env = append(os.Environ(), limitVariable+"=1", "GLIBC_TUNABLES=glibc.malloc.arena_test=256")
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Fatalf("the process with a limit: %v\n%s", err, out)
 				}
@@ -46,28 +47,30 @@ func TestAddressSpaceLimit(t *testing.T) {
 func limited(t *testing.T, warm bool) {
 	d := open(t)
 	m := load(t, d, `
-extern "C" __global__ void meet(unsigned* out) {
+extern "C" __global__ void meet(unsigned* out, unsigned blocks) {
   __syncthreads();  // all threads have begun
   atomicAdd(out, 1u);
+  while (atomicAdd(out, 0u) < blocks * blockDim.x) __nanosleep(1000);
 }
 `)
 	k := kernelOf(t, m, "meet")
 	out := alloc(t, d, 4)
 	write(t, d, out.Ptr(), []uint32{0})
 	if warm {
-		ran(t, d, k, shape(4, 64), out.Ptr())
+		ran(t, d, k, shape(4, 64), out.Ptr(), uint32(4))
+		write(t, d, out.Ptr(), []uint32{0})
 	}
-	// Room for some of the 32 blocks, which map 264 MiB each.
+	// Room for some of the 8 blocks that wait for each other, which map 264 MiB each.
 	const room = 1 << 30
 	now := addressSpace(t)
 	must(t, unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: now + room, Max: now + room}))
 
 	s := stream(t, d)
-	must(t, s.Launch(k, shape(64, 1024), pack(out.Ptr())))
+	must(t, s.Launch(k, shape(64, 1024), pack(out.Ptr(), uint32(8))))
 	testerr.Expect(t, s.Synchronize(deadline(t)), mscclgo.ErrSystem, "meet", "out of memory", "stacks", "threads", "ulimit -v")
 
 	write(t, d, out.Ptr(), []uint32{0})
-	ran(t, d, k, shape(8, 128), out.Ptr())
+	ran(t, d, k, shape(8, 128), out.Ptr(), uint32(8))
 	if n := read[uint32](t, d, out.Ptr(), 1)[0]; n != 8*128 {
 		t.Errorf("%d threads of the smaller launch ran, want %d", n, 8*128)
 	}

@@ -129,18 +129,27 @@ func (d *device) Alloc(size uint64) (backend.Memory, error) {
 	return m, nil
 }
 
-// create makes shared memory with a descriptor.
-func (d *device) create(op string, size uint64) (*memory, error) {
+// file returns the descriptor of new shared memory.
+func (d *device) file(op string, size uint64) (int, error) {
 	fd, err := unix.MemfdCreate("mscclgo-"+d.info.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
+		return -1, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
 	}
 	if err = unix.Ftruncate(fd, int64(size)); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed)
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot size shared memory: %w", err)
+		return -1, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot size shared memory: %w", err)
+	}
+	return fd, nil
+}
+
+// create makes shared memory with a descriptor.
+func (d *device) create(op string, size uint64) (*memory, error) {
+	fd, err := d.file(op, size)
+	if err != nil {
+		return nil, err
 	}
 	m, err := d.add(op, size, fd, size)
 	if err != nil {
@@ -148,32 +157,91 @@ func (d *device) create(op string, size uint64) (*memory, error) {
 		return nil, err
 	}
 	m.m.fd = fd
-	for i := range m.m.bytes[:min(size, poisonBytes)] {
+	m.spoil()
+	return m, nil
+}
+
+// spoil fills the first bytes of new memory.
+func (m *memory) spoil() {
+	for i := range m.m.bytes[:min(m.Size(), poisonBytes)] {
 		m.m.bytes[i] = poison
 	}
-	return m, nil
+}
+
+func (m *memory) Renew() error {
+	op := m.dev.op("renew %d bytes", m.Size())
+	if m.m.fd < 0 {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this is a mapping of another process's memory, or host memory")
+	}
+	fd, err := m.dev.file(op, m.Size())
+	if err != nil {
+		return err
+	}
+	if err := m.replace(op, fd); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	m.dev.mu.Lock()
+	unix.Close(m.m.fd)
+	m.m.fd = fd
+	m.dev.mu.Unlock()
+	m.spoil()
+	return nil
+}
+
+func (m *memory) Remap(fd int) error {
+	op := m.dev.op("remap %d bytes", m.Size())
+	if m.m.fd >= 0 {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this is memory of this process")
+	}
+	if err := m.dev.importable(op, fd, m.Size()); err != nil {
+		return err
+	}
+	return m.replace(op, fd)
+}
+
+// replace maps fd in place of what is mapped.
+func (m *memory) replace(op string, fd int) error {
+	m.dev.mu.Lock()
+	defer m.dev.mu.Unlock()
+	if m.freed || m.dev.closed {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is freed")
+	}
+	_, err := unix.MmapPtr(fd, 0, unsafe.Pointer(&m.m.bytes[0]), uintptr(len(m.m.bytes)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map the memory: %w", err)
+	}
+	return nil
 }
 
 // ImportFD maps memory of another emulated device. The size of the memory must be
 // sealed, as create does it.
 func (d *device) ImportFD(fd int, size uint64) (backend.Memory, error) {
 	op := d.op("import %d bytes", size)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "descriptor %d: %w", fd, err)
-	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the descriptor is not memory of an emulated device")
-	}
-	if size == 0 || uint64(stat.Size) != size {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the descriptor's memory has %d bytes", stat.Size)
+	if err := d.importable(op, fd, size); err != nil {
+		return nil, err
 	}
 	m, err := d.add(op, size, fd, 0)
 	if err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// importable returns an error unless fd is memory of an emulated device, of so many bytes.
+func (d *device) importable(op string, fd int, size uint64) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "descriptor %d: %w", fd, err)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the descriptor is not memory of an emulated device")
+	}
+	if size == 0 || uint64(stat.Size) != size {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the descriptor's memory has %d bytes", stat.Size)
+	}
+	return nil
 }
 
 func (m *memory) Ptr() uint64  { return m.m.base }
@@ -189,10 +257,26 @@ func (m *memory) ExportFD() (int, error) {
 	if m.freed || m.dev.closed {
 		return -1, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is freed")
 	}
-	if m.m.fd < 0 {
-		return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this is a mapping of another process's memory, which only its owner can export")
+	return m.m.export(op)
+}
+
+func (d *device) Export(ptr, size uint64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	op := d.op("export %d bytes at %#x", size, ptr)
+	m := d.find(ptr)
+	if m == nil {
+		return -1, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory is freed")
 	}
-	fd, err := unix.FcntlInt(uintptr(m.m.fd), unix.F_DUPFD_CLOEXEC, 0)
+	return m.export(op)
+}
+
+// export duplicates the descriptor. The caller holds mu of the device.
+func (m *mapping) export(op string) (int, error) {
+	if m.fd < 0 {
+		return -1, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "this is a mapping of another process's memory, which only its owner can export, or host memory")
+	}
+	fd, err := unix.FcntlInt(uintptr(m.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return -1, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot duplicate the descriptor: %w", err)
 	}
@@ -240,7 +324,7 @@ func (d *device) release(m *mapping, own uint64) {
 
 // Access makes d a holder of the memory. The devices of a process share its address
 // space, so nothing is mapped.
-func (d *device) Access(owner backend.Device, ptr uint64) error {
+func (d *device) Access(owner backend.Device, ptr, size uint64) error {
 	op := d.op("access memory at %#x", ptr)
 	o, ok := owner.(*device)
 	if !ok {
@@ -289,6 +373,25 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	return m, nil
 }
 
+// hostMemory is memory of the process that the device did not allocate, which its kernels
+// reach as the process does.
+type hostMemory []byte
+
+func (d *device) WrapHost(host []byte) (backend.HostMemory, error) {
+	start := uintptr(unsafe.Pointer(&host[0]))
+	page := uintptr(os.Getpagesize())
+	first := start / page * page
+	// msync does nothing to such memory, but fails where a page is not mapped.
+	if _, _, errno := unix.Syscall(unix.SYS_MSYNC, first, start+uintptr(len(host))-first, unix.MS_ASYNC); errno != 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("wrap %d bytes of the host at %#x", len(host), start), "the memory is not mapped")
+	}
+	return hostMemory(host), nil
+}
+
+func (m hostMemory) Ptr() uint64   { return uint64(uintptr(unsafe.Pointer(&m[0]))) }
+func (m hostMemory) Bytes() []byte { return m }
+func (m hostMemory) Free() error   { return nil }
+
 // find returns the mapping around an address, or nil. The caller holds mu.
 func (d *device) find(ptr uint64) *mapping {
 	i, found := slices.BinarySearchFunc(d.table, ptr, compareBase)
@@ -301,7 +404,7 @@ func (d *device) find(ptr uint64) *mapping {
 	return d.table[i]
 }
 
-func (d *device) Range(ptr uint64) (base, size uint64, err error) {
+func (d *device) Range(ptr, _ uint64) (base, size uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.find(ptr)

@@ -39,7 +39,7 @@ func TestDescriptors(t *testing.T) {
 	if _, err := there.ExportFD(); !errors.Is(err, mscclgo.ErrUnsupported) {
 		t.Errorf("export of an import: %v", err)
 	}
-	if base, size, err := other.Range(there.Ptr() + 777); base != there.Ptr() || size != mem.Size() || err != nil {
+	if base, size, err := other.Range(there.Ptr()+777, 1); base != there.Ptr() || size != mem.Size() || err != nil {
 		t.Errorf("range of an import: %#x, %d, %v", base, size, err)
 	}
 	must(t, mem.Free(), mem.Free())
@@ -50,7 +50,7 @@ func TestDescriptors(t *testing.T) {
 	if _, err := mem.ExportFD(); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("export of freed memory: %v", err)
 	}
-	if _, _, err := owner.Range(mem.Ptr()); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, _, err := owner.Range(mem.Ptr(), 1); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("range of freed memory: %v", err)
 	}
 	if err := unix.Ftruncate(fd, 0); err == nil {
@@ -128,9 +128,9 @@ func TestAccess(t *testing.T) {
 	await := kernelOf(t, load(t, b, streamSource), "await")
 	mem := alloc(t, a, 4096)
 	write(t, a, mem.Ptr(), make([]uint64, 2))
-	must(t, b.Access(a, mem.Ptr()), b.Access(a, mem.Ptr()+8), a.Access(a, mem.Ptr()))
-	testerr.Expect(t, b.Access(a, 8), mscclgo.ErrInvalid)
-	if base, _, err := b.Range(mem.Ptr() + 8); base != mem.Ptr() || err != nil {
+	must(t, b.Access(a, mem.Ptr(), 8), b.Access(a, mem.Ptr()+8, 8), a.Access(a, mem.Ptr(), 8))
+	testerr.Expect(t, b.Access(a, 8, 8), mscclgo.ErrInvalid)
+	if base, _, err := b.Range(mem.Ptr()+8, 1); base != mem.Ptr() || err != nil {
 		t.Errorf("range: %#x, %v", base, err)
 	}
 	s := stream(t, b)
@@ -140,7 +140,7 @@ func TestAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, s.Synchronize(deadline(t)))
-	if _, _, err := b.Range(mem.Ptr()); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, _, err := b.Range(mem.Ptr(), 1); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("range of freed memory: %v", err)
 	}
 }

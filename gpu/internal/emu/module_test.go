@@ -133,6 +133,15 @@ func TestMalformedImages(t *testing.T) {
 	}
 }
 
+// TestImageOfAnotherProcessor: the error says what the image is for.
+func TestImageOfAnotherProcessor(t *testing.T) {
+	d := open(t)
+	object, err := emuimage.Open(compiled(t, `extern "C" __global__ void k() {}`))
+	must(t, err)
+	_, err = d.LoadModule(emuimage.Seal(patched(object, 18, 0x08))) // e_machine: MIPS
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "EM_MIPS", runtime.GOARCH)
+}
+
 func patched(object []byte, at int, value byte) []byte {
 	object = append([]byte(nil), object...)
 	object[at] = value

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 )
 
@@ -12,8 +13,11 @@ import (
 const (
 	tableName   = "mscclgo_emu_table"
 	anchorName  = "mscclgo_emu_anchor"
-	dynamicName = "mscclgo_emu_dynamic_shared"
+	dynamicName = "mscclgo_emu_dynamic" // begins the names of pointers to dynamic shared memory
 )
+
+// machines are the processors that modules are compiled for, by GOARCH.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // object describes the variables of a module, as its ELF file does.
 type object struct {
@@ -35,7 +39,7 @@ type local struct {
 // sharedLayout is the place of __shared__ memory in the thread-local storage; see
 // launch.h.
 type sharedLayout struct {
-	anchor, begin, end, dynamic, dynamicBytes uint64
+	anchor, begin, end uint64
 }
 
 // parseObject reads a module's symbols.
@@ -47,6 +51,9 @@ func parseObject(data []byte) (*object, error) {
 	if f.Type != elf.ET_DYN {
 		return nil, fmt.Errorf("the image is of ELF type %v, not a shared object", f.Type)
 	}
+	if here, ok := machines[runtime.GOARCH]; ok && f.Machine != here {
+		return nil, fmt.Errorf("the image is for processors of type %v, and this machine is %s; compile it on such a machine", f.Machine, runtime.GOARCH)
+	}
 	symbols, err := f.Symbols()
 	if err != nil {
 		return nil, fmt.Errorf("the image has no symbol table: %w", err)
@@ -56,7 +63,6 @@ func parseObject(data []byte) (*object, error) {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_TLS {
 			o.shared.begin, o.shared.end = p.Filesz, p.Memsz
-			o.shared.dynamic = p.Memsz
 		}
 	}
 	for _, s := range symbols {
@@ -70,12 +76,10 @@ func parseObject(data []byte) (*object, error) {
 				o.table, found[tableName] = s.Value, true
 			}
 		case elf.STT_TLS:
-			switch s.Name {
-			case anchorName:
+			switch {
+			case s.Name == anchorName:
 				o.shared.anchor, found[anchorName] = s.Value, true
-			case dynamicName:
-				o.shared.dynamic, o.shared.dynamicBytes = s.Value, s.Size
-			default:
+			case !strings.HasPrefix(s.Name, dynamicName):
 				o.locals = append(o.locals, local{s.Name, s.Size})
 			}
 		}
@@ -86,7 +90,7 @@ func parseObject(data []byte) (*object, error) {
 		}
 	}
 	l := o.shared
-	if l.begin > l.end || l.anchor >= l.begin || l.dynamic < l.begin || l.dynamic > l.end || l.dynamicBytes > l.end-l.dynamic {
+	if l.begin > l.end || l.anchor >= l.begin {
 		return nil, errors.New("the image's thread-local storage does not have the layout of package devicecode")
 	}
 	return o, nil

@@ -4,11 +4,13 @@
 #include "pool.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include "block.h"
 #include "fault.h"
@@ -89,6 +91,15 @@ static void* work(void* argument) {
   return NULL;
 }
 
+// save_address_space has new threads allocate where others do, in a process whose address
+// space is limited: else the C library reserves 64 MiB for each.
+static void save_address_space(void) {
+#ifdef M_ARENA_MAX
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 // hire starts OS threads until there are as many idle ones as blocks to run, or the
 // limit is reached. It returns an errno if it cannot: with fewer threads, blocks that wait
 // for each other, as a device's resident ones may, would do so forever. The threads block
@@ -96,6 +107,7 @@ static void* work(void* argument) {
 static int hire(pool* p, uint64_t blocks) {
   uint64_t wanted = blocks > p->idle ? blocks - p->idle : 0;
   if (wanted == 0 || p->threads == p->limit) return 0;
+  save_address_space();
   sigset_t all, old;
   sigfillset(&all);
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};

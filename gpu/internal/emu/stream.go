@@ -28,11 +28,21 @@ type maker func() (step, error)
 // a GPU, so that a host far ahead of its device does not use up memory.
 const mostQueued = 1 << 14
 
-// stream runs its queue on a goroutine that exists while there is work.
+// stream is a device's view of a line of work: its own, or another device's that it
+// wraps.
 type stream struct {
 	dev *device
+	*line
+	wrapped bool // another closes the line
+}
+
+// line runs its queue on a goroutine that exists while there is work.
+type line struct {
+	owner *device
 
 	mu      sync.Mutex
+	handle  handle   // 0 until it is asked for
+	closed  bool     // by the owner's Close
 	queue   [][]step // one entry a call
 	room    sync.Cond
 	working bool   // the goroutine exists
@@ -43,16 +53,22 @@ type stream struct {
 	native  *queue // not nil once threads in C may use the stream
 }
 
-func (d *device) NewStream() (backend.Stream, error) {
-	s := &stream{dev: d}
-	s.room.L = &s.mu
-	return s, nil
+func newLine(owner *device) *line {
+	l := &line{owner: owner}
+	l.room.L = &l.mu
+	return l
 }
+
+func (d *device) NewStream() (backend.Stream, error) { return &stream{dev: d, line: newLine(d)}, nil }
 
 // do queues the step of a call or, while the stream captures, keeps its maker.
 func (s *stream) do(op string, m maker) error {
+	m = s.guarded(op, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.open(op); err != nil {
+		return err
+	}
 	if s.capture != nil {
 		s.capture.makers = append(s.capture.makers, m)
 		return nil
@@ -62,14 +78,14 @@ func (s *stream) do(op string, m maker) error {
 }
 
 // waitForRoom waits while the queue is full. The caller holds mu.
-func (s *stream) waitForRoom() {
-	for len(s.queue) >= mostQueued {
-		s.room.Wait()
+func (l *line) waitForRoom() {
+	for len(l.queue) >= mostQueued {
+		l.room.Wait()
 	}
 }
 
 // enqueue queues the steps of all makers, or none. The caller holds mu.
-func (s *stream) enqueue(op string, makers ...maker) error {
+func (l *line) enqueue(op string, makers ...maker) error {
 	steps := make([]step, 0, len(makers))
 	drop := func(err error) error {
 		for _, st := range steps {
@@ -87,17 +103,17 @@ func (s *stream) enqueue(op string, makers ...maker) error {
 	if len(steps) == 0 {
 		return nil
 	}
-	if !s.working {
-		if err := s.dev.begin(op); err != nil {
+	if !l.working {
+		if err := l.owner.begin(op); err != nil {
 			return drop(err)
 		}
-		s.working = true
-		go s.work()
+		l.working = true
+		go l.work()
 	}
-	s.native.bar() // until it has run: see advance
-	s.queue = append(s.queue, steps)
-	s.pending++
-	s.last = nil
+	l.native.bar() // until it has run: see advance
+	l.queue = append(l.queue, steps)
+	l.pending++
+	l.last = nil
 	return nil
 }
 
@@ -108,28 +124,28 @@ func (st step) finish(err error) {
 }
 
 // work runs the queue until it is empty.
-func (s *stream) work() {
-	defer s.dev.end()
+func (l *line) work() {
+	defer l.owner.end()
 	for {
-		s.mu.Lock()
-		if len(s.queue) == 0 {
-			s.working = false
-			s.mu.Unlock()
+		l.mu.Lock()
+		if len(l.queue) == 0 {
+			l.working = false
+			l.mu.Unlock()
 			return
 		}
-		steps := s.queue[0]
-		s.queue[0] = nil
-		s.queue = s.queue[1:]
-		err := s.err
-		s.room.Signal()
-		s.mu.Unlock()
+		steps := l.queue[0]
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+		err := l.err
+		l.room.Signal()
+		l.mu.Unlock()
 		for i, st := range steps {
 			if err == nil {
-				if err = s.dev.open("run queued work"); err == nil {
+				if err = l.owner.open("run queued work"); err == nil {
 					err = st.run()
 				}
 			}
-			s.advance(err, i == len(steps)-1)
+			l.advance(err, i == len(steps)-1)
 			st.finish(err)
 		}
 	}
@@ -137,16 +153,16 @@ func (s *stream) work() {
 
 // advance updates the state after a step, the last of its call or not, before its done
 // is called.
-func (s *stream) advance(err error, last bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil && err != nil {
-		s.native.bar() // never unbarred
+func (l *line) advance(err error, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil && err != nil {
+		l.native.bar() // never unbarred
 	}
-	s.err = err
+	l.err = err
 	if last {
-		s.pending--
-		s.native.unbar()
+		l.pending--
+		l.native.unbar()
 	}
 }
 
@@ -213,17 +229,17 @@ func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 func (s *stream) Query() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.capturing("query a stream"); err != nil {
+	if err := s.idleable("query a stream"); err != nil {
 		return false, err
 	}
 	s.native.settle()
 	return s.pending == 0, s.err
 }
 
-// capturing returns an error if the stream captures. The caller holds mu.
-func (s *stream) capturing(what string) error {
-	if s.capture == nil {
-		return nil
+// idleable returns an error if the stream captures or is closed. The caller holds mu.
+func (s *stream) idleable(what string) error {
+	if err := s.open(s.dev.op("%s", what)); err != nil || s.capture == nil {
+		return err
 	}
 	return mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("%s", what), "the stream is capturing; end the capture first")
 }
@@ -241,7 +257,7 @@ func (s *stream) Synchronize(ctx context.Context) error {
 func (s *stream) mark(op string) (*mark, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.capturing("synchronize a stream"); err != nil {
+	if err := s.idleable("synchronize a stream"); err != nil {
 		return nil, err
 	}
 	m := newMark()
@@ -260,7 +276,14 @@ func (s *stream) mark(op string) (*mark, error) {
 	return m, nil
 }
 
-func (s *stream) Handle() uintptr { return 0 }
-
-// Close does not wait for queued work, which still runs.
-func (s *stream) Close() error { return nil }
+// Close does not wait for queued work, which still runs. It leaves a wrapped stream
+// alone.
+func (s *stream) Close() error {
+	if !s.wrapped {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.closed = true
+		s.handle.end()
+	}
+	return nil
+}

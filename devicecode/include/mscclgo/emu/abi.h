@@ -6,15 +6,14 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 1u
+#define MSCCLGO_EMU_ABI 2u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
 
-// __shared__ memory is the module's zero-initialised thread-local storage. The dynamic
-// part has the first name. The anchor is the one initialised variable: its address and its
-// symbol's value tell where all the others are.
-#define MSCCLGO_EMU_DYNAMIC_SYMBOL "mscclgo_emu_dynamic_shared"
+// __shared__ memory of fixed size is the module's zero-initialised thread-local storage. The
+// anchor is the one initialised variable: its address and its symbol's value tell where all
+// the others are.
 #define MSCCLGO_EMU_ANCHOR_SYMBOL "mscclgo_emu_anchor"
 
 // Limits of a launch.
@@ -22,6 +21,7 @@ enum {
   MSCCLGO_EMU_WARP = 32,                  // threads
   MSCCLGO_EMU_MAX_THREADS = 1024,         // in a block
   MSCCLGO_EMU_SHARED_BYTES = 227 * 1024,  // in a block, static and dynamic
+  MSCCLGO_EMU_SHARED_ALIGNMENT = 128,     // of dynamic shared memory, in bytes
   MSCCLGO_EMU_ARGUMENT_BYTES = 4096,      // of a kernel
 };
 
@@ -45,6 +45,7 @@ typedef struct mscclgo_emu_block {
   const struct mscclgo_emu_runtime* runtime;
   mscclgo_emu_dim block_dim, grid_dim, block_index;
   uint32_t dynamic_shared;  // bytes
+  void* dynamic;            // those bytes; what follows them faults
 } mscclgo_emu_block;
 
 // A CUDA thread. The members after `lane` belong to spinHint of runtime.h.
@@ -123,6 +124,10 @@ typedef struct mscclgo_emu_module {
   uint32_t size;  // of this struct
   const mscclgo_emu_kernel* const* kernels;
   const mscclgo_emu_kernel* const* kernels_end;
+  // Each stores the block's dynamic shared memory for the calling OS thread, where the
+  // module declares it outside of functions.
+  void (*const* dynamics)(void*);
+  void (*const* dynamics_end)(void*);
   // anchor returns the calling OS thread's MSCCLGO_EMU_ANCHOR_SYMBOL, which allocates its
   // __shared__ memory.
   void* (*anchor)(void);

@@ -65,6 +65,14 @@ struct Kernel<function> {
   }
 };
 
+// DynamicShared converts to a reference to the block's dynamic shared memory, as any type.
+struct DynamicShared {
+  template <class T>
+  operator T&() const {
+    return *reinterpret_cast<T*>(self()->block->dynamic);
+  }
+};
+
 // launchBounds takes what __launch_bounds__ does and returns the size of a block, or 0.
 constexpr uint32_t launchBounds() { return 0; }
 template <class... T>

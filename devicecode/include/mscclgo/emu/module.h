@@ -12,6 +12,10 @@ extern const mscclgo_emu_kernel* const __start_mscclgo_emu_kernels[]
 extern const mscclgo_emu_kernel* const __stop_mscclgo_emu_kernels[]
     __attribute__((weak, visibility("hidden")));
 
+// The same for dynamic shared memory that is declared outside of functions.
+extern void (*const __start_mscclgo_emu_dynamics[])(void*) __attribute__((weak, visibility("hidden")));
+extern void (*const __stop_mscclgo_emu_dynamics[])(void*) __attribute__((weak, visibility("hidden")));
+
 __thread uint32_t mscclgo_emu_anchor = MSCCLGO_EMU_ABI;
 
 static void* mscclgo_emu_get_anchor() { return &mscclgo_emu_anchor; }
@@ -22,6 +26,8 @@ const mscclgo_emu_module mscclgo_emu_table = {
     sizeof(mscclgo_emu_module),
     __start_mscclgo_emu_kernels,
     __stop_mscclgo_emu_kernels,
+    __start_mscclgo_emu_dynamics,
+    __stop_mscclgo_emu_dynamics,
     mscclgo_emu_get_anchor,
 };
 

@@ -23,6 +23,8 @@ int cuDriverGetVersion(int* version) { return *version = 11000, 0; }
 int cuGetErrorName(int code, const char** name) {
   *name = code == OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
           : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+          : code == 900           ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+          : code == 906           ? "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
                                   : NULL;
   return *name ? 0 : 1;
 }
@@ -49,7 +51,66 @@ int cuDevicePrimaryCtxRetain(void** ctx, int device) {
   return *ctx = &retained, 0;
 }
 int cuDevicePrimaryCtxRelease_v2(int device) { return retained = 0, device; }
+#if defined(FOREIGN)
+// Streams of other code, by handle: one of the primary context, one of another context, and
+// one that is capturing. While that captures, the legacy stream is of no use. A query of
+// either would make the capture invalid.
+enum { LEGACY = 1, PLAIN = 0x100, ELSEWHERE = 0x200, CAPTURING = 0x300 };
+static int elsewhere;
+int cuCtxSetCurrent(void* ctx) { return ctx == &elsewhere || (ctx == &retained && retained) ? 0 : 201; }
+int cuCtxGetDevice(int* device) { return *device = 0, 0; }
+int cuStreamGetCtx(void* stream, void** ctx) {
+  *ctx = stream == (void*)ELSEWHERE ? (void*)&elsewhere : (void*)&retained;
+  return (size_t)stream < PLAIN ? LAUNCH_FAILED : 0;
+}
+int cuStreamIsCapturing(void* stream, int* status) {
+  return *status = stream == (void*)CAPTURING, stream == (void*)LEGACY ? 906 : 0;
+}
+static unsigned long long capture_id = 77;
+static void* tails[16];  // of the graph being captured
+static size_t tail_count;
+int cuStreamGetCaptureInfo_v3(void* stream, int* status, unsigned long long* id, void* graph, void* nodes,
+                              void* edges, void* count) {
+  if (graph) {
+    *(void**)graph = (void*)0x500;
+    *(void***)nodes = tails;
+    *(void**)edges = NULL;
+    *(size_t*)count = stream == (void*)CAPTURING ? tail_count : 0;
+  } else if (nodes || edges || count) {
+    return LAUNCH_FAILED;
+  }
+  return *id = capture_id, cuStreamIsCapturing(stream, status);
+}
+
+// The graph being captured. A copy to address 1000 + n adds node n behind the last ones, and
+// to 2000 + n beside them. Node 0x600 records the event, and follows the nodes of edges.
+static char edges[16];
+int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
+  if (stream == (void*)CAPTURING && dst > 1000 && dst < 1016) tail_count = 0;
+  if (stream == (void*)CAPTURING && dst > 1000 && dst < 2016) tails[tail_count++] = (void*)(dst % 1000);
+  if (stream == (void*)CAPTURING && dst == 3000) capture_id++, tail_count = 0, memset(edges, 0, sizeof edges);
+  if (dst == 4000) memcpy((void*)src, edges, n);
+  return !dst || !src || !n || !stream;
+}
+static int follow(void* node) {
+  return (size_t)node < 16 && !edges[(size_t)node] ? edges[(size_t)node] = 1, 0 : 1;
+}
+int cuGraphAddEventRecordNode(void** node, void* graph, void** from, size_t count, void* event) {
+  for (size_t i = 0; i < sizeof edges; i++)
+    if (edges[i]) return LAUNCH_FAILED;  // there is a node already
+  for (size_t i = 0; i < count; i++)
+    if (follow(from[i])) return LAUNCH_FAILED;
+  return *node = (void*)0x600, graph != (void*)0x500 || event != (void*)0x400;
+}
+int cuGraphAddDependencies_v2(void* graph, void** from, void** to, void* data, size_t count) {
+  return graph != (void*)0x500 || *to != (void*)0x600 || data || count != 1 || follow(*from);
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  return event != (void*)0x400 || flags != (stream == (void*)CAPTURING);
+}
+#else
 int cuCtxSetCurrent(void* ctx) { return ctx == &retained && retained ? 0 : 201; }
+#endif
 
 // The mode in which a thread's calls disturb no capture is RELAXED. What needs it
 // fails without, and what is called often does not pay for it.
@@ -65,10 +126,84 @@ int cuMemGetInfo_v2(size_t* free, size_t* total) {
 int cuMemAlloc_v2(unsigned long long* ptr, size_t size) {
   return *ptr = 0, mode != RELAXED ? CAPTURE_UNSUPPORTED : size > 4096 ? OUT_OF_MEMORY : 0;
 }
+#if defined(FOREIGN)
+// Memory of other code, by page: of an allocator of which nothing is known, of virtual
+// memory in three mappings, followed by another reserved range, of a pool, managed, and
+// virtual memory with a descriptor.
+static const struct {
+  unsigned long long base, start;
+  int pool, managed, mapped;
+} memories[] = {
+    {0x10000, 0x10000, 0, 0, 0}, {0x20000, 0x20000, 0, 0, 1}, {0x21000, 0x20000, 0, 0, 1},
+    {0x22000, 0x20000, 0, 0, 1}, {0x23000, 0x23000, 0, 0, 1}, {0x30000, 0x30000, 1, 0, 0},
+    {0x40000, 0x40000, 0, 1, 0}, {0x50000, 0x50000, 0, 0, 1},
+};
+enum { MEMORIES = sizeof memories / sizeof *memories };
+static int find(unsigned long long ptr) {
+  int i = 0;
+  while (i < MEMORIES && ptr - memories[i].base >= 0x1000) i++;
+  return i;
+}
+int cuMemGetAddressRange_v2(unsigned long long* base, size_t* size, unsigned long long ptr) {
+  int i = find(ptr);
+  if (i == MEMORIES) return 1;
+  if (size) *size = 0x1000;
+  return *base = memories[i].base, 0;
+}
+int cuPointerGetAttribute(void* value, int attribute, unsigned long long ptr) {
+  int i = find(ptr);
+  if (i == MEMORIES) return 1;
+  if (attribute == 8) return *(unsigned*)value = memories[i].managed, 0;
+  if (attribute == 11) return *(unsigned long long*)value = memories[i].start, 0;
+  return *(void**)value = memories[i].pool ? &retained : NULL, attribute != 17;
+}
+static int handles;  // that are retained
+int cuMemRetainAllocationHandle(unsigned long long* handle, void* ptr) {
+  int i = find((size_t)ptr);
+  if (i == MEMORIES || !memories[i].mapped) return 1;
+  return handles++, *handle = (size_t)ptr, 0;
+}
+int cuMemRelease(unsigned long long handle) { return handles--, !handle; }
+int cuMemExportToShareableHandle(void* fd, unsigned long long handle, int type, unsigned long long flags) {
+  return *(int*)fd = 42, handle != 0x50000 || type != 1 || flags || handles != 1;
+}
+int cuIpcGetMemHandle(void* handle, unsigned long long ptr) { return !handle || ptr; }
+
+// Host memory that is pinned, in pages. Page 3 of it is pinned by other code. A page that is
+// pinned twice, or unpinned otherwise than it was pinned, is an error.
+static char pages[16];
+static char* host;  // the first page
+int cuMemHostRegister_v2(void* ptr, size_t size, unsigned flags) {
+  if (!host) host = ptr;
+  size_t first = ((char*)ptr - host) / 4096, count = size / 4096;
+  if (flags != 3 || (size_t)ptr % 4096 || size % 4096 || first + count > sizeof pages) return 1;
+  for (size_t i = first; i < first + count; i++)
+    if (pages[i] || i == 3) return i == 3 ? 712 : LAUNCH_FAILED;
+  memset(pages + first, 1, count);
+  return pages[first] = (char)count, 0;
+}
+int cuMemHostUnregister(void* ptr) {
+  size_t first = ((char*)ptr - host) / 4096, count = first < sizeof pages ? pages[first] : 0;
+  if (!count || (size_t)ptr % 4096) return LAUNCH_FAILED;
+  return memset(pages + first, 0, count), 0;
+}
+int cuMemHostGetDevicePointer_v2(unsigned long long* out, void* ptr, unsigned flags) {
+  size_t page = ((char*)ptr - host) / 4096;
+  *out = (size_t)ptr;
+  return flags || page >= sizeof pages || !(pages[page] || page == 3);
+}
+#endif
 int cuMemFree_v2(unsigned long long ptr) { return mode != RELAXED ? CAPTURE_UNSUPPORTED : (int)ptr; }
 int cuStreamCreate(void** stream, unsigned flags) { return *stream = &retained, !flags; }
+#if defined(FOREIGN)
+int cuStreamQuery(void* stream) { return stream != (void*)PLAIN || mode != RELAXED ? LAUNCH_FAILED : 0; }
+int cuStreamDestroy_v2(void* stream) { return stream ? LAUNCH_FAILED : 1; }
+int cuEventDestroy_v2(void* event) { return event ? LAUNCH_FAILED : 1; }
+#else
 int cuStreamQuery(void* stream) { return stream ? NOT_READY : 1; }
-#if defined(TURNS)
+#endif
+#if defined(FOREIGN)
+#elif defined(TURNS)
 // Streams whose copies fail if others are being queued at the same time, unless one of
 // these is so for more than half a ms. To queue one of n bytes takes n microseconds.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

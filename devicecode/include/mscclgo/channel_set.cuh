@@ -1,0 +1,28 @@
+// Sets of channels, MemoryChannelSet and PortChannelSet: one rank's channels to all its
+// peers, which a kernel takes by value.
+//
+//   auto& channel = set.to(peer, blockIdx.x);
+//
+// Peers are counted from 0 in the order of their ranks, so that in a set of channels to all
+// ranks a peer's index is its rank.
+#pragma once
+
+#include <mscclgo/check.cuh>
+
+namespace mscclgo {
+namespace detail {
+
+// channelOf returns a channel of a set. An index outside the set ends the kernel where
+// MSCCLGO_CHECK is defined.
+template <class Set>
+MSCCLGO_DEVICE auto channelOf(const Set& set, uint32_t peer, uint32_t channel) -> decltype(*set.handles) {
+#if defined(MSCCLGO_CHECK)
+  if (peer >= set.size || channel >= set.perPeer)
+    fault(set.watch, kNoPeer, "channel ", channel, " to peer ", peer, " of a set, which has ", set.perPeer,
+          " to each of ", set.size, " peers");
+#endif
+  return set.handles[channel * set.size + peer];
+}
+
+}  // namespace detail
+}  // namespace mscclgo

@@ -1,0 +1,255 @@
+package devicecode
+
+import (
+	"bytes"
+	"cmp"
+	"debug/dwarf"
+	"debug/elf"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/mscclgo/mscclgo/internal/signature"
+)
+
+// signatures returns the parameters of the kernels of an object, from the description of
+// its source that the compiler has put into it for debuggers (DWARF). entry reports
+// whether a function of this name is a kernel. What the compiler did not describe is left
+// out: launches are then checked by the sizes that the device knows.
+func signatures(object []byte, entry func(name string) bool) []signature.Kernel {
+	f, err := elf.NewFile(bytes.NewReader(object))
+	if err != nil {
+		return nil
+	}
+	data, err := f.DWARF()
+	if err != nil {
+		return nil
+	}
+	var kernels []signature.Kernel
+	r := data.Reader()
+	seen := map[string]bool{}
+	for {
+		e, err := r.Next()
+		if err != nil || e == nil {
+			return kernels
+		}
+		switch e.Tag {
+		case dwarf.TagCompileUnit, dwarf.TagNamespace:
+			continue // kernels are in these
+		case dwarf.TagSubprogram:
+			name := linkageName(data, e)
+			if name != "" && e.Val(dwarf.AttrDeclaration) == nil && entry(name) && !seen[name] {
+				seen[name] = true
+				if params, ok := parameters(data, r, e); ok {
+					kernels = append(kernels, signature.Kernel{Name: name, Params: params})
+				}
+				continue
+			}
+		}
+		r.SkipChildren()
+	}
+}
+
+// attrMIPSLinkageName is what some compilers use for AttrLinkageName.
+const attrMIPSLinkageName dwarf.Attr = 0x2007
+
+// linkageName returns the name of a function's symbol. A function of a namespace may be
+// declared in an entry of its own, to which that of the definition refers.
+func linkageName(data *dwarf.Data, e *dwarf.Entry) string {
+	for _, attr := range []dwarf.Attr{dwarf.AttrLinkageName, attrMIPSLinkageName, dwarf.AttrName} {
+		if name, ok := e.Val(attr).(string); ok && name != "" {
+			return name
+		}
+	}
+	if declared, ok := e.Val(dwarf.AttrSpecification).(dwarf.Offset); ok {
+		r := data.Reader()
+		r.Seek(declared)
+		if e, err := r.Next(); err == nil && e != nil && e.Val(dwarf.AttrSpecification) == nil {
+			return linkageName(data, e)
+		}
+	}
+	return ""
+}
+
+// parameters reads the children of a function's entry.
+func parameters(data *dwarf.Data, r *dwarf.Reader, function *dwarf.Entry) (params []signature.Param, ok bool) {
+	ok = true
+	for function.Children {
+		e, err := r.Next()
+		if err != nil || e == nil || e.Tag == 0 {
+			break
+		}
+		if e.Tag == dwarf.TagFormalParameter {
+			p := signature.Param{}
+			p.Name, _ = e.Val(dwarf.AttrName).(string)
+			offset, _ := e.Val(dwarf.AttrType).(dwarf.Offset)
+			t, err := data.Type(offset)
+			ok = ok && err == nil
+			if ok {
+				p.Type = typeOf(t)
+			}
+			params = append(params, p)
+		}
+		r.SkipChildren()
+	}
+	return params, ok
+}
+
+// typeOf describes a type by value. const, volatile and restrict of the value itself do
+// not matter to who passes it.
+func typeOf(t dwarf.Type) signature.Type {
+	out := signature.Type{Name: nameOf(t)}
+	if size := t.Size(); size > 0 && size <= 1<<31 {
+		out.Size = uint32(size)
+	}
+	switch t := t.(type) {
+	case *dwarf.QualType:
+		return typeOf(t.Type)
+	case *dwarf.TypedefType:
+		name := out.Name
+		out = typeOf(t.Type)
+		out.Name = name
+	case *dwarf.BoolType:
+		out.Kind = signature.Bool
+	case *dwarf.CharType, *dwarf.IntType:
+		out.Kind = signature.Int
+	case *dwarf.UcharType, *dwarf.UintType:
+		out.Kind = signature.Uint
+	case *dwarf.FloatType:
+		out.Kind = signature.Float
+	case *dwarf.EnumType:
+		out.Kind = signature.Enum
+	case *dwarf.PtrType:
+		out.Kind = signature.Pointer
+	case *dwarf.ArrayType:
+		element := typeOf(t.Type)
+		if t.Count >= 0 && uint64(t.Count)*uint64(element.Size) == uint64(out.Size) {
+			out.Kind, out.Count = signature.Array, uint32(t.Count)
+			out.Fields = []signature.Field{{Type: element}}
+		}
+	case *dwarf.StructType:
+		out.Kind, out.Fields = signature.Struct, fieldsOf(t)
+	}
+	return out
+}
+
+// fieldsOf describes the members of a struct. It returns nil for a union, and for a struct
+// that has bases or bit fields besides: those leave holes that alignment does not explain.
+func fieldsOf(t *dwarf.StructType) []signature.Field {
+	if t.Kind == "union" {
+		return nil
+	}
+	var fields []signature.Field
+	end := int64(0)
+	for i, f := range t.Field {
+		d := typeOf(f.Type)
+		if i == 0 && f.ByteOffset != 0 || f.BitSize != 0 || f.ByteOffset < end || f.ByteOffset-end >= alignmentOf(d) {
+			return nil
+		}
+		end = f.ByteOffset + int64(d.Size)
+		fields = append(fields, signature.Field{Name: f.Name, Offset: uint32(f.ByteOffset), Type: d})
+	}
+	if end > t.ByteSize {
+		return nil
+	}
+	return fields
+}
+
+// alignmentOf returns the alignment of a type, or a larger one for structs that may have
+// been given one in the source, such as float4.
+func alignmentOf(t signature.Type) int64 {
+	switch {
+	case t.Kind == signature.Opaque, t.Kind == signature.Struct && (t.Fields == nil || t.Size%16 == 0):
+		return 16
+	case t.Kind == signature.Struct, t.Kind == signature.Array:
+		most := int64(1)
+		for _, f := range t.Fields {
+			most = max(most, alignmentOf(f.Type))
+		}
+		return most
+	}
+	return int64(t.Size)
+}
+
+// plainNames are the names of types as most write them, by the names that GCC gives.
+var plainNames = map[string]string{
+	"short int":              "short",
+	"short unsigned int":     "unsigned short",
+	"long int":               "long",
+	"long unsigned int":      "unsigned long",
+	"long long int":          "long long",
+	"long long unsigned int": "unsigned long long",
+}
+
+// nameOf returns a type's name as in the source.
+func nameOf(t dwarf.Type) string {
+	switch t := t.(type) {
+	case *dwarf.QualType:
+		return qualifiedName(t)
+	case *dwarf.PtrType:
+		switch t.Type.(type) {
+		case nil:
+			return "void*"
+		case *dwarf.FuncType:
+			return strings.Replace(t.Type.String(), "func(", "function(", 1) + "*"
+		}
+		return nameOf(t.Type) + "*"
+	case *dwarf.ArrayType:
+		return fmt.Sprintf("%s[%d]", nameOf(t.Type), t.Count)
+	case *dwarf.StructType:
+		return cmp.Or(innerName(t.StructName), t.Kind)
+	case *dwarf.EnumType:
+		return cmp.Or(innerName(t.EnumName), "enum")
+	case *dwarf.VoidType:
+		return "void"
+	}
+	if name, ok := plainNames[t.String()]; ok {
+		return name
+	}
+	return t.String()
+}
+
+// innerName returns the name of a type without that of the class around it, which NVIDIA's
+// compilers add by mangling: _ZN5Outer4ModeE is Mode. An unnamed type has none.
+func innerName(name string) string {
+	rest, ok := strings.CutPrefix(name, "_ZN")
+	last := ""
+	for ok && rest != "E" {
+		if strings.HasPrefix(rest, "Ut") {
+			return ""
+		}
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		n, err := strconv.Atoi(rest[:digits])
+		if err != nil || n == 0 || n > len(rest)-digits {
+			return name
+		}
+		last, rest = rest[digits:digits+n], rest[digits+n:]
+	}
+	return cmp.Or(last, name)
+}
+
+// qualifiedName returns the name of a type with const and volatile. restrict is no part of
+// a type's name to who calls the kernel.
+func qualifiedName(t *dwarf.QualType) string {
+	has := map[string]bool{t.Qual: true}
+	inner := t.Type
+	for {
+		q, ok := inner.(*dwarf.QualType)
+		if !ok {
+			break
+		}
+		has[q.Qual] = true
+		inner = q.Type
+	}
+	name := nameOf(inner)
+	_, pointer := inner.(*dwarf.PtrType)
+	for _, qual := range []string{"volatile", "const"} {
+		switch {
+		case has[qual] && pointer:
+			name += " " + qual
+		case has[qual]:
+			name = qual + " " + name
+		}
+	}
+	return name
+}

@@ -1,0 +1,114 @@
+package devicecode
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/signature"
+)
+
+// describedSource has parameters of all kinds.
+const describedSource = `
+#include <cuda_fp16.h>
+#include <mscclgo/memory_channel.cuh>
+struct Inner { float w[3]; int* p; };
+struct Args { Inner in; unsigned long long n; };
+struct Base { int b; };
+struct Derived : Base { int d; };
+struct Bits { unsigned f : 3, g : 5; };
+union Either { int a; float b; };
+enum Color : int { Red };
+struct Outer { enum class Mode : short { One }; struct { int x; } unnamed; };
+template <class T> struct Vec { T x, y; };
+extern "C" {
+__global__ void described(float* data, const float factor, uint32_t n, __half h, bool on, signed char c, Args args,
+    Color color, Vec<double> v, const mscclgo::MemoryChannelHandle* __restrict__ channels, Derived derived, Bits bits,
+    Either either, void* const nothing, size_t big, unsigned, const volatile char** strings,
+    Outer::Mode mode, Outer outer) {
+  if (threadIdx.x < n) data[threadIdx.x] *= factor + float(v.x) + args.in.w[0];
+}
+}
+namespace inner {
+extern "C" __global__ void __launch_bounds__(64) nested(short i) {}
+}
+__device__ float helper(float x) { return x; }
+`
+
+func TestSignatures(t *testing.T) { testSignatures(t, ArchEmu, Options{CacheDir: t.TempDir()}) }
+
+func TestSignaturesCUDA(t *testing.T) {
+	forEachCUDATool(t, func(t *testing.T, o Options) {
+		o.Flags = []string{"-lineinfo"} // which the compilers do not take besides -G
+		testSignatures(t, "sm_90", o)
+	})
+}
+
+func testSignatures(t *testing.T, arch string, o Options) {
+	t.Helper()
+	image, err := Compile(t.Context(), arch, "described.cu", []byte(describedSource), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, kernels, err := signature.Split(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	var args, half signature.Type
+	for _, k := range kernels {
+		got[k.Name] = []string{}
+		for _, p := range k.Params {
+			got[k.Name] = append(got[k.Name], p.String())
+			switch p.Name {
+			case "args":
+				args = p.Type
+			case "h":
+				half = p.Type
+			case "outer":
+				if n := p.Type.Fields[0].Type.Name; n != "struct" {
+					t.Errorf("an unnamed struct is named %q", n)
+				}
+			case "bits", "either":
+				if p.Type.Kind != signature.Struct || p.Type.Fields != nil {
+					t.Errorf("%s is described as %+v", p.Name, p.Type)
+				}
+			}
+		}
+	}
+	want := map[string][]string{
+		"described": {"float* data", "float factor", "uint32_t n", "__half h", "bool on", "signed char c", "Args args",
+			"Color color", "Vec<double> v", "const MemoryChannelHandle* channels", "Derived derived", "Bits bits",
+			"Either either", "void* nothing", "size_t big", "unsigned int", "const volatile char** strings",
+			"Mode mode", "Outer outer"},
+		"nested": {"short i"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	float := signature.Type{Kind: signature.Float, Name: "float", Size: 4}
+	wantArgs := signature.Type{Kind: signature.Struct, Name: "Args", Size: 32, Fields: []signature.Field{
+		{Name: "in", Type: signature.Type{Kind: signature.Struct, Name: "Inner", Size: 24, Fields: []signature.Field{
+			{Name: "w", Type: signature.Type{Kind: signature.Array, Name: "float[3]", Size: 12, Count: 3, Fields: []signature.Field{{Type: float}}}},
+			{Name: "p", Offset: 16, Type: signature.Type{Kind: signature.Pointer, Name: "int*", Size: 8}},
+		}}},
+		{Name: "n", Offset: 24, Type: signature.Type{Kind: signature.Uint, Name: "unsigned long long", Size: 8}},
+	}}
+	if diff := cmp.Diff(wantArgs, args); diff != "" {
+		t.Error(diff)
+	}
+	if half.Kind != signature.Struct || half.Size != 2 {
+		t.Errorf("__half is described as %+v", half)
+	}
+}
+
+func TestInnerName(t *testing.T) {
+	for name, want := range map[string]string{
+		"Plain": "Plain", "_ZN4Args1EE": "E", "_ZN1a2bc3defE": "def", "_ZN4ArgsUt_E": "", "": "",
+		"_ZN4Args": "_ZN4Args", "_ZN99xE": "_ZN99xE", "_ZNE": "_ZNE", "_ZN": "_ZN", "_ZN3fooIiE": "_ZN3fooIiE",
+	} {
+		if got := innerName(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package gpu
+
+import (
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// A launchLog has the last launches of a stream: for a verdict on a group that does not
+// progress. Launching does no more for it than a few stores.
+type launchLog struct {
+	mu       sync.Mutex
+	launched uint64 // launches so far
+	ended    uint64 // of those, the first ones that are known to have ended
+	last     [loggedLaunches]native.Launch
+}
+
+// loggedLaunches is how many launches a stream remembers, and graphNames of how many
+// kernels a graph has the names.
+const (
+	loggedLaunches = 8
+	graphNames     = 3
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// add adds a launch that was made. count counts those of its name.
+func (l *launchLog) add(name string, count *atomic.Uint64, grid, block [3]uint32, args []byte) {
+	launch := native.Launch{Name: name, Nth: count.Add(1), Grid: grid, Block: block, Hash: crc32.Checksum(args, castagnoli)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	launch.Number = l.launched + 1
+	l.last[l.launched%loggedLaunches] = launch
+	l.launched++
+}
+
+// made returns how many launches were made.
+func (l *launchLog) made() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.launched
+}
+
+// end notes that the first launches have ended.
+func (l *launchLog) end(launches uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = max(l.ended, launches)
+}
+
+// read returns the launches that are remembered, the oldest first.
+func (l *launchLog) read() []native.Launch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []native.Launch
+	for i := l.launched - min(l.launched, loggedLaunches); i < l.launched; i++ {
+		launch := l.last[i%loggedLaunches]
+		launch.Ended = i < l.ended
+		all = append(all, launch)
+	}
+	return all
+}
+
+// launches implements native.LaunchesOf.
+func (d *Device) launches(query bool) [][]native.Launch {
+	var all [][]native.Launch
+	for _, s := range d.openStreams() {
+		if query {
+			s.askEnded()
+		}
+		if launches := s.log.read(); len(launches) > 0 {
+			all = append(all, launches)
+		}
+	}
+	return all
+}
+
+// askEnded asks whether all launches of the stream have ended, unless that would invalidate
+// a capture. It does not ask about a stream of other code, which may have closed it.
+func (s *Stream) askEnded() {
+	s.mu.Lock() // Close waits
+	defer s.mu.Unlock()
+	if s.foreign || s.capturing() != nil || s.usable("") != nil {
+		return
+	}
+	made := s.log.made()
+	if done, _ := s.b.Query(); done {
+		s.log.end(made)
+	}
+}
+
+// openStreams returns the streams that are open and in use, the oldest first.
+func (d *Device) openStreams() []*Stream {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var open []*Stream
+	kept := d.streams[:0]
+	for _, w := range d.streams {
+		if s := w.Value(); s != nil && !s.closed.Load() {
+			open, kept = append(open, s), append(kept, w)
+		}
+	}
+	clear(d.streams[len(kept):])
+	d.streams = kept
+	return open
+}
+
+// remember adds a stream to those that launches looks at.
+func (d *Device) remember(s *Stream) {
+	d.openStreams() // so that there are never many that are closed
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.streams = append(d.streams, weak.Make(s))
+}
+
+// launchesOf returns the count of launches by a name.
+func (d *Device) launchesOf(name string) *atomic.Uint64 {
+	if count, ok := d.counts.Load(name); ok {
+		return count.(*atomic.Uint64)
+	}
+	count, _ := d.counts.LoadOrStore(name, new(atomic.Uint64))
+	return count.(*atomic.Uint64)
+}
+
+// adds adds a kernel to those of the capture.
+func (c *capture) adds(kernel string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kernels) < graphNames {
+		c.kernels = append(c.kernels, kernel)
+	}
+	c.launches++
+}
+
+// name returns the name of the graph of the capture.
+func (c *capture) name() string {
+	if c == nil {
+		return "a graph"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := "a graph of " + strings.Join(c.kernels, ", ")
+	switch more := c.launches - len(c.kernels); {
+	case c.launches == 0:
+		return "a graph without kernels"
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", text, more)
+	}
+	return text
+}
