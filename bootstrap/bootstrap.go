@@ -17,6 +17,7 @@ import (
 type Bootstrap struct {
 	rank, size int
 	id         UniqueID
+	options    Options // of Connect
 	log        *slog.Logger
 	member     *handshake.Member
 	acc        *handshake.Acceptor
@@ -65,7 +66,7 @@ type peer struct {
 
 func newBootstrap(o Options, member *handshake.Member, addrs []string, ln net.Listener, hosted *Rendezvous) *Bootstrap {
 	b := &Bootstrap{
-		rank: o.Rank, size: o.Size, id: o.ID,
+		rank: o.Rank, size: o.Size, id: o.ID, options: o,
 		log:    o.Logger.With("rank", o.Rank),
 		member: member,
 		hosted: hosted,

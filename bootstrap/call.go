@@ -227,7 +227,7 @@ func (c *call) verdict(err error) error {
 	left := c.state.left
 	b.calls.mu.Unlock()
 	switch {
-	case left != nil && c.outer.Err() == nil && !b.hasLeft(left.rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.rank)):
+	case left != nil && c.outer.Err() == nil && !b.Left(left.rank) && (errors.Is(err, context.Canceled) || b.failedBy(left.rank)):
 		// Also if the group has failed since, because that rank ended with its call.
 		b.awaitNews(c)
 		return left.err(c)
@@ -268,10 +268,12 @@ func (b *Bootstrap) failedBy(rank int) bool {
 	return b.failure != nil && b.failure.rank == rank
 }
 
-func (b *Bootstrap) hasLeft(rank int) bool {
+// Left reports whether a rank has left the group in good order, as far as this one knows:
+// it has closed its Bootstrap. It is false for a rank outside the group.
+func (b *Bootstrap) Left(rank int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.peers[rank].left
+	return rank >= 0 && rank < b.size && b.peers[rank].left
 }
 
 func (b *Bootstrap) isClosing() bool {

@@ -71,3 +71,46 @@ func TestDataIsTheSendersAfterTheFailure(t *testing.T) {
 		data[i] = 1
 	}
 }
+
+// The longest message is cancelled at several moments, while the peer reads it. The next one
+// arrives whole, and is the only one that does.
+func TestLongestMessageCancelled(t *testing.T) {
+	bs := group(t, 2)
+	ctx := testContext(t)
+	data := make([]byte, MaxMessage)
+	for i := range data {
+		data[i] = byte(i >> 8)
+	}
+	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		hear := deafen(t, bs[0], bs[1])
+		sending, cancel := context.WithCancel(ctx)
+		sent := make(chan error, 1)
+		go func() { sent <- bs[0].Send(sending, 1, 8, data) }()
+		time.Sleep(10 * time.Millisecond) // the sockets are full: it is half sent
+		time.AfterFunc(after, cancel)
+		if after > 0 {
+			hear()
+		}
+		err := <-sent
+		if after == 0 {
+			hear()
+			wantError(t, err, mscclgo.ErrAborted, "rank 0")
+		}
+		if err == nil { // it was quicker
+			if got, err := bs[1].Recv(ctx, 0, 8); err != nil || !bytes.Equal(got, data) {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+		}
+		cancel()
+	}
+	if err := bs[0].Send(ctx, 1, 8, data); err != nil {
+		t.Fatal(err)
+	}
+	got, err := bs[1].Recv(ctx, 0, 8)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("the message that was not cancelled: %d bytes, %v", len(got), err)
+	}
+	if bs[1].inbox.has(mailKey{0, frameData, 8}) {
+		t.Error("a cancelled message arrived")
+	}
+}

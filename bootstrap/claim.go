@@ -8,7 +8,7 @@ import (
 )
 
 // protocolVersion is the version of claims and frames.
-const protocolVersion = 3
+const protocolVersion = 4
 
 // A role is what a connection is for.
 type role uint8
@@ -16,6 +16,8 @@ type role uint8
 const (
 	roleJoin role = 1 // a rank joins at the rendezvous
 	rolePeer role = 2 // two ranks of a complete group
+	// a process comes to an elastic rendezvous; it has no number
+	roleMember role = 3
 )
 
 // toRendezvous stands for the acceptor's rank where that is the rendezvous.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,9 @@ type conn struct {
 	peer   *peer
 	dialed bool
 	up     bool // both sides have seen the handshake's end; Bootstrap.mu guards it
+
+	// signs changes with what the peer sends, and while it takes a long message.
+	signs atomic.Uint64
 
 	mu      sync.Mutex
 	wake    sync.Cond // a frame was queued, or ending or broken set
@@ -194,13 +198,16 @@ func (c *conn) writeFrame(o *outgoing, buf []byte) error {
 		if _, err := c.nc.Write(piece); err != nil {
 			return err
 		}
+		if len(piece) == maxPiece { // so many do not fit into the sockets' buffers
+			c.signs.Add(1)
+		}
 	}
 }
 
 // read passes every frame to handle until the stream ends or handle refuses one.
 // It returns io.EOF if the stream ended between two frames.
 func (c *conn) read(handle func(frame) error) error {
-	in := bufio.NewReaderSize(c.nc, 16<<10)
+	in := bufio.NewReaderSize(signReader{c}, 16<<10)
 	for {
 		f, err := readFrame(in)
 		if err == nil {
@@ -210,6 +217,15 @@ func (c *conn) read(handle func(frame) error) error {
 			return err
 		}
 	}
+}
+
+// signReader reads from a connection and counts that.
+type signReader struct{ c *conn }
+
+func (r signReader) Read(b []byte) (int, error) {
+	n, err := r.c.nc.Read(b)
+	r.c.signs.Add(1)
+	return n, err
 }
 
 // serve runs c's writer, reads until the connection ends, and closes it. It

@@ -28,6 +28,12 @@ type Options struct {
 	// Timeout bounds Connect in addition to its context. 0 means DefaultTimeout.
 	Timeout time.Duration
 
+	// HeartbeatTimeout is for how long a rank that has come to the rendezvous may give no
+	// sign of life before the others take it for stopped.
+	// A rank that has not come is not known to be stopped, unless who started it says so:
+	// see [Rendezvous.Stopped]. 0 means DefaultHeartbeatTimeout, less than 0 for ever; at least 100 milliseconds.
+	HeartbeatTimeout time.Duration
+
 	// Interface names the network interface whose address the peers dial. By
 	// default they dial the address from which this rank reaches the
 	// rendezvous.
@@ -58,6 +64,8 @@ func (o Options) check() error {
 		return errors.New("no unique id: make one with NewRendezvous or NewUniqueID, or use FromEnv")
 	case o.Timeout < 0:
 		return fmt.Errorf("timeout %v is negative", o.Timeout)
+	case o.HeartbeatTimeout > 0 && o.HeartbeatTimeout < minHeartbeat:
+		return fmt.Errorf("heartbeat time-out %v, at least %v", o.HeartbeatTimeout, minHeartbeat)
 	case o.Interface != "" && o.Advertise != "":
 		return fmt.Errorf("both Interface %q and Advertise %q are set", o.Interface, o.Advertise)
 	case o.Advertise != "":
@@ -89,6 +97,9 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
+	if o.HeartbeatTimeout == 0 {
+		o.HeartbeatTimeout = DefaultHeartbeatTimeout
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 
@@ -115,7 +126,7 @@ func Connect(ctx context.Context, o Options) (*Bootstrap, error) {
 }
 
 // join meets the other ranks at the rendezvous, the connection to which it returns too.
-func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, net.Conn, error) {
+func join(ctx context.Context, o Options, hosted *Rendezvous) (*Bootstrap, *pulse, error) {
 	addrs := o.ID.addrs()
 	if hosted != nil {
 		addrs = []string{reachable(hosted.acc.Addr())}
@@ -166,6 +177,7 @@ type joiner struct {
 	addrs   []string
 	process [16]byte
 	ln      net.Listener // where this rank's peers dial, once it is known
+	bind    string       // the address of ln, or "" for all
 	joins   int          // how often the rendezvous has received this rank's join
 	broke   time.Time    // when the last connection on which it had broke
 }
@@ -203,10 +215,12 @@ func (j *joiner) gaveUp(ctx context.Context, last error) error {
 
 // attempt asks the rendezvous once for the table of addresses. It returns the connection
 // with the table.
-func (j *joiner) attempt(ctx context.Context, self bool) (table []string, nc net.Conn, err error) {
-	if nc, err = j.dial(ctx); err != nil {
+func (j *joiner) attempt(ctx context.Context, self bool) (table []string, nc *pulse, err error) {
+	dialed, err := j.dial(ctx, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous})
+	if err != nil {
 		return nil, nil, err
 	}
+	nc = newPulse(dialed)
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	table, err = j.ask(ctx, nc, self)
 	if stop() && err == nil {
@@ -221,7 +235,7 @@ func (j *joiner) attempt(ctx context.Context, self bool) (table []string, nc net
 }
 
 // ask sends the join and receives the answer.
-func (j *joiner) ask(ctx context.Context, nc net.Conn, self bool) ([]string, error) {
+func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error) {
 	host, err := j.listen(ctx, nc, self)
 	if err != nil {
 		return nil, err
@@ -231,6 +245,7 @@ func (j *joiner) ask(ctx context.Context, nc net.Conn, self bool) ([]string, err
 	m := joinMessage{
 		size:    j.o.Size,
 		tls:     j.o.TLS,
+		silence: max(j.o.HeartbeatTimeout, 0),
 		left:    left - min(left/10, 250*time.Millisecond), // to receive the verdict in time
 		process: j.process,
 		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
@@ -239,7 +254,11 @@ func (j *joiner) ask(ctx context.Context, nc net.Conn, self bool) ([]string, err
 		return nil, fmt.Errorf("sending the join: %w", err)
 	}
 	j.joins++
-	f, err := readFrame(nc)
+	nc.beat(m.silence, j.o.ID.hosted && j.o.Rank != 0)
+	f, err := nc.readNews()
+	if err != nil && nc.silent.Load() {
+		return nil, j.errSilent()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the other ranks: %w", err)
 	}
@@ -258,7 +277,7 @@ func (j *joiner) ask(ctx context.Context, nc net.Conn, self bool) ([]string, err
 
 // dial tries all addresses of the rendezvous at the same time and keeps the first
 // connection whose other end proves to be it.
-func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
+func (j *joiner) dial(ctx context.Context, as claim) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
@@ -268,7 +287,7 @@ func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 	results := make(chan result, len(j.addrs))
 	for _, addr := range j.addrs {
 		go func() {
-			nc, err := j.member.Dial(ctx, addr, claim{role: roleJoin, from: uint32(j.o.Rank), to: toRendezvous}.encode())
+			nc, err := j.member.Dial(ctx, addr, as.encode())
 			results <- result{nc, err}
 		}()
 	}
@@ -292,7 +311,7 @@ func (j *joiner) dial(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// listen opens the socket that this rank's peers dial, unless it is open, and
+// listen opens the socket that this rank's peers dial, unless it is open there, and
 // returns the host under which they reach it. nc is the connection to the
 // rendezvous, which is this rank's own if self is set.
 func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host string, err error) {
@@ -312,16 +331,25 @@ func (j *joiner) listen(ctx context.Context, nc net.Conn, self bool) (host strin
 				return "", err
 			}
 		}
-		if ip, err = visible(ip, j.o.ID.hosts); err != nil {
+		all, err := machineAddrs()
+		if err != nil {
 			return "", mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "cannot list this machine's addresses: %w", err)
 		}
-		host, bind = ip.String(), ip.String()
-	}
-	if j.ln == nil {
-		j.ln, err = net.Listen("tcp", net.JoinHostPort(bind, "0"))
-		if err != nil {
-			return "", mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "cannot listen for peers at %q: %w", bind, err)
+		ip, anywhere := visible(ip, j.o.ID.hosts, all)
+		if host = ip.String(); !anywhere {
+			bind = host
 		}
+	}
+	if j.ln != nil && j.bind == bind {
+		return host, nil
+	}
+	if j.ln != nil { // the rendezvous was reached over another interface before
+		j.ln.Close()
+	}
+	j.bind = bind
+	j.ln, err = net.Listen("tcp", net.JoinHostPort(bind, "0"))
+	if err != nil {
+		return "", mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "cannot listen for peers at %q: %w", bind, err)
 	}
 	return host, nil
 }

@@ -29,13 +29,20 @@
 // The group fails as a whole: when a rank calls [Bootstrap.Abort], when its
 // process dies, when its host vanishes. Every rank notices, idle or not, within
 // milliseconds for a process (seconds, if it dies just when the rank above it in
-// the tree leaves) and within half a minute for a host. That holds from when a rank has
+// the tree leaves) and after Options.HeartbeatTimeout for a host, or for a rank that is
+// stopped. That holds from when a rank has
 // come to the rendezvous, which tells the others if it dies before they are connected; of
 // one that dies earlier only who started it knows, and may tell with [Rendezvous.Ended].
 // Then
 // [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
 // blocked calls return. [Bootstrap.Close] is the orderly way to leave, and no
 // failure.
+//
+// # Generations
+//
+// A group never changes. An [Elastic] is a server at which processes meet as one group
+// after the other: the survivors of a failure, with or without new ranks. Reform of package communicator
+// takes kernels and memory along.
 //
 // # Connections
 //

@@ -22,13 +22,20 @@ func slurmFirstNode(v vars, _, _ int) (string, error) {
 }
 
 // firstHost returns the first name of a Slurm host list, as scontrol(1) writes
-// it: "gpu[003-007,12],login1" starts with gpu003.
+// it: "gpu[003-007,12],login1" starts with gpu003, "rack[1-2]node[3-4]" with rack1node3.
 func firstHost(list string) (string, error) {
-	host := list
-	if end := strings.IndexAny(list, ",["); end >= 0 && list[end] == ',' {
-		host = list[:end]
-	} else if end >= 0 {
-		inner, rest, ok := strings.Cut(list[end+1:], "]")
+	host := ""
+	for rest := list; ; {
+		end := strings.IndexAny(rest, ",[")
+		if end < 0 {
+			host += rest
+			break
+		}
+		host += rest[:end]
+		if rest[end] == ',' {
+			break
+		}
+		inner, after, ok := strings.Cut(rest[end+1:], "]")
 		if !ok {
 			return "", fmt.Errorf("a bracket is not closed")
 		}
@@ -36,8 +43,7 @@ func firstHost(list string) (string, error) {
 		if number == "" {
 			return "", fmt.Errorf("no number after a bracket")
 		}
-		suffix, _, _ := strings.Cut(rest, ",")
-		host = list[:end] + number + suffix
+		host, rest = host+number, after
 	}
 	return host, checkHost(host)
 }

@@ -51,6 +51,7 @@ func TestFromEnv(t *testing.T) {
 		{"MPICH", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 MSCCLGO_SECRET=s", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
 		{"MPICH, one rank a machine", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1 MSCCLGO_SECRET=s MASTER_ADDR=h MASTER_PORT=10", "MPICH's mpiexec", 1, 2, 0, 1, "h:11", "", "", ""},
 		{"srun", slurm + "SLURM_STEP_NODELIST=gpu[003-007,12],login1", "srun", 5, 11, 1, 4, "", "", "", "gpu003"},
+		{"srun, names with two numbers", slurm + "SLURM_STEP_NODELIST=rack[1-2]node[03,05-07]x,login[1-2]", "srun", 5, 11, 1, 4, "", "", "", "rack1node03x"},
 		{"srun, a step smaller than the job", slurm + "SLURM_STEP_NUM_TASKS=7 SLURM_NODELIST=a,b MASTER_PORT=100", "srun", 5, 7, 1, 4, "a:101", "", "", ""},
 		{"srun with an id", slurm + "MSCCLGO_ID=" + id.String(), "srun", 5, 11, 1, 4, id.Addr(), "", "", ""},
 		{"Kubernetes", "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=job-0.svc MASTER_PORT=23456 MSCCLGO_SECRET=x", "a Kubernetes indexed job", 3, 4, 0, 1, "job-0.svc:23457", "", "", ""},

@@ -21,13 +21,13 @@ const verdictPatience = time.Second
 // tells all.
 type formation struct {
 	b     *Bootstrap
-	nc    net.Conn
+	nc    *pulse
 	ended chan struct{} // closed when the rendezvous says no more
 }
 
 // assemble connects this rank with its parent in the tree and returns when all
 // ranks have done so. nc is the connection to the rendezvous, which it closes.
-func (b *Bootstrap) assemble(ctx context.Context, nc net.Conn) error {
+func (b *Bootstrap) assemble(ctx context.Context, nc *pulse) error {
 	f := &formation{b: b, nc: nc, ended: make(chan struct{})}
 	go f.listen()
 	err := f.link(ctx)
@@ -35,6 +35,7 @@ func (b *Bootstrap) assemble(ctx context.Context, nc net.Conn) error {
 		b.mu.Lock()
 		b.linked = true
 		b.mu.Unlock()
+		b.wg.Go(b.watchNeighbours)
 		f.send(frame{kind: frameConnected})
 	} else {
 		f.report()
@@ -48,12 +49,15 @@ func (b *Bootstrap) assemble(ctx context.Context, nc net.Conn) error {
 func (f *formation) listen() {
 	defer close(f.ended)
 	b := f.b
-	news, err := readFrame(f.nc)
+	news, err := f.nc.readNews()
 	b.mu.Lock()
 	linked := b.linked
 	b.mu.Unlock()
 	switch {
 	case linked:
+	case err != nil && f.nc.silent.Load():
+		b.fail(failure{rank: 0, seenBy: b.rank, kind: mscclgo.ErrRemote,
+			text: "the rendezvous, which it holds, has given no sign of life before the ranks were connected: is it stopped?"})
 	case err != nil && b.id.hosted && b.rank != 0 && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
 		// Else each rank would take the next above, which ends because of it, for dead.
 		b.fail(failure{rank: 0, seenBy: b.rank, kind: mscclgo.ErrRemote,

@@ -25,11 +25,19 @@ const (
 	frameGoodbye    frameKind = 6 // the sender leaves; nothing follows
 	frameCallLeft   frameKind = 7 // tag: the collective's number; payload: departure
 	frameAwaits     frameKind = 8 // tag: the collective's number; payload: the ranks that the sender waits for
+	frameAsk        frameKind = 9 // is to be answered by frameAlive
 
 	frameJoin      frameKind = 16 // payload: joinMessage
 	frameTable     frameKind = 17 // payload: encodeTable
 	frameRefused   frameKind = 18 // payload: refusal
 	frameConnected frameKind = 19 // the rank is connected to the others
+	frameAlive     frameKind = 20 // a sign of life of either
+
+	// Between a process and an elastic rendezvous.
+	frameCome      frameKind = 24 // payload: comeMessage
+	frameAssigned  frameKind = 25 // payload: assignment
+	frameNewcomers frameKind = 26 // tag: the generation; processes wait to be taken in
+	frameLeftOut   frameKind = 27 // tag: the generation that the receiver is not in
 )
 
 const (
@@ -41,13 +49,13 @@ const (
 // limit returns the most payload bytes of a kind, or -1 for no such kind.
 func (k frameKind) limit() int {
 	switch k {
-	case frameOpen, frameLeft, frameGoodbye, frameConnected:
+	case frameOpen, frameLeft, frameGoodbye, frameAsk, frameConnected, frameAlive, frameNewcomers, frameLeftOut:
 		return 0
 	case frameData:
 		return MaxMessage
 	case frameCollective:
 		return MaxMessage + collectiveHeaderSize
-	case frameFailed, frameJoin, frameRefused, frameCallLeft:
+	case frameFailed, frameJoin, frameRefused, frameCallLeft, frameCome, frameAssigned:
 		return 2 * maxReason
 	case frameAwaits:
 		return 4 * maxAwaits

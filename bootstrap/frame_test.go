@@ -46,7 +46,7 @@ func TestMalformedFrames(t *testing.T) {
 	}
 	for want, b := range map[string][]byte{
 		"kind 0":                  head(0, 0, 0),
-		"kind 9":                  head(9, 0, 0),
+		"kind 10":                 head(10, 0, 0),
 		"reserved":                head(byte(frameData), 1, 0),
 		"67108865 bytes, at most": head(byte(frameData), 0, MaxMessage+1),
 		"1 bytes, at most 0":      head(byte(frameGoodbye), 0, 1),

@@ -19,6 +19,7 @@ type joinMessage struct {
 	size    int
 	tls     bool          // the rank encrypts what it sends to its peers
 	left    time.Duration // until the rank gives up
+	silence time.Duration // for which a rank that gives no sign of life is not taken for stopped; 0 for ever
 	process [16]byte      // random: distinguishes a rank that tries again from a second one
 	addr    string        // where the rank's peers reach it
 }
@@ -28,6 +29,7 @@ func (m joinMessage) encode() []byte {
 	w.U32(uint32(m.size))
 	w.Bool(m.tls)
 	w.U64(uint64(m.left / time.Millisecond))
+	w.U64(uint64(m.silence / time.Millisecond))
 	w.Raw(m.process[:])
 	w.String(m.addr)
 	return w.Bytes()
@@ -38,13 +40,19 @@ func decodeJoin(b []byte) (joinMessage, error) {
 	size := r.U32()
 	m := joinMessage{tls: r.Bool()}
 	left := r.U64()
+	silence := r.U64()
 	copy(m.process[:], r.Raw(len(m.process)))
 	m.addr = r.String(maxAddr)
 	if err := r.End(); err != nil {
 		return m, fmt.Errorf("malformed join: %w", err)
 	}
 	// Time beyond a month is a month.
-	m.left = time.Duration(min(left, 31*24*3600*1000)) * time.Millisecond
+	const month = 31 * 24 * 3600 * 1000
+	m.left = time.Duration(min(left, month)) * time.Millisecond
+	m.silence = time.Duration(min(silence, month)) * time.Millisecond
+	if m.silence > 0 && m.silence < minHeartbeat {
+		return m, fmt.Errorf("malformed join: a heartbeat time-out of %v, at least %v", m.silence, minHeartbeat)
+	}
 	if size > MaxSize {
 		return m, fmt.Errorf("malformed join: world size %d, at most %d", size, MaxSize)
 	}

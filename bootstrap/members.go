@@ -2,12 +2,12 @@ package bootstrap
 
 import (
 	"context"
-
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -20,9 +20,13 @@ const lostTime = 500 * time.Millisecond
 
 // A member is a rank at the rendezvous.
 type member struct {
-	rank int
-	nc   net.Conn
-	join joinMessage
+	rank  int
+	nc    net.Conn
+	join  joinMessage
+	until time.Time // when it gives up
+
+	beats   atomic.Uint64 // its signs of life
+	silence silence       // with the rendezvous' lock held
 
 	mu    sync.Mutex
 	queue []frame
@@ -31,7 +35,7 @@ type member struct {
 }
 
 func newMember(rank int, nc net.Conn, join joinMessage) *member {
-	m := &member{rank: rank, nc: nc, join: join}
+	m := &member{rank: rank, nc: nc, join: join, until: time.Now().Add(join.left)}
 	m.wake.L = &m.mu
 	return m
 }
@@ -92,7 +96,7 @@ func (r *Rendezvous) serve(m *member) {
 	if !r.admit(m) {
 		return
 	}
-	f, err := readFrame(m.nc)
+	f, err := m.readMember()
 	var why failure
 	if err == nil && f.kind == frameFailed && f.tag < uint64(m.join.size) {
 		why, err = decodeFailure(int(f.tag), f.payload)
@@ -107,8 +111,12 @@ func (r *Rendezvous) serve(m *member) {
 	delete(r.members, m.rank)
 	switch {
 	case err == nil && f.kind == frameGoodbye && r.table == nil:
+		r.forget(m)
 		r.log.Warn("bootstrap: a rank left the rendezvous before the others came", "rank", m.rank, "from", m.join.addr)
 	case err == nil && f.kind == frameConnected && r.table != nil:
+		if len(r.members) == 0 {
+			r.finish()
+		}
 	case err == nil && f.kind == frameGoodbye:
 		r.fail(failure{rank: m.rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it gave up before the ranks were connected"})
 	case r.table == nil: // also if it says that it is connected, to whom it cannot be
@@ -149,6 +157,32 @@ func (r *Rendezvous) Ended(rank int, how string) {
 	}
 }
 
+// Stopped tells the ranks that came that the process of one has been stopped by a signal
+// since a time, which who started it can see even if it never came here. They are told, and
+// fail with an ErrRemote whose peer it is, once that is longer ago than the heartbeat
+// time-out of one of them, so it is called again and again while the process is stopped. It
+// reports whether they were told.
+func (r *Rendezvous) Stopped(rank, process int, since time.Time) (told bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	impatient := false
+	for _, m := range r.members {
+		impatient = impatient || m.rank != rank && m.join.silence > 0 && time.Since(since) >= m.join.silence
+	}
+	text := fmt.Sprintf("is stopped (process %d): a signal, a shell or a debugger stopped it", process)
+	switch {
+	case !impatient || r.closed || r.refused != nil || r.failure != nil || rank < 0 || rank >= r.size:
+		return false
+	case r.table == nil:
+		r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d, without which the group cannot form, %s", rank, text)})
+		return true
+	case r.members[rank] != nil:
+		r.fail(failure{rank: rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it " + text})
+		return true
+	}
+	return false
+}
+
 // fail tells the ranks of a complete group that are not connected yet why they will not
 // be. The first failure counts.
 func (r *Rendezvous) fail(f failure) {
@@ -156,6 +190,7 @@ func (r *Rendezvous) fail(f failure) {
 		return
 	}
 	r.failure = &f
+	r.finish()
 	r.log.Error("bootstrap: the group failed before it was connected", "failed", f.rank, "why", f.text)
 	for _, m := range r.members {
 		m.answer(f.frame())
@@ -190,7 +225,7 @@ func (r *Rendezvous) admit(m *member) bool {
 			"the group of %d ranks is complete already; rank %d is at %s: is there a second rank %d, or is the unique id of an earlier run?",
 			r.size, m.rank, at, m.rank)})
 		return true
-	case r.size == 0:
+	case len(r.members) == 0 && len(r.lost) == 0:
 		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
 	case old != nil && old.join.process == m.join.process:
 		old.nc.Close() // it lost that connection and tries again
@@ -206,12 +241,29 @@ func (r *Rendezvous) admit(m *member) bool {
 		delete(r.lost, m.rank)
 	}
 	r.members[m.rank] = m
+	r.watchOver(m.join.silence)
 	if len(r.members) == r.size {
 		r.complete()
 		return true
 	}
-	r.expireBy(time.Now().Add(m.join.left))
+	r.expireBy(m.until)
 	return true
+}
+
+// forget has a rank that left before the others came take its demands with it.
+func (r *Rendezvous) forget(m *member) {
+	if !m.until.After(r.expires) && r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+		for _, other := range r.members {
+			r.expireBy(other.until)
+		}
+	}
+	if m.rank == r.first {
+		for r.first = range r.members { // all have said the same
+			break
+		}
+	}
 }
 
 // conflict returns the reason why m cannot be in this group, or "".
@@ -231,12 +283,32 @@ func (r *Rendezvous) conflict(m *member) string {
 	return ""
 }
 
+// peerAddrs returns the members' addresses by rank. A member on this machine that found
+// none but a loopback address, such as before a link came up, is reached where those
+// from other machines have reached the rendezvous.
+func (r *Rendezvous) peerAddrs() []string {
+	addrs := make([]string, r.size)
+	var here net.IP
+	for rank, m := range r.members {
+		addrs[rank] = m.join.addr
+		if at := elsewhere(m.nc); at != nil {
+			here = at
+		}
+	}
+	if here == nil {
+		return addrs
+	}
+	for rank, m := range r.members {
+		if host, port, _ := net.SplitHostPort(addrs[rank]); isLoopback(host) && elsewhere(m.nc) == nil {
+			addrs[rank] = net.JoinHostPort(here.String(), port)
+		}
+	}
+	return addrs
+}
+
 // complete sends the table to all.
 func (r *Rendezvous) complete() {
-	r.addrs = make([]string, r.size)
-	for rank, m := range r.members {
-		r.addrs[rank] = m.join.addr
-	}
+	r.addrs = r.peerAddrs()
 	r.table = encodeTable(r.addrs)
 	if r.timer != nil {
 		r.timer.Stop()
@@ -253,6 +325,7 @@ func (r *Rendezvous) refuse(why refusal) {
 		return
 	}
 	r.refused, r.gaveUp = &why, time.Now()
+	r.finish()
 	for _, m := range r.members {
 		r.tell(m, why)
 	}
@@ -282,7 +355,7 @@ func (r *Rendezvous) expireBy(t time.Time) {
 func (r *Rendezvous) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Now().Before(r.expires) {
+	if r.timer == nil || time.Now().Before(r.expires) {
 		return // a stopped timer's late call
 	}
 	var missing []int

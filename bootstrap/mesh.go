@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // dialPatience bounds the attempts to reach a peer. Its socket listened before the
@@ -172,6 +173,13 @@ func (b *Bootstrap) handle(p *peer, f frame) error {
 			return err
 		}
 		b.calls.note(f.tag, p.rank, awaited)
+	case frameAsk:
+		b.mu.Lock()
+		if p.out != nil {
+			p.out.enqueue(frame{kind: frameAlive})
+		}
+		b.mu.Unlock()
+	case frameAlive: // that it came was counted
 	case frameGoodbye:
 		b.noteLeft(p.rank, "it said goodbye")
 	case frameLeft, frameFailed:
@@ -225,7 +233,11 @@ func (b *Bootstrap) connTo(ctx context.Context, op string, p *peer) (*conn, erro
 		case !first && p.dialErr != nil:
 			err := p.dialErr
 			b.mu.Unlock()
-			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "rank %d cannot be reached at %s: %w", p.rank, p.addr, err).At(b.rank, p.rank)
+			kind := mscclgo.ErrRemote
+			if handshake.Shortage(err) {
+				kind = mscclgo.ErrSystem
+			}
+			return nil, mscclgo.Errorf(kind, op, "rank %d cannot be reached at %s: %w", p.rank, p.addr, err).At(b.rank, p.rank)
 		}
 		dialed := b.dial(p)
 		b.mu.Unlock()

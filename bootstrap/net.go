@@ -29,16 +29,24 @@ func machineAddrs() ([]string, error) {
 
 // visible returns ip, this machine's address towards host. If ip is a loopback
 // address and host is not, because the machine resolves its own name to one, it
-// returns an address that peers can reach.
-func visible(ip net.IP, host string) (net.IP, error) {
+// returns the first of all, the addresses that peers can reach, and anywhere: a link may
+// come up later, so the rank listens on every address, and the rendezvous knows at which
+// it is reached (see [Rendezvous.peerAddrs]).
+func visible(ip net.IP, host string, all []string) (seen net.IP, anywhere bool) {
 	if !ip.IsLoopback() || isLoopback(host) {
-		return ip, nil
+		return ip, false
 	}
-	all, err := machineAddrs()
-	if err != nil {
-		return nil, err
+	return net.ParseIP(all[0]), true
+}
+
+// elsewhere returns the address of this machine at which a connection from another
+// machine came, or nil if it came from this one.
+func elsewhere(nc net.Conn) net.IP {
+	local, remote := nc.LocalAddr().(*net.TCPAddr).IP, nc.RemoteAddr().(*net.TCPAddr).IP
+	if remote.IsLoopback() || remote.Equal(local) {
+		return nil
 	}
-	return net.ParseIP(all[0]), nil
+	return local
 }
 
 // interfaceAddr returns an address of the named interface, preferably of the same

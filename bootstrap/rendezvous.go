@@ -46,8 +46,10 @@ type Rendezvous struct {
 	told    map[int]bool // the ranks that heard the refusal
 	failure *failure     // of a complete group that did not connect
 	timer   *time.Timer
+	looking *time.Timer // for ranks that are silent, while there are members
 	expires time.Time
 	changed chan struct{} // closed and replaced when told changes
+	over    chan struct{} // closed when no rank needs it any more
 	closed  bool
 }
 
@@ -58,23 +60,40 @@ type Rendezvous struct {
 //
 // The caller closes the rendezvous; a group that is complete stays.
 func NewRendezvous(addr string, log *slog.Logger) (*Rendezvous, error) {
+	return newRendezvous(addr, "", log)
+}
+
+// newRendezvous is NewRendezvous. If advertise is not empty the id has that host.
+func newRendezvous(addr, advertise string, log *slog.Logger) (*Rendezvous, error) {
 	const op = "bootstrap: open a rendezvous"
+	ln, hosts, err := listenAt(op, addr, advertise)
+	if err != nil {
+		return nil, err
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	return serveRendezvous(ln, newID(hosts, uint16(port), false), log), nil
+}
+
+// listenAt listens at addr, and returns the hosts of an id for that: advertise, unless it is
+// empty.
+func listenAt(op, addr, advertise string) (net.Listener, []string, error) {
 	host, _, err := splitHostPort(addr)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "address %q: %w", addr, err)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "address %q: %w", addr, err)
 	}
 	hosts := []string{host}
-	if host == "" {
+	if advertise != "" {
+		hosts = []string{advertise}
+	} else if host == "" {
 		if hosts, err = machineAddrs(); err != nil {
-			return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot list this machine's addresses: %w", err)
+			return nil, nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot list this machine's addresses: %w", err)
 		}
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot listen at %s: %w", addr, err)
+		return nil, nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot listen at %s: %w", addr, err)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	return serveRendezvous(ln, newID(hosts, uint16(port), false), log), nil
+	return ln, hosts, nil
 }
 
 // hostRendezvous opens, on rank 0, the rendezvous of a hosted id. If the id has a
@@ -113,7 +132,7 @@ func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendez
 func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous {
 	r := &Rendezvous{
 		id: id, log: logger(log), member: id.member(handshake.Either),
-		members: map[int]*member{}, lost: map[int]*time.Timer{}, told: map[int]bool{}, changed: make(chan struct{}),
+		members: map[int]*member{}, lost: map[int]*time.Timer{}, told: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
 	return r
@@ -121,6 +140,19 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 
 // ID returns the group's id, for [Options].
 func (r *Rendezvous) ID() UniqueID { return r.id }
+
+// Over returns a channel that is closed when all ranks are connected to each other, or will
+// not be.
+func (r *Rendezvous) Over() <-chan struct{} { return r.over }
+
+// finish closes over. The caller holds r.mu.
+func (r *Rendezvous) finish() {
+	select {
+	case <-r.over:
+	default:
+		close(r.over)
+	}
+}
 
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It
 // is safe to call twice.
@@ -138,6 +170,9 @@ func (r *Rendezvous) Close() error {
 	for _, t := range r.lost {
 		t.Stop()
 	}
+	if r.looking != nil {
+		r.looking.Stop()
+	}
 	for _, m := range r.members {
 		if r.table != nil && r.failure == nil {
 			m.send(frame{kind: frameGoodbye}) // the ranks go on without it
@@ -145,6 +180,7 @@ func (r *Rendezvous) Close() error {
 		m.end()
 	}
 	r.closed = true
+	r.finish()
 	r.mu.Unlock()
 	r.acc.Wait()
 	return nil

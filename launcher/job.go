@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/blame"
 	"github.com/mscclgo/mscclgo/internal/deathwatch"
 )
 
@@ -20,8 +21,11 @@ type job struct {
 	ended []end
 	ends  chan end
 	grace time.Duration
-	guard *deathwatch.Watch          // of the ranks' process groups
-	tell  func(rank int, how string) // the ranks that wait for one to come, that it has ended
+	guard *deathwatch.Watch // of the ranks' process groups
+	meet  *bootstrap.Rendezvous
+
+	stops   map[int]time.Time // of the ranks that are stopped, since when
+	stopped *blame.Report     // of one because of which the group did not form
 
 	cause     *end             // the rank that failed first
 	cancelled bool             // the context ended first
@@ -46,11 +50,14 @@ func (j *job) start(o Options, id, reports string) error {
 // watch returns when all ranks have ended.
 func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 	done := ctx.Done()
+	looking := time.NewTicker(lookInterval)
+	defer looking.Stop()
+	forming := j.meet.Over()
 	for len(j.ended) < len(j.ranks) {
 		select {
 		case e := <-j.ends:
 			j.ended = append(j.ended, e)
-			j.tell(e.rank, e.how)
+			j.meet.Ended(e.rank, e.how)
 			if e.code != 0 && j.sent == 0 {
 				j.cause = &e
 				j.escalate()
@@ -63,8 +70,32 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 				j.cancelled = true
 				j.escalate()
 			}
+		case <-forming:
+			forming = nil
+			looking.Stop()
+		case now := <-looking.C:
+			j.look(now)
 		case <-j.expired:
 			j.escalate()
+		}
+	}
+}
+
+// lookInterval is how often the ranks of a group that forms are looked at.
+const lookInterval = 250 * time.Millisecond
+
+// look tells the ranks that wait for others to come of those that are stopped.
+func (j *job) look(now time.Time) {
+	for _, r := range j.ranks {
+		process, stopped := r.stopped()
+		since, known := j.stops[r.number]
+		switch {
+		case !stopped:
+			delete(j.stops, r.number)
+		case !known:
+			j.stops[r.number] = now
+		case j.meet.Stopped(r.number, process, since):
+			j.stopped = &blame.Report{Rank: uint32(r.number), Text: fmt.Sprintf("it is stopped (process %d)", process)}
 		}
 	}
 }
@@ -88,13 +119,15 @@ func (j *job) escalate() {
 	j.signal(syscall.SIGCONT) // a stopped rank would not notice
 }
 
-// drain returns when the output of all ranks has been written.
-func (j *job) drain() error {
-	var errs []error
+// drain returns when the output of all ranks has been written, with the first error: that
+// of one output is the same for all ranks.
+func (j *job) drain() (err error) {
 	for _, r := range j.ranks {
-		errs = append(errs, r.drain())
+		if e := r.drain(); err == nil {
+			err = e
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // failure returns the error of a run in which a rank failed. The ranks blame the culprit

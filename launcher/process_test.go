@@ -41,6 +41,18 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	case "blame":
 		blameRank(os.Args[1])
+	case "stopped": // rank 1 stops itself before anything else
+		if os.Getenv("RANK") == "1" {
+			syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
+		signal.Ignore(syscall.SIGTERM) // the launcher's, when the first has failed: all tell what they hear
+		env, err := bootstrap.FromEnv(os.LookupEnv)
+		if err == nil {
+			env.Options.HeartbeatTimeout = time.Second
+			_, err = bootstrap.Connect(context.Background(), env.Options)
+		}
+		fmt.Println(err)
+		os.Exit(1)
 	case "absent": // rank 1 ends well and never connects
 		Self(2)
 		env, err := bootstrap.FromEnv(os.LookupEnv)

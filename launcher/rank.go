@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"errors"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -9,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/mscclgo/mscclgo/internal/deathwatch"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 )
 
 // rank is one process of a run.
@@ -71,6 +71,16 @@ func (r *rank) signal(s syscall.Signal) {
 	}
 }
 
+// stopped reports whether the rank's process is stopped, or the one that it waits for.
+func (r *rank) stopped() (process int, stopped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return 0, false
+	}
+	return procfs.StoppedIn(r.cmd.Process.Pid)
+}
+
 // wait returns when the rank has ended and its process group was killed.
 func (r *rank) wait() end {
 	pid := r.cmd.Process.Pid
@@ -90,10 +100,11 @@ func (r *rank) wait() end {
 
 // drain returns when what the rank wrote has been written to the output. It is
 // called once, after wait.
-func (r *rank) drain() error {
-	var errs []error
+func (r *rank) drain() (err error) {
 	for _, s := range r.streams {
-		errs = append(errs, s.drain())
+		if e := s.drain(); err == nil {
+			err = e
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }

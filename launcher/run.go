@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -36,7 +37,8 @@ const (
 // nil exactly if the code is 0. For a rank that failed it is an ErrRemote whose text
 // includes how all ranks ended. Its Rank is the one that the ranks blame for the
 // failure of their group, such as one that is stopped while the others wait for it
-// until they exit; if their group did not fail, it is the rank that failed first.
+// until they exit; if their group did not fail, it is the rank that failed first. Ranks that
+// wait for one to come that is stopped are told so after their heartbeat time-out.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	if err := o.check(); err != nil {
 		return exitUsage, err
@@ -70,7 +72,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		o.Logger.Debug("launcher: no shell watches over the ranks", "why", err)
 	}
 	defer guard.Close()
-	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, tell: rendezvous.Ended}
+	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, meet: rendezvous, stops: map[int]time.Time{}}
 	startErr := j.start(o, rendezvous.ID().String(), reports.Name())
 	if startErr != nil {
 		j.escalate()
@@ -86,7 +88,11 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "write the ranks' output: %w", outputErr)
 	case j.cause != nil:
 		report, reported := reports.First(rendezvous.ID().Group())
-		if !reported || report.Rank >= uint32(o.Ranks) {
+		switch {
+		case reported && report.Rank < uint32(o.Ranks):
+		case j.stopped != nil:
+			report = *j.stopped
+		default:
 			report = blame.Report{Rank: uint32(j.cause.rank)}
 		}
 		return j.cause.code, j.failure(op, int(report.Rank), report.Text)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -126,6 +127,27 @@ func TestEscapedGrandchildHoldsOutput(t *testing.T) {
 	}
 }
 
+// A process that left the group writes for a minute, slowly or as fast as it can.
+func TestEscapedGrandchildWrites(t *testing.T) {
+	for _, tool := range []string{"setsid", "timeout"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("no program " + tool)
+		}
+	}
+	for _, writes := range []string{"while sleep 0.01; do echo more; done", "yes"} {
+		escaped := t.TempDir() + "/escaped"
+		start := time.Now()
+		code, _, err := shell(t, 1, `setsid sh -c 'touch `+escaped+`; exec timeout 60 sh -c "`+writes+`"' &
+			until [ -e `+escaped+` ]; do sleep 0.02; done`, func(o *Options) { o.Stdout = io.Discard })
+		if code != 0 || err != nil {
+			t.Errorf("Run = %d, %v", code, err)
+		}
+		if took := time.Since(start); took > 30*time.Second {
+			t.Errorf("%q: Run waited %v for a process that left the group", writes, took)
+		}
+	}
+}
+
 func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -206,9 +228,9 @@ type brokenWriter struct{}
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestOutputCannotBeWritten(t *testing.T) {
-	// Without the error the rank would print forever.
-	code, _, err := shell(t, 1, `while echo line; do :; done`, func(o *Options) { o.Stdout = brokenWriter{} })
-	if code == 0 || !errors.Is(err, mscclgo.ErrSystem) || !strings.Contains(err.Error(), "disk full") {
+	// Without the error the ranks would print forever. It is told once.
+	code, _, err := shell(t, 3, `while echo line; do :; done`, func(o *Options) { o.Stdout = brokenWriter{} })
+	if code == 0 || !errors.Is(err, mscclgo.ErrSystem) || strings.Count(err.Error(), "disk full") != 1 {
 		t.Errorf("Run = %d, %v", code, err)
 	}
 }

@@ -13,6 +13,13 @@ import (
 // it open forever.
 const linger = 100 * time.Millisecond
 
+// lastCall is how long such a process may go on writing: the launcher ends with the
+// ranks.
+const lastCall = time.Second
+
+// maxPipe is the most that a pipe holds, unless root enlarges it.
+const maxPipe = 1 << 20
+
 // stream carries one output of a rank, through a pipe, to its lines.
 type stream struct {
 	read, write *os.File
@@ -61,12 +68,16 @@ func (s *stream) wakeLater() {
 	s.read.SetReadDeadline(time.Now().Add(linger))
 }
 
-// copy writes bytes to the output until the pipe ends. A deadline counts only if
+// copy writes bytes to the output until the pipe ends, or only others than the rank can
+// still write to it. A deadline counts only if
 // nothing arrived before it: writing may have taken longer than that.
 func (s *stream) copy() error {
 	buf := make([]byte, 16<<10)
 	late := false
+	after := 0        // bytes read since the rank ended
+	var own time.Time // when all that the rank itself wrote had been read
 	for {
+		ended := s.rankEnded.Load()
 		n, err := s.read.Read(buf)
 		if _, werr := s.to.Write(buf[:n]); werr != nil {
 			return werr
@@ -74,6 +85,15 @@ func (s *stream) copy() error {
 		switch {
 		case err == nil:
 			late = false
+			if ended {
+				after += n
+			}
+			if ended && own.IsZero() && (n < len(buf) || after > maxPipe) {
+				own = time.Now() // the rest of the pipe, or more than it can hold
+			}
+			if !own.IsZero() && time.Since(own) > lastCall {
+				return s.to.Close()
+			}
 			if s.rankEnded.Load() {
 				s.wakeLater()
 			}

@@ -1,0 +1,272 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
+)
+
+// A Member is a process that takes part in the generations of an [Elastic].
+type Member struct {
+	o       Options
+	member  *handshake.Member
+	process [16]byte
+	next    sync.Mutex // held by Next
+
+	mu         sync.Mutex
+	session    *session // nil if there is no connection
+	boot       *Bootstrap
+	generation uint64
+	rank       int
+	newcomers  chan struct{} // closed when the server says so
+	told       bool
+	leftOut    uint64 // the generation that formed without this process
+	closed     bool
+	life       context.Context
+	cancel     context.CancelFunc
+	wg         sync.WaitGroup
+}
+
+// A session is a Member's connection to the server.
+type session struct {
+	nc       net.Conn
+	assigned chan assignment
+	ended    chan struct{} // closed with the connection
+}
+
+const opNext = "bootstrap: next generation"
+
+// NewMember returns a process that can take part in the generations of the [Elastic] whose
+// id the options have. Rank and Size must be 0: the server assigns them. Timeout bounds
+// the connecting of a generation. The caller closes the member.
+//
+// Errors: ErrInvalid for invalid options.
+func NewMember(o Options) (*Member, error) {
+	const op = "bootstrap: make a member"
+	whole := o
+	whole.Size = 1
+	err := whole.check()
+	if err == nil && o.Size != 0 {
+		err = errors.New("the server assigns rank and size, which must be 0")
+	}
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
+	}
+	o.Logger = logger(o.Logger)
+	m := &Member{o: o, member: o.ID.member(handshake.Clear), rank: mscclgo.NoRank, newcomers: make(chan struct{})}
+	if o.TLS {
+		m.member = o.ID.member(handshake.TLS)
+	}
+	rand.Read(m.process[:])
+	m.life, m.cancel = context.WithCancel(context.Background())
+	return m, nil
+}
+
+// Generation returns the number of the last generation that this process was assigned
+// to, from 1, or 0.
+func (m *Member) Generation() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.generation
+}
+
+// Newcomers returns a channel that is closed when processes wait to be taken in by the
+// generation that this process is in. The members then agree, at a time that suits them,
+// to call Next. Each generation has a channel of its own.
+func (m *Member) Newcomers() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.newcomers
+}
+
+// Next comes to the server, waits for a generation that includes this process, and
+// connects to its ranks. The [Bootstrap] is the caller's, and so is the one of the
+// generation before, which should have failed or be over for all its ranks: when the next
+// forms without this process, that is aborted.
+//
+// It waits for the server, and for a generation, until ctx ends.
+//
+// Errors: ErrTimeout and ErrAborted when ctx ends; those of [Connect], after which Next
+// may be called again.
+func (m *Member) Next(ctx context.Context) (*Bootstrap, error) {
+	m.next.Lock()
+	defer m.next.Unlock()
+	a, err := m.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := m.o
+	o.Rank, o.Size, o.ID = a.rank, a.size, m.o.ID.generation(a)
+	b, err := Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.boot = b
+	late := m.leftOut > a.generation
+	m.mu.Unlock()
+	if late {
+		m.abort(b, a.generation)
+	}
+	return b, nil
+}
+
+// await returns this process's place in the next generation.
+func (m *Member) await(ctx context.Context) (assignment, error) {
+	stop := func(what string) error {
+		return mscclgo.FromContext(ctx, opNext, what+" at "+m.o.ID.Addr()).At(mscclgo.NoRank, mscclgo.NoRank)
+	}
+	var last error
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		s, err := m.connect(ctx)
+		if err == nil {
+			var a assignment
+			if a, err = m.ask(ctx, s); err == nil {
+				return a, nil
+			}
+			pause = 5 * time.Millisecond
+		}
+		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
+			return assignment{}, err
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		if sleep(ctx, pause) != nil {
+			if last != nil {
+				return assignment{}, stop("no server answered (" + last.Error() + ")")
+			}
+			return assignment{}, stop("no generation formed")
+		}
+	}
+}
+
+// connect returns the connection to the server, which it makes if there is none.
+func (m *Member) connect(ctx context.Context) (*session, error) {
+	m.mu.Lock()
+	s, closed := m.session, m.closed
+	m.mu.Unlock()
+	if closed {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNext, "the member is closed")
+	}
+	if s != nil {
+		return s, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.life, cancel)()
+	j := joiner{o: m.o, member: m.member, addrs: m.o.ID.addrs()}
+	nc, err := j.dial(ctx, claim{role: roleMember, to: toRendezvous})
+	if err != nil {
+		return nil, err
+	}
+	nc.SetDeadline(time.Time{})
+	s = &session{nc: nc, assigned: make(chan assignment, 1), ended: make(chan struct{})}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		nc.Close()
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, opNext, "the member is closed")
+	}
+	m.session = s
+	m.wg.Go(func() { m.listen(s) })
+	return s, nil
+}
+
+// ask comes to the server and waits for an assignment.
+func (m *Member) ask(ctx context.Context, s *session) (assignment, error) {
+	m.mu.Lock()
+	come := comeMessage{m.process, m.generation, m.rank}
+	m.mu.Unlock()
+	s.nc.SetWriteDeadline(time.Now().Add(handshake.DefaultPatience))
+	if _, err := s.nc.Write(frame{kind: frameCome, payload: come.encode()}.encode()); err != nil {
+		s.nc.Close()
+		<-s.ended
+		return assignment{}, err
+	}
+	select {
+	case a := <-s.assigned:
+		return a, nil
+	case <-s.ended:
+		return assignment{}, errors.New("the connection to the server ended")
+	case <-ctx.Done():
+		s.nc.Close() // this process waits no longer
+		<-s.ended
+		return assignment{}, mscclgo.FromContext(ctx, opNext, "no generation formed; the server waits for more ranks, or those of the last have not come back")
+	}
+}
+
+// listen receives what the server says.
+func (m *Member) listen(s *session) {
+	defer func() {
+		s.nc.Close()
+		m.mu.Lock()
+		if m.session == s {
+			m.session = nil
+		}
+		m.mu.Unlock()
+		close(s.ended)
+	}()
+	for {
+		f, err := readFrame(s.nc)
+		if err != nil {
+			return
+		}
+		m.mu.Lock()
+		switch f.kind {
+		case frameAssigned:
+			var a assignment
+			if a, err = decodeAssignment(f.payload); err == nil {
+				m.generation, m.rank, m.boot = a.generation, a.rank, nil
+				m.newcomers, m.told = make(chan struct{}), false
+				select {
+				case s.assigned <- a:
+				default:
+					err = errors.New("two assignments")
+				}
+			}
+		case frameNewcomers:
+			if f.tag == m.generation && !m.told {
+				m.told = true
+				close(m.newcomers)
+			}
+		case frameLeftOut:
+			m.leftOut = max(m.leftOut, f.tag)
+			if b, g := m.boot, m.generation; b != nil && g < f.tag {
+				m.wg.Go(func() { m.abort(b, g) })
+			}
+		default:
+			err = errors.New("unknown frame")
+		}
+		m.mu.Unlock()
+		if err != nil {
+			m.o.Logger.Warn("bootstrap: the elastic rendezvous makes no sense", "error", err)
+			return
+		}
+	}
+}
+
+// abort fails a generation that this process was left out after.
+func (m *Member) abort(b *Bootstrap, generation uint64) {
+	b.Abort(mscclgo.Errorf(mscclgo.ErrAborted, opNext,
+		"the others went on without this rank after generation %d: it did not come back in time; call Next to come again", generation).At(b.rank, mscclgo.NoRank))
+}
+
+// Close leaves the server. Bootstraps stay the caller's. It is safe to call twice.
+func (m *Member) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	if m.session != nil {
+		m.session.nc.Close()
+	}
+	m.mu.Unlock()
+	m.cancel()
+	m.wg.Wait()
+	return nil
+}

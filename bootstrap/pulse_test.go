@@ -1,0 +1,198 @@
+package bootstrap
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
+)
+
+// A rank that came to the rendezvous and then gives no sign of life is named, whether the
+// others have come or not.
+func TestSilentWhileTheGroupForms(t *testing.T) {
+	for what, size := range map[string]int{"before all came": 4, "with the table": 3} {
+		t.Run(what, func(t *testing.T) {
+			noLeaks(t)
+			r := rendezvous(t, quiet)
+			raw, err := net.Dial("tcp", r.ID().Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			nc, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: 2, to: toRendezvous}.encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			ln, err := net.Listen("tcp", "127.0.0.1:0") // where its peers would wait for it
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			join := joinMessage{size: size, left: time.Minute, silence: 2 * time.Second, addr: ln.Addr().String()}
+			nc.Write(frame{kind: frameJoin, payload: join.encode()}.encode())
+			start := time.Now()
+			bs, errs := connectAll(testContext(t), []Options{{Rank: 0, Size: size, ID: r.ID()}, {Rank: 1, Size: size, ID: r.ID()}})
+			closeAll(bs)
+			wantCulprit(t, errs, mscclgo.ErrRemote, 2)
+			if took := time.Since(start); took < time.Second || took > 20*time.Second {
+				t.Errorf("it took %v, want 2 s", took)
+			}
+		})
+	}
+}
+
+// A rank that never came and is stopped is named once that has lasted for the time-out of one
+// that waits, and not if it has none.
+func TestStoppedBeforeItCame(t *testing.T) {
+	for what, test := range map[string]struct {
+		timeout, since time.Duration
+		told           bool
+	}{
+		"long":        {time.Minute, 2 * time.Minute, true},
+		"not so long": {time.Minute, 0, false},
+		"never":       {-1, 2 * time.Minute, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			noLeaks(t)
+			r := rendezvous(t, quiet)
+			since := time.Now().Add(-test.since)
+			if r.Stopped(2, 77, since) {
+				t.Error("there is nobody to tell")
+			}
+			var bs []*Bootstrap
+			var errs []error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				timeout := 20 * time.Second
+				if !test.told {
+					timeout = time.Second
+				}
+				var opts []Options
+				for rank := range 2 {
+					opts = append(opts, Options{Rank: rank, Size: 3, ID: r.ID(), Timeout: timeout, HeartbeatTimeout: test.timeout})
+				}
+				bs, errs = connectAll(testContext(t), opts)
+			}()
+			told := false
+			for over := false; !over; time.Sleep(time.Millisecond) {
+				select {
+				case <-done:
+					over = true
+				default:
+					told = r.Stopped(2, 77, since) || told
+				}
+			}
+			closeAll(bs)
+			if told != test.told {
+				t.Errorf("Stopped has told the others: %v, want %v", told, test.told)
+			}
+			if told {
+				wantCulprit(t, errs, mscclgo.ErrRemote, 2)
+				wantError(t, errs[0], mscclgo.ErrRemote, "rank 2", "is stopped (process 77)")
+			}
+			<-r.Over()
+		})
+	}
+}
+
+// A rank of a group that works falls silent, the root or an inner one, though its
+// connections stay. All others name it, and hear of it though it passes on no news. A group
+// that only waits is not silent.
+func TestSilentNeighbour(t *testing.T) {
+	for _, victim := range []int{0, 1} {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			bs := groupOf(t, 11, Options{HeartbeatTimeout: time.Second})
+			start := time.Now()
+			for time.Since(start) < 1500*time.Millisecond {
+				if err := bs[5].Err(); err != nil {
+					t.Fatalf("before anything happened: %v", err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			bs[victim].mu.Lock() // it handles nothing any more
+			defer bs[victim].mu.Unlock()
+			for _, b := range bs {
+				if b.Rank() == victim {
+					continue
+				}
+				awaitDone(t, b)
+				wantCulprit(t, []error{b.Err()}, mscclgo.ErrRemote, victim)
+			}
+		})
+	}
+}
+
+// A rank 0 that is silent while it holds the rendezvous is named.
+func TestSilentRendezvous(t *testing.T) {
+	noLeaks(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID([]string{"127.0.0.1"}, uint16(ln.Addr().(*net.TCPAddr).Port), true)
+	r := serveRendezvous(ln, id, quiet)
+	defer r.Close()
+	r.looking = time.AfterFunc(0, func() {}) // it never looks
+	bs, errs := connectAll(testContext(t), []Options{{Rank: 1, Size: 3, ID: id, HeartbeatTimeout: time.Second}, {Rank: 2, Size: 3, ID: id, HeartbeatTimeout: time.Second}})
+	closeAll(bs)
+	wantCulprit(t, errs, mscclgo.ErrRemote, 0)
+}
+
+// Ranks that come one after the other, and give signs of life, are not taken for stopped.
+func TestSlowToComeIsNotSilent(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	ctx := testContext(t)
+	first := make(chan error, 1)
+	options := Options{Size: 2, ID: r.ID(), HeartbeatTimeout: time.Second}
+	go func() {
+		b, err := Connect(ctx, options)
+		if err == nil {
+			b.Close()
+		}
+		first <- err
+	}()
+	time.Sleep(3 * options.HeartbeatTimeout)
+	second := options
+	second.Rank = 1
+	b, err := Connect(ctx, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+// Who looks too late has perhaps been stopped itself.
+func TestSilenceAfterAGap(t *testing.T) {
+	const timeout = 5 * time.Second
+	now := time.Unix(1000, 0)
+	var s silence
+	after := func(d time.Duration, beats uint64) bool {
+		now = now.Add(d)
+		return s.lasts(now, beats, timeout)
+	}
+	if after(0, 0) || after(500*time.Millisecond, 1) || after(time.Minute, 1) || after(500*time.Millisecond, 1) {
+		t.Error("silence while nobody looked counts")
+	}
+	silent := false
+	for range 8 {
+		silent = silent || after(500*time.Millisecond, 1)
+	}
+	if silent || after(time.Millisecond, 2) {
+		t.Error("silence is found too early")
+	}
+	for range 10 {
+		silent = after(500*time.Millisecond, 2)
+	}
+	if !silent {
+		t.Error("silence is not found")
+	}
+}
