@@ -164,7 +164,8 @@ func (c *Connection) Flush(ctx context.Context) error {
 }
 
 // Close waits for what is queued, for the registry's timeout at most, and
-// releases the connection. It is safe to call twice.
+// releases the connection. If the group has failed, or fails meanwhile, it waits only over
+// CUDA IPC. It is safe to call twice.
 //
 // Errors: ErrTimeout when the queue did not drain; over CUDA IPC, where nothing can stop
 // copies that are queued, the connection is then released once they are done, and the
@@ -181,9 +182,9 @@ func (c *Connection) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.registry.Timeout())
 	defer cancel()
-	err := c.drain(ctx, op)
+	abandoned, err := c.settle(ctx, op)
 	switch {
-	case errors.Is(err, mscclgo.ErrRemote):
+	case abandoned || errors.Is(err, mscclgo.ErrRemote):
 		err = nil // a peer may close first
 	case errors.Is(err, mscclgo.ErrTimeout) && c.transport == registeredmem.CudaIPC:
 		go func() {

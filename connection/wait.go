@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // drain waits until all that is queued is done.
@@ -14,6 +15,26 @@ func (c *Connection) drain(ctx context.Context, op string) error {
 		return err
 	}
 	return c.wait(ctx, op, m)
+}
+
+// settle is drain, but that it ends if the group fails and what is queued can be abandoned:
+// the peer may be stopped.
+func (c *Connection) settle(ctx context.Context, op string) (abandoned bool, err error) {
+	failed := c.registry.Failed()
+	if failed == nil || c.transport == registeredmem.CudaIPC {
+		return false, c.drain(ctx, op)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-failed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err = c.drain(ctx, op)
+	return errors.Is(err, mscclgo.ErrAborted), err
 }
 
 // waitForTransfers waits until what was queued before the call is done. The
@@ -30,8 +51,10 @@ func (c *Connection) waitForTransfers(ctx context.Context) error {
 			return mscclgo.FromContext(ctx, c.op(op), "the connection is being closed").At(c.rank, c.peer)
 		}
 	}
-	err := c.drain(ctx, op)
-	if errors.Is(err, mscclgo.ErrTimeout) {
+	switch abandoned, err := c.settle(ctx, op); {
+	case abandoned: // and what is under way ends with the connection
+		return c.Close()
+	case errors.Is(err, mscclgo.ErrTimeout):
 		return err
 	}
 	return nil

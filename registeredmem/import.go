@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -25,6 +26,15 @@ import (
 // gone; ErrTimeout after the deadline of ctx or [Options].Timeout, whichever is
 // first; ErrAborted when ctx is cancelled or the registry is closed.
 func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
+	return r.ImportAt(ctx, data, nil)
+}
+
+// ImportAt is Import at the address of a memory that was imported into an earlier
+// registry for the same device, which is retired ([Registry.Retire]), or nil: where the
+// driver can, and the allocation has the size that the earlier one had, the memory is
+// mapped in its place, and all memories of that mapping are closed. Else it is mapped
+// elsewhere. Kernels must not use the earlier memory any more.
+func (r *Registry) ImportAt(ctx context.Context, data []byte, at *Memory) (*Memory, error) {
 	const op = "registeredmem: import"
 	d, err := decode(data)
 	if err != nil {
@@ -41,7 +51,7 @@ func (r *Registry) Import(ctx context.Context, data []byte) (*Memory, error) {
 	if d.instance == r.instance {
 		err = r.importOwn(m)
 	} else {
-		err = r.importPeers(ctx, m)
+		err = r.importPeers(ctx, m, at)
 	}
 	if err != nil {
 		return nil, wrap(err, fmt.Sprintf("registeredmem: import %v", m), r.options.Rank, m.Rank())
@@ -69,7 +79,7 @@ func (r *Registry) importOwn(m *Memory) error {
 
 // importPeers maps m, which is of a peer's registry, or checks that a registrar
 // reaches it.
-func (r *Registry) importPeers(ctx context.Context, m *Memory) error {
+func (r *Registry) importPeers(ctx context.Context, m, at *Memory) error {
 	d := &m.about
 	r.mu.Lock()
 	unmapped := d.transports & r.attached()
@@ -77,7 +87,7 @@ func (r *Registry) importPeers(ctx context.Context, m *Memory) error {
 	err := r.mappable(d)
 	if err == nil {
 		d.transports = CudaIPC | unmapped
-		return r.mapIn(ctx, m)
+		return r.mapIn(ctx, m, at)
 	}
 	if unmapped == 0 {
 		return err
@@ -87,13 +97,13 @@ func (r *Registry) importPeers(ctx context.Context, m *Memory) error {
 }
 
 // mapIn requests m from the peer and maps it.
-func (r *Registry) mapIn(ctx context.Context, m *Memory) error {
+func (r *Registry) mapIn(ctx context.Context, m, at *Memory) error {
 	d := &m.about
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
 	defer context.AfterFunc(r.ctx, cancel)()
 	q := request{instance: d.instance, id: d.id}
-	return fdpass.Call(ctx, r.key(), d.socket, q.encode(), func(a fdpass.Answer) error { return r.take(m, a) })
+	return fdpass.Call(ctx, r.key(), d.socket, q.encode(), func(a fdpass.Answer) error { return r.take(m, at, a) })
 }
 
 // mappable returns nil if this rank's device can map the memory, or an error with
@@ -128,7 +138,7 @@ func absence(device [16]byte) string {
 }
 
 // take completes m with what the peer's server answered.
-func (r *Registry) take(m *Memory, got fdpass.Answer) error {
+func (r *Registry) take(m, at *Memory, got fdpass.Answer) error {
 	const op = "take the peer's answer"
 	a, err := decodeAnswer(got.Body)
 	if err != nil {
@@ -149,6 +159,9 @@ func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 	key := mappingKey{instance: m.about.instance, allocation: a.allocation}
 	mapped, err := r.mappings.acquire(key, func() (*gpu.Buffer, error) {
 		if a.means == byDescriptor {
+			if whole := r.replace(at, got.File, a.capacity); whole != nil {
+				return whole, nil
+			}
 			return r.options.Device.Import(got.File, a.capacity)
 		}
 		return r.options.Device.OpenIPC(a.handle, a.capacity)
@@ -160,9 +173,30 @@ func (r *Registry) take(m *Memory, got fdpass.Answer) error {
 	if err != nil {
 		return errors.Join(err, r.mappings.release(mapped))
 	}
+	m.mapped = mapped
 	m.unmap = func() error { return r.mappings.release(mapped) }
 	m.buf.Store(buf)
 	return nil
+}
+
+// replace maps a file where at was, and returns the whole mapping, or nil if it is to be
+// mapped elsewhere.
+func (r *Registry) replace(at *Memory, file *os.File, capacity uint64) *gpu.Buffer {
+	if at == nil || at.mapped == nil || at.closed.Load() || at.reg == r || at.reg.options.Device != r.options.Device {
+		return nil
+	}
+	if at.reg.waitForTransfers() != nil {
+		return nil // a copy engine may still work on it
+	}
+	whole := at.reg.mappings.take(at.mapped, capacity)
+	if whole == nil {
+		return nil
+	}
+	if err := native.Remap(whole, file); err != nil {
+		r.options.Logger.Info("registeredmem: a memory is mapped elsewhere", "rank", r.options.Rank, "memory", at.String(), "error", errors.Join(err, whole.Close()))
+		return nil
+	}
+	return whole
 }
 
 // takePointer completes m with the buffer of a rank of this process.

@@ -22,6 +22,22 @@ type mapping struct {
 	key   mappingKey
 	whole *gpu.Buffer
 	users int
+	taken bool // by the mappings of a registry that follows
+}
+
+// take returns the memory of a mapping for another registry, whose it is then, or nil if
+// that has been done, or it has another size.
+func (m *mappings) take(one *mapping, capacity uint64) *gpu.Buffer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one.taken || one.users == 0 || one.whole.Size() != capacity {
+		return nil
+	}
+	one.taken = true
+	if m.live[one.key] == one {
+		delete(m.live, one.key)
+	}
+	return one.whole
 }
 
 // acquire returns the mapping of an allocation for one more user. For the first it
@@ -49,7 +65,7 @@ func (m *mappings) acquire(key mappingKey, open func() (*gpu.Buffer, error)) (*m
 func (m *mappings) release(one *mapping) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one.users--; one.users > 0 {
+	if one.users--; one.users > 0 || one.taken {
 		return nil
 	}
 	delete(m.live, one.key)

@@ -17,6 +17,7 @@ type Memory struct {
 	about      description
 	local      bool
 	allocation *allocation  // of local memory
+	mapped     *mapping     // of imported memory that a descriptor maps, or nil
 	unmap      func() error // of imported memory; nil where there is nothing to unmap
 	buf        atomic.Pointer[gpu.Buffer]
 	closed     atomic.Bool

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,10 @@ type Options struct {
 	Timeout time.Duration // bounds waiting for a peer; 0 means DefaultTimeout
 	// Unmapped keeps memory from being mapped, so that it is reached over registrars.
 	Unmapped bool
+	// Failed is closed when the group has failed: closing a connection or a memory then no
+	// longer waits for what is queued to peers whose memory is not mapped, which is
+	// abandoned. nil means that it does not fail.
+	Failed <-chan struct{}
 }
 
 // Registry holds one rank's memories: its own, which peers may import, and the
@@ -40,10 +46,10 @@ type Registry struct {
 	instance uint64 // random: differs from that of an earlier registry of the rank
 	server   *fdpass.Server
 
-	ctx     context.Context // ends when Close begins
-	cancel  context.CancelFunc
-	imports sync.WaitGroup // calls of Import under way
-	closing sync.Once
+	ctx               context.Context // ends when Close begins
+	cancel            context.CancelFunc
+	imports           sync.WaitGroup // calls of Import under way
+	retiring, closing sync.Once
 
 	mu          sync.Mutex
 	closed      bool
@@ -110,6 +116,9 @@ func (r *Registry) Host() string { return r.host }
 
 // Timeout returns the bound on waiting for a peer.
 func (r *Registry) Timeout() time.Duration { return r.options.Timeout }
+
+// Failed returns Options.Failed.
+func (r *Registry) Failed() <-chan struct{} { return r.options.Failed }
 
 // Register lets the group reach buf, of this rank's device, until the memory or the
 // registry is closed. The buffer stays the caller's, who closes it after that. If
@@ -178,12 +187,13 @@ func (r *Registry) number(op string, buf *gpu.Buffer, transports Transports) (*M
 	return m, nil
 }
 
-// Close stops the server, unmaps all imported memory and unregisters this rank's.
-// Kernels that use imported memory must have ended. Calls of Import that are under
-// way return ErrAborted. It is safe to call twice.
-func (r *Registry) Close() error {
+// Retire ends the registry's part in the group: it stops the server and unregisters this
+// rank's memory, as Close does. But what is imported and mapped stays mapped, until it is
+// closed, Close is called, or [Registry.ImportAt] of another registry takes its place. It
+// is safe to call twice.
+func (r *Registry) Retire() error {
 	var errs []error
-	r.closing.Do(func() {
+	r.retiring.Do(func() {
 		r.mu.Lock()
 		r.closed = true
 		r.mu.Unlock()
@@ -191,13 +201,23 @@ func (r *Registry) Close() error {
 		r.imports.Wait()
 		errs = append(errs, r.server.Close())
 		r.mu.Lock()
-		var all []*Memory
-		for m := range r.imported {
-			all = append(all, m)
+		all := slices.Collect(maps.Values(r.local))
+		r.mu.Unlock()
+		for _, m := range all {
+			errs = append(errs, m.Close())
 		}
-		for _, m := range r.local {
-			all = append(all, m)
-		}
+	})
+	return errors.Join(errs...)
+}
+
+// Close stops the server, unmaps all imported memory and unregisters this rank's.
+// Kernels that use imported memory must have ended. Calls of Import that are under
+// way return ErrAborted. It is safe to call twice.
+func (r *Registry) Close() error {
+	errs := []error{r.Retire()}
+	r.closing.Do(func() {
+		r.mu.Lock()
+		all := slices.Collect(maps.Keys(r.imported))
 		r.mu.Unlock()
 		for _, m := range all {
 			errs = append(errs, m.Close())

@@ -16,6 +16,8 @@ type Options struct {
 	// NVML is asked about GPUs, by default the installed library. Discover calls its
 	// Init and, if that succeeds, its Shutdown; NVML counts the calls.
 	NVML nvml.Interface
+	// NoGPUs leaves out the GPUs: NVML, which keeps descriptors open, is not loaded.
+	NoGPUs bool
 	// Sysfs is read instead of /sys. It must implement [fs.ReadLinkFS], since PCI
 	// paths are the targets of symbolic links.
 	Sysfs fs.FS
@@ -29,9 +31,6 @@ type Options struct {
 func Discover(o Options) (*Machine, error) {
 	if o.Sysfs == nil {
 		o.Sysfs = os.DirFS("/sys")
-	}
-	if o.NVML == nil {
-		o.NVML = nvml.New()
 	}
 	sys := sysfs{o.Sysfs}
 	if _, err := fs.Stat(o.Sysfs, "."); err != nil {
@@ -56,6 +55,12 @@ func Discover(o Options) (*Machine, error) {
 	}
 	if m.NICs, err = sys.nics(m.devices); err != nil {
 		return nil, err
+	}
+	if o.NoGPUs {
+		return m, nil
+	}
+	if o.NVML == nil {
+		o.NVML = nvml.New()
 	}
 	m.findGPUs(o.NVML)
 	return m, nil

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
@@ -43,6 +45,17 @@ func TestThisMachine(t *testing.T) {
 	}
 	if _, err := os.Stat("/sys/devices/system/cpu/online"); err == nil && len(m.CPUs) == 0 {
 		t.Error("a machine without CPUs")
+	}
+}
+
+// Without GPUs NVML is not used, which here would be a panic.
+func TestNoGPUsWanted(t *testing.T) {
+	m, err := Discover(Options{NoGPUs: true, NVML: struct{ nvml.Interface }{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.GPUs) != 0 || m.GPUError != nil || len(m.CPUs) == 0 {
+		t.Errorf("found %d CPUs, GPUs %v, %v", len(m.CPUs), m.GPUs, m.GPUError)
 	}
 }
 

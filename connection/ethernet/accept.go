@@ -60,7 +60,7 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 	e := t.endpoints[c.acceptor]
 	t.mu.Unlock()
 	if !e.deliver(delivery{peer: c.dialer, connection: c.connection, conn: made}) {
-		return errors.Join(fmt.Errorf("%d connections wait already for this rank's Connect", maxUnclaimed), made.Close())
+		return errors.Join(fmt.Errorf("%d connections wait already for this rank's Connect, or the endpoint is closed", maxUnclaimed), made.Close())
 	}
 	return nil
 }
@@ -69,6 +69,11 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 func (t *Transport) admit(c claim) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.fits(c)
+}
+
+// fits is admit for callers that hold mu.
+func (t *Transport) fits(c claim) error {
 	switch a := t.arriving[c.connection]; {
 	case t.closed:
 		return errors.New("the transport is closing")
@@ -86,11 +91,11 @@ func (t *Transport) admit(c claim) error {
 
 // arrive adds a socket to its arrival, which it returns once it is complete.
 func (t *Transport) arrive(c claim, nc net.Conn) (*arrival, error) {
-	if err := t.admit(c); err != nil { // it may have changed while the answer was sent
-		return nil, err
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := t.fits(c); err != nil { // it may have changed while the answer was sent
+		return nil, err
+	}
 	a := t.arriving[c.connection]
 	if a == nil {
 		a = &arrival{claim: c, sockets: make([]net.Conn, c.sockets), missing: int(c.sockets)}
@@ -104,9 +109,6 @@ func (t *Transport) arrive(c claim, nc net.Conn) (*arrival, error) {
 			}
 		})
 		t.arriving[c.connection] = a
-	}
-	if t.closed || a.sockets[c.socket] != nil {
-		return nil, fmt.Errorf("socket %d of rank %d came twice, or as the transport closed", c.socket, c.from)
 	}
 	a.sockets[c.socket] = nc
 	if a.missing--; a.missing > 0 {

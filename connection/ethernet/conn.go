@@ -49,6 +49,7 @@ type conn struct {
 
 	queued   atomic.Uint64 // operations added to the queue, ever
 	acked    atomic.Uint64 // operations that are done at the peer
+	closing  atomic.Bool   // Close has begun
 	ended    atomic.Bool   // err is set
 	progress atomic.Uint64 // changes with everything that the peer takes or sends
 
@@ -217,12 +218,13 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	return nil
 }
 
-// fail ends the connection. The first reason stays.
-func (c *conn) fail(kind mscclgo.Kind, err error) {
+// fail ends the connection, and reports whether that is because of err: the first reason
+// stays, and a refusal of what the peer sent comes first.
+func (c *conn) fail(kind mscclgo.Kind, err error) (because bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return
+		return false
 	}
 	if c.refused != nil {
 		kind, err = c.refusedKind, c.refused // the peer hung up because of that
@@ -242,11 +244,19 @@ func (c *conn) fail(kind mscclgo.Kind, err error) {
 	if c.rx != nil {
 		c.rx.wake()
 	}
+	return c.refused == nil
 }
 
-// lost ends the connection because the peer failed or broke the protocol.
+// lost ends the connection because the peer failed or broke the protocol. A peer that this
+// rank has told of its Close hangs up, which is no loss.
 func (c *conn) lost(err error) {
-	c.fail(mscclgo.ErrRemote, peerLost(err))
+	if c.closing.Load() {
+		c.fail(mscclgo.ErrInvalid, errClosed)
+		return
+	}
+	if c.fail(mscclgo.ErrRemote, peerLost(err)) && c.t.opts.Lost != nil && err != errLeft {
+		go c.t.opts.Lost(c.peer, mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: connection", "%w", peerLost(err)).At(c.t.reg.Rank(), c.peer))
+	}
 }
 
 func peerLost(err error) error {
@@ -279,7 +289,7 @@ func (c *conn) watch(now time.Time) {
 func (c *conn) Close() error {
 	c.closeOnce.Do(func() {
 		c.bye()
-		c.fail(mscclgo.ErrInvalid, errors.New("the connection is closed"))
+		c.fail(mscclgo.ErrInvalid, errClosed)
 		c.closeErr = c.release()
 		if c.other != nil {
 			c.closeErr = errors.Join(c.closeErr, c.other.Close())

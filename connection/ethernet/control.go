@@ -4,31 +4,46 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 )
 
-// errLeft ends a connection that the peer has closed properly.
-var errLeft = errors.New("it has closed the connection")
+var (
+	// errLeft ends a connection that the peer has closed properly.
+	errLeft = errors.New("it has closed the connection")
+	// errClosed ends one that this rank has closed.
+	errClosed = errors.New("the connection is closed")
+	// errSocket ends one of whose data sockets the peer says that it broke.
+	errSocket = errors.New("a data socket broke, though both processes live")
+)
 
 // ack acknowledges the peer's first n operations.
 func (c *conn) ack(n uint64) {
+	if err := c.sendAck(n); err != nil {
+		c.ends(fmt.Errorf("acknowledging what it sent: %w", err))
+	}
+}
+
+func (c *conn) sendAck(n uint64) error {
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
 	if n <= c.ackSent || c.ended.Load() {
-		return
+		return nil
 	}
 	c.ackSent = n
 	f := frame{kind: kindAck, op: n}
 	f.encode(c.ackFrame[:])
-	if _, err := c.control.Write(c.ackFrame[:]); err != nil && !c.ended.Load() {
-		c.lost(fmt.Errorf("acknowledging what it sent: %w", err))
-	}
+	_, err := c.control.Write(c.ackFrame[:])
+	return err
 }
 
-// bye tells the peer that the connection is closed.
+// bye tells the peer that this rank closes the connection.
 func (c *conn) bye() {
+	c.closing.Store(true)
+	// Before the lock: who has it may wait for a peer that reads nothing.
+	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
 	if c.ended.Load() {
@@ -36,7 +51,6 @@ func (c *conn) bye() {
 	}
 	f := frame{kind: kindBye, op: c.queued.Load()}
 	f.encode(c.ackFrame[:])
-	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
 	c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
 }
 
@@ -60,6 +74,12 @@ func (c *conn) readControl() {
 			return
 		case f.kind == kindRefuse:
 			c.fail(mscclgo.ErrRemote, c.explain(&f))
+			return
+		case f.kind == kindBroke:
+			// The answer says that this process lives.
+			c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
+			c.tell(&frame{kind: kindBroke})
+			c.lost(errSocket)
 			return
 		case f.kind == kindGone:
 			c.gone(f.memory)
@@ -85,7 +105,34 @@ func (c *conn) readControl() {
 	}
 }
 
-// hungUp ends the connection because a socket has ended.
+// broke ends the connection because a data socket broke. If the peer has closed it, the
+// reason is on its way on the control socket, whose reader then ends the connection: a data
+// socket that is closed with unread data is reset, which may arrive first. If only that
+// socket broke, the peer may not have noticed: it is told, and its answer ends the
+// connection.
+func (c *conn) broke(err error) {
+	// Before the lock: who has it may wait for a peer that reads nothing.
+	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
+	c.tell(&frame{kind: kindBroke})
+	c.ends(fmt.Errorf("a data socket broke: %w", err))
+}
+
+// ends ends the connection because of the error of a socket, once the reader of the control
+// socket had time to find the peer's reason.
+func (c *conn) ends(err error) {
+	for _, closed := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, errEnd} {
+		if errors.Is(err, closed) {
+			select {
+			case <-c.ctx.Done():
+			case <-time.After(c.t.parting):
+			}
+			break
+		}
+	}
+	c.lost(err)
+}
+
+// hungUp ends the connection because the control socket has ended.
 func (c *conn) hungUp(err error) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it hung up without closing the connection and without a reason: its process has ended")

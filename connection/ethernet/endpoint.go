@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -138,7 +139,7 @@ func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), ni
 // or its transport is closed; ErrUnsupported when the rank that is dialled is on another
 // host and has loopback addresses only; ErrRemote when the peer answers at none of its addresses;
 // ErrTimeout and ErrAborted when ctx ends first; ErrAborted when the endpoint or the
-// transport is closed meanwhile; ErrSystem when there is no pinned memory left.
+// transport is closed meanwhile; ErrSystem when there is no pinned memory or no descriptor left.
 func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
 	c, err := e.connect(ctx, remote)
 	if err != nil {
@@ -200,7 +201,11 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	case ctx.Err() != nil:
 		return nil, mscclgo.FromContext(ctx, op, fmt.Sprintf("the peer at %v did not connect in time", peer.addrs)).At(rank, int(peer.rank))
 	}
-	return nil, e.t.wrap(mscclgo.ErrRemote, op, int(peer.rank), err)
+	kind := mscclgo.ErrRemote
+	if handshake.Shortage(err) {
+		kind = mscclgo.ErrSystem
+	}
+	return nil, e.t.wrap(kind, op, int(peer.rank), err)
 }
 
 // apart reports whether two ranks are known to be on different machines, or in

@@ -184,6 +184,54 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
+// Close does not wait for a peer that reads nothing while this rank closes memories.
+func TestCloseWhilePeerReadsNothing(t *testing.T) {
+	b := newRank(t, 1, loopback())
+	r := newRogue(t, b, 1)
+	c := r.conn.d
+	locked := make(chan struct{})
+	go func() {
+		c.controlMu.Lock()
+		defer c.controlMu.Unlock()
+		close(locked)
+		c.control.Write(make([]byte, 64<<20)) // as tellGone, once the sockets' buffers are full
+	}()
+	<-locked
+	b.t.patience = 100 * time.Millisecond
+	start := time.Now()
+	r.conn.Close()
+	if took := time.Since(start); took > longTimeout/2 {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+// A peer closes the connection. Its data socket is reset, or ends in the middle of a write,
+// before what it says of that has arrived.
+func TestReasonComesAfterTheReset(t *testing.T) {
+	for _, reset := range []bool{true, false} {
+		b := newRank(t, 1, loopback())
+		m := memory(t, b, onDevice, 64)
+		r := newRogue(t, b, 1)
+		b.t.parting = longTimeout
+		r.send(t, 0, frame{kind: kindData, memory: m.ID(), length: 64, total: 64}, 1, 2, 3)
+		if reset {
+			tcpOf(r.data[0]).SetLinger(0)
+		}
+		r.data[0].Close()
+		select {
+		case <-r.conn.d.ctx.Done():
+			t.Error("the connection ended before the reason came")
+		case <-time.After(100 * time.Millisecond):
+		}
+		bye := make([]byte, frameSize)
+		(&frame{kind: kindBye}).encode(bye)
+		if _, err := r.control.Write(bye); err != nil {
+			t.Fatal(err)
+		}
+		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "has closed the connection")
+	}
+}
+
 // After a peer has closed in good order, calls say so and Close is no error.
 func TestPeerCloses(t *testing.T) {
 	a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())

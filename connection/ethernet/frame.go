@@ -15,7 +15,7 @@ import (
 // acknowledgement op counts the operations that are done. length bytes of payload
 // follow the head of a data frame. reason and the kind that was refused are 0 but in a
 // refusal, which otherwise repeats the frame that was refused. A withdrawal has a
-// memory only.
+// memory only, and news of a broken socket nothing.
 const (
 	frameSize    = 40
 	frameVersion = 2
@@ -30,6 +30,7 @@ const (
 	kindBye    frameKind = 4 // on the control socket: the peer closes in good order
 	kindRefuse frameKind = 5 // on the control socket: the peer refused a frame, and will close
 	kindGone   frameKind = 6 // on the control socket: the peer has closed a memory
+	kindBroke  frameKind = 7 // on the control socket: a data socket broke, and the connection ends
 )
 
 // frame is the head of a message on a socket.
@@ -89,7 +90,9 @@ func decodeFrame(b []byte) (frame, error) {
 		return frame{}, errors.New("an acknowledgement with fields set that must be zero")
 	case f.kind == kindGone && f.op|f.offset|f.length|f.total != 0:
 		return frame{}, errors.New("a withdrawal with fields set that must be zero")
-	case f.kind < kindData || f.kind > kindGone:
+	case f.kind == kindBroke && uint64(f.memory)|f.op|f.offset|f.length|f.total != 0:
+		return frame{}, errors.New("news of a broken socket with fields set that must be zero")
+	case f.kind < kindData || f.kind > kindBroke:
 		return frame{}, fmt.Errorf("a frame of unknown kind %d", f.kind)
 	}
 	return f, nil

@@ -17,6 +17,7 @@ func TestFrame(t *testing.T) {
 		{kind: kindAck, op: 1 << 60},
 		{kind: kindBye},
 		{kind: kindGone, memory: 7},
+		{kind: kindBroke},
 		{kind: kindRefuse, reason: reasonClosed, refused: kindData, memory: 1, op: 2, offset: 3, length: 4, total: 5},
 		{kind: kindRefuse, reason: reasonFailed, refused: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
 	} {
@@ -37,6 +38,7 @@ func TestFrame(t *testing.T) {
 		"a frame of kind 3 with": func() { (&frame{kind: kindRefuse, refused: kindAck, reason: 1}).encode(b) },
 		"0 bytes":                func() { (&frame{kind: kindRefuse, refused: kindData, reason: 1}).encode(b) },
 		"a withdrawal with":      func() { (&frame{kind: kindGone, total: 1}).encode(b) },
+		"news of a broken":       func() { (&frame{kind: kindBroke, memory: 1}).encode(b) },
 		"bits":                   func() { b[3] = 1 },
 		"fields":                 func() { b[39] = 1 },
 		"40":                     func() { b = b[:39] },
@@ -52,7 +54,7 @@ func TestFrame(t *testing.T) {
 
 func FuzzFrame(f *testing.F) {
 	b := make([]byte, frameSize)
-	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1},
+	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1}, {kind: kindBroke},
 		{kind: kindRefuse, reason: reasonRange, refused: kindData, length: 4, total: 5}, {kind: kindRefuse, reason: reasonClosed, refused: kindUpdate, total: 1},
 	} {
 		one.encode(b)

@@ -10,7 +10,7 @@ import (
 )
 
 // protocolVersion is the version of claims and of what follows the handshake.
-const protocolVersion = 3
+const protocolVersion = 4
 
 // idSize is the size of the random numbers of endpoints and connections, in bytes.
 const idSize = 16

@@ -70,8 +70,14 @@ func newRank(t testing.TB, number int, o Options) *rank {
 // newImpatientRank returns a rank with another bound on handshakes.
 func newImpatientRank(t testing.TB, number int, o Options, patience time.Duration) *rank {
 	t.Helper()
+	return newMortalRank(t, number, o, patience, nil)
+}
+
+// newMortalRank returns a rank whose group has failed once failed is closed.
+func newMortalRank(t testing.TB, number int, o Options, patience time.Duration, failed <-chan struct{}) *rank {
+	t.Helper()
 	reg, err := registeredmem.NewRegistry(registeredmem.Options{
-		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: longTimeout, Unmapped: true,
+		Rank: number, Group: [16]byte{1}, Secret: [32]byte{3}, Device: testdev.Open(t, number), Timeout: longTimeout, Unmapped: true, Failed: failed,
 	})
 	if err != nil {
 		t.Fatal(err)

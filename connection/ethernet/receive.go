@@ -153,12 +153,11 @@ func (s *socket) run() {
 		s.post()
 		c := s.rx.c
 		switch {
-		case c.ended.Load() || err == errEnd:
-			// The control socket has the reason.
+		case c.ended.Load():
 		case whole && !errors.Is(err, errCut):
 			c.refuse(&f, err)
 		default:
-			c.lost(err)
+			c.broke(err)
 		}
 		return
 	}

@@ -38,6 +38,10 @@ func claimFor(to *rank, sockets uint8) *claim {
 
 func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 	t.Helper()
+	// The rogue does not read why it was refused. Before it dials: the connection reads that.
+	if to.t.parting != time.Millisecond {
+		to.t.parting = time.Millisecond
+	}
 	c := claimFor(to, uint8(1+sockets))
 	r := &rogue{}
 	for i := range c.sockets {
@@ -52,7 +56,6 @@ func newRogue(t testing.TB, to *rank, sockets int) *rogue {
 			r.data = append(r.data, nc)
 		}
 	}
-	to.t.parting = time.Millisecond // the rogue does not read why it was refused
 	made, err := to.e.take(t.Context(), c.dialer, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func (s *sender) run() {
 			_, err = b.vector.WriteTo(s.conn)
 		}
 		if err != nil {
-			s.c.lost(fmt.Errorf("sending to it: %w", err))
+			s.c.broke(fmt.Errorf("sending to it: %w", err))
 			return
 		}
 		s.c.progress.Add(1)

@@ -52,6 +52,11 @@ type Options struct {
 	Timeout time.Duration
 	// TLS encrypts everything with TLS 1.3.
 	TLS bool
+	// Lost is called, in a goroutine of its own, when the connection to a peer breaks or
+	// its bytes make no sense, and not when either end closes it. It may be called for
+	// each connection. nil ignores it: the next call on the connection returns the error.
+	Lost func(peer int, err error)
+
 	// Logger gets a record of each refused stranger; nil discards.
 	Logger *slog.Logger
 }

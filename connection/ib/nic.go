@@ -45,11 +45,12 @@ func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine, err := topology.Discover(topology.Options{})
+	pci := device.Info().PCIBusID
+	machine, err := topology.Discover(topology.Options{NoGPUs: pci == ""})
 	if err != nil {
 		return nil, err
 	}
-	name, ok := nearest(machine, device.Info().PCIBusID)
+	name, ok := nearest(machine, pci)
 	if !ok {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
 	}

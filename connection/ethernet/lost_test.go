@@ -1,0 +1,139 @@
+package ethernet
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+)
+
+// TestLost checks that a rank is told when an idle connection breaks, and not when the peer
+// closes it, or hangs up because this rank does.
+func TestLost(t *testing.T) {
+	tests := map[string]struct {
+		end  func(ab, ba *link)
+		told bool
+	}{
+		"the peer hangs up": {func(_, ba *link) { ba.d.hangUp() }, true},
+		"the peer closes":   {func(_, ba *link) { ba.Close() }, false},
+		// Close is bye and then the end, before which the peer may have answered.
+		"this rank closes": {func(ab, _ *link) { ab.d.bye() }, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			told := make(chan error, 10)
+			options := loopback()
+			options.Lost = func(peer int, err error) {
+				if peer != 1 {
+					t.Errorf("Lost names rank %d, want 1", peer)
+				}
+				told <- err
+			}
+			ab, ba := connect(t, newRank(t, 0, options), newRank(t, 1, loopback()))
+			test.end(ab, ba)
+			failed(t, ab)
+			patience := 100 * time.Millisecond
+			if test.told {
+				patience = 20 * time.Second
+			}
+			select {
+			case err := <-told:
+				if !test.told || !errors.Is(err, mscclgo.ErrRemote) {
+					t.Errorf("Lost says %v", err)
+				}
+			case <-time.After(patience):
+				if test.told {
+					t.Error("the connection broke, and Lost says nothing")
+				}
+			}
+		})
+	}
+}
+
+// TestCloseAfterTheGroupFailed has the group fail while a peer, as one that is stopped, does
+// not acknowledge what it was sent: closing the connection, or a memory, does not wait for it,
+// and nothing reads the memory afterwards.
+func TestCloseAfterTheGroupFailed(t *testing.T) {
+	for _, first := range []string{"connection", "memory", "failure"} {
+		t.Run(first, func(t *testing.T) {
+			group := make(chan struct{})
+			a := newMortalRank(t, 0, loopback(), handshake.DefaultPatience, group)
+			b := newRank(t, 1, loopback())
+			ab, ba := connect(t, a, b)
+			release := ba.d.holdAcks()
+			defer release()
+			src, mine := memory(t, a, pinned, 64<<20), memory(t, b, pinned, 64<<20)
+			if err := ab.Write(imported(t, a, mine), 0, src, 0, 64<<20); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			if first == "failure" {
+				close(group)
+			} else {
+				time.AfterFunc(50*time.Millisecond, func() { close(group) })
+			}
+			errs := []error{nil, nil}
+			if first == "memory" {
+				errs[0] = src.Close()
+			}
+			errs[1] = ab.Close()
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > longTimeout/2 {
+				t.Errorf("it took %v", took)
+			}
+			if !ab.d.ended.Load() {
+				t.Error("the connection goes on")
+			}
+		})
+	}
+}
+
+// TestDataSocketBreaks checks that both ranks are told when a data socket breaks, idle or with
+// data under way, without waiting for a reason that neither has.
+func TestDataSocketBreaks(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		for _, busy := range []bool{false, true} {
+			t.Run(fmt.Sprintf("TLS %v, busy %v", tls, busy), func(t *testing.T) {
+				var told sync.WaitGroup
+				told.Add(2)
+				var ranks [2]*rank
+				for i := range ranks {
+					o := loopback()
+					o.TLS = tls
+					o.Lost = func(int, error) { told.Done() }
+					ranks[i] = newRank(t, i, o)
+					ranks[i].t.parting = longTimeout
+				}
+				ab, ba := connect(t, ranks[0], ranks[1])
+				if busy {
+					src, mine := memory(t, ranks[0], pinned, 64<<20), memory(t, ranks[1], pinned, 64<<20)
+					if err := ab.Write(imported(t, ranks[0], mine), 0, src, 0, 64<<20); err != nil {
+						t.Fatal(err)
+					}
+				}
+				start := time.Now()
+				raw, err := tcpOf(ab.d.sockets[1]).SyscallConn()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := raw.Control(func(fd uintptr) { syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }); err != nil {
+					t.Fatal(err)
+				}
+				testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "the peer is lost", "a data socket")
+				testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, "the peer is lost", "a data socket")
+				told.Wait()
+				if took := time.Since(start); took > longTimeout/2 {
+					t.Errorf("it took %v", took)
+				}
+			})
+		}
+	}
+}
