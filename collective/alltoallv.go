@@ -243,6 +243,9 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
 	if !r.calledV { // which may wait for the other ranks
+		if err := mayWait(s); err != nil {
+			return wrap(r.comm, op, err)
+		}
 		if err := r.comm.MatchCall("the first " + description); err != nil {
 			return wrap(r.comm, op, err)
 		}

@@ -77,7 +77,7 @@ func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kerne
 func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options, unit, name string, threads int) (k *gpu.Kernel, fit int, err error) {
 	module := r.modules[unit]
 	if module == nil {
-		module, err = devicecode.Load(ctx, r.comm.Device(), src.name, src.text, o)
+		module, err = r.load(ctx, src, o)
 		if _, err := r.exchange(ctx, "load "+src.name, "", err); err != nil {
 			if module != nil {
 				err = errors.Join(err, module.Close())
@@ -98,6 +98,20 @@ func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options,
 		r.fits[shape] = fit
 	}
 	return k, fit, nil
+}
+
+// load compiles and loads a unit. It ends when the group fails.
+func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*gpu.Module, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-r.comm.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, o)
 }
 
 // kernelOfTwo is kernel for one whose blocks have two tasks, so that there are two at

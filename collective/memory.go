@@ -81,7 +81,8 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 }
 
 // Close waits until all ranks have called it, and releases the channels and inboxes
-// that were made for the memory, and the mappings of the peers' buffers. What was
+// that were made for the memory, and the mappings of the peers' buffers; then it returns
+// when all ranks have, so that no kernel launched next is in their way. What was
 // launched on the memory must have ended on this rank, and its operations and views
 // must not be used any more. The buffer stays the caller's, who may close it then. In a
 // group that has failed it waits for nobody. It is safe to call twice. Collective.
@@ -96,16 +97,18 @@ func (m *Memory) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed.Store(true)
-	errs := []error{r.parting(ctx)}
-	for key, set := range r.hostPaths {
-		if key.in.partOf(m) || key.out.partOf(m) {
-			errs = append(errs, set.close())
-			delete(r.hostPaths, key)
+	return r.partWith(ctx, func() error {
+		var errs []error
+		for key, set := range r.hostPaths {
+			if key.in.partOf(m) || key.out.partOf(m) {
+				errs = append(errs, set.close())
+				delete(r.hostPaths, key)
+			}
 		}
-	}
-	errs = append(errs, m.release())
-	delete(r.memories, m)
-	return errors.Join(errs...)
+		errs = append(errs, m.release())
+		delete(r.memories, m)
+		return errors.Join(errs...)
+	})
 }
 
 // release unmaps the peers' buffers.

@@ -22,6 +22,11 @@ import (
 // one waits. In a capture that is done within it, so that the graph has the order; and
 // each launch of the graph takes its place among the calls as if it were one. A stream
 // that closes leaves an event behind.
+//
+// The launches of a graph that other code captures are not seen here. From its first
+// capture on there is an event that every such graph waits for and records, and so does
+// every call that is not captured. Calls that were made before that capture, on the very
+// stream that captures, cannot be marked for the graph any more.
 type order struct {
 	comm *communicator.Communicator
 	id   uint64 // of the hooks
@@ -31,6 +36,7 @@ type order struct {
 	left     *gpu.Event  // the last call, where its stream was closed, or nil
 	lost     bool        // the last call's stream was closed when it captured
 	event    *gpu.Event  // made when a second stream comes
+	across   *gpu.Event  // of all calls since other code first captured one, or nil
 	captures map[any]*captured
 	runners  int // so far
 	closed   bool
@@ -44,7 +50,14 @@ type captured struct {
 	sum   uint64 // of all their descriptions
 	text  string // a description of all, or ""
 	uses  []use  // of all calls, each once
+	// handle is that of last if other code captures: it may wrap a stream anew for each
+	// call, which is then the same. Else it is 0.
+	handle uintptr
 }
+
+// mostCaptured bounds the captures of other code that are kept although nothing tells
+// whether they have ended.
+const mostCaptured = 64
 
 // orderedCall is a call as order knows it.
 type orderedCall struct {
@@ -103,13 +116,17 @@ func (o *order) add(s *gpu.Stream, c *orderedCall) error {
 		return err
 	}
 	err := c.queue(s)
-	o.turn(s)
-	return err
+	return errors.Join(err, o.turn(s))
 }
 
 // follow has a stream that does not capture wait for the last call. The caller holds
 // mu.
 func (o *order) follow(s *gpu.Stream) error {
+	if o.across != nil {
+		if err := s.Wait(o.across); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.lost:
 		return errors.New("the stream of the call before it was closed while it captured, so that nothing can wait for that call")
@@ -127,16 +144,32 @@ func (o *order) follow(s *gpu.Stream) error {
 
 // turn makes a stream that does not capture the one that has the last call. The caller
 // holds mu.
-func (o *order) turn(s *gpu.Stream) {
+func (o *order) turn(s *gpu.Stream) (err error) {
 	o.left, o.lost = nil, false
-	if o.last == s {
-		return
+	if o.across != nil {
+		o.forget()
+		return s.Record(o.across)
 	}
+	if native.OfThread(s) { // so that no other thread can mark its work
+		o.forget()
+		o.left, err = o.record(s)
+		return err
+	}
+	if o.last == s {
+		return nil
+	}
+	o.forget()
+	o.last = s
+	native.BeforeClose(s, o.id, func() { o.leave(s) })
+	return nil
+}
+
+// forget ends the part of the stream that had the last call. The caller holds mu.
+func (o *order) forget() {
 	if o.last != nil {
 		native.BeforeClose(o.last, o.id, nil)
 	}
-	o.last = s
-	native.BeforeClose(s, o.id, func() { o.leave(s) })
+	o.last = nil
 }
 
 // leave marks the last call, as its stream closes.
@@ -180,20 +213,26 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 	if err := o.comm.Err(); err != nil {
 		return err
 	}
-	c := o.captures[key]
+	c, others := o.captures[key], native.CapturedByOthers(s)
+	if others {
+		if err := o.comm.MatchCall(call.description + ", captured by other code"); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c == nil:
-		for key, old := range o.captures {
-			if native.CaptureOf(old.last) != key {
-				delete(o.captures, key) // it has ended
-			}
-		}
+		o.dropEnded()
 		c = &captured{first: call.description}
 		o.captures[key] = c
+		if others {
+			if err := o.reachAcross(s); err != nil {
+				return err
+			}
+		}
 		native.Carry(s, o.id, func(stream any, launch func() error) error {
 			return o.launch(stream.(*gpu.Stream), c, launch)
 		})
-	case c.last != s:
+	case c.last != s && (c.handle == 0 || c.handle != s.Handle()):
 		event, err := o.record(c.last)
 		if err != nil {
 			return err
@@ -203,8 +242,45 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 		}
 	}
 	c.last = s
+	if others {
+		c.handle = s.Handle()
+	}
 	c.add(call)
-	return call.queue(s)
+	if err := call.queue(s); err != nil || !others {
+		return err
+	}
+	return native.RecordAcross(s, o.across)
+}
+
+// dropEnded forgets the captures that have ended. The caller holds mu.
+func (o *order) dropEnded() {
+	unknown := func(c *captured) bool { return c.handle != 0 && c.last.Handle() == 0 } // last is closed
+	for key, c := range o.captures {
+		if native.CaptureOf(c.last) != key && (!unknown(c) || len(o.captures) >= mostCaptured) {
+			delete(o.captures, key)
+		}
+	}
+}
+
+// reachAcross has the graph that other code captures on a stream wait for the calls before
+// each launch. The caller holds mu.
+func (o *order) reachAcross(s *gpu.Stream) (err error) {
+	switch {
+	case o.across != nil:
+	case o.left != nil:
+		o.across, o.event, o.left = o.event, nil, nil
+	default:
+		if o.across, err = s.Device().NewEvent(); err != nil {
+			return err
+		}
+		if o.last != nil && native.CaptureOf(o.last) == nil {
+			if err := o.last.Record(o.across); err != nil {
+				return err
+			}
+			o.forget()
+		}
+	}
+	return native.WaitAcross(s, o.across)
 }
 
 // add counts a call.
@@ -246,18 +322,12 @@ func (o *order) over() bool {
 	return o.closed
 }
 
-// Close releases the event.
+// Close releases the events.
 func (o *order) Close() error {
 	o.mu.Lock()
-	last, event := o.last, o.event
-	o.closed, o.last, o.left, o.event = true, nil, nil, nil
+	event, across := o.event, o.across
+	o.forget()
+	o.closed, o.left, o.event, o.across = true, nil, nil, nil
 	o.mu.Unlock()
-	var errs []error
-	if last != nil {
-		native.BeforeClose(last, o.id, nil)
-	}
-	if event != nil {
-		errs = append(errs, event.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(event.Close(), across.Close())
 }

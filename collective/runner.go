@@ -97,9 +97,10 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 func (r *Runner) Link() string { return r.link }
 
 // Close releases what the runner has: its kernels, and, once all ranks have called
-// it, its memories with their channels. Operations must have ended on this rank, and
-// graphs that hold calls can no longer be launched. In a group that has failed, or
-// that this rank has left, it waits for nobody. It is safe to call twice. Collective.
+// it, its memories with their channels; then it returns when all ranks have released
+// theirs. Operations must have ended on this rank, and graphs that hold calls can no
+// longer be launched. In a group that has failed, or that this rank has left, it waits
+// for nobody. It is safe to call twice. Collective.
 func (r *Runner) Close(ctx context.Context) error {
 	if r == nil || r.comm == nil {
 		return nil
@@ -109,13 +110,19 @@ func (r *Runner) Close(ctx context.Context) error {
 	if r.closed.Swap(true) {
 		return nil
 	}
-	var errs []error
 	if len(r.memories) > 0 || len(r.hostPaths) > 0 {
-		errs = append(errs, r.parting(ctx))
+		return r.partWith(ctx, r.release)
 	}
+	return r.release()
+}
+
+// release releases everything.
+func (r *Runner) release() error {
+	var errs []error
 	for _, path := range r.hostPaths {
 		errs = append(errs, path.close())
 	}
+	clear(r.hostPaths)
 	for m := range r.memories {
 		errs = append(errs, m.release())
 	}
@@ -133,9 +140,16 @@ func (r *Runner) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// parting waits until all ranks are about to release what their peers reach, unless the
-// group has failed or the communicator is closed, which has waited for them.
-func (r *Runner) parting(ctx context.Context) error {
+// partWith waits until all ranks are about to release what their peers reach, releases
+// this rank's, and waits until all have: the driver frees memory only when no kernel runs on
+// the GPU, and so not while one waits for a rank of the same process that is still
+// releasing. It waits for nobody if the group has failed or the communicator is closed,
+// which has waited for all.
+func (r *Runner) partWith(ctx context.Context, release func() error) error {
+	return errors.Join(r.meet(ctx), release(), r.meet(ctx))
+}
+
+func (r *Runner) meet(ctx context.Context) error {
 	if r.comm.Err() != nil || r.order.over() {
 		return nil
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -258,6 +260,27 @@ func TestViewsClosed(t *testing.T) {
 			}
 		}
 		return errors.Join(call.In.Close(ctx), call.Out.Close(ctx), runner.Close(ctx))
+	})
+}
+
+// TestPartTogether finds that no rank goes on, and may launch what waits for others, while
+// one is still releasing memory, which on GPUs waits for what runs.
+func TestPartTogether(t *testing.T) {
+	var released atomic.Int32
+	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		err = runner.partWith(ctx, func() error {
+			time.Sleep(time.Duration(comm.Rank()) * 20 * time.Millisecond)
+			released.Add(1)
+			return nil
+		})
+		if n := released.Load(); err != nil || n != 3 {
+			return fmt.Errorf("%d ranks have released their memory, %v", n, err)
+		}
+		return runner.Close(ctx)
 	})
 }
 

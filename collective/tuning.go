@@ -145,11 +145,13 @@ func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits fu
 // linkOf returns what [Runner.Link] does. Collective.
 func linkOf(ctx context.Context, comm *communicator.Communicator) (string, error) {
 	mine := []byte{0}
-	if machine, err := topology.Discover(topology.Options{}); err == nil {
-		gpu, _ := machine.GPU(comm.Device().Info().UUID)
-		for _, l := range gpu.NVLinks {
-			if l.Active {
-				mine[0] = 1
+	if info := comm.Device().Info(); info.PCIBusID != "" { // else it has no links
+		if machine, err := topology.Discover(topology.Options{}); err == nil {
+			gpu, _ := machine.GPU(info.UUID)
+			for _, l := range gpu.NVLinks {
+				if l.Active {
+					mine[0] = 1
+				}
 			}
 		}
 	}

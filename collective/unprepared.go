@@ -2,10 +2,12 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // AllReduce reduces count elements of all ranks' in into every rank's out. It may be
@@ -23,6 +25,13 @@ import (
 // it waits for the other ranks, and later ones only queue; see [Runner.Load]. Calls may
 // be captured. What a graph holds is done when it is launched, in the order of the
 // launches.
+//
+// Other code may capture them too, on a stream of [gpu.Device.WrapStream], all ranks alike,
+// once such a call was made or loaded. Its graphs are launched on all ranks in the same order
+// among the calls, which is not checked. They come behind the calls before and before those
+// after, on any streams, but for calls that were made on the captured stream before its first
+// such capture: these must have ended, unless the graph is launched on that stream. Runner,
+// memories and communicator stay open as long as the graph is used.
 //
 // Errors: ErrInvalid for invalid buffers, streams, types and roots, and where another
 // rank's call is a different one, which fails the group: see
@@ -185,6 +194,9 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 			if err := p.check(s, out, in); err != nil {
 				return err
 			}
+			if err := mayWait(s); err != nil {
+				return err
+			}
 			return r.comm.MatchCall("the first " + p.description)
 		})
 		if err != nil {
@@ -207,6 +219,15 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	err := r.order.do(s, &p.orderedCall)
 	p.in, p.out = nil, nil
 	return err
+}
+
+// mayWait returns the error of a first call in a capture of other code: it would wait for
+// the other ranks meanwhile, load and allocate.
+func mayWait(s *gpu.Stream) error {
+	if native.CapturedByOthers(s) {
+		return errors.New("a capture that other code began cannot hold the first call of its kind, type, operation and count, which waits for the other ranks; make one before the capture, or call Runner.Load")
+	}
+	return nil
 }
 
 // check returns the error of invalid buffers or an invalid stream.

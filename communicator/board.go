@@ -43,11 +43,14 @@ type boardHead struct {
 	version uint64
 	ranks   uint64
 	group   uint64 // ranks of the group
-	_       [40]byte
+	asked   uint64 // questions of ranks that want a verdict
+	job     uint64 // the same on all hosts
+	started uint64 // Unix milliseconds
+	_       [16]byte
 }
 
 // boardVersion changes with the layout.
-const boardVersion = 'm'<<24 | 'b'<<16 | 2
+const boardVersion = 'm'<<24 | 'b'<<16 | 4
 
 // boardRank is what only one rank writes.
 type boardRank struct {
@@ -62,7 +65,7 @@ type boardText struct {
 
 // boardPulse is what only one rank writes: the rank itself, or the leader of its host.
 type boardPulse struct {
-	beat   uint64 // 0 before the first; gone after the last
+	beat   uint64 // Unix milliseconds, or more; 0 before the first; gone after the last
 	turn   uint64 // of the status: odd while it is written
 	length uint64
 	status [verdict.MaxBytes / 8]uint64
@@ -164,6 +167,12 @@ func (b *board) beat(rank int, beat uint64) { atomic.StoreUint64(&b.pulses[rank]
 
 // beatOf returns a rank's beat.
 func (b *board) beatOf(rank int) uint64 { return atomic.LoadUint64(&b.pulses[rank].beat) }
+
+// asked returns the number of questions for what all ranks know.
+func (b *board) asked() uint64 { return atomic.LoadUint64(&b.head.asked) }
+
+// ask sets it.
+func (b *board) ask(questions uint64) { atomic.StoreUint64(&b.head.asked, questions) }
 
 // turnOf returns a number that changes with a rank's status.
 func (b *board) turnOf(rank int) uint64 { return atomic.LoadUint64(&b.pulses[rank].turn) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -18,7 +19,7 @@ import (
 type sharedBoard struct {
 	*board
 	mapping []byte   // nil for a board of this rank alone
-	file    *os.File // on the rank that made it, while it is served
+	file    *os.File // on the rank that made it; see readBoard
 	server  *fdpass.Server
 }
 
@@ -33,25 +34,22 @@ func aloneBoard(ranks, group int) *sharedBoard {
 // file is a SIGBUS.
 const boardSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// createBoard makes a board in a memory file, and serves the file to the members
-// of the group that run on this host as this user.
-func (c *Communicator) createBoard(ranks int) (*sharedBoard, error) {
+// createBoard makes the board of a job in a memory file, and serves the file to the other
+// members of the group that run on this host as this user.
+func (c *Communicator) createBoard(ranks int, job uint64) (*sharedBoard, error) {
 	const op = "communicator: share a board of calls"
-	fd, err := unix.MemfdCreate("mscclgo-board", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := boardFile(ranks, c.Size())
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot make shared memory: %w", err)
 	}
-	s := &sharedBoard{file: os.NewFile(uintptr(fd), "board")}
-	if err = unix.Ftruncate(fd, int64(boardBytes(ranks, c.Size()))); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, boardSeals)
-	}
-	if err != nil {
-		return nil, errors.Join(mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot size shared memory: %w", err), s.close())
-	}
+	s := &sharedBoard{file: file}
 	if err := s.attach(s.file, ranks, c.Size()); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	*s.head = boardHead{version: boardVersion, ranks: uint64(ranks), group: uint64(c.Size())}
+	*s.head = boardHead{version: boardVersion, ranks: uint64(ranks), group: uint64(c.Size()), job: job, started: uint64(time.Now().UnixMilli())}
+	if ranks == 1 {
+		return s, nil
+	}
 	s.server, err = fdpass.Listen(c.boardKey(), c.options.Logger.With("rank", c.Rank()), s.serve)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -107,20 +105,21 @@ func (s *sharedBoard) attach(file *os.File, ranks, group int) error {
 
 // unserve ends the server. Ranks that have the board keep it.
 func (s *sharedBoard) unserve() error {
-	var errs []error
-	if s.server != nil {
-		errs = append(errs, s.server.Close())
+	if s.server == nil {
+		return nil
 	}
-	if s.file != nil {
-		errs = append(errs, s.file.Close())
-	}
-	s.server, s.file = nil, nil
-	return errors.Join(errs...)
+	server := s.server
+	s.server = nil
+	return server.Close()
 }
 
 // close unmaps the memory. The board must not be used any longer.
 func (s *sharedBoard) close() error {
 	errs := []error{s.unserve()}
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
+		s.file = nil
+	}
 	if s.mapping != nil {
 		errs = append(errs, unix.Munmap(s.mapping))
 	}
@@ -147,8 +146,8 @@ func (c *Communicator) shareBoard(ctx context.Context, k *call, identities []ide
 	shared := len(members) > 1 && len(members) <= maxBoard
 	var socket string
 	var err error
-	if shared && m.index == 0 {
-		if m.board, err = c.createBoard(len(members)); err == nil {
+	if len(members) <= maxBoard && m.index == 0 {
+		if m.board, err = c.createBoard(len(members), identities[0].token); err == nil && shared {
 			socket = m.board.server.Name()
 		}
 	}

@@ -112,7 +112,7 @@ func TestOwnBootstrapBlame(t *testing.T) {
 	_, comms := officeGroup(t, n, communicator.Options{Timeout: verdictTimeout})
 	all := workers(t, comms)
 	waiting(t, comms, all, n-1, 0)
-	for rank, err := range culprits(t, comms) {
+	for rank, err := range culprits(t, comms, all) {
 		kind := mscclgo.ErrRemote
 		if rank == 0 {
 			kind = mscclgo.ErrTimeout

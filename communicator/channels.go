@@ -40,6 +40,8 @@ type MemoryChannels struct {
 	// Ranks are the peers, in ascending order: all ranks, unless SameHost was set.
 	Ranks []int
 
+	local    *gpu.Buffer
+	options  MemoryChannelOptions
 	sems     semaphores
 	channels []*channel.MemoryChannel // in the order of Handles
 	handles  piece
@@ -57,6 +59,12 @@ const maxPerPeer = 4096
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
 // PerPeer; ErrUnsupported when the memory of a rank is not mapped here.
 func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions) (*MemoryChannels, error) {
+	return c.memoryChannels(ctx, local, o, nil)
+}
+
+// memoryChannels is MemoryChannels, with channels of an earlier group, or nil, whose places
+// these take where that is possible.
+func (c *Communicator) memoryChannels(ctx context.Context, local *gpu.Buffer, o MemoryChannelOptions, before *MemoryChannels) (*MemoryChannels, error) {
 	op := "communicator: make memory channels for " + sizeOf(local)
 	if o.PerPeer == 0 {
 		o.PerPeer = 1
@@ -65,11 +73,16 @@ func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	if o.Inbox != nil {
 		shared = o.Inbox
 	}
-	peers, err := c.share(ctx, c.begin("make memory channels", op), shared, c.checkChannels(op, local, o.PerPeer))
+	err := c.checkChannels(op, local, o.PerPeer)
+	var at *PeerMemory
+	if before != nil {
+		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
+	}
+	peers, err := c.shareAt(ctx, c.begin("make memory channels", op), shared, err, at)
 	if err != nil {
 		return nil, err
 	}
-	m := &MemoryChannels{sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
+	m := &MemoryChannels{local: local, options: o, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
 	if m.Ranks = c.everyone(); o.SameHost {
 		m.Ranks = c.HostRanks()
 	}
@@ -77,9 +90,12 @@ func (c *Communicator) MemoryChannels(ctx context.Context, local *gpu.Buffer, o 
 	mine, err := m.sems.take()
 	all, err := k.collect(ctx, mine, err)
 	if err == nil {
-		err = k.agree(ctx, m.connect(ctx, op, local, o.Inbox, all))
+		err = k.agree(ctx, m.connect(ctx, op, local, o.Inbox, all, before))
 	}
 	if err != nil {
+		if before != nil && m.handles == before.handles {
+			m.handles = piece{} // they stay before's
+		}
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
@@ -100,7 +116,7 @@ func (c *Communicator) checkChannels(op string, local *gpu.Buffer, perPeer int) 
 }
 
 // connect makes this rank's channels and copies their handles to device memory.
-func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *gpu.Buffer, all [][]byte) error {
+func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *gpu.Buffer, all [][]byte, before *MemoryChannels) error {
 	c := m.sems.c
 	mine := m.peers.Memories[c.Rank()]
 	if inbox != nil {
@@ -144,7 +160,10 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 		}
 	}
 	var err error
-	m.handles, m.Handles, err = handles(c, values)
+	if before == nil {
+		before = &MemoryChannels{}
+	}
+	m.handles, m.Handles, err = rewrite(c, before.handles, before.Handles, values)
 	return err
 }
 
@@ -156,6 +175,27 @@ func (m *MemoryChannels) Channel(i, rank int) *channel.MemoryChannel {
 // index returns the index of a channel in Handles.
 func (m *MemoryChannels) index(i, rank int) int {
 	return i*len(m.Ranks) + slices.Index(m.Ranks, rank)
+}
+
+// Set returns the channels for a kernel, which takes a MemoryChannelSet of
+// <mscclgo/memory_channel.cuh> by value and indexes it by peer and channel. It is valid
+// until Close.
+func (m *MemoryChannels) Set() devicecode.MemoryChannelSet {
+	return devicecode.MemoryChannelSet(m.sems.c.channelSet(m.Handles, m.Ranks, m.options.PerPeer))
+}
+
+// channelSet returns a set of channels to ranks. There are no handles without ranks.
+func (c *Communicator) channelSet(handles *gpu.Buffer, ranks []int, perPeer int) devicecode.MemoryChannelSet {
+	set := devicecode.MemoryChannelSet{
+		Rank: uint32(len(ranks)), Size: uint32(len(ranks)), PerPeer: uint32(perPeer), Watch: c.watch(c.Rank(), groupChannel),
+	}
+	if i := slices.Index(ranks, c.Rank()); i >= 0 {
+		set.Rank = uint32(i)
+	}
+	if handles != nil {
+		set.Handles = handles.Ptr()
+	}
+	return set
 }
 
 // HandleOf returns the device address of the handle of channel i, below PerPeer, to

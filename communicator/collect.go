@@ -42,7 +42,8 @@ const (
 
 // collect returns the contributions of all ranks to an exchange, by rank. A rank
 // whose own part failed contributes the error; then the call fails on all ranks
-// with an error that names it, and no rank waits for one that gave up.
+// with an error that names it, or the rank that it failed because of, and no rank waits for
+// one that gave up.
 func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.c.options.Timeout)
 	defer cancel()
@@ -57,16 +58,18 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 	}
 	all, err := k.exchange(ctx, k.contribution(mine, failed))
 	if err != nil {
+		if c.boot.Err() != nil { // which ended what failed here, perhaps
+			return nil, errors.Join(k.named(err), failed)
+		}
 		return nil, errors.Join(failed, k.named(err))
 	}
 	if len(all) != c.Size() {
 		return nil, k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the bootstrap's AllGather returned %d messages, the group has %d ranks", len(all), c.Size())
 	}
-	contents := make([][]byte, len(all))
+	contents, parts := make([][]byte, len(all)), make([]*partFailure, len(all))
 	for rank, b := range all {
-		var reason error
 		var last claim
-		if contents[rank], last, reason, err = k.read(rank, b); err != nil {
+		if contents[rank], last, parts[rank], err = k.read(rank, b); err != nil {
 			if k.name != closing { // otherwise the ranks that go on detect it
 				c.boot.Abort(err) // later calls would not match either
 			}
@@ -78,12 +81,9 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 				return nil, err
 			}
 		}
-		if failed == nil {
-			failed = reason
-		}
 	}
-	if failed != nil {
-		return nil, failed
+	if err := k.partFailed(failed, parts); err != nil {
+		return nil, err
 	}
 	return contents, nil
 }
@@ -158,8 +158,9 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 	if failed == nil {
 		w.Blob(mine)
 	} else {
-		reason := failed.Error()
-		w.String(reason[:min(len(reason), maxReason)])
+		f := newPartFailure(failed, k.c.Size())
+		w.String(f.text[:min(len(f.text), maxReason)])
+		w.U32(uint32(f.peer + 1))
 	}
 	return w.Bytes()
 }
@@ -167,12 +168,18 @@ func (k *call) contribution(mine []byte, failed error) []byte {
 // read decodes a rank's contribution: the content and its last matched call, or why
 // its part failed. The error is of a contribution that does not belong to this
 // call.
-func (k *call) read(rank int, b []byte) (content []byte, last claim, reason, err error) {
+func (k *call) read(rank int, b []byte) (content []byte, last claim, failed *partFailure, err error) {
 	r := wire.NewReader(b)
 	number, name := r.U64(), r.String(maxName)
 	last = readClaim(rank, r)
 	ok := r.Bool()
 	content = r.Blob(maxContribution)
+	if !ok {
+		failed = &partFailure{string(content), int(r.U32()) - 1}
+		if failed.peer >= k.c.Size() {
+			r.Fail(fmt.Errorf("it names rank %d of %d", failed.peer, k.c.Size()))
+		}
+	}
 	if err := r.End(); err != nil {
 		return nil, last, nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
 	}
@@ -183,10 +190,7 @@ func (k *call) read(rank int, b []byte) (content []byte, last claim, reason, err
 	default:
 		return nil, last, nil, k.errorf(mscclgo.ErrInvalid, rank, "its collective call %d is %q, this rank's is call %d, %q; all ranks must make the same calls in the same order, and a call that ended with its context counts too", number, name, k.number, k.name)
 	}
-	if !ok {
-		return nil, last, k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", content), nil
-	}
-	return content, last, nil, nil
+	return content, last, failed, nil
 }
 
 // named returns an error of the bootstrap, or of the group, as one of this call.

@@ -122,7 +122,13 @@ type Communicator struct {
 	matcher  *matcher
 	begun    atomic.Pointer[matcher] // matcher, once it works
 
+	from       *heritage  // of the communicator that Reform turned into this one, or nil
+	reforming  sync.Mutex // held by Reform and Close
+	leaves     *heritage  // what Reform has kept and no communicator has taken, or nil
+	ownsDevice bool
+
 	mu       sync.Mutex
+	retiring bool              // Reform is ending the group's part, or could not
 	group    *group            // made by the first call of Group
 	local    *group            // made by the first call of HostGroup
 	calls    uint64            // collective calls so far
@@ -167,7 +173,7 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 		return nil, err
 	}
 	options := env.Options
-	options.Logger = o.Logger
+	options.Logger, options.HeartbeatTimeout = o.Logger, o.HeartbeatTimeout
 	boot, err := bootstrap.Connect(ctx, options)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
@@ -177,9 +183,11 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 		boot.Abort(err)
 		return nil, errors.Join(err, boot.Close(), dev.Close())
 	}
-	c.owned = append(c.owned, dev.Close, boot.Close)
+	c.ownsDevice, c.owned = true, append(c.owned, boot.Close)
 	return c, nil
 }
+
+func init() { native.TakeDevice = func(c any) { c.(*Communicator).ownsDevice = false } }
 
 // heartbeatFromEnv returns what MSCCLGO_HEARTBEAT_TIMEOUT says, or otherwise if it is
 // empty or not set.
@@ -207,6 +215,12 @@ func heartbeatFromEnv(otherwise time.Duration) (time.Duration, error) {
 // ErrUnsupported when no transport reaches a peer; ErrRemote, naming the rank, when
 // another rank failed.
 func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Communicator, error) {
+	return newCommunicator(ctx, boot, dev, o, nil)
+}
+
+// newCommunicator is New. from is what a communicator leaves to this one, or nil; after an
+// error it stays the caller's.
+func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options, from *heritage) (*Communicator, error) {
 	op := "communicator: make one"
 	if boot == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bootstrap is nil")
@@ -214,15 +228,19 @@ func New(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Options) (*Comm
 	if dev != nil {
 		op += " for " + dev.String()
 	}
-	c := &Communicator{given: boot, dev: dev, options: o}
+	c := &Communicator{given: boot, dev: dev, options: o, from: from}
 	var err error
 	if c.boot, c.news, err = c.completeBoot(ctx, op); err != nil {
 		return nil, err
 	}
 	if err := c.explore(ctx, c.begin("make a communicator", op), c.build(op)); err != nil {
 		c.news.giveUp(err)
+		if from != nil {
+			c.giveBack()
+		}
 		return nil, errors.Join(err, c.release())
 	}
+	c.ownsDevice = from != nil && from.device
 	return c, nil
 }
 
@@ -261,11 +279,14 @@ func (c *Communicator) build(op string) error {
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
+		Failed: c.boot.Done(),
 	}); err != nil {
 		return err
 	}
 	c.shared = &arena{dev: c.dev, registry: c.registry}
-	c.private = &arena{dev: c.dev}
+	if c.private = (&arena{dev: c.dev}); c.from != nil {
+		c.private = c.from.private
+	}
 	return nil
 }
 
@@ -317,10 +338,38 @@ func (c *Communicator) Close() error {
 }
 
 func (c *Communicator) close() error {
+	c.reforming.Lock()
+	defer c.reforming.Unlock()
 	c.mu.Lock()
+	reformed := c.closed && !c.retiring
 	c.closed = true
 	c.mu.Unlock()
+	if reformed {
+		return c.closeHeritage()
+	}
 	c.matcher.refuse()
+	c.part()
+	c.failure.abort()
+	time.Sleep(abortGrace)
+	return c.release()
+}
+
+// closeHeritage frees what Reform has kept, if no communicator has taken it.
+func (c *Communicator) closeHeritage() error {
+	h := c.leaves
+	if h == nil {
+		return nil
+	}
+	c.leaves = nil
+	errs := []error{h.close(), h.private.close(), h.status.Close()}
+	if h.device {
+		errs = append(errs, c.dev.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// part waits until the other ranks of a group that works close too.
+func (c *Communicator) part() {
 	if c.failure.err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), min(c.options.Timeout, closePatience))
 		if err := c.begin(closing, "communicator: close").agree(ctx, nil); err != nil {
@@ -328,9 +377,6 @@ func (c *Communicator) close() error {
 		}
 		cancel()
 	}
-	c.failure.abort()
-	time.Sleep(abortGrace)
-	return c.release()
 }
 
 // release frees in reverse order whatever was made.
@@ -344,14 +390,20 @@ func (c *Communicator) release() error {
 	}
 	for _, g := range groups {
 		if g != nil {
-			errs = append(errs, g.close(c))
+			errs = append(errs, g.close(c.private))
 		}
 	}
 	if c.matcher != nil {
 		errs = append(errs, c.matcher.close())
 	}
+	if c.from != nil {
+		errs = append(errs, c.from.close())
+	}
+	if c.private != nil {
+		errs = append(errs, c.private.close())
+	}
 	if c.shared != nil {
-		errs = append(errs, c.private.close(), c.shared.close())
+		errs = append(errs, c.shared.close())
 	}
 	if c.registry != nil {
 		errs = append(errs, c.registry.Close(), c.closeNetworks())
@@ -360,10 +412,29 @@ func (c *Communicator) release() error {
 		errs = append(errs, c.failure.close())
 	}
 	c.news.close()
+	errs = append(errs, c.closeOwned())
+	if c.ownsDevice {
+		errs = append(errs, c.dev.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeOwned closes what was opened for the communicator, but the device.
+func (c *Communicator) closeOwned() error {
+	var errs []error
 	for i := len(c.owned) - 1; i >= 0; i-- {
 		errs = append(errs, c.owned[i]())
 	}
+	c.owned = nil
 	return errors.Join(errs...)
+}
+
+// giveBack leaves what came from another communicator to its caller.
+func (c *Communicator) giveBack() {
+	c.from, c.private = nil, nil
+	if c.failure != nil {
+		c.failure.inherited = true
+	}
 }
 
 const (
@@ -383,6 +454,20 @@ func (c *Communicator) usable(op string) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the communicator is closed").At(c.Rank(), mscclgo.NoRank)
 	}
 	return c.failure.err()
+}
+
+// bounded returns a context for what waits for one peer: it ends with the options' timeout,
+// and when the group fails, since that peer may be who failed.
+func (c *Communicator) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	go func() {
+		select {
+		case <-c.boot.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // watch returns what bounds the waits of a handle.

@@ -11,6 +11,12 @@ extern "C" __global__ void meet(const MemoryChannelHandle* channels, uint32_t* r
   results[threadIdx.x] = uint32_t(channels[threadIdx.x].wait());
 }
 
+// tell signals on one channel a thread.
+extern "C" __global__ void tell(const MemoryChannelHandle* channels, uint32_t* results) {
+  channels[threadIdx.x].signal();
+  results[threadIdx.x] = uint32_t(WaitResult::Done);
+}
+
 // await awaits a signal on one channel a thread.
 extern "C" __global__ void await(const MemoryChannelHandle* channels, uint32_t* results) {
   results[threadIdx.x] = uint32_t(channels[threadIdx.x].wait());
@@ -122,4 +128,39 @@ extern "C" __global__ void awaitPort(const PortChannelHandle* channel, uint32_t*
 // ask pushes a trigger of the user's.
 extern "C" __global__ void ask(__grid_constant__ const FifoHandle fifo, uint32_t kind, uint32_t* results) {
   results[0] = uint32_t(fifo.push(Trigger{1, 2, 3, 4, uint8_t(kind)}).result);
+}
+
+// swap signals, unless it is mute, and awaits the other rank's signal.
+extern "C" __global__ void swap(const MemoryChannelHandle* channel, bool mute, uint32_t* results) {
+  if (!mute) channel->signal();
+  results[0] = uint32_t(channel->wait());
+}
+
+// spin waits until a word is not 0, and knows no group.
+extern "C" __global__ void spin(const uint64_t* word, uint32_t* results) {
+  while (load<Scope::System, Order::Relaxed>(word) == 0) {
+#if defined(MSCCLGO_EMU)
+    emu::yield();
+#endif
+  }
+  results[0] = 0;
+}
+
+// gatherBySet puts this rank's part of the local buffer, a slice by each block over its own
+// channels, into every peer's, and waits for theirs.
+extern "C" __global__ void gatherBySet(MemoryChannelSet set, uint64_t bytes) {
+  uint64_t at = (uint64_t(set.rank) * gridDim.x + blockIdx.x) * bytes;
+  for (uint32_t peer = 0; peer < set.size; ++peer)
+    if (peer != set.rank) set.to(peer, blockIdx.x).put(at, at, bytes, threadIdx.x, blockDim.x);
+  __syncthreads();
+  if (threadIdx.x < set.size) {
+    set.to(threadIdx.x, blockIdx.x).signal();
+    set.to(threadIdx.x, blockIdx.x).wait();
+  }
+}
+
+// sendBySet puts the local buffer to a peer over a port channel, and another awaits it.
+extern "C" __global__ void sendBySet(PortChannelSet set, uint32_t to, uint32_t from, uint64_t bytes) {
+  if (to < set.size) set.to(to).putWithSignal(0, 0, bytes);
+  if (from < set.size) set.to(from).wait();
 }

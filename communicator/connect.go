@@ -38,7 +38,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	m := meeting{c: c, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
 	theirs, err := m.exchange(ctx, mine)

@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
@@ -23,6 +24,8 @@ type failure struct {
 	observer *observer
 	stop     chan struct{}
 	done     chan struct{}
+
+	inherited bool // status is not to be closed with it
 
 	judging sync.Mutex  // held while a wait that failed is judged
 	failed  atomic.Bool // cause is set
@@ -50,8 +53,12 @@ const settling = 3 * reportInterval
 const waitOp = "communicator: device wait"
 
 func newFailure(c *Communicator) (*failure, error) {
-	status, err := c.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{})))
-	if err != nil {
+	var status *gpu.Buffer
+	var err error
+	if c.from != nil {
+		status = c.from.status // all kernels that looked there have ended
+		clear(status.Bytes())
+	} else if status, err = c.dev.AllocHost(uint64(unsafe.Sizeof(devicecode.GroupStatus{}))); err != nil {
 		return nil, err
 	}
 	f := &failure{boot: c.boot, status: status, observer: newObserver(c), stop: make(chan struct{}), done: make(chan struct{})}
@@ -60,7 +67,7 @@ func newFailure(c *Communicator) (*failure, error) {
 }
 
 // words returns the status as the host sees it, or nil if it is freed, by close or with
-// the device. The caller holds mu.
+// the device, or dropped. The caller holds mu.
 func (f *failure) words() *devicecode.GroupStatus {
 	return (*devicecode.GroupStatus)(unsafe.Pointer(unsafe.SliceData(f.status.Bytes())))
 }
@@ -80,7 +87,7 @@ func (f *failure) watch() {
 			return
 		case <-tick.C:
 			if v, dead := f.observer.tick(f.notes()); dead {
-				f.blame(mscclgo.ErrRemote, "communicator: heartbeat", v, mscclgo.NoRank)
+				f.blame(mscclgo.ErrRemote, "communicator: watch the group", v, mscclgo.NoRank)
 			}
 			f.look()
 		}
@@ -101,10 +108,11 @@ func (f *failure) look() {
 	}
 	f.judging.Lock() // for one caller to judge, and the others to wait for that
 	defer f.judging.Unlock()
+	wait := f.observer.ask()
 	f.observer.tick(f.notes())
 	select {
 	case <-f.boot.Done(): // another rank was first
-	case <-time.After(settling):
+	case <-time.After(wait):
 	}
 	if f.err() != nil {
 		return
@@ -134,7 +142,7 @@ func (f *failure) notes() *deviceNotes {
 	if words := f.words(); words != nil {
 		for i := range notes {
 			from := &words.Notes[i]
-			notes[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last)}
+			notes[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last), Expected: atomic.LoadUint64(&from.Expected)}
 		}
 	}
 	return notes
@@ -213,9 +221,29 @@ func (f *failure) err() error {
 func (f *failure) close() error {
 	close(f.stop)
 	<-f.done
+	if f.inherited {
+		f.drop()
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status.Close()
+}
+
+// retire ends watch and returns the status, which it uses no more.
+func (f *failure) retire() *gpu.Buffer {
+	close(f.stop)
+	<-f.done
+	return f.drop()
+}
+
+// drop returns the status, which f uses no more.
+func (f *failure) drop() *gpu.Buffer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status := f.status
+	f.status = nil
+	return status
 }
 
 // Err returns why the group failed, or nil if it has not.
@@ -247,10 +275,31 @@ func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
 	if s == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: synchronize", "the stream is nil").At(c.Rank(), mscclgo.NoRank)
 	}
-	err := s.Synchronize(ctx)
+	return c.explain(s.Synchronize(ctx))
+}
+
+// explain adds the group's error to what waiting for a stream returned.
+func (c *Communicator) explain(err error) error {
 	c.failure.look()
-	if cause := c.failure.err(); cause != nil {
-		return errors.Join(cause, err)
+	cause := c.failure.err()
+	if cause == nil || errors.Is(err, cause) { // which a stream of NewStream has added
+		return err
 	}
-	return err
+	return errors.Join(cause, err)
+}
+
+// NewStream creates a stream of the communicator's device whose [gpu.Stream.Synchronize] is
+// [Communicator.Synchronize]: it reports waits of kernels that failed. The caller closes it.
+//
+// Errors: ErrInvalid when the communicator is closed.
+func (c *Communicator) NewStream() (*gpu.Stream, error) {
+	if err := c.usable("communicator: new stream"); err != nil {
+		return nil, err
+	}
+	s, err := c.dev.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	native.Explain(s, c.explain)
+	return s, nil
 }

@@ -34,6 +34,10 @@ const (
 // All kernels of the group share the scratch, so another algorithm needs no more
 // memory.
 //
+// After [Communicator.Reform] the first call gives the group of before new memory, where
+// the driver can at the same addresses: if the handle equals the one of before, graphs that
+// were captured with it are right.
+//
 // Errors: as [Communicator.Share]; ErrInvalid when the ranks disagree on
 // Options.Scratch; ErrUnsupported for more than [devicecode.MaxRanks] ranks, and
 // when they do not all map each other's memory (see [Communicator.HostGroup]).
@@ -74,7 +78,7 @@ func (c *Communicator) groupOf(ctx context.Context, kept **group, what string, r
 	}
 	c.mu.Unlock()
 	if closed { // meanwhile, so that nobody else frees g
-		return devicecode.Group{}, errors.Join(c.usable(op), g.close(c))
+		return devicecode.Group{}, errors.Join(c.usable(op), g.close(c.private))
 	}
 	return g.handle, nil
 }
@@ -91,30 +95,47 @@ func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, chann
 		ScratchSize:   scratch,
 		Watch:         c.watch(me, channel),
 	}}
-	err := g.allocate(c, flags+scratch)
-	if g.windows, err = c.share(ctx, k, g.window, err); err == nil {
+	before := c.take(channel)
+	if before == nil {
+		before = &group{}
+	}
+	err := g.allocate(c, flags+scratch, before)
+	g.windows, err = c.shareAt(ctx, k, g.window, err, before.windows)
+	if before.windows != nil {
+		err = errors.Join(err, before.windows.Close()) // but what g.windows have taken
+	}
+	if err == nil {
 		err = k.agree(ctx, g.finish(c, k.op))
 	}
 	if err != nil {
-		return nil, errors.Join(err, g.close(c))
+		return nil, errors.Join(err, g.close(c.private))
 	}
 	return g, nil
 }
 
-// allocate allocates this rank's memory and zeroes it.
-func (g *group) allocate(c *Communicator, windowBytes uint64) error {
+// allocate allocates this rank's memory and zeroes it. It takes the places of that of the
+// group before.
+func (g *group) allocate(c *Communicator, windowBytes uint64, before *group) error {
+	g.counts, before.counts = before.counts, piece{}
+	old := before.window
+	before.window = nil
 	err := fitsHandle(len(g.ranks))
-	if err != nil {
-		return err // before every rank allocates what cannot be used
+	if err != nil { // before every rank allocates what cannot be used
+		if old != nil {
+			err = errors.Join(err, old.Close())
+		}
+		return err
 	}
-	if g.window, err = c.dev.Alloc(windowBytes); err != nil {
+	if g.window, err = c.renewed(old, windowBytes); err != nil {
 		return err
 	}
 	if err := zero(g.window); err != nil {
 		return err
 	}
-	if g.counts, err = c.private.alloc(2 * countBytes); err != nil {
-		return err
+	if g.counts.slab == nil {
+		if g.counts, err = c.private.alloc(2 * countBytes); err != nil {
+			return err
+		}
 	}
 	counts, err := g.counts.buffer(2 * countBytes)
 	if err != nil {
@@ -139,10 +160,10 @@ func (g *group) finish(c *Communicator, op string) error {
 	return nil
 }
 
-func (g *group) close(c *Communicator) error {
+func (g *group) close(private *arena) error {
 	var errs []error
 	if g.counts.slab != nil {
-		c.private.free(g.counts)
+		private.free(g.counts)
 	}
 	if g.windows != nil {
 		errs = append(errs, g.windows.Close())

@@ -258,6 +258,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(ended(joinChild()))
 	}
+	if os.Getenv(splitEnv) != "" {
+		os.Exit(ended(splitChild()))
+	}
 	if mode := os.Getenv(matchEnv); mode != "" {
 		os.Exit(ended(matchChild(mode)))
 	}

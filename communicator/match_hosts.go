@@ -12,7 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
-// compareInterval is how often the leaders of hosts exchange their last calls.
+// compareInterval is how often the leaders of hosts exchange their last calls, unless a rank
+// asks for more.
 const compareInterval = 250 * time.Millisecond
 
 // goodbyePatience bounds how long a leader tells others that it leaves.
@@ -26,7 +27,6 @@ func (m *matcher) start(owners []int, tag uint64) {
 	m.next = math.MaxUint64
 	m.last.rank = m.c.Rank()
 	m.c.begun.Store(m)
-	m.c.failure.observer.join(m.board.board, owners)
 	leaders := slices.Compact(slices.Sorted(slices.Values(owners)))
 	var peers []int
 	switch i := slices.Index(leaders, m.c.Rank()); {
@@ -35,6 +35,7 @@ func (m *matcher) start(owners []int, tag uint64) {
 	case i > 0:
 		peers = leaders[:1]
 	}
+	m.c.failure.observer.join(m.board.board, owners, peers)
 	if len(peers) == 0 {
 		return
 	}
@@ -54,22 +55,27 @@ func (m *matcher) start(owners []int, tag uint64) {
 // send sends this rank's last call and what it observes to a peer. An error of it means
 // that the peer has left, or failed, which the bootstrap reports.
 func (m *matcher) send(ctx context.Context, peer int, tag uint64) {
-	tick := time.NewTicker(compareInterval)
-	defer tick.Stop()
+	observer := m.c.failure.observer
 	turns := make([]uint64, m.c.Size())
 	for {
+		interval, asked := observer.next()
+		tick := time.NewTimer(interval)
 		select {
 		case <-ctx.Done():
+			tick.Stop()
 			last := exchange{claim: m.latest(), leaves: true}
 			ctx, cancel := context.WithTimeout(context.Background(), goodbyePatience)
 			defer cancel()
 			_ = m.c.boot.Send(ctx, peer, tag, last.encode())
 			return
 		case <-m.c.boot.Done():
+			tick.Stop()
 			return
+		case <-asked:
+			tick.Stop()
 		case <-tick.C:
 		}
-		e := exchange{claim: m.latest(), pulses: m.c.failure.observer.relay(peer, turns)}
+		e := exchange{claim: m.latest(), questions: observer.questions(), pulses: observer.relay(peer, turns)}
 		_ = m.c.boot.Send(ctx, peer, tag, e.encode())
 	}
 }
@@ -84,7 +90,7 @@ func (m *matcher) listen(ctx context.Context, peer int, tag uint64) {
 		}
 		e, err := decodeExchange(peer, b)
 		if err == nil {
-			err = m.c.failure.observer.hear(peer, e.pulses)
+			err = m.c.failure.observer.hear(peer, e.pulses, e.questions)
 		}
 		if err != nil {
 			err = mscclgo.Errorf(mscclgo.ErrRemote, matchOp, "its message is malformed: %w", err).At(m.c.Rank(), peer)
@@ -103,9 +109,10 @@ func (m *matcher) listen(ctx context.Context, peer int, tag uint64) {
 
 // exchange is what leaders send each other.
 type exchange struct {
-	claim  claim
-	leaves bool // it is the last
-	pulses []pulse
+	claim     claim
+	leaves    bool   // it is the last
+	questions uint64 // see observer.ask
+	pulses    []pulse
 }
 
 // pulse is what a leader tells of a rank.
@@ -119,6 +126,7 @@ func (e exchange) encode() []byte {
 	w := wire.NewWriter(claimBytes + 64)
 	e.claim.write(w)
 	w.Bool(e.leaves)
+	w.U64(e.questions)
 	w.U32(uint32(len(e.pulses)))
 	for _, p := range e.pulses {
 		w.U32(uint32(p.rank))
@@ -131,7 +139,7 @@ func (e exchange) encode() []byte {
 // decodeExchange decodes what a rank sent.
 func decodeExchange(rank int, b []byte) (exchange, error) {
 	r := wire.NewReader(b)
-	e := exchange{claim: readClaim(rank, r), leaves: r.Bool()}
+	e := exchange{claim: readClaim(rank, r), leaves: r.Bool(), questions: r.U64()}
 	for n := r.U32(); n > 0 && r.Err() == nil; n-- {
 		e.pulses = append(e.pulses, pulse{int(r.U32()), r.U64(), r.Blob(verdict.MaxBytes)})
 	}

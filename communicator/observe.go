@@ -9,13 +9,13 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -25,8 +25,10 @@ import (
 type observer struct {
 	c         *Communicator
 	namespace uint64 // of process ids, 0 if unknown
+	host      string // the machine's name
 	heartbeat time.Duration
 	now       func() time.Time
+	compare   time.Duration // how often leaders exchange what they know
 
 	mu         sync.Mutex
 	board      *board // nil before join and after leave
@@ -41,6 +43,11 @@ type observer struct {
 	lives      []life            // of all ranks
 	leaders    map[int]time.Time // when a leader of another host was last heard
 	ticked     time.Time         // when this rank last ticked
+	question   uint64            // the last that was heard
+	asked      time.Time         // when that was
+	woken      chan struct{}     // closed at the next one
+	querying   atomic.Bool       // see queryStreams
+	launched   []verdict.Launch  // as they were last told
 }
 
 // life is what is known of a rank's beat.
@@ -55,8 +62,13 @@ type deviceNotes [devicecode.WaitNotes]devicecode.WaitNote
 // deviceWait is a wait that a note told of.
 type deviceWait struct {
 	lasted   time.Duration // when it was seen to go on
+	number   uint64        // of the signal, or 0
 	seen     time.Time
 	timedOut bool
+	moves    int // of its note
+
+	endless time.Time // when it first went on though the peer had left
+	after   int       // the moves until then
 }
 
 // service is a proxy service of this rank.
@@ -82,20 +94,27 @@ const (
 )
 
 func newObserver(c *Communicator) *observer {
-	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}}
-	var stat unix.Stat_t
-	if unix.Stat("/proc/self/ns/pid", &stat) == nil {
-		o.namespace = stat.Ino
-	}
+	o := &observer{c: c, heartbeat: c.options.HeartbeatTimeout, now: time.Now, compare: compareInterval, waits: map[uint64]*deviceWait{}, leaders: map[int]time.Time{}, woken: make(chan struct{})}
+	o.namespace, o.host = pidNamespace(), hostName()
 	return o
 }
 
-// join begins to write to the board and to read it. owners are the leaders of all ranks.
-func (o *observer) join(b *board, owners []int) {
+// join begins to write to the board and to read it. owners are the leaders of all ranks, and
+// leaders are those of other hosts that this rank hears. All ranks have come so far that they
+// join too, so that their silence counts from now on.
+func (o *observer) join(b *board, owners, leaders []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.board, o.owners, o.status = b, owners, nil
-	o.lives = make([]life, len(owners))
+	now := o.now()
+	o.lives = slices.Repeat([]life{{moved: now}}, len(owners))
+	for _, rank := range leaders {
+		o.leaders[rank] = now
+	}
+	o.status = o.own(claim{}, now).Encode()
+	b.report(o.c.Rank(), o.status)
+	o.beat++
+	b.beat(o.c.Rank(), o.beat)
 }
 
 // leave says on the board that this rank is gone, and does not use it any more.
@@ -116,7 +135,7 @@ func (o *observer) serves(s *proxyservice.ProxyService) {
 }
 
 // tick looks at this rank's kernels, whose notes are given, and proxies, and tells the
-// others. It returns the verdict if a rank gives no sign of life.
+// others. It returns the verdict if a rank gives no sign of life, or a wait cannot end.
 func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
 	last := o.c.lastCall()
 	o.mu.Lock()
@@ -127,16 +146,17 @@ func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
 	if o.board == nil {
 		return verdict.Verdict{}, false
 	}
+	o.hearQuestion()
 	own := o.own(last, now)
 	if status := own.Encode(); !bytes.Equal(status, o.status) {
 		o.status = status
 		o.board.report(o.c.Rank(), status)
 	}
-	o.beat++
+	o.beat = max(o.beat+1, uint64(max(now.UnixMilli(), 0))) // by which mscclgo ps knows how old it is
 	o.board.beat(o.c.Rank(), o.beat)
 	o.listen(now)
 	if !o.silent(now) {
-		return verdict.Verdict{}, false
+		return o.endless(now)
 	}
 	return verdict.Dead(o.ranks(now), verdict.Limits{Silence: o.heartbeat})
 }
@@ -156,9 +176,49 @@ func (o *observer) readNotes(notes *deviceNotes, now time.Time) {
 		}
 		// Words of two waits may be mixed.
 		w.lasted, w.seen, w.timedOut = max(time.Duration(n.Last-n.Start), 0), now, w.timedOut || timedOut
+		w.number = n.Awaited()
+		w.moves++
 	}
 	o.notes = *notes
 	maps.DeleteFunc(o.waits, func(_ uint64, w *deviceWait) bool { return !w.timedOut && now.Sub(w.seen) > noteFresh })
+}
+
+// leaver is a Bootstrap that knows which ranks have left. A communicator that owns its
+// bootstrap closes that last, when no memory of peers is mapped any more and what was queued
+// for them has arrived.
+type leaver interface{ Left(rank int) bool }
+
+const (
+	// endlessAfter and endlessMoves are for how long, and how many notes, a wait goes on
+	// after its peer has left until that is proved: a note may be of a wait that has just
+	// ended, or mixed from two.
+	endlessAfter = 100 * time.Millisecond
+	endlessMoves = 3
+)
+
+// endless returns the verdict of a wait of this rank's kernels for a rank that has left: no
+// signal of that rank can come. The caller holds mu.
+func (o *observer) endless(now time.Time) (verdict.Verdict, bool) {
+	boot, ok := o.c.boot.(leaver)
+	if !ok {
+		return verdict.Verdict{}, false
+	}
+	for what, known := range o.waits {
+		channel, peer, block, _ := devicecode.ParseWaitNote(what)
+		w := o.waitOf(channel, peer)
+		switch {
+		case w.Kind == verdict.Ring || known.timedOut || !boot.Left(w.Peer):
+		case known.endless.IsZero():
+			known.endless, known.after = now, known.moves
+		case now.Sub(known.endless) >= endlessAfter && known.moves >= known.after+endlessMoves:
+			w.Block, w.For = block, known.lasted
+			if w.Kind == verdict.Signal {
+				w.Number = known.number
+			}
+			return verdict.Endless(o.c.Rank(), w), true
+		}
+	}
+	return verdict.Verdict{}, false
 }
 
 // waitOf returns a wait by the numbers that handles have. The caller holds mu.
@@ -198,7 +258,7 @@ func (o *observer) readServices(now time.Time) {
 
 // own returns this rank's status. The caller holds mu.
 func (o *observer) own(last claim, now time.Time) *verdict.Status {
-	s := &verdict.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Call: last.number, CallText: last.text}
+	s := &verdict.Status{Process: uint32(os.Getpid()), Namespace: o.namespace, Host: o.host, Call: last.number, CallText: last.text}
 	o.exchanging.describe(s, now)
 	for _, p := range o.services {
 		if serving := now.Sub(p.since); p.serves && serving > s.Serving {
@@ -209,6 +269,9 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 		channel, peer, block, _ := devicecode.ParseWaitNote(what)
 		w := o.waitOf(channel, peer)
 		w.Block, w.Ended, w.For = block, known.timedOut, known.lasted
+		if w.Kind == verdict.Signal {
+			w.Number = known.number
+		}
 		if !w.Ended {
 			w.For += now.Sub(known.seen)
 		}
@@ -221,6 +284,10 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 	})
 	slices.SortStableFunc(s.Waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
 	s.Waits = s.Waits[:min(len(s.Waits), verdict.MaxWaits)]
+	o.launches(s)
+	if o.c.dev != nil {
+		s.Device = o.c.dev.String()
+	}
 	return s
 }
 
@@ -262,7 +329,7 @@ func (o *observer) silence(rank int, now time.Time) time.Duration {
 		return now.Sub(heard)
 	}
 	l := o.lives[rank]
-	if rank == o.c.Rank() || o.owners[rank] != o.owners[o.c.Rank()] || l.beat == 0 || l.beat == gone {
+	if rank == o.c.Rank() || o.owners[rank] != o.owners[o.c.Rank()] || l.beat == gone {
 		return 0 // its own host's ranks will know
 	}
 	return now.Sub(l.moved)
@@ -294,23 +361,11 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 			if near && int(s.Process) == os.Getpid() {
 				r.Silent = 0 // this very process, which is not silent
 			} else if near {
-				r.Stopped = stopped(s.Process)
+				r.Stopped = procfs.Stopped(int(s.Process))
 			}
 		}
 	}
 	return ranks
-}
-
-// stopped reports whether a process is stopped by a signal. One that a debugger holds is
-// not: it goes on in a moment.
-func stopped(process uint32) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
-	if err != nil {
-		return false
-	}
-	// The command's name is in parentheses and may hold any.
-	_, state, ok := bytes.Cut(b[max(bytes.LastIndexByte(b, ')'), 0):], []byte(") "))
-	return ok && len(state) > 0 && state[0] == 'T'
 }
 
 // judge returns the verdict of waits that have passed their deadline, one of which is
@@ -364,14 +419,19 @@ func (o *observer) relay(to int, turns []uint64) []pulse {
 	return pulses
 }
 
-// hear writes to the board what a leader of another host tells.
-func (o *observer) hear(from int, pulses []pulse) error {
+// hear writes to the board what a leader of another host tells, and how many questions it
+// knows of.
+func (o *observer) hear(from int, pulses []pulse, questions uint64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board == nil {
 		return nil
 	}
 	o.leaders[from] = o.now()
+	if questions > o.board.asked() {
+		o.board.ask(questions)
+		o.hearQuestion()
+	}
 	for _, p := range pulses {
 		if p.rank < 0 || p.rank >= len(o.owners) {
 			return fmt.Errorf("it tells of rank %d", p.rank)

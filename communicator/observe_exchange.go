@@ -73,7 +73,7 @@ func (f *failure) explain(err error) error {
 	select {
 	case <-f.boot.Done(): // a wait of a kernel, perhaps, has told the same
 		return f.err()
-	case <-time.After(settling): // for all ranks to report what they wait for
+	case <-time.After(f.observer.ask()): // for all ranks to report what they wait for
 	}
 	if cause := f.err(); cause != nil {
 		return cause

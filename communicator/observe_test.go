@@ -2,11 +2,16 @@ package communicator
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
@@ -34,7 +39,7 @@ func observers(owners ...int) (all []*observer, clock *time.Time) {
 		if boards[owner] == nil {
 			boards[owner] = aloneBoard(len(owners), len(owners))
 		}
-		o.join(boards[owner].board, owners)
+		o.join(boards[owner].board, owners, nil)
 		all = append(all, o)
 	}
 	return all, clock
@@ -67,13 +72,35 @@ func TestSilenceIsNoticed(t *testing.T) {
 	}
 }
 
-// TestSilenceThatProvesNothing has rank 1 silent while rank 0 does not run either, before
-// it has begun, and after it has left.
+// TestSilenceFromTheStart has a rank stop before its first tick.
+func TestSilenceFromTheStart(t *testing.T) {
+	all, clock := observers(0, 0)
+	if v, dead := ticks(clock, 10*time.Second, all[0]); !dead || v.Culprit != 1 {
+		t.Errorf("%v, %+v", dead, v)
+	}
+}
+
+// TestSilenceBeforeTheFirstSign has a rank give no sign of life at all, of this host or the
+// leader of another.
+func TestSilenceBeforeTheFirstSign(t *testing.T) {
+	for name, owners := range map[string][]int{"this host": {0, 0}, "another host": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			all, clock := observers(owners...)
+			b := aloneBoard(2, 2)
+			all[0].join(b.board, owners, slices.DeleteFunc([]int{1}, func(int) bool { return owners[1] == 0 }))
+			start := *clock
+			v, dead := ticks(clock, 10*time.Second, all[0])
+			if took := clock.Sub(start); !dead || v.Culprit != 1 || took > 5*time.Second+reportInterval {
+				t.Errorf("after %v: %v, %+v", took, dead, v)
+			}
+		})
+	}
+}
+
+// TestSilenceThatProvesNothing has rank 1 silent while rank 0 does not run either, and after
+// it has left.
 func TestSilenceThatProvesNothing(t *testing.T) {
 	all, clock := observers(0, 0)
-	if v, dead := ticks(clock, 10*time.Second, all[0]); dead {
-		t.Errorf("before rank 1 has begun: %+v", v)
-	}
 	ticks(clock, time.Second, all...)
 	for range 10 {
 		if v, dead := ticks(clock, 4*time.Second, all[0]); dead {
@@ -115,7 +142,7 @@ func TestRelay(t *testing.T) {
 			turns[[2]int{from, to}] = make([]uint64, len(all))
 		}
 		pulses := all[from].relay(to, turns[[2]int{from, to}])
-		if err := all[to].hear(from, pulses); err != nil {
+		if err := all[to].hear(from, pulses, 0); err != nil {
 			t.Fatal(err)
 		}
 		return len(pulses)
@@ -144,7 +171,7 @@ func TestRelay(t *testing.T) {
 		"another host's leader": {0, 2, pulse{rank: 3}},
 		"own rank":              {3, 0, pulse{rank: 4}},
 	} {
-		if err := all[wrong.to].hear(wrong.from, []pulse{wrong.pulse}); err == nil {
+		if err := all[wrong.to].hear(wrong.from, []pulse{wrong.pulse}, 0); err == nil {
 			t.Errorf("%s: rank %d believes rank %d", name, wrong.to, wrong.from)
 		}
 	}
@@ -182,19 +209,20 @@ func TestNotes(t *testing.T) {
 	check("none", "[]")
 	notes[3] = note(5, 2, 9, 1, 3)
 	notes[4] = note(hostGroupChannel, 1, 0, 1, 2)
-	check("two", "[{0 5 gather 2 9 2s false} {2 0  7 0 1s false}]")
+	check("two", "[{0 5 gather 2 9 0 2s false} {2 0  7 0 0 1s false}]")
 	notes[5] = note(5, 2, 8, 0, 3)
-	check("of another block", "[{0 5 gather 2 8 3s false} {2 0  7 0 1s false}]")
+	check("of another block", "[{0 5 gather 2 8 0 3s false} {2 0  7 0 0 1s false}]")
 	*clock = clock.Add(noteFresh + 1)
 	check("that stand still", "[]")
 	check("that still stand still", "[]")
 	notes[3].Last += second / 2
-	check("that goes on", "[{0 5 gather 2 9 2.5s false}]")
+	notes[3].Expected = notes[3].Start<<48 | 4
+	check("that goes on", "[{0 5 gather 2 9 4 2.5s false}]")
 	notes[3].What |= 1 << 63
 	*clock = clock.Add(time.Hour)
-	check("that has failed", "[{0 5 gather 2 9 2.5s true}]")
+	check("that has failed", "[{0 5 gather 2 9 4 2.5s true}]")
 	notes[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
-	check("noise", "[{0 5 gather 2 9 2.5s true} {2 0  -1 65535 0s false}]")
+	check("noise", "[{0 5 gather 2 9 4 2.5s true} {2 0  -1 65535 0 0s false}]")
 }
 
 func TestBoardStatus(t *testing.T) {
@@ -218,4 +246,95 @@ func TestBoardStatus(t *testing.T) {
 	if got := b.statusOf(2); got != nil {
 		t.Errorf("while it is written: %q", got)
 	}
+}
+
+// TestAsk has a rank of each of three hosts learn what another's does, while nothing is
+// exchanged but on demand.
+func TestAsk(t *testing.T) {
+	owners := []int{0, 0, 2, 3, 3}
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rendezvous.Close()
+	comms := make([]*Communicator, len(owners))
+	var wg sync.WaitGroup
+	for rank := range comms {
+		wg.Go(func() {
+			boot, err := bootstrap.Connect(t.Context(), bootstrap.Options{Rank: rank, Size: len(comms), ID: rendezvous.ID()})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			comms[rank] = &Communicator{boot: boot, options: Options{HeartbeatTimeout: -1, Timeout: time.Hour}}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	boards := map[int]*sharedBoard{}
+	ctx, cancel := context.WithCancel(t.Context())
+	for rank, c := range comms {
+		if boards[owners[rank]] == nil {
+			boards[owners[rank]] = aloneBoard(len(comms), len(comms))
+		}
+		c.failure = &failure{boot: c.boot, observer: newObserver(c)}
+		c.failure.observer.compare = time.Hour
+		c.matcher = &matcher{c: c, board: boards[owners[rank]], members: []int{rank}}
+	}
+	for _, c := range comms {
+		c.matcher.start(owners, 1<<63)
+	}
+	for _, c := range comms {
+		wg.Go(func() { // as failure.watch does
+			for ctx.Err() == nil {
+				c.failure.observer.tick(&deviceNotes{})
+				time.Sleep(reportInterval)
+			}
+		})
+	}
+	knows := func(rank, of int) uint64 {
+		o := comms[rank].failure.observer
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		s, err := verdict.Decode(o.board.statusOf(of))
+		if err != nil {
+			return 0
+		}
+		return s.Exchange
+	}
+	for i, pair := range [][2]int{{1, 4}, {4, 2}, {2, 1}, {0, 3}, {3, 0}} {
+		asks, tells := pair[0], pair[1]
+		comms[tells].failure.observer.exchange()
+		want := uint64(1)
+		for _, earlier := range [][2]int{{1, 4}, {4, 2}, {2, 1}, {0, 3}, {3, 0}}[:i] {
+			if earlier[1] == tells {
+				want++
+			}
+		}
+		if knows(asks, tells) == want {
+			t.Errorf("rank %d knows before it asks", asks)
+		}
+		if wait := comms[asks].failure.observer.ask(); wait > 100*time.Millisecond {
+			t.Errorf("it shall wait %v", wait)
+		}
+		for end := time.Now().Add(time.Minute); knows(asks, tells) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("rank %d has not heard of rank %d", asks, tells)
+			}
+		}
+		time.Sleep(askedFor + 10*reportInterval) // until they are quiet again
+	}
+	cancel()
+	wg.Wait()
+	for _, c := range comms {
+		wg.Go(func() {
+			if c.matcher.stop != nil {
+				c.matcher.stop()
+			}
+			c.boot.(interface{ Close() error }).Close()
+		})
+	}
+	wg.Wait()
 }

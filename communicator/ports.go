@@ -97,6 +97,8 @@ type PortChannels struct {
 	// Ranks are the peers, in ascending order.
 	Ranks []int
 
+	local       *gpu.Buffer
+	options     PortChannelOptions
 	sems        semaphores
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
@@ -112,6 +114,12 @@ type PortChannels struct {
 // Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer and when
 // the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel].
 func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions) (*PortChannels, error) {
+	return c.portChannels(ctx, s, local, o, nil)
+}
+
+// portChannels is PortChannels, with channels of an earlier group, or nil, whose places
+// these take where that is possible.
+func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions, before *PortChannels) (*PortChannels, error) {
 	op := "communicator: make port channels for " + sizeOf(local)
 	if o.PerPeer == 0 {
 		o.PerPeer = 1
@@ -124,11 +132,15 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	if s == nil {
 		err = errors.Join(mscclgo.Errorf(mscclgo.ErrInvalid, op, "the proxy service is nil").At(c.Rank(), mscclgo.NoRank), err)
 	}
-	peers, err := c.share(ctx, c.begin("make port channels", op), shared, errors.Join(err, c.checkChannels(op, local, o.PerPeer)))
+	var at *PeerMemory
+	if before != nil {
+		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
+	}
+	peers, err := c.shareAt(ctx, c.begin("make port channels", op), shared, errors.Join(err, c.checkChannels(op, local, o.PerPeer)), at)
 	if err != nil {
 		return nil, err
 	}
-	p := &PortChannels{Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
+	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -138,9 +150,12 @@ func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxySe
 	}()
 	all, err := k.collect(ctx, mine, err)
 	if err == nil {
-		err = k.agree(ctx, p.connect(ctx, k, s, local, o.Inbox, endpoints, all))
+		err = k.agree(ctx, p.connect(ctx, k, s, local, o.Inbox, endpoints, all, before))
 	}
 	if err != nil {
+		if before != nil && p.handles == before.handles {
+			p.handles = piece{} // they stay before's
+		}
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
@@ -215,9 +230,9 @@ func (p *PortChannels) accept(ctx context.Context, k *call, rank int, b []byte) 
 }
 
 // connect makes this rank's channels and copies their handles to device memory.
-func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.ProxyService, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte) error {
+func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.ProxyService, local, inbox *gpu.Buffer, endpoints []connection.Endpoint, all [][]byte, before *PortChannels) error {
 	c := p.sems.c
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	mine := p.peers.Memories[c.Rank()]
 	if inbox != nil {
@@ -258,7 +273,10 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 		return nil
 	}
 	var err error
-	p.handles, p.Handles, err = handles(c, values)
+	if before == nil {
+		before = &PortChannels{}
+	}
+	p.handles, p.Handles, err = rewrite(c, before.handles, before.Handles, values)
 	return err
 }
 
@@ -268,6 +286,13 @@ func (p *PortChannels) Channel(i, rank int) *channel.PortChannel { return p.chan
 // index returns the index of a channel in Handles.
 func (p *PortChannels) index(i, rank int) int {
 	return i*len(p.Ranks) + slices.Index(p.Ranks, rank)
+}
+
+// Set returns the channels for a kernel, which takes a PortChannelSet of
+// <mscclgo/port_channel.cuh> by value and indexes it by peer and channel. It is valid
+// until Close.
+func (p *PortChannels) Set() devicecode.PortChannelSet {
+	return devicecode.PortChannelSet(p.sems.c.channelSet(p.Handles, p.Ranks, p.options.PerPeer))
 }
 
 // HandleOf returns the device address of the handle of channel i, below PerPeer, to

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -28,6 +29,35 @@ func runRank(ctx context.Context, comm *Communicator, rank func(context.Context,
 	return errors.Join(err, comm.Close())
 }
 
+// Local runs a group of n ranks that are goroutines of this process, on devices that it
+// opens and closes: "emu" or "cuda" takes the devices of the kind in turn, "auto" the GPUs
+// if there are any, and a name such as "cuda:0" is one device that all ranks share; see
+// [gpu.Assign]. Otherwise it is like [RunTogether].
+//
+// Errors: ErrInvalid for fewer than one rank, those of [gpu.Assign] and [gpu.Open], and
+// those of RunTogether.
+func Local(ctx context.Context, n int, device string, rank func(context.Context, *Communicator) error) (err error) {
+	if n < 1 {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: run ranks", "%d ranks are asked for, and a group has one at least", n)
+	}
+	devices := make([]*gpu.Device, n)
+	defer func() {
+		for _, d := range devices {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	for i := range devices {
+		name, err := gpu.Assign(device, i)
+		if err != nil {
+			return err
+		}
+		if devices[i], err = gpu.Open(name); err != nil {
+			return err
+		}
+	}
+	return RunTogether(ctx, devices, Options{}, rank)
+}
+
 // RunTogether runs a group whose ranks are goroutines of this process, one for each
 // device. It calls rank for each of them, and returns when all have returned. Ranks
 // may share a device, on which their kernels then run concurrently. The devices remain
@@ -45,7 +75,7 @@ func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank fun
 	var all sync.WaitGroup
 	for i, d := range devices {
 		all.Go(func() {
-			config := bootstrap.Options{Rank: i, Size: len(devices), ID: rendezvous.ID(), Logger: o.Logger}
+			config := bootstrap.Options{Rank: i, Size: len(devices), ID: rendezvous.ID(), HeartbeatTimeout: o.HeartbeatTimeout, Logger: o.Logger}
 			boot, err := bootstrap.Connect(ctx, config)
 			if err != nil {
 				cancel() // there is no group yet that could notify the others

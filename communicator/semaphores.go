@@ -64,6 +64,8 @@ func (s *semaphores) accept(ctx context.Context, op string, rank int, b []byte) 
 	if o.perPeer != s.perPeer {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "its PerPeer is %d, this rank's %d", o.perPeer, s.perPeer).At(c.Rank(), rank)
 	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	slabs := map[uint32]*registeredmem.Memory{}
 	theirs := make([]peerSemaphore, s.perPeer)
 	for i := range s.perPeer {

@@ -16,7 +16,9 @@ type PeerMemory struct {
 	// Memories are the buffers by rank, this rank's included.
 	Memories []*registeredmem.Memory
 
-	c *Communicator
+	c   *Communicator
+	own *gpu.Buffer // this rank's
+	at  []gpu.Ptr   // where the buffers are, 0 where one is not mapped here
 }
 
 // Share gives all ranks access to a buffer of each rank; the sizes may differ. Each
@@ -33,6 +35,12 @@ func (c *Communicator) Share(ctx context.Context, buf *gpu.Buffer) (*PeerMemory,
 // share is Share as part of a collective call. If failed is not nil, this rank
 // cannot take part.
 func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, failed error) (*PeerMemory, error) {
+	return c.shareAt(ctx, k, buf, failed, nil)
+}
+
+// shareAt is share with the memories of an earlier group, or nil: where the driver can,
+// those of the same ranks take their places.
+func (c *Communicator) shareAt(ctx context.Context, k *call, buf *gpu.Buffer, failed error, before *PeerMemory) (*PeerMemory, error) {
 	if err := c.usable(k.op); err != nil {
 		return nil, err
 	}
@@ -48,18 +56,31 @@ func (c *Communicator) share(ctx context.Context, k *call, buf *gpu.Buffer, fail
 	if err != nil {
 		return nil, errors.Join(err, closeMemory(mine))
 	}
-	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size()), c: c}
+	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size()), c: c, own: buf, at: make([]gpu.Ptr, c.Size())}
+	imports, cancel := c.bounded(ctx)
+	defer cancel()
 	for rank, b := range all {
 		if rank == c.Rank() {
 			p.Memories[rank] = mine
-		} else if p.Memories[rank], err = c.registry.Import(ctx, b); err != nil {
+		} else if p.Memories[rank], err = c.registry.ImportAt(imports, b, before.memory(rank)); err != nil {
 			break
+		}
+		if mapped := p.Memories[rank].Buffer(); mapped != nil {
+			p.at[rank] = mapped.Ptr()
 		}
 	}
 	if err := k.agree(ctx, err); err != nil {
 		return nil, errors.Join(err, p.Close(), closeMemory(mine))
 	}
 	return p, nil
+}
+
+// memory returns a rank's memory, or nil where there is none, also for a nil p.
+func (p *PeerMemory) memory(rank int) *registeredmem.Memory {
+	if p == nil || rank >= len(p.Memories) || p.Memories[rank] == nil || p.Memories[rank].Local() {
+		return nil
+	}
+	return p.Memories[rank]
 }
 
 // sizeOf returns a buffer's size, for errors.

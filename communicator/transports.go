@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -65,6 +66,13 @@ func openEthernet(c *Communicator) (network, error) {
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && !o.Fallback.IsValid() {
 		o.Fallback = boot.LocalAddr()
 	}
+	lost := o.Lost
+	o.Lost = func(peer int, err error) {
+		c.lostPeer(peer, err)
+		if lost != nil {
+			lost(peer, err)
+		}
+	}
 	t, err := ethernet.New(c.registry, o)
 	if err != nil {
 		return network{}, err
@@ -74,6 +82,28 @@ func openEthernet(c *Communicator) (network, error) {
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
 	}, nil
+}
+
+// lostPatience is how long news of the cause may take where a connection breaks because of
+// it: a rank that hears of a failure may end before its neighbours have heard.
+const lostPatience = 100 * time.Millisecond
+
+// lostPeer fails the group because the connection to a peer broke: this rank may never use
+// it again, and wait for what the peer cannot send.
+func (c *Communicator) lostPeer(peer int, err error) {
+	select {
+	case <-c.failure.stop:
+		return
+	case <-c.boot.Done():
+		return
+	case <-time.After(lostPatience):
+	}
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed && c.failure.err() == nil {
+		c.failure.failBy(peer, err)
+	}
 }
 
 // chooseTransports chooses the transport to each peer. It opens no network where

@@ -27,16 +27,25 @@ import (
 // begun on a loaded machine.
 const verdictTimeout = 3 * time.Second
 
-// culprits returns the errors of all ranks once the group has failed.
-func culprits(t *testing.T, comms []*communicator.Communicator) []error {
+// culprits returns the errors of all ranks once the group has failed and the workers'
+// kernels have ended.
+func culprits(t *testing.T, comms []*communicator.Communicator, workers []*worker) []error {
 	t.Helper()
-	return outcomes(t, len(comms), func(rank int) error {
+	errs := outcomes(t, len(comms), func(rank int) error {
 		select {
 		case <-comms[rank].Done():
 		case <-time.After(verdictTimeout + soon):
 		}
 		return comms[rank].Err()
 	})
+	for rank, w := range workers {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		if err := w.stream.Synchronize(ctx); err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+		cancel()
+	}
+	return errs
 }
 
 // TestMissingSignal has rank 2 send no signal to rank 1, which never comes to the barrier
@@ -73,7 +82,7 @@ func TestMissingSignal(t *testing.T) {
 						t.Errorf("rank %d: %v", rank, err)
 					}
 				}
-				for rank, err := range culprits(t, comms) {
+				for rank, err := range culprits(t, comms, workers) {
 					const text = "rank 2 never signalled rank 1: rank 1 has waited"
 					if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "channel 'halo' from 2 to 1, block 0") {
 						t.Errorf("round %d, rank %d: %v", round+i, rank, err)
@@ -144,8 +153,82 @@ func TestWaitCycle(t *testing.T) {
 		}
 		return all[rank].launch("await", 1, 1, channels.HandleOf(0, 1-rank))
 	})
-	for rank, err := range culprits(t, comms) {
-		if err == nil || !strings.Contains(err.Error(), "wait for each other: channel 'gather' from") || !strings.Contains(err.Error(), ", and channel 'gather' from") {
+	for rank, err := range culprits(t, comms, all) {
+		if err == nil || !strings.Contains(err.Error(), "wait for each other: signal 1 of channel 'gather' from") || !strings.Contains(err.Error(), ", and signal 1 of channel 'gather' from") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// TestMissingSignalStepApart has rank 1 send no signal, and go on to another channel, where
+// it waits for rank 0, which waits for that signal.
+func TestMissingSignalStepApart(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	each(t, 2, func(rank int) error {
+		var handles []gpu.Ptr
+		for _, name := range []string{"first", "second"} {
+			channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{Name: name})
+			if err != nil {
+				return err
+			}
+			handles = append(handles, channels.HandleOf(0, 1-rank))
+		}
+		for _, h := range handles {
+			if err := all[rank].launch("swap", 1, 1, h, rank == 1 && h == handles[0]); err != nil {
+				return err
+			}
+			if err := comms[rank].Synchronize(t.Context(), all[rank].stream); err != nil {
+				return nil // as it must
+			}
+		}
+		return nil
+	})
+	for rank, err := range culprits(t, comms, all) {
+		for _, part := range []string{"rank 1 never signalled rank 0: rank 0 has waited", "for signal 1 of channel 'first' from 1 to 0, block 0, in launch 1 of kernel swap (1x1), which has ended on rank 1", "for signal 1 of channel 'second' from 0 to 1"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("rank %d: %v; want %q", rank, err, part)
+			}
+		}
+		if e := (*mscclgo.Error)(nil); rank == 0 && errors.As(err, &e) && e.Peer != 1 {
+			t.Errorf("the error names rank %d", e.Peer)
+		}
+	}
+}
+
+// TestKernelNotBegun has rank 2's kernel of a call wait on its stream behind one of the
+// user's that does not end.
+func TestKernelNotBegun(t *testing.T) {
+	comms := group(t, 3, communicator.Options{Timeout: verdictTimeout})
+	all := workers(t, comms)
+	word, err := comms[2].Device().AllocHost(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { word.Close() })
+	defer func() {
+		if err := gpu.CopyIn(word, []uint64{1}); err != nil {
+			t.Error(err)
+		}
+		if err := all[2].stream.Synchronize(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	each(t, 3, func(rank int) error {
+		g, err := comms[rank].Group(t.Context())
+		if err != nil {
+			return err
+		}
+		if rank == 2 {
+			if err := all[rank].launch("spin", 1, 1, word); err != nil {
+				return err
+			}
+		}
+		return errors.Join(comms[rank].MatchCall("all-reduce of 1024 f32, sum"), all[rank].launch("barriers", 1, 32, g, 1))
+	})
+	for rank, err := range culprits(t, comms, all[:2]) {
+		const text = "rank 2 has queued call 1, all-reduce of 1024 f32, sum, and its stream has not come to it: the first of its stream that is not known to have ended is launch 1 of kernel spin (1x1)"
+		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
@@ -175,7 +258,7 @@ func TestHandlerBlocks(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatal("the handler was not called")
 	}
-	for rank, err := range culprits(t, comms) {
+	for rank, err := range culprits(t, comms, all) {
 		if err == nil || !strings.Contains(err.Error(), "rank 1's handler has served one trigger of kind 200 for") {
 			t.Errorf("rank %d: %v", rank, err)
 		}
@@ -200,7 +283,7 @@ func TestCallNotMade(t *testing.T) {
 		}
 		return all[rank].launch("barriers", 1, 32, g, 1)
 	})
-	for rank, err := range culprits(t, comms) {
+	for rank, err := range culprits(t, comms, all) {
 		if err == nil || !strings.Contains(err.Error(), "rank 2 has not made call 2, all-reduce of 1024 f32, sum: its last is call 1, broadcast of 8 f32") {
 			t.Errorf("rank %d: %v", rank, err)
 		}

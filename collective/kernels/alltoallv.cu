@@ -46,6 +46,7 @@ struct Exchange {
   uint8_t* out;
   uint64_t small, slotBytes;
   uint32_t streams;
+  uint32_t epoch = group.epoch();
   uint64_t number = numbers()[blockIdx.x] + 1;  // of the call among those by slots
 
   static constexpr uint32_t kCountBits = 23;  // for 256 GiB by one stream in slots of 64 KiB
@@ -104,7 +105,7 @@ struct Exchange {
   MSCCLGO_DEVICE void end() const {
     for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
       numbers()[b] = number;
-    group.nextEpoch();
+    group.nextEpoch(epoch);
   }
 
   // tell stores a count in a flag: whoever hears of it sees what the block's threads

@@ -9,6 +9,8 @@
 //	mscclgo_proxy_ring_size                    triggers that it holds
 //	mscclgo_proxy_failures_total               1 once an error has ended the service
 //	mscclgo_proxy_idle_seconds_total           time without work
+//
+// grafana.json, beside this file, is a Grafana dashboard of them.
 package metrics
 
 import (

@@ -1,0 +1,85 @@
+package communicator_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+)
+
+// TestWaitForRankThatLeft has ranks 0 and 2 wait in kernels, over a channel and in a barrier,
+// for rank 1, which leaves in good order and so never comes: all are told long before their
+// deadlines, once nothing of it is left.
+func TestWaitForRankThatLeft(t *testing.T) {
+	t.Parallel() // rank 1 waits for the others to close too
+	const ranks = 3
+	comms := group(t, ranks, communicator.Options{Timeout: 2 * time.Minute, Scratch: 4096})
+	workers := workers(t, comms)
+	groups := make([]devicecode.Group, ranks)
+	channels := make([]*communicator.MemoryChannels, ranks)
+	each(t, ranks, func(rank int) (err error) {
+		c := comms[rank]
+		if groups[rank], err = c.Group(t.Context()); err != nil {
+			return err
+		}
+		channels[rank], err = c.MemoryChannels(t.Context(), upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{Name: "halo"})
+		return err
+	})
+	if t.Failed() {
+		return
+	}
+	start := time.Now()
+	if err := errors.Join(workers[0].launch("await", 1, 1, channels[0].HandleOf(0, 1)),
+		workers[2].launch("barriers", 1, 32, groups[2], 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(channels[1].Close(), comms[1].Close()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	for _, rank := range []int{0, 2} {
+		if err := comms[rank].Err(); err != nil {
+			t.Errorf("while rank 1's bootstrap is open, rank %d has failed: %v", rank, err)
+		}
+	}
+	if err := comms[1].Bootstrap().(interface{ Close() error }).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, rank := range []int{0, 2} {
+		err := comms[rank].Synchronize(t.Context(), workers[rank].stream)
+		failing(t, rank, err, mscclgo.ErrRemote, "peer 1", "rank 1 has left the group, and rank ", "which cannot come any more")
+		if err != nil && !strings.Contains(err.Error(), "signal 1 of channel 'halo' from 1 to 0") && !strings.Contains(err.Error(), "a barrier or packet of the group from 1 to 2") {
+			t.Errorf("rank %d: the wait is not named: %v", rank, err)
+		}
+	}
+	if took := time.Since(start); took > time.Minute {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestSignalOfRankThatLeft has a signal come before its rank leaves: a wait for it ends well.
+func TestSignalOfRankThatLeft(t *testing.T) {
+	t.Parallel()
+	comms := group(t, 2, communicator.Options{Timeout: time.Minute})
+	workers := workers(t, comms)
+	channels := make([]*communicator.MemoryChannels, 2)
+	each(t, 2, func(rank int) (err error) {
+		channels[rank], err = comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{})
+		return err
+	})
+	if t.Failed() {
+		return
+	}
+	if err := errors.Join(workers[1].launch("tell", 1, 1, channels[1].HandleOf(0, 0)), workers[1].stream.Synchronize(t.Context()),
+		channels[1].Close(), comms[1].Close(), comms[1].Bootstrap().(interface{ Close() error }).Close()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := workers[0].run(t.Context(), "await", 1, channels[0].HandleOf(0, 1)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,65 @@
+package communicator
+
+import "time"
+
+// A rank that wants a verdict asks the others to look at their streams, and the leaders to
+// exchange what they know often, for a while. It sets the number of questions on its host's
+// board; the leaders carry the highest number to the other hosts.
+
+const (
+	// askedFor is how long ranks do that after a question.
+	askedFor = 500 * time.Millisecond
+	// settlingFar is settling where ranks are of several hosts: the question and the answer
+	// pass two leaders each, that look every reportInterval.
+	settlingFar = 5 * reportInterval
+)
+
+// ask asks for what all ranks know, and returns for how long to wait for that.
+func (o *observer) ask() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil {
+		return settling
+	}
+	o.board.ask(o.board.asked() + 1)
+	o.hearQuestion()
+	for _, owner := range o.owners {
+		if owner != o.owners[0] {
+			return settlingFar
+		}
+	}
+	return settling
+}
+
+// hearQuestion notes a question that is new on the board. The caller holds mu.
+func (o *observer) hearQuestion() {
+	if n := o.board.asked(); n != o.question {
+		o.question, o.asked = n, o.now()
+		close(o.woken)
+		o.woken = make(chan struct{})
+	}
+	if !o.asked.IsZero() && o.now().Sub(o.asked) < askedFor {
+		o.queryStreams()
+	}
+}
+
+// next returns when a leader is to send again what it knows: after the time, and when the
+// channel is closed.
+func (o *observer) next() (time.Duration, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.asked.IsZero() && o.now().Sub(o.asked) < askedFor {
+		return reportInterval, o.woken
+	}
+	return o.compare, o.woken
+}
+
+// questions returns the number of questions that this host knows of.
+func (o *observer) questions() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil {
+		return 0
+	}
+	return o.board.asked()
+}

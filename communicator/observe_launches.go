@@ -1,0 +1,74 @@
+package communicator
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/verdict"
+)
+
+// launches adds this rank's launches to its status: once a wait has passed its deadline,
+// those that there were before, since the kernel with the wait then ends. The caller holds
+// mu.
+func (o *observer) launches(s *verdict.Status) {
+	failed := slices.ContainsFunc(s.Waits, func(w verdict.Wait) bool { return w.Ended })
+	if o.c.dev != nil && (!failed || o.launched == nil) {
+		o.launched = telling(native.LaunchesOf(o.c.dev, false))
+	}
+	s.Launches = o.launched
+}
+
+// queryStreams asks the driver which launches have ended. It may wait for a lock that a
+// call holds which itself waits for a kernel, so nobody waits for it. The caller holds mu.
+func (o *observer) queryStreams() {
+	if o.c.dev == nil || o.querying.Swap(true) {
+		return
+	}
+	go func() {
+		native.LaunchesOf(o.c.dev, true)
+		o.querying.Store(false)
+	}()
+}
+
+// telling returns the launches that verdict.Status.Launches has, of all streams.
+func telling(streams [][]native.Launch) []verdict.Launch {
+	var under, ended []verdict.Launch
+	for i, launches := range streams {
+		var first, last *native.Launch
+		for _, l := range launches {
+			if !l.Ended {
+				if first == nil {
+					first = &l
+				}
+				last = &l
+				continue
+			}
+			same := func(e verdict.Launch) bool { return e.Kernel == clipKernel(l.Name) }
+			if at := slices.IndexFunc(ended, same); at < 0 {
+				ended = append(ended, launchOf(i, l))
+			} else if ended[at].Nth < l.Nth {
+				ended[at] = launchOf(i, l)
+			}
+		}
+		if first != nil {
+			under = append(under, launchOf(i, *first))
+		}
+		if first != last {
+			under = append(under, launchOf(i, *last))
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b verdict.Launch) int { return cmp.Compare(b.Number, a.Number) })
+	all := append(under, ended...)
+	return all[:min(len(all), verdict.MaxLaunches)]
+}
+
+func clipKernel(name string) string { return name[:min(len(name), verdict.MaxKernel)] }
+
+func launchOf(stream int, l native.Launch) verdict.Launch {
+	return verdict.Launch{
+		Stream: stream, Number: l.Number, Kernel: clipKernel(l.Name), Nth: l.Nth,
+		Blocks: l.Grid[0] * max(l.Grid[1], 1) * max(l.Grid[2], 1), Threads: l.Block[0] * max(l.Block[1], 1) * max(l.Block[2], 1),
+		Hash: l.Hash, Ended: l.Ended,
+	}
+}

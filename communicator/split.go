@@ -1,0 +1,160 @@
+package communicator
+
+import (
+	"cmp"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// Split divides the group: the ranks that pass the same color form a group of their own,
+// in the order of their keys, and by rank where keys are equal. It returns this rank's
+// communicator of that group, or nil for a negative color. Collective, also for ranks
+// with a negative color.
+//
+// The new group, the child, has the device and the options of this one, the parent, and
+// nothing else: its bootstrap is new, always a [*bootstrap.Bootstrap], and its ranks
+// connect to each other over TCP at a rendezvous that its rank 0 opens. It meets its ranks
+// under a secret of its own, which travels over the parent's bootstrap encrypted with the
+// parent's. Over a *bootstrap.Bootstrap its options (TLS, Interface, Advertise) are the
+// child's too; over any other, rank 0 of the child listens on every address.
+//
+// Each group fails alone. When a rank dies, the parent fails, and of the children only
+// those that have this rank. An Abort, a wait that fails and calls that differ fail the
+// one communicator in which they happen; the parent's failure fails no child, and a
+// child's failure not its parent.
+//
+// The caller closes the child, before or after the parent. But the parent of [Join]
+// closes the device, after which every call of a child that needs it fails: close the
+// children first. Ranks of a group whose kernels wait for each other on one device share
+// it with the parent's kernels.
+//
+// Errors: the group's if it has failed; those of [bootstrap.Connect] and [New], which
+// concern this child only.
+func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
+	op := fmt.Sprintf("communicator: split with color %d and key %d", color, key)
+	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	k := c.begin("split", op)
+	w := wire.NewWriter(16)
+	w.U64(uint64(color))
+	w.U64(uint64(key))
+	all, err := k.collect(ctx, w.Bytes(), nil)
+	if err != nil {
+		return nil, err
+	}
+	ranks, err := k.ofColor(color, all)
+	if err != nil {
+		return nil, err
+	}
+	leads := color >= 0 && ranks[0] == c.Rank()
+	var rendezvous *bootstrap.Rendezvous
+	var id []byte
+	if leads {
+		if rendezvous, err = c.newRendezvous(); err == nil {
+			defer rendezvous.Close()
+			id = k.seal([]byte(rendezvous.ID().String()))
+		}
+	}
+	if all, err = k.collect(ctx, id, err); err != nil || color < 0 {
+		return nil, err
+	}
+	if id, err = k.open(all[ranks[0]]); err != nil {
+		return nil, k.errorf(mscclgo.ErrRemote, ranks[0], "its message is malformed: %w", err)
+	}
+	child, err := c.newChild(ctx, slices.Index(ranks, c.Rank()), len(ranks), string(id))
+	if err != nil {
+		return nil, k.errorf(mscclgo.KindOf(err), mscclgo.NoRank, "the group of ranks %v was not made: %w", ranks, err)
+	}
+	return child, nil
+}
+
+// ofColor returns the ranks of a color, in the order of their new ranks.
+func (k *call) ofColor(color int, all [][]byte) ([]int, error) {
+	keys := map[int]int{}
+	var ranks []int
+	for rank, b := range all {
+		r := wire.NewReader(b)
+		theirs, key := int(r.U64()), int(r.U64())
+		if err := r.End(); err != nil {
+			return nil, k.errorf(mscclgo.ErrRemote, rank, "its message is malformed: %w", err)
+		}
+		if theirs == color {
+			keys[rank] = key
+			ranks = append(ranks, rank)
+		}
+	}
+	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
+	return ranks, nil
+}
+
+// newRendezvous opens the rendezvous of another group of these machines.
+func (c *Communicator) newRendezvous() (*bootstrap.Rendezvous, error) {
+	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
+		return boot.NewRendezvous()
+	}
+	return bootstrap.NewRendezvous(":0", c.options.Logger)
+}
+
+// newChild returns the communicator of a group that meets at an id.
+func (c *Communicator) newChild(ctx context.Context, rank, size int, text string) (*Communicator, error) {
+	var o bootstrap.Options
+	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok {
+		o = boot.Options()
+	}
+	var err error
+	if o.ID, err = bootstrap.ParseUniqueID(text); err != nil {
+		return nil, err
+	}
+	o.Rank, o.Size, o.Timeout = rank, size, c.options.Timeout
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	boot, err := bootstrap.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	child, err := New(ctx, boot, c.dev, c.options)
+	if err != nil {
+		boot.Abort(err)
+		return nil, errors.Join(err, boot.Close())
+	}
+	child.owned = append(child.owned, boot.Close)
+	return child, nil
+}
+
+// cipher returns what encrypts messages of a call for the ranks of the group.
+func (k *call) cipher() (aead cipher.AEAD, about []byte) {
+	key := k.c.boot.Key("split")
+	block, err := aes.NewCipher(key[:])
+	if err == nil {
+		aead, err = cipher.NewGCMWithRandomNonce(block)
+	}
+	if err != nil {
+		panic(err) // a key of 32 bytes is right
+	}
+	w := wire.NewWriter(8)
+	w.U64(k.number)
+	return aead, w.Bytes()
+}
+
+// seal encrypts a message for the ranks of the group.
+func (k *call) seal(text []byte) []byte {
+	aead, about := k.cipher()
+	return aead.Seal(nil, nil, text, about)
+}
+
+// open decrypts what seal returned.
+func (k *call) open(sealed []byte) ([]byte, error) {
+	aead, about := k.cipher()
+	return aead.Open(nil, nil, sealed, about)
+}
