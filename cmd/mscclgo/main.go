@@ -1,5 +1,7 @@
 // Mscclgo starts programs as the ranks of a group on this machine, times collectives,
-// and lists the machine's devices. Run "mscclgo help" for its commands.
+// compiles kernels beforehand, writes Go functions for them, shows what running ranks do
+// and wait for, finds out what works on a machine, and lists its devices. Run "mscclgo
+// help" for its commands.
 package main
 
 import (
@@ -14,6 +16,11 @@ func commands() []command {
 	return []command{
 		{"run", "-n N [flags] [--] PROGRAM [ARG...]", "start a program as the ranks of a group on this machine", run},
 		{"bench", "[flags] [COLLECTIVE...]", "check and time collectives, alone or beside NCCL", runBench},
+		{"compile", "[flags] SOURCE.cu", "compile kernels beforehand, for machines without a compiler", compile},
+		{"gen", "[flags] SOURCE.cu", "write a Go function with typed parameters for each kernel of a source", gen},
+		{"ps", "[-json] [JOB|PID]", "show what the ranks of running jobs do, and what they wait for", ps},
+		{"top", "[-interval TIME] [-n N] [JOB|PID]", "show again and again how fast running ranks make calls and launches", top},
+		{"doctor", "[-json] [-svg FILE] [-require CHECKS]", "find out what works on this machine, what does not, and what mends it", runDoctor},
 		{"devices", "", "list the devices of this machine", devices},
 		{"version", "", "print the version of this command", version},
 		{"help", "[COMMAND]", "list the commands, or describe one", help},

@@ -114,7 +114,7 @@ func TestNoDriver(t *testing.T) {
 
 func TestOutOfMemory(t *testing.T) {
 	if testdev.CUDA() {
-		testproc.New(t).Start(nil, allReduce("-n", "1", "-e", "1000000000000000")...).End(1, "out of memory")
+		testproc.New(t).Start(nil, allReduce("-n", "1", "-e", "100T")...).End(1, "out of memory")
 		return
 	}
 	testproc.New(t).Start([]string{"MSCCLGO_EMU_MEMORY=10000000"}, allReduce("-n", "2", "-scratch", "1M", "-e", "100000000")...).End(1, "out of device memory")

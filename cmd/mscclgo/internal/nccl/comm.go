@@ -29,11 +29,10 @@ type ID [128]byte
 //
 // Errors: ErrUnsupported for a stream of an emulated device.
 func (l *Library) NewComm(s *gpu.Stream) (*Comm, error) {
-	handle := s.Handle()
-	if handle == 0 {
+	if s.Device().Info().PCIBusID == "" {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "nccl: new communicator", "%v is no NVIDIA GPU", s.Device())
 	}
-	return l.newComm(handle)
+	return l.newComm(s.Handle())
 }
 
 func (l *Library) newComm(stream uintptr) (*Comm, error) {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// sources writes files to a folder and goes there.
+func sources(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	t.Setenv("MSCCLGO_CACHE", t.TempDir())
+	return dir
+}
+
+func TestCompile(t *testing.T) {
+	dir := sources(t, map[string]string{
+		"scale.cu": "#include \"by.h\"\nextern \"C\" __global__ void scale(float* v) { *v *= BY + MORE; }\n",
+		"by.h":     "#define BY 2\n",
+	})
+	for args, file := range map[string]string{
+		"compile -D MORE=1 scale.cu":                                "scale.bundle",
+		"compile -arch emu -D MORE=1 -o other " + dir + "/scale.cu": "other",
+	} {
+		if code, stdout, stderr := try(strings.Fields(args)...); code != exitOK || stdout+stderr != "" {
+			t.Fatalf("%s: code %d, %q, %q", args, code, stdout, stderr)
+		}
+		device, err := gpu.Open("emu:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer device.Close()
+		module, err := devicecode.LoadBundle(device, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer module.Close()
+		kernel, err := module.Kernel("scale")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]gpu.Parameter{{Name: "v", Type: "float*", Size: 8}}, kernel.Parameters()); diff != "" {
+			t.Error(diff)
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	dir := sources(t, map[string]string{"good.cu": "", "wrong.cu": "int x = ;\n"})
+	for _, c := range []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"compile", exitUsage, "which source?"},
+		{"compile good.cu wrong.cu", exitUsage, "one file, not 2"},
+		{"compile -D  good.cu", exitUsage, "which source?"},
+		{"compile none.cu", exitFailed, "none.cu"},
+		{"compile wrong.cu", exitFailed, "wrong.cu:1:"},
+		{"compile -arch tpu good.cu", exitFailed, `unknown architecture "tpu"`},
+		{"compile -arch emu,emu good.cu", exitFailed, "given twice"},
+		{"compile -o none/x good.cu", exitFailed, "none"},
+	} {
+		code, stdout, stderr := try(strings.Fields(c.args)...)
+		if code != c.code || stdout != "" || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("%s: code %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("the folder holds %v, %v", left, err)
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/doctor"
+)
+
+// TestDoctor examines this machine, whose emulated devices work.
+func TestDoctor(t *testing.T) {
+	svg := filepath.Join(t.TempDir(), "machine.svg")
+	stdout, stderr, err := mscclgo(t, "doctor", "-json", "-svg", svg, "-require", "emulation,ranks")
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, stdout, stderr)
+	}
+	var report struct{ Findings []doctor.Finding }
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	var names []string
+	for _, f := range report.Findings {
+		names = append(names, f.Name)
+	}
+	if !slices.Equal(names, doctor.Names()) {
+		t.Errorf("the checks are %v, want %v", names, doctor.Names())
+	}
+	if picture, err := os.ReadFile(svg); err != nil || !strings.Contains(string(picture), "</svg>") {
+		t.Errorf("the picture: %v, %.100q", err, picture)
+	}
+}
+
+// TestDoctorFinds has no compiler, and a transport that is misspelled.
+func TestDoctorFinds(t *testing.T) {
+	t.Setenv("CXX", "mscclgo-no-such-compiler")
+	t.Setenv("MSCCLGO_TRANSPORTS", "carrier-pigeon")
+	stdout, stderr, err := mscclgo(t, "doctor")
+	if err == nil || !strings.Contains(stderr, "failed: emulation, ranks") {
+		t.Errorf("%v, %s", err, stderr)
+	}
+	for _, want := range []string{"mscclgo-no-such-compiler", "carrier-pigeon", "-> apt-get install g++"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the report lacks %q:\n%s", want, stdout)
+		}
+	}
+}
+
+// TestDoctorInGroup runs the doctor as the ranks of a group that the user has started.
+func TestDoctorInGroup(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, err := mscclgo(t, "run", "-n", "3", "-prefix=false", "--", program, "doctor")
+	if err != nil || !strings.Contains(stdout, "3 ranks on 1 host wrote 64 KiB to each other") {
+		t.Errorf("%v\n%s%s", err, stdout, stderr)
+	}
+}
+
+func TestDoctorUsage(t *testing.T) {
+	if code, _, stderr := try("doctor", "-require", "emulation,everything"); code != exitUsage || !strings.Contains(stderr, `no check "everything"`) {
+		t.Errorf("%d, %s", code, stderr)
+	}
+	_, stderr, err := mscclgo(t, "doctor", "-svg", filepath.Join(t.TempDir(), "nowhere", "x.svg"))
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != exitFailed || !strings.Contains(stderr, "-svg") {
+		t.Errorf("%v, %s", err, stderr)
+	}
+}

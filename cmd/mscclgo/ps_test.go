@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
+)
+
+// startEndless starts the ranks of a job that all-reduces until it is killed, and returns when
+// it does.
+func startEndless(t *testing.T, ranks int) (all []*testproc.Process) {
+	t.Helper()
+	s, id := testproc.New(t), testproc.NewRendezvous(t).ID()
+	for rank := range ranks {
+		env := append(testproc.RankEnv(id, rank, ranks), "MSCCLGO_HEARTBEAT_TIMEOUT=off", "MSCCLGO_DEVICE=emu")
+		all = append(all, s.Start(env, allReduce(append([]string{"-algo", "oneShotLL16"}, endless...)...)...))
+	}
+	all[0].Says("# all-reduce")
+	return all
+}
+
+// TestPs looks at a job while it works, while a rank of it is stopped and the others wait,
+// and after it was killed.
+func TestPs(t *testing.T) {
+	all := startEndless(t, 3)
+	victim := all[1].Cmd.Process
+	see := func(what string, ok func(j psJob) bool) (j psJob) {
+		t.Helper()
+		for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			code, stdout, stderr := try("ps", "-json", fmt.Sprint(all[0].Cmd.Process.Pid))
+			var jobs []psJob
+			if code != exitOK {
+				stdout = stderr
+			} else if err := json.Unmarshal([]byte(stdout), &jobs); err != nil {
+				t.Fatalf("%v: %s", err, stdout)
+			} else if len(jobs) == 1 && len(jobs[0].Ranks) == 3 && ok(jobs[0]) {
+				return jobs[0]
+			}
+			if time.Now().Add(time.Second).After(end) {
+				t.Fatalf("%s is not shown:\n%s", what, stdout)
+			}
+		}
+		return j
+	}
+	j := see("the job at work", func(j psJob) bool {
+		for rank, r := range j.Ranks {
+			if r.State != "running" || r.Call < 2 || len(r.Launches) == 0 || int(r.PID) != all[rank].Cmd.Process.Pid || !strings.HasPrefix(r.Device, "emu:") {
+				return false
+			}
+		}
+		return true
+	})
+	for _, which := range []string{j.ID, j.ID[:6], fmt.Sprint(victim.Pid)} {
+		if code, stdout, stderr := try("ps", which); code != exitOK || !strings.Contains(stdout, "job "+j.ID+", 3 ranks") || !strings.Contains(stdout, "all-reduce of") {
+			t.Errorf("ps %s: %d\n%s%s", which, code, stdout, stderr)
+		}
+	}
+
+	if err := victim.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	j = see("the stopped rank", func(j psJob) bool {
+		return j.Ranks[1].State == "stopped" && j.Culprit != nil && (len(j.Ranks[0].Waits) > 0 || len(j.Ranks[2].Waits) > 0)
+	})
+	if want := fmt.Sprintf("rank 1 is stopped (process %d)", victim.Pid); *j.Culprit != 1 || !strings.Contains(j.Verdict, want) {
+		t.Errorf("the verdict is %d, %q", *j.Culprit, j.Verdict)
+	}
+	if code, stdout, _ := try("ps", j.ID); code != exitOK || !strings.Contains(stdout, "stopped") || !strings.Contains(stdout, "has waited") || !strings.Contains(stdout, "so far: rank 1 is stopped") {
+		t.Errorf("%d: %s", code, stdout)
+	}
+
+	for _, p := range all {
+		if err := p.Cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range all {
+		p.End(-1)
+	}
+	if code, stdout, stderr := try("ps", j.ID); code != exitFailed || !strings.Contains(stderr, "no job "+j.ID) {
+		t.Errorf("after it was killed: %d %s%s", code, stdout, stderr)
+	}
+}
+
+func TestPsUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"ps a b":  "one job at most",
+		"ps zzzz": "no job zzzz runs here",
+		"ps -x":   "not defined: -x",
+	} {
+		if code, _, stderr := try(strings.Fields(args)...); code == exitOK || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d %q, want %q", args, code, stderr, want)
+		}
+	}
+}
