@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/launcher"
+)
+
+// folder holds the library and what the tests compile.
+var folder string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if folder, err = os.MkdirTemp("", "mscclgo-capi-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(folder)
+		return m.Run()
+	}())
+}
+
+var build = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("../scripts/lib", folder, "-buildvcs=false").CombinedOutput()
+})
+
+// library builds the library.
+func library(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat("../scripts/lib"); err != nil {
+		t.Skip("the sources are not here:", err)
+	}
+	if out, err := build(); err != nil {
+		t.Fatalf("scripts/lib: %v\n%s", err, out)
+	}
+}
+
+// compile compiles a program and links it, with the library unless told otherwise.
+func compile(t *testing.T, compiler, standard, source string, link ...string) string {
+	t.Helper()
+	library(t)
+	if link == nil {
+		link = []string{"-L" + folder, "-lmscclgo", "-Wl,-rpath," + folder}
+	}
+	program := filepath.Join(folder, strings.ReplaceAll(filepath.Base(source), ".", "-"))
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
+	args := append([]string{"-Wall", "-Wextra", "-Werror", "-O1", "-std=" + standard, "-I" + folder, source, "-o", program, "-ldl", "-pthread"}, link...)
+	out, err := exec.Command(compiler, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", source, err, out)
+	}
+	return program
+}
+
+var declared = regexp.MustCompile(`(?m)^MSCCLGO_API .*?[ *](mscclgo_\w+)\(`)
+
+func TestExports(t *testing.T) {
+	library(t)
+	header, err := os.ReadFile("mscclgo.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	for _, m := range declared.FindAllSubmatch(header, -1) {
+		want[string(m[1])] = true
+	}
+	symbols := func(which string) []string {
+		out, err := exec.Command("nm", "-D", which, "-j", filepath.Join(folder, "libmscclgo.so")).CombinedOutput()
+		if err != nil {
+			t.Fatalf("nm: %v\n%s", err, out)
+		}
+		all := strings.Fields(string(out))
+		slices.Sort(all)
+		return all
+	}
+	testcmp.Equal(t, "exported symbols", symbols("--defined-only"), slices.Sorted(maps.Keys(want)))
+	// With RTLD_NOW all others must be in libraries that the library needs.
+	for _, name := range symbols("--undefined-only") {
+		switch {
+		case strings.Contains(name, "@GLIBC_"):
+		case slices.Contains([]string{"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__", "__cxa_finalize"}, name):
+		default:
+			t.Errorf("%s is undefined", name)
+		}
+	}
+}
+
+func TestHeader(t *testing.T) {
+	library(t)
+	// The header alone, in the oldest standards and the newest.
+	for _, c := range [][]string{{"gcc", "-std=c99", "-xc"}, {"gcc", "-std=c2x", "-xc"}, {"g++", "-std=c++11", "-xc++"}, {"g++", "-std=c++20", "-xc++"}} {
+		args := append(c[1:], "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "mscclgo.h")
+		if c[0] == "gcc" {
+			args = append(args, "-pedantic")
+		}
+		if out, err := exec.Command(c[0], args...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", c, err, out)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out := string(check(t, 0, nil, "version"))
+	testcmp.Equal(t, "the library's version", strings.TrimSpace(out), strings.TrimSuffix(mscclgo.Version, "-dev"))
+}
+
+// check runs testdata/check.c and returns what it prints.
+func check(t *testing.T, code int, env []string, args ...string) []byte {
+	t.Helper()
+	return run(t, code, env, compile(t, "gcc", "c11", "testdata/check.c"), args...)
+}
+
+// run runs a program, whose status must be code, and returns what it prints.
+func run(t *testing.T, code int, env []string, program string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	if got := status(cmd.ProcessState); got != code {
+		t.Fatalf("%s %v: status %d, want %d\n%s", filepath.Base(program), args, got, code, out.Bytes())
+	}
+	return out.Bytes()
+}
+
+// status is the status of a process as a shell has it.
+func status(p *os.ProcessState) int {
+	if signal, ok := strings.CutPrefix(p.String(), "signal: "); ok {
+		names := map[string]int{"segmentation fault": 11, "broken pipe": 13, "terminated": 15}
+		signal = strings.TrimSuffix(signal, " (core dumped)")
+		return 128 + names[signal]
+	}
+	return p.ExitCode()
+}
+
+func TestHandles(t *testing.T)     { check(t, 0, nil, "handles") }
+func TestLaunches(t *testing.T)    { check(t, 0, nil, "launches") }
+func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
+func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
+func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
+func TestFork(t *testing.T)        { check(t, 0, nil, "fork") }
+func TestLeaks(t *testing.T)       { t.Logf("%s", check(t, 0, nil, "leaks")) }
+
+// TestContext has a driver that is not real keep the current context of a thread.
+func TestContext(t *testing.T) {
+	library(t)
+	driver := t.TempDir()
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(driver, "libcuda.so.1"), "testdata/driver.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	check(t, 0, []string{"LD_LIBRARY_PATH=" + driver}, "context")
+}
+
+// TestSignals checks that signals do in a program with the library what they do without.
+func TestSignals(t *testing.T) {
+	for _, test := range []struct {
+		how    string
+		status int
+		prints string
+	}{
+		{how: "fault", status: 128 + 11},
+		{how: "pipe", status: 128 + 13},
+		{how: "term", status: 128 + 15},
+		{how: "early fault", status: 42, prints: "host: signal 11\n"},
+		{how: "early pipe", status: 3, prints: "host: signal 13\n"},
+		{how: "late fault", status: 42, prints: "host: signal 11\n"},
+		{how: "late pipe", status: 3, prints: "host: signal 13\n"},
+	} {
+		t.Run(test.how, func(t *testing.T) {
+			env := []string{"LD_LIBRARY_PATH=" + folder}
+			program := compile(t, "gcc", "c11", "testdata/signals.c", "-ldl") // which loads the library itself
+			got := string(run(t, test.status, env, program, test.how))
+			testcmp.Equal(t, "output", got, test.prints)
+		})
+	}
+}
+
+func TestLog(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out := check(t, 0, nil, "logs", port); !bytes.Contains(out, []byte("refused")) {
+		t.Errorf("the log is %q", out)
+	}
+}
+
+// TestExampleC runs the example as the ranks of a group.
+func TestExampleC(t *testing.T) {
+	program := compile(t, "gcc", "c11", "examples/allreduce.c")
+	var out bytes.Buffer
+	_, err := launcher.Run(t.Context(), launcher.Options{
+		Ranks: 3, Program: program, Env: []string{"MSCCLGO_DEVICE=emu"}, Stdout: &out, Stderr: &out,
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.Bytes())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.Sort(lines)
+	testcmp.Equal(t, "output", lines, []string{
+		"rank 0 of 3: all 1000 sums are right", "rank 1 of 3: all 1000 sums are right", "rank 2 of 3: all 1000 sums are right",
+	})
+
+	// Without a launcher.
+	got, err := exec.Command(program).CombinedOutput()
+	if err == nil || !bytes.Contains(got, []byte("no launcher has set RANK")) {
+		t.Errorf("without a group in the environment: %v\n%s", err, got)
+	}
+}
+
+func TestExampleCPlusPlus(t *testing.T) {
+	cmd := exec.Command(compile(t, "g++", "c++17", "examples/threads.cc"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	testcmp.Equal(t, "output", string(out), "3 ranks: all numbers are right\n")
+}

@@ -1,0 +1,214 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"slices"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+// channelOptions are the options of both kinds of channels.
+type channelOptions struct {
+	perPeer int
+	inbox   *gpu.Buffer
+	name    string
+}
+
+// withChannelOptions has f called with options, which may be NULL, whose inbox is not destroyed
+// meanwhile.
+func withChannelOptions(op string, o *C.mscclgo_channel_options, f func(channelOptions) error) error {
+	if o == nil {
+		return f(channelOptions{})
+	}
+	options := channelOptions{perPeer: int(o.per_peer), name: text(o.name)}
+	// The handle is read as a number, as it points nowhere.
+	inbox := *(*C.uintptr_t)(unsafe.Pointer(&o.inbox))
+	if inbox == 0 {
+		return f(options)
+	}
+	return of(op, aBuffer, inbox, func(_ *object, b *gpu.Buffer) error {
+		options.inbox = b
+		return f(options)
+	})
+}
+
+//export capi_memory_channels_create
+func capi_memory_channels_create(handle, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
+	const op = "make memory channels"
+	return withGroup(op, handle, func(group *object, g *group) error {
+		return of(op, aBuffer, local, func(_ *object, b *gpu.Buffer) error {
+			return withChannelOptions(op, o, func(o channelOptions) error {
+				if err := isNull(op, unsafe.Pointer(result)); err != nil {
+					return err
+				}
+				m, err := g.comm.MemoryChannels(context.Background(), b, communicator.MemoryChannelOptions{PerPeer: o.perPeer, Inbox: o.inbox, Name: o.name})
+				if err != nil {
+					return err
+				}
+				objects.add(group, memoryChannels, m, m.Close).store(result)
+				return nil
+			})
+		})
+	})
+}
+
+//export capi_memory_channels_handles
+func capi_memory_channels_handles(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+	const op = "get the handles of memory channels"
+	return call(func() error {
+		return of(op, memoryChannels, handle, func(_ *object, m *communicator.MemoryChannels) error {
+			return handles(op, m.Handles, result)
+		})
+	})
+}
+
+//export capi_memory_channels_handle
+func capi_memory_channels_handle(handle C.uintptr_t, i, rank C.int, result *C.uintptr_t) C.mscclgo_status {
+	const op = "get the handle of a memory channel"
+	return call(func() error {
+		return of(op, memoryChannels, handle, func(_ *object, m *communicator.MemoryChannels) error {
+			return handleOf(op, m.Handles, unsafe.Sizeof(devicecode.MemoryChannel{}), m.Ranks, int(i), int(rank), result)
+		})
+	})
+}
+
+//export capi_memory_channels_destroy
+func capi_memory_channels_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy memory channels", memoryChannels, handle) })
+}
+
+// handles stores the address of channels' handles.
+func handles(op string, all *gpu.Buffer, result *C.uintptr_t) error {
+	if err := isNull(op, unsafe.Pointer(result)); err != nil {
+		return err
+	}
+	*result = C.uintptr_t(all.Ptr())
+	return nil
+}
+
+// handleOf stores the address of the handle of a channel, of a size in bytes.
+func handleOf(op string, all *gpu.Buffer, size uintptr, ranks []int, i, rank int, result *C.uintptr_t) error {
+	at := slices.Index(ranks, rank)
+	perPeer := int(all.Size() / uint64(size) / uint64(len(ranks)))
+	if at < 0 || i < 0 || i >= perPeer {
+		return invalid(op, "there is no channel %d to rank %d: there are %d to each of %d ranks", i, rank, perPeer, len(ranks))
+	}
+	if err := isNull(op, unsafe.Pointer(result)); err != nil {
+		return err
+	}
+	*result = C.uintptr_t(uint64(all.Ptr()) + uint64(i*len(ranks)+at)*uint64(size))
+	return nil
+}
+
+//export capi_proxy_create
+func capi_proxy_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+	const op = "start a proxy"
+	return withGroup(op, handle, func(group *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		p, err := g.comm.ProxyService(context.Background(), proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		objects.add(group, aProxy, p, p.Close).store(result)
+		return nil
+	})
+}
+
+//export capi_proxy_destroy
+func capi_proxy_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy a proxy", aProxy, handle) })
+}
+
+//export capi_port_channels_create
+func capi_port_channels_create(handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
+	const op = "make port channels"
+	return withGroup(op, handle, func(group *object, g *group) error {
+		return of(op, aProxy, proxy, func(service *object, p *proxyservice.ProxyService) error {
+			return of(op, aBuffer, local, func(_ *object, b *gpu.Buffer) error {
+				return withChannelOptions(op, o, func(o channelOptions) error {
+					if err := isNull(op, unsafe.Pointer(result)); err != nil {
+						return err
+					}
+					if service.parent != group {
+						return invalid(op, "the proxy is another group's")
+					}
+					c, err := g.comm.PortChannels(context.Background(), p, b, communicator.PortChannelOptions{PerPeer: o.perPeer, Inbox: o.inbox, Name: o.name})
+					if err != nil {
+						return err
+					}
+					objects.add(service, portChannels, c, c.Close).store(result)
+					return nil
+				})
+			})
+		})
+	})
+}
+
+//export capi_port_channels_handles
+func capi_port_channels_handles(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+	const op = "get the handles of port channels"
+	return call(func() error {
+		return of(op, portChannels, handle, func(_ *object, p *communicator.PortChannels) error {
+			return handles(op, p.Handles, result)
+		})
+	})
+}
+
+//export capi_port_channels_handle
+func capi_port_channels_handle(handle C.uintptr_t, i, rank C.int, result *C.uintptr_t) C.mscclgo_status {
+	const op = "get the handle of a port channel"
+	return call(func() error {
+		return of(op, portChannels, handle, func(_ *object, p *communicator.PortChannels) error {
+			return handleOf(op, p.Handles, unsafe.Sizeof(devicecode.PortChannel{}), p.Ranks, int(i), int(rank), result)
+		})
+	})
+}
+
+//export capi_peer_memory_create
+func capi_peer_memory_create(handle, buffer C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+	const op = "share a buffer"
+	return withGroup(op, handle, func(group *object, g *group) error {
+		return of(op, aBuffer, buffer, func(_ *object, b *gpu.Buffer) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			m, err := g.comm.Share(context.Background(), b)
+			if err != nil {
+				return err
+			}
+			objects.add(group, aPeerMemory, m, m.Close).store(result)
+			return nil
+		})
+	})
+}
+
+//export capi_peer_memory_get_handle
+func capi_peer_memory_get_handle(handle C.uintptr_t, result *C.mscclgo_peer_memory_handle) C.mscclgo_status {
+	const op = "get the handle of peers' memory"
+	return call(func() error {
+		return of(op, aPeerMemory, handle, func(_ *object, m *communicator.PeerMemory) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			h, err := m.Handle()
+			if err == nil {
+				*(*devicecode.PeerMemory)(unsafe.Pointer(result)) = h
+			}
+			return err
+		})
+	})
+}
+
+//export capi_peer_memory_destroy
+func capi_peer_memory_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy peer memory", aPeerMemory, handle) })
+}

@@ -1,0 +1,207 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// collectiveCall is a collective that a rank calls: what all of them have in common.
+type collectiveCall struct {
+	kind          collective.Kind
+	group, stream C.uintptr_t
+	out, in       C.uintptr_t
+	count         C.uint64_t
+	elements      C.mscclgo_type
+	op            C.mscclgo_operation
+	root          C.int
+}
+
+// do makes the buffers of the call and has f called with them.
+func (c *collectiveCall) do(f func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, op collective.Op, root int) error) C.mscclgo_status {
+	name := c.kind.String()
+	return withGroup(name, c.group, func(_ *object, g *group) error {
+		return of(name, aStream, c.stream, func(_ *object, s *gpu.Stream) error {
+			t := collective.Type(c.elements)
+			if c.elements > 255 || t.Size() == 0 {
+				return invalid(name, "%d is not a type of elements", int(c.elements))
+			}
+			if c.op > 255 {
+				return invalid(name, "%d is not an operation", int(c.op))
+			}
+			rank, ranks, root := g.comm.Rank(), g.comm.Size(), int(c.root)
+			readsIn, writesOut := true, true
+			if c.kind.Rooted() {
+				readsIn = root == rank || c.kind == collective.Reduce || c.kind == collective.Gather
+				writesOut = root == rank || c.kind == collective.Broadcast || c.kind == collective.Scatter
+			}
+			part := func(which string, address C.uintptr_t, parts int) (*gpu.Buffer, error) {
+				return g.memory(name, which, address, uint64(c.count), uint64(parts)*uint64(t.Size()))
+			}
+			var out, in *gpu.Buffer
+			var err error
+			if writesOut {
+				if out, err = part("out", c.out, c.kind.OutParts(ranks)); err != nil {
+					return err
+				}
+			}
+			if readsIn {
+				if in, err = part("in", c.in, c.kind.InParts(ranks)); err != nil {
+					return err
+				}
+			}
+			r, err := g.collectives()
+			if err != nil {
+				return err
+			}
+			return f(r, s, out, in, uint64(c.count), t, collective.Op(c.op), root)
+		})
+	})
+}
+
+// memory returns the memory of count elements of some bytes at an address, or nil if count is 0.
+func (g *group) memory(op, which string, address C.uintptr_t, count, bytes uint64) (*gpu.Buffer, error) {
+	if count == 0 {
+		return nil, nil
+	}
+	if address == 0 {
+		return nil, invalid(op, "%s is NULL", which)
+	}
+	if count > 1<<62/bytes {
+		return nil, invalid(op, "no device has memory for %d elements", count)
+	}
+	b, err := g.comm.Device().Wrap(gpu.Ptr(address), count*bytes)
+	if err != nil {
+		// Memory of the host is the device's as long as there is a buffer of it.
+		if part := objects.part(g.device, gpu.Ptr(address), count*bytes); part != nil {
+			return part, nil
+		}
+	}
+	return b, err
+}
+
+//export capi_all_reduce
+func capi_all_reduce(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type, op C.mscclgo_operation) C.mscclgo_status {
+	c := collectiveCall{kind: collective.AllReduce, group: group, stream: stream, out: out, in: in, count: count, elements: elements, op: op}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, op collective.Op, _ int) error {
+		return r.AllReduce(s, out, in, n, t, op)
+	})
+}
+
+//export capi_all_gather
+func capi_all_gather(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type) C.mscclgo_status {
+	c := collectiveCall{kind: collective.AllGather, group: group, stream: stream, out: out, in: in, count: count, elements: elements}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, _ collective.Op, _ int) error {
+		return r.AllGather(s, out, in, n, t)
+	})
+}
+
+//export capi_reduce_scatter
+func capi_reduce_scatter(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type, op C.mscclgo_operation) C.mscclgo_status {
+	c := collectiveCall{kind: collective.ReduceScatter, group: group, stream: stream, out: out, in: in, count: count, elements: elements, op: op}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, op collective.Op, _ int) error {
+		return r.ReduceScatter(s, out, in, n, t, op)
+	})
+}
+
+//export capi_all_to_all
+func capi_all_to_all(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type) C.mscclgo_status {
+	c := collectiveCall{kind: collective.AllToAll, group: group, stream: stream, out: out, in: in, count: count, elements: elements}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, _ collective.Op, _ int) error {
+		return r.AllToAll(s, out, in, n, t)
+	})
+}
+
+//export capi_broadcast
+func capi_broadcast(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type, root C.int) C.mscclgo_status {
+	c := collectiveCall{kind: collective.Broadcast, group: group, stream: stream, out: out, in: in, count: count, elements: elements, root: root}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, _ collective.Op, root int) error {
+		return r.Broadcast(s, out, in, n, t, root)
+	})
+}
+
+//export capi_reduce
+func capi_reduce(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type, op C.mscclgo_operation, root C.int) C.mscclgo_status {
+	c := collectiveCall{kind: collective.Reduce, group: group, stream: stream, out: out, in: in, count: count, elements: elements, op: op, root: root}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, op collective.Op, root int) error {
+		return r.Reduce(s, out, in, n, t, op, root)
+	})
+}
+
+//export capi_gather
+func capi_gather(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type, root C.int) C.mscclgo_status {
+	c := collectiveCall{kind: collective.Gather, group: group, stream: stream, out: out, in: in, count: count, elements: elements, root: root}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, _ collective.Op, root int) error {
+		return r.Gather(s, out, in, n, t, root)
+	})
+}
+
+//export capi_scatter
+func capi_scatter(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type, root C.int) C.mscclgo_status {
+	c := collectiveCall{kind: collective.Scatter, group: group, stream: stream, out: out, in: in, count: count, elements: elements, root: root}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, _ collective.Op, root int) error {
+		return r.Scatter(s, out, in, n, t, root)
+	})
+}
+
+//export capi_send_receive
+func capi_send_receive(group, stream, out, in C.uintptr_t, count C.uint64_t, elements C.mscclgo_type) C.mscclgo_status {
+	c := collectiveCall{kind: collective.SendReceive, group: group, stream: stream, out: out, in: in, count: count, elements: elements}
+	return c.do(func(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, n uint64, t collective.Type, _ collective.Op, _ int) error {
+		return r.SendReceive(s, out, in, n, t)
+	})
+}
+
+//export capi_all_to_all_v
+func capi_all_to_all_v(handle, stream, out, in C.uintptr_t, sends, receives *C.uint64_t, elements C.mscclgo_type) C.mscclgo_status {
+	const op = "all-to-all with counts"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error {
+			if err := isNull(op, unsafe.Pointer(sends), unsafe.Pointer(receives)); err != nil {
+				return err
+			}
+			t := collective.Type(elements)
+			if elements > 255 || t.Size() == 0 {
+				return invalid(op, "%d is not a type of elements", int(elements))
+			}
+			ranks := g.comm.Size()
+			sendCounts, sent, err := counts(op, sends, ranks)
+			if err != nil {
+				return err
+			}
+			receiveCounts, received, err := counts(op, receives, ranks)
+			if err != nil {
+				return err
+			}
+			to, err := g.memory(op, "out", out, received, uint64(t.Size()))
+			if err != nil {
+				return err
+			}
+			from, err := g.memory(op, "in", in, sent, uint64(t.Size()))
+			if err != nil {
+				return err
+			}
+			r, err := g.collectives()
+			if err != nil {
+				return err
+			}
+			return r.AllToAllV(s, to, from, sendCounts, receiveCounts, t)
+		})
+	})
+}
+
+// counts returns a count for each rank, and their sum.
+func counts(op string, at *C.uint64_t, ranks int) (all []uint64, sum uint64, err error) {
+	all = make([]uint64, ranks)
+	for i, n := range unsafe.Slice(at, ranks) {
+		all[i] = uint64(n)
+		if sum += all[i]; sum < all[i] {
+			return nil, 0, invalid(op, "no memory has room for the elements of all ranks")
+		}
+	}
+	return all, sum, nil
+}

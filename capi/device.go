@@ -1,0 +1,76 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// openDevice opens the device of a kind or name for a local rank.
+func openDevice(kind string, localRank int) (*gpu.Device, error) {
+	readEnvironment()
+	name, err := gpu.Assign(kind, localRank)
+	if err != nil {
+		return nil, err
+	}
+	return gpu.Open(name)
+}
+
+//export capi_device_open
+func capi_device_open(name *C.char, result *C.uintptr_t) C.mscclgo_status {
+	const op = "open a device"
+	return call(func() error {
+		if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		readEnvironment()
+		d, err := gpu.Open(C.GoString(name))
+		if err != nil {
+			return err
+		}
+		objects.add(nil, aDevice, d, d.Close).store(result)
+		return nil
+	})
+}
+
+//export capi_device_destroy
+func capi_device_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy a device", aDevice, handle) })
+}
+
+//export capi_device_get_info
+func capi_device_get_info(handle C.uintptr_t, result *C.mscclgo_device_info) C.mscclgo_status {
+	const op = "describe a device"
+	return withDevice(op, handle, func(_ *object, d *gpu.Device) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		info := d.Info()
+		*result = C.mscclgo_device_info{
+			multiprocessors:       C.int(info.Multiprocessors),
+			max_threads_per_block: C.int(info.MaxThreadsPerBlock),
+			max_shared_per_block:  C.int(info.MaxSharedPerBlock),
+			warp_size:             C.int(info.WarpSize),
+			total_memory:          C.uint64_t(info.TotalMemory),
+		}
+		putText(result.name[:], info.Name)
+		putText(result.model[:], info.Model)
+		putText(result.arch[:], info.Arch)
+		for i, b := range info.UUID {
+			result.uuid[i] = C.uchar(b)
+		}
+		return nil
+	})
+}
+
+// putText stores a text with a zero behind it, shortened if it is too long.
+func putText(room []C.char, text string) {
+	n := min(len(text), len(room)-1)
+	for i := range n {
+		room[i] = C.char(text[i])
+	}
+	room[n] = 0
+}

@@ -1,0 +1,208 @@
+// The functions of the API: each enters the library, calls the function of Go with the same
+// name and leaves. Its prototype is checked against the header here.
+#include "_cgo_export.h"
+#include "process.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+uint32_t mscclgo_version(void) { return MSCCLGO_VERSION; }
+
+const char* mscclgo_version_text(void) {
+  return "v" TEXT(MSCCLGO_VERSION_MAJOR) "." TEXT(MSCCLGO_VERSION_MINOR) "." TEXT(MSCCLGO_VERSION_PATCH);
+}
+
+mscclgo_status mscclgo_check_version(uint32_t header) {
+  void* context;
+  return capi_enter(&context) ? capi_check_version(header) : MSCCLGO_INVALID;
+}
+
+const char* mscclgo_status_name(mscclgo_status status) {
+  switch (status) {
+    case MSCCLGO_OK:
+      return "ok";
+    case MSCCLGO_INVALID:
+      return "invalid use";
+    case MSCCLGO_TIMEOUT:
+      return "timeout";
+    case MSCCLGO_ABORTED:
+      return "aborted";
+    case MSCCLGO_REMOTE:
+      return "remote failure";
+    case MSCCLGO_UNSUPPORTED:
+      return "unsupported";
+    case MSCCLGO_SYSTEM:
+      return "system error";
+  }
+  return "unknown status";
+}
+
+// In Go, handles and addresses of the device are numbers: its collector may not see a
+// pointer that points nowhere.
+#define ID(handle) ((uintptr_t)(handle))
+#define AT(address) ((uintptr_t)(address))
+#define NEW(result) ((uintptr_t*)(result))
+
+#define CALL(name, parameters, arguments)              \
+  mscclgo_status mscclgo_##name parameters {           \
+    void* context;                                     \
+    if (!capi_enter(&context)) return MSCCLGO_INVALID; \
+    mscclgo_status status = capi_##name arguments;     \
+    capi_leave(context);                               \
+    return status;                                     \
+  }
+
+CALL(set_log, (mscclgo_log f, void* user, int level), (f, AT(user), level))
+CALL(group_join, (const mscclgo_group_options* options, mscclgo_group* group),
+     ((mscclgo_group_options*)options, NEW(group)))
+CALL(group_connect,
+     (const char* id, int rank, int size, const mscclgo_group_options* options, mscclgo_group* group),
+     ((char*)id, rank, size, (mscclgo_group_options*)options, NEW(group)))
+CALL(group_destroy, (mscclgo_group group), (ID(group)))
+CALL(group_rank, (mscclgo_group group, int* rank), (ID(group), rank))
+CALL(group_size, (mscclgo_group group, int* size), (ID(group), size))
+CALL(group_device, (mscclgo_group group, mscclgo_device* device), (ID(group), NEW(device)))
+CALL(group_error, (mscclgo_group group), (ID(group)))
+CALL(group_abort, (mscclgo_group group, const char* text), (ID(group), (char*)text))
+CALL(group_barrier, (mscclgo_group group, int64_t timeout_ms), (ID(group), timeout_ms))
+CALL(group_all_gather,
+     (mscclgo_group group, const void* sent, size_t bytes, void* received, int64_t timeout_ms),
+     (ID(group), (void*)sent, bytes, received, timeout_ms))
+CALL(group_broadcast, (mscclgo_group group, int root, void* data, size_t bytes, int64_t timeout_ms),
+     (ID(group), root, data, bytes, timeout_ms))
+CALL(group_synchronize, (mscclgo_group group, mscclgo_stream stream, int64_t timeout_ms),
+     (ID(group), ID(stream), timeout_ms))
+CALL(group_max_blocks,
+     (mscclgo_group group, mscclgo_kernel kernel, int threads, int dynamic_shared_bytes, int* blocks),
+     (ID(group), ID(kernel), threads, dynamic_shared_bytes, blocks))
+CALL(group_get_handle, (mscclgo_group group, mscclgo_group_handle* handle), (ID(group), handle))
+CALL(rendezvous_create, (const char* address, mscclgo_rendezvous* rendezvous),
+     ((char*)address, NEW(rendezvous)))
+CALL(rendezvous_id, (mscclgo_rendezvous rendezvous, char* text, size_t bytes), (ID(rendezvous), text, bytes))
+CALL(rendezvous_destroy, (mscclgo_rendezvous rendezvous), (ID(rendezvous)))
+CALL(device_open, (const char* name, mscclgo_device* device), ((char*)name, NEW(device)))
+CALL(device_destroy, (mscclgo_device device), (ID(device)))
+CALL(device_get_info, (mscclgo_device device, mscclgo_device_info* info), (ID(device), info))
+CALL(buffer_create, (mscclgo_device device, uint64_t bytes, mscclgo_buffer* buffer),
+     (ID(device), bytes, NEW(buffer)))
+CALL(buffer_create_host, (mscclgo_device device, uint64_t bytes, mscclgo_buffer* buffer),
+     (ID(device), bytes, NEW(buffer)))
+CALL(buffer_wrap, (mscclgo_device device, const void* pointer, uint64_t bytes, mscclgo_buffer* buffer),
+     (ID(device), AT(pointer), bytes, NEW(buffer)))
+CALL(buffer_slice, (mscclgo_buffer buffer, uint64_t offset, uint64_t bytes, mscclgo_buffer* slice),
+     (ID(buffer), offset, bytes, NEW(slice)))
+CALL(buffer_destroy, (mscclgo_buffer buffer), (ID(buffer)))
+CALL(buffer_size, (mscclgo_buffer buffer, uint64_t* bytes), (ID(buffer), bytes))
+CALL(buffer_pointer, (mscclgo_buffer buffer, void** pointer), (ID(buffer), NEW(pointer)))
+CALL(buffer_host_pointer, (mscclgo_buffer buffer, void** pointer), (ID(buffer), NEW(pointer)))
+CALL(copy_in, (mscclgo_buffer to, uint64_t offset, const void* from, uint64_t bytes),
+     (ID(to), offset, (void*)from, bytes))
+CALL(copy_out, (void* to, mscclgo_buffer from, uint64_t offset, uint64_t bytes),
+     (to, ID(from), offset, bytes))
+CALL(stream_create, (mscclgo_device device, mscclgo_stream* stream), (ID(device), NEW(stream)))
+CALL(buffer_wrap_host, (mscclgo_device device, void* pointer, uint64_t bytes, mscclgo_buffer* buffer),
+     (ID(device), AT(pointer), bytes, NEW(buffer)))
+CALL(stream_wrap, (mscclgo_device device, void* handle, mscclgo_stream* stream),
+     (ID(device), AT(handle), NEW(stream)))
+CALL(event_wrap, (mscclgo_device device, void* handle, mscclgo_event* event),
+     (ID(device), AT(handle), NEW(event)))
+CALL(event_handle, (mscclgo_event event, void** handle), (ID(event), NEW(handle)))
+CALL(stream_destroy, (mscclgo_stream stream), (ID(stream)))
+CALL(stream_handle, (mscclgo_stream stream, void** handle), (ID(stream), NEW(handle)))
+CALL(stream_synchronize, (mscclgo_stream stream, int64_t timeout_ms), (ID(stream), timeout_ms))
+CALL(stream_query, (mscclgo_stream stream, int* done), (ID(stream), done))
+CALL(stream_copy,
+     (mscclgo_stream stream, mscclgo_buffer to, uint64_t to_offset, mscclgo_buffer from, uint64_t from_offset,
+      uint64_t bytes),
+     (ID(stream), ID(to), to_offset, ID(from), from_offset, bytes))
+CALL(stream_fill, (mscclgo_stream stream, mscclgo_buffer to, uint64_t offset, int value, uint64_t bytes),
+     (ID(stream), ID(to), offset, value, bytes))
+CALL(stream_begin_capture, (mscclgo_stream stream), (ID(stream)))
+CALL(stream_end_capture, (mscclgo_stream stream, mscclgo_graph* graph), (ID(stream), NEW(graph)))
+CALL(graph_launch, (mscclgo_graph graph, mscclgo_stream stream), (ID(graph), ID(stream)))
+CALL(graph_destroy, (mscclgo_graph graph), (ID(graph)))
+CALL(event_create, (mscclgo_device device, mscclgo_event* event), (ID(device), NEW(event)))
+CALL(event_destroy, (mscclgo_event event), (ID(event)))
+CALL(event_record, (mscclgo_event event, mscclgo_stream stream), (ID(event), ID(stream)))
+CALL(event_wait, (mscclgo_event event, mscclgo_stream stream), (ID(event), ID(stream)))
+CALL(event_synchronize, (mscclgo_event event, int64_t timeout_ms), (ID(event), timeout_ms))
+CALL(event_query, (mscclgo_event event, int* reached), (ID(event), reached))
+CALL(event_elapsed, (mscclgo_event start, mscclgo_event end, double* ms), (ID(start), ID(end), ms))
+CALL(module_compile,
+     (mscclgo_device device, const char* name, const char* source, const mscclgo_compile_options* options,
+      mscclgo_module* module),
+     (ID(device), (char*)name, (char*)source, (mscclgo_compile_options*)options, NEW(module)))
+CALL(module_load, (mscclgo_device device, const void* image, size_t bytes, mscclgo_module* module),
+     (ID(device), (void*)image, bytes, NEW(module)))
+CALL(module_destroy, (mscclgo_module module), (ID(module)))
+CALL(module_kernel, (mscclgo_module module, const char* name, mscclgo_kernel* kernel),
+     (ID(module), (char*)name, NEW(kernel)))
+CALL(kernel_parameters, (mscclgo_kernel kernel, mscclgo_parameter* parameters, size_t room, size_t* count),
+     (ID(kernel), parameters, room, count))
+CALL(kernel_launch,
+     (mscclgo_kernel kernel, mscclgo_stream stream, const mscclgo_launch_config* config,
+      const void* parameters, size_t bytes),
+     (ID(kernel), ID(stream), (mscclgo_launch_config*)config, (void*)parameters, bytes))
+CALL(memory_channels_create,
+     (mscclgo_group group, mscclgo_buffer local, const mscclgo_channel_options* options,
+      mscclgo_memory_channels* channels),
+     (ID(group), ID(local), (mscclgo_channel_options*)options, NEW(channels)))
+CALL(memory_channels_handles, (mscclgo_memory_channels channels, void** handles),
+     (ID(channels), NEW(handles)))
+CALL(memory_channels_handle, (mscclgo_memory_channels channels, int i, int rank, void** handle),
+     (ID(channels), i, rank, NEW(handle)))
+CALL(memory_channels_destroy, (mscclgo_memory_channels channels), (ID(channels)))
+CALL(proxy_create, (mscclgo_group group, mscclgo_proxy* proxy), (ID(group), NEW(proxy)))
+CALL(proxy_destroy, (mscclgo_proxy proxy), (ID(proxy)))
+CALL(port_channels_create,
+     (mscclgo_group group, mscclgo_proxy proxy, mscclgo_buffer local, const mscclgo_channel_options* options,
+      mscclgo_port_channels* channels),
+     (ID(group), ID(proxy), ID(local), (mscclgo_channel_options*)options, NEW(channels)))
+CALL(port_channels_handles, (mscclgo_port_channels channels, void** handles), (ID(channels), NEW(handles)))
+CALL(port_channels_handle, (mscclgo_port_channels channels, int i, int rank, void** handle),
+     (ID(channels), i, rank, NEW(handle)))
+CALL(peer_memory_create, (mscclgo_group group, mscclgo_buffer buffer, mscclgo_peer_memory* memory),
+     (ID(group), ID(buffer), NEW(memory)))
+CALL(peer_memory_get_handle, (mscclgo_peer_memory memory, mscclgo_peer_memory_handle* handle),
+     (ID(memory), handle))
+CALL(peer_memory_destroy, (mscclgo_peer_memory memory), (ID(memory)))
+CALL(all_reduce,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type, mscclgo_operation operation),
+     (ID(group), ID(stream), AT(out), AT(in), count, type, operation))
+CALL(all_gather,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type),
+     (ID(group), ID(stream), AT(out), AT(in), count, type))
+CALL(reduce_scatter,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type, mscclgo_operation operation),
+     (ID(group), ID(stream), AT(out), AT(in), count, type, operation))
+CALL(all_to_all,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type),
+     (ID(group), ID(stream), AT(out), AT(in), count, type))
+CALL(all_to_all_v,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, const uint64_t* send_counts,
+      const uint64_t* receive_counts, mscclgo_type type),
+     (ID(group), ID(stream), AT(out), AT(in), (uint64_t*)send_counts, (uint64_t*)receive_counts, type))
+CALL(broadcast,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type, int root),
+     (ID(group), ID(stream), AT(out), AT(in), count, type, root))
+CALL(reduce,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type, mscclgo_operation operation, int root),
+     (ID(group), ID(stream), AT(out), AT(in), count, type, operation, root))
+CALL(gather,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type, int root),
+     (ID(group), ID(stream), AT(out), AT(in), count, type, root))
+CALL(scatter,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type, int root),
+     (ID(group), ID(stream), AT(out), AT(in), count, type, root))
+CALL(send_receive,
+     (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
+      mscclgo_type type),
+     (ID(group), ID(stream), AT(out), AT(in), count, type))

@@ -1,0 +1,319 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// groupOptions converts options, which may be NULL.
+func groupOptions(op string, o *C.mscclgo_group_options) (communicator.Options, error) {
+	options := communicator.Options{Logger: logger()}
+	if o == nil {
+		return options, nil
+	}
+	if o.timeout_ms < 0 || o.timeout_ms > maxMilliseconds || o.heartbeat_timeout_ms > maxMilliseconds {
+		return options, invalid(op, "timeout_ms %d or heartbeat_timeout_ms %d is out of range", o.timeout_ms, o.heartbeat_timeout_ms)
+	}
+	options.Device = text(o.device)
+	options.Timeout = time.Duration(o.timeout_ms) * time.Millisecond
+	options.HeartbeatTimeout = time.Duration(max(o.heartbeat_timeout_ms, -1)) * time.Millisecond
+	options.Scratch = uint64(o.scratch_bytes)
+	return options, nil
+}
+
+const maxMilliseconds = 1 << 40
+
+//export capi_group_join
+func capi_group_join(o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_status {
+	const op = "join the group of the environment"
+	return call(func() error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		options, err := groupOptions(op, o)
+		if err != nil {
+			return err
+		}
+		readEnvironment()
+		comm, err := communicator.Join(context.Background(), options)
+		if err != nil {
+			return err
+		}
+		native.TakeDevice(comm)
+		newGroup(comm, comm.Device(), func() error { return nil }).store(result)
+		return nil
+	})
+}
+
+//export capi_group_connect
+func capi_group_connect(id *C.char, rank, size C.int, o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_status {
+	const op = "connect a group"
+	return call(func() error {
+		if err := isNull(op, unsafe.Pointer(id), unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		options, err := groupOptions(op, o)
+		if err != nil {
+			return err
+		}
+		unique, err := bootstrap.ParseUniqueID(C.GoString(id))
+		if err != nil {
+			return err
+		}
+		localRank := 0
+		if o != nil {
+			localRank = int(o.local_rank)
+		}
+		kind := options.Device
+		if kind == "" {
+			kind = "auto"
+		}
+		dev, err := openDevice(kind, localRank)
+		if err != nil {
+			return err
+		}
+		ctx := context.Background()
+		boot, err := bootstrap.Connect(ctx, bootstrap.Options{
+			Rank: int(rank), Size: int(size), ID: unique, Timeout: options.Timeout,
+			HeartbeatTimeout: options.HeartbeatTimeout, Logger: options.Logger,
+		})
+		if err != nil {
+			return errors.Join(err, dev.Close())
+		}
+		comm, err := communicator.New(ctx, boot, dev, options)
+		if err != nil {
+			boot.Abort(err)
+			return errors.Join(err, boot.Close(), dev.Close())
+		}
+		newGroup(comm, dev, boot.Close).store(result)
+		return nil
+	})
+}
+
+func newGroup(comm *communicator.Communicator, dev *gpu.Device, then func() error) *object {
+	g := &group{comm: comm}
+	o := objects.add(nil, aGroup, g, func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		// The runner waits for the other ranks, as the communicator does.
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return errors.Join(g.runner.Close(ctx), g.comm.Close(), then())
+	})
+	g.device = objects.add(o, aDevice, dev, dev.Close)
+	g.device.owned = "the group's"
+	return o
+}
+
+// collectives returns the group's runner, which the first collective makes on all ranks.
+func (g *group) collectives() (*collective.Runner, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.runner == nil {
+		r, err := collective.New(context.Background(), g.comm, collective.Options{})
+		if err != nil {
+			return nil, err
+		}
+		g.runner = r
+	}
+	return g.runner, nil
+}
+
+//export capi_group_destroy
+func capi_group_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy a group", aGroup, handle) })
+}
+
+//export capi_group_rank
+func capi_group_rank(handle C.uintptr_t, rank *C.int) C.mscclgo_status {
+	const op = "get a rank"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(rank)); err != nil {
+			return err
+		}
+		*rank = C.int(g.comm.Rank())
+		return nil
+	})
+}
+
+//export capi_group_size
+func capi_group_size(handle C.uintptr_t, size *C.int) C.mscclgo_status {
+	const op = "get the size of a group"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(size)); err != nil {
+			return err
+		}
+		*size = C.int(g.comm.Size())
+		return nil
+	})
+}
+
+//export capi_group_device
+func capi_group_device(handle C.uintptr_t, device *C.uintptr_t) C.mscclgo_status {
+	const op = "get the device of a group"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(device)); err != nil {
+			return err
+		}
+		g.device.store(device)
+		return nil
+	})
+}
+
+//export capi_group_error
+func capi_group_error(handle C.uintptr_t) C.mscclgo_status {
+	return withGroup("get the error of a group", handle, func(_ *object, g *group) error { return g.comm.Err() })
+}
+
+//export capi_group_abort
+func capi_group_abort(handle C.uintptr_t, why *C.char) C.mscclgo_status {
+	const op = "abort a group"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(why)); err != nil {
+			return err
+		}
+		g.comm.Abort(mscclgo.Errorf(mscclgo.ErrAborted, "mscclgo: "+op, "%s", C.GoString(why)).At(g.comm.Rank(), mscclgo.NoRank))
+		return nil
+	})
+}
+
+//export capi_group_barrier
+func capi_group_barrier(handle C.uintptr_t, ms C.int64_t) C.mscclgo_status {
+	return withGroup("wait at a barrier", handle, func(_ *object, g *group) error {
+		ctx, cancel := within(ms)
+		defer cancel()
+		return g.comm.Barrier(ctx)
+	})
+}
+
+// hostBytes returns n bytes of the caller's memory. NULL has none.
+func hostBytes(op string, at unsafe.Pointer, n C.size_t) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	if err := isNull(op, at); err != nil {
+		return nil, err
+	}
+	if uint64(n) > 1<<62 {
+		return nil, invalid(op, "there is no memory of %d bytes", uint64(n))
+	}
+	return unsafe.Slice((*byte)(at), int(n)), nil
+}
+
+//export capi_group_all_gather
+func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size_t, received unsafe.Pointer, ms C.int64_t) C.mscclgo_status {
+	const op = "gather from all ranks"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if int64(bytes) < 0 || uint64(bytes) > bootstrap.MaxMessage {
+			return invalid(op, "%d bytes are more than a message may have", uint64(bytes))
+		}
+		mine, err := hostBytes(op, sent, bytes)
+		if err != nil {
+			return err
+		}
+		all, err := hostBytes(op, received, bytes*C.size_t(g.comm.Size()))
+		if err != nil {
+			return err
+		}
+		ctx, cancel := within(ms)
+		defer cancel()
+		parts, err := g.comm.AllGather(ctx, mine)
+		if err != nil {
+			return err
+		}
+		for rank, part := range parts {
+			if len(part) != int(bytes) {
+				return invalid(op, "rank %d sent %d bytes, and this one %d", rank, len(part), uint64(bytes))
+			}
+			copy(all[rank*int(bytes):], part)
+		}
+		return nil
+	})
+}
+
+//export capi_group_broadcast
+func capi_group_broadcast(handle C.uintptr_t, root C.int, data unsafe.Pointer, bytes C.size_t, ms C.int64_t) C.mscclgo_status {
+	const op = "broadcast to all ranks"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		mine, err := hostBytes(op, data, bytes)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := within(ms)
+		defer cancel()
+		sent, err := g.comm.Broadcast(ctx, int(root), mine)
+		if err != nil {
+			return err
+		}
+		if len(sent) != len(mine) {
+			return invalid(op, "rank %d sent %d bytes, and this rank expects %d", int(root), len(sent), len(mine))
+		}
+		copy(mine, sent)
+		return nil
+	})
+}
+
+//export capi_group_synchronize
+func capi_group_synchronize(handle, stream C.uintptr_t, ms C.int64_t) C.mscclgo_status {
+	const op = "synchronize a stream with its group"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error {
+			ctx, cancel := within(ms)
+			defer cancel()
+			return g.comm.Synchronize(ctx, s)
+		})
+	})
+}
+
+//export capi_group_max_blocks
+func capi_group_max_blocks(handle, kernel C.uintptr_t, threads, shared C.int, blocks *C.int) C.mscclgo_status {
+	const op = "agree on a number of blocks"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		return of(op, aKernel, kernel, func(_ *object, k *gpu.Kernel) error {
+			if err := isNull(op, unsafe.Pointer(blocks)); err != nil {
+				return err
+			}
+			n, err := g.comm.MaxBlocks(context.Background(), k, int(threads), int(shared))
+			if err == nil {
+				*blocks = C.int(n)
+			}
+			return err
+		})
+	})
+}
+
+// The handles for kernels, in C and in Go. An array of a negative length does not compile.
+var (
+	_ [unsafe.Sizeof(C.mscclgo_group_handle{}) - unsafe.Sizeof(devicecode.Group{})]byte
+	_ [unsafe.Sizeof(devicecode.Group{}) - unsafe.Sizeof(C.mscclgo_group_handle{})]byte
+	_ [unsafe.Sizeof(C.mscclgo_peer_memory_handle{}) - unsafe.Sizeof(devicecode.PeerMemory{})]byte
+	_ [unsafe.Sizeof(devicecode.PeerMemory{}) - unsafe.Sizeof(C.mscclgo_peer_memory_handle{})]byte
+)
+
+//export capi_group_get_handle
+func capi_group_get_handle(handle C.uintptr_t, result *C.mscclgo_group_handle) C.mscclgo_status {
+	const op = "get the handle of a group for kernels"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		h, err := g.comm.Group(context.Background())
+		if err == nil {
+			*(*devicecode.Group)(unsafe.Pointer(result)) = h
+		}
+		return err
+	})
+}

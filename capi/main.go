@@ -1,0 +1,105 @@
+// Capi is the C library libmscclgo.so, built by "make lib": what mscclgo.h declares, over
+// the packages of this module.
+//
+// A function of the API is one of entry.c, which calls the function of the same name here.
+// Handles are numbers of a table; what they stand for, and in which order it is closed, is
+// in handles.go.
+package main
+
+// #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -fvisibility=hidden
+// #cgo LDFLAGS: -ldl -lpthread
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+func main() {}
+
+// init runs after that of package os, which raises the limit of open files.
+func init() { C.capi_keep_limit() }
+
+// call runs the body of a function of the API. Nothing that it does ends the process.
+func call(body func() error) (status C.mscclgo_status) {
+	defer func() {
+		if r := recover(); r != nil {
+			status = fail(mscclgo.Errorf(mscclgo.ErrSystem, "mscclgo: a call", "this is a mistake of the library, please report it: %v\n%s", r, debug.Stack()))
+		}
+	}()
+	if err := body(); err != nil {
+		return fail(err)
+	}
+	return C.MSCCLGO_OK
+}
+
+// fail keeps an error for mscclgo_error_text and its like, and returns its kind. The calling
+// thread is that of the call: cgo holds the goroutine on it.
+func fail(err error) C.mscclgo_status {
+	rank, peer := mscclgo.NoRank, mscclgo.NoRank
+	var e *mscclgo.Error
+	if errors.As(err, &e) {
+		rank, peer = e.Rank, e.Peer
+	}
+	C.capi_fail(C.CString(err.Error()), C.int(rank), C.int(peer))
+	return C.mscclgo_status(mscclgo.KindOf(err))
+}
+
+//export capi_check_version
+func capi_check_version(header C.uint32_t) C.mscclgo_status {
+	return call(func() error {
+		const library = C.MSCCLGO_VERSION
+		if header>>8 != library>>8 {
+			return mscclgo.Errorf(mscclgo.ErrUnsupported, "mscclgo: check versions",
+				"the program was made for version %d.%d.%d, and the library is %d.%d.%d: install those of one version",
+				header>>16, header>>8&0xff, header&0xff, C.MSCCLGO_VERSION_MAJOR, C.MSCCLGO_VERSION_MINOR, C.MSCCLGO_VERSION_PATCH)
+		}
+		return nil
+	})
+}
+
+// within returns a context for a time in milliseconds, which has no end if it is negative.
+func within(ms C.int64_t) (context.Context, context.CancelFunc) {
+	if ms < 0 || ms > C.int64_t(1<<62/time.Millisecond) {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
+}
+
+// isNull returns an error if a pointer that a call needs is NULL.
+func isNull(op string, pointers ...unsafe.Pointer) error {
+	for _, p := range pointers {
+		if p == nil {
+			return invalid(op, "a pointer is NULL")
+		}
+	}
+	return nil
+}
+
+func invalid(op, format string, args ...any) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, "mscclgo: "+op, "%s", fmt.Sprintf(format, args...))
+}
+
+// text returns a string of C, where NULL is "".
+func text(s *C.char) string {
+	if s == nil {
+		return ""
+	}
+	return C.GoString(s)
+}
+
+// texts returns the strings of an array that ends with NULL.
+func texts(array **C.char) (all []string) {
+	for array != nil && *array != nil {
+		all = append(all, C.GoString(*array))
+		array = (**C.char)(unsafe.Add(unsafe.Pointer(array), unsafe.Sizeof(array)))
+	}
+	return all
+}

@@ -1,0 +1,121 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+//export capi_module_compile
+func capi_module_compile(handle C.uintptr_t, name, source *C.char, o *C.mscclgo_compile_options, result *C.uintptr_t) C.mscclgo_status {
+	const op = "compile a module"
+	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
+		if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(source), unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		var options devicecode.Options
+		if o != nil {
+			options = devicecode.Options{Defines: texts(o.defines), IncludeDirs: texts(o.include_dirs), Flags: texts(o.flags), Check: o.check != 0}
+		}
+		readEnvironment()
+		m, err := devicecode.Load(context.Background(), d, C.GoString(name), []byte(C.GoString(source)), options)
+		if err != nil {
+			return err
+		}
+		objects.add(of, aModule, m, m.Close).store(result)
+		return nil
+	})
+}
+
+//export capi_module_load
+func capi_module_load(handle C.uintptr_t, image unsafe.Pointer, bytes C.size_t, result *C.uintptr_t) C.mscclgo_status {
+	const op = "load a module"
+	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		data, err := hostBytes(op, image, bytes)
+		if err != nil {
+			return err
+		}
+		m, err := d.LoadModule(data)
+		if err != nil {
+			return err
+		}
+		objects.add(of, aModule, m, m.Close).store(result)
+		return nil
+	})
+}
+
+//export capi_module_destroy
+func capi_module_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy a module", aModule, handle) })
+}
+
+//export capi_module_kernel
+func capi_module_kernel(handle C.uintptr_t, name *C.char, result *C.uintptr_t) C.mscclgo_status {
+	const op = "find a kernel"
+	return call(func() error {
+		return of(op, aModule, handle, func(o *object, m *gpu.Module) error {
+			if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			k, err := m.Kernel(C.GoString(name))
+			if err != nil {
+				return err
+			}
+			objects.once(o, aKernel, k.Name(), k).store(result)
+			return nil
+		})
+	})
+}
+
+//export capi_kernel_parameters
+func capi_kernel_parameters(handle C.uintptr_t, places *C.mscclgo_parameter, room C.size_t, count *C.size_t) C.mscclgo_status {
+	const op = "get the parameters of a kernel"
+	return call(func() error {
+		return of(op, aKernel, handle, func(_ *object, k *gpu.Kernel) error {
+			if err := isNull(op, unsafe.Pointer(count)); err != nil {
+				return err
+			}
+			if room > 0 {
+				if err := isNull(op, unsafe.Pointer(places)); err != nil {
+					return err
+				}
+			}
+			all := native.ParamsOf(k)
+			*count = C.size_t(len(all))
+			for i, p := range all[:min(len(all), int(min(room, 1<<30)))] {
+				at := (*C.mscclgo_parameter)(unsafe.Add(unsafe.Pointer(places), i*C.sizeof_mscclgo_parameter))
+				at.offset, at.bytes = C.uint32_t(p.Offset), C.uint32_t(p.Size)
+			}
+			return nil
+		})
+	})
+}
+
+//export capi_kernel_launch
+func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, parameters unsafe.Pointer, bytes C.size_t) C.mscclgo_status {
+	const op = "launch a kernel"
+	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
+		return of(op, aKernel, handle, func(_ *object, k *gpu.Kernel) error {
+			if err := isNull(op, unsafe.Pointer(o)); err != nil {
+				return err
+			}
+			block, err := hostBytes(op, parameters, bytes)
+			if err != nil {
+				return err
+			}
+			config := gpu.LaunchConfig{Grid: dim3(o.grid), Block: dim3(o.block), DynamicShared: int(o.dynamic_shared_bytes), Cooperative: o.cooperative != 0}
+			return native.LaunchPacked(k, s, &config, block)
+		})
+	})
+}
+
+func dim3(d [3]C.uint32_t) gpu.Dim3 { return gpu.Dim3{X: int(d[0]), Y: int(d[1]), Z: int(d[2])} }

@@ -1,0 +1,653 @@
+// mscclgo.h: collectives and channels between GPUs, for C and C++.
+//
+//   mscclgo_group group;
+//   if (mscclgo_group_join(NULL, &group)) return complain(mscclgo_error_text());
+//   mscclgo_group_device(group, &device);
+//   mscclgo_buffer_create(device, bytes, &buffer);
+//   ...
+//   mscclgo_all_reduce(group, stream, out, in, count, MSCCLGO_F32, MSCCLGO_SUM);
+//   mscclgo_group_synchronize(group, stream, -1);
+//
+// Errors. A function returns MSCCLGO_OK, or the kind of failure, and then stores nothing
+// in its results. mscclgo_error_text tells the rest. No argument ends the process: a
+// handle that is NULL, stale or of another kind is MSCCLGO_INVALID, and so is a NULL
+// pointer where a value is needed. Only the size of the memory behind a pointer of the
+// host must be right.
+//
+// Handles. A handle is a number in the type of a pointer; it points nowhere. A function
+// that stores a handle makes an object, which mscclgo_KIND_destroy destroys; where it
+// says so, the object is another's instead. Destroying an object also destroys what was
+// made of it, the newest first: a group all that its functions made and its device's
+// objects, a module its kernels, a buffer its slices. Their handles are stale then, and
+// never used again. An object that another thread's call is using is not destroyed:
+// that is MSCCLGO_INVALID. After any other error of a destroy the object is gone.
+//
+// Threads. All functions may be called from any thread, at the same time. Those marked
+// collective are called by every rank of the group, in the same order and with
+// arguments that fit, and for one group by one thread at a time. A call leaves the
+// calling thread's current CUDA context as it was.
+//
+// Ranks. A process is usually one rank. It may be several, with a group each, whose
+// collective calls are then made by threads of their own, since they wait for each other.
+//
+// Units. Sizes and offsets are in bytes, counts in elements, times in milliseconds. A
+// negative time is without limit.
+//
+// Strings are UTF-8 and end with a zero byte. The library keeps no pointer of the caller's
+// beyond the call, but that of mscclgo_set_log.
+//
+// The process. The library holds a Go runtime. It stays loaded: dlclose does nothing.
+// Handlers that the process has for SIGSEGV, SIGBUS, SIGFPE and SIGPIPE when it loads the
+// library still get the signals of its own code, and where it has none they do what they
+// did. A handler installed later must have SA_ONSTACK, since it may run on a small stack; and
+// setting SIGPIPE to SIG_DFL later would have a connection that breaks end the process.
+// After fork the child may call exec and nothing of this library: its functions return
+// MSCCLGO_INVALID there.
+#ifndef MSCCLGO_H
+#define MSCCLGO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MSCCLGO_VERSION_MAJOR 0
+#define MSCCLGO_VERSION_MINOR 1
+#define MSCCLGO_VERSION_PATCH 0
+
+// MSCCLGO_VERSION is the version of this header as one number.
+#define MSCCLGO_VERSION ((MSCCLGO_VERSION_MAJOR << 16) | (MSCCLGO_VERSION_MINOR << 8) | MSCCLGO_VERSION_PATCH)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MSCCLGO_API __attribute__((visibility("default")))
+
+// mscclgo_status is the result of a function. Values that are not listed may be added.
+typedef enum {
+  MSCCLGO_OK = 0,
+  MSCCLGO_INVALID = 1,      // the call is wrong
+  MSCCLGO_TIMEOUT = 2,      // a time passed
+  MSCCLGO_ABORTED = 3,      // the group failed or was destroyed during the call
+  MSCCLGO_REMOTE = 4,       // a peer failed, left, or sent something wrong
+  MSCCLGO_UNSUPPORTED = 5,  // this machine, device or build cannot do that
+  MSCCLGO_SYSTEM = 6        // the operating system, the driver or a compiler failed
+} mscclgo_status;
+
+// The kinds of handles.
+typedef struct mscclgo_group_* mscclgo_group;                      // one rank's view of its group
+typedef struct mscclgo_rendezvous_* mscclgo_rendezvous;            // where ranks meet
+typedef struct mscclgo_device_* mscclgo_device;                    // a GPU, or an emulated one
+typedef struct mscclgo_buffer_* mscclgo_buffer;                    // a range of memory that kernels reach
+typedef struct mscclgo_stream_* mscclgo_stream;                    // work in order
+typedef struct mscclgo_event_* mscclgo_event;                      // a point in a stream's work
+typedef struct mscclgo_graph_* mscclgo_graph;                      // captured work
+typedef struct mscclgo_module_* mscclgo_module;                    // device code, loaded
+typedef struct mscclgo_kernel_* mscclgo_kernel;                    // an entry point of a module
+typedef struct mscclgo_memory_channels_* mscclgo_memory_channels;  // channels to mapped memory
+typedef struct mscclgo_port_channels_* mscclgo_port_channels;      // channels that the host serves
+typedef struct mscclgo_proxy_* mscclgo_proxy;                      // serves port channels
+typedef struct mscclgo_peer_memory_* mscclgo_peer_memory;          // a buffer of each rank
+
+// ---- Version and errors ----
+
+// mscclgo_version returns the library's version, a number as MSCCLGO_VERSION.
+MSCCLGO_API uint32_t mscclgo_version(void);
+
+// mscclgo_version_text returns the library's version for people, such as "v0.1.0". The
+// text is the library's.
+MSCCLGO_API const char* mscclgo_version_text(void);
+
+// mscclgo_check_version fails unless the library can be used by what was compiled with the
+// header of a version: call it with MSCCLGO_VERSION, before anything else. Major and minor
+// version must be equal.
+//
+// Errors: MSCCLGO_UNSUPPORTED, with both versions.
+MSCCLGO_API mscclgo_status mscclgo_check_version(uint32_t header);
+
+// mscclgo_status_name returns the name of a status, such as "timeout". The text is the
+// library's.
+MSCCLGO_API const char* mscclgo_status_name(mscclgo_status status);
+
+// mscclgo_error_text returns what the calling thread's last call that failed has to tell:
+// what was tried, why it failed, and what to do. It is "" if none has failed. The text is
+// the library's, and valid until the thread's next call that fails.
+MSCCLGO_API const char* mscclgo_error_text(void);
+
+// mscclgo_error_rank and mscclgo_error_peer return the rank that failed and the rank at the
+// other end, of the calling thread's last call that failed, or -1 where none is involved.
+MSCCLGO_API int mscclgo_error_rank(void);
+MSCCLGO_API int mscclgo_error_peer(void);
+
+// The levels of log records.
+enum { MSCCLGO_LOG_DEBUG = -4, MSCCLGO_LOG_INFO = 0, MSCCLGO_LOG_WARN = 4, MSCCLGO_LOG_ERROR = 8 };
+
+// mscclgo_log receives a record of the log: events that are not errors of a call, such as a
+// refused connection. text is one line, valid during the call. It is called by threads of
+// the library, one at a time, and must not call the library.
+typedef void (*mscclgo_log)(void* user, int level, const char* text);
+
+// mscclgo_set_log has all records of this level and above passed to f, with user; NULL ends
+// that. It concerns the whole process. When it returns, the function of before is not in a
+// call any longer.
+MSCCLGO_API mscclgo_status mscclgo_set_log(mscclgo_log f, void* user, int level);
+
+// ---- Groups ----
+
+// mscclgo_group_options are options of a group. All zero is right for most uses.
+typedef struct {
+  // device names the device, as for mscclgo_device_open. With "auto" (NULL means that), "cuda"
+  // or "emu" the ranks of a machine take its devices in turn.
+  const char* device;
+  // local_rank is this rank's number among those of this machine, for the choice of a
+  // device. mscclgo_group_join uses what the environment says instead.
+  int local_rank;
+  // timeout_ms bounds waits in kernels and the exchanges of collective calls. 0 means 30
+  // seconds.
+  int64_t timeout_ms;
+  // heartbeat_timeout_ms is for how long a rank may give no sign of life. 0 means 5 seconds,
+  // less than 0 for ever; at least 100.
+  int64_t heartbeat_timeout_ms;
+  // scratch_bytes is the size of the packet memory of each rank, the same on all ranks. 0
+  // means 32 MiB.
+  uint64_t scratch_bytes;
+} mscclgo_group_options;
+
+// mscclgo_group_join joins the group that the environment describes, as set by torchrun,
+// mpirun, srun, a Kubernetes indexed job or mscclgo run, and opens a device: that of the
+// variable MSCCLGO_DEVICE if it is set. options may be NULL. Collective.
+//
+// Errors: MSCCLGO_INVALID if the environment describes no group; MSCCLGO_TIMEOUT, which
+// names the ranks that did not come; MSCCLGO_UNSUPPORTED if there is no such device.
+MSCCLGO_API mscclgo_status mscclgo_group_join(const mscclgo_group_options* options, mscclgo_group* group);
+
+// mscclgo_group_connect is mscclgo_group_join for a program whose ranks know the id of a
+// rendezvous, their numbers from 0, and how many they are. Collective.
+MSCCLGO_API mscclgo_status mscclgo_group_connect(const char* id, int rank, int size,
+                                                 const mscclgo_group_options* options, mscclgo_group* group);
+
+// mscclgo_group_destroy leaves the group and frees all that was made of it. Waits in kernels
+// end as aborted. It waits for the other ranks to leave too, for at most 5 seconds, so ranks
+// of one process call it on threads of their own.
+MSCCLGO_API mscclgo_status mscclgo_group_destroy(mscclgo_group group);
+
+// mscclgo_group_rank stores this rank's number, from 0; mscclgo_group_size the number of ranks.
+MSCCLGO_API mscclgo_status mscclgo_group_rank(mscclgo_group group, int* rank);
+MSCCLGO_API mscclgo_status mscclgo_group_size(mscclgo_group group, int* size);
+
+// mscclgo_group_device stores this rank's device, the same handle each time. It is the
+// group's: destroying it is an error.
+MSCCLGO_API mscclgo_status mscclgo_group_device(mscclgo_group group, mscclgo_device* device);
+
+// mscclgo_group_error returns MSCCLGO_OK while the group works, and why it failed when it has.
+MSCCLGO_API mscclgo_status mscclgo_group_error(mscclgo_group group);
+
+// mscclgo_group_abort fails the group: waits in kernels of all ranks end, and calls of all
+// ranks return an error with this rank and the text, which is the reason. A group that has
+// failed keeps its first error.
+MSCCLGO_API mscclgo_status mscclgo_group_abort(mscclgo_group group, const char* text);
+
+// mscclgo_group_barrier waits until all ranks have called it. It does not wait for streams.
+// Collective.
+//
+// Errors: MSCCLGO_TIMEOUT, which names the rank that is missing.
+MSCCLGO_API mscclgo_status mscclgo_group_barrier(mscclgo_group group, int64_t timeout_ms);
+
+// mscclgo_group_all_gather stores the bytes of all ranks, in the order of the ranks, in
+// received, which has room for bytes times the number of ranks: at most 64 MiB. bytes is the
+// same on all ranks. Both are memory of the host. Collective.
+MSCCLGO_API mscclgo_status mscclgo_group_all_gather(mscclgo_group group, const void* sent, size_t bytes,
+                                                    void* received, int64_t timeout_ms);
+
+// mscclgo_group_broadcast copies bytes from the data of rank root to that of all others. data
+// is memory of the host. Collective.
+MSCCLGO_API mscclgo_status mscclgo_group_broadcast(mscclgo_group group, int root, void* data, size_t bytes,
+                                                   int64_t timeout_ms);
+
+// mscclgo_group_synchronize waits until a stream's work is done, and reports a wait of its
+// kernels that failed.
+//
+// Errors: the group's; MSCCLGO_TIMEOUT when timeout_ms has passed, while the work goes on;
+// MSCCLGO_SYSTEM when the work failed.
+MSCCLGO_API mscclgo_status mscclgo_group_synchronize(mscclgo_group group, mscclgo_stream stream,
+                                                     int64_t timeout_ms);
+
+// mscclgo_group_max_blocks stores how many blocks of a kernel whose blocks wait for peers a
+// rank may launch, the same number on all ranks. When it returns, all ranks have loaded the
+// kernel; do not launch it before. Collective.
+//
+// Errors: MSCCLGO_UNSUPPORTED, on all ranks, when not even one block of each rank fits.
+MSCCLGO_API mscclgo_status mscclgo_group_max_blocks(mscclgo_group group, mscclgo_kernel kernel, int threads,
+                                                    int dynamic_shared_bytes, int* blocks);
+
+// mscclgo_group_handle is what a kernel takes by value as mscclgo::GroupHandle of
+// <mscclgo/group.cuh>.
+typedef struct {
+  uint64_t words[80];
+} mscclgo_group_handle;
+
+// mscclgo_group_get_handle stores the group's handle for kernels, the same each time.
+// Collective the first time.
+//
+// Errors: MSCCLGO_UNSUPPORTED when the ranks do not all map each other's memory, or are more
+// than 72.
+MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo_group_handle* handle);
+
+// MSCCLGO_ID_BYTES is room enough for the text of any id.
+#define MSCCLGO_ID_BYTES 4096
+
+// mscclgo_rendezvous_create opens the place where the ranks of a new group meet, at an
+// address "host:port". With port 0 the system chooses one, with no host all addresses of this
+// machine count: ":0" suits most. One process calls it, and passes the id to all ranks.
+MSCCLGO_API mscclgo_status mscclgo_rendezvous_create(const char* address, mscclgo_rendezvous* rendezvous);
+
+// mscclgo_rendezvous_id stores the id in text. Everyone who has it can join, so it travels
+// as a password would.
+//
+// Errors: MSCCLGO_INVALID when it does not fit.
+MSCCLGO_API mscclgo_status mscclgo_rendezvous_id(mscclgo_rendezvous rendezvous, char* text, size_t bytes);
+
+// mscclgo_rendezvous_destroy closes the rendezvous. A group that is complete stays.
+MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezvous);
+
+// ---- Devices and memory ----
+
+// mscclgo_device_info describes a device.
+typedef struct {
+  char name[32];    // what mscclgo_device_open takes: "cuda:0" or "emu:0"
+  char model[128];  // such as "NVIDIA H200"
+  char arch[32];    // "sm_90" and the like, or "emu"
+  unsigned char uuid[16];
+  int multiprocessors;
+  int max_threads_per_block;
+  int max_shared_per_block;  // bytes
+  int warp_size;
+  uint64_t total_memory;  // bytes
+} mscclgo_device_info;
+
+// mscclgo_device_open opens a device: "cuda:N" for NVIDIA GPU N in the driver's order, "emu:N"
+// for an emulated one, "auto" for the first there is. A device may be opened several times.
+MSCCLGO_API mscclgo_status mscclgo_device_open(const char* name, mscclgo_device* device);
+
+// mscclgo_device_destroy releases a device and all that was made of it.
+MSCCLGO_API mscclgo_status mscclgo_device_destroy(mscclgo_device device);
+
+// mscclgo_device_get_info stores a description of a device.
+MSCCLGO_API mscclgo_status mscclgo_device_get_info(mscclgo_device device, mscclgo_device_info* info);
+
+// mscclgo_buffer_create allocates device memory, which peers may access. Its content is
+// undefined.
+MSCCLGO_API mscclgo_status mscclgo_buffer_create(mscclgo_device device, uint64_t bytes,
+                                                 mscclgo_buffer* buffer);
+
+// mscclgo_buffer_create_host allocates pinned memory of the host, zeroed, which kernels reach
+// too.
+MSCCLGO_API mscclgo_status mscclgo_buffer_create_host(mscclgo_device device, uint64_t bytes,
+                                                      mscclgo_buffer* buffer);
+
+// mscclgo_buffer_wrap makes a buffer of device memory that other code allocated (cudaMalloc, a
+// framework's tensor) and still owns. pointer is its address for kernels.
+//
+// Errors: MSCCLGO_INVALID if the range is not part of one allocation of the device.
+MSCCLGO_API mscclgo_status mscclgo_buffer_wrap(mscclgo_device device, const void* pointer, uint64_t bytes,
+                                               mscclgo_buffer* buffer);
+
+// mscclgo_buffer_wrap_host makes a buffer of memory of the host that other code allocated and
+// still owns: it is pinned until the buffer is destroyed, and kernels reach it. The collectives
+// take its mscclgo_buffer_pointer while the buffer is there. To pin takes long, about a second
+// for some gigabytes.
+//
+// Errors: MSCCLGO_INVALID if the memory is not mapped, MSCCLGO_SYSTEM if it cannot be pinned.
+MSCCLGO_API mscclgo_status mscclgo_buffer_wrap_host(mscclgo_device device, void* pointer, uint64_t bytes,
+                                                    mscclgo_buffer* buffer);
+
+// mscclgo_buffer_slice makes a view of part of a buffer, which is destroyed with it.
+MSCCLGO_API mscclgo_status mscclgo_buffer_slice(mscclgo_buffer buffer, uint64_t offset, uint64_t bytes,
+                                                mscclgo_buffer* slice);
+
+// mscclgo_buffer_destroy frees a buffer, unless it is wrapped or a slice. Kernels and copies
+// that use it, peers' too, must have ended.
+MSCCLGO_API mscclgo_status mscclgo_buffer_destroy(mscclgo_buffer buffer);
+
+// mscclgo_buffer_size stores the size.
+MSCCLGO_API mscclgo_status mscclgo_buffer_size(mscclgo_buffer buffer, uint64_t* bytes);
+
+// mscclgo_buffer_pointer stores the address for kernels, which is what the collectives take.
+// The host must not use it.
+MSCCLGO_API mscclgo_status mscclgo_buffer_pointer(mscclgo_buffer buffer, void** pointer);
+
+// mscclgo_buffer_host_pointer stores the address at which the host reaches the memory.
+//
+// Errors: MSCCLGO_UNSUPPORTED if it cannot, as device memory of a GPU.
+MSCCLGO_API mscclgo_status mscclgo_buffer_host_pointer(mscclgo_buffer buffer, void** pointer);
+
+// mscclgo_copy_in copies from memory of the host to a buffer, from offset on, and
+// mscclgo_copy_out copies from a buffer to memory of the host. They return when the copy is
+// done, and are not ordered with the work of streams: synchronize these first.
+MSCCLGO_API mscclgo_status mscclgo_copy_in(mscclgo_buffer to, uint64_t offset, const void* from,
+                                           uint64_t bytes);
+MSCCLGO_API mscclgo_status mscclgo_copy_out(void* to, mscclgo_buffer from, uint64_t offset, uint64_t bytes);
+
+// ---- Streams, events and graphs ----
+
+// mscclgo_stream_create makes a stream, which runs its work in order.
+MSCCLGO_API mscclgo_status mscclgo_stream_create(mscclgo_device device, mscclgo_stream* stream);
+
+// mscclgo_stream_wrap makes a stream of the handle of one that other code of this process made
+// and still owns: a cudaStream_t or CUstream, such as a framework's current stream, and on an
+// emulated device what mscclgo_stream_handle stored. Its owner must not destroy it before
+// this stream is. While its owner captures it, what it is given becomes part of that graph.
+//
+// Errors: MSCCLGO_INVALID if it is of another device, or not of its primary context.
+MSCCLGO_API mscclgo_status mscclgo_stream_wrap(mscclgo_device device, void* handle, mscclgo_stream* stream);
+
+// mscclgo_stream_destroy releases a stream. Work that was queued still runs. A wrapped stream
+// stays open to its owner.
+MSCCLGO_API mscclgo_status mscclgo_stream_destroy(mscclgo_stream stream);
+
+// mscclgo_stream_handle stores a handle of a stream for other code of this process: that of
+// mscclgo_stream_wrap, on a GPU a CUstream of the device's primary context. It is valid until
+// the stream is destroyed.
+MSCCLGO_API mscclgo_status mscclgo_stream_handle(mscclgo_stream stream, void** handle);
+
+// mscclgo_stream_synchronize waits until the stream's work is done. It knows no group: see
+// mscclgo_group_synchronize.
+MSCCLGO_API mscclgo_status mscclgo_stream_synchronize(mscclgo_stream stream, int64_t timeout_ms);
+
+// mscclgo_stream_query stores 1 if the stream's work is done, and else 0.
+MSCCLGO_API mscclgo_status mscclgo_stream_query(mscclgo_stream stream, int* done);
+
+// mscclgo_stream_copy queues a copy between buffers of the stream's device.
+MSCCLGO_API mscclgo_status mscclgo_stream_copy(mscclgo_stream stream, mscclgo_buffer to, uint64_t to_offset,
+                                               mscclgo_buffer from, uint64_t from_offset, uint64_t bytes);
+
+// mscclgo_stream_fill queues setting bytes to a value of 0 to 255.
+MSCCLGO_API mscclgo_status mscclgo_stream_fill(mscclgo_stream stream, mscclgo_buffer to, uint64_t offset,
+                                               int value, uint64_t bytes);
+
+// mscclgo_stream_begin_capture has the stream collect work into a graph in place of running
+// it, until mscclgo_stream_end_capture, which makes the graph.
+MSCCLGO_API mscclgo_status mscclgo_stream_begin_capture(mscclgo_stream stream);
+MSCCLGO_API mscclgo_status mscclgo_stream_end_capture(mscclgo_stream stream, mscclgo_graph* graph);
+
+// mscclgo_graph_launch queues the graph's work on a stream. What the work uses must not have
+// been destroyed.
+MSCCLGO_API mscclgo_status mscclgo_graph_launch(mscclgo_graph graph, mscclgo_stream stream);
+
+// mscclgo_graph_destroy releases a graph. Its work must have ended.
+MSCCLGO_API mscclgo_status mscclgo_graph_destroy(mscclgo_graph graph);
+
+// mscclgo_event_create makes an event, which counts as reached until it is first recorded.
+MSCCLGO_API mscclgo_status mscclgo_event_create(mscclgo_device device, mscclgo_event* event);
+
+// mscclgo_event_wrap makes an event of the handle of one that other code of this process made
+// and still owns: a cudaEvent_t or CUevent, and on an emulated device what mscclgo_event_handle
+// stored. Its owner must not destroy it before this event is.
+MSCCLGO_API mscclgo_status mscclgo_event_wrap(mscclgo_device device, void* handle, mscclgo_event* event);
+
+// mscclgo_event_handle stores a handle of an event for other code of this process.
+MSCCLGO_API mscclgo_status mscclgo_event_handle(mscclgo_event event, void** handle);
+
+// mscclgo_event_destroy releases an event.
+MSCCLGO_API mscclgo_status mscclgo_event_destroy(mscclgo_event event);
+
+// mscclgo_event_record makes the event mark the work that the stream has been given, and
+// mscclgo_event_wait makes what the stream is given from now on wait for what it marks.
+MSCCLGO_API mscclgo_status mscclgo_event_record(mscclgo_event event, mscclgo_stream stream);
+MSCCLGO_API mscclgo_status mscclgo_event_wait(mscclgo_event event, mscclgo_stream stream);
+
+// mscclgo_event_synchronize waits until the event is reached, and mscclgo_event_query stores
+// whether it is: 1 or 0.
+MSCCLGO_API mscclgo_status mscclgo_event_synchronize(mscclgo_event event, int64_t timeout_ms);
+MSCCLGO_API mscclgo_status mscclgo_event_query(mscclgo_event event, int* reached);
+
+// mscclgo_event_elapsed stores the milliseconds from start to end, as the device measured them.
+//
+// Errors: MSCCLGO_INVALID unless both were recorded and have been reached.
+MSCCLGO_API mscclgo_status mscclgo_event_elapsed(mscclgo_event start, mscclgo_event end, double* ms);
+
+// ---- Kernels ----
+
+// mscclgo_compile_options are options of the compiler. All zero is right for most uses. The
+// arrays end with NULL; a NULL array is empty.
+typedef struct {
+  const char* const* defines;       // macros, "NAME" or "NAME=value"
+  const char* const* include_dirs;  // searched for #include before the library's headers
+  const char* const* flags;         // further flags of the compiler of the architecture
+  int check;  // not 0: kernels check what they do with the library, as they do on emulated devices
+} mscclgo_compile_options;
+
+// mscclgo_module_compile compiles a CUDA source for a device and loads it. The source may
+// include the headers of the library, such as <mscclgo/memory_channel.cuh>, and declares its
+// kernels extern "C" __global__. name is its name in messages. What was compiled before, in
+// any process of this user, comes from a cache. options may be NULL.
+//
+// Errors: MSCCLGO_INVALID with the compiler's messages if the source is wrong,
+// MSCCLGO_UNSUPPORTED if there is no compiler for the device.
+MSCCLGO_API mscclgo_status mscclgo_module_compile(mscclgo_device device, const char* name, const char* source,
+                                                  const mscclgo_compile_options* options,
+                                                  mscclgo_module* module);
+
+// mscclgo_module_load loads an image: PTX, a cubin or a fatbin on a GPU, an image that
+// this library compiled on an emulated device.
+MSCCLGO_API mscclgo_status mscclgo_module_load(mscclgo_device device, const void* image, size_t bytes,
+                                               mscclgo_module* module);
+
+// mscclgo_module_destroy unloads a module. Its kernels must have ended.
+MSCCLGO_API mscclgo_status mscclgo_module_destroy(mscclgo_module module);
+
+// mscclgo_module_kernel stores the kernel of a name, the same handle each time. It is the
+// module's, and stale once that is destroyed.
+//
+// Errors: MSCCLGO_INVALID if there is none.
+MSCCLGO_API mscclgo_status mscclgo_module_kernel(mscclgo_module module, const char* name,
+                                                 mscclgo_kernel* kernel);
+
+// mscclgo_parameter is the place of a parameter in the parameter block of a kernel.
+typedef struct {
+  uint32_t offset, bytes;
+} mscclgo_parameter;
+
+// mscclgo_kernel_parameters stores the number of parameters in count, and the places of the
+// first room of them in parameters, which may be NULL if room is 0.
+MSCCLGO_API mscclgo_status mscclgo_kernel_parameters(mscclgo_kernel kernel, mscclgo_parameter* parameters,
+                                                     size_t room, size_t* count);
+
+// mscclgo_launch_config is the configuration of a launch. Three zeros in grid or block count as
+// 1, as do zeros behind the first number. A first number of 0 is an error otherwise.
+typedef struct {
+  uint32_t grid[3];               // blocks
+  uint32_t block[3];              // threads of each block
+  uint32_t dynamic_shared_bytes;  // of each block
+  int cooperative;                // not 0: fail unless all blocks fit on the device at once
+} mscclgo_launch_config;
+
+// mscclgo_kernel_launch queues a kernel on a stream of its device. parameters is the parameter
+// block: a struct whose members are the kernel's parameters, in their order, with the types of
+// C, so that it is laid out as the compiler lays out the parameters. Handles of groups and
+// peers' memory are members, and pointers are addresses for kernels. bytes is the size of the
+// block, from the first parameter to the end of the last, with or without padding behind it.
+// A kernel without parameters takes NULL and 0.
+//
+// Errors: MSCCLGO_INVALID if the block has another size or the device cannot run such a grid.
+// Faults of the kernel are errors of mscclgo_stream_synchronize.
+MSCCLGO_API mscclgo_status mscclgo_kernel_launch(mscclgo_kernel kernel, mscclgo_stream stream,
+                                                 const mscclgo_launch_config* config, const void* parameters,
+                                                 size_t bytes);
+
+// ---- Channels ----
+
+// mscclgo_channel_options are options of channels, alike on all ranks. All zero is right for
+// most uses.
+typedef struct {
+  int per_peer;          // channels to each rank, so that each block can have its own; 0 means 1
+  mscclgo_buffer inbox;  // what peers write, if it is not the local buffer; or NULL
+  const char* name;      // in errors, of which 32 bytes are shown; or NULL
+} mscclgo_channel_options;
+
+// mscclgo_memory_channels_create makes channels between all ranks, this one included, by which
+// kernels copy straight into the peer's memory. Peers write the local buffer, or the inbox.
+// The buffers must outlive the channels. options may be NULL. Collective.
+//
+// Errors: MSCCLGO_UNSUPPORTED when the memory of a rank is not mapped here.
+MSCCLGO_API mscclgo_status mscclgo_memory_channels_create(mscclgo_group group, mscclgo_buffer local,
+                                                          const mscclgo_channel_options* options,
+                                                          mscclgo_memory_channels* channels);
+
+// mscclgo_memory_channels_handles stores the address, for kernels, of the handles: an array of
+// mscclgo::MemoryChannelHandle of <mscclgo/memory_channel.cuh>, in which channel i to a rank
+// has the index i * size + rank.
+MSCCLGO_API mscclgo_status mscclgo_memory_channels_handles(mscclgo_memory_channels channels, void** handles);
+
+// mscclgo_memory_channels_handle stores the address of the handle of channel i to a rank.
+//
+// Errors: MSCCLGO_INVALID if there is no such channel.
+MSCCLGO_API mscclgo_status mscclgo_memory_channels_handle(mscclgo_memory_channels channels, int i, int rank,
+                                                          void** handle);
+
+// mscclgo_memory_channels_destroy frees the channels. No kernel of any rank may use them any
+// longer.
+MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channels channels);
+
+// mscclgo_proxy_create starts a proxy, a thread that moves data for this rank's port channels.
+MSCCLGO_API mscclgo_status mscclgo_proxy_create(mscclgo_group group, mscclgo_proxy* proxy);
+
+// mscclgo_proxy_destroy serves what kernels have asked for, and ends the proxy and its
+// channels. The kernels must have ended.
+MSCCLGO_API mscclgo_status mscclgo_proxy_destroy(mscclgo_proxy proxy);
+
+// mscclgo_port_channels_create makes channels between all ranks, this one included, over any
+// transport: kernels ask the proxy to move data. Peers write the local buffer, or the inbox.
+// The buffers must outlive the channels, which are destroyed with the proxy. options may be
+// NULL. Collective.
+MSCCLGO_API mscclgo_status mscclgo_port_channels_create(mscclgo_group group, mscclgo_proxy proxy,
+                                                        mscclgo_buffer local,
+                                                        const mscclgo_channel_options* options,
+                                                        mscclgo_port_channels* channels);
+
+// mscclgo_port_channels_handles stores the address, for kernels, of the handles: an array of
+// mscclgo::PortChannelHandle of <mscclgo/port_channel.cuh>, in which channel i to a rank has
+// the index i * size + rank.
+MSCCLGO_API mscclgo_status mscclgo_port_channels_handles(mscclgo_port_channels channels, void** handles);
+
+// mscclgo_port_channels_handle stores the address of the handle of channel i to a rank.
+//
+// Errors: MSCCLGO_INVALID if there is no such channel.
+MSCCLGO_API mscclgo_status mscclgo_port_channels_handle(mscclgo_port_channels channels, int i, int rank,
+                                                        void** handle);
+
+// mscclgo_peer_memory_handle is what a kernel takes by value as mscclgo::PeerMemory of
+// <mscclgo/group.cuh>.
+typedef struct {
+  uint64_t ranks[72];
+} mscclgo_peer_memory_handle;
+
+// mscclgo_peer_memory_create gives all ranks access to a buffer of each rank; sizes may differ.
+// Each buffer stays its owner's, and must outlive the peers' use. Collective.
+MSCCLGO_API mscclgo_status mscclgo_peer_memory_create(mscclgo_group group, mscclgo_buffer buffer,
+                                                      mscclgo_peer_memory* memory);
+
+// mscclgo_peer_memory_get_handle stores the handle for kernels.
+//
+// Errors: MSCCLGO_UNSUPPORTED when a peer's memory is not mapped here.
+MSCCLGO_API mscclgo_status mscclgo_peer_memory_get_handle(mscclgo_peer_memory memory,
+                                                          mscclgo_peer_memory_handle* handle);
+
+// mscclgo_peer_memory_destroy unmaps the peers' buffers. Kernels that use them must have ended.
+MSCCLGO_API mscclgo_status mscclgo_peer_memory_destroy(mscclgo_peer_memory memory);
+
+// ---- Collectives ----
+
+// mscclgo_type is the type of elements.
+typedef enum {
+  MSCCLGO_F32 = 0,
+  MSCCLGO_F16 = 1,
+  MSCCLGO_BF16 = 2,
+  MSCCLGO_F64 = 3,
+  MSCCLGO_I32 = 4,
+  MSCCLGO_I64 = 5,
+  MSCCLGO_U8 = 6,
+  MSCCLGO_F8E4M3 = 7,
+  MSCCLGO_F8E5M2 = 8
+} mscclgo_type;
+
+// mscclgo_operation is the operation of a reduction. Floats of 8 and 16 bits are reduced in
+// float32 and rounded; integers wrap around.
+typedef enum {
+  MSCCLGO_SUM = 0,
+  MSCCLGO_PROD = 1,
+  MSCCLGO_MAX = 2,
+  MSCCLGO_MIN = 3,
+  MSCCLGO_AVG = 4  // the sum divided by the number of ranks
+} mscclgo_operation;
+
+// The collectives queue work on a stream of the group's device and return. out and in are
+// addresses for kernels: of device memory of any kind, at any alignment, which stays the
+// caller's and must live until the work has ended. All ranks make the same calls in the same
+// order, and the calls of a group are done in that order, whatever streams they are made on. A
+// call of 0 elements does nothing. The first call of a kind, type, operation and count waits
+// for the other ranks while it prepares; later ones only queue. They may be captured.
+//
+// Errors: MSCCLGO_INVALID for memory or a stream that is not of the group's device, memory
+// that is too short or freed, types, operations and roots that are none, and where another
+// rank's call is a different one, which fails the group; MSCCLGO_UNSUPPORTED for elements that
+// the operation does not reduce. Nothing is queued then.
+
+// mscclgo_all_reduce reduces count elements of in of all ranks into every rank's out, which
+// may be in.
+MSCCLGO_API mscclgo_status mscclgo_all_reduce(mscclgo_group group, mscclgo_stream stream, void* out,
+                                              const void* in, uint64_t count, mscclgo_type type,
+                                              mscclgo_operation operation);
+
+// mscclgo_all_gather concatenates the count elements of in of all ranks in every rank's out. in
+// may be this rank's part of out.
+MSCCLGO_API mscclgo_status mscclgo_all_gather(mscclgo_group group, mscclgo_stream stream, void* out,
+                                              const void* in, uint64_t count, mscclgo_type type);
+
+// mscclgo_reduce_scatter reduces in of all ranks, of count elements for each rank, and leaves
+// part r of the result in the out of rank r, which may be this rank's part of in.
+MSCCLGO_API mscclgo_status mscclgo_reduce_scatter(mscclgo_group group, mscclgo_stream stream, void* out,
+                                                  const void* in, uint64_t count, mscclgo_type type,
+                                                  mscclgo_operation operation);
+
+// mscclgo_all_to_all makes part p of in, of count elements, this rank's part of out of rank p.
+MSCCLGO_API mscclgo_status mscclgo_all_to_all(mscclgo_group group, mscclgo_stream stream, void* out,
+                                              const void* in, uint64_t count, mscclgo_type type);
+
+// mscclgo_all_to_all_v sends send_counts[p] elements of in to each rank p, and receives
+// receive_counts[p] from it into out. Both lie in the order of the ranks, without gaps. A rank
+// receives as much as the other sends. A buffer of which nothing is used may be NULL.
+MSCCLGO_API mscclgo_status mscclgo_all_to_all_v(mscclgo_group group, mscclgo_stream stream, void* out,
+                                                const void* in, const uint64_t* send_counts,
+                                                const uint64_t* receive_counts, mscclgo_type type);
+
+// mscclgo_broadcast copies count elements of the root's in into every rank's out, which may be
+// in. On other ranks in is not used and may be NULL.
+MSCCLGO_API mscclgo_status mscclgo_broadcast(mscclgo_group group, mscclgo_stream stream, void* out,
+                                             const void* in, uint64_t count, mscclgo_type type, int root);
+
+// mscclgo_reduce reduces count elements of in of all ranks into the root's out, which may be
+// in. On other ranks out is not used and may be NULL.
+MSCCLGO_API mscclgo_status mscclgo_reduce(mscclgo_group group, mscclgo_stream stream, void* out,
+                                          const void* in, uint64_t count, mscclgo_type type,
+                                          mscclgo_operation operation, int root);
+
+// mscclgo_gather concatenates the count elements of in of all ranks in the root's out. On other
+// ranks out is not used and may be NULL.
+MSCCLGO_API mscclgo_status mscclgo_gather(mscclgo_group group, mscclgo_stream stream, void* out,
+                                          const void* in, uint64_t count, mscclgo_type type, int root);
+
+// mscclgo_scatter copies part r of the root's in, of count elements, into out of rank r. On
+// other ranks in is not used and may be NULL.
+MSCCLGO_API mscclgo_status mscclgo_scatter(mscclgo_group group, mscclgo_stream stream, void* out,
+                                           const void* in, uint64_t count, mscclgo_type type, int root);
+
+// mscclgo_send_receive copies count elements of in into out of the next rank, around the ring
+// of all ranks.
+MSCCLGO_API mscclgo_status mscclgo_send_receive(mscclgo_group group, mscclgo_stream stream, void* out,
+                                                const void* in, uint64_t count, mscclgo_type type);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // MSCCLGO_H

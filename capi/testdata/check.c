@@ -1,0 +1,565 @@
+// What the tests of the library do in a process of C: check NAME [ARGUMENT].
+#define _GNU_SOURCE
+#include <mscclgo.h>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OK(call) expect((call), MSCCLGO_OK, "", #call, __LINE__)
+#define FAILS(status, part, call) expect((call), (status), (part), #call, __LINE__)
+#define TRUE(condition) hold((condition), #condition, __LINE__)
+
+static void expect(mscclgo_status got, mscclgo_status want, const char* part, const char* call, int line) {
+  const char* text = got == MSCCLGO_OK ? "" : mscclgo_error_text();
+  if (got == want && strstr(text, part)) return;
+  fprintf(stderr, "check.c:%d: %s: %s: %s\nwant %s with %s\n", line, call, mscclgo_status_name(got), text,
+          mscclgo_status_name(want), part);
+  exit(1);
+}
+
+static void hold(int condition, const char* text, int line) {
+  if (condition) return;
+  fprintf(stderr, "check.c:%d: not so: %s\n", line, text);
+  exit(1);
+}
+
+// open_group makes a group of one rank.
+static mscclgo_group open_group(void) {
+  mscclgo_rendezvous r;
+  char id[MSCCLGO_ID_BYTES];
+  mscclgo_group g;
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, id, sizeof id));
+  OK(mscclgo_group_connect(id, 0, 1, NULL, &g));
+  OK(mscclgo_rendezvous_destroy(r));
+  return g;
+}
+
+static const char kernels[] =
+    "#include <mscclgo/group.cuh>\n"
+    "extern \"C\" __global__ void add(int* to, char a, long b, short c) { *to = a + (int)b + c; }\n"
+    "extern \"C\" __global__ void nothing() {}\n"
+    "extern \"C\" __global__ void ranks(mscclgo::GroupHandle g, mscclgo::PeerMemory p, int* to) {\n"
+    "  *to = 100 * g.size + 10 * g.rank + (p.ranks[g.rank] == (void*)to);\n"
+    "}\n";
+
+static void handles(void) {
+  const char* destroyed = "destroyed";
+  mscclgo_device d, none = NULL;
+  mscclgo_buffer b, slice;
+  mscclgo_stream s;
+  mscclgo_module m;
+  mscclgo_kernel k, again;
+  OK(mscclgo_device_open("emu:0", &d));
+  OK(mscclgo_buffer_create(d, 100, &b));
+  OK(mscclgo_buffer_slice(b, 10, 20, &slice));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_module_compile(d, "kernels.cu", kernels, NULL, &m));
+  OK(mscclgo_module_kernel(m, "add", &k));
+  OK(mscclgo_module_kernel(m, "add", &again));
+  TRUE(k == again);
+
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_buffer_create(none, 100, &b));
+  FAILS(MSCCLGO_INVALID, "a buffer", mscclgo_stream_synchronize((mscclgo_stream)b, -1));
+  FAILS(MSCCLGO_INVALID, "a stream", mscclgo_buffer_destroy((mscclgo_buffer)s));
+  for (uintptr_t garbage = 1; garbage != 0; garbage <<= 1) {
+    FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_destroy((mscclgo_buffer)garbage));
+    FAILS(MSCCLGO_INVALID, "", mscclgo_group_destroy((mscclgo_group)garbage));
+    mscclgo_channel_options options = {.inbox = (mscclgo_buffer)garbage};
+    mscclgo_memory_channels c;
+    FAILS(MSCCLGO_INVALID, "", mscclgo_memory_channels_create((mscclgo_group)d, b, &options, &c));
+  }
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_buffer_create(d, 100, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_device_open(NULL, &d));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_copy_in(b, 0, NULL, 1));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_copy_in(b, 1, kernels, 100));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_copy_in(b, UINT64_MAX, kernels, 2));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_create(d, 0, &b));
+  FAILS(MSCCLGO_INVALID, "256", mscclgo_stream_fill(s, b, 0, 256, 1));
+  FAILS(MSCCLGO_INVALID, "missing", mscclgo_module_kernel(m, "missing", &again));
+  FAILS(MSCCLGO_INVALID, "wrong.cu", mscclgo_module_compile(d, "wrong.cu", "nonsense", NULL, &m));
+
+  OK(mscclgo_buffer_destroy(b));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_buffer_destroy(b));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_buffer_destroy(slice));
+  OK(mscclgo_module_destroy(m));
+  mscclgo_launch_config config = {.grid = {1}};
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_kernel_launch(k, s, &config, NULL, 0));
+  OK(mscclgo_device_destroy(d));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_stream_destroy(s));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_device_destroy(d));
+
+  mscclgo_group g = open_group();
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_group_device(g, &none));
+  TRUE(d == none);
+  FAILS(MSCCLGO_INVALID, "the group's", mscclgo_device_destroy(d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_group_destroy(g));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_group_barrier(g, -1));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_stream_destroy(s));
+}
+
+static void launches(void) {
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_module m;
+  mscclgo_kernel add, nothing, ranks;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_module_compile(d, "kernels.cu", kernels, NULL, &m));
+  OK(mscclgo_module_kernel(m, "add", &add));
+  OK(mscclgo_module_kernel(m, "nothing", &nothing));
+  OK(mscclgo_module_kernel(m, "ranks", &ranks));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, sizeof(int), &b));
+
+  struct {
+    void* to;
+    char a;
+    long b;
+    short c;
+  } p = {.a = 1, .b = 20, .c = 300};
+  OK(mscclgo_buffer_pointer(b, &p.to));
+  mscclgo_parameter places[5];
+  size_t count;
+  OK(mscclgo_kernel_parameters(add, NULL, 0, &count));
+  TRUE(count == 4);
+  OK(mscclgo_kernel_parameters(add, places, 5, &count));
+  TRUE(places[3].offset == (size_t)((char*)&p.c - (char*)&p) && places[3].bytes == sizeof p.c);
+  mscclgo_launch_config config = {.grid = {1}};
+  size_t whole = (size_t)((char*)&p.c - (char*)&p) + sizeof p.c;
+  for (size_t n = 0; n <= sizeof p + 32; n++) {
+    mscclgo_status status = mscclgo_kernel_launch(add, s, &config, &p, n);
+    TRUE((status == MSCCLGO_OK) == (n >= whole && n <= sizeof p));
+  }
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_kernel_launch(add, s, &config, NULL, sizeof p));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_kernel_launch(add, s, NULL, &p, sizeof p));
+  config.block[0] = 1 << 20;
+  FAILS(MSCCLGO_INVALID, "block", mscclgo_kernel_launch(nothing, s, &config, NULL, 0));
+  config.block[0] = 0;
+  OK(mscclgo_kernel_launch(nothing, s, &config, NULL, 0));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  int got = 0;
+  OK(mscclgo_copy_out(&got, b, 0, sizeof got));
+  TRUE(got == 321);
+
+  struct {
+    mscclgo_group_handle group;
+    mscclgo_peer_memory_handle peers;
+    void* to;
+  } by_value = {.to = p.to};
+  mscclgo_peer_memory peers;
+  OK(mscclgo_peer_memory_create(g, b, &peers));
+  OK(mscclgo_group_get_handle(g, &by_value.group));
+  OK(mscclgo_peer_memory_get_handle(peers, &by_value.peers));
+  OK(mscclgo_kernel_launch(ranks, s, &config, &by_value, sizeof by_value));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(&got, b, 0, sizeof got));
+  TRUE(got == 101);
+
+  // Events and a graph.
+  mscclgo_event first, last;
+  mscclgo_graph graph;
+  double ms = -1;
+  int done = 0;
+  OK(mscclgo_event_create(d, &first));
+  OK(mscclgo_event_create(d, &last));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_event_elapsed(first, last, &ms));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_stream_end_capture(s, &graph));
+  OK(mscclgo_stream_begin_capture(s));
+  OK(mscclgo_stream_fill(s, b, 0, 7, sizeof got));
+  OK(mscclgo_stream_end_capture(s, &graph));
+  OK(mscclgo_event_record(first, s));
+  OK(mscclgo_graph_launch(graph, s));
+  OK(mscclgo_event_record(last, s));
+  OK(mscclgo_event_wait(last, s));
+  OK(mscclgo_event_synchronize(last, -1));
+  OK(mscclgo_event_query(last, &done));
+  TRUE(done == 1);
+  OK(mscclgo_event_elapsed(first, last, &ms));
+  TRUE(ms >= 0);
+  OK(mscclgo_stream_synchronize(s, -1));
+  OK(mscclgo_copy_out(&got, b, 0, sizeof got));
+  TRUE(got == 0x07070707);
+
+  // A stream and an event of other code are these by their handles.
+  mscclgo_stream wrapped;
+  mscclgo_event mark;
+  void *stream_handle, *event_handle;
+  OK(mscclgo_stream_handle(s, &stream_handle));
+  OK(mscclgo_event_handle(last, &event_handle));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_stream_wrap(d, (void*)7777, &wrapped));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_event_wrap(d, NULL, &mark));
+  OK(mscclgo_stream_wrap(d, stream_handle, &wrapped));
+  OK(mscclgo_event_wrap(d, event_handle, &mark));
+  OK(mscclgo_stream_begin_capture(s));  // as its owner
+  OK(mscclgo_all_reduce(g, wrapped, p.to, p.to, 1, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_stream_fill(wrapped, b, 0, 9, sizeof got));
+  OK(mscclgo_stream_end_capture(s, &graph));
+  OK(mscclgo_graph_launch(graph, wrapped));
+  OK(mscclgo_event_record(mark, wrapped));
+  OK(mscclgo_event_synchronize(last, -1));
+  OK(mscclgo_copy_out(&got, b, 0, sizeof got));
+  TRUE(got == 0x09090909);
+  OK(mscclgo_stream_destroy(wrapped));
+  OK(mscclgo_stream_synchronize(s, -1));
+  OK(mscclgo_group_destroy(g));
+}
+
+// collectives calls each once, in a group of one rank, and with wrong arguments.
+static void collectives(void) {
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  char *in, *out, host[8] = {0};
+  void* pointer;
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, 128, &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  in = pointer, out = in + 64;
+  uint64_t counts[1] = {2}, too_many[1] = {UINT64_MAX};
+#define EACH(call)                                \
+  do {                                            \
+    int sent[2] = {0, 41}, got[2] = {0};          \
+    sent[0]++;                                    \
+    OK(mscclgo_copy_in(b, 0, sent, sizeof sent)); \
+    OK(mscclgo_copy_in(b, 64, got, sizeof got));  \
+    OK(call);                                     \
+    OK(mscclgo_group_synchronize(g, s, -1));      \
+    OK(mscclgo_copy_out(got, b, 64, sizeof got)); \
+    TRUE(got[0] == 1 && got[1] == 41);            \
+  } while (0)
+  EACH(mscclgo_all_reduce(g, s, out, in, 2, MSCCLGO_I32, MSCCLGO_SUM));
+  EACH(mscclgo_all_gather(g, s, out, in, 2, MSCCLGO_I32));
+  EACH(mscclgo_reduce_scatter(g, s, out, in, 2, MSCCLGO_I32, MSCCLGO_MAX));
+  EACH(mscclgo_all_to_all(g, s, out, in, 2, MSCCLGO_I32));
+  EACH(mscclgo_all_to_all_v(g, s, out, in, counts, counts, MSCCLGO_I32));
+  EACH(mscclgo_broadcast(g, s, out, in, 2, MSCCLGO_I32, 0));
+  EACH(mscclgo_reduce(g, s, out, in, 2, MSCCLGO_I32, MSCCLGO_MIN, 0));
+  EACH(mscclgo_gather(g, s, out, in, 2, MSCCLGO_I32, 0));
+  EACH(mscclgo_scatter(g, s, out, in, 2, MSCCLGO_I32, 0));
+  EACH(mscclgo_send_receive(g, s, out, in, 2, MSCCLGO_I32));
+  OK(mscclgo_all_reduce(g, s, NULL, NULL, 0, MSCCLGO_F32, MSCCLGO_SUM));
+
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_all_reduce(g, s, NULL, in, 2, MSCCLGO_F32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, (void*)8, 2, MSCCLGO_F32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, 1 << 20, MSCCLGO_F32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, UINT64_MAX, MSCCLGO_F32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "type", mscclgo_all_reduce(g, s, out, in, 2, (mscclgo_type)99, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "type", mscclgo_all_reduce(g, s, out, in, 2, (mscclgo_type)-1, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, 2, MSCCLGO_F32, (mscclgo_operation)77));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_broadcast(g, s, out, in, 2, MSCCLGO_F32, 1));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_broadcast(g, s, out, in, 2, MSCCLGO_F32, -1));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_to_all_v(g, s, out, in, counts, too_many, MSCCLGO_F32));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_all_to_all_v(g, s, out, in, counts, NULL, MSCCLGO_F32));
+
+  OK(mscclgo_group_all_gather(g, "abc", 4, host, -1));
+  TRUE(strcmp(host, "abc") == 0);
+  OK(mscclgo_group_broadcast(g, 0, host, sizeof host, 1000));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_group_broadcast(g, 3, host, sizeof host, -1));
+  // Memory of the host is taken while it is wrapped.
+  mscclgo_buffer pinned;
+  int* memory = calloc(1000, sizeof *memory);
+  FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_wrap_host(d, NULL, 8, &pinned));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_wrap_host(d, (void*)0x10000000, 8, &pinned));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_wrap_host(d, memory, UINT64_MAX, &pinned));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, memory, memory, 1000, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_buffer_wrap_host(d, memory, 1000 * sizeof *memory, &pinned));
+  OK(mscclgo_buffer_pointer(pinned, &pointer));
+  memory[0] = 5;
+  OK(mscclgo_all_reduce(g, s, (int*)pointer + 500, pointer, 500, MSCCLGO_I32, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "",
+        mscclgo_all_reduce(g, s, (int*)pointer + 500, pointer, 501, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  TRUE(memory[500] == 5);
+  OK(mscclgo_buffer_destroy(pinned));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, pointer, pointer, 500, MSCCLGO_I32, MSCCLGO_SUM));
+  free(memory);
+
+  OK(mscclgo_buffer_destroy(b));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, 2, MSCCLGO_F32, MSCCLGO_SUM));
+  OK(mscclgo_group_error(g));
+  OK(mscclgo_group_abort(g, "enough of this"));
+  FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_group_error(g));
+  TRUE(mscclgo_error_rank() == 0);
+  FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_group_barrier(g, -1));
+  OK(mscclgo_group_destroy(g));
+}
+
+static mscclgo_group ranks[2];
+static char shared_id[MSCCLGO_ID_BYTES];
+
+static void* connect_rank(void* number) {
+  int rank = (int)(intptr_t)number;
+  TRUE(*mscclgo_error_text() == 0);  // a thread's own
+  OK(mscclgo_group_connect(shared_id, rank, 2, NULL, &ranks[rank]));
+  return NULL;
+}
+
+static volatile int entered;
+
+static void* wait_for_other(void* number) {
+  entered = 1;
+  OK(mscclgo_group_barrier(ranks[(intptr_t)number], -1));
+  return NULL;
+}
+
+static void* leave(void* number) {
+  OK(mscclgo_group_destroy(ranks[(intptr_t)number]));
+  return NULL;
+}
+
+// busy tries to destroy a group in whose barrier a thread is.
+static void busy(void) {
+  mscclgo_rendezvous r;
+  pthread_t other[2];
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
+  for (intptr_t i = 0; i < 2; i++) pthread_create(&other[i], NULL, connect_rank, (void*)i);
+  for (int i = 0; i < 2; i++) pthread_join(other[i], NULL);
+  FAILS(MSCCLGO_TIMEOUT, "rank 0", mscclgo_group_barrier(ranks[1], 100));
+  TRUE(mscclgo_error_peer() == 0);
+  TRUE(mscclgo_group_barrier(ranks[0], -1) != MSCCLGO_OK);  // rank 1 has left this one
+
+  // The barrier of rank 0 lasts until rank 1 comes.
+  pthread_create(&other[0], NULL, wait_for_other, (void*)0);
+  while (!entered) usleep(1000);
+  usleep(200000);
+  FAILS(MSCCLGO_INVALID, "another thread", mscclgo_group_destroy(ranks[0]));
+  wait_for_other((void*)1);
+  pthread_join(other[0], NULL);
+  for (intptr_t i = 0; i < 2; i++) pthread_create(&other[i], NULL, leave, (void*)i);
+  for (int i = 0; i < 2; i++) pthread_join(other[i], NULL);
+  OK(mscclgo_rendezvous_destroy(r));
+}
+
+static void environment(void) {
+  mscclgo_group g;
+  int size = 0;
+  FAILS(MSCCLGO_INVALID, "RANK", mscclgo_group_join(NULL, &g));
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", "29400", 1);
+  setenv("MSCCLGO_DEVICE", "emu:77777777", 1);
+  FAILS(MSCCLGO_INVALID, "77777777", mscclgo_group_join(NULL, &g));
+  unsetenv("MSCCLGO_DEVICE");
+  mscclgo_rendezvous r;
+  char id[MSCCLGO_ID_BYTES];
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, id, sizeof id));
+  setenv("MSCCLGO_ID", id, 1);
+  setenv("LOCAL_RANK", "0", 1);
+  setenv("LOCAL_WORLD_SIZE", "1", 1);
+  mscclgo_group_options options = {.device = "emu", .timeout_ms = 20000};
+  OK(mscclgo_group_join(&options, &g));
+  OK(mscclgo_group_size(g, &size));
+  TRUE(size == 1);
+  OK(mscclgo_group_destroy(g));
+  options.timeout_ms = -1;
+  FAILS(MSCCLGO_INVALID, "timeout_ms", mscclgo_group_join(&options, &g));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_group_connect("no id", 0, 1, NULL, &g));
+}
+
+static int entries(const char* folder) {
+  DIR* d = opendir(folder);
+  int n = 0;
+  while (readdir(d)) n++;
+  closedir(d);
+  return n;
+}
+
+// usage stores descriptors, mappings and threads of the process, and its memory in KiB.
+static void usage(long of[4]) {
+  char line[512];
+  of[0] = entries("/proc/self/fd");
+  of[2] = entries("/proc/self/task");
+  of[1] = of[3] = 0;
+  FILE* f = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, f)) of[1]++;
+  fclose(f);
+  f = fopen("/proc/self/status", "r");
+  while (fgets(line, sizeof line, f)) sscanf(line, "VmRSS: %ld", &of[3]);
+  fclose(f);
+}
+
+// once makes one of everything and destroys it.
+static void once(void) {
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_event e;
+  mscclgo_graph graph;
+  mscclgo_buffer b, h, w;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_proxy p;
+  mscclgo_memory_channels c;
+  mscclgo_port_channels ports;
+  mscclgo_peer_memory peers;
+  void* address;
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_event_create(d, &e));
+  OK(mscclgo_buffer_create(d, 1 << 20, &b));
+  OK(mscclgo_buffer_create_host(d, 4096, &h));
+  OK(mscclgo_buffer_host_pointer(h, &address));
+  memset(address, 1, 4096);
+  OK(mscclgo_buffer_pointer(b, &address));
+  OK(mscclgo_buffer_wrap(d, address, 4096, &w));
+  OK(mscclgo_module_compile(d, "kernels.cu", kernels, NULL, &m));
+  OK(mscclgo_module_kernel(m, "nothing", &k));
+  OK(mscclgo_proxy_create(g, &p));
+  OK(mscclgo_memory_channels_create(g, b, NULL, &c));
+  OK(mscclgo_port_channels_create(g, p, b, NULL, &ports));
+  OK(mscclgo_peer_memory_create(g, b, &peers));
+  OK(mscclgo_stream_begin_capture(s));
+  OK(mscclgo_all_reduce(g, s, address, address, 1000, MSCCLGO_F32, MSCCLGO_SUM));
+  OK(mscclgo_stream_end_capture(s, &graph));
+  OK(mscclgo_graph_launch(graph, s));
+  OK(mscclgo_event_record(e, s));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_create(d, 0, &w));
+  OK(mscclgo_group_destroy(g));
+}
+
+static void leaks(void) {
+  enum { WARM = 5, MORE = 20 };
+  long before[4], after[4];
+  for (int i = 0; i < WARM; i++) once();
+  usage(before);
+  for (int i = 0; i < MORE; i++) once();
+  // What is closed in the background goes soon.
+  for (int tries = 0; tries < 200; tries++) {
+    usage(after);
+    if (after[0] <= before[0] && after[1] <= before[1] + MORE / 2 && after[2] <= before[2] + 4) break;
+    usleep(100000);
+  }
+  printf("before: %ld descriptors, %ld mappings, %ld threads, %ld KiB\n", before[0], before[1], before[2],
+         before[3]);
+  printf("after:  %ld descriptors, %ld mappings, %ld threads, %ld KiB\n", after[0], after[1], after[2],
+         after[3]);
+  TRUE(after[0] <= before[0]);
+  TRUE(after[1] <= before[1] + MORE / 2);
+  TRUE(after[2] <= before[2] + 4);
+  TRUE(after[3] <= before[3] + 1024 * MORE);
+}
+
+// context calls the library while the thread has a context, with a driver that is not real.
+static void context(void) {
+  mscclgo_device d;
+  mscclgo_device_info info;
+  mscclgo_stream s;
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW), *mine = &d, *now = NULL;
+  TRUE(driver != NULL);
+  int (*set)(void*) = (int (*)(void*))dlsym(driver, "cuCtxSetCurrent");
+  int (*get)(void**) = (int (*)(void**))dlsym(driver, "cuCtxGetCurrent");
+  int (*sets)(void) = (int (*)(void))dlsym(driver, "test_sets");
+  set(mine);
+  OK(mscclgo_device_open("cuda:0", &d));  // this loads the driver here
+  get(&now);
+  TRUE(now == mine);
+  set(NULL);
+  int count = sets();
+  OK(mscclgo_stream_create(d, &s));
+  TRUE(sets() > count);  // the call had a context
+  get(&now);
+  TRUE(now == NULL);
+  set(mine);
+  OK(mscclgo_device_get_info(d, &info));
+  TRUE(strcmp(info.model, "Fake") == 0 && strcmp(info.name, "cuda:0") == 0);
+  FAILS(MSCCLGO_INVALID, "", mscclgo_stream_query((mscclgo_stream)d, NULL));
+  OK(mscclgo_device_destroy(d));
+  get(&now);
+  TRUE(now == mine);
+}
+
+static void forked(void) {
+  mscclgo_group g = open_group();
+  pid_t child = fork();
+  if (child == 0) {
+    FAILS(MSCCLGO_INVALID, "fork", mscclgo_group_barrier(g, -1));
+    FAILS(MSCCLGO_INVALID, "fork", mscclgo_group_destroy(g));
+    FAILS(MSCCLGO_INVALID, "fork", mscclgo_check_version(MSCCLGO_VERSION));
+    execl("/proc/self/exe", "check", "version", NULL);
+    _exit(9);
+  }
+  int status;
+  TRUE(waitpid(child, &status, 0) == child && status == 0);
+  OK(mscclgo_group_barrier(g, -1));
+  OK(mscclgo_group_destroy(g));
+}
+
+static void version(void) {
+  OK(mscclgo_check_version(MSCCLGO_VERSION));
+  OK(mscclgo_check_version(MSCCLGO_VERSION + 1));  // a patch
+  FAILS(MSCCLGO_UNSUPPORTED, "version 0.2.0", mscclgo_check_version(2 << 8));
+  TRUE(mscclgo_version() == MSCCLGO_VERSION);
+  TRUE(strcmp(mscclgo_status_name(MSCCLGO_TIMEOUT), "timeout") == 0);
+  TRUE(strcmp(mscclgo_status_name((mscclgo_status)99), "unknown status") == 0);
+  printf("%s\n", mscclgo_version_text());
+}
+
+static pthread_mutex_t records = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t recorded = PTHREAD_COND_INITIALIZER;
+static int refused;
+
+static void record(void* user, int level, const char* text) {
+  pthread_mutex_lock(&records);
+  if (user == (void*)5 && level >= MSCCLGO_LOG_INFO && !strchr(text, '\n') && strstr(text, "msg=")) refused++;
+  printf("%d %s\n", level, text);
+  pthread_cond_broadcast(&recorded);
+  pthread_mutex_unlock(&records);
+}
+
+// logs has a stranger come to a rendezvous at a port.
+static void logs(const char* port) {
+  char address[64];
+  mscclgo_rendezvous r;
+  OK(mscclgo_set_log(record, (void*)5, MSCCLGO_LOG_INFO));
+  snprintf(address, sizeof address, "127.0.0.1:%s", port);
+  OK(mscclgo_rendezvous_create(address, &r));
+  struct sockaddr_in to = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  int s = socket(AF_INET, SOCK_STREAM, 0);
+  TRUE(connect(s, (struct sockaddr*)&to, sizeof to) == 0);
+  char noise[4096];
+  memset(noise, 'x', sizeof noise);
+  TRUE(write(s, noise, sizeof noise) > 0);
+  pthread_mutex_lock(&records);
+  while (!refused) pthread_cond_wait(&recorded, &records);
+  pthread_mutex_unlock(&records);
+  close(s);
+  OK(mscclgo_set_log(NULL, NULL, 0));
+  OK(mscclgo_rendezvous_destroy(r));
+}
+
+int main(int count, char** arguments) {
+  const char* name = count > 1 ? arguments[1] : "";
+  const char* argument = count > 2 ? arguments[2] : "";
+  alarm(120);
+  if (!strcmp(name, "handles")) return handles(), 0;
+  if (!strcmp(name, "launches")) return launches(), 0;
+  if (!strcmp(name, "collectives")) return collectives(), 0;
+  if (!strcmp(name, "busy")) return busy(), 0;
+  if (!strcmp(name, "environment")) return environment(), 0;
+  if (!strcmp(name, "leaks")) return leaks(), 0;
+  if (!strcmp(name, "context")) return context(), 0;
+  if (!strcmp(name, "fork")) return forked(), 0;
+  if (!strcmp(name, "version")) return version(), 0;
+  if (!strcmp(name, "logs")) return logs(argument), 0;
+  fprintf(stderr, "there is no %s\n", name);
+  return 2;
+}
