@@ -1,0 +1,137 @@
+"""Collectives and channels between GPUs, and kernels that use them.
+
+    import mscclgo
+
+    group = mscclgo.init()          # the group of the environment
+    mscclgo.all_reduce(tensor)      # on the current stream
+    group.synchronize()             # an error names the rank to blame
+
+Started by "python -m mscclgo run -n 4 program.py", or by torchrun, mpirun or srun. A tensor is
+one of PyTorch, anything with __dlpack__ or __cuda_array_interface__, or on emulated devices,
+which need no GPU, a NumPy array. Kernels of the program's own use the same memory:
+
+    module = mscclgo.compile(source)
+    channels = group.memory_channels(group.empty(1000))
+    module.kernel[1, 256](None, channels, group, tensor)
+
+The package is a thin layer on the C library libmscclgo.so, which it contains; mscclgo.h describes
+that, and include() says where both it and the headers of kernels are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable, Optional, Sequence
+
+from ._array import Array
+from ._channels import MemoryChannels, PeerMemory, Pointer, PortChannels
+from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
+from ._group import AnyStream, Group, connect, default, init
+from ._library import LOG, VERSION, call, library
+from ._module import Kernel, Launch, Module
+from ._rendezvous import Rendezvous
+from ._stream import Capture, Event, Graph, Stream
+
+__version__ = "%d.%d.%d" % VERSION
+
+__all__ = [
+    "AbortedError",
+    "Array",
+    "Capture",
+    "Error",
+    "Event",
+    "Graph",
+    "Group",
+    "InvalidError",
+    "Kernel",
+    "Launch",
+    "MemoryChannels",
+    "Module",
+    "PeerMemory",
+    "Pointer",
+    "PortChannels",
+    "RemoteError",
+    "Rendezvous",
+    "Stream",
+    "SystemError",
+    "TimeoutError",
+    "UnsupportedError",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "compile",
+    "connect",
+    "default",
+    "include",
+    "init",
+    "reduce_scatter",
+    "set_log",
+    "synchronize",
+]
+
+
+def all_reduce(tensor: Any, output: Any = None, op: str = "sum", stream: AnyStream = None) -> None:
+    """Group.all_reduce of the default group."""
+    default().all_reduce(tensor, output, op, stream)
+
+
+def all_gather(output: Any, input: Any, stream: AnyStream = None) -> None:
+    """Group.all_gather of the default group."""
+    default().all_gather(output, input, stream)
+
+
+def reduce_scatter(output: Any, input: Any, op: str = "sum", stream: AnyStream = None) -> None:
+    """Group.reduce_scatter of the default group."""
+    default().reduce_scatter(output, input, op, stream)
+
+
+def all_to_all(output: Any, input: Any, stream: AnyStream = None) -> None:
+    """Group.all_to_all of the default group."""
+    default().all_to_all(output, input, stream)
+
+
+def broadcast(tensor: Any, root: int = 0, stream: AnyStream = None) -> None:
+    """Group.broadcast of the default group."""
+    default().broadcast(tensor, root, stream)
+
+
+def synchronize(stream: AnyStream = None, timeout: Optional[float] = None) -> None:
+    """Group.synchronize of the default group."""
+    default().synchronize(stream, timeout)
+
+
+def compile(
+    source: str,
+    name: str = "kernel.cu",
+    defines: Sequence[str] = (),
+    include_dirs: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    check: bool = False,
+) -> Module:
+    """Group.compile of the default group."""
+    return default().compile(source, name, defines, include_dirs, flags, check)
+
+
+def include() -> str:
+    """Returns the folder of mscclgo.h and of the headers of kernels, mscclgo/*.cuh."""
+    return os.path.join(os.path.dirname(__file__), "include")
+
+
+_log = LOG()  # that the library calls now; it must live as long
+
+
+def set_log(function: Optional[Callable[[int, str], None]], level: int = 0) -> None:
+    """Has function called with the level and the text of each record of the library's log: events
+    that are not errors of a call. Levels are -4 (debug), 0, 4 (a warning) and 8. It is called by
+    threads of the library, one at a time, and must not call this package. None ends it."""
+    global _log
+
+    def receive(_user: Any, at: int, text: bytes) -> None:
+        if function is not None:
+            function(at, text.decode("utf-8", "replace"))
+
+    wrapped = LOG(receive) if function is not None else LOG()
+    call(library.mscclgo_set_log, ctypes.cast(wrapped, ctypes.c_void_p), None, level)
+    _log = wrapped

@@ -1,0 +1,146 @@
+"""Arrays of the library: device memory that peers may access."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
+
+from . import _memory
+from ._errors import InvalidError, UnsupportedError
+from ._library import call, library, make
+from ._stream import destroy
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+_TYPESTR = {"float32": "<f4", "float16": "<f2", "float64": "<f8", "int32": "<i4", "int64": "<i8", "uint8": "|u1"}
+
+
+class Array:
+    """Device memory of the group, which peers may access by channels. Group.empty and Group.array
+    make one.
+
+    Frameworks see it as one of their tensors: torch.as_tensor(array) and cupy.asarray(array)
+    on a GPU, numpy.asarray(array) on an emulated device. The memory is freed with the object, so
+    such a view must hold it, as these do.
+    """
+
+    def __init__(self, group: Group, shape: Union[int, Sequence[int]], dtype: Any) -> None:
+        self.group = group
+        self.shape: Tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype = _name(dtype)
+        self.size = 1
+        for n in self.shape:
+            if n < 0:
+                raise InvalidError(f"mscclgo: the shape {self.shape} has a negative extent")
+            self.size *= n
+        self.nbytes = self.size * _memory.TYPES[self.dtype][1]
+        self._handle = make(library.mscclgo_buffer_create, group._device, max(self.nbytes, 1))
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
+        self._address = make(library.mscclgo_buffer_pointer, self._handle)
+
+    def close(self) -> None:
+        """Frees the memory. Kernels and peers that use it must be done."""
+        if self._finalizer.detach() is not None:
+            call(library.mscclgo_buffer_destroy, self._handle)
+
+    @property
+    def pointer(self) -> int:
+        """The address for kernels."""
+        self._open()
+        return self._address
+
+    def _open(self) -> None:
+        if not self._finalizer.alive:
+            raise InvalidError("mscclgo: the array was closed, its memory is freed")
+
+    def _mscclgo_memory(self) -> _memory.Memory:
+        self._open()
+        item = _memory.TYPES[self.dtype][1]
+        return _memory.Memory(self._address, self.size, self.dtype, _memory.OWN, None, True, item)
+
+    def copy_from(self, source: Any) -> "Array":
+        """Copies the elements of a tensor in the host's memory, such as a NumPy array, and returns
+        the array. The copy is not ordered with streams: synchronize them first."""
+        memory = self._host(source)
+        self._open()
+        call(library.mscclgo_copy_in, self._handle, 0, memory.address, self.nbytes)
+        return self
+
+    def copy_to(self, target: Any) -> None:
+        """Copies the elements to a tensor in the host's memory, likewise."""
+        memory = self._host(target)
+        if not memory.writable:
+            raise InvalidError("mscclgo: the tensor is read-only")
+        self._open()
+        call(library.mscclgo_copy_out, memory.address, self._handle, 0, self.nbytes)
+
+    def _host(self, tensor: Any) -> _memory.Memory:
+        memory = _memory.of(tensor)
+        if memory.kind != _memory.CPU:
+            raise InvalidError("mscclgo: the tensor is not in the host's memory")
+        if memory.bytes != self.nbytes or memory.dtype != self.dtype:
+            raise InvalidError(f"mscclgo: the tensor has {memory.elements} {memory.dtype}, and the array {self.size} {self.dtype}")
+        return memory
+
+    def numpy(self) -> Any:
+        """Returns a copy of the elements as a NumPy array. Synchronize the streams first."""
+        import numpy
+
+        host = numpy.empty(self.shape, self.dtype)
+        self.copy_to(host)
+        return host
+
+    def _interface(self, version: int, address: int) -> "dict[str, Any]":
+        typestr = _TYPESTR.get(self.dtype)
+        if typestr is None:
+            raise AttributeError(f"array interfaces have no {self.dtype}")
+        return {"shape": self.shape, "typestr": typestr, "data": (address, False), "strides": None, "version": version}
+
+    @property
+    def __array_interface__(self) -> "dict[str, Any]":
+        self._open()
+        address = self._host_address()
+        if address is None:
+            raise AttributeError("the host cannot access this memory; use numpy() for a copy")
+        return self._interface(3, address)
+
+    @property
+    def __cuda_array_interface__(self) -> "dict[str, Any]":
+        self._open()
+        if self._host_address() is not None:
+            raise AttributeError("this memory is not a GPU's")
+        return self._interface(3, self._address)
+
+    def _host_address(self) -> Optional[int]:
+        try:
+            return make(library.mscclgo_buffer_host_pointer, self._handle)
+        except UnsupportedError:
+            return None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"mscclgo.Array(shape={self.shape}, dtype={self.dtype!r})"
+
+
+def _name(dtype: Any) -> str:
+    """Returns the name of a type of elements: of a name, NumPy's or PyTorch's."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = name.rpartition(".")[2]
+    if name not in _memory.TYPES:
+        raise InvalidError(f"mscclgo: {name!r} is not a type of elements: {', '.join(_memory.TYPES)} are")
+    return name
+
+
+class Wrapped:
+    """Memory of the host, wrapped for the device as long as this object lives. It keeps the owner."""
+
+    def __init__(self, device: int, memory: _memory.Memory, owner: Any) -> None:
+        self.owner = owner
+        self._handle = make(library.mscclgo_buffer_wrap_host, device, memory.address, memory.bytes)
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
+        self.address = make(library.mscclgo_buffer_pointer, self._handle)

@@ -1,0 +1,410 @@
+"""Groups of ranks, and the collectives."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import sys
+import weakref
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
+
+from . import _memory
+from ._array import Array, Wrapped
+from ._channels import MemoryChannels, PeerMemory, PortChannels
+from ._errors import Error, InvalidError, UnsupportedError
+from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, library, make, milliseconds
+from ._module import Kernel, Module
+from ._stream import Stream, current_handle, handle_of
+
+_OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+
+# What a stream may be given as: one of this package, one of other code, a handle, or None for
+# the current one.
+AnyStream = Any
+
+
+class Group:
+    """One rank's view of its group. init and connect make one.
+
+    Methods marked collective are called by every rank, in the same order and with arguments
+    that fit. A tensor is an Array of this package, a NumPy array (on emulated devices), a
+    tensor of PyTorch, or anything with __dlpack__ or __cuda_array_interface__; it is
+    contiguous, and on the group's device. A stream is a Stream, one of PyTorch or CuPy, or a
+    handle; None means the current one: PyTorch's where that runs on the device, else one of the
+    group.
+
+    As a context manager, a group is aborted if the body raises, and else closed.
+    """
+
+    def __init__(self, handle: int) -> None:
+        """Takes the handle of a group of the C library."""
+        self._handle = handle
+        self.rank = self._integer(library.mscclgo_group_rank)
+        self.size = self._integer(library.mscclgo_group_size)
+        self._device = make(library.mscclgo_group_device, handle)
+        info = DeviceInfo()
+        call(library.mscclgo_device_get_info, self._device, ctypes.addressof(info))
+        self.device: str = info.name.decode()
+        self.model: str = info.model.decode()
+        self._host_memory = self._is_host_memory()
+        # The number of the GPU, as CUDA and PyTorch count them.
+        self._number = None if self._host_memory else int(self.device.partition(":")[2])
+        self._own: Optional[Stream] = None
+        self._streams: Dict[int, Stream] = {}
+        self._bytes: Optional[bytes] = None
+        self._proxy: Optional[int] = None
+        self.closed = False
+        _open.add(self)
+
+    def _integer(self, function: Any) -> int:
+        result = ctypes.c_int()
+        call(function, self._handle, ctypes.addressof(result))
+        return result.value
+
+    def _is_host_memory(self) -> bool:
+        """Whether the device's memory is the host's too."""
+        probe = make(library.mscclgo_buffer_create, self._device, 8)
+        try:
+            make(library.mscclgo_buffer_host_pointer, probe)
+            return True
+        except UnsupportedError:
+            return False
+        finally:
+            call(library.mscclgo_buffer_destroy, probe)
+
+    def __repr__(self) -> str:
+        return f"mscclgo.Group(rank={self.rank}, size={self.size}, device={self.device!r})"
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None:
+            self.abort(f"{kind.__name__}: {error}")
+        self.close()
+
+    # Life
+
+    def close(self) -> None:
+        """Leaves the group and frees all that was made of it. It waits for the other ranks to leave
+        too, for at most 5 seconds. It may be called twice."""
+        if self.closed:
+            return
+        self.closed = True
+        _open.discard(self)
+        call(library.mscclgo_group_destroy, self._handle)
+
+    def abort(self, reason: str) -> None:
+        """Fails the group: waits of all ranks end, and their calls raise an error with the reason."""
+        call(library.mscclgo_group_abort, self._handle, reason.encode())
+
+    def check(self) -> None:
+        """Raises the group's error if it has failed."""
+        call(library.mscclgo_group_error, self._handle)
+
+    # Messages of the host
+
+    def barrier(self, timeout: Optional[float] = None) -> None:
+        """Waits until all ranks have called it; not for streams. Collective."""
+        call(library.mscclgo_group_barrier, self._handle, milliseconds(timeout))
+
+    def all_gather_bytes(self, data: bytes, timeout: Optional[float] = None) -> "list[bytes]":
+        """Returns the bytes of all ranks, as many from each, by rank. Collective."""
+        received = ctypes.create_string_buffer(max(len(data) * self.size, 1))
+        call(library.mscclgo_group_all_gather, self._handle, data, len(data), received, milliseconds(timeout))
+        return [received.raw[r * len(data) : (r + 1) * len(data)] for r in range(self.size)]
+
+    # Streams and memory
+
+    def stream(self, stream: AnyStream = None) -> Stream:
+        """Returns the Stream of what is given; see Group."""
+        if isinstance(stream, Stream):
+            return stream
+        handle = current_handle(self._number) if stream is None else handle_of(stream)
+        if handle is None:
+            if self._own is None:
+                self._own = self.new_stream()
+            return self._own
+        known = self._streams.get(handle)
+        if known is None:
+            known = Stream(self, make(library.mscclgo_stream_wrap, self._device, handle))
+            known.owner = stream  # which must live as long
+            self._streams[handle] = known
+        return known
+
+    def new_stream(self) -> Stream:
+        """Makes a stream on the group's device."""
+        return Stream(self, make(library.mscclgo_stream_create, self._device))
+
+    def synchronize(self, stream: AnyStream = None, timeout: Optional[float] = None) -> None:
+        """Waits until a stream's work is done; see Stream.synchronize."""
+        self.stream(stream).synchronize(timeout)
+
+    def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Array:
+        """Allocates device memory of undefined content, which peers may access."""
+        return Array(self, shape, dtype)
+
+    def array(self, source: Any) -> Array:
+        """Allocates device memory with the elements of a tensor of the host, such as a NumPy array."""
+        memory = _memory.of(source)
+        return Array(self, getattr(source, "shape", memory.elements), memory.dtype).copy_from(source)
+
+    def address(self, tensor: Any, stream: Stream, written: bool = True) -> Tuple[int, _memory.Memory]:
+        """Returns where the tensor is for kernels. An Array and memory of the host are kept until the
+        work queued on the stream is done; a framework keeps its tensors of a GPU as it does for
+        kernels of its own."""
+        memory = _memory.of(tensor)
+        if written and not memory.writable:
+            raise InvalidError("mscclgo: the tensor is read-only, and would be written")
+        if memory.kind == _memory.CUDA and (self._host_memory or memory.number not in (None, self._number)):
+            where = "a GPU" if memory.number is None else f"cuda:{memory.number}"
+            raise InvalidError(f"mscclgo: the tensor is on {where}, and the group's device is {self.device}")
+        if memory.kind == _memory.OWN:
+            stream.keep(tensor)
+        if memory.kind != _memory.CPU:
+            return memory.address, memory
+        if not self._host_memory:
+            raise InvalidError(f"mscclgo: the tensor is in the host's memory, and the group's device is {self.device}: move it there")
+        if memory.elements == 0:
+            return 0, memory
+        wrapped = Wrapped(self._device, memory, tensor)
+        stream.keep(wrapped)
+        return wrapped.address, memory
+
+    # Kernels
+
+    def compile(
+        self,
+        source: str,
+        name: str = "kernel.cu",
+        defines: Sequence[str] = (),
+        include_dirs: Sequence[str] = (),
+        flags: Sequence[str] = (),
+        check: bool = False,
+    ) -> Module:
+        """Compiles a CUDA source for the group's device and loads it.
+
+        The kernels are extern "C" __global__ and may include the headers of the library, such
+        as <mscclgo/memory_channel.cuh>. What was compiled before comes from a cache. With check
+        they check what they do with the library, as they always do on emulated devices.
+        InvalidError has the compiler's messages.
+        """
+        return Module(self, source, name, defines, include_dirs, flags, check)
+
+    def max_blocks(self, kernel: Kernel, threads: int, shared: int = 0) -> int:
+        """Returns how many blocks of a kernel whose blocks wait for peers a rank may launch, with so
+        many threads a block and bytes of dynamic shared memory. When it returns, all ranks have
+        loaded the kernel: call it before the first launch. Collective."""
+        blocks = ctypes.c_int()
+        call(library.mscclgo_group_max_blocks, self._handle, kernel._handle, threads, shared, ctypes.addressof(blocks))
+        return blocks.value
+
+    def handle_bytes(self) -> bytes:
+        """The mscclgo::GroupHandle that kernels take. Collective the first time."""
+        if self._bytes is None:
+            room = ctypes.create_string_buffer(GROUP_HANDLE_BYTES)
+            call(library.mscclgo_group_get_handle, self._handle, room)
+            self._bytes = room.raw
+        return self._bytes
+
+    def memory_channels(
+        self, local: Array, inbox: Optional[Array] = None, per_peer: int = 1, name: Optional[str] = None
+    ) -> MemoryChannels:
+        """Makes channels between all ranks, by which kernels copy straight into the peer's memory.
+        Peers write the local array, or the inbox. Collective."""
+        return MemoryChannels(self, local, inbox, per_peer, name)
+
+    def port_channels(
+        self, local: Array, inbox: Optional[Array] = None, per_peer: int = 1, name: Optional[str] = None
+    ) -> PortChannels:
+        """Makes channels between all ranks over any transport, which a thread of the library serves.
+        Peers write the local array, or the inbox. Collective."""
+        if self._proxy is None:
+            self._proxy = make(library.mscclgo_proxy_create, self._handle)
+        return PortChannels(self, self._proxy, local, inbox, per_peer, name)
+
+    def share(self, array: Array) -> PeerMemory:
+        """Gives all ranks access to an array of each rank. Collective."""
+        return PeerMemory(self, array)
+
+    # Collectives
+
+    def _collect(self, name: str, output: Any, input: Any, parts: Tuple[int, int], op: Optional[str], root: Optional[int], stream: AnyStream) -> None:
+        """Queues a collective. parts are how many parts, each of the call's count of elements,
+        the output and the input have; a tensor that is None is not used on this rank."""
+        on = self.stream(stream)
+        addresses, count, dtype = [0, 0], None, None
+        for i, tensor in enumerate((output, input)):
+            if tensor is None:
+                continue
+            if i == 1 and tensor is output:
+                addresses[1] = addresses[0]
+                continue
+            addresses[i], memory = self.address(tensor, on, written=i == 0)
+            if memory.dtype not in _memory.TYPES:
+                raise InvalidError(f"mscclgo: {name}: the tensor has elements of {memory.dtype}, and the collectives take {', '.join(_memory.TYPES)}")
+            if memory.elements % parts[i]:
+                raise InvalidError(f"mscclgo: {name}: the tensor has {memory.elements} elements, which is no multiple of {parts[i]} ranks")
+            if count is not None and memory.elements // parts[i] != count:
+                raise InvalidError(f"mscclgo: {name}: the output has {count} elements a part, and the input {memory.elements // parts[i]}")
+            if dtype is not None and memory.dtype != dtype:
+                raise InvalidError(f"mscclgo: {name}: the output has elements of {dtype}, and the input of {memory.dtype}")
+            count, dtype = memory.elements // parts[i], memory.dtype
+        if dtype is None or count is None:
+            raise InvalidError(f"mscclgo: {name}: there is no tensor")
+        more = []
+        if op is not None:
+            if op not in _OPERATIONS:
+                raise InvalidError(f"mscclgo: {name}: {op!r} is not an operation: {', '.join(_OPERATIONS)} are")
+            more.append(_OPERATIONS[op])
+        if root is not None:
+            more.append(root)
+        function = getattr(library, "mscclgo_" + name)
+        call(function, self._handle, on._handle, addresses[0], addresses[1], count, _memory.TYPES[dtype][0], *more)
+
+    def all_reduce(self, tensor: Any, output: Any = None, op: str = "sum", stream: AnyStream = None) -> None:
+        """Reduces the tensors of all ranks into every rank's output, or in place without one. op is
+        sum, prod, max, min or avg.
+
+        This and the methods below queue their work on the stream and return. All ranks make the
+        same calls in the same order. The first call of a kind, type, operation and size waits for
+        the other ranks while it prepares: make it once before you capture it.
+        """
+        self._collect("all_reduce", tensor if output is None else output, tensor, (1, 1), op, None, stream)
+
+    def all_gather(self, output: Any, input: Any, stream: AnyStream = None) -> None:
+        """Concatenates the inputs of all ranks in every rank's output."""
+        self._collect("all_gather", output, input, (self.size, 1), None, None, stream)
+
+    def reduce_scatter(self, output: Any, input: Any, op: str = "sum", stream: AnyStream = None) -> None:
+        """Reduces the inputs of all ranks, and leaves part r of the result in the output of rank r."""
+        self._collect("reduce_scatter", output, input, (1, self.size), op, None, stream)
+
+    def all_to_all(self, output: Any, input: Any, stream: AnyStream = None) -> None:
+        """Makes part p of this rank's input this rank's part of the output of rank p."""
+        self._collect("all_to_all", output, input, (self.size, self.size), None, None, stream)
+
+    def broadcast(self, tensor: Any, root: int = 0, stream: AnyStream = None) -> None:
+        """Copies the root's tensor into those of all ranks."""
+        self._collect("broadcast", tensor, tensor, (1, 1), None, root, stream)
+
+    def reduce(self, tensor: Any, output: Any = None, op: str = "sum", root: int = 0, stream: AnyStream = None) -> None:
+        """Reduces the tensors of all ranks into the root's output, or in place without one."""
+        to = (tensor if output is None else output) if self.rank == root else None
+        self._collect("reduce", to, tensor, (1, 1), op, root, stream)
+
+    def gather(self, output: Any, input: Any, root: int = 0, stream: AnyStream = None) -> None:
+        """Concatenates the inputs of all ranks in the root's output. On other ranks that is not used."""
+        self._collect("gather", output if self.rank == root else None, input, (self.size, 1), None, root, stream)
+
+    def scatter(self, output: Any, input: Any, root: int = 0, stream: AnyStream = None) -> None:
+        """Copies part r of the root's input into the output of rank r. On other ranks the input is not used."""
+        self._collect("scatter", output, input if self.rank == root else None, (1, self.size), None, root, stream)
+
+    def send_receive(self, output: Any, input: Any, stream: AnyStream = None) -> None:
+        """Copies the input into the output of the next rank, around the ring of all ranks."""
+        self._collect("send_receive", output, input, (1, 1), None, None, stream)
+
+    def all_to_all_v(
+        self, output: Any, input: Any, send_counts: Sequence[int], receive_counts: Sequence[int], stream: AnyStream = None
+    ) -> None:
+        """Sends send_counts[p] elements of the input to each rank p, and receives receive_counts[p] from
+        it. Both lie in the order of the ranks, without gaps."""
+        on = self.stream(stream)
+        if len(send_counts) != self.size or len(receive_counts) != self.size:
+            raise InvalidError(f"mscclgo: all_to_all_v: there must be a count for each of {self.size} ranks")
+        places, dtype = [], None
+        for tensor, counts, written in ((output, receive_counts, True), (input, send_counts, False)):
+            if min(counts) < 0:
+                raise InvalidError("mscclgo: all_to_all_v: a count is negative")
+            address, memory = self.address(tensor, on, written)
+            if sum(counts) > memory.elements:
+                raise InvalidError(f"mscclgo: all_to_all_v: the counts are {sum(counts)} elements, and the tensor has {memory.elements}")
+            if memory.dtype not in _memory.TYPES or dtype not in (None, memory.dtype):
+                raise InvalidError(f"mscclgo: all_to_all_v: elements of {memory.dtype} are of the wrong type")
+            places.append(address)
+            dtype = memory.dtype
+        array = ctypes.c_uint64 * self.size
+        call(
+            library.mscclgo_all_to_all_v,
+            self._handle,
+            on._handle,
+            places[0],
+            places[1],
+            array(*send_counts),
+            array(*receive_counts),
+            _memory.TYPES[str(dtype)][0],
+        )
+
+
+_open: "weakref.WeakSet[Group]" = weakref.WeakSet()
+_default: Optional[Group] = None
+
+
+def _options(device: Optional[str], timeout: float, heartbeat: Optional[float], scratch: int, local_rank: int = 0) -> GroupOptions:
+    if timeout <= 0 or scratch < 0:
+        raise InvalidError("mscclgo: the timeout and the scratch must be above 0")
+    beat = 0 if heartbeat is None else milliseconds(heartbeat) or -1
+    return GroupOptions(None if device is None else device.encode(), local_rank, milliseconds(timeout), beat, scratch)
+
+
+def init(
+    device: Optional[str] = None, timeout: float = 30.0, heartbeat_timeout: Optional[float] = None, scratch: int = 0
+) -> Group:
+    """Joins the group that the environment describes, as set by torchrun, mpirun, srun,
+    "mscclgo run" or "python -m mscclgo run", and makes it the default group. Collective.
+
+    device is "auto" (the default), "cuda", "emu", or one such as "cuda:0"; the variable
+    MSCCLGO_DEVICE overrides it. timeout bounds every wait in a kernel, and heartbeat_timeout for
+    how long a rank may give no sign of life (0 is for ever), in seconds. scratch is the memory
+    for packets in bytes, 0 for 32 MiB.
+
+    Raises InvalidError if the environment describes no group.
+    """
+    options = _options(device, timeout, heartbeat_timeout, scratch)
+    return _use(Group(make(library.mscclgo_group_join, ctypes.addressof(options))))
+
+
+def connect(
+    id: str,
+    rank: int,
+    size: int,
+    device: Optional[str] = None,
+    timeout: float = 30.0,
+    heartbeat_timeout: Optional[float] = None,
+    scratch: int = 0,
+    local_rank: Optional[int] = None,
+) -> Group:
+    """Is init for ranks that know the id of a Rendezvous, their numbers and how many they are. Ranks
+    of one process call it on threads of their own. It does not set the default group."""
+    options = _options(device, timeout, heartbeat_timeout, scratch, rank if local_rank is None else local_rank)
+    return Group(make(library.mscclgo_group_connect, id.encode(), rank, size, ctypes.addressof(options)))
+
+
+def _use(group: Group) -> Group:
+    global _default
+    _default = group
+    return group
+
+
+def default() -> Group:
+    """Returns the group of init."""
+    if _default is None or _default.closed:
+        raise InvalidError("mscclgo: there is no group; call mscclgo.init() first")
+    return _default
+
+
+def _leave() -> None:
+    """Closes the groups when Python ends: after an exception that nobody handled, they fail."""
+    error = getattr(sys, "last_value", None)
+    for group in list(_open):
+        try:
+            if error is not None:
+                group.abort(f"{type(error).__name__}: {error}")
+            group.close()
+        except Error:
+            pass  # nobody is left to tell
+    library.mscclgo_set_log(None, None, 0)
+
+
+atexit.register(_leave)

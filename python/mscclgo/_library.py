@@ -1,0 +1,228 @@
+"""The C library: its functions by ctypes, and its errors as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Optional
+
+from ._errors import KINDS, Error, InvalidError, UnsupportedError
+
+VERSION = (0, 1, 0)  # of the header that this package was made for
+
+# The functions that return a status: the types of their parameters, one letter each.
+_TYPES = {
+    "p": ctypes.c_void_p,
+    "s": ctypes.c_char_p,
+    "i": ctypes.c_int,
+    "I": ctypes.c_uint32,
+    "l": ctypes.c_int64,
+    "L": ctypes.c_uint64,
+    "z": ctypes.c_size_t,
+}
+FUNCTIONS = dict(
+    check_version="I",
+    set_log="ppi",
+    group_join="pp",
+    group_connect="siipp",
+    group_destroy="p",
+    group_rank="pp",
+    group_size="pp",
+    group_device="pp",
+    group_error="p",
+    group_abort="ps",
+    group_barrier="pl",
+    group_all_gather="ppzpl",
+    group_broadcast="pipzl",
+    group_synchronize="ppl",
+    group_max_blocks="ppiip",
+    group_get_handle="pp",
+    rendezvous_create="sp",
+    rendezvous_id="ppz",
+    rendezvous_destroy="p",
+    device_open="sp",
+    device_destroy="p",
+    device_get_info="pp",
+    buffer_create="pLp",
+    buffer_create_host="pLp",
+    buffer_wrap="ppLp",
+    buffer_wrap_host="ppLp",
+    buffer_slice="pLLp",
+    buffer_destroy="p",
+    buffer_size="pp",
+    buffer_pointer="pp",
+    buffer_host_pointer="pp",
+    copy_in="pLpL",
+    copy_out="ppLL",
+    stream_create="pp",
+    stream_wrap="ppp",
+    stream_destroy="p",
+    stream_handle="pp",
+    stream_synchronize="pl",
+    stream_query="pp",
+    stream_copy="ppLpLL",
+    stream_fill="ppLiL",
+    stream_begin_capture="p",
+    stream_end_capture="pp",
+    graph_launch="pp",
+    graph_destroy="p",
+    event_create="pp",
+    event_wrap="ppp",
+    event_handle="pp",
+    event_destroy="p",
+    event_record="pp",
+    event_wait="pp",
+    event_synchronize="pl",
+    event_query="pp",
+    event_elapsed="ppp",
+    module_compile="psspp",
+    module_load="ppzp",
+    module_destroy="p",
+    module_kernel="psp",
+    kernel_parameters="ppzp",
+    kernel_launch="ppppz",
+    memory_channels_create="pppp",
+    memory_channels_handles="pp",
+    memory_channels_handle="piip",
+    memory_channels_destroy="p",
+    proxy_create="pp",
+    proxy_destroy="p",
+    port_channels_create="ppppp",
+    port_channels_handles="pp",
+    port_channels_handle="piip",
+    peer_memory_create="ppp",
+    peer_memory_get_handle="pp",
+    peer_memory_destroy="p",
+    all_reduce="ppppLii",
+    all_gather="ppppLi",
+    reduce_scatter="ppppLii",
+    all_to_all="ppppLi",
+    all_to_all_v="ppppppi",
+    broadcast="ppppLii",
+    reduce="ppppLiii",
+    gather="ppppLii",
+    scatter="ppppLii",
+    send_receive="ppppLi",
+)
+
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
+class GroupOptions(ctypes.Structure):
+    _fields_ = [
+        ("device", ctypes.c_char_p),
+        ("local_rank", ctypes.c_int),
+        ("timeout_ms", ctypes.c_int64),
+        ("heartbeat_timeout_ms", ctypes.c_int64),
+        ("scratch_bytes", ctypes.c_uint64),
+    ]
+
+
+class DeviceInfo(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char * 32),
+        ("model", ctypes.c_char * 128),
+        ("arch", ctypes.c_char * 32),
+        ("uuid", ctypes.c_ubyte * 16),
+        ("multiprocessors", ctypes.c_int),
+        ("max_threads_per_block", ctypes.c_int),
+        ("max_shared_per_block", ctypes.c_int),
+        ("warp_size", ctypes.c_int),
+        ("total_memory", ctypes.c_uint64),
+    ]
+
+
+class CompileOptions(ctypes.Structure):
+    _fields_ = [
+        ("defines", ctypes.POINTER(ctypes.c_char_p)),
+        ("include_dirs", ctypes.POINTER(ctypes.c_char_p)),
+        ("flags", ctypes.POINTER(ctypes.c_char_p)),
+        ("check", ctypes.c_int),
+    ]
+
+
+class Parameter(ctypes.Structure):
+    _fields_ = [("offset", ctypes.c_uint32), ("bytes", ctypes.c_uint32)]
+
+
+class LaunchConfig(ctypes.Structure):
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint32),
+        ("cooperative", ctypes.c_int),
+    ]
+
+
+class ChannelOptions(ctypes.Structure):
+    _fields_ = [("per_peer", ctypes.c_int), ("inbox", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+
+
+GROUP_HANDLE_BYTES = 80 * 8
+PEER_MEMORY_HANDLE_BYTES = 72 * 8
+ID_BYTES = 4096
+
+
+def _load() -> ctypes.CDLL:
+    path = os.environ.get("MSCCLGO_LIBRARY") or os.path.join(os.path.dirname(__file__), "libmscclgo.so")
+    try:
+        loaded = ctypes.CDLL(path)
+    except OSError as error:
+        raise UnsupportedError(f"mscclgo: load the library: {error}; MSCCLGO_LIBRARY can name another one") from error
+    return check(loaded, path)
+
+
+def check(loaded: ctypes.CDLL, path: str) -> ctypes.CDLL:
+    """Prepares the functions of a library, unless it is of another version."""
+    try:
+        loaded.mscclgo_version.restype = ctypes.c_uint32
+        number = loaded.mscclgo_version()
+        has = (number >> 16, number >> 8 & 0xFF, number & 0xFF)
+        if has[:2] != VERSION[:2]:
+            raise UnsupportedError(
+                "mscclgo: load the library: {} is version {}.{}.{}, and the Python package {}.{}.{}: install those of "
+                "one version".format(path, *has, *VERSION)
+            )
+        for name, result in dict(error_text=ctypes.c_char_p, error_rank=ctypes.c_int, error_peer=ctypes.c_int).items():
+            getattr(loaded, "mscclgo_" + name).restype = result
+        for name, codes in FUNCTIONS.items():
+            function = getattr(loaded, "mscclgo_" + name)
+            function.restype = ctypes.c_int
+            function.argtypes = [_TYPES[code] for code in codes]
+    except AttributeError as error:
+        raise UnsupportedError(f"mscclgo: load the library: {path} is not libmscclgo.so, or another version: {error}") from error
+    return loaded
+
+
+library = _load()
+
+
+def failure(status: int) -> Error:
+    """Returns the exception of a call of this thread that has just failed."""
+    text = library.mscclgo_error_text().decode("utf-8", "replace")
+    rank, peer = library.mscclgo_error_rank(), library.mscclgo_error_peer()
+    kind = KINDS.get(status, Error)
+    return kind(text, None if rank < 0 else rank, None if peer < 0 else peer)
+
+
+def call(function: Any, *arguments: Any) -> None:
+    """Calls a function of the library and raises its error."""
+    status = function(*arguments)
+    if status:
+        raise failure(status)
+
+
+def make(function: Any, *arguments: Any) -> int:
+    """Calls a function whose last parameter is the place of a handle or an address."""
+    result = ctypes.c_void_p()
+    call(function, *arguments, ctypes.addressof(result))
+    return result.value or 0
+
+
+def milliseconds(seconds: Optional[float]) -> int:
+    """Converts a time, of which None is without limit."""
+    if seconds is None:
+        return -1
+    if not 0 <= seconds < 2**31:
+        raise InvalidError(f"mscclgo: a time of {seconds} seconds is out of range")
+    return max(int(seconds * 1000), 1 if seconds > 0 else 0)

@@ -1,0 +1,172 @@
+"""What a tensor of any kind is: where its elements are, of which type, and how many."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, NamedTuple, Optional, Tuple
+
+from ._errors import InvalidError
+
+# The types of elements: the number in the library, and the bytes of an element.
+TYPES = {
+    "float32": (0, 4),
+    "float16": (1, 2),
+    "bfloat16": (2, 2),
+    "float64": (3, 8),
+    "int32": (4, 4),
+    "int64": (5, 8),
+    "uint8": (6, 1),
+    "float8_e4m3fn": (7, 1),
+    "float8_e5m2": (8, 1),
+}
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # of DLPack
+OWN = 0  # of this package
+
+
+class Memory(NamedTuple):
+    """The elements of a tensor, which are contiguous."""
+
+    address: int
+    elements: int
+    dtype: str
+    kind: int  # CPU, CUDA or OWN
+    number: Optional[int]  # of the device, where it is known
+    writable: bool
+    item: int  # bytes of an element
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.item
+
+
+def of(tensor: Any) -> Memory:
+    """Returns the memory of a tensor: of this package, NumPy, PyTorch, or any by DLPack or
+    __cuda_array_interface__.
+
+    Raises InvalidError for a tensor that is not contiguous or was freed, and for what is no
+    tensor.
+    """
+    own = getattr(tensor, "_mscclgo_memory", None)
+    if own is not None:
+        memory: Memory = own()
+        return memory
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return _of_torch(tensor)
+    try:
+        interface = getattr(tensor, "__cuda_array_interface__", None)
+    except Exception as error:  # a property that refuses, such as that of a tensor with gradients
+        raise InvalidError(f"mscclgo: the tensor does not give its memory: {error}") from error
+    if interface is not None:
+        return _of_interface(interface, CUDA, None)
+    interface = getattr(tensor, "__array_interface__", None)
+    if interface is not None:
+        return _of_interface(interface, CPU, getattr(getattr(tensor, "dtype", None), "name", None))
+    if hasattr(tensor, "__dlpack__"):
+        return _of_dlpack(tensor)
+    raise InvalidError(f"mscclgo: a {type(tensor).__name__} is not a tensor: it has neither __dlpack__ nor __cuda_array_interface__")
+
+
+def _not_contiguous() -> InvalidError:
+    return InvalidError("mscclgo: the tensor is not contiguous; pass a contiguous copy")
+
+
+def _of_torch(tensor: Any) -> Memory:
+    device = tensor.device
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidError(f"mscclgo: the tensor is on {device}, and this package knows cpu and cuda")
+    if not tensor.is_contiguous():
+        raise _not_contiguous()
+    address, count = tensor.data_ptr(), tensor.numel()
+    if count and not address:
+        raise InvalidError("mscclgo: the tensor's memory was freed, or it has none")
+    kind = CUDA if device.type == "cuda" else CPU
+    return Memory(address, count, str(tensor.dtype).partition(".")[2], kind, device.index, True, tensor.element_size())
+
+
+_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
+
+
+def _of_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
+    """Of the dictionary of NumPy's or CUDA's array interface."""
+    typestr, shape = interface["typestr"], interface["shape"]
+    if interface.get("mask") is not None:
+        raise InvalidError("mscclgo: the tensor has a mask")
+    item = int(typestr[2:])
+    if typestr[0] == ">" and item > 1:
+        raise InvalidError("mscclgo: the tensor's elements are in the other byte order")
+    if name is None:
+        name = f"{_KINDS.get(typestr[1], typestr[1])}{8 * item}"
+    if not _contiguous(shape, interface.get("strides"), item):
+        raise _not_contiguous()
+    if interface.get("data") is None:
+        raise InvalidError("mscclgo: the tensor does not tell where its elements are")
+    address, read_only = interface["data"]
+    return Memory(address, _product(shape), name, kind, None, not read_only, item)
+
+
+def _product(shape: Tuple[int, ...]) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return count
+
+
+def _contiguous(shape: Tuple[int, ...], strides: Optional[Tuple[int, ...]], item: int) -> bool:
+    if strides is None or _product(shape) == 0:
+        return True
+    expected = item
+    for n, stride in zip(reversed(shape), reversed(strides)):
+        if n != 1 and stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+class _Tensor(ctypes.Structure):  # DLTensor
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+_EIGHT_BITS = {10: "float8_e4m3fn", 12: "float8_e5m2"}
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype = ctypes.c_void_p
+_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _of_dlpack(tensor: Any) -> Memory:
+    try:
+        kind, number = tensor.__dlpack_device__()
+        # The work is put behind that of the stream which the caller names: no stream waits.
+        capsule = tensor.__dlpack__(stream=-1) if kind in (CUDA, CUDA_MANAGED) else tensor.__dlpack__()
+    except Exception as error:
+        raise InvalidError(f"mscclgo: the tensor does not give its memory: {error}") from error
+    # The capsule's destructor gives the tensor back, when this function returns: the caller
+    # holds the object.
+    t = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+    if t.lanes != 1 or t.bits % 8:
+        raise InvalidError("mscclgo: the tensor's elements are vectors, or parts of a byte")
+    shape = tuple(t.shape[i] for i in range(t.ndim))
+    item = t.bits // 8
+    if t.strides and not _contiguous(shape, tuple(t.strides[i] * item for i in range(t.ndim)), item):
+        raise _not_contiguous()
+    name = _EIGHT_BITS.get(t.code) or f"{_CODES.get(t.code, 'type %d of ' % t.code)}{t.bits}"
+    if kind in (CUDA, CUDA_MANAGED):
+        return Memory((t.data or 0) + t.byte_offset, _product(shape), name, CUDA, number, True, item)
+    if kind in (CPU, CUDA_HOST):
+        return Memory((t.data or 0) + t.byte_offset, _product(shape), name, CPU, None, True, item)
+    raise InvalidError(f"mscclgo: the tensor is on a device of DLPack's type {kind}, and this package knows CPUs and CUDA")

@@ -1,0 +1,174 @@
+"""Modules and kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import weakref
+from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
+
+from ._channels import PeerMemory, Pointer, _Channels
+from ._errors import InvalidError
+from ._library import CompileOptions, LaunchConfig, Parameter, call, library, make
+from ._stream import Stream, destroy
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+Extent = Union[int, Sequence[int]]
+
+
+def _texts(texts: Sequence[str]) -> Any:
+    return (ctypes.c_char_p * (len(texts) + 1))(*[text.encode() for text in texts], None)
+
+
+class Module:
+    """Compiled device code. Its kernels are attributes: module.all_reduce, module["all_reduce"]."""
+
+    def __init__(
+        self,
+        group: Group,
+        source: str,
+        name: str,
+        defines: Sequence[str],
+        include_dirs: Sequence[str],
+        flags: Sequence[str],
+        check: bool,
+    ) -> None:
+        if isinstance(defines, str) or isinstance(include_dirs, str) or isinstance(flags, str):
+            raise InvalidError("mscclgo: defines, include_dirs and flags are lists of texts")
+        if "\0" in source:
+            raise InvalidError("mscclgo: the source has a zero byte")
+        self._group = group
+        options = CompileOptions(_texts(defines), _texts(include_dirs), _texts(flags), check)
+        handle = make(library.mscclgo_module_compile, group._device, name.encode(), source.encode(), ctypes.addressof(options))
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_module_destroy, handle)
+
+    def __getitem__(self, name: str) -> "Kernel":
+        return Kernel(self, name)
+
+    def __getattr__(self, name: str) -> "Kernel":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            kernel = Kernel(self, name)
+        except InvalidError as error:
+            raise AttributeError(str(error)) from error
+        self.__dict__[name] = kernel
+        return kernel
+
+
+class Kernel:
+    """An entry point of a module. kernel[grid, block](stream, argument, ...) launches it, and
+    kernel[grid, block, shared] with bytes of dynamic shared memory.
+
+    grid is the number of blocks and block that of their threads: an int, or up to three. The
+    arguments are those of the kernel, in their order:
+
+    - for a pointer: a tensor, channels, channels[i, rank], or None;
+    - for a number: an int, a float or a bool, or a scalar of NumPy of the parameter's size. A float
+      is for a parameter of float or double, and an int for all others;
+    - for mscclgo::GroupHandle a Group, for mscclgo::PeerMemory a PeerMemory;
+    - for any other parameter by value: bytes of its size.
+    """
+
+    def __init__(self, module: Module, name: str) -> None:
+        self.name = name
+        self._module = module
+        self._handle = make(library.mscclgo_module_kernel, module._handle, name.encode())
+        count = ctypes.c_size_t()
+        call(library.mscclgo_kernel_parameters, self._handle, None, 0, ctypes.addressof(count))
+        places = (Parameter * max(count.value, 1))()
+        call(library.mscclgo_kernel_parameters, self._handle, places, count.value, ctypes.addressof(count))
+        self._places: List[Tuple[int, int]] = [(p.offset, p.bytes) for p in places[: count.value]]
+        self._bytes = max((offset + size for offset, size in self._places), default=0)
+
+    def __getitem__(self, shape: Any) -> "Launch":
+        if not isinstance(shape, tuple) or not 2 <= len(shape) <= 3:
+            raise InvalidError(f"mscclgo: launch {self.name}: write {self.name}[grid, block](stream, ...)")
+        config = LaunchConfig()
+        for target, extent, what in ((config.grid, shape[0], "grid"), (config.block, shape[1], "block")):
+            each = (extent,) if isinstance(extent, int) else tuple(extent)
+            if not 1 <= len(each) <= 3 or any(not 0 < n < 1 << 31 for n in each):
+                raise InvalidError(f"mscclgo: launch {self.name}: a {what} of {extent} makes no sense")
+            target[: len(each)] = each
+        shared = shape[2] if len(shape) == 3 else 0
+        if not 0 <= shared < 1 << 31:
+            raise InvalidError(f"mscclgo: launch {self.name}: {shared} bytes of shared memory make no sense")
+        config.dynamic_shared_bytes = shared
+        return Launch(self, config)
+
+
+class Launch:
+    """A kernel with a grid; see Kernel."""
+
+    def __init__(self, kernel: Kernel, config: LaunchConfig) -> None:
+        self._kernel = kernel
+        self._config = config
+
+    def __call__(self, stream: Any, *arguments: Any) -> None:
+        """Queues the kernel on a stream; None is the current one."""
+        kernel = self._kernel
+        group = kernel._module._group
+        on = group.stream(stream)
+        if len(arguments) != len(kernel._places):
+            raise InvalidError(f"mscclgo: launch {kernel.name}: {len(arguments)} arguments given, and the kernel takes {len(kernel._places)}")
+        block = ctypes.create_string_buffer(max(kernel._bytes, 1))
+        for i, (argument, (offset, size)) in enumerate(zip(arguments, kernel._places)):
+            try:
+                packed = _pack(group, on, argument, size)
+            except (InvalidError, struct.error, OverflowError) as error:
+                text = str(error)
+                text = text[len("mscclgo: ") :] if text.startswith("mscclgo: ") else text
+                raise InvalidError(f"mscclgo: launch {kernel.name}: argument {i + 1} of {len(arguments)}: {text}") from error
+            if len(packed) != size:
+                raise InvalidError(
+                    f"mscclgo: launch {kernel.name}: argument {i + 1} of {len(arguments)}: the parameter has {size} bytes, and a "
+                    f"{type(argument).__name__} has {len(packed)}"
+                )
+            ctypes.memmove(ctypes.addressof(block) + offset, packed, size)
+        on.keep(kernel._module)
+        call(library.mscclgo_kernel_launch, kernel._handle, on._handle, ctypes.addressof(self._config), block, kernel._bytes)
+
+
+_INTEGERS = {1: ("b", "B"), 2: ("h", "H"), 4: ("i", "I"), 8: ("q", "Q")}
+_FLOATS = {4: "f", 8: "d"}
+
+
+def _pack(group: Group, stream: Stream, argument: Any, size: int) -> bytes:
+    """Returns the bytes of an argument for a parameter of so many."""
+    if argument is None:
+        return b"\0" * 8
+    if isinstance(argument, Pointer):
+        return struct.pack("=Q", argument)
+    if isinstance(argument, bool):
+        return struct.pack("=?", argument)
+    if isinstance(argument, int):
+        if size not in _INTEGERS:
+            raise InvalidError(f"the parameter has {size} bytes, and is no integer")
+        signed, unsigned = _INTEGERS[size]
+        try:
+            return struct.pack("=" + (signed if argument < 0 else unsigned), argument)
+        except struct.error:
+            raise InvalidError(f"the parameter has {size} bytes, and {argument} does not fit") from None
+    # A float64 of NumPy is a float of Python too, and would become a float where that is asked for.
+    if type(argument) is float:
+        if size not in _FLOATS:
+            raise InvalidError(f"the parameter has {size} bytes, and a float is for float or double")
+        return struct.pack("=" + _FLOATS[size], argument)
+    if isinstance(argument, (bytes, bytearray)):
+        return bytes(argument)
+    if isinstance(argument, _Channels):
+        stream.keep(argument)
+        return struct.pack("=Q", argument.pointer)
+    if isinstance(argument, PeerMemory):
+        stream.keep(argument)
+        return argument.handle_bytes()
+    if hasattr(argument, "handle_bytes"):  # a group
+        return bytes(argument.handle_bytes())
+    if hasattr(argument, "tobytes") and getattr(argument, "shape", None) == () and hasattr(argument, "item"):
+        if not hasattr(argument, "__setitem__"):
+            return bytes(argument.tobytes())  # a scalar of NumPy
+    address, _ = group.address(argument, stream, written=False)
+    return struct.pack("=Q", address)

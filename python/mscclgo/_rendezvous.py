@@ -1,0 +1,36 @@
+"""Where the ranks of a new group meet."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ._library import ID_BYTES, call, library, make
+
+
+class Rendezvous:
+    """The place where the ranks of a new group meet: one process opens it and passes the id to all
+    ranks, for connect or the variable MSCCLGO_ID. Who has the id can join, so it travels as a
+    password would.
+
+    address is "host:port"; with port 0 the system chooses one, and with no host all addresses of
+    this machine count.
+    """
+
+    def __init__(self, address: str = "127.0.0.1:0") -> None:
+        self._handle = make(library.mscclgo_rendezvous_create, address.encode())
+        text = ctypes.create_string_buffer(ID_BYTES)
+        call(library.mscclgo_rendezvous_id, self._handle, text, ID_BYTES)
+        self.id: str = text.value.decode()
+
+    def close(self) -> None:
+        """Closes the rendezvous. A group that is complete stays."""
+        if self._handle:
+            handle, self._handle = self._handle, 0
+            call(library.mscclgo_rendezvous_destroy, handle)
+
+    def __enter__(self) -> "Rendezvous":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()

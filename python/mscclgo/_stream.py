@@ -1,0 +1,191 @@
+"""Streams, events and graphs."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any, List, Optional
+
+from ._errors import Error, InvalidError, TimeoutError
+from ._library import call, library, make, milliseconds
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+_TICK = 0.2  # seconds that a wait lasts before Python looks at signals such as Ctrl-C
+
+
+def destroy(function: Any, handle: int) -> None:
+    """Destroys an object which may be gone, with the group."""
+    function(handle)
+
+
+class Stream:
+    """Work of the group's device, done in order. group.stream() and Group.new_stream make one.
+
+    A Stream of other code stays that code's: it must live as long as this object.
+    """
+
+    def __init__(self, group: Group, handle: int) -> None:
+        self.group = group
+        self._handle = handle
+        self.owner: Any = None  # of a stream of other code: its object, if it has one
+        self._kept: List[Any] = []  # what the work that is queued uses
+        self._look = 1024  # the length of that at which to look whether the work is done
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_stream_destroy, handle)
+
+    @property
+    def handle(self) -> int:
+        """The handle of the stream for other code: a CUstream on a GPU."""
+        result = ctypes.c_void_p()
+        call(library.mscclgo_stream_handle, self._handle, ctypes.addressof(result))
+        return result.value or 0
+
+    def __cuda_stream__(self) -> "tuple[int, int]":
+        return 0, self.handle
+
+    def synchronize(self, timeout: Optional[float] = None) -> None:
+        """Waits until the work is done, and raises the error of a wait in it that failed.
+
+        timeout is in seconds; TimeoutError tells that it has passed, while the work goes on.
+        """
+        left = timeout
+        while True:
+            tick = _TICK if left is None else min(left, _TICK)
+            try:
+                call(library.mscclgo_group_synchronize, self.group._handle, self._handle, milliseconds(tick))
+                break
+            except TimeoutError:
+                if library.mscclgo_group_error(self.group._handle):
+                    raise
+                if left is not None:
+                    left -= tick
+                    if left <= 0:
+                        raise
+        self._kept.clear()
+
+    def query(self) -> bool:
+        """Reports whether all work is done."""
+        done = ctypes.c_int()
+        call(library.mscclgo_stream_query, self._handle, ctypes.addressof(done))
+        return bool(done.value)
+
+    def capture(self) -> "Capture":
+        """Returns a context in which the stream collects work in a graph in place of running it:
+
+        with stream.capture() as capture: ...
+        capture.graph.launch(stream)
+        """
+        return Capture(self)
+
+    def wait(self, event: "Event") -> None:
+        """Has what is queued from now on wait for what the event marks."""
+        call(library.mscclgo_event_wait, event._handle, self._handle)
+
+    def record(self, event: Optional["Event"] = None) -> "Event":
+        """Has an event, a new one if none is given, mark the work queued so far."""
+        event = event or Event(self.group)
+        call(library.mscclgo_event_record, event._handle, self._handle)
+        return event
+
+    def keep(self, objects: Any) -> None:
+        """Keeps objects alive until the work that is queued now is done."""
+        self._kept.append(objects)
+        if len(self._kept) < self._look:
+            return
+        try:  # nobody synchronizes: is it done?
+            if self.query():
+                self._kept.clear()
+        except Error:
+            pass  # the stream captures, or the work has failed, which its call tells
+        self._look = 2 * len(self._kept) + 1024
+
+
+class Capture:
+    """The capture of a stream; see Stream.capture."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._before: List[Any] = []
+        self._graph: Optional[Graph] = None
+
+    @property
+    def graph(self) -> "Graph":
+        """The graph, once the capture has ended."""
+        if self._graph is None:
+            raise InvalidError("mscclgo: the capture has not ended, or has failed")
+        return self._graph
+
+    def __enter__(self) -> "Capture":
+        call(library.mscclgo_stream_begin_capture, self._stream._handle)
+        self._before, self._stream._kept = self._stream._kept, []
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        kept, self._stream._kept = self._stream._kept, self._before
+        try:
+            handle = make(library.mscclgo_stream_end_capture, self._stream._handle)
+        except Error:
+            if error is None:
+                raise
+            return  # the exception in the body is the one to tell
+        graph = Graph(self._stream.group, handle, kept)
+        if error is None:
+            self._graph = graph
+
+
+class Graph:
+    """Captured work, which can be launched any number of times. It keeps the tensors it uses."""
+
+    def __init__(self, group: Group, handle: int, kept: List[Any]) -> None:
+        self._group = group
+        self._handle = handle
+        self._kept = kept
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_graph_destroy, handle)
+
+    def launch(self, stream: Optional[Any] = None) -> None:
+        """Queues the work on a stream, by default the current one."""
+        on = self._group.stream(stream)
+        call(library.mscclgo_graph_launch, self._handle, on._handle)
+        on.keep(self)
+
+
+class Event:
+    """A point in the work of a stream."""
+
+    def __init__(self, group: Group) -> None:
+        self._handle = make(library.mscclgo_event_create, group._device)
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_event_destroy, self._handle)
+
+    def synchronize(self, timeout: Optional[float] = None) -> None:
+        """Waits until the point is reached, at most for timeout seconds."""
+        call(library.mscclgo_event_synchronize, self._handle, milliseconds(timeout))
+
+    def elapsed(self, start: "Event") -> float:
+        """Returns the milliseconds since another event, as the device measured them."""
+        ms = ctypes.c_double()
+        call(library.mscclgo_event_elapsed, start._handle, self._handle, ctypes.addressof(ms))
+        return ms.value
+
+
+def current_handle(number: Optional[int]) -> Optional[int]:
+    """The handle of the current stream of PyTorch on a GPU of that number, if it runs there."""
+    torch = sys.modules.get("torch")
+    if torch is None or number is None or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.current_stream(number).cuda_stream)
+
+
+def handle_of(stream: Any) -> int:
+    """Returns the handle of a stream of other code."""
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for name in ("cuda_stream", "ptr"):  # PyTorch's, CuPy's
+        handle = getattr(stream, name, None)
+        if isinstance(handle, int):
+            return handle
+    raise InvalidError(f"mscclgo: a {type(stream).__name__} is not a stream: pass one of mscclgo or PyTorch, or a handle")

@@ -1,0 +1,48 @@
+"""Groups for tests: of one rank, and of several that are threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Iterator, List, Optional
+
+import pytest
+
+import mscclgo
+
+
+@pytest.fixture(scope="session")
+def group() -> Iterator[mscclgo.Group]:
+    with mscclgo.Rendezvous() as rendezvous:
+        one = mscclgo.connect(rendezvous.id, 0, 1, device="emu")
+    with one:
+        yield one
+
+
+@pytest.fixture
+def together() -> Callable[[int, Callable[[mscclgo.Group], Any]], List[Any]]:
+    """Runs a function on the ranks of a group, and returns what it returns on each."""
+
+    def run(ranks: int, body: Callable[[mscclgo.Group], Any]) -> List[Any]:
+        results: List[Any] = [None] * ranks
+        errors: List[Optional[BaseException]] = [None] * ranks
+
+        def rank(number: int, id: str) -> None:
+            try:
+                with mscclgo.connect(id, number, ranks, device="emu") as group:
+                    results[number] = body(group)
+                    group.barrier(60)
+            except BaseException as error:
+                errors[number] = error
+
+        with mscclgo.Rendezvous() as rendezvous:
+            threads = [threading.Thread(target=rank, args=(n, rendezvous.id)) for n in range(ranks)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        for error in errors:
+            if error is not None:
+                raise error
+        return results
+
+    return run

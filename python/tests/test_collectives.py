@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mscclgo
+
+
+def values(rank: int, count: int, dtype: str = "float32") -> Any:
+    return (np.arange(count) % 7 + rank + 1).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64", "uint8"])
+def test_all_reduce(together: Any, dtype: str) -> None:
+    def body(group: mscclgo.Group) -> None:
+        tensor = values(group.rank, 1000, dtype)
+        output = np.empty_like(tensor)
+        group.all_reduce(tensor, output)
+        group.all_reduce(tensor, op="max")
+        group.synchronize()
+        np.testing.assert_array_equal(output, sum(values(r, 1000, dtype) for r in range(3)))
+        np.testing.assert_array_equal(tensor, values(2, 1000, dtype))
+
+    together(3, body)
+
+
+def test_all(together: Any) -> None:
+    """Every other collective, on NumPy arrays and on arrays of the library."""
+
+    def body(group: mscclgo.Group) -> None:
+        n, me, size = 50, group.rank, group.size
+        for make in (lambda a: a.copy(), group.array):
+            mine, parts = values(me, n), values(me, n * size)
+
+            def new(count: int) -> Any:
+                return make(np.zeros(count, "float32"))
+
+            def check(got: Any, want: Any) -> None:
+                group.synchronize()
+                np.testing.assert_array_equal(got.numpy() if isinstance(got, mscclgo.Array) else got, want)
+
+            all_of = np.concatenate([values(r, n) for r in range(size)])
+            total = sum(values(r, n * size) for r in range(size))
+            output = new(n * size)
+            group.all_gather(output, make(mine))
+            check(output, all_of)
+            output = new(n)
+            group.reduce_scatter(output, make(parts))
+            check(output, total[me * n : (me + 1) * n])
+            output = new(n * size)
+            group.all_to_all(output, make(parts))
+            check(output, np.concatenate([values(r, n * size)[me * n : (me + 1) * n] for r in range(size)]))
+            tensor = make(mine)
+            group.broadcast(tensor, root=1)
+            check(tensor, values(1, n))
+            tensor = make(parts)
+            group.reduce(tensor, root=2)
+            check(tensor, total if me == 2 else parts)
+            output = new(n * size)
+            group.gather(output, make(mine), root=1)
+            check(output, all_of if me == 1 else np.zeros(n * size))
+            output = new(n)
+            group.scatter(output, make(parts), root=1)
+            check(output, values(1, n * size)[me * n : (me + 1) * n])
+            output = new(n)
+            group.send_receive(output, make(mine))
+            check(output, values((me - 1) % size, n))
+            sends = [me + p for p in range(size)]
+            receives = [p + me for p in range(size)]
+            output = new(sum(receives))
+            group.all_to_all_v(output, make(values(me, sum(sends))), sends, receives)
+            check(output, np.concatenate([values(p, 3 * p + 3)[sum(p + q for q in range(me)) :][: p + me] for p in range(size)]))
+
+    together(3, body)
+
+
+def test_capture(together: Any) -> None:
+    def body(group: mscclgo.Group) -> None:
+        tensor = np.ones(100, "float32")
+        stream = group.new_stream()
+        group.all_reduce(tensor, stream=stream)
+        stream.synchronize()
+        with stream.capture() as capture:
+            group.all_reduce(tensor, stream=stream)
+            with pytest.raises(mscclgo.InvalidError):
+                stream.query()
+        for _ in range(3):
+            capture.graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(tensor, np.full(100, 16.0))
+
+    together(2, body)
+
+
+def test_interfaces(group: mscclgo.Group) -> None:
+    """A tensor by DLPack alone, with an offset, and by NumPy's interface."""
+
+    class Packed:
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __dlpack__(self) -> Any:
+            return self.array.__dlpack__()
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    base = np.arange(10, dtype="int64")
+    output = np.zeros(4, "int64")
+    group.all_reduce(Packed(base[3:7]), Packed(output))
+    group.synchronize()
+    np.testing.assert_array_equal(output, base[3:7])
+
+    array = group.array(base)
+    np.asarray(array)[2] = 77  # the same memory
+    assert array.numpy()[2] == 77
+    assert not hasattr(array, "__cuda_array_interface__")
+    array.copy_from(base)
+    np.testing.assert_array_equal(array.numpy(), base)
+
+
+def test_strides(group: mscclgo.Group) -> None:
+    """Tensors that are contiguous though their strides look odd, and empty ones."""
+    group.all_reduce(np.ones((1, 5, 1), "float32")[::1, :, ::1])
+    group.all_reduce(np.ones((4, 3), "float32")[2:3])
+    group.all_reduce(np.empty((0, 3), "float32"))
+    group.synchronize()
+
+
+def test_wrong_tensors(group: mscclgo.Group) -> None:
+    good = np.ones(8, "float32")
+
+    def refused(part: str, *arguments: Any, **options: Any) -> None:
+        with pytest.raises(mscclgo.InvalidError, match=part) as caught:
+            group.all_reduce(*arguments, **options)
+        assert "\n" not in str(caught.value)
+
+    refused("not contiguous", np.ones((8, 8), "float32")[:, 0])
+    refused("not contiguous", np.ones(8, "float32")[::-1])
+    refused("elements of complex64", np.ones(8, "complex64"))
+    refused("elements of bool", np.ones(8, "bool"))
+    refused("byte order", np.ones(8, ">f4"))
+    refused("is not a tensor", [1.0, 2.0])
+    refused("no tensor", None)
+    refused("of float32, and the input of int32", np.ones(8, "int32"), good)
+    refused("8 elements a part, and the input 9", np.ones(9, "float32"), good)
+    refused("not an operation", good, op="xor")
+    refused("not a stream", good, stream="mine")
+    refused("not the handle", good, stream=12345)
+    read_only = good.copy()
+    read_only.flags.writeable = False
+    refused("read-only", read_only)
+    closed = group.empty(8)
+    closed.close()
+    closed.close()
+    refused("freed", closed)
+    with pytest.raises(mscclgo.InvalidError, match="root|rank"):
+        group.broadcast(good, root=1)
+    with pytest.raises(mscclgo.InvalidError, match="count"):
+        group.all_to_all_v(good, good, [9], [8])
+    group.check()  # none of this has failed the group
+
+
+def test_gpu_tensors_refused(group: mscclgo.Group) -> None:
+    class OnGPU:
+        __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (1 << 40, False), "version": 3, "strides": None}
+
+    class ByDLPack:
+        def __dlpack_device__(self) -> Any:
+            return (2, 3)
+
+        def __dlpack__(self, stream: int) -> Any:
+            raise RuntimeError("the tensor was freed")
+
+    class Gradient:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("it has a gradient")
+
+    for tensor, part in ((OnGPU(), "on a GPU, and the group's device is emu"), (ByDLPack(), "was freed"), (Gradient(), "gradient")):
+        with pytest.raises(mscclgo.InvalidError, match=part):
+            group.all_reduce(tensor)
+
+
+def test_streams(group: mscclgo.Group) -> None:
+    class Theirs:
+        def __init__(self, stream: mscclgo.Stream) -> None:
+            self.cuda_stream = stream.handle
+            self.stream = stream
+
+    tensor = np.ones(4, "float32")
+    mine = group.new_stream()
+    assert group.stream(Theirs(mine)) is group.stream(mine.handle)
+    group.all_reduce(tensor, stream=Theirs(mine))
+    event = mine.record()
+    other = group.new_stream()
+    other.wait(event)
+    other.synchronize(30)
+    assert event.elapsed(event) == 0
+    assert mine.query() and other.query()
+
+    # A stream of another device.
+    with mscclgo.Rendezvous() as rendezvous:
+        with mscclgo.connect(rendezvous.id, 0, 1, device="emu:1") as elsewhere:
+            theirs = elsewhere.new_stream()
+            with pytest.raises(mscclgo.InvalidError, match="emu:1"):
+                group.all_reduce(tensor, stream=theirs)
+            with pytest.raises(mscclgo.InvalidError, match="emu:1"):
+                group.all_reduce(tensor, stream=theirs.handle)
+
+
+def test_timeout(together: Any) -> None:
+    """A rank that does not come is named, and Python is not stuck meanwhile."""
+
+    gone = threading.Event()
+
+    def body(group: mscclgo.Group) -> Any:
+        if group.rank == 0:
+            with pytest.raises(mscclgo.TimeoutError) as caught:
+                group.barrier(0.2)
+            gone.set()
+            return caught.value.peer
+        gone.wait()
+        with pytest.raises(mscclgo.Error):
+            group.barrier()
+        return None
+
+    assert together(2, body) == [1, None]

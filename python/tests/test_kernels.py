@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mscclgo
+
+SOURCE = """
+#include <mscclgo/group.cuh>
+#include <mscclgo/port_channel.cuh>
+extern "C" __global__ void arguments(double* to, char a, short b, int c, long d, float e, double f, bool g) {
+  to[0] = a; to[1] = b; to[2] = c; to[3] = d; to[4] = e; to[5] = f; to[6] = g; to[7] = to[8] == 0;
+}
+extern "C" __global__ void shape(int* to, const void* null) {
+  extern __shared__ int shared[];
+  shared[threadIdx.x] = gridDim.x * 100 + blockDim.x * 10 + gridDim.y;
+  to[0] = null == nullptr ? shared[threadIdx.x] : -1;
+}
+extern "C" __global__ void barrier(mscclgo::GroupHandle group, mscclgo::PeerMemory peers, int* to) {
+  bool ok = group.barrier() == mscclgo::WaitResult::Done;
+  if (threadIdx.x == 0 && ok)
+    for (uint32_t rank = 0; rank < group.size; ++rank) to[rank] = peers.of<int>(rank)[0];
+  group.barrier();
+}
+extern "C" __global__ void pass(const mscclgo::PortChannelHandle* next, const mscclgo::PortChannelHandle* ports,
+                                uint32_t previous, uint64_t bytes) {
+  if (threadIdx.x != 0) return;
+  next->putWithSignal(bytes, 0, bytes);
+  ports[previous].wait();
+}
+extern "C" __global__ void none() {}
+"""
+
+
+@pytest.fixture(scope="module")
+def module(group: mscclgo.Group) -> mscclgo.Module:
+    return group.compile(SOURCE, "test.cu")
+
+
+def test_arguments(group: mscclgo.Group, module: mscclgo.Module) -> None:
+    to = group.array(np.zeros(9))
+    module.arguments[1, 1](None, to, -1, np.int16(-2), 3, 1 << 40, 0.5, 0.25, True)
+    group.synchronize()
+    np.testing.assert_array_equal(to.numpy()[:8], [-1, -2, 3, 1 << 40, 0.5, 0.25, 1, 1])
+    host = np.zeros(9)
+    module["arguments"][1, 1](group.new_stream(), host, 1, 2, 3, 4, np.float32(5), np.float64(6), False)
+    group.synchronize()
+    module.none[1, 1](None)
+    group.synchronize()
+
+
+def test_shape(group: mscclgo.Group, module: mscclgo.Module) -> None:
+    to = np.zeros(1, "int32")
+    module.shape[(2, 3), (4, 1, 1), 64](None, to, None)
+    group.synchronize()
+    assert to[0] == 243
+
+
+def test_wrong_launches(group: mscclgo.Group, module: mscclgo.Module) -> None:
+    to = np.zeros(9)
+    good = [to, 1, 2, 3, 4, 5.0, 6.0, True]
+
+    def refused(part: str, arguments: Any, grid: Any = 1, block: Any = 1) -> None:
+        with pytest.raises(mscclgo.InvalidError, match=part) as caught:
+            module.arguments[grid, block](None, *arguments)
+        assert "launch arguments" in str(caught.value) and "\n" not in str(caught.value)
+
+    refused("7 arguments given, and the kernel takes 8", good[:7])
+    refused("argument 2 of 8: the parameter has 1 bytes, and 256 does not fit", [to, 256, *good[2:]])
+    refused("argument 2 of 8: the parameter has 1 bytes, and -129 does not fit", [to, -129, *good[2:]])
+    refused("argument 2 of 8: the parameter has 1 bytes, and a float is", [to, 1.0, *good[2:]])
+    refused("argument 1 of 8: a str is not a tensor", ["to", *good[1:]])
+    refused("argument 1 of 8: the tensor is not contiguous", [np.zeros((9, 9))[:, 0], *good[1:]])
+    refused("argument 5 of 8: the parameter has 8 bytes, and a int32 has 4", [*good[:4], np.int32(4), *good[5:]])
+    refused("makes no sense", good, grid=0)
+    refused("makes no sense", good, block=(1, 2, 3, 4))
+    refused("larger than the device allows", good, block=1 << 20)
+    with pytest.raises(mscclgo.InvalidError, match="grid, block"):
+        module.arguments[1]
+    with pytest.raises(AttributeError, match="missing"):
+        module.missing
+    with pytest.raises(mscclgo.InvalidError, match="missing"):
+        module["missing"]
+    with pytest.raises(mscclgo.InvalidError, match="broken.cu"):
+        group.compile("nonsense", "broken.cu")
+    with pytest.raises(mscclgo.InvalidError, match="zero byte"):
+        group.compile("\0")
+    with pytest.raises(mscclgo.InvalidError, match="lists"):
+        group.compile(SOURCE, defines="A=1")
+
+
+def test_defines(group: mscclgo.Group) -> None:
+    to = np.zeros(1, "int32")
+    kernel = group.compile('extern "C" __global__ void k(int* to) { *to = A; }', defines=["A=7"]).k
+    kernel[1, 1](None, to)  # the module lives as long as its kernel
+    gc.collect()
+    group.synchronize()
+    assert to[0] == 7
+
+
+def test_group_and_ports(together: Any) -> None:
+    """Groups, peers' memory and port channels as arguments."""
+
+    def body(group: mscclgo.Group) -> None:
+        module = group.compile(SOURCE, "test.cu")
+        mine, to = group.array(np.full(1, group.rank + 5, "int32")), np.zeros(group.size, "int32")
+        peers = group.share(mine)
+        group.max_blocks(module.barrier, 32)
+        group.handle_bytes()
+        module.barrier[1, 32](None, group, peers, to)
+        group.synchronize()
+        np.testing.assert_array_equal(to, np.arange(group.size) + 5)
+
+        buffer = group.array(np.array([group.rank + 1.0, 0.0]))
+        ports = group.port_channels(buffer)
+        group.max_blocks(module["pass"], 1)
+        me, size = group.rank, group.size
+        module["pass"][1, 1](None, ports[(me + 1) % size], ports, (me - 1) % size, 8)
+        group.synchronize()
+        assert buffer.numpy()[1] == (me - 1) % size + 1
+        with pytest.raises(mscclgo.InvalidError, match="no channel 1 to rank 0"):
+            ports[1, 0]
+        with pytest.raises(mscclgo.InvalidError, match="group.empty"):
+            group.share(to)  # type: ignore[arg-type]
+
+    together(3, body)
+
+
+def test_nothing_is_left(group: mscclgo.Group, module: mscclgo.Module) -> None:
+    """Arrays, streams and wrapped memory go with their objects."""
+
+    def once() -> None:
+        array, stream, host = group.empty(1 << 20), group.new_stream(), np.ones(1 << 16, "float32")
+        group.all_reduce(host, stream=stream)
+        module.shape[1, 1, 4](stream, array, None)
+        stream.synchronize()
+
+    for _ in range(3):
+        once()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        once()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -1,0 +1,228 @@
+"""What concerns the process: the environment, signals, forks, versions, the start of ranks."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+import mscclgo
+from mscclgo import _library
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "allreduce.py"
+GROUP_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MSCCLGO_ID")
+
+
+def python(*arguments: str, timeout: float = 120, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environment = {k: v for k, v in os.environ.items() if k not in GROUP_VARIABLES}
+    environment.update(MSCCLGO_DEVICE="emu", **variables)
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def test_example() -> None:
+    """The example, which is short, runs as several ranks."""
+    assert len(EXAMPLE.read_text().splitlines()) <= 45
+    done = python("-m", "mscclgo", "run", "-n", "3", str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {r} of 3: all 10000 sums are right" for r in range(3)]
+
+
+def test_run_fails() -> None:
+    """A rank that raises fails the others, and the launcher."""
+    program = (
+        "import sys, mscclgo\n"
+        "group = mscclgo.init()\n"
+        "if group.rank == 1: raise ValueError('rank one has had enough')\n"
+        "try: group.barrier()\n"
+        "except mscclgo.Error as error: print(error); sys.exit(0)\n"
+    )
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"mscclgo-test-{os.getpid()}.py"
+    path.write_text(program)
+    try:
+        done = python("-m", "mscclgo", "run", "-n", "2", str(path))
+    finally:
+        path.unlink()
+    assert done.returncode == 1
+    assert "rank one has had enough" in done.stdout
+
+
+def test_no_group() -> None:
+    done = python("-c", "import mscclgo; mscclgo.init()")
+    assert "InvalidError" in done.stderr and "no launcher has set RANK" in done.stderr
+    done = python("-c", "import mscclgo; mscclgo.all_reduce(1)")
+    assert "there is no group; call mscclgo.init() first" in done.stderr
+
+
+def test_environment_set_in_python() -> None:
+    """Variables that the program sets itself count."""
+    program = (
+        "import os, mscclgo\n"
+        "with mscclgo.Rendezvous() as r:\n"
+        "  os.environ.update(MSCCLGO_ID=r.id, RANK='0', WORLD_SIZE='1', LOCAL_RANK='0', LOCAL_WORLD_SIZE='1')\n"
+        "  print(mscclgo.init())\n"
+    )
+    done = python("-c", program)
+    assert done.stdout == "mscclgo.Group(rank=0, size=1, device='emu:0')\n", done.stderr
+
+
+ALONE = (
+    "import os, sys, signal, time, mscclgo\n"
+    "r = mscclgo.Rendezvous()\n"
+    "group = mscclgo.connect(r.id, 0, 1)\n"
+)
+
+
+def test_interrupt() -> None:
+    """Ctrl-C ends a wait for a stream."""
+    program = ALONE + (
+        "kernel = group.compile('extern \"C\" __global__ void k(volatile int* to) { while (!*to) __nanosleep(100); }').k\n"
+        "import numpy, threading\n"
+        "flag = numpy.zeros(1, 'int32')\n"
+        "kernel[1, 1](None, flag)\n"
+        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "try: group.synchronize()\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+        "try: group.synchronize(timeout=0.3)\n"
+        "except TimeoutError: print('timeout')\n"
+        "flag[0] = 1\n"
+        "group.synchronize(); group.close()\n"
+    )
+    done = python("-c", program)
+    assert done.stdout == "interrupted\ntimeout\n", done.stderr
+
+
+def test_signals() -> None:
+    """The library leaves Python's handlers, and its own faults to faulthandler."""
+    program = ALONE + (
+        "print([str(signal.getsignal(s)) for s in (signal.SIGPIPE, signal.SIGTERM)])\n"
+        "import faulthandler, ctypes; faulthandler.enable(); sys.stdout.flush()\n"
+        "ctypes.string_at(8)\n"
+    )
+    done = python("-c", program)
+    assert done.returncode == -signal.SIGSEGV, done
+    assert "Segmentation fault" in done.stderr
+    assert "SIG_IGN" in done.stdout or "1" in done.stdout
+
+
+def test_fork() -> None:
+    program = ALONE + (
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "  try: group.barrier()\n"
+        "  except mscclgo.InvalidError as error: print(error, flush=True)\n"
+        "  os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "group.barrier(); group.close()\n"
+    )
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+    assert "fork" in done.stdout and "spawn" in done.stdout
+
+
+def test_other_library() -> None:
+    done = python("-c", "import mscclgo", MSCCLGO_LIBRARY="/nonexistent/libmscclgo.so")
+    assert "UnsupportedError" in done.stderr and "MSCCLGO_LIBRARY" in done.stderr
+    done = python("-c", "import mscclgo", MSCCLGO_LIBRARY="libc.so.6")
+    assert "UnsupportedError" in done.stderr and "is not libmscclgo.so" in done.stderr
+
+
+def test_other_version(monkeypatch: Any) -> None:
+    monkeypatch.setattr(_library, "VERSION", (0, 9, 0))
+    with pytest.raises(mscclgo.UnsupportedError, match="install those of one version"):
+        _library.check(ctypes.CDLL(_library.library._name), "the library")
+
+
+def test_log() -> None:
+    program = (
+        "import mscclgo, socket, threading\n"
+        "came = threading.Event()\n"
+        "def log(level, text): print(level, text); came.set()\n"
+        "mscclgo.set_log(log)\n"
+        "s = socket.socket(); s.bind(('127.0.0.1', 0)); port = s.getsockname()[1]; s.close()\n"
+        "with mscclgo.Rendezvous(f'127.0.0.1:{port}') as r:\n"
+        "  c = socket.create_connection(('127.0.0.1', port)); c.sendall(b'x' * 4096)\n"
+        "  assert came.wait(60)\n"
+        "  mscclgo.set_log(None)\n"
+    )
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+    assert "refused" in done.stdout
+
+
+def header() -> str:
+    for folder in (Path(mscclgo.include()), Path(__file__).parent.parent.parent / "capi"):
+        if (folder / "mscclgo.h").exists():
+            return (folder / "mscclgo.h").read_text()
+    raise FileNotFoundError("mscclgo.h")
+
+
+def letter(parameter: str) -> str:
+    """The letter in FUNCTIONS of a parameter of C."""
+    kind = parameter.rpartition(" ")[0]
+    name = parameter.rpartition(" ")[2]
+    if kind == "const char*" and not name.startswith("*"):
+        return "s"
+    numbers = dict(int="i", int64_t="l", uint64_t="L", uint32_t="I", size_t="z", mscclgo_type="i", mscclgo_operation="i")
+    return numbers.get(kind, "p")
+
+
+def test_prototypes() -> None:
+    """The functions are declared here as in the header."""
+    found = re.findall(r"^MSCCLGO_API mscclgo_status mscclgo_(\w+)\((.*?)\);", header(), re.S | re.M)
+    want = {name: "".join(letter(p.strip()) for p in re.sub(r"\s+", " ", text).split(",")) for name, text in found}
+    assert _library.FUNCTIONS == want
+
+
+def test_structs() -> None:
+    """The structs have the fields of the header, in their order."""
+    text = re.sub(r"//.*", "", header())
+    for name, struct in dict(
+        group_options=_library.GroupOptions,
+        device_info=_library.DeviceInfo,
+        compile_options=_library.CompileOptions,
+        parameter=_library.Parameter,
+        launch_config=_library.LaunchConfig,
+        channel_options=_library.ChannelOptions,
+    ).items():
+        body = re.search(r"typedef struct \{([^}]*)\} mscclgo_%s;" % name, text)
+        assert body is not None
+        fields = [re.sub(r"\[.*", "", f).split()[-1].lstrip("*") for part in body[1].split(";") if part.strip() for f in part.split(",")]
+        assert [f[0] for f in struct._fields_] == fields
+    for bytes, name in ((_library.GROUP_HANDLE_BYTES, "group"), (_library.PEER_MEMORY_HANDLE_BYTES, "peer_memory")):
+        words = re.search(r"uint64_t \w+\[(\d+)\];\s*\} mscclgo_%s_handle;" % name, text)
+        assert words is not None and 8 * int(words[1]) == bytes
+
+
+def test_documented() -> None:
+    """Every exported name has a comment, and so have its methods."""
+    for name in mscclgo.__all__:
+        exported = getattr(mscclgo, name)
+        assert inspect.getdoc(exported), name
+        for method, function in vars(exported).items() if inspect.isclass(exported) else ():
+            if inspect.isfunction(function) and not method.startswith("_"):
+                assert inspect.getdoc(function), f"{name}.{method}"
+
+
+def wheel_version() -> Optional[str]:
+    from importlib import metadata
+
+    try:
+        return metadata.version("mscclgo")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def test_version() -> None:
+    assert mscclgo.__version__ == "%d.%d.%d" % _library.VERSION
+    number = _library.library.mscclgo_version()
+    assert (number >> 16, number >> 8 & 255, number & 255) == _library.VERSION
+    installed = wheel_version()
+    assert installed is None or installed.startswith(mscclgo.__version__)
