@@ -79,6 +79,7 @@ func TestFlags(t *testing.T) {
 		"max below min":        func(c *config) { c.max = 3 },
 		"huge":                 func(c *config) { c.max = math.MaxUint64 },
 		"no operations":        func(c *config) { c.iters = 0 },
+		"flags repeat":         func(c *config) { c.iters = 200_000_000 },
 		"a negative warm-up":   func(c *config) { c.warmup = -1 },
 		"negative blocks":      func(c *config) { c.blocks = -1 },
 		"negative threads":     func(c *config) { c.threads = -1 },

@@ -74,9 +74,15 @@ func (c *config) check(args int) error {
 		return errors.New("-min and -max are from 1 to 1<<40, and -max is not below -min")
 	case c.iters < 1 || c.warmup < 0 || c.blocks < 0 || c.threads < 0:
 		return errors.New("-iters is at least 1, and -warmup, -blocks and -threads are at least 0")
+	case max(c.iters, c.warmup) > maxIters:
+		return fmt.Errorf("-iters and -warmup are at most %d", maxIters)
 	}
 	return nil
 }
+
+// maxIters keeps the numbers of calls, which all sizes of a run share and oneshot's packets
+// have as flags, below 1<<32: behind that they would be those of packets that are still there.
+const maxIters = 100_000_000
 
 // sample is one rank's.
 type sample struct {

@@ -103,7 +103,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if err != nil {
 		return err
 	}
-	stream, err := device.NewStream()
+	stream, err := comm.NewStream()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func run(ctx context.Context, comm *communicator.Communicator, cfg config, out i
 	if err := kernel.Launch(stream, gpu.Blocks(cfg.blocks, cfg.threads), service.Fifo(), comm.Rank(), cfg.rounds, cfg.darts); err != nil {
 		return err
 	}
-	if err := comm.Synchronize(ctx, stream); err != nil {
+	if err := stream.Synchronize(ctx); err != nil {
 		return err
 	}
 	if err := service.Stop(ctx); err != nil { // all triggers are served

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -27,36 +28,27 @@ func main() {
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-
-	comm := must(communicator.Join(ctx, communicator.Options{}))
-	defer comm.Close()
-	if err := allReduce(ctx, comm); err != nil {
+	if err := communicator.Run(ctx, communicator.Options{}, allReduce); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // allReduce adds up one buffer of each rank and checks the sum.
 func allReduce(ctx context.Context, comm *communicator.Communicator) error {
-	device := comm.Device()
 	values := make([]float32, count)
 	for i := range values {
 		values[i] = float32((comm.Rank() + 1) * i)
 	}
 	// Allocate and load before any kernel waits: a GPU may not do so meanwhile.
-	input := must(gpu.Upload(device, values))
-	sum := must(device.Alloc(input.Size()))
-	module := must(devicecode.Load(ctx, device, "hello.cu", source, devicecode.Options{}))
+	input := must(gpu.Upload(comm.Device(), values))
+	sum := must(comm.Device().Alloc(input.Size()))
+	module := must(devicecode.Load(ctx, comm.Device(), "hello.cu", source, devicecode.Options{}))
 	kernel := must(module.Kernel("allReduce"))
-	stream := must(device.NewStream())
-	channels := must(comm.MemoryChannels(ctx, input, communicator.MemoryChannelOptions{}))
+	stream := must(comm.NewStream()) // whose Synchronize tells of waits that failed
+	peers := must(comm.MemoryChannels(ctx, input, communicator.MemoryChannelOptions{}))
 
-	if err := kernel.Launch(stream, gpu.Blocks(1, 256), channels.Handles, comm.Size(), sum, count); err != nil {
-		return err
-	}
-	if err := comm.Synchronize(ctx, stream); err != nil {
-		return err
-	}
-	if err := gpu.CopyOut(values, sum); err != nil {
+	launched := kernel.Launch(stream, gpu.Blocks(1, 256), peers.Set(), sum, count)
+	if err := errors.Join(launched, stream.Synchronize(ctx), gpu.CopyOut(values, sum)); err != nil {
 		return err
 	}
 	for i, got := range values {
@@ -64,7 +56,7 @@ func allReduce(ctx context.Context, comm *communicator.Communicator) error {
 			return fmt.Errorf("rank %d: element %d is %v, want %v", comm.Rank(), i, got, want)
 		}
 	}
-	fmt.Printf("rank %d on %v: the sums of %d elements are right\n", comm.Rank(), device, count)
+	fmt.Printf("rank %d on %v: the sums of %d elements are right\n", comm.Rank(), comm.Device(), count)
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -53,10 +52,14 @@ func main() {
 	}
 }
 
+// maxRounds keeps the flags of packets, which all sizes and kernels of a run share, below
+// 1<<32: behind that they would be those of packets that the inbox still holds.
+const maxRounds = 1 << 24
+
 // check returns the error of flags and arguments that make no sense.
 func (c *config) check(args int) error {
-	if args > 0 || c.min < 1 || c.max < c.min || c.max > 1<<40 || c.rounds < 1 || c.threads < 1 {
-		return errors.New("there are no arguments; numbers are at least 1, -max is at most 1<<40 and not below -min")
+	if args > 0 || c.min < 1 || c.max < c.min || c.max > 1<<40 || c.rounds < 1 || c.rounds > maxRounds || c.threads < 1 {
+		return fmt.Errorf("there are no arguments; numbers are at least 1, -max is at most 1<<40 and not below -min, -rounds is at most %d", maxRounds)
 	}
 	return nil
 }

@@ -50,6 +50,7 @@ func TestFlags(t *testing.T) {
 		"max below min": {config{min: 16, max: 8, rounds: 1, threads: 32}, 0, false},
 		"huge":          {config{min: 8, max: math.MaxUint64, rounds: 1, threads: 32}, 0, false},
 		"no rounds":     {config{min: 8, max: 8, rounds: 0, threads: 32}, 0, false},
+		"flags repeat":  {config{min: 8, max: 8, rounds: 1<<24 + 1, threads: 32}, 0, false},
 		"no threads":    {config{min: 8, max: 8, rounds: 1, threads: 0}, 0, false},
 	} {
 		if err := c.cfg.check(c.args); (err == nil) != c.ok {

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+)
+
+func TestTyped(t *testing.T) {
+	for _, ranks := range []int{1, 2, 4} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			testgroup.Run(t, ranks, communicator.Options{}, scaledSum)
+		})
+	}
+}
+
+// TestGenerated checks that kernels.go is what mscclgo gen writes.
+func TestGenerated(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command")
+	}
+	want, err := os.ReadFile("kernels.go")
+	if err != nil {
+		t.Skip("the sources are not here")
+	}
+	source, err := os.ReadFile("kernels.cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kernels.cu"), source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "kernels.go")
+	cmd := exec.Command("go", "run", "-buildvcs=false", "github.com/mscclgo/mscclgo/cmd/mscclgo", "gen", "-package", "main", "-o", out, filepath.Join(dir, "kernels.cu"))
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("kernels.go is old; run go generate. It would be:\n%s", got)
+	}
+}
