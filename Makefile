@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo lib wheel test test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives clean need
 
 # go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -24,11 +24,21 @@ demo: need ## four ranks all-reduce on this machine, verified
 	go build -buildvcs=$(vcs) -o build/ ./cmd/mscclgo ./samples/allreduce
 	build/allreduce
 
+lib: need ## build the C library libmscclgo.so and its header mscclgo.h into build/
+	scripts/lib build -buildvcs=$(vcs)
+
+wheel: need ## build the wheel of the Python package into build/python/
+	scripts/wheel build/python
+
 test: need ## vet and test all packages; list what was skipped and why
 	go vet ./...
 	go test -json ./... | go run ./scripts/testsummary
+	scripts/test-python
 	scripts/test-netem
 	scripts/test-rdma
+
+test-python: need ## test the Python package, installed from its wheel
+	scripts/test-python
 
 test-netem: need ## test over links that delay, lose and reorder, in a virtual machine
 	scripts/test-netem
@@ -51,7 +61,7 @@ fuzz: need ## run every fuzz target for some seconds
 
 soak: need ## hurt one rank of many groups, and check what the others are told
 	go build -buildvcs=$(vcs) -o build/ ./internal/test/soak
-	build/soak -runs $(or $(RUNS),50)
+	build/soak -runs $(or $(RUNS),20) -parallel $(or $(PARALLEL),1)
 
 lint: need $(staticcheck) $(clang_format) ## check formatting, go.mod and the layers of ARCHITECTURE.md, run staticcheck
 	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt would change:" $$wrong; exit 1; }

@@ -2,26 +2,39 @@ package main
 
 import "time"
 
-// heartbeat is how long a rank may be silent; communicator's default.
-const heartbeat = 5 * time.Second
-
 // A fault is what happens to one rank of a run, the victim. The others' errors name it.
 type fault struct {
 	name  string
 	bound time.Duration // until every survivor has its error
 	waits bool          // in addition, a wait's deadline must pass
+	beats bool          // in addition, the heartbeat time-out must pass; no wait may end first
 	// outside is set if the parent inflicts the fault, at any moment of the run, and not
 	// the victim, at a step.
 	outside bool
 	// harmless is set if no rank may notice.
 	harmless bool
+	// tolerated is set if the work may go on. If it does not, the time begins with the
+	// victim's own error, or its end.
+	tolerated bool
+	// either is set if the victim's peers cannot tell which end has failed: each error
+	// names one end, and the victim is one of the two.
+	either bool
+	// network is set if the fault is one of the network between hosts.
+	network bool
 }
 
 var faults = []fault{
 	{name: "none", harmless: true},
 	{name: "strangers", harmless: true},
 	{name: "killed", bound: time.Second, outside: true},
-	{name: "stopped", bound: heartbeat + time.Second, outside: true},
+	{name: "stopped", bound: time.Second, beats: true, outside: true},
+	{name: "continued", beats: true, outside: true, harmless: true},
+	{name: "continued late", bound: time.Second, beats: true, outside: true},
+	{name: "socket cut", bound: 300 * time.Millisecond, outside: true, tolerated: true, either: true},
+	{name: "sockets cut", bound: 300 * time.Millisecond, outside: true, tolerated: true, either: true},
+	{name: "no descriptors", bound: time.Second, outside: true, tolerated: true},
+	{name: "no memory", bound: time.Second, outside: true, tolerated: true},
+	{name: "disk full", bound: time.Second, tolerated: true},
 	{name: "no signal", bound: 200 * time.Millisecond, waits: true},
 	{name: "other call", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler blocks", bound: 200 * time.Millisecond, waits: true},
@@ -30,5 +43,9 @@ var faults = []fault{
 	{name: "bad trigger", bound: 300 * time.Millisecond},
 	{name: "abort", bound: 300 * time.Millisecond},
 	{name: "cancel", bound: 300 * time.Millisecond},
+	{name: "host silent", bound: time.Second, beats: true, outside: true, network: true},
+	{name: "link down", bound: time.Second, beats: true, outside: true, network: true},
+	{name: "packets dropped", harmless: true, network: true},
+	{name: "few descriptors", harmless: true},
 	{name: "launcher killed", bound: time.Second, outside: true},
 }

@@ -4,12 +4,14 @@
 //
 //	go run ./internal/test/soak -runs 100
 //
-// Runs are made from a seed, the fault and a number. The line of a run that fails has the
-// flags that repeat it.
+// The program is all that it needs besides a C++ compiler, or, for -device cuda, besides
+// NVIDIA's runtime compiler. Runs are made from a seed, the fault and a number: the line of a
+// run that fails has the flags that repeat it.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -18,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mscclgo/mscclgo/launcher"
@@ -39,16 +42,21 @@ func main() {
 	flag.Uint64Var(&cfg.seed, "seed", rand.Uint64(), "of the runs")
 	flag.IntVar(&cfg.runs, "runs", 20, "runs of each fault")
 	flag.IntVar(&cfg.first, "first", 0, "number of the first run")
+	flag.IntVar(&cfg.parallel, "parallel", 1, "runs at a time")
 	flag.IntVar(&cfg.ranks, "n", 5, "most ranks of a run")
+	flag.StringVar(&cfg.device, "device", "emu", "of the ranks: emu, or cuda, whose ranks share the machine's GPUs")
+	flag.StringVar(&cfg.cache, "cache", "", "`folder` of compiled kernels that stays; a temporary one by default")
 	flag.DurationVar(&cfg.timeout, "timeout", 2*time.Second, "of the ranks' waits")
+	flag.DurationVar(&cfg.heartbeat, "heartbeat", 5*time.Second, "time-out of the ranks' signs of life")
 	flag.Float64Var(&cfg.slack, "slack", 1, "times the promised times are allowed, on a busy machine")
 	flag.Parse()
 	var err error
 	if cfg.faults, err = choose(*list); err != nil {
 		log.Fatal(err)
 	}
-	if flag.NArg() > 0 || cfg.runs < 1 || cfg.first < 0 || cfg.ranks < 2 || cfg.slack < 1 || cfg.timeout < time.Second {
-		log.Fatal("there are no arguments; -runs is at least 1, -first 0, -n 2, -slack 1 and -timeout 1s")
+	if flag.NArg() > 0 || cfg.runs < 1 || cfg.first < 0 || cfg.ranks < 2 || cfg.slack < 1 || cfg.timeout < time.Second ||
+		cfg.parallel < 1 || cfg.heartbeat < time.Second || cfg.device != "emu" && cfg.device != "cuda" {
+		log.Fatal("there are no arguments; -runs and -parallel are at least 1, -first 0, -n 2, -slack 1, -timeout and -heartbeat 1s; -device is emu or cuda")
 	}
 	failed, err := cfg.soak(context.Background(), log.Printf)
 	if err != nil {
@@ -73,8 +81,10 @@ func launch(n int) {
 type config struct {
 	seed               uint64
 	runs, first, ranks int
+	parallel           int
+	device, cache      string
 	slack              float64
-	timeout            time.Duration // of waits
+	timeout, heartbeat time.Duration // of waits, and of signs of life
 	faults             []fault
 }
 
@@ -98,54 +108,127 @@ func choose(list string) ([]fault, error) {
 	return chosen, nil
 }
 
-// soak does all runs and prints a line for each fault. It returns how many failed.
+// A tally is what came of the runs of a fault.
+type tally struct {
+	times                     []time.Duration // of runs in which ranks failed
+	runs, bad, missed, goesOn int
+	culprit                   int // runs in which all is right but perhaps the time
+	left                      int // runs that left something
+	skipped                   string
+}
+
+// count adds a run, and returns what is wrong with it.
+func (t *tally) count(f fault, o outcome, slack float64) []string {
+	if o.skipped != "" {
+		t.skipped = o.skipped
+		return nil
+	}
+	t.runs++
+	if len(o.left) > 0 {
+		t.left++
+	}
+	if len(o.wrong) == 0 {
+		t.culprit++
+	}
+	switch {
+	case o.missed:
+		t.missed++
+	case o.goes:
+		t.goesOn++
+	default:
+		t.times = append(t.times, o.late)
+		if f.bound > 0 && o.late > time.Duration(float64(f.bound)*slack) {
+			o.wrong = append(o.wrong, fmt.Sprintf("the last error came after %v, %s", o.late, o.last))
+		}
+	}
+	if len(o.all()) > 0 {
+		t.bad++
+	}
+	return o.all()
+}
+
+// soak does all runs and prints a line for each that fails, and at the end one for each fault.
+// It returns how many runs failed.
 func (c *config) soak(ctx context.Context, print func(format string, args ...any)) (failed int, err error) {
-	cache, err := os.MkdirTemp("", "mscclgo-soak-cache-")
+	print("seed %d", c.seed)
+	if c.cache == "" {
+		if c.cache, err = os.MkdirTemp("", "mscclgo-soak-cache-"); err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(c.cache)
+	}
+	shared := names("/dev/shm")
+	began := time.Now()
+	span, err := c.calibrate(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(cache)
-	span, err := calibrate(ctx, cache, c.timeout)
-	if err != nil {
-		return 0, err
-	}
-	print("seed %d; a run without a fault takes %v", c.seed, span.Round(time.Millisecond))
-	print("%16s %6s %6s %7s %12s %12s %12s", "fault", "runs", "failed", "missed", "median", "longest", "promised")
-	for _, f := range c.faults {
+	print("all is compiled after %v; a run without a fault takes %v", time.Since(began).Round(time.Second), span.Round(time.Millisecond))
+	tallies := make([]tally, len(c.faults))
+	var mu sync.Mutex
+	var errs []error
+	var all sync.WaitGroup
+	room := make(chan struct{}, c.parallel)
+	for i, f := range c.faults {
 		if f.waits {
 			f.bound += c.timeout
 		}
-		var times []time.Duration
-		bad, missed := 0, 0
+		if f.beats && !f.harmless {
+			f.bound += c.heartbeat
+		}
 		for number := c.first; number < c.first+c.runs; number++ {
-			r := plan(c.seed, f, number, c.ranks, span, c.timeout)
-			r.cache = cache
-			o, err := r.do()
-			if err != nil {
-				return failed, err
-			}
-			if o.missed {
-				missed++
-			} else {
-				times = append(times, o.late)
-				if f.bound > 0 && o.late > time.Duration(float64(f.bound)*c.slack) {
-					o.wrong = append(o.wrong, fmt.Sprintf("the last error came after %v", o.late))
+			room <- struct{}{}
+			all.Go(func() {
+				defer func() { <-room }()
+				r := c.plan(f, number, span)
+				o, err := r.do()
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					errs = append(errs, err)
+					return
 				}
-			}
-			if len(o.wrong) > 0 {
-				bad++
-				print("-seed %d -faults %q -first %d -runs 1 (%d ranks, victim %d, step %d of %d, %v):\n\t%s", c.seed, f.name, number,
-					r.ranks, r.Victim, r.At, r.Steps, r.delay, strings.Join(o.wrong, "\n\t"))
-			}
+				if wrong := tallies[i].count(f, o, c.slack); len(wrong) > 0 {
+					print("-seed %d -faults %q -first %d -runs 1 (%d ranks, victim %d, step %d of %d, %v, %s):\n\t%s", c.seed, f.name, number,
+						r.ranks, r.Victim, r.At, r.Steps, r.delay, strings.Join(r.transports, " "), strings.Join(wrong, "\n\t"))
+				}
+			})
 		}
-		slices.Sort(times)
-		median, longest := time.Duration(0), time.Duration(0)
-		if n := len(times); n > 0 && f.bound > 0 {
-			median, longest = times[n/2], times[n-1]
-		}
-		print("%16s %6d %6d %7d %12v %12v %12v", f.name, c.runs, bad, missed,
-			median.Round(time.Millisecond), longest.Round(time.Millisecond), f.bound)
-		failed += bad
 	}
-	return failed, nil
+	all.Wait()
+	print("%16s %6s %6s %8s %8s %8s %6s %10s %10s %10s", "fault", "runs", "failed", "right", "went on", "missed", "left", "median", "longest", "promised")
+	for i, f := range c.faults {
+		t := &tallies[i]
+		bound := f.bound
+		if f.waits {
+			bound += c.timeout
+		}
+		if f.beats && !f.harmless {
+			bound += c.heartbeat
+		}
+		slices.Sort(t.times)
+		median, longest := time.Duration(0), time.Duration(0)
+		if n := len(t.times); n > 0 && bound > 0 {
+			median, longest = t.times[n/2], t.times[n-1]
+		}
+		print("%16s %6d %6d %8d %8d %8d %6d %10v %10v %10v", f.name, t.runs, t.bad, t.culprit, t.goesOn, t.missed, t.left,
+			median.Round(time.Millisecond), longest.Round(time.Millisecond), bound)
+		if t.skipped != "" {
+			print("%16s is skipped: %s", f.name, t.skipped)
+		}
+		failed += t.bad
+	}
+	for _, name := range names("/dev/shm") {
+		if strings.Contains(name, "mscclgo") && !slices.Contains(shared, name) {
+			print("%s is left in /dev/shm", name)
+			failed++
+		}
+	}
+	for _, name := range names(c.cache) {
+		if strings.HasPrefix(name, ".") {
+			print("%s is left in the cache", name)
+			failed++
+		}
+	}
+	return failed, errors.Join(errs...)
 }

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -25,14 +27,17 @@ import (
 //go:embed soak.cu
 var source []byte
 
-// task is what all ranks of a run are told.
+// task is what all ranks of a group are told.
 type task struct {
-	Seed    uint64
-	Steps   int
-	Fault   string
-	Victim  int
-	At      int // the step of the fault, where the victim commits it itself
-	Timeout time.Duration
+	Seed      uint64
+	Steps     int
+	Fault     string
+	Victim    int // none if it is negative
+	At        int // the step of the fault, where the victim commits it itself
+	Timeout   time.Duration
+	Heartbeat time.Duration
+	Device    string
+	Cover     bool // the steps are all calls, so that all that there is gets compiled
 }
 
 // report is a line that a rank prints.
@@ -41,9 +46,10 @@ type report struct {
 	Time  int64  // Unix nanoseconds
 	Text  string // of the error, for "end"
 	Kind  string
-	Peer  int    // that the error names
-	Wrong uint64 // elements
-	Steps int    // that are done
+	Peer  int      // that the error names
+	Wrong uint64   // elements
+	Steps int      // that are done
+	Left  []string // what the rank has not released, though all is closed
 }
 
 func say(r report) {
@@ -62,7 +68,13 @@ func rank(text string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w := &worker{task: t, cancel: cancel}
-	err := communicator.Run(ctx, communicator.Options{Device: "emu", Timeout: t.Timeout, Scratch: 1 << 20}, w.run)
+	if t.Fault == "few descriptors" {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: fewDescriptors, Max: fewDescriptors}); err != nil {
+			panic(err)
+		}
+	}
+	before := takeStock()
+	err := communicator.Run(ctx, communicator.Options{Device: t.Device, Timeout: t.Timeout, HeartbeatTimeout: t.Heartbeat, Scratch: 1 << 20}, w.run)
 	end := report{Event: "end", Wrong: w.wrong, Steps: w.done, Peer: mscclgo.NoRank}
 	if err != nil {
 		end.Text = err.Error()
@@ -72,6 +84,10 @@ func rank(text string) {
 		}
 		end.Time = w.failedAt
 	}
+	if end.Time == 0 {
+		end.Time = time.Now().UnixNano()
+	}
+	end.Left = before.left(t.Device)
 	say(end)
 }
 
@@ -82,9 +98,10 @@ type worker struct {
 	comm     *communicator.Communicator
 	stream   *gpu.Stream
 	kernels  map[string]*gpu.Kernel
-	in, out  *gpu.Buffer // of collectives
+	in, out  *gpu.Buffer // of calls
 	inbox    *gpu.Buffer // of channels
 	runner   *collective.Runner
+	calls    []call
 	memory   *communicator.MemoryChannels
 	ports    *communicator.PortChannels
 	service  *proxyservice.ProxyService
@@ -95,13 +112,22 @@ type worker struct {
 	failedAt int64
 }
 
-// most is the most elements of a collective.
-const most = 4096
-
 // run does the steps of the task. Which they are depends on the seed alone.
 func (w *worker) run(ctx context.Context, comm *communicator.Communicator) (err error) {
 	w.comm = comm
-	err = w.steps(ctx)
+	// What a rank does alone, such as to compile, ends with the group.
+	within, leave := context.WithCancel(ctx)
+	defer leave()
+	go func() {
+		select {
+		case <-comm.Done():
+			leave()
+		case <-within.Done():
+		}
+	}()
+	if err = w.steps(within); err != nil && comm.Err() != nil && ctx.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, mscclgo.ErrAborted)) {
+		err = comm.Err()
+	}
 	if err != nil {
 		w.failedAt = time.Now().UnixNano()
 		comm.Abort(err)
@@ -119,6 +145,15 @@ func (w *worker) steps(ctx context.Context) error {
 		return err
 	}
 	random := rand.New(rand.NewPCG(w.Seed, 7))
+	var fit []call
+	for _, c := range calls {
+		if w.fits(c) {
+			fit = append(fit, c)
+		}
+	}
+	for range 3 {
+		w.calls = append(w.calls, fit[random.IntN(len(fit))])
+	}
 	for step := range w.Steps {
 		if err := w.step(ctx, random, step); err != nil {
 			return err
@@ -148,8 +183,9 @@ func (w *worker) prepare(ctx context.Context) error {
 		return err
 	}
 	w.closing(w.stream)
-	for _, b := range []**gpu.Buffer{&w.in, &w.out, &w.inbox} {
-		if *b, err = dev.Alloc(4 * most * uint64(w.comm.Size())); err != nil {
+	size := 8 * counts[len(counts)-1] * uint64(w.comm.Size())
+	for b, size := range map[**gpu.Buffer]uint64{&w.in: size, &w.out: size, &w.inbox: 2 * slots * slotSize} {
+		if *b, err = dev.Alloc(size); err != nil {
 			return err
 		}
 		w.closing(*b)
@@ -158,7 +194,7 @@ func (w *worker) prepare(ctx context.Context) error {
 		return err
 	}
 	w.closers = append(w.closers, func() error { return w.runner.Close(ctx) })
-	if w.memory, err = w.comm.MemoryChannels(ctx, w.inbox, communicator.MemoryChannelOptions{}); err != nil {
+	if w.memory, err = w.comm.MemoryChannels(ctx, w.inbox, communicator.MemoryChannelOptions{SameHost: true}); err != nil {
 		return err
 	}
 	w.closing(w.memory)
@@ -189,20 +225,25 @@ func (w *worker) handle(fifo.Trigger) error {
 
 // step does one step, on the victim with its fault where it is the one.
 func (w *worker) step(ctx context.Context, random *rand.Rand, step int) error {
-	kind, count := random.IntN(6), 1+random.Uint64N(most)
+	kind, call, count := random.IntN(6), w.calls[random.IntN(len(w.calls))], counts[random.IntN(len(counts))]
+	root := random.IntN(w.comm.Size())
 	fault := ""
 	if w.Victim == w.comm.Rank() && step == w.At {
 		fault = w.Fault
 	}
-	switch w.Fault { // the step has what the fault needs, on all ranks
-	case "no signal":
-		if step == w.At {
-			kind = 3 + kind%2
+	switch { // the step has what the fault needs, on all ranks
+	case w.Cover:
+		kind, call, count = 0, calls[step/len(counts)], counts[step%len(counts)]
+		if !w.fits(call) {
+			return nil
 		}
-	case "other call":
-		if step == w.At {
-			kind = 0
+	case w.Fault == "no signal" && step == w.At:
+		kind = 4
+		if len(w.comm.Hosts()) == 1 {
+			kind -= random.IntN(2)
 		}
+	case w.Fault == "other call" && step == w.At:
+		kind = 0
 	}
 	switch fault {
 	case "abort":
@@ -213,7 +254,7 @@ func (w *worker) step(ctx context.Context, random *rand.Rand, step int) error {
 		w.cancel()
 	case "bad trigger":
 		say(report{Event: "fault"})
-		return w.launch(ctx, "wrong", w.ports.Handles, w.right())
+		return w.launch(ctx, "wrong", w.ports.Handles, uint32((w.comm.Rank()+1)%w.comm.Size()))
 	case "handler blocks", "handler panics", "handler fails":
 		w.faulty.Store(true)
 		say(report{Event: "fault"})
@@ -224,28 +265,19 @@ func (w *worker) step(ctx context.Context, random *rand.Rand, step int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	mute := fault == "no signal"
 	switch kind {
-	case 0, 1:
+	case 0, 1, 2:
 		if fault == "other call" {
 			count++
 		}
-		return w.reduce(ctx, count, step)
-	case 2:
-		if err := w.runner.AllGather(w.stream, w.out, w.in, count, collective.F32); err != nil {
-			return err
-		}
-		return w.comm.Synchronize(ctx, w.stream)
+		return w.collective(ctx, call, count, root, step)
 	case 3:
-		return w.launch(ctx, "shift", w.memory.Handles, w.right(), w.left(), mute)
+		return w.shift(ctx, "shift", w.memory.Handles, w.memory.Ranks, step, fault == "no signal")
 	case 4:
-		return w.launch(ctx, "portShift", w.ports.Handles, w.right(), w.left(), mute)
+		return w.shift(ctx, "portShift", w.ports.Handles, nil, step, fault == "no signal")
 	}
 	return w.launch(ctx, "report", w.service.Fifo(), uint32(step))
 }
-
-func (w *worker) right() uint32 { return uint32((w.comm.Rank() + 1) % w.comm.Size()) }
-func (w *worker) left() uint32  { return uint32((w.comm.Rank() + w.comm.Size() - 1) % w.comm.Size()) }
 
 // launch runs a kernel to its end.
 func (w *worker) launch(ctx context.Context, kernel string, args ...any) error {
@@ -253,32 +285,4 @@ func (w *worker) launch(ctx context.Context, kernel string, args ...any) error {
 		return err
 	}
 	return w.comm.Synchronize(ctx, w.stream)
-}
-
-// reduce all-reduces numbers whose sums are exact, and counts the wrong ones if it is
-// told that all went well.
-func (w *worker) reduce(ctx context.Context, count uint64, step int) error {
-	n, ranks := int(count), w.comm.Size()
-	mine, sums := make([]float32, n), make([]float32, n)
-	for i := range mine {
-		mine[i] = float32(step%64 + i%128 + w.comm.Rank())
-	}
-	if err := gpu.CopyIn(w.in, mine); err != nil {
-		return err
-	}
-	if err := w.runner.AllReduce(w.stream, w.out, w.in, count, collective.F32, collective.Sum); err != nil {
-		return err
-	}
-	if err := w.comm.Synchronize(ctx, w.stream); err != nil {
-		return err
-	}
-	if err := gpu.CopyOut(sums, w.out); err != nil {
-		return err
-	}
-	for i, sum := range sums {
-		if sum != float32(ranks*(step%64+i%128)+ranks*(ranks-1)/2) {
-			w.wrong++
-		}
-	}
-	return nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
@@ -31,39 +32,80 @@ const (
 	markEnv   = "MSCCLGO_SOAK_RUN"    // what the run is, in all its processes
 )
 
-// A run is a group whose ranks work until one has a fault.
+// A run is a group whose ranks work until one has a fault, and perhaps another group beside
+// it, to which nothing may happen.
 type run struct {
 	task
-	fault fault
-	ranks int
-	delay time.Duration // of a fault from outside
-	mark  string
-	temp  string // for all its temporary files
-	cache string // of compiled kernels, for all runs
+	fault      fault
+	ranks      int
+	beside     int           // ranks of the other group
+	transports []string      // that each rank may use
+	delay      time.Duration // of a fault from outside
+	mark       string
+	temp       string // for all its temporary files
+	cache      string // of compiled kernels, for all runs
+	alone      bool   // no other run is under way
+	hosts      int    // of a network, 0 for this machine alone
+	lab        *netlab.Lab
 }
 
 // An outcome is what came of a run.
 type outcome struct {
-	missed bool          // all was over before the fault
-	late   time.Duration // from the fault to the last survivor's error
-	wrong  []string      // what is not as promised
+	missed  bool          // all was over before the fault
+	goes    bool          // the fault was tolerated: the work went on
+	skipped string        // why it could not be done here
+	late    time.Duration // from the fault to the last survivor's error
+	last    string        // that one
+	wrong   []string      // what is not as promised
+	left    []string      // what is left that should not be
 }
 
-// plan makes a run from the seed, the fault and the number of the run alone.
-func plan(seed uint64, f fault, number, most int, span, timeout time.Duration) *run {
+// all returns all that is wrong.
+func (o *outcome) all() []string { return slices.Concat(o.wrong, o.left) }
+
+// plan makes a run from the seed, the fault and the number of the run alone, but for when it
+// is: span is what a run takes.
+func (c *config) plan(f fault, number int, span time.Duration) *run {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s %d", f.name, number)
-	random := rand.New(rand.NewPCG(seed, hash.Sum64()))
-	r := &run{fault: f, ranks: 2 + random.IntN(most-1)}
-	r.task = task{Seed: random.Uint64(), Steps: 20 + random.IntN(60), Fault: f.name, Timeout: timeout}
-	if f.name == "stopped" {
-		r.Timeout = 10 * f.bound // no wait is to notice it first
+	random := rand.New(rand.NewPCG(c.seed, hash.Sum64()))
+	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, alone: c.parallel == 1}
+	r.task = task{
+		Seed: random.Uint64(), Steps: 20 + random.IntN(60), Fault: f.name, Timeout: c.timeout, Heartbeat: c.heartbeat, Device: c.device,
+	}
+	if f.beats {
+		r.Timeout = 3 * (c.heartbeat + time.Second) // no wait is to notice it first
+	}
+	if f.name == "disk full" {
+		r.Timeout = time.Minute // in which the victim compiles
 	}
 	r.Victim = random.IntN(r.ranks)
 	r.At = random.IntN(r.Steps)
 	r.delay = time.Duration(random.Float64() * float64(span))
+	if random.IntN(3) == 0 {
+		r.beside = 2
+	}
+	if f.network {
+		r.hosts = 2 + random.IntN(min(2, r.ranks-1))
+	}
+	if f.network && f.harmless {
+		r.Timeout = time.Minute // TCP sends again after a while, and then after longer ones
+	}
+	mode := random.IntN(3)
+	for range r.ranks {
+		r.transports = append(r.transports, transport(mode, random))
+	}
 	r.mark = fmt.Sprintf("%s=%d-%s-%d", markEnv, os.Getpid(), f.name, number)
 	return r
+}
+
+// transport returns what a rank may use: where the memory of all ranks is mapped, of none, or
+// of some.
+func transport(mode int, random *rand.Rand) string {
+	if mode == 0 || mode == 2 && random.IntN(2) == 0 {
+		return "cudaipc,ethernet"
+	}
+	return "ethernet"
 }
 
 // do runs it.
@@ -75,6 +117,21 @@ func (r *run) do() (outcome, error) {
 	defer os.RemoveAll(r.temp)
 	shared := names("/dev/shm")
 	var o outcome
+	if r.fault.name == "disk full" {
+		undo, err := fullDisk(r.disk())
+		if err != nil {
+			return outcome{skipped: "no file system of its own: " + err.Error()}, nil
+		}
+		defer undo()
+	}
+	if r.hosts > 0 {
+		lab, remove, err := newHosts(r.hosts)
+		if err != nil {
+			return outcome{skipped: "no network of its own: " + err.Error()}, nil
+		}
+		defer remove()
+		r.lab = lab
+	}
 	if r.fault.name == "launcher killed" {
 		o, err = r.killLauncher()
 	} else {
@@ -89,13 +146,16 @@ func (r *run) do() (outcome, error) {
 			break
 		}
 		if time.Now().After(end) {
-			o.wrong = append(o.wrong, left...)
+			o.left = append(o.left, left...)
 			break
 		}
 	}
 	r.killAll()
 	return o, nil
 }
+
+// disk is the folder of the victim whose disk is full.
+func (r *run) disk() string { return filepath.Join(r.temp, "disk") }
 
 // leftovers lists what the run has left on the machine.
 func (r *run) leftovers(shared []string) []string {
@@ -104,15 +164,18 @@ func (r *run) leftovers(shared []string) []string {
 		left = append(left, fmt.Sprintf("process %d is left", pid))
 	}
 	for _, name := range names(r.temp) {
+		if name == filepath.Base(r.disk()) {
+			continue
+		}
 		left = append(left, name+" is left in the temporary folder")
 	}
 	for _, name := range names("/dev/shm") {
-		if strings.Contains(name, "mscclgo") && !slices.Contains(shared, name) {
+		if r.alone && strings.Contains(name, "mscclgo") && !slices.Contains(shared, name) {
 			left = append(left, name+" is left in /dev/shm")
 		}
 	}
 	for _, name := range names(r.cache) {
-		if strings.HasPrefix(name, ".") {
+		if r.alone && strings.HasPrefix(name, ".") {
 			left = append(left, name+" is left in the cache")
 		}
 	}
@@ -150,13 +213,16 @@ func (r *run) killAll() {
 	}
 }
 
-// command returns this program in a role.
-func (r *run) command(env ...string) (*exec.Cmd, error) {
+// command returns this program in a role, on a host, or on this machine for nil.
+func (r *run) command(host *netlab.Host, env ...string) (*exec.Cmd, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(program)
+	if host != nil {
+		cmd = host.Command(context.Background(), program)
+	}
 	cmd.Env = append(os.Environ(), r.mark, "TMPDIR="+r.temp, "MSCCLGO_CACHE="+r.cache)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -175,6 +241,8 @@ func (t *task) env() string {
 type process struct {
 	cmd     *exec.Cmd
 	reports []report // in order; complete once done is closed
+	stderr  bytes.Buffer
+	ended   int64 // when; set once done is closed, as is stderr
 	done    chan struct{}
 }
 
@@ -188,112 +256,232 @@ func (p *process) event(name string) *report {
 	return nil
 }
 
-// group runs ranks and judges what they report.
+// start starts the ranks of a group. env has more variables for each.
+func (r *run) start(id bootstrap.UniqueID, n int, t task, on func(rank int) *netlab.Host, env func(rank int) []string) ([]*process, error) {
+	ranks := make([]*process, n)
+	for i := range ranks {
+		vars := append(testproc.RankEnv(id, i, n), t.env())
+		cmd, err := r.command(on(i), append(vars, env(i)...)...)
+		if err != nil {
+			return nil, err
+		}
+		p := &process{cmd: cmd, done: make(chan struct{})}
+		cmd.Stderr = &p.stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return nil, err
+		}
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		ranks[i] = p
+		go func() {
+			defer close(p.done)
+			for lines := bufio.NewReader(out); ; {
+				line, err := lines.ReadBytes('\n')
+				var one report
+				if json.Unmarshal(line, &one) == nil {
+					p.reports = append(p.reports, one)
+				}
+				if err != nil {
+					break
+				}
+			}
+			p.ended = time.Now().UnixNano()
+			cmd.Wait()
+		}()
+	}
+	return ranks, nil
+}
+
+// await returns the ranks that did not end before patience was over, which it kills.
+func await(ranks []*process, except int, patience time.Duration) map[int]bool {
+	over := time.After(patience)
+	hung := map[int]bool{}
+	for i, p := range ranks {
+		if i == except {
+			continue
+		}
+		select {
+		case <-p.done:
+			continue
+		case <-over:
+		}
+		hung[i] = true
+		over = time.After(0)
+		p.cmd.Process.Signal(syscall.SIGQUIT) // for the stacks
+		select {
+		case <-p.done:
+		case <-time.After(time.Second):
+		}
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+	return hung
+}
+
+// group runs the groups and judges what they report.
 func (r *run) group() (outcome, error) {
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return outcome{}, err
 	}
 	defer rendezvous.Close()
-	ranks := make([]*process, r.ranks)
-	for i := range ranks {
-		cmd, err := r.command(append(testproc.RankEnv(rendezvous.ID(), i, r.ranks), r.task.env())...)
+	var bystanders []*process
+	if r.beside > 0 {
+		second, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return outcome{}, err
 		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
+		defer second.Close()
+		t := r.task
+		t.Fault, t.Victim, t.Timeout = "none", -1, time.Minute
+		if bystanders, err = r.start(second.ID(), r.beside, t, func(int) *netlab.Host { return nil }, func(int) []string { return nil }); err != nil {
 			return outcome{}, err
 		}
-		if err := cmd.Start(); err != nil {
-			return outcome{}, err
-		}
-		p := &process{cmd: cmd, done: make(chan struct{})}
-		ranks[i] = p
-		go func() {
-			defer close(p.done)
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				var one report
-				if json.Unmarshal(lines.Bytes(), &one) == nil {
-					p.reports = append(p.reports, one)
-				}
-			}
-			cmd.Wait()
-		}()
 	}
-	stop, strangers := make(chan struct{}), make(chan int, 1)
+	id := rendezvous.ID()
+	if r.lab != nil { // at rank 0
+		if id, err = bootstrap.NewUniqueID(r.hostOf(0).Address + ":29400"); err != nil {
+			return outcome{}, err
+		}
+	}
+	ranks, err := r.start(id, r.ranks, r.task, r.hostOf, func(rank int) []string {
+		env := []string{"MSCCLGO_TRANSPORTS=" + r.transports[rank]}
+		if r.fault.name == "disk full" && rank == r.Victim {
+			env = append(env, "TMPDIR="+r.disk(), "MSCCLGO_CACHE="+r.disk())
+		}
+		return env
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	stop, strangers, failed := make(chan struct{}), make(chan int, 1), make(chan error, 2)
 	go func() {
-		if r.fault.name == "strangers" {
-			strangers <- r.disturb(rendezvous.ID().Addr(), rand.New(rand.NewPCG(r.Seed, 9)), stop)
+		random := rand.New(rand.NewPCG(r.Seed, 9))
+		switch r.fault.name {
+		case "strangers":
+			strangers <- r.disturb(id.Addr(), mostStrangers, random, stop)
+		case "few descriptors":
+			strangers <- r.disturb(id.Addr(), 2*fewDescriptors, random, stop)
+		case "packets dropped":
+			if err := drop(r.hostOf(r.Victim), random, stop); err != nil {
+				failed <- err
+			}
 		}
 		close(strangers)
 	}()
-	began := r.inflict(ranks[r.Victim])
-	patience := time.After(r.fault.bound + 30*time.Second)
-	hung := map[int]bool{}
-	for i, p := range ranks {
-		if i == r.Victim && r.fault.outside { // it may be stopped
-			continue
-		}
-		select {
-		case <-p.done:
-		case <-patience:
-			hung[i] = true
-			patience = time.After(0)
-			p.cmd.Process.Kill()
-			<-p.done
+	victim := ranks[r.Victim]
+	began := int64(0)
+	if err := try(func() { began = r.inflict(victim) }); err != nil {
+		failed <- err
+	}
+	except := -1
+	if r.fault.outside && !r.fault.harmless && !r.fault.tolerated {
+		except = r.Victim // it may be stopped
+	}
+	hung := await(ranks, except, r.patience())
+	if r.fault.name == "continued late" {
+		victim.cmd.Process.Signal(syscall.SIGCONT)
+		if await([]*process{victim}, -1, 10*time.Second)[0] {
+			hung[r.Victim] = true
 		}
 	}
-	ranks[r.Victim].cmd.Process.Kill()
-	<-ranks[r.Victim].done
+	victim.cmd.Process.Kill()
+	<-victim.done
 	close(stop)
 	o := r.judge(ranks, hung, began)
 	if n, came := <-strangers; came && n == 0 {
 		o.missed = true
 	}
+	select {
+	case err := <-failed:
+		return outcome{}, err
+	default:
+	}
+	if r.beside > 0 {
+		calm := &run{task: r.task, fault: faults[0], ranks: r.beside}
+		calm.Victim = -1
+		beside := calm.judge(bystanders, await(bystanders, -1, 30*time.Second), 0)
+		for _, text := range beside.all() {
+			o.wrong = append(o.wrong, "in the group beside it, "+text)
+		}
+	}
 	return o, nil
 }
 
-// inflict does a fault from outside to the victim, and returns when, or 0.
-func (r *run) inflict(victim *process) int64 {
-	if !r.fault.outside {
-		return 0
+// patience is how long the ranks may take to end.
+func (r *run) patience() time.Duration {
+	patience := r.fault.bound + 30*time.Second
+	if r.fault.name == "disk full" {
+		patience += time.Minute
 	}
-	time.Sleep(r.delay)
-	began := time.Now().UnixNano()
-	s := syscall.SIGKILL
-	if r.fault.name == "stopped" {
-		s = syscall.SIGSTOP
+	if r.Cover {
+		patience += 10 * time.Minute // in which all is compiled
 	}
-	victim.cmd.Process.Signal(s) // fails if it has ended
-	return began
+	return patience
 }
+
+// closePatience is how long a rank may take to close when its group has failed, on a busy
+// machine: no wait of a run with a stopped rank ends by then.
+const closePatience = 10 * time.Second
 
 // judge compares what the ranks report with what is promised. hung ranks did not end.
 func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome) {
-	victim := ranks[r.Victim]
-	if f := victim.event("fault"); f != nil {
-		began = f.Time
+	var victim *process
+	over := false
+	if r.Victim >= 0 {
+		victim = ranks[r.Victim]
+		if f := victim.event("fault"); f != nil {
+			began = f.Time
+		}
+		end := victim.event("end")
+		if r.fault.outside && !r.fault.harmless && !r.fault.tolerated {
+			over = victim.event("closing") != nil
+			o.missed = over || end != nil && end.Text == ""
+		}
+		if r.fault.tolerated && !r.fault.either {
+			if began = victim.ended; end != nil {
+				began = end.Time
+			}
+		}
 	}
-	over := r.fault.outside && victim.event("closing") != nil
-	o.missed = over || victim.event("end") != nil && r.fault.outside
 	say := func(rank int, format string, args ...any) {
 		o.wrong = append(o.wrong, fmt.Sprintf("rank %d ", rank)+fmt.Sprintf(format, args...))
 	}
+	failed := 0
 	for i, p := range ranks {
 		end := p.event("end")
+		if end != nil {
+			if end.Wrong > 0 {
+				say(i, "found %d wrong elements", end.Wrong)
+			}
+			for _, text := range end.Left {
+				if i == r.Victim && r.fault.name == "handler blocks" {
+					break // its handler does not return
+				}
+				o.left = append(o.left, fmt.Sprintf("rank %d has left %s", i, text))
+			}
+			if end.Text != "" {
+				failed++
+			}
+		}
 		switch {
-		case i == r.Victim && !r.fault.harmless:
-			continue
 		case hung[i]:
-			say(i, "did not end: %+v", p.reports)
+			say(i, "did not end: %+v %s", p.reports, p.stderr.Bytes())
+			continue
+		case i == r.Victim && r.fault.name == "continued late" && !over:
+			if end == nil {
+				say(i, "ended without a report: %v", p.cmd.ProcessState)
+			} else if end.Text == "" {
+				say(i, "does not know that it was left out")
+			}
+			continue
+		case i == r.Victim && !r.fault.harmless:
 			continue
 		case end == nil:
 			say(i, "ended without a report: %v", p.cmd.ProcessState)
 			continue
-		}
-		if end.Wrong > 0 {
-			say(i, "found %d wrong elements", end.Wrong)
 		}
 		switch {
 		case r.fault.harmless:
@@ -301,22 +489,29 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 				say(i, "failed in step %d: %s", end.Steps, end.Text)
 			}
 		case end.Text == "":
-			if !over {
+			if !over && !r.fault.tolerated {
 				say(i, "has no error")
 			}
+		case r.fault.either && strings.Contains(end.Text, fmt.Sprintf("rank %d", r.Victim)):
 		case end.Peer != r.Victim:
 			say(i, "blames rank %d: %s", end.Peer, end.Text)
 		}
-		if end.Text != "" {
-			o.late = max(o.late, time.Duration(end.Time-began))
+		if took := time.Duration(p.ended - end.Time); end.Text != "" && took > closePatience {
+			say(i, "took %v to close after its error", took)
+		}
+		if end.Text != "" && i != r.Victim {
+			if late := time.Duration(end.Time - began); late >= o.late {
+				o.late, o.last = late, fmt.Sprintf("at rank %d: %s", i, end.Text)
+			}
 		}
 	}
+	o.goes = r.fault.tolerated && failed == 0
 	return o
 }
 
 // killLauncher kills a launcher, whose ranks end with it.
 func (r *run) killLauncher() (outcome, error) {
-	cmd, err := r.command(launchEnv+"="+strconv.Itoa(r.ranks), r.task.env())
+	cmd, err := r.command(nil, launchEnv+"="+strconv.Itoa(r.ranks), r.task.env(), "MSCCLGO_TRANSPORTS="+r.transports[0])
 	if err != nil {
 		return outcome{}, err
 	}
@@ -333,19 +528,40 @@ func (r *run) killLauncher() (outcome, error) {
 	return outcome{missed: missed || cmd.ProcessState.Success(), late: time.Since(began)}, nil
 }
 
-// calibrate returns how long a run without a fault takes, and leaves what it compiles in
-// the cache.
-func calibrate(ctx context.Context, cache string, timeout time.Duration) (time.Duration, error) {
+// calibrate returns how long a run without a fault takes, and leaves what the ranks compile
+// in the cache.
+func (c *config) calibrate(ctx context.Context) (time.Duration, error) {
 	var took time.Duration
-	for number := range 2 {
-		r := plan(1, faults[0], number, 4, 0, timeout)
-		r.cache = cache
-		began := time.Now()
+	calm := *c
+	calm.seed, calm.parallel, calm.timeout = 1, 1, 10*time.Minute
+	check := func(r *run) error {
 		o, err := r.do()
-		if err != nil || len(o.wrong) > 0 || ctx.Err() != nil {
-			return 0, errors.Join(err, ctx.Err(), mscclgo.Errorf(mscclgo.ErrSystem, "soak", "a run without a fault: %q", o.wrong))
+		if err != nil || len(o.all()) > 0 || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err(), mscclgo.Errorf(mscclgo.ErrSystem, "soak", "a run without a fault: %q", o.all()))
 		}
-		took = time.Since(began) // the second has nothing to compile
+		return nil
+	}
+	for ranks := 2; ranks <= c.ranks; ranks++ {
+		for _, transports := range []string{"cudaipc,ethernet", "ethernet", ""} {
+			r := calm.plan(faults[0], ranks, 0)
+			r.ranks, r.beside, r.Cover, r.Steps = ranks, 0, true, len(calls)*len(counts)
+			r.Victim, r.transports = 0, slices.Repeat([]string{transports}, ranks)
+			if transports == "" { // some are mapped
+				r.transports = slices.Repeat([]string{"cudaipc,ethernet"}, ranks)
+				r.transports[ranks-1] = "ethernet"
+			}
+			if err := check(r); err != nil {
+				return 0, err
+			}
+		}
+	}
+	for number := range 3 {
+		r := calm.plan(faults[0], number, 0)
+		began := time.Now()
+		if err := check(r); err != nil {
+			return 0, err
+		}
+		took = max(took, time.Since(began))
 	}
 	return took, nil
 }

@@ -4,11 +4,11 @@
 
 using namespace mscclgo;
 
-// shift puts into the inbox of the rank to the right and waits for the left one's, by
-// memory channels. With mute set it does not signal.
+// shift puts 1 KiB into a slot of the inbox of the rank to the right and waits for the left
+// one's, by memory channels. With mute set it does not signal.
 extern "C" __global__ void shift(const MemoryChannelHandle* channels, uint32_t right, uint32_t left,
-                                 bool mute) {
-  channels[right].put(0, 0, 1024, threadIdx.x, blockDim.x);
+                                 uint64_t slot, uint64_t source, bool mute) {
+  channels[right].put(slot, source, 1024, threadIdx.x, blockDim.x);
   __syncthreads();
   if (threadIdx.x != 0) return;
   if (!mute) channels[right].signal();
@@ -17,11 +17,11 @@ extern "C" __global__ void shift(const MemoryChannelHandle* channels, uint32_t r
 
 // portShift is shift by port channels.
 extern "C" __global__ void portShift(const PortChannelHandle* channels, uint32_t right, uint32_t left,
-                                     bool mute) {
+                                     uint64_t slot, uint64_t source, bool mute) {
   if (!mute) {
-    channels[right].putWithSignal(0, 0, 1024);
+    channels[right].putWithSignal(slot, source, 1024);
   } else {
-    channels[right].put(0, 0, 1024);
+    channels[right].put(slot, source, 1024);
   }
   if (channels[left].wait() == WaitResult::Done) channels[right].flush();
 }

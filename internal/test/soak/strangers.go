@@ -13,13 +13,17 @@ import (
 	"time"
 )
 
-// mostStrangers is how many connections strangers have open at a time.
-const mostStrangers = 300
+const (
+	// mostStrangers is how many connections strangers have open at a time.
+	mostStrangers = 300
+	// fewDescriptors is the limit of ranks on which twice as many strangers call.
+	fewDescriptors = 512
+)
 
 // disturb connects strangers to the rendezvous and whatever the run's processes listen on,
-// over TCP and at abstract Unix sockets, until stop is closed. Some say nothing, and stay; the others
+// over TCP and at abstract Unix sockets, until stop is closed, with so many connections open at most. Some say nothing, and stay; the others
 // send bytes that mean nothing.
-func (r *run) disturb(rendezvous string, random *rand.Rand, stop <-chan struct{}) (made int) {
+func (r *run) disturb(rendezvous string, most int, random *rand.Rand, stop <-chan struct{}) (made int) {
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {
@@ -39,9 +43,12 @@ func (r *run) disturb(rendezvous string, random *rand.Rand, stop <-chan struct{}
 					noise[i] = byte(random.Uint32())
 				}
 				conn.SetWriteDeadline(time.Now().Add(time.Second))
+				if random.IntN(2) == 0 { // past the first look
+					copy(noise, "MGHS")
+				}
 				conn.Write(noise)
 			}
-			if open = append(open, conn); len(open) > mostStrangers {
+			if open = append(open, conn); len(open) > most {
 				open[0].Close()
 				open = open[1:]
 			}
