@@ -18,7 +18,7 @@ import (
 const dialPatience = 2 * time.Second
 
 // shake accepts a connection from a peer.
-func (b *Bootstrap) shake(raw net.Conn) (func() error, error) {
+func (b *Bootstrap) shake(raw net.Conn, known func() error) (func() error, error) {
 	var c *conn
 	_, err := b.member.Server(raw, func(nc net.Conn, claim []byte) error {
 		cl, err := decodeClaim(claim)
@@ -27,6 +27,10 @@ func (b *Bootstrap) shake(raw net.Conn) (func() error, error) {
 		}
 		if cl.role != rolePeer || cl.to != uint32(b.rank) || cl.from >= uint32(b.size) || cl.from == cl.to {
 			return fmt.Errorf("%v came to rank %d of %d", cl, b.rank, b.size)
+		}
+		// A dialer that is admitted takes an end without a goodbye for a death.
+		if err := known(); err != nil {
+			return err
 		}
 		c = newConn(nc, b.peers[cl.from], false)
 		return b.admit(c)

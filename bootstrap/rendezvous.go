@@ -187,7 +187,7 @@ func (r *Rendezvous) Close() error {
 }
 
 // shake runs the handshake of a rank and reads its join.
-func (r *Rendezvous) shake(raw net.Conn) (func() error, error) {
+func (r *Rendezvous) shake(raw net.Conn, _ func() error) (func() error, error) {
 	var rank int
 	nc, err := r.member.Server(raw, func(_ net.Conn, b []byte) error {
 		c, err := decodeClaim(b)

@@ -31,13 +31,13 @@ func (a *arrival) drop() {
 const maxUnclaimed = 1024
 
 // shake has the dialer of raw prove that it belongs to the group.
-func (t *Transport) shake(raw net.Conn) (serve func() error, err error) {
+func (t *Transport) shake(raw net.Conn, known func() error) (serve func() error, err error) {
 	var c claim
 	nc, err := t.member.Server(raw, func(_ net.Conn, b []byte) (err error) {
 		if c, err = decodeClaim(b); err != nil {
 			return err
 		}
-		return t.admit(c)
+		return errors.Join(known(), t.admit(c))
 	})
 	if err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func (s *Server) Close() error {
 }
 
 // shake has the caller prove that it is of the group, and takes its request.
-func (s *Server) shake(raw net.Conn) (serve func() error, err error) {
+func (s *Server) shake(raw net.Conn, _ func() error) (serve func() error, err error) {
 	conn := raw.(*net.UnixConn)
 	sameProcess, err := sameUser(conn)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 type Acceptor struct {
 	name    string
 	log     *slog.Logger
-	shake   func(net.Conn) (func() error, error)
+	shake   Shake
 	stopped chan struct{}
 	limit   int // of connections that are half open
 	wg      sync.WaitGroup
@@ -49,16 +49,29 @@ type Acceptor struct {
 // A half is a connection in its handshake.
 type half struct {
 	net.Conn
-	since time.Time
+	since  time.Time
+	hungUp bool // the acceptor has closed it; Acceptor.mu guards it
 }
 
+func (h *half) hangUp() {
+	h.hungUp = true
+	h.Close()
+}
+
+// A Shake runs the handshake of a connection and returns what serves it afterwards.
+//
+// The connection is half open, and may be closed by the acceptor at any moment, until
+// Shake returns or calls known. Who tells the dialer that it is admitted calls known
+// before, so that the acceptor does not hang up on one that believes to be in. Known
+// returns an error if the connection has been closed.
+type Shake func(conn net.Conn, known func() error) (serve func() error, err error)
+
 // NewAcceptor accepts from listeners, which it owns. For each connection it calls
-// shake, on a goroutine of its own, to run the handshake; the connection counts as
-// half open until shake returns. Then it calls the function that shake returned,
-// which owns the connection. If either returns an error the connection is closed
-// and the error logged under name, at most one in a second, with the number of
-// those left out.
-func NewAcceptor(name string, log *slog.Logger, shake func(net.Conn) (serve func() error, err error), listeners ...net.Listener) *Acceptor {
+// shake, on a goroutine of its own, to run the handshake. Then it calls the function
+// that shake returned, which owns the connection. If either returns an error the
+// connection is closed and the error logged under name, at most one in a second, with
+// the number of those left out.
+func NewAcceptor(name string, log *slog.Logger, shake Shake, listeners ...net.Listener) *Acceptor {
 	a := &Acceptor{name: name, log: log, shake: shake, stopped: make(chan struct{}), limit: maxHalfOpen(), room: make(chan struct{})}
 	for _, ln := range listeners {
 		a.Add(ln)
@@ -148,7 +161,7 @@ func (a *Acceptor) evict() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.halfOpen.Front(); e != nil {
-		a.halfOpen.Remove(e).(*half).Close()
+		a.halfOpen.Remove(e).(*half).hangUp()
 	}
 }
 
@@ -160,14 +173,24 @@ func (a *Acceptor) start(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	slot := a.halfOpen.PushBack(&half{conn, time.Now()})
-	a.wg.Go(func() {
-		serve, err := a.shake(conn)
+	h := &half{Conn: conn, since: time.Now()}
+	slot := a.halfOpen.PushBack(h)
+	known := func() error {
 		a.mu.Lock()
+		defer a.mu.Unlock()
+		if h.hungUp {
+			return errors.New("the connection was closed in its handshake")
+		}
 		a.halfOpen.Remove(slot)
 		close(a.room)
 		a.room = make(chan struct{})
-		a.mu.Unlock()
+		return nil
+	}
+	a.wg.Go(func() {
+		serve, err := a.shake(conn, known)
+		if gone := known(); err == nil {
+			err = gone
+		}
 		if err == nil {
 			err = serve()
 		}
@@ -214,7 +237,7 @@ func (a *Acceptor) Stop() {
 		ln.Close()
 	}
 	for e := a.halfOpen.Front(); e != nil; e = e.Next() {
-		e.Value.(*half).Close()
+		e.Value.(*half).hangUp()
 	}
 }
 

@@ -136,7 +136,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	m := New(testOptions)
 	log := &logs{}
 	f := &full{Listener: listen(t), most: 5}
-	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(raw net.Conn) (func() error, error) {
+	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(raw net.Conn, _ func() error) (func() error, error) {
 		conn, err := m.Server(raw, func(net.Conn, []byte) error { return nil })
 		return func() error {
 			defer conn.Close()
@@ -179,7 +179,7 @@ func TestFewDescriptors(t *testing.T) {
 // What serves a connection ends before Wait returns, and its error is logged.
 func TestServeFails(t *testing.T) {
 	log := &logs{}
-	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(net.Conn) (func() error, error) {
+	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(net.Conn, func() error) (func() error, error) {
 		return func() error { return errors.New("no room") }, nil
 	}, listen(t), listen(t))
 	expectHangup(t, dialTo(t, a.listeners[1].Addr()))
@@ -187,4 +187,31 @@ func TestServeFails(t *testing.T) {
 	log.await(t, "no room")
 	a.Stop()
 	a.Wait()
+}
+
+// A dialer that is told that it is admitted is served, though the acceptor stops or needs
+// its descriptor just then; one that is not known yet is not admitted.
+func TestKnownDialerIsServed(t *testing.T) {
+	m := New(testOptions)
+	for _, hangUp := range []func(*Acceptor){(*Acceptor).evict, (*Acceptor).Stop} {
+		for _, early := range []bool{false, true} {
+			acceptor := make(chan *Acceptor, 1)
+			a, _ := echoIf(t, m, func(known func() error) error {
+				a := <-acceptor
+				if early {
+					hangUp(a)
+				}
+				err := known()
+				hangUp(a)
+				return err
+			})
+			acceptor <- a
+			if !early {
+				works(t, m, a)
+			} else if conn, err := m.Dial(t.Context(), a.Addr().String(), testClaim); err == nil {
+				conn.Close()
+				t.Error("a connection that was closed before was admitted")
+			}
+		}
+	}
 }

@@ -136,9 +136,15 @@ func (l *logs) await(t testing.TB, text string) {
 // echo accepts members at a listener of its own and returns what they send.
 func echo(t testing.TB, m *Member) (*Acceptor, *logs) {
 	t.Helper()
+	return echoIf(t, m, func(func() error) error { return nil })
+}
+
+// echoIf is echo with a say in who is admitted, and with what tells the acceptor so.
+func echoIf(t testing.TB, m *Member, admit func(known func() error) error) (*Acceptor, *logs) {
+	t.Helper()
 	log := &logs{}
-	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(raw net.Conn) (func() error, error) {
-		conn, err := m.Server(raw, func(net.Conn, []byte) error { return nil })
+	a := NewAcceptor("test", slog.New(slog.NewTextHandler(log, nil)), func(raw net.Conn, known func() error) (func() error, error) {
+		conn, err := m.Server(raw, func(net.Conn, []byte) error { return admit(known) })
 		return func() error {
 			defer conn.Close()
 			_, err := io.Copy(conn, conn)
