@@ -56,6 +56,8 @@ type peer struct {
 	gone chan struct{}
 	// lost means that the rank cannot be reached, for a reason not known yet.
 	lost bool
+	// quiet means that this rank has asked for signs of life and heard none for a while.
+	quiet bool
 	// heard means that the rank has read this one's goodbye and stays itself.
 	heard bool
 

@@ -24,6 +24,8 @@ type collectiveCalls struct {
 	mu    sync.Mutex
 	begun uint64 // calls so far; the next has this number
 	known map[uint64]*callState
+	// givenUp is the last call that was given up, unless one has ended well since.
+	givenUp *givenUp
 }
 
 // A callState is what is known of a call that is under way here, or that others have
@@ -154,7 +156,7 @@ func (c *call) awaited() []int {
 	var ranks []int
 	for _, peer := range c.pending() {
 		theirs := slices.DeleteFunc(slices.Clone(c.state.awaits[peer]), func(r int) bool { return r == c.b.rank })
-		if len(theirs) == 0 {
+		if len(theirs) == 0 || c.b.isQuiet(peer) { // what it said is old
 			theirs = []int{peer}
 		}
 		ranks = append(ranks, theirs...)
@@ -219,6 +221,11 @@ func (b *Bootstrap) tellNeighbours(f frame, isFor func(peer int) bool) (sent []*
 func (c *call) verdict(err error) error {
 	b := c.b
 	var e *mscclgo.Error
+	if err == nil {
+		b.calls.mu.Lock()
+		b.calls.givenUp = nil
+		b.calls.mu.Unlock()
+	}
 	if err == nil || !errors.As(err, &e) {
 		return err
 	}
@@ -231,7 +238,7 @@ func (c *call) verdict(err error) error {
 		// Also if the group has failed since, because that rank ended with its call.
 		b.awaitNews(c)
 		return left.err(c)
-	case b.Err() != nil && errors.Is(err, context.Canceled):
+	case b.Err() != nil && (errors.Is(err, context.Canceled) || c.outer.Err() != nil):
 		return b.errFailed(c.op)
 	case b.Err() != nil || b.isClosing():
 		return err

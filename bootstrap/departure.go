@@ -2,7 +2,9 @@ package bootstrap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -81,10 +83,60 @@ func (b *Bootstrap) callLeft(from int, n uint64, d departure) {
 		return
 	}
 	k.left = &d
+	s.givenUp = &givenUp{number: n, departure: d, when: time.Now()}
 	k.news = b.tellNeighbours(frame{kind: frameCallLeft, tag: n, payload: d.encode()}, func(peer int) bool { return peer != from })
 	if k.call != nil {
+		s.givenUp.instead = k.call.awaited()
 		k.call.cancel()
 	}
+}
+
+// endsWithCall is how long after a departure the end of a rank is taken for its consequence.
+const endsWithCall = 2 * time.Second
+
+// A givenUp is a call that ended on this rank because of a departure.
+type givenUp struct {
+	number uint64
+	departure
+	when time.Time
+	// instead is for whom this rank waited then itself.
+	instead []int
+}
+
+// failureOf returns the failure of the group where a rank's connection has ended, which text
+// says. Processes often end because a call of theirs has: then the failure is that of the
+// rank for which the first waited, on all ranks, whether or not they heard why it left.
+func (b *Bootstrap) failureOf(rank int, text string) failure {
+	f := failure{rank: rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text}
+	b.calls.mu.Lock()
+	why := b.calls.givenUp
+	b.calls.mu.Unlock()
+	if why == nil || time.Since(why.when) > endsWithCall {
+		return f
+	}
+	if culprit := why.culprit(b.rank); culprit >= 0 && culprit != rank {
+		f.rank = culprit
+		f.text = fmt.Sprintf("rank %d left call %d: %s; then rank %d ended too: %s", why.rank, why.number, why.text, rank, text)
+		if why.kind == mscclgo.ErrTimeout {
+			f.kind = mscclgo.ErrTimeout
+		}
+	}
+	return f
+}
+
+// culprit returns the rank because of which the call was given up, or -1 if that is this one
+// or not known.
+func (g *givenUp) culprit(self int) int {
+	ranks := []int{g.rank}
+	if g.kind == mscclgo.ErrTimeout {
+		ranks = slices.Concat(g.awaited, g.instead)
+	}
+	for _, r := range ranks {
+		if r != self {
+			return r
+		}
+	}
+	return -1
 }
 
 // err returns the error of call c on another rank than d's. The peer is the rank that is

@@ -115,6 +115,35 @@ func TestDeathIsNoticedByIdleRanks(t *testing.T) {
 	}
 }
 
+// A rank ends because a call of it has: the failure of the group is that of the rank that
+// did not call. After a call that went well it is its own again.
+func TestDeathAfterACall(t *testing.T) {
+	for _, well := range []bool{false, true} {
+		bs := group(t, 4)
+		each(t, bs[:3], func(b *Bootstrap) error {
+			ctx, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
+			defer cancel()
+			if err := b.Barrier(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
+				return fmt.Errorf("a barrier without rank 3: %v", err)
+			}
+			return nil
+		})
+		victim := 3
+		if well {
+			bs[3].Barrier(testContext(t)) // it hears that the others have left this one
+			each(t, bs, func(b *Bootstrap) error { return b.Barrier(testContext(t)) })
+			victim = 0
+		}
+		kill(bs[0])
+		for _, b := range bs[1:3] {
+			awaitDone(t, b)
+			if e := (*mscclgo.Error)(nil); !errors.As(b.Err(), &e) || e.Peer != victim {
+				t.Errorf("well %v: rank %d: %v names not rank %d", well, b.Rank(), b.Err(), victim)
+			}
+		}
+	}
+}
+
 // Ranks that leave in good order fail nobody, whoever they are, and the death of
 // another is still noticed by all that remain.
 func TestLeavingIsNoFailure(t *testing.T) {

@@ -76,10 +76,22 @@ func rankMain() {
 // only.
 const patienceEnv = "BOOTSTRAP_TEST_PATIENCE"
 
+// With stopsEnv, rank 1 is stopped in the second call, while it waits for rank 9, which comes
+// later.
+const stopsEnv = "BOOTSTRAP_TEST_STOPS"
+
 func collectives(ctx context.Context, o bootstrap.Options, patience time.Duration, say func(string, ...any)) {
 	b, err := bootstrap.Connect(ctx, o)
 	for i := 0; err == nil && i < 30; i++ {
 		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+		if os.Getenv(stopsEnv) != "" && i == 1 {
+			switch o.Rank {
+			case 1:
+				time.AfterFunc(250*time.Millisecond, func() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) })
+			case 9:
+				time.Sleep(500 * time.Millisecond)
+			}
+		}
 		during, cancel := context.WithTimeout(ctx, patience)
 		if i%2 == 0 {
 			err = b.Barrier(during)
@@ -228,6 +240,33 @@ func TestStopAnyRankAtAnyMoment(t *testing.T) {
 		procs[victim].Cmd.Process.Kill()
 		<-procs[victim].Ended
 	}
+}
+
+// A rank is stopped after it has told the others for whom it waits, and that one comes. It
+// is the stopped rank that all name, though not one of them waits for it alone.
+func TestStoppedWhileItWaited(t *testing.T) {
+	const size, victim = 11, 1
+	s, r := testproc.New(t), testproc.NewRendezvous(t)
+	procs := make([]*testproc.Process, size)
+	for rank := range procs {
+		procs[rank] = s.Start(append(testproc.RankEnv(r.ID(), rank, size), patienceEnv+"=4s", stopsEnv+"=1"))
+	}
+	for rank, p := range procs {
+		if rank == victim {
+			continue
+		}
+		select {
+		case <-p.Ended:
+		case <-time.After(time.Minute):
+			t.Errorf("rank %d has not ended", rank)
+			continue
+		}
+		if _, word := lastWord(t, p); !regexp.MustCompile(`ranks? 1\b|peer 1\)`).MatchString(word) {
+			t.Errorf("rank %d says %q\n%s", rank, word, p.Stderr.String())
+		}
+	}
+	procs[victim].Cmd.Process.Kill()
+	<-procs[victim].Ended
 }
 
 // lastWord returns what a process printed last, and when.

@@ -150,7 +150,7 @@ func (b *Bootstrap) serve(c *conn) {
 		if err == io.EOF {
 			text = fmt.Sprintf("its connection to rank %d ended without a goodbye: its process has ended", b.rank)
 		}
-		b.fail(failure{rank: c.peer.rank, seenBy: b.rank, kind: mscclgo.ErrRemote, text: text})
+		b.fail(b.failureOf(c.peer.rank, text))
 	}
 	b.forget(c)
 }

@@ -23,6 +23,8 @@ const (
 	// gapShare is the part by which who looks may be late. If it is later, it was stopped,
 	// or had no CPU, and so perhaps had the others: silence counts from then on.
 	gapShare = 5
+	// quietShare is the part after which a rank that others wait for is suspected.
+	quietShare = 4
 )
 
 // A silence is what is known of the signs of life of one that gives them.
@@ -145,10 +147,18 @@ func (b *Bootstrap) ask(now time.Time, known map[*conn]*silence, timeout time.Du
 		if known[c].lasts(now, c.signs.Load(), timeout) {
 			silent = p.rank
 		}
+		p.quiet = now.Sub(known[c].heard) >= timeout/quietShare
 		c.enqueue(frame{kind: frameAsk})
 	}
 	maps.DeleteFunc(known, func(c *conn, _ *silence) bool { return !asked[c] })
 	return silent
+}
+
+// isQuiet reports whether a neighbour has given no sign of life for a while.
+func (b *Bootstrap) isQuiet(rank int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peers[rank].quiet
 }
 
 // errSilent is the error of a rank for a rendezvous on rank 0 that is silent.
