@@ -28,7 +28,7 @@ func Example() {
 	}
 	defer server.Close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = fdpass.Call(ctx, key, server.Name(), []byte("chapter 1"), func(a fdpass.Answer) error {
 		content := make([]byte, 100)
