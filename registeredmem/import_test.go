@@ -366,8 +366,9 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// silent returns the bytes of memory whose server says nothing.
-func silent(t *testing.T, r *Registry) []byte {
+// silent returns the bytes of memory whose server says nothing. The channel is closed once
+// somebody asks it.
+func silent(t *testing.T, r *Registry) ([]byte, <-chan struct{}) {
 	t.Helper()
 	random := make([]byte, 16)
 	rand.Read(random)
@@ -376,27 +377,42 @@ func silent(t *testing.T, r *Registry) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	asked := make(chan struct{})
+	go func() {
+		conn, err := ln.Accept()
+		close(asked)
+		if err == nil {
+			io.Copy(io.Discard, conn) // until who asked gives up
+			conn.Close()
+		}
+	}()
 	t.Cleanup(func() { ln.Close() })
-	return impostorBytes(r, name)
+	return impostorBytes(r, name), asked
 }
 
 func TestImportEnds(t *testing.T) {
 	cfg := config(t, 0)
 	cfg.Timeout = 30 * time.Millisecond
 	short := newRegistry(t, cfg)
-	_, err := short.Import(t.Context(), silent(t, short))
+	data, _ := silent(t, short)
+	_, err := short.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrTimeout, "rank 0, peer 1")
 
 	long := newRegistry(t, config(t, 0))
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	_, err = long.Import(ctx, silent(t, long))
+	data, asked := silent(t, long)
+	go func() { <-asked; cancel() }()
+	_, err = long.Import(ctx, data)
 	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
 
-	data := silent(t, long)
-	time.AfterFunc(20*time.Millisecond, func() { long.Close() })
+	data, asked = silent(t, long)
+	closed := make(chan error, 1)
+	go func() { <-asked; closed <- long.Close() }()
 	_, err = long.Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrAborted, "rank 0, peer 1")
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
 }
 
 // Memory that the driver's own allocator gave passes by legacy IPC handle.
