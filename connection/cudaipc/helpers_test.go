@@ -3,12 +3,14 @@ package cudaipc
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -70,7 +72,8 @@ type pair struct {
 
 const pairWords = 4096
 
-// newPair connects; storeValues as in newDriver. timeout is rank 0's.
+// newPair connects; storeValues as in newDriver. timeout is rank 0's, and may be too short
+// for a busy machine to import memory in.
 func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 	t.Helper()
 	cfg := config(testdev.Open(t, 0), 0)
@@ -79,8 +82,11 @@ func newPair(t testing.TB, storeValues bool, timeout time.Duration) *pair {
 	_, data := newMemory(t, p.theirs, pairWords)
 	p.src, _ = newMemory(t, p.mine, pairWords)
 	var err error
-	if p.dst, err = p.mine.Import(t.Context(), data); err != nil {
-		t.Fatal(err)
+	for end := time.Now().Add(longTimeout); p.dst == nil; {
+		p.dst, err = p.mine.Import(t.Context(), data)
+		if err != nil && (!errors.Is(err, mscclgo.ErrTimeout) || time.Now().After(end)) {
+			t.Fatal(err)
+		}
 	}
 	p.driver, p.conn = newConnection(t, p.mine, 1, storeValues)
 	return p
