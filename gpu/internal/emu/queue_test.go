@@ -1,6 +1,7 @@
 package emu_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,32 +92,34 @@ func TestNativeBesideGo(t *testing.T) {
 	words := alloc(t, d, 4096).Ptr()
 	write(t, d, words, make([]uint64, 8))
 	q := s.Native()
-	stop, done := make(chan struct{}), make(chan int)
+	stop, done := make(chan struct{}), make(chan struct{})
+	var stored atomic.Int64
 	go func() {
-		stored := 0
+		defer close(done)
 		for {
 			select {
 			case <-stop:
-				done <- stored
 				return
 			default:
 			}
 			if nativetest.Do(q, native.Write, words+8, words, 8) == 0 {
-				stored++
+				stored.Add(1)
 			}
 		}
 	}()
-	const rounds = 2000
-	for i := range uint64(rounds) {
-		must(t, s.WriteValue64(words, i+1))
-		if i%100 == 0 {
+	const least = 2000
+	rounds := uint64(0)
+	for end := time.Now().Add(20 * time.Second); rounds < least || stored.Load() == 0 && time.Now().Before(end); rounds++ {
+		must(t, s.WriteValue64(words, rounds+1))
+		if rounds%100 == 0 {
 			must(t, s.Synchronize(deadline(t)))
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
 	must(t, s.Synchronize(deadline(t)))
 	close(stop)
-	if stored := <-done; stored == 0 {
+	<-done
+	if stored.Load() == 0 {
 		t.Error("the thread in C never had the stream")
 	}
 	if rc := nativetest.Do(q, native.Write, words+8, words, 8); rc != 0 {

@@ -122,6 +122,7 @@ func TestEvents(t *testing.T) {
 	if v := read[uint64](t, d, mem.Ptr()+8, 1)[0]; v != 0 {
 		t.Error("the other stream did not wait for the event")
 	}
+	must(t, start.Synchronize(deadline(t)))
 	time.Sleep(5 * time.Millisecond)
 	write(t, d, mem.Ptr(), []uint64{1})
 	must(t, end.Synchronize(deadline(t)), b.Synchronize(deadline(t)))
@@ -242,7 +243,7 @@ func TestCloseEndsAllWork(t *testing.T) {
 	must(t, d.Close())
 	testerr.Expect(t, event.Synchronize(deadline(t)), mscclgo.ErrAborted)
 	testerr.Expect(t, b.Fill(mem.Ptr(), 1, 1), mscclgo.ErrInvalid)
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
