@@ -303,7 +303,7 @@ func TestStopUnderLoad(t *testing.T) {
 		case served <- struct{}{}:
 		default:
 		}
-		time.Sleep(100 * time.Microsecond)
+		time.Sleep(20 * time.Millisecond) // so that the ring, once full, is not empty before the kernels run again
 		return nil
 	}})
 	r := ranks[0]
@@ -311,7 +311,8 @@ func TestStopUnderLoad(t *testing.T) {
 	results := r.alloc(t, grid*block*4)
 	r.launch(t, "flood", grid, block, r.service.Fifo(), results)
 	<-served
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	eventually(t, "the ring is full", func() bool { return r.service.Snapshot().Waiting == 16 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := r.service.Stop(ctx); !errors.Is(err, mscclgo.ErrTimeout) {
 		t.Fatalf("stopping under load returned %v", err)

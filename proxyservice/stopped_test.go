@@ -15,8 +15,23 @@ import (
 )
 
 // stopTheWorld stops all goroutines, as a garbage collection does, for that long: it
-// dumps the heap into a pipe that another process begins to read after that time.
+// dumps the heap into a pipe that another process begins to read after that time. It does
+// so again if that process was far ahead, as it may be on a busy machine.
 func stopTheWorld(t *testing.T, long time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		took := stopOnce(t, long)
+		if took >= long*9/10 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the world was stopped for %v only", took)
+		}
+	}
+}
+
+// stopOnce returns for how long the world was stopped.
+func stopOnce(t *testing.T, long time.Duration) time.Duration {
 	t.Helper()
 	ballast := make([]byte, 1<<20) // more than a pipe holds
 	in, out, err := os.Pipe()
@@ -37,15 +52,15 @@ func stopTheWorld(t *testing.T, long time.Duration) {
 	if err := reader.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if took < long*9/10 {
-		t.Fatalf("the world was stopped for %v only", took)
-	}
+	return took
 }
 
 // TestServedWhileTheWorldIsStopped has two kernels put to each other over their
 // hosts while no goroutine runs.
 func TestServedWhileTheWorldIsStopped(t *testing.T) {
-	const stopped = time.Second
+	const stopped = 2 * time.Second
+	// longest returns the time of the longest trip from just before the world is stopped:
+	// earlier ones wait for the peer's kernel to begin.
 	longest := func(t *testing.T, ranks [2]*rank) time.Duration {
 		d := newDuo(t, ranks, 1024)
 		const rounds = 1 << 20
@@ -55,6 +70,7 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 		}
 		trips := func() int { return slices.Index(append(read[uint32](t, times[0], rounds), 0), 0) }
 		eventually(t, "the kernels have begun", func() bool { return trips() >= 100 })
+		first := trips()
 		stopTheWorld(t, stopped)
 		before := trips()
 		eventually(t, "the trip that was stopped ends", func() bool { return trips() > before })
@@ -73,16 +89,21 @@ func TestServedWhileTheWorldIsStopped(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return time.Duration(slices.Max(read[uint32](t, times[0], rounds)))
+		return time.Duration(slices.Max(read[uint32](t, times[0], rounds)[first:]))
 	}
 	t.Run("in C", func(t *testing.T) {
-		ranks := newPair(t, hostOnly)
-		if native.PathOf(ranks[0].conn).Queue == nil {
-			t.Skip("threads in C cannot use the connection here")
+		// A busy machine may stop these threads too, though not each time.
+		var took time.Duration
+		for range 3 {
+			ranks := newPair(t, hostOnly)
+			if native.PathOf(ranks[0].conn).Queue == nil {
+				t.Skip("threads in C cannot use the connection here")
+			}
+			if took = longest(t, ranks); took <= stopped/2 {
+				return
+			}
 		}
-		if took := longest(t, ranks); took > stopped/2 {
-			t.Errorf("a round trip took %v while the world was stopped for %v", took, stopped)
-		}
+		t.Errorf("a round trip took %v while the world was stopped for %v", took, stopped)
 	})
 	t.Run("in Go", func(t *testing.T) { // which shows that the world was stopped
 		ranks := newPair(t, hostOnly)
