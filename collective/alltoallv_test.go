@@ -190,7 +190,7 @@ func TestBadAllToAllV(t *testing.T) {
 // through slots: it ends when its patience does.
 func TestUnequalCounts(t *testing.T) {
 	for _, count := range []uint64{10, 100_000} {
-		testgroup.Run(t, 2, communicator.Options{Timeout: 2 * time.Second}, func(ctx context.Context, comm *communicator.Communicator) error {
+		testgroup.Run(t, 2, communicator.Options{Timeout: 4 * time.Second}, func(ctx context.Context, comm *communicator.Communicator) error {
 			runner, err := New(ctx, comm, Options{})
 			if err != nil {
 				return err
@@ -222,7 +222,7 @@ func TestUnequalCounts(t *testing.T) {
 
 // TestAlone has one rank make a call that the other does not.
 func TestAlone(t *testing.T) {
-	testgroup.Run(t, 2, communicator.Options{Timeout: 2 * time.Second}, func(ctx context.Context, comm *communicator.Communicator) error {
+	testgroup.Run(t, 2, communicator.Options{Timeout: 4 * time.Second}, func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
 		if err != nil {
 			return err

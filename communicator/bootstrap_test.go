@@ -158,7 +158,7 @@ func TestOwnBootstrapAbortDuringCalls(t *testing.T) {
 // TestOwnBootstrapErrors has errors of the context and of the bootstrap that are not of
 // this module.
 func TestOwnBootstrapErrors(t *testing.T) {
-	o, comms := officeGroup(t, 3, communicator.Options{Timeout: 200 * time.Millisecond})
+	o, comms := officeGroup(t, 3, communicator.Options{Timeout: time.Second})
 	for rank, err := range outcomes(t, 2, func(rank int) error { return comms[rank].Barrier(t.Context()) }) {
 		failing(t, rank, err, mscclgo.ErrTimeout, "barrier", fmt.Sprintf("rank %d, peer %d", rank, 2-2*rank))
 	}

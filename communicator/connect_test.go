@@ -137,7 +137,7 @@ func TestFlushDeadline(t *testing.T) {
 }
 
 func TestConnectAlone(t *testing.T) {
-	comms := group(t, 2, communicator.Options{Timeout: 200 * time.Millisecond})
+	comms := group(t, 2, communicator.Options{Timeout: time.Second})
 	_, err := comms[0].Connect(t.Context(), 1, 0)
 	failing(t, 0, err, mscclgo.ErrTimeout, "rank 0, peer 1")
 	_, err = comms[0].Connect(t.Context(), 2, 0)
