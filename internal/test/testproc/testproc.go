@@ -48,8 +48,13 @@ func withCache(m *testing.M) int {
 	return m.Run()
 }
 
-// soon is the time within which a process must end once something is wrong.
-const soon = 15 * time.Second
+// soon is the time within which a process must end once something is wrong: less than the
+// default timeout of waits, which must not be what ends it.
+const soon = 25 * time.Second
+
+// begins is the time within which a process must say something that it says after it has
+// compiled its kernels, also on a machine that compiles for others.
+const begins = 3 * time.Minute
 
 // Scene runs the processes of a test.
 type Scene struct {
@@ -213,7 +218,7 @@ func (p *Process) End(code int, parts ...string) {
 func (p *Process) Says(part string) {
 	p.s.T.Helper()
 	for start := time.Now(); !strings.Contains(p.Stdout.String(), part); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > time.Minute {
+		if time.Since(start) > begins {
 			p.s.T.Fatalf("it does not say %q:\n%s%s", part, &p.Stdout, &p.Stderr)
 		}
 	}
