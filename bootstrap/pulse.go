@@ -188,17 +188,24 @@ func (m *member) alive() {
 	}
 }
 
-// watchOver has the rendezvous look for ranks that are silent. The caller holds r.mu.
+// watchOver has the rendezvous look for ranks that are silent, as often as the shortest
+// time-out of those that came needs. The caller holds r.mu.
 func (r *Rendezvous) watchOver(timeout time.Duration) {
-	if timeout > 0 && r.looking == nil {
-		every := timeout / beatShare
-		r.looking = time.AfterFunc(every, func() { r.look(every) })
+	every := timeout / beatShare
+	switch {
+	case timeout <= 0:
+	case r.looking == nil:
+		r.lookEvery = every
+		r.looking = time.AfterFunc(every, r.look)
+	case every < r.lookEvery:
+		r.lookEvery = every
+		r.looking.Reset(every)
 	}
 }
 
 // look gives all members a sign of life, and ends the group if one has given none for too
 // long.
-func (r *Rendezvous) look(every time.Duration) {
+func (r *Rendezvous) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.refused != nil || r.failure != nil || len(r.members) == 0 {
@@ -213,7 +220,7 @@ func (r *Rendezvous) look(every time.Duration) {
 			quiet = m
 		}
 	}
-	r.looking.Reset(every)
+	r.looking.Reset(r.lookEvery)
 	if quiet == nil {
 		return
 	}

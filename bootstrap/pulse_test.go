@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,9 +34,17 @@ func TestSilentWhileTheGroupForms(t *testing.T) {
 			}
 			defer ln.Close()
 			join := joinMessage{size: size, left: time.Minute, silence: 2 * time.Second, addr: ln.Addr().String()}
-			nc.Write(frame{kind: frameJoin, payload: join.encode()}.encode())
 			start := time.Now()
-			bs, errs := connectAll(testContext(t), []Options{{Rank: 0, Size: size, ID: r.ID()}, {Rank: 1, Size: size, ID: r.ID()}})
+			var bs []*Bootstrap
+			var errs []error
+			var all sync.WaitGroup
+			all.Go(func() {
+				bs, errs = connectAll(testContext(t), []Options{{Rank: 0, Size: size, ID: r.ID()}, {Rank: 1, Size: size, ID: r.ID()}})
+			})
+			// The others, which are more patient, have come before.
+			await(t, "they come", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.members) == 2 })
+			nc.Write(frame{kind: frameJoin, payload: join.encode()}.encode())
+			all.Wait()
 			closeAll(bs)
 			wantCulprit(t, errs, mscclgo.ErrRemote, 2)
 			if took := time.Since(start); took < time.Second || took > 20*time.Second {

@@ -47,10 +47,12 @@ type Rendezvous struct {
 	failure *failure     // of a complete group that did not connect
 	timer   *time.Timer
 	looking *time.Timer // for ranks that are silent, while there are members
-	expires time.Time
-	changed chan struct{} // closed and replaced when told changes
-	over    chan struct{} // closed when no rank needs it any more
-	closed  bool
+	// lookEvery is how often, once that has begun.
+	lookEvery time.Duration
+	expires   time.Time
+	changed   chan struct{} // closed and replaced when told changes
+	over      chan struct{} // closed when no rank needs it any more
+	closed    bool
 }
 
 // NewRendezvous listens at addr, "host:port", and returns the rendezvous of a

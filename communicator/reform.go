@@ -101,6 +101,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	if first {
 		c.matcher.refuse()
 		c.part()
+		c.ended.Store(true)
 		c.failure.abort()
 	}
 	for _, s := range streams {
