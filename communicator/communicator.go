@@ -138,6 +138,7 @@ type Communicator struct {
 	kept     io.Closer // see native.KeptBy
 	closed   bool
 	closing  sync.Once
+	ended    atomic.Bool // Close or Reform has ended the waits in kernels
 }
 
 // Join joins the group that the environment describes, as set by torchrun, mpirun,
@@ -349,6 +350,7 @@ func (c *Communicator) close() error {
 	}
 	c.matcher.refuse()
 	c.part()
+	c.ended.Store(true)
 	c.failure.abort()
 	time.Sleep(abortGrace)
 	return c.release()
