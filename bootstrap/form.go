@@ -9,11 +9,27 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // verdictPatience bounds how long a rank that cannot be connected waits for the
 // rendezvous to say which rank has failed, and to take its own word.
 const verdictPatience = time.Second
+
+// shortTime is how long a rank may have no descriptor for one that dials while the ranks
+// connect to each other.
+const shortTime = time.Second
+
+// short fails the group because this rank cannot accept those that must connect to it, which
+// would wait for it until their time is up.
+func (b *Bootstrap) short(err error) {
+	b.mu.Lock()
+	linked := b.linked
+	b.mu.Unlock()
+	if !linked {
+		b.Abort(mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "this rank has accepted no peer for %v: %w", shortTime, err).At(b.rank, mscclgo.NoRank))
+	}
+}
 
 // A formation is a rank's connection to the rendezvous while the ranks that have the
 // table connect to each other. Until then not every rank could hear of a failure from
@@ -29,6 +45,7 @@ type formation struct {
 // ranks have done so. nc is the connection to the rendezvous, which it closes.
 func (b *Bootstrap) assemble(ctx context.Context, nc *pulse) error {
 	f := &formation{b: b, nc: nc, ended: make(chan struct{})}
+	b.acc.WhenShort(shortTime, b.short)
 	go f.listen()
 	err := f.link(ctx)
 	if err == nil {
@@ -141,7 +158,7 @@ func (f *formation) failed(ctx context.Context, err error, awaited []int) error 
 	default:
 	}
 	switch {
-	case len(awaited) == 0 || errors.Is(ctx.Err(), context.Canceled):
+	case len(awaited) == 0 || errors.Is(ctx.Err(), context.Canceled) || handshake.Shortage(err):
 		b.Abort(err)
 		return err
 	case ctx.Err() != nil:

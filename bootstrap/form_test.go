@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +144,87 @@ func TestDeathAtTheRendezvous(t *testing.T) {
 	}
 	_, err = Connect(testContext(t), Options{Rank: 3, Size: 4, ID: r.ID()})
 	wantError(t, err, mscclgo.ErrRemote, "too late", "rank 2")
+}
+
+// starved is a listener that finds no descriptor for a dialer until it is closed.
+type starved struct {
+	net.Listener
+	closed atomic.Bool
+}
+
+func (s *starved) Accept() (net.Conn, error) {
+	if s.closed.Load() {
+		return nil, net.ErrClosed
+	}
+	return nil, os.NewSyscallError("accept4", syscall.EMFILE)
+}
+
+func (s *starved) Close() error {
+	s.closed.Store(true)
+	return s.Listener.Close()
+}
+
+// A rank has no descriptor for those that must connect to it, or for its own dial: all name
+// it, and nobody waits for the time-out.
+func TestNoDescriptorsWhileTheGroupForms(t *testing.T) {
+	for what, rank := range map[string]int{"to accept": 0, "to dial": 2} {
+		t.Run(what, func(t *testing.T) {
+			noLeaks(t)
+			r := rendezvous(t, quiet)
+			ctx := testContext(t)
+			errs := make([]error, 3)
+			var wg sync.WaitGroup
+			for i := range errs {
+				o := Options{Rank: i, Size: 3, ID: r.ID(), Timeout: time.Minute}
+				if i != rank {
+					wg.Go(func() {
+						var b *Bootstrap
+						if b, errs[i] = Connect(ctx, o); b != nil {
+							b.Close()
+						}
+					})
+					continue
+				}
+				wg.Go(func() {
+					o.Logger = quiet
+					j := joiner{o: o, member: o.ID.member(handshake.Clear), addrs: o.ID.addrs(), process: [16]byte{99}}
+					table, nc, err := j.attempt(ctx, false)
+					if err != nil {
+						errs[i] = err
+						return
+					}
+					if rank == 0 {
+						j.ln = &starved{Listener: j.ln}
+					}
+					b := newBootstrap(o, j.member, table, j.ln, nil)
+					defer b.Close()
+					if rank == 0 {
+						errs[i] = b.assemble(ctx, nc)
+						return
+					}
+					f := &formation{b: b, nc: nc, ended: make(chan struct{})}
+					go f.listen()
+					lack := mscclgo.Errorf(mscclgo.ErrSystem, opConnect, "%w", os.NewSyscallError("socket", syscall.EMFILE)).At(i, 0)
+					errs[i] = f.failed(ctx, lack, []int{0})
+					f.report()
+					nc.Close()
+					<-f.ended
+				})
+			}
+			start := time.Now()
+			wg.Wait()
+			for i, err := range errs {
+				if i != rank {
+					wantCulprit(t, []error{err}, mscclgo.ErrRemote, rank)
+				} else if !errors.Is(err, syscall.EMFILE) {
+					t.Errorf("rank %d: %v, want too many open files", i, err)
+				}
+			}
+			if took := time.Since(start); took > 15*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
 }
 
 // die ends a rendezvous as the end of its process would.

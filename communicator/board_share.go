@@ -54,6 +54,7 @@ func (c *Communicator) createBoard(ranks int, job uint64) (*sharedBoard, error) 
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+	s.server.WhenShort(c.options.Timeout/shortShare, c.short)
 	return s, nil
 }
 

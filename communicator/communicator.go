@@ -284,6 +284,7 @@ func (c *Communicator) build(op string) error {
 	}); err != nil {
 		return err
 	}
+	native.WhenShort(c.registry, c.options.Timeout/shortShare, c.short)
 	c.shared = &arena{dev: c.dev, registry: c.registry}
 	if c.private = (&arena{dev: c.dev}); c.from != nil {
 		c.private = c.from.private

@@ -246,6 +246,20 @@ func (f *failure) drop() *gpu.Buffer {
 	return status
 }
 
+// shortShare is the part of Options.Timeout after which a lack of descriptors or memory that
+// keeps a peer waiting fails the group: the peers would blame each other.
+const shortShare = 4
+
+// short fails the group because this rank cannot accept the peers that ask it for memory.
+func (c *Communicator) short(err error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed && c.failure.err() == nil {
+		c.failure.fail(mscclgo.Errorf(mscclgo.ErrSystem, "communicator: answer peers", "this rank has accepted none for %v: %w", c.options.Timeout/shortShare, err).At(c.Rank(), mscclgo.NoRank))
+	}
+}
+
 // Err returns why the group failed, or nil if it has not.
 func (c *Communicator) Err() error { return c.failure.err() }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -251,6 +252,9 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 		for i, to := range theirs {
 			at := i*len(p.Ranks) + j
 			conn, err := endpoints[j*p.sems.perPeer+i].Connect(ctx, remotes[i])
+			if handshake.Shortage(err) {
+				c.failure.fail(err) // the peers would wait for this rank, and then blame each other
+			}
 			if err != nil {
 				return err
 			}

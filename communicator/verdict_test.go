@@ -319,6 +319,8 @@ var verdictModes = map[string]struct {
 	"the first host is silent":  {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 (process "},
 	// Rank 0 waits for rank 1, which waits for rank 2.
 	"across hosts": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: waitInLine, want: "rank 2 never signalled rank 1: rank 1 has waited"},
+	// Long before the import's time is up.
+	"no descriptors": {timeout: 8 * time.Second, heartbeat: "off", do: acceptNobody, want: "rank 1 failed: communicator: answer peers"},
 	// Nothing fails while a rank leaves before the others.
 	"a rank leaves": {timeout: time.Hour, heartbeat: "500ms", do: leaveEarly},
 	"a host leaves": {hosts: true, timeout: time.Hour, heartbeat: "500ms", do: leaveEarly},
@@ -355,6 +357,39 @@ func waitForStopped(ctx context.Context, c *communicator.Communicator) error {
 		return stopItself()
 	}
 	return errors.Join(err, awaitFailure(c))
+}
+
+// acceptNobody has rank 0 ask rank 1, which has no descriptor left, for a memory.
+func acceptNobody(ctx context.Context, c *communicator.Communicator) error {
+	const tag = 7
+	switch c.Rank() {
+	case 0:
+		description, err := c.Bootstrap().Recv(ctx, 1, tag)
+		if err != nil {
+			return err
+		}
+		go c.Registry().Import(ctx, description) // it ends with the process
+	case 1:
+		buffer, err := c.Device().Alloc(64)
+		if err != nil {
+			return err
+		}
+		memory, err := c.Registry().Register(buffer)
+		if err != nil {
+			return err
+		}
+		description, err := memory.MarshalBinary()
+		if err != nil {
+			return err
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 3, Max: 3}); err != nil {
+			return err
+		}
+		if err := c.Bootstrap().Send(ctx, 0, tag, description); err != nil {
+			return err
+		}
+	}
+	return awaitFailure(c)
 }
 
 // waitInLine has each rank but the last wait for the next.

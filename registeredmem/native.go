@@ -2,6 +2,7 @@ package registeredmem
 
 import (
 	"context"
+	"time"
 
 	"github.com/mscclgo/mscclgo/internal/native"
 )
@@ -9,6 +10,7 @@ import (
 func init() {
 	native.RangeOf = func(m any) *native.Range { return m.(*Memory).asRange() }
 	native.JoinRegistry = func(r any, wait func(context.Context) error) func() { return r.(*Registry).join(wait) }
+	native.WhenShort = func(r any, after time.Duration, tell func(error)) { r.(*Registry).server.WhenShort(after, tell) }
 	native.InstanceOf = func(r any) uint64 { return r.(*Registry).instance }
 }
 

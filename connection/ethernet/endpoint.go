@@ -352,6 +352,8 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the transport was closed")
 		case e.closed:
 			return nil, mscclgo.Errorf(mscclgo.ErrAborted, "ethernet: wait for the peer to dial", "the endpoint was closed")
+		case e.t.acceptor.Short() != nil: // it would wait in vain, and the peer too
+			return nil, mscclgo.Errorf(mscclgo.ErrSystem, "ethernet: wait for the peer to dial", "this rank cannot accept a connection: %w", e.t.acceptor.Short())
 		}
 		e.arrived.Wait()
 	}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,6 +62,10 @@ type Options struct {
 	// Logger gets a record of each refused stranger; nil discards.
 	Logger *slog.Logger
 }
+
+// shortShare is the part of Options.Timeout after which a lack of descriptors ends the wait
+// for a peer to dial.
+const shortShare = 4
 
 // Transport is one rank's end of all its connections over TCP, and a
 // [registeredmem.Registrar].
@@ -148,6 +154,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 		copy(t.machine[:], sum[:])
 	}
 	t.acceptor = handshake.NewAcceptor("ethernet", t.log, t.shake)
+	t.acceptor.WhenShort(o.Timeout/shortShare, func(error) { t.wake() })
 	if _, err := t.listen(); err != nil {
 		return nil, errors.Join(t.wrap(mscclgo.ErrInvalid, op, mscclgo.NoRank, err), t.Close())
 	}
@@ -173,6 +180,18 @@ func (t *Transport) watch() {
 				c.watch(now)
 			}
 		}
+	}
+}
+
+// wake has all that wait for a peer to dial look again.
+func (t *Transport) wake() {
+	t.mu.Lock()
+	endpoints := slices.Collect(maps.Values(t.endpoints))
+	t.mu.Unlock()
+	for _, e := range endpoints {
+		e.mu.Lock()
+		e.arrived.Broadcast()
+		e.mu.Unlock()
 	}
 }
 

@@ -64,6 +64,10 @@ func Listen(key Key, log *slog.Logger, handle Handler) (*Server, error) {
 // Name returns the socket's name for [Call].
 func (s *Server) Name() string { return s.name }
 
+// WhenShort has tell called when there has been no descriptor, or no memory, for a caller
+// that waits, for the time after. It may not close the server.
+func (s *Server) WhenShort(after time.Duration, tell func(error)) { s.acceptor.WhenShort(after, tell) }
+
 // Close ends the server and the handshakes under way, and returns when no
 // handler runs any more. It is safe to call twice.
 func (s *Server) Close() error {

@@ -44,6 +44,9 @@ type Acceptor struct {
 	room      chan struct{} // closed and replaced when one is no longer half open
 	nextLog   time.Time
 	unlogged  int
+	after     time.Duration // see WhenShort
+	tell      func(error)   // nil at first
+	short     error         // why a dialer has waited for longer than after
 }
 
 // A half is a connection in its handshake.
@@ -92,6 +95,39 @@ func (a *Acceptor) Add(ln net.Listener) {
 	a.wg.Go(func() { a.accept(ln) })
 }
 
+// WhenShort has tell called when there has been no descriptor, or no memory, for a dialer
+// that waits, for the time after and without a break. It is called again if there was one
+// in between. It may not wait for the acceptor.
+func (a *Acceptor) WhenShort(after time.Duration, tell func(error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.after, a.tell = after, tell
+}
+
+// Short returns why dialers wait, from the time at which that is told until one is accepted,
+// and else nil.
+func (a *Acceptor) Short() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.short
+}
+
+// starve notes that a dialer has waited since then, for the reason err, or that none waits
+// any more if it is nil.
+func (a *Acceptor) starve(since time.Time, err error) {
+	a.mu.Lock()
+	tell := a.tell
+	if err != nil && (a.short != nil || a.closed || tell == nil || time.Since(since) < a.after) {
+		a.mu.Unlock()
+		return
+	}
+	a.short = err
+	a.mu.Unlock()
+	if err != nil {
+		tell(err)
+	}
+}
+
 // Addr returns the address of the first listener.
 func (a *Acceptor) Addr() net.Addr {
 	a.mu.Lock()
@@ -103,13 +139,15 @@ func (a *Acceptor) Addr() net.Addr {
 // descriptors may have run out, or the dialer may have gone already.
 func (a *Acceptor) accept(ln net.Listener) {
 	backOff, failed := minBackOff, false
+	var waits time.Time // since when a dialer does, zero if none does
 	for {
 		conn, err := ln.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err == nil:
-			backOff, failed = minBackOff, false
+			backOff, failed, waits = minBackOff, false, time.Time{}
+			a.starve(waits, nil)
 			a.makeRoom(a.limit-1, minStay)
 			a.start(conn)
 			continue
@@ -118,8 +156,14 @@ func (a *Acceptor) accept(ln net.Listener) {
 			a.warn("accepting a connection failed; it is tried again and again", "at", ln.Addr(), "err", err)
 		}
 		failed = true
-		if Shortage(err) {
+		if Shortage(err) && dialled(ln) {
+			if waits.IsZero() {
+				waits = time.Now()
+			}
 			a.evict() // a stranger, most likely, whose descriptor a member can use
+			a.starve(waits, err)
+		} else {
+			waits = time.Time{}
 		}
 		select {
 		case <-a.stopped:

@@ -182,6 +182,65 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 }
 
+// starved is a listener that finds no descriptor until it is fed.
+type starved struct {
+	net.Listener
+	fed atomic.Bool
+}
+
+func (s *starved) Accept() (net.Conn, error) {
+	if !s.fed.Load() {
+		return nil, os.NewSyscallError("accept4", syscall.EMFILE)
+	}
+	return s.Listener.Accept()
+}
+
+// A lack of descriptors that lasts is told once, and is over when a member gets in.
+func TestWhenShort(t *testing.T) {
+	m := New(testOptions)
+	a, _ := echo(t, m)
+	var told atomic.Int32
+	a.WhenShort(20*time.Millisecond, func(err error) {
+		if errors.Is(err, syscall.EMFILE) {
+			told.Add(1)
+		}
+	})
+	works(t, m, a)
+	if err := a.Short(); err != nil || told.Load() > 0 {
+		t.Errorf("before there is a lack: %v, told %d times", err, told.Load())
+	}
+	s := &starved{Listener: listen(t)}
+	a.Add(s)
+	dialTo(t, s.Addr())
+	for end := time.Now().Add(20 * time.Second); told.Load() == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if err := a.Short(); !errors.Is(err, syscall.EMFILE) || told.Load() != 1 {
+		t.Errorf("with a lack: %v, told %d times, want once", err, told.Load())
+	}
+	s.fed.Store(true)
+	for end := time.Now().Add(20 * time.Second); a.Short() != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the lack is not over")
+		}
+	}
+}
+
+// Only a dialer that waits makes a lack of descriptors one.
+func TestDialled(t *testing.T) {
+	ln := listen(t)
+	if dialled(ln) {
+		t.Error("nobody has dialled")
+	}
+	dialTo(t, ln.Addr())
+	for end := time.Now().Add(20 * time.Second); !dialled(ln); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a dialer is not seen")
+		}
+	}
+}
+
 func TestFewDescriptors(t *testing.T) {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"time"
 
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
@@ -75,6 +76,10 @@ var (
 	// withdraws a memory, until leave is called. ctx ends with the registry's
 	// timeout.
 	JoinRegistry func(registry any, wait func(ctx context.Context) error) (leave func())
+	// WhenShort has tell called when a *registeredmem.Registry has had no descriptor, or no
+	// memory, for a peer that asks for a memory, for the time after. It may not close the
+	// registry.
+	WhenShort func(registry any, after time.Duration, tell func(error))
 	// PathOf returns a *connection.Connection to threads in C, the same each time.
 	// Closing the connection closes the queue, before it waits for what is queued.
 	PathOf func(conn any) *Path

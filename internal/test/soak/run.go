@@ -356,6 +356,12 @@ func (r *run) group() (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
+	for i, p := range ranks { // as the launcher does
+		go func() {
+			<-p.done
+			rendezvous.Ended(i, "ended")
+		}()
+	}
 	stop, strangers, failed := make(chan struct{}), make(chan int, 1), make(chan error, 2)
 	go func() {
 		random := rand.New(rand.NewPCG(r.Seed, 9))
