@@ -101,7 +101,7 @@ func TestMissingSignal(t *testing.T) {
 // the host, for the one that does. Whichever wait ends first, rank 2 is named.
 func TestMissingSignalInExchange(t *testing.T) {
 	for name, timeouts := range map[string][]time.Duration{
-		"the exchange ends first": {time.Second, verdictTimeout, time.Minute},
+		"the exchange ends first": {verdictTimeout, time.Minute, time.Minute},
 		"the kernel ends first":   {time.Minute, time.Second, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +112,7 @@ func TestMissingSignalInExchange(t *testing.T) {
 			}
 			comms := groupWith(t, options)
 			workers := workers(t, comms)
+			launched := make(chan struct{})
 			errs := outcomes(t, len(comms), func(rank int) error {
 				c := comms[rank]
 				channels, err := c.MemoryChannels(t.Context(), upload(t, c.Device(), 0, 64), communicator.MemoryChannelOptions{})
@@ -119,11 +120,14 @@ func TestMissingSignalInExchange(t *testing.T) {
 					return err
 				}
 				if rank == 1 {
-					if err := workers[rank].launch("await", 1, 1, channels.HandleOf(0, 2)); err != nil {
+					err := workers[rank].launch("await", 1, 1, channels.HandleOf(0, 2))
+					close(launched)
+					if err != nil {
 						return err
 					}
 					return c.Synchronize(t.Context(), workers[rank].stream)
 				}
+				<-launched
 				err = c.Barrier(t.Context())
 				c.Abort(err)
 				return err
