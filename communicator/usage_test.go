@@ -28,12 +28,18 @@ func take(t testing.TB, comms []*communicator.Communicator) usage {
 		u.free = append(u.free, free)
 		u.arena = append(u.arena, communicator.ArenaBytes(c))
 	}
+	u.look(t)
+	return u
+}
+
+// look counts the process's descriptors and goroutines.
+func (u *usage) look(t testing.TB) {
+	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.files, u.goroutines = len(files), runtime.NumGoroutine()
-	return u
 }
 
 // What may come and go: a slab of each arena, for each rank, since ranks may share
@@ -44,7 +50,7 @@ const (
 	slackGoroutines = 4
 )
 
-// grown fails the test if u is more than before.
+// grown fails the test if u is more than before, once what is about to end has had time to.
 func (u usage) grown(t testing.TB, before usage) {
 	t.Helper()
 	for rank := range u.arena {
@@ -55,14 +61,10 @@ func (u usage) grown(t testing.TB, before usage) {
 			t.Errorf("rank %d: %d bytes of the device are free, before %d", rank, u.free[rank], before.free[rank])
 		}
 	}
-	if u.files > before.files+slackFiles {
-		t.Errorf("%d files are open, before %d", u.files, before.files)
-	}
-	for wait := time.Millisecond; u.goroutines > before.goroutines+slackGoroutines; wait *= 2 {
-		if wait > time.Second {
-			t.Fatalf("%d goroutines run, before %d", u.goroutines, before.goroutines)
+	for end := time.Now().Add(20 * time.Second); u.files > before.files+slackFiles || u.goroutines > before.goroutines+slackGoroutines; u.look(t) {
+		if time.Now().After(end) {
+			t.Fatalf("%d files are open, before %d, and %d goroutines run, before %d", u.files, before.files, u.goroutines, before.goroutines)
 		}
-		time.Sleep(wait)
-		u.goroutines = runtime.NumGoroutine()
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -145,6 +145,21 @@ func openFiles(t testing.TB) int {
 	return n
 }
 
+// expectFiles checks that some descriptors are open, and at most some more, once those that
+// are about to be closed are.
+func expectFiles(t testing.TB, want, more int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		n := openFiles(t)
+		if n >= want && n <= want+more {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d files are open, not %d to %d", n, want, want+more)
+		}
+	}
+}
+
 // The child is rank 1 in another process, on the device that childEnv names. It
 // takes commands on its input, a line each, and answers with a line each.
 const (

@@ -149,9 +149,7 @@ func TestOtherProcess(t *testing.T) {
 	if len(mine.mappings.live) != 0 {
 		t.Errorf("%d mappings are left", len(mine.mappings.live))
 	}
-	if now := openFiles(t); now != started {
-		t.Errorf("%d files are open, %d were before the imports", now, started)
-	}
+	expectFiles(t, started, 0)
 	if err := mine.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,9 +158,7 @@ func TestOtherProcess(t *testing.T) {
 		return // the driver keeps descriptors of its own
 	}
 	// The test binary's poller may have come in between: two descriptors.
-	if after := openFiles(t); after > before+2 {
-		t.Errorf("%d files are open, %d were at first", after, before)
-	}
+	expectFiles(t, 0, before+2)
 }
 
 func TestImportManyAtOnce(t *testing.T) {
@@ -360,10 +356,7 @@ func TestWrongAnswers(t *testing.T) {
 	if len(mine.mappings.live) != 0 {
 		t.Errorf("%d mappings are left", len(mine.mappings.live))
 	}
-	// Ten servers listen now.
-	if after := openFiles(t); after != before+10 {
-		t.Errorf("%d files are open, %d and ten servers' were before", after, before)
-	}
+	expectFiles(t, before+10, 0) // ten servers listen now
 }
 
 // silent returns the bytes of memory whose server says nothing. The channel is closed once
