@@ -66,6 +66,7 @@ func receive(t *testing.T, ring *fifo.Ring, producers, count int) {
 			}
 			continue
 		}
+		deadline = time.Now().Add(patience)
 		for i, trigger := range batch[:n] {
 			bytes, ok := ring.Payload(ring.Popped()+uint64(i), trigger)
 			me, round := trigger.Detail>>20, trigger.Detail&(1<<20-1)

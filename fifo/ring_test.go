@@ -16,7 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// patience bounds the polling of a test.
+// patience bounds how long a test polls for the next trigger.
 const patience = 60 * time.Second
 
 // mix is that of push_test.cu.
@@ -101,6 +101,7 @@ func consume(t *testing.T, b *bench, producers int, start, count uint64) []uint6
 			}
 			continue
 		}
+		deadline = time.Now().Add(patience)
 		for i, trigger := range batch[:n] {
 			p := trigger.A
 			if p >= uint64(producers) {
@@ -147,6 +148,7 @@ func TestPushPublishes(t *testing.T) {
 			}
 			continue
 		}
+		deadline = time.Now().Add(patience)
 		got++
 		if err := gpu.CopyOut(seen, data); err != nil {
 			t.Fatal(err)
