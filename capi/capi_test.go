@@ -156,6 +156,7 @@ func status(p *os.ProcessState) int {
 func TestHandles(t *testing.T)     { check(t, 0, nil, "handles") }
 func TestLaunches(t *testing.T)    { check(t, 0, nil, "launches") }
 func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
+func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 func TestFork(t *testing.T)        { check(t, 0, nil, "fork") }

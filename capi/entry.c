@@ -166,6 +166,10 @@ CALL(peer_memory_create, (mscclgo_group group, mscclgo_buffer buffer, mscclgo_pe
 CALL(peer_memory_get_handle, (mscclgo_peer_memory memory, mscclgo_peer_memory_handle* handle),
      (ID(memory), handle))
 CALL(peer_memory_destroy, (mscclgo_peer_memory memory), (ID(memory)))
+CALL(prepare, (mscclgo_group group, const mscclgo_call* call, mscclgo_prepared* prepared),
+     (ID(group), (mscclgo_call*)call, NEW(prepared)))
+CALL(prepared_launch, (mscclgo_prepared prepared, mscclgo_stream stream), (ID(prepared), ID(stream)))
+CALL(prepared_destroy, (mscclgo_prepared prepared), (ID(prepared)))
 CALL(all_reduce,
      (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
       mscclgo_type type, mscclgo_operation operation),

@@ -109,7 +109,7 @@ func newGroup(comm *communicator.Communicator, dev *gpu.Device, then func() erro
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		// The runner waits for the other ranks, as the communicator does.
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), partingTime)
 		defer cancel()
 		return errors.Join(g.runner.Close(ctx), g.comm.Close(), then())
 	})

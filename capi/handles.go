@@ -32,12 +32,13 @@ const (
 	portChannels
 	aProxy
 	aPeerMemory
+	aPrepared
 )
 
 const kindShift = 56
 
 var kindNames = [...]string{"no handle", "a group", "a rendezvous", "a device", "a buffer", "a stream", "an event", "a graph", "a module",
-	"a kernel", "memory channels", "port channels", "a proxy", "peer memory"}
+	"a kernel", "memory channels", "port channels", "a proxy", "peer memory", "a prepared call"}
 
 func (k kind) String() string {
 	if int(k) < len(kindNames) {
@@ -230,6 +231,13 @@ func (o *object) order(all []*object) []*object {
 		all = c.order(all)
 	}
 	return all
+}
+
+// has reports whether an object is in the table: it is not being destroyed.
+func (t *table) has(o *object) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.all[o.id] == o
 }
 
 // part returns n bytes at an address of a device, if they are part of one of its buffers.

@@ -87,6 +87,7 @@ typedef struct mscclgo_memory_channels_* mscclgo_memory_channels;  // channels t
 typedef struct mscclgo_port_channels_* mscclgo_port_channels;      // channels that the host serves
 typedef struct mscclgo_proxy_* mscclgo_proxy;                      // serves port channels
 typedef struct mscclgo_peer_memory_* mscclgo_peer_memory;          // a buffer of each rank
+typedef struct mscclgo_prepared_* mscclgo_prepared;                // a collective that is ready to run
 
 // ---- Version and errors ----
 
@@ -552,7 +553,9 @@ MSCCLGO_API mscclgo_status mscclgo_peer_memory_create(mscclgo_group group, msccl
 MSCCLGO_API mscclgo_status mscclgo_peer_memory_get_handle(mscclgo_peer_memory memory,
                                                           mscclgo_peer_memory_handle* handle);
 
-// mscclgo_peer_memory_destroy unmaps the peers' buffers. Kernels that use them must have ended.
+// mscclgo_peer_memory_destroy unmaps the peers' buffers. Kernels that use them must have ended. It
+// is collective if a call was prepared on the memory, and the group still there: then it waits
+// for the other ranks, for at most 5 seconds.
 MSCCLGO_API mscclgo_status mscclgo_peer_memory_destroy(mscclgo_peer_memory memory);
 
 // ---- Collectives ----
@@ -645,6 +648,52 @@ MSCCLGO_API mscclgo_status mscclgo_scatter(mscclgo_group group, mscclgo_stream s
 // of all ranks.
 MSCCLGO_API mscclgo_status mscclgo_send_receive(mscclgo_group group, mscclgo_stream stream, void* out,
                                                 const void* in, uint64_t count, mscclgo_type type);
+
+// Prepared collectives run on memory that the peers reach, at once, where the calls above go
+// through the group's scratch. They are the fastest, and what "mscclgo bench" measures.
+
+// mscclgo_collective is one of the collectives.
+typedef enum {
+  MSCCLGO_ALL_REDUCE = 0,
+  MSCCLGO_ALL_GATHER = 1,
+  MSCCLGO_REDUCE_SCATTER = 2,
+  MSCCLGO_ALL_TO_ALL = 3,
+  MSCCLGO_SEND_RECEIVE = 4,
+  MSCCLGO_BROADCAST = 5,
+  MSCCLGO_REDUCE = 6,
+  MSCCLGO_GATHER = 7,
+  MSCCLGO_SCATTER = 8
+} mscclgo_collective;
+
+// mscclgo_call is a collective to prepare.
+typedef struct {
+  mscclgo_collective collective;
+  mscclgo_type type;
+  mscclgo_operation operation;  // of one that reduces
+  int root;                     // of one that has it
+  uint64_t count;               // as for the function of the collective's name
+  // in and out are the data, on all ranks, from these offsets on, which are the same on all
+  // ranks. in is NULL in place: out holds both then, of an all-gather this rank's part of the
+  // result, and the result of a reduce-scatter in the place of this rank's part.
+  mscclgo_peer_memory in, out;
+  uint64_t in_offset, out_offset;
+  int overlap;  // not 0: it may begin while the kernel before it in the stream ends
+} mscclgo_call;
+
+// mscclgo_prepare makes a collective ready to run: the ranks compare the call, load its kernel
+// and agree on its blocks. A call of 0 elements needs no memory. Collective.
+//
+// Errors: MSCCLGO_INVALID for a call that is wrong, memory that is too short, and where another
+// rank's call is a different one; MSCCLGO_REMOTE where the call of another rank is wrong.
+MSCCLGO_API mscclgo_status mscclgo_prepare(mscclgo_group group, const mscclgo_call* call,
+                                           mscclgo_prepared* prepared);
+
+// mscclgo_prepared_launch queues the collective on a stream and returns, as the functions of
+// the collectives do. All ranks launch the same, in the same order. It may be captured.
+MSCCLGO_API mscclgo_status mscclgo_prepared_launch(mscclgo_prepared prepared, mscclgo_stream stream);
+
+// mscclgo_prepared_destroy ends its use. It concerns this rank alone; what was launched goes on.
+MSCCLGO_API mscclgo_status mscclgo_prepared_destroy(mscclgo_prepared prepared);
 
 #ifdef __cplusplus
 }

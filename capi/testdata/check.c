@@ -217,6 +217,83 @@ static void launches(void) {
 }
 
 // collectives calls each once, in a group of one rank, and with wrong arguments.
+// prepared has calls prepared on memory that the ranks, of which there is one, reach.
+static void prepared(void) {
+  const char* destroyed = "destroyed";
+  mscclgo_group g = open_group(), other = open_group();
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_buffer b, elsewhere;
+  mscclgo_peer_memory memory, foreign;
+  mscclgo_prepared p, again;
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, 256, &b));
+  OK(mscclgo_peer_memory_create(g, b, &memory));
+  for (int kind = MSCCLGO_ALL_REDUCE; kind <= MSCCLGO_SCATTER; kind++) {
+    mscclgo_call call = {.collective = (mscclgo_collective)kind, .type = MSCCLGO_I32, .operation = MSCCLGO_MAX};
+    call.count = 2;
+    call.in = call.out = memory;
+    call.out_offset = 128;
+    int sent[2] = {kind, 41}, got[2] = {0};
+    OK(mscclgo_copy_in(b, 0, sent, sizeof sent));
+    OK(mscclgo_copy_in(b, 128, got, sizeof got));
+    OK(mscclgo_prepare(g, &call, &p));
+    OK(mscclgo_prepared_launch(p, s));
+    OK(mscclgo_group_synchronize(g, s, -1));
+    OK(mscclgo_copy_out(got, b, 128, sizeof got));
+    TRUE(got[0] == kind && got[1] == 41);
+    OK(mscclgo_prepared_destroy(p));
+    FAILS(MSCCLGO_INVALID, destroyed, mscclgo_prepared_launch(p, s));
+  }
+  mscclgo_call in_place = {.type = MSCCLGO_F32, .count = 64, .out = memory, .overlap = 1};
+  OK(mscclgo_prepare(g, &in_place, &p));
+  OK(mscclgo_prepared_launch(p, s));
+  OK(mscclgo_prepared_launch(p, s));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepared_launch(NULL, s));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepared_launch(p, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepare(g, NULL, &again));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepare(g, &in_place, NULL));
+
+  mscclgo_call none = {0}, wrong = in_place;
+  OK(mscclgo_prepare(g, &none, &again));  // of no elements
+  OK(mscclgo_prepared_launch(again, s));
+  wrong.out = NULL;
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepare(g, &wrong, &again));
+  wrong.out = (mscclgo_peer_memory)b;
+  FAILS(MSCCLGO_INVALID, "peer memory", mscclgo_prepare(g, &wrong, &again));
+  OK(mscclgo_group_device(other, &d));
+  OK(mscclgo_buffer_create(d, 256, &elsewhere));
+  OK(mscclgo_peer_memory_create(other, elsewhere, &foreign));
+  wrong.out = foreign;
+  FAILS(MSCCLGO_INVALID, "another group", mscclgo_prepare(g, &wrong, &again));
+  wrong = in_place;
+  wrong.out_offset = 4;
+  FAILS(MSCCLGO_INVALID, "252 bytes", mscclgo_prepare(g, &wrong, &again));
+  wrong.out_offset = UINT64_MAX;
+  FAILS(MSCCLGO_INVALID, "outside", mscclgo_prepare(g, &wrong, &again));
+  wrong = in_place;
+  wrong.collective = (mscclgo_collective)99;
+  FAILS(MSCCLGO_INVALID, "", mscclgo_prepare(g, &wrong, &again));
+  wrong.collective = (mscclgo_collective)-1;
+  FAILS(MSCCLGO_INVALID, "", mscclgo_prepare(g, &wrong, &again));
+  wrong = in_place;
+  wrong.type = (mscclgo_type)300;
+  FAILS(MSCCLGO_INVALID, "", mscclgo_prepare(g, &wrong, &again));
+  wrong = in_place;
+  wrong.collective = MSCCLGO_BROADCAST;
+  wrong.root = 1;
+  FAILS(MSCCLGO_INVALID, "root", mscclgo_prepare(g, &wrong, &again));
+
+  OK(mscclgo_peer_memory_destroy(memory));
+  FAILS(MSCCLGO_INVALID, "closed", mscclgo_prepared_launch(p, s));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_prepare(g, &in_place, &again));
+  OK(mscclgo_group_destroy(g));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_prepared_destroy(p));
+  OK(mscclgo_group_destroy(other));
+}
+
 static void collectives(void) {
   mscclgo_group g = open_group();
   mscclgo_device d;
@@ -553,6 +630,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "handles")) return handles(), 0;
   if (!strcmp(name, "launches")) return launches(), 0;
   if (!strcmp(name, "collectives")) return collectives(), 0;
+  if (!strcmp(name, "prepared")) return prepared(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "leaks")) return leaks(), 0;

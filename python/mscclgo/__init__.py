@@ -30,6 +30,7 @@ from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, library
 from ._module import Kernel, Launch, Module
+from ._prepared import Prepared
 from ._rendezvous import Rendezvous
 from ._stream import Capture, Event, Graph, Stream
 
@@ -50,6 +51,7 @@ __all__ = [
     "Module",
     "PeerMemory",
     "Pointer",
+    "Prepared",
     "PortChannels",
     "RemoteError",
     "Rendezvous",

@@ -87,6 +87,12 @@ class PeerMemory:
         self._handle = make(library.mscclgo_peer_memory_create, group._handle, array._handle)
         _hold(group, self)
 
+    def _elements(self) -> Tuple[int, str]:
+        """How many elements the array of this rank has, and of which type."""
+        if self._array is None:
+            raise InvalidError("mscclgo: the memory was closed")
+        return self._array.size, self._array.dtype
+
     def handle_bytes(self) -> bytes:
         """The mscclgo::PeerMemory that kernels take."""
         room = ctypes.create_string_buffer(PEER_MEMORY_HANDLE_BYTES)
@@ -94,7 +100,8 @@ class PeerMemory:
         return room.raw
 
     def close(self) -> None:
-        """Unmaps the peers' arrays. Kernels that use them must be done."""
+        """Unmaps the peers' arrays. Kernels that use them must be done. Collective if a call was
+        prepared on it: then it waits for the other ranks, for at most 5 seconds."""
         call(library.mscclgo_peer_memory_destroy, self._handle)
         self._array = None
 

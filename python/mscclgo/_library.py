@@ -93,6 +93,9 @@ FUNCTIONS = dict(
     peer_memory_create="ppp",
     peer_memory_get_handle="pp",
     peer_memory_destroy="p",
+    prepare="ppp",
+    prepared_launch="pp",
+    prepared_destroy="p",
     all_reduce="ppppLii",
     all_gather="ppppLi",
     reduce_scatter="ppppLii",
@@ -156,6 +159,21 @@ class LaunchConfig(ctypes.Structure):
 
 class ChannelOptions(ctypes.Structure):
     _fields_ = [("per_peer", ctypes.c_int), ("inbox", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+
+
+class Call(ctypes.Structure):
+    _fields_ = [
+        ("collective", ctypes.c_int),
+        ("type", ctypes.c_int),
+        ("operation", ctypes.c_int),
+        ("root", ctypes.c_int),
+        ("count", ctypes.c_uint64),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("input_offset", ctypes.c_uint64),
+        ("output_offset", ctypes.c_uint64),
+        ("overlap", ctypes.c_int),
+    ]
 
 
 GROUP_HANDLE_BYTES = 80 * 8

@@ -77,6 +77,64 @@ def test_all(together: Any) -> None:
     together(3, body)
 
 
+def test_prepared(together: Any) -> None:
+    """Every collective that can be prepared, twice each, and in a captured graph."""
+
+    def body(group: mscclgo.Group) -> None:
+        n, me, size = 50, group.rank, group.size
+        all_of = np.concatenate([values(r, n) for r in range(size)])
+        total = sum(values(r, n * size) for r in range(size))
+        one, each = values(me, n), values(me, n * size)
+        zeros = np.zeros(n * size, "float32")
+        for name, sent, room, want in (
+            ("all_reduce", one, n, sum(values(r, n) for r in range(size))),
+            ("all_gather", one, n * size, all_of),
+            ("reduce_scatter", each, n, total[me * n : (me + 1) * n]),
+            ("all_to_all", each, n * size, np.concatenate([values(r, n * size)[me * n : (me + 1) * n] for r in range(size)])),
+            ("send_receive", one, n, values((me - 1) % size, n)),
+            ("broadcast", one, n, values(1, n)),
+            ("reduce", each, n * size, total if me == 1 else zeros),
+            ("gather", one, n * size, all_of if me == 1 else zeros),
+            ("scatter", each, n, values(1, n * size)[me * n : (me + 1) * n]),
+        ):
+            output = group.array(zeros[:room])
+            prepared = group.prepare(name, group.share(output), group.share(group.array(sent)), root=1)
+            for _ in range(2):
+                output.copy_from(zeros[:room])
+                group.barrier()
+                prepared()
+                group.synchronize()
+                np.testing.assert_array_equal(output.numpy(), want, err_msg=name)
+                group.barrier()
+            prepared.close()
+            with pytest.raises(mscclgo.InvalidError, match="destroyed"):
+                prepared()
+
+        place = group.array(one)
+        memory = group.share(place)
+        prepared = group.prepare("all_reduce", memory, op="max", overlap=True)
+        stream = group.new_stream()
+        with stream.capture() as capture:
+            prepared(stream)
+        capture.graph.launch(stream)
+        group.synchronize(stream)
+        np.testing.assert_array_equal(place.numpy(), values(size - 1, n))
+        for problem, of in (
+            (r"not a collective", lambda: group.prepare("all", memory)),
+            (r"not an operation", lambda: group.prepare("all_reduce", memory, op="or")),
+            (r"below 0", lambda: group.prepare("all_reduce", memory, count=-1)),
+            (r"Group.share", lambda: group.prepare("all_reduce", place)),  # type: ignore[arg-type]
+            (r"200 bytes", lambda: group.prepare("all_reduce", memory, count=51)),
+        ):
+            with pytest.raises(mscclgo.InvalidError, match=problem):
+                of()
+        memory.close()
+        with pytest.raises(mscclgo.InvalidError, match="closed"):
+            group.prepare("all_reduce", memory)
+
+    together(3, body)
+
+
 def test_capture(together: Any) -> None:
     def body(group: mscclgo.Group) -> None:
         tensor = np.ones(100, "float32")

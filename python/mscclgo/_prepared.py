@@ -1,0 +1,89 @@
+"""Collectives that are prepared once, on memory that the peers reach, and launched often."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, Any, Optional, Tuple
+
+from . import _memory
+from ._channels import PeerMemory
+from ._errors import InvalidError
+from ._library import Call, call, library, make
+from ._stream import destroy
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+
+# By name: the number in the library, and whether the output and the input have a part for each
+# rank.
+_COLLECTIVES = {
+    "all_reduce": (0, False, False),
+    "all_gather": (1, True, False),
+    "reduce_scatter": (2, False, True),
+    "all_to_all": (3, True, True),
+    "send_receive": (4, False, False),
+    "broadcast": (5, False, False),
+    "reduce": (6, False, False),
+    "gather": (7, True, False),
+    "scatter": (8, False, True),
+}
+
+
+def operation(name: str, op: str) -> int:
+    """Returns the number of an operation."""
+    if op not in OPERATIONS:
+        raise InvalidError(f"mscclgo: {name}: {op!r} is not an operation: {', '.join(OPERATIONS)} are")
+    return OPERATIONS[op]
+
+
+class Prepared:
+    """A collective that is ready to run; see Group.prepare."""
+
+    def __init__(self, group: Group, name: str, output: PeerMemory, input: Optional[PeerMemory], op: str, root: int, count: Optional[int], overlap: bool) -> None:
+        if name not in _COLLECTIVES:
+            raise InvalidError(f"mscclgo: prepare: {name!r} is not a collective: {', '.join(_COLLECTIVES)} are")
+        number, gathered, scattered = _COLLECTIVES[name]
+        # In place, the output holds both.
+        parts = (gathered or (input is None and scattered), scattered)
+        dtype = None
+        for memory, has_parts in zip((output, input), parts):
+            if memory is None:
+                continue
+            if not isinstance(memory, PeerMemory):
+                raise InvalidError(f"mscclgo: prepare: calls are prepared on memory of Group.share, not on a {type(memory).__name__}")
+            elements, of = memory._elements()
+            if dtype not in (None, of):
+                raise InvalidError(f"mscclgo: prepare: the output has elements of {dtype}, and the input of {of}")
+            dtype = of
+            if count is None:
+                count = elements // (group.size if has_parts else 1)
+        if dtype is None or count is None:
+            raise InvalidError("mscclgo: prepare: there is no output")
+        if count < 0 or root < 0:
+            raise InvalidError(f"mscclgo: prepare: a count of {count}, or rank {root}, is below 0")
+        self._memories: Tuple[Optional[PeerMemory], ...] = (output, input)  # which launches use
+        self._group = group
+        wanted = Call(
+            collective=number,
+            type=_memory.TYPES[dtype][0],
+            operation=operation(name, op),
+            root=root,
+            count=count,
+            input=None if input is None else input._handle,
+            output=output._handle,
+            overlap=overlap,
+        )
+        self._handle = make(library.mscclgo_prepare, group._handle, ctypes.addressof(wanted))
+        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_prepared_destroy, self._handle)
+
+    def __call__(self, stream: Any = None) -> None:
+        """Queues the collective on a stream and returns. All ranks launch the same, in the same order."""
+        call(library.mscclgo_prepared_launch, self._handle, self._group.stream(stream)._handle)
+
+    def close(self) -> None:
+        """Ends its use, on this rank alone. What was launched goes on."""
+        if self._finalizer.detach() is not None:
+            call(library.mscclgo_prepared_destroy, self._handle)
