@@ -30,7 +30,7 @@ func awaitDone(t testing.TB, b *Bootstrap) {
 	t.Helper()
 	select {
 	case <-b.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatalf("rank %d does not know that the group failed", b.Rank())
 	}
 }

@@ -21,7 +21,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // testContext ends before the test binary would be killed, and bounds every
 // wait of a test.
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -41,9 +41,9 @@ func TestLeaveTheRendezvous(t *testing.T) {
 // await returns when what is so.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("in 10 s it is not so that %s", what)
+			t.Fatalf("in 30 s it is not so that %s", what)
 		}
 	}
 }

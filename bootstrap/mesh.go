@@ -15,7 +15,7 @@ import (
 
 // dialPatience bounds the attempts to reach a peer. Its socket listened before the
 // group was complete: the peer is there, has left, or is dead.
-const dialPatience = 2 * time.Second
+const dialPatience = 5 * time.Second
 
 // shake accepts a connection from a peer.
 func (b *Bootstrap) shake(raw net.Conn, known func() error) (func() error, error) {

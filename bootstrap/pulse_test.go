@@ -47,7 +47,7 @@ func TestSilentWhileTheGroupForms(t *testing.T) {
 			all.Wait()
 			closeAll(bs)
 			wantCulprit(t, errs, mscclgo.ErrRemote, 2)
-			if took := time.Since(start); took < time.Second || took > 20*time.Second {
+			if took := time.Since(start); took < time.Second || took > 50*time.Second {
 				t.Errorf("it took %v, want 2 s", took)
 			}
 		})
