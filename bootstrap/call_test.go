@@ -83,7 +83,7 @@ func TestOneRankLeavesACollective(t *testing.T) {
 func TestOneRankDoesNotCall(t *testing.T) {
 	bs := group(t, 20)
 	for _, absent := range []int{0, 1, 7, 19} {
-		ctx, cancel := context.WithTimeout(testContext(t), 600*time.Millisecond)
+		ctx, cancel := context.WithTimeout(testContext(t), 1500*time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
 		errs := make([]error, len(bs))

@@ -51,7 +51,7 @@ func TestDisagreementHostedByRankZero(t *testing.T) {
 	for _, err := range append(errs, <-late) {
 		wantError(t, err, mscclgo.ErrInvalid, "disagree on the world size", "rank 0", "rank 1", "3", "4")
 	}
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -62,15 +62,15 @@ func TestMissingRanks(t *testing.T) {
 	start := time.Now()
 	var opts []Options
 	for _, rank := range []int{0, 2, 3, 9} {
-		opts = append(opts, Options{Rank: rank, Size: 10, ID: r.ID(), Timeout: 10 * time.Second})
+		opts = append(opts, Options{Rank: rank, Size: 10, ID: r.ID(), Timeout: 40 * time.Second})
 	}
-	opts[2].Timeout = 400 * time.Millisecond // without it the group cannot be
+	opts[2].Timeout = 2 * time.Second // without it the group cannot be
 	bs, errs := connectAll(testContext(t), opts)
 	closeAll(bs)
 	for _, err := range errs {
 		wantError(t, err, mscclgo.ErrTimeout, "6 of 10 ranks did not come: ranks 1, 4-8")
 	}
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -107,7 +107,7 @@ func TestInvalidOptions(t *testing.T) {
 func TestStaleID(t *testing.T) {
 	noLeaks(t)
 	short := func(id UniqueID) error {
-		_, err := Connect(testContext(t), Options{Rank: 1, Size: 2, ID: id, Timeout: 300 * time.Millisecond})
+		_, err := Connect(testContext(t), Options{Rank: 1, Size: 2, ID: id, Timeout: 2 * time.Second})
 		return err
 	}
 	gone := rendezvous(t, quiet)
