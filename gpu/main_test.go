@@ -99,7 +99,7 @@ func kernel(t testing.TB, m *gpu.Module, name string) *gpu.Kernel {
 
 // deadline returns a context for the waits of a test.
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -16,7 +16,7 @@ func TestAllAskAll(t *testing.T) {
 	for i := range servers {
 		servers[i], _ = serve(t)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	for rank := range servers {

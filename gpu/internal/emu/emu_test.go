@@ -94,7 +94,7 @@ func pack(args ...any) []byte {
 
 // deadline returns a context for the waits of a test.
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
