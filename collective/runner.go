@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/topology"
 )
 
 // Options configure a runner, alike on all ranks. The zero value is right for most
@@ -63,6 +64,11 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 	if comm == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "the communicator is nil")
 	}
+	return newRunner(ctx, comm, o, machineOf(comm.Device()))
+}
+
+// newRunner is New on a machine; see linkOf.
+func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, machine *topology.Machine) (*Runner, error) {
 	if o.Tuning == nil {
 		var err error
 		if o.Tuning, err = DefaultTuning(); err != nil {
@@ -73,7 +79,7 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 	if err != nil {
 		return nil, err
 	}
-	link, err := linkOf(ctx, comm)
+	link, err := linkOf(ctx, comm, machine)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +98,8 @@ func New(ctx context.Context, comm *communicator.Communicator, o Options) (*Runn
 	return r, nil
 }
 
-// Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have
-// such links, else "other".
+// Link returns the kind of link between the ranks: [NVLink] if the GPUs of all have such
+// links, and those of the ranks of a host all reach each other by them, else "other".
 func (r *Runner) Link() string { return r.link }
 
 // Close releases what the runner has: its kernels, and, once all ranks have called

@@ -8,11 +8,13 @@ import (
 	"hash/fnv"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -34,7 +36,8 @@ type Rule struct {
 	Choice
 }
 
-// NVLink is the link of ranks whose GPUs all have NVLinks.
+// NVLink is the link of ranks whose GPUs all have NVLinks, by which those of a host all reach
+// each other.
 const NVLink = "nvlink"
 
 // DefaultTuning returns the built-in tuning.
@@ -142,18 +145,17 @@ func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits fu
 	return Choice{}, false
 }
 
-// linkOf returns what [Runner.Link] does. Collective.
-func linkOf(ctx context.Context, comm *communicator.Communicator) (string, error) {
+// linkOf returns what [Runner.Link] does. machine is nil where the device has no links.
+// Collective.
+func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topology.Machine) (string, error) {
+	id := comm.Device().Info().UUID
+	ids, err := comm.AllGather(ctx, id[:])
+	if err != nil {
+		return "", err
+	}
 	mine := []byte{0}
-	if info := comm.Device().Info(); info.PCIBusID != "" { // else it has no links
-		if machine, err := topology.Discover(topology.Options{}); err == nil {
-			gpu, _ := machine.GPU(info.UUID)
-			for _, l := range gpu.NVLinks {
-				if l.Active {
-					mine[0] = 1
-				}
-			}
-		}
+	if machine != nil && linked(comm, machine, ids) {
+		mine[0] = 1
 	}
 	all, err := comm.AllGather(ctx, mine)
 	if err != nil {
@@ -165,4 +167,39 @@ func linkOf(ctx context.Context, comm *communicator.Communicator) (string, error
 		}
 	}
 	return NVLink, nil
+}
+
+// linked reports whether this rank's GPU has NVLinks, and reaches that of every other rank
+// whose memory is mapped by them: where bridges join pairs of GPUs, those of two pairs reach
+// each other over PCIe, which may split 128 bytes. ids are the GPUs of all ranks.
+func linked(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) bool {
+	own, _ := machine.GPU(comm.Device().Info().UUID)
+	if !slices.ContainsFunc(own.NVLinks, func(l topology.Link) bool { return l.Active }) {
+		return false
+	}
+	for _, rank := range comm.HostRanks() {
+		var id [16]byte
+		copy(id[:], ids[rank])
+		if id == own.UUID {
+			continue
+		}
+		peer, found := machine.GPU(id)
+		links, known := own.LinksTo(peer)
+		if found && known && links == 0 || !comm.Device().CanUpdate(id) {
+			return false
+		}
+	}
+	return true
+}
+
+// machineOf returns the machine of a device with links, and nil of others.
+func machineOf(dev *gpu.Device) *topology.Machine {
+	if dev.Info().PCIBusID == "" {
+		return nil
+	}
+	machine, err := topology.Discover(topology.Options{})
+	if err != nil {
+		return nil
+	}
+	return machine
 }

@@ -133,33 +133,52 @@ func (m *Machine) route(a, b string) Route {
 	if a == b {
 		return r
 	}
-	direct, switchA := m.nvlinks(a, b)
-	_, switchB := m.nvlinks(b, a)
-	r.NVLinks = direct
-	if direct == 0 {
-		r.NVLinks = min(switchA, switchB)
-		r.Switched = r.NVLinks > 0
+	var ends [2]GPU
+	for _, g := range m.GPUs {
+		switch g.PCIBusID {
+		case a:
+			ends[0] = g
+		case b:
+			ends[1] = g
+		}
 	}
+	r.NVLinks, r.Switched, _ = ends[0].linksTo(ends[1])
 	return r
 }
 
-// nvlinks counts the links of GPU a to GPU b and to switches. Only active links have a
+// LinksTo returns the number of active NVLinks between two GPUs, directly or through
+// switches, as [Machine.LinkBetween] does. known is false if NVML does not report the other
+// end of a link of g, as in virtual machines: there may be more links then.
+func (g GPU) LinksTo(other GPU) (links int, known bool) {
+	links, _, known = g.linksTo(other)
+	return links, known
+}
+
+func (g GPU) linksTo(other GPU) (links int, switched, known bool) {
+	direct, switches, known := g.ends(other)
+	_, theirs, _ := other.ends(g)
+	if direct > 0 {
+		return direct, false, known
+	}
+	links = min(switches, theirs)
+	return links, links > 0, known
+}
+
+// ends counts the links of g to another GPU and to switches. Only active links have a
 // known peer.
-func (m *Machine) nvlinks(a, b string) (direct, switched int) {
-	for _, g := range m.GPUs {
-		if g.PCIBusID != a {
-			continue
-		}
-		for _, l := range g.NVLinks {
-			switch {
-			case l.Peer == PeerGPU && l.PeerPCI == b:
-				direct++
-			case l.Peer == PeerSwitch:
-				switched++
-			}
+func (g GPU) ends(other GPU) (direct, switched int, known bool) {
+	known = true
+	for _, l := range g.NVLinks {
+		switch {
+		case l.Peer == PeerGPU && l.PeerPCI != "" && l.PeerPCI == other.PCIBusID:
+			direct++
+		case l.Peer == PeerSwitch:
+			switched++
+		case l.Active && (l.Peer == PeerUnknown || l.Peer == PeerGPU && l.PeerPCI == ""):
+			known = false
 		}
 	}
-	return direct, switched
+	return direct, switched, known
 }
 
 // device returns a PCI device and its bus ID as sysfs writes it.

@@ -175,3 +175,27 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 }
+
+func TestLinksTo(t *testing.T) {
+	gpu := func(id string, links ...Link) GPU { return GPU{PCIBusID: id, NVLinks: links} }
+	to := func(id string) Link { return Link{Active: true, Peer: PeerGPU, PeerPCI: id} }
+	toSwitch, unsaid, down := Link{Active: true, Peer: PeerSwitch}, Link{Active: true}, Link{}
+	for what, c := range map[string]struct {
+		a, b  GPU
+		links int
+		known bool
+	}{
+		"bridged":                 {gpu("a", to("b"), to("b"), down), gpu("b", to("a"), to("a")), 2, true},
+		"of another pair":         {gpu("a", to("b")), gpu("c", to("d")), 0, true},
+		"by switches":             {gpu("a", toSwitch, toSwitch), gpu("b", toSwitch), 1, true},
+		"one has no switch":       {gpu("a", toSwitch), gpu("b", to("c")), 0, true},
+		"it is not said":          {gpu("a", unsaid), gpu("b", unsaid), 0, false},
+		"which GPU is not said":   {gpu("a", to("")), gpu("", to("")), 0, false},
+		"a GPU that NVML has not": {gpu("a", to("b")), GPU{}, 0, true},
+		"none":                    {gpu("a", down), gpu("b"), 0, true},
+	} {
+		if links, known := c.a.LinksTo(c.b); links != c.links || known != c.known {
+			t.Errorf("%s: %d links, known: %v; want %d, %v", what, links, known, c.links, c.known)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/topology"
+)
+
+// The ends of the links of four GPUs: -1 is a switch, -2 what NVML does not say.
+var linkedMachines = map[string]struct {
+	ends [4][]int
+	want string
+}{
+	"no links":                    {[4][]int{}, "other"},
+	"switches":                    {[4][]int{{-1, -1}, {-1, -1}, {-1, -1}, {-1}}, NVLink},
+	"each with each":              {[4][]int{{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}}, NVLink},
+	"bridged pairs":               {[4][]int{{1, 1}, {0, 0}, {3, 3}, {2, 2}}, "other"},
+	"a ring":                      {[4][]int{{1, 3}, {0, 2}, {1, 3}, {0, 2}}, "other"},
+	"one apart":                   {[4][]int{{1, 2}, {0, 2}, {0, 1}, {}}, "other"},
+	"a machine that does not say": {[4][]int{{-2}, {-2}, {-2}, {-2}}, NVLink},
+}
+
+// TestLink has emulated devices on machines with links of several kinds: packets of 128 bytes,
+// which PCIe may split, are for those whose GPUs all reach each other by NVLinks.
+func TestLink(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("GPUs have links of their own")
+	}
+	for name, c := range linkedMachines {
+		t.Run(name, func(t *testing.T) {
+			testgroup.Run(t, 4, communicator.Options{Scratch: 4 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
+				id := comm.Device().Info().UUID
+				ids, err := comm.AllGather(ctx, id[:])
+				if err != nil {
+					return err
+				}
+				runner, err := newRunner(ctx, comm, Options{}, linkedMachine(ids, c.ends))
+				if err != nil {
+					return err
+				}
+				if runner.Link() != c.want {
+					err = fmt.Errorf("the link is %q, want %q", runner.Link(), c.want)
+				}
+				if chosen := chooses128(runner); chosen != (c.want == NVLink) {
+					err = errors.Join(err, fmt.Errorf("LL128 is chosen: %v", chosen))
+				}
+				return errors.Join(err, runner.Close(ctx))
+			})
+		})
+	}
+}
+
+// linkedMachine returns a machine with the GPUs of four ranks.
+func linkedMachine(ids [][]byte, ends [4][]int) *topology.Machine {
+	m := &topology.Machine{}
+	for rank := range ends {
+		g := topology.GPU{UUID: [16]byte(ids[rank]), PCIBusID: fmt.Sprintf("0000:%02x:00.0", rank+1)}
+		for number, end := range ends[rank] {
+			l := topology.Link{Number: number, Active: true}
+			switch {
+			case end == -1:
+				l.Peer = topology.PeerSwitch
+			case end >= 0:
+				l.Peer, l.PeerPCI = topology.PeerGPU, fmt.Sprintf("0000:%02x:00.0", end+1)
+			}
+			g.NVLinks = append(g.NVLinks, l)
+		}
+		m.GPUs = append(m.GPUs, g)
+	}
+	return m
+}
+
+// chooses128 reports whether the runner has packets of 128 bytes for any size of any collective.
+func chooses128(r *Runner) bool {
+	return slices.ContainsFunc(Kinds(), func(kind Kind) bool {
+		for shift := range 28 {
+			choice, err := r.Choose(Call{Kind: kind, Type: F32, Op: Sum, Count: 1 << shift})
+			if err == nil && strings.Contains(choice.Algorithm, "LL128") {
+				return true
+			}
+		}
+		return false
+	})
+}
