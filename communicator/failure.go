@@ -284,16 +284,15 @@ func (c *Communicator) Abort(err error) {
 //
 // Errors: the group's error if it has failed, which names the peer of a wait that
 // timed out; ErrTimeout and ErrAborted when ctx ends first, while the work goes on;
-// ErrAborted when the communicator is closed meanwhile, which ends waits; ErrSystem when
-// the work failed; ErrInvalid for a nil stream.
+// ErrAborted when the communicator is closed, which ends waits; ErrSystem when the work
+// failed; ErrInvalid for a nil stream.
 func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
 	if s == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: synchronize", "the stream is nil").At(c.Rank(), mscclgo.NoRank)
 	}
-	before := c.ended.Load()
 	err := c.explain(s.Synchronize(ctx))
-	if err == nil && !before && c.ended.Load() {
-		return mscclgo.Errorf(mscclgo.ErrAborted, "communicator: synchronize", "this rank closed the communicator while the work ran, which ends the waits in it").At(c.Rank(), mscclgo.NoRank)
+	if err == nil && c.ended.Load() {
+		return mscclgo.Errorf(mscclgo.ErrAborted, "communicator: synchronize", "this rank has closed the communicator, which ends the waits in its work").At(c.Rank(), mscclgo.NoRank)
 	}
 	return err
 }
