@@ -32,7 +32,8 @@ type Device struct {
 	closed atomic.Bool
 	plain  sync.Map // types of launch arguments that are known to hold no Go pointers
 
-	counts sync.Map // launches by name; see launchesOf
+	counts sync.Map                    // launches by name; see launchesOf
+	trace  atomic.Pointer[launchTrace] // of a timeline, or nil
 
 	mu      sync.Mutex
 	users   map[*string]bool       // what runs and would crash without the device, by name

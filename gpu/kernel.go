@@ -211,11 +211,14 @@ func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (backend.LaunchConfig, 
 
 // queue queues a launch that has been checked.
 func (k *Kernel) queue(s *Stream, shape backend.LaunchConfig, packed []byte) error {
+	capture, trace := s.capturing(), s.dev.trace.Load()
+	site := trace.begin(s, k.name, &shape, capture != nil)
 	if err := s.b.Launch(k.b, shape, packed); err != nil {
 		return err
 	}
-	if c := s.capturing(); c != nil {
-		c.adds(k.name)
+	trace.end(s, site)
+	if capture != nil {
+		capture.adds(k.name)
 	} else {
 		s.log.add(k.name, k.launches, shape.Grid, shape.Block, packed)
 	}

@@ -39,6 +39,10 @@ func init() {
 	native.Remap = func(b any, file *os.File) error { return b.(*Buffer).remap(file) }
 	native.UseDevice = func(d any, by string) (func(), error) { return d.(*Device).use(by) }
 	native.LaunchesOf = func(d any, query bool) [][]native.Launch { return d.(*Device).launches(query) }
+	native.TraceLaunches = func(d any, ring uint64) (func() []native.LaunchSite, func(), bool) {
+		return d.(*Device).traceLaunches(ring)
+	}
+	native.ClockOf = func(d any) (native.Clock, error) { return d.(*Device).clock() }
 	native.ParamsOf = func(k any) []native.Param { return k.(*Kernel).places() }
 	native.LaunchPacked = func(k, s, cfg any, args []byte) error {
 		return k.(*Kernel).launchPacked(s.(*Stream), *cfg.(*LaunchConfig), args)

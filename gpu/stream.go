@@ -34,6 +34,7 @@ type Stream struct {
 	capture atomic.Pointer[capture] // the last that it was found to take part in
 	log     launchLog
 	explain atomic.Pointer[func(error) error] // of Synchronize; see native.Explain
+	traced  int                               // its number in the device's trace, or 0; guarded by the trace's mu
 
 	mu      sync.Mutex
 	native  *native.Queue     // nil until first needed

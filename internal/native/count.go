@@ -29,6 +29,9 @@ func (n *Count) Claim() uint64 {
 	return uint64(n.c.sent)
 }
 
+// Value returns the number of signals sent so far, to a goroutine whose turn it is.
+func (n *Count) Value() uint64 { return atomic.LoadUint64((*uint64)(&n.c.sent)) }
+
 // Release ends what Claim began. sent is the number of signals sent by now.
 func (n *Count) Release(sent uint64) {
 	n.c.sent = C.uint64_t(sent)

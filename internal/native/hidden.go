@@ -65,6 +65,21 @@ var (
 	// With query it asks the driver whether the streams are idle; else only what the
 	// program has waited for is known to have ended.
 	LaunchesOf func(device any, query bool) [][]Launch
+	// TraceLaunches has a *gpu.Device write the begin and end of each launch to the ring
+	// whose TraceHeader is at an address that kernels reach, until stop is called. Graphs that
+	// were captured until then do so for ever. ok is false if the device does so already.
+	TraceLaunches func(device any, ring uint64) (sites func() []LaunchSite, stop func(), ok bool)
+	// ClockOf compares the clock of a *gpu.Device with the host's.
+	ClockOf func(device any) (Clock, error)
+	// TraceRegistry has the connections of a *registeredmem.Registry and the semaphores on
+	// them add what they do to a trace; they must be made after it. TraceOf returns that
+	// trace, or nil.
+	TraceRegistry func(registry any, t *Trace)
+	TraceOf       func(registry any) *Trace
+	// TraceProxy has a *proxyservice.Proxy that is not started yet add what it does to a trace.
+	TraceProxy func(proxy any, t *Trace)
+	// Traced reports whether a *communicator.Communicator records a timeline.
+	Traced func(comm any) bool
 	// ReadBoard returns what a board of package communicator shows, from its file.
 	ReadBoard func(file *os.File) (*verdict.Job, error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
@@ -131,4 +146,6 @@ type SemaphoreInfo struct {
 	Sent   *Count // claimed while the value after it is stored
 	Peer   *Range // the peer's memory, or nil where it is not mapped here
 	Offset uint64 // in Peer, of the word that counts the host's signals
+
+	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them
 }

@@ -92,6 +92,8 @@ type Device interface {
 	// leaves what the handle is of alone.
 	WrapStream(handle uintptr) (Stream, error)
 	WrapEvent(handle uintptr) (Event, error)
+	// HostClock reports whether the clock of kernels is the host's CLOCK_MONOTONIC.
+	HostClock() bool
 	LoadModule(image []byte) (Module, error)
 	// CopyToHost and CopyFromHost return when the copy is done.
 	CopyToHost(dst []byte, src uint64) error
@@ -141,6 +143,9 @@ type Stream interface {
 	WaitValue64(src, value uint64, equal bool) error
 	// Launch must not keep args.
 	Launch(k Kernel, cfg LaunchConfig, args []byte) error
+	// Stamp writes an event of no length to the ring of <mscclgo/trace.cuh> whose TraceRing
+	// is at an address that kernels reach, once all earlier work is done.
+	Stamp(ring, what, value uint64) error
 	Record(e Event) error
 	WaitEvent(e Event) error
 	// RecordAcross and WaitAcross are Record and WaitEvent in a capture, for an event

@@ -24,6 +24,7 @@ type primary struct {
 	copies C.cuda_stream      // for CopyToHost and CopyFromHost, made when first used
 	opened map[ipcKey]*opened // mappings of OpenIPC
 	hosts  []*hostRange       // memory of the host that WrapHost pins, by address
+	stamps stamper
 }
 
 func (o *ordinal) open() (backend.Device, error) {
@@ -61,6 +62,9 @@ func (p *primary) drop() error {
 	var first C.status
 	if p.copies.handle != nil {
 		first = C.stream_destroy(&p.copies)
+	}
+	if rc := p.dropStamps(); first == 0 {
+		first = rc
 	}
 	if rc := C.context_release(p.context); first == 0 {
 		first = rc
