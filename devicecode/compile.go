@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,10 @@ type Options struct {
 	// that fails ends the kernel, and the communicator's error tells what was wrong, with
 	// block and thread. Kernels get slower.
 	Check bool
+	// Trace has kernels write events for the timeline of the communicator; see
+	// communicator.Options.Trace. The variable MSCCLGO_TRACE sets it too, unless it is
+	// empty. Kernels get slower.
+	Trace bool
 	// Flags are further flags for the compiler of the architecture.
 	Flags []string
 	// CacheDir is the cache folder. The default is $MSCCLGO_CACHE, or mscclgo in the
@@ -34,6 +39,10 @@ type Options struct {
 	// Files in it that belong to other users, root aside, are not read.
 	CacheDir string
 }
+
+// EnvTrace is the variable that sets [Options].Trace, and names the file of the timeline for
+// package communicator.
+const EnvTrace = "MSCCLGO_TRACE"
 
 // ArchEmu is the architecture of emulated devices.
 const ArchEmu = "emu"
@@ -70,6 +79,9 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	op := fmt.Sprintf("devicecode: compile %s for %s", name, arch)
 	if o.Check {
 		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_CHECK")
+	}
+	if o.Trace || os.Getenv(EnvTrace) != "" {
+		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_TRACE")
 	}
 	if strings.ContainsAny(name, "\n\r\x00") {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the name %q has a line break or a zero byte", name)

@@ -30,6 +30,16 @@ type GroupStatus struct {
 	FaultPeer   uint32
 	Fault       [faultBytes]byte
 	Notes       [WaitNotes]WaitNote
+	Trace       TraceRing // set by the host before kernels run
+}
+
+// TraceRing is where kernels that were compiled with [Options].Trace write events for a
+// timeline; see <mscclgo/trace.cuh>. The zero value is that there is none.
+type TraceRing struct {
+	Events   gpu.Ptr // pinned, aligned to 16 bytes
+	Count    gpu.Ptr // of the number of events so far, in device memory
+	Size     uint64  // the most events, a power of two
+	Reserved uint64
 }
 
 // The constants of a fault in <mscclgo/wait.cuh>.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
@@ -25,6 +26,8 @@ var handles = []struct {
 	{devicecode.GroupStatus{}, "wait.cuh", "GroupStatus"},
 	{devicecode.WaitNote{}, "wait.cuh", "WaitNote"},
 	{devicecode.Watch{}, "wait.cuh", "Watch"},
+	{devicecode.TraceRing{}, "trace.cuh", "TraceRing"},
+	{traceEvent{}, "trace.cuh", "TraceEvent"},
 	{devicecode.Device2DeviceSemaphore{}, "semaphore.cuh", "Device2DeviceSemaphoreHandle"},
 	{devicecode.MemoryChannel{}, "memory_channel.cuh", "MemoryChannelHandle"},
 	{devicecode.MemoryChannelSet{}, "memory_channel.cuh", "MemoryChannelSet"},
@@ -39,6 +42,9 @@ var handles = []struct {
 	{devicecode.PortChannel{}, "port_channel.cuh", "PortChannelHandle"},
 }
 
+// traceEvent is a native.Event by the names of the header.
+type traceEvent native.Event
+
 // constants are the numbers that Go and the headers both declare.
 var constants = []struct {
 	mirror uint64
@@ -51,6 +57,9 @@ var constants = []struct {
 	{uint64(devicecode.WaitDone), "wait.cuh", "WaitResult::Done"},
 	{uint64(devicecode.WaitTimedOut), "wait.cuh", "WaitResult::TimedOut"},
 	{uint64(devicecode.WaitAborted), "wait.cuh", "WaitResult::Aborted"},
+	{uint64(native.EventSignal), "trace.cuh", "TraceKind::Signal"},
+	{uint64(native.EventPush), "trace.cuh", "TraceKind::Push"},
+	{uint64(native.EventPackets), "trace.cuh", "TraceKind::Packets"},
 	{devicecode.PortPut, "port_channel.cuh", "kPut"},
 	{devicecode.PortSignal, "port_channel.cuh", "kSignal"},
 	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},

@@ -71,7 +71,8 @@ class Inboxes {
   static constexpr uint32_t kThreads = Piece::kThreads;
 
   // The inboxes of the group's current call.
-  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group) : group_(group), epoch_(group.epoch()) {
+  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group)
+      : group_(group), span_(group.watch.trace()), epoch_(group.epoch()) {
     checkShape(group, "Inboxes", kThreads);
     uint64_t quarter = group.scratchSize / 4 / sizeof(LL128Packet) * sizeof(LL128Packet);
     uint64_t room = sizeof(Packet) == sizeof(LL128Packet) ? 3 * quarter : quarter;
@@ -192,7 +193,10 @@ class Inboxes {
   static constexpr uint32_t kAhead = 3;
 
   // end ends the call. Every thread calls it once, last, unless a wait has failed.
-  MSCCLGO_DEVICE void end() const { group_.nextEpoch(epoch_); }
+  MSCCLGO_DEVICE void end() const {
+    group_.nextEpoch(epoch_);
+    if (threadIdx.x == 0) span_.end(TraceKind::Packets, group_.watch, 0, epoch_);
+  }
 
  private:
   // inbox returns the packets of rank `to` from rank `from`. A rank has none from itself.
@@ -214,6 +218,7 @@ class Inboxes {
   }
 
   const GroupHandle& group_;
+  detail::Span span_;
   uint32_t epoch_;
   uint64_t capacity_;  // packets of an inbox
   uint64_t half_;      // where this call's half starts, bytes

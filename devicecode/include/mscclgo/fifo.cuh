@@ -113,6 +113,7 @@ struct FifoHandle {
   // returns. It sets the trigger's b to where the bytes begin in the entry's payload, and
   // c to n.
   MSCCLGO_DEVICE PushResult pushWith(Trigger trigger, const void* src, uint64_t n) const {
+    detail::Span span(watch.trace());
     PushResult slot = reserve([] {});
     if (slot.result != WaitResult::Done) return slot;
     uint8_t* payload = payloads + (slot.position & (size - 1)) * payloadBytes;
@@ -121,6 +122,7 @@ struct FifoHandle {
     trigger.c = n;
     fence<Scope::System, Order::Release>();
     write(slot.position, trigger);
+    pushed(span, slot.position, trigger);
     return slot;
   }
 
@@ -133,18 +135,38 @@ struct FifoHandle {
   // sync waits until the host has popped the trigger at a position. Any thread may call
   // it. On Done, what the host wrote before is visible (acquire at system scope).
   MSCCLGO_DEVICE WaitResult sync(uint64_t position) const {
-    return awaitAbove<Order::Acquire>(watch, tail, position);
+    detail::Span span(watch.trace());
+    WaitResult result = awaitAbove<Order::Acquire>(watch, tail, position);
+    span.end(TraceKind::AwaitTrigger, watch, uint32_t(result), position, 0,
+             reinterpret_cast<uintptr_t>(entries));
+    return result;
   }
 
  private:
   // pushAs is push() with an order.
   template <Order O>
   MSCCLGO_DEVICE PushResult pushAs(const Trigger& trigger) const {
+    detail::Span span(watch.trace());
     PushResult slot = reserve([] {
       if constexpr (O == Order::Release) fence<Scope::System, Order::Release>();
     });
-    if (slot.result == WaitResult::Done) write(slot.position, trigger);
+    if (slot.result == WaitResult::Done) {
+      write(slot.position, trigger);
+      pushed(span, slot.position, trigger);
+    }
     return slot;
+  }
+
+  // pushed tells the timeline of a push, with the trigger's detail as the channel: a port's
+  // number in the service.
+  MSCCLGO_DEVICE void pushed(const detail::Span& span, uint64_t position, const Trigger& trigger) const {
+#if defined(MSCCLGO_TRACE)
+    Watch port = watch;
+    port.channel = uint32_t(trigger.detail);
+    span.end(TraceKind::Push, port, trigger.kind, position, trigger.c, reinterpret_cast<uintptr_t>(entries));
+#else
+    (void)span, (void)position, (void)trigger;
+#endif
   }
 
   // reserve takes the next position and waits until its entry is free. meanwhile() is

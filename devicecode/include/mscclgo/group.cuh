@@ -107,6 +107,7 @@ struct GroupHandle {
   template <Order Signal, Order Wait>
   MSCCLGO_DEVICE WaitResult meet() const {
     checkGrid("barrier");
+    detail::Span span(watch.trace());
     __syncthreads();
     uint32_t arrival = arrivals[blockIdx.x] + 1;
     WaitResult result = WaitResult::Done;
@@ -125,8 +126,10 @@ struct GroupHandle {
     bool done = blockAll(result == WaitResult::Done);
     if (threadIdx.x == 0)
       arrivals[blockIdx.x] = arrival;  // all threads have read it; the next call begins with a barrier
-    if (done) return WaitResult::Done;
-    return blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
+    WaitResult met = WaitResult::Done;
+    if (!done) met = blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
+    if (threadIdx.x == 0) span.end(TraceKind::Barrier, watch, uint32_t(met), arrival);
+    return met;
   }
 
   // checkGrid and checkBlock end the kernel where a block has no epoch, arrivals and flags
@@ -166,28 +169,32 @@ class Rounds {
   // all threads. What it wrote before is visible to those who wait for the rounds
   // (release at system scope).
   MSCCLGO_DEVICE void signal(uint32_t rounds = 1) {
+    detail::Span span(group_.watch.trace());
     __syncthreads();
     round_ += rounds;
     for (uint32_t peer = threadIdx.x; peer < group_.size; peer += blockDim.x) {
       if (peer != group_.rank)
         store<Scope::System, Order::Release>(group_.flag(block_, peer, group_.rank), round_);
     }
+    if (threadIdx.x == 0) span.end(TraceKind::RoundSignal, group_.watch, 0, round_, rounds, block_);
   }
 
   // wait waits until the blocks of the number on all other ranks have signalled that many
   // rounds in this call (acquire at system scope). Any block of this rank may call it,
   // with all threads, which get the same result: false if a wait failed.
   MSCCLGO_DEVICE bool wait(uint32_t rounds) const {
+    detail::Span span(group_.watch.trace());
     bool ok = true;
     for (uint32_t peer = threadIdx.x; peer < group_.size && ok; peer += blockDim.x) {
       if (peer != group_.rank) ok = heard(peer, rounds);
     }
-    return blockAll(ok);
+    return ended(span, kNoPeer, rounds, blockAll(ok));
   }
 
   // waitFor is wait() for the block of one other rank.
   MSCCLGO_DEVICE bool waitFor(uint32_t peer, uint32_t rounds) const {
-    return blockAll(threadIdx.x != 0 || heard(peer, rounds));
+    detail::Span span(group_.watch.trace());
+    return ended(span, peer, rounds, blockAll(threadIdx.x != 0 || heard(peer, rounds)));
   }
 
   // end records how many rounds there were. One block calls it, last, when no block of
@@ -198,6 +205,20 @@ class Rounds {
   }
 
  private:
+  // ended tells the timeline of a wait that has ended, and returns whether it did well.
+  MSCCLGO_DEVICE bool ended(const detail::Span& span, uint32_t peer, uint32_t rounds, bool ok) const {
+#if defined(MSCCLGO_TRACE)
+    Watch watch = group_.watch;
+    watch.peer = peer;
+    WaitResult result = ok ? WaitResult::Done : WaitResult::Aborted;
+    if (threadIdx.x == 0)
+      span.end(TraceKind::RoundWait, watch, uint32_t(result), uint32_t(start_ + rounds), 0, block_);
+#else
+    (void)span, (void)peer, (void)rounds;
+#endif
+    return ok;
+  }
+
   // heard is waitFor() by one thread.
   MSCCLGO_DEVICE bool heard(uint32_t peer, uint32_t rounds) const {
     Watch watch = group_.watch;

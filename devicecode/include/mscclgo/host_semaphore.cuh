@@ -16,19 +16,23 @@ struct Host2DeviceSemaphoreHandle {
   // peer put before its signal is visible (acquire at system scope), and after a
   // __syncthreads() to the block. Otherwise nothing is consumed.
   MSCCLGO_DEVICE WaitResult wait() const {
+    detail::Span span(watch.trace());
     uint64_t next = *expected + 1;
     WaitResult result = waitUntil(
         watch, [&] { return arrived() >= next; }, next);
     if (result == WaitResult::Done) consume(next);
+    end(span, result, next);
     return result;
   }
 
   // poll consumes one signal, as wait() does, if there is one, and reports whether it
   // did. It does not wait. One thread calls it.
   MSCCLGO_DEVICE bool poll() const {
+    detail::Span span(watch.trace());
     uint64_t next = *expected + 1;
     if (arrived() < next) return false;
     consume(next);
+    end(span, WaitResult::Done, next);
     return true;
   }
 
@@ -45,6 +49,17 @@ struct Host2DeviceSemaphoreHandle {
   MSCCLGO_DEVICE void consume(uint64_t next) const {
     fence<Scope::System, Order::Acquire>();
     *expected = next;
+  }
+
+  // end tells the timeline of a wait that has ended, and by which signals.
+  MSCCLGO_DEVICE void end(const detail::Span& span, WaitResult result, uint64_t number) const {
+#if defined(MSCCLGO_TRACE)
+    uint64_t byHost, byKernels;
+    loadRelaxed16(inbound, byHost, byKernels);
+    span.end(TraceKind::PortWait, watch, uint32_t(result), number, byHost, byKernels);
+#else
+    (void)span, (void)result, (void)number;
+#endif
   }
 };
 

@@ -39,7 +39,9 @@ struct MemoryChannelHandle {
                           uint32_t threads) const {
     checkPeer("put of ", bytes, remoteOffset, " to rank ");
     checkLocal("put of ", bytes, localOffset, " from");
+    detail::Span span(semaphore.watch.trace());
     copy<Width>(remote + remoteOffset, local + localOffset, bytes, thread, threads);
+    if (thread == 0) span.end(TraceKind::Put, semaphore.watch, 0, 0, bytes, remoteOffset);
   }
 
   // get copies from the peer's buffer to the local one. The peer's data must be there: a
@@ -49,7 +51,9 @@ struct MemoryChannelHandle {
                           uint32_t threads) const {
     checkPeer("get of ", bytes, remoteOffset, " from rank ");
     checkLocal("get of ", bytes, localOffset, " to");
+    detail::Span span(semaphore.watch.trace());
     copy<Width>(local + localOffset, remote + remoteOffset, bytes, thread, threads);
+    if (thread == 0) span.end(TraceKind::Get, semaphore.watch, 0, 0, bytes, remoteOffset);
   }
 
   // putPackets writes bytes of the local buffer as packets into the peer's buffer at
@@ -61,8 +65,10 @@ struct MemoryChannelHandle {
     checkPackets<Packet>("putPackets", remoteOffset, thread, threads);
     checkPeer("putPackets of ", packetBytes<Packet>(bytes), remoteOffset, " to rank ");
     checkLocal("putPackets of ", bytes, localOffset, " from");
+    detail::Span span(semaphore.watch.trace());
     mscclgo::putPackets(reinterpret_cast<Packet*>(remote + remoteOffset), local + localOffset, bytes, thread,
                         threads, flag);
+    if (thread == 0) span.end(TraceKind::PutPackets, semaphore.watch, 0, flag, bytes, remoteOffset);
   }
 
   // unpackPackets waits for packets in this rank's packet memory at packetOffset, a
@@ -75,9 +81,13 @@ struct MemoryChannelHandle {
     check("unpackPackets of ", packetBytes<Packet>(bytes), packetOffset, packetsSize,
           " of this rank's packet memory, which has ");
     checkLocal("unpackPackets of ", bytes, localOffset, " to");
-    return mscclgo::unpackPackets(local + localOffset,
-                                  reinterpret_cast<const Packet*>(packets + packetOffset), bytes, thread,
-                                  threads, flag, semaphore.watch);
+    detail::Span span(semaphore.watch.trace());
+    WaitResult result =
+        mscclgo::unpackPackets(local + localOffset, reinterpret_cast<const Packet*>(packets + packetOffset),
+                               bytes, thread, threads, flag, semaphore.watch);
+    if (thread == 0)
+      span.end(TraceKind::WaitPackets, semaphore.watch, uint32_t(result), flag, bytes, packetOffset);
+    return result;
   }
 
   // read returns element `index` of the peer's buffer as an array of T. Any thread may

@@ -61,9 +61,7 @@ struct BasePortChannelHandle {
   // signal ends a wait() of the peer's, after all that was put before.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
-    // The host has nothing left to do first: the thread counts the signal at the peer
-    // itself, in one access, as others may do at the same time.
-    add<Scope::System, Order::Release>(peerSent, 1);
+    countSignal();  // the host has nothing left to do first
     return WaitResult::Done;
   }
 
@@ -107,6 +105,18 @@ struct BasePortChannelHandle {
  private:
   friend struct PortChannelHandle;
 
+  // countSignal counts a signal at the peer, in one access, as others may do at the same time.
+  MSCCLGO_DEVICE void countSignal() const {
+#if defined(MSCCLGO_TRACE)
+    detail::Span span(semaphore.watch.trace());
+    uint64_t byKernels = fetchAdd<Scope::System, Order::Release>(peerSent, 1) + 1;
+    uint64_t byHost = load<Scope::System, Order::Relaxed>(peerSent - 1);
+    span.end(TraceKind::PortSignal, semaphore.watch, 0, byHost + byKernels, byHost, byKernels);
+#else
+    add<Scope::System, Order::Release>(peerSent, 1);
+#endif
+  }
+
   // ask pushes a trigger.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint32_t dst = 0, uint64_t dstOffset = 0, uint32_t src = 0,
                                 uint64_t srcOffset = 0, uint64_t bytes = 0) const {
@@ -133,8 +143,11 @@ struct BasePortChannelHandle {
   // awaitFlush waits until the flush of a trigger is done.
   MSCCLGO_DEVICE WaitResult awaitFlush(PushResult pushed) const {
     if (pushed.result != WaitResult::Done) return pushed.result;
+    detail::Span span(semaphore.watch.trace());
     WaitResult result = awaitAbove<Order::Acquire>(fifo.watch, served, pushed.position);
     if (result == WaitResult::Done) raise(&state->flushed, pushed.position + 1);
+    span.end(TraceKind::AwaitFlush, semaphore.watch, uint32_t(result), pushed.position, 0,
+             reinterpret_cast<uintptr_t>(fifo.entries));
     return result;
   }
 
@@ -184,7 +197,7 @@ struct PortChannelHandle {
   // itself, by weak loads: it must have acquired what other threads wrote.
   MSCCLGO_DEVICE WaitResult put(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (!mine(dstOffset, srcOffset, bytes)) return ask(kPut, dstOffset, srcOffset, bytes).result;
-    detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
+    putMine(dstOffset, srcOffset, bytes);
     return WaitResult::Done;
   }
 
@@ -197,7 +210,7 @@ struct PortChannelHandle {
   // putWithSignal is put() and signal() at once.
   MSCCLGO_DEVICE WaitResult putWithSignal(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
     if (!mine(dstOffset, srcOffset, bytes)) return ask(kPut | kSignal, dstOffset, srcOffset, bytes).result;
-    detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
+    putMine(dstOffset, srcOffset, bytes);
     return base.signal();
   }
 
@@ -206,7 +219,7 @@ struct PortChannelHandle {
                                                   uint64_t bytes) const {
     if (!mine(dstOffset, srcOffset, bytes))
       return base.awaitFlush(ask(kPut | kSignal | kFlush, dstOffset, srcOffset, bytes));
-    detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
+    putMine(dstOffset, srcOffset, bytes);
     WaitResult result = base.signal();
     return result == WaitResult::Done ? base.flush() : result;
   }
@@ -225,6 +238,13 @@ struct PortChannelHandle {
     if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes))
       return base.askInline(kind, dst, dstOffset, local + srcOffset, bytes);
     return base.ask(kind, dst, dstOffset, src, srcOffset, bytes);
+  }
+
+  // putMine is a put by the thread itself.
+  MSCCLGO_DEVICE void putMine(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
+    detail::Span span(base.semaphore.watch.trace());
+    detail::copySmall(remote + dstOffset, local + srcOffset, bytes);
+    span.end(TraceKind::Put, base.semaphore.watch, 0, 0, bytes, dstOffset);
   }
 
   // inside reports whether a put is in range. One that is not goes to the host as it is,

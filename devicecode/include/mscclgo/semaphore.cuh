@@ -18,13 +18,11 @@ struct Device2DeviceSemaphoreHandle {
   // signal adds one to the peer's count. One thread calls it. What this thread wrote and
   // observed before, in any memory, is visible to the peer after its wait() (release at
   // system scope). A __syncthreads() before it covers what the block wrote.
-  MSCCLGO_DEVICE void signal() const { store<Scope::System, Order::Release>(peerInbound, ++*outbound); }
+  MSCCLGO_DEVICE void signal() const { signalAs<Order::Release>(); }
 
   // relaxedSignal is signal() without the memory ordering: for peers that only need to
   // know that this point was reached.
-  MSCCLGO_DEVICE void relaxedSignal() const {
-    store<Scope::System, Order::Relaxed>(peerInbound, ++*outbound);
-  }
+  MSCCLGO_DEVICE void relaxedSignal() const { signalAs<Order::Relaxed>(); }
 
   // wait waits for one more signal and consumes it. One thread calls it. On Done, what the
   // peer wrote before its signal() is visible (acquire at system scope), and after a
@@ -37,19 +35,33 @@ struct Device2DeviceSemaphoreHandle {
   // poll consumes one signal, as wait() does, if there is one, and reports whether it
   // did. It does not wait. One thread calls it.
   MSCCLGO_DEVICE bool poll() const {
+    detail::Span span(watch.trace());
     uint64_t next = *expected + 1;
     if (load<Scope::System, Order::Acquire>(inbound) < next) return false;
     *expected = next;
+    span.end(TraceKind::Wait, watch, uint32_t(WaitResult::Done), next);
     return true;
   }
 
  private:
+  // signalAs is signal() with the order of its store.
+  template <Order O>
+  MSCCLGO_DEVICE void signalAs() const {
+    detail::Span span(watch.trace());
+    uint64_t* word = peerInbound;  // first, as the compiler cannot move it across the next store
+    uint64_t number = ++*outbound;
+    store<Scope::System, O>(word, number);
+    span.end(TraceKind::Signal, watch, 0, number);
+  }
+
   // waitFor is wait() with the order of its last load.
   template <Order O>
   MSCCLGO_DEVICE WaitResult waitFor() const {
+    detail::Span span(watch.trace());
     uint64_t next = *expected + 1;
     WaitResult result = awaitAbove<O>(watch, inbound, *expected);
     if (result == WaitResult::Done) *expected = next;
+    span.end(TraceKind::Wait, watch, uint32_t(result), next);
     return result;
   }
 };

@@ -2,7 +2,7 @@
 // has passed, or because the group has failed.
 #pragma once
 
-#include <mscclgo/atomic.cuh>
+#include <mscclgo/trace.cuh>
 
 namespace mscclgo {
 
@@ -38,6 +38,7 @@ struct GroupStatus {
   uint32_t faultPeer;          // the rank that the fault concerns, or kNoPeer
   char fault[kFaultBytes];     // what the check found, ends with a zero byte
   WaitNote notes[kWaitNotes];  // kernels write them; waits share them by a hash
+  TraceRing trace;             // of kernels that write events; the host sets it before
 };
 
 // Watch is what ends a wait for a signal that does not come. It is part of every
@@ -47,6 +48,9 @@ struct Watch {
   uint64_t timeout;  // nanoseconds from the wait's first look at the clock
   uint32_t peer;     // the rank that is waited for, to be reported
   uint32_t channel;  // the channel's number, to be reported
+
+  // trace returns where kernels that write events do so, or null. Any thread may call it.
+  MSCCLGO_DEVICE const TraceRing* trace() const { return status == nullptr ? nullptr : &status->trace; }
 };
 
 namespace detail {

@@ -1,0 +1,62 @@
+package devicecode_test
+
+import (
+	"bytes"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+//go:embed trace_test.cu
+var traceSource []byte
+
+// TestTraceOff finds in the text that the compiler sees nothing that could write an event,
+// unless that is asked for, and that asking makes another image.
+func TestTraceOff(t *testing.T) {
+	cxx, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("there is no g++")
+	}
+	file := filepath.Join(t.TempDir(), "trace.cpp")
+	plain := bytes.Replace(traceSource, []byte("#define MSCCLGO_TRACE\n"), nil, 1)
+	if len(plain) == len(traceSource) {
+		t.Fatal("the source does not define MSCCLGO_TRACE")
+	}
+	if err := os.WriteFile(file, plain, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for define, want := range map[string]bool{"-DNONE": false, "-DMSCCLGO_TRACE": true} {
+		args := []string{define, "-std=gnu++17", "-Iinclude", "-Iinclude/mscclgo/emu/cuda", "-include", "mscclgo/emu/prelude.h", "-E", "-P", file}
+		text, err := exec.Command(cxx, args...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// writeEvent is the one function that reads a ring and writes to it.
+		if got := bytes.Contains(text, []byte("writeEvent")); got != want {
+			t.Errorf("with %s, that the text has code for events is %v", define, got)
+		}
+	}
+	dev := testdev.Open(t, 0)
+	arch := dev.Info().Arch
+	off, err := devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{Trace: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(devicecode.EnvTrace, "file")
+	byEnv, err := devicecode.Compile(t.Context(), arch, "trace.cu", plain, devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(off, on) || !bytes.Equal(on, byEnv) {
+		t.Error("Options.Trace and MSCCLGO_TRACE do not make the same image, or one of a kernel that records nothing")
+	}
+}
