@@ -68,7 +68,8 @@ type Connection struct {
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
-	leave     func() // has the registry call waitForTransfers no more
+	leave     func()        // has the registry call waitForTransfers no more
+	trace     *native.Trace // or nil
 
 	closed atomic.Bool   // nothing more is queued
 	ended  chan struct{} // closed once the driver is
@@ -97,7 +98,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	case transport != registeredmem.CudaIPC && transport != registeredmem.InfiniBand && transport != registeredmem.Ethernet:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of CudaIPC, InfiniBand and Ethernet", transport).At(registry.Rank(), peer)
 	}
-	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{})}
+	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: native.TraceOf(registry)}
 	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Mark is a point in what a connection has queued.
@@ -22,6 +23,7 @@ type mark struct {
 	driver DriverMark
 	waits  WaitingMark // driver, or nil
 	turn   atomic.Uint64
+	since  uint64 // when it was set, for a trace
 }
 
 // marks are those of a connection that are not in use.
@@ -61,6 +63,7 @@ func (m Mark) Done() (bool, error) {
 	if !m.m.turn.CompareAndSwap(m.turn, m.turn+1) {
 		return false, c.errorf(mscclgo.ErrInvalid, op, "the mark is used up")
 	}
+	c.traced(native.EventFlush, m.m.since, 0, 0)
 	return done && err == nil, c.wrap(op, errors.Join(err, c.marks.put(m.m)))
 }
 
@@ -96,6 +99,9 @@ func (c *Connection) newMark(op string, closing bool) (*mark, error) {
 		m = &mark{c: c, driver: d}
 		m.waits, _ = d.(WaitingMark)
 	}
+	if c.trace != nil {
+		m.since = c.clock()
+	}
 	if err := m.driver.Set(); err != nil {
 		return nil, c.wrap(op, errors.Join(err, c.marks.put(m)))
 	}
@@ -110,6 +116,7 @@ func (c *Connection) wait(ctx context.Context, op string, m *mark) error {
 	} else {
 		err = c.poll(ctx, m.driver)
 	}
+	c.traced(native.EventFlush, m.since, 0, 0)
 	m.turn.Add(1)
 	if put := c.marks.put(m); put != nil {
 		err = errors.Join(err, put)

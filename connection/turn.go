@@ -2,6 +2,7 @@ package connection
 
 import (
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -47,6 +48,7 @@ func (t Turn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	if n == 0 {
 		return nil
 	}
+	defer c.traced(native.EventWrite, c.clock(), n, 0)
 	return c.wrap(op, c.driver.Write(dst, dstOffset, src, srcOffset, n))
 }
 
@@ -63,6 +65,7 @@ func (t Turn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byt
 	case n == 0:
 		return nil
 	}
+	defer c.traced(native.EventWrite, c.clock(), n, 0)
 	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
 }
 
@@ -83,6 +86,7 @@ func (t Turn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, t
 	if (base+dstOffset)%8 != 0 {
 		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
+	defer c.traced(native.EventAtomic, c.clock(), 8, to)
 	return c.wrap(op, c.driver.Update(dst, dstOffset, from, to))
 }
 

@@ -50,11 +50,11 @@ func (p *Proxy) move(r *run, j *job) error {
 		// what they asked for, so it must not wait in a backlog.
 		turn := l.Turn()
 		defer turn.End()
-		return t.move(turn, j, payloadOf(j))
+		return p.moved(t, turn, j, payloadOf(j))
 	case !busy:
 		if turn, ok := l.TryTurn(size); ok {
 			defer turn.End()
-			return t.move(turn, j, payloadOf(j))
+			return p.moved(t, turn, j, payloadOf(j))
 		}
 	}
 	if !p.postpone(r, l, j) {
@@ -103,7 +103,7 @@ func (p *Proxy) catchUp(r *run, l *link) {
 		d := &l.backlog.jobs[l.backlog.first] // nobody else changes it
 		l.mu.Unlock()
 		turn := l.Turn()
-		err := p.tables.Load().move(turn, &d.job, d.payload)
+		err := p.moved(p.tables.Load(), turn, &d.job, d.payload)
 		turn.End()
 		if err != nil {
 			p.quit(r, p.wrap(&d.job, err))

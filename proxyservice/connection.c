@@ -16,6 +16,16 @@ static void count(proxy_counters* counters, int64_t since, uint32_t number) {
   if (counters && since) proxy_count_flushes(counters, number, proxy_now() - since);
 }
 
+// trace adds a flush that has ended to the timeline.
+static void trace(const native_trace* to, const proxy_connection* c, int64_t since) {
+  if (!to) return;
+  native_event e = {.what = NATIVE_TRACE_FLUSH | c->transport << 8,
+                    .start = (uint64_t)since,
+                    .end = native_trace_now(),
+                    .where = c->peer};
+  native_trace_add(to, &e);
+}
+
 static void add(proxy_flushing* flushing, proxy_connection* c, proxy_flush f) {
   if (c->under_way == c->capacity) {
     uint32_t capacity = c->capacity ? 2 * c->capacity : NATIVE_MARKS;
@@ -49,6 +59,7 @@ int proxy_flush_begin(proxy_flushing* flushing, proxy_connection* c, uint64_t po
   if (rc == 0) {
     tell(c, position);
     count(counters, since, 1);
+    trace(flushing->trace, c, since);
     return 0;
   }
   if (rc != NATIVE_PENDING) return rc;
@@ -87,7 +98,10 @@ void proxy_flush_done(proxy_flushing* flushing, proxy_counters* counters) {
   const proxy_flush* f = at(c, 0);
   tell(c, f->position);
   count(counters, f->since, f->number);
-  if (f->mark != PROXY_GO_MARK) c->marks--;
+  if (f->mark != PROXY_GO_MARK) {
+    c->marks--;
+    trace(flushing->trace, c, f->since);
+  }
   c->first = (c->first + 1) & (c->capacity - 1);
   if (--c->under_way == 0) flushing->at[flushing->asked] = flushing->at[--flushing->size];
 }

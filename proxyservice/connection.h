@@ -4,12 +4,13 @@
 
 #include "counters.h"
 #include "native/queue.h"
+#include "native/trace.h"
 #include "table.h"
 
 // proxy_flush is a flush under way, or the last of several that share a mark.
 typedef struct {
   uint64_t position;  // of its trigger
-  int64_t since;      // of the first; 0 when nobody counts
+  int64_t since;      // of the first; 0 when nobody counts or traces
   uint32_t number;    // of those that share the mark
   uint32_t mark;      // the queue's, or PROXY_GO_MARK
 } proxy_flush;
@@ -36,6 +37,7 @@ typedef struct {
 
 // proxy_flushing are the connections with flushes under way.
 typedef struct {
+  native_trace* trace;  // or NULL
   uint32_t size, asked;
   proxy_connection* at[PROXY_IDS];
 } proxy_flushing;

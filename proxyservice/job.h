@@ -25,6 +25,7 @@ typedef struct {
   native_count* sent;
   native_range* words;  // of the semaphore at the peer
   uint64_t word;        // the address of the one that signals are stored to
+  uint64_t where;       // of events: the channel and the peer
 } proxy_port;
 
 typedef struct {
@@ -55,7 +56,7 @@ enum { PROXY_RANGES = 3 };
 typedef struct {
   native_trigger trigger;
   uint64_t position;  // in the ring
-  int64_t since;      // when a flush was taken; 0 when nobody counts
+  int64_t since;      // when a flush was taken, or any for a trace; 0 when nobody asks
   uint64_t dst_offset, src_offset;
   uint16_t dst, src;  // memories
   proxy_verdict verdict;

@@ -40,11 +40,46 @@ static int enter(const proxy_job* j, native_thread* thread) {
   return rc;
 }
 
+// trace adds what was done for a job to the timeline: the transport's write and atomic, the
+// signal, and the trigger itself.
+static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
+  if (!loop->trace) return;
+  const proxy_port* port = j->port;
+  const uint32_t transport = port->connection->transport << 8;
+  const uint8_t kind = j->trigger.kind;
+  native_event e = {.start = start, .end = native_trace_now(), .where = port->connection->peer};
+  if ((kind & PROXY_PUT) && j->trigger.c) {
+    e.what = NATIVE_TRACE_WRITE | transport;
+    e.bytes = j->trigger.c;
+    native_trace_add(loop->trace, &e);
+  }
+  if (kind & PROXY_SIGNAL) {
+    e.what = NATIVE_TRACE_ATOMIC | transport;
+    e.value = port->sent->sent;
+    e.bytes = 8;
+    native_trace_add(loop->trace, &e);
+    e.what = NATIVE_TRACE_HOST_SIGNAL;
+    e.where = port->where;
+    e.bytes = j->position + 1;
+    e.extra = loop->entries;
+    native_trace_add(loop->trace, &e);
+  }
+  e = (native_event){.what = NATIVE_TRACE_SERVE | (uint32_t)kind << 8,
+                     .start = (uint64_t)j->since,
+                     .end = e.end,
+                     .where = port->where,
+                     .value = j->position,
+                     .bytes = kind & PROXY_PUT ? j->trigger.c : 0,
+                     .extra = loop->entries};
+  native_trace_add(loop->trace, &e);
+}
+
 // perform does a job that was entered. It returns 0, or the code of the failure.
 static int perform(proxy_loop* loop, const proxy_job* j) {
   const native_trigger* t = &j->trigger;
   native_queue* queue = j->port->connection->queue;
   proxy_failure* f = &loop->failure;
+  const uint64_t start = loop->trace ? native_trace_now() : 0;
   int rc = 0;
   if ((t->kind & PROXY_PUT) && t->c) {
     *f = (proxy_failure){NATIVE_WRITE, 0, j->ranges[0]->address + j->dst_offset,
@@ -62,6 +97,7 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
     rc = proxy_flush_begin(&loop->flushing, j->port->connection, j->position, j->since, loop->counters);
   }
   f->code = rc;
+  if (!rc) trace(loop, j, start);
   return rc;
 }
 
@@ -98,7 +134,7 @@ static int serve(proxy_loop* loop, proxy_job* j, native_thread* thread) {
 static bool next(const proxy_loop* loop, const native_ring* ring, proxy_job* j) {
   if (!native_ring_peek(ring, &j->trigger)) return false;
   proxy_decide(j, &loop->tables, ring);
-  if (loop->counters && (j->trigger.kind & PROXY_FLUSH)) j->since = proxy_now();
+  if ((loop->counters && (j->trigger.kind & PROXY_FLUSH)) || loop->trace) j->since = proxy_now();
   return true;
 }
 

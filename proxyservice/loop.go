@@ -87,7 +87,7 @@ func (l *loop) addConnection(conn *connection.Connection, done *atomic.Uint64) {
 // semaphore where it can use the connection and the peer's memory.
 func (l *loop) addPort(connection int, s native.SemaphoreInfo) {
 	c := (*C.proxy_connection)(C.proxy_table_get(&l.c.tables.connections, C.uint64_t(connection)))
-	port := C.proxy_port{connection: c}
+	port := C.proxy_port{connection: c, where: C.uint64_t(native.WhereOf(s.Channel, int(s.Rank)))}
 	if c.queue != nil && s.Peer != nil {
 		words := (*C.native_range)(s.Peer.Pointer())
 		word := words.address + C.uint64_t(s.Offset)

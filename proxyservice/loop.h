@@ -8,6 +8,7 @@
 #include "backoff.h"
 #include "connection.h"
 #include "job.h"
+#include "native/trace.h"
 
 // PROXY_BATCH is how many triggers are served before the loop looks at other things,
 // and how many jobs it hands to Go at most, so that the crossing costs each little.
@@ -34,6 +35,8 @@ typedef struct {
   proxy_backoff backoff;
   proxy_counters counted;
   proxy_counters* counters;  // counted, or NULL to count nothing
+  native_trace* trace;       // of a timeline, or NULL
+  uint64_t entries;          // the ring's, as kernels see them
 
   uint32_t served;  // triggers, those of Go too, since the loop looked at other things
 

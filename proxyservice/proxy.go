@@ -74,6 +74,7 @@ type Proxy struct {
 	tables  atomic.Pointer[tables] // of a ProxyService
 	waiting atomic.Int64           // triggers in backlogs
 	options Options
+	trace   *native.Trace // or nil
 
 	life    sync.Mutex
 	running *run // from Start until Stop has seen the goroutine end; guarded by life
@@ -374,7 +375,11 @@ func (p *Proxy) do(r *run, j *job) error {
 		if p.waiting.Load() > 0 {
 			return errStalled // the handler may rely on what was pushed before
 		}
-		return p.handler(triggerOf(j))
+		if err := p.handler(triggerOf(j)); err != nil {
+			return err
+		}
+		p.served(j, native.WhereOf(0, native.NoPeer))
+		return nil
 	case C.PROXY_MOVE:
 		return p.move(r, j)
 	default:

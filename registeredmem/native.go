@@ -12,6 +12,8 @@ func init() {
 	native.JoinRegistry = func(r any, wait func(context.Context) error) func() { return r.(*Registry).join(wait) }
 	native.WhenShort = func(r any, after time.Duration, tell func(error)) { r.(*Registry).server.WhenShort(after, tell) }
 	native.InstanceOf = func(r any) uint64 { return r.(*Registry).instance }
+	native.TraceRegistry = func(r any, t *native.Trace) { r.(*Registry).trace.Store(t) }
+	native.TraceOf = func(r any) *native.Trace { return r.(*Registry).trace.Load() }
 }
 
 // asRange returns the memory to threads in C, the same each time, or nil where it is

@@ -11,12 +11,14 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/fdpass"
 	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // DefaultTimeout is the value of Options.Timeout if that is 0.
@@ -61,6 +63,7 @@ type Registry struct {
 	transfers   map[*transfers]struct{}
 
 	mappings mappings
+	trace    atomic.Pointer[native.Trace] // of what connections do, or nil
 }
 
 // NewRegistry returns an empty registry and starts the server that peers on this

@@ -65,27 +65,49 @@ func NewHost2Device(conn *connection.Connection, words *gpu.Buffer, peer *regist
 //
 // Errors: those of the connection's UpdateAndSync.
 func (s *Host2Device) Signal() error {
+	trace := native.TraceOf(s.peer.Registry())
+	var start uint64
+	if trace != nil {
+		start = native.Now()
+	}
 	t := s.conn.Turn()
 	defer t.End()
-	return s.SignalIn(t)
+	number, err := s.signalIn(t)
+	if err != nil || trace == nil {
+		return err
+	}
+	trace.Add(native.Event{
+		What: native.WhatOf(native.EventHostSignal, 0), Start: start, End: native.Now(),
+		Where: native.WhereOf(s.watch.Channel, int(s.watch.Peer)), Value: number,
+	})
+	return nil
 }
 
 // SignalIn is Signal for a goroutine that has the turn of the semaphore's connection.
 func (s *Host2Device) SignalIn(t connection.Turn) error {
+	_, err := s.signalIn(t)
+	return err
+}
+
+// signalIn is SignalIn, and returns the signal's number.
+func (s *Host2Device) signalIn(t connection.Turn) (number uint64, err error) {
 	sent := s.sent.Claim()
 	if err := t.UpdateAndSync(s.peer, s.peerOffset+fromHost, sent, sent+1); err != nil {
 		s.sent.Release(sent)
-		return err
+		return 0, err
 	}
 	s.sent.Release(sent + 1)
-	return nil
+	return sent + 1, nil
 }
 
 func init() { native.CountOf = func(s any) native.SemaphoreInfo { return s.(*Host2Device).info() } }
 
 // info returns what threads in C need to do what [Host2Device.Signal] does.
 func (s *Host2Device) info() native.SemaphoreInfo {
-	return native.SemaphoreInfo{Sent: s.sent, Peer: native.RangeOf(s.peer), Offset: s.peerOffset + fromHost}
+	return native.SemaphoreInfo{
+		Sent: s.sent, Peer: native.RangeOf(s.peer), Offset: s.peerOffset + fromHost,
+		Channel: s.watch.Channel, Rank: s.watch.Peer,
+	}
 }
 
 // Connection returns the connection that carries the signals.
