@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // unit is what a call's algorithm is compiled from: its source, for a type and an
@@ -47,6 +48,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 			continue
 		}
 		begun[unit] = true
+		options.Trace = native.Traced(r.comm)
 		wg.Go(func() {
 			if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
 				mu.Lock()
@@ -111,6 +113,7 @@ func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*g
 		case <-ctx.Done():
 		}
 	}()
+	o.Trace = native.Traced(r.comm)
 	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, o)
 }
 

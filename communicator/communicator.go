@@ -38,6 +38,7 @@ func init() {
 		}
 		return c.kept
 	}
+	native.Traced = func(comm any) bool { return comm.(*Communicator).tracer != nil }
 }
 
 // Options configure a communicator. The zero value is right for most uses.
@@ -68,6 +69,18 @@ type Options struct {
 	// Ethernet configures the transport over TCP, for all other peers. Its secret is
 	// set by the communicator.
 	Ethernet ethernet.Options
+	// Trace is a file to which Close of rank 0 writes a timeline of all ranks, for
+	// ui.perfetto.dev; if the group fails, each rank writes its own to this name with .rankN
+	// behind it. All ranks or none have one. Kernels that were compiled with
+	// [devicecode.Options].Trace tell of puts, signals and waits; the others only of their
+	// launches. See docs/TIMELINE.md for what is recorded and what it costs. "" records
+	// nothing. [Join] and [Local] use the variable MSCCLGO_TRACE instead if it is set.
+	Trace string
+	// TraceEvents is how many events of kernels each rank keeps for Trace, and how many of
+	// its host, at 64 bytes: the newest, and the trace tells how many there were before. It
+	// is rounded up to a power of two. 0 means 65536; from 16 to 1<<24. [Join] and [Local] use
+	// the variable MSCCLGO_TRACE_EVENTS instead if it is set.
+	TraceEvents int
 	// Logger receives events that are not errors of a call, such as refused
 	// connections. nil discards them.
 	Logger *slog.Logger
@@ -121,6 +134,7 @@ type Communicator struct {
 	networks []network
 	matcher  *matcher
 	begun    atomic.Pointer[matcher] // matcher, once it works
+	tracer   *tracer                 // of the timeline, or nil
 
 	from       *heritage  // of the communicator that Reform turned into this one, or nil
 	reforming  sync.Mutex // held by Reform and Close
@@ -163,6 +177,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 		return nil, err
 	}
 	if o.HeartbeatTimeout, err = heartbeatFromEnv(o.HeartbeatTimeout); err != nil {
+		return nil, err
+	}
+	if err := traceFromEnv(&o); err != nil {
 		return nil, err
 	}
 	name, err := gpu.Assign(o.Device, env.LocalRank)
@@ -273,7 +290,10 @@ func (c *Communicator) build(op string) error {
 	case o.Scratch > maxScratch:
 		return invalid("a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
 	}
-	var err error
+	err := c.options.checkTrace()
+	if err != nil {
+		return invalid("%v", err)
+	}
 	if c.failure, err = newFailure(c); err != nil {
 		return err
 	}
@@ -285,6 +305,11 @@ func (c *Communicator) build(op string) error {
 		return err
 	}
 	native.WhenShort(c.registry, c.options.Timeout/shortShare, c.short)
+	if c.options.Trace != "" {
+		if c.tracer, err = newTracer(c); err != nil {
+			return err
+		}
+	}
 	c.shared = &arena{dev: c.dev, registry: c.registry}
 	if c.private = (&arena{dev: c.dev}); c.from != nil {
 		c.private = c.from.private
@@ -350,11 +375,15 @@ func (c *Communicator) close() error {
 		return c.closeHeritage()
 	}
 	c.matcher.refuse()
-	c.part()
+	together := c.part()
 	c.ended.Store(true)
 	c.failure.abort()
 	time.Sleep(abortGrace)
-	return c.release()
+	var err error
+	if c.tracer != nil {
+		_, err = c.tracer.finish(together)
+	}
+	return errors.Join(err, c.release())
 }
 
 // closeHeritage frees what Reform has kept, if no communicator has taken it.
@@ -371,15 +400,19 @@ func (c *Communicator) closeHeritage() error {
 	return errors.Join(errs...)
 }
 
-// part waits until the other ranks of a group that works close too.
-func (c *Communicator) part() {
-	if c.failure.err() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), min(c.options.Timeout, closePatience))
-		if err := c.begin(closing, "communicator: close").agree(ctx, nil); err != nil {
-			c.options.Logger.Info("closed before all ranks did", "rank", c.Rank(), "error", err)
-		}
-		cancel()
+// part waits until the other ranks of a group that works close too, and reports whether they
+// do.
+func (c *Communicator) part() bool {
+	if c.failure.err() != nil {
+		return false
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(c.options.Timeout, closePatience))
+	defer cancel()
+	err := c.begin(closing, "communicator: close").agree(ctx, nil)
+	if err != nil {
+		c.options.Logger.Info("closed before all ranks did", "rank", c.Rank(), "error", err)
+	}
+	return err == nil
 }
 
 // release frees in reverse order whatever was made.
@@ -413,6 +446,9 @@ func (c *Communicator) release() error {
 	}
 	if c.failure != nil {
 		errs = append(errs, c.failure.close())
+	}
+	if c.tracer != nil {
+		errs = append(errs, c.tracer.end())
 	}
 	c.news.close()
 	errs = append(errs, c.closeOwned())

@@ -30,6 +30,8 @@ type failure struct {
 	judging sync.Mutex  // held while a wait that failed is judged
 	failed  atomic.Bool // cause is set
 
+	tracer atomic.Pointer[tracer] // of the timeline, or nil
+
 	mu    sync.Mutex
 	cause error
 }
@@ -168,6 +170,7 @@ func (f *failure) failBy(culprit int, err error) {
 	if !first {
 		return
 	}
+	f.tracer.Load().failed()
 	if b, ok := f.boot.(blamer); ok && culprit != mscclgo.NoRank {
 		b.Blame(culprit, err)
 		return
@@ -301,6 +304,9 @@ func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
 func (c *Communicator) explain(err error) error {
 	c.failure.look()
 	cause := c.failure.err()
+	if cause != nil {
+		c.failure.tracer.Load().settled()
+	}
 	if cause == nil || errors.Is(err, cause) { // which a stream of NewStream has added
 		return err
 	}

@@ -267,5 +267,8 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(verdictEnv); name != "" {
 		os.Exit(ended(verdictChild(name)))
 	}
+	if os.Getenv(traceEnv) != "" {
+		os.Exit(ended(traceChild()))
+	}
 	os.Exit(m.Run())
 }

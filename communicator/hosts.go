@@ -17,6 +17,7 @@ type identity struct {
 	device  [16]byte // UUID
 	allowed registeredmem.Transports
 	token   uint64 // random; rank 0's is the communicator's
+	clock   string // of the host, or "" if the rank records no timeline
 }
 
 func (i *identity) encode() []byte {
@@ -25,6 +26,7 @@ func (i *identity) encode() []byte {
 	w.Raw(i.device[:])
 	w.U32(uint32(i.allowed))
 	w.U64(i.token)
+	w.String(i.clock)
 	return w.Bytes()
 }
 
@@ -34,6 +36,7 @@ func decodeIdentity(b []byte) (i identity, err error) {
 	copy(i.device[:], r.Raw(len(i.device)))
 	i.allowed = registeredmem.Transports(r.U32())
 	i.token = r.U64()
+	i.clock = r.String(maxClock)
 	return i, r.End()
 }
 
@@ -43,7 +46,10 @@ func decodeIdentity(b []byte) (i identity, err error) {
 func (c *Communicator) explore(ctx context.Context, k *call, failed error) error {
 	var mine []byte
 	if failed == nil {
-		i := identity{c.registry.Host(), c.dev.Info().UUID, c.options.Transports, rand.Uint64()}
+		i := identity{host: c.registry.Host(), device: c.dev.Info().UUID, allowed: c.options.Transports, token: rand.Uint64()}
+		if c.options.Trace != "" {
+			i.clock = hostClock(i.host)
+		}
 		mine = i.encode()
 	}
 	all, err := k.collect(ctx, mine, failed)
@@ -64,6 +70,9 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 	c.hosts = cliques(maps)
 	c.failure.observer.setHostRanks(c.hostRanks())
 	if err := c.shareBoard(ctx, k, identities); err != nil {
+		return err
+	}
+	if err := c.traceTogether(ctx, k, identities); err != nil {
 		return err
 	}
 	return c.chooseTransports(ctx, k, maps)

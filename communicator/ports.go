@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
 	"github.com/mscclgo/mscclgo/semaphore"
@@ -43,6 +44,9 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	s, err := proxyservice.New(c.dev, o)
 	if err != nil {
 		return nil, err
+	}
+	if c.tracer != nil {
+		native.TraceProxy(s, c.tracer.host)
 	}
 	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -263,7 +267,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			if err != nil {
 				return err
 			}
-			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, p.sems.number()))
+			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, p.sems.number(i)))
 			if err != nil {
 				return err
 			}

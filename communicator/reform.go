@@ -23,7 +23,8 @@ type heritage struct {
 	// Of this communicator and of those before it. They are retired, and hold the places
 	// at which peers' memory was mapped.
 	registries []*registeredmem.Registry
-	device     bool // it is to be closed with the communicator
+	device     bool       // it is to be closed with the communicator
+	ring       *traceRing // of a timeline, or nil
 }
 
 // Reform ends this rank's part in the group, and makes it one of another group, in the
@@ -98,9 +99,10 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	first := !c.retiring
 	c.closed, c.retiring = true, true
 	c.mu.Unlock()
+	together := false
 	if first {
 		c.matcher.refuse()
-		c.part()
+		together = c.part()
 		c.ended.Store(true)
 		c.failure.abort()
 	}
@@ -117,6 +119,10 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 	}
 	h := &heritage{of: c, private: c.private, groups: map[uint32]*group{}, device: c.ownsDevice}
 	var errs []error
+	if c.tracer != nil {
+		ring, err := c.tracer.finish(together)
+		h.ring, errs = ring, append(errs, err)
+	}
 	if c.kept != nil {
 		errs = append(errs, c.kept.Close())
 	}
@@ -155,6 +161,9 @@ func (h *heritage) close() error {
 	}
 	for _, r := range h.registries {
 		errs = append(errs, r.Close())
+	}
+	if h.ring != nil {
+		errs = append(errs, h.ring.close())
 	}
 	return errors.Join(errs...)
 }

@@ -55,7 +55,11 @@ func Local(ctx context.Context, n int, device string, rank func(context.Context,
 			return err
 		}
 	}
-	return RunTogether(ctx, devices, Options{}, rank)
+	var o Options
+	if err := traceFromEnv(&o); err != nil {
+		return err
+	}
+	return RunTogether(ctx, devices, o, rank)
 }
 
 // RunTogether runs a group whose ranks are goroutines of this process, one for each

@@ -24,6 +24,7 @@ type semaphores struct {
 	memories []*registeredmem.Memory // imported or registered for these channels only
 	name     string                  // of the channels, or ""
 	numbers  []uint32                // of the channels, if they have a name
+	call     uint64                  // that makes them, the same on all ranks
 }
 
 // peerSemaphore is the peer's end of a channel's semaphore.
@@ -34,6 +35,9 @@ type peerSemaphore struct {
 
 // take allocates this rank's ends and returns the offer that describes them.
 func (s *semaphores) take() ([]byte, error) {
+	s.c.mu.Lock()
+	s.call = s.c.calls
+	s.c.mu.Unlock()
 	for range s.perPeer * s.c.Size() {
 		p, err := s.c.shared.alloc(semaphoreBytes)
 		if err != nil {
@@ -95,12 +99,13 @@ func (s *semaphores) register(b *gpu.Buffer) (*registeredmem.Memory, error) {
 	return m, err
 }
 
-// number returns the number of the next channel, from 1.
-func (s *semaphores) number() uint32 {
+// number returns the number of the next channel, from 1, which is channel i to its peer.
+func (s *semaphores) number(i int) uint32 {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.channels++
+	c.tracer.channel(c.channels, s.call, i, s.name)
 	if s.name != "" {
 		if c.names == nil {
 			c.names = map[uint32]string{}

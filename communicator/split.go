@@ -21,7 +21,7 @@ import (
 // with a negative color.
 //
 // The new group, the child, has the device and the options of this one, the parent, and
-// nothing else: its bootstrap is new, always a [*bootstrap.Bootstrap], and its ranks
+// nothing else, nor its timeline: its bootstrap is new, always a [*bootstrap.Bootstrap], and its ranks
 // connect to each other over TCP at a rendezvous that its rank 0 opens. It meets its ranks
 // under a secret of its own, which travels over the parent's bootstrap encrypted with the
 // parent's. Over a *bootstrap.Bootstrap its options (TLS, Interface, Advertise) are the
@@ -123,7 +123,9 @@ func (c *Communicator) newChild(ctx context.Context, rank, size int, text string
 	if err != nil {
 		return nil, err
 	}
-	child, err := New(ctx, boot, c.dev, c.options)
+	options := c.options
+	options.Trace = "" // the parent's file
+	child, err := New(ctx, boot, c.dev, options)
 	if err != nil {
 		boot.Abort(err)
 		return nil, errors.Join(err, boot.Close())
