@@ -147,6 +147,7 @@ func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
 		return verdict.Verdict{}, false
 	}
 	o.hearQuestion()
+	o.askEarly(now)
 	own := o.own(last, now)
 	if status := own.Encode(); !bytes.Equal(status, o.status) {
 		o.status = status

@@ -12,23 +12,57 @@ const (
 	// settlingFar is settling where ranks are of several hosts: the question and the answer
 	// pass two leaders each, that look every reportInterval.
 	settlingFar = 5 * reportInterval
+	// askBefore is how long before its deadline a wait has its rank ask, so that all have
+	// answered by then.
+	askBefore = settlingFar + 2*reportInterval
 )
 
-// ask asks for what all ranks know, and returns for how long to wait for that.
+// ask asks for what all ranks know, unless that was done a moment ago, and returns for how long
+// to wait for that.
 func (o *observer) ask() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board == nil {
 		return settling
 	}
-	o.board.ask(o.board.asked() + 1)
-	o.hearQuestion()
+	wait := settling
 	for _, owner := range o.owners {
 		if owner != o.owners[0] {
-			return settlingFar
+			wait = settlingFar
 		}
 	}
-	return settling
+	o.hearQuestion()
+	if since := o.now().Sub(o.asked); !o.asked.IsZero() && since < askedFor-wait {
+		return max(wait-since, reportInterval) // one for what has changed at the deadline
+	}
+	o.askAll()
+	return wait
+}
+
+// askEarly asks if a wait of this rank is about to pass its deadline. The caller holds mu.
+func (o *observer) askEarly(now time.Time) {
+	if !o.asked.IsZero() && now.Sub(o.asked) < askedFor {
+		return
+	}
+	late := !o.exchanging.ended && !o.exchanging.since.IsZero() && o.nearlyOver(now.Sub(o.exchanging.since))
+	for _, w := range o.waits {
+		late = late || !w.timedOut && o.nearlyOver(w.lasted+now.Sub(w.seen))
+	}
+	if late {
+		o.askAll()
+	}
+}
+
+// nearlyOver reports whether the deadline of a wait of so long is near.
+func (o *observer) nearlyOver(lasted time.Duration) bool {
+	timeout := o.c.options.Timeout
+	return timeout > 2*askBefore && lasted >= timeout-askBefore && lasted < timeout
+}
+
+// askAll asks. The caller holds mu.
+func (o *observer) askAll() {
+	o.board.ask(o.board.asked() + 1)
+	o.hearQuestion()
 }
 
 // hearQuestion notes a question that is new on the board. The caller holds mu.

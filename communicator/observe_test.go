@@ -248,6 +248,47 @@ func TestBoardStatus(t *testing.T) {
 	}
 }
 
+// TestAskEarly has a wait come close to its deadline: its rank asks once before, and then
+// waits only for what has changed since.
+func TestAskEarly(t *testing.T) {
+	const timeout = 3 * time.Second
+	all, clock := observers(0, 0)
+	for _, o := range all {
+		o.c.options.Timeout = timeout
+	}
+	if got := all[0].ask(); got != settling {
+		t.Errorf("with nothing asked, it waits for %v, want %v", got, settling)
+	}
+	notes := &deviceNotes{}
+	asked := all[1].questions()
+	first := time.Duration(0)
+	for lasted := time.Duration(0); lasted < timeout; lasted += reportInterval {
+		notes[0] = devicecode.WaitNote{What: 5<<32 | 1<<16, Start: 1, Last: 1 + uint64(lasted)}
+		if v, dead := all[0].tick(notes); dead {
+			t.Fatalf("%+v", v)
+		}
+		if all[1].questions() > asked && first == 0 {
+			first = lasted
+		}
+		*clock = clock.Add(reportInterval)
+	}
+	if n := all[1].questions() - asked; n != 1 || first < timeout-askBefore {
+		t.Errorf("%d questions were asked, the first after %v of %v; want 1, just before the end", n, first, timeout)
+	}
+	if got := all[0].ask(); got != reportInterval || all[1].questions() != asked+1 {
+		t.Errorf("at the deadline it waits for %v, want %v", got, reportInterval)
+	}
+	// A wait of long ago, without a deadline that is near, asks nothing.
+	for range 100 {
+		*clock = clock.Add(reportInterval)
+		notes[0].Last += uint64(reportInterval)
+		all[0].tick(notes)
+	}
+	if n := all[1].questions(); n != asked+1 {
+		t.Errorf("%d questions were asked after the deadline", n-asked-1)
+	}
+}
+
 // TestAsk has a rank of each of three hosts learn what another's does, while nothing is
 // exchanged but on demand.
 func TestAsk(t *testing.T) {
