@@ -141,6 +141,29 @@ func (r *Rendezvous) lose(m *member) {
 		"rank %d, at %s, was lost before all ranks had come: its process has ended", m.rank, m.join.addr)})
 }
 
+// noJoin notes that a rank has proved that it is of the group, and then has not joined it: its
+// process has ended, is stopped, or its host is silent, unless it comes again in a time-out of
+// those that wait. One that made room for others comes again at once.
+func (r *Rendezvous) noJoin(rank int, from net.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	silence := time.Duration(0)
+	for _, m := range r.members {
+		silence = max(silence, m.join.silence)
+	}
+	if silence == 0 || r.closed || r.table != nil || rank >= r.size || r.members[rank] != nil || r.lost[rank] != nil {
+		return
+	}
+	r.lost[rank] = time.AfterFunc(silence, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.lost[rank] != nil && !r.closed {
+			r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf(
+				"rank %d, without which the group cannot form, came from %v and then was silent: its process has ended or is stopped, or its host is silent", rank, from)})
+		}
+	})
+}
+
 // Ended tells the ranks that are not connected to each other yet that the process of one
 // has ended, and how ("was killed"), which who started it knows even if it never came
 // here. They fail with an ErrRemote whose peer it is. A rank that has been connected is

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -51,6 +52,33 @@ func TestSilentWhileTheGroupForms(t *testing.T) {
 				t.Errorf("it took %v, want 2 s", took)
 			}
 		})
+	}
+}
+
+// A rank that proves that it is of the group and then says nothing more, as one whose host is
+// cut off just then, is named.
+func TestSilentBeforeItJoins(t *testing.T) {
+	noLeaks(t)
+	r := rendezvous(t, quiet)
+	raw, err := net.Dial("tcp", r.ID().Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if _, err := r.ID().member(handshake.Clear).Client(t.Context(), raw, claim{role: roleJoin, from: 2, to: toRendezvous}.encode()); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o := Options{Size: 3, ID: r.ID(), HeartbeatTimeout: time.Second}
+	first, second := o, o
+	second.Rank = 1
+	bs, errs := connectAll(ctx, []Options{first, second})
+	closeAll(bs)
+	wantCulprit(t, errs, mscclgo.ErrRemote, 2)
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("it took %v, want 6 s", took)
 	}
 }
 

@@ -208,6 +208,7 @@ func (r *Rendezvous) shake(raw net.Conn, _ func() error) (func() error, error) {
 	nc.SetDeadline(time.Now().Add(handshake.DefaultPatience))
 	f, err := readFrame(nc)
 	if err != nil {
+		r.noJoin(rank, raw.RemoteAddr())
 		return nil, fmt.Errorf("rank %d: waiting for its join: %w", rank, err)
 	}
 	if f.kind != frameJoin {
