@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -122,6 +123,7 @@ func (b *Bootstrap) gather(ctx context.Context, kind collective, data []byte) ([
 			"%d bytes, at most %d are allowed from each of %d ranks", len(data), limit, b.size).At(b.rank, mscclgo.NoRank))
 	}
 	blocks, err := c.gather(data)
+	race.Meet()
 	return blocks, c.verdict(err)
 }
 
@@ -204,6 +206,7 @@ func (b *Bootstrap) Broadcast(ctx context.Context, root int, data []byte) ([]byt
 	}
 	defer c.end()
 	data, err = c.broadcast(data)
+	race.Meet()
 	return data, c.verdict(err)
 }
 

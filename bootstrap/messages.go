@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // Send sends data, at most MaxMessage bytes, to rank peer, this rank included,
@@ -82,6 +83,7 @@ func (b *Bootstrap) Recv(ctx context.Context, peer int, tag uint64) ([]byte, err
 	if err := b.checkPeer(op, peer); err != nil {
 		return nil, err
 	}
+	defer race.Meet()
 	return b.recv(ctx, op, mailKey{peer, frameData, tag})
 }
 

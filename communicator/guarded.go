@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // guarded is a program's Bootstrap with all methods. Its calls also end when the group
@@ -57,6 +58,7 @@ func (g *guarded) guard(ctx context.Context, op string, peer int, late string, c
 		}
 	}()
 	err := call(during)
+	race.Meet()
 	if err == nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // Options are the options of [Compile] and [Load]. The zero value is ready to use.
@@ -98,7 +99,7 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot read the embedded headers: %w", err)
 	}
-	j := job{op: op, arch: arch, name: name, source: source, options: o}
+	j := job{op: op, arch: arch, name: name, source: source, options: o, race: arch == ArchEmu && race.Enabled()}
 	identity, err := c.identify(j)
 	if err != nil {
 		return nil, err
@@ -137,6 +138,7 @@ type job struct {
 	source  []byte
 	options Options
 	include string // the folder of the library's headers
+	race    bool   // for the race finder
 	work    *workspace
 }
 

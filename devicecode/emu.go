@@ -35,6 +35,13 @@ var compileFlags = []string{
 // the rest of what debuggers use that takes no time. clang knows the first only.
 var describeFlags = []string{"-g", "-fno-var-tracking", "-gno-statement-frontiers"}
 
+// raceFlags are for modules that the race finder watches: the compiler calls emu/race.h
+// before each access. The library that these calls are made for is not linked.
+var raceFlags = []string{"-fsanitize=thread", "-Wno-tsan", "-DMSCCLGO_EMU_RACE"}
+
+// raceLinkFlags have functions of the C library that access memory do so too.
+var raceLinkFlags = []string{"-fno-sanitize=thread", "-Wl,-Bsymbolic", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"}
+
 var linkFlags = []string{"-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--as-needed"}
 
 // identify names the files of the compiler's command, such as ccache and g++.
@@ -70,6 +77,9 @@ func (emuCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 		describe = describe[:1]
 	}
 	flags := slices.Concat(compileFlags, describe, j.options.Flags)
+	if j.race {
+		flags = append(flags, raceFlags...)
+	}
 	if !strings.Contains(identity, "clang") {
 		flags = append(flags, "-fno-gnu-unique") // unique symbols, which clang does not make, prevent unloading
 	}
@@ -187,7 +197,9 @@ func buildEmu(ctx context.Context, j job, cxx, flags []string, text []byte, kern
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, j.op, "%s wrote no object: %w", cxx[0], err)
 	}
 	args = slices.Concat(cxx, flags, linkFlags)
-	if !slices.ContainsFunc(j.options.Flags, func(flag string) bool { return strings.HasPrefix(flag, "-g") }) {
+	if j.race {
+		args = append(args, raceLinkFlags...)
+	} else if !slices.ContainsFunc(j.options.Flags, func(flag string) bool { return strings.HasPrefix(flag, "-g") }) {
 		args = append(args, "-Wl,--strip-debug")
 	}
 	if _, err := j.work.run(ctx, append(args, object, "-o", module), nil); err != nil {

@@ -61,7 +61,7 @@ type search struct {
 // name of the library's headers' contents.
 func manifestKey(j job, headers string) string {
 	digest := sha256.New()
-	fmt.Fprintf(digest, "%q %x %q %q %q %q ", j.name, sha256.Sum256(j.source), j.options.Defines, absolutes(j.options.IncludeDirs), j.options.Flags, headers)
+	fmt.Fprintf(digest, "%q %x %q %q %q %q %t ", j.name, sha256.Sum256(j.source), j.options.Defines, absolutes(j.options.IncludeDirs), j.options.Flags, headers, j.race)
 	for _, variable := range []string{"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
 		fmt.Fprintf(digest, "%q ", os.Getenv(variable))
 	}

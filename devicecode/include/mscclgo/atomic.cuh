@@ -1,5 +1,6 @@
 // Loads, stores, read-modify-writes and fences with a memory order. On a GPU each is
-// one PTX instruction, on the emulated device the compiler's atomic of the same order.
+// one PTX instruction, on the emulated device the compiler's atomic of the same order
+// (emu/words.h).
 // Other headers use these and no PTX of their own for it.
 //
 // The terms are those of the PTX memory consistency model (PTX ISA, "Memory
@@ -33,11 +34,12 @@ enum class Order {
 
 namespace detail {
 
-// builtinOrder returns the compiler's name of an order.
-constexpr int builtinOrder(Order order) {
-  return order == Order::Acquire   ? __ATOMIC_ACQUIRE
-         : order == Order::Release ? __ATOMIC_RELEASE
-                                   : __ATOMIC_RELAXED;
+// emuOrder and emuScope return the emulated device's names.
+constexpr uint32_t emuOrder(Order order) {
+  return order == Order::Acquire ? MSCCLGO_EMU_ACQUIRE : order == Order::Release ? MSCCLGO_EMU_RELEASE : 0;
+}
+constexpr uint32_t emuScope(Scope scope) {
+  return scope == Scope::Device ? MSCCLGO_EMU_DEVICE : MSCCLGO_EMU_SYSTEM;
 }
 
 }  // namespace detail
@@ -46,42 +48,42 @@ constexpr int builtinOrder(Order order) {
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
   emu::spinHint();
-  return __atomic_load_n(p, detail::builtinOrder(O));
+  return emu::loadWord<detail::emuOrder(O), detail::emuScope(S)>(p);
 }
 
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint64_t load(const uint64_t* p) {
   emu::spinHint();
-  return __atomic_load_n(p, detail::builtinOrder(O));
+  return emu::loadWord<detail::emuOrder(O), detail::emuScope(S)>(p);
 }
 
 // store writes a value. The order is Relaxed or Release.
 template <Scope S, Order O>
 MSCCLGO_DEVICE void store(uint32_t* p, uint32_t value) {
-  __atomic_store_n(p, value, detail::builtinOrder(O));
+  emu::storeWord<detail::emuOrder(O), detail::emuScope(S)>(p, value);
 }
 
 template <Scope S, Order O>
 MSCCLGO_DEVICE void store(uint64_t* p, uint64_t value) {
-  __atomic_store_n(p, value, detail::builtinOrder(O));
+  emu::storeWord<detail::emuOrder(O), detail::emuScope(S)>(p, value);
 }
 
 // fetchAdd adds to a value and returns what it was before. The order is Relaxed or
 // Release.
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t fetchAdd(uint32_t* p, uint32_t value) {
-  return __atomic_fetch_add(p, value, detail::builtinOrder(O));
+  return emu::addToWord<detail::emuOrder(O), detail::emuScope(S)>(p, value);
 }
 
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint64_t fetchAdd(uint64_t* p, uint64_t value) {
-  return __atomic_fetch_add(p, value, detail::builtinOrder(O));
+  return emu::addToWord<detail::emuOrder(O), detail::emuScope(S)>(p, value);
 }
 
 // add is fetchAdd without the value, for which nothing waits.
 template <Scope S, Order O>
 MSCCLGO_DEVICE void add(uint64_t* p, uint64_t value) {
-  __atomic_fetch_add(p, value, detail::builtinOrder(O));
+  fetchAdd<S, O>(p, value);
 }
 
 // fence makes the relaxed loads before it acquire, or the relaxed stores after it
@@ -89,22 +91,21 @@ MSCCLGO_DEVICE void add(uint64_t* p, uint64_t value) {
 template <Scope S, Order O>
 MSCCLGO_DEVICE void fence() {
   static_assert(O != Order::Relaxed, "a fence acquires or releases");
-  __atomic_thread_fence(detail::builtinOrder(O));
+  emu::fence<detail::emuOrder(O), detail::emuScope(S)>();
 }
 
 // loadRelaxed16 reads two 8-byte words, aligned to 16 bytes. Each is read whole; the two
 // are not ordered.
 MSCCLGO_DEVICE void loadRelaxed16(const uint64_t* p, uint64_t& first, uint64_t& second) {
-  emu::spinHint();
-  first = __atomic_load_n(p, __ATOMIC_RELAXED);
-  second = __atomic_load_n(p + 1, __ATOMIC_RELAXED);
+  first = load<Scope::System, Order::Relaxed>(p);
+  second = emu::loadWord<0, MSCCLGO_EMU_SYSTEM>(p + 1);
 }
 
 // storeRelaxed16 writes two 8-byte words, aligned to 16 bytes. Each is written whole; the
 // two are not ordered.
 MSCCLGO_DEVICE void storeRelaxed16(uint64_t* p, uint64_t first, uint64_t second) {
-  __atomic_store_n(p, first, __ATOMIC_RELAXED);
-  __atomic_store_n(p + 1, second, __ATOMIC_RELAXED);
+  store<Scope::System, Order::Relaxed>(p, first);
+  store<Scope::System, Order::Relaxed>(p + 1, second);
 }
 
 #else

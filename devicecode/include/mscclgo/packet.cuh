@@ -74,6 +74,13 @@ struct alignas(16) LL16Packet {
 struct alignas(128) LL128Packet {
   uint64_t words[64];
 
+#if defined(MSCCLGO_EMU_RACE)
+  // As on a GPU: a flag orders its line, and the race finder is not to take it for more.
+  static constexpr Order kStoreFlag = Order::Relaxed, kLoadFlag = Order::Relaxed;
+#elif defined(MSCCLGO_EMU)
+  static constexpr Order kStoreFlag = Order::Release, kLoadFlag = Order::Acquire;
+#endif
+
   // flagged reports whether a lane's second word is its line's flag.
   MSCCLGO_DEVICE static bool flagged(uint32_t lane) { return lane % 8 == 7; }
 
@@ -87,7 +94,7 @@ struct alignas(128) LL128Packet {
     store<Scope::System, Order::Relaxed>(at, first);
     if (!flagged(lane)) store<Scope::System, Order::Relaxed>(at + 1, second);
     __syncwarp();
-    if (flagged(lane)) store<Scope::System, Order::Release>(at + 1, second);
+    if (flagged(lane)) store<Scope::System, kStoreFlag>(at + 1, second);
 #else
     storeRelaxed16(at, first, second);
 #endif
@@ -99,7 +106,7 @@ struct alignas(128) LL128Packet {
     const uint64_t* at = words + 2 * lane;
     uint64_t want = uint64_t(flag) << 32 | flag;
 #if defined(MSCCLGO_EMU)
-    bool there = !flagged(lane) || load<Scope::System, Order::Acquire>(at + 1) == want;
+    bool there = !flagged(lane) || load<Scope::System, kLoadFlag>(at + 1) == want;
     first = second = 0;
     if (!__all_sync(0xffffffffu, there)) return false;
     loadRelaxed16(at, first, second);

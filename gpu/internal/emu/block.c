@@ -20,6 +20,7 @@
 
 #include "fault.h"
 #include "fiber.h"
+#include "race/layout.h"
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102  // since Linux 6.13
@@ -94,6 +95,9 @@ struct block {
 
   // Yields since the last progress, and rounds of nothing but yields.
   uint32_t quiet, rounds;
+
+  race_thread* raced;  // what the race finder knows of each thread, or null
+  const void* place;   // where a thread last called
 };
 
 static stack* stack_of(mscclgo_emu_thread* t) { return (stack*)((char*)t - offsetof(stack, thread)); }
@@ -254,6 +258,7 @@ static void happened(block* b) { b->quiet = b->rounds = 0; }
 // release makes the threads at the barrier runnable, in order of rank.
 static void release(block* b) {
   b->outcome = (uint64_t)b->arrived << 32 | b->positive;
+  if (b->launch->race) b->launch->race->barrier(b->raced, b->threads, b->place);
   b->arrived = b->positive = 0;
   for (uint32_t i = 0; i < b->threads; i++) {
     if (!b->waiting[i]) continue;
@@ -321,6 +326,9 @@ static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
     uint32_t i = (uint32_t)__builtin_ctz(rest);
     lanes[i].result = outcome(lanes, i, set);
   }
+  if (b->launch->race) {
+    b->launch->race->warp(&b->raced[warp * MSCCLGO_EMU_WARP], set, b->place);
+  }
   for (uint32_t rest = set; rest; rest &= rest - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(rest);
     lanes[i].mask = 0;
@@ -333,6 +341,7 @@ static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
 
 // retire removes a thread that has ended from all counts.
 static void retire(block* b, uint32_t rank) {
+  if (b->launch->race) b->launch->race->ended(&b->raced[rank], &b->launch->raced);
   const uint32_t warp = rank / MSCCLGO_EMU_WARP;
   const lane* lanes = &b->lanes[warp * MSCCLGO_EMU_WARP];
   b->on[rank] = NULL;
@@ -403,6 +412,7 @@ static void rt_progress(mscclgo_emu_thread* t) { happened(block_of(t)); }
 static uint64_t rt_barrier(mscclgo_emu_thread* t, int predicate) {
   block* b = block_of(t);
   if (launch_ended(b->launch)) abandon(stack_of(t));
+  b->place = __builtin_return_address(0);
   b->arrived++;
   b->positive += predicate != 0;
   if (b->arrived == b->live) {
@@ -419,6 +429,7 @@ static uint64_t rt_collective(mscclgo_emu_thread* t, mscclgo_emu_collective what
   block* b = block_of(t);
   if (launch_ended(b->launch)) abandon(stack_of(t));
   if (!(mask >> t->lane & 1)) return value;
+  b->place = __builtin_return_address(0);
   const uint32_t warp = t->rank / MSCCLGO_EMU_WARP;
   lane* me = &b->lanes[t->rank];
   me->mask = mask;
@@ -483,6 +494,24 @@ static void crash(void* argument, const char* why) {
   rt_fail(&((stack*)b->running)->thread, why);
 }
 
+// What modules that are compiled for the race finder call; others do not run with it, nor
+// these without it.
+
+static void rt_accessed(mscclgo_emu_thread* t, const void* at, uint64_t size, int write, const void* code) {
+  block* b = block_of(t);
+  b->launch->race->access(&b->raced[t->rank], at, size, write ? RACE_WRITE : RACE_READ, code);
+}
+
+static uint64_t rt_atomic(mscclgo_emu_thread* t, const mscclgo_emu_atomic* what, const void* code) {
+  block* b = block_of(t);
+  return b->launch->race->atomic(&b->raced[t->rank], what, code);
+}
+
+static void rt_fence(mscclgo_emu_thread* t, uint32_t order, uint32_t scope, const void* code) {
+  block* b = block_of(t);
+  b->launch->race->fence(&b->raced[t->rank], order, scope, code);
+}
+
 static const mscclgo_emu_runtime runtime = {
     .yield = rt_yield,
     .progress = rt_progress,
@@ -491,6 +520,9 @@ static const mscclgo_emu_runtime runtime = {
     .active_mask = rt_active_mask,
     .sleep = rt_sleep,
     .fail = rt_fail,
+    .accessed = rt_accessed,
+    .atomic = rt_atomic,
+    .fence = rt_fence,
 };
 
 // Blocks.
@@ -575,6 +607,26 @@ static void poison(const block* b) {
     (*set)(b->seen.dynamic);
 }
 
+// race has the finder watch the block, if there is one, and reports whether it can.
+static int race(block* b) {
+  launch* l = b->launch;
+  b->seen.watched = NULL;
+  if (!l->race) return 1;
+  if (!b->raced && !(b->raced = malloc(MSCCLGO_EMU_MAX_THREADS * sizeof(*b->raced)))) {
+    starve(b, "what the race finder knows of the block's threads");
+    return 0;
+  }
+  b->seen.watched = l->race->table;
+  const mscclgo_emu_dim at = b->seen.block_index;
+  l->race->block(b->raced, b->threads, &l->raced, at.x + l->grid.x * (at.y + l->grid.y * at.z), l->grid,
+                 l->block);
+  const shared_layout* s = &l->shared;
+  if (s->begin != s->end)
+    l->race->shared((char*)l->module->anchor() - s->anchor + s->begin, s->end - s->begin);
+  if (l->dynamic_shared) l->race->shared(b->seen.dynamic, l->dynamic_shared);
+  return 1;
+}
+
 // stuck describes threads that wait for each other forever.
 static void stuck(block* b) {
   uint32_t joined = 0;
@@ -618,7 +670,7 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
     b->live_lanes[i / MSCCLGO_EMU_WARP] |= 1u << i % MSCCLGO_EMU_WARP;
   }
   happened(b);
-  if (share(b) && share_dynamic(b)) {
+  if (share(b) && share_dynamic(b) && race(b)) {
     poison(b);
     fault_catch(crash, b, &b->running);
     next(b, &b->scheduler);
@@ -646,5 +698,6 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
 
 void block_free(block* b) {
   block_trim(b);
+  free(b->raced);
   free(b);
 }

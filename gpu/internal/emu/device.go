@@ -13,14 +13,16 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // device is an open emulated device. Devices of one ordinal share nothing but the name,
 // so ranks that share a device cannot disturb each other.
 type device struct {
-	info  backend.Info
-	peers []backend.Info
-	pool  *C.pool
+	info    backend.Info
+	ordinal int
+	peers   []backend.Info
+	pool    *C.pool
 
 	mu     sync.Mutex
 	table  []*mapping // by address
@@ -32,13 +34,20 @@ type device struct {
 	ending chan struct{} // closed by Close: all work ends
 	lost   int           // operations that Close ended
 	gate   *native.Gate  // for threads in C, until Close
+	race   *race.Finder  // or nil
 
 	standard map[uintptr]*line // the default streams, by handle; guarded by mu
 }
 
-func newDevice(info backend.Info, peers []backend.Info) (*device, error) {
-	d := &device{info: info, peers: peers, ending: make(chan struct{}), gate: native.NewGate()}
+func newDevice(ordinal int, peers []backend.Info) (*device, error) {
+	info := peers[ordinal]
+	finder, err := race.Current()
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "emu: open "+info.Name, "%w", err)
+	}
+	d := &device{info: info, ordinal: ordinal, peers: peers, ending: make(chan struct{}), gate: native.NewGate(), race: finder}
 	d.idle.L = &d.mu
+	finder.Joined()
 	if d.pool = C.pool_new(C.uint32_t(d.residentBlocks())); d.pool == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, d.op("open"), "out of host memory")
 	}
@@ -79,6 +88,7 @@ func (d *device) end() {
 		return
 	}
 	for _, m := range d.grave {
+		d.forget(m)
 		m.drop()
 	}
 	d.grave = nil
@@ -105,6 +115,7 @@ func (d *device) CopyToHost(dst []byte, src uint64) error {
 		return err
 	}
 	defer d.end()
+	d.hostAccess(src, uint64(len(dst)), false)
 	ok := C.memory_to_host(unsafe.Pointer(&dst[0]), C.uint64_t(src), C.uint64_t(len(dst)))
 	return d.accessed(ok, "copy %d bytes from %#x to the host", len(dst), src)
 }
@@ -117,6 +128,7 @@ func (d *device) CopyFromHost(dst uint64, src []byte) error {
 		return err
 	}
 	defer d.end()
+	d.hostAccess(dst, uint64(len(src)), true)
 	ok := C.memory_from_host(C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)))
 	return d.accessed(ok, "copy %d bytes from the host to %#x", len(src), dst)
 }
@@ -141,6 +153,7 @@ func (d *device) Close() error {
 
 	C.pool_free(d.pool)
 	for _, m := range table {
+		d.forget(m)
 		m.drop()
 	}
 	if lost > 0 {

@@ -80,7 +80,7 @@ func (d driver) Open(ordinal int) (backend.Device, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("emu: open emu:%d", ordinal),
 			"there are %d emulated devices; set %s to have more", len(infos), devicesVariable)
 	}
-	return newDevice(infos[ordinal], infos)
+	return newDevice(ordinal, infos)
 }
 
 // setting returns the number that an environment variable is set to, or otherwise.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // mark is a point in a stream's work.
@@ -14,9 +15,15 @@ type mark struct {
 	done chan struct{} // closed when it is reached
 	at   time.Time     // set, as is err, before done is closed
 	err  error         // of the work before it
+
+	line  *line      // whose work it marks
+	clock race.Clock // set when it is reached, for the race finder
 }
 
-func newMark() *mark { return &mark{done: make(chan struct{})} }
+func newMark(l *line) *mark { return &mark{done: make(chan struct{}), line: l} }
+
+// reach is called when the work before the mark is done.
+func (m *mark) reach() { m.clock = m.line.race.Clock() }
 
 func (m *mark) finish(err error) {
 	m.at, m.err = time.Now(), err
@@ -24,18 +31,20 @@ func (m *mark) finish(err error) {
 }
 
 func (m *mark) step() (step, error) {
-	return step{run: func() error { return nil }, done: m.finish}, nil
+	return step{run: func() error { m.reach(); return nil }, done: m.finish}, nil
 }
 
 // wait waits until the mark is reached.
 func (m *mark) wait(ctx context.Context, op string) error {
 	select {
 	case <-m.done:
+		m.learned()
 		return m.err
 	default:
 	}
 	select {
 	case <-m.done:
+		m.learned()
 		return m.err
 	case <-ctx.Done():
 		return mscclgo.FromContext(ctx, op, "its work has not ended")
@@ -98,7 +107,7 @@ func (s *stream) record(op string, e *event, inside *line) error {
 	e.inside = inside
 	e.mu.Unlock()
 	return s.do(op, func() (step, error) {
-		m := newMark()
+		m := newMark(s.line)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.last = m
@@ -133,6 +142,7 @@ func (s *stream) waitFor(op string, e *event) error {
 			}
 			select {
 			case <-m.done:
+				s.race.Learn(m.clock)
 				return m.err
 			case <-s.dev.ending:
 				return s.dev.open("wait for an event")
@@ -172,6 +182,7 @@ func (e *event) Query() (bool, error) {
 	}
 	select {
 	case <-m.done:
+		m.learned()
 		return true, m.err
 	default:
 		return false, nil

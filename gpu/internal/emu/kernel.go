@@ -140,14 +140,14 @@ func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte)
 			return step{}, err
 		}
 		return step{
-			run:  func() error { return k.run(cfg, args) },
+			run:  func() error { return k.run(s.line, cfg, args) },
 			done: func(error) { k.mod.unuse() },
 		}, nil
 	})
 }
 
-// run runs the kernel to its end.
-func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
+// run runs the kernel to its end, as the work of a line.
+func (k *kernel) run(by *line, cfg backend.LaunchConfig, args []byte) error {
 	d := k.mod.dev
 	op := d.op("run %s", k.name)
 	var first unsafe.Pointer
@@ -167,6 +167,15 @@ func (k *kernel) run(cfg backend.LaunchConfig, args []byte) error {
 	l.block = dim(cfg.Block)
 	l.dynamic_shared = C.uint32_t(cfg.DynamicShared)
 	l.blocks = C.uint64_t(blocksOf(cfg))
+
+	if by.race != nil {
+		raced := by.race.Kernel(k.name, d.info.Name, d.ordinal, k.mod.raced, k.mod.base)
+		l.raced = *(*C.race_launch)(raced.Pointer())
+		if k.mod.watched() {
+			l.race = (*C.race_engine)(d.race.Engine())
+		}
+		defer by.race.Finish(unsafe.Pointer(&l.raced))
+	}
 
 	// Closing the device cancels the launch. The goroutine ends before this returns.
 	finished, watched := make(chan struct{}), make(chan struct{})

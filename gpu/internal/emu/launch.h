@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "mscclgo/emu/abi.h"
+#include "race/engine.h"
 
 // The layout of a module's thread-local storage, in bytes from its start.
 typedef struct shared_layout {
@@ -32,6 +33,9 @@ typedef struct launch {
   char text[512];
 
   _Atomic int starved;  // 1: there was no memory for a block's stacks
+
+  const race_engine* race;  // the race finder, or null
+  race_launch raced;        // what it knows of the launch
 
   // Used by the pool under its lock.
   uint64_t next, finished;

@@ -70,6 +70,7 @@ func (d *device) add(op string, size uint64, fd int, own uint64) (*memory, error
 	}
 	i, _ := slices.BinarySearchFunc(d.table, m.base, compareBase)
 	d.table = slices.Insert(d.table, i, m)
+	d.watch(m, fd)
 	return &memory{dev: d, m: m, own: own}, nil
 }
 
@@ -211,6 +212,7 @@ func (m *memory) replace(op string, fd int) error {
 	if err != nil {
 		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot map the memory: %w", err)
 	}
+	m.dev.watch(m.m, fd)
 	return nil
 }
 
@@ -318,6 +320,7 @@ func (d *device) release(m *mapping, own uint64) {
 	if d.busy > 0 {
 		d.grave = append(d.grave, m)
 	} else {
+		d.forget(m)
 		m.drop()
 	}
 }

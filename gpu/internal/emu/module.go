@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/emuimage"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // module is a shared object, loaded from a memory file of its own. The system's loader
@@ -26,6 +27,7 @@ type module struct {
 	object  *object
 	base    uint64 // address that the object's addresses are relative to
 	kernels map[string]*kernel
+	raced   race.Module
 
 	mu     sync.Mutex
 	users  int // queued launches
@@ -55,6 +57,11 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	if C.module_open(&m.c, C.int(fd), &text[0], C.uint64_t(len(text))) == 0 {
 		unix.Close(fd)
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", C.GoString(&text[0]))
+	}
+	if why := m.race(data); why != "" {
+		C.module_close(&m.c)
+		unix.Close(fd)
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", why)
 	}
 	m.base = addressOf(m.c.table) - o.table
 	for i := C.uint64_t(0); ; i++ {

@@ -21,12 +21,14 @@ static void end(native_queue* queue) {
 }
 
 static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
-  (void)queue;
+  emu_queue* q = (emu_queue*)queue;
+  if (q->race) q->race->copy(q->line, dst, src, n);
   return memory_copy(dst, src, n) ? 0 : EMU_QUEUE_FAULT;
 }
 
 static int store(native_queue* queue, uint64_t dst, uint64_t value) {
-  (void)queue;
+  emu_queue* q = (emu_queue*)queue;
+  if (q->race) q->race->store(q->line, dst, value);
   return memory_write64(dst, value) ? 0 : EMU_QUEUE_FAULT;
 }
 

@@ -3,12 +3,15 @@
 #pragma once
 
 #include "native/queue.h"
+#include "race/engine.h"
 
 typedef struct {
   native_queue queue;
-  native_gate* device;  // the device's, closed with it
-  uint32_t claimed;     // 1 while a thread works, or Go bars it
-  uint32_t barred;      // reasons not to use the stream: calls that have not ended, and others
+  native_gate* device;      // the device's, closed with it
+  uint32_t claimed;         // 1 while a thread works, or Go bars it
+  uint32_t barred;          // reasons not to use the stream: calls that have not ended, and others
+  const race_engine* race;  // the race finder, or null, and what it knows of the stream
+  race_line* line;
 } emu_queue;
 
 // EMU_QUEUE_FAULT is the code of an operation on memory that is not mapped (any more).

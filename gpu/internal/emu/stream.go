@@ -10,6 +10,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // step is one operation of a stream.
@@ -51,10 +52,11 @@ type line struct {
 	capture *graph // not nil while capturing
 	last    *mark  // of Synchronize, while nothing is queued after it
 	native  *queue // not nil once threads in C may use the stream
+	race    *race.Line
 }
 
 func newLine(owner *device) *line {
-	l := &line{owner: owner}
+	l := &line{owner: owner, race: owner.raced()}
 	l.room.L = &l.mu
 	return l
 }
@@ -110,6 +112,7 @@ func (l *line) enqueue(op string, makers ...maker) error {
 		l.working = true
 		go l.work()
 	}
+	l.after(steps)
 	l.native.bar() // until it has run: see advance
 	l.queue = append(l.queue, steps)
 	l.pending++
@@ -180,8 +183,10 @@ func (d *device) open(what string) error {
 }
 
 func (s *stream) Copy(dst, src, n uint64) error {
+	from := s.dev.race.Here()
 	return s.do(s.dev.op("copy %d bytes", n), func() (step, error) {
 		return step{run: func() error {
+			s.race.Copy(s.dev.info.Name, from, dst, src, n)
 			ok := C.memory_copy(C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n))
 			return s.dev.accessed(ok, "copy %d bytes from %#x to %#x", n, src, dst)
 		}}, nil
@@ -189,8 +194,10 @@ func (s *stream) Copy(dst, src, n uint64) error {
 }
 
 func (s *stream) Fill(dst uint64, value byte, n uint64) error {
+	from := s.dev.race.Here()
 	return s.do(s.dev.op("fill %d bytes", n), func() (step, error) {
 		return step{run: func() error {
+			s.race.Fill(s.dev.info.Name, from, dst, n)
 			ok := C.memory_fill(C.uint64_t(dst), C.int(value), C.uint64_t(n))
 			return s.dev.accessed(ok, "fill %d bytes at %#x", n, dst)
 		}}, nil
@@ -200,6 +207,7 @@ func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 func (s *stream) WriteValue64(dst, value uint64) error {
 	return s.do(s.dev.op("write a value"), func() (step, error) {
 		return step{run: func() error {
+			s.race.Store(s.dev.info.Name, dst, value)
 			ok := C.memory_write64(C.uint64_t(dst), C.uint64_t(value))
 			return s.dev.accessed(ok, "write a value to %#x", dst)
 		}}, nil
@@ -214,6 +222,7 @@ func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 			for {
 				reached := C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal))
 				if reached != C.MEMORY_NOT_YET {
+					s.race.Await(s.dev.info.Name, src, value)
 					return s.dev.accessed(reached == C.MEMORY_REACHED, "wait for a value at %#x", src)
 				}
 				if err := s.dev.open(op); err != nil {
@@ -233,6 +242,9 @@ func (s *stream) Query() (bool, error) {
 		return false, err
 	}
 	s.native.settle()
+	if s.pending == 0 && s.race != nil {
+		s.owner.race.HostLearn(s.race.Clock())
+	}
 	return s.pending == 0, s.err
 }
 
@@ -260,10 +272,11 @@ func (s *stream) mark(op string) (*mark, error) {
 	if err := s.idleable("synchronize a stream"); err != nil {
 		return nil, err
 	}
-	m := newMark()
+	m := newMark(s.line)
 	switch {
 	case s.pending == 0:
 		s.native.settle()
+		m.reach()
 		m.finish(s.err)
 	case s.last != nil:
 		return s.last, nil

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 2u
+#define MSCCLGO_EMU_ABI 3u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
@@ -46,6 +46,8 @@ typedef struct mscclgo_emu_block {
   mscclgo_emu_dim block_dim, grid_dim, block_index;
   uint32_t dynamic_shared;  // bytes
   void* dynamic;            // those bytes; what follows them faults
+  // For each page of the address space, 0 unless the race finder watches it; or null.
+  const uint64_t* watched;
 } mscclgo_emu_block;
 
 // A CUDA thread. The members after `lane` belong to spinHint of runtime.h.
@@ -81,6 +83,24 @@ typedef enum mscclgo_emu_yield {
   MSCCLGO_EMU_WORKING,  // it lets others run, but has work of its own
 } mscclgo_emu_yield;
 
+// What a module that is compiled for the race finder tells: orders, a sum of bits, scopes,
+// and operations on words.
+enum { MSCCLGO_EMU_ACQUIRE = 1, MSCCLGO_EMU_RELEASE = 2 };
+enum { MSCCLGO_EMU_SYSTEM, MSCCLGO_EMU_DEVICE };
+enum {
+  MSCCLGO_EMU_LOAD,
+  MSCCLGO_EMU_STORE,
+  MSCCLGO_EMU_EXCHANGE,
+  MSCCLGO_EMU_COMPARE,
+  MSCCLGO_EMU_FETCH_ADD
+};
+
+typedef struct mscclgo_emu_atomic {
+  void* at;
+  uint64_t value, expected;
+  uint32_t what, size, order, scope;  // size in bytes
+} mscclgo_emu_atomic;
+
 // What the device does for a thread; each is called by the thread it names.
 typedef struct mscclgo_emu_runtime {
   // yield runs other threads of the block.
@@ -101,6 +121,13 @@ typedef struct mscclgo_emu_runtime {
   void (*sleep)(mscclgo_emu_thread*, uint32_t nanoseconds);
   // fail ends the kernel with an error of that text. It does not return.
   void (*fail)(mscclgo_emu_thread*, const char* text);
+  // The rest is for the race finder; code is where the thread makes the access.
+  // accessed tells of an access to watched memory, and precedes it.
+  void (*accessed)(mscclgo_emu_thread*, const void* at, uint64_t size, int write, const void* code);
+  // atomic does an operation on a word, and returns what it was.
+  uint64_t (*atomic)(mscclgo_emu_thread*, const mscclgo_emu_atomic*, const void* code);
+  // fence tells of a fence.
+  void (*fence)(mscclgo_emu_thread*, uint32_t order, uint32_t scope, const void* code);
 } mscclgo_emu_runtime;
 
 // Where a parameter is in the bytes of a launch's arguments.
@@ -131,6 +158,7 @@ typedef struct mscclgo_emu_module {
   // anchor returns the calling OS thread's MSCCLGO_EMU_ANCHOR_SYMBOL, which allocates its
   // __shared__ memory.
   void* (*anchor)(void);
+  uint32_t watched;  // 1 if it is compiled for the race finder
 } mscclgo_emu_module;
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 // atomics.h: CUDA's atomic functions (CUDA C++ Programming Guide, "Atomic
-// Functions"). All are relaxed, and every scope is the system's, because other processes
-// see the same memory. A loop that polls with one of them yields.
+// Functions"), and its fences. All atomics are relaxed, and every scope is the system's,
+// because other processes see the same memory. A loop that polls with one of them yields.
 #pragma once
 
 #include <string.h>
 
-#include "mscclgo/emu/runtime.h"
+#include "mscclgo/emu/words.h"
 
 namespace mscclgo {
 namespace emu {
@@ -27,17 +27,17 @@ struct BitsOf<8> {
 };
 
 // atomicUpdate replaces the old value by change(old), and returns the old value.
-template <class T, class F>
+template <uint32_t Scope, class T, class F>
 __forceinline__ T atomicUpdate(T* address, F change) {
   using Bits = typename BitsOf<sizeof(T)>::type;
   Bits* word = reinterpret_cast<Bits*>(address);
-  Bits before = __atomic_load_n(word, __ATOMIC_RELAXED), after;
+  Bits before = loadWord<0, Scope>(word), after;
   T value;
   do {
     memcpy(&value, &before, sizeof(T));
     const T changed = change(value);
     memcpy(&after, &changed, sizeof(T));
-  } while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  } while (!replaceWord<Scope>(word, before, after));
   spinHint(address, before);
   return value;
 }
@@ -45,13 +45,16 @@ __forceinline__ T atomicUpdate(T* address, F change) {
 }  // namespace emu
 }  // namespace mscclgo
 
-// MSCCLGO_EMU_ATOMIC defines a function of two arguments with its two scopes.
-#define MSCCLGO_EMU_ATOMIC(name, T, result)                                                                \
-  inline T name(T* address, T value) {                                                                     \
-    return ::mscclgo::emu::atomicUpdate(address, [value]([[maybe_unused]] T old) -> T { return result; }); \
-  }                                                                                                        \
-  inline T name##_block(T* address, T value) { return name(address, value); }                              \
-  inline T name##_system(T* address, T value) { return name(address, value); }
+// MSCCLGO_EMU_ATOMIC defines a function of two arguments with its two other scopes.
+#define MSCCLGO_EMU_ATOMIC_OF(name, T, result, scope)                                                    \
+  inline T name(T* address, T value) {                                                                   \
+    return ::mscclgo::emu::atomicUpdate<scope>(address,                                                  \
+                                               [value]([[maybe_unused]] T old) -> T { return result; }); \
+  }
+#define MSCCLGO_EMU_ATOMIC(name, T, result)                           \
+  MSCCLGO_EMU_ATOMIC_OF(name, T, result, MSCCLGO_EMU_DEVICE)          \
+  MSCCLGO_EMU_ATOMIC_OF(name##_system, T, result, MSCCLGO_EMU_SYSTEM) \
+  inline T name##_block(T* address, T value) { return name(address, value); }
 
 #define MSCCLGO_EMU_ATOMIC_INTEGER(T)                         \
   MSCCLGO_EMU_ATOMIC(atomicExch, T, value)                    \
@@ -82,15 +85,17 @@ MSCCLGO_EMU_ATOMIC(atomicDec, unsigned int, old == 0 || old > value ? value : ol
 #undef MSCCLGO_EMU_ATOMIC_INTEGER
 #undef MSCCLGO_EMU_ATOMIC_SUM
 
-#define MSCCLGO_EMU_ATOMIC_CAS(T)                                                                         \
-  inline T atomicCAS(T* address, T compare, T value) {                                                    \
-    T old = compare;                                                                                      \
-    __atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);         \
-    ::mscclgo::emu::spinHint(address, static_cast<uint64_t>(old));                                        \
-    return old;                                                                                           \
-  }                                                                                                       \
-  inline T atomicCAS_block(T* address, T compare, T value) { return atomicCAS(address, compare, value); } \
-  inline T atomicCAS_system(T* address, T compare, T value) { return atomicCAS(address, compare, value); }
+#define MSCCLGO_EMU_ATOMIC_CAS_OF(name, T, scope)                  \
+  inline T name(T* address, T compare, T value) {                  \
+    T old = compare;                                               \
+    ::mscclgo::emu::replaceWord<scope>(address, old, value);       \
+    ::mscclgo::emu::spinHint(address, static_cast<uint64_t>(old)); \
+    return old;                                                    \
+  }
+#define MSCCLGO_EMU_ATOMIC_CAS(T)                                    \
+  MSCCLGO_EMU_ATOMIC_CAS_OF(atomicCAS, T, MSCCLGO_EMU_DEVICE)        \
+  MSCCLGO_EMU_ATOMIC_CAS_OF(atomicCAS_system, T, MSCCLGO_EMU_SYSTEM) \
+  inline T atomicCAS_block(T* address, T compare, T value) { return atomicCAS(address, compare, value); }
 
 MSCCLGO_EMU_ATOMIC_CAS(int)
 MSCCLGO_EMU_ATOMIC_CAS(unsigned int)
@@ -98,3 +103,14 @@ MSCCLGO_EMU_ATOMIC_CAS(unsigned long long)
 MSCCLGO_EMU_ATOMIC_CAS(unsigned short)
 
 #undef MSCCLGO_EMU_ATOMIC_CAS
+#undef MSCCLGO_EMU_ATOMIC_CAS_OF
+
+// "Memory Fence Functions". Threads of a block share an OS thread, so only the compiler has
+// to be kept from moving accesses.
+inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() {
+  ::mscclgo::emu::fence<MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE, MSCCLGO_EMU_DEVICE>();
+}
+inline void __threadfence_system() {
+  ::mscclgo::emu::fence<MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE, MSCCLGO_EMU_SYSTEM>();
+}

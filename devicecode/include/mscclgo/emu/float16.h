@@ -264,11 +264,13 @@ MSCCLGO_EMU_F16 hlog(MSCCLGO_EMU_F16 a) {
 // atomicAdd on 16 bits, and on a pair, of which both are added to at once.
 template <int e, int f>
 MSCCLGO_EMU_F16 atomicAdd(MSCCLGO_EMU_F16* address, MSCCLGO_EMU_F16 value) {
-  return ::mscclgo::emu::atomicUpdate(address, [value](MSCCLGO_EMU_F16 old) { return old + value; });
+  return ::mscclgo::emu::atomicUpdate<MSCCLGO_EMU_DEVICE>(
+      address, [value](MSCCLGO_EMU_F16 old) { return old + value; });
 }
 template <class T>
 ::mscclgo::emu::Pair<T> atomicAdd(::mscclgo::emu::Pair<T>* address, ::mscclgo::emu::Pair<T> value) {
-  return ::mscclgo::emu::atomicUpdate(address, [value](::mscclgo::emu::Pair<T> old) { return old + value; });
+  return ::mscclgo::emu::atomicUpdate<MSCCLGO_EMU_DEVICE>(
+      address, [value](::mscclgo::emu::Pair<T> old) { return old + value; });
 }
 
 #undef MSCCLGO_EMU_F16

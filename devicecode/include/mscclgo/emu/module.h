@@ -29,6 +29,11 @@ const mscclgo_emu_module mscclgo_emu_table = {
     __start_mscclgo_emu_dynamics,
     __stop_mscclgo_emu_dynamics,
     mscclgo_emu_get_anchor,
+#if defined(MSCCLGO_EMU_RACE)
+    1,
+#else
+    0,
+#endif
 };
 
 }  // extern "C"

@@ -12,6 +12,7 @@
 #include "mscclgo/emu/intrinsics.h"
 #include "mscclgo/emu/kernel.h"
 #include "mscclgo/emu/module.h"
+#include "mscclgo/emu/race.h"
 #include "mscclgo/emu/runtime.h"
 #include "mscclgo/emu/vector_types.h"
 #include "mscclgo/emu/warp.h"

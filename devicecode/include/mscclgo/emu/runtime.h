@@ -127,12 +127,6 @@ inline int __syncthreads_and(int predicate) {
   return static_cast<uint32_t>(r) == static_cast<uint32_t>(r >> 32);
 }
 
-// "Memory Fence Functions". Threads of a block share an OS thread, so only the
-// compiler has to be kept from moving accesses.
-inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-
 inline void __nanosleep(unsigned nanoseconds) {
   mscclgo_emu_thread* t = ::mscclgo::emu::self();
   t->block->runtime->sleep(t, nanoseconds);

@@ -1,0 +1,76 @@
+package emu
+
+// #include "module.h"
+import "C"
+
+import "github.com/mscclgo/mscclgo/internal/race"
+
+// What the race finder is told, if there is one. See package race.
+
+// watch gives a mapping a shadow. fd is that of its memory, or -1 for memory of the host.
+func (d *device) watch(m *mapping, fd int) {
+	if d.race != nil {
+		d.race.Map(d.info.Name, m.base, uint64(len(m.bytes)), fd)
+	}
+}
+
+// forget takes the shadow away before a mapping is dropped for the last time.
+func (d *device) forget(m *mapping) {
+	if d.race != nil && m.holders.Load() == 1 {
+		d.race.Unmap(m.base, uint64(len(m.bytes)), m.fd >= 0)
+	}
+}
+
+// hostAccess is an access by the host.
+func (d *device) hostAccess(at, n uint64, write bool) {
+	if d.race != nil {
+		d.race.HostAccess(d.info.Name, at, n, write)
+	}
+}
+
+// raced is what the race finder knows of a line of work, or nil.
+func (d *device) raced() *race.Line {
+	if d.race == nil {
+		return nil
+	}
+	return d.race.NewLine(d.info.Name)
+}
+
+// after has steps run after what the host has done before it queued them.
+func (l *line) after(steps []step) {
+	if l.race == nil {
+		return
+	}
+	now := l.owner.race.HostNow()
+	first := &steps[0]
+	run := first.run
+	first.run = func() error {
+		l.race.Learn(now)
+		return run()
+	}
+}
+
+// learned has the host know what a mark's stream had done.
+func (m *mark) learned() {
+	if f := m.line.owner.race; f != nil {
+		f.HostLearn(m.clock)
+	}
+}
+
+// watched reports whether the module is compiled for the race finder.
+func (m *module) watched() bool { return m.c.table.watched != 0 }
+
+// race has the race finder know of a new module. It returns an error text if the module
+// needs the finder and there is none.
+func (m *module) race(object []byte) string {
+	switch f := m.dev.race; {
+	case f == nil && m.watched():
+		return "it is compiled for the race finder, which does not run in this process"
+	case f == nil:
+	case m.watched():
+		m.raced = f.AddModule(object)
+	default:
+		f.Unwatched()
+	}
+	return ""
+}

@@ -1,0 +1,206 @@
+// arena.c: the arena, and what is in tables there.
+#define _GNU_SOURCE
+#include "arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host.h"
+
+race_arena* race;
+uint32_t race_generation;
+
+enum {
+  PAGE = 4096,
+  EACH = PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot) + PAGE / 4 * (int)sizeof(race_cell)
+};
+
+// TABLE_BYTES is one word for each page of a user's address space.
+#define TABLE_BYTES ((uint64_t)1 << (47 - 12 + 3))
+
+race_engine race_functions = {
+    .block = race_block,
+    .ended = race_ended,
+    .access = race_access,
+    .atomic = race_atomic,
+    .fence = race_fences,
+    .barrier = race_barrier,
+    .warp = race_warp,
+    .shared = race_shared,
+    .copy = race_queue_copy,
+    .store = race_queue_store,
+};
+
+static int arena_file = -1;
+
+void race_weigh(void) {
+  struct stat s;
+  if (arena_file < 0 || fstat(arena_file, &s) || (uint64_t)s.st_blocks * 512 < race->memory) return;
+  race_lose(RACE_LOST_MEMORY);
+  __atomic_store_n(&race->full, 1, __ATOMIC_RELAXED);
+}
+
+static void* reserve(uint64_t bytes, int flags, int fd) {
+  void* p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+const race_engine* race_start(int fd, uint64_t memory) {
+  race = reserve(RACE_ARENA_BYTES, MAP_SHARED, fd);
+  race_functions.table = reserve(TABLE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  if (!race || !race_functions.table) {
+    race_stop();
+    return NULL;
+  }
+  madvise(race_functions.table, TABLE_BYTES, MADV_NOHUGEPAGE);
+  if (memory) {  // a new arena
+    race->memory = memory;
+    race->shadow = RACE_SHADOW_START;
+    race->image = RACE_IMAGE_START;
+    race->clock = race->instances = race->streams = race->modules = race->text = race->sites = 1;
+    race->version = RACE_VERSION;
+  }
+  arena_file = dup(fd);
+  race_generation++;
+  race_mailbox = 0;
+  race_host_start();
+  return &race_functions;
+}
+
+void race_stop(void) {
+  if (arena_file >= 0) close(arena_file);
+  arena_file = -1;
+  if (race) munmap(race, RACE_ARENA_BYTES);
+  if (race_functions.table) munmap(race_functions.table, TABLE_BYTES);
+  race = NULL;
+  race_functions.table = NULL;
+}
+
+race_arena* race_current(void) { return race; }
+
+void race_lose(uint32_t what) {
+  if (!(__atomic_load_n(&race->lost, __ATOMIC_RELAXED) & what))
+    __atomic_fetch_or(&race->lost, what, __ATOMIC_RELAXED);
+}
+
+void race_join(void) { __atomic_fetch_add(&race->joined, 1, __ATOMIC_RELAXED); }
+
+uint32_t race_text(const char* text) {
+  const uint32_t bytes = (uint32_t)strlen(text) + 1;
+  const uint32_t at = __atomic_fetch_add(&race->text, bytes, __ATOMIC_RELAXED);
+  if (at + bytes > RACE_TEXT_BYTES) return 0;
+  memcpy(race->texts + at, text, bytes);
+  return at;
+}
+
+// site is a place of synchronisation as this process has found it.
+typedef struct {
+  race_place place;
+  const char* what;
+  uint32_t number, generation;
+} site;
+
+enum { SITES = 256 };
+
+static __thread site sites[SITES];
+
+uint16_t race_sync(race_place place, const char* what) {
+  site* s = &sites[(place ^ place >> 8) % SITES];
+  if (s->place == place && s->what == what && s->generation == race_generation) return (uint16_t)s->number;
+  race_lock(&race->lock);
+  uint32_t i = 1;
+  while (i < race->sites && (race->site[i].place != place || strcmp(race->texts + race->site[i].what, what)))
+    i++;
+  if (i == race->sites) {
+    if (i < RACE_SITES - 1) {
+      race->site[i] = (race_site){place, race_text(what)};
+      __atomic_store_n(&race->sites, i + 1, __ATOMIC_RELEASE);
+    } else {
+      i = 0;
+    }
+  }
+  race_unlock(&race->lock);
+  *s = (site){place, what, i, race_generation};
+  return (uint16_t)i;
+}
+
+uint32_t race_new_instance(const race_instance* instance) {
+  const uint32_t number = __atomic_fetch_add(&race->instances, 1, __ATOMIC_RELAXED);
+  if (number >= RACE_INSTANCES) {
+    race_lose(RACE_LOST_LAUNCHES);
+    return 0;
+  }
+  race->instance[number] = *instance;
+  return number;
+}
+
+uint32_t race_module_add(uint64_t digest, const void* image, uint64_t size) {
+  race_lock(&race->lock);
+  uint32_t i = 1;
+  while (i < race->modules && race->module[i].digest != digest) i++;
+  if (i == race->modules) {
+    if (i == RACE_MODULES || race->image + size > RACE_IMAGE_START + RACE_IMAGE_BYTES) {
+      i = 0;
+    } else {
+      race->module[i] = (race_module){digest, race->image, size};
+      memcpy(race_at(race->image), image, size);
+      race->image += size;
+      race->modules++;
+    }
+  }
+  race_unlock(&race->lock);
+  return i;
+}
+
+int race_map(uint64_t base, uint64_t size, const uint64_t file[2], int pinned, const char* name) {
+  size = (size + PAGE - 1) / PAGE * PAGE;
+  race_lock(&race->lock);
+  uint32_t i = 0;
+  while (i < race->regions && (!file[1] || memcmp(race->region[i].file, file, sizeof(race->region[i].file)) ||
+                               race->region[i].size < size))
+    i++;
+  if (i == race->regions) {
+    const uint64_t bytes = size / PAGE * EACH;
+    if (i == RACE_REGIONS || race->shadow + bytes > RACE_ARENA_BYTES) {
+      race_unlock(&race->lock);
+      race_lose(RACE_LOST_MEMORY);
+      return 0;
+    }
+    race->region[i] =
+        (race_region){{file[0], file[1]}, size, race->shadow, race_text(name), (uint32_t)pinned};
+    race->shadow += bytes;
+    __atomic_store_n(&race->regions, i + 1, __ATOMIC_RELEASE);
+  }
+  race_unlock(&race->lock);
+  uint64_t shadow = (uint64_t)(uintptr_t)race_at(race->region[i].shadow) | (pinned ? 2 : 0);
+  for (uint64_t at = 0; at < size; at += PAGE, shadow += EACH)
+    race_functions.table[(base + at) / PAGE] = shadow;
+  return 1;
+}
+
+void race_unmap(uint64_t base, uint64_t size, const uint64_t file[2]) {
+  const uint64_t first = race_functions.table[base / PAGE] & ~(uint64_t)3;
+  for (uint64_t at = 0; at < size; at += PAGE) race_functions.table[(base + at) / PAGE] = 0;
+  if (!first || !file) return;
+  // No other process can map it from now on, though those that do keep it.
+  const uint64_t offset = first - (uint64_t)(uintptr_t)race;
+  race_lock(&race->lock);
+  for (uint32_t i = 0; i < race->regions; i++) {
+    race_region* r = &race->region[i];
+    if (r->shadow != offset) continue;
+    r->file[1] = 0;
+    madvise(race_at(offset), r->size / PAGE * EACH, MADV_REMOVE);
+  }
+  race_unlock(&race->lock);
+}
+
+void race_shared(const void* begin, uint64_t bytes) {
+  for (uint64_t page = (uintptr_t)begin / PAGE; page <= ((uintptr_t)begin + bytes - 1) / PAGE; page++) {
+    if (race_functions.table[page]) continue;
+    void* shadow = reserve(EACH, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (shadow) race_functions.table[page] = (uint64_t)(uintptr_t)shadow | 1;
+  }
+}

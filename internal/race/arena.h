@@ -1,0 +1,88 @@
+// arena.h: what the finder's own files share.
+#ifndef MSCCLGO_RACE_ARENA_H
+#define MSCCLGO_RACE_ARENA_H
+
+#include "engine.h"
+#include "layout.h"
+
+// race is the arena as this process maps it.
+extern race_arena* race;
+
+// race_generation tells arenas of this process apart, for what threads remember of them.
+extern uint32_t race_generation;
+
+static inline void* race_at(uint64_t offset) { return (char*)race + offset; }
+
+// race_weigh stops watching if the arena takes more memory than it may.
+void race_weigh(void);
+
+// race_lose notes that something is not watched.
+void race_lose(uint32_t what);
+
+// race_text returns the number of a new text; 0 is "".
+uint32_t race_text(const char* text);
+
+// race_sync returns the number of a place of synchronisation. what is a constant.
+uint16_t race_sync(race_place place, const char* what);
+
+// race_new_instance returns the number of a new instance, or 0 if there are too many.
+uint32_t race_new_instance(const race_instance* instance);
+
+// Clocks (clock.c). Clock 0 knows nothing.
+uint32_t clock_join(uint32_t a, uint32_t b);
+uint32_t clock_add(uint32_t clock, uint64_t key, uint32_t time);
+
+// clock_of returns what a thread knew and had done at a time.
+uint32_t clock_of(const race_thread* t, const race_fence* at);
+
+uint64_t clock_key(uint32_t stream, uint32_t launch, uint32_t block);
+uint64_t clock_warp(uint64_t block, uint32_t warp);
+uint64_t clock_thread(uint64_t block, uint32_t thread);
+
+// clock_stream is the key of all launches of a stream; their time is the last one's number.
+uint64_t clock_stream(uint32_t stream);
+
+// clock_has reports whether a clock knows an access of an actor.
+int clock_has(uint32_t clock, uint32_t actor, uint32_t time);
+
+// Shadow (shadow.c).
+void shadow_access(race_thread*, const void* at, uint64_t size, uint32_t flags, race_place);
+
+// shadow_cell returns the cell of a word, or NULL; pinned tells whether it is the host's.
+race_cell* shadow_cell(const void* at, int* pinned);
+
+// race_digest is what a cell keeps of a value.
+static inline uint32_t race_digest(uint64_t value) {
+  return (uint32_t)(value ^ value >> 24 ^ value >> 48) & 0xffffff;
+}
+
+// The arena's lock, for what is rare.
+void race_lock(uint32_t* lock);
+void race_unlock(uint32_t* lock);
+
+// race_place_of returns the place of an address in a thread's code.
+static inline race_place race_place_of(const race_thread* t, const void* code) {
+  if (!t->module) return (race_place)(uintptr_t)code;
+  return t->module << RACE_CODE_BITS |
+         (uint32_t)(((uint64_t)(uintptr_t)code - t->code) & ((1u << RACE_CODE_BITS) - 1));
+}
+
+// race_mailbox is what this process's kernels have released to its host.
+extern uint32_t race_mailbox;
+
+// race_publish adds a clock to a word that several threads add to.
+void race_publish(uint32_t* word, uint32_t clock);
+
+// Functions of race_engine.
+void race_block(race_thread*, uint32_t, const race_launch*, uint32_t, mscclgo_emu_dim, mscclgo_emu_dim);
+void race_ended(const race_thread*, race_launch*);
+void race_access(race_thread*, const void*, uint64_t, uint32_t, const void*);
+uint64_t race_atomic(race_thread*, const mscclgo_emu_atomic*, const void*);
+void race_fences(race_thread*, uint32_t, uint32_t, const void*);
+void race_barrier(race_thread*, uint32_t, const void*);
+void race_warp(race_thread*, uint32_t, const void*);
+void race_shared(const void*, uint64_t);
+void race_queue_copy(race_line*, uint64_t, uint64_t, uint64_t);
+void race_queue_store(race_line*, uint64_t, uint64_t);
+
+#endif

@@ -1,0 +1,81 @@
+// engine.h: what the emulated device calls of the race finder.
+#ifndef MSCCLGO_RACE_ENGINE_H
+#define MSCCLGO_RACE_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mscclgo/emu/abi.h"
+
+// race_fence is what a thread knew when it last released by a fence.
+typedef struct {
+  uint32_t known, clock, block_clock, warp_clock;  // clock 0: there was none
+  uint32_t released;                               // these as one clock, made when needed
+} race_fence;
+
+// race_thread is what a CUDA thread, or an operation of a stream or a host, knows.
+//
+// Knowledge of others is a clock: a number that stands for a set that never changes
+// (clock.c). Of its own block a thread knows all accesses with a time up to block_clock,
+// and of its warp up to warp_clock, so that barriers make no new clocks.
+typedef struct race_thread {
+  uint32_t actor;    // as in race_slot
+  uint32_t time;     // of its next accesses, from 1
+  uint32_t known;    // clock: what happened before
+  uint32_t seen[2];  // clocks: what relaxed loads have seen, of any device and of this one
+  uint32_t base;     // clock: what was known when the kernel began
+  uint32_t block_clock, warp_clock;
+  race_fence fence[2];       // at system scope, and at any
+  uint32_t latest[4], turn;  // clocks that were seen lately
+  uint32_t device;           // 1 + its number; 0 for hosts
+  uint32_t module;           // of its code
+  uint64_t code;             // where the module begins
+  uint64_t key;              // its block among the clocks
+  uint16_t site;             // of its last synchronisation
+} race_thread;
+
+// race_launch is one launch, or one operation, of a stream.
+typedef struct {
+  uint32_t stream, launch;
+  uint32_t base;         // clock: what happens before it
+  uint32_t name, where;  // texts
+  uint32_t device;
+  uint32_t module;
+  uint64_t code;
+  uint32_t end;  // clock: what its threads knew when they ended; atomic
+} race_launch;
+
+// race_line is something that does one thing after the other: a stream, or the host.
+typedef struct {
+  uint32_t stream, launches;
+  uint32_t known;     // clock
+  uint32_t copy, by;  // texts: how its proxy's copies are called, and the rank and device
+} race_line;
+
+// race_engine is the finder's functions. Threads of one block call them one at a time.
+typedef struct race_engine {
+  // table has, for each page of the address space, where its shadow is, or 0.
+  uint64_t* table;
+  // block begins a block: all of its threads.
+  void (*block)(race_thread* threads, uint32_t count, const race_launch* launch, uint32_t block,
+                mscclgo_emu_dim grid, mscclgo_emu_dim shape);
+  // ended tells that a thread has ended.
+  void (*ended)(const race_thread* thread, race_launch* launch);
+  // access checks an access of size bytes. code is its return address.
+  void (*access)(race_thread* thread, const void* at, uint64_t size, uint32_t flags, const void* code);
+  // atomic does an operation on a word and keeps its order. It returns the old value.
+  uint64_t (*atomic)(race_thread* thread, const mscclgo_emu_atomic* what, const void* code);
+  // fence is a fence of these orders; see abi.h.
+  void (*fence)(race_thread* thread, uint32_t order, uint32_t scope, const void* code);
+  // barrier makes threads know what all of them know.
+  void (*barrier)(race_thread* threads, uint32_t count, const void* code);
+  // warp does so for the lanes in mask.
+  void (*warp)(race_thread* lanes, uint32_t mask, const void* code);
+  // shared makes the memory of one block known; again for each block.
+  void (*shared)(const void* begin, uint64_t bytes);
+  // copy and store are what a proxy's thread has a stream do. They come before it is done.
+  void (*copy)(race_line* line, uint64_t dst, uint64_t src, uint64_t n);
+  void (*store)(race_line* line, uint64_t dst, uint64_t value);
+} race_engine;
+
+#endif

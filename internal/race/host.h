@@ -1,0 +1,52 @@
+// host.h: what Go calls: the arena, and what streams and hosts do.
+#ifndef MSCCLGO_RACE_HOST_H
+#define MSCCLGO_RACE_HOST_H
+
+#include "engine.h"
+#include "layout.h"
+
+// race_start maps an arena, and race_stop unmaps it. memory is not 0 for a new one: the
+// bytes that it may take. It returns NULL where there is no room.
+const race_engine* race_start(int fd, uint64_t memory);
+void race_stop(void);
+race_arena* race_current(void);
+
+uint32_t race_text(const char* text);
+void race_lose(uint32_t what);
+void race_join(void);  // counts a device that was opened
+
+// race_module_add returns the number of an image, or 0.
+uint32_t race_module_add(uint64_t digest, const void* image, uint64_t size);
+
+// race_map gives memory a shadow: that of its file, if it has one already. race_unmap
+// takes it away; with file not NULL for all.
+int race_map(uint64_t base, uint64_t size, const uint64_t file[2], int pinned, const char* name);
+void race_unmap(uint64_t base, uint64_t size, const uint64_t file[2]);
+
+void race_host_start(void);
+
+// race_new_line returns a line with nothing done.
+race_line race_new_line(void);
+
+// race_learn adds to what a line knows.
+void race_learn(race_line* line, uint32_t clock);
+
+// race_begin begins the next thing that a line does, name and where are texts. race_finish ends it.
+race_launch race_begin(race_line* line, uint32_t name, uint32_t where, uint32_t device);
+void race_finish(race_line* line, const race_launch* launch);
+
+// race_touch is a read or write by what a line does: a copy, a fill. place is a text.
+void race_touch(const race_launch* launch, uint64_t at, uint64_t n, uint32_t flags, uint32_t place);
+
+// race_store is a store of a word that releases, and race_await a wait that acquires what was.
+void race_store(const race_launch* launch, uint64_t at, uint64_t value);
+void race_await(race_launch* launch, uint64_t at, uint64_t value);
+
+// race_host_now returns what this process's host knows, race_host_learn adds to it, and
+// race_host_meet adds what all hosts know. race_host_touch is an access of the host's.
+uint32_t race_host_now(void);
+void race_host_learn(uint32_t clock);
+void race_host_meet(void);
+void race_host_touch(uint64_t at, uint64_t n, uint32_t flags, uint32_t name, uint32_t where, uint32_t place);
+
+#endif

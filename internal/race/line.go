@@ -1,0 +1,152 @@
+package race
+
+// #include <stdlib.h>
+// #include "host.h"
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// Clock is what somebody knows to have happened before.
+type Clock uint32
+
+// Line is a stream: it does one thing after the other. A nil Line does nothing.
+type Line struct {
+	f *Finder
+	c *C.race_line // in memory of C, for threads there
+}
+
+// NewLine returns a line with nothing done.
+func (f *Finder) NewLine(device string) *Line {
+	c := (*C.race_line)(C.malloc(C.sizeof_race_line))
+	*c = C.race_new_line()
+	c.copy, c.by = f.text("put of a proxy"), f.on(device)
+	l := &Line{f: f, c: c}
+	runtime.AddCleanup(l, func(c *C.race_line) { C.free(unsafe.Pointer(c)) }, c)
+	return l
+}
+
+// Pointer returns the line for threads in C, a race_line, valid as long as the Line is reachable.
+func (l *Line) Pointer() unsafe.Pointer {
+	if l == nil {
+		return nil
+	}
+	return unsafe.Pointer(l.c)
+}
+
+// Learn has all that the line does from now on happen after what a clock knows.
+func (l *Line) Learn(after Clock) {
+	if l == nil {
+		return
+	}
+	C.race_learn(l.c, C.uint32_t(after))
+}
+
+// Clock returns what the line has done and knows.
+func (l *Line) Clock() Clock {
+	if l == nil {
+		return 0
+	}
+	return Clock(l.c.known)
+}
+
+// Source is the line of Go that queued something.
+type Source uint32
+
+// Here returns the line of Go that called this module.
+func (f *Finder) Here() Source {
+	if f == nil {
+		return 0
+	}
+	return Source(f.caller())
+}
+
+// begin begins something.
+func (l *Line) begin(name, device string) C.race_launch {
+	return C.race_begin(l.c, l.f.text(name), l.f.on(device), 0)
+}
+
+// Copy copies memory, between begin and end of the copy.
+func (l *Line) Copy(device string, at Source, dst, src, n uint64) {
+	if l == nil {
+		return
+	}
+	launch := l.begin("copy of a stream", device)
+	C.race_touch(&launch, C.uint64_t(src), C.uint64_t(n), C.RACE_READ, C.uint32_t(at))
+	C.race_touch(&launch, C.uint64_t(dst), C.uint64_t(n), C.RACE_WRITE, C.uint32_t(at))
+	C.race_finish(l.c, &launch)
+}
+
+// Fill writes memory.
+func (l *Line) Fill(device string, at Source, dst, n uint64) {
+	if l == nil {
+		return
+	}
+	launch := l.begin("fill of a stream", device)
+	C.race_touch(&launch, C.uint64_t(dst), C.uint64_t(n), C.RACE_WRITE, C.uint32_t(at))
+	C.race_finish(l.c, &launch)
+}
+
+// Store writes a value that waits of kernels and streams see, and releases what the line
+// has done. It comes before the value is written.
+func (l *Line) Store(device string, dst, value uint64) {
+	if l == nil {
+		return
+	}
+	launch := l.begin("value written by a stream", device)
+	C.race_store(&launch, C.uint64_t(dst), C.uint64_t(value))
+	C.race_finish(l.c, &launch)
+}
+
+// Await is a wait for a value, which has ended.
+func (l *Line) Await(device string, src, value uint64) {
+	if l == nil {
+		return
+	}
+	launch := l.begin("wait of a stream", device)
+	C.race_await(&launch, C.uint64_t(src), C.uint64_t(value))
+	C.race_finish(l.c, &launch)
+}
+
+// Launch is one launch of a kernel, a race_launch of engine.h.
+type Launch struct{ c C.race_launch }
+
+// Kernel begins a launch on a device of this number. base is where the module was loaded.
+func (l *Line) Kernel(name, device string, ordinal int, m Module, base uint64) *Launch {
+	launch := &Launch{l.begin(name, device)}
+	launch.c.device = C.uint32_t(ordinal + 1)
+	launch.c.module = m.number
+	launch.c.code = C.uint64_t(base)
+	return launch
+}
+
+// Pointer returns the race_launch, to be copied.
+func (l *Launch) Pointer() unsafe.Pointer { return unsafe.Pointer(&l.c) }
+
+// Finish ends a launch, when its threads have: ended is its race_launch.
+func (l *Line) Finish(ended unsafe.Pointer) { C.race_finish(l.c, (*C.race_launch)(ended)) }
+
+// HostNow returns what the host knows.
+func (f *Finder) HostNow() Clock { return Clock(C.race_host_now()) }
+
+// HostLearn has what the host does from now on happen after what a clock knows.
+func (f *Finder) HostLearn(c Clock) { C.race_host_learn(C.uint32_t(c)) }
+
+// Meet has it happen after what the hosts of all processes have done, as an exchange with
+// them does. Nil finders do nothing.
+func Meet() {
+	if f, _ := Current(); f != nil {
+		C.race_host_meet()
+	}
+}
+
+// HostAccess is an access of the host's to memory of a device.
+func (f *Finder) HostAccess(device string, at, n uint64, write bool) {
+	name, flags := "read by the host", C.RACE_READ
+	if write {
+		name, flags = "write by the host", C.RACE_WRITE
+	}
+	C.race_host_touch(C.uint64_t(at), C.uint64_t(n), C.uint32_t(flags), f.text(name), f.on(device), C.uint32_t(f.caller()))
+}

@@ -1,0 +1,254 @@
+package race_test
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+//go:embed testdata/mistakes.cu
+var mistakes []byte
+
+const (
+	ranks   = 3
+	perCase = 8 << 10 // bytes of the buffer
+)
+
+// mistakeName finds the kernels of mistakes.cu.
+var mistakeName = regexp.MustCompile(`(?m)^KERNEL\((\w+)\)`)
+
+// kernels returns the mistakes in kernels.
+func kernels() []string {
+	var names []string
+	for _, m := range mistakeName.FindAllSubmatch(mistakes, -1) {
+		if name := string(m[1]); name != "fillPart" && name != "readPart" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// bed is what one rank has for the mistakes.
+type bed struct {
+	comm          *communicator.Communicator
+	module        *gpu.Module
+	buffer        *gpu.Buffer
+	stream, other *gpu.Stream
+	args          []any
+}
+
+func newBed(ctx context.Context, comm *communicator.Communicator, service *proxyservice.ProxyService, size int, options devicecode.Options) (*bed, error) {
+	b := &bed{comm: comm}
+	var errs [8]error
+	b.buffer, errs[0] = gpu.Upload(comm.Device(), make([]byte, size))
+	b.module, errs[1] = devicecode.Load(ctx, comm.Device(), "mistakes.cu", mistakes, options)
+	b.stream, errs[2] = comm.NewStream()
+	b.other, errs[3] = comm.NewStream()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	channels, err := comm.MemoryChannels(ctx, b.buffer, communicator.MemoryChannelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	group, err := comm.Group(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := comm.Share(ctx, b.buffer)
+	if err != nil {
+		return nil, err
+	}
+	buffers, err := shared.Handle()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := comm.PortChannels(ctx, service, b.buffer, communicator.PortChannelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	peer := 1 - comm.Rank()
+	if peer < 0 {
+		peer = 0
+	}
+	b.args = []any{channels.Set(), group, buffers, ports.HandleOf(0, peer)}
+	return b, nil
+}
+
+// launch launches a kernel on a stream, for case number i.
+func (b *bed) launch(s *gpu.Stream, name string, i int) error {
+	k, err := b.module.Kernel(name)
+	if err != nil {
+		return err
+	}
+	config := gpu.Blocks(1, 64)
+	if name == "otherBlock" {
+		config = gpu.Blocks(2, 64)
+	}
+	config.DynamicShared = 1024
+	return k.Launch(s, config, append(b.args[:len(b.args):len(b.args)], uint64(i)*perCase)...)
+}
+
+// run runs all mistakes in a group, or what they should be, and returns the races.
+func run(t *testing.T, mended bool) []gpu.Race {
+	finder, err := gpu.FindRaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer finder.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	names := kernels()
+	var options devicecode.Options
+	if mended {
+		options.Defines = []string{"MENDED"}
+	}
+	err = communicator.Local(ctx, ranks, "emu", func(ctx context.Context, comm *communicator.Communicator) error {
+		service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		defer service.Close()
+		b, err := newBed(ctx, comm, service, (len(names)+len(onHost))*perCase, options)
+		if err != nil {
+			return err
+		}
+		for i, name := range names {
+			// All ranks have launched before one waits: what the host does is in order.
+			if err := errors.Join(b.launch(b.stream, name, i), comm.Barrier(ctx), b.stream.Synchronize(ctx), comm.Barrier(ctx)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		for i, c := range onHost {
+			if err := errors.Join(c.run(ctx, b, len(names)+i, mended), b.stream.Synchronize(ctx), b.other.Synchronize(ctx), comm.Barrier(ctx)); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	races, unwatched, err := finder.Races()
+	if err != nil || len(unwatched) > 0 {
+		t.Fatal(unwatched, err)
+	}
+	return races
+}
+
+// onHost are mistakes in Go.
+var onHost = []struct {
+	name string
+	run  func(ctx context.Context, b *bed, i int, mended bool) error
+}{
+	{"hostReads", func(ctx context.Context, b *bed, i int, mended bool) error {
+		err := b.launch(b.stream, "fillPart", i)
+		if mended {
+			err = errors.Join(err, b.stream.Synchronize(ctx))
+		}
+		view, failed := b.buffer.Slice(uint64(i)*perCase, 64)
+		if err = errors.Join(err, failed); err != nil {
+			return err
+		}
+		return gpu.CopyOut(make([]byte, 64), view) // hostReads
+	}},
+	{"twoStreams", func(ctx context.Context, b *bed, i int, mended bool) error {
+		err := b.launch(b.stream, "fillPart", i)
+		if mended {
+			err = errors.Join(err, b.between())
+		}
+		return errors.Join(err, b.launch(b.other, "readPart", i))
+	}},
+	{"copyBeside", func(ctx context.Context, b *bed, i int, mended bool) error {
+		err := b.launch(b.stream, "fillPart", i)
+		if mended {
+			err = errors.Join(err, b.between())
+		}
+		return errors.Join(err, b.other.Copy(b.buffer, uint64(i)*perCase+4096, b.buffer, uint64(i)*perCase, 256)) // copyBeside
+	}},
+}
+
+// between has the other stream wait for the stream.
+func (b *bed) between() error {
+	e, err := b.comm.Device().NewEvent()
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.stream.Record(e), b.other.Wait(e))
+}
+
+// places returns the lines of a file that end with a comment that has the name, as places.
+func places(file string, text []byte, name string) map[string]bool {
+	found := map[string]bool{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if _, comment, ok := strings.Cut(line, "  // "); ok && strings.Contains(" "+comment+" ", " "+name+" ") {
+			found[fmt.Sprintf("%s:%d", file, i+1)] = true
+		} else if _, comment, ok := strings.Cut(line, ") // "); ok && comment == name {
+			found[fmt.Sprintf("%s:%d", file, i+1)] = true
+		}
+	}
+	return found
+}
+
+// TestMistakes checks that each mistake is reported at its lines, and nothing else.
+func TestMistakes(t *testing.T) {
+	races := run(t, false)
+	source, err := os.ReadFile("mistakes_test.go")
+	if err != nil {
+		t.Skip("the sources are not here")
+	}
+	explained := make([]bool, len(races))
+	names := kernels()
+	for _, c := range onHost {
+		names = append(names, c.name)
+	}
+	for _, name := range names {
+		lines := places("mistakes.cu", mistakes, name)
+		for line := range places("mistakes_test.go", source, name) {
+			lines[line] = true
+		}
+		found := false
+		for i, r := range races {
+			first, _, _ := strings.Cut(r.First.Place, " ")
+			second, _, _ := strings.Cut(r.Second.Place, " ")
+			proxy := strings.Contains(r.First.Kernel+r.Second.Kernel, "proxy") // it has no line
+			if lines[first] && lines[second] || proxy && (lines[first] || lines[second]) {
+				found, explained[i] = true, true
+				t.Logf("%s:\n%v", name, r)
+				break
+			}
+		}
+		if !found {
+			t.Errorf("%s was not reported at two of %v", name, lines)
+		}
+	}
+	for i, r := range races {
+		first, _, _ := strings.Cut(r.First.Place, " ")
+		second, _, _ := strings.Cut(r.Second.Place, " ")
+		for _, name := range names {
+			lines := places("mistakes.cu", mistakes, name)
+			explained[i] = explained[i] || lines[first] && lines[second]
+		}
+		if !explained[i] {
+			t.Errorf("this is not a seeded mistake:\n%v", r)
+		}
+	}
+}
+
+// TestMended checks that nothing is reported where nothing is wrong.
+func TestMended(t *testing.T) {
+	for _, r := range run(t, true) {
+		t.Errorf("%v", r)
+	}
+}

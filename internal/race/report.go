@@ -1,0 +1,215 @@
+package race
+
+// #include "host.h"
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+)
+
+// Access is one of the two accesses of a race.
+type Access struct {
+	Kernel string // or what a stream or the host did
+	Where  string // the rank, or the device
+	Block  [3]uint32
+	Thread [3]uint32
+	Place  string // file:line
+	Write  bool
+	Atomic bool
+	Sync   string // the thread's last synchronisation before it, or ""
+	of     bool   // a thread of a kernel
+}
+
+// Race is a pair of accesses that nothing orders.
+type Race struct {
+	First, Second Access
+	Memory        string
+	Offset        uint64 // bytes
+	Size          int    // bytes
+}
+
+// Findings are what the finder has found in an arena.
+type Findings struct {
+	Races   []Race   // in the order of their discovery, one for each pair of places
+	Lost    []string // what was not watched
+	Devices int      // emulated devices that were opened
+}
+
+// Read returns what was found in an arena.
+func Read(arena *os.File) (*Findings, error) {
+	current.Lock()
+	defer current.Unlock()
+	if current.finder == nil {
+		if err := begin(arena, 0); err != nil {
+			return nil, err
+		}
+		defer end()
+	}
+	a := C.race_current()
+	r := reader{a: a, codes: map[uint32]*code{}}
+	found := &Findings{Devices: int(a.joined)}
+	for i := range min(uint32(a.reports), C.RACE_REPORTS) {
+		if report := &a.report[i]; report.ready != 0 {
+			found.Races = append(found.Races, r.race(report))
+		}
+	}
+	found.Lost = r.lost()
+	return found, nil
+}
+
+// reader reads an arena.
+type reader struct {
+	a     *C.race_arena
+	codes map[uint32]*code
+}
+
+func (r *reader) text(n C.uint32_t) string {
+	if n == 0 || n >= C.RACE_TEXT_BYTES {
+		return ""
+	}
+	return C.GoString(&r.a.texts[n])
+}
+
+func (r *reader) race(c *C.race_report) Race {
+	race := Race{First: r.access(&c.first), Second: r.access(&c.second), Offset: uint64(c.offset), Size: int(c.size)}
+	switch {
+	case c.region < C.RACE_REGIONS:
+		race.Memory = r.text(r.a.region[c.region].name)
+	default:
+		race.Memory, race.Offset = "__shared__ memory", 0
+	}
+	return race
+}
+
+func (r *reader) access(s *C.race_side) Access {
+	a := Access{
+		Kernel: r.text(s.instance.name), Where: r.text(s.instance.where), Place: r.place(uint32(s.place)),
+		Write: s.flags&C.RACE_WRITE != 0, Atomic: s.flags&C.RACE_ATOMIC != 0, of: s.instance.grid[0] != 0,
+	}
+	if a.of {
+		a.Block = split(uint32(s.instance.block), s.instance.grid)
+		a.Thread = split(uint32(s.thread), s.instance.shape)
+	}
+	if what := r.text(s.sync.what); what != "" {
+		a.Sync = what + " at " + r.place(uint32(s.sync.place))
+	}
+	return a
+}
+
+// split returns the three coordinates of a number.
+func split(n uint32, size [3]C.uint32_t) [3]uint32 {
+	x, y := max(1, uint32(size[0])), max(1, uint32(size[1]))
+	return [3]uint32{n % x, n / x % y, n / x / y}
+}
+
+// place returns the file and line of a place.
+func (r *reader) place(place uint32) string {
+	module, offset := place>>C.RACE_CODE_BITS, place&(1<<C.RACE_CODE_BITS-1)
+	if module == 0 {
+		return short(r.text(C.uint32_t(offset)))
+	}
+	c, ok := r.codes[module]
+	if !ok {
+		m := r.a.module[module]
+		image := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(r.a), m.offset)), m.size)
+		c, _ = openCode(image)
+		r.codes[module] = c
+	}
+	if c == nil {
+		return fmt.Sprintf("address %#x", offset)
+	}
+	return c.place(uint64(offset))
+}
+
+// short shortens an absolute path to its last part.
+func short(place string) string {
+	if filepath.IsAbs(place) {
+		return filepath.Base(place)
+	}
+	return place
+}
+
+func (r *reader) lost() []string {
+	var lost []string
+	for _, l := range []struct {
+		bit  C.uint32_t
+		text string
+	}{
+		{C.RACE_LOST_MEMORY, "the finder has used half of the memory that was free (12 bytes for each byte that the program accessed), and watched nothing from then on; use smaller buffers"},
+		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
+		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all told", C.RACE_REPORTS)},
+		{C.RACE_LOST_CODE, "a module was compiled beforehand and not for the race finder, so that its kernels are not watched"},
+		{C.RACE_LOST_CLOCKS, "the run was too long for the finder's memory, and nothing was watched from then on"},
+	} {
+		if r.a.lost&l.bit != 0 {
+			lost = append(lost, l.text)
+		}
+	}
+	return lost
+}
+
+// String describes an access in one line.
+func (a Access) String() string {
+	kind := "read"
+	if a.Write {
+		kind = "write"
+	}
+	if a.Atomic {
+		kind = "atomic " + kind
+	}
+	var b strings.Builder
+	if a.of {
+		fmt.Fprintf(&b, "%s at %s, by thread %v of block %v of %s on %s", kind, a.Place, triple(a.Thread), triple(a.Block), a.Kernel, a.Where)
+	} else {
+		fmt.Fprintf(&b, "%s at %s, by a %s on %s", kind, a.Place, a.Kernel, a.Where)
+	}
+	if a.Sync != "" {
+		fmt.Fprintf(&b, "; last synchronisation: %s", a.Sync)
+	} else if a.of {
+		b.WriteString("; no synchronisation before it in this launch")
+	}
+	return b.String()
+}
+
+// triple prints coordinates, of which the last are often zeros.
+type triple [3]uint32
+
+func (t triple) String() string {
+	if t[1] == 0 && t[2] == 0 {
+		return fmt.Sprint(t[0])
+	}
+	return fmt.Sprintf("(%d,%d,%d)", t[0], t[1], t[2])
+}
+
+// String describes a race in a few lines.
+func (r Race) String() string {
+	where := "byte " + fmt.Sprint(r.Offset) + " of the " + r.Memory
+	if r.Offset == 0 && r.Memory == "__shared__ memory" {
+		where = r.Memory + " of a block"
+	}
+	return fmt.Sprintf("race on %s (%d bytes)\n  %v\n  %v\n  %s", where, r.Size, r.Second, r.First, r.Order())
+}
+
+// Order says what would order the two accesses.
+func (r Race) Order() string {
+	a, b := r.First, r.Second
+	switch {
+	case a.of && b.of && a.Where == b.Where && a.Kernel == b.Kernel && a.Block == b.Block && a.Thread != b.Thread && a.Thread[0]/32 == b.Thread[0]/32:
+		return "what would order them: __syncwarp between them, or __syncthreads"
+	case a.of && b.of && a.Where == b.Where && a.Kernel == b.Kernel && a.Block == b.Block:
+		return "what would order them: __syncthreads between them"
+	case a.of && b.of && a.Where == b.Where:
+		return "what would order them: two launches of one stream, an event, or a release and an acquire at device scope"
+	case a.of && b.of:
+		return "what would order them: a signal after the first, with __syncthreads before it, and a wait before the second, which acquires at system scope"
+	case strings.Contains(a.Kernel+b.Kernel, "host"):
+		return "what would order them: Stream.Synchronize before the host's access, or a launch after it"
+	case strings.Contains(a.Kernel+b.Kernel, "proxy"):
+		return "what would order them: __syncthreads before the put, a wait for its signal, or a flush before the source is written"
+	}
+	return "what would order them: one stream, or an event between two"
+}

@@ -1,0 +1,180 @@
+// shadow.c: who accessed which bytes, and whether that is ordered before the next access.
+//
+// Every 8 bytes have four slots, as in ThreadSanitizer: an access takes the place of one
+// that is ordered before it and that it stands for, and otherwise of any, so that some
+// races are missed and none is invented.
+#include <sched.h>
+
+#include "arena.h"
+
+enum { PAGE = 4096, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
+
+// Entries of the engine's table are the address of a page's slots with these flags. The
+// cells of a region lie behind all its slots, at a distance that the first page's entry
+// does not tell; so each page has both: 512 granules of slots, then 1024 cells.
+enum { SLOT_BYTES = PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot) };
+
+extern race_engine race_functions;
+
+static uint64_t shadow_of(const void* at) { return race_functions.table[(uintptr_t)at / PAGE]; }
+
+race_cell* shadow_cell(const void* at, int* pinned) {
+  const uint64_t e = shadow_of(at);
+  if (!e) return NULL;
+  *pinned = (e & PINNED) != 0;
+  char* page = (char*)(uintptr_t)(e & ~(uint64_t)3);
+  return (race_cell*)(page + SLOT_BYTES) + (uintptr_t)at % PAGE / 4;
+}
+
+// ordered reports whether a slot's access happens before what a thread does now. What
+// relaxed loads have seen orders later writes: no write is made before its condition is
+// known.
+static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
+  if (s->actor >> 10 == t->actor >> 10) {
+    if (s->actor == t->actor || s->clock <= t->block_clock) return 1;
+    const uint32_t warp = MSCCLGO_EMU_WARP;
+    if ((s->actor & 1023) / warp == (t->actor & 1023) / warp && s->clock <= t->warp_clock) return 1;
+  }
+  if (clock_has(t->known, s->actor, s->clock)) return 1;
+  return (flags & RACE_WRITE) &&
+         (clock_has(t->seen[0], s->actor, s->clock) || clock_has(t->seen[1], s->actor, s->clock));
+}
+
+static void describe(race_side* side, const race_slot* s) {
+  side->instance = race->instance[s->actor >> 10];
+  side->thread = s->actor & 1023;
+  side->place = s->place;
+  side->sync = race->site[s->site];
+  side->flags = s->flags;
+}
+
+// locate finds the region of a page's shadow.
+static uint32_t locate(uint64_t entry, uint64_t* page) {
+  const uint64_t shadow = (entry & ~(uint64_t)3) - (uint64_t)(uintptr_t)race;
+  const uint64_t each = SLOT_BYTES + PAGE / 4 * sizeof(race_cell);
+  const uint32_t count = __atomic_load_n(&race->regions, __ATOMIC_ACQUIRE);
+  for (uint32_t i = 0; i < count; i++) {
+    const race_region* r = &race->region[i];
+    if (shadow < r->shadow || shadow >= r->shadow + r->size / PAGE * each) continue;
+    *page = (shadow - r->shadow) / each;
+    return i;
+  }
+  return RACE_REGIONS;
+}
+
+static void report(const race_slot* first, const race_slot* second, const void* at, uint32_t size) {
+  const uint64_t low = first->place < second->place ? first->place : second->place;
+  const uint64_t pair = low << 32 | (first->place ^ second->place ^ (uint32_t)low);
+  uint32_t i = (uint32_t)((pair * 0x9e3779b97f4a7c15ull) >> 40) % (2 * RACE_REPORTS);
+  for (uint32_t tries = 0;; i = (i + 1) % (2 * RACE_REPORTS)) {
+    uint64_t had = 0;
+    if (tries++ > RACE_REPORTS) return;
+    if (__atomic_compare_exchange_n(&race->pairs[i], &had, pair, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+      break;
+    if (had == pair) return;
+  }
+  const uint32_t number = __atomic_fetch_add(&race->reports, 1, __ATOMIC_ACQ_REL);
+  if (number >= RACE_REPORTS) {
+    race_lose(RACE_LOST_REPORTS);
+    return;
+  }
+  race_report* r = &race->report[number];
+  describe(&r->first, first);
+  describe(&r->second, second);
+  const uint64_t entry = shadow_of(at);
+  uint64_t page = 0;
+  r->region = entry & PRIVATE ? RACE_REGIONS : locate(entry, &page);
+  r->offset = page * PAGE + (uintptr_t)at % PAGE;
+  r->size = size;
+  __atomic_store_n(&r->ready, 1, __ATOMIC_RELEASE);
+}
+
+// lock takes a granule's slots, and returns the flags of the first.
+static uint8_t lock(race_slot* slots) {
+  for (uint32_t spins = 0;; spins++) {
+    const uint8_t flags = __atomic_exchange_n(&slots[0].flags, RACE_LOCKED, __ATOMIC_ACQUIRE);
+    if (flags != RACE_LOCKED) return flags;
+    if (spins > 1u << 20) return 0;  // its process was killed
+    if (spins > 64) sched_yield();
+  }
+}
+
+static void granule(race_thread* t, race_slot* slots, const void* at, int private, uint8_t mask,
+                    uint32_t flags, race_place place, uint32_t size) {
+  const race_slot mine = {t->actor, t->time, place, t->site, mask, (uint8_t)flags};
+  race_slot races[RACE_SLOTS];
+  int racing = 0, free = -1, superseded = -1, kept = 0;
+  // What this thread has done already needs no look at the others.
+  for (int i = 0; i < RACE_SLOTS; i++) {
+    const race_slot* s = &slots[i];
+    if (s->actor == t->actor && s->clock == t->time && (mask & ~s->mask) == 0 && s->flags != RACE_LOCKED &&
+        (flags == s->flags || (flags == RACE_READ && s->flags == RACE_WRITE)))
+      return;
+  }
+  const uint8_t zero = lock(slots);
+  for (int i = 0; i < RACE_SLOTS; i++) {
+    race_slot* s = &slots[i];
+    if (s->clock == 0 || (private && s->actor >> 10 != t->actor >> 10)) {
+      s->clock = 0;
+      if (free < 0) free = i;
+      continue;
+    }
+    if (!(s->mask & mask)) continue;
+    const uint8_t theirs = i == 0 ? zero : s->flags;
+    const int conflict = ((theirs | flags) & RACE_WRITE) && !(theirs & flags & RACE_ATOMIC);
+    const int before = ordered(t, s, flags);
+    if (conflict && !before) {
+      races[racing] = *s;
+      races[racing++].flags = theirs;
+    }
+    if ((s->mask & ~mask) == 0 && (before || s->actor == t->actor) &&
+        ((flags & RACE_WRITE) || !(theirs & RACE_WRITE))) {
+      if (superseded < 0) {
+        superseded = i;
+      } else {
+        s->clock = 0;
+      }
+    }
+  }
+  if (superseded >= 0) {
+    kept = superseded;
+  } else if (free >= 0) {
+    kept = free;
+  } else {
+    kept = (int)((t->actor ^ t->time ^ ((uintptr_t)at >> 3)) % RACE_SLOTS);
+  }
+  const uint8_t last = kept == 0 ? mine.flags : zero;
+  if (kept == 0) {
+    race_slot held = mine;
+    held.flags = RACE_LOCKED;
+    slots[0] = held;
+  } else {
+    slots[kept] = mine;
+  }
+  __atomic_store_n(&slots[0].flags, last, __ATOMIC_RELEASE);
+  for (int i = 0; i < racing; i++) report(&races[i], &mine, at, size);
+}
+
+void shadow_access(race_thread* t, const void* at, uint64_t size, uint32_t flags, race_place place) {
+  static __thread uint32_t steps;  // since the arena was weighed
+  uintptr_t from = (uintptr_t)at;
+  const uintptr_t end = from + size;
+  while (from < end && !race->full) {
+    if (++steps % WEIGHED == 0) race_weigh();
+    const uint64_t e = shadow_of((void*)from);
+    if (!e) {
+      from = (from / PAGE + 1) * PAGE;
+      continue;
+    }
+    uintptr_t to = (from | 7) + 1;
+    if (to > end) to = end;
+    const uint8_t mask = (uint8_t)(((1u << (to - from)) - 1) << from % 8);
+    race_slot* slots = (race_slot*)(uintptr_t)(e & ~(uint64_t)3) + from % PAGE / 8 * RACE_SLOTS;
+    granule(t, slots, (void*)from, (e & PRIVATE) != 0, mask, flags, place, size > 64 ? 64 : (uint32_t)size);
+    from = to;
+  }
+}
+
+void race_access(race_thread* t, const void* at, uint64_t size, uint32_t flags, const void* code) {
+  shadow_access(t, at, size, flags, race_place_of(t, code));
+}

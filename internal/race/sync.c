@@ -1,0 +1,211 @@
+// sync.c: what orders accesses: atomics, fences, barriers, and the beginning and the end
+// of threads.
+#include <sched.h>
+#include <string.h>
+
+#include "arena.h"
+
+uint32_t race_mailbox;
+
+void race_publish(uint32_t* word, uint32_t clock) {
+  uint32_t had = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  for (;;) {
+    const uint32_t both = clock_join(had, clock);
+    if (both == had) return;
+    if (__atomic_compare_exchange_n(word, &had, both, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+  }
+}
+
+void race_lock(uint32_t* lock) {
+  for (uint32_t spins = 0; __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE); spins++) {
+    if (spins > 1u << 20) return;  // its process was killed
+    if (spins > 64) sched_yield();
+  }
+}
+
+void race_unlock(uint32_t* lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+
+// synced notes a thread's last synchronisation.
+static void synced(race_thread* t, const void* code, const char* what) {
+  t->site = race_sync(race_place_of(t, code), what);
+}
+
+// now returns what the thread knows and has done, and begins a new time.
+static race_fence now(race_thread* t) {
+  return (race_fence){t->known, t->time++, t->block_clock, t->warp_clock, 0};
+}
+
+static uint32_t released(race_thread* t, race_fence* f) {
+  if (f->clock == 0) return t->base;
+  if (!f->released) f->released = clock_of(t, f);
+  return f->released;
+}
+
+// operate does the operation and returns the old value; *wrote is the new one.
+static uint64_t operate(const mscclgo_emu_atomic* w, uint64_t* wrote, int* writes) {
+  *writes = w->what != MSCCLGO_EMU_LOAD;
+#define OPERATE(T)                                                                                  \
+  {                                                                                                 \
+    T* p = (T*)w->at;                                                                               \
+    T old = (T)w->expected, value = (T)w->value;                                                    \
+    if (w->what == MSCCLGO_EMU_LOAD) return __atomic_load_n(p, __ATOMIC_SEQ_CST);                   \
+    if (w->what == MSCCLGO_EMU_STORE) {                                                             \
+      __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                 \
+      *wrote = value;                                                                               \
+      return 0;                                                                                     \
+    }                                                                                               \
+    if (w->what == MSCCLGO_EMU_COMPARE) {                                                           \
+      *writes = __atomic_compare_exchange_n(p, &old, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+      *wrote = value;                                                                               \
+      return old;                                                                                   \
+    }                                                                                               \
+    if (w->what == MSCCLGO_EMU_EXCHANGE) {                                                          \
+      *wrote = value;                                                                               \
+      return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);                                       \
+    }                                                                                               \
+    old = __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);                                           \
+    *wrote = (T)(old + value);                                                                      \
+    return old;                                                                                     \
+  }
+  switch (w->size) {
+    case 1:
+      OPERATE(uint8_t)
+    case 2:
+      OPERATE(uint16_t)
+    case 4:
+      OPERATE(uint32_t)
+    default:
+      OPERATE(uint64_t)
+  }
+#undef OPERATE
+}
+
+// observe is what reading a cell tells a thread.
+static void observe(race_thread* t, const race_cell* c, const mscclgo_emu_atomic* w, const void* code) {
+  const int mine = c->owner == t->device;
+  const uint32_t clock = mine ? c->device : w->scope == MSCCLGO_EMU_SYSTEM ? c->system : 0;
+  if (w->order & MSCCLGO_EMU_ACQUIRE) {
+    t->known = clock_join(t->known, clock);
+    synced(t, code, "acquire");
+    return;
+  }
+  for (int i = 0; i < 4; i++)
+    if (t->latest[i] == clock) return;
+  t->latest[t->turn++ % 4] = clock;
+  t->seen[mine] = clock_join(t->seen[mine], clock);
+}
+
+// offer is what writing a cell tells those who read it.
+static void offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int pinned, const void* code) {
+  uint32_t device = released(t, &t->fence[1]), system = released(t, &t->fence[0]);
+  if (w->order & MSCCLGO_EMU_RELEASE) {
+    const race_fence f = now(t);
+    device = clock_of(t, &f);
+    if (w->scope == MSCCLGO_EMU_SYSTEM) system = device;
+    synced(t, code, w->scope == MSCCLGO_EMU_SYSTEM ? "release at system scope" : "release at device scope");
+  }
+  if (w->what != MSCCLGO_EMU_STORE) {  // a release sequence goes on
+    device = clock_join(c->owner == t->device ? c->device : c->system, device);
+    system = clock_join(c->system, system);
+  }
+  c->device = device;
+  c->system = system;
+  c->owner = t->device & 0xff;
+  if (pinned) race_publish(&race_mailbox, system);
+}
+
+uint64_t race_atomic(race_thread* t, const mscclgo_emu_atomic* w, const void* code) {
+  int pinned = 0, writes;
+  uint64_t wrote = 0;
+  race_cell* c = shadow_cell(w->at, &pinned);
+  if (!c) return operate(w, &wrote, &writes);
+  const int may_write = w->what != MSCCLGO_EMU_LOAD;
+  shadow_access(t, w->at, w->size, RACE_ATOMIC | (may_write ? RACE_WRITE : 0), race_place_of(t, code));
+  race_lock(&c->lock);
+  const uint64_t old = operate(w, &wrote, &writes);
+  if (w->what != MSCCLGO_EMU_STORE) {
+    if (c->value != race_digest(old)) {  // a host wrote it, of which we know no more
+      c->system = c->device = __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE);
+      c->owner = 0;
+      c->value = race_digest(old);
+    }
+    observe(t, c, w, code);
+  }
+  if (writes) {
+    offer(t, c, w, pinned, code);
+    c->value = race_digest(wrote);
+  }
+  race_unlock(&c->lock);
+  return old;
+}
+
+void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* code) {
+  if (order & MSCCLGO_EMU_ACQUIRE) {
+    t->known = clock_join(t->known, t->seen[1]);
+    if (scope == MSCCLGO_EMU_SYSTEM) t->known = clock_join(t->known, t->seen[0]);
+    synced(t, code, scope == MSCCLGO_EMU_SYSTEM ? "fence at system scope" : "fence at device scope");
+  }
+  if (order & MSCCLGO_EMU_RELEASE) {
+    t->fence[1] = now(t);
+    if (scope == MSCCLGO_EMU_SYSTEM) t->fence[0] = t->fence[1];
+    synced(t, code, scope == MSCCLGO_EMU_SYSTEM ? "fence at system scope" : "fence at device scope");
+  }
+}
+
+// meet joins what the threads of a mask know; mask is NULL for all.
+static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, uint16_t site) {
+  race_thread all = {.time = 0};
+  // What lanes outside of a mask did before is taken for known too: a miss, no false report.
+  for (uint32_t i = 0; i < count; i++) {
+    const race_thread* t = &threads[i];
+    if (!(mask >> i % 32 & 1)) continue;
+    if (t->time > all.time) all.time = t->time;
+    if (t->block_clock > all.block_clock) all.block_clock = t->block_clock;
+    if (t->known != all.known) all.known = clock_join(all.known, t->known);
+    for (int k = 0; k < 2; k++)
+      if (t->seen[k] != all.seen[k]) all.seen[k] = clock_join(all.seen[k], t->seen[k]);
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    race_thread* t = &threads[i];
+    if (!(mask >> i % 32 & 1)) continue;
+    t->known = all.known;
+    memcpy(t->seen, all.seen, sizeof(t->seen));
+    *(warp ? &t->warp_clock : &t->block_clock) = all.time;
+    if (warp) t->block_clock = all.block_clock;
+    t->time = all.time + 1;
+    t->site = site;
+  }
+}
+
+void race_barrier(race_thread* threads, uint32_t count, const void* code) {
+  meet(threads, count, ~0u, 0, race_sync(race_place_of(threads, code), "__syncthreads"));
+}
+
+void race_warp(race_thread* lanes, uint32_t mask, const void* code) {
+  meet(lanes, 32, mask, 1, race_sync(race_place_of(lanes, code), "__syncwarp or a warp function"));
+}
+
+void race_block(race_thread* threads, uint32_t count, const race_launch* l, uint32_t block,
+                mscclgo_emu_dim grid, mscclgo_emu_dim shape) {
+  const race_instance i = {
+      l->stream, l->launch, block, l->name, l->where, {grid.x, grid.y, grid.z}, {shape.x, shape.y, shape.z}};
+  const uint32_t instance = race_new_instance(&i);
+  for (uint32_t k = 0; k < count; k++) {
+    threads[k] = (race_thread){
+        .actor = instance << 10 | k,
+        .time = 1,
+        .known = l->base,
+        .base = l->base,
+        .device = l->device,
+        .module = l->module,
+        .code = l->code,
+        .key = clock_key(l->stream, l->launch, block),
+    };
+  }
+}
+
+void race_ended(const race_thread* t, race_launch* l) {
+  if (t->known != l->base) race_publish(&l->end, t->known);
+  for (int k = 0; k < 2; k++)
+    if (t->seen[k]) race_publish(&l->end, t->seen[k]);
+}

@@ -1,0 +1,295 @@
+// Mistakes in the use of memory, as kernels of three ranks, and the same without them where
+// MENDED is defined. The two lines that race end in the kernel's name. Each has 8 KiB of its
+// own in the ranks' buffers: data, and flags in the last 1 KiB.
+#include <mscclgo/group.cuh>
+#include <mscclgo/memory_channel.cuh>
+#include <mscclgo/port_channel.cuh>
+
+using namespace mscclgo;
+
+#if defined(MENDED)
+constexpr bool mended = true;
+#else
+constexpr bool mended = false;
+#endif
+
+constexpr uint64_t kPart = 1024, kFlags = 7168;
+
+struct Mistake {
+  MemoryChannelSet peers;
+  GroupHandle group;
+  PeerMemory buffers;
+  const PortChannelHandle* port;  // between ranks 0 and 1
+  uint64_t at;
+
+  __device__ MemoryChannelHandle channel() const { return peers.to(1 - group.rank); }
+  __device__ uint32_t* words(uint32_t rank) const { return buffers.of<uint32_t>(rank) + at / 4; }
+  __device__ uint32_t* mine() const { return words(group.rank); }
+  __device__ uint32_t* flag(uint32_t rank) const { return words(rank) + kFlags / 4; }
+  __device__ Watch watch() const { return group.watch; }
+};
+
+#define KERNEL(name)                                                                             \
+  __device__ void run_##name(const Mistake& m);                                                  \
+  extern "C" __global__ void name(MemoryChannelSet peers, GroupHandle group, PeerMemory buffers, \
+                                  const PortChannelHandle* port, uint64_t at) {                  \
+    run_##name(Mistake{peers, group, buffers, port, at});                                        \
+  }                                                                                              \
+  __device__ void run_##name(const Mistake& m)
+
+// The reader does not wait for the signal.
+KERNEL(missingWait) {
+  if (m.group.rank == 0) {
+    m.channel().put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // missingWait
+    __syncthreads();
+    if (threadIdx.x == 0) m.channel().signal();
+  } else if (m.group.rank == 1) {
+    if (mended && threadIdx.x == 0) m.channel().wait();
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // missingWait
+    if (!mended && threadIdx.x == 0) m.channel().wait();
+  }
+}
+
+// The signal does not release.
+KERNEL(relaxedSignal) {
+  if (m.group.rank == 0) {
+    m.channel().put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // relaxedSignal
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      if (mended) m.channel().signal();
+      if (!mended) m.channel().relaxedSignal();
+    }
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) m.channel().wait();
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // relaxedSignal
+  }
+}
+
+// The wait does not acquire.
+KERNEL(relaxedWait) {
+  if (m.group.rank == 0) {
+    m.channel().put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // relaxedWait
+    __syncthreads();
+    if (threadIdx.x == 0) m.channel().signal();
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) {
+      if (mended) m.channel().wait();
+      if (!mended) m.channel().relaxedWait();
+    }
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // relaxedWait
+  }
+}
+
+// The signal comes before the copies of the block's other threads are done.
+KERNEL(earlySignal) {
+  if (m.group.rank == 0) {
+    m.channel().put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // earlySignal
+    if (mended) __syncthreads();
+    if (threadIdx.x == 0) m.channel().signal();
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) m.channel().wait();
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // earlySignal
+  }
+}
+
+// One thread waits, and the others do not wait for it.
+KERNEL(waitOfOneThread) {
+  if (m.group.rank == 0) {
+    m.channel().put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // waitOfOneThread
+    __syncthreads();
+    if (threadIdx.x == 0) m.channel().signal();
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) m.channel().wait();
+    if (mended) __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // waitOfOneThread
+  }
+}
+
+// Rank 1 waits for rank 2 and reads what rank 0 wrote.
+KERNEL(wrongPeer) {
+  if (m.group.rank == 0) {
+    m.peers.to(1).put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // wrongPeer
+    __syncthreads();
+    if (threadIdx.x == 0) m.peers.to(1).signal();
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) m.peers.to(mended ? 0 : 2).wait();
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // wrongPeer
+    if (threadIdx.x == 0) m.peers.to(mended ? 2 : 0).wait();
+  } else if (threadIdx.x == 0) {
+    m.peers.to(1).signal();
+  }
+}
+
+// The second put waits for an answer that the first has been read, which orders nothing.
+KERNEL(reusedBuffer) {
+  for (int round = 0; round < 2; ++round) {
+    if (m.group.rank == 0) {
+      m.channel().put(m.at, m.at, kPart, threadIdx.x, blockDim.x);  // reusedBuffer
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        m.channel().signal();
+        if (mended) m.channel().wait();
+        if (!mended) m.channel().relaxedWait();
+      }
+      __syncthreads();
+    } else if (m.group.rank == 1) {
+      if (threadIdx.x == 0) m.channel().wait();
+      __syncthreads();
+      m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // reusedBuffer
+      __syncthreads();
+      if (threadIdx.x != 0) continue;
+      if (mended) m.channel().signal();
+      if (!mended) m.channel().relaxedSignal();
+    }
+  }
+}
+
+// Two ranks write one range.
+KERNEL(twoWriters) {
+  if (m.group.rank == 2) return;
+  uint32_t range = mended ? m.group.rank * 256 : 0;
+  m.words(2)[range + threadIdx.x] = m.group.rank;  // twoWriters twoWriters
+}
+
+// The fence is of device scope, and the reader is another device's.
+KERNEL(deviceFence) {
+  if (threadIdx.x != 0) return;
+  if (m.group.rank == 0) {
+    m.words(1)[0] = 7;  // deviceFence
+    if (mended) fence<Scope::System, Order::Release>();
+    if (!mended) fence<Scope::Device, Order::Release>();
+    store<Scope::System, Order::Relaxed>(m.flag(1), 1);
+  } else if (m.group.rank == 1) {
+    waitUntil(m.watch(), [&] { return load<Scope::System, Order::Acquire>(m.flag(1)) == 1; });
+    m.mine()[512] = m.mine()[0] + 1;  // deviceFence
+  }
+}
+
+// The counter is released at device scope, and the reader is another device's.
+KERNEL(deviceAtomic) {
+  if (threadIdx.x != 0) return;
+  if (m.group.rank == 0) {
+    m.words(1)[0] = 7;  // deviceAtomic
+    if (mended) fetchAdd<Scope::System, Order::Release>(m.flag(1), 1);
+    if (!mended) fetchAdd<Scope::Device, Order::Release>(m.flag(1), 1);
+  } else if (m.group.rank == 1) {
+    waitUntil(m.watch(), [&] { return load<Scope::System, Order::Acquire>(m.flag(1)) == 1; });
+    m.mine()[512] = m.mine()[0] + 1;  // deviceAtomic
+  }
+}
+
+// One lane's fence does not order what the warp's other lanes wrote.
+KERNEL(fenceOfOneLane) {
+  if (threadIdx.x >= 32) return;
+  if (m.group.rank == 0) {
+    m.words(1)[threadIdx.x] = 7;  // fenceOfOneLane
+    if (mended) __syncwarp();
+    if (threadIdx.x == 0) {
+      __threadfence_system();
+      store<Scope::System, Order::Relaxed>(m.flag(1), 1);
+    }
+  } else if (m.group.rank == 1) {
+    waitUntil(m.watch(), [&] { return load<Scope::System, Order::Acquire>(m.flag(1)) == 1; });
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // fenceOfOneLane
+  }
+}
+
+// A block's threads read what others wrote to shared memory, with no barrier.
+KERNEL(sharedWithoutBarrier) {
+  __shared__ uint32_t values[64];
+  values[threadIdx.x] = threadIdx.x;  // sharedWithoutBarrier
+  if (mended) __syncthreads();
+  m.mine()[threadIdx.x] = values[63 - threadIdx.x];  // sharedWithoutBarrier
+}
+
+// Lanes of a warp are concurrent.
+KERNEL(lanesApart) {
+  if (threadIdx.x >= 32) return;
+  extern __shared__ uint32_t lanes[];
+  lanes[threadIdx.x] = threadIdx.x;  // lanesApart
+  if (mended) __syncwarp();
+  m.mine()[threadIdx.x] = lanes[31 - threadIdx.x];  // lanesApart
+}
+
+// Blocks of one launch are concurrent.
+KERNEL(otherBlock) {
+  m.mine()[blockIdx.x * 64 + threadIdx.x] = 1;  // otherBlock
+  if (mended) return;
+  m.mine()[512 + blockIdx.x * 64 + threadIdx.x] =
+      m.mine()[(1 - blockIdx.x) * 64 + threadIdx.x] + 1;  // otherBlock
+}
+
+// Two threads signal by one semaphore, whose count they both write.
+KERNEL(signalOfTwoThreads) {
+  if (m.group.rank == 0) {
+    if (threadIdx.x == 0) m.channel().signal();  // signalOfTwoThreads signalOfTwoThreads
+    if (mended) __syncthreads();
+    if (threadIdx.x == 40) m.channel().signal();  // signalOfTwoThreads signalOfTwoThreads
+  } else if (m.group.rank == 1 && threadIdx.x == 0) {
+    m.channel().wait();
+    if (mended) m.channel().wait();
+  }
+}
+
+// The group's barrier at the end does not order memory.
+KERNEL(relaxedBarrier) {
+  if (m.group.rank == 0) m.words(1)[threadIdx.x] = 7;  // relaxedBarrier
+  if (mended) m.group.barrier();
+  if (!mended) m.group.relaxedBarrier();
+  if (m.group.rank == 1) m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // relaxedBarrier
+}
+
+// Puts of this size are made by the host's proxy, and not by the thread itself.
+constexpr uint64_t kPutBytes = 3072;
+
+// A put is asked for while the block still writes what it sends.
+KERNEL(putTooEarly) {
+  if (m.group.rank == 0) {
+    m.mine()[threadIdx.x] = 7;  // putTooEarly
+    if (mended) __syncthreads();
+    if (threadIdx.x == 0) {
+      m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);
+      m.channel().wait();
+    }
+  } else if (m.group.rank == 1 && threadIdx.x == 0) {
+    m.port->wait();
+    m.channel().signal();
+  }
+}
+
+// What a put sends is overwritten before a flush.
+KERNEL(noFlush) {
+  if (threadIdx.x != 0) return;
+  if (m.group.rank == 0) {
+    m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);
+    if (mended) m.port->flush();
+    m.mine()[0] = 8;  // noFlush
+    m.channel().wait();
+  } else if (m.group.rank == 1) {
+    m.port->wait();
+    m.channel().signal();
+  }
+}
+
+// What a put brings is read before the wait.
+KERNEL(portReadTooEarly) {
+  if (threadIdx.x != 0) return;
+  if (m.group.rank == 0) {
+    m.channel().wait();  // rank 1 has begun, so that its launch does not come behind the put
+    m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);
+  } else if (m.group.rank == 1) {
+    m.channel().signal();
+    if (mended) m.port->wait();
+    m.mine()[64] = m.mine()[1024] + 1;  // portReadTooEarly
+    if (!mended) m.port->wait();
+  }
+}
+
+// fillPart and readPart are for mistakes on the host.
+KERNEL(fillPart) { m.mine()[threadIdx.x] = 1; }  // hostReads twoStreams copyBeside
+KERNEL(readPart) { m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1; }  // twoStreams
