@@ -15,7 +15,12 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
 
-func TestMain(m *testing.M) { testproc.Main(m, main) }
+func TestMain(m *testing.M) {
+	if os.Getenv(raceVariable) != "" {
+		os.Exit(runRaceRank())
+	}
+	testproc.Main(m, main)
+}
 
 // mscclgo runs the command in a process of its own.
 func mscclgo(t *testing.T, args ...string) (stdout, stderr string, err error) {

@@ -15,6 +15,7 @@ import (
 func commands() []command {
 	return []command{
 		{"run", "-n N [flags] [--] PROGRAM [ARG...]", "start a program as the ranks of a group on this machine", run},
+		{"race", "-n N [flags] [--] PROGRAM [ARG...]", "run a program on emulated devices, and find accesses to memory that nothing orders", runRace},
 		{"bench", "[flags] [COLLECTIVE...]", "check and time collectives, alone or beside NCCL", runBench},
 		{"compile", "[flags] SOURCE.cu", "compile kernels beforehand, for machines without a compiler", compile},
 		{"gen", "[flags] SOURCE.cu", "write a Go function with typed parameters for each kernel of a source", gen},

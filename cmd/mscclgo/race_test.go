@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// raceVariable makes the test's program a rank of TestRace.
+const raceVariable = "MSCCLGO_TEST_RACE"
+
+// raceSource is a kernel in which rank 1 reads what rank 0 writes, and waits for it first,
+// or not.
+const raceSource = `#include <mscclgo/memory_channel.cuh>
+extern "C" __global__ void gather(mscclgo::MemoryChannelSet peers, uint32_t rank, uint32_t waits) {
+  mscclgo::MemoryChannelHandle channel = peers.to(1 - rank);
+  if (rank == 0) {
+    channel.write<uint32_t>(threadIdx.x, 7);
+    __syncthreads();
+    if (threadIdx.x == 0) channel.signal();
+    return;
+  }
+  if (waits && threadIdx.x == 0) channel.wait();
+  __syncthreads();
+  uint32_t* mine = reinterpret_cast<uint32_t*>(channel.local);
+  mine[512 + threadIdx.x] = mine[threadIdx.x];
+  if (!waits && threadIdx.x == 0) channel.wait();
+}`
+
+// raceRank is a rank of TestRace.
+func raceRank(ctx context.Context, comm *communicator.Communicator) error {
+	buffer, err := gpu.Upload(comm.Device(), make([]byte, 8192))
+	if err != nil {
+		return err
+	}
+	module, err := devicecode.Load(ctx, comm.Device(), "gather.cu", []byte(raceSource), devicecode.Options{})
+	if err != nil {
+		return err
+	}
+	gather, err := module.Kernel("gather")
+	if err != nil {
+		return err
+	}
+	peers, err := comm.MemoryChannels(ctx, buffer, communicator.MemoryChannelOptions{})
+	if err != nil {
+		return err
+	}
+	stream, err := comm.NewStream()
+	if err != nil {
+		return err
+	}
+	waits := uint32(0)
+	if os.Getenv(raceVariable) == "waits" {
+		waits = 1
+	}
+	if err := gather.Launch(stream, gpu.Blocks(1, 64), peers.Set(), uint32(comm.Rank()), waits); err != nil {
+		return err
+	}
+	return stream.Synchronize(ctx)
+}
+
+// runRaceRank runs the rank that the environment names, and returns the code to exit with.
+func runRaceRank() int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err := communicator.Run(ctx, communicator.Options{}, raceRank); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 3
+	}
+	return 0
+}
+
+// TestRace finds a race between two processes at its lines, and none where there is a wait.
+func TestRace(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		mode string
+		code int
+		want []string
+	}{
+		{"races", exitFailed, []string{"gather.cu:5 ", "gather.cu:13, by thread", "block 0 of gather on rank 0", "block 0 of gather on rank 1", "memory of rank 1"}},
+		{"waits", exitOK, []string{"no races"}},
+	} {
+		t.Setenv(raceVariable, c.mode)
+		code, stdout, stderr := try("race", "-n", "2", "--", exe)
+		if code != c.code {
+			t.Errorf("%s: code %d, want %d\n%s%s", c.mode, code, c.code, stdout, stderr)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: the output does not have %q:\n%s%s", c.mode, want, stdout, stderr)
+			}
+		}
+	}
+}
+
+// TestRaceOfOthers runs programs in which there is nothing to watch, or that do not end.
+func TestRaceOfOthers(t *testing.T) {
+	for _, c := range []struct {
+		args, stderr string
+		code         int
+	}{
+		{"race true", "how many ranks", exitUsage},
+		{"race -n 1", "which program", exitUsage},
+		{"race -n 1 -most 0 true", "-most", exitUsage},
+		{"race -n 1 -timeout 0s true", "-timeout", exitUsage},
+		{"race -n 2 true", "opened no emulated device", exitFailed},
+		{"race -n 1 false", "exited with code 1", exitFailed},
+		{"race -n 1 -timeout 1s sleep 100", "has not ended in 1s", 0},
+	} {
+		code, _, stderr := try(strings.Fields(c.args)...)
+		if c.code != 0 && code != c.code || code == exitOK || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("%s: code %d, %q", c.args, code, stderr)
+		}
+	}
+}
