@@ -175,9 +175,7 @@ func TestCloseEndsWaits(t *testing.T) {
 	waiting(t, comms, all, 1, 0)
 	start := time.Now()
 	closeAll(t, comms)
-	if err := comms[0].Synchronize(t.Context(), all[0].stream); err != nil {
-		t.Error(err)
-	}
+	failing(t, 0, comms[0].Synchronize(t.Context(), all[0].stream), mscclgo.ErrAborted, "closed the communicator")
 	within(t, start)
 	if err := all[0].want(aborted); err != nil {
 		t.Error(err)
@@ -248,9 +246,7 @@ func TestUseAfterClose(t *testing.T) {
 		if err := c.Err(); err != nil {
 			t.Errorf("rank %d: the group failed: %v", rank, err)
 		}
-		if err := c.Synchronize(t.Context(), all[rank].stream); err != nil {
-			t.Errorf("rank %d: Synchronize: %v", rank, err)
-		}
+		failing(t, rank, c.Synchronize(t.Context(), all[rank].stream), mscclgo.ErrAborted, "closed the communicator")
 		if err := errors.Join(channels[rank].Close(), shared[rank].Close(), c.Close()); err != nil {
 			t.Errorf("rank %d: %v", rank, err)
 		}
