@@ -231,7 +231,8 @@ static void prepared(void) {
   OK(mscclgo_buffer_create(d, 256, &b));
   OK(mscclgo_peer_memory_create(g, b, &memory));
   for (int kind = MSCCLGO_ALL_REDUCE; kind <= MSCCLGO_SCATTER; kind++) {
-    mscclgo_call call = {.collective = (mscclgo_collective)kind, .type = MSCCLGO_I32, .operation = MSCCLGO_MAX};
+    mscclgo_call call = {
+        .collective = (mscclgo_collective)kind, .type = MSCCLGO_I32, .operation = MSCCLGO_MAX};
     call.count = 2;
     call.in = call.out = memory;
     call.out_offset = 128;
