@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "memo.h"
 
 race_arena* race;
 uint32_t race_generation;
@@ -96,20 +97,10 @@ uint32_t race_text(const char* text) {
   return at;
 }
 
-// site is a place of synchronisation as this process has found it.
-typedef struct {
-  race_place place;
-  const char* what;
-  uint32_t number, generation;
-} site;
-
-enum { SITES = 256 };
-
-static __thread site sites[SITES];
-
 uint16_t race_sync(race_place place, const char* what) {
-  site* s = &sites[(place ^ place >> 8) % SITES];
-  if (s->place == place && s->what == what && s->generation == race_generation) return (uint16_t)s->number;
+  race_memo* memo = race_remember();
+  race_known* s = memo ? &memo->known[(place ^ place >> 8) % RACE_KNOWN] : NULL;
+  if (s && s->place == place && s->what == what) return (uint16_t)s->number;
   race_lock(&race->lock);
   uint32_t i = 1;
   while (i < race->sites && (race->site[i].place != place || strcmp(race->texts + race->site[i].what, what)))
@@ -123,7 +114,7 @@ uint16_t race_sync(race_place place, const char* what) {
     }
   }
   race_unlock(&race->lock);
-  *s = (site){place, what, i, race_generation};
+  if (s) *s = (race_known){place, i, what};
   return (uint16_t)i;
 }
 

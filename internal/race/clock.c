@@ -4,9 +4,8 @@
 // up to one, a block of a launch, a warp and a thread of it, each of which stands for what
 // is below. So the clock of a barrier has one entry for a block and not one for each of
 // its threads (as in BARRACUDA, PLDI 2017), and what a stream has finished is one entry.
-#include <string.h>
-
 #include "arena.h"
+#include "memo.h"
 
 typedef struct {
   uint64_t key;
@@ -160,18 +159,7 @@ static uint32_t find(const list* l, uint64_t key) {
   return low < l->count && l->entries[low].key == key ? l->entries[low].time : 0;
 }
 
-// What a clock knows of all of an instance: asked again and again.
-typedef struct {
-  uint32_t clock, instance;
-  uint32_t time;   // of all its threads
-  uint32_t other;  // 1 if there may be entries of warps and threads
-} answer;
-
-enum { ANSWERS = 1024 };
-
-static __thread answer answers[ANSWERS];
-
-static void ask(answer* to, uint32_t clock, uint32_t instance) {
+static void ask(race_answer* to, uint32_t clock, uint32_t instance) {
   const race_instance* i = &race->instance[instance];
   const list* l = list_of(clock);
   to->clock = clock;
@@ -187,13 +175,10 @@ static void ask(answer* to, uint32_t clock, uint32_t instance) {
 
 int clock_has(uint32_t clock, uint32_t actor, uint32_t time) {
   if (!clock) return 0;
-  static __thread uint32_t generation;  // of the answers
-  if (generation != race_generation) {
-    memset(answers, 0, sizeof(answers));
-    generation = race_generation;
-  }
   const uint32_t instance = actor >> 10, thread = actor & 1023;
-  answer* a = &answers[(clock * 31 + instance) % ANSWERS];
+  race_memo* memo = race_remember();
+  race_answer unknown = {0};
+  race_answer* a = memo ? &memo->answers[(clock * 31 + instance) % RACE_ANSWERS] : &unknown;
   if (a->clock != clock || a->instance != instance) ask(a, clock, instance);
   if (time <= a->time) return 1;
   if (!a->other) return 0;

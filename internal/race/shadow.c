@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "arena.h"
+#include "memo.h"
 
 enum { PAGE = 4096, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
 
@@ -156,11 +157,11 @@ static void granule(race_thread* t, race_slot* slots, const void* at, int privat
 }
 
 void shadow_access(race_thread* t, const void* at, uint64_t size, uint32_t flags, race_place place) {
-  static __thread uint32_t steps;  // since the arena was weighed
+  race_memo* memo = race_remember();
   uintptr_t from = (uintptr_t)at;
   const uintptr_t end = from + size;
   while (from < end && !race->full) {
-    if (++steps % WEIGHED == 0) race_weigh();
+    if (memo && ++memo->steps % WEIGHED == 0) race_weigh();
     const uint64_t e = shadow_of((void*)from);
     if (!e) {
       from = (from / PAGE + 1) * PAGE;

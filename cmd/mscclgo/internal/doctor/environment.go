@@ -10,11 +10,11 @@ import (
 var variables = []string{
 	"ADVERTISE", "BOOTSTRAP_TLS", "CACHE", "CUDA_COMPILER", "DEVICE", "EMU_DEVICES", "EMU_MEMORY", "ETHERNET_INTERFACE",
 	"HEARTBEAT_TIMEOUT", "HOST_ID", "IB_DEVICE", "IB_GID_INDEX", "IB_NO_ATOMICS", "IB_PORT", "IB_QUEUE_PAIRS",
-	"IB_SERVICE_LEVEL", "IB_TRAFFIC_CLASS", "ID", "INTERFACE", "NVRTC", "PORT", "SECRET", "TRANSPORTS",
+	"IB_SERVICE_LEVEL", "IB_TRAFFIC_CLASS", "ID", "INTERFACE", "NVRTC", "PORT", "SECRET", "TRACE", "TRACE_EVENTS", "TRANSPORTS",
 }
 
 // ignored are those of tests and of programs that start others, and macros.
-var ignored = []string{"TEST_", "REQUIRE", "LAUNCHER", "BENCH_LAUNCHED", "DOCTOR", "NVRTC_SOURCES", "CHECK"}
+var ignored = []string{"TEST_", "REQUIRE", "LAUNCHER", "BENCH_LAUNCHED", "DOCTOR", "NVRTC_SOURCES", "CHECK", "RACE"}
 
 // secrets are not shown.
 var secrets = []string{"SECRET", "ID"}
