@@ -63,6 +63,11 @@ func raceRank(ctx context.Context, comm *communicator.Communicator) error {
 	if err := gather.Launch(stream, gpu.Blocks(1, 64), peers.Set(), uint32(comm.Rank()), waits); err != nil {
 		return err
 	}
+	// All have launched before one knows that its kernel is done, and may order another's
+	// launch behind it.
+	if err := comm.Barrier(ctx); err != nil {
+		return err
+	}
 	return stream.Synchronize(ctx)
 }
 
