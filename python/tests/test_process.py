@@ -84,15 +84,18 @@ def test_interrupt() -> None:
     """Ctrl-C ends a wait for a stream."""
     program = ALONE + (
         "kernel = group.compile('extern \"C\" __global__ void k(volatile int* to) { while (!*to) __nanosleep(100); }').k\n"
-        "import numpy, threading\n"
+        "import faulthandler, numpy, threading\n"
+        "faulthandler.dump_traceback_later(100, exit=True)\n"
         "flag = numpy.zeros(1, 'int32')\n"
         "kernel[1, 1](None, flag)\n"
-        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
-        "try: group.synchronize()\n"
-        "except KeyboardInterrupt: print('interrupted')\n"
-        "try: group.synchronize(timeout=0.3)\n"
-        "except TimeoutError: print('timeout')\n"
-        "flag[0] = 1\n"
+        "try:\n"
+        "  try:\n"
+        "    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "    group.synchronize()\n"
+        "  except KeyboardInterrupt: print('interrupted')\n"
+        "  try: group.synchronize(timeout=0.3)\n"
+        "  except TimeoutError: print('timeout')\n"
+        "finally: flag[0] = 1\n"  # else the kernel keeps the process
         "group.synchronize(); group.close()\n"
     )
     done = python("-c", program)
