@@ -85,6 +85,7 @@ def test_interrupt() -> None:
     program = ALONE + (
         "kernel = group.compile('extern \"C\" __global__ void k(volatile int* to) { while (!*to) __nanosleep(100); }').k\n"
         "import faulthandler, numpy, threading\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "faulthandler.dump_traceback_later(100, exit=True)\n"
         "flag = numpy.zeros(1, 'int32')\n"
         "kernel[1, 1](None, flag)\n"
