@@ -166,6 +166,7 @@ func TestHandles(t *testing.T)     { check(t, 0, nil, "handles") }
 func TestLaunches(t *testing.T)    { check(t, 0, nil, "launches") }
 func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
+func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 

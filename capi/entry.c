@@ -210,3 +210,18 @@ CALL(send_receive,
      (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,
       mscclgo_type type),
      (ID(group), ID(stream), AT(out), AT(in), count, type))
+CALL(messages_load, (mscclgo_group group), (ID(group)))
+CALL(messages_launch, (mscclgo_group group, const mscclgo_message* messages, size_t count),
+     (ID(group), (mscclgo_message*)messages, count))
+
+mscclgo_status mscclgo_send(mscclgo_group group, mscclgo_stream stream, const void* in, uint64_t count,
+                            mscclgo_type type, int peer) {
+  mscclgo_message one = {stream, (void*)in, count, type, peer, MSCCLGO_SEND};
+  return mscclgo_messages_launch(group, &one, 1);
+}
+
+mscclgo_status mscclgo_recv(mscclgo_group group, mscclgo_stream stream, void* out, uint64_t count,
+                            mscclgo_type type, int peer) {
+  mscclgo_message one = {stream, out, count, type, peer, MSCCLGO_RECV};
+  return mscclgo_messages_launch(group, &one, 1);
+}

@@ -299,4 +299,6 @@ type group struct {
 
 	mu     sync.Mutex
 	runner *collective.Runner // made by the first collective
+
+	spare atomic.Pointer[collective.Group] // empty, for the next launch of messages; or nil
 }

@@ -650,6 +650,58 @@ MSCCLGO_API mscclgo_status mscclgo_scatter(mscclgo_group group, mscclgo_stream s
 MSCCLGO_API mscclgo_status mscclgo_send_receive(mscclgo_group group, mscclgo_stream stream, void* out,
                                                 const void* in, uint64_t count, mscclgo_type type);
 
+// ---- Sends and receives ----
+
+// mscclgo_direction says which half of a message this rank has.
+typedef enum { MSCCLGO_SEND = 0, MSCCLGO_RECV = 1 } mscclgo_direction;
+
+// mscclgo_message is a send or a receive.
+typedef struct {
+  mscclgo_stream stream;
+  void* buffer;  // of count elements, an address for kernels; it may be NULL if count is 0
+  uint64_t count;
+  mscclgo_type type;
+  int peer;  // the rank at the other end, which may be this one
+  mscclgo_direction direction;
+} mscclgo_message;
+
+// mscclgo_messages_launch queues sends and receives, of any number, peers, sizes and types, as one
+// kernel, and returns. All of them progress together, so it does not matter in what order they
+// are; two ranks that send to each other do it in one call each.
+//
+// The messages from a rank to another are received in the order in which they were sent, in one
+// call or several. A receive has the count and the type of its send: where it has not, the group
+// of ranks fails with an error that names both, and nothing is written. Where a peer never makes
+// the other half, the wait ends by the group's timeout. What a rank sends to itself it receives in
+// the same call. What is received overlaps with nothing else of the call.
+//
+// Messages may be on several streams: the kernel runs on that of the first one when the work
+// that was queued on all of them is done, and all go on when it has ended. It may be captured, all its
+// streams in one capture. Memory is as for the collectives, and messages keep their place among
+// this rank's collectives: ranks make both in the same order.
+//
+// Only ranks that have messages call it. But the first call of a group is made by all ranks, if
+// need be with a count of 0, for which messages may be NULL, unless all have called
+// mscclgo_messages_load. A call of 0 messages does nothing else.
+//
+// Errors: MSCCLGO_INVALID, which names the message, for ranks, types, directions, streams and
+// memory that are wrong, and for a message of this rank to itself that lacks its other half;
+// MSCCLGO_UNSUPPORTED for ranks that do not all reach each other's memory. Nothing is queued then.
+MSCCLGO_API mscclgo_status mscclgo_messages_launch(mscclgo_group group, const mscclgo_message* messages,
+                                                   size_t count);
+
+// mscclgo_messages_load prepares what messages need, so that the first call of
+// mscclgo_messages_launch only queues and concerns only ranks that have some. Collective.
+MSCCLGO_API mscclgo_status mscclgo_messages_load(mscclgo_group group);
+
+// mscclgo_send and mscclgo_recv are mscclgo_messages_launch of one message.
+MSCCLGO_API mscclgo_status mscclgo_send(mscclgo_group group, mscclgo_stream stream, const void* in,
+                                        uint64_t count, mscclgo_type type, int peer);
+MSCCLGO_API mscclgo_status mscclgo_recv(mscclgo_group group, mscclgo_stream stream, void* out, uint64_t count,
+                                        mscclgo_type type, int peer);
+
+// ---- Prepared collectives ----
+
 // Prepared collectives run on memory that the peers reach, at once, where the calls above go
 // through the group's scratch. They are the fastest, and what "mscclgo bench" measures.
 

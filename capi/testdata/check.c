@@ -379,8 +379,172 @@ static void collectives(void) {
   OK(mscclgo_group_destroy(g));
 }
 
-static mscclgo_group ranks[2];
 static char shared_id[MSCCLGO_ID_BYTES];
+
+enum { RANKS = 3 };
+
+static void* exchange(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group g;
+  mscclgo_device d;
+  mscclgo_stream s, t;
+  mscclgo_buffer b;
+  mscclgo_graph graph;
+  void* pointer;
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &g));
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_stream_create(d, &t));
+  OK(mscclgo_buffer_create(d, 2 * 100000 * sizeof(int), &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  OK(mscclgo_messages_load(g));
+  int *out = pointer, *in = out + 100000, next = (int)(me + 1) % RANKS,
+      before = (int)(me + RANKS - 1) % RANKS;
+  static int sent[RANKS][100000], got[RANKS][100000];
+
+  // Around the ring, more and more each time, on two streams and in a graph.
+  for (uint64_t count = 1; count <= 100000; count *= 10) {
+    mscclgo_message ring[] = {
+        {s, out, count, MSCCLGO_I32, next, MSCCLGO_SEND},
+        {t, in, count, MSCCLGO_I32, before, MSCCLGO_RECV},
+    };
+    for (uint64_t i = 0; i < count; i++) sent[me][i] = (int)(me * 1000000 + (intptr_t)i);
+    OK(mscclgo_copy_in(b, 0, sent[me], count * sizeof(int)));
+    OK(mscclgo_messages_launch(g, ring, 2));
+    OK(mscclgo_stream_fill(t, b, 0, 0, count * sizeof(int)));  // behind the messages
+    OK(mscclgo_group_synchronize(g, s, -1));
+    OK(mscclgo_group_synchronize(g, t, -1));
+    OK(mscclgo_copy_out(got[me], b, 100000 * sizeof(int), count * sizeof(int)));
+    for (uint64_t i = 0; i < count; i++) TRUE(got[me][i] == before * 1000000 + (int)i);
+  }
+  mscclgo_message ring[] = {
+      {s, out, 100, MSCCLGO_I32, next, MSCCLGO_SEND},
+      {s, in, 100, MSCCLGO_I32, before, MSCCLGO_RECV},
+  };
+  OK(mscclgo_stream_begin_capture(s));
+  OK(mscclgo_messages_launch(g, ring, 2));
+  OK(mscclgo_stream_copy(s, b, 0, b, 100000 * sizeof(int), 100 * sizeof(int)));
+  OK(mscclgo_stream_end_capture(s, &graph));
+  OK(mscclgo_copy_in(b, 0, sent[me], 100 * sizeof(int)));
+  for (int i = 0; i < 2; i++) OK(mscclgo_graph_launch(graph, s));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(got[me], b, 0, 100 * sizeof(int)));
+  for (int i = 0; i < 100; i++) TRUE(got[me][i] == next * 1000000 + i);  // two further, of three
+
+  // All to all: rank p gets 10 * me + p elements, which may be none, this rank too.
+  mscclgo_message all[2 * RANKS];
+  uint64_t to = 0, from = 0;
+  for (int p = 0; p < RANKS; p++) {
+    uint64_t gives = (uint64_t)(10 * me + p), takes = (uint64_t)(10 * p + me);
+    all[p] = (mscclgo_message){s, in + from, takes, MSCCLGO_I32, p, MSCCLGO_RECV};
+    all[RANKS + p] = (mscclgo_message){s, gives ? out + to : NULL, gives, MSCCLGO_I32, p, MSCCLGO_SEND};
+    for (uint64_t i = 0; i < gives; i++) sent[me][to + i] = (int)(me * 10000 + p * 100 + (intptr_t)i);
+    to += gives, from += takes;
+  }
+  OK(mscclgo_copy_in(b, 0, sent[me], 1000 * sizeof(int)));
+  OK(mscclgo_messages_launch(g, all, 2 * RANKS));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(got[me], b, 100000 * sizeof(int), 1000 * sizeof(int)));
+  int* at = got[me];
+  for (int p = 0; p < RANKS; p++)
+    for (int i = 0; i < 10 * p + me; i++) TRUE(*at++ == p * 10000 + me * 100 + i);
+
+  // One way, of which the third rank knows nothing, and a count that differs between the ends.
+  if (me == 0) OK(mscclgo_send(g, s, out, 3, MSCCLGO_I32, 1));
+  if (me == 1) OK(mscclgo_recv(g, s, in, 3, MSCCLGO_I32, 0));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(got[me], b, (me == 1) * 100000 * sizeof(int), sizeof(int)));
+  if (me == 1) TRUE(got[1][0] == 0 * 10000 + 1 * 100);  // the first that rank 0 had for a peer
+  OK(mscclgo_group_barrier(g, -1));
+  if (me == 0) OK(mscclgo_send(g, s, out, 8, MSCCLGO_F16, 1));
+  if (me == 1) OK(mscclgo_recv(g, s, in, 4, MSCCLGO_F32, 0));
+  if (me == 1) {
+    FAILS(MSCCLGO_INVALID, "8 f16", mscclgo_group_synchronize(g, s, -1));
+    TRUE(strstr(mscclgo_error_text(), "4 f32") != NULL);
+  }
+  mscclgo_group_destroy(g);  // which waits for the others
+  return NULL;
+}
+
+// messages has sends and receives of one rank, most of them wrong, and of several.
+static void messages(void) {
+  const char* destroyed = "destroyed";
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_stream s, gone;
+  mscclgo_buffer b;
+  void* pointer;
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_stream_create(d, &gone));
+  OK(mscclgo_stream_destroy(gone));
+  OK(mscclgo_buffer_create(d, 64, &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  int *out = pointer, *in = out + 8, sent[2] = {7, 41}, got[2] = {0};
+  mscclgo_message self[2] = {
+      {s, out, 2, MSCCLGO_I32, 0, MSCCLGO_SEND},
+      {s, in, 2, MSCCLGO_I32, 0, MSCCLGO_RECV},
+  };
+  OK(mscclgo_messages_launch(g, NULL, 0));
+  OK(mscclgo_copy_in(b, 0, sent, sizeof sent));
+  OK(mscclgo_messages_launch(g, self, 2));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(got, b, 32, sizeof got));
+  TRUE(got[0] == 7 && got[1] == 41);
+
+#define WRONG(part, member, value)                                      \
+  do {                                                                  \
+    mscclgo_message wrong[2] = {self[0], self[1]};                      \
+    wrong[1].member = (value);                                          \
+    FAILS(MSCCLGO_INVALID, part, mscclgo_messages_launch(g, wrong, 2)); \
+  } while (0)
+  WRONG("message 2 of 2", stream, NULL);
+  WRONG(destroyed, stream, gone);
+  WRONG("a stream", stream, (mscclgo_stream)b);
+  WRONG("NULL", buffer, NULL);
+  WRONG("", buffer, (void*)8);
+  WRONG("overlaps", buffer, out + 1);
+  WRONG("to itself", count, 3);
+  WRONG("", count, 9);  // more than there is
+  WRONG("", count, (uint64_t)-1);
+  WRONG("to itself", type, MSCCLGO_F32);
+  WRONG("type", type, (mscclgo_type)300);
+  WRONG("type", type, (mscclgo_type)-1);
+  WRONG("ranks 0 to 0", peer, 1);
+  WRONG("ranks 0 to 0", peer, -1);
+  WRONG("direction", direction, (mscclgo_direction)2);
+  WRONG("direction", direction, (mscclgo_direction)-1);
+  WRONG("does not receive", direction, MSCCLGO_SEND);
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_messages_launch(g, NULL, 2));
+  FAILS(MSCCLGO_INVALID, "fewer than", mscclgo_messages_launch(g, self, SIZE_MAX));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_messages_launch(NULL, self, 2));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_messages_load(NULL));
+  FAILS(MSCCLGO_INVALID, "does not receive", mscclgo_send(g, s, out, 2, MSCCLGO_I32, 0));
+  FAILS(MSCCLGO_INVALID, "does not send", mscclgo_recv(g, s, in, 2, MSCCLGO_I32, 0));
+
+  // None of it has failed the group, or sent anything.
+  OK(mscclgo_stream_fill(s, b, 32, 0, sizeof got));
+  OK(mscclgo_messages_launch(g, self, 2));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(got, b, 32, sizeof got));
+  TRUE(got[0] == 7 && got[1] == 41);
+  OK(mscclgo_buffer_destroy(b));
+  FAILS(MSCCLGO_INVALID, "message 1 of 2", mscclgo_messages_launch(g, self, 2));  // freed memory
+  OK(mscclgo_group_abort(g, "enough of this"));
+  FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_messages_launch(g, NULL, 0));
+  OK(mscclgo_group_destroy(g));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_messages_launch(g, self, 2));
+
+  mscclgo_rendezvous r;
+  pthread_t threads[RANKS];
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
+  for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, exchange, (void*)i);
+  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+  OK(mscclgo_rendezvous_destroy(r));
+}
+
+static mscclgo_group ranks[2];
 
 static void* connect_rank(void* number) {
   int rank = (int)(intptr_t)number;
@@ -538,6 +702,11 @@ static void once(void) {
   OK(mscclgo_all_reduce(g, s, address, address, 1000, MSCCLGO_F32, MSCCLGO_SUM));
   OK(mscclgo_stream_end_capture(s, &graph));
   OK(mscclgo_graph_launch(graph, s));
+  mscclgo_message self[] = {
+      {s, address, 1000, MSCCLGO_F32, 0, MSCCLGO_SEND},
+      {s, (float*)address + 1000, 1000, MSCCLGO_F32, 0, MSCCLGO_RECV},
+  };
+  OK(mscclgo_messages_launch(g, self, 2));
   OK(mscclgo_event_record(e, s));
   OK(mscclgo_group_synchronize(g, s, -1));
   FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_create(d, 0, &w));
@@ -663,6 +832,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "launches")) return launches(), 0;
   if (!strcmp(name, "collectives")) return collectives(), 0;
   if (!strcmp(name, "prepared")) return prepared(), 0;
+  if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;

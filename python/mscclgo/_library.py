@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from typing import Any, Optional
 
 from ._errors import KINDS, Error, InvalidError, UnsupportedError
@@ -106,6 +107,10 @@ FUNCTIONS = dict(
     gather="ppppLii",
     scatter="ppppLii",
     send_receive="ppppLi",
+    messages_launch="ppz",
+    messages_load="p",
+    send="pppLii",
+    recv="pppLii",
 )
 
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
@@ -175,6 +180,10 @@ class Call(ctypes.Structure):
         ("overlap", ctypes.c_int),
     ]
 
+
+# A message: the stream, the address, the count, the type, the peer and the direction. Programs
+# pack many, for which a Structure takes too long.
+MESSAGE = struct.Struct("=QQQiii4x")
 
 GROUP_HANDLE_BYTES = 80 * 8
 PEER_MEMORY_HANDLE_BYTES = 72 * 8

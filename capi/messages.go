@@ -1,0 +1,116 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// mostMessages is more than a group of sends and receives may have.
+const mostMessages = 1 << 24
+
+//export capi_messages_load
+func capi_messages_load(handle C.uintptr_t) C.mscclgo_status {
+	return withGroup("prepare sends and receives", handle, func(_ *object, g *group) error {
+		r, err := g.collectives()
+		if err != nil {
+			return err
+		}
+		return r.LoadGroups(context.Background())
+	})
+}
+
+//export capi_messages_launch
+func capi_messages_launch(handle C.uintptr_t, all *C.mscclgo_message, count C.size_t) C.mscclgo_status {
+	const op = "launch sends and receives"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if count == 0 {
+			return g.launch(op, nil)
+		}
+		if err := isNull(op, unsafe.Pointer(all)); err != nil {
+			return err
+		}
+		if count >= mostMessages {
+			return invalid(op, "there are %d messages, and a call takes fewer than %d", uint64(count), mostMessages)
+		}
+		return g.launch(op, unsafe.Slice(all, int(count)))
+	})
+}
+
+// places returns the stream and the address of a message, read as numbers, as they point nowhere.
+func places(m *C.mscclgo_message) (stream, buffer C.uintptr_t) {
+	return *(*C.uintptr_t)(unsafe.Pointer(&m.stream)), *(*C.uintptr_t)(unsafe.Pointer(&m.buffer))
+}
+
+// launch launches messages as a group. Their streams are not destroyed meanwhile.
+func (g *group) launch(op string, all []C.mscclgo_message) error {
+	r, err := g.collectives()
+	if err != nil {
+		return err
+	}
+	var streams []*object // each once: there are few
+	defer func() {
+		for _, s := range streams {
+			s.done()
+		}
+	}()
+	sends := g.spare.Swap(nil)
+	if sends == nil {
+		sends = r.Group()
+	}
+	for i := range all {
+		m := &all[i]
+		stream, buffer := places(m)
+		at := slices.IndexFunc(streams, func(s *object) bool { return s.id == uint64(stream) })
+		if at < 0 {
+			s, err := objects.use(op, aStream, stream)
+			if err != nil {
+				return inMessage(i, len(all), err)
+			}
+			at, streams = len(streams), append(streams, s)
+		}
+		if err := g.add(op, sends, streams[at].value.(*gpu.Stream), buffer, m); err != nil {
+			return inMessage(i, len(all), err)
+		}
+	}
+	err = sends.Launch()
+	g.spare.Store(sends) // empty again
+	return err
+}
+
+// add adds a message to a group.
+func (g *group) add(op string, to *collective.Group, s *gpu.Stream, buffer C.uintptr_t, m *C.mscclgo_message) error {
+	t := collective.Type(m._type)
+	if m._type > 255 || t.Size() == 0 {
+		return invalid(op, "%d is not a type of elements", int(m._type))
+	}
+	if m.direction != C.MSCCLGO_SEND && m.direction != C.MSCCLGO_RECV {
+		return invalid(op, "%d is not a direction: MSCCLGO_SEND and MSCCLGO_RECV are", int(m.direction))
+	}
+	b, err := g.memory(op, "buffer", buffer, uint64(m.count), uint64(t.Size()))
+	if err != nil {
+		return err
+	}
+	if m.direction == C.MSCCLGO_SEND {
+		to.Send(s, b, uint64(m.count), t, int(m.peer))
+	} else {
+		to.Recv(s, b, uint64(m.count), t, int(m.peer))
+	}
+	return nil
+}
+
+// inMessage names the message that an error is about, where there are several.
+func inMessage(i, of int, err error) error {
+	if of == 1 {
+		return err
+	}
+	return mscclgo.Errorf(mscclgo.KindOf(err), fmt.Sprintf("mscclgo: message %d of %d", i+1, of), "%w", err)
+}
