@@ -20,15 +20,24 @@ with mscclgo.init() as group:
     data, output = group.array(numpy.ones(COUNT, "float16")), group.empty(COUNT, "float16")
     prepared = group.prepare("all_reduce", group.share(output), group.share(data), overlap=True)
     kernel = group.compile('extern "C" __global__ void nothing(void*, void*, unsigned long long) {}').nothing
+    next, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+
+    def messages(to, of, on=None):
+        with group.messages(on) as m:
+            m.send(of, next)
+            m.recv(to, before)
+
     calls = {
         "kernel[1, 32](stream, array, array, n)": lambda: kernel[1, 32](stream, data, output, COUNT),
         "prepared(stream)": lambda: prepared(stream),
         "all_reduce(array, array, stream)": lambda: group.all_reduce(data, output, stream=stream),
+        "m.send(array, next), m.recv(array, before)": lambda: messages(output, data, stream),
     }
     if on_gpu:
         torch.cuda.set_device(group.device)
         tensor, result = torch.ones(COUNT, device="cuda"), torch.empty(COUNT, device="cuda")
         calls["all_reduce(tensor, tensor)"] = lambda: group.all_reduce(tensor, result)
+        calls["m.send(tensor, next), m.recv(tensor, before)"] = lambda: messages(result, tensor)
         calls["tensor.add_(1), PyTorch's own"] = lambda: tensor.add_(1)
     for name, call in calls.items():
         best = float("inf")

@@ -29,6 +29,7 @@ from ._channels import MemoryChannels, PeerMemory, Pointer, PortChannels
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, library
+from ._messages import Messages
 from ._module import Kernel, Launch, Module
 from ._prepared import Prepared
 from ._rendezvous import Rendezvous
@@ -48,6 +49,7 @@ __all__ = [
     "Kernel",
     "Launch",
     "MemoryChannels",
+    "Messages",
     "Module",
     "PeerMemory",
     "Pointer",
@@ -70,9 +72,12 @@ __all__ = [
     "gather",
     "include",
     "init",
+    "messages",
+    "recv",
     "reduce",
     "reduce_scatter",
     "scatter",
+    "send",
     "send_receive",
     "set_log",
     "synchronize",
@@ -129,6 +134,21 @@ def all_to_all_v(
 ) -> None:
     """Group.all_to_all_v of the default group."""
     default().all_to_all_v(output, input, send_counts, receive_counts, stream)
+
+
+def messages(stream: AnyStream = None) -> Messages:
+    """Group.messages of the default group."""
+    return default().messages(stream)
+
+
+def send(tensor: Any, peer: int, stream: AnyStream = None) -> None:
+    """Group.send of the default group."""
+    default().send(tensor, peer, stream)
+
+
+def recv(tensor: Any, peer: int, stream: AnyStream = None) -> None:
+    """Group.recv of the default group."""
+    default().recv(tensor, peer, stream)
 
 
 def synchronize(stream: AnyStream = None, timeout: Optional[float] = None) -> None:

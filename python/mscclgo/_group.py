@@ -13,6 +13,7 @@ from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, PortChannels
 from ._errors import Error, InvalidError, UnsupportedError
 from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, library, make, milliseconds
+from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import Prepared, operation
 from ._stream import Stream, current_handle, handle_of
@@ -360,6 +361,41 @@ class Group:
             array(*receive_counts),
             _memory.TYPES[str(dtype)][0],
         )
+
+    # Sends and receives
+
+    def messages(self, stream: AnyStream = None) -> Messages:
+        """Begins sends and receives that go together, as one kernel, which the end of the body queues:
+
+            with group.messages() as m:
+                m.send(x, (group.rank + 1) % group.size)
+                m.recv(y, (group.rank - 1) % group.size)
+
+        All progress together, whatever their order; two ranks that send to each other do it in
+        one body each. Messages of a pair of ranks are received in the order in which they were
+        sent. A receive has the elements and the type of its send: if not, the group of ranks fails
+        with an error that names both, and nothing is written. What a rank sends to itself it
+        receives in the same body. If the body raises, nothing is sent.
+
+        Only ranks that have messages take part. But the first messages of a group are launched by
+        all ranks, with an empty body if need be, unless all have called load_messages.
+        """
+        return Messages(self, stream)
+
+    def load_messages(self) -> None:
+        """Prepares what messages need, so that the first ones concern only ranks that have some, and
+        can be captured. Collective."""
+        call(library.mscclgo_messages_load, self._handle)
+
+    def send(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
+        """Sends a tensor to a rank, which receives it; see messages, for several at once."""
+        on = self.stream(stream)
+        call(library.mscclgo_send, self._handle, on._handle, *place(self, "send", tensor, on, SEND), rank(self, "send", peer))
+
+    def recv(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
+        """Receives a tensor from a rank that sends it; see send."""
+        on = self.stream(stream)
+        call(library.mscclgo_recv, self._handle, on._handle, *place(self, "recv", tensor, on, RECV), rank(self, "recv", peer))
 
 
 _open: "weakref.WeakSet[Group]" = weakref.WeakSet()

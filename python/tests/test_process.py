@@ -40,7 +40,7 @@ def test_calls() -> None:
     """The example that times calls tells of each."""
     done = python("-m", "mscclgo", "run", "-n", "2", str(EXAMPLES / "calls.py"))
     assert done.returncode == 0, done.stderr
-    for name in ("kernel", "prepared(stream)", "all_reduce(array", "on the device"):
+    for name in ("kernel", "m.send(array, next), m.recv(array, before)", "prepared(stream)", "all_reduce(array", "on the device"):
         assert re.search(r"[\d.]+ us  .*" + re.escape(name), done.stdout), done.stdout
 
 
@@ -209,6 +209,11 @@ def test_structs() -> None:
         assert body is not None
         fields = [re.sub(r"\[.*", "", f).split()[-1].lstrip("*") for part in body[1].split(";") if part.strip() for f in part.split(",")]
         assert [f[0] for f in struct._fields_] == fields
+    message = re.search(r"typedef struct \{([^}]*)\} mscclgo_message;", text)
+    assert message is not None
+    codes = {"void*": "Q", "mscclgo_stream": "Q", "uint64_t": "Q", "int": "i", "mscclgo_type": "i", "mscclgo_direction": "i"}
+    fields = [part.split()[0] for part in message[1].split(";") if part.strip()]
+    assert _library.MESSAGE.format == "=" + "".join(codes[field] for field in fields) + "4x"
     for bytes, name in ((_library.GROUP_HANDLE_BYTES, "group"), (_library.PEER_MEMORY_HANDLE_BYTES, "peer_memory")):
         words = re.search(r"uint64_t \w+\[(\d+)\];\s*\} mscclgo_%s_handle;" % name, text)
         assert words is not None and 8 * int(words[1]) == bytes

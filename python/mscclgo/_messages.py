@@ -1,0 +1,81 @@
+"""Sends and receives that go together, as one kernel."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, List, Optional
+
+from . import _memory
+from ._errors import InvalidError
+from ._library import MESSAGE, call, library
+from ._stream import Stream
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+SEND, RECV = 0, 1
+_NAMES = ("send", "recv")
+
+
+class Messages:
+    """Sends and receives of one rank, in the body of a with statement; see Group.messages. It may be
+    entered again, for others."""
+
+    def __init__(self, group: Group, stream: Any) -> None:
+        self._group = group
+        self._given = stream
+        self._stream: Optional[Stream] = None  # of messages that name none
+        self._first: Optional[Stream] = None  # of the first message, which runs them all
+        self._packed: Optional[List[bytes]] = None  # outside of the body
+
+    def __enter__(self) -> "Messages":
+        if self._packed is not None:
+            raise InvalidError("mscclgo: messages: these are being put together already; take another group.messages()")
+        self._stream = self._group.stream(self._given)
+        self._first = None
+        self._packed = []
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        packed, self._packed = self._packed, None
+        if error is None and packed is not None:
+            call(library.mscclgo_messages_launch, self._group._handle, b"".join(packed), len(packed))
+
+    def send(self, tensor: Any, peer: int, stream: Any = None) -> None:
+        """Adds a send of a tensor to a rank, which may be this one. The stream is that of the messages
+        unless another one is given."""
+        self._add(SEND, tensor, peer, stream)
+
+    def recv(self, tensor: Any, peer: int, stream: Any = None) -> None:
+        """Adds a receive of a tensor from a rank; see send."""
+        self._add(RECV, tensor, peer, stream)
+
+    def _add(self, direction: int, tensor: Any, peer: int, stream: Any) -> None:
+        packed, group, name = self._packed, self._group, _NAMES[direction]
+        if packed is None or self._stream is None:
+            raise InvalidError(f"mscclgo: {name}: these messages were launched, or not begun: write 'with group.messages() as m: m.{name}(...)'")
+        on = self._stream if stream is None else group.stream(stream)
+        if self._first is None:
+            self._first = on
+        address, count, number = place(group, name, tensor, self._first, direction)
+        packed.append(MESSAGE.pack(on._handle, address, count, number, rank(group, name, peer), direction))
+
+
+def place(group: Group, name: str, tensor: Any, stream: Stream, direction: int) -> "tuple[int, int, int]":
+    """Returns where a tensor is, its number of elements, and that of their type."""
+    address, memory = group.address(tensor, stream, direction == RECV)
+    known = _memory.TYPES.get(memory.dtype)
+    if known is None:
+        raise InvalidError(f"mscclgo: {name}: the tensor has elements of {memory.dtype}, and messages take {', '.join(_memory.TYPES)}")
+    return address, memory.elements, known[0]
+
+
+def rank(group: Group, name: str, peer: Any) -> int:
+    """Returns the number of a rank of the group."""
+    try:
+        number = operator.index(peer)
+    except TypeError:
+        raise InvalidError(f"mscclgo: {name}: a rank is an int, not a {type(peer).__name__}") from None
+    if not 0 <= number < group.size:
+        raise InvalidError(f"mscclgo: {name}: there is no rank {number}, there are 0 to {group.size - 1}")
+    return number
