@@ -1,0 +1,30 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+)
+
+// TestTokens has ranks check all elements of some numbers of tokens.
+func TestTokens(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 4} {
+		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
+			testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+				var table bytes.Buffer
+				if err := run(ctx, comm, 300, &table); err != nil {
+					return err
+				}
+				if rows := strings.Count(table.String(), "\n"); comm.Rank() == 0 && rows != 2+5 {
+					return fmt.Errorf("%d lines:\n%s", rows, &table)
+				}
+				return nil
+			})
+		})
+	}
+}
