@@ -1,0 +1,185 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+// findRaces runs a test on so many ranks under the race finder, and returns what it finds.
+func findRaces(t *testing.T, ranks int, link string, test func(*groupMember) error) []gpu.Race {
+	t.Helper()
+	if testdev.CUDA() {
+		t.Skip("races are found on emulated devices")
+	}
+	finder, err := gpu.FindRaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { finder.Close() }) // after the devices
+	runGroups(t, ranks, tinyGroups, link, func(m *groupMember) error {
+		return errors.Join(m.runner.LoadGroups(m.ctx), test(m))
+	})
+	races, unwatched, err := finder.Races()
+	if err != nil || len(unwatched) > 0 {
+		t.Fatalf("the finder says %q, %v", unwatched, err)
+	}
+	return races
+}
+
+// TestGroupNoRaces plays random schedules on several streams, and replays a graph.
+func TestGroupNoRaces(t *testing.T) {
+	for _, ranks := range []int{2, 4} {
+		for _, link := range []string{"other", NVLink} {
+			t.Run(fmt.Sprintf("%d/%s", ranks, link), func(t *testing.T) {
+				races := findRaces(t, ranks, link, func(m *groupMember) error {
+					other, err := m.comm.NewStream()
+					if err != nil {
+						return err
+					}
+					s := newSchedule(rand.New(rand.NewPCG(3, uint64(ranks))), ranks, 120, []uint64{0, 8, 600, 5000, 20_000})
+					if err := m.play(s, 3, []*gpu.Stream{m.stream, other}); err != nil {
+						return err
+					}
+					return errors.Join(m.shift(5), other.Close())
+				})
+				for _, r := range races {
+					t.Errorf("%v", r)
+				}
+			})
+		}
+	}
+}
+
+// shift launches a graph so often, in which each rank passes on what it has got from the one before.
+func (m *groupMember) shift(times int) error {
+	rank, ranks := m.comm.Rank(), m.comm.Size()
+	const count = 3000
+	ring, err := gpu.Upload(m.comm.Device(), make([]float32, 2*count))
+	if err != nil {
+		return err
+	}
+	out, outErr := ring.Slice(0, 4*count)
+	in, inErr := ring.Slice(4*count, 4*count)
+	if err := errors.Join(outErr, inErr); err != nil {
+		return err
+	}
+	graph, err := capture(m.stream, func() error {
+		g := m.runner.Group()
+		g.Send(m.stream, out, count, F32, (rank+1)%ranks)
+		g.Recv(m.stream, in, count, F32, (rank+ranks-1)%ranks)
+		return errors.Join(g.Launch(), m.stream.Copy(out, 0, in, 0, 4*count))
+	})
+	if err != nil {
+		return err
+	}
+	for range times {
+		if err := graph.Launch(m.stream); err != nil {
+			return err
+		}
+	}
+	return errors.Join(m.comm.Synchronize(m.ctx, m.stream), m.comm.Barrier(m.ctx), graph.Close(), ring.Close())
+}
+
+// groupMistakes are mistakes with a group that sends out to the other rank and receives in. The
+// line that makes a mistake ends with its name.
+var groupMistakes = []struct {
+	name string
+	run  func(m *groupMember, g *Group, out, in *gpu.Buffer, other *gpu.Stream, mended bool) error
+}{
+	{"readTooEarly", func(m *groupMember, g *Group, out, in *gpu.Buffer, _ *gpu.Stream, mended bool) error {
+		if err := m.pass(g, out, in, m.stream); err != nil {
+			return err
+		}
+		if mended {
+			if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+				return err
+			}
+		}
+		return gpu.CopyOut(make([]byte, in.Size()), in) // readTooEarly
+	}},
+	{"writtenTooEarly", func(m *groupMember, g *Group, out, in *gpu.Buffer, _ *gpu.Stream, mended bool) error {
+		if err := m.pass(g, out, in, m.stream); err != nil {
+			return err
+		}
+		if mended {
+			if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+				return err
+			}
+		}
+		return gpu.CopyIn(out, make([]byte, out.Size())) // writtenTooEarly
+	}},
+	// A stream of a message waits for the group, and no other one.
+	{"notOnStream", func(m *groupMember, g *Group, out, in *gpu.Buffer, other *gpu.Stream, mended bool) error {
+		receives := m.stream
+		if mended {
+			receives = other
+		}
+		if err := m.pass(g, out, in, receives); err != nil {
+			return err
+		}
+		return other.Fill(in, 0, 1, in.Size()) // notOnStream
+	}},
+}
+
+// pass launches a group of a send to the other of two ranks and a receive on a stream.
+func (m *groupMember) pass(g *Group, out, in *gpu.Buffer, receives *gpu.Stream) error {
+	peer := 1 - m.comm.Rank()
+	g.Send(m.stream, out, out.Size(), U8, peer)
+	g.Recv(receives, in, in.Size(), U8, peer)
+	return g.Launch()
+}
+
+// TestGroupMistakes finds each mistake at its line, and nothing where it is mended.
+func TestGroupMistakes(t *testing.T) {
+	source, err := os.ReadFile("group_race_test.go")
+	if err != nil {
+		t.Skip("the sources are not here:", err)
+	}
+	for _, c := range groupMistakes {
+		line := 0
+		for i, text := range strings.Split(string(source), "\n") {
+			if strings.HasSuffix(text, " // "+c.name) {
+				line = i + 1
+			}
+		}
+		for _, mended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/mended=%v", c.name, mended), func(t *testing.T) {
+				races := findRaces(t, 2, "other", func(m *groupMember) error {
+					other, err := m.comm.NewStream()
+					if err != nil {
+						return err
+					}
+					both, err := gpu.Upload(m.comm.Device(), make([]byte, 8192))
+					if err != nil {
+						return err
+					}
+					out, outErr := both.Slice(0, 4096)
+					in, inErr := both.Slice(4096, 4096)
+					if err := errors.Join(outErr, inErr); err != nil {
+						return err
+					}
+					err = c.run(m, m.runner.Group(), out, in, other, mended)
+					return errors.Join(err, m.comm.Synchronize(m.ctx, m.stream), m.comm.Synchronize(m.ctx, other), m.comm.Barrier(m.ctx), other.Close(), both.Close())
+				})
+				at, found := fmt.Sprintf("group_race_test.go:%d ", line), false
+				for _, r := range races {
+					first, second := r.First.Place+" ", r.Second.Place+" "
+					if !strings.HasPrefix(first, at) && !strings.HasPrefix(second, at) || !strings.Contains(first+second, "group.cu") || mended {
+						t.Errorf("this is no mistake of the test:\n%v", r)
+					}
+					found = true
+				}
+				if found == mended {
+					t.Errorf("%d races", len(races))
+				}
+			})
+		}
+	}
+}
