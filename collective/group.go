@@ -48,6 +48,8 @@ import (
 type Group struct {
 	runner   *Runner
 	messages []message
+	name     string // of the last launch, which had so many messages
+	named    int
 }
 
 // message is a send or a receive.
@@ -143,7 +145,7 @@ func (g *Group) Launch() error {
 		clear(g.messages) // so that it keeps no buffers
 		g.messages = g.messages[:0]
 	}()
-	r, op := g.runner, fmt.Sprintf("collective: group of %d sends and receives", len(g.messages))
+	r, op := g.runner, g.op()
 	if err := r.begin(op); err != nil {
 		return err
 	}
@@ -183,6 +185,14 @@ func (g *Group) Launch() error {
 	return wrapIf(r, op, g.queue(op, streams, table))
 }
 
+// op is what errors of the group name. Programs launch groups of the same size again and again.
+func (g *Group) op() string {
+	if g.name == "" || g.named != len(g.messages) {
+		g.name, g.named = fmt.Sprintf("collective: group of %d sends and receives", len(g.messages)), len(g.messages)
+	}
+	return g.name
+}
+
 // wrapIf is wrap for what may be no error.
 func wrapIf(r *Runner, op string, err error) error {
 	if err == nil {
@@ -202,13 +212,16 @@ func (m *message) check(r *Runner) error {
 	case m.count >= mostMessage/uint64(m.typ.Size()):
 		return invalid("a message has fewer than %d bytes", uint64(mostMessage))
 	}
-	if err := r.checkStream(m.stream, m.op()); err != nil {
-		return err
+	usable := func(op string) error {
+		if err := r.checkStream(m.stream, op); err != nil || m.count == 0 {
+			return err
+		}
+		return r.checkBuffer(m.stream, m.buffer, op, m.bytes())
 	}
-	if m.count == 0 {
+	if usable("") == nil {
 		return nil
 	}
-	return r.checkBuffer(m.stream, m.buffer, m.op(), m.bytes())
+	return usable(m.op()) // whose text takes longer to make than the rest
 }
 
 // streams returns the streams of the messages, each once.
@@ -228,12 +241,13 @@ func (g *Group) streams() (all []*gpu.Stream, err error) {
 
 // apart returns the error of a receive that overlaps with another message.
 func (g *Group) apart() error {
-	order := make([]*message, 0, len(g.messages))
+	order := g.runner.groups.order[:0]
 	for i := range g.messages {
 		if g.messages[i].count > 0 {
 			order = append(order, &g.messages[i])
 		}
 	}
+	g.runner.groups.order = order
 	stays := g.stays()
 	slices.SortStableFunc(order, func(a, b *message) int { return cmp.Compare(a.buffer.Ptr(), b.buffer.Ptr()) })
 	var last, written *message // of all so far, and of those that are written, that which ends last
@@ -270,8 +284,12 @@ func (g *Group) stays() map[*message]bool {
 			sends = append(sends, m)
 		}
 	}
+	pairs := min(len(sends), len(receives))
+	if pairs == 0 {
+		return nil
+	}
 	stays := map[*message]bool{}
-	for i, m := range receives[:min(len(sends), len(receives))] {
+	for i, m := range receives[:pairs] {
 		s := sends[i]
 		stays[m] = m.count > 0 && s.count > 0 && m.buffer.Ptr() == s.buffer.Ptr() && m.bytes() == s.bytes()
 	}

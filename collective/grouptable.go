@@ -78,6 +78,12 @@ type groups struct {
 	warps  launchable
 	stores launchable
 	event  *gpu.Event // for streams that join and part
+	// handle and shared are the first arguments of the kernels.
+	handle, shared any
+	// work, sends, receives and order are of the group that is being launched, and used again for the next one.
+	work            groupTable
+	sends, receives [][]*message
+	order           []*message
 	// tables are for the messages of groups that have more than go with a kernel's parameters.
 	// The last one is used; graphs hold the addresses of those before.
 	tables []*gpu.Buffer
@@ -153,15 +159,25 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	if err != nil {
 		return errors.Join(err, box.Buffer.Close())
 	}
+	handle := r.group
+	handle.Watch.Channel = devicecode.MessageChannel
+	g.handle, g.shared = handle, box.peers
 	g.box, g.tables = box, []*gpu.Buffer{table}
 	return nil
 }
 
-// table makes the work table of a group whose messages are right by themselves.
+// table makes the work table of a group whose messages are right by themselves. The caller holds the
+// runner's mu until the table was launched.
 func (g *Group) table() (*groupTable, error) {
 	r := g.runner
 	ranks, me := r.comm.Size(), r.comm.Rank()
-	sends, receives := make([][]*message, ranks), make([][]*message, ranks)
+	if r.groups.sends == nil {
+		r.groups.sends, r.groups.receives = make([][]*message, ranks), make([][]*message, ranks)
+	}
+	sends, receives := r.groups.sends, r.groups.receives
+	for rank := range ranks {
+		sends[rank], receives[rank] = sends[rank][:0], receives[rank][:0]
+	}
 	for i := range g.messages {
 		m := &g.messages[i]
 		if m.receives {
@@ -176,7 +192,9 @@ func (g *Group) table() (*groupTable, error) {
 	if len(g.messages) > mostOfGroup {
 		return nil, r.invalidUse("collective: launch a group", "it has %d messages, more than %d", len(g.messages), mostOfGroup)
 	}
-	t := &groupTable{messages: make([]workMessage, 0, len(g.messages))}
+	t := &r.groups.work
+	t.messages, t.tasks, t.most = t.messages[:0], 0, 0
+	t.arg.Pairs, t.arg.More = 0, 0
 	t.arg.Small, t.arg.SlotBytes, t.arg.Lanes = r.groups.small(r), r.groups.sizes.slot, uint32(r.groups.lanes(r))
 	t.arg.LeastLots = r.groups.sizes.leastPacked<<32 | r.groups.sizes.least
 	// Each rank begins with another peer.
@@ -274,9 +292,7 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 		limit := min(g.sizes.blocks, k.fit)
 		blocks = int(divideUp(uint64(t.tasks), divideUp(uint64(t.tasks), uint64(limit))))
 	}
-	handle := r.group
-	handle.Watch.Channel = devicecode.MessageChannel
-	return k.kernel.Launch(s, gpu.Blocks(blocks, threads), handle, g.box.peers, t.arg)
+	return k.kernel.Launch(s, gpu.Blocks(blocks, threads), g.handle, g.shared, t.arg)
 }
 
 // store queues kernels that write messages to device memory, and returns where: in the same for
