@@ -77,7 +77,7 @@ func (rx *receiver) complete() {
 			rx.c.broken(err)
 		}
 		for _, m := range one.holds {
-			m.release()
+			m.Release()
 		}
 		ops, failed := one.ops, err != nil
 

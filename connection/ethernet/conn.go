@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -63,8 +64,8 @@ type conn struct {
 
 	refused     error // why this rank refused what the peer sent; becomes err
 	refusedKind mscclgo.Kind
-	peerGone    map[uint32]struct{} // memories that the peer has closed
-	untold      []uint32            // memories of this rank that were closed, while the peer is being told
+	peerGone    target.Withdrawn // memories that the peer has closed
+	untold      []uint32         // memories of this rank that were closed, while the peer is being told
 
 	controlMu sync.Mutex // writing to the control socket
 	ackSent   uint64
@@ -93,7 +94,7 @@ type op struct {
 // newConn returns a connection over sockets whose handshakes are done; the first is
 // the control socket. It owns them, also when it fails.
 func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
-	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets, peerGone: map[uint32]struct{}{}}
+	c := &conn{t: t, peer: peer, control: sockets[0], sockets: sockets}
 	c.changed.L, c.work.L = &c.mu, &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.drain, c.giveUp = context.WithCancel(context.Background())
@@ -203,7 +204,7 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	if c.err != nil {
 		return c.failure()
 	}
-	if _, ok := c.peerGone[o.memory]; ok {
+	if c.peerGone.Has(o.memory) {
 		return mscclgo.Errorf(mscclgo.ErrRemote, "ethernet: find the memory", "rank %d has closed memory %d; nothing was sent", c.peer, o.memory)
 	}
 	place := &c.queue[c.queued.Load()%queueDepth]

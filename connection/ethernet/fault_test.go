@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -325,7 +326,7 @@ func TestClosedAtPeer(t *testing.T) {
 		eventually(t, "the writer knows", func() bool {
 			ab.d.mu.Lock()
 			defer ab.d.mu.Unlock()
-			return len(ab.d.peerGone) == 1
+			return ab.d.peerGone.Has(mine.ID())
 		})
 		says := []string{"rank 0, peer 1", "rank 1 has closed memory 0; nothing was sent"}
 		testerr.Expect(t, ab.Write(dst, 0, src, 0, 64), mscclgo.ErrRemote, says...)
@@ -374,7 +375,7 @@ func TestRefusals(t *testing.T) {
 			},
 			func(b *rank, m *registeredmem.Memory) {
 				withdrawQuietly(b, m)
-				b.t.offered = 0
+				b.t.targets = new(target.Table)
 			},
 			"rank 1 refused a write of 1 bytes at 0 to memory 0: there is no such memory", "never was registered",
 		},
@@ -411,8 +412,4 @@ func TestRefusals(t *testing.T) {
 
 // withdrawQuietly closes a memory so that the peers do not hear of it, as if that were
 // on its way.
-func withdrawQuietly(b *rank, m *registeredmem.Memory) {
-	b.t.mu.Lock()
-	defer b.t.mu.Unlock()
-	delete(b.t.targets, m.ID())
-}
+func withdrawQuietly(b *rank, m *registeredmem.Memory) { b.t.targets.Remove(m.ID()) }

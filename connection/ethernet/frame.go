@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"encoding/binary"
+
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
 // A frame starts with frameSize bytes, little-endian:
@@ -36,7 +38,7 @@ const (
 // frame is the head of a message on a socket.
 type frame struct {
 	kind    frameKind
-	reason  reason
+	reason  target.Reason
 	refused frameKind // data or update
 	memory  uint32    // the number in the receiver's registry
 	op      uint64    // of the connection's direction, counting from 0
@@ -65,7 +67,7 @@ func decodeFrame(b []byte) (frame, error) {
 	}
 	f := frame{
 		kind:   frameKind(b[1]),
-		reason: reason(b[2]), refused: frameKind(b[3]),
+		reason: target.Reason(b[2]), refused: frameKind(b[3]),
 		memory: binary.LittleEndian.Uint32(b[4:]),
 		op:     binary.LittleEndian.Uint64(b[8:]),
 		offset: binary.LittleEndian.Uint64(b[16:]),
@@ -75,7 +77,7 @@ func decodeFrame(b []byte) (frame, error) {
 	kind := f.kind
 	switch {
 	case f.kind == kindRefuse:
-		if kind = f.refused; f.reason < reasonClosed || f.reason > reasonFailed || kind != kindData && kind != kindUpdate {
+		if kind = f.refused; !f.reason.Valid() || kind != kindData && kind != kindUpdate {
 			return frame{}, fmt.Errorf("a refusal of a frame of kind %d with reason %d", f.refused, f.reason)
 		}
 	case b[2]|b[3] != 0:

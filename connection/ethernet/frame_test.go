@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
@@ -18,8 +19,8 @@ func TestFrame(t *testing.T) {
 		{kind: kindBye},
 		{kind: kindGone, memory: 7},
 		{kind: kindBroke},
-		{kind: kindRefuse, reason: reasonClosed, refused: kindData, memory: 1, op: 2, offset: 3, length: 4, total: 5},
-		{kind: kindRefuse, reason: reasonFailed, refused: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
+		{kind: kindRefuse, reason: target.Closed, refused: kindData, memory: 1, op: 2, offset: 3, length: 4, total: 5},
+		{kind: kindRefuse, reason: target.Failed, refused: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
 	} {
 		f.encode(b)
 		if got, err := decodeFrame(b); err != nil || got != f {
@@ -27,7 +28,7 @@ func TestFrame(t *testing.T) {
 		}
 	}
 	const golden = "020501010700000002000000000000000300000000000000040000000000000005000000" + "00000000"
-	(&frame{kind: kindRefuse, reason: reasonClosed, refused: kindData, memory: 7, op: 2, offset: 3, length: 4, total: 5}).encode(b)
+	(&frame{kind: kindRefuse, reason: target.Closed, refused: kindData, memory: 7, op: 2, offset: 3, length: 4, total: 5}).encode(b)
 	if got := hex.EncodeToString(b); got != golden {
 		t.Errorf("a refusal is %s, not %s", got, golden)
 	}
@@ -55,7 +56,7 @@ func TestFrame(t *testing.T) {
 func FuzzFrame(f *testing.F) {
 	b := make([]byte, frameSize)
 	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1}, {kind: kindBroke},
-		{kind: kindRefuse, reason: reasonRange, refused: kindData, length: 4, total: 5}, {kind: kindRefuse, reason: reasonClosed, refused: kindUpdate, total: 1},
+		{kind: kindRefuse, reason: target.Range, refused: kindData, length: 4, total: 5}, {kind: kindRefuse, reason: target.Closed, refused: kindUpdate, total: 1},
 	} {
 		one.encode(b)
 		f.Add(bytes.Clone(b))

@@ -5,6 +5,9 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"github.com/mscclgo/mscclgo/connection/internal/spin"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
 // input reads from a socket.
@@ -12,11 +15,11 @@ type input struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: conn is encrypted
 	once func(fd uintptr) bool
-	spin *spinner
+	spin *spin.Spinner
 
 	// The read that is under way.
 	p    []byte
-	into *target
+	into *target.Memory
 	n    int
 	err  error
 }
@@ -38,7 +41,7 @@ func (in *input) straight() bool { return in.raw != nil }
 
 // read reads what has arrived, at least a byte. into is the registered memory that p
 // is part of, or nil. It is held while bytes are copied, not while they are awaited.
-func (in *input) read(p []byte, into *target) (int, error) {
+func (in *input) read(p []byte, into *target.Memory) (int, error) {
 	if in.raw == nil {
 		return in.conn.Read(p)
 	}
@@ -58,16 +61,16 @@ func (in *input) read(p []byte, into *target) (int, error) {
 
 // try reads, and reports false if nothing has arrived.
 func (in *input) try(fd uintptr) bool {
-	return in.attempt(fd) || in.spin.until(func() bool { return in.attempt(fd) })
+	return in.attempt(fd) || in.spin.Until(func() bool { return in.attempt(fd) })
 }
 
 func (in *input) attempt(fd uintptr) bool {
 	if in.into != nil {
-		if !in.into.hold() {
+		if !in.into.Hold() {
 			in.err = errWithdrawn
 			return true
 		}
-		defer in.into.release()
+		defer in.into.Release()
 	}
 	for {
 		n, err := syscall.Read(int(fd), in.p)

@@ -42,7 +42,7 @@ func (m *mark) Wait(ctx context.Context) error {
 	c, until := m.c, m.until
 	acked := func() bool { return c.acked.Load() >= until }
 	if !acked() {
-		c.t.spin.until(func() bool { return acked() || c.ended.Load() })
+		c.t.spin.Until(func() bool { return acked() || c.ended.Load() })
 	}
 	if acked() {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -45,9 +46,9 @@ type receiver struct {
 // completion is an event in the receiving stream.
 type completion struct {
 	event *gpu.Event
-	ops   uint64    // operations that are done with it
-	work  uint64    // pieces of work that are done with it
-	holds []*target // memories to release then
+	ops   uint64           // operations that are done with it
+	work  uint64           // pieces of work that are done with it
+	holds []*target.Memory // memories to release then
 }
 
 // socket receives the frames of one data socket.
@@ -56,10 +57,10 @@ type socket struct {
 	in      *input
 	slots   [slotsPerSocket]slot
 	cur     int
-	r, w    int       // the bytes of the current slot that are read and not used yet
-	copies  bool      // work was queued on the stream and not posted
-	applied bool      // frames were applied and not posted
-	holds   []*target // of that work
+	r, w    int              // the bytes of the current slot that are read and not used yet
+	copies  bool             // work was queued on the stream and not posted
+	applied bool             // frames were applied and not posted
+	holds   []*target.Memory // of that work
 	midway  atomic.Bool
 }
 
@@ -228,7 +229,7 @@ func (s *socket) apply(f *frame) error {
 	}
 	s.midway.Store(f.kind == kindData)
 	defer s.midway.Store(false)
-	host := s.rx.c.t.host(m.buf)
+	host := s.rx.c.t.host(m.Buffer)
 	if f.kind == kindData && host == nil {
 		return s.toDevice(f, m)
 	}
@@ -255,7 +256,7 @@ func (s *socket) leave(f *frame) {
 }
 
 // toDevice copies a frame's payload through the slots to device memory.
-func (s *socket) toDevice(f *frame, m *target) error {
+func (s *socket) toDevice(f *frame, m *target.Memory) error {
 	entered := false
 	for at := uint64(0); at < f.length; {
 		slot := &s.slots[s.cur]
@@ -293,16 +294,16 @@ func (s *socket) toDevice(f *frame, m *target) error {
 }
 
 // copy queues the copy of n bytes of the slot to memory.
-func (s *socket) copy(m *target, offset uint64, from, n int) error {
+func (s *socket) copy(m *target.Memory, offset uint64, from, n int) error {
 	return s.queue(m, func() error {
-		return s.rx.stream.Copy(m.buf, offset, s.slots[s.cur].staging, uint64(from), uint64(n))
+		return s.rx.stream.Copy(m.Buffer, offset, s.slots[s.cur].staging, uint64(from), uint64(n))
 	})
 }
 
 // queue queues work on a memory, which is held until the work is done.
-func (s *socket) queue(m *target, work func() error) error {
-	if !m.hold() {
-		return errGone(m)
+func (s *socket) queue(m *target.Memory, work func() error) error {
+	if !m.Hold() {
+		return target.Gone(m)
 	}
 	s.holds = append(s.holds, m)
 	s.copies = true
@@ -317,7 +318,7 @@ func (s *socket) queue(m *target, work func() error) error {
 }
 
 // toHost reads a frame's payload into memory that the host can access.
-func (s *socket) toHost(m *target, dst []byte) error {
+func (s *socket) toHost(m *target.Memory, dst []byte) error {
 	// The stream may still store to a word in there.
 	if !s.rx.idle() {
 		s.post()
@@ -327,7 +328,7 @@ func (s *socket) toHost(m *target, dst []byte) error {
 		if s.r == s.w && s.in.straight() {
 			n, err := s.in.read(dst, m)
 			if err == errWithdrawn {
-				return errGone(m)
+				return target.Gone(m)
 			}
 			if err != nil {
 				return cut(err)
@@ -345,11 +346,11 @@ func (s *socket) toHost(m *target, dst []byte) error {
 				return cut(err)
 			}
 		}
-		if !m.hold() {
-			return errGone(m)
+		if !m.Hold() {
+			return target.Gone(m)
 		}
 		n := copy(dst, s.slots[s.cur].bytes[s.r:s.w])
-		m.release()
+		m.Release()
 		s.r += n
 		dst = dst[n:]
 	}

@@ -6,40 +6,8 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
-
-// reason is why a frame was refused.
-type reason uint8
-
-const (
-	reasonClosed   reason = 1 // the memory was closed
-	reasonUnknown  reason = 2 // there never was such a memory
-	reasonRange    reason = 3 // it lies outside the memory, or is not aligned
-	reasonProtocol reason = 4 // it breaks the protocol otherwise
-	reasonFailed   reason = 5 // the device could not take it
-)
-
-func (r reason) String() string {
-	return [...]string{
-		reasonClosed:   "it was closed",
-		reasonUnknown:  "there is no such memory",
-		reasonRange:    "it lies outside the memory, or the word is not aligned to 8 bytes",
-		reasonProtocol: "it does not fit what was sent before; the log of that rank has more",
-		reasonFailed:   "its device failed; the log of that rank has more",
-	}[r]
-}
-
-// refusalError is why this rank refused a frame.
-type refusalError struct {
-	reason reason
-	text   string
-}
-
-func (e *refusalError) Error() string { return e.text }
-
-func refusal(r reason, format string, args ...any) error {
-	return &refusalError{r, fmt.Sprintf(format, args...)}
-}
 
 // partingTime is how long a connection that has refused a frame stays open for the peer
 // to read why, which hangs up then.
@@ -48,13 +16,13 @@ const partingTime = time.Second
 // refuse ends the connection because of a frame, once the peer knows why.
 func (c *conn) refuse(f *frame, err error) {
 	out, kind := *f, mscclgo.ErrRemote
-	out.kind, out.refused, out.reason = kindRefuse, f.kind, reasonProtocol
-	var why *refusalError
+	out.kind, out.refused, out.reason = kindRefuse, f.kind, target.Protocol
+	var why *target.Refusal
 	switch {
 	case errors.Is(err, errDevice):
-		kind, out.reason = mscclgo.ErrSystem, reasonFailed
+		kind, out.reason = mscclgo.ErrSystem, target.Failed
 	case errors.As(err, &why):
-		out.reason = why.reason
+		out.reason = why.Reason
 	}
 	if kind == mscclgo.ErrRemote {
 		err = peerLost(err)
@@ -102,28 +70,18 @@ func (c *conn) explain(f *frame) error {
 	return fmt.Errorf("rank %d refused a write of %d bytes at %d to memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
 }
 
-// maxGone bounds how many memories of the peer are known to be closed. Of others the
-// peer refuses what comes.
-const maxGone = 4096
-
 // gone notes that the peer has closed a memory.
 func (c *conn) gone(memory uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for one := range c.peerGone {
-		if len(c.peerGone) < maxGone {
-			break
-		}
-		delete(c.peerGone, one)
-	}
-	c.peerGone[memory] = struct{}{}
+	c.peerGone.Add(memory)
 }
 
 // tellGone tells the peer that a memory was closed. It does not wait.
 func (c *conn) tellGone(memory uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || len(c.untold) == maxGone {
+	if c.err != nil || len(c.untold) == target.MaxWithdrawn {
 		return
 	}
 	c.untold = append(c.untold, memory)

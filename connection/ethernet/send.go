@@ -170,7 +170,7 @@ func (s *sender) take(b *batch, wait bool) bool {
 		idle := c.taken == seen
 		c.mu.Unlock()
 		if idle {
-			c.t.spin.until(func() bool { return c.queued.Load() != seen || c.ended.Load() })
+			c.t.spin.Until(func() bool { return c.queued.Load() != seen || c.ended.Load() })
 		}
 	}
 	c.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/connection/internal/spin"
 )
 
 // Machines with few cores do not spin; here they do.
@@ -11,7 +13,7 @@ func TestSpinning(t *testing.T) {
 	for _, room := range []int32{0, 1, 8} {
 		a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
 		for _, r := range []*rank{a, b} {
-			r.t.spin.room.Store(room)
+			r.t.spin.SetRoom(room)
 		}
 		ab, ba := connect(t, a, b)
 		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
@@ -21,14 +23,14 @@ func TestSpinning(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i%10 == 0 {
-				time.Sleep(2 * spinTime) // all sleep
+				time.Sleep(2 * spin.Time) // all sleep
 			}
 		}
 		if err := errors.Join(ab.Close(), ba.Close()); err != nil { // while some spin
 			t.Error(err)
 		}
 		for _, r := range []*rank{a, b} {
-			if left := r.t.spin.room.Load(); left != room {
+			if left := r.t.spin.Room(); left != room {
 				t.Errorf("there was room for %d to spin, then for %d", room, left)
 			}
 		}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/spin"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/hostid"
@@ -91,12 +93,11 @@ type Transport struct {
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
 
-	spin spinner
+	spin    spin.Spinner
+	targets *target.Table
 
 	mu        sync.Mutex
 	closed    bool
-	targets   map[uint32]*target
-	offered   uint32 // all memories that ever were in targets have lower numbers
 	endpoints map[[idSize]byte]*Endpoint
 	arriving  map[[idSize]byte]*arrival
 	conns     map[*conn]struct{}
@@ -121,7 +122,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	}
 	t := &Transport{
 		reg: reg, patience: patience, parting: partingTime, host: (*gpu.Buffer).HostBytes, nics: nics, listening: map[string]string{},
-		targets: map[uint32]*target{}, endpoints: map[[idSize]byte]*Endpoint{},
+		targets: new(target.Table), endpoints: map[[idSize]byte]*Endpoint{},
 		arriving: map[[idSize]byte]*arrival{}, conns: map[*conn]struct{}{},
 	}
 	switch {
@@ -144,7 +145,7 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t.spin.allow()
+	t.spin.Allow()
 	t.opts, t.log = o, o.Logger.With("rank", reg.Rank())
 	rand.Read(t.instance[:])
 	t.member = newMember(reg.Group(), &o, patience)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 )
 
 // update stores a word's new value after all data before it: at once if the stream is
@@ -11,17 +13,17 @@ import (
 // at system scope after its copies (cuStreamWriteValue64 without
 // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER). host is the memory, or nil if the host
 // cannot access it.
-func (s *socket) update(f *frame, m *target, host []byte) error {
+func (s *socket) update(f *frame, m *target.Memory, host []byte) error {
 	if host != nil && s.rx.idle() {
-		if !m.hold() {
-			return errGone(m)
+		if !m.Hold() {
+			return target.Gone(m)
 		}
-		defer m.release()
+		defer m.Release()
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[f.offset])), f.total)
 		return nil
 	}
 	if s.rx.storeValues {
-		return s.queue(m, func() error { return s.rx.stream.WriteValue64(m.buf, f.offset, f.total) })
+		return s.queue(m, func() error { return s.rx.stream.WriteValue64(m.Buffer, f.offset, f.total) })
 	}
 	// A copy of 8 aligned bytes is not torn. They take the place of the frame's head,
 	// which is longer and no longer needed.

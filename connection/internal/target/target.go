@@ -1,0 +1,105 @@
+// Package target holds the memories of a rank that its peers write to by messages, which
+// the rank checks and applies.
+package target
+
+import (
+	"sync"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Memory is a memory of this rank that peers write to.
+type Memory struct {
+	ID     uint32
+	Buffer *gpu.Buffer
+
+	mu    sync.Mutex
+	users int        // copies and reads into it under way
+	gone  bool       // it was withdrawn
+	idle  *sync.Cond // users fell to 0
+}
+
+// Hold keeps the memory from being withdrawn until Release. It reports false if it was
+// withdrawn before.
+func (m *Memory) Hold() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return false
+	}
+	m.users++
+	return true
+}
+
+// Release ends a Hold.
+func (m *Memory) Release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users--; m.users == 0 {
+		m.idle.Broadcast()
+	}
+}
+
+// Withdraw waits until nobody holds the memory, and has nobody hold it again.
+func (m *Memory) Withdraw() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gone = true
+	for m.users > 0 {
+		m.idle.Wait()
+	}
+}
+
+// Table is the memories of a rank. The zero value has none.
+type Table struct {
+	mu      sync.Mutex
+	open    map[uint32]*Memory
+	offered uint32 // all memories that ever were in the table have lower numbers
+}
+
+// Offer adds a memory of this rank.
+func (t *Table) Offer(m *registeredmem.Memory) {
+	one := &Memory{ID: m.ID(), Buffer: m.Buffer()}
+	one.idle = sync.NewCond(&one.mu)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		t.open = map[uint32]*Memory{}
+	}
+	t.open[one.ID] = one
+	t.offered = max(t.offered, one.ID+1)
+}
+
+// Remove has Find refuse a memory from now on. It returns the memory, which the caller
+// withdraws, or nil if there is none.
+func (t *Table) Remove(id uint32) *Memory {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.open[id]
+	delete(t.open, id)
+	return m
+}
+
+// Find returns the memory that a peer names. All n bytes at the offset must lie inside it,
+// and a word must be aligned.
+//
+// Errors: a [Refusal].
+func (t *Table) Find(id uint32, offset, n uint64, word bool) (*Memory, error) {
+	t.mu.Lock()
+	m, offered := t.open[id], id < t.offered
+	t.mu.Unlock()
+	switch {
+	case m == nil && offered:
+		return nil, Refuse(Closed, "it sent a frame for memory %d, which is closed", id)
+	case m == nil:
+		return nil, Refuse(Unknown, "it sent a frame for memory %d, which never was registered", id)
+	}
+	if size := m.Buffer.Size(); offset > size || n > size-offset {
+		return nil, Refuse(Range, "it sent %d bytes for offset %d of memory %d, which has %d", n, offset, id, size)
+	}
+	if word && (uint64(m.Buffer.Ptr())+offset)%8 != 0 {
+		return nil, Refuse(Range, "it sent an update for offset %d of memory %d, which is not aligned to 8 bytes", offset, id)
+	}
+	return m, nil
+}
