@@ -37,6 +37,23 @@ var errHungUp = errors.New("the other end hung up in the handshake")
 // descriptor left, ErrRemote when nobody listens there or the other end is not of the same
 // user and group.
 func Call(ctx context.Context, key Key, name string, request []byte, take func(Answer) error) error {
+	return inquire(ctx, key, name, request, func(a answered) error {
+		defer a.conn.Close()
+		return take(a.Answer)
+	})
+}
+
+// Connect is Call for an answer with which the connection stays open: take gets the
+// connection too, which it owns. It has no deadline, is of packets, and hangs up when the
+// process at the other end dies.
+//
+// Errors: those of Call.
+func Connect(ctx context.Context, key Key, name string, request []byte, take func(Answer, *net.UnixConn) error) error {
+	return inquire(ctx, key, name, request, func(a answered) error { return take(a.Answer, a.conn) })
+}
+
+// inquire asks, and passes what was answered to take, which owns the connection.
+func inquire(ctx context.Context, key Key, name string, request []byte, take func(answered) error) error {
 	op := fmt.Sprintf("ask at the socket %q", name)
 	if !ValidName(name) {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "no server has such a name")
@@ -52,8 +69,7 @@ func Call(ctx context.Context, key Key, name string, request []byte, take func(A
 			if answer.File != nil {
 				defer answer.File.Close()
 			}
-			defer answer.conn.Close()
-			return take(answer.Answer)
+			return take(answer)
 		case !errors.Is(err, errHungUp) || try == maxTries || ctx.Err() != nil:
 			return failure(ctx, op, err)
 		}
@@ -135,8 +151,8 @@ func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member,
 		return Answer{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	if _, err := conn.Write(encodeRequest(request)); err != nil {
+		stop()
 		return Answer{}, err
 	}
 	packet := make([]byte, maxAnswer+1)
@@ -144,6 +160,9 @@ func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member,
 	n, oobn, _, _, err := conn.ReadMsgUnix(packet, rights)
 	files, filesErr := received(rights[:oobn])
 	answer, err := open(packet[:max(n, 0)], files, sameProcess, errors.Join(err, filesErr))
+	if !stop() && err == nil {
+		err = ctx.Err() // the connection has a deadline now
+	}
 	if err != nil {
 		for _, f := range files {
 			f.Close()

@@ -12,5 +12,6 @@
 // The proofs are bound to the socket's name, so that a process in between, which
 // has a socket of another name, cannot relay them. What follows on the
 // connection, which only the kernel carries, needs no proof of its own: one
-// packet with the request, one with the answer.
+// packet with the request, one with the answer, and whatever the two make of it where the
+// answer says that it stays ([Connect]).
 package fdpass

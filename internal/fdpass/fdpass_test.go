@@ -172,6 +172,79 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
+// TestConnect keeps the connection on which the answer came: packets go both ways, and each
+// end learns that the other has gone.
+func TestConnect(t *testing.T) {
+	stays := make(chan *net.UnixConn, 1)
+	s, err := Listen(testKey, slog.New(slog.DiscardHandler), func(request []byte, _ bool) Answer {
+		return Answer{Body: request, Stay: func(c *net.UnixConn) { stays <- c }}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	var near *net.UnixConn
+	err = Connect(ctx, testKey, s.Name(), []byte("stay"), func(a Answer, c *net.UnixConn) error {
+		near = c
+		expect(t, string(a.Body), "stay")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	cancel()
+	far := <-stays
+	if err := s.Close(); err != nil { // which the connection outlives
+		t.Fatal(err)
+	}
+	for _, c := range [][2]*net.UnixConn{{near, far}, {far, near}} {
+		for _, packet := range []string{"one", "two"} {
+			if _, err := c[0].Write([]byte(packet)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := make([]byte, 10)
+		n, err := c[1].Read(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, string(got[:n]), "one")
+		if _, err := c[1].Read(got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	far.Close()
+	if n, err := near.Read(make([]byte, 10)); err != io.EOF {
+		t.Errorf("%d bytes, %v after the other end has closed", n, err)
+	}
+}
+
+// TestStayGone has a caller that does not wait for the answer.
+func TestStayGone(t *testing.T) {
+	stays, asked := make(chan *net.UnixConn, 1), make(chan struct{})
+	s, err := Listen(testKey, slog.New(slog.DiscardHandler), func([]byte, bool) Answer {
+		<-asked
+		return Answer{Stay: func(c *net.UnixConn) { stays <- c }}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	conn := dialRaw(t, s.Name())
+	if _, err := testKey.member(s.Name(), 0).Client(t.Context(), conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(encodeRequest(nil)); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	close(asked)
+	if c := <-stays; c != nil {
+		t.Error("the handler got a connection of which the other end is closed")
+	}
+}
+
 func TestTakeError(t *testing.T) {
 	s, _ := serve(t)
 	want := errors.New("not wanted")

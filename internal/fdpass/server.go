@@ -31,6 +31,10 @@ type Answer struct {
 	// Value reaches the caller as it is. It is for callers of the same process
 	// only.
 	Value any
+	// Stay, if not nil, gets the connection on which the answer went, which is the
+	// handler's from then on, or nil if the caller did not get the answer. The caller's
+	// end is that of [Connect].
+	Stay func(*net.UnixConn)
 }
 
 // Handler answers the request of a member of the group. sameProcess reports
@@ -97,8 +101,18 @@ func (s *Server) shake(raw net.Conn, _ func() error) (serve func() error, err er
 		return nil, err
 	}
 	return func() error {
-		defer conn.Close()
-		return s.answer(conn, s.handle(request, sameProcess), sameProcess)
+		a := s.handle(request, sameProcess)
+		err := s.answer(conn, a, sameProcess)
+		switch {
+		case a.Stay == nil:
+			conn.Close()
+		case err != nil:
+			a.Stay(nil)
+		default:
+			conn.SetDeadline(time.Time{})
+			a.Stay(conn)
+		}
+		return err
 	}, nil
 }
 
