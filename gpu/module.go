@@ -20,6 +20,11 @@ type Module struct {
 // LoadModule loads device code: PTX, a cubin or a fatbin on an NVIDIA GPU, an image
 // made by package devicecode on an emulated device. The image is copied.
 //
+// CUDA's driver loads a module when the kernels of the process on that GPU have ended, and
+// has calls of other threads wait meanwhile. LoadModule waits up to a second for them to
+// end; load what is needed before a kernel starts that runs for longer, or that waits for
+// a rank of the same process which has modules to load.
+//
 // Errors: ErrInvalid, with the driver's message, if the image is of another kind or
 // cannot be loaded; ErrUnsupported if it is for another architecture or needs a newer
 // driver.

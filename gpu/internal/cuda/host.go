@@ -73,6 +73,7 @@ func (p *primary) register(r *hostRange) error {
 
 // unpin undoes pin.
 func (p *primary) unpin(held []*hostRange) error {
+	p.awaitIdle() // not under the lock
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error

@@ -174,13 +174,17 @@ func (m *plain) ExportFD() (int, error) {
 }
 
 func (m *plain) Free() error {
-	return m.end(func() error { return m.result(C.plain_free(m.context, m.ptr), "free %d bytes", m.size) })
+	return m.end(func() error {
+		m.awaitIdle()
+		return m.result(C.plain_free(m.context, m.ptr), "free %d bytes", m.size)
+	})
 }
 
 func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	if err := d.hold(); err != nil {
 		return nil, err
 	}
+	d.tryFreeHosts()
 	m := &pinned{held: held{primary: d.primary}}
 	var host unsafe.Pointer
 	if rc := C.host_create(d.context, C.size_t(size), &host, &m.ptr); rc != 0 {
@@ -203,7 +207,7 @@ func (m *pinned) Bytes() []byte { return m.bytes }
 
 func (m *pinned) Free() error {
 	return m.end(func() error {
-		rc := C.host_free(m.context, unsafe.Pointer(unsafe.SliceData(m.bytes)))
+		rc := m.freeHost(unsafe.Pointer(unsafe.SliceData(m.bytes)))
 		return m.result(rc, "free %d bytes of pinned host memory", len(m.bytes))
 	})
 }

@@ -240,11 +240,6 @@ static inline status host_create(cuda_context* c, size_t size, void** host, CUde
   return rc;
 }
 
-static inline status host_free(cuda_context* c, void* host) {
-  ENTER_UNSAFE(c);
-  return CALL(c->api, cuMemFreeHost, host);
-}
-
 // host_register pins memory of the host, whole pages, unless other code has. Then pinned is
 // false.
 static inline status host_register(cuda_context* c, void* host, size_t size, bool* pinned) {

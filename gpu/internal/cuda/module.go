@@ -41,6 +41,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	defer C.free(unsafe.Pointer(log))
 	ended := append(slices.Clone(image), 0) // PTX is a C string; the other kinds ignore the byte
 	m := &module{held: held{primary: d.primary}}
+	d.awaitIdle()
 	rc := C.module_load(d.context, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &m.handle)
 	if rc != 0 {
 		defer d.drop()

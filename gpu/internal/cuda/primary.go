@@ -20,6 +20,9 @@ type primary struct {
 	context *C.cuda_context
 	holders int // guarded by ordinal.mu
 
+	workMu sync.Mutex
+	work   work // guarded by workMu
+
 	mu     sync.Mutex
 	copies C.cuda_stream      // for CopyToHost and CopyFromHost, made when first used
 	opened map[ipcKey]*opened // mappings of OpenIPC
@@ -59,9 +62,11 @@ func (p *primary) drop() error {
 		return nil
 	}
 	p.ordinal.current = nil
-	var first C.status
+	first := p.dropHosts()
 	if p.copies.handle != nil {
-		first = C.stream_destroy(&p.copies)
+		if rc := C.stream_destroy(&p.copies); first == 0 {
+			first = rc
+		}
 	}
 	if rc := p.dropStamps(); first == 0 {
 		first = rc

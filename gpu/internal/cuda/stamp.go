@@ -33,6 +33,7 @@ func (p *primary) stampKernel() (C.CUfunction, error) {
 	const what = "load the kernel that stamps times"
 	if p.stamps.module == nil {
 		var log [1]C.char
+		p.awaitIdle()
 		code := append(append([]byte(nil), stampCode...), 0)
 		if rc := C.module_load(p.context, unsafe.Pointer(&code[0]), &log[0], 0, &p.stamps.module); rc != 0 {
 			return nil, p.fail(rc, what)

@@ -37,6 +37,7 @@ func (d *device) NewStream() (backend.Stream, error) {
 		defer d.drop()
 		return nil, d.fail(rc, "create a stream")
 	}
+	s.track(s)
 	return s, nil
 }
 
@@ -54,6 +55,7 @@ func (d *device) WrapStream(handle uintptr) (backend.Stream, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.drop())
 	}
+	s.track(s)
 	return s, nil
 }
 
@@ -221,6 +223,8 @@ func (s *stream) Handle() uintptr { return uintptr(unsafe.Pointer(s.c.handle)) }
 // alone.
 func (s *stream) Close() error {
 	return s.end(func() error {
+		s.forget(s)
+		defer s.tryFreeHosts()
 		var first C.status
 		if s.native != nil {
 			first = C.cuda_queue_destroy(s.queue())

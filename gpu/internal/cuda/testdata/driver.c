@@ -120,9 +120,27 @@ int cuThreadExchangeStreamCaptureMode(int* other) {
   int was = mode;
   return mode = *other, *other = was, 0;
 }
+#if defined(HOSTS)
+// Pinned memory is not freed while a stream has work, nor by a thread that would disturb a
+// capture. cuMemGetInfo counts the pieces. A copy of n bytes is work until a copy of none.
+static int busy_streams;
+static size_t pieces;
+static char piece[4096];
+int cuMemHostAlloc(void** host, size_t size, unsigned flags) {
+  return *host = piece, pieces++, mode != RELAXED || size > sizeof piece || flags != 3;
+}
+int cuMemHostGetDevicePointer_v2(unsigned long long* out, void* host, unsigned flags) {
+  return *out = (size_t)host, flags;
+}
+int cuMemFreeHost(void* host) {
+  return pieces--, busy_streams || mode != RELAXED || host != piece ? LAUNCH_FAILED : 0;
+}
+int cuMemGetInfo_v2(size_t* free, size_t* total) { return *free = pieces, *total = 1 << 20, 0; }
+#else
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
   return *free = 4096, *total = 1 << 20, mode ? LAUNCH_FAILED : 0;
 }
+#endif
 int cuMemAlloc_v2(unsigned long long* ptr, size_t size) {
   return *ptr = 0, mode != RELAXED ? CAPTURE_UNSUPPORTED : size > 4096 ? OUT_OF_MEMORY : 0;
 }
@@ -195,15 +213,28 @@ int cuMemHostGetDevicePointer_v2(unsigned long long* out, void* ptr, unsigned fl
 }
 #endif
 int cuMemFree_v2(unsigned long long ptr) { return mode != RELAXED ? CAPTURE_UNSUPPORTED : (int)ptr; }
+#if defined(HOSTS)
+int cuStreamCreate(void** stream, unsigned flags) { return *stream = calloc(1, sizeof(int)), !flags; }
+#else
 int cuStreamCreate(void** stream, unsigned flags) { return *stream = &retained, !flags; }
-#if defined(FOREIGN)
+#endif
+#if defined(HOSTS)
+enum { CAPTURING = 2 };  // of a stream: 1 if it has work
+int cuStreamIsCapturing(void* stream, int* status) { return *status = *(int*)stream == CAPTURING, 0; }
+int cuStreamQuery(void* stream) { return *(int*)stream ? NOT_READY : 0; }
+int cuStreamDestroy_v2(void* stream) { return busy_streams -= *(int*)stream == 1, free(stream), 0; }
+int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
+  busy_streams += (n == 1) - (*(int*)stream == 1);
+  return *(int*)stream = (int)n, !dst || !src;
+}
+#elif defined(FOREIGN)
 int cuStreamQuery(void* stream) { return stream != (void*)PLAIN || mode != RELAXED ? LAUNCH_FAILED : 0; }
 int cuStreamDestroy_v2(void* stream) { return stream ? LAUNCH_FAILED : 1; }
 int cuEventDestroy_v2(void* event) { return event ? LAUNCH_FAILED : 1; }
 #else
 int cuStreamQuery(void* stream) { return stream ? NOT_READY : 1; }
 #endif
-#if defined(FOREIGN)
+#if defined(FOREIGN) || defined(HOSTS)
 #elif defined(TURNS)
 // Streams whose copies fail if others are being queued at the same time, unless one of
 // these is so for more than half a ms. To queue one of n bytes takes n microseconds.
