@@ -1,6 +1,6 @@
 // Package connection moves data between two ranks. One rank acts and the other's
-// program does nothing: writes into the peer's registered memory, updates of
-// words that follow the writes, and flushes that wait for both.
+// program does nothing: writes into the peer's registered memory, reads from it, updates
+// of words that follow both, and flushes that wait for all of it.
 //
 // A connection is made from two endpoints: each side creates one, serialises
 // it, lets anything carry the bytes to the peer, and connects its own with the
@@ -47,8 +47,8 @@ type Endpoint interface {
 	Close() error
 }
 
-// Connection writes into the memory of one peer. Every method may be called
-// from any goroutine. What one goroutine queues is done in that order. A call
+// Connection writes into the memory of one peer, and reads from it. Every method may be
+// called from any goroutine. What one goroutine queues is done in that order. A call
 // that queues waits where the transport's queue is full, and behind all that wait
 // already; who must not wait takes a [Turn] with TryTurn, or a [Place].
 //
@@ -64,6 +64,7 @@ type Connection struct {
 	transport registeredmem.Transports
 	driver    Driver
 	bytes     BytesDriver // nil where the transport has none
+	reads     ReadDriver  // likewise
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
@@ -103,6 +104,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()
 	}
+	c.reads, _ = d.(ReadDriver)
 	if n, ok := d.(native.Driver); ok {
 		if q := n.NativeQueue(); q != nil {
 			c.native, c.path.Queue = n, q
@@ -138,6 +140,23 @@ func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, dat
 	return t.WriteBytes(dst, dstOffset, data)
 }
 
+// Read queues a copy of n bytes of the peer's memory src to this rank's dst, in one
+// order with all else: it reads what writes and updates before it have left, and what is
+// queued behind it finds the bytes in dst, and tells the peer, if it is an update, that src
+// was read. For others the bytes are in dst once a Flush has returned; until then dst must
+// not be used. n may be 0.
+//
+// Over CUDA IPC it is a copy by this rank's device; over InfiniBand RDMA reads, for which
+// writes of the same memory and updates wait; over Ethernet the peer's transport sends the
+// bytes, and what is queued behind a read, but for reads, is sent when it has arrived.
+//
+// Errors: ErrUnsupported where the transport cannot read, which those of this module can.
+func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	t := c.Turn()
+	defer t.End()
+	return t.Read(dst, dstOffset, src, srcOffset, n)
+}
+
 // UpdateAndSync queues the change of the peer's 8-byte word at a multiple of 8
 // from one value to another. Whoever reads the new value at system scope sees
 // all that was queued before. The word has one writer and only grows, so that a
@@ -151,8 +170,8 @@ func (c *Connection) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, 
 	return t.UpdateAndSync(dst, dstOffset, from, to)
 }
 
-// Flush waits until all that was queued before is done at the peer. What others
-// queue meanwhile does not hold it up.
+// Flush waits until all that was queued before is done at the peer, and what was read
+// there is here. What others queue meanwhile does not hold it up.
 //
 // Errors: ErrTimeout and ErrAborted when ctx ends first; what was queued goes on.
 func (c *Connection) Flush(ctx context.Context) error {

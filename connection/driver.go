@@ -11,7 +11,7 @@ import (
 // reachable, ranges lie inside them, words are aligned and values do not fall.
 // It adds the operation and the ranks to errors and keeps their kinds.
 //
-// Write, Update, WriteBytes and DriverMark.Set queue. They are called by one
+// Write, Update, WriteBytes, Read and DriverMark.Set queue. They are called by one
 // goroutine at a time, and what they queue takes effect at the peer in the order
 // of the calls. They wait only where a queue is full, or for the peer where their order
 // cannot be had otherwise. All other methods may be called at any time; but for Close,
@@ -52,6 +52,21 @@ type BytesDriver interface {
 	WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error
 }
 
+// ReadDriver is a Driver that also copies from the peer's memory.
+type ReadDriver interface {
+	Driver
+
+	// ReadyToRead is Ready for a Read of n bytes and a DriverMark.Set behind it.
+	ReadyToRead(n uint64) bool
+
+	// Read queues a copy of n bytes, more than 0, of the peer's memory into this rank's.
+	// It reads what was queued before it has written there, and what is queued after it
+	// changes neither what it reads nor finds less than all of it, so that an Update tells
+	// the peer that its memory was read. Its bytes are here once a mark behind it is
+	// reached.
+	Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
+}
+
 // DriverMark is a point in the queue of a [Driver].
 type DriverMark interface {
 	// Set moves the mark behind all that is queued. It may be called before the point
@@ -59,8 +74,8 @@ type DriverMark interface {
 	// not an error if all before the mark is done.
 	Set() error
 
-	// Reached reports whether all before the mark is done at the peer. It does
-	// not wait.
+	// Reached reports whether all before the mark is done at the peer, and what was
+	// read there has arrived. It does not wait.
 	Reached() (bool, error)
 
 	// Close releases the mark. The Driver may have been closed before.

@@ -13,6 +13,7 @@ func (c *Connection) nativeError(f native.Failure) error {
 	op := map[native.Op]string{
 		native.Begin: "use the queue",
 		native.Write: "write",
+		native.Read:  "read",
 		native.Store: "update a word",
 		native.Mark:  "mark",
 		native.Reach: "reach a mark",

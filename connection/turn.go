@@ -24,13 +24,23 @@ func (c *Connection) Turn() Turn { return c.Place().Turn() }
 // TryTurn takes the turn if nobody waits for it and in it a write of n bytes, an update and
 // a mark, in this order, would not wait; n may be 0. Otherwise it reports false. It does
 // not wait itself. What a failed transport refuses does not wait.
-func (c *Connection) TryTurn(n uint64) (Turn, bool) {
+func (c *Connection) TryTurn(n uint64) (Turn, bool) { return c.tryTurn(c.driver.Ready, n) }
+
+// TryTurnToRead is TryTurn for a read of n bytes and a mark.
+func (c *Connection) TryTurnToRead(n uint64) (Turn, bool) {
+	if c.reads == nil {
+		return c.TryTurn(0) // the read is an error
+	}
+	return c.tryTurn(c.reads.ReadyToRead, n)
+}
+
+func (c *Connection) tryTurn(ready func(n uint64) bool, n uint64) (Turn, bool) {
 	place, ok := c.line.try()
 	if !ok {
 		return Turn{}, false
 	}
 	t := Turn{c, place}
-	if !c.driver.Ready(n) {
+	if !ready(n) {
 		t.End()
 		return Turn{}, false
 	}
@@ -92,6 +102,26 @@ func (t Turn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byt
 	}
 	defer c.traced(native.EventWrite, c.clock(), n, 0)
 	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
+}
+
+// Read is [Connection.Read].
+func (t Turn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	const op = "read"
+	c := t.c
+	if err := c.check(op, dst, c.rank, dstOffset, n); err != nil {
+		return err
+	}
+	if err := c.check(op, src, c.peer, srcOffset, n); err != nil {
+		return err
+	}
+	switch {
+	case c.reads == nil:
+		return c.errorf(mscclgo.ErrUnsupported, op, "the transport's driver has no reads; have the peer write")
+	case n == 0:
+		return nil
+	}
+	defer c.traced(native.EventRead, c.clock(), n, 0)
+	return c.wrap(op, c.reads.Read(dst, dstOffset, src, srcOffset, n))
 }
 
 // UpdateAndSync is [Connection.UpdateAndSync].

@@ -103,6 +103,28 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 	return d.add(op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+n], src: src.Buffer().HostBytes()[srcOffset : srcOffset+n]}, nil)
 }
 
+func (d *driver) ReadyToRead(uint64) bool { return d.Ready(0) }
+
+func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	switch d.fault {
+	case "short":
+		n--
+	case "beside":
+		n = min(n+1, dst.Size()-dstOffset, src.Size()-srcOffset)
+	}
+	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+n], src: src.Buffer().HostBytes()[srcOffset : srcOffset+n]}
+	switch d.fault {
+	case "peek":
+		o.do()
+		return nil
+	case "late":
+		later := o
+		time.AfterFunc(200*time.Microsecond, later.do)
+		return nil
+	}
+	return d.add(o, nil)
+}
+
 func (d *driver) InlineLimit() uint64 { return 100 }
 
 func (d *driver) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byte) error {

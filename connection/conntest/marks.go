@@ -92,13 +92,14 @@ func testAllocations(t *testing.T, p *pair) {
 	c := p.a.Connection
 	src := source(t, p, device, 64, noise(64))
 	_, dst := p.onDevice(t, 128)
+	back := p.a.memory(t, device, 64)
 	k := uint64(0)
 	bytes := noise(int(min(c.InlineLimit(), 64)))
 	put := func() {
 		if err := errors.Join(c.Write(dst, 8, src, 0, 64), c.UpdateAndSync(dst, 0, k, k+1)); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.WriteBytes(dst, 64, bytes); err != nil {
+		if err := errors.Join(c.WriteBytes(dst, 64, bytes), c.Read(back, 0, dst, 64, 64)); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
 			t.Fatal(err)
 		}
 		k++
@@ -115,7 +116,7 @@ func testAllocations(t *testing.T, p *pair) {
 		}
 		reach(t, m)
 	}); n > 0 {
-		t.Errorf("a write, an update and a mark allocate %v times", n)
+		t.Errorf("a write, an update, a read and a mark allocate %v times", n)
 	}
 }
 

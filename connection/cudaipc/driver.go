@@ -39,6 +39,14 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 	return d.stream.Copy(dst.Buffer(), dstOffset, src.Buffer(), srcOffset, n)
 }
 
+// ReadyToRead reports true, as a copy takes no room but the stream's.
+func (d *driver) ReadyToRead(uint64) bool { return true }
+
+// Read queues a copy on the stream, which this rank's device makes.
+func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	return d.Write(dst, dstOffset, src, srcOffset, n)
+}
+
 // Update queues the store of a value on the stream, which the stream makes
 // visible at system scope after all its copies (cuStreamWriteValue64 without
 // CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER).

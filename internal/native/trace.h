@@ -30,6 +30,7 @@ enum {
   NATIVE_TRACE_WRITE,
   NATIVE_TRACE_ATOMIC,
   NATIVE_TRACE_FLUSH,
+  NATIVE_TRACE_READ,
 };
 
 typedef struct {

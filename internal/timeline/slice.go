@@ -185,9 +185,9 @@ func hostSlice(r *Rank, e *native.Event) *slice {
 	case native.EventHostSignal:
 		s.name = fmt.Sprintf("signal to %d", e.Peer())
 		s.args["number of the host's"] = e.Value
-	case native.EventWrite, native.EventAtomic, native.EventFlush:
+	case native.EventWrite, native.EventRead, native.EventAtomic, native.EventFlush:
 		s.track = track{transportTrack, int(e.Peer())}
-		s.name = map[native.EventKind]string{native.EventWrite: "write", native.EventAtomic: "atomic", native.EventFlush: "flush"}[e.Kind()]
+		s.name = map[native.EventKind]string{native.EventWrite: "write", native.EventRead: "read", native.EventAtomic: "atomic", native.EventFlush: "flush"}[e.Kind()]
 		if int(e.Note()) < len(transports) {
 			s.args["transport"] = transports[e.Note()]
 		}
@@ -217,8 +217,8 @@ func triggerName(kind uint8) string {
 		return fmt.Sprintf("trigger %d", kind)
 	}
 	name := ""
-	for i, part := range []string{"put", "signal", "flush"} {
-		if kind>>i&1 != 0 {
+	for i, part := range []string{"put", "signal", "flush", "", "get"} {
+		if part != "" && kind>>i&1 != 0 {
 			if name != "" {
 				name += "+"
 			}

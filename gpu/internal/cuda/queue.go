@@ -22,7 +22,7 @@ func (s *stream) queue() *C.cuda_queue { return (*C.cuda_queue)(s.native.Pointer
 func (s *stream) NativeError(f native.Failure) error {
 	rc := C.status(f.Code)
 	switch f.Op {
-	case native.Write:
+	case native.Write, native.Read:
 		return s.copyError(rc, f.Dst, f.Src, f.Bytes)
 	case native.Store:
 		return s.writeValueError(rc, f.Dst)

@@ -39,7 +39,7 @@ func (s *stream) Native() *native.Queue {
 
 // NativeError returns the error of the method that does the same.
 func (s *stream) NativeError(f native.Failure) error {
-	if f.Op == native.Write {
+	if f.Op == native.Write || f.Op == native.Read {
 		return s.dev.accessed(false, "copy %d bytes from %#x to %#x", f.Bytes, f.Src, f.Dst)
 	}
 	return s.dev.accessed(false, "write a value to %#x", f.Dst)

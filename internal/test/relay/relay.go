@@ -32,7 +32,7 @@ func New(t testing.TB, reg *registeredmem.Registry, peer int, conn *connection.C
 	return c, r
 }
 
-// Calls returns how many writes, updates and marks went through Go.
+// Calls returns how many writes, reads, updates and marks went through Go.
 func (r *Driver) Calls() int { return int(r.calls.Load()) }
 
 // Ready reports true: the tests put no more on the other connection than it takes.
@@ -42,6 +42,15 @@ func (r *Driver) Ready(uint64) bool { return true }
 func (r *Driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	r.calls.Add(1)
 	return r.conn.Write(dst, dstOffset, src, srcOffset, n)
+}
+
+// ReadyToRead reports true, as Ready does.
+func (r *Driver) ReadyToRead(uint64) bool { return true }
+
+// Read reads over the other connection.
+func (r *Driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	r.calls.Add(1)
+	return r.conn.Read(dst, dstOffset, src, srcOffset, n)
 }
 
 // Update updates over the other connection.
