@@ -36,6 +36,7 @@ type conn struct {
 	unread     touched
 	unreadHost bool
 	out        outbox
+	landing    landing
 	lookedAt   uint64 // how much was posted on the first queue at the last look
 	work       []verbs.Work
 	done       [32]verbs.Completion
@@ -135,10 +136,10 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 			continue
 		}
 		remoteKey, localKey := to.keys[q.peer.nic], from.mrs[q.nic.index].LocalKey()
-		if err := c.awaitOverlaps(op, q, dst, dstOffset+part.offset, part.n); err != nil {
+		what := entry{doing: "write", memory: dst, offset: dstOffset + part.offset, n: part.n, local: src, localOffset: srcOffset + part.offset}
+		if err := c.awaitConflicts(op, q, &what); err != nil {
 			return err
 		}
-		what := entry{"write", dst, dstOffset + part.offset, part.n}
 		c.work = c.work[:0]
 		for at := part.offset; at < part.offset+part.n; {
 			size := min(q.max, part.offset+part.n-at)
@@ -211,7 +212,7 @@ func (c *conn) settle() error {
 // wait instead, but Soft-RoCE (Linux 6.1) may hang after a fence.
 func (c *conn) readBack(q *queue, remoteKey uint32, at uint64, what entry) verbs.Work {
 	w := verbs.Work{Local: touchedAt, Remote: at, Size: 1, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: remoteKey, Opcode: verbs.Read}
-	what.doing = "read after a write"
+	what.doing, what.local = "read after a write", nil
 	w.ID, w.Flags = q.add(what, true)
 	q.waitFor = q.posted
 	return w
@@ -256,7 +257,7 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	}
 	c.work = c.work[:0]
 	var w verbs.Work
-	id, flags := q.add(entry{"update", dst, dstOffset, 8}, true)
+	id, flags := q.add(entry{doing: "update", memory: dst, offset: dstOffset, n: 8}, true)
 	if c.adds {
 		w = verbs.Work{
 			Opcode: verbs.FetchAdd, Size: 8, Local: fetchedAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
@@ -333,14 +334,11 @@ func (c *conn) usable(op string) error {
 	return c.failed(op)
 }
 
-// awaitOverlaps waits until the writes of other queue pairs than q to a range are
-// done, since queue pairs are not ordered with each other.
-func (c *conn) awaitOverlaps(op string, q *queue, dst *registeredmem.Memory, offset, n uint64) error {
+// awaitConflicts waits until all is done that a write or read on q must follow and might
+// overtake.
+func (c *conn) awaitConflicts(op string, q *queue, next *entry) error {
 	for _, other := range c.queues {
-		if other == q {
-			continue
-		}
-		end := other.overlap(dst, offset, n)
+		end := other.conflict(next, other == q)
 		if end > other.signaled {
 			if err := c.fence(other); err != nil {
 				return err

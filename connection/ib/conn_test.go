@@ -191,6 +191,36 @@ func TestHostBehindDevice(t *testing.T) {
 	a.flush(t)
 }
 
+// TestReadsLand counts the requests of flushes, of which the first behind a read into device
+// memory writes a byte of it. Here that is the host's too.
+func TestReadsLand(t *testing.T) {
+	a, b := newPair(t, Options{})
+	c, d := a.conn, a.d
+	src, host, device := a.imported(t, b.memory(t, 64, false)), a.memory(t, 64, true), a.memory(t, 64, false)
+	a.t.registered(device.ID()).device = true
+	for i, step := range []struct {
+		do       func() error
+		requests uint64
+	}{
+		{func() error { return c.Read(host, 0, src, 0, 64) }, 1},
+		{func() error { return c.Flush(t.Context()) }, 0},
+		{func() error { return c.Read(device, 0, src, 0, 64) }, 1},
+		{func() error { return c.Read(host, 0, src, 0, 64) }, 1},
+		{func() error { return c.Flush(t.Context()) }, 1},
+		{func() error { return c.Flush(t.Context()) }, 0},
+		{func() error { return c.Read(device, 8, src, 0, 8) }, 1},
+		{func() error { return c.Flush(t.Context()) }, 1},
+	} {
+		before := d.queues[0].posted
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.queues[0].posted - before; got != step.requests {
+			t.Errorf("step %d made %d requests, want %d", i, got, step.requests)
+		}
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	name := testDevices(t)[0]
 	for want, o := range map[string]Options{

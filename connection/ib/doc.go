@@ -1,6 +1,6 @@
 // Package ib connects ranks over InfiniBand or RoCE, by reliable connected queue
-// pairs: a write is RDMA writes, an update is an RDMA fetch-and-add that follows them,
-// and a flush waits for reads behind them.
+// pairs: a write is RDMA writes, a read is RDMA reads, an update is an RDMA fetch-and-add
+// that follows them, and a flush waits for reads behind them.
 //
 // # Order
 //
@@ -27,6 +27,14 @@
 //     peer's inbox, whose process applies it. The completion of its receive
 //     follows the data of the writes before it to host memory; for device
 //     memory there is the same read before it.
+//   - A read, on the first queue pair, finds what the writes and atomics before it on
+//     that queue pair have written, and waits for writes of others that it overlaps and, without
+//     atomics, for the messages before it. What follows a read may overtake it at the
+//     responder (10.8.3.3), so updates, and writes that overlap it there or here, are posted
+//     when it is complete.
+//   - The completion of a read goes to host memory, and may come before what was read
+//     is in a device. So a mark then has a byte of it written to the peer: to fetch that byte,
+//     the card reads there, behind its own writes.
 //   - The acknowledgement of a write says that the peer's card has taken it, not that it
 //     is in memory (9.7.5.1.2). So a mark, and with it a flush, ends with reads, and its
 //     completion is theirs: of the last byte that was changed in device memory, and for

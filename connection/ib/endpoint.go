@@ -29,13 +29,12 @@ type Endpoint struct {
 // queue is a queue pair with the ledger of its requests.
 type queue struct {
 	ledger
-	nic     *nic
-	cq      *verbs.CQ
-	qp      *verbs.QP
-	about   address
-	peer    address
-	max     uint64 // bytes of one request
-	waitFor uint64 // requests below this number must be done before an update is posted
+	nic   *nic
+	cq    *verbs.CQ
+	qp    *verbs.QP
+	about address
+	peer  address
+	max   uint64 // bytes of one request
 }
 
 // NewEndpoint makes the queue pairs for one connection.

@@ -7,6 +7,7 @@ import "github.com/mscclgo/mscclgo/connection"
 type mark struct {
 	conn *conn
 	upTo [maxQueuePairs]uint64
+	read uint64 // the number below which are the reads
 	sent uint32 // messages
 }
 
@@ -32,11 +33,12 @@ func (m *mark) Set() error {
 		}
 		m.upTo[i] = q.posted
 	}
-	m.sent = c.out.sent
+	m.sent, m.read = c.out.sent, c.landing.newest
 	return nil
 }
 
-// Reached polls for completions, and then for the peer to apply the messages. While a
+// Reached polls for completions, and then for what was read to land and for the peer to
+// apply the messages. While a
 // call that queues polls itself, it leaves that to it.
 func (m *mark) Reached() (bool, error) {
 	const op = "ib: reach a mark"
@@ -58,6 +60,9 @@ func (m *mark) Reached() (bool, error) {
 		if q.done < m.upTo[i] {
 			return false, nil
 		}
+	}
+	if landed, err := c.landed(op, m.read); !landed {
+		return false, err
 	}
 	return c.applied(op, m.sent)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 func TestOptions(t *testing.T) {
@@ -72,6 +73,52 @@ func TestLedger(t *testing.T) {
 	for _, id := range []uint64{7, 0, 16, 1 << 63} {
 		if _, ok := l.complete(id); ok {
 			t.Errorf("a completion of %d was believed", id)
+		}
+	}
+}
+
+// TestConflicts adds a request of each kind and asks what another must wait for.
+func TestConflicts(t *testing.T) {
+	mine, theirs := new(registeredmem.Memory), new(registeredmem.Memory)
+	at := func(doing string, remote, local uint64) entry {
+		return entry{doing: doing, memory: theirs, offset: remote, n: 8, local: mine, localOffset: local, read: doing == "read"}
+	}
+	const here, there, apart = "here", "at the peer", "apart"
+	for _, c := range []struct {
+		before, next, overlap string
+		same, other           bool // whether it waits, on the same queue pair and on another
+	}{
+		{"write", "write", there, false, true}, {"write", "write", here, false, false},
+		{"write", "read", there, false, true}, {"write", "read", here, true, true},
+		{"read", "write", there, true, true}, {"read", "write", here, true, true},
+		{"read", "read", there, false, false}, {"read", "read", here, false, true},
+		{"write", "read", apart, false, false}, {"read", "write", apart, false, false},
+	} {
+		l := newLedger(16)
+		l.add(entry{doing: "empty write"}, false)
+		l.add(at(c.before, 0, 100), false)
+		if c.before == "read" {
+			l.waitFor = l.posted
+		}
+		next := at(c.next, 8, 108)
+		switch c.overlap {
+		case there:
+			next.offset = 7
+		case here:
+			next.localOffset = 107
+		}
+		for _, same := range []bool{true, false} {
+			want := uint64(0)
+			if same && c.same || !same && c.other {
+				want = 2
+			}
+			if got := l.conflict(&next, same); got != want {
+				t.Errorf("a %s behind a %s that it overlaps %s, same queue pair %v: it waits for %d, not %d", c.next, c.before, c.overlap, same, got, want)
+			}
+		}
+		l.complete(1)
+		if got := l.conflict(&next, false); got != 0 {
+			t.Errorf("a %s waits for a %s that is done", c.next, c.before)
 		}
 	}
 }

@@ -22,18 +22,25 @@ type ledger struct {
 	posted   uint64 // all below are posted
 	done     uint64 // all below are done
 	signaled uint64 // all below are covered by a completion that was requested
+	waitFor  uint64 // requests below must be done before an update is posted
+	wrote    uint64 // all requests that change the peer's memory are below
 	entries  []entry
 
 	polls int       // in a row that found nothing, with requests under way
 	since time.Time // of the first of them, about
 }
 
-// entry describes a request, for messages.
+// entry describes a request, for its order with others and for messages.
 type entry struct {
 	doing  string
-	memory *registeredmem.Memory
+	memory *registeredmem.Memory // the peer's
 	offset uint64
 	n      uint64
+
+	// Of a write of memory and of a read, which may be in each other's way at this rank too.
+	local       *registeredmem.Memory
+	localOffset uint64
+	read        bool
 }
 
 func (e *entry) String() string {
@@ -57,6 +64,9 @@ func (l *ledger) add(e entry, signal bool) (id uint64, flags verbs.Flags) {
 	id = l.posted
 	l.entries[id%l.depth] = e
 	l.posted++
+	if e.memory != nil && !e.read {
+		l.wrote = l.posted
+	}
 	if signal || l.posted-l.signaled >= l.depth/4 {
 		l.signaled = l.posted
 		return id, verbs.Signaled
@@ -90,16 +100,32 @@ func (l *ledger) silence(found int) time.Duration {
 	return time.Since(l.since)
 }
 
-// overlap returns the number below which all requests must be done so that none that
-// accesses a range of the memory is under way.
-func (l *ledger) overlap(m *registeredmem.Memory, offset, n uint64) (end uint64) {
+// conflict returns the number below which all requests must be done before one of a queue
+// pair may be posted: of the same one, which does writes, and also reads, in their order,
+// or of another, with which there is none.
+func (l *ledger) conflict(next *entry, same bool) (end uint64) {
+	if same && !next.read && l.done >= l.waitFor {
+		return 0 // all reads are done
+	}
 	for id := l.done; id < l.posted; id++ {
 		e := &l.entries[id%l.depth]
-		if e.memory != nil && e.memory.ID() == m.ID() && e.offset < offset+n && offset < e.offset+e.n {
+		there := overlap(e.memory, e.offset, e.n, next.memory, next.offset, next.n) && !(e.read && next.read)
+		here := overlap(e.local, e.localOffset, e.n, next.local, next.localOffset, next.n) && (e.read || next.read)
+		if same {
+			// A write follows writes, and a read all, but for what a write has yet to send.
+			there = there && e.read
+			here = here && e.read != next.read
+		}
+		if there || here {
 			end = id + 1
 		}
 	}
 	return end
+}
+
+// overlap reports whether two ranges share a byte.
+func overlap(m *registeredmem.Memory, offset, n uint64, other *registeredmem.Memory, otherOffset, otherN uint64) bool {
+	return m != nil && other != nil && m.ID() == other.ID() && offset < otherOffset+otherN && otherOffset < offset+n
 }
 
 // oldest describes the first request that is not done.

@@ -31,7 +31,8 @@ const (
 // Offsets in the inbox. The first messages are the slots of messages.
 const (
 	countAt   = messages * messageSize // how many this rank has applied; read by the peer
-	inboxSize = countAt + 4
+	dumpAt    = countAt + 4            // a byte that the peer writes and nobody reads
+	inboxSize = dumpAt + 1
 )
 
 // newScratch returns the memory for queues of a depth. The caller closes it, also
