@@ -10,6 +10,8 @@ func (s *socket) post() {
 	done := rx.order.done()
 	if !s.copies && rx.idle() {
 		s.applied = false
+		rx.c.reply(s.requests)
+		s.requests = s.requests[:0]
 		rx.c.ack(done)
 		return
 	}
@@ -22,6 +24,8 @@ func (s *socket) post() {
 	// what another socket has posted meanwhile must not include more.
 	one.ops, one.work = rx.order.done(), rx.queued
 	one.holds, s.holds = s.holds, one.holds[:0]
+	one.requests, s.requests = s.requests, one.requests[:0]
+	one.arrivals, s.arrivals = s.arrivals, one.arrivals[:0]
 	err := rx.stream.Record(one.event)
 	rx.posted++
 	s.slots[s.cur].until = rx.posted
@@ -57,8 +61,8 @@ func (rx *receiver) awaitAll() {
 	rx.await(n)
 }
 
-// complete waits for the completions in turn, releases their memories, and
-// acknowledges. It returns after the last one.
+// complete waits for the completions in turn, releases their memories, answers reads behind
+// them, and acknowledges. It returns after the last one.
 func (rx *receiver) complete() {
 	for {
 		rx.mu.Lock()
@@ -80,6 +84,12 @@ func (rx *receiver) complete() {
 			m.Release()
 		}
 		ops, failed := one.ops, err != nil
+		if !failed {
+			rx.c.reply(one.requests)
+			for _, a := range one.arrivals {
+				rx.c.arrived(a)
+			}
+		}
 
 		rx.mu.Lock()
 		rx.finished = one.work

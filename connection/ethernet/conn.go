@@ -67,6 +67,9 @@ type conn struct {
 	peerGone    target.Withdrawn // memories that the peer has closed
 	untold      []uint32         // memories of this rank that were closed, while the peer is being told
 
+	reads   reading
+	answers answering
+
 	controlMu sync.Mutex // writing to the control socket
 	ackSent   uint64
 	ackFrame  [frameSize]byte
@@ -88,7 +91,12 @@ type op struct {
 	srcOffset uint64
 	data      []byte // belongs to the place in the queue, which uses it again
 	// Of an update.
-	from, to uint64
+	oldValue, value uint64
+	// Of a read: n bytes come here.
+	to       *target.Memory
+	toOffset uint64
+
+	reads uint64 // how many were queued before, which must be answered unless it is one
 }
 
 // newConn returns a connection over sockets whose handshakes are done; the first is
@@ -186,19 +194,19 @@ func (c *conn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []by
 // Update queues the sending of a word's new value, which the peer stores behind
 // all that was queued before.
 func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
-	return c.enqueue(dst, op{kind: kindUpdate, offset: dstOffset, from: from, to: to})
+	return c.enqueue(dst, op{kind: kindUpdate, offset: dstOffset, oldValue: from, value: to})
 }
 
-// enqueue adds an operation with a copy of its data to the queue. It waits while the
-// queue is full.
-func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
-	if !bytes.Equal(dst.Key(registeredmem.Ethernet), c.peerInstance[:]) {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the memory", "%v is of another transport of the rank than the connection", dst)
+// enqueue adds an operation on a memory of the peer's, with a copy of its data, to the
+// queue. It waits while the queue is full.
+func (c *conn) enqueue(remote *registeredmem.Memory, o op) error {
+	if !bytes.Equal(remote.Key(registeredmem.Ethernet), c.peerInstance[:]) {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the memory", "%v is of another transport of the rank than the connection", remote)
 	}
-	o.memory = dst.ID()
+	o.memory = remote.ID()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.queued.Load()-c.taken == queueDepth && c.err == nil {
+	for c.full(o.kind) && c.err == nil {
 		c.changed.Wait()
 	}
 	if c.err != nil {
@@ -209,9 +217,13 @@ func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
 	}
 	place := &c.queue[c.queued.Load()%queueDepth]
 	o.data = append(place.data[:0], o.data...)
+	o.reads = c.reads.asked
+	if o.kind == kindGet {
+		c.ask(&o)
+	}
 	*place = o
 	c.queued.Add(1)
-	if len(c.senders) == 1 || o.n <= c.senders[0].part {
+	if len(c.senders) == 1 || o.kind == kindGet || o.n <= c.senders[0].part {
 		c.work.Signal()
 	} else {
 		c.work.Broadcast()
@@ -276,7 +288,7 @@ func (c *conn) broken(err error) {
 // timeout although something is due. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
 	progress := c.progress.Load()
-	due := c.acked.Load() < c.queued.Load() || c.rx.midFrame()
+	due := c.acked.Load() < c.queued.Load() || c.rx.midFrame() || c.reads.underWay(&c.mu)
 	if !due || progress != c.seen || c.seenAt.IsZero() {
 		c.seen, c.seenAt = progress, now
 		return

@@ -2,13 +2,19 @@
 // receiving program does nothing.
 //
 // A [Transport] is one rank's end: it listens, and it is a [registeredmem.Registrar],
-// so that peers may write to the registry's memories and to nothing else. A
+// so that peers may write to the registry's memories, and read them, and nothing else. A
 // connection is a control socket for acknowledgements and one or more data sockets for
 // frames. Every write and update is an operation with
 // a number; a frame carries its operation's number, a memory's number, an offset
 // and a length, never an address, and is checked against what is registered
 // before a byte of it is applied. The receiver applies operations in order,
 // whichever sockets their frames arrive on.
+//
+// A read is an operation too, which asks for bytes. The receiver answers it when all before it
+// is done, with frames on the data sockets that name the operation; where they belong, only
+// the rank that asked knows, which sends nothing but reads behind a read before the answer has
+// come. What is sent as an answer was copied to staging memory first, so that the memory may be
+// closed while the peer takes nothing.
 //
 // A rank that closes a memory tells its peers, whose writes to it are refused before they
 // are sent. If one was on its way, or a frame is wrong, the receiver tells the peer

@@ -41,8 +41,11 @@ func TestBadFrames(t *testing.T) {
 		"word past the end": {update(func(f *frame) { f.offset = 64 }), "which has 64"},
 		"odd word":          {update(func(f *frame) { f.offset = 4 }), "not aligned"},
 		"falling word":      {update(func(f *frame) { f.length = 2 }), "down to"},
+		"read past the end": {frame{kind: kindGet, offset: 60, length: 5, total: 5}, "which has 64"},
+		"read of 2^63":      {frame{kind: kindGet, length: 1 << 63, total: 1 << 63}, "which has 64"},
+		"read of the next":  {frame{kind: kindGet, op: 3, length: 1, total: 1}, "operation 3"},
 		"acknowledgement":   {frame{kind: kindAck}, "data socket"},
-		"kind":              {frame{kind: 9}, "unknown kind 9"},
+		"kind":              {frame{kind: 10}, "unknown kind 10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRank(t, 1, o)
@@ -368,6 +371,12 @@ func TestRefusals(t *testing.T) {
 				return a.UpdateAndSync(dst, 8, 0, 1)
 			}, withdrawQuietly,
 			"rank 1 refused an update at 8 of memory 0: it was closed", "memory 0, which is closed",
+		},
+		"read of closed memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.Read(src, 0, dst, 128, 64)
+			}, withdrawQuietly,
+			"rank 1 refused a read of 64 bytes at 128 of memory 0: it was closed", "memory 0, which is closed",
 		},
 		"unknown memory": {
 			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {

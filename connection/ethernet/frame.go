@@ -13,14 +13,15 @@ import (
 //
 //	version (1), kind (1), reason (1), refused (1), memory (4), op (8), offset (8), length (8), total (8)
 //
-// For an update length is the old value and total the new one; for an
-// acknowledgement op counts the operations that are done. length bytes of payload
-// follow the head of a data frame. reason and the kind that was refused are 0 but in a
+// For an update length is the old value and total the new one; for a read both are how
+// many bytes are read; for an answer op is the read's, and offset that in what was read; for
+// an acknowledgement op counts the operations that are done. length bytes of payload
+// follow the head of a data frame and of an answer. reason and the kind that was refused are 0 but in a
 // refusal, which otherwise repeats the frame that was refused. A withdrawal has a
 // memory only, and news of a broken socket nothing.
 const (
 	frameSize    = 40
-	frameVersion = 2
+	frameVersion = 3
 )
 
 type frameKind uint8
@@ -33,13 +34,15 @@ const (
 	kindRefuse frameKind = 5 // on the control socket: the peer refused a frame, and will close
 	kindGone   frameKind = 6 // on the control socket: the peer has closed a memory
 	kindBroke  frameKind = 7 // on the control socket: a data socket broke, and the connection ends
+	kindGet    frameKind = 8 // a read, which the receiver answers
+	kindAnswer frameKind = 9 // part of what was read, out of the order of the operations
 )
 
 // frame is the head of a message on a socket.
 type frame struct {
 	kind    frameKind
 	reason  target.Reason
-	refused frameKind // data or update
+	refused frameKind // data, update, get or answer
 	memory  uint32    // the number in the receiver's registry
 	op      uint64    // of the connection's direction, counting from 0
 	offset  uint64
@@ -77,7 +80,7 @@ func decodeFrame(b []byte) (frame, error) {
 	kind := f.kind
 	switch {
 	case f.kind == kindRefuse:
-		if kind = f.refused; !f.reason.Valid() || kind != kindData && kind != kindUpdate {
+		if kind = f.refused; !f.reason.Valid() || !kind.onData() {
 			return frame{}, fmt.Errorf("a refusal of a frame of kind %d with reason %d", f.refused, f.reason)
 		}
 	case b[2]|b[3] != 0:
@@ -86,6 +89,10 @@ func decodeFrame(b []byte) (frame, error) {
 	switch {
 	case kind == kindData && (f.length == 0 || f.length > f.total):
 		return frame{}, fmt.Errorf("a frame of %d bytes in a write of %d", f.length, f.total)
+	case kind == kindGet && (f.length == 0 || f.length != f.total):
+		return frame{}, fmt.Errorf("a read of %d bytes and of %d", f.length, f.total)
+	case kind == kindAnswer && (f.memory != 0 || f.length == 0 || f.length > f.total || f.offset > f.total-f.length):
+		return frame{}, fmt.Errorf("an answer of %d bytes at %d of %d from memory %d", f.length, f.offset, f.total, f.memory)
 	case kind == kindUpdate && f.total < f.length:
 		return frame{}, fmt.Errorf("an update from %d down to %d", f.length, f.total)
 	case (f.kind == kindAck || f.kind == kindBye) && f.memory|uint32(f.offset|f.length|f.total)|uint32((f.offset|f.length|f.total)>>32) != 0:
@@ -94,13 +101,19 @@ func decodeFrame(b []byte) (frame, error) {
 		return frame{}, errors.New("a withdrawal with fields set that must be zero")
 	case f.kind == kindBroke && uint64(f.memory)|f.op|f.offset|f.length|f.total != 0:
 		return frame{}, errors.New("news of a broken socket with fields set that must be zero")
-	case f.kind < kindData || f.kind > kindBroke:
+	case f.kind < kindData || f.kind > kindAnswer:
 		return frame{}, fmt.Errorf("a frame of unknown kind %d", f.kind)
 	}
 	return f, nil
 }
 
-// bytes returns how many bytes of the memory a data or update frame changes.
+// onData reports whether frames of the kind come on data sockets.
+func (k frameKind) onData() bool {
+	return k == kindData || k == kindUpdate || k == kindGet || k == kindAnswer
+}
+
+// bytes returns how many bytes of the memory a data or update frame changes, or a read
+// reads.
 func (f *frame) bytes() uint64 {
 	if f.kind == kindUpdate {
 		return 8

@@ -19,6 +19,9 @@ func TestFrame(t *testing.T) {
 		{kind: kindBye},
 		{kind: kindGone, memory: 7},
 		{kind: kindBroke},
+		{kind: kindGet, memory: 1, op: 2, offset: 3, length: 5, total: 5},
+		{kind: kindAnswer, op: 2, offset: 3, length: 4, total: 7},
+		{kind: kindRefuse, reason: target.Closed, refused: kindGet, memory: 1, op: 2, length: 5, total: 5},
 		{kind: kindRefuse, reason: target.Closed, refused: kindData, memory: 1, op: 2, offset: 3, length: 4, total: 5},
 		{kind: kindRefuse, reason: target.Failed, refused: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
 	} {
@@ -27,18 +30,23 @@ func TestFrame(t *testing.T) {
 			t.Errorf("%+v became %+v, %v", f, got, err)
 		}
 	}
-	const golden = "020501010700000002000000000000000300000000000000040000000000000005000000" + "00000000"
+	const golden = "030501010700000002000000000000000300000000000000040000000000000005000000" + "00000000"
 	(&frame{kind: kindRefuse, reason: target.Closed, refused: kindData, memory: 7, op: 2, offset: 3, length: 4, total: 5}).encode(b)
 	if got := hex.EncodeToString(b); got != golden {
 		t.Errorf("a refusal is %s, not %s", got, golden)
 	}
 	for says, change := range map[string]func(){
-		"version 3":              func() { b[0]++ },
+		"version 4":              func() { b[0]++ },
 		"with reason 0":          func() { (&frame{kind: kindRefuse, refused: kindData, length: 1, total: 1}).encode(b) },
 		"with reason 6":          func() { (&frame{kind: kindRefuse, refused: kindData, reason: 6, length: 1, total: 1}).encode(b) },
 		"a frame of kind 3 with": func() { (&frame{kind: kindRefuse, refused: kindAck, reason: 1}).encode(b) },
 		"0 bytes":                func() { (&frame{kind: kindRefuse, refused: kindData, reason: 1}).encode(b) },
 		"a withdrawal with":      func() { (&frame{kind: kindGone, total: 1}).encode(b) },
+		"a read of 3 bytes":      func() { (&frame{kind: kindGet, length: 3, total: 4}).encode(b) },
+		"a read of 0 bytes":      func() { (&frame{kind: kindGet}).encode(b) },
+		"5 bytes at 3 of 7":      func() { (&frame{kind: kindAnswer, offset: 3, length: 5, total: 7}).encode(b) },
+		"from memory 1":          func() { (&frame{kind: kindAnswer, memory: 1, length: 1, total: 1}).encode(b) },
+		"unknown kind 10":        func() { b[1] = 10 },
 		"news of a broken":       func() { (&frame{kind: kindBroke, memory: 1}).encode(b) },
 		"bits":                   func() { b[3] = 1 },
 		"fields":                 func() { b[39] = 1 },
@@ -55,7 +63,7 @@ func TestFrame(t *testing.T) {
 
 func FuzzFrame(f *testing.F) {
 	b := make([]byte, frameSize)
-	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1}, {kind: kindBroke},
+	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1}, {kind: kindBroke}, {kind: kindGet, length: 4, total: 4}, {kind: kindAnswer, offset: 1, length: 4, total: 5},
 		{kind: kindRefuse, reason: target.Range, refused: kindData, length: 4, total: 5}, {kind: kindRefuse, reason: target.Closed, refused: kindUpdate, total: 1},
 	} {
 		one.encode(b)

@@ -8,10 +8,12 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 )
 
-// mark is the number of operations that were queued before it.
+// mark is the number of operations that were queued before it, and of the reads among
+// them.
 type mark struct {
 	c     *conn
 	until uint64
+	reads uint64
 }
 
 // NewMark makes a mark.
@@ -19,32 +21,38 @@ func (c *conn) NewMark() (connection.DriverMark, error) { return &mark{c: c}, ni
 
 // Set notes how much is queued.
 func (m *mark) Set() error {
-	m.until = m.c.queued.Load()
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	m.until, m.reads = m.c.queued.Load(), m.c.reads.asked
 	return nil
 }
 
-// Reached compares it with what the peer has acknowledged.
+// done reports whether the peer has done all before the mark, and answered.
+func (m *mark) done() bool {
+	return m.c.acked.Load() >= m.until && m.c.reads.answered.Load() >= m.reads
+}
+
+// Reached compares it with what the peer has acknowledged and answered.
 func (m *mark) Reached() (bool, error) {
 	c := m.c
-	if c.acked.Load() < m.until && !c.ended.Load() {
+	if !m.done() && !c.ended.Load() {
 		return false, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.acked.Load() < m.until {
+	if !m.done() {
 		return false, c.failure()
 	}
 	return true, nil
 }
 
-// Wait waits until the peer has acknowledged as much.
+// Wait waits until the peer has acknowledged and answered as much.
 func (m *mark) Wait(ctx context.Context) error {
-	c, until := m.c, m.until
-	acked := func() bool { return c.acked.Load() >= until }
-	if !acked() {
-		c.t.spin.Until(func() bool { return acked() || c.ended.Load() })
+	c := m.c
+	if !m.done() {
+		c.t.spin.Until(func() bool { return m.done() || c.ended.Load() })
 	}
-	if acked() {
+	if m.done() {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() {
@@ -56,12 +64,12 @@ func (m *mark) Wait(ctx context.Context) error {
 	defer c.mu.Unlock()
 	for {
 		switch {
-		case acked():
+		case m.done():
 			return nil
 		case c.err != nil:
 			return c.failure()
 		case ctx.Err() != nil:
-			return mscclgo.FromContext(ctx, "ethernet: wait", fmt.Sprintf("the peer has done %d of %d operations", c.acked.Load(), until))
+			return mscclgo.FromContext(ctx, "ethernet: wait", fmt.Sprintf("the peer has done %d of %d operations", c.acked.Load(), m.until))
 		}
 		c.changed.Wait()
 	}

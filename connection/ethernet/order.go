@@ -28,7 +28,7 @@ func newOrder(sockets int) *order {
 // has ended.
 func (o *order) enter(f *frame) (bool, error) {
 	n, total := f.length, f.total
-	if f.kind == kindUpdate {
+	if f.kind != kindData {
 		n, total = 1, 1
 	}
 	o.mu.Lock()
@@ -62,7 +62,7 @@ const maxAhead = queueDepth * MaxSockets
 // leave records that a frame is applied.
 func (o *order) leave(f *frame) {
 	n := f.length
-	if f.kind == kindUpdate {
+	if f.kind != kindData {
 		n = 1
 	}
 	o.mu.Lock()

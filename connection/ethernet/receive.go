@@ -49,6 +49,9 @@ type completion struct {
 	ops   uint64           // operations that are done with it
 	work  uint64           // pieces of work that are done with it
 	holds []*target.Memory // memories to release then
+
+	requests []answer  // reads of the peer's to answer then
+	arrivals []fetched // what is here then of this rank's reads
 }
 
 // socket receives the frames of one data socket.
@@ -61,7 +64,10 @@ type socket struct {
 	copies  bool             // work was queued on the stream and not posted
 	applied bool             // frames were applied and not posted
 	holds   []*target.Memory // of that work
-	midway  atomic.Bool
+
+	requests []answer  // reads of the peer's that were accepted and not posted
+	arrivals []fetched // likewise of this rank's reads
+	midway   atomic.Bool
 }
 
 // slot is one part of the staging memory.
@@ -192,7 +198,7 @@ func (s *socket) head() (frame, error) {
 	s.midway.Store(false)
 	head := s.slots[s.cur].bytes[s.r : s.r+frameSize]
 	f, err := decodeFrame(head)
-	if err == nil && f.kind != kindData && f.kind != kindUpdate {
+	if err == nil && !f.kind.onData() {
 		err = fmt.Errorf("a frame of kind %d on a data socket", f.kind)
 	}
 	s.r += frameSize
@@ -223,12 +229,16 @@ func (s *socket) rotate() {
 
 // apply applies a frame.
 func (s *socket) apply(f *frame) error {
+	defer s.midway.Store(false)
+	if f.kind == kindAnswer {
+		s.midway.Store(true)
+		return s.answer(f)
+	}
 	m, err := s.rx.c.t.target(f)
 	if err != nil {
 		return err
 	}
 	s.midway.Store(f.kind == kindData)
-	defer s.midway.Store(false)
 	host := s.rx.c.t.host(m.Buffer)
 	if f.kind == kindData && host == nil {
 		return s.toDevice(f, m)
@@ -239,9 +249,12 @@ func (s *socket) apply(f *frame) error {
 	case !ok:
 		return errEnd
 	}
-	if f.kind == kindUpdate {
+	switch f.kind {
+	case kindUpdate:
 		err = s.update(f, m, host)
-	} else {
+	case kindGet:
+		err = s.accept(f, m)
+	default:
 		err = s.toHost(m, host[f.offset:f.offset+f.length])
 	}
 	if err == nil {
@@ -257,7 +270,7 @@ func (s *socket) leave(f *frame) {
 
 // toDevice copies a frame's payload through the slots to device memory.
 func (s *socket) toDevice(f *frame, m *target.Memory) error {
-	entered := false
+	entered := f.kind != kindData // an answer has no place in the order
 	for at := uint64(0); at < f.length; {
 		slot := &s.slots[s.cur]
 		have := int(min(f.length-at, uint64(s.w-s.r)))
@@ -289,7 +302,9 @@ func (s *socket) toDevice(f *frame, m *target.Memory) error {
 			s.midway.Store(true)
 		}
 	}
-	s.leave(f)
+	if f.kind == kindData {
+		s.leave(f)
+	}
 	return nil
 }
 

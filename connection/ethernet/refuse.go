@@ -60,14 +60,27 @@ func (c *conn) tell(f *frame) bool {
 // explain returns why the peer refused a frame of this rank.
 func (c *conn) explain(f *frame) error {
 	switch {
-	case f.op < c.acked.Load() || f.op >= c.queued.Load():
+	case f.refused == kindAnswer:
+		return fmt.Errorf("rank %d refused a part of what it had read: %v", c.peer, f.reason)
+	case f.op < c.acked.Load() && !c.awaits(f) || f.op >= c.queued.Load():
 		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.op, c.queued.Load(), c.acked.Load())
+	case f.refused == kindGet:
+		return fmt.Errorf("rank %d refused a read of %d bytes at %d of memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
 	case f.refused == kindUpdate:
 		return fmt.Errorf("rank %d refused an update at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
 	case f.length < f.total:
 		return fmt.Errorf("rank %d refused %d bytes at %d, part of a write of %d, to memory %d: %v", c.peer, f.length, f.offset, f.total, f.memory, f.reason)
 	}
 	return fmt.Errorf("rank %d refused a write of %d bytes at %d to memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
+}
+
+// awaits reports whether a frame of the peer's is about a read that waits for its answer,
+// which may be refused once all before it is done.
+func (c *conn) awaits(f *frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.reads.awaits(f.op)
+	return ok && f.refused == kindGet
 }
 
 // gone notes that the peer has closed a memory.

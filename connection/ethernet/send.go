@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/mscclgo/mscclgo/connection/internal/target"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -44,6 +45,7 @@ type batch struct {
 	heads  [batchFrames * frameSize]byte
 	out    [][]byte // slices of heads and payloads, in order
 	vector net.Buffers
+	holds  []*target.Memory // memories that copies of answers read
 }
 
 // piece is one frame of a batch.
@@ -51,7 +53,8 @@ type piece struct {
 	frame
 	src       *gpu.Buffer // nil: in data
 	srcOffset uint64
-	data      []byte // belongs to the batch's place, which uses it again
+	data      []byte         // belongs to the batch's place, which uses it again
+	from      *target.Memory // of an answer: where its bytes are, from srcOffset on
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
@@ -79,6 +82,7 @@ func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
 // is copied. A small batch is sent together with what was queued while it was copied,
 // most often the signal that follows it.
 func (s *sender) run() {
+	defer s.abandon()
 	next := false // the next batch has been filled
 	for turn := 0; ; {
 		b := s.batches[turn%sendBatches]
@@ -129,6 +133,15 @@ func (s *sender) fill(b *batch, wait bool) bool {
 		head := b.heads[i*frameSize : (i+1)*frameSize]
 		p.encode(head)
 		b.out = append(b.out, head)
+		if p.kind == kindAnswer {
+			if err := s.copyAnswer(b, p, at); err != nil {
+				s.c.refuse(&frame{kind: kindGet, memory: p.from.ID, op: p.op, offset: p.srcOffset - p.offset, length: p.total, total: p.total}, err)
+				return false
+			}
+			b.out = append(b.out, b.bytes[at:at+p.length])
+			at += p.length
+			continue
+		}
 		if p.kind != kindData {
 			continue
 		}
@@ -150,7 +163,7 @@ func (s *sender) fill(b *batch, wait bool) bool {
 			return false
 		}
 	}
-	return true
+	return s.awaitAnswers(b)
 }
 
 // host returns a write's bytes, or nil if the host cannot access them.
@@ -167,15 +180,18 @@ func (s *sender) take(b *batch, wait bool) bool {
 	if wait {
 		seen := c.queued.Load()
 		c.mu.Lock()
-		idle := c.taken == seen
+		ready := c.answers.ready.Load()
+		idle := c.taken == seen && c.answers.done == ready
 		c.mu.Unlock()
 		if idle {
-			c.t.spin.Until(func() bool { return c.queued.Load() != seen || c.ended.Load() })
+			c.t.spin.Until(func() bool {
+				return c.queued.Load() != seen || c.answers.ready.Load() != ready || c.ended.Load()
+			})
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil && (c.taken == c.queued.Load() || c.farAhead()) {
+	for c.err == nil && c.answers.done == c.answers.ready.Load() && (c.farAhead() || !c.due()) {
 		if !wait {
 			return false
 		}
@@ -185,13 +201,18 @@ func (s *sender) take(b *batch, wait bool) bool {
 		return false
 	}
 	b.count, b.used, b.size = 0, 0, 0
-	for b.count < batchFrames && c.taken < c.queued.Load() {
+	s.takeAnswers(b)
+operations:
+	for ahead := c.farAhead(); !ahead && b.count < batchFrames && c.due(); {
 		o := &c.queue[c.taken%queueDepth]
 		p := &b.pieces[b.count]
 		*p = piece{frame: frame{kind: o.kind, memory: o.memory, op: c.taken, offset: o.offset}, data: p.data}
-		if o.kind == kindUpdate {
-			p.length, p.total = o.from, o.to
-		} else {
+		switch o.kind {
+		case kindUpdate:
+			p.length, p.total = o.oldValue, o.value
+		case kindGet:
+			p.length, p.total, o.given = o.n, o.n, o.n
+		default:
 			host := s.host(o.src, o.data)
 			room := s.part - b.used
 			if host != nil {
@@ -199,10 +220,10 @@ func (s *sender) take(b *batch, wait bool) bool {
 			}
 			n := min(o.n-o.given, room)
 			if o.src == nil && n < o.n {
-				break // it goes whole into the next batch
+				break operations // it goes whole into the next batch
 			}
 			if n == 0 || b.size >= straightBytes {
-				break
+				break operations
 			}
 			p.length, p.total, p.src, p.srcOffset = n, o.n, o.src, o.srcOffset+o.given
 			p.offset += o.given
@@ -223,6 +244,16 @@ func (s *sender) take(b *batch, wait bool) bool {
 		}
 	}
 	return true
+}
+
+// due reports whether there is an operation that may be sent: it is a read, or those before
+// it are answered. The caller holds mu.
+func (c *conn) due() bool {
+	if c.taken == c.queued.Load() {
+		return false
+	}
+	o := &c.queue[c.taken%queueDepth]
+	return o.kind == kindGet || c.reads.answered.Load() >= o.reads
 }
 
 // farAhead reports whether no more may be sent before the peer acknowledges: a socket

@@ -1,0 +1,251 @@
+package ethernet
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// readDepth is the number of reads that may wait for their answers; a power of two.
+const readDepth = 256
+
+// reading is what this rank has asked the peer for, in the order of the operations. The
+// connection's mu guards it.
+type reading struct {
+	asked    uint64        // reads, ever
+	answered atomic.Uint64 // those among them that are here
+	ring     [readDepth]asked
+}
+
+// asked is a read under way.
+type asked struct {
+	op     uint64
+	to     *target.Memory // of this rank
+	offset uint64
+	n      uint64
+	due    uint64 // bytes of which no frame has come
+	left   uint64 // bytes that are not here
+}
+
+// answering is what the peer has asked this rank for. The connection's mu guards it.
+type answering struct {
+	accepted uint64        // requests, ever
+	ready    atomic.Uint64 // those whose memory has all that was sent before them
+	done     uint64        // those that senders have taken whole
+	ring     [readDepth]answer
+}
+
+// answer is a read of the peer's.
+type answer struct {
+	op       uint64
+	from     *target.Memory // of this rank
+	offset   uint64
+	n, given uint64 // bytes, and how many of them senders have taken
+}
+
+// fetched is a part of what this rank has asked for, at a place of reading's ring.
+type fetched struct{ place, n uint64 }
+
+// ReadyToRead reports whether the queue has room for a read and the peer for the request.
+func (c *conn) ReadyToRead(uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil || !c.full(kindGet)
+}
+
+// Read queues a request that the peer's transport answers. What is queued behind it is
+// sent when the answer is here, unless it is a read too.
+func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	to, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
+	if err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the place", "%v is closed", dst)
+	}
+	return c.enqueue(src, op{kind: kindGet, offset: srcOffset, n: n, to: to, toOffset: dstOffset})
+}
+
+// full reports whether an operation must wait for room. The caller holds mu.
+func (c *conn) full(kind frameKind) bool {
+	return c.queued.Load()-c.taken == queueDepth || kind == kindGet && c.reads.asked-c.reads.answered.Load() == readDepth
+}
+
+// ask notes a read that is queued next. The caller holds mu.
+func (c *conn) ask(o *op) {
+	c.reads.ring[c.reads.asked%readDepth] = asked{op: c.queued.Load(), to: o.to, offset: o.toOffset, n: o.n, due: o.n, left: o.n}
+	c.reads.asked++
+}
+
+// awaits returns the place of a read of which something is due. The caller holds mu.
+func (r *reading) awaits(op uint64) (place uint64, ok bool) {
+	for i := r.answered.Load(); i < r.asked; i++ {
+		if r.ring[i%readDepth].op == op {
+			return i % readDepth, true
+		}
+	}
+	return 0, false
+}
+
+// underWay reports whether answers are due. mu is the connection's.
+func (r *reading) underWay(mu *sync.Mutex) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	return r.answered.Load() < r.asked
+}
+
+// expect finds what a frame with an answer is part of.
+func (c *conn) expect(f *frame) (to *target.Memory, offset, place uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	place, ok := c.reads.awaits(f.op)
+	if !ok {
+		return nil, 0, 0, fmt.Errorf("it answers operation %d, which is no read that waits for it", f.op)
+	}
+	a := &c.reads.ring[place]
+	if f.total != a.n || f.length > a.due {
+		return nil, 0, 0, fmt.Errorf("it sent %d bytes as part of the %d of a read, of which %d of %d are due", f.length, f.total, a.due, a.n)
+	}
+	a.due -= f.length
+	return a.to, a.offset + f.offset, place, nil
+}
+
+// arrived notes that a part of a read is here.
+func (c *conn) arrived(a fetched) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := &c.reads
+	r.ring[a.place].left -= a.n
+	answered := r.answered.Load()
+	for answered < r.asked && r.ring[answered%readDepth].left == 0 {
+		answered++
+	}
+	r.answered.Store(answered)
+	c.changed.Broadcast()
+	c.work.Broadcast()
+}
+
+// answer applies a frame with a part of what was read.
+func (s *socket) answer(f *frame) error {
+	m, offset, place, err := s.rx.c.expect(f)
+	if err != nil {
+		return err
+	}
+	part := fetched{place, f.length}
+	if host := s.rx.c.t.host(m.Buffer); host != nil {
+		if err := s.toHost(m, host[offset:offset+f.length]); err != nil {
+			return err
+		}
+		s.rx.c.arrived(part)
+		return nil
+	}
+	there := *f
+	there.offset = offset
+	if err := s.toDevice(&there, m); err != nil {
+		return err
+	}
+	s.arrivals = append(s.arrivals, part)
+	return nil
+}
+
+// accept notes a read of the peer's, which is answered once what was sent before it is
+// done.
+func (s *socket) accept(f *frame, m *target.Memory) error {
+	c := s.rx.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answers.accepted-c.answers.done == readDepth {
+		return fmt.Errorf("it reads though %d of its reads are not answered", readDepth)
+	}
+	c.answers.accepted++
+	s.requests = append(s.requests, answer{op: f.op, from: m, offset: f.offset, n: f.length})
+	return nil
+}
+
+// reply queues the answers to reads, for which accept has left room.
+func (c *conn) reply(all []answer) {
+	if len(all) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range all {
+		c.answers.ring[c.answers.ready.Load()%readDepth] = a
+		c.answers.ready.Add(1)
+	}
+	c.work.Broadcast()
+}
+
+// takeAnswers takes parts of answers off their queue into a batch, so many that there is
+// room left for operations. The caller holds mu.
+func (s *sender) takeAnswers(b *batch) {
+	all := &s.c.answers
+	for limit := s.part / 2; b.count < batchFrames/2 && b.used < limit && all.done < all.ready.Load(); {
+		a := &all.ring[all.done%readDepth]
+		n := min(a.n-a.given, limit-b.used)
+		p := &b.pieces[b.count]
+		*p = piece{
+			frame: frame{kind: kindAnswer, op: a.op, offset: a.given, length: n, total: a.n},
+			from:  a.from, srcOffset: a.offset + a.given, data: p.data,
+		}
+		b.count++
+		b.used += n
+		b.size += n
+		if a.given += n; a.given == a.n {
+			all.done++
+		}
+	}
+}
+
+// copyAnswer copies a part of an answer to the batch's staging memory, so that what is
+// sent does not change and the memory may be closed.
+func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
+	m := p.from
+	if !m.Hold() {
+		return target.Gone(m)
+	}
+	if host := s.c.t.host(m.Buffer); host != nil {
+		copy(b.bytes[at:at+p.length], host[p.srcOffset:])
+		m.Release()
+		return nil
+	}
+	b.holds = append(b.holds, m)
+	b.copies = true
+	if err := s.stream.Copy(b.staging, at, m.Buffer, p.srcOffset, p.length); err != nil {
+		return fmt.Errorf("%w: %w", errDevice, err)
+	}
+	return nil
+}
+
+// awaitAnswers waits for a batch's copies if they read memory for answers, whose owner may
+// close it: that must not wait for the peer to take what was sent before.
+func (s *sender) awaitAnswers(b *batch) bool {
+	if len(b.holds) == 0 {
+		return true
+	}
+	if !s.copied(b) {
+		return false
+	}
+	b.letGo()
+	return true
+}
+
+// letGo releases the memories that the batch's copies have read.
+func (b *batch) letGo() {
+	for _, m := range b.holds {
+		m.Release()
+	}
+	b.holds = b.holds[:0]
+}
+
+// abandon releases what is still held when the connection has ended, once nothing is read
+// any more.
+func (s *sender) abandon() {
+	for _, b := range s.batches {
+		if len(b.holds) > 0 {
+			s.stream.Synchronize(s.c.drain) // the connection has ended with another error
+			b.letGo()
+		}
+	}
+}

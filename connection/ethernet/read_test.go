@@ -1,0 +1,141 @@
+package ethernet
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+)
+
+// TestAnswer has a peer read memory of all kinds and looks at the frames that it gets.
+func TestAnswer(t *testing.T) {
+	const size = 1 << 20
+	for _, k := range kinds {
+		b := newRank(t, 1, loopback())
+		m := memory(t, b, k, size)
+		set(t, m, noise(size))
+		r := newRogue(t, b, 1)
+		got, op := make([]byte, size), uint64(0)
+		for _, want := range []struct{ offset, n uint64 }{{7, 1}, {0, size}, {size - 9, 9}} {
+			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), offset: want.offset, length: want.n, total: want.n})
+			for at := uint64(0); at < want.n; {
+				head := make([]byte, frameSize)
+				if _, err := io.ReadFull(r.data[0], head); err != nil {
+					t.Fatal(err)
+				}
+				f, err := decodeFrame(head)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f.kind != kindAnswer || f.op != op || f.offset != at || f.total != want.n {
+					t.Fatalf("%v memory: the answer to %d bytes, from %d on, is %+v", k, want.n, at, f)
+				}
+				if _, err := io.ReadFull(r.data[0], got[at:at+f.length]); err != nil {
+					t.Fatal(err)
+				}
+				at += f.length
+			}
+			testcmp.Equal(t, "what was read", got[:want.n], noise(size)[want.offset:want.offset+want.n])
+			op++
+		}
+	}
+}
+
+// TestClosedWhileRead closes a memory of which a peer has asked for more than sockets hold,
+// and takes nothing. That does not depend on the peer.
+func TestClosedWhileRead(t *testing.T) {
+	for _, k := range kinds {
+		b := newRank(t, 1, loopback())
+		m := memory(t, b, k, 32<<20)
+		r := newRogue(t, b, 1)
+		for op := range uint64(readDepth) {
+			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: 32 << 20, total: 32 << 20})
+		}
+		eventually(t, "all is asked and the answer begins", func() bool {
+			r.conn.d.mu.Lock()
+			defer r.conn.d.mu.Unlock()
+			return r.conn.d.answers.ready.Load() == readDepth && r.conn.d.answers.ring[0].given > 0
+		})
+		begun := time.Now()
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > longTimeout/2 {
+			t.Errorf("%v memory: its Close waited %v for a peer", k, took)
+		}
+		go io.Copy(io.Discard, r.data[0])
+		testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, "was closed meanwhile")
+	}
+}
+
+// TestWrongAnswers has a peer ask for more than it may, and answer what nobody has asked, or
+// other than it was asked.
+func TestWrongAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		send func(t *testing.T, r *rogue, memory uint32)
+		says string
+	}{
+		"too many reads": {func(t *testing.T, r *rogue, memory uint32) {
+			for op := range uint64(2 * readDepth) {
+				f, b := frame{kind: kindGet, op: op, memory: memory, length: 1 << 20, total: 1 << 20}, make([]byte, frameSize)
+				f.encode(b)
+				if _, err := r.data[0].Write(b); err != nil {
+					return // it has hung up
+				}
+			}
+		}, "256 of its reads are not answered"},
+		"no read": {func(t *testing.T, r *rogue, _ uint32) {
+			r.send(t, 0, frame{kind: kindAnswer, op: 1, length: 1, total: 1}, 0)
+		}, "no read that waits"},
+		"a write": {func(t *testing.T, r *rogue, _ uint32) {
+			r.send(t, 0, frame{kind: kindAnswer, op: 7, length: 1, total: 1}, 0)
+		}, "no read that waits"},
+		"other size": {func(t *testing.T, r *rogue, _ uint32) { r.send(t, 0, frame{kind: kindAnswer, length: 1, total: 65}, 0) }, "as part of the 65"},
+		"too much": {func(t *testing.T, r *rogue, _ uint32) {
+			r.send(t, 0, frame{kind: kindAnswer, length: 40, total: 64}, make([]byte, 40)...)
+			r.send(t, 0, frame{kind: kindAnswer, length: 40, total: 64}, make([]byte, 40)...)
+		}, "24 of 64 are due"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRank(t, 1, loopback())
+			large, into := memory(t, b, onDevice, 1<<20), memory(t, b, pinned, 128)
+			r := newRogue(t, b, 1)
+			if err := r.conn.Read(into, 32, rogueMemory(t, r, b), 0, 64); err != nil {
+				t.Fatal(err)
+			}
+			c.send(t, r, large.ID())
+			testerr.Expect(t, failed(t, r.conn), mscclgo.ErrRemote, c.says)
+			testcmp.Equal(t, "this rank's memory", get(t, into), make([]byte, 128))
+		})
+	}
+}
+
+// TestUnanswered has a peer acknowledge a read that it does not answer. What is behind the
+// read is not sent, and the connection fails in time.
+func TestUnanswered(t *testing.T) {
+	o := loopback()
+	o.Timeout = 200 * time.Millisecond
+	b := newRank(t, 1, o)
+	into := memory(t, b, pinned, 64)
+	r := newRogue(t, b, 1)
+	theirs := rogueMemory(t, r, b)
+	if err := r.conn.Read(into, 0, theirs, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.conn.UpdateAndSync(theirs, 0, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	ack := make([]byte, frameSize)
+	(&frame{kind: kindAck, op: 1}).encode(ack)
+	if _, err := r.control.Write(ack); err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, r.conn.Flush(t.Context()), mscclgo.ErrRemote, "neither acknowledged nor sent anything")
+	sent, _ := io.ReadAll(r.data[0])
+	if len(sent) != frameSize {
+		t.Errorf("%d bytes were sent, %d are the request", len(sent), frameSize)
+	}
+}
