@@ -209,7 +209,7 @@ type Host2DeviceSemaphore struct {
 
 // PortState is declared in <mscclgo/port_channel.cuh>.
 type PortState struct {
-	Reserved uint64
+	Asked    uint64 // 1 + the position of the newest get
 	Expected uint64 // signals waited for
 	Pushed   uint64 // 1 + the position in the FIFO of the newest trigger
 	Flushed  uint64 // Pushed at the newest flush that has completed
@@ -259,7 +259,7 @@ type PortChannel struct {
 	Local       gpu.Ptr // this rank's memory if it is mapped
 	RemoteSize  uint64  // bytes
 	LocalSize   uint64  // bytes
-	Direct      uint64  // the most bytes of a put that the kernel's thread makes itself
+	Direct      uint64  // the most bytes of a put or get that the kernel's thread makes itself
 	InlineLimit uint64  // the most bytes of a put whose data is in the FIFO entry's payload
 	Dst         uint32  // ID of the peer's memory in the service
 	Src         uint32  // ID of this rank's memory in the service
@@ -321,4 +321,6 @@ const (
 	PortSignal = 2 // signal the peer's semaphore
 	PortFlush  = 4 // complete when all earlier triggers have completed
 	PortInline = 8 // the data of the put is in the FIFO entry's payload
+
+	PortGet = 16 // copy memory of the peer to this rank; may be added to PortFlush alone
 )

@@ -71,6 +71,7 @@ var constants = []struct {
 	{devicecode.PortSignal, "port_channel.cuh", "kSignal"},
 	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},
 	{devicecode.PortInline, "port_channel.cuh", "kInline"},
+	{devicecode.PortGet, "port_channel.cuh", "kGet"},
 	{devicecode.PipeSends, "pipe.cuh", "kPipeSends"},
 	{devicecode.PipeByPort, "pipe.cuh", "kPipeByPort"},
 	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},

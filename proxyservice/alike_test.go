@@ -74,6 +74,11 @@ func FuzzServe(f *testing.F) {
 	f.Add(uint64(0), uint64(1)<<48, uint64(1)<<48, uint64(0), uint8(all))
 	f.Add(uint64(0), uint64(0), uint64(8), uint64(1), uint8(devicecode.PortSignal))
 	f.Add(uint64(1)<<48, uint64(0), uint64(8), uint64(0), uint8(devicecode.PortPut)) // to itself both are this rank's
+	for kind := range uint8(devicecode.PortGet) {
+		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), devicecode.PortGet|kind)
+	}
+	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(devicecode.PortGet))
+	f.Add(uint64(0), uint64(1)<<48|4000, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	inC, inGo := newBed(f, overCudaIPC), newBed(f, overGo)
 	if native.PathOf(inC.conn).Queue == nil {
 		f.Skip("threads in C cannot use the connection here")

@@ -43,12 +43,8 @@ var errStalled = errors.New("a trigger must wait")
 func (p *Proxy) move(r *run, j *job) error {
 	t := p.tables.Load()
 	l := t.ports[j.trigger.detail].link
-	size := uint64(0)
-	if j.trigger.kind&C.PROXY_PUT != 0 {
-		size = uint64(j.trigger.c)
-	}
 	if l.waiting.Load() == 0 {
-		if turn, ok := l.TryTurn(size); ok {
+		if turn, ok := l.tryTurn(j); ok {
 			defer turn.End()
 			if err := p.moved(t, turn, j, payloadOf(j)); err != nil {
 				return err
@@ -61,6 +57,17 @@ func (p *Proxy) move(r *run, j *job) error {
 		return errStalled
 	}
 	return nil
+}
+
+// tryTurn takes a turn in which what a job asks for does not wait, if there is one.
+func (l *link) tryTurn(j *job) (connection.Turn, bool) {
+	switch {
+	case j.trigger.kind&C.PROXY_GET != 0:
+		return l.TryTurnToRead(uint64(j.trigger.c))
+	case j.trigger.kind&C.PROXY_PUT != 0:
+		return l.TryTurn(uint64(j.trigger.c))
+	}
+	return l.TryTurn(0)
 }
 
 // payloadOf returns the bytes that came with a trigger, in the ring.

@@ -129,15 +129,22 @@ func overGo(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
 
 // idle is a driver on which everything is done at once.
 type idle struct {
-	writes, updates, marks int
-	wrote                  []byte
-	queue                  *native.Queue // may be nil
+	writes, reads, updates, marks int
+	wrote                         []byte
+	queue                         *native.Queue // may be nil
 }
 
 func (*idle) Ready(uint64) bool { return true }
 
 func (d *idle) Write(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	d.writes++
+	return nil
+}
+
+func (*idle) ReadyToRead(uint64) bool { return true }
+
+func (d *idle) Read(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
+	d.reads++
 	return nil
 }
 

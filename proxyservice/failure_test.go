@@ -45,7 +45,7 @@ func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 // TestWrongTriggers checks that each fails the group and ends the kernel's wait as
 // aborted.
 func TestWrongTriggers(t *testing.T) {
-	const put, signal, inline = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline
+	const put, signal, inline, get = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline, devicecode.PortGet
 	for _, c := range []struct {
 		name    string
 		trigger raw
@@ -65,6 +65,13 @@ func TestWrongTriggers(t *testing.T) {
 		{"dst of this rank", raw{a: 1 << 48, b: 1 << 48, c: 8, kind: put}, []string{"channel 0", "memory"}},
 		{"bytes without a put", raw{c: 8, kind: signal | inline}, []string{"kind 10"}},
 		{"bytes for a copy", raw{b: 3, c: 8, kind: put | inline}, []string{"channel 0", "rank 0, peer 1", "at most 0"}},
+		{"get of this rank's", raw{a: 1 << 48, b: 1 << 48, c: 8, kind: get}, []string{"channel 0", "get", "8 bytes at offset 0 of memory 1", "outside the peer's"}},
+		{"get to the peer's", raw{c: 8, kind: get}, []string{"channel 0", "get", "outside this rank's"}},
+		{"get from outside", raw{a: 1 << 48, b: 4090, c: 8, kind: get}, []string{"channel 0", "rank 0, peer 1", "offset 4090"}},
+		{"get to outside", raw{a: 1<<48 | 4090, c: 8, kind: get}, []string{"channel 0", "rank 0, peer 1", "offset 4090"}},
+		{"get beyond all", raw{a: 1 << 48, c: ^uint64(0), kind: get}, []string{"2^48"}},
+		{"get with a put", raw{a: 1 << 48, c: 8, kind: get | put}, []string{"kind 17"}},
+		{"get with a signal", raw{a: 1 << 48, c: 8, kind: get | signal}, []string{"kind 18"}},
 		{"src of the peer", raw{c: 8, kind: put}, []string{"channel 0", "memory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -323,6 +323,8 @@ const (
 	putWithSignalAndFlush
 	wait
 	poll
+	get
+	getAndFlush
 )
 
 // act has one thread do something on a channel and returns how that ended.

@@ -8,7 +8,14 @@
 #include "native/ring.h"
 
 // The kinds of a port's triggers; see PortRequest in <mscclgo/port_channel.cuh>.
-enum { PROXY_PUT = 1, PROXY_SIGNAL = 2, PROXY_FLUSH = 4, PROXY_INLINE = 8, PROXY_KINDS = 15 };
+enum {
+  PROXY_PUT = 1,
+  PROXY_SIGNAL = 2,
+  PROXY_FLUSH = 4,
+  PROXY_INLINE = 8,
+  PROXY_GET = 16,
+  PROXY_COPIES = PROXY_PUT | PROXY_GET,
+};
 
 // proxy_memory is what a memory's id stands for.
 typedef struct {
@@ -43,8 +50,8 @@ typedef enum {
   PROXY_BAD_FIELD,  // the device found a number too large for its field
   PROXY_NO_PORT,
   PROXY_NO_MEMORY,
-  PROXY_BAD_DST,    // outside the peer's memory, or of another registry
-  PROXY_BAD_SRC,    // likewise with this rank's
+  PROXY_BAD_DST,    // outside the memory of the rank that is copied to, or of another registry
+  PROXY_BAD_SRC,    // likewise of the rank that is copied from
   PROXY_BAD_BYTES,  // an inlined put's cannot be where it says, or be so many
 } proxy_verdict;
 
@@ -73,20 +80,29 @@ static inline bool proxy_holds(const proxy_memory* memory, uint64_t registry, ui
          n <= memory->size - offset;
 }
 
-static inline proxy_verdict proxy_check_put(proxy_job* job, const proxy_tables* tables,
-                                            const native_ring* ring) {
+// proxy_is_kind reports whether a port's trigger may be of a kind: a put with anything, with
+// or without its bytes; a get, alone or with a flush; or without a copy.
+static inline bool proxy_is_kind(uint8_t kind) {
+  if (kind & PROXY_GET) return (kind & ~PROXY_FLUSH) == PROXY_GET;
+  return kind != 0 && kind < PROXY_GET && (!(kind & PROXY_INLINE) || (kind & PROXY_PUT));
+}
+
+static inline proxy_verdict proxy_check_copy(proxy_job* job, const proxy_tables* tables,
+                                             const native_ring* ring) {
   const proxy_connection* c = job->port->connection;
+  const bool get = job->trigger.kind & PROXY_GET;
+  const uint32_t to = get ? c->rank : c->peer, from = get ? c->peer : c->rank;
   uint64_t bytes = job->trigger.c;
   const proxy_memory* dst = proxy_table_get(&tables->memories, job->dst);
   if (!dst) return PROXY_NO_MEMORY;
-  if (!proxy_holds(dst, c->registry, c->peer, job->dst_offset, bytes)) return PROXY_BAD_DST;
+  if (!proxy_holds(dst, c->registry, to, job->dst_offset, bytes)) return PROXY_BAD_DST;
   if (job->trigger.kind & PROXY_INLINE) {
     job->payload = native_ring_payload(ring, job->position, &job->trigger);
     return job->payload && bytes <= c->inline_limit ? PROXY_MOVE : PROXY_BAD_BYTES;
   }
   const proxy_memory* src = proxy_table_get(&tables->memories, job->src);
   if (!src) return PROXY_NO_MEMORY;
-  if (!proxy_holds(src, c->registry, c->rank, job->src_offset, bytes)) return PROXY_BAD_SRC;
+  if (!proxy_holds(src, c->registry, from, job->src_offset, bytes)) return PROXY_BAD_SRC;
   job->ranges[0] = dst->range;
   job->ranges[1] = src->range;
   return dst->range && src->range && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
@@ -94,14 +110,14 @@ static inline proxy_verdict proxy_check_put(proxy_job* job, const proxy_tables* 
 
 static inline proxy_verdict proxy_check(proxy_job* job, const proxy_tables* tables, const native_ring* ring) {
   const native_trigger* t = &job->trigger;
-  bool put = t->kind & PROXY_PUT;
+  bool copies = t->kind & PROXY_COPIES;
   if (t->kind >= tables->first_user_kind) return PROXY_USER;
-  if (t->kind == 0 || t->kind > PROXY_KINDS || ((t->kind & PROXY_INLINE) && !put)) return PROXY_BAD_KIND;
-  if (put && t->c >> 48) return PROXY_BAD_FIELD;
+  if (!proxy_is_kind(t->kind)) return PROXY_BAD_KIND;
+  if (copies && t->c >> 48) return PROXY_BAD_FIELD;
   job->port = proxy_table_get(&tables->ports, t->detail);
   if (!job->port) return PROXY_NO_PORT;
   if (t->kind & PROXY_SIGNAL) job->ranges[2] = job->port->words;
-  if (put) return proxy_check_put(job, tables, ring);
+  if (copies) return proxy_check_copy(job, tables, ring);
   return job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
 }
 

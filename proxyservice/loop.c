@@ -40,7 +40,7 @@ static int enter(const proxy_job* j, native_thread* thread) {
   return rc;
 }
 
-// trace adds what was done for a job to the timeline: the transport's write and atomic, the
+// trace adds what was done for a job to the timeline: the transport's copy and atomic, the
 // signal, and the trigger itself.
 static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
   if (!loop->trace) return;
@@ -48,8 +48,8 @@ static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
   const uint32_t transport = port->connection->transport << 8;
   const uint8_t kind = j->trigger.kind;
   native_event e = {.start = start, .end = native_trace_now(), .where = port->connection->peer};
-  if ((kind & PROXY_PUT) && j->trigger.c) {
-    e.what = NATIVE_TRACE_WRITE | transport;
+  if ((kind & PROXY_COPIES) && j->trigger.c) {
+    e.what = (kind & PROXY_GET ? NATIVE_TRACE_READ : NATIVE_TRACE_WRITE) | transport;
     e.bytes = j->trigger.c;
     native_trace_add(loop->trace, &e);
   }
@@ -69,7 +69,7 @@ static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
                      .end = e.end,
                      .where = port->where,
                      .value = j->position,
-                     .bytes = kind & PROXY_PUT ? j->trigger.c : 0,
+                     .bytes = kind & PROXY_COPIES ? j->trigger.c : 0,
                      .extra = loop->entries};
   native_trace_add(loop->trace, &e);
 }
@@ -81,9 +81,9 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
   proxy_failure* f = &loop->failure;
   const uint64_t start = loop->trace ? native_trace_now() : 0;
   int rc = 0;
-  if ((t->kind & PROXY_PUT) && t->c) {
-    *f = (proxy_failure){NATIVE_WRITE, 0, j->ranges[0]->address + j->dst_offset,
-                         j->ranges[1]->address + j->src_offset, t->c};
+  if ((t->kind & PROXY_COPIES) && t->c) {
+    *f = (proxy_failure){t->kind & PROXY_GET ? NATIVE_READ : NATIVE_WRITE, 0,
+                         j->ranges[0]->address + j->dst_offset, j->ranges[1]->address + j->src_offset, t->c};
     rc = queue->operations->write(queue, f->dst, f->src, f->bytes);
   }
   if (!rc && (t->kind & PROXY_SIGNAL)) {
@@ -104,7 +104,7 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
 static void count(const proxy_job* j, proxy_counters* counters) {
   if (!counters) return;
   proxy_count(&counters->triggers[j->trigger.kind], 1);
-  if (j->verdict != PROXY_USER && (j->trigger.kind & PROXY_PUT))
+  if (j->verdict != PROXY_USER && (j->trigger.kind & PROXY_COPIES))
     proxy_count(&counters->bytes[j->port->connection->transport], j->trigger.c);
 }
 

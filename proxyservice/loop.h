@@ -29,7 +29,7 @@ typedef enum {
 typedef struct {
   int64_t op;                // NATIVE_WRITE and the like
   int64_t code;              // the transport's, or NATIVE_CLOSED
-  uint64_t dst, src, bytes;  // of a write; dst of a store
+  uint64_t dst, src, bytes;  // of a write or a read; dst of a store
 } proxy_failure;
 
 typedef struct {

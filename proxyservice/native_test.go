@@ -86,6 +86,8 @@ func TestServedInC(t *testing.T) {
 		r.must(t, d.channels[0], putWithSignalAndFlush, 8, 16, 100)
 		r.must(t, d.channels[0], signal, 0, 0, 0)
 		r.must(t, d.channels[0], put, 0, 0, 0)
+		r.must(t, d.channels[0], get, 8, 16, 100)
+		r.must(t, d.channels[0], getAndFlush, 0, 0, 0)
 	}
 	if got := ranks[1].act(t, d.channels[1], wait, 0, 0, 0, 20); got != devicecode.WaitDone {
 		t.Fatal(got)

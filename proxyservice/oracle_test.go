@@ -68,28 +68,33 @@ func (o *oracle) decide(words [4]uint64, position uint64) decision {
 }
 
 func (o *oracle) check(d *decision, position uint64) verdict {
-	const all = devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush | devicecode.PortInline
+	const others = devicecode.PortSignal | devicecode.PortFlush
 	t := d.Trigger
 	put, inlined := t.Kind&devicecode.PortPut != 0, t.Kind&devicecode.PortInline != 0
+	get := t.Kind == devicecode.PortGet || t.Kind == devicecode.PortGet|devicecode.PortFlush
 	switch {
 	case int(t.Kind) >= o.firstUser:
 		return forUser
-	case t.Kind == 0 || t.Kind&^all != 0 || inlined && !put:
+	case !get && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(devicecode.PortPut|devicecode.PortInline|others) != 0:
 		return badKind
-	case put && t.C >= 1<<48:
+	case (put || get) && t.C >= 1<<48:
 		return badField
 	case t.Detail >= uint64(len(o.ports)):
 		return noPort
-	case !put:
+	case !put && !get:
 		return move
 	}
 	conn := o.connections[o.ports[t.Detail]]
 	path := native.PathOf(conn)
-	if v := o.checkMemory(path.Registry, path.Peer, d.Dst, d.DstOffset, t.C, badDst); v != move {
+	to, from := path.Peer, path.Rank
+	if get {
+		to, from = from, to
+	}
+	if v := o.checkMemory(path.Registry, to, d.Dst, d.DstOffset, t.C, badDst); v != move {
 		return v
 	}
 	if !inlined {
-		return o.checkMemory(path.Registry, path.Rank, d.Src, d.SrcOffset, t.C, badSrc)
+		return o.checkMemory(path.Registry, from, d.Src, d.SrcOffset, t.C, badSrc)
 	}
 	if t.B <= 15 && t.C > 0 && t.C <= o.ring.Payload {
 		d.Payload = int(position%o.ring.Size*o.ring.PayloadStride + t.B)
@@ -207,9 +212,15 @@ func FuzzDecide(f *testing.F) {
 		w := entry(x, true)
 		f.Add(w[0], w[1], w[2], w[3], uint16(fifo.FirstUserKind), ports, memories)
 	}
-	for kind := range uint8(put|signal|flush|inline) + 1 {
+	for kind := range uint8(2 * devicecode.PortGet) {
 		for port := range uint64(len(ports) + 1) {
 			add(fifo.Trigger{A: 5<<48 | 4000, B: 4<<48 | 96, C: 96, Detail: port, Kind: kind})
+		}
+	}
+	for _, c := range []uint64{0, 64, 65, 1 << 48} {
+		for _, b := range []uint64{5<<48 | 4001, 4 << 48, 11 << 48, 12 << 48, 5 << 48} {
+			add(fifo.Trigger{A: 4 << 48, B: b, C: c, Kind: devicecode.PortGet})
+			add(fifo.Trigger{A: b, B: 5 << 48, C: c, Kind: devicecode.PortGet | flush})
 		}
 	}
 	for _, kind := range []uint8{put, put | inline} {

@@ -4,7 +4,7 @@
 using namespace mscclgo;
 
 // What a thread of `act` does.
-enum Action { Put, Signal, Flush, PutWithSignal, PutWithSignalAndFlush, Wait, Poll };
+enum Action { Put, Signal, Flush, PutWithSignal, PutWithSignalAndFlush, Wait, Poll, Get, GetAndFlush };
 
 // act does one thing `count` times in one thread and stores how it ended.
 extern "C" __global__ void act(PortChannelHandle c, int action, uint64_t dst, uint64_t src, uint64_t bytes,
@@ -30,6 +30,12 @@ extern "C" __global__ void act(PortChannelHandle c, int action, uint64_t dst, ui
       case Wait:
         r = c.wait();
         break;
+      case Get:
+        r = c.get(dst, src, bytes);
+        break;
+      case GetAndFlush:
+        r = c.getAndFlush(dst, src, bytes);
+        break;
       case Poll:
         r = c.poll() ? WaitResult::Done : WaitResult::TimedOut;
         break;
@@ -45,6 +51,47 @@ extern "C" __global__ void putBase(BasePortChannelHandle c, uint32_t dst, uint64
   if (r == WaitResult::Done) r = c.signal();
   if (r == WaitResult::Done) r = c.flush();
   *result = uint32_t(r);
+}
+
+// getBase gets between memories that it names.
+extern "C" __global__ void getBase(BasePortChannelHandle c, uint32_t src, uint64_t srcOffset, uint32_t dst,
+                                   uint64_t dstOffset, uint64_t bytes, uint32_t* result) {
+  *result = uint32_t(c.getAndFlush(src, srcOffset, dst, dstOffset, bytes));
+}
+
+// rotate puts, gets that back, puts what it has got in another place, gets it from there and
+// signals, and so on.
+extern "C" __global__ void rotate(PortChannelHandle c, uint64_t size, uint32_t rounds, uint32_t* result) {
+  WaitResult r = WaitResult::Done;
+  auto then = [&](WaitResult next) {
+    if (r == WaitResult::Done) r = next;
+  };
+  for (uint32_t i = 0; i < rounds && r == WaitResult::Done; ++i) {
+    uint64_t n = i % 4 == 0 ? 16 : i % 4 == 1 ? 2000 : i % 4 == 2 ? 8000 : size / 4;
+    then(c.put(0, size / 2 + 64 * i, n));
+    then(c.get(0, 0, n));
+    then(c.put(size / 2 + 64 * i, 0, 16));
+    then(c.get(size / 2 + 64 * i, size / 4 + 64 * i, 16));
+    then(c.signal());
+  }
+  then(c.flush());
+  *result = uint32_t(r);
+}
+
+// getAll has one thread of each block get words one by one, each checked behind its flush.
+extern "C" __global__ void getAll(PortChannelHandle c, const uint64_t* local, uint32_t rounds,
+                                  uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  results[blockIdx.x] = 0;
+  for (uint32_t i = 0; i < rounds; ++i) {
+    uint64_t at = uint64_t(blockIdx.x) * rounds + i;
+    r = i % 2 == 0 ? c.getAndFlush(8 * at, 8 * at, 8) : c.get(8 * at, 8 * at, 8);
+    if (r == WaitResult::Done && i % 2 != 0) r = c.flush();
+    if (r != WaitResult::Done || local[at] != at + 1) {
+      results[blockIdx.x] = 100 * (i + 1) + uint32_t(r);
+      return;
+    }
+  }
 }
 
 // pushRaw pushes any trigger and waits until it was served.

@@ -78,6 +78,11 @@ func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 			return p.wrap(j, "put", err)
 		}
 	}
+	if j.trigger.kind&C.PROXY_GET != 0 {
+		if err := turn.Read(t.memories[j.dst], uint64(j.dst_offset), t.memories[j.src], uint64(j.src_offset), uint64(j.trigger.c)); err != nil {
+			return p.wrap(j, "get", err)
+		}
+	}
 	if j.trigger.kind&C.PROXY_SIGNAL != 0 {
 		if err := p.semaphore.SignalIn(turn); err != nil {
 			return p.wrap(j, "signal", err)
@@ -130,6 +135,10 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_NO_PORT:
 		return invalid("find the channel", "no channel has number %d, the service has %d", j.trigger.detail, len(t.ports))
 	}
+	what, to, from := "put", "the peer's", "this rank's"
+	if j.trigger.kind&C.PROXY_GET != 0 {
+		what, to, from = "get", from, to
+	}
 	const outside = "%d bytes at offset %d of memory %d, %v, are outside %s memory in the connection's registry"
 	p := t.ports[j.trigger.detail]
 	var err error
@@ -141,19 +150,19 @@ func (t *tables) wrong(j *job) error {
 		}
 		err = invalid("find the memories", "no memory has number %d, the service has %d", id, len(t.memories))
 	case C.PROXY_BAD_DST:
-		err = invalid("check the ranges", outside, j.trigger.c, j.dst_offset, j.dst, t.memories[j.dst], "the peer's")
+		err = invalid("check the ranges", outside, j.trigger.c, j.dst_offset, j.dst, t.memories[j.dst], to)
 	case C.PROXY_BAD_SRC:
-		err = invalid("check the ranges", outside, j.trigger.c, j.src_offset, j.src, t.memories[j.src], "this rank's")
+		err = invalid("check the ranges", outside, j.trigger.c, j.src_offset, j.src, t.memories[j.src], from)
 	case C.PROXY_BAD_BYTES:
 		err = invalid("find the bytes", "the trigger says that %d came with it, at %d; the ring takes 1 to ServiceOptions.Inline, at less than 16, and %v at most %d", j.trigger.c, j.trigger.b, p.Transport(), p.InlineLimit())
 	}
-	return p.wrap(j, "put", err)
+	return p.wrap(j, what, err)
 }
 
 // failed returns the error of an operation that failed in C for a trigger: what move
 // returns where it fails.
 func (t *tables) failed(j *job, f native.Failure) error {
-	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Store: "signal", native.Mark: "flush"}[f.Op]
+	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Read: "get", native.Store: "signal", native.Mark: "flush"}[f.Op]
 	p := t.ports[j.trigger.detail]
 	return p.wrap(j, what, native.PathError(p.Connection, f))
 }

@@ -233,7 +233,7 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	return id, nil
 }
 
-// BasePortChannel returns a channel of a semaphore whose puts name the memories by
+// BasePortChannel returns a channel of a semaphore whose puts and gets name the memories by
 // the ids that AddMemory returns.
 //
 // Errors: those of AddSemaphore.

@@ -3,7 +3,7 @@
 // The metrics of a service have the label service:
 //
 //	mscclgo_proxy_triggers_total{kind}         triggers served; put, signal, flush, sums of them, or user-N
-//	mscclgo_proxy_bytes_total{transport}       bytes written
+//	mscclgo_proxy_bytes_total{transport}       bytes put and got
 //	mscclgo_proxy_flush_seconds                histogram, from the trigger to the flush's end
 //	mscclgo_proxy_ring_triggers                triggers in the ring now
 //	mscclgo_proxy_ring_size                    triggers that it holds
@@ -46,7 +46,7 @@ func New(service string, source Source) prometheus.Collector {
 	return &collector{
 		source:   source,
 		triggers: describe("triggers_total", "Triggers served.", "kind"),
-		bytes:    describe("bytes_total", "Bytes written to peers.", "transport"),
+		bytes:    describe("bytes_total", "Bytes written to peers and read from them.", "transport"),
 		flush:    describe("flush_seconds", "Time from a flush's trigger to its end."),
 		waiting:  describe("ring_triggers", "Triggers in the ring now."),
 		size:     describe("ring_size", "Triggers that the ring holds."),
@@ -96,7 +96,7 @@ func kindName(kind uint8) string {
 	for _, one := range []struct {
 		bit  uint8
 		name string
-	}{{devicecode.PortPut, "put"}, {devicecode.PortSignal, "signal"}, {devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}} {
+	}{{devicecode.PortPut, "put"}, {devicecode.PortSignal, "signal"}, {devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}, {devicecode.PortGet, "get"}} {
 		if kind&one.bit != 0 {
 			names = append(names, one.name)
 			kind &^= one.bit

@@ -1,5 +1,5 @@
-// PortChannel: two ranks whose hosts move the data, over any transport. A kernel pushes a
-// trigger, and its host's proxy has the connection do what it asks for.
+// PortChannel: two ranks whose hosts move the data, either way, over any transport. A kernel
+// pushes a trigger, and its host's proxy has the connection do what it asks for.
 //
 //   if (threadIdx.x == 0) channel.putWithSignal(0, 0, bytes);
 //
@@ -17,7 +17,8 @@
 
 namespace mscclgo {
 
-// PortRequest is the kind of a port's trigger: any sum of these.
+// PortRequest is the kind of a port's trigger: any sum of the first three, or kGet, alone or
+// with kFlush.
 //
 //   a       dst memory's id, 16 bits | offset, 48 bits
 //   b       src memory's id, 16 bits | offset, 48 bits
@@ -25,13 +26,13 @@ namespace mscclgo {
 //   detail  the channel's number, 16 bits
 //
 // kInline goes with kPut: the bytes are in the entry's payload, at b.
-enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8 };
+enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8, kGet = 16 };
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
 
 // PortState is what this rank's kernels count, in device memory of an end.
 struct PortState {
-  uint64_t reserved;  //
+  uint64_t asked;     // 1 + the ring's position of the newest get
   uint64_t expected;  // signals waited for
   uint64_t pushed;    // 1 + the ring's position of the channel's newest trigger
   uint64_t flushed;   // what pushed was at the newest flush that ended
@@ -59,12 +60,12 @@ struct PortQueue {
   uint64_t reserved;
 };
 
-// BasePortChannelHandle is one end of a channel whose puts name memories, by the ids that
-// they have in the service. One thread makes a call; calls of several threads and blocks at
+// BasePortChannelHandle is one end of a channel whose puts and gets name memories, by the ids
+// that they have in the service. One thread makes a call; calls of several threads and blocks at
 // a time are served in the order of their pushes, and none is lost, but for wait() and
 // poll(), which one thread at a time makes. What channels of one connection ask for is done
-// in that order; there is none between connections. put, signal and flush may wait for room
-// in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
+// in that order; there is none between connections. put, get, signal and flush may wait for
+// room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
 // is not Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
@@ -83,7 +84,23 @@ struct BasePortChannelHandle {
     return ask(kPut, dst, dstOffset, src, srcOffset, bytes).result;
   }
 
-  // signal ends a wait() of the peer's, after all that was put before.
+  // get copies bytes from a memory of the peer's to one of this rank. It finds what was put
+  // there before, and the peer's data must be there otherwise: a wait() for its signal() comes
+  // first. The bytes are here after a flush(), which acquires them at system scope for this
+  // thread; until then only a put() of the channel may use them, which sends them on. A later
+  // signal() tells the peer that its memory was read.
+  MSCCLGO_DEVICE WaitResult get(uint32_t src, uint64_t srcOffset, uint32_t dst, uint64_t dstOffset,
+                                uint64_t bytes) const {
+    return askGet(kGet, dst, dstOffset, src, srcOffset, bytes).result;
+  }
+
+  // getAndFlush is get() and flush() in one trigger.
+  MSCCLGO_DEVICE WaitResult getAndFlush(uint32_t src, uint64_t srcOffset, uint32_t dst, uint64_t dstOffset,
+                                        uint64_t bytes) const {
+    return awaitFlush(askGet(kGet | kFlush, dst, dstOffset, src, srcOffset, bytes));
+  }
+
+  // signal ends a wait() of the peer's, after all that was put and got before.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
     countSignal();  // the host has nothing left to do first
@@ -91,9 +108,10 @@ struct BasePortChannelHandle {
   }
 
   // flush waits until all that was put and signalled before is done at the peer, so that
-  // the memory may be overwritten.
+  // the memory may be overwritten, and what was got is here.
   MSCCLGO_DEVICE WaitResult flush() const {
     if (!outstanding()) {
+      fence<Scope::System, Order::Acquire>();  // of what another thread's flush has fetched
       fence<Scope::System, Order::Release>();
       return WaitResult::Done;
     }
@@ -152,6 +170,21 @@ struct BasePortChannelHandle {
     return asked(
         fifo.push(Trigger{uint64_t(dst) << 48 | (dstOffset & kOffsetMask),
                           uint64_t(src) << 48 | (srcOffset & kOffsetMask), bytes, number, uint8_t(kind)}));
+  }
+
+  // askGet pushes a trigger for a get. A put behind it that this thread makes finds it.
+  MSCCLGO_DEVICE PushResult askGet(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint32_t src,
+                                   uint64_t srcOffset, uint64_t bytes) const {
+    PushResult pushed = ask(kind, dst, dstOffset, src, srcOffset, bytes);
+    if (pushed.result == WaitResult::Done) raise(&state->asked, pushed.position + 1);
+    return pushed;
+  }
+
+  // fetching reports whether bytes of a get may be missing, so that only the host may read
+  // what is to be put.
+  MSCCLGO_DEVICE bool fetching() const {
+    return load<Scope::Device, Order::Relaxed>(&state->asked) >
+           load<Scope::Device, Order::Relaxed>(&state->flushed);
   }
 
   // askInline pushes a trigger with the bytes to put.
@@ -226,10 +259,10 @@ inline __device__ __noinline__ void copySmall(uint8_t* dst, const uint8_t* src, 
 struct PortChannelHandle {
   BasePortChannelHandle base;
   uint8_t* remote;       // the peer's memory, mapped here, or null
-  const uint8_t* local;  // this rank's memory, where it is mapped
+  uint8_t* local;        // this rank's memory, where it is mapped
   uint64_t remoteSize;   // bytes
   uint64_t localSize;    // bytes
-  uint64_t direct;       // bytes of the largest put that the thread makes itself, if it can
+  uint64_t direct;       // bytes of the largest put or get that the thread makes itself, if it can
   uint64_t inlineLimit;  // bytes of the largest put whose bytes go with the trigger
   uint32_t dst;          // the peer's memory in the service
   uint32_t src;          // this rank's memory in the service
@@ -243,10 +276,28 @@ struct PortChannelHandle {
     return WaitResult::Done;
   }
 
-  // signal ends a wait() of the peer's, after all that was put before.
+  // get copies from the peer's memory to the local one; see BasePortChannelHandle::get. The
+  // thread may make a small get itself, by weak accesses: it must have acquired what the peer
+  // wrote.
+  MSCCLGO_DEVICE WaitResult get(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes) const {
+    if (!mine(remoteOffset, localOffset, bytes)) return base.get(dst, remoteOffset, src, localOffset, bytes);
+    getMine(remoteOffset, localOffset, bytes);
+    return WaitResult::Done;
+  }
+
+  // getAndFlush is get() and flush() at once: the bytes are here.
+  MSCCLGO_DEVICE WaitResult getAndFlush(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes) const {
+    if (!mine(remoteOffset, localOffset, bytes))
+      return base.getAndFlush(dst, remoteOffset, src, localOffset, bytes);
+    getMine(remoteOffset, localOffset, bytes);
+    return base.flush();
+  }
+
+  // signal ends a wait() of the peer's, after all that was put and got before.
   MSCCLGO_DEVICE WaitResult signal() const { return base.signal(); }
 
-  // flush waits until all that was put and signalled before is done at the peer.
+  // flush waits until all that was put and signalled before is done at the peer, and what was
+  // got is here.
   MSCCLGO_DEVICE WaitResult flush() const { return base.flush(); }
 
   // putWithSignal is put() and signal() at once.
@@ -277,7 +328,7 @@ struct PortChannelHandle {
   // with it where the connection sends from host memory: to fetch them from the device
   // would take the host longer than all else.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
-    if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes))
+    if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes) && !base.fetching())
       return base.askInline(kind, dst, dstOffset, local + srcOffset, bytes);
     return base.ask(kind, dst, dstOffset, src, srcOffset, bytes);
   }
@@ -289,6 +340,13 @@ struct PortChannelHandle {
     span.end(TraceKind::Put, base.semaphore.watch, 0, 0, bytes, dstOffset);
   }
 
+  // getMine is a get by the thread itself.
+  MSCCLGO_DEVICE void getMine(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes) const {
+    detail::Span span(base.semaphore.watch.trace());
+    detail::copySmall(local + localOffset, remote + remoteOffset, bytes);
+    span.end(TraceKind::Get, base.semaphore.watch, 0, 0, bytes, remoteOffset);
+  }
+
   // inside reports whether a put is in range. One that is not goes to the host as it is,
   // which returns the error.
   MSCCLGO_DEVICE bool inside(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
@@ -296,7 +354,7 @@ struct PortChannelHandle {
            bytes <= localSize - srcOffset;
   }
 
-  // mine reports whether the thread makes a put itself. A copy engine takes some
+  // mine reports whether the thread makes a put or get itself. A copy engine takes some
   // microseconds to start, in which a thread moves a few KiB. The host must have nothing
   // left to do for the channel, to keep the order.
   MSCCLGO_DEVICE bool mine(uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
