@@ -18,7 +18,7 @@ type Attributes struct {
 	// StaticShared is the bytes of __shared__ variables of a block.
 	StaticShared int
 	// MaxDynamicShared is the limit of [LaunchConfig].DynamicShared in bytes, as
-	// [Kernel.SetMaxDynamicShared] last set it.
+	// [Kernel.SetMaxDynamicShared] has set it.
 	MaxDynamicShared int
 	// Registers is the number of registers of a thread, 0 on an emulated device.
 	Registers int
@@ -109,7 +109,7 @@ func (k *Kernel) Attributes() (Attributes, error) {
 }
 
 // SetMaxDynamicShared sets the limit of [LaunchConfig].DynamicShared, which is 48 KiB
-// at first.
+// at first. On a GPU it is never lowered: ranks of a process may share the code.
 //
 // Errors: ErrInvalid if the limit is more than a block of the device can have.
 func (k *Kernel) SetMaxDynamicShared(bytes int) error {

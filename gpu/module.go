@@ -22,8 +22,8 @@ type Module struct {
 //
 // CUDA's driver loads a module when the kernels of the process on that GPU have ended, and
 // has calls of other threads wait meanwhile. LoadModule waits up to a second for them to
-// end; load what is needed before a kernel starts that runs for longer, or that waits for
-// a rank of the same process which has modules to load.
+// end; load what is needed before a kernel starts that runs for longer. Code without
+// variables that another rank of the process has loaded is shared with it, at once.
 //
 // Errors: ErrInvalid, with the driver's message, if the image is of another kind or
 // cannot be loaded; ErrUnsupported if it is for another architecture or needs a newer

@@ -8,8 +8,12 @@ import (
 )
 
 // cubin makes an ELF file that ends in a section of size bytes.
-func cubin(machine uint16, size int) []byte {
-	const header, section, names = 64, 64, 1
+func cubin(machine uint16, size int) []byte { return cubinOf(machine, "", size) }
+
+// cubinOf is cubin with a name for the section.
+func cubinOf(machine uint16, name string, size int) []byte {
+	const header, section = 64, 64
+	names := len(name) + 2
 	b := append([]byte("\x7fELF\x02\x01\x01\x41\x08"), make([]byte, header+3*section+names-9)...)
 	le := binary.LittleEndian
 	le.PutUint16(b[16:], 2) // executable
@@ -22,10 +26,14 @@ func cubin(machine uint16, size int) []byte {
 	le.PutUint16(b[62:], 1) // the first section after the empty one names the others
 	for i, s := range []struct{ kind, at, size int }{{3, len(b) - names, names}, {1, len(b), size}} {
 		h := b[header+(i+1)*section:]
+		if i == 1 {
+			le.PutUint32(h, 1)
+		}
 		le.PutUint32(h[4:], uint32(s.kind))
 		le.PutUint64(h[24:], uint64(s.at))
 		le.PutUint64(h[32:], uint64(s.size))
 	}
+	copy(b[len(b)-names+1:], name)
 	return append(b, make([]byte, size)...)
 }
 

@@ -8,6 +8,7 @@ import "github.com/mscclgo/mscclgo/gpu/internal/backend"
 // kernel is an entry point. It is valid as long as its module.
 type kernel struct {
 	*primary
+	image  *image // of its module
 	handle C.CUfunction
 	name   string
 	params []backend.Param
@@ -33,9 +34,11 @@ func (k *kernel) Attributes() (backend.Attributes, error) {
 }
 
 func (k *kernel) SetMaxDynamicShared(bytes int) error {
-	return k.result(C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)),
-		"allow kernel %q %d bytes of dynamic shared memory (a block can have at most %d)",
-		k.name, bytes, int(k.ordinal.facts.max_shared))
+	return k.image.allow(k.name, bytes, func() error {
+		return k.result(C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)),
+			"allow kernel %q %d bytes of dynamic shared memory (a block can have at most %d)",
+			k.name, bytes, int(k.ordinal.facts.max_shared))
+	})
 }
 
 func (k *kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {

@@ -19,6 +19,7 @@ import (
 type module struct {
 	held
 	handle C.CUmodule
+	image  *image // where others may load the same, else nil
 }
 
 // LoadModule takes PTX, a cubin or a fatbin. The driver compiles PTX and keeps the
@@ -36,32 +37,49 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 	if err := d.hold(); err != nil {
 		return nil, err
 	}
-	const logSize = 16 << 10
-	log := (*C.char)(C.calloc(1, logSize))
-	defer C.free(unsafe.Pointer(log))
-	ended := append(slices.Clone(image), 0) // PTX is a C string; the other kinds ignore the byte
 	m := &module{held: held{primary: d.primary}}
-	d.awaitIdle()
-	rc := C.module_load(d.context, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &m.handle)
-	if rc != 0 {
-		defer d.drop()
-		err := d.fail(rc, "load a module of %d bytes", len(image))
-		err.Text = strings.TrimSpace(C.GoString(log))
-		return nil, err
+	load := func() (C.CUmodule, error) { return d.loadImage(image) }
+	if stateless(image) {
+		m.handle, m.image, err = d.share(image, load)
+	} else {
+		m.handle, err = load()
 	}
-	if rc := m.loadKernels(); rc != 0 {
-		return nil, errors.Join(d.fail(rc, "load the kernels of a module of %d bytes", len(image)), m.Close())
+	if err != nil {
+		return nil, errors.Join(err, d.drop())
 	}
 	return m, nil
 }
 
-func (m *module) loadKernels() C.status {
+// loadImage loads an image with its kernels.
+func (p *primary) loadImage(image []byte) (handle C.CUmodule, err error) {
+	const logSize = 16 << 10
+	log := (*C.char)(C.calloc(1, logSize))
+	defer C.free(unsafe.Pointer(log))
+	ended := append(slices.Clone(image), 0) // PTX is a C string; the other kinds ignore the byte
+	p.awaitIdle()
+	rc := C.module_load(p.context, unsafe.Pointer(unsafe.SliceData(ended)), log, logSize, &handle)
+	if rc != 0 {
+		err := p.fail(rc, "load a module of %d bytes", len(image))
+		err.Text = strings.TrimSpace(C.GoString(log))
+		return nil, err
+	}
+	if rc := p.loadKernels(handle); rc != 0 {
+		return nil, errors.Join(p.fail(rc, "load the kernels of a module of %d bytes", len(image)), p.unload(handle))
+	}
+	return handle, nil
+}
+
+func (p *primary) unload(handle C.CUmodule) error {
+	return p.result(C.module_unload(p.context, handle), "unload a module")
+}
+
+func (p *primary) loadKernels(handle C.CUmodule) C.status {
 	var n C.uint
-	if rc := C.module_count(m.context, m.handle, &n); rc != 0 || n == 0 {
+	if rc := C.module_count(p.context, handle, &n); rc != 0 || n == 0 {
 		return rc
 	}
 	functions := make([]C.CUfunction, n)
-	return C.module_load_kernels(m.context, m.handle, &functions[0], n)
+	return C.module_load_kernels(p.context, handle, &functions[0], n)
 }
 
 func (m *module) Kernel(name string) (backend.Kernel, error) {
@@ -70,7 +88,7 @@ func (m *module) Kernel(name string) (backend.Kernel, error) {
 		return nil, err
 	}
 	defer C.free(unsafe.Pointer(cname))
-	k := &kernel{primary: m.primary, name: name}
+	k := &kernel{primary: m.primary, image: m.image, name: name}
 	switch rc := C.module_kernel(m.context, m.handle, cname, &k.handle); rc {
 	case 0:
 	case C.CUDA_ERROR_NOT_FOUND:
@@ -147,5 +165,10 @@ func (m *module) cstring(name string) (*C.char, error) {
 }
 
 func (m *module) Close() error {
-	return m.end(func() error { return m.result(C.module_unload(m.context, m.handle), "unload a module") })
+	return m.end(func() error {
+		if m.image != nil && !m.part(m.image) {
+			return nil // others use it
+		}
+		return m.unload(m.handle)
+	})
 }

@@ -5,6 +5,7 @@ package cuda
 import "C"
 
 import (
+	"crypto/sha256"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -28,6 +29,9 @@ type primary struct {
 	opened map[ipcKey]*opened // mappings of OpenIPC
 	hosts  []*hostRange       // memory of the host that WrapHost pins, by address
 	stamps stamper
+
+	imagesMu sync.Mutex
+	images   map[[sha256.Size]byte]*image // those that have users
 }
 
 func (o *ordinal) open() (backend.Device, error) {
@@ -37,7 +41,7 @@ func (o *ordinal) open() (backend.Device, error) {
 		if rc := C.context_retain(o.context); rc != 0 {
 			return nil, o.driver.failure(rc, "gpu: open "+o.name())
 		}
-		o.current = &primary{ordinal: o, context: o.context, opened: map[ipcKey]*opened{}}
+		o.current = &primary{ordinal: o, context: o.context, opened: map[ipcKey]*opened{}, images: map[[sha256.Size]byte]*image{}}
 	}
 	o.current.holders++
 	return &device{held{primary: o.current}}, nil
