@@ -167,6 +167,7 @@ func TestLaunches(t *testing.T)    { check(t, 0, nil, "launches") }
 func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
+func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 

@@ -76,6 +76,8 @@ CALL(group_max_blocks,
      (mscclgo_group group, mscclgo_kernel kernel, int threads, int dynamic_shared_bytes, int* blocks),
      (ID(group), ID(kernel), threads, dynamic_shared_bytes, blocks))
 CALL(group_get_handle, (mscclgo_group group, mscclgo_group_handle* handle), (ID(group), handle))
+CALL(group_split, (mscclgo_group group, int color, int key, mscclgo_group* part),
+     (ID(group), color, key, NEW(part)))
 CALL(rendezvous_create, (const char* address, mscclgo_rendezvous* rendezvous),
      ((char*)address, NEW(rendezvous)))
 CALL(rendezvous_id, (mscclgo_rendezvous rendezvous, char* text, size_t bytes), (ID(rendezvous), text, bytes))

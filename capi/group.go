@@ -53,7 +53,7 @@ func capi_group_join(o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_
 			return err
 		}
 		native.TakeDevice(comm)
-		newGroup(comm, comm.Device(), func() error { return nil }).store(result)
+		newGroup(comm, comm.Device(), nil).store(result)
 		return nil
 	})
 }
@@ -103,19 +103,51 @@ func capi_group_connect(id *C.char, rank, size C.int, o *C.mscclgo_group_options
 	})
 }
 
+// newGroup makes the object of a group, which owns its device. then closes what is below it, if
+// it is not nil.
 func newGroup(comm *communicator.Communicator, dev *gpu.Device, then func() error) *object {
 	g := &group{comm: comm}
 	o := objects.add(nil, aGroup, g, func() error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		// The runner waits for the other ranks, as the communicator does.
-		ctx, cancel := context.WithTimeout(context.Background(), partingTime)
-		defer cancel()
-		return errors.Join(g.runner.Close(ctx), g.comm.Close(), then())
+		err := g.close()
+		if then != nil {
+			err = errors.Join(err, then())
+		}
+		return err
 	})
 	g.device = objects.add(o, aDevice, dev, dev.Close)
 	g.device.owned = "the group's"
 	return o
+}
+
+// close leaves the group.
+func (g *group) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// The runner waits for the other ranks, as the communicator does.
+	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	defer cancel()
+	return errors.Join(g.runner.Close(ctx), g.comm.Close())
+}
+
+//export capi_group_split
+func capi_group_split(handle C.uintptr_t, color, key C.int, result *C.uintptr_t) C.mscclgo_status {
+	const op = "split a group"
+	return withGroup(op, handle, func(parent *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		comm, err := g.comm.Split(context.Background(), int(color), int(key))
+		if err != nil {
+			return err
+		}
+		if comm == nil {
+			*result = 0
+			return nil
+		}
+		child := &group{comm: comm, device: g.device} // the parent's, which is closed after the child
+		objects.add(parent, aGroup, child, child.close).store(result)
+		return nil
+	})
 }
 
 // collectives returns the group's runner, which the first collective makes on all ranks.

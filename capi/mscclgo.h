@@ -234,6 +234,13 @@ typedef struct {
 // than 72.
 MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo_group_handle* handle);
 
+// mscclgo_group_split divides the group: the ranks that pass the same color form a group of their
+// own, in the order of their keys, and by rank where keys are equal. part is this rank's view
+// of that group, or NULL for a negative color. It has the device of the group that it was made of, and is
+// destroyed with that unless it was before. Each fails alone. Collective, also for ranks with a
+// negative color.
+MSCCLGO_API mscclgo_status mscclgo_group_split(mscclgo_group group, int color, int key, mscclgo_group* part);
+
 // MSCCLGO_ID_BYTES is room enough for the text of any id.
 #define MSCCLGO_ID_BYTES 4096
 

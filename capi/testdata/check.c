@@ -466,6 +466,17 @@ static void* exchange(void* number) {
   return NULL;
 }
 
+// together runs the ranks of a group, on threads.
+static void together(void* (*rank)(void*)) {
+  mscclgo_rendezvous r;
+  pthread_t threads[RANKS];
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
+  for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, rank, (void*)i);
+  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+  OK(mscclgo_rendezvous_destroy(r));
+}
+
 // messages has sends and receives of one rank, most of them wrong, and of several.
 static void messages(void) {
   const char* destroyed = "destroyed";
@@ -534,15 +545,61 @@ static void messages(void) {
   FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_messages_launch(g, NULL, 0));
   OK(mscclgo_group_destroy(g));
   FAILS(MSCCLGO_INVALID, destroyed, mscclgo_messages_launch(g, self, 2));
-
-  mscclgo_rendezvous r;
-  pthread_t threads[RANKS];
-  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
-  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
-  for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, exchange, (void*)i);
-  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
-  OK(mscclgo_rendezvous_destroy(r));
+  together(exchange);
 }
+
+static void* divide(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group whole, part, alone, none;
+  mscclgo_device d, same;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  void* pointer;
+  int rank = -1, size = -1, value = (int)me + 1;
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &whole));
+  OK(mscclgo_group_split(whole, me < 2 ? 5 : 6, -(int)me, &part));  // ranks 1 and 0, and rank 2
+  OK(mscclgo_group_rank(part, &rank));
+  OK(mscclgo_group_size(part, &size));
+  TRUE(rank == (me == 0) && size == (me < 2 ? 2 : 1));
+  OK(mscclgo_group_split(whole, me == 1 ? 0 : -1, 0, &none));
+  TRUE((none != NULL) == (me == 1));
+  OK(mscclgo_group_device(whole, &d));
+  OK(mscclgo_group_device(part, &same));
+  TRUE(d == same);
+  FAILS(MSCCLGO_INVALID, "the group's", mscclgo_device_destroy(same));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_group_split(whole, 0, 0, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_group_split(NULL, 0, 0, &alone));
+
+  // Sums of a part, and of the whole, on one stream.
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, sizeof value, &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  OK(mscclgo_copy_in(b, 0, &value, sizeof value));
+  OK(mscclgo_all_reduce(part, s, pointer, pointer, 1, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_all_reduce(whole, s, pointer, pointer, 1, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_group_synchronize(part, s, -1));
+  OK(mscclgo_copy_out(&value, b, 0, sizeof value));
+  TRUE(value == 3 + 3 + 3);
+
+  // A part fails alone, and a part of a part lives on.
+  OK(mscclgo_group_split(part, 0, 0, &alone));
+  OK(mscclgo_group_barrier(whole, -1));
+  if (me == 2) {
+    OK(mscclgo_group_abort(part, "enough of this"));
+    FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_group_barrier(part, -1));
+  }
+  OK(mscclgo_group_error(whole));
+  OK(mscclgo_group_barrier(alone, -1));
+  OK(mscclgo_group_barrier(whole, -1));
+  if (me == 1) OK(mscclgo_group_destroy(none));
+  OK(mscclgo_group_destroy(whole));
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_group_barrier(part, -1));
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_group_destroy(alone));
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_stream_destroy(s));
+  return NULL;
+}
+
+static void split(void) { together(divide); }
 
 static mscclgo_group ranks[2];
 
@@ -833,6 +890,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "collectives")) return collectives(), 0;
   if (!strcmp(name, "prepared")) return prepared(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
+  if (!strcmp(name, "split")) return split(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;

@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import sys
 import weakref
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _memory
 from ._array import Array, Wrapped
@@ -53,6 +53,7 @@ class Group:
         self._streams: Dict[int, Stream] = {}
         self._bytes: Optional[bytes] = None
         self._proxy: Optional[int] = None
+        self._parts: List[Group] = []  # of split, which the library destroys with this one
         self.closed = False
         _open.add(self)
 
@@ -90,6 +91,8 @@ class Group:
         too, for at most 5 seconds. It may be called twice."""
         if self.closed:
             return
+        for part in reversed(self._parts):
+            part.close()
         self.closed = True
         _open.discard(self)
         call(library.mscclgo_group_destroy, self._handle)
@@ -101,6 +104,19 @@ class Group:
     def check(self) -> None:
         """Raises the group's error if it has failed."""
         call(library.mscclgo_group_error, self._handle)
+
+    def split(self, color: int, key: int = 0) -> "Optional[Group]":
+        """Divides the group: the ranks that pass the same color form a group of their own, in the order
+        of their keys, and by rank where keys are equal. Returns this rank's view of it, or None
+        for a negative color. It has the device of this group, and is closed with it unless it was before.
+        Each fails alone. Collective, also for ranks with a negative color."""
+        result = ctypes.c_void_p()
+        call(library.mscclgo_group_split, self._handle, color, key, ctypes.addressof(result))
+        if not result.value:
+            return None
+        part = Group(result.value)
+        self._parts.append(part)
+        return part
 
     # Messages of the host
 
@@ -137,8 +153,9 @@ class Group:
         return Stream(self, make(library.mscclgo_stream_create, self._device))
 
     def synchronize(self, stream: AnyStream = None, timeout: Optional[float] = None) -> None:
-        """Waits until a stream's work is done; see Stream.synchronize."""
-        self.stream(stream).synchronize(timeout)
+        """Waits until a stream's work is done, and raises the error of a wait of this group in it that
+        failed; see Stream.synchronize."""
+        self.stream(stream)._synchronize(self._handle, timeout)
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Array:
         """Allocates device memory of undefined content, which peers may access."""

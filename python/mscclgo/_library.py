@@ -38,6 +38,7 @@ FUNCTIONS = dict(
     group_synchronize="ppl",
     group_max_blocks="ppiip",
     group_get_handle="pp",
+    group_split="piip",
     rendezvous_create="sp",
     rendezvous_id="ppz",
     rendezvous_destroy="p",

@@ -50,14 +50,18 @@ class Stream:
 
         timeout is in seconds; TimeoutError tells that it has passed, while the work goes on.
         """
+        self._synchronize(self.group._handle, timeout)
+
+    def _synchronize(self, group: int, timeout: Optional[float]) -> None:
+        """Of the handle of a group, whose waits it tells of."""
         left = timeout
         while True:
             tick = _TICK if left is None else min(left, _TICK)
             try:
-                call(library.mscclgo_group_synchronize, self.group._handle, self._handle, milliseconds(tick))
+                call(library.mscclgo_group_synchronize, group, self._handle, milliseconds(tick))
                 break
             except TimeoutError:
-                if library.mscclgo_group_error(self.group._handle):
+                if library.mscclgo_group_error(group):
                     raise
                 if left is not None:
                     left -= tick

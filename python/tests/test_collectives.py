@@ -287,3 +287,31 @@ def test_timeout(together: Any) -> None:
         return None
 
     assert together(2, body) == [1, None]
+
+
+def test_split(together: Any) -> None:
+    """Parts of a group, of which one fails alone; they are closed with the whole."""
+
+    def body(group: mscclgo.Group) -> Any:
+        part = group.split(group.rank % 2, key=-group.rank)
+        assert part is not None and part.size == 2
+        assert part.rank == (0 if group.rank >= 2 else 1)
+        assert part.device == group.device
+        stream = group.new_stream()
+        tensor = np.full(10, group.rank + 1.0)
+        part.all_reduce(tensor, stream=stream)
+        group.all_reduce(tensor, stream=stream)
+        part.synchronize(stream)
+        np.testing.assert_array_equal(tensor, np.full(10, 20.0))
+        other = group.split(-1 if group.rank else 3)
+        assert (other is None) == (group.rank > 0)
+        if group.rank == 1:
+            part.abort("enough of this")
+            with pytest.raises(mscclgo.AbortedError, match="enough of this"):
+                part.synchronize(stream)
+        group.barrier()
+        group.check()
+        return part
+
+    for part in together(4, body):
+        assert part.closed
