@@ -168,6 +168,7 @@ func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }
+func TestPipes(t *testing.T)       { check(t, 0, nil, "pipes") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 

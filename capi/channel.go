@@ -29,11 +29,7 @@ func withChannelOptions(op string, o *C.mscclgo_channel_options, f func(channelO
 	}
 	options := channelOptions{perPeer: int(o.per_peer), name: text(o.name)}
 	// The handle is read as a number, as it points nowhere.
-	inbox := *(*C.uintptr_t)(unsafe.Pointer(&o.inbox))
-	if inbox == 0 {
-		return f(options)
-	}
-	return of(op, aBuffer, inbox, func(_ *object, b *gpu.Buffer) error {
+	return optional(op, aBuffer, *(*C.uintptr_t)(unsafe.Pointer(&o.inbox)), func(_ *object, b *gpu.Buffer) error {
 		options.inbox = b
 		return f(options)
 	})

@@ -163,6 +163,10 @@ CALL(port_channels_create,
 CALL(port_channels_handles, (mscclgo_port_channels channels, void** handles), (ID(channels), NEW(handles)))
 CALL(port_channels_handle, (mscclgo_port_channels channels, int i, int rank, void** handle),
      (ID(channels), i, rank, NEW(handle)))
+CALL(pipes_create, (mscclgo_group group, const mscclgo_pipe_options* options, mscclgo_pipes* pipes),
+     (ID(group), (mscclgo_pipe_options*)options, NEW(pipes)))
+CALL(pipes_get_set, (mscclgo_pipes pipes, mscclgo_pipe_set* set), (ID(pipes), set))
+CALL(pipes_destroy, (mscclgo_pipes pipes), (ID(pipes)))
 CALL(peer_memory_create, (mscclgo_group group, mscclgo_buffer buffer, mscclgo_peer_memory* memory),
      (ID(group), ID(buffer), NEW(memory)))
 CALL(peer_memory_get_handle, (mscclgo_peer_memory memory, mscclgo_peer_memory_handle* handle),

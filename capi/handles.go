@@ -33,12 +33,13 @@ const (
 	aProxy
 	aPeerMemory
 	aPrepared
+	aPipes
 )
 
 const kindShift = 56
 
 var kindNames = [...]string{"no handle", "a group", "a rendezvous", "a device", "a buffer", "a stream", "an event", "a graph", "a module",
-	"a kernel", "memory channels", "port channels", "a proxy", "peer memory", "a prepared call"}
+	"a kernel", "memory channels", "port channels", "a proxy", "peer memory", "a prepared call", "pipes"}
 
 func (k kind) String() string {
 	if int(k) < len(kindNames) {
@@ -211,7 +212,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 
 // order appends what was made of o, the newest first, and o. Two are closed before what was made
 // of them: a group before its device, as it ends the waits of kernels, and waits for the peers
-// that use the memory; and a proxy before its channels, whose ids it keeps.
+// that use the memory; and a proxy before its channels and pipes, whose ids it keeps.
 func (o *object) order(all []*object) []*object {
 	var children []*object
 	for c := range o.children {
@@ -220,7 +221,7 @@ func (o *object) order(all []*object) []*object {
 	slices.SortFunc(children, func(a, b *object) int { return cmp.Compare(b.serial(), a.serial()) })
 	var after []*object
 	for _, c := range children {
-		if c.kind() == aDevice || c.kind() == portChannels {
+		if c.kind() == aDevice || o.kind() == aProxy {
 			after = append(after, c)
 			continue
 		}
@@ -268,6 +269,15 @@ func of[T any](op string, k kind, handle C.uintptr_t, f func(*object, T) error) 
 	}
 	defer o.done()
 	return f(o, o.value.(T))
+}
+
+// optional is of for a handle that may be NULL, with which f is called with nothing.
+func optional[T any](op string, k kind, handle C.uintptr_t, f func(*object, T) error) error {
+	if handle == 0 {
+		var none T
+		return f(nil, none)
+	}
+	return of(op, k, handle, f)
 }
 
 // The functions that take a handle call these.

@@ -89,6 +89,7 @@ typedef struct mscclgo_port_channels_* mscclgo_port_channels;      // channels t
 typedef struct mscclgo_proxy_* mscclgo_proxy;                      // serves port channels
 typedef struct mscclgo_peer_memory_* mscclgo_peer_memory;          // a buffer of each rank
 typedef struct mscclgo_prepared_* mscclgo_prepared;                // a collective that is ready to run
+typedef struct mscclgo_pipes_* mscclgo_pipes;                      // one-way streams of messages
 
 // ---- Version and errors ----
 
@@ -520,8 +521,8 @@ MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channe
 // mscclgo_proxy_create starts a proxy, a thread that moves data for this rank's port channels.
 MSCCLGO_API mscclgo_status mscclgo_proxy_create(mscclgo_group group, mscclgo_proxy* proxy);
 
-// mscclgo_proxy_destroy serves what kernels have asked for, and ends the proxy and its
-// channels. The kernels must have ended.
+// mscclgo_proxy_destroy serves what kernels have asked for, and ends the proxy, its channels
+// and its pipes. The kernels must have ended.
 MSCCLGO_API mscclgo_status mscclgo_proxy_destroy(mscclgo_proxy proxy);
 
 // mscclgo_port_channels_create makes channels between all ranks, this one included, over any
@@ -543,6 +544,44 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_handles(mscclgo_port_channels c
 // Errors: MSCCLGO_INVALID if there is no such channel.
 MSCCLGO_API mscclgo_status mscclgo_port_channels_handle(mscclgo_port_channels channels, int i, int rank,
                                                         void** handle);
+
+// mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots and ports are alike at both
+// ends of a pipe. All zero behind the ranks is right for most uses.
+typedef struct {
+  // to are the ranks that this one sends to, and from those that it receives from, in the order by
+  // which kernels count them. Each rank of to names this one in its from, and the other way round.
+  const int *to, *from;
+  int to_count, from_count;
+  int per_peer;           // pipes to and from each, so that each block can have its own; 0 means 1
+  int slots;              // of a pipe's ring, a power of two up to 4096; 0 means 8
+  uint64_t slot_bytes;    // a multiple of 128; 0 means 128 KiB
+  mscclgo_buffer buffer;  // what is received into it is written there at once, without slots; or NULL
+  mscclgo_proxy proxy;    // moves the messages where memory is not mapped; or NULL, if there is no such peer
+  int ports;              // not 0: the proxy moves all messages
+  const char* name;       // in errors, of which 32 bytes are shown; or NULL
+} mscclgo_pipe_options;
+
+// mscclgo_pipes_create makes pipes, one-way streams of messages from rank to rank, with which kernels
+// send and receive: see <mscclgo/pipe.cuh>. With a buffer, those who send to this rank wait for
+// the call that receives; it must outlive the pipes. Collective: ranks without pipes call it too.
+//
+// Errors: MSCCLGO_INVALID for ranks outside the group or named twice, a wrong size, a proxy that
+// is lacking, and when the ends of a pipe differ, naming both ranks.
+MSCCLGO_API mscclgo_status mscclgo_pipes_create(mscclgo_group group, const mscclgo_pipe_options* options,
+                                                mscclgo_pipes* pipes);
+
+// mscclgo_pipe_set is what a kernel takes by value as mscclgo::PipeSet of <mscclgo/pipe.cuh>.
+typedef struct {
+  uint64_t words[7];
+} mscclgo_pipe_set;
+
+// mscclgo_pipes_get_set stores the pipes for kernels.
+MSCCLGO_API mscclgo_status mscclgo_pipes_get_set(mscclgo_pipes pipes, mscclgo_pipe_set* set);
+
+// mscclgo_pipes_destroy frees the pipes. No kernel of any rank may use them any longer. Pipes with a proxy
+// are the proxy's, and destroyed with it. Collective in either case: it waits for the other ranks,
+// for at most 5 seconds.
+MSCCLGO_API mscclgo_status mscclgo_pipes_destroy(mscclgo_pipes pipes);
 
 // mscclgo_peer_memory_handle is what a kernel takes by value as mscclgo::PeerMemory of
 // <mscclgo/group.cuh>.

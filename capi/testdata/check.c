@@ -219,6 +219,100 @@ static void launches(void) {
   OK(mscclgo_group_destroy(g));
 }
 
+static const char pipe_source[] =
+    "#include <mscclgo/pipe.cuh>\n"
+    "extern \"C\" __global__ void pass(mscclgo::PipeSet pipes, const char* from, char* to, uint64_t bytes) "
+    "{\n"
+    "  const bool out = blockIdx.x == 0;\n"
+    "  if (out) pipes.to(0).send(from, bytes);\n"
+    "  else pipes.from(0).recv(to, bytes);\n"
+    "}\n";
+
+// pipes has a rank send to itself, by threads and by a proxy, through few slots, and at once.
+static void pipes(void) {
+  mscclgo_group g = open_group(), other = open_group();
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_proxy proxy, foreign;
+  mscclgo_pipes p;
+  enum { BYTES = 100000 };
+  struct {
+    mscclgo_pipe_set set;
+    char *from, *to;
+    uint64_t bytes;
+  } parameters = {.bytes = BYTES};
+  void* pointer;
+  static char sent[BYTES], got[BYTES];
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, 2 * BYTES, &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  parameters.from = pointer, parameters.to = parameters.from + BYTES;
+  OK(mscclgo_module_compile(d, "pass.cu", pipe_source, NULL, &m));
+  OK(mscclgo_module_kernel(m, "pass", &k));
+  OK(mscclgo_proxy_create(g, &proxy));
+  OK(mscclgo_proxy_create(other, &foreign));
+
+  int self[] = {0, 0}, wrong[] = {1};
+  mscclgo_launch_config config = {.grid = {2}, .block = {64}};
+  mscclgo_pipe_options o = {
+      .to = self, .from = self, .to_count = 1, .from_count = 1, .slots = 2, .slot_bytes = 1024};
+  for (int way = 0; way < 3; way++) {
+    o.ports = way == 1;
+    o.proxy = way == 1 ? proxy : NULL;
+    o.buffer = way == 2 ? b : NULL;
+    o.name = "itself";
+    OK(mscclgo_pipes_create(g, &o, &p));
+    OK(mscclgo_pipes_get_set(p, &parameters.set));
+    for (int i = 0; i < BYTES; i++) sent[i] = (char)(i * 7 + way), got[i] = 0;
+    OK(mscclgo_copy_in(b, 0, sent, BYTES));
+    OK(mscclgo_copy_in(b, BYTES, got, BYTES));
+    OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
+    OK(mscclgo_group_synchronize(g, s, -1));
+    OK(mscclgo_copy_out(got, b, BYTES, BYTES));
+    TRUE(memcmp(sent, got, BYTES) == 0);
+    if (way == 1) {
+      FAILS(MSCCLGO_INVALID, "the proxy's", mscclgo_pipes_destroy(p));
+      OK(mscclgo_proxy_destroy(proxy));
+    } else {
+      OK(mscclgo_pipes_destroy(p));
+    }
+    FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_pipes_get_set(p, &parameters.set));
+  }
+
+  mscclgo_pipe_options none = {0}, bad = o;
+  OK(mscclgo_pipes_create(g, &none, &p));  // of no ranks
+  OK(mscclgo_pipes_get_set(p, &parameters.set));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_get_set(p, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_create(g, NULL, &p));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_create(g, &o, NULL));
+  FAILS(MSCCLGO_INVALID, "pipes", mscclgo_pipes_destroy((mscclgo_pipes)b));
+#define BAD(part, member, value)                                     \
+  do {                                                               \
+    bad = o;                                                         \
+    bad.member = (value);                                            \
+    FAILS(MSCCLGO_INVALID, part, mscclgo_pipes_create(g, &bad, &p)); \
+  } while (0)
+  BAD("NULL", to, NULL);
+  BAD("not distinct ranks", from, wrong);
+  BAD("-1 ranks", to_count, -1);
+  BAD("2 ranks", from_count, 2);
+  BAD("is not in its", from_count, 0);
+  BAD("power of two", slots, 3);
+  BAD("multiple of 128", slot_bytes, 100);
+  BAD("pipes for each peer", per_peer, -1);
+  BAD("need a service", ports, 1);
+  BAD("destroyed", proxy, proxy);
+  BAD("another group", proxy, foreign);
+  BAD("a buffer", buffer, (mscclgo_buffer)s);
+  OK(mscclgo_group_error(g));
+  OK(mscclgo_group_destroy(g));
+  OK(mscclgo_group_destroy(other));
+}
+
 // collectives calls each once, in a group of one rank, and with wrong arguments.
 // prepared has calls prepared on memory that the ranks, of which there is one, reach.
 static void prepared(void) {
@@ -727,7 +821,7 @@ static void usage(long of[4]) {
 
 // once makes one of everything and destroys it.
 static void once(void) {
-  mscclgo_group g = open_group();
+  mscclgo_group g = open_group(), part;
   mscclgo_device d;
   mscclgo_stream s;
   mscclgo_event e;
@@ -767,6 +861,9 @@ static void once(void) {
   OK(mscclgo_event_record(e, s));
   OK(mscclgo_group_synchronize(g, s, -1));
   FAILS(MSCCLGO_INVALID, "", mscclgo_buffer_create(d, 0, &w));
+  OK(mscclgo_group_split(g, 0, 0, &part));
+  OK(mscclgo_all_reduce(part, s, address, address, 1000, MSCCLGO_F32, MSCCLGO_SUM));
+  OK(mscclgo_group_synchronize(part, s, -1));
   OK(mscclgo_group_destroy(g));
 }
 
@@ -891,6 +988,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "prepared")) return prepared(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
+  if (!strcmp(name, "pipes")) return pipes(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;

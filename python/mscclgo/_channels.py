@@ -1,13 +1,13 @@
-"""Channels between ranks, and peers' memory, as arguments of kernels."""
+"""Channels between ranks, pipes, and peers' memory, as arguments of kernels."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from ._array import Array
 from ._errors import InvalidError
-from ._library import PEER_MEMORY_HANDLE_BYTES, ChannelOptions, call, library, make
+from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, library, make
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -74,6 +74,76 @@ class PortChannels(_Channels):
     def __init__(self, group: Group, proxy: int, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
         super().__init__((group._handle, proxy), local, inbox, per_peer, name)
         _hold(group, self)
+
+
+class Pipes:
+    """One-way streams of messages, mscclgo::PipeSet in kernels; see Group.pipes."""
+
+    def __init__(
+        self,
+        group: Group,
+        to: Sequence[int],
+        from_: Sequence[int],
+        per_peer: int,
+        slots: int,
+        slot_bytes: int,
+        buffer: Optional[Array],
+        by_proxy: bool,
+        ports: bool,
+        name: Optional[str],
+    ) -> None:
+        if buffer is not None:
+            if not isinstance(buffer, Array):
+                raise InvalidError(f"mscclgo: pipes take memory of group.empty or group.array, not a {type(buffer).__name__}")
+            buffer.pointer  # raises if it was closed
+        if slot_bytes < 0:
+            raise InvalidError(f"mscclgo: pipes: slots of {slot_bytes} bytes make no sense")
+        receivers, senders = _ints("to", to), _ints("from_", from_)
+        options = PipeOptions(
+            to=receivers,
+            to_count=len(to),
+            from_count=len(from_),
+            per_peer=per_peer,
+            slots=slots,
+            slot_bytes=slot_bytes,
+            buffer=None if buffer is None else buffer._handle,
+            ports=ports,
+            name=None if name is None else name.encode(),
+        )
+        setattr(options, "from", senders)  # which is no name in Python
+        self._array = buffer  # which the pipes need
+        # The pipes are destroyed with what moves their messages.
+        self._proxy = make(library.mscclgo_proxy_create, group._handle) if by_proxy else None
+        options.proxy = self._proxy
+        try:
+            self._handle = make(library.mscclgo_pipes_create, group._handle, ctypes.addressof(options))
+        except Exception:
+            if self._proxy is not None:
+                library.mscclgo_proxy_destroy(self._proxy)
+            raise
+        _hold(group, self)
+
+    def handle_bytes(self) -> bytes:
+        """The mscclgo::PipeSet that kernels take."""
+        room = ctypes.create_string_buffer(PIPE_SET_BYTES)
+        call(library.mscclgo_pipes_get_set, self._handle, room)
+        return room.raw
+
+    def close(self) -> None:
+        """Frees the pipes. No kernel of any rank may use them any longer. Collective: it waits for the
+        other ranks, for at most 5 seconds."""
+        if self._proxy is not None:
+            call(library.mscclgo_proxy_destroy, self._proxy)
+        else:
+            call(library.mscclgo_pipes_destroy, self._handle)
+        self._array = None
+
+
+def _ints(name: str, ranks: Sequence[int]) -> Any:
+    try:
+        return (ctypes.c_int * max(len(ranks), 1))(*ranks)
+    except TypeError:
+        raise InvalidError(f"mscclgo: pipes: {name} is a list of ranks, not {ranks!r}") from None
 
 
 class PeerMemory:

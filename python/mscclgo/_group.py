@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _memory
 from ._array import Array, Wrapped
-from ._channels import MemoryChannels, PeerMemory, PortChannels
+from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._errors import Error, InvalidError, UnsupportedError
 from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, library, make, milliseconds
 from ._messages import RECV, SEND, Messages, place, rank
@@ -240,6 +240,37 @@ class Group:
         if self._proxy is None:
             self._proxy = make(library.mscclgo_proxy_create, self._handle)
         return PortChannels(self, self._proxy, local, inbox, per_peer, name)
+
+    def pipes(
+        self,
+        to: Sequence[int],
+        from_: Sequence[int],
+        per_peer: int = 1,
+        slots: int = 0,
+        slot_bytes: int = 0,
+        buffer: Optional[Array] = None,
+        ports: bool = False,
+        name: Optional[str] = None,
+    ) -> Pipes:
+        """Makes pipes, one-way streams of messages, with which kernels send to the ranks of to and receive
+        from those of from_: mscclgo::PipeSet of <mscclgo/pipe.cuh>. Each rank of to names this one in
+        its from_, and the other way round.
+
+        A pipe has a ring of slots, a power of two, of so many bytes, a multiple of 128; 0 means 8 of
+        128 KiB. What is received into the buffer is written there at once, without slots. With ports,
+        and between ranks that do not map each other's memory, a thread of the library moves the
+        messages. Collective: ranks without pipes call it too.
+        """
+        by_proxy = ports or not self._all_mapped()
+        return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name)
+
+    def _all_mapped(self) -> bool:
+        """Whether all ranks map each other's memory. Collective the first time."""
+        try:
+            self.handle_bytes()
+            return True
+        except UnsupportedError:
+            return False
 
     def share(self, array: Array) -> PeerMemory:
         """Gives all ranks access to an array of each rank. Collective."""

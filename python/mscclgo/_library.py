@@ -92,6 +92,9 @@ FUNCTIONS = dict(
     port_channels_create="ppppp",
     port_channels_handles="pp",
     port_channels_handle="piip",
+    pipes_create="ppp",
+    pipes_get_set="pp",
+    pipes_destroy="p",
     peer_memory_create="ppp",
     peer_memory_get_handle="pp",
     peer_memory_destroy="p",
@@ -167,6 +170,22 @@ class ChannelOptions(ctypes.Structure):
     _fields_ = [("per_peer", ctypes.c_int), ("inbox", ctypes.c_void_p), ("name", ctypes.c_char_p)]
 
 
+class PipeOptions(ctypes.Structure):
+    _fields_ = [
+        ("to", ctypes.POINTER(ctypes.c_int)),
+        ("from", ctypes.POINTER(ctypes.c_int)),
+        ("to_count", ctypes.c_int),
+        ("from_count", ctypes.c_int),
+        ("per_peer", ctypes.c_int),
+        ("slots", ctypes.c_int),
+        ("slot_bytes", ctypes.c_uint64),
+        ("buffer", ctypes.c_void_p),
+        ("proxy", ctypes.c_void_p),
+        ("ports", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+    ]
+
+
 class Call(ctypes.Structure):
     _fields_ = [
         ("collective", ctypes.c_int),
@@ -188,6 +207,7 @@ MESSAGE = struct.Struct("=QQQiii4x")
 
 GROUP_HANDLE_BYTES = 80 * 8
 PEER_MEMORY_HANDLE_BYTES = 72 * 8
+PIPE_SET_BYTES = 7 * 8
 ID_BYTES = 4096
 
 

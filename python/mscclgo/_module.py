@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Dict, Sequence, Union
 
 from ._array import Array
-from ._channels import PeerMemory, Pointer, _Channels
+from ._channels import PeerMemory, Pipes, Pointer, _Channels
 from ._errors import InvalidError
 from ._library import CompileOptions, LaunchConfig, Parameter, call, library, make
 from ._stream import Stream, destroy
@@ -71,7 +71,8 @@ class Kernel:
     - for a pointer: a tensor, channels, channels[i, rank], or None;
     - for a number: an int, a float or a bool, or a scalar of NumPy of the parameter's size. A float
       is for a parameter of float or double, and an int for all others;
-    - for mscclgo::GroupHandle a Group, for mscclgo::PeerMemory a PeerMemory;
+    - for mscclgo::GroupHandle a Group, for mscclgo::PeerMemory a PeerMemory, for mscclgo::PipeSet
+      Pipes;
     - for any other parameter by value: bytes of its size.
     """
 
@@ -192,7 +193,7 @@ def _pack(group: Group, stream: Stream, argument: Any, size: int) -> bytes:
     if isinstance(argument, _Channels):
         stream.keep(argument)
         return _pointer(argument.pointer)
-    if isinstance(argument, PeerMemory):
+    if isinstance(argument, (PeerMemory, Pipes)):
         stream.keep(argument)
         return argument.handle_bytes()
     if hasattr(argument, "handle_bytes"):  # a group

@@ -147,3 +147,63 @@ def test_nothing_is_left(group: mscclgo.Group, module: mscclgo.Module) -> None:
         once()
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+PIPES = """
+#include <mscclgo/pipe.cuh>
+extern "C" __global__ void shift(mscclgo::PipeSet pipes, const char* from, char* to, uint64_t bytes) {
+  if (blockIdx.x == 0)
+    pipes.to(0).send(from, bytes);
+  else
+    pipes.from(0).recv(to, bytes);
+}
+"""
+
+
+@pytest.mark.parametrize("way", ["threads", "ports", "buffer"])
+def test_pipes(together: Any, way: str) -> None:
+    """Around a ring, through few slots, by threads or a proxy, and straight into a buffer."""
+
+    def body(group: mscclgo.Group) -> None:
+        me, size, count = group.rank, group.size, 5000
+        kernel = group.compile(PIPES, "pipes.cu").shift
+        group.max_blocks(kernel, 64)
+        data, room = group.array(np.arange(count) * (me + 1)), group.empty(count, "int64")
+        pipes = group.pipes(
+            [(me + 1) % size],
+            [(me - 1) % size],
+            slots=2,
+            slot_bytes=1024,
+            ports=way == "ports",
+            buffer=room if way == "buffer" else None,
+            name="ring",
+        )
+        kernel[2, 64](None, pipes, data, room, data.nbytes)
+        group.synchronize()
+        np.testing.assert_array_equal(room.numpy(), np.arange(count) * ((me - 1) % size + 1))
+        pipes.close()
+        with pytest.raises(mscclgo.InvalidError, match="destroyed"):
+            kernel[2, 64](None, pipes, data, room, data.nbytes)
+
+    together(3, body)
+
+
+def test_pipes_refused(group: mscclgo.Group) -> None:
+    closed = group.empty(8)
+    closed.close()
+    for problem, make in (
+        ("not distinct ranks", lambda: group.pipes([1], [])),
+        ("power of two", lambda: group.pipes([0], [0], slots=3)),
+        ("multiple of 128", lambda: group.pipes([0], [0], slot_bytes=100)),
+        ("make no sense", lambda: group.pipes([0], [0], slot_bytes=-128)),
+        ("is not in its From", lambda: group.pipes([0], [])),
+        ("list of ranks", lambda: group.pipes(0, [])),  # type: ignore[arg-type]
+        ("list of ranks", lambda: group.pipes([], ["0"])),  # type: ignore[list-item]
+        ("closed", lambda: group.pipes([0], [0], buffer=closed)),
+        ("not a ndarray", lambda: group.pipes([0], [0], buffer=np.ones(8))),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(mscclgo.InvalidError, match=problem) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+    group.pipes([], [], ports=True).close()
+    group.check()

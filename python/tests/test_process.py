@@ -204,6 +204,7 @@ def test_structs() -> None:
         parameter=_library.Parameter,
         launch_config=_library.LaunchConfig,
         channel_options=_library.ChannelOptions,
+        pipe_options=_library.PipeOptions,
     ).items():
         body = re.search(r"typedef struct \{([^}]*)\} mscclgo_%s;" % name, text)
         assert body is not None
@@ -214,8 +215,9 @@ def test_structs() -> None:
     codes = {"void*": "Q", "mscclgo_stream": "Q", "uint64_t": "Q", "int": "i", "mscclgo_type": "i", "mscclgo_direction": "i"}
     fields = [part.split()[0] for part in message[1].split(";") if part.strip()]
     assert _library.MESSAGE.format == "=" + "".join(codes[field] for field in fields) + "4x"
-    for bytes, name in ((_library.GROUP_HANDLE_BYTES, "group"), (_library.PEER_MEMORY_HANDLE_BYTES, "peer_memory")):
-        words = re.search(r"uint64_t \w+\[(\d+)\];\s*\} mscclgo_%s_handle;" % name, text)
+    handles = {"group_handle": _library.GROUP_HANDLE_BYTES, "peer_memory_handle": _library.PEER_MEMORY_HANDLE_BYTES, "pipe_set": _library.PIPE_SET_BYTES}
+    for name, bytes in handles.items():
+        words = re.search(r"uint64_t \w+\[(\d+)\];\s*\} mscclgo_%s;" % name, text)
         assert words is not None and 8 * int(words[1]) == bytes
 
 
