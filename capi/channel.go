@@ -103,27 +103,6 @@ func handleOf(op string, all *gpu.Buffer, size uintptr, ranks []int, i, rank int
 	return nil
 }
 
-//export capi_proxy_create
-func capi_proxy_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	const op = "start a proxy"
-	return withGroup(op, handle, func(group *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(result)); err != nil {
-			return err
-		}
-		p, err := g.comm.ProxyService(context.Background(), proxyservice.ServiceOptions{})
-		if err != nil {
-			return err
-		}
-		objects.add(group, aProxy, p, p.Close).store(result)
-		return nil
-	})
-}
-
-//export capi_proxy_destroy
-func capi_proxy_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a proxy", aProxy, handle) })
-}
-
 //export capi_port_channels_create
 func capi_port_channels_create(handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
 	const op = "make port channels"

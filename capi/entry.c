@@ -155,6 +155,10 @@ CALL(memory_channels_handle, (mscclgo_memory_channels channels, int i, int rank,
      (ID(channels), i, rank, NEW(handle)))
 CALL(memory_channels_destroy, (mscclgo_memory_channels channels), (ID(channels)))
 CALL(proxy_create, (mscclgo_group group, mscclgo_proxy* proxy), (ID(group), NEW(proxy)))
+CALL(proxy_create_with_handler,
+     (mscclgo_group group, mscclgo_handler handler, void* user, mscclgo_proxy* proxy),
+     (ID(group), handler, AT(user), NEW(proxy)))
+CALL(proxy_get_fifo, (mscclgo_proxy proxy, mscclgo_fifo_handle* fifo), (ID(proxy), fifo))
 CALL(proxy_destroy, (mscclgo_proxy proxy), (ID(proxy)))
 CALL(port_channels_create,
      (mscclgo_group group, mscclgo_proxy proxy, mscclgo_buffer local, const mscclgo_channel_options* options,

@@ -521,6 +521,36 @@ MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channe
 // mscclgo_proxy_create starts a proxy, a thread that moves data for this rank's port channels.
 MSCCLGO_API mscclgo_status mscclgo_proxy_create(mscclgo_group group, mscclgo_proxy* proxy);
 
+// mscclgo_trigger is what a kernel asks of the program: mscclgo::Trigger::user of <mscclgo/fifo.cuh>.
+typedef struct {
+  uint64_t a, b, c;
+  uint64_t detail;  // 52 bits
+  uint32_t kind;    // 128 to 255
+} mscclgo_trigger;
+
+// MSCCLGO_WHY_BYTES is the room for the reason that a handler gives.
+#define MSCCLGO_WHY_BYTES 256
+
+// mscclgo_handler serves a trigger, which is valid during the call. It returns 0, or stores in why, a
+// text of less than MSCCLGO_WHY_BYTES, why the group is to fail. A thread of the library calls it
+// for one trigger after the other, in the order of the pushes, and serves nothing else of the
+// proxy meanwhile. It may call the library, but neither destroy the proxy or its group nor wait
+// for kernels that wait for the proxy.
+typedef int (*mscclgo_handler)(void* user, const mscclgo_trigger* trigger, char* why);
+
+// mscclgo_proxy_create_with_handler starts a proxy that also serves triggers of the program's own, which
+// without a handler are a failure. The handler is not called any longer when the proxy is destroyed.
+MSCCLGO_API mscclgo_status mscclgo_proxy_create_with_handler(mscclgo_group group, mscclgo_handler handler,
+                                                             void* user, mscclgo_proxy* proxy);
+
+// mscclgo_fifo_handle is what a kernel takes by value as mscclgo::FifoHandle of <mscclgo/fifo.cuh>.
+typedef struct {
+  uint64_t words[9];
+} mscclgo_fifo_handle;
+
+// mscclgo_proxy_get_fifo stores the proxy's ring, into which kernels push triggers.
+MSCCLGO_API mscclgo_status mscclgo_proxy_get_fifo(mscclgo_proxy proxy, mscclgo_fifo_handle* fifo);
+
 // mscclgo_proxy_destroy serves what kernels have asked for, and ends the proxy, its channels
 // and its pipes. The kernels must have ended.
 MSCCLGO_API mscclgo_status mscclgo_proxy_destroy(mscclgo_proxy proxy);

@@ -122,3 +122,7 @@ void* capi_host(uintptr_t address) { return (void*)address; }
 int capi_keep_limit(void) { return setrlimit(RLIMIT_NOFILE, &files); }
 
 void capi_log(mscclgo_log f, uintptr_t user, int level, const char* text) { f((void*)user, level, text); }
+
+int capi_handle(mscclgo_handler f, uintptr_t user, const mscclgo_trigger* trigger, char* why) {
+  return f((void*)user, trigger, why);
+}

@@ -30,4 +30,7 @@ void* capi_host(uintptr_t address);
 // capi_log calls f.
 void capi_log(mscclgo_log f, uintptr_t user, int level, const char* text);
 
+// capi_handle calls f.
+int capi_handle(mscclgo_handler f, uintptr_t user, const mscclgo_trigger* trigger, char* why);
+
 #endif

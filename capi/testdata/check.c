@@ -313,6 +313,68 @@ static void pipes(void) {
   OK(mscclgo_group_destroy(other));
 }
 
+static const char trigger_source[] =
+    "#include <mscclgo/fifo.cuh>\n"
+    "extern \"C\" __global__ void report(mscclgo::FifoHandle fifo, uint32_t kind) {\n"
+    "  fifo.push(mscclgo::Trigger::user(kind, blockIdx.x, threadIdx.x, 1ull << 63));\n"
+    "}\n";
+
+typedef struct {
+  uint64_t count, blocks, threads;
+  int wrong;
+} reports;
+
+static int serve(void* user, const mscclgo_trigger* t, char* why) {
+  reports* r = user;
+  if (t->kind == 201) return snprintf(why, MSCCLGO_WHY_BYTES, "kind %d is not for me", (int)t->kind);
+  r->count++, r->blocks += t->a, r->threads += t->b;
+  r->wrong |= t->kind != 200 || t->c != 1ull << 63 || t->detail != 0;
+  mscclgo_device d;
+  if (mscclgo_device_open("no device", &d) != MSCCLGO_INVALID) r->wrong = 1;  // it may call the library
+  return 0;
+}
+
+// triggers has kernels push triggers of their own.
+static void triggers(void) {
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_proxy p;
+  reports got = {0};
+  struct {
+    mscclgo_fifo_handle fifo;
+    uint32_t kind;
+  } parameters = {.kind = 200};
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_module_compile(d, "report.cu", trigger_source, NULL, &m));
+  OK(mscclgo_module_kernel(m, "report", &k));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(g, NULL, NULL, &p));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(g, serve, NULL, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(NULL, serve, NULL, &p));
+  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_get_fifo(p, NULL));
+  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  mscclgo_launch_config config = {.grid = {4}, .block = {32}};
+  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_proxy_destroy(p));  // which serves what is left
+  TRUE(got.count == 128 && got.blocks == 32 * 6 && got.threads == 4 * 496 && !got.wrong);
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_proxy_get_fifo(p, &parameters.fifo));
+
+  // A handler that fails, fails the group.
+  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
+  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  config.grid[0] = 1, config.block[0] = 1, parameters.kind = 201;
+  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
+  while (mscclgo_group_error(g) == MSCCLGO_OK) usleep(1000);
+  TRUE(strstr(mscclgo_error_text(), "kind 201 is not for me") != NULL);
+  mscclgo_proxy_destroy(p);
+  OK(mscclgo_group_destroy(g));
+}
+
 // collectives calls each once, in a group of one rank, and with wrong arguments.
 // prepared has calls prepared on memory that the ranks, of which there is one, reach.
 static void prepared(void) {
@@ -989,6 +1051,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
   if (!strcmp(name, "pipes")) return pipes(), 0;
+  if (!strcmp(name, "triggers")) return triggers(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;

@@ -32,6 +32,7 @@ from ._library import LOG, VERSION, call, library
 from ._messages import Messages
 from ._module import Kernel, Launch, Module
 from ._prepared import Prepared
+from ._proxy import Proxy, Trigger
 from ._rendezvous import Rendezvous
 from ._stream import Capture, Event, Graph, Stream
 
@@ -56,11 +57,13 @@ __all__ = [
     "Pointer",
     "Prepared",
     "PortChannels",
+    "Proxy",
     "RemoteError",
     "Rendezvous",
     "Stream",
     "SystemError",
     "TimeoutError",
+    "Trigger",
     "UnsupportedError",
     "all_gather",
     "all_reduce",

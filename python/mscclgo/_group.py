@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import sys
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _memory
 from ._array import Array, Wrapped
@@ -16,6 +16,7 @@ from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, librar
 from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import Prepared, operation
+from ._proxy import Proxy, Trigger
 from ._stream import Stream, current_handle, handle_of
 
 # What a stream may be given as: one of this package, one of other code, a handle, or None for
@@ -271,6 +272,12 @@ class Group:
             return True
         except UnsupportedError:
             return False
+
+    def proxy(self, handler: Callable[[Trigger], Any]) -> Proxy:
+        """Has a function called for each trigger that kernels push with the proxy as mscclgo::FifoHandle
+        of <mscclgo/fifo.cuh>, in the order of the pushes, on a thread of the library. An exception
+        of the handler fails the group. The handler must not wait for kernels that wait for the proxy."""
+        return Proxy(self, handler)
 
     def share(self, array: Array) -> PeerMemory:
         """Gives all ranks access to an array of each rank. Collective."""

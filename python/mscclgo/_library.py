@@ -88,6 +88,8 @@ FUNCTIONS = dict(
     memory_channels_handle="piip",
     memory_channels_destroy="p",
     proxy_create="pp",
+    proxy_create_with_handler="pppp",
+    proxy_get_fifo="pp",
     proxy_destroy="p",
     port_channels_create="ppppp",
     port_channels_handles="pp",
@@ -170,6 +172,19 @@ class ChannelOptions(ctypes.Structure):
     _fields_ = [("per_peer", ctypes.c_int), ("inbox", ctypes.c_void_p), ("name", ctypes.c_char_p)]
 
 
+class Trigger(ctypes.Structure):
+    _fields_ = [
+        ("a", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
+        ("c", ctypes.c_uint64),
+        ("detail", ctypes.c_uint64),
+        ("kind", ctypes.c_uint32),
+    ]
+
+
+HANDLER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Trigger), ctypes.c_void_p)
+
+
 class PipeOptions(ctypes.Structure):
     _fields_ = [
         ("to", ctypes.POINTER(ctypes.c_int)),
@@ -208,6 +223,8 @@ MESSAGE = struct.Struct("=QQQiii4x")
 GROUP_HANDLE_BYTES = 80 * 8
 PEER_MEMORY_HANDLE_BYTES = 72 * 8
 PIPE_SET_BYTES = 7 * 8
+FIFO_HANDLE_BYTES = 9 * 8
+WHY_BYTES = 256
 ID_BYTES = 4096
 
 

@@ -72,7 +72,7 @@ class Kernel:
     - for a number: an int, a float or a bool, or a scalar of NumPy of the parameter's size. A float
       is for a parameter of float or double, and an int for all others;
     - for mscclgo::GroupHandle a Group, for mscclgo::PeerMemory a PeerMemory, for mscclgo::PipeSet
-      Pipes;
+      Pipes, for mscclgo::FifoHandle a Proxy;
     - for any other parameter by value: bytes of its size.
     """
 
@@ -196,7 +196,7 @@ def _pack(group: Group, stream: Stream, argument: Any, size: int) -> bytes:
     if isinstance(argument, (PeerMemory, Pipes)):
         stream.keep(argument)
         return argument.handle_bytes()
-    if hasattr(argument, "handle_bytes"):  # a group
+    if hasattr(argument, "handle_bytes"):  # a group or a proxy, which lives as long
         return bytes(argument.handle_bytes())
     if hasattr(argument, "tobytes") and getattr(argument, "shape", None) == () and hasattr(argument, "item"):
         if not hasattr(argument, "__setitem__"):

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import run_ranks
 
 import mscclgo
 
@@ -207,3 +209,48 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
         assert "\n" not in str(caught.value)
     group.pipes([], [], ports=True).close()
     group.check()
+
+
+TRIGGERS = """
+#include <mscclgo/fifo.cuh>
+extern "C" __global__ void report(mscclgo::FifoHandle fifo, uint32_t kind) {
+  fifo.push(mscclgo::Trigger::user(kind, blockIdx.x, threadIdx.x, 1ull << 63));
+}
+"""
+
+
+def test_triggers(group: mscclgo.Group) -> None:
+    """Kernels push triggers of their own, which a function gets in the order of the pushes."""
+    kernel = group.compile(TRIGGERS, "triggers.cu").report
+    got = []
+    proxy = group.proxy(got.append)
+    kernel[3, 4](None, proxy, 200)
+    group.synchronize()
+    proxy.close()
+    assert sorted(got) == [mscclgo.Trigger(200, block, thread, 1 << 63, 0) for block in range(3) for thread in range(4)]
+    with pytest.raises(mscclgo.InvalidError, match="destroyed"):
+        kernel[3, 4](None, proxy, 200)
+    group.check()
+
+
+def test_handler_fails() -> None:
+    """An exception of the handler fails the group, on all ranks, with its text."""
+
+    def handler(trigger: mscclgo.Trigger) -> None:
+        raise KeyError(f"no {trigger.kind}" + 300 * "!")
+
+    def rank(number: int, id: str) -> None:
+        with mscclgo.connect(id, number, 2, device="emu") as group:
+            proxy = group.proxy(handler)
+            if number == 0:
+                group.compile(TRIGGERS, "triggers.cu").report[1, 1](None, proxy, 255)
+            with pytest.raises(mscclgo.Error, match="KeyError: 'no 255!!!") as caught:
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline:
+                    group.barrier()
+            assert caught.value.peer == 0 or number == 0
+            if number == 0:
+                with pytest.raises(mscclgo.SystemError, match="serve trigger 0 of kind 255"):
+                    proxy.close()
+
+    run_ranks(2, rank)

@@ -205,6 +205,7 @@ def test_structs() -> None:
         launch_config=_library.LaunchConfig,
         channel_options=_library.ChannelOptions,
         pipe_options=_library.PipeOptions,
+        trigger=_library.Trigger,
     ).items():
         body = re.search(r"typedef struct \{([^}]*)\} mscclgo_%s;" % name, text)
         assert body is not None
@@ -215,7 +216,13 @@ def test_structs() -> None:
     codes = {"void*": "Q", "mscclgo_stream": "Q", "uint64_t": "Q", "int": "i", "mscclgo_type": "i", "mscclgo_direction": "i"}
     fields = [part.split()[0] for part in message[1].split(";") if part.strip()]
     assert _library.MESSAGE.format == "=" + "".join(codes[field] for field in fields) + "4x"
-    handles = {"group_handle": _library.GROUP_HANDLE_BYTES, "peer_memory_handle": _library.PEER_MEMORY_HANDLE_BYTES, "pipe_set": _library.PIPE_SET_BYTES}
+    assert f"#define MSCCLGO_WHY_BYTES {_library.WHY_BYTES}\n" in text
+    handles = {
+        "fifo_handle": _library.FIFO_HANDLE_BYTES,
+        "group_handle": _library.GROUP_HANDLE_BYTES,
+        "peer_memory_handle": _library.PEER_MEMORY_HANDLE_BYTES,
+        "pipe_set": _library.PIPE_SET_BYTES,
+    }
     for name, bytes in handles.items():
         words = re.search(r"uint64_t \w+\[(\d+)\];\s*\} mscclgo_%s;" % name, text)
         assert words is not None and 8 * int(words[1]) == bytes

@@ -1,0 +1,81 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+//export capi_proxy_create
+func capi_proxy_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+	return newProxy(handle, nil, result)
+}
+
+//export capi_proxy_create_with_handler
+func capi_proxy_create_with_handler(handle C.uintptr_t, f C.mscclgo_handler, user C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
+	if f == nil {
+		return call(func() error { return invalid("start a proxy", "the handler is NULL") })
+	}
+	return newProxy(handle, func(t fifo.Trigger) error { return serve(f, user, t) }, result)
+}
+
+func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintptr_t) C.mscclgo_status {
+	const op = "start a proxy"
+	return withGroup(op, handle, func(group *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		p, err := g.comm.ProxyService(context.Background(), proxyservice.ServiceOptions{Handler: handler})
+		if err != nil {
+			return err
+		}
+		objects.add(group, aProxy, p, p.Close).store(result)
+		return nil
+	})
+}
+
+// serve has a handler of C serve a trigger.
+func serve(f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
+	trigger := C.mscclgo_trigger{a: C.uint64_t(t.A), b: C.uint64_t(t.B), c: C.uint64_t(t.C), detail: C.uint64_t(t.Detail), kind: C.uint32_t(t.Kind)}
+	var why [C.MSCCLGO_WHY_BYTES]C.char
+	if C.capi_handle(f, user, &trigger, &why[0]) == 0 {
+		return nil
+	}
+	why[len(why)-1] = 0
+	if why[0] == 0 {
+		return errors.New("the handler says no reason")
+	}
+	return errors.New(C.GoString(&why[0]))
+}
+
+// The handle for kernels, in C and in Go. An array of a negative length does not compile.
+var (
+	_ [unsafe.Sizeof(C.mscclgo_fifo_handle{}) - unsafe.Sizeof(devicecode.Fifo{})]byte
+	_ [unsafe.Sizeof(devicecode.Fifo{}) - unsafe.Sizeof(C.mscclgo_fifo_handle{})]byte
+)
+
+//export capi_proxy_get_fifo
+func capi_proxy_get_fifo(handle C.uintptr_t, result *C.mscclgo_fifo_handle) C.mscclgo_status {
+	const op = "get the ring of a proxy"
+	return call(func() error {
+		return of(op, aProxy, handle, func(_ *object, p *proxyservice.ProxyService) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			*(*devicecode.Fifo)(unsafe.Pointer(result)) = p.Fifo()
+			return nil
+		})
+	})
+}
+
+//export capi_proxy_destroy
+func capi_proxy_destroy(handle C.uintptr_t) C.mscclgo_status {
+	return call(func() error { return objects.destroy("destroy a proxy", aProxy, handle) })
+}

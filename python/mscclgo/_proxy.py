@@ -1,0 +1,53 @@
+"""Triggers of a program's own: what kernels ask of the host."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from ._channels import _hold
+from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, call, library, make
+
+if TYPE_CHECKING:
+    from ._group import Group
+
+
+class Trigger(NamedTuple):
+    """What a kernel asks of the host: mscclgo::Trigger::user of <mscclgo/fifo.cuh>. The kind is 128 to
+    255, and detail has 52 bits."""
+
+    kind: int
+    a: int
+    b: int
+    c: int
+    detail: int
+
+
+class Proxy:
+    """Calls a function for triggers, mscclgo::FifoHandle in kernels; see Group.proxy."""
+
+    def __init__(self, group: Group, handler: Callable[[Trigger], Any]) -> None:
+        def serve(_user: Any, trigger: Any, why: int) -> int:
+            try:
+                t = trigger.contents
+                handler(Trigger(t.kind, t.a, t.b, t.c, t.detail))
+                return 0
+            except BaseException as error:  # nothing passes through the library
+                text = f"{type(error).__name__}: {error}".encode()[: WHY_BYTES - 1] + b"\0"
+                ctypes.memmove(why, text, len(text))
+                return 1
+
+        self._function = HANDLER(serve)  # must live as long as the proxy
+        address = ctypes.cast(self._function, ctypes.c_void_p)
+        self._handle = make(library.mscclgo_proxy_create_with_handler, group._handle, address, None)
+        _hold(group, self)
+
+    def handle_bytes(self) -> bytes:
+        """The mscclgo::FifoHandle that kernels take."""
+        room = ctypes.create_string_buffer(FIFO_HANDLE_BYTES)
+        call(library.mscclgo_proxy_get_fifo, self._handle, room)
+        return room.raw
+
+    def close(self) -> None:
+        """Serves what kernels have pushed, and ends the proxy. The kernels must have ended."""
+        call(library.mscclgo_proxy_destroy, self._handle)
