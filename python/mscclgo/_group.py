@@ -81,9 +81,14 @@ class Group:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None:
+        if error is None:
+            self.close()
+            return
+        try:
             self.abort(f"{kind.__name__}: {error}")
-        self.close()
+            self.close()
+        except Error:
+            pass  # the exception in the body is the one to tell
 
     # Life
 

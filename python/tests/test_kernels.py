@@ -254,3 +254,11 @@ def test_handler_fails() -> None:
                     proxy.close()
 
     run_ranks(2, rank)
+
+    def alone(number: int, id: str) -> None:
+        with pytest.raises(ZeroDivisionError):  # and not what closing the group says
+            with mscclgo.connect(id, number, 1, device="emu") as group:
+                group.compile(TRIGGERS, "triggers.cu").report[1, 1](None, group.proxy(handler), 255)
+                1 / 0
+
+    run_ranks(1, alone)
