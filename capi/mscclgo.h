@@ -86,7 +86,7 @@ typedef struct mscclgo_module_* mscclgo_module;                    // device cod
 typedef struct mscclgo_kernel_* mscclgo_kernel;                    // an entry point of a module
 typedef struct mscclgo_memory_channels_* mscclgo_memory_channels;  // channels to mapped memory
 typedef struct mscclgo_port_channels_* mscclgo_port_channels;      // channels that the host serves
-typedef struct mscclgo_proxy_* mscclgo_proxy;                      // serves port channels
+typedef struct mscclgo_proxy_* mscclgo_proxy;                      // serves what kernels ask of the host
 typedef struct mscclgo_peer_memory_* mscclgo_peer_memory;          // a buffer of each rank
 typedef struct mscclgo_prepared_* mscclgo_prepared;                // a collective that is ready to run
 typedef struct mscclgo_pipes_* mscclgo_pipes;                      // one-way streams of messages

@@ -95,13 +95,15 @@ class Group:
     def close(self) -> None:
         """Leaves the group and frees all that was made of it. It waits for the other ranks to leave
         too, for at most 5 seconds. It may be called twice."""
-        if self.closed:
-            return
-        for part in reversed(self._parts):
-            part.close()
+        if not self.closed:
+            self._leave()
+            call(library.mscclgo_group_destroy, self._handle)
+
+    def _leave(self) -> None:
         self.closed = True
         _open.discard(self)
-        call(library.mscclgo_group_destroy, self._handle)
+        for part in self._parts:
+            part._leave()
 
     def abort(self, reason: str) -> None:
         """Fails the group: waits of all ranks end, and their calls raise an error with the reason."""
@@ -121,7 +123,7 @@ class Group:
         if not result.value:
             return None
         part = Group(result.value)
-        self._parts.append(part)
+        self._parts = [p for p in self._parts if not p.closed] + [part]
         return part
 
     # Messages of the host
