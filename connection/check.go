@@ -29,6 +29,19 @@ func (c *Connection) check(op string, m *registeredmem.Memory, rank int, offset,
 	return nil
 }
 
+// checkAligned returns an error unless the word at an offset of a memory that was checked is
+// aligned.
+func (c *Connection) checkAligned(op string, m *registeredmem.Memory, offset uint64) error {
+	base := uint64(0)
+	if b := m.Buffer(); b != nil {
+		base = uint64(b.Ptr())
+	}
+	if (base+offset)%8 != 0 {
+		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
+	}
+	return nil
+}
+
 // op returns the name of an operation for errors.
 func (c *Connection) op(what string) string {
 	return "connection: " + what + " over " + c.transport.String()

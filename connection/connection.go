@@ -65,6 +65,7 @@ type Connection struct {
 	driver    Driver
 	bytes     BytesDriver // nil where the transport has none
 	reads     ReadDriver  // likewise
+	stores    StoreDriver // likewise
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
@@ -105,6 +106,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		c.bytes, c.inline = b, b.InlineLimit()
 	}
 	c.reads, _ = d.(ReadDriver)
+	c.stores, _ = d.(StoreDriver)
 	if n, ok := d.(native.Driver); ok {
 		if q := n.NativeQueue(); q != nil {
 			c.native, c.path.Queue = n, q
@@ -155,6 +157,20 @@ func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *regi
 	t := c.Turn()
 	defer t.End()
 	return t.Read(dst, dstOffset, src, srcOffset, n)
+}
+
+// Store queues the store of a value to the peer's 8-byte word at a multiple of 8, in one
+// order with all else. Any value may follow any other. The word is never seen in part, but
+// over Soft-RoCE, which copies byte by byte. Unlike an update a store does not tell who reads
+// the word that what was queued before is there: that is so over CUDA IPC and Ethernet, but
+// not over InfiniBand.
+//
+// Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport
+// cannot store, which those of this module can.
+func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
+	t := c.Turn()
+	defer t.End()
+	return t.Store(dst, dstOffset, value)
 }
 
 // UpdateAndSync queues the change of the peer's 8-byte word at a multiple of 8

@@ -11,7 +11,7 @@ import (
 // reachable, ranges lie inside them, words are aligned and values do not fall.
 // It adds the operation and the ranks to errors and keeps their kinds.
 //
-// Write, Update, WriteBytes, Read and DriverMark.Set queue. They are called by one
+// Write, Update, WriteBytes, Read, Store and DriverMark.Set queue. They are called by one
 // goroutine at a time, and what they queue takes effect at the peer in the order
 // of the calls. They wait only where a queue is full, or for the peer where their order
 // cannot be had otherwise. All other methods may be called at any time; but for Close,
@@ -65,6 +65,15 @@ type ReadDriver interface {
 	// the peer that its memory was read. Its bytes are here once a mark behind it is
 	// reached.
 	Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
+}
+
+// StoreDriver is a Driver that also stores values.
+type StoreDriver interface {
+	Driver
+
+	// Store queues the store of an 8-byte word, which is not seen in part where the hardware
+	// can. Ready says of it what it says of a Write of 8 bytes.
+	Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
 }
 
 // DriverMark is a point in the queue of a [Driver].

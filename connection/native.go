@@ -15,6 +15,7 @@ func (c *Connection) nativeError(f native.Failure) error {
 		native.Write: "write",
 		native.Read:  "read",
 		native.Store: "update a word",
+		native.Value: "store",
 		native.Mark:  "mark",
 		native.Reach: "reach a mark",
 	}[f.Op]

@@ -124,6 +124,23 @@ func (t Turn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredm
 	return c.wrap(op, c.reads.Read(dst, dstOffset, src, srcOffset, n))
 }
 
+// Store is [Connection.Store].
+func (t Turn) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
+	const op = "store"
+	c := t.c
+	if err := c.check(op, dst, c.peer, dstOffset, 8); err != nil {
+		return err
+	}
+	if err := c.checkAligned(op, dst, dstOffset); err != nil {
+		return err
+	}
+	if c.stores == nil {
+		return c.errorf(mscclgo.ErrUnsupported, op, "the transport's driver has no stores; write the value from memory")
+	}
+	defer c.traced(native.EventWrite, c.clock(), 8, value)
+	return c.wrap(op, c.stores.Store(dst, dstOffset, value))
+}
+
 // UpdateAndSync is [Connection.UpdateAndSync].
 func (t Turn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, to uint64) error {
 	const op = "update a word"
@@ -134,12 +151,8 @@ func (t Turn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, t
 	if to < from {
 		return c.errorf(mscclgo.ErrInvalid, op, "the value must not fall, and %d is below %d", to, from)
 	}
-	base := uint64(0)
-	if b := dst.Buffer(); b != nil {
-		base = uint64(b.Ptr())
-	}
-	if (base+dstOffset)%8 != 0 {
-		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	if err := c.checkAligned(op, dst, dstOffset); err != nil {
+		return err
 	}
 	defer c.traced(native.EventAtomic, c.clock(), 8, to)
 	return c.wrap(op, c.driver.Update(dst, dstOffset, from, to))

@@ -34,6 +34,10 @@ type Rank struct {
 	// there is no turn (connection.Connection.TryTurn) for the two.
 	Waits bool
 
+	// Tears reports that a reader may see a part of a value that is being stored, as over
+	// Soft-RoCE, which copies byte by byte.
+	Tears bool
+
 	// Hold, if not nil, keeps what Connection queues from being done, until
 	// release is called, which may be twice.
 	Hold func() (release func())
@@ -81,6 +85,11 @@ func TestConnection(t *testing.T, make Maker) {
 		{"ReadOfClosed", testReadOfClosed},
 		{"ReadsAndClose", testReadsAndClose},
 		{"ReadsOfDeadPeer", testReadsOfDeadPeer},
+		{"Stores", testStores},
+		{"OrderOfStores", testOrderOfStores},
+		{"StoreThenUpdate", testStoreThenUpdate},
+		{"WrongStores", testWrongStores},
+		{"StoresToDeadPeer", testStoresToDeadPeer},
 		{"Turns", testTurns},
 		{"Flush", testFlush},
 		{"Marks", testMarks},

@@ -143,6 +143,15 @@ func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint6
 	return d.add(o, nil)
 }
 
+func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	if d.fault == "late" {
+		o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: value}
+		time.AfterFunc(200*time.Microsecond, o.do)
+		return nil
+	}
+	return d.Update(dst, dstOffset, 0, value)
+}
+
 func (d *driver) NewMark() (connection.DriverMark, error) {
 	if d.fault == "stubborn" {
 		return stubbornMark{&mark{d: d}}, nil

@@ -57,6 +57,11 @@ func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint6
 	return d.stream.WriteValue64(dst.Buffer(), dstOffset, to)
 }
 
+// Store queues the store of a value on the stream, as Update does.
+func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	return d.Update(dst, dstOffset, 0, value)
+}
+
 // NativeQueue returns the stream's queue if the stream has 64-bit writes, else nil.
 func (d *driver) NativeQueue() *native.Queue {
 	if d.words != nil {

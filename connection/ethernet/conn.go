@@ -197,6 +197,11 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	return c.enqueue(dst, op{kind: kindUpdate, offset: dstOffset, oldValue: from, value: to})
 }
 
+// Store queues the sending of a word's value, as Update does.
+func (c *conn) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	return c.Update(dst, dstOffset, 0, value)
+}
+
 // enqueue adds an operation on a memory of the peer's, with a copy of its data, to the
 // queue. It waits while the queue is full.
 func (c *conn) enqueue(remote *registeredmem.Memory, o op) error {

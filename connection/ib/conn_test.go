@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 )
 
 func TestConnection(t *testing.T) {
+	soft := strings.HasPrefix(testDevices(t)[0], "rxe")
 	for _, o := range []Options{
 		{QueuePairs: 1}, {QueuePairs: 2, NoAtomics: true}, {QueuePairs: 4, Depth: minDepth},
 	} {
@@ -24,7 +26,7 @@ func TestConnection(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
 				rank := func(s *side) *conntest.Rank {
-					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Waits: o.NoAtomics, Kill: func() { s.d.Close() }}
+					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Waits: o.NoAtomics, Tears: soft, Kill: func() { s.d.Close() }}
 				}
 				return rank(a), rank(b)
 			})

@@ -1,5 +1,5 @@
 // Package ib connects ranks over InfiniBand or RoCE, by reliable connected queue
-// pairs: a write is RDMA writes, a read is RDMA reads, an update is an RDMA fetch-and-add
+// pairs: a write is RDMA writes, as is a store of a value, a read is RDMA reads, an update is an RDMA fetch-and-add
 // that follows them, and a flush waits for reads behind them.
 //
 // # Order

@@ -25,7 +25,7 @@ const (
 	fetchedAt = 0  // what atomics return; not used
 	touchedAt = 8  // what reads after writes return; not used
 	takenAt   = 16 // what a read of the peer's count returns
-	outAt     = 64 // outgoing messages, one for each request that may be under way
+	outAt     = 64 // outgoing messages and values, one for each request that may be under way
 )
 
 // Offsets in the inbox. The first messages are the slots of messages.
@@ -64,6 +64,13 @@ func (s *scratch) put(slot uint64, m message) uint64 {
 	binary.LittleEndian.PutUint32(s.bytes[at:], m.memory)
 	binary.LittleEndian.PutUint64(s.bytes[at+8:], m.offset)
 	binary.LittleEndian.PutUint64(s.bytes[at+16:], m.value)
+	return at
+}
+
+// putValue writes a value to the place of an outgoing message and returns its offset.
+func (s *scratch) putValue(slot, value uint64) uint64 {
+	at := outAt + slot*messageSize
+	binary.NativeEndian.PutUint64(s.bytes[at:], value)
 	return at
 }
 

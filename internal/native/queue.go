@@ -51,14 +51,15 @@ const (
 	Store Op = C.NATIVE_STORE
 	Mark  Op = C.NATIVE_MARK
 	Reach Op = C.NATIVE_REACH
-	Read  Op = C.NATIVE_READ // a Write from the peer's memory to this rank's
+	Read  Op = C.NATIVE_READ  // a Write from the peer's memory to this rank's
+	Value Op = C.NATIVE_VALUE // a Store of the user's
 )
 
 // Failure is an operation that failed in C.
 type Failure struct {
 	Op              Op
 	Code            int    // the transport's
-	Dst, Src, Bytes uint64 // of a Write or Read; of a Store there is Dst
+	Dst, Src, Bytes uint64 // of a Write or Read; of a Store or Value there is Dst
 }
 
 // Closed reports whether the operation failed because the queue was closed.

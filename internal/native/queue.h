@@ -14,8 +14,9 @@ enum {
   NATIVE_CLOSED = INT_MIN + 2,   // by its owner
 };
 
-// The operations, for reports that one failed. A read is a write from the peer's memory.
-enum { NATIVE_BEGIN, NATIVE_WRITE, NATIVE_STORE, NATIVE_MARK, NATIVE_REACH, NATIVE_READ };
+// The operations, for reports that one failed. A read is a write from the peer's memory, and
+// a value a store of the user's.
+enum { NATIVE_BEGIN, NATIVE_WRITE, NATIVE_STORE, NATIVE_MARK, NATIVE_REACH, NATIVE_READ, NATIVE_VALUE };
 
 // NATIVE_MARKS is how many marks a queue has.
 enum { NATIVE_MARKS = 16 };

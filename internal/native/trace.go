@@ -39,7 +39,7 @@ const (
 	EventLaunchBegin  EventKind = C.NATIVE_TRACE_LAUNCH_BEGIN  // Value is the launch's site
 	EventLaunchEnd    EventKind = C.NATIVE_TRACE_LAUNCH_END    // likewise
 	EventClock        EventKind = C.NATIVE_TRACE_CLOCK         // the device's clock alone
-	EventServe        EventKind = C.NATIVE_TRACE_SERVE         // of the trigger of kind Note at position Value of ring Extra, from when the proxy found it; Bytes of a put or get
+	EventServe        EventKind = C.NATIVE_TRACE_SERVE         // of the trigger of kind Note at position Value of ring Extra, from when the proxy found it; Bytes of a put, get or store
 	EventHostSignal   EventKind = C.NATIVE_TRACE_HOST_SIGNAL   // Value is its number among the host's, Bytes 1 + the position of its trigger or 0, Extra the ring
 	EventWrite        EventKind = C.NATIVE_TRACE_WRITE         // of Bytes, queued; Note is the number of the transport's bit
 	EventAtomic       EventKind = C.NATIVE_TRACE_ATOMIC        // likewise: a word that was set to Value

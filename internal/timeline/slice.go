@@ -217,7 +217,7 @@ func triggerName(kind uint8) string {
 		return fmt.Sprintf("trigger %d", kind)
 	}
 	name := ""
-	for i, part := range []string{"put", "signal", "flush", "", "get"} {
+	for i, part := range []string{"put", "signal", "flush", "", "get", "store"} {
 		if part != "" && kind>>i&1 != 0 {
 			if name != "" {
 				name += "+"

@@ -32,7 +32,7 @@ func New(t testing.TB, reg *registeredmem.Registry, peer int, conn *connection.C
 	return c, r
 }
 
-// Calls returns how many writes, reads, updates and marks went through Go.
+// Calls returns how many writes, reads, stores, updates and marks went through Go.
 func (r *Driver) Calls() int { return int(r.calls.Load()) }
 
 // Ready reports true: the tests put no more on the other connection than it takes.
@@ -51,6 +51,12 @@ func (r *Driver) ReadyToRead(uint64) bool { return true }
 func (r *Driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	r.calls.Add(1)
 	return r.conn.Read(dst, dstOffset, src, srcOffset, n)
+}
+
+// Store stores over the other connection.
+func (r *Driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	r.calls.Add(1)
+	return r.conn.Store(dst, dstOffset, value)
 }
 
 // Update updates over the other connection.
