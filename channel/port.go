@@ -9,8 +9,8 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// Direct is the size in bytes of the largest puts and gets that a kernel's thread makes itself.
-// It does so, and signals itself, where the peer's memory is mapped and the host has
+// Direct is the size in bytes of the largest puts, gets and stores that a kernel's thread
+// makes itself. It does so, and signals itself, where the peer's memory is mapped and the host has
 // nothing left to do for the channel.
 type Direct uint64
 
@@ -21,8 +21,8 @@ const (
 	DefaultDirect Direct = 2048
 )
 
-// BasePortChannel is one end of a channel whose puts and gets name memories by their ids in
-// the service that serves the ring. It takes no memory of its own; the semaphore's is
+// BasePortChannel is one end of a channel whose puts, gets and stores name memories by their
+// ids in the service that serves the ring. It takes no memory of its own; the semaphore's is
 // enough.
 type BasePortChannel struct {
 	ring      *fifo.Ring

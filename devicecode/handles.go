@@ -259,7 +259,7 @@ type PortChannel struct {
 	Local       gpu.Ptr // this rank's memory if it is mapped
 	RemoteSize  uint64  // bytes
 	LocalSize   uint64  // bytes
-	Direct      uint64  // the most bytes of a put or get that the kernel's thread makes itself
+	Direct      uint64  // the most bytes of a put, get or store that the kernel's thread makes itself
 	InlineLimit uint64  // the most bytes of a put whose data is in the FIFO entry's payload
 	Dst         uint32  // ID of the peer's memory in the service
 	Src         uint32  // ID of this rank's memory in the service
@@ -322,5 +322,7 @@ const (
 	PortFlush  = 4 // complete when all earlier triggers have completed
 	PortInline = 8 // the data of the put is in the FIFO entry's payload
 
-	PortGet = 16 // copy memory of the peer to this rank; may be added to PortFlush alone
+	// These may be added to PortFlush alone.
+	PortGet   = 16 // copy memory of the peer to this rank
+	PortStore = 32 // store a value to a word of the peer's
 )

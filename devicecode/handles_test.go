@@ -72,6 +72,7 @@ var constants = []struct {
 	{devicecode.PortFlush, "port_channel.cuh", "kFlush"},
 	{devicecode.PortInline, "port_channel.cuh", "kInline"},
 	{devicecode.PortGet, "port_channel.cuh", "kGet"},
+	{devicecode.PortStore, "port_channel.cuh", "kStore"},
 	{devicecode.PipeSends, "pipe.cuh", "kPipeSends"},
 	{devicecode.PipeByPort, "pipe.cuh", "kPipeByPort"},
 	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},

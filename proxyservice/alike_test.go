@@ -77,6 +77,11 @@ func FuzzServe(f *testing.F) {
 	for kind := range uint8(devicecode.PortGet) {
 		f.Add(uint64(100), uint64(1)<<48|7, uint64(1000), uint64(0), devicecode.PortGet|kind)
 	}
+	for _, offset := range []uint64{0, 8, 4, 4088, 4089, 4096, 1<<48 | 8, 9 << 48} {
+		f.Add(offset, ^uint64(0), uint64(8), uint64(0), uint8(devicecode.PortStore))
+		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(devicecode.PortStore|devicecode.PortFlush))
+	}
+	f.Add(uint64(0), uint64(7), uint64(4), uint64(0), uint8(devicecode.PortStore))
 	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	f.Add(uint64(0), uint64(1)<<48|4000, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	inC, inGo := newBed(f, overCudaIPC), newBed(f, overGo)

@@ -18,6 +18,7 @@ var triggers = map[string]fifo.Trigger{
 	"put with signal and flush": {B: 1 << 48, C: 64, Kind: devicecode.PortPut | devicecode.PortSignal | devicecode.PortFlush},
 	"inlined put":               {B: 5, C: 64, Kind: devicecode.PortPut | devicecode.PortInline},
 	"get with flush":            {B: 1 << 48, C: 64, Kind: devicecode.PortGet | devicecode.PortFlush},
+	"store with flush":          {A: 8, B: 1 << 63, C: 8, Kind: devicecode.PortStore | devicecode.PortFlush},
 	"user's":                    {A: 1, Kind: 200},
 }
 

@@ -64,7 +64,7 @@ func (l *link) tryTurn(j *job) (connection.Turn, bool) {
 	switch {
 	case j.trigger.kind&C.PROXY_GET != 0:
 		return l.TryTurnToRead(uint64(j.trigger.c))
-	case j.trigger.kind&C.PROXY_PUT != 0:
+	case j.trigger.kind&(C.PROXY_PUT|C.PROXY_STORE) != 0:
 		return l.TryTurn(uint64(j.trigger.c))
 	}
 	return l.TryTurn(0)

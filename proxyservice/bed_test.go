@@ -129,9 +129,9 @@ func overGo(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
 
 // idle is a driver on which everything is done at once.
 type idle struct {
-	writes, reads, updates, marks int
-	wrote                         []byte
-	queue                         *native.Queue // may be nil
+	writes, reads, stores, updates, marks int
+	wrote                                 []byte
+	queue                                 *native.Queue // may be nil
 }
 
 func (*idle) Ready(uint64) bool { return true }
@@ -145,6 +145,11 @@ func (*idle) ReadyToRead(uint64) bool { return true }
 
 func (d *idle) Read(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
 	d.reads++
+	return nil
+}
+
+func (d *idle) Store(*registeredmem.Memory, uint64, uint64) error {
+	d.stores++
 	return nil
 }
 

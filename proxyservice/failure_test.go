@@ -45,7 +45,7 @@ func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 // TestWrongTriggers checks that each fails the group and ends the kernel's wait as
 // aborted.
 func TestWrongTriggers(t *testing.T) {
-	const put, signal, inline, get = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline, devicecode.PortGet
+	const put, signal, inline, get, store = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline, devicecode.PortGet, devicecode.PortStore
 	for _, c := range []struct {
 		name    string
 		trigger raw
@@ -72,6 +72,13 @@ func TestWrongTriggers(t *testing.T) {
 		{"get beyond all", raw{a: 1 << 48, c: ^uint64(0), kind: get}, []string{"2^48"}},
 		{"get with a put", raw{a: 1 << 48, c: 8, kind: get | put}, []string{"kind 17"}},
 		{"get with a signal", raw{a: 1 << 48, c: 8, kind: get | signal}, []string{"kind 18"}},
+		{"store outside", raw{a: 4089, c: 8, kind: store}, []string{"channel 0", "store", "offset 4089"}},
+		{"store of this rank's", raw{a: 1 << 48, c: 8, kind: store}, []string{"channel 0", "store", "outside the peer's"}},
+		{"store that is not aligned", raw{a: 12, c: 8, kind: store}, []string{"channel 0", "store", "offset 12", "not aligned"}},
+		{"store to nothing", raw{a: 9 << 48, c: 8, kind: store}, []string{"channel 0", "store", "memory has number 9"}},
+		{"store of half a word", raw{c: 4, kind: store}, []string{"not of 8 bytes"}},
+		{"store with a put", raw{c: 8, kind: store | put}, []string{"kind 33"}},
+		{"store and a get", raw{a: 1 << 48, c: 8, kind: store | get}, []string{"kind 48"}},
 		{"src of the peer", raw{c: 8, kind: put}, []string{"channel 0", "memory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -325,6 +325,8 @@ const (
 	poll
 	get
 	getAndFlush
+	store         // of src as the value
+	storeAndFlush // likewise
 )
 
 // act has one thread do something on a channel and returns how that ended.

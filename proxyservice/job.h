@@ -14,8 +14,12 @@ enum {
   PROXY_FLUSH = 4,
   PROXY_INLINE = 8,
   PROXY_GET = 16,
+  PROXY_STORE = 32,
   PROXY_COPIES = PROXY_PUT | PROXY_GET,
 };
+
+// PROXY_WORD is how many bytes a store has.
+enum { PROXY_WORD = 8 };
 
 // proxy_memory is what a memory's id stands for.
 typedef struct {
@@ -47,7 +51,7 @@ typedef enum {
   PROXY_MOVE,    // Go can
   PROXY_USER,    // the user's handler serves it
   PROXY_BAD_KIND,
-  PROXY_BAD_FIELD,  // the device found a number too large for its field
+  PROXY_BAD_FIELD,  // the device found a number too large for its field, or a store is not of a word
   PROXY_NO_PORT,
   PROXY_NO_MEMORY,
   PROXY_BAD_DST,    // outside the memory of the rank that is copied to, or of another registry
@@ -59,7 +63,7 @@ typedef enum {
 enum { PROXY_RANGES = 3 };
 
 // proxy_job is a trigger, decoded, looked up and checked. For a port's, detail is the
-// port and c the number of bytes.
+// port and c the number of bytes; of a store b is the value.
 typedef struct {
   native_trigger trigger;
   uint64_t position;  // in the ring
@@ -81,9 +85,10 @@ static inline bool proxy_holds(const proxy_memory* memory, uint64_t registry, ui
 }
 
 // proxy_is_kind reports whether a port's trigger may be of a kind: a put with anything, with
-// or without its bytes; a get, alone or with a flush; or without a copy.
+// or without its bytes; a get or a store, alone or with a flush; or none of these.
 static inline bool proxy_is_kind(uint8_t kind) {
-  if (kind & PROXY_GET) return (kind & ~PROXY_FLUSH) == PROXY_GET;
+  const uint8_t what = kind & ~PROXY_FLUSH;
+  if (kind & (PROXY_GET | PROXY_STORE)) return what == PROXY_GET || what == PROXY_STORE;
   return kind != 0 && kind < PROXY_GET && (!(kind & PROXY_INLINE) || (kind & PROXY_PUT));
 }
 
@@ -108,16 +113,28 @@ static inline proxy_verdict proxy_check_copy(proxy_job* job, const proxy_tables*
   return dst->range && src->range && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
 }
 
+// proxy_check_store leaves a word that is not aligned to Go, which returns the error.
+static inline proxy_verdict proxy_check_store(proxy_job* job, const proxy_tables* tables) {
+  const proxy_connection* c = job->port->connection;
+  const proxy_memory* dst = proxy_table_get(&tables->memories, job->dst);
+  if (!dst) return PROXY_NO_MEMORY;
+  if (!proxy_holds(dst, c->registry, c->peer, job->dst_offset, PROXY_WORD)) return PROXY_BAD_DST;
+  job->ranges[0] = dst->range;
+  const bool aligned = dst->range && (dst->range->address + job->dst_offset) % PROXY_WORD == 0;
+  return aligned && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
+}
+
 static inline proxy_verdict proxy_check(proxy_job* job, const proxy_tables* tables, const native_ring* ring) {
   const native_trigger* t = &job->trigger;
-  bool copies = t->kind & PROXY_COPIES;
+  const bool copies = t->kind & PROXY_COPIES, store = t->kind & PROXY_STORE;
   if (t->kind >= tables->first_user_kind) return PROXY_USER;
   if (!proxy_is_kind(t->kind)) return PROXY_BAD_KIND;
-  if (copies && t->c >> 48) return PROXY_BAD_FIELD;
+  if ((copies && t->c >> 48) || (store && t->c != PROXY_WORD)) return PROXY_BAD_FIELD;
   job->port = proxy_table_get(&tables->ports, t->detail);
   if (!job->port) return PROXY_NO_PORT;
   if (t->kind & PROXY_SIGNAL) job->ranges[2] = job->port->words;
   if (copies) return proxy_check_copy(job, tables, ring);
+  if (store) return proxy_check_store(job, tables);
   return job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
 }
 

@@ -48,7 +48,7 @@ static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
   const uint32_t transport = port->connection->transport << 8;
   const uint8_t kind = j->trigger.kind;
   native_event e = {.start = start, .end = native_trace_now(), .where = port->connection->peer};
-  if ((kind & PROXY_COPIES) && j->trigger.c) {
+  if ((kind & (PROXY_COPIES | PROXY_STORE)) && j->trigger.c) {
     e.what = (kind & PROXY_GET ? NATIVE_TRACE_READ : NATIVE_TRACE_WRITE) | transport;
     e.bytes = j->trigger.c;
     native_trace_add(loop->trace, &e);
@@ -69,7 +69,7 @@ static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
                      .end = e.end,
                      .where = port->where,
                      .value = j->position,
-                     .bytes = kind & PROXY_COPIES ? j->trigger.c : 0,
+                     .bytes = kind & (PROXY_COPIES | PROXY_STORE) ? j->trigger.c : 0,
                      .extra = loop->entries};
   native_trace_add(loop->trace, &e);
 }
@@ -85,6 +85,10 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
     *f = (proxy_failure){t->kind & PROXY_GET ? NATIVE_READ : NATIVE_WRITE, 0,
                          j->ranges[0]->address + j->dst_offset, j->ranges[1]->address + j->src_offset, t->c};
     rc = queue->operations->write(queue, f->dst, f->src, f->bytes);
+  }
+  if (t->kind & PROXY_STORE) {
+    *f = (proxy_failure){.op = NATIVE_VALUE, .dst = j->ranges[0]->address + j->dst_offset};
+    rc = queue->operations->store(queue, f->dst, t->b);
   }
   if (!rc && (t->kind & PROXY_SIGNAL)) {
     native_count* sent = j->port->sent;
@@ -104,7 +108,7 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
 static void count(const proxy_job* j, proxy_counters* counters) {
   if (!counters) return;
   proxy_count(&counters->triggers[j->trigger.kind], 1);
-  if (j->verdict != PROXY_USER && (j->trigger.kind & PROXY_COPIES))
+  if (j->verdict != PROXY_USER && (j->trigger.kind & (PROXY_COPIES | PROXY_STORE)))
     proxy_count(&counters->bytes[j->port->connection->transport], j->trigger.c);
 }
 

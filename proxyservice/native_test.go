@@ -88,6 +88,8 @@ func TestServedInC(t *testing.T) {
 		r.must(t, d.channels[0], put, 0, 0, 0)
 		r.must(t, d.channels[0], get, 8, 16, 100)
 		r.must(t, d.channels[0], getAndFlush, 0, 0, 0)
+		r.must(t, d.channels[0], store, 8, 16, 0)
+		r.must(t, d.channels[0], storeAndFlush, 8, 16, 0)
 	}
 	if got := ranks[1].act(t, d.channels[1], wait, 0, 0, 0, 20); got != devicecode.WaitDone {
 		t.Fatal(got)
@@ -156,8 +158,12 @@ func TestServedAlike(t *testing.T) {
 		}
 		signals := 0
 		for i := range uint64(30) {
-			what := []Action{put, putWithSignal, putWithSignalAndFlush, signal, flush}[i%5]
-			ranks[0].must(t, d.channels[0], what, 11*i%97, 13*i%101, i*i)
+			what := []Action{put, putWithSignal, putWithSignalAndFlush, get, getAndFlush, store, storeAndFlush, signal, flush}[i%9]
+			to := 11 * i % 97
+			if what == store || what == storeAndFlush {
+				to *= 8
+			}
+			ranks[0].must(t, d.channels[0], what, to, 13*i%101, i*i)
 			if what == putWithSignal || what == putWithSignalAndFlush || what == signal {
 				signals++
 			}
@@ -170,7 +176,7 @@ func TestServedAlike(t *testing.T) {
 			t.Fatal("a signal too many")
 		}
 		s := ranks[0].service.Snapshot()
-		return result{read[byte](t, d.receive[1], size), s.Triggers, s.Bytes, s.Flushes.Count}
+		return result{append(read[byte](t, d.receive[1], size), read[byte](t, d.send[0], size)...), s.Triggers, s.Bytes, s.Flushes.Count}
 	}
 	o := proxyservice.ServiceOptions{Direct: channel.HostOnly, Options: proxyservice.Options{Count: true}}
 	gotC, gotGo := play(newPair(t, o)), play(inGo(t, newPair(t, o)))

@@ -71,17 +71,18 @@ func (o *oracle) check(d *decision, position uint64) verdict {
 	const others = devicecode.PortSignal | devicecode.PortFlush
 	t := d.Trigger
 	put, inlined := t.Kind&devicecode.PortPut != 0, t.Kind&devicecode.PortInline != 0
-	get := t.Kind == devicecode.PortGet || t.Kind == devicecode.PortGet|devicecode.PortFlush
+	get := t.Kind&^devicecode.PortFlush == devicecode.PortGet
+	store := t.Kind&^devicecode.PortFlush == devicecode.PortStore
 	switch {
 	case int(t.Kind) >= o.firstUser:
 		return forUser
-	case !get && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(devicecode.PortPut|devicecode.PortInline|others) != 0:
+	case !get && !store && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(devicecode.PortPut|devicecode.PortInline|others) != 0:
 		return badKind
-	case (put || get) && t.C >= 1<<48:
+	case (put || get) && t.C >= 1<<48, store && t.C != 8:
 		return badField
 	case t.Detail >= uint64(len(o.ports)):
 		return noPort
-	case !put && !get:
+	case !put && !get && !store:
 		return move
 	}
 	conn := o.connections[o.ports[t.Detail]]
@@ -92,6 +93,9 @@ func (o *oracle) check(d *decision, position uint64) verdict {
 	}
 	if v := o.checkMemory(path.Registry, to, d.Dst, d.DstOffset, t.C, badDst); v != move {
 		return v
+	}
+	if store {
+		return move
 	}
 	if !inlined {
 		return o.checkMemory(path.Registry, from, d.Src, d.SrcOffset, t.C, badSrc)
@@ -212,7 +216,7 @@ func FuzzDecide(f *testing.F) {
 		w := entry(x, true)
 		f.Add(w[0], w[1], w[2], w[3], uint16(fifo.FirstUserKind), ports, memories)
 	}
-	for kind := range uint8(2 * devicecode.PortGet) {
+	for kind := range uint8(2 * devicecode.PortStore) {
 		for port := range uint64(len(ports) + 1) {
 			add(fifo.Trigger{A: 5<<48 | 4000, B: 4<<48 | 96, C: 96, Detail: port, Kind: kind})
 		}
@@ -221,6 +225,7 @@ func FuzzDecide(f *testing.F) {
 		for _, b := range []uint64{5<<48 | 4001, 4 << 48, 11 << 48, 12 << 48, 5 << 48} {
 			add(fifo.Trigger{A: 4 << 48, B: b, C: c, Kind: devicecode.PortGet})
 			add(fifo.Trigger{A: b, B: 5 << 48, C: c, Kind: devicecode.PortGet | flush})
+			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: devicecode.PortStore})
 		}
 	}
 	for _, kind := range []uint8{put, put | inline} {

@@ -4,7 +4,19 @@
 using namespace mscclgo;
 
 // What a thread of `act` does.
-enum Action { Put, Signal, Flush, PutWithSignal, PutWithSignalAndFlush, Wait, Poll, Get, GetAndFlush };
+enum Action {
+  Put,
+  Signal,
+  Flush,
+  PutWithSignal,
+  PutWithSignalAndFlush,
+  Wait,
+  Poll,
+  Get,
+  GetAndFlush,
+  Store,
+  StoreAndFlush
+};
 
 // act does one thing `count` times in one thread and stores how it ended.
 extern "C" __global__ void act(PortChannelHandle c, int action, uint64_t dst, uint64_t src, uint64_t bytes,
@@ -35,6 +47,12 @@ extern "C" __global__ void act(PortChannelHandle c, int action, uint64_t dst, ui
         break;
       case GetAndFlush:
         r = c.getAndFlush(dst, src, bytes);
+        break;
+      case Store:
+        r = c.store(dst, src);
+        break;
+      case StoreAndFlush:
+        r = c.storeAndFlush(dst, src);
         break;
       case Poll:
         r = c.poll() ? WaitResult::Done : WaitResult::TimedOut;
@@ -72,6 +90,26 @@ extern "C" __global__ void rotate(PortChannelHandle c, uint64_t size, uint32_t r
     then(c.get(0, 0, n));
     then(c.put(size / 2 + 64 * i, 0, 16));
     then(c.get(size / 2 + 64 * i, size / 4 + 64 * i, 16));
+    then(c.signal());
+  }
+  then(c.flush());
+  *result = uint32_t(r);
+}
+
+// storeAmong puts words, stores to one of them, gets that, stores to another and signals, and
+// so on.
+extern "C" __global__ void storeAmong(PortChannelHandle c, uint32_t rounds, uint64_t words,
+                                      uint32_t* result) {
+  WaitResult r = WaitResult::Done;
+  auto then = [&](WaitResult next) {
+    if (r == WaitResult::Done) r = next;
+  };
+  for (uint64_t i = 0; i < rounds && r == WaitResult::Done; ++i) {
+    uint64_t last = 8 * (words - 1 - i);
+    then(c.put(0, 0, 8 * words / 4));
+    then(c.store(8 * i, i));
+    then(c.get(8 * i, last, 8));
+    then(c.store(last, ~i));
     then(c.signal());
   }
   then(c.flush());

@@ -83,6 +83,11 @@ func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 			return p.wrap(j, "get", err)
 		}
 	}
+	if j.trigger.kind&C.PROXY_STORE != 0 {
+		if err := turn.Store(t.memories[j.dst], uint64(j.dst_offset), uint64(j.trigger.b)); err != nil {
+			return p.wrap(j, "store", err)
+		}
+	}
 	if j.trigger.kind&C.PROXY_SIGNAL != 0 {
 		if err := p.semaphore.SignalIn(turn); err != nil {
 			return p.wrap(j, "signal", err)
@@ -131,13 +136,16 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_BAD_KIND:
 		return invalid("decode", "no trigger has kind %d; the user's are from %d, and need ServiceOptions.Handler", j.trigger.kind, fifo.FirstUserKind)
 	case C.PROXY_BAD_FIELD:
-		return invalid("decode", "a memory's id is above 65535, or an offset or the size is 2^48 or more")
+		return invalid("decode", "a memory's id is above 65535, an offset or the size is 2^48 or more, or a store is not of 8 bytes")
 	case C.PROXY_NO_PORT:
 		return invalid("find the channel", "no channel has number %d, the service has %d", j.trigger.detail, len(t.ports))
 	}
 	what, to, from := "put", "the peer's", "this rank's"
 	if j.trigger.kind&C.PROXY_GET != 0 {
 		what, to, from = "get", from, to
+	}
+	if j.trigger.kind&C.PROXY_STORE != 0 {
+		what = "store"
 	}
 	const outside = "%d bytes at offset %d of memory %d, %v, are outside %s memory in the connection's registry"
 	p := t.ports[j.trigger.detail]
@@ -146,7 +154,7 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_NO_MEMORY:
 		id := j.dst
 		if int(id) < len(t.memories) {
-			id = j.src
+			id = j.src // which a store has not
 		}
 		err = invalid("find the memories", "no memory has number %d, the service has %d", id, len(t.memories))
 	case C.PROXY_BAD_DST:
@@ -162,7 +170,7 @@ func (t *tables) wrong(j *job) error {
 // failed returns the error of an operation that failed in C for a trigger: what move
 // returns where it fails.
 func (t *tables) failed(j *job, f native.Failure) error {
-	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Read: "get", native.Store: "signal", native.Mark: "flush"}[f.Op]
+	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Read: "get", native.Value: "store", native.Store: "signal", native.Mark: "flush"}[f.Op]
 	p := t.ports[j.trigger.detail]
 	return p.wrap(j, what, native.PathError(p.Connection, f))
 }

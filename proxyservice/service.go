@@ -233,8 +233,8 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 	return id, nil
 }
 
-// BasePortChannel returns a channel of a semaphore whose puts and gets name the memories by
-// the ids that AddMemory returns.
+// BasePortChannel returns a channel of a semaphore whose puts, gets and stores name the
+// memories by the ids that AddMemory returns.
 //
 // Errors: those of AddSemaphore.
 func (s *ProxyService) BasePortChannel(sem *semaphore.Host2Device) (*channel.BasePortChannel, error) {

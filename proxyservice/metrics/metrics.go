@@ -96,7 +96,7 @@ func kindName(kind uint8) string {
 	for _, one := range []struct {
 		bit  uint8
 		name string
-	}{{devicecode.PortPut, "put"}, {devicecode.PortSignal, "signal"}, {devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}, {devicecode.PortGet, "get"}} {
+	}{{devicecode.PortPut, "put"}, {devicecode.PortSignal, "signal"}, {devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}, {devicecode.PortGet, "get"}, {devicecode.PortStore, "store"}} {
 		if kind&one.bit != 0 {
 			names = append(names, one.name)
 			kind &^= one.bit

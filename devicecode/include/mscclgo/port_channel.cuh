@@ -17,16 +17,16 @@
 
 namespace mscclgo {
 
-// PortRequest is the kind of a port's trigger: any sum of the first three, or kGet, alone or
-// with kFlush.
+// PortRequest is the kind of a port's trigger: any sum of the first three, or kGet or kStore,
+// alone or with kFlush.
 //
 //   a       dst memory's id, 16 bits | offset, 48 bits
-//   b       src memory's id, 16 bits | offset, 48 bits
-//   c       bytes; kTooLarge where an offset or the size needs more than 48 bits
+//   b       src memory's id, 16 bits | offset, 48 bits; of a store the value
+//   c       bytes, of a store 8; kTooLarge where an offset or the size needs more than 48 bits
 //   detail  the channel's number, 16 bits
 //
 // kInline goes with kPut: the bytes are in the entry's payload, at b.
-enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8, kGet = 16 };
+enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8, kGet = 16, kStore = 32 };
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
 
@@ -60,12 +60,12 @@ struct PortQueue {
   uint64_t reserved;
 };
 
-// BasePortChannelHandle is one end of a channel whose puts and gets name memories, by the ids
-// that they have in the service. One thread makes a call; calls of several threads and blocks at
+// BasePortChannelHandle is one end of a channel whose puts, gets and stores name memories, by
+// the ids that they have in the service. One thread makes a call; calls of several threads and blocks at
 // a time are served in the order of their pushes, and none is lost, but for wait() and
 // poll(), which one thread at a time makes. What channels of one connection ask for is done
-// in that order; there is none between connections. put, get, signal and flush may wait for
-// room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
+// in that order; there is none between connections. put, get, store, signal and flush may wait
+// for room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
 // is not Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
@@ -100,14 +100,26 @@ struct BasePortChannelHandle {
     return awaitFlush(askGet(kGet | kFlush, dst, dstOffset, src, srcOffset, bytes));
   }
 
-  // signal ends a wait() of the peer's, after all that was put and got before.
+  // store writes a value to the 8-byte word at a multiple of 8 of a memory of the peer's, in
+  // one order with puts and gets. Who reads the word sees it whole (but over Soft-RoCE); that
+  // what was put before is there, only a signal() tells over every transport.
+  MSCCLGO_DEVICE WaitResult store(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
+    return askStore(kStore, dst, dstOffset, value).result;
+  }
+
+  // storeAndFlush is store() and flush() in one trigger.
+  MSCCLGO_DEVICE WaitResult storeAndFlush(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
+    return awaitFlush(askStore(kStore | kFlush, dst, dstOffset, value));
+  }
+
+  // signal ends a wait() of the peer's, after all that was put, got and stored before.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
     countSignal();  // the host has nothing left to do first
     return WaitResult::Done;
   }
 
-  // flush waits until all that was put and signalled before is done at the peer, so that
+  // flush waits until all that was put, stored and signalled before is done at the peer, so that
   // the memory may be overwritten, and what was got is here.
   MSCCLGO_DEVICE WaitResult flush() const {
     if (!outstanding()) {
@@ -187,6 +199,15 @@ struct BasePortChannelHandle {
            load<Scope::Device, Order::Relaxed>(&state->flushed);
   }
 
+  // askStore pushes a trigger with the value to store.
+  MSCCLGO_DEVICE PushResult askStore(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint64_t value) const {
+    bool fits = dstOffset >> 48 == 0 && dst >> 16 == 0;
+    WaitResult room = enqueue();
+    if (room != WaitResult::Done) return {room, 0};
+    return asked(fifo.push(Trigger{uint64_t(dst) << 48 | (dstOffset & kOffsetMask), value,
+                                   fits ? sizeof(value) : kTooLarge, number, uint8_t(kind)}));
+  }
+
   // askInline pushes a trigger with the bytes to put.
   MSCCLGO_DEVICE PushResult askInline(uint32_t kind, uint32_t dst, uint64_t dstOffset, const uint8_t* src,
                                       uint64_t bytes) const {
@@ -262,7 +283,7 @@ struct PortChannelHandle {
   uint8_t* local;        // this rank's memory, where it is mapped
   uint64_t remoteSize;   // bytes
   uint64_t localSize;    // bytes
-  uint64_t direct;       // bytes of the largest put or get that the thread makes itself, if it can
+  uint64_t direct;       // bytes of the largest put, get or store that the thread makes itself, if it can
   uint64_t inlineLimit;  // bytes of the largest put whose bytes go with the trigger
   uint32_t dst;          // the peer's memory in the service
   uint32_t src;          // this rank's memory in the service
@@ -293,10 +314,25 @@ struct PortChannelHandle {
     return base.flush();
   }
 
-  // signal ends a wait() of the peer's, after all that was put and got before.
+  // store writes a value to the 8-byte word at a multiple of 8 of the peer's memory; see
+  // BasePortChannelHandle::store. The thread may do so itself.
+  MSCCLGO_DEVICE WaitResult store(uint64_t remoteOffset, uint64_t value) const {
+    if (!mineToStore(remoteOffset)) return base.store(dst, remoteOffset, value);
+    storeMine(remoteOffset, value);
+    return WaitResult::Done;
+  }
+
+  // storeAndFlush is store() and flush() at once.
+  MSCCLGO_DEVICE WaitResult storeAndFlush(uint64_t remoteOffset, uint64_t value) const {
+    if (!mineToStore(remoteOffset)) return base.storeAndFlush(dst, remoteOffset, value);
+    storeMine(remoteOffset, value);
+    return base.flush();
+  }
+
+  // signal ends a wait() of the peer's, after all that was put, got and stored before.
   MSCCLGO_DEVICE WaitResult signal() const { return base.signal(); }
 
-  // flush waits until all that was put and signalled before is done at the peer, and what was
+  // flush waits until all that was put, stored and signalled before is done at the peer, and what was
   // got is here.
   MSCCLGO_DEVICE WaitResult flush() const { return base.flush(); }
 
@@ -345,6 +381,22 @@ struct PortChannelHandle {
     detail::Span span(base.semaphore.watch.trace());
     detail::copySmall(local + localOffset, remote + remoteOffset, bytes);
     span.end(TraceKind::Get, base.semaphore.watch, 0, 0, bytes, remoteOffset);
+  }
+
+  // storeMine is a store by the thread itself, behind what it has put.
+  MSCCLGO_DEVICE void storeMine(uint64_t remoteOffset, uint64_t value) const {
+    detail::Span span(base.semaphore.watch.trace());
+    mscclgo::store<Scope::System, Order::Release>(reinterpret_cast<uint64_t*>(remote + remoteOffset), value);
+    span.end(TraceKind::Put, base.semaphore.watch, 0, 0, sizeof(value), remoteOffset);
+  }
+
+  // mineToStore reports whether the thread makes a store itself.
+  MSCCLGO_DEVICE bool mineToStore(uint64_t remoteOffset) const {
+    if (direct < sizeof(uint64_t) || remoteSize < sizeof(uint64_t) ||
+        remoteOffset > remoteSize - sizeof(uint64_t) ||
+        reinterpret_cast<uintptr_t>(remote + remoteOffset) % sizeof(uint64_t) != 0)
+      return false;
+    return !base.outstanding();
   }
 
   // inside reports whether a put is in range. One that is not goes to the host as it is,
