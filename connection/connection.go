@@ -96,8 +96,8 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the driver is nil").At(registry.Rank(), peer)
 	case peer < 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the peer is rank %d", peer).At(registry.Rank(), mscclgo.NoRank)
-	case transport != registeredmem.CudaIPC && transport != registeredmem.InfiniBand && transport != registeredmem.Ethernet:
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of CudaIPC, InfiniBand and Ethernet", transport).At(registry.Rank(), peer)
+	case !transport.One():
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of those of package registeredmem", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: native.TraceOf(registry)}
 	c.line.init()
@@ -149,8 +149,8 @@ func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, dat
 // not be used. n may be 0.
 //
 // Over CUDA IPC it is a copy by this rank's device; over InfiniBand RDMA reads, for which
-// writes of the same memory and updates wait; over Ethernet the peer's transport sends the
-// bytes, and what is queued behind a read, but for reads, is sent when it has arrived.
+// writes of the same memory and updates wait; over Ethernet and SHM the peer's transport
+// sends the bytes, and what is queued behind a read, but for reads, is sent when it has arrived.
 //
 // Errors: ErrUnsupported where the transport cannot read, which those of this module can.
 func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {

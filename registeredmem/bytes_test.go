@@ -35,7 +35,7 @@ func TestAlteredBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.Import(t.Context(), wire.Seal(formatKind, formatVersion+1, body))
-	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 2")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 3")
 }
 
 // Bytes with a good checksum can still say what cannot be.

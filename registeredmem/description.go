@@ -11,7 +11,7 @@ import (
 )
 
 // formatVersion is the version of a memory's bytes.
-const formatVersion = 2
+const formatVersion = 3
 
 const maxSocketName = 64
 

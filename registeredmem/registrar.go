@@ -2,7 +2,6 @@ package registeredmem
 
 import (
 	"errors"
-	"math/bits"
 
 	"github.com/mscclgo/mscclgo"
 )
@@ -32,7 +31,7 @@ type Registrar interface {
 // caller's, who closes it after the registry.
 //
 // Errors: ErrInvalid for nil, when there is already a registrar for that transport, when
-// its transport is not InfiniBand or Ethernet, once a memory was registered, and once the
+// its transport is not InfiniBand, Ethernet or SHM, once a memory was registered, and once the
 // registry is closed.
 func (r *Registry) Attach(c Registrar) error {
 	const op = "registeredmem: attach a registrar"
@@ -45,7 +44,7 @@ func (r *Registry) Attach(c Registrar) error {
 	switch {
 	case r.closed:
 		return r.fault(op, "the registry is closed")
-	case t&^(allTransports&^CudaIPC) != 0 || bits.OnesCount32(uint32(t)) != 1:
+	case !t.One() || t == CudaIPC:
 		return r.fault(op, "its transport %v is not one that works without mapping", t)
 	case r.attached().Has(t):
 		return r.fault(op, "there is already a registrar for %v", t)
@@ -93,7 +92,7 @@ func (m *Memory) withdraw(registrars []Registrar) error {
 // Key returns the key of the memory for one transport, as the [Registrar] of the
 // rank that registered it returned it, or an empty slice.
 func (m *Memory) Key(t Transports) []byte {
-	if bits.OnesCount32(uint32(t)) != 1 || t&^allTransports != 0 {
+	if !t.One() {
 		return nil
 	}
 	return []byte(*m.about.keys.of(t))

@@ -20,15 +20,20 @@ const (
 	InfiniBand
 	// Ethernet: messages over TCP, which the peer's process applies.
 	Ethernet
+	// SHM: messages through shared memory of the host, which the peer's process applies.
+	SHM
 
-	allTransports = CudaIPC | InfiniBand | Ethernet
+	allTransports = CudaIPC | InfiniBand | Ethernet | SHM
 )
 
 // names are the transports' names.
-var names = [transportCount]string{"CudaIPC", "InfiniBand", "Ethernet"}
+var names = [transportCount]string{"CudaIPC", "InfiniBand", "Ethernet", "SHM"}
 
 // Has reports whether t contains all of other.
 func (t Transports) Has(other Transports) bool { return t&other == other }
+
+// One reports whether t is one of the constants, not a set of several or none.
+func (t Transports) One() bool { return bits.OnesCount32(uint32(t)) == 1 && t&^allTransports == 0 }
 
 // String returns the names of the transports, such as "CudaIPC+Ethernet", or "none".
 // Bits that are none of the constants are a number.
@@ -85,7 +90,7 @@ func TransportsFromEnv(otherwise Transports) (Transports, error) {
 }
 
 // transportCount is how many transports there are.
-const transportCount = 3
+const transportCount = 4
 
 // keys are the keys of a memory, by the number of the transport's bit.
 type keys [transportCount]string

@@ -58,7 +58,7 @@ func resultOf(note uint8) string {
 }
 
 // transports are the names by the number of the bit.
-var transports = [...]string{"CUDA IPC", "InfiniBand", "Ethernet"}
+var transports = [...]string{"CUDA IPC", "InfiniBand", "Ethernet", "shared memory"}
 
 // slicesOf returns what a rank did, the launches first.
 func slicesOf(r *Rank) []*slice {

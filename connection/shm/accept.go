@@ -1,0 +1,97 @@
+package shm
+
+import (
+	"fmt"
+	"math"
+	"net"
+
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// protocolVersion is the version of requests, and of rings and messages.
+const protocolVersion = 1
+
+// request is what a rank asks for that connects to another: a ring to write into.
+type request struct {
+	from, to uint32       // ranks
+	endpoint [idSize]byte // of the rank that receives
+}
+
+const requestSize = 1 + 4 + 4 + idSize
+
+func (q *request) encode() []byte {
+	w := wire.NewWriter(requestSize)
+	w.U8(protocolVersion)
+	w.U32(q.from)
+	w.U32(q.to)
+	w.Raw(q.endpoint[:])
+	return w.Bytes()
+}
+
+func decodeRequest(b []byte) (request, error) {
+	r := wire.NewReader(b)
+	version := r.U8()
+	q := request{from: r.U32(), to: r.U32()}
+	copy(q.endpoint[:], r.Raw(idSize))
+	switch {
+	case version != protocolVersion:
+		r.Fail(fmt.Errorf("a request of version %d, this build reads version %d", version, protocolVersion))
+	case q.from > math.MaxInt32:
+		r.Fail(fmt.Errorf("rank %d is out of range", q.from))
+	}
+	return q, r.End()
+}
+
+// maxReason bounds why a ring is refused, in bytes.
+const maxReason = 512
+
+// serve answers a member that wants to connect: with a ring of its own, or with the reason
+// why there is none.
+func (t *Transport) serve(asked []byte, _ bool) fdpass.Answer {
+	refuse := func(err error) fdpass.Answer {
+		t.log.Warn("shm: refused a connection", "error", err)
+		text := err.Error()
+		return fdpass.Answer{Body: []byte(text[:min(len(text), maxReason)])}
+	}
+	q, err := decodeRequest(asked)
+	if err != nil {
+		return refuse(err)
+	}
+	if err := t.admit(&q); err != nil {
+		return refuse(err)
+	}
+	ring, file, err := makeRing(t.reg.Device(), t.opts.Ring)
+	if err != nil {
+		return refuse(err)
+	}
+	return fdpass.Answer{File: file, Stay: func(sock *net.UnixConn) {
+		if sock == nil {
+			if err := ring.close(); err != nil {
+				t.log.Warn("shm: a ring that nobody took", "peer", q.from, "error", err)
+			}
+			return
+		}
+		if err := t.receive(int(q.from), sock, ring); err != nil {
+			t.log.Warn("shm: cannot receive", "peer", q.from, "error", err)
+		}
+	}}
+}
+
+// admit returns an error if a member's request does not fit this rank.
+func (t *Transport) admit(q *request) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+		return fmt.Errorf("the transport of rank %d is closing", t.reg.Rank())
+	case q.to != uint32(t.reg.Rank()) || t.endpoints[q.endpoint] == nil:
+		return fmt.Errorf("rank %d asked for an endpoint of rank %d that does not exist", q.from, q.to)
+	case len(t.receivers) >= maxReceivers:
+		return fmt.Errorf("rank %d has %d connections from peers already", t.reg.Rank(), len(t.receivers))
+	}
+	return nil
+}
+
+// maxReceivers bounds the connections from peers, which are members and need far fewer.
+const maxReceivers = 1024

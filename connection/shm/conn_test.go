@@ -1,0 +1,316 @@
+package shm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/connection/conntest"
+	"github.com/mscclgo/mscclgo/connection/internal/spin"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+)
+
+func TestConnection(t *testing.T) {
+	for _, v := range []struct {
+		ring      uint64
+		reachable bool // the host reaches the memory of devices
+	}{{0, false}, {0, true}, {MinRing, false}} {
+		t.Run(fmt.Sprintf("ring %d, reachable %v", v.ring, v.reachable), func(t *testing.T) {
+			conntest.TestConnection(t, func(t testing.TB) (a, b *conntest.Rank) {
+				ranks := [2]*rank{newRank(t, 0, Options{Ring: v.ring}), newRank(t, 1, Options{Ring: v.ring})}
+				var made [2]*conntest.Rank
+				for i, r := range ranks {
+					r.reachable = v.reachable
+					made[i] = &conntest.Rank{
+						Registry: r.reg, Connection: connect(t, r, ranks[1-i]).Connection, Allocates: !v.reachable || testdev.CUDA(),
+						Hold: ranks[1-i].hold, Kill: r.die,
+					}
+				}
+				for _, r := range ranks {
+					receiverOf(t, r) // which dies with the rank
+				}
+				return made[0], made[1]
+			})
+		})
+	}
+}
+
+// TestLarge writes far more than a ring holds, of sizes and at places that are odd.
+func TestLarge(t *testing.T) {
+	for _, from := range kinds {
+		for _, to := range kinds {
+			t.Run(fmt.Sprintf("from %s to %s", from, to), func(t *testing.T) {
+				const size = 48<<20 + 321
+				a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+				ab := connect(t, a, b)
+				data := noise(size)
+				src, mine := memory(t, a, from, size), memory(t, b, to, size)
+				dst := imported(t, a, mine)
+				set(t, src, data)
+				for at, n := uint64(0), uint64(1); at < size; at, n = at+n, n*7+3 {
+					if err := ab.Write(dst, at, src, at, min(n, size-at)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := ab.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(get(t, mine), data) {
+					t.Error("other bytes arrived")
+				}
+			})
+		}
+	}
+}
+
+// TestManyConnections has three ranks write to each other and to themselves over several
+// connections.
+func TestManyConnections(t *testing.T) {
+	o := Options{Ring: MinRing}
+	ranks := []*rank{newRank(t, 0, o), newRank(t, 1, o), newRank(t, 2, o)}
+	var all sync.WaitGroup
+	for range 3 {
+		for _, a := range ranks {
+			for _, b := range ranks {
+				c := connect(t, a, b)
+				src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
+				data := noise(4096)
+				set(t, src, data)
+				dst := imported(t, a, mine)
+				if a == b {
+					dst = mine
+				}
+				all.Go(func() {
+					if err := errors.Join(c.Write(dst, 0, src, 0, 4096), c.Flush(t.Context())); err != nil {
+						t.Error(err)
+					}
+					testcmp.Equal(t, "what arrived", get(t, mine), data)
+				})
+			}
+		}
+	}
+	all.Wait()
+}
+
+// holdStream keeps a device's stream from going on.
+func holdStream(t *testing.T, s *gpu.Stream) (release func()) {
+	t.Helper()
+	gate, err := s.Device().AllocHost(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gate.Close() })
+	if err := s.WaitValue64(gate, 0, 1, gpu.GreaterOrEqual); err != nil {
+		t.Fatal(err)
+	}
+	release = func() {
+		if err := gpu.CopyIn(gate, []uint64{1}); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(release)
+	return release
+}
+
+// TestFlushAndWithdrawWait has copies into a memory under way at the receiver.
+func TestFlushAndWithdrawWait(t *testing.T) {
+	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+	ab := connect(t, a, b)
+	src, mine := memory(t, a, pinned, 64), memory(t, b, onDevice, 64)
+	set(t, src, noise(64))
+	r := receiverOf(t, b)
+	release := holdStream(t, r.stream)
+	if err := ab.Write(imported(t, a, mine), 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrTimeout, "rank 0, peer 1", "0 of 1")
+	ctx, cancel = context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "rank 0, peer 1")
+
+	buf := mine.Buffer()
+	eventually(t, "the copy is queued", func() bool { return r.begun.Load() == 1 })
+	closed := make(chan error, 1)
+	go func() { closed <- mine.Close() }()
+	select {
+	case err := <-closed:
+		t.Fatalf("the memory was withdrawn (%v) with a copy under way", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	release()
+	if err := errors.Join(<-closed, ab.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 64)
+	if err := gpu.CopyOut(got, buf); err != nil {
+		t.Error(err)
+	}
+	testcmp.Equal(t, "the memory", got, noise(64))
+}
+
+// TestSlowDevices holds the sender's or the receiver's stream while more is queued than the
+// ring and its batches hold.
+func TestSlowDevices(t *testing.T) {
+	for _, which := range []string{"sender", "receiver"} {
+		t.Run(which, func(t *testing.T) {
+			const size = 2 * MinRing
+			o := Options{Ring: MinRing}
+			a, b := newRank(t, 0, o), newRank(t, 1, o)
+			ab := connect(t, a, b)
+			src, mine := memory(t, a, onDevice, size), memory(t, b, onDevice, size)
+			dst := imported(t, a, mine)
+			data := noise(size)
+			set(t, src, data)
+			s := ab.d.stream
+			if which == "receiver" {
+				s = receiverOf(t, b).stream
+			}
+			release := holdStream(t, s)
+			for at := uint64(0); at < size; at += 256 {
+				if err := ab.Write(dst, at, src, at, 256); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrTimeout)
+			release()
+			if err := ab.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(get(t, mine), data) {
+				t.Error("other bytes arrived")
+			}
+		})
+	}
+}
+
+// TestRingBound says how much pinned memory a connection has.
+func TestRingBound(t *testing.T) {
+	for ring, want := range map[uint64]uint64{0: 4<<20 + 68<<10, MinRing: MinRing + 68<<10, 1 << 20: 1<<20 + 68<<10} {
+		a, b := newRank(t, 0, Options{Ring: MinRing}), newRank(t, 1, Options{Ring: ring})
+		ab := connect(t, a, b)
+		for _, r := range []*ringEnd{{"sender", ab.d.ring}, {"receiver", receiverOf(t, b).ring}} {
+			if got := r.ring.buffer.Size(); got != want {
+				t.Errorf("with Options.Ring %d at the receiver the %s has %d bytes pinned, want %d", ring, r.of, got, want)
+			}
+		}
+	}
+}
+
+type ringEnd struct {
+	of   string
+	ring *ring
+}
+
+func TestOptions(t *testing.T) {
+	r := newRank(t, 0, Options{})
+	for _, o := range []Options{{Ring: MinRing - 4096}, {Ring: MaxRing + 4096}, {Ring: MinRing + 64}, {Timeout: -1}} {
+		_, err := New(r.reg, o)
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "Options.", "rank 0")
+	}
+	_, err := New(nil, Options{})
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "nil")
+	_, err = New(r.reg, Options{}) // the registry has one
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "SHM")
+}
+
+// Where streams cannot store values, words are copied.
+func TestCopiedWords(t *testing.T) {
+	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+	b.t.mu.Lock()
+	b.t.storeValues = false
+	b.t.mu.Unlock()
+	ab := connect(t, a, b)
+	src, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
+	dst := imported(t, a, mine)
+	set(t, src, noise(64))
+	for i := range uint64(2000) {
+		if err := errors.Join(ab.Write(dst, 8, src, 0, 1+i%50), ab.UpdateAndSync(dst, 0, i, i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ab.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := append(binary.NativeEndian.AppendUint64(nil, 2000), noise(64)[:50]...)
+	testcmp.Equal(t, "the memory", get(t, mine)[:58], want)
+}
+
+// Machines with few cores do not spin; here they do.
+func TestSpinning(t *testing.T) {
+	for _, room := range []int32{0, 1, 8} {
+		a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+		for _, r := range []*rank{a, b} {
+			r.t.spin.SetRoom(room)
+		}
+		ab := connect(t, a, b)
+		src, mine := memory(t, a, onDevice, 4096), memory(t, b, onDevice, 4096)
+		dst := imported(t, a, mine)
+		for i := range uint64(50) {
+			if err := errors.Join(ab.Write(dst, 8, src, 0, 1000), ab.UpdateAndSync(dst, 0, i, i+1), ab.Flush(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if i%10 == 0 {
+				time.Sleep(2 * spin.Time) // all sleep
+			}
+		}
+		if err := errors.Join(ab.Close(), b.t.Close()); err != nil { // while some spin
+			t.Error(err)
+		}
+		for _, r := range []*rank{a, b} {
+			if left := r.t.spin.Room(); left != room {
+				t.Errorf("there was room for %d to spin, then for %d", room, left)
+			}
+		}
+	}
+}
+
+// Nothing is left of connections that were closed.
+func TestNoLeaks(t *testing.T) {
+	o := Options{Ring: MinRing}
+	a, b := newRank(t, 0, o), newRank(t, 1, o)
+	left := func() int {
+		n := 0
+		for _, r := range []*rank{a, b} {
+			conns, receivers := r.t.all()
+			n += len(conns) + len(receivers)
+		}
+		return n
+	}
+	cycle := func() {
+		for _, ends := range [][2]*rank{{a, b}, {b, a}, {a, a}} {
+			c, err := ends[0].e.Connect(t.Context(), marshal(t, ends[1].e))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func(c *connection.Connection) {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}(c)
+		}
+	}
+	cycle()
+	eventually(t, "the first connections are gone", func() bool { return left() == 0 })
+	files, routines := openFiles(t), runtime.NumGoroutine()
+	for range 33 {
+		cycle()
+	}
+	eventually(t, "files, goroutines and connections are as before", func() bool {
+		return left() == 0 && openFiles(t) <= files && runtime.NumGoroutine() <= routines
+	})
+}

@@ -1,0 +1,33 @@
+// Package shm connects two ranks of one host through shared memory of the host, where
+// neither can map the other's GPU memory: GPUs without access to each other, and ranks
+// in containers that see different GPUs. Writes are one-sided all the same: the receiving
+// program does nothing.
+//
+// A [Transport] is one rank's end: it listens on an abstract Unix socket, and it is a
+// [registeredmem.Registrar], so that peers may write to the registry's memories, and read
+// them, and nothing else. A connection is a ring in memory of a memfd, made by the rank that receives
+// and passed by descriptor to the one that sends; both map it and pin it for their devices.
+// The sender's copy engine copies pieces of at most 512 KiB into the ring, and the sender
+// publishes how many are there. The receiver checks each, has its own copy engine copy it
+// into the registered memory, and publishes how many are done, which is what a flush waits
+// for and frees the place. Pieces are small so that both copies run at the same time and
+// what is in the ring is still in the processor's cache; there is room for eight by
+// default. Memory that the host reaches is copied by the processor. A read is an entry with an
+// empty place in the ring, which the receiver fills and the sender copies from; what is queued
+// behind it waits for that.
+//
+// Nothing in the ring is trusted, though the peer may change it at any moment: counts and
+// entries are read once, and what was read is checked. An entry names a memory's number, an
+// offset, and a place in the ring, never an address; where the bytes of a read belong, only the
+// rank that asked knows. The memory of the ring is sealed, so that its size cannot change.
+//
+// Who waits spins a while and then sleeps until a packet on the socket wakes it, which the
+// other end sends only to those who said that they sleep: an idle connection costs nothing.
+// The socket also tells of the end of the peer's process, and carries what is rare: that a
+// memory was closed, that something is refused and why, and the end of the connection.
+// Neither the memory nor the socket has a name in the file system, so nothing is left of
+// processes that are killed.
+//
+// The ranks must be of one user and share a network namespace, which abstract sockets do
+// not leave: containers are started with --network host, or --network container:OTHER.
+package shm

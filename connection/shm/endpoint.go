@@ -1,0 +1,171 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/hostid"
+	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Endpoint is one rank's half of connections. It can connect to any number of
+// peers, and peers to it until it or its transport is closed.
+type Endpoint struct {
+	t      *Transport
+	about  description
+	closed atomic.Bool
+}
+
+var _ connection.Endpoint = (*Endpoint)(nil)
+
+// formatVersion is the version of an endpoint's bytes.
+const formatVersion = 1
+
+const maxSocketName = 64
+
+var formatKind = [4]byte{'M', 'G', 'S', 'M'}
+
+// description is the content of the bytes of an endpoint.
+type description struct {
+	group     [16]byte
+	rank      uint32
+	transport [idSize]byte
+	id        [idSize]byte
+	host      string
+	socket    string // where to ask for a ring
+}
+
+func (d *description) encode() []byte {
+	w := wire.NewWriter(256)
+	w.Raw(d.group[:])
+	w.U32(d.rank)
+	w.Raw(d.transport[:])
+	w.Raw(d.id[:])
+	w.String(d.host)
+	w.String(d.socket)
+	return wire.Seal(formatKind, formatVersion, w.Bytes())
+}
+
+func decode(data []byte) (description, error) {
+	body, err := wire.Open(formatKind, formatVersion, data)
+	if err != nil {
+		return description{}, err
+	}
+	var d description
+	r := wire.NewReader(body)
+	copy(d.group[:], r.Raw(len(d.group)))
+	d.rank = r.U32()
+	copy(d.transport[:], r.Raw(idSize))
+	copy(d.id[:], r.Raw(idSize))
+	d.host = r.String(hostid.MaxSize)
+	d.socket = r.String(maxSocketName)
+	switch {
+	case d.rank > math.MaxInt32:
+		r.Fail(fmt.Errorf("rank %d is out of range", d.rank))
+	case d.host == "":
+		r.Fail(errors.New("the host's identity is empty"))
+	case !fdpass.ValidName(d.socket):
+		r.Fail(fmt.Errorf("%q is not the name of a socket", d.socket))
+	}
+	return d, r.End()
+}
+
+// NewEndpoint returns an endpoint, to which peers can connect from now on.
+//
+// Errors: ErrInvalid when the transport is closed.
+func (t *Transport) NewEndpoint() (*Endpoint, error) {
+	e := &Endpoint{t: t, about: description{
+		group: t.reg.Group(), rank: uint32(t.reg.Rank()), transport: t.instance, host: t.reg.Host(), socket: t.server.Name(),
+	}}
+	rand.Read(e.about.id[:])
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, t.invalid("shm: new endpoint", "the transport is closed")
+	}
+	t.endpoints[e.about.id] = e
+	return e, nil
+}
+
+// MarshalBinary returns the bytes that the peer's [Endpoint.Connect] takes. They
+// are no secret.
+func (e *Endpoint) MarshalBinary() ([]byte, error) { return e.about.encode(), nil }
+
+// Connect returns a connection to the rank whose endpoint's bytes remote are, which may be
+// this rank and this endpoint. It waits for the peer's process, but not for its Connect,
+// which is for the other direction.
+//
+// Errors: ErrInvalid for bytes that were cut short or altered, or are of another version or
+// group, and once the endpoint or its transport is closed; ErrUnsupported when the peer is
+// on another host; ErrRemote when the peer does not answer, has another network namespace,
+// or has no memory for a ring; ErrTimeout and ErrAborted when ctx ends first; ErrSystem when
+// this rank cannot map or pin the ring, or has no descriptor left.
+func (e *Endpoint) Connect(ctx context.Context, remote []byte) (*connection.Connection, error) {
+	c, err := e.connect(ctx, remote)
+	if err != nil {
+		return nil, err
+	}
+	return connection.New(e.t.reg, c.peer, registeredmem.SHM, c)
+}
+
+// connect makes the driver of a connection.
+func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
+	const op = "shm: connect"
+	rank := e.t.reg.Rank()
+	peer, err := decode(remote)
+	if err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the bytes do not describe an endpoint: %w", err).At(rank, mscclgo.NoRank)
+	}
+	fail := func(kind mscclgo.Kind, format string, args ...any) error {
+		return mscclgo.Errorf(kind, op, format, args...).At(rank, int(peer.rank))
+	}
+	switch {
+	case e.closed.Load():
+		return nil, fail(mscclgo.ErrInvalid, "the endpoint is closed")
+	case e.t.ctx.Err() != nil:
+		return nil, fail(mscclgo.ErrInvalid, "the transport is closed")
+	case ctx.Err() != nil:
+		return nil, mscclgo.FromContext(ctx, op, "it was not begun").At(rank, int(peer.rank))
+	case peer.group != e.about.group:
+		return nil, fail(mscclgo.ErrInvalid, "the peer is of group %x, this rank of group %x", peer.group, e.about.group)
+	case peer.host != e.about.host:
+		return nil, fail(mscclgo.ErrUnsupported, "the peer is on host %q, this rank on host %q", peer.host, e.about.host)
+	}
+	ask := request{from: e.about.rank, to: peer.rank, endpoint: peer.id}
+	var c *conn
+	err = fdpass.Connect(ctx, e.t.key, peer.socket, ask.encode(), func(a fdpass.Answer, sock *net.UnixConn) error {
+		if a.File == nil {
+			sock.Close()
+			return fail(mscclgo.ErrRemote, "it has no ring for this rank: %s", a.Body)
+		}
+		r, err := mapRing(e.t.reg.Device(), a.File)
+		if err != nil {
+			sock.Close()
+			return err
+		}
+		c, err = newConn(e.t, &peer, sock, r)
+		return err
+	})
+	if err != nil {
+		return nil, e.t.wrap(op, int(peer.rank), err)
+	}
+	return c, nil
+}
+
+// Close has peers connect to the endpoint no more. It is safe to call twice.
+func (e *Endpoint) Close() error {
+	e.closed.Store(true)
+	e.t.mu.Lock()
+	defer e.t.mu.Unlock()
+	delete(e.t.endpoints, e.about.id)
+	return nil
+}

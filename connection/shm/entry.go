@@ -1,0 +1,78 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// entryWords is the size of an entry in words of 8 bytes, a line of the cache:
+//
+//	kind (4 bytes) and memory (4), offset, length, from, to, place, 0, 0
+const entryWords = 8
+
+type entryKind uint32
+
+const (
+	kindData   entryKind = 1 // length bytes at the place go to the offset
+	kindUpdate entryKind = 2 // the word at the offset changes
+	kindRead   entryKind = 3 // length bytes at the offset go to the place
+)
+
+// entry is a piece of work for the receiver.
+type entry struct {
+	kind   entryKind
+	memory uint32 // the number in the receiver's registry
+	offset uint64
+	length uint64 // of data and of a read
+	from   uint64 // of an update
+	to     uint64
+	place  uint64 // of these, in the ring
+}
+
+// toWord is which word of an entry is an update's value.
+const toWord = 4
+
+func (e *entry) encode() [entryWords]uint64 {
+	return [entryWords]uint64{uint64(e.kind) | uint64(e.memory)<<32, e.offset, e.length, e.from, e.to, e.place}
+}
+
+// decodeEntry checks all that can be checked without the memory. room is how many bytes of
+// data the ring holds.
+func decodeEntry(w [entryWords]uint64, room uint64) (entry, error) {
+	e := entry{
+		kind: entryKind(w[0]), memory: uint32(w[0] >> 32),
+		offset: w[1], length: w[2], from: w[3], to: w[4], place: w[5],
+	}
+	switch {
+	case w[6]|w[7] != 0:
+		return e, errors.New("an entry with bits set that must be zero")
+	case e.kind < kindData || e.kind > kindRead:
+		return e, fmt.Errorf("an entry of unknown kind %d", e.kind)
+	case e.kind == kindUpdate && e.length|e.place != 0, e.kind != kindUpdate && e.from|e.to != 0:
+		return e, fmt.Errorf("an entry of kind %d with fields set that must be zero", e.kind)
+	case e.kind == kindUpdate && e.to < e.from:
+		return e, fmt.Errorf("an update from %d down to %d", e.from, e.to)
+	case e.kind != kindUpdate && (e.length == 0 || e.place > room || e.length > room-e.place):
+		return e, fmt.Errorf("%d bytes at %d of a ring of %d", e.length, e.place, room)
+	}
+	return e, nil
+}
+
+// bytes returns how many bytes of the memory an entry changes or reads.
+func (e *entry) bytes() uint64 {
+	if e.kind == kindUpdate {
+		return 8
+	}
+	return e.length
+}
+
+// String describes what the entry asks for.
+func (e *entry) String() string {
+	switch e.kind {
+	case kindUpdate:
+		return fmt.Sprintf("an update at %d of memory %d", e.offset, e.memory)
+	case kindRead:
+		return fmt.Sprintf("a read of %d bytes at %d of memory %d", e.length, e.offset, e.memory)
+	}
+	return fmt.Sprintf("%d bytes at %d of memory %d", e.length, e.offset, e.memory)
+}

@@ -1,0 +1,523 @@
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/internal/fdpass"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// rogue is a member of the group, rank 0, that writes what it likes into its ring.
+type rogue struct {
+	sock *net.UnixConn
+	ring *ring
+	to   *receiver
+}
+
+func newRogue(t testing.TB, to *rank) *rogue {
+	t.Helper()
+	r := &rogue{}
+	ask := request{from: 0, to: to.e.about.rank, endpoint: to.e.about.id}
+	err := fdpass.Connect(t.Context(), to.t.key, to.t.server.Name(), ask.encode(), func(a fdpass.Answer, sock *net.UnixConn) (err error) {
+		if a.File == nil {
+			return errors.New(string(a.Body))
+		}
+		r.sock = sock
+		r.ring, err = mapRing(to.reg.Device(), a.File)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.sock.Close()
+		if err := r.ring.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.to = receiverOf(t, to)
+	return r
+}
+
+// post says that n entries are posted, and wakes the receiver.
+func (r *rogue) post(n uint64) {
+	r.ring.posted.Store(n)
+	r.sock.Write(wake)
+}
+
+// says returns the message of that kind that comes.
+func (r *rogue) says(t testing.TB, kind messageKind) message {
+	t.Helper()
+	r.sock.SetDeadline(time.Now().Add(longTimeout))
+	packet := make([]byte, messageSize+1)
+	for {
+		n, err := r.sock.Read(packet)
+		if err != nil {
+			t.Fatalf("the packet of kind %d does not come: %v", kind, err)
+		}
+		m, err := decodeMessage(packet[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.kind == kind {
+			return m
+		}
+	}
+}
+
+// TestBadEntries posts entries that are wrong: they are refused with a reason, and nothing
+// is written.
+func TestBadEntries(t *testing.T) {
+	data := func(change func(*entry)) entry {
+		e := entry{kind: kindData, length: 8}
+		change(&e)
+		return e
+	}
+	update := func(change func(*entry)) entry {
+		e := entry{kind: kindUpdate, to: 1}
+		change(&e)
+		return e
+	}
+	for name, c := range map[string]struct {
+		entry  entry
+		says   string
+		reason target.Reason
+	}{
+		"unknown memory":      {data(func(e *entry) { e.memory = 99 }), "never was registered", target.Unknown},
+		"one past the end":    {data(func(e *entry) { e.offset = 64 - 7 }), "which has 64", target.Range},
+		"far offset":          {data(func(e *entry) { e.offset = 1<<64 - 8 }), "which has 64", target.Range},
+		"more than the ring":  {data(func(e *entry) { e.length = MinRing + 1 }), "of a ring of", target.Protocol},
+		"length of 2^63":      {data(func(e *entry) { e.length = 1 << 63 }), "of a ring of", target.Protocol},
+		"outside of the ring": {data(func(e *entry) { e.place = MinRing - 7 }), "of a ring of", target.Protocol},
+		"read past the end":   {entry{kind: kindRead, offset: 60, length: 8}, "which has 64", target.Range},
+		"read to elsewhere":   {entry{kind: kindRead, length: 8, place: MinRing}, "of a ring of", target.Protocol},
+		"empty":               {data(func(e *entry) { e.length = 0 }), "0 bytes", target.Protocol},
+		"word past the end":   {update(func(e *entry) { e.offset = 64 }), "which has 64", target.Range},
+		"odd word":            {update(func(e *entry) { e.offset = 4 }), "not aligned", target.Range},
+		"falling word":        {update(func(e *entry) { e.from = 2 }), "down to", target.Protocol},
+		"kind":                {entry{kind: 9}, "unknown kind 9", target.Protocol},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, k := range kinds {
+				b := newRank(t, 1, Options{Ring: MinRing})
+				m := memory(t, b, k, 64)
+				r := newRogue(t, b)
+				copy(r.ring.data, noise(64))
+				r.ring.put(0, &entry{kind: kindData, memory: m.ID(), length: 4})
+				e := c.entry
+				if e.memory == 0 {
+					e.memory = m.ID()
+				}
+				r.ring.put(1, &e)
+				r.post(2)
+				testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, c.says)
+				m1 := r.says(t, messageRefuse)
+				testcmp.Equal(t, "the reason", m1.reason, c.reason)
+				testcmp.Equal(t, "the entry's number", m1.number, 1)
+				if !strings.Contains(b.log.String(), "refused what a peer sent") {
+					t.Error("the log does not say it")
+				}
+				want := make([]byte, 64)
+				if k == pinned { // on a device the copy is abandoned
+					copy(want, noise(64)[:4])
+					testcmp.Equal(t, "the memory", get(t, m), want)
+				}
+				testcmp.Equal(t, "the rest of the memory", get(t, m)[4:], want[4:])
+			}
+		})
+	}
+}
+
+// TestBadCounts has counts jump, in the sender's ring and in the receiver's.
+func TestBadCounts(t *testing.T) {
+	for _, n := range []uint64{entryCount + 1, 1 << 40, 1<<64 - 1} {
+		b := newRank(t, 1, Options{Ring: MinRing})
+		r := newRogue(t, b)
+		r.post(n)
+		testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, "entries are posted")
+	}
+	// Which fell: it was 1.
+	b := newRank(t, 1, Options{Ring: MinRing})
+	m := memory(t, b, pinned, 64)
+	r := newRogue(t, b)
+	r.ring.put(0, &entry{kind: kindUpdate, memory: m.ID(), to: 1})
+	r.post(1)
+	eventually(t, "it is done", func() bool { return r.ring.done.Load() == 1 })
+	r.post(0)
+	testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, "entries are posted")
+
+	for name, lie := range map[string]func(*ring){
+		"more than was posted": func(r *ring) { r.done.Store(r.posted.Load() + 1) },
+		"all there is":         func(r *ring) { r.done.Store(1<<64 - 1) },
+		"less than before":     func(r *ring) { r.done.Store(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+			ab := connect(t, a, b)
+			dst := imported(t, a, memory(t, b, pinned, 8))
+			if err := errors.Join(ab.UpdateAndSync(dst, 0, 0, 1), ab.Flush(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			lie(receiverOf(t, b).ring)
+			if err := ab.UpdateAndSync(dst, 0, 1, 2); err != nil {
+				testerr.Expect(t, err, mscclgo.ErrRemote, "entries are done")
+			}
+			testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, "the peer is lost", "entries are done")
+			testerr.Expect(t, ab.UpdateAndSync(dst, 0, 2, 3), mscclgo.ErrRemote, "rank 0, peer 1")
+		})
+	}
+}
+
+// TestBadPackets sends packets that are wrong, each way.
+func TestBadPackets(t *testing.T) {
+	for name, c := range map[string]struct {
+		packet []byte
+		says   string
+	}{
+		"noise":        {noise(messageSize), "version"},
+		"long":         {make([]byte, 1000), "packet of 33 bytes"},
+		"short":        {[]byte{1}, "packet of 1 bytes"},
+		"news":         {(&message{kind: messageGone}).encode(), "kind 4 to the rank that receives"},
+		"bye":          {(&message{kind: messageBye}).encode(), "has closed the connection"},
+		"unknown kind": {(&message{kind: 77}).encode(), "unknown kind 77"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRogue(t, newRank(t, 1, Options{}))
+			if _, err := r.sock.Write(c.packet); err != nil {
+				t.Fatal(err)
+			}
+			testerr.Expect(t, failed(t, &r.to.half), mscclgo.ErrRemote, c.says)
+		})
+	}
+	for name, c := range map[string]struct {
+		packet []byte
+		says   string
+	}{
+		"noise":         {noise(messageSize), "version"},
+		"false refusal": {(&message{kind: messageRefuse, reason: target.Closed, number: 5}).encode(), "refuses entry 5 of 0"},
+	} {
+		t.Run(name+" to the sender", func(t *testing.T) {
+			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+			ab := connect(t, a, b)
+			if _, err := receiverOf(t, b).sock.Write(c.packet); err != nil {
+				t.Fatal(err)
+			}
+			testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, c.says)
+		})
+	}
+}
+
+// FuzzRing has a member of the group fill its ring with anything: what it may not change
+// stays as it is, and the rank goes on.
+func FuzzRing(f *testing.F) {
+	var good []byte
+	for _, e := range goodEntries {
+		for _, w := range e.encode() {
+			good = append(good, byte(w), byte(w>>32), byte(w>>63))
+		}
+	}
+	f.Add(good, uint64(3))
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 8}, uint64(1))
+	f.Add([]byte{2, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 5}, uint64(1))
+	f.Add([]byte{}, uint64(1<<63))
+	b := newRank(f, 1, Options{Ring: MinRing})
+	mine, other := memory(f, b, pinned, 64), memory(f, b, pinned, 64)
+	b.t.targets.Remove(other.ID())
+	f.Fuzz(func(t *testing.T, words []byte, posted uint64) {
+		r := newRogue(t, b)
+		for i := 0; i+3 <= len(words) && i/3 < 8*entryWords; i += 3 {
+			// Words that are small, or have bits at both ends.
+			w := uint64(words[i]) | uint64(words[i+1])<<32 | uint64(words[i+2])<<56
+			r.ring.words(uint64(i / 3 / entryWords))[i/3%entryWords].Store(w)
+		}
+		r.post(posted)
+		eventually(t, "all is done or refused", func() bool { return r.to.over() || r.ring.done.Load() == posted })
+		r.sock.Close()
+		eventually(t, "the rank lets go of the ring", func() bool {
+			_, left := b.t.all()
+			return len(left) == 0
+		})
+		if !bytes.Equal(get(t, other), make([]byte, 64)) {
+			t.Error("a memory that is not offered was written to")
+		}
+		set(t, mine, make([]byte, 64))
+	})
+}
+
+// TestBadRings has a peer answer with files that are no rings, which are not mapped.
+func TestBadRings(t *testing.T) {
+	made := func(size int64, seals int) *os.File {
+		fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+			t.Fatal(err)
+		}
+		return os.NewFile(uintptr(fd), "test")
+	}
+	plain, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := newRank(t, 0, Options{}).reg.Device()
+	for name, c := range map[string]struct {
+		file *os.File
+		says string
+	}{
+		"can shrink":   {made(dataAt+MinRing, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "fixed size"},
+		"can grow":     {made(dataAt+MinRing, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), "fixed size"},
+		"empty":        {made(0, seals), "0 bytes"},
+		"small":        {made(dataAt+MinRing-4096, seals), "bytes is none"},
+		"large":        {made(dataAt+MaxRing+4096, seals), "bytes is none"},
+		"odd":          {made(dataAt+MinRing+1, seals), "bytes is none"},
+		"a plain file": {plain, "fixed size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer c.file.Close()
+			_, err := mapRing(device, c.file)
+			testerr.Expect(t, err, mscclgo.ErrRemote, c.says)
+		})
+	}
+}
+
+// TestBadRequests asks for rings that there are none of.
+func TestBadRequests(t *testing.T) {
+	b := newRank(t, 1, Options{})
+	good := request{from: 0, to: 1, endpoint: b.e.about.id}
+	closed, err := b.t.NewEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for name, c := range map[string]struct {
+		ask  []byte
+		says string
+	}{
+		"noise":              {noise(40), "version"},
+		"short":              {good.encode()[:8], ""},
+		"another rank":       {(&request{to: 2, endpoint: good.endpoint}).encode(), "does not exist"},
+		"no endpoint":        {(&request{to: 1}).encode(), "does not exist"},
+		"a closed endpoint":  {(&request{to: 1, endpoint: closed.about.id}).encode(), "does not exist"},
+		"rank out of range ": {(&request{from: 1 << 31, to: 1, endpoint: good.endpoint}).encode(), "out of range"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := fdpass.Connect(t.Context(), b.t.key, b.t.server.Name(), c.ask, func(a fdpass.Answer, sock *net.UnixConn) error {
+				defer sock.Close()
+				if a.File != nil || !strings.Contains(string(a.Body), c.says) {
+					t.Errorf("the answer is %q with file %v", a.Body, a.File)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	// The rank that asks gets the reason.
+	a := newRank(t, 0, Options{})
+	_, err = a.e.Connect(t.Context(), marshal(t, closed))
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "does not exist")
+}
+
+// TestStuckPeer has a peer that does nothing with what it was sent: every call fails.
+func TestStuckPeer(t *testing.T) {
+	a, b := newRank(t, 0, Options{Timeout: 200 * time.Millisecond}), newRank(t, 1, Options{})
+	ab := connect(t, a, b)
+	src, dst := memory(t, a, onDevice, 4096), imported(t, a, memory(t, b, onDevice, 4096))
+	before, err := ab.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := b.hold()
+	defer release()
+	if err := ab.Write(dst, 0, src, 0, 4096); err != nil {
+		t.Fatal(err)
+	}
+	behind, err := ab.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", "done nothing for", "1 entries waiting")
+	if ok, err := before.Done(); !ok || err != nil {
+		t.Errorf("a mark before all is done: %v, %v", ok, err)
+	}
+	_, err = behind.Done()
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, ab.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
+	if err := ab.Close(); err != nil { // which the calls have returned
+		t.Error(err)
+	}
+}
+
+// TestPeerCloses has the peer's transport close in good order.
+func TestPeerCloses(t *testing.T) {
+	told := make(chan error, 1)
+	a, b := newRank(t, 0, Options{Lost: func(_ int, err error) { told <- err }}), newRank(t, 1, Options{})
+	ab := connect(t, a, b)
+	src, dst := memory(t, a, onDevice, 64), imported(t, a, memory(t, b, onDevice, 64))
+	if err := errors.Join(ab.Write(dst, 0, src, 0, 64), ab.Flush(t.Context()), b.t.Close()); err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, failed(t, &ab.d.half), mscclgo.ErrRemote, "has closed the connection")
+	testerr.Expect(t, ab.Write(dst, 0, src, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1")
+	if err := ab.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-told:
+		t.Errorf("Lost says %v", err)
+	default: // failed has returned, and it would have been called before
+	}
+}
+
+// TestLost has the process at the other end die, of one that sends or one that receives.
+func TestLost(t *testing.T) {
+	for _, dies := range []int{0, 1} {
+		told := make(chan error, 10)
+		var ranks [2]*rank
+		for i := range ranks {
+			o := Options{}
+			if i != dies {
+				o.Lost = func(peer int, err error) {
+					if peer != dies {
+						t.Errorf("Lost names rank %d, want %d", peer, dies)
+					}
+					told <- err
+				}
+			}
+			ranks[i] = newRank(t, i, o)
+		}
+		connect(t, ranks[0], ranks[1])
+		receiverOf(t, ranks[1])
+		ranks[dies].die()
+		select {
+		case err := <-told:
+			testerr.Expect(t, err, mscclgo.ErrRemote, "its process has ended")
+		case <-time.After(longTimeout):
+			t.Errorf("rank %d hung up, and Lost says nothing", dies)
+		}
+	}
+}
+
+// TestCloseAfterTheGroupFailed has the group fail while a peer does nothing with what it was
+// sent: closing the connection, or a memory, does not wait for it.
+func TestCloseAfterTheGroupFailed(t *testing.T) {
+	for _, first := range []string{"connection", "memory"} {
+		t.Run(first, func(t *testing.T) {
+			group := make(chan struct{})
+			a, b := newMortalRank(t, 0, Options{}, group), newRank(t, 1, Options{})
+			ab := connect(t, a, b)
+			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
+			release := b.hold()
+			defer release()
+			if err := ab.Write(imported(t, a, mine), 0, src, 0, 16<<20); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			time.AfterFunc(50*time.Millisecond, func() { close(group) })
+			var errs []error
+			if first == "memory" {
+				errs = append(errs, src.Close())
+			}
+			if err := errors.Join(append(errs, ab.Close())...); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > longTimeout/2 {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestCloseWhilePeerReadsNothing has a peer that reads none of many packets: neither
+// closing memories nor closing the transport waits for it.
+func TestCloseWhilePeerReadsNothing(t *testing.T) {
+	b := newRank(t, 1, Options{})
+	newRogue(t, b)
+	var all []*registeredmem.Memory
+	for range 2000 {
+		all = append(all, memory(t, b, pinned, 64))
+	}
+	start := time.Now()
+	for _, m := range all {
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.t.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > longTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestClosedAtPeer writes to a memory that the peer has closed, which the writer knows
+// after a moment. Nothing is sent then, and the connection works on.
+func TestClosedAtPeer(t *testing.T) {
+	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+	ab := connect(t, a, b)
+	src, mine, other := memory(t, a, pinned, 64), memory(t, b, pinned, 64), memory(t, b, pinned, 64)
+	dst, stays := imported(t, a, mine), imported(t, a, other)
+	receiverOf(t, b) // which tells
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the writer knows", func() bool {
+		ab.d.mu.Lock()
+		defer ab.d.mu.Unlock()
+		return ab.d.peerGone.Has(mine.ID())
+	})
+	says := []string{"rank 0, peer 1", "rank 1 has closed memory 0; nothing was sent"}
+	testerr.Expect(t, ab.Write(dst, 0, src, 0, 64), mscclgo.ErrRemote, says...)
+	testerr.Expect(t, ab.WriteBytes(dst, 0, []byte{1}), mscclgo.ErrRemote, says...)
+	testerr.Expect(t, ab.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, says...)
+	set(t, src, noise(64))
+	if err := errors.Join(ab.Write(stays, 0, src, 0, 64), ab.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	testcmp.Equal(t, "another memory", get(t, other), noise(64))
+}
+
+// TestRefusals has the peer refuse what was on its way. Both ranks' errors say why.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		send func(a *link, dst, src *registeredmem.Memory) error
+		says string
+	}{
+		"write":       {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 128, src, 0, 64) }, "rank 1 refused 64 bytes at 128 of memory 0: it was closed"},
+		"large write": {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 0, src, 0, src.Size()) }, "rank 1 refused 524288 bytes at 0 of memory 0: it was closed"},
+		"update":      {func(a *link, dst, _ *registeredmem.Memory) error { return a.UpdateAndSync(dst, 8, 0, 1) }, "rank 1 refused an update at 8 of memory 0: it was closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+			ab := connect(t, a, b)
+			src, mine := memory(t, a, onDevice, 16<<20), memory(t, b, onDevice, 16<<20)
+			dst := imported(t, a, mine)
+			r := receiverOf(t, b)
+			b.t.targets.Remove(mine.ID()) // so that the peers do not hear of it
+			if err := c.send(ab, dst, src); err != nil {
+				t.Fatal(err)
+			}
+			testerr.Expect(t, ab.Flush(t.Context()), mscclgo.ErrRemote, "rank 0, peer 1", c.says)
+			testerr.Expect(t, failed(t, &r.half), mscclgo.ErrRemote, "memory 0, which is closed")
+		})
+	}
+}

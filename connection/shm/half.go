@@ -1,0 +1,209 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// half is what the sending and the receiving end of a ring have in common: the socket, the
+// stream, and how they end.
+type half struct {
+	t      *Transport
+	peer   int
+	sock   *net.UnixConn
+	raw    syscall.RawConn
+	ring   *ring
+	stream *gpu.Stream
+
+	ctx    context.Context // ends when the connection fails or closes
+	cancel context.CancelFunc
+	drain  context.Context // ends the waiting for the device
+	giveUp context.CancelFunc
+	timer  *time.Timer // calls giveUp, once the connection has ended
+	tasks  sync.WaitGroup
+
+	mu      sync.Mutex
+	ended   func() // wakes who waits; called once, with mu
+	err     error  // why it ended
+	kind    mscclgo.Kind
+	closing bool // this rank closes it
+}
+
+// open fills a half. It owns sock and ring, also when it fails.
+func (h *half) open(t *Transport, peer int, sock *net.UnixConn, r *ring) (err error) {
+	h.t, h.peer, h.sock, h.ring = t, peer, sock, r
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.drain, h.giveUp = context.WithCancel(context.Background())
+	if h.raw, err = sock.SyscallConn(); err == nil {
+		h.stream, err = t.reg.Device().NewStream()
+	}
+	return err
+}
+
+var (
+	// errLeft ends a half whose peer has closed it properly.
+	errLeft = errors.New("it has closed the connection")
+	// errClosed ends one that this rank has closed.
+	errClosed = errors.New("the connection is closed")
+	// errDied ends one whose peer hangs up.
+	errDied = errors.New("it hung up without closing the connection and without a reason: its process has ended")
+)
+
+// fail ends the half, and reports whether that is because of err: the first reason stays.
+func (h *half) fail(kind mscclgo.Kind, err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failLocked(kind, err)
+}
+
+// failLocked is fail for callers that hold mu.
+func (h *half) failLocked(kind mscclgo.Kind, err error) bool {
+	if h.err != nil {
+		return false
+	}
+	if h.closing {
+		kind, err = mscclgo.ErrInvalid, errClosed
+	}
+	h.ended()
+	h.kind, h.err = kind, err
+	h.cancel()
+	h.timer = time.AfterFunc(h.t.reg.Timeout(), h.giveUp)
+	h.sock.SetDeadline(time.Unix(1, 0)) // what was sent stays readable at the peer
+	if kind == mscclgo.ErrRemote && err != errLeft && h.t.opts.Lost != nil {
+		lost := mscclgo.Errorf(mscclgo.ErrRemote, "shm: connection", "%w", h.failure()).At(h.t.reg.Rank(), h.peer)
+		go h.t.opts.Lost(h.peer, lost)
+	}
+	return true
+}
+
+// lost ends the half because the peer failed or broke the protocol.
+func (h *half) lost(err error) { h.fail(mscclgo.ErrRemote, peerLost(err)) }
+
+func peerLost(err error) error {
+	if err == errLeft {
+		return err
+	}
+	return fmt.Errorf("the peer is lost: %w", err)
+}
+
+// broken ends the half because this rank's device or system failed.
+func (h *half) broken(err error) { h.fail(mscclgo.ErrSystem, err) }
+
+// failure returns why the half has ended. The caller holds mu.
+func (h *half) failure() error { return mscclgo.Errorf(h.kind, "shm", "%w", h.err) }
+
+// over reports whether the half has ended.
+func (h *half) over() bool { return h.ctx.Err() != nil }
+
+// listen passes the peer's messages to take until the half ends.
+func (h *half) listen(take func(*message) error) {
+	packet := make([]byte, messageSize+1) // one more shows what is too long
+	m := new(message)
+	reset := false
+	for {
+		n, err := h.sock.Read(packet)
+		switch {
+		case errors.Is(err, syscall.ECONNRESET) && !reset:
+			// It had not read all when it hung up. What it sent before can still be read.
+			reset = true
+			continue
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+			h.lost(errDied)
+			return
+		case err != nil:
+			h.lost(err)
+			return
+		}
+		*m, err = decodeMessage(packet[:n])
+		if err == nil && m.kind == messageBye {
+			err = errLeft
+		}
+		if err == nil {
+			err = take(m)
+		}
+		if err != nil {
+			h.lost(err)
+			return
+		}
+	}
+}
+
+// tell sends a message, unless this rank closes the half. It waits for room in the socket for
+// so long at most.
+func (h *half) tell(m *message, patience time.Duration) error {
+	h.mu.Lock()
+	if h.closing {
+		h.mu.Unlock()
+		return errClosed
+	}
+	h.sock.SetWriteDeadline(time.Now().Add(patience))
+	h.mu.Unlock()
+	_, err := h.sock.Write(m.encode())
+	return err
+}
+
+var wake = (&message{kind: messageWake}).encode()
+
+// sendWake is a function, so that none is made for each wake.
+func sendWake(fd uintptr) {
+	unix.SendmsgN(int(fd), wake, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
+
+// wake wakes the peer. It does not wait: if there is no room in the socket, then the peer
+// has messages to read, which wake it too.
+func (h *half) wake() { h.raw.Control(sendWake) }
+
+// partingTime is how long a message at the end of a connection may wait for room.
+const partingTime = time.Second
+
+// leave ends the half in good order.
+func (h *half) leave() {
+	h.mu.Lock()
+	h.closing = true
+	over := h.err != nil
+	if !over {
+		h.sock.SetWriteDeadline(time.Now().Add(partingTime)) // also of a message that waits for room
+	}
+	h.mu.Unlock()
+	if !over {
+		h.sock.Write((&message{kind: messageBye}).encode()) // a peer that is gone does not need it
+	}
+	h.fail(mscclgo.ErrInvalid, errClosed)
+}
+
+// release frees everything once the half has ended and its goroutines have. other is another
+// stream that uses the ring, or nil.
+func (h *half) release(events []*gpu.Event, other *gpu.Stream) error {
+	h.sock.Close()
+	var synced, closed error
+	for _, s := range []*gpu.Stream{h.stream, other} {
+		if s != nil {
+			synced = errors.Join(synced, s.Synchronize(h.drain))
+			closed = errors.Join(closed, s.Close())
+		}
+	}
+	h.timer.Stop()
+	h.giveUp()
+	errs := []error{synced, closed}
+	for _, e := range events {
+		errs = append(errs, e.Close())
+	}
+	if !errors.Is(synced, mscclgo.ErrTimeout) && !errors.Is(synced, mscclgo.ErrAborted) { // else the ring stays, since a copy may still use it
+		errs = append(errs, h.ring.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return h.t.wrap("shm: close", h.peer, err)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package shm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// childEnv marks a process that is rank 1 of a test, on the device that it names.
+const childEnv = "MSCCLGO_TEST_SHM"
+
+func TestMain(m *testing.M) {
+	if device := os.Getenv(childEnv); device != "" {
+		if err := child(device); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// childSize is the size of rank 1's memory.
+const childSize = 4 << 20
+
+// child says where it is, hears where rank 0 is, copies all that it was sent back once it is
+// told to, until its input ends.
+func child(device string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), longTimeout)
+	defer cancel()
+	d, err := gpu.Open(device)
+	if err != nil {
+		return err
+	}
+	reg, err := registeredmem.NewRegistry(registeredmem.Options{Rank: 1, Group: [16]byte{1}, Secret: [32]byte{3}, Device: d, Timeout: longTimeout, Unmapped: true})
+	if err != nil {
+		return err
+	}
+	t, err := New(reg, Options{Secret: secret})
+	if err != nil {
+		return err
+	}
+	b, err := d.Alloc(childSize)
+	if err != nil {
+		return err
+	}
+	m, err := reg.Register(b)
+	if err != nil {
+		return err
+	}
+	e, err := t.NewEndpoint()
+	if err != nil {
+		return err
+	}
+	for _, one := range []interface{ MarshalBinary() ([]byte, error) }{e, m} {
+		data, err := one.MarshalBinary()
+		if err != nil {
+			return err
+		}
+		fmt.Println(hex.EncodeToString(data))
+	}
+	in := bufio.NewScanner(os.Stdin)
+	var c *connection.Connection
+	var dst *registeredmem.Memory
+	for in.Scan() {
+		what, hexed, _ := strings.Cut(in.Text(), " ")
+		data, err := hex.DecodeString(hexed)
+		if err != nil {
+			return err
+		}
+		switch what {
+		case "endpoint":
+			c, err = e.Connect(ctx, data)
+		case "memory":
+			dst, err = reg.Import(ctx, data)
+		case "copy":
+			err = errors.Join(c.Write(dst, 0, m, 0, childSize), c.Flush(ctx))
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println("done")
+	}
+	return errors.Join(c.Close(), reg.Close(), t.Close(), b.Close(), d.Close())
+}
+
+// process is rank 1 in a process of its own, connected with rank 0 both ways.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+
+	to   *link                 // from rank 0
+	dst  *registeredmem.Memory // of rank 1
+	mine *registeredmem.Memory // of rank 0, which rank 1 writes to
+}
+
+func newProcess(t *testing.T, a *rank) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command("/proc/self/exe")}
+	p.cmd.Env = append(os.Environ(), childEnv+"="+testdev.Name(t, 1), "GORACE=atexit_sleep_ms=0")
+	p.cmd.Stderr = os.Stderr
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	})
+	endpoint, memoryBytes := p.line(t), p.line(t)
+	c, err := a.e.connect(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := connection.New(a.reg, 1, registeredmem.SHM, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	p.to = &link{conn, c}
+	if p.dst, err = a.reg.Import(t.Context(), memoryBytes); err != nil {
+		t.Fatal(err)
+	}
+	p.mine = memory(t, a, onDevice, childSize)
+	p.say(t, "endpoint", marshal(t, a.e))
+	p.say(t, "memory", marshal(t, p.mine))
+	return p
+}
+
+// line returns bytes that the process has written.
+func (p *process) line(t *testing.T) []byte {
+	t.Helper()
+	if !p.out.Scan() {
+		t.Fatal("the process has ended:", p.out.Err())
+	}
+	data, err := hex.DecodeString(p.out.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// say has the process do something.
+func (p *process) say(t *testing.T, what string, data []byte) {
+	t.Helper()
+	if _, err := fmt.Fprintf(p.in, "%s %x\n", what, data); err != nil {
+		t.Fatal(err)
+	}
+	if !p.out.Scan() || p.out.Text() != "done" {
+		t.Fatalf("the process answers %q to %s", p.out.Text(), what)
+	}
+}
+
+// TestProcesses has two processes write to each other, and the other end in good order.
+func TestProcesses(t *testing.T) {
+	a := newRank(t, 0, Options{Lost: func(_ int, err error) { t.Errorf("Lost says %v", err) }})
+	p := newProcess(t, a)
+	src := memory(t, a, onDevice, childSize)
+	data := noise(childSize)
+	set(t, src, data)
+	if err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	p.say(t, "copy", nil)
+	if !bytes.Equal(get(t, p.mine), data) {
+		t.Error("other bytes came back")
+	}
+	p.in.Close()
+	if err := p.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	testerr.Expect(t, failed(t, &p.to.d.half), mscclgo.ErrRemote, "has closed the connection")
+}
+
+// TestKilled kills the peer's process while data are under way: all ends with an error that
+// names it, and no ring stays mapped.
+func TestKilled(t *testing.T) {
+	told := make(chan error, 10)
+	a := newRank(t, 0, Options{Lost: func(_ int, err error) { told <- err }})
+	rings := mappedRings(t)
+	p := newProcess(t, a)
+	src := memory(t, a, onDevice, childSize)
+	flushed := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			if err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(context.Background())); err != nil {
+				flushed <- err
+				return
+			}
+			if n == 3 {
+				close(begun)
+			}
+		}
+	}()
+	<-begun
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testerr.Expect(t, <-flushed, mscclgo.ErrRemote, "rank 0, peer 1")
+	testerr.Expect(t, failed(t, &p.to.d.half), mscclgo.ErrRemote, "its process has ended")
+	for range 2 { // of each direction
+		testerr.Expect(t, <-told, mscclgo.ErrRemote, "its process has ended")
+	}
+	if err := p.to.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "no ring is left", func() bool { return mappedRings(t) == rings })
+}
+
+// mappedRings returns how many rings this process maps.
+func mappedRings(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(maps), "/memfd:mscclgo-ring")
+}
+
+// TestStopped stops the peer's process, which fails the connection in time; the process can
+// go on, and finds that.
+func TestStopped(t *testing.T) {
+	a := newRank(t, 0, Options{Timeout: 500 * time.Millisecond})
+	p := newProcess(t, a)
+	src := memory(t, a, onDevice, childSize)
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	err := errors.Join(p.to.Write(p.dst, 0, src, 0, childSize), p.to.Flush(t.Context()))
+	testerr.Expect(t, err, mscclgo.ErrRemote, "rank 0, peer 1", "its process is stopped")
+	start := time.Now()
+	if err := errors.Join(p.to.Close(), p.mine.Close(), a.reg.Close(), a.t.Close()); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > longTimeout/2 {
+		t.Errorf("closing took %v", took)
+	}
+}

@@ -1,0 +1,143 @@
+package shm
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// A read is an entry with a place in the ring that the receiver fills, in its order among the
+// other entries. Once that is done the rank that asked copies it from there, to a memory that
+// only it knows, and the place is free.
+
+// answer is what is read, or a part of it.
+type answer struct {
+	into   *target.Memory // of this rank
+	offset uint64
+	place  uint64 // in the ring
+	length uint64
+}
+
+// fetcher copies answers from the ring. What it has is its goroutine's.
+type fetcher struct {
+	c      *conn
+	stream *gpu.Stream
+	event  *gpu.Event
+	parts  []answer
+}
+
+func (f *fetcher) open(c *conn) (err error) {
+	f.c = c
+	if f.stream, err = c.t.reg.Device().NewStream(); err == nil {
+		f.event, err = c.t.reg.Device().NewEvent()
+	}
+	return err
+}
+
+// ReadyToRead reports whether the queue has room for an operation.
+func (c *conn) ReadyToRead(uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil || c.queued.Load()-c.taken < queueDepth
+}
+
+// Read queues a request that the peer's transport answers. What is queued behind it is
+// sent when the answer is here, unless it is a read too.
+func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
+	into, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
+	if err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "shm: find the place", "%v is closed", dst)
+	}
+	return c.enqueue(src, op{kind: kindRead, offset: srcOffset, n: n, into: into, intoOffset: dstOffset})
+}
+
+// run fetches what the peer has put into the ring, until the connection ends.
+func (f *fetcher) run() {
+	for f.take() {
+		if err := f.fetch(); err != nil {
+			f.c.broken(err)
+			return
+		}
+		f.c.fetchedAll(len(f.parts))
+	}
+}
+
+// take waits for answers. It reports false if the connection has ended.
+func (f *fetcher) take() bool {
+	c := f.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for spun := false; ; {
+		if c.poll(); c.err != nil {
+			return false
+		}
+		f.parts = f.parts[:0]
+		for i := c.finished; i < c.done && c.spans[i%entryCount].read.into != nil; i++ {
+			f.parts = append(f.parts, c.spans[i%entryCount].read)
+		}
+		done := c.done
+		switch {
+		case len(f.parts) > 0:
+			return true
+		case c.asked == c.fetched:
+			c.asking.Wait()
+			spun = false
+		case !spun:
+			c.mu.Unlock()
+			c.t.spin.Until(func() bool { return c.over() || c.ring.done.Load() != done })
+			c.mu.Lock()
+			spun = true
+		default:
+			c.sleep(&c.changed, func() bool { return c.done != done })
+		}
+	}
+}
+
+// fetch copies the parts to where they belong.
+func (f *fetcher) fetch() (err error) {
+	c := f.c
+	held := 0
+	defer func() {
+		for i := range f.parts[:held] {
+			f.parts[i].into.Release()
+		}
+	}()
+	copies := false
+	for i := range f.parts {
+		a := &f.parts[i]
+		if !a.into.Hold() {
+			return mscclgo.Errorf(mscclgo.ErrInvalid, "shm: fetch what was read", "memory %d was closed", a.into.ID)
+		}
+		held++
+		if host := c.t.host(a.into.Buffer); host != nil {
+			copy(host[a.offset:a.offset+a.length], c.ring.data[a.place:])
+			continue
+		}
+		if err = f.stream.Copy(a.into.Buffer, a.offset, c.ring.buffer, dataAt+a.place, a.length); err != nil {
+			break
+		}
+		copies = true
+	}
+	if copies {
+		if recorded := f.stream.Record(f.event); recorded != nil {
+			return recorded
+		}
+		// Also once the connection has ended: the memories are held until then.
+		if waited := f.event.Synchronize(c.drain); waited != nil {
+			return waited
+		}
+	}
+	return err
+}
+
+// fetchedAll notes that the next n entries were fetched.
+func (c *conn) fetchedAll(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetched += uint64(n)
+	for i := range uint64(n) {
+		c.spans[(c.finished+i)%entryCount].read.into = nil
+	}
+	c.finish()
+}

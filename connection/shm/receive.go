@@ -1,0 +1,330 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// receiver is the receiving end of a ring. One stream does all copies in the order of the
+// entries, so that an update follows the data before it without waiting.
+//
+// Goroutines: one that applies entries, one that reads the peer's messages, and one while
+// the peer is told of memories that were closed.
+type receiver struct {
+	half
+	woken chan struct{} // the peer has posted
+
+	untold []uint32 // memories that were closed, while the peer is being told; guarded by mu
+
+	// What the goroutine that applies has.
+	taken   uint64           // entries that are applied or being copied, ever
+	done    uint64           // those that are done, as the peer was told
+	holds   []*target.Memory // of what was queued since the last batch
+	given   uint64           // bytes of that
+	batches [batchesAhead]received
+	begun   atomic.Uint64 // batches, ever
+	ended   uint64        // those that are done
+	copied  uint64        // entries that are done with the last of these
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// received is work on the stream with an event behind it.
+type received struct {
+	event *gpu.Event
+	until uint64           // entries that are done with it
+	holds []*target.Memory // to release then
+}
+
+// errDevice means that this rank's device could not take what the peer sent.
+var errDevice = errors.New("the device could not take what the peer sent")
+
+// receive begins to receive from a peer. It owns the socket and the ring, also when it fails.
+func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
+	r := &receiver{woken: make(chan struct{}, 1)}
+	r.half.ended = func() {}
+	err := r.open(t, peer, sock, ring)
+	for i := range r.batches {
+		if err == nil {
+			r.batches[i].event, err = t.reg.Device().NewEvent()
+		}
+	}
+	if err == nil {
+		err = r.start()
+	}
+	if err != nil {
+		r.broken(err)
+		return errors.Join(err, r.release(r.events(), nil))
+	}
+	return nil
+}
+
+func (r *receiver) start() error {
+	t := r.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return t.invalid("shm: receive", "the transport is closed")
+	}
+	t.receivers[r] = struct{}{}
+	r.tasks.Go(r.run)
+	r.tasks.Go(func() {
+		r.listen(r.hear)
+		go func() { // which waits for this goroutine
+			if err := r.close(); err != nil {
+				t.log.Warn("shm: close what a peer sent through", "peer", r.peer, "error", err)
+			}
+		}()
+	})
+	return nil
+}
+
+func (r *receiver) events() (all []*gpu.Event) {
+	for i := range r.batches {
+		all = append(all, r.batches[i].event)
+	}
+	return all
+}
+
+// close tells the peer, unless the half has ended, and releases it. The transport does not
+// close before it has returned.
+func (r *receiver) close() error {
+	r.closeOnce.Do(func() {
+		r.leave()
+		r.tasks.Wait()
+		r.closeErr = r.release(r.events(), nil)
+		for i := range r.batches {
+			for _, m := range r.batches[i].holds {
+				m.Release()
+			}
+		}
+		for _, m := range r.holds {
+			m.Release()
+		}
+		r.t.mu.Lock()
+		defer r.t.mu.Unlock()
+		delete(r.t.receivers, r)
+	})
+	return r.closeErr
+}
+
+// hear takes a message of the peer.
+func (r *receiver) hear(m *message) error {
+	if m.kind != messageWake {
+		return fmt.Errorf("a packet of kind %d to the rank that receives", m.kind)
+	}
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// tellGone tells the peer that a memory was closed. It does not wait.
+func (r *receiver) tellGone(memory uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil || len(r.untold) == target.MaxWithdrawn {
+		return
+	}
+	r.untold = append(r.untold, memory)
+	if len(r.untold) > 1 {
+		return
+	}
+	r.tasks.Go(func() {
+		var err error // of a peer that is gone, or reads nothing: it is refused what it sends
+		for at := 0; ; at++ {
+			r.mu.Lock()
+			if at == len(r.untold) || r.err != nil || err != nil {
+				r.untold = nil
+				r.mu.Unlock()
+				return
+			}
+			m := message{kind: messageGone, memory: r.untold[at]}
+			r.mu.Unlock()
+			err = r.tell(&m, r.t.opts.Timeout)
+		}
+	})
+}
+
+// run applies entries until the half ends.
+func (r *receiver) run() {
+	for !r.over() {
+		posted := r.ring.posted.Load()
+		if posted-r.done > entryCount {
+			r.nonsense(fmt.Errorf("it says that %d entries are posted, of which %d are done: the ring has %d", posted, r.done, entryCount))
+			return
+		}
+		before := r.taken
+		for r.taken != posted && r.begun.Load()-r.ended < batchesAhead && r.given < r.ring.piece() && r.taken-before < batchEntries {
+			e, err := r.ring.entry(r.taken)
+			if err == nil {
+				err = r.apply(&e)
+			}
+			if err != nil {
+				r.refuse(&e, err)
+				return
+			}
+			r.taken++
+		}
+		err := r.end()
+		if err == nil {
+			err = r.reap()
+		}
+		if err != nil {
+			r.broken(err)
+			return
+		}
+		r.publish()
+		if r.taken == posted || r.begun.Load()-r.ended == batchesAhead {
+			r.wait(posted)
+		}
+	}
+}
+
+// apply does what an entry asks for, or queues it on the stream.
+func (r *receiver) apply(e *entry) error {
+	m, err := r.t.targets.Find(e.memory, e.offset, e.bytes(), e.kind == kindUpdate)
+	if err != nil {
+		return err
+	}
+	host := r.t.host(m.Buffer)
+	if !m.Hold() {
+		return target.Gone(m)
+	}
+	if host != nil && r.begun.Load() == r.ended && len(r.holds) == 0 {
+		defer m.Release()
+		switch e.kind {
+		case kindUpdate:
+			atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[e.offset])), e.to)
+		case kindRead:
+			copy(r.ring.data[e.place:e.place+e.length], host[e.offset:])
+		default:
+			copy(host[e.offset:e.offset+e.length], r.ring.data[e.place:])
+		}
+		return nil
+	}
+	r.holds = append(r.holds, m)
+	switch {
+	case e.kind == kindData:
+		r.given += e.length
+		err = r.stream.Copy(m.Buffer, e.offset, r.ring.buffer, dataAt+e.place, e.length)
+	case e.kind == kindRead:
+		r.given += e.length
+		err = r.stream.Copy(r.ring.buffer, dataAt+e.place, m.Buffer, e.offset, e.length)
+	case r.t.storeValues:
+		err = r.stream.WriteValue64(m.Buffer, e.offset, e.to)
+	default:
+		// A copy of 8 aligned bytes is not torn. The value lies in the entry, where the peer
+		// can still change it to another that it may as well have sent.
+		err = r.stream.Copy(m.Buffer, e.offset, r.ring.buffer, entryAt(r.taken)+8*toWord, 8)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDevice, err)
+	}
+	return nil
+}
+
+// end ends a batch, if something was queued on the stream.
+func (r *receiver) end() error {
+	if len(r.holds) == 0 {
+		return nil
+	}
+	b := &r.batches[r.begun.Load()%batchesAhead]
+	if err := r.stream.Record(b.event); err != nil {
+		return err
+	}
+	b.until, b.holds, r.holds = r.taken, r.holds, b.holds[:0]
+	r.given = 0
+	r.begun.Add(1)
+	return nil
+}
+
+// reap releases what the stream is done with.
+func (r *receiver) reap() error {
+	for r.begun.Load() != r.ended {
+		b := &r.batches[r.ended%batchesAhead]
+		if done, err := b.event.Query(); !done || err != nil {
+			return err
+		}
+		for _, m := range b.holds {
+			m.Release()
+		}
+		b.holds = b.holds[:0]
+		r.copied = b.until
+		r.ended++
+	}
+	return nil
+}
+
+// publish tells the peer how much is done.
+func (r *receiver) publish() {
+	done := r.taken
+	if r.begun.Load() != r.ended {
+		done = max(r.copied, r.done)
+	}
+	if done == r.done {
+		return
+	}
+	r.done = done
+	r.ring.done.Store(done)
+	if r.ring.senderSleeps.Swap(0) == 1 {
+		r.wake()
+	}
+}
+
+// wait waits until the peer has posted more than that or the stream has done more.
+func (r *receiver) wait(posted uint64) {
+	more := func() bool { return r.ring.posted.Load() != posted || r.over() }
+	if r.begun.Load() != r.ended {
+		oldest := r.batches[r.ended%batchesAhead].event
+		if !r.t.spin.Until(func() bool {
+			done, err := oldest.Query()
+			return done || err != nil || r.begun.Load()-r.ended < batchesAhead && more()
+		}) {
+			// reap finds the error, if there is one.
+			oldest.Synchronize(r.ctx)
+		}
+		return
+	}
+	if r.t.spin.Until(more) {
+		return
+	}
+	r.ring.receiverSleeps.Store(1)
+	if !more() { // the peer may have looked before the store
+		select {
+		case <-r.woken:
+		case <-r.ctx.Done():
+		}
+	}
+}
+
+// refuse ends the half because of an entry, and tells the peer why.
+func (r *receiver) refuse(e *entry, err error) {
+	out := message{kind: messageRefuse, reason: target.Protocol, refused: e.kind, memory: e.memory, offset: e.offset, length: e.length, number: r.taken}
+	kind := mscclgo.ErrRemote
+	var why *target.Refusal
+	switch {
+	case errors.Is(err, errDevice):
+		kind, out.reason = mscclgo.ErrSystem, target.Failed
+	case errors.As(err, &why):
+		out.reason = why.Reason
+	default:
+		err = peerLost(err)
+	}
+	r.t.log.Warn("shm: refused what a peer sent", "peer", r.peer, "error", err)
+	r.tell(&out, partingTime)
+	r.fail(kind, err)
+}
+
+// nonsense is refuse for a count.
+func (r *receiver) nonsense(err error) { r.refuse(&entry{}, err) }

@@ -1,0 +1,139 @@
+package shm
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+)
+
+const testRoom = 1 << 20
+
+var goodEntries = []entry{
+	{kind: kindData, memory: 1, offset: 2, length: 3, place: 64},
+	{kind: kindData, memory: 1<<32 - 1, offset: 1<<64 - 1, length: testRoom},
+	{kind: kindRead, memory: 1, offset: 2, length: 3, place: 64},
+	{kind: kindUpdate, memory: 1, offset: 8, from: 4, to: 1<<64 - 1},
+}
+
+func TestEntries(t *testing.T) {
+	for _, e := range goodEntries {
+		got, err := decodeEntry(e.encode(), testRoom)
+		if diff := cmp.Diff(e, got, cmp.AllowUnexported(entry{})); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	for name, e := range map[string]entry{
+		"kind 0":             {length: 1},
+		"kind 4":             {kind: 4, length: 1},
+		"empty read":         {kind: kindRead},
+		"read past the end":  {kind: kindRead, length: 2, place: testRoom - 1},
+		"read with a value":  {kind: kindRead, length: 1, from: 1, to: 1},
+		"empty":              {kind: kindData},
+		"longer than a ring": {kind: kindData, length: testRoom + 1},
+		"past the end":       {kind: kindData, length: 2, place: testRoom - 1},
+		"far away":           {kind: kindData, length: 2, place: 1<<64 - 1},
+		"of all there is":    {kind: kindData, length: 1<<64 - 1, place: 2},
+		"data with a value":  {kind: kindData, length: 1, to: 1},
+		"update with data":   {kind: kindUpdate, length: 1, to: 1},
+		"update at a place":  {kind: kindUpdate, place: 1, to: 1},
+		"falling word":       {kind: kindUpdate, from: 2, to: 1},
+	} {
+		if _, err := decodeEntry(e.encode(), testRoom); err == nil {
+			t.Errorf("an entry that is wrong was taken: %s", name)
+		}
+	}
+	words := goodEntries[0].encode()
+	words[7] = 1
+	if _, err := decodeEntry(words, testRoom); err == nil {
+		t.Error("an entry with a bit too much was taken")
+	}
+	if got := goodEntries[3].encode()[toWord]; got != goodEntries[3].to {
+		t.Errorf("the value is in another word: %#x there", got)
+	}
+}
+
+func FuzzEntry(f *testing.F) {
+	for _, e := range goodEntries {
+		w := e.encode()
+		f.Add(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7])
+	}
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, g, h, i uint64) {
+		words := [entryWords]uint64{a, b, c, d, e, g, h, i}
+		got, err := decodeEntry(words, testRoom)
+		if err != nil {
+			return
+		}
+		testcmp.Equal(t, "the entry again", got.encode(), words)
+		if got.kind != kindUpdate && (got.place > testRoom || got.length > testRoom-got.place || got.length == 0) {
+			t.Errorf("%v at %d is outside the ring", &got, got.place)
+		}
+	})
+}
+
+var goodMessages = []message{
+	{kind: messageWake},
+	{kind: messageBye},
+	{kind: messageGone, memory: 7},
+	{kind: messageRefuse, reason: target.Closed, refused: kindUpdate, memory: 1, offset: 2, length: 3, number: 4},
+}
+
+func TestMessages(t *testing.T) {
+	for _, m := range goodMessages {
+		got, err := decodeMessage(m.encode())
+		if diff := cmp.Diff(m, got, cmp.AllowUnexported(message{})); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"empty":                      {},
+		"short":                      make([]byte, messageSize-1),
+		"long":                       append(goodMessages[0].encode(), 0),
+		"of version 0":               make([]byte, messageSize),
+		"of kind 0":                  (&message{}).encode(),
+		"of kind 5":                  (&message{kind: 5}).encode(),
+		"a wake with a memory":       (&message{kind: messageWake, memory: 1}).encode(),
+		"a bye with a number":        (&message{kind: messageBye, number: 1}).encode(),
+		"news of an offset":          (&message{kind: messageGone, offset: 1}).encode(),
+		"a refusal without a reason": (&message{kind: messageRefuse}).encode(),
+		"a refusal with reason 6":    (&message{kind: messageRefuse, reason: 6}).encode(),
+	} {
+		if _, err := decodeMessage(b); err == nil {
+			t.Errorf("a packet was taken that is %s", name)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	for _, m := range goodMessages {
+		f.Add(m.encode())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := decodeMessage(b); err == nil && !bytes.Equal(m.encode(), b) {
+			t.Errorf("%x reads as %+v", b, m)
+		}
+	})
+}
+
+func FuzzRequest(f *testing.F) {
+	q := request{from: 1, to: 2, endpoint: [idSize]byte{3}}
+	f.Add(q.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if q, err := decodeRequest(b); err == nil && !bytes.Equal(q.encode(), b) {
+			t.Errorf("%x reads as %+v", b, q)
+		}
+	})
+}
+
+func FuzzEndpoint(f *testing.F) {
+	d := description{group: [16]byte{1}, rank: 2, transport: [idSize]byte{3}, id: [idSize]byte{4}, host: "host", socket: "mscclgo-00112233445566778899aabbccddeeff"}
+	f.Add(d.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if d, err := decode(b); err == nil && !bytes.Equal(d.encode(), b) {
+			t.Errorf("%x reads as %+v", b, d)
+		}
+	})
+}
