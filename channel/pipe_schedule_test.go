@@ -160,9 +160,10 @@ func sumOf(a, b []byte) []byte {
 // carrier is how pipes carry messages, and where their memory is.
 type carrier struct {
 	name             string
-	ethernet, ports  bool
-	pool             bool // a pool of the caller's
-	buffered         bool // half of the memory is registered
+	ports            bool
+	over             registeredmem.Transports // or 0: memory is mapped
+	pool             bool                     // a pool of the caller's
+	buffered         bool                     // half of the memory is registered
 	slots, slotBytes int
 	warps            bool // warps make the calls, in place of blocks
 	start            uint64
@@ -175,16 +176,15 @@ var carriers = []carrier{
 	{name: "memory, zero copy", slots: 4, slotBytes: 512, buffered: true, pool: true},
 	{name: "ports", slots: 8, slotBytes: 512, ports: true},
 	{name: "ports, zero copy, warps", slots: 4, slotBytes: 512, ports: true, buffered: true, warps: true},
-	{name: "Ethernet", slots: 4, slotBytes: 1024, ethernet: true, pool: true},
-	{name: "Ethernet, zero copy", slots: 2, slotBytes: 2048, ethernet: true, buffered: true},
+	{name: "Ethernet", slots: 4, slotBytes: 1024, over: registeredmem.Ethernet, pool: true},
+	{name: "Ethernet, zero copy", slots: 2, slotBytes: 2048, over: registeredmem.Ethernet, buffered: true},
+	{name: "SHM", slots: 4, slotBytes: 1024, over: registeredmem.SHM, pool: true},
+	{name: "SHM, zero copy", slots: 2, slotBytes: 2048, over: registeredmem.SHM, buffered: true},
 }
 
 // options returns what the communicators are made with.
 func (c carrier) options() communicator.Options {
-	if !c.ethernet {
-		return communicator.Options{}
-	}
-	return communicator.Options{Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}
+	return communicator.Options{Transports: c.over, Ethernet: ethernet.Options{Interface: "lo"}}
 }
 
 // defines returns the macros that kernels are compiled with.
@@ -211,7 +211,7 @@ func (c carrier) pipes(ctx context.Context, comm *communicator.Communicator, o c
 		}
 		return errors.Join(err, p.Close())
 	}
-	if c.ports || c.ethernet {
+	if c.ports || c.over != 0 {
 		var err error
 		if o.Service, err = comm.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
 			return nil, nil, err

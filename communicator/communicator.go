@@ -22,6 +22,7 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/connection/ib"
+	"github.com/mscclgo/mscclgo/connection/shm"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
@@ -65,6 +66,9 @@ type Options struct {
 	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
 	// same host. [Join] uses the variable MSCCLGO_TRANSPORTS instead if it is set.
 	Transports registeredmem.Transports
+	// SHM configures the transport through shared memory of the host, for peers on this host
+	// whose memory is not mapped. Its secret is set by the communicator.
+	SHM shm.Options
 	// InfiniBand configures the transport for peers on other hosts that is used where
 	// both ranks have an RDMA device with an active port.
 	InfiniBand ib.Options
@@ -118,7 +122,7 @@ func (o *Options) fill() {
 		o.Scratch = defaultScratch
 	}
 	if o.Transports == 0 {
-		o.Transports = registeredmem.CudaIPC | registeredmem.InfiniBand | registeredmem.Ethernet
+		o.Transports = registeredmem.CudaIPC | registeredmem.SHM | registeredmem.InfiniBand | registeredmem.Ethernet
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

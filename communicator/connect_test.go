@@ -148,6 +148,7 @@ func TestConnectInvalid(t *testing.T) {
 	_, own := officeGroup(t, 2, communicator.Options{})
 	for name, comms := range map[string][]*communicator.Communicator{
 		"mapped":        group(t, 2, communicator.Options{}),
+		"SHM":           group(t, 2, communicator.Options{Transports: registeredmem.SHM}),
 		"Ethernet":      group(t, 2, communicator.Options{Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}),
 		"own bootstrap": own,
 	} {
@@ -166,6 +167,7 @@ func TestConnectInvalid(t *testing.T) {
 func TestConnectAgain(t *testing.T) {
 	for name, o := range map[string]communicator.Options{
 		"mapped":   {},
+		"SHM":      {Transports: registeredmem.SHM},
 		"Ethernet": {Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}},
 	} {
 		t.Run(name, func(t *testing.T) {

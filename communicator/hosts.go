@@ -75,7 +75,7 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 	if err := c.traceTogether(ctx, k, identities); err != nil {
 		return err
 	}
-	return c.chooseTransports(ctx, k, maps)
+	return c.chooseTransports(ctx, k, identities, maps)
 }
 
 // countSharers counts the ranks that use this rank's device.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
@@ -44,7 +46,10 @@ func overInfiniBand(t *testing.T, rank int, o ib.Options) communicator.Options {
 // overEach runs a test over each transport that does not map memory.
 func overEach(t *testing.T, n int, test func(t *testing.T, comms []*communicator.Communicator, over registeredmem.Transports)) {
 	for name, options := range map[string]func(t *testing.T, rank int) communicator.Options{
-		"Ethernet":   func(*testing.T, int) communicator.Options { return overEthernet() },
+		"Ethernet": func(*testing.T, int) communicator.Options { return overEthernet() },
+		"SHM": func(*testing.T, int) communicator.Options {
+			return communicator.Options{Timeout: 60 * time.Second, Transports: registeredmem.SHM}
+		},
 		"InfiniBand": func(t *testing.T, rank int) communicator.Options { return overInfiniBand(t, rank, ib.Options{}) },
 		"InfiniBand without atomics": func(t *testing.T, rank int) communicator.Options {
 			return overInfiniBand(t, rank, ib.Options{NoAtomics: true})
@@ -222,6 +227,32 @@ func TestNotMapped(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestTransportsOfAHost has ranks of one host with all transports, without CUDA IPC, and
+// with Ethernet only: each pair has the best that both have.
+func TestTransportsOfAHost(t *testing.T) {
+	all := make([]communicator.Options, 4)
+	for rank := range all {
+		all[rank] = communicator.Options{Timeout: 60 * time.Second, Ethernet: ethernet.Options{Interface: "lo"}}
+	}
+	all[2].Transports = registeredmem.SHM | registeredmem.Ethernet
+	all[3].Transports = registeredmem.Ethernet
+	const ipc, shm, net = registeredmem.CudaIPC, registeredmem.SHM, registeredmem.Ethernet
+	want := [][]registeredmem.Transports{{ipc, ipc, shm, net}, {ipc, ipc, shm, net}, {shm, shm, ipc, net}, {net, net, net, ipc}}
+	got := make([][]registeredmem.Transports, len(all))
+	for rank, c := range groupWith(t, all) {
+		for peer := range all {
+			over, err := c.Transport(peer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[rank] = append(got[rank], over)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the transports by rank and peer (-want +got):\n%s", diff)
+	}
 }
 
 // TestNoTransport has ranks with no transport in common.

@@ -13,6 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/cudaipc"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/connection/ib"
+	"github.com/mscclgo/mscclgo/connection/shm"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -27,15 +28,38 @@ type network struct {
 // networks are all that there are, in order of preference.
 var networks = []struct {
 	transport registeredmem.Transports
+	near      bool // it reaches ranks of the same host only
 	open      func(*Communicator) (network, error)
 	named     func(*Communicator) bool // whether the user named a device of it
 }{
-	{registeredmem.InfiniBand, openInfiniBand, func(c *Communicator) bool {
+	{registeredmem.SHM, true, openSHM, func(*Communicator) bool { return false }},
+	{registeredmem.InfiniBand, false, openInfiniBand, func(c *Communicator) bool {
 		return c.options.InfiniBand.Device != "" || os.Getenv(ib.EnvDevice) != ""
 	}},
-	{registeredmem.Ethernet, openEthernet, func(c *Communicator) bool {
+	{registeredmem.Ethernet, false, openEthernet, func(c *Communicator) bool {
 		return c.options.Ethernet.Interface != "" || os.Getenv(ethernet.EnvInterface) != ""
 	}},
+}
+
+func openSHM(c *Communicator) (network, error) {
+	o := c.options.SHM
+	o.Secret = c.boot.Key("shm")
+	if o.Logger == nil {
+		o.Logger = c.options.Logger
+	}
+	if o.Timeout == 0 {
+		o.Timeout = c.options.Timeout
+	}
+	o.Lost = c.lostBy(o.Lost)
+	t, err := shm.New(c.registry, o)
+	if err != nil {
+		return network{}, err
+	}
+	return network{
+		transport: registeredmem.SHM,
+		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
+		close:     t.Close,
+	}, nil
 }
 
 func openInfiniBand(c *Communicator) (network, error) {
@@ -66,13 +90,7 @@ func openEthernet(c *Communicator) (network, error) {
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && !o.Fallback.IsValid() {
 		o.Fallback = boot.LocalAddr()
 	}
-	lost := o.Lost
-	o.Lost = func(peer int, err error) {
-		c.lostPeer(peer, err)
-		if lost != nil {
-			lost(peer, err)
-		}
-	}
+	o.Lost = c.lostBy(o.Lost)
 	t, err := ethernet.New(c.registry, o)
 	if err != nil {
 		return network{}, err
@@ -82,6 +100,17 @@ func openEthernet(c *Communicator) (network, error) {
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
 	}, nil
+}
+
+// lostBy returns what a transport calls when a connection breaks: lostPeer and then the
+// user's function, which may be nil.
+func (c *Communicator) lostBy(users func(peer int, err error)) func(peer int, err error) {
+	return func(peer int, err error) {
+		c.lostPeer(peer, err)
+		if users != nil {
+			users(peer, err)
+		}
+	}
 }
 
 // lostPatience is how long news of the cause may take where a connection breaks because of
@@ -106,9 +135,10 @@ func (c *Communicator) lostPeer(peer int, err error) {
 	}
 }
 
-// chooseTransports chooses the transport to each peer. It opens no network where
-// all ranks map each other's memory.
-func (c *Communicator) chooseTransports(ctx context.Context, k *call, maps [][]byte) error {
+// chooseTransports chooses the transport to each peer. It opens no network that no peer
+// needs: none where all ranks map each other's memory, and where ranks of a host do not, only
+// what is on the host if they allow it.
+func (c *Communicator) chooseTransports(ctx context.Context, k *call, identities []identity, maps [][]byte) error {
 	c.links = make([]registeredmem.Transports, c.Size())
 	for rank, both := range maps[c.Rank()] {
 		if both != 0 {
@@ -118,7 +148,18 @@ func (c *Communicator) chooseTransports(ctx context.Context, k *call, maps [][]b
 	if len(c.hosts) == 1 {
 		return nil
 	}
-	mine, err := c.openNetworks()
+	me := identities[c.Rank()]
+	var near, far bool // whether there are peers on this host, and others, to reach
+	for rank, peer := range identities {
+		switch {
+		case c.links[rank] != 0:
+		case peer.host == me.host && me.allowed.Has(registeredmem.SHM) && peer.allowed.Has(registeredmem.SHM):
+			near = true
+		default:
+			far = true
+		}
+	}
+	mine, err := c.openNetworks(near, far)
 	all, err := k.collect(ctx, mine.encode(), err)
 	if err != nil {
 		return err
@@ -129,7 +170,8 @@ func (c *Communicator) chooseTransports(ctx context.Context, k *call, maps [][]b
 			return k.errorf(mscclgo.ErrRemote, rank, "its list of transports is malformed: %w", err)
 		}
 		for _, one := range networks {
-			if c.links[rank] == 0 && mine.transports.Has(one.transport) && theirs.transports.Has(one.transport) {
+			if c.links[rank] == 0 && mine.transports.Has(one.transport) && theirs.transports.Has(one.transport) &&
+				(!one.near || identities[rank].host == me.host) {
 				c.links[rank] = one.transport
 			}
 		}
@@ -161,12 +203,12 @@ func decodeOpened(b []byte) (o opened, err error) {
 	return o, r.End()
 }
 
-// openNetworks opens the networks that are allowed and available. One of which the
-// user named a device must be available.
-func (c *Communicator) openNetworks() (opened, error) {
+// openNetworks opens the networks that are allowed and available, to ranks of this host
+// (near) or to others (far). One of which the user named a device must be available.
+func (c *Communicator) openNetworks(near, far bool) (opened, error) {
 	var o opened
 	for _, one := range networks {
-		if !c.options.Transports.Has(one.transport) {
+		if !c.options.Transports.Has(one.transport) || one.near && !near || !one.near && !far {
 			continue
 		}
 		n, err := one.open(c)
@@ -205,7 +247,7 @@ func (c *Communicator) endpoint(peer int) (connection.Endpoint, error) {
 
 // Transport returns the transport of this rank's port channels and connections to a
 // peer: CudaIPC where both map each other's memory and for the rank itself, else
-// the first of InfiniBand and Ethernet that both have.
+// the first that both have of SHM, if they are on one host, InfiniBand and Ethernet.
 //
 // Errors: ErrInvalid for a peer outside the group.
 func (c *Communicator) Transport(peer int) (registeredmem.Transports, error) {

@@ -14,7 +14,7 @@ import (
 
 func TestRing(t *testing.T) {
 	overEthernet := communicator.Options{Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}
-	for name, options := range map[string]communicator.Options{"memory": {}, "ports": {}, "Ethernet": overEthernet} {
+	for name, options := range map[string]communicator.Options{"memory": {}, "ports": {}, "SHM": {Transports: registeredmem.SHM}, "Ethernet": overEthernet} {
 		for _, ranks := range []int{2, 3, 4} {
 			for _, count := range []int{1, 1000, 30_001} {
 				t.Run(fmt.Sprintf("%s, ranks=%d, count=%d", name, ranks, count), func(t *testing.T) {
