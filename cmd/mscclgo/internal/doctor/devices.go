@@ -77,7 +77,7 @@ func (e *examination) peerAccess() Finding {
 		}
 	}
 	if len(without) > 0 {
-		return warning("nvidia-smi topo -p2p r  # on PCIe, turn off the IOMMU or ACS in the firmware; ranks on these GPUs use the network's transports",
+		return warning("nvidia-smi topo -p2p r  # on PCIe, turn off the IOMMU or ACS in the firmware; ranks on these GPUs pass data through shared memory of the host",
 			"no access: %s", strings.Join(without, ", "))
 	}
 	var over []string

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"os"
 	"path"
 	"regexp"
 	"runtime"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mscclgo/mscclgo/connection/shm"
 )
 
 // unlimited is a limit that is none.
@@ -145,16 +148,35 @@ func (e *examination) memory() Finding {
 	return ok("%s %s", sizeText(n), text)
 }
 
+// sharedMemory looks for what NCCL needs, and makes what connection/shm does: memory without
+// a name, of a size that is fixed.
 func (e *examination) sharedMemory() Finding {
+	if err := sealedMemory(); err != nil {
+		return failed("docker run --security-opt seccomp=unconfined, or a profile that allows memfd_create", "memory to share without a name: %v", err)
+	}
 	var s unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &s); err != nil {
-		return warning("mount -t tmpfs tmpfs /dev/shm", "/dev/shm: %v; mscclgo does without, NCCL does not", err)
+		return warning("mount -t tmpfs tmpfs /dev/shm", "/dev/shm: %v; mscclgo shares memory without it, NCCL does not", err)
 	}
 	size := s.Blocks * uint64(s.Frsize)
 	if size < 1<<30 {
 		return warning("docker run --shm-size 1g, or --ipc host", "%s in /dev/shm: mscclgo needs none, NCCL wants more", sizeText(size))
 	}
-	return ok("%s in /dev/shm; mscclgo needs none", sizeText(size))
+	return ok("memory can be shared without a name, between GPUs that have no access to each other\n%s in /dev/shm; mscclgo needs none", sizeText(size))
+}
+
+// sealedMemory makes memory as rings of connection/shm have.
+func sealedMemory() error {
+	fd, err := unix.MemfdCreate("mscclgo-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Fallocate(fd, 0, 0, int64(shm.DefaultRing)); err != nil {
+		return os.NewSyscallError("fallocate", err)
+	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return os.NewSyscallError("fcntl", err)
 }
 
 func (e *examination) cpus() Finding {
