@@ -100,12 +100,13 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 }
 
 // transport returns what a rank may use: where the memory of all ranks is mapped, of none, or
-// of some.
+// of some. What is not mapped goes through shared memory of the host where both ranks may.
 func transport(mode int, random *rand.Rand) string {
+	near := [...]string{"ethernet", "shm,ethernet"}[random.IntN(2)]
 	if mode == 0 || mode == 2 && random.IntN(2) == 0 {
-		return "cudaipc,ethernet"
+		return "cudaipc," + near
 	}
-	return "ethernet"
+	return near
 }
 
 // do runs it.
@@ -548,13 +549,13 @@ func (c *config) calibrate(ctx context.Context) (time.Duration, error) {
 		return nil
 	}
 	for ranks := 2; ranks <= c.ranks; ranks++ {
-		for _, transports := range []string{"cudaipc,ethernet", "ethernet", ""} {
+		for _, transports := range []string{"cudaipc,ethernet", "ethernet", "shm", ""} {
 			r := calm.plan(faults[0], ranks, 0)
 			r.ranks, r.beside, r.Cover, r.Steps = ranks, 0, true, len(calls)*len(counts)
 			r.Victim, r.transports = 0, slices.Repeat([]string{transports}, ranks)
 			if transports == "" { // some are mapped
-				r.transports = slices.Repeat([]string{"cudaipc,ethernet"}, ranks)
-				r.transports[ranks-1] = "ethernet"
+				r.transports = slices.Repeat([]string{"cudaipc,shm,ethernet"}, ranks)
+				r.transports[0], r.transports[ranks-1] = "shm,ethernet", "ethernet"
 			}
 			if err := check(r); err != nil {
 				return 0, err
