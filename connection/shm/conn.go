@@ -154,7 +154,7 @@ func (c *conn) poll() {
 		return // the ring may be unmapped
 	}
 	if err := c.look(); err != nil {
-		c.failLocked(mscclgo.ErrRemote, peerLost(err))
+		c.lostLocked(err)
 	}
 }
 
@@ -271,7 +271,7 @@ func (c *conn) watch(now time.Time) {
 		return
 	}
 	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
-		c.failLocked(mscclgo.ErrRemote, peerLost(fmt.Errorf("it has done nothing for %v, with %d entries waiting; its process is stopped, or its device is stuck", silent.Round(time.Millisecond), due)))
+		c.lostLocked(fmt.Errorf("it has done nothing for %v, with %d entries waiting; its process is stopped, or its device is stuck", silent.Round(time.Millisecond), due))
 	}
 }
 

@@ -60,17 +60,17 @@ var (
 	errDied = errors.New("it hung up without closing the connection and without a reason: its process has ended")
 )
 
-// fail ends the half, and reports whether that is because of err: the first reason stays.
-func (h *half) fail(kind mscclgo.Kind, err error) bool {
+// fail ends the half because of err, unless it has ended: the first reason stays.
+func (h *half) fail(kind mscclgo.Kind, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.failLocked(kind, err)
+	h.failLocked(kind, err)
 }
 
 // failLocked is fail for callers that hold mu.
-func (h *half) failLocked(kind mscclgo.Kind, err error) bool {
+func (h *half) failLocked(kind mscclgo.Kind, err error) {
 	if h.err != nil {
-		return false
+		return
 	}
 	if h.closing {
 		kind, err = mscclgo.ErrInvalid, errClosed
@@ -80,21 +80,26 @@ func (h *half) failLocked(kind mscclgo.Kind, err error) bool {
 	h.cancel()
 	h.timer = time.AfterFunc(h.t.reg.Timeout(), h.giveUp)
 	h.sock.SetDeadline(time.Unix(1, 0)) // what was sent stays readable at the peer
-	if kind == mscclgo.ErrRemote && err != errLeft && h.t.opts.Lost != nil {
-		lost := mscclgo.Errorf(mscclgo.ErrRemote, "shm: connection", "%w", h.failure()).At(h.t.reg.Rank(), h.peer)
-		go h.t.opts.Lost(h.peer, lost)
-	}
-	return true
 }
 
-// lost ends the half because the peer failed or broke the protocol.
-func (h *half) lost(err error) { h.fail(mscclgo.ErrRemote, peerLost(err)) }
+// lost ends the half because the peer has left, failed or broken the protocol.
+func (h *half) lost(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lostLocked(err)
+}
 
-func peerLost(err error) error {
+// lostLocked is lost for callers that hold mu.
+func (h *half) lostLocked(err error) {
 	if err == errLeft {
-		return err
+		h.failLocked(mscclgo.ErrRemote, err)
+		return
 	}
-	return fmt.Errorf("the peer is lost: %w", err)
+	told := h.err != nil || h.closing
+	h.failLocked(mscclgo.ErrRemote, fmt.Errorf("the peer is lost: %w", err))
+	if !told && h.t.opts.Lost != nil {
+		go h.t.opts.Lost(h.peer, mscclgo.Errorf(mscclgo.ErrRemote, "shm: connection", "%w", h.err).At(h.t.reg.Rank(), h.peer))
+	}
 }
 
 // broken ends the half because this rank's device or system failed.

@@ -311,19 +311,19 @@ func (r *receiver) wait(posted uint64) {
 // refuse ends the half because of an entry, and tells the peer why.
 func (r *receiver) refuse(e *entry, err error) {
 	out := message{kind: messageRefuse, reason: target.Protocol, refused: e.kind, memory: e.memory, offset: e.offset, length: e.length, number: r.taken}
-	kind := mscclgo.ErrRemote
+	end := func() { r.lost(err) }
 	var why *target.Refusal
 	switch {
 	case errors.Is(err, errDevice):
-		kind, out.reason = mscclgo.ErrSystem, target.Failed
+		out.reason = target.Failed
+		end = func() { r.broken(err) }
 	case errors.As(err, &why):
 		out.reason = why.Reason
-	default:
-		err = peerLost(err)
+		end = func() { r.fail(mscclgo.ErrRemote, err) } // the peer may not have heard yet that a memory was closed
 	}
 	r.t.log.Warn("shm: refused what a peer sent", "peer", r.peer, "error", err)
 	r.tell(&out, partingTime)
-	r.fail(kind, err)
+	end()
 }
 
 // nonsense is refuse for a count.
