@@ -228,6 +228,11 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	return c.enqueue(dst, op{kind: kindUpdate, offset: dstOffset, from: from, to: to})
 }
 
+// Store queues the sending of a word's value, as Update does.
+func (c *conn) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	return c.Update(dst, dstOffset, 0, value)
+}
+
 // enqueue adds an operation with a copy of its data to the queue. It waits while the
 // queue is full.
 func (c *conn) enqueue(dst *registeredmem.Memory, o op) error {
