@@ -73,7 +73,12 @@ func (p *primary) register(r *hostRange) error {
 
 // unpin undoes pin.
 func (p *primary) unpin(held []*hostRange) error {
-	p.awaitIdle() // not under the lock
+	p.mu.Lock()
+	last := slices.ContainsFunc(held, func(r *hostRange) bool { return r.users == 1 && r.pinned })
+	p.mu.Unlock()
+	if last {
+		p.awaitIdle()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error

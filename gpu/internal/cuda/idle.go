@@ -4,6 +4,8 @@ package cuda
 import "C"
 
 import (
+	"maps"
+	"slices"
 	"time"
 	"unsafe"
 )
@@ -17,13 +19,16 @@ import (
 // idlePatience is how long awaitIdle waits.
 const idlePatience = time.Second
 
-// work is what a context keeps of its streams.
+// work is what a context keeps of its streams, but for those of other code: these may begin
+// to capture at any time, and a query would make the capture invalid. A stream of ours joins
+// a capture with workMu held.
 type work struct {
 	streams map[*stream]C.CUstream
+	ending  []C.CUstream     // closed, with work
 	freed   []unsafe.Pointer // pinned memory that is to be freed
 }
 
-// track adds a stream to those that may have work, and forget removes it.
+// track adds a stream to those that may have work.
 func (p *primary) track(s *stream) {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()
@@ -33,10 +38,23 @@ func (p *primary) track(s *stream) {
 	p.work.streams[s] = s.c.handle
 }
 
-func (p *primary) forget(s *stream) {
+// finish destroys a stream that is closed, when its work has ended.
+func (p *primary) finish(s *stream) C.status {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()
 	delete(p.work.streams, s)
+	destroyed, rc := p.destroyIdle(s.c.handle)
+	if !destroyed {
+		p.work.ending = append(p.work.ending, s.c.handle)
+	}
+	p.cleanUp()
+	return rc
+}
+
+func (p *primary) destroyIdle(stream C.CUstream) (bool, C.status) {
+	var destroyed C.bool
+	rc := C.stream_destroy_idle(p.context, stream, &destroyed)
+	return bool(destroyed) || rc != 0, rc
 }
 
 // freeHost frees pinned memory now or later.
@@ -44,46 +62,58 @@ func (p *primary) freeHost(host unsafe.Pointer) C.status {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()
 	p.work.freed = append(p.work.freed, host)
-	return p.freeHosts()
+	return p.cleanUp()
 }
 
-// tryFreeHosts frees what was to be freed later, if no stream has work. A failure is the
-// context's, of which other calls tell.
-func (p *primary) tryFreeHosts() {
+// tryCleanUp is cleanUp. A failure is the context's, of which other calls tell.
+func (p *primary) tryCleanUp() {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()
-	p.freeHosts()
+	p.cleanUp()
 }
 
-// freeHosts is tryFreeHosts. The caller holds workMu.
-func (p *primary) freeHosts() C.status {
+// cleanUp destroys closed streams whose work has ended and, if no stream has any, frees
+// what was to be freed. The caller holds workMu.
+func (p *primary) cleanUp() C.status {
+	p.work.ending = slices.DeleteFunc(p.work.ending, func(stream C.CUstream) bool {
+		destroyed, _ := p.destroyIdle(stream)
+		return destroyed
+	})
 	n := len(p.work.freed)
 	if n == 0 {
 		return 0
 	}
 	streams := p.handles()
 	var freed C.bool
-	rc := C.hosts_free(p.context, unsafe.SliceData(streams), C.size_t(len(streams)), &p.work.freed[0], C.size_t(n), &freed)
+	rc := C.hosts_free_idle(p.context, unsafe.SliceData(streams), C.size_t(len(streams)), &p.work.freed[0], C.size_t(n), &freed)
 	if freed {
 		p.work.freed = nil
 	}
 	return rc
 }
 
-// handles returns the streams. The caller holds workMu.
-func (p *primary) handles() []C.CUstream {
-	streams := make([]C.CUstream, 0, len(p.work.streams))
-	for _, handle := range p.work.streams {
-		streams = append(streams, handle)
-	}
-	return streams
-}
-
-// dropHosts frees what was to be freed later. There is no stream any more.
-func (p *primary) dropHosts() C.status {
+// cleanUpAll is cleanUp for the last holder, whatever still runs.
+func (p *primary) cleanUpAll() (first C.status) {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()
-	return p.freeHosts()
+	for _, handle := range p.work.ending {
+		s := C.cuda_stream{context: p.context, handle: handle}
+		if rc := C.stream_destroy(&s); first == 0 {
+			first = rc
+		}
+	}
+	if n := len(p.work.freed); n > 0 {
+		if rc := C.hosts_free(p.context, &p.work.freed[0], C.size_t(n)); first == 0 {
+			first = rc
+		}
+	}
+	p.work = work{}
+	return first
+}
+
+// handles returns the streams. The caller holds workMu.
+func (p *primary) handles() []C.CUstream {
+	return slices.AppendSeq(slices.Clone(p.work.ending), maps.Values(p.work.streams))
 }
 
 // awaitIdle waits until no stream has work, for a second: kernels that wait for what this

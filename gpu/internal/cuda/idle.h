@@ -16,22 +16,36 @@ static inline bool streams_idle(cuda_context* c, CUstream* streams, size_t n, bo
   return true;
 }
 
-// hosts_free frees count pinned memories, and reports so, if no stream has work. The caller's
-// turn keeps others from queueing any meanwhile. It returns the first failure.
-static inline status hosts_free(cuda_context* c, CUstream* streams, size_t n, void** hosts, size_t count,
-                                bool* freed) {
+// hosts_free frees count pinned memories and returns the first failure.
+static inline status hosts_free(cuda_context* c, void** hosts, size_t count) {
+  ENTER_UNSAFE(c);
+  status first = 0;
+  for (size_t i = 0; i < count; i++) {
+    status rc = CALL(c->api, cuMemFreeHost, hosts[i]);
+    if (!first) first = rc;
+  }
+  return first;
+}
+
+// hosts_free_idle is hosts_free, and reports so, if no stream has work. The turn keeps others
+// from queueing any meanwhile, unless that takes long.
+static inline status hosts_free_idle(cuda_context* c, CUstream* streams, size_t n, void** hosts, size_t count,
+                                     bool* freed) {
   ENTER_UNSAFE(c);
   *freed = false;
   if (!turn_take(&c->submitting)) return CUDA_SUCCESS;
-  status first = 0;
-  if ((*freed = streams_idle(c, streams, n, false))) {
-    for (size_t i = 0; i < count; i++) {
-      status rc = CALL(c->api, cuMemFreeHost, hosts[i]);
-      if (!first) first = rc;
-    }
-  }
+  *freed = streams_idle(c, streams, n, false);
+  status rc = *freed ? hosts_free(c, hosts, count) : CUDA_SUCCESS;
   turn_end(&c->submitting, true);
-  return first;
+  return rc;
+}
+
+// stream_destroy_idle destroys a stream, and reports so, unless it has work.
+static inline status stream_destroy_idle(cuda_context* c, CUstream stream, bool* destroyed) {
+  ENTER_UNSAFE(c);
+  cuda_stream s = {.context = c, .handle = stream};
+  *destroyed = stream_ask(&s) != CUDA_ERROR_NOT_READY;
+  return *destroyed ? stream_destroy(&s) : CUDA_SUCCESS;
 }
 
 // context_idle reports whether no stream has work, but for those that capture.

@@ -21,27 +21,29 @@ func TestFreedWhenIdle(t *testing.T) {
 		check(t, err)
 		testcmp.Equal(t, "the pieces of pinned memory "+when, got, want)
 	}
-	const idle, busy, captures = 0, 1, 2
-	state := func(bytes uint64) { check(t, s.Copy(8, 16, bytes)) }
+	const busy, captures, idle, allIdle = 1, 2, 3, 4
+	state := func(s backend.Stream, bytes uint64) { check(t, s.Copy(8, 16, bytes)) }
 
 	a, b, c := pinned(), pinned(), pinned()
-	state(busy)
+	state(s, busy)
 	check(t, a.Free())
 	check(t, a.Free())
 	expect("while a stream has work", 3)
-	state(captures)
+	state(s, captures)
 	check(t, b.Free())
 	expect("while a stream captures", 3)
 	rest := pinned()
 	expect("with another", 4)
-	state(idle)
+	state(s, idle)
 	check(t, c.Free())
 	expect("when no stream has work", 1)
-	state(busy)
-	check(t, rest.Free())
-	expect("while a stream has work again", 1)
+	state(s, busy)
 	check(t, s.Close())
-	expect("without that stream", 0)
+	check(t, rest.Free())
+	expect("while a closed stream has work", 1)
+	state(other, allIdle)
+	check(t, pinned().Free())
+	expect("when that has ended", 0)
 }
 
 // TestFreeBesideKernel: while a kernel waits for a copy, memory is freed and the copy queued.

@@ -54,33 +54,48 @@ func (p *primary) share(code []byte, load func() (C.CUmodule, error)) (C.CUmodul
 	}
 	i.users++
 	p.imagesMu.Unlock()
-	i.once.Do(func() { i.handle, i.err = load() })
-	if i.err != nil {
-		p.part(i)
+	loads := false
+	i.once.Do(func() {
+		loads = true
+		i.handle, i.err = load()
+	})
+	if i.err == nil {
+		return i.handle, i, nil
+	}
+	p.part(i)
+	if loads {
 		return nil, nil, i.err
 	}
-	return i.handle, i, nil
+	handle, err := load() // which has an error of its own
+	return handle, nil, err
 }
 
 // part removes a user of an image, and reports whether it was the last.
 func (p *primary) part(i *image) bool {
 	p.imagesMu.Lock()
 	defer p.imagesMu.Unlock()
-	if i.users--; i.users > 0 {
-		return false
+	i.users--
+	if p.images[i.sum] == i && (i.users == 0 || i.err != nil) {
+		delete(p.images, i.sum)
 	}
-	delete(p.images, i.sum)
-	return true
+	return i.users == 0
 }
 
-// allow calls set if a kernel is not allowed as much dynamic shared memory yet: another user
-// may need what it has.
-func (i *image) allow(kernel string, bytes int, set func() error) error {
+// allow calls set if a kernel is allowed less dynamic shared memory, as now returns the first
+// time: another user may need what it has.
+func (i *image) allow(kernel string, bytes int, now func() (int, error), set func() error) error {
 	if i == nil {
 		return set()
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if _, known := i.dynamic[kernel]; !known {
+		limit, err := now()
+		if err != nil {
+			return err
+		}
+		i.dynamic[kernel] = limit
+	}
 	if bytes <= i.dynamic[kernel] {
 		return nil
 	}

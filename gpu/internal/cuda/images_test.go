@@ -49,8 +49,9 @@ func TestSharedLimit(t *testing.T) {
 	i := &image{dynamic: map[string]int{}}
 	var set []int
 	refused := errors.New("too much")
-	for _, bytes := range []int{50, 20, 70, 70, 900} {
-		err := i.allow("k", bytes, func() error {
+	now := func() (int, error) { return 48, nil }
+	for _, bytes := range []int{20, 50, 20, 70, 70, 900} {
+		err := i.allow("k", bytes, now, func() error {
 			if bytes == 900 {
 				return refused
 			}
@@ -61,6 +62,6 @@ func TestSharedLimit(t *testing.T) {
 			t.Errorf("%d bytes: %v", bytes, err)
 		}
 	}
-	check(t, i.allow("other", 60, func() error { set = append(set, 60); return nil }))
+	check(t, i.allow("other", 60, now, func() error { set = append(set, 60); return nil }))
 	testcmp.Equal(t, "the limits that were set", set, []int{50, 70, 60})
 }

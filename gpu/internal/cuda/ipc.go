@@ -101,7 +101,12 @@ func (p *primary) open(key ipcKey) (*opened, error) {
 
 // close undoes one open.
 func (p *primary) close(key ipcKey, o *opened) error {
-	p.awaitIdle() // not under the lock
+	p.mu.Lock()
+	last := o.users == 1
+	p.mu.Unlock()
+	if last {
+		p.awaitIdle()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o.users--; o.users > 0 {

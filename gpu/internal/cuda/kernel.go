@@ -34,7 +34,11 @@ func (k *kernel) Attributes() (backend.Attributes, error) {
 }
 
 func (k *kernel) SetMaxDynamicShared(bytes int) error {
-	return k.image.allow(k.name, bytes, func() error {
+	now := func() (int, error) {
+		a, err := k.Attributes()
+		return a.MaxDynamicShared, err
+	}
+	return k.image.allow(k.name, bytes, now, func() error {
 		return k.result(C.kernel_set_max_dynamic_shared(k.context, k.handle, C.int(bytes)),
 			"allow kernel %q %d bytes of dynamic shared memory (a block can have at most %d)",
 			k.name, bytes, int(k.ordinal.facts.max_shared))

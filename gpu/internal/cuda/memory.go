@@ -184,10 +184,16 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 	if err := d.hold(); err != nil {
 		return nil, err
 	}
-	d.tryFreeHosts()
+	d.tryCleanUp()
 	m := &pinned{held: held{primary: d.primary}}
 	var host unsafe.Pointer
-	if rc := C.host_create(d.context, C.size_t(size), &host, &m.ptr); rc != 0 {
+	rc := C.host_create(d.context, C.size_t(size), &host, &m.ptr)
+	if rc == C.CUDA_ERROR_OUT_OF_MEMORY {
+		d.awaitIdle()
+		d.tryCleanUp() // which may give some back
+		rc = C.host_create(d.context, C.size_t(size), &host, &m.ptr)
+	}
+	if rc != 0 {
 		defer d.drop()
 		return nil, d.fail(rc, "allocate %d bytes of pinned host memory", size)
 	}

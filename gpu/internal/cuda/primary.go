@@ -66,7 +66,7 @@ func (p *primary) drop() error {
 		return nil
 	}
 	p.ordinal.current = nil
-	first := p.dropHosts()
+	first := p.cleanUpAll()
 	if p.copies.handle != nil {
 		if rc := C.stream_destroy(&p.copies); first == 0 {
 			first = rc

@@ -55,7 +55,6 @@ func (d *device) WrapStream(handle uintptr) (backend.Stream, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.drop())
 	}
-	s.track(s)
 	return s, nil
 }
 
@@ -146,6 +145,8 @@ func (s *stream) WaitEvent(e backend.Event) error {
 	if err != nil {
 		return err
 	}
+	s.workMu.Lock() // it may join a capture
+	defer s.workMu.Unlock()
 	return s.result(C.stream_wait_event(&s.c, ev.handle), "wait for an event")
 }
 
@@ -174,6 +175,8 @@ func (p *primary) event(e backend.Event) (*event, error) {
 }
 
 func (s *stream) BeginCapture() error {
+	s.workMu.Lock()
+	defer s.workMu.Unlock()
 	return s.result(C.stream_begin_capture(&s.c), "begin a capture")
 }
 
@@ -223,14 +226,12 @@ func (s *stream) Handle() uintptr { return uintptr(unsafe.Pointer(s.c.handle)) }
 // alone.
 func (s *stream) Close() error {
 	return s.end(func() error {
-		s.forget(s)
-		defer s.tryFreeHosts()
 		var first C.status
 		if s.native != nil {
 			first = C.cuda_queue_destroy(s.queue())
 		}
 		if !s.foreign {
-			if rc := C.stream_destroy(&s.c); first == 0 {
+			if rc := s.finish(s); first == 0 {
 				first = rc
 			}
 		}

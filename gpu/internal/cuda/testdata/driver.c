@@ -122,8 +122,9 @@ int cuThreadExchangeStreamCaptureMode(int* other) {
 }
 #if defined(HOSTS)
 // Pinned memory is not freed while a stream has work, nor by a thread that would disturb a
-// capture. cuMemGetInfo counts the pieces. A copy of n bytes is work until a copy of none.
-static int busy_streams;
+// capture. cuMemGetInfo counts the pieces. A copy of 1 byte is work, until one of 3 bytes to
+// the same stream or of 4 to any; after one of 2 bytes the stream captures.
+static int busy_streams, round_of_work;
 static size_t pieces;
 static char piece[4096];
 int cuMemHostAlloc(void** host, size_t size, unsigned flags) {
@@ -214,18 +215,30 @@ int cuMemHostGetDevicePointer_v2(unsigned long long* out, void* ptr, unsigned fl
 #endif
 int cuMemFree_v2(unsigned long long ptr) { return mode != RELAXED ? CAPTURE_UNSUPPORTED : (int)ptr; }
 #if defined(HOSTS)
-int cuStreamCreate(void** stream, unsigned flags) { return *stream = calloc(1, sizeof(int)), !flags; }
+int cuStreamCreate(void** stream, unsigned flags) { return *stream = calloc(1, 16), !flags; }
 #else
 int cuStreamCreate(void** stream, unsigned flags) { return *stream = &retained, !flags; }
 #endif
 #if defined(HOSTS)
-enum { CAPTURING = 2 };  // of a stream: 1 if it has work
-int cuStreamIsCapturing(void* stream, int* status) { return *status = *(int*)stream == CAPTURING, 0; }
-int cuStreamQuery(void* stream) { return *(int*)stream ? NOT_READY : 0; }
-int cuStreamDestroy_v2(void* stream) { return busy_streams -= *(int*)stream == 1, free(stream), 0; }
+typedef struct {
+  int round, working, capturing;
+} fake_stream;
+static int working(const fake_stream* s) { return s->working && s->round == round_of_work; }
+int cuStreamIsCapturing(void* stream, int* status) { return *status = ((fake_stream*)stream)->capturing, 0; }
+int cuStreamQuery(void* stream) {
+  fake_stream* s = stream;
+  return s->capturing ? LAUNCH_FAILED : working(s) ? NOT_READY : 0;
+}
+int cuStreamDestroy_v2(void* stream) { return free(stream), 0; }  // what is queued goes on
 int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
-  busy_streams += (n == 1) - (*(int*)stream == 1);
-  return *(int*)stream = (int)n, !dst || !src;
+  fake_stream* s = stream;
+  if (n == 4) {
+    round_of_work++, busy_streams = 0;
+  } else {
+    busy_streams += (n == 1) - working(s);
+    *s = (fake_stream){round_of_work, n == 1, n == 2};
+  }
+  return !dst || !src;
 }
 #elif defined(FOREIGN)
 int cuStreamQuery(void* stream) { return stream != (void*)PLAIN || mode != RELAXED ? LAUNCH_FAILED : 0; }
