@@ -9,7 +9,7 @@ import (
 )
 
 // formatVersion is that of an endpoint's bytes.
-const formatVersion = 2
+const formatVersion = 3
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
 

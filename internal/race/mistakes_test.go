@@ -95,7 +95,7 @@ func (b *bed) launch(s *gpu.Stream, name string, i int) error {
 	}
 	blocks := 1
 	switch name {
-	case "otherBlock", "signalOfTwoBlocks":
+	case "otherBlock", "signalOfTwoBlocks", "getOfOtherBlock":
 		blocks = 2
 	case "gridsDiffer":
 		if !b.mended && b.comm.Rank() == 0 {

@@ -199,6 +199,12 @@ struct BasePortChannelHandle {
            load<Scope::Device, Order::Relaxed>(&state->flushed);
   }
 
+  // acquireGot acquires what flushes of other threads have fetched, once nothing is
+  // outstanding. Channels that get nothing do not pay for the fence.
+  MSCCLGO_DEVICE void acquireGot() const {
+    if (load<Scope::Device, Order::Relaxed>(&state->asked) != 0) fence<Scope::Device, Order::Acquire>();
+  }
+
   // askStore pushes a trigger with the value to store.
   MSCCLGO_DEVICE PushResult askStore(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint64_t value) const {
     bool fits = dstOffset >> 48 == 0 && dst >> 16 == 0;
@@ -241,7 +247,10 @@ struct BasePortChannelHandle {
     if (pushed.result != WaitResult::Done) return pushed.result;
     detail::Span span(semaphore.watch.trace());
     WaitResult result = awaitAbove<Order::Acquire>(fifo.watch, &progress->flushed, pushed.position);
-    if (result == WaitResult::Done) raise(&state->flushed, pushed.position + 1);
+    if (result == WaitResult::Done) {
+      fence<Scope::Device, Order::Release>();  // for acquireGot() of other threads
+      raise(&state->flushed, pushed.position + 1);
+    }
     span.end(TraceKind::AwaitFlush, semaphore.watch, uint32_t(result), pushed.position, 0,
              reinterpret_cast<uintptr_t>(fifo.entries));
     return result;
@@ -364,8 +373,10 @@ struct PortChannelHandle {
   // with it where the connection sends from host memory: to fetch them from the device
   // would take the host longer than all else.
   MSCCLGO_DEVICE PushResult ask(uint32_t kind, uint64_t dstOffset, uint64_t srcOffset, uint64_t bytes) const {
-    if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes) && !base.fetching())
+    if (bytes != 0 && bytes <= inlineLimit && inside(dstOffset, srcOffset, bytes) && !base.fetching()) {
+      base.acquireGot();
       return base.askInline(kind, dst, dstOffset, local + srcOffset, bytes);
+    }
     return base.ask(kind, dst, dstOffset, src, srcOffset, bytes);
   }
 
@@ -415,7 +426,9 @@ struct PortChannelHandle {
     uintptr_t both =
         reinterpret_cast<uintptr_t>(remote + dstOffset) | reinterpret_cast<uintptr_t>(local + srcOffset);
     if (both % sizeof(uint4) != 0 && bytes > kUnaligned) return false;
-    return !base.outstanding();
+    if (base.outstanding()) return false;
+    base.acquireGot();
+    return true;
   }
 
   static constexpr uint64_t kUnaligned = 128;

@@ -291,6 +291,24 @@ KERNEL(portReadTooEarly) {
   }
 }
 
+// What a get of another block brings is read before the flush. A put waits for it.
+KERNEL(getOfOtherBlock) {
+  if (m.group.rank != 0 || threadIdx.x != 0) return;
+  uint32_t* asked = m.flag(0);
+  if (blockIdx.x == 0) {
+    m.port->get(m.at, m.at + 3072, kPutBytes);
+    store<Scope::Device, Order::Release>(asked, 1u);
+    m.port->flush();
+  } else {
+    while (load<Scope::Device, Order::Acquire>(asked) != 1) {
+    }
+    while (mended && m.port->base.outstanding()) {
+    }
+    if (mended) m.port->put(m.at + 6144, m.at + 3072, 64);
+    if (!mended) m.mine()[512] = m.mine()[1024] + 1;  // getOfOtherBlock
+  }
+}
+
 // Two blocks signal by a plain load and a store of the count, as PortChannel.signal once
 // did, so that a signal may be lost.
 KERNEL(signalOfTwoBlocks) {
