@@ -11,6 +11,26 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
+// TestRows checks that the tokens of any two ranks or experts differ.
+func TestRows(t *testing.T) {
+	const ranks = 72
+	counts := make([]uint64, ranks)
+	for i := range counts {
+		counts[i] = 1
+	}
+	seen := map[float32]bool{}
+	for rank := range ranks {
+		all := rows(counts, func(expert int) (int, int) { return rank, expert })
+		for expert := range ranks {
+			first := all[width*expert]
+			if seen[first] {
+				t.Fatalf("the token of rank %d for expert %d begins with %v, as another does", rank, expert, first)
+			}
+			seen[first] = true
+		}
+	}
+}
+
 // TestTokens has ranks check all elements of some numbers of tokens.
 func TestTokens(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4} {

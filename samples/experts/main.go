@@ -57,6 +57,7 @@ func run(ctx context.Context, comm *communicator.Communicator, most uint64, out 
 		if buffers[i], err = device.Alloc(size); err != nil {
 			return err
 		}
+		defer buffers[i].Close()
 	}
 	home, guests, back, going, coming := buffers[0], buffers[1], buffers[2], buffers[3], buffers[4]
 	stream, err := comm.NewStream()
@@ -143,11 +144,11 @@ func sum(counts []uint64) (all uint64) {
 
 // rows returns the elements of tokens, as many as counts say of each rank for each expert.
 func rows(counts []uint64, of func(p int) (rank, expert int)) []float32 {
-	var all []float32
+	all := make([]float32, 0, width*sum(counts))
 	for p, n := range counts {
 		rank, expert := of(p)
 		for i := range n * width {
-			all = append(all, float32(10_000*rank+1000*expert)+float32(i%977))
+			all = append(all, float32(1000*(rank*len(counts)+expert))+float32(i%977))
 		}
 	}
 	return all
