@@ -142,14 +142,14 @@ func (g *Group) Launch() error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: launch a group", "the group has no runner; Runner.Group begins one")
 	}
 	defer func() {
-		clear(g.messages) // so that it keeps no buffers
-		g.messages = g.messages[:0]
+		g.messages = emptied(g.messages) // which keeps no buffers
 	}()
 	r, op := g.runner, g.op()
 	if err := r.begin(op); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
+	defer r.groups.empty()
 	if err := r.groups.reachable(r); err != nil {
 		return wrap(r.comm, op, err)
 	}
@@ -241,7 +241,7 @@ func (g *Group) streams() (all []*gpu.Stream, err error) {
 
 // apart returns the error of a receive that overlaps with another message.
 func (g *Group) apart() error {
-	order := g.runner.groups.order[:0]
+	order := g.runner.groups.order
 	for i := range g.messages {
 		if g.messages[i].count > 0 {
 			order = append(order, &g.messages[i])

@@ -801,12 +801,30 @@ func TestManyMessages(t *testing.T) {
 			if n := len(m.runner.groups.tables); n != c.tables {
 				return fmt.Errorf("round %d: there are %d tables, not %d", round, n, c.tables)
 			}
+			if err := keepsNothing(g); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
 			if err := errors.Join(out.Close(), in.Close()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// keepsNothing returns an error if a group that was launched, or its runner, refers to messages or
+// has memory for more than load has.
+func keepsNothing(g *Group) error {
+	all := &g.runner.groups
+	for _, slice := range append([][]*message{all.order}, append(all.sends, all.receives...)...) {
+		if slice = slice[:cap(slice)]; len(slice) > 3*loadedMessages/2 || slices.ContainsFunc(slice, func(m *message) bool { return m != nil }) {
+			return fmt.Errorf("an array for %d messages is kept, or what is in it", len(slice))
+		}
+	}
+	if n := max(cap(g.messages), cap(all.work.messages)); n > 3*loadedMessages/2 {
+		return fmt.Errorf("there is memory for %d messages", n)
+	}
+	return nil
 }
 
 // TestBadGroups refuses groups before anything is queued, and goes on.

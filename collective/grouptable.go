@@ -80,7 +80,7 @@ type groups struct {
 	event  *gpu.Event // for streams that join and part
 	// handle and shared are the first arguments of the kernels.
 	handle, shared any
-	// work, sends, receives and order are of the group that is being launched, and used again for the next one.
+	// work, sends, receives and order are of the group that is being launched, empty between groups.
 	work            groupTable
 	sends, receives [][]*message
 	order           []*message
@@ -175,9 +175,6 @@ func (g *Group) table() (*groupTable, error) {
 		r.groups.sends, r.groups.receives = make([][]*message, ranks), make([][]*message, ranks)
 	}
 	sends, receives := r.groups.sends, r.groups.receives
-	for rank := range ranks {
-		sends[rank], receives[rank] = sends[rank][:0], receives[rank][:0]
-	}
 	for i := range g.messages {
 		m := &g.messages[i]
 		if m.receives {
@@ -193,7 +190,7 @@ func (g *Group) table() (*groupTable, error) {
 		return nil, r.invalidUse("collective: launch a group", "it has %d messages, more than %d", len(g.messages), mostOfGroup)
 	}
 	t := &r.groups.work
-	t.messages, t.tasks, t.most = t.messages[:0], 0, 0
+	t.tasks, t.most = 0, 0
 	t.arg.Pairs, t.arg.More = 0, 0
 	t.arg.Small, t.arg.SlotBytes, t.arg.Lanes = r.groups.small(r), r.groups.sizes.slot, uint32(r.groups.lanes(r))
 	t.arg.LeastLots = r.groups.sizes.leastPacked<<32 | r.groups.sizes.least
@@ -212,6 +209,24 @@ func (g *Group) table() (*groupTable, error) {
 		}
 	}
 	return t, nil
+}
+
+// empty forgets the group that was launched.
+func (g *groups) empty() {
+	g.order, g.work.messages = emptied(g.order), emptied(g.work.messages)
+	for rank := range g.sends {
+		g.sends[rank], g.receives[rank] = emptied(g.sends[rank]), emptied(g.receives[rank])
+	}
+}
+
+// emptied returns a slice for the next group, which keeps nothing of the last one: not its
+// messages, and if they were more than load has room for, not their memory either.
+func emptied[T any](s []T) []T {
+	if len(s) > loadedMessages {
+		return nil
+	}
+	clear(s)
+	return s[:0]
 }
 
 // matchSelf returns the error of messages of this rank to itself that do not match.
