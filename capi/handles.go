@@ -13,6 +13,8 @@ import (
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 // kind is the kind of a handle, the highest byte of its number.
@@ -162,10 +164,17 @@ func (t *table) destroy(op string, k kind, handle C.uintptr_t) error {
 	if err != nil {
 		return err
 	}
+	return t.close(op, o)
+}
+
+// close closes an object, which the caller uses, and what was made of it. What it was made of is
+// in use meanwhile, so that it is not closed under it.
+func (t *table) close(op string, o *object) error {
 	order, err := t.take(op, o)
 	if err != nil {
 		return err
 	}
+	defer o.parent.done()
 	var errs []error
 	for _, o := range order {
 		if o.close != nil {
@@ -175,8 +184,8 @@ func (t *table) destroy(op string, k kind, handle C.uintptr_t) error {
 	return errors.Join(errs...)
 }
 
-// take takes an object, which the caller uses, and all that was made of it out of the table.
-// It returns them in the order in which they are to be closed.
+// take takes an object, which the caller uses, and all that was made of it out of the table, and
+// begins a use of what it was made of. It returns them in the order in which they are to be closed.
 func (t *table) take(op string, o *object) ([]*object, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,6 +194,12 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 		return nil, invalid(op, "it is %s, and destroyed with that", o.owned)
 	}
 	order := o.order(nil)
+	for _, each := range order {
+		if p, ok := each.value.(*proxyservice.ProxyService); ok && native.InProxy(p) {
+			o.done()
+			return nil, invalid(op, "a handler calls it, for which its proxy would wait; call it on another thread")
+		}
+	}
 	for i, each := range order {
 		free := int64(0)
 		if each == o {
@@ -206,6 +221,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 	}
 	if o.parent != nil {
 		delete(o.parent.children, o)
+		o.parent.users.Add(1) // it is not gone: who takes it takes this one too
 	}
 	return order, nil
 }
@@ -309,6 +325,8 @@ type group struct {
 
 	mu     sync.Mutex
 	runner *collective.Runner // made by the first collective
+
+	last []func() error // called when the other ranks have left the group too
 
 	spare atomic.Pointer[collective.Group] // empty, for the next launch of messages; or nil
 }

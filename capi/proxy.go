@@ -6,6 +6,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"fmt"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -45,12 +46,13 @@ func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintpt
 func serve(f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
 	trigger := C.mscclgo_trigger{a: C.uint64_t(t.A), b: C.uint64_t(t.B), c: C.uint64_t(t.C), detail: C.uint64_t(t.Detail), kind: C.uint32_t(t.Kind)}
 	var why [C.MSCCLGO_WHY_BYTES]C.char
-	if C.capi_handle(f, user, &trigger, &why[0]) == 0 {
+	status := C.capi_handle(f, user, &trigger, &why[0])
+	if status == 0 {
 		return nil
 	}
 	why[len(why)-1] = 0
 	if why[0] == 0 {
-		return errors.New("the handler says no reason")
+		return fmt.Errorf("the handler returned %d without a reason; store one in why", int(status))
 	}
 	return errors.New(C.GoString(&why[0]))
 }

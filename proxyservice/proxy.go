@@ -110,6 +110,13 @@ func (r *run) itself() bool {
 	}
 }
 
+// inside implements native.InProxy.
+func (p *Proxy) inside() bool {
+	p.life.Lock()
+	defer p.life.Unlock()
+	return p.running != nil && p.running.itself()
+}
+
 // NewProxy returns a proxy that is not started. The ring stays the caller's, and must
 // be closed after Stop.
 //

@@ -86,6 +86,9 @@ var (
 	// in its backlogs. It reads taken first and done last, so that of two calls with one taken,
 	// and rounds two further at the second, the second tells whether all that it took is done.
 	ProxyStill func(proxy any) (rounds, taken uint64, done bool)
+	// InProxy reports whether the calling thread is that of a *proxyservice.ProxyService, which
+	// calls its handler.
+	InProxy func(proxy any) bool
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
 	// ReadBoard returns what a board of package communicator shows, from its file.
