@@ -126,7 +126,11 @@ func (g *group) close() error {
 	// The runner waits for the other ranks, as the communicator does.
 	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
 	defer cancel()
-	return errors.Join(g.runner.Close(ctx), g.comm.Close())
+	errs := []error{g.runner.Close(ctx), g.comm.Close()}
+	for _, close := range g.last {
+		errs = append(errs, close())
+	}
+	return errors.Join(errs...)
 }
 
 //export capi_group_split

@@ -535,11 +535,14 @@ typedef struct {
 // text of less than MSCCLGO_WHY_BYTES, why the group is to fail. A thread of the library calls it
 // for one trigger after the other, in the order of the pushes, and serves nothing else of the
 // proxy meanwhile. It may call the library, but neither destroy the proxy or its group nor wait
-// for kernels that wait for the proxy.
+// for kernels that wait for the proxy: destroying those there is MSCCLGO_INVALID, and destroys
+// nothing.
 typedef int (*mscclgo_handler)(void* user, const mscclgo_trigger* trigger, char* why);
 
 // mscclgo_proxy_create_with_handler starts a proxy that also serves triggers of the program's own, which
 // without a handler are a failure. The handler is not called any longer when the proxy is destroyed.
+// user must live until then; where destroying the proxy or the group tells that the handler has not
+// returned, until it does.
 MSCCLGO_API mscclgo_status mscclgo_proxy_create_with_handler(mscclgo_group group, mscclgo_handler handler,
                                                              void* user, mscclgo_proxy* proxy);
 
@@ -596,7 +599,8 @@ typedef struct {
 // the call that receives; it must outlive the pipes. Collective: ranks without pipes call it too.
 //
 // Errors: MSCCLGO_INVALID for ranks outside the group or named twice, a wrong size, a proxy that
-// is lacking, and when the ends of a pipe differ, naming both ranks.
+// is lacking, and when the ends of a pipe differ, naming both ranks; MSCCLGO_REMOTE where what
+// another rank asks for is wrong.
 MSCCLGO_API mscclgo_status mscclgo_pipes_create(mscclgo_group group, const mscclgo_pipe_options* options,
                                                 mscclgo_pipes* pipes);
 
@@ -610,7 +614,7 @@ MSCCLGO_API mscclgo_status mscclgo_pipes_get_set(mscclgo_pipes pipes, mscclgo_pi
 
 // mscclgo_pipes_destroy frees the pipes. No kernel of any rank may use them any longer. Pipes with a proxy
 // are the proxy's, and destroyed with it. Collective in either case: it waits for the other ranks,
-// for at most 5 seconds.
+// for at most 5 seconds. Destroying the group destroys them too, where all ranks do that.
 MSCCLGO_API mscclgo_status mscclgo_pipes_destroy(mscclgo_pipes pipes);
 
 // mscclgo_peer_memory_handle is what a kernel takes by value as mscclgo::PeerMemory of
@@ -742,8 +746,8 @@ typedef struct {
 } mscclgo_message;
 
 // mscclgo_messages_launch queues sends and receives, of any number, peers, sizes and types, as one
-// kernel, and returns. All of them progress together, so it does not matter in what order they
-// are; two ranks that send to each other do it in one call each.
+// kernel, and returns once they are queued. All of them progress together, so it does not matter in
+// what order they are; two ranks that send to each other do it in one call each.
 //
 // The messages from a rank to another are received in the order in which they were sent, in one
 // call or several. A receive has the count and the type of its send: where it has not, the group
@@ -758,11 +762,14 @@ typedef struct {
 //
 // Only ranks that have messages call it. But the first call of a group is made by all ranks, if
 // need be with a count of 0, for which messages may be NULL, unless all have called
-// mscclgo_messages_load. A call of 0 messages does nothing else.
+// mscclgo_messages_load. A call of 0 messages does nothing else. That first call compiles kernels and
+// waits for the other ranks, which a capture refuses; where it is invalid on one rank, the others
+// wait for that rank until the group's timeout. So call mscclgo_messages_load before.
 //
 // Errors: MSCCLGO_INVALID, which names the message, for ranks, types, directions, streams and
 // memory that are wrong, and for a message of this rank to itself that lacks its other half;
-// MSCCLGO_UNSUPPORTED for ranks that do not all reach each other's memory. Nothing is queued then.
+// MSCCLGO_UNSUPPORTED for ranks that do not all reach each other's memory; MSCCLGO_TIMEOUT where a
+// rank does not make the first call; the error of the group, if it has failed. Nothing is queued then.
 MSCCLGO_API mscclgo_status mscclgo_messages_launch(mscclgo_group group, const mscclgo_message* messages,
                                                    size_t count);
 

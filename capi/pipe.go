@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"unsafe"
 
@@ -24,71 +25,97 @@ var (
 func capi_pipes_create(handle C.uintptr_t, o *C.mscclgo_pipe_options, result *C.uintptr_t) C.mscclgo_status {
 	const op = "make pipes"
 	return withGroup(op, handle, func(group *object, g *group) error {
-		if err := isNull(op, unsafe.Pointer(o), unsafe.Pointer(result)); err != nil {
+		options, buffer, proxy, wrong := pipeOptions(op, group, g, o)
+		defer buffer.done()
+		defer proxy.done()
+		if wrong = cmp.Or(isNull(op, unsafe.Pointer(result)), wrong); wrong != nil {
+			options = communicator.PipeOptions{PerPeer: -1} // with which Pipes tells the other ranks that the call is wrong
+		}
+		pipes, err := g.comm.Pipes(context.Background(), options)
+		if err = cmp.Or(wrong, err); err != nil {
 			return err
 		}
-		options := communicator.PipeOptions{
-			PerPeer: int(o.per_peer), Size: channel.PipeSize{Slots: int(o.slots), SlotBytes: uint64(o.slot_bytes)},
-			Ports: o.ports != 0, Name: text(o.name),
-		}
-		var err error
-		if options.To, err = rankNumbers(op, o.to, o.to_count, g.comm.Size()); err != nil {
-			return err
-		}
-		if options.From, err = rankNumbers(op, o.from, o.from_count, g.comm.Size()); err != nil {
-			return err
-		}
-		// The handles are read as numbers, as they point nowhere.
-		buffer, proxy := *(*C.uintptr_t)(unsafe.Pointer(&o.buffer)), *(*C.uintptr_t)(unsafe.Pointer(&o.proxy))
-		return optional(op, aBuffer, buffer, func(_ *object, b *gpu.Buffer) error {
-			return optional(op, aProxy, proxy, func(service *object, p *proxyservice.ProxyService) error {
-				if service != nil && service.parent != group {
-					return invalid(op, "the proxy is another group's")
-				}
-				options.Buffer, options.Service = b, p
-				pipes, err := g.comm.Pipes(context.Background(), options)
-				if err != nil {
-					return err
-				}
-				newPipes(group, service, g.comm, pipes).store(result)
-				return nil
-			})
-		})
+		newPipes(group, proxy, pipes).store(result)
+		return nil
 	})
 }
 
-// newPipes makes the object of pipes. If a proxy moves their messages, it is closed before.
-func newPipes(group, service *object, comm *communicator.Communicator, pipes *communicator.Pipes) *object {
-	closes := func() error {
-		// Another rank's proxy may still have to tell this one's pipes that slots are free.
-		ctx, cancel := context.WithTimeout(context.Background(), partingTime)
-		defer cancel()
-		_ = comm.Barrier(ctx) // a rank that is gone tells nothing any more
-		return pipes.Close()
+// pipeOptions returns the options of a call. The caller ends the use of the buffer and the proxy, of
+// which each may be nil, also where there is an error. What is wrong with numbers, Pipes tells.
+func pipeOptions(op string, of *object, g *group, o *C.mscclgo_pipe_options) (options communicator.PipeOptions, buffer, proxy *object, err error) {
+	if err = isNull(op, unsafe.Pointer(o)); err != nil {
+		return options, nil, nil, err
 	}
-	if service == nil {
+	options = communicator.PipeOptions{
+		PerPeer: int(o.per_peer), Size: channel.PipeSize{Slots: int(o.slots), SlotBytes: uint64(o.slot_bytes)},
+		Ports: o.ports != 0, Name: text(o.name),
+	}
+	most := g.comm.Size() + 1 // as many are named twice
+	if options.To, err = rankNumbers(op, o.to, o.to_count, most); err != nil {
+		return options, nil, nil, err
+	}
+	if options.From, err = rankNumbers(op, o.from, o.from_count, most); err != nil {
+		return options, nil, nil, err
+	}
+	// The handles are read as numbers, as they point nowhere.
+	if at := *(*C.uintptr_t)(unsafe.Pointer(&o.buffer)); at != 0 {
+		if buffer, err = objects.use(op, aBuffer, at); err != nil {
+			return options, nil, nil, err
+		}
+		options.Buffer = buffer.value.(*gpu.Buffer)
+	}
+	if at := *(*C.uintptr_t)(unsafe.Pointer(&o.proxy)); at != 0 {
+		if proxy, err = objects.use(op, aProxy, at); err != nil {
+			return options, buffer, nil, err
+		}
+		if proxy.parent != of {
+			return options, buffer, proxy, invalid(op, "the proxy is another group's")
+		}
+		options.Service = proxy.value.(*proxyservice.ProxyService)
+	}
+	return options, buffer, proxy, nil
+}
+
+// newPipes makes the object of pipes. If a proxy moves their messages, it is closed before.
+func newPipes(group, proxy *object, pipes *communicator.Pipes) *object {
+	closes := func() error { return closePipes(group, pipes) }
+	if proxy == nil {
 		return objects.add(group, aPipes, pipes, closes)
 	}
-	o := objects.add(service, aPipes, pipes, closes)
+	o := objects.add(proxy, aPipes, pipes, closes)
 	o.owned = "the proxy's"
 	return o
 }
 
-// rankNumbers returns the numbers of an array of C, which may be NULL if there are none. There are no
-// more than ranks, since each is named once.
-func rankNumbers(op string, at *C.int, n C.int, ranks int) ([]int, error) {
-	if n < 0 || int(n) > ranks {
-		return nil, invalid(op, "%d ranks are named, and the group has %d", int(n), ranks)
+// closePipes closes pipes once all ranks come to that, as another rank's proxy may still have to tell
+// this one's that slots are free. Where the group goes too, they wait for each other as they leave it.
+func closePipes(of *object, pipes *communicator.Pipes) error {
+	g := of.value.(*group)
+	if !objects.has(of) {
+		g.last = append(g.last, pipes.Close)
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	defer cancel()
+	_ = g.comm.Barrier(ctx) // a rank that is gone tells nothing any more
+	return pipes.Close()
+}
+
+// rankNumbers returns the numbers of an array of C, which may be NULL if there are none: no more than
+// most, though n may be more.
+func rankNumbers(op string, at *C.int, n C.int, most int) ([]int, error) {
 	if n == 0 {
 		return nil, nil
+	}
+	if n < 0 {
+		return nil, invalid(op, "%d ranks are named", int(n))
 	}
 	if err := isNull(op, unsafe.Pointer(at)); err != nil {
 		return nil, err
 	}
-	all := make([]int, n)
-	for i, rank := range unsafe.Slice(at, int(n)) {
-		all[i] = int(rank)
+	var all []int
+	for _, rank := range unsafe.Slice(at, min(int(n), most)) {
+		all = append(all, int(rank))
 	}
 	return all, nil
 }

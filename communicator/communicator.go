@@ -382,7 +382,7 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 // Close leaves the group, frees the communicator's memory and unmaps the peers'.
 // Waits in running kernels end as aborted; kernels queued behind them must not use
 // the communicator. What the methods returned must not be used any longer, but
-// connections and [MemoryChannels] may still be closed. Close waits for the other
+// connections, [MemoryChannels] and [Pipes] may still be closed. Close waits for the other
 // ranks to close too, for at most 5 seconds, since their kernels may still use this
 // rank's memory. It may be called twice.
 func (c *Communicator) Close() error {

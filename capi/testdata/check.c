@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,6 +42,21 @@ static mscclgo_group open_group(void) {
   OK(mscclgo_group_connect(id, 0, 1, NULL, &g));
   OK(mscclgo_rendezvous_destroy(r));
   return g;
+}
+
+static char shared_id[MSCCLGO_ID_BYTES];
+
+enum { RANKS = 3 };
+
+// together runs the ranks of a group, on threads.
+static void together(void* (*rank)(void*)) {
+  mscclgo_rendezvous r;
+  pthread_t threads[RANKS];
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
+  for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, rank, (void*)i);
+  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+  OK(mscclgo_rendezvous_destroy(r));
 }
 
 static const char kernels[] =
@@ -228,6 +244,30 @@ static const char pipe_source[] =
     "  else pipes.from(0).recv(to, bytes);\n"
     "}\n";
 
+// ring_of_pipes has a rank be wrong about pipes, and leave while there are some.
+static void* ring_of_pipes(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group g;
+  mscclgo_pipes p;
+  mscclgo_proxy proxy;
+  int next = (int)(me + 1) % RANKS, before = (int)(me + RANKS - 1) % RANKS;
+  mscclgo_pipe_options o = {.to = &next, .from = &before, .to_count = 1, .from_count = 1}, wrong = o;
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &g));
+  OK(mscclgo_proxy_create(g, &proxy));
+  wrong.to = NULL;
+  if (me == 0) FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_create(g, &wrong, &p));
+  if (me != 0) FAILS(MSCCLGO_REMOTE, "rank 0", mscclgo_pipes_create(g, &o, &p));
+  wrong = o, wrong.proxy = (mscclgo_proxy)g;
+  if (me == 1) FAILS(MSCCLGO_INVALID, "a proxy", mscclgo_pipes_create(g, &wrong, &p));
+  if (me != 1) FAILS(MSCCLGO_REMOTE, "rank 1", mscclgo_pipes_create(g, &o, &p));
+  OK(mscclgo_pipes_create(g, &o, &p));
+  o.proxy = proxy, o.ports = 1;
+  OK(mscclgo_pipes_create(g, &o, &p));
+  if (me != 0) TRUE(mscclgo_group_barrier(g, -1) != MSCCLGO_OK);  // rank 0 does not come
+  OK(mscclgo_group_destroy(g));
+  return NULL;
+}
+
 // pipes has a rank send to itself, by threads and by a proxy, through few slots, and at once.
 static void pipes(void) {
   mscclgo_group g = open_group(), other = open_group();
@@ -299,7 +339,8 @@ static void pipes(void) {
   BAD("NULL", to, NULL);
   BAD("not distinct ranks", from, wrong);
   BAD("-1 ranks", to_count, -1);
-  BAD("2 ranks", from_count, 2);
+  BAD("not distinct ranks", from_count, 2);
+  BAD("not distinct ranks", to_count, INT_MAX);
   BAD("is not in its", from_count, 0);
   BAD("power of two", slots, 3);
   BAD("multiple of 128", slot_bytes, 100);
@@ -311,26 +352,34 @@ static void pipes(void) {
   OK(mscclgo_group_error(g));
   OK(mscclgo_group_destroy(g));
   OK(mscclgo_group_destroy(other));
+  together(ring_of_pipes);
 }
 
 static const char trigger_source[] =
     "#include <mscclgo/fifo.cuh>\n"
     "extern \"C\" __global__ void report(mscclgo::FifoHandle fifo, uint32_t kind) {\n"
-    "  fifo.push(mscclgo::Trigger::user(kind, blockIdx.x, threadIdx.x, 1ull << 63));\n"
+    "  for (uint64_t i = 0; i < 4; i++)\n"
+    "    fifo.push(mscclgo::Trigger::user(kind, blockDim.x * blockIdx.x + threadIdx.x, i, 1ull << 63));\n"
     "}\n";
 
 typedef struct {
-  uint64_t count, blocks, threads;
+  uint64_t count, next[128];  // of all, and of each thread
   int wrong;
+  mscclgo_group group;
+  mscclgo_proxy proxy;
 } reports;
 
 static int serve(void* user, const mscclgo_trigger* t, char* why) {
   reports* r = user;
   if (t->kind == 201) return snprintf(why, MSCCLGO_WHY_BYTES, "kind %d is not for me", (int)t->kind);
-  r->count++, r->blocks += t->a, r->threads += t->b;
-  r->wrong |= t->kind != 200 || t->c != 1ull << 63 || t->detail != 0;
+  if (t->kind == 202 && t->b == 0) {  // which would wait for this call
+    FAILS(MSCCLGO_INVALID, "a handler calls it", mscclgo_proxy_destroy(r->proxy));
+    FAILS(MSCCLGO_INVALID, "a handler calls it", mscclgo_group_destroy(r->group));
+  }
+  r->wrong |= t->a >= 128 || t->b != r->next[t->a]++ || t->c != 1ull << 63 || t->detail != 0;
   mscclgo_device d;
   if (mscclgo_device_open("no device", &d) != MSCCLGO_INVALID) r->wrong = 1;  // it may call the library
+  __atomic_add_fetch(&r->count, 1, __ATOMIC_RELEASE);
   return 0;
 }
 
@@ -361,21 +410,38 @@ static void triggers(void) {
   OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
   OK(mscclgo_group_synchronize(g, s, -1));
   OK(mscclgo_proxy_destroy(p));  // which serves what is left
-  TRUE(got.count == 128 && got.blocks == 32 * 6 && got.threads == 4 * 496 && !got.wrong);
+  TRUE(got.count == 4 * 128 && !got.wrong);
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_proxy_get_fifo(p, &parameters.fifo));
+
+  // A handler may not destroy what waits for it, which goes on.
+  memset(&got, 0, sizeof got);
+  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
+  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  got.group = g, got.proxy = p;
+  config.grid[0] = 1, config.block[0] = 1, parameters.kind = 202;
+  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
+  for (int tries = 0; __atomic_load_n(&got.count, __ATOMIC_ACQUIRE) < 4; tries++) {
+    TRUE(tries < 60000);
+    usleep(1000);
+  }
+  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  OK(mscclgo_proxy_destroy(p));
+  TRUE(got.count == 4 && !got.wrong);
 
   // A handler that fails, fails the group.
   OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
   OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
-  config.grid[0] = 1, config.block[0] = 1, parameters.kind = 201;
+  parameters.kind = 201;
   OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
-  while (mscclgo_group_error(g) == MSCCLGO_OK) usleep(1000);
+  for (int tries = 0; mscclgo_group_error(g) == MSCCLGO_OK; tries++) {
+    TRUE(tries < 60000);
+    usleep(1000);
+  }
   TRUE(strstr(mscclgo_error_text(), "kind 201 is not for me") != NULL);
   mscclgo_proxy_destroy(p);
   OK(mscclgo_group_destroy(g));
 }
 
-// collectives calls each once, in a group of one rank, and with wrong arguments.
 // prepared has calls prepared on memory that the ranks, of which there is one, reach.
 static void prepared(void) {
   const char* destroyed = "destroyed";
@@ -454,6 +520,7 @@ static void prepared(void) {
   OK(mscclgo_group_destroy(other));
 }
 
+// collectives calls each once, in a group of one rank, and with wrong arguments.
 static void collectives(void) {
   mscclgo_group g = open_group();
   mscclgo_device d;
@@ -534,10 +601,6 @@ static void collectives(void) {
   FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_group_barrier(g, -1));
   OK(mscclgo_group_destroy(g));
 }
-
-static char shared_id[MSCCLGO_ID_BYTES];
-
-enum { RANKS = 3 };
 
 static void* exchange(void* number) {
   intptr_t me = (intptr_t)number;
@@ -620,17 +683,6 @@ static void* exchange(void* number) {
   }
   mscclgo_group_destroy(g);  // which waits for the others
   return NULL;
-}
-
-// together runs the ranks of a group, on threads.
-static void together(void* (*rank)(void*)) {
-  mscclgo_rendezvous r;
-  pthread_t threads[RANKS];
-  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
-  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
-  for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, rank, (void*)i);
-  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
-  OK(mscclgo_rendezvous_destroy(r));
 }
 
 // messages has sends and receives of one rank, most of them wrong, and of several.
