@@ -145,14 +145,16 @@ func (c *Connection) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, dat
 // Read queues a copy of n bytes of the peer's memory src to this rank's dst, in one
 // order with all else: it reads what writes and updates before it have left, and what is
 // queued behind it finds the bytes in dst, and tells the peer, if it is an update, that src
-// was read. For others the bytes are in dst once a Flush has returned; until then dst must
-// not be used. n may be 0.
+// was read. Of two reads into one place the later one's bytes remain. For others than what
+// is queued the bytes are in dst once a Flush has returned; until then dst must not be used.
+// n may be 0.
 //
 // Over CUDA IPC it is a copy by this rank's device; over InfiniBand RDMA reads, for which
 // writes of the same memory and updates wait; over Ethernet and SHM the peer's transport
 // sends the bytes, and what is queued behind a read, but for reads, is sent when it has arrived.
 //
-// Errors: ErrUnsupported where the transport cannot read, which those of this module can.
+// Errors: ErrInvalid for a dst that is closed, also by another goroutine meanwhile;
+// ErrUnsupported where the transport cannot read. All transports of this module can read.
 func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	t := c.Turn()
 	defer t.End()

@@ -60,10 +60,10 @@ type ReadDriver interface {
 	ReadyToRead(n uint64) bool
 
 	// Read queues a copy of n bytes, more than 0, of the peer's memory into this rank's.
-	// It reads what was queued before it has written there, and what is queued after it
-	// changes neither what it reads nor finds less than all of it, so that an Update tells
-	// the peer that its memory was read. Its bytes are here once a mark behind it is
-	// reached.
+	// It reads what was queued before it has written there. What is queued after it does not
+	// change what it reads, and finds all of it, so that an Update tells the peer that its
+	// memory was read. Of two reads into one place the later one's bytes remain. Its bytes
+	// are here once a mark behind it is reached.
 	Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error
 }
 

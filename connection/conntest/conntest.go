@@ -76,6 +76,7 @@ func TestConnection(t *testing.T, make Maker) {
 		{"WriteBytesFull", testWriteBytesFull},
 		{"Reads", testReads},
 		{"OrderOfReads", testOrderOfReads},
+		{"ReadsOfOnePlace", testReadsOfOnePlace},
 		{"ReadThenUpdate", testReadThenUpdate},
 		{"ReadsBothWays", testReadsBothWays},
 		{"ReadsOfMany", testReadsOfMany},

@@ -128,6 +128,42 @@ func testOrderOfReads(t *testing.T, p *pair) {
 	}
 }
 
+// testReadsOfOnePlace has a short read behind a long one into the same place, which must
+// hold what the later one has read. The two come through different memories at times.
+func testReadsOfOnePlace(t *testing.T, p *pair) {
+	reads(t, p)
+	const long, short, rounds = 600_000, 1000, 100
+	data := noise(long + short)
+	want := append(append([]byte{}, data[long:]...), data[short:long]...)
+	c := p.a.Connection
+	own, src := p.onDevice(t, long+short)
+	if err := gpu.CopyIn(own.Buffer(), data); err != nil {
+		t.Fatal(err)
+	}
+	dst := p.a.memory(t, device, long)
+	again, err := p.a.Registry.Register(dst.Buffer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range rounds {
+		second := []*registeredmem.Memory{dst, again}[i%2]
+		if err := errors.Join(c.Read(dst, 0, src, 0, long), c.Read(second, 0, src, long, short)); err != nil {
+			t.Fatal(err)
+		}
+		if !p.flush(t) {
+			return
+		}
+		if at := differ(want, read[byte](t, dst, 0, long)); at >= 0 {
+			t.Fatalf("round %d: byte %d is not what the last read of it has fetched", i+1, at)
+		}
+	}
+}
+
 // testReadThenUpdate reads and then updates a word, by which the peer knows that it may
 // overwrite what was read. The read must have the old bytes.
 func testReadThenUpdate(t *testing.T, p *pair) {

@@ -96,7 +96,7 @@ type op struct {
 	to       *target.Memory
 	toOffset uint64
 
-	reads uint64 // how many were queued before, which must be answered unless it is one
+	reads uint64 // so many, of all that ever were queued, must be answered before it is sent
 }
 
 // newConn returns a connection over sockets whose handshakes are done; the first is

@@ -12,8 +12,8 @@
 //
 // A read is an operation too, which asks for bytes. The receiver answers it when all before it
 // is done, with frames on the data sockets that name the operation; where they belong, only
-// the rank that asked knows, which sends nothing but reads behind a read before the answer has
-// come. What is sent as an answer was copied to staging memory first, so that the memory may be
+// the rank that asked knows. Behind a read it sends nothing but reads, into other places, before
+// the answer has come. What is sent as an answer was copied to staging memory first, so that the memory may be
 // closed while the peer takes nothing.
 //
 // A rank that closes a memory tells its peers, whose writes to it are refused before they

@@ -58,7 +58,8 @@ func (c *conn) ReadyToRead(uint64) bool {
 }
 
 // Read queues a request that the peer's transport answers. What is queued behind it is
-// sent when the answer is here, unless it is a read too.
+// sent when the answer is here, unless it is a read too, into another place: several sockets
+// do not keep the order of answers.
 func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	to, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
 	if err != nil {
@@ -72,10 +73,28 @@ func (c *conn) full(kind frameKind) bool {
 	return c.queued.Load()-c.taken == queueDepth || kind == kindGet && c.reads.asked-c.reads.answered.Load() == readDepth
 }
 
-// ask notes a read that is queued next. The caller holds mu.
+// ask notes a read that is queued next, and which reads it must wait for. The caller holds
+// mu.
 func (c *conn) ask(o *op) {
+	o.reads = 0
+	if len(c.senders) > 1 { // one socket has the answers in order
+		o.reads = c.reads.into(o)
+	}
 	c.reads.ring[c.reads.asked%readDepth] = asked{op: c.queued.Load(), to: o.to, offset: o.toOffset, n: o.n, due: o.n, left: o.n}
 	c.reads.asked++
+}
+
+// into returns the number of reads up to the last unanswered one that goes to the same bytes
+// as o, or 0. Memories may share a buffer, so it compares addresses. The caller holds mu.
+func (r *reading) into(o *op) uint64 {
+	at := uint64(o.to.Buffer.Ptr()) + o.toOffset
+	for i := r.asked; i > r.answered.Load(); i-- {
+		a := &r.ring[(i-1)%readDepth]
+		if to := uint64(a.to.Buffer.Ptr()) + a.offset; at < to+a.n && to < at+o.n {
+			return i
+		}
+	}
+	return 0
 }
 
 // awaits returns the place of a read of which something is due. The caller holds mu.

@@ -246,14 +246,13 @@ operations:
 	return true
 }
 
-// due reports whether there is an operation that may be sent: it is a read, or those before
-// it are answered. The caller holds mu.
+// due reports whether there is an operation that may be sent: the reads that it waits for are
+// answered. The caller holds mu.
 func (c *conn) due() bool {
 	if c.taken == c.queued.Load() {
 		return false
 	}
-	o := &c.queue[c.taken%queueDepth]
-	return o.kind == kindGet || c.reads.answered.Load() >= o.reads
+	return c.reads.answered.Load() >= c.queue[c.taken%queueDepth].reads
 }
 
 // farAhead reports whether no more may be sent before the peer acknowledges: a socket
