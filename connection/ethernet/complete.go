@@ -16,9 +16,7 @@ func (s *socket) post() {
 		return
 	}
 	rx.mu.Lock()
-	for rx.posted-rx.completed == completions {
-		rx.changed.Wait()
-	}
+	rx.stall(func() bool { return rx.posted-rx.completed < completions })
 	one := &rx.ring[rx.posted%completions]
 	// Counted here, since complete may acknowledge only the later of two completions:
 	// what another socket has posted meanwhile must not include more.
@@ -48,9 +46,24 @@ func (rx *receiver) idle() bool {
 func (rx *receiver) await(n uint64) {
 	rx.mu.Lock()
 	defer rx.mu.Unlock()
-	for rx.completed < n {
+	rx.stall(func() bool { return rx.completed >= n })
+}
+
+// stall waits for the device until what holds, and reads nothing meanwhile. The caller holds
+// mu.
+func (rx *receiver) stall(until func() bool) {
+	rx.stalls++
+	for !until() {
 		rx.changed.Wait()
 	}
+	rx.stalls--
+}
+
+// stalled reports whether a socket waits for the device.
+func (rx *receiver) stalled() bool {
+	rx.mu.Lock()
+	defer rx.mu.Unlock()
+	return rx.stalls > 0
 }
 
 // awaitAll waits for all completions that are posted.

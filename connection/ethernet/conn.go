@@ -293,14 +293,25 @@ func (c *conn) broken(err error) {
 // timeout although something is due. Transport.watch calls it.
 func (c *conn) watch(now time.Time) {
 	progress := c.progress.Load()
-	due := c.acked.Load() < c.queued.Load() || c.rx.midFrame() || c.reads.underWay(&c.mu)
-	if !due || progress != c.seen || c.seenAt.IsZero() {
+	if !c.awaitsPeer() || progress != c.seen || c.seenAt.IsZero() {
 		c.seen, c.seenAt = progress, now
 		return
 	}
 	if silent := now.Sub(c.seenAt); silent >= c.t.opts.Timeout {
-		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting; its process is stuck, or the network is down", silent.Round(time.Millisecond), c.queued.Load()-c.acked.Load()))
+		c.mu.Lock()
+		operations, reads := c.queued.Load()-c.acked.Load(), c.reads.asked-c.reads.answered.Load()
+		c.mu.Unlock()
+		c.lost(fmt.Errorf("it has neither acknowledged nor sent anything for %v, with %d operations waiting and %d reads not here; its process is stuck, or the network is down", silent.Round(time.Millisecond), operations, reads))
 	}
+}
+
+// awaitsPeer reports whether something is due that the peer does, and not only what this
+// rank's device does.
+func (c *conn) awaitsPeer() bool {
+	stalled := c.rx.stalled() // then bytes that have come are not read
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.acked.Load() < c.taken || c.due() || !stalled && (c.rx.midFrame() || c.reads.underWay())
 }
 
 // Close tells the peer, and releases the connection.

@@ -69,10 +69,19 @@ func (m *mark) Wait(ctx context.Context) error {
 		case c.err != nil:
 			return c.failure()
 		case ctx.Err() != nil:
-			return mscclgo.FromContext(ctx, "ethernet: wait", fmt.Sprintf("the peer has done %d of %d operations", c.acked.Load(), m.until))
+			return mscclgo.FromContext(ctx, "ethernet: wait", m.missing())
 		}
 		c.changed.Wait()
 	}
+}
+
+// missing says how far a mark is that is not reached.
+func (m *mark) missing() string {
+	text := fmt.Sprintf("the peer has done %d of %d operations", min(m.c.acked.Load(), m.until), m.until)
+	if answered := m.c.reads.answered.Load(); answered < m.reads {
+		text += fmt.Sprintf(", %d of them reads whose bytes are not all here", m.reads-answered)
+	}
+	return text
 }
 
 // Close does nothing, as a mark holds nothing.

@@ -2,7 +2,6 @@ package ethernet
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
@@ -107,11 +106,14 @@ func (r *reading) awaits(op uint64) (place uint64, ok bool) {
 	return 0, false
 }
 
-// underWay reports whether answers are due. mu is the connection's.
-func (r *reading) underWay(mu *sync.Mutex) bool {
-	mu.Lock()
-	defer mu.Unlock()
-	return r.answered.Load() < r.asked
+// underWay reports whether the peer owes bytes. The caller holds mu.
+func (r *reading) underWay() bool {
+	for i := r.answered.Load(); i < r.asked; i++ {
+		if r.ring[i%readDepth].due > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // expect finds what a frame with an answer is part of.
@@ -200,7 +202,7 @@ func (c *conn) reply(all []answer) {
 // room left for operations. The caller holds mu.
 func (s *sender) takeAnswers(b *batch) {
 	all := &s.c.answers
-	for limit := s.part / 2; b.count < batchFrames/2 && b.used < limit && all.done < all.ready.Load(); {
+	for limit := min(s.part, straightBytes) / 2; b.count < batchFrames/2 && b.used < limit && all.done < all.ready.Load(); {
 		a := &all.ring[all.done%readDepth]
 		n := min(a.n-a.given, limit-b.used)
 		p := &b.pieces[b.count]

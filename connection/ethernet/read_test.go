@@ -1,6 +1,8 @@
 package ethernet
 
 import (
+	"context"
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -137,5 +139,71 @@ func TestUnanswered(t *testing.T) {
 	sent, _ := io.ReadAll(r.data[0])
 	if len(sent) != frameSize {
 		t.Errorf("%d bytes were sent, %d are the request", len(sent), frameSize)
+	}
+}
+
+// TestWriteAmongAnswers has a peer ask for much and take it late. What this rank sends itself
+// meanwhile is not kept back until all is answered.
+func TestWriteAmongAnswers(t *testing.T) {
+	const size, reads = 8 << 20, 8
+	for _, staging := range []uint64{MinStaging, 64 << 20} {
+		o := loopback()
+		o.Staging = staging
+		b := newRank(t, 1, o)
+		m := memory(t, b, pinned, size)
+		r := newRogue(t, b, 1)
+		for op := range uint64(reads) {
+			r.send(t, 0, frame{kind: kindGet, op: op, memory: m.ID(), length: size, total: size})
+		}
+		eventually(t, "all is asked", func() bool { return r.conn.d.answers.ready.Load() == reads })
+		if err := r.conn.WriteBytes(rogueMemory(t, r, b), 0, []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		for answered := uint64(0); ; {
+			head := make([]byte, frameSize)
+			if _, err := io.ReadFull(r.data[0], head); err != nil {
+				t.Fatal(err)
+			}
+			f, err := decodeFrame(head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.kind == kindData {
+				break
+			}
+			if answered += f.length; answered == reads*size {
+				t.Errorf("%d bytes of staging memory: a write came behind all answers", staging)
+				break
+			}
+			if _, err := io.CopyN(io.Discard, r.data[0], int64(f.length)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.hangUp() // it acknowledges nothing
+	}
+}
+
+// TestSlowDeviceOfReader holds the device of a rank that reads. That is not the peer's fault,
+// whether all bytes have come or more than there is staging memory for.
+func TestSlowDeviceOfReader(t *testing.T) {
+	for _, size := range []uint64{64, 4 << 20} {
+		a, b := newRank(t, 0, loopback()), newRank(t, 1, loopback())
+		ab, _ := connect(t, a, b)
+		mine := memory(t, b, pinned, size)
+		set(t, mine, noise(size))
+		src, dst := imported(t, a, mine), memory(t, a, onDevice, size)
+		release := holdStream(t, ab.d.rx.stream)
+		if err := errors.Join(ab.Read(dst, 0, src, 0, size), ab.WriteBytes(src, 0, []byte{1})); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the peer owes nothing", func() bool { return !ab.d.awaitsPeer() })
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		testerr.Expect(t, ab.Flush(ctx), mscclgo.ErrAborted, "has done 1 of 2 operations, 1 of them reads whose bytes are not all here")
+		release()
+		if err := ab.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testcmp.Equal(t, "what was read", get(t, dst), noise(size))
 	}
 }

@@ -40,6 +40,7 @@ type receiver struct {
 	completed uint64
 	queued    uint64 // pieces of work queued on the stream, ever
 	finished  uint64 // those among them that are done
+	stalls    int    // sockets that wait for completions
 	ended     bool   // no more are posted
 }
 

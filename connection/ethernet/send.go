@@ -216,7 +216,7 @@ operations:
 			host := s.host(o.src, o.data)
 			room := s.part - b.used
 			if host != nil {
-				room = straightBytes - b.size
+				room = straightBytes - min(b.size, straightBytes)
 			}
 			n := min(o.n-o.given, room)
 			if o.src == nil && n < o.n {
