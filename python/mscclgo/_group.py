@@ -174,13 +174,14 @@ class Group:
         memory = _memory.of(source)
         return Array(self, getattr(source, "shape", memory.elements), memory.dtype).copy_from(source)
 
-    def address(self, tensor: Any, stream: Stream, written: bool = True) -> Tuple[int, _memory.Memory]:
-        """Returns where the tensor is for kernels. An Array and memory of the host are kept until the
-        work queued on the stream is done; a framework keeps its tensors of a GPU as it does for
-        kernels of its own."""
+    def address(self, tensor: Any, held: List[Any], written: bool = True) -> Tuple[int, _memory.Memory]:
+        """Returns where the tensor is for kernels, and adds what must live until their work is done to
+        held, which the caller passes to Stream.keep once it has queued the work: an Array, or what
+        wraps memory of the host. A framework keeps its tensors of a GPU as it does for kernels of its
+        own, if they live until the work is queued."""
         memory = _memory.of(tensor)
         if memory.kind == _memory.OWN:
-            stream.keep(tensor)
+            held.append(tensor)
             return memory.address, memory
         if written and not memory.writable:
             raise InvalidError("mscclgo: the tensor is read-only, and would be written")
@@ -194,7 +195,7 @@ class Group:
         if memory.elements == 0:
             return 0, memory
         wrapped = Wrapped(self._device, memory, tensor)
-        stream.keep(wrapped)
+        held.append(wrapped)
         return wrapped.address, memory
 
     # Kernels
@@ -316,9 +317,9 @@ class Group:
         """
         return Prepared(self, name, output, input, op, root, count, overlap)
 
-    def _part(self, name: str, tensor: Any, parts: int, on: Stream, written: bool) -> Tuple[int, int, str]:
+    def _part(self, name: str, tensor: Any, parts: int, held: List[Any], written: bool) -> Tuple[int, int, str]:
         """Returns where a tensor of a collective is, the elements of each of its parts, and their type."""
-        address, memory = self.address(tensor, on, written)
+        address, memory = self.address(tensor, held, written)
         count, dtype = memory.elements, memory.dtype
         if dtype not in _memory.TYPES:
             raise InvalidError(f"mscclgo: {name}: the tensor has elements of {dtype}, and the collectives take {', '.join(_memory.TYPES)}")
@@ -335,13 +336,14 @@ class Group:
         on = self.stream(stream)
         if output is None and input is None:
             raise InvalidError(f"mscclgo: {name}: there is no tensor")
+        held: List[Any] = []
         to = at = 0
         if output is not None:
-            to, count, dtype = self._part(name, output, parts[0], on, True)
+            to, count, dtype = self._part(name, output, parts[0], held, True)
         if input is output:
             at = to
         elif input is not None:
-            at, n, of = self._part(name, input, parts[1], on, False)
+            at, n, of = self._part(name, input, parts[1], held, False)
             if output is None:
                 count, dtype = n, of
             if n != count:
@@ -349,6 +351,7 @@ class Group:
             if of != dtype:
                 raise InvalidError(f"mscclgo: {name}: the output has elements of {dtype}, and the input of {of}")
         call(getattr(library, "mscclgo_" + name), self._handle, on._handle, to, at, count, _memory.TYPES[dtype][0], *more)
+        on.keep(held)
 
     def all_reduce(self, tensor: Any, output: Any = None, op: str = "sum", stream: AnyStream = None) -> None:
         """Reduces the tensors of all ranks into every rank's output, or in place without one. op is
@@ -401,11 +404,12 @@ class Group:
         on = self.stream(stream)
         if len(send_counts) != self.size or len(receive_counts) != self.size:
             raise InvalidError(f"mscclgo: all_to_all_v: there must be a count for each of {self.size} ranks")
+        held: List[Any] = []
         places, dtype = [], None
         for tensor, counts, written in ((output, receive_counts, True), (input, send_counts, False)):
             if min(counts) < 0:
                 raise InvalidError("mscclgo: all_to_all_v: a count is negative")
-            address, memory = self.address(tensor, on, written)
+            address, memory = self.address(tensor, held, written)
             if sum(counts) > memory.elements:
                 raise InvalidError(f"mscclgo: all_to_all_v: the counts are {sum(counts)} elements, and the tensor has {memory.elements}")
             if memory.dtype not in _memory.TYPES or dtype not in (None, memory.dtype):
@@ -423,6 +427,7 @@ class Group:
             array(*receive_counts),
             _memory.TYPES[str(dtype)][0],
         )
+        on.keep(held)
 
     # Sends and receives
 
@@ -452,12 +457,16 @@ class Group:
     def send(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
         """Sends a tensor to a rank, which receives it; see messages, for several at once."""
         on = self.stream(stream)
-        call(library.mscclgo_send, self._handle, on._handle, *place(self, "send", tensor, on, SEND), rank(self, "send", peer))
+        held: List[Any] = []
+        call(library.mscclgo_send, self._handle, on._handle, *place(self, "send", tensor, SEND, held), rank(self, "send", peer))
+        on.keep(held)
 
     def recv(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
         """Receives a tensor from a rank that sends it; see send."""
         on = self.stream(stream)
-        call(library.mscclgo_recv, self._handle, on._handle, *place(self, "recv", tensor, on, RECV), rank(self, "recv", peer))
+        held: List[Any] = []
+        call(library.mscclgo_recv, self._handle, on._handle, *place(self, "recv", tensor, RECV, held), rank(self, "recv", peer))
+        on.keep(held)
 
 
 _open: "weakref.WeakSet[Group]" = weakref.WeakSet()

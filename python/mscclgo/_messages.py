@@ -27,6 +27,8 @@ class Messages:
         self._stream: Optional[Stream] = None  # of messages that name none
         self._first: Optional[Stream] = None  # of the first message, which runs them all
         self._packed: Optional[List[bytes]] = None  # outside of the body
+        self._tensors: List[Any] = []  # of the body, which live until the launch
+        self._held: List[Any] = []  # what lives until the messages are done; see Group.address
 
     def __enter__(self) -> "Messages":
         if self._packed is not None:
@@ -38,8 +40,13 @@ class Messages:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         packed, self._packed = self._packed, None
-        if error is None and packed is not None:
-            call(library.mscclgo_messages_launch, self._group._handle, b"".join(packed), len(packed))
+        try:
+            if error is None and packed is not None:
+                call(library.mscclgo_messages_launch, self._group._handle, b"".join(packed), len(packed))
+                if self._first is not None:
+                    self._first.keep(self._held)
+        finally:
+            self._tensors, self._held = [], []
 
     def send(self, tensor: Any, peer: int, stream: Any = None) -> None:
         """Adds a send of a tensor to a rank, which may be this one. The stream is that of the messages
@@ -57,13 +64,14 @@ class Messages:
         on = self._stream if stream is None else group.stream(stream)
         if self._first is None:
             self._first = on
-        address, count, number = place(group, name, tensor, self._first, direction)
+        address, count, number = place(group, name, tensor, direction, self._held)
+        self._tensors.append(tensor)
         packed.append(MESSAGE.pack(on._handle, address, count, number, rank(group, name, peer), direction))
 
 
-def place(group: Group, name: str, tensor: Any, stream: Stream, direction: int) -> "tuple[int, int, int]":
-    """Returns where a tensor is, its number of elements, and that of their type."""
-    address, memory = group.address(tensor, stream, direction == RECV)
+def place(group: Group, name: str, tensor: Any, direction: int, held: List[Any]) -> "tuple[int, int, int]":
+    """Returns where a tensor is, its number of elements, and that of their type; see Group.address."""
+    address, memory = group.address(tensor, held, direction == RECV)
     known = _memory.TYPES.get(memory.dtype)
     if known is None:
         raise InvalidError(f"mscclgo: {name}: the tensor has elements of {memory.dtype}, and messages take {', '.join(_memory.TYPES)}")

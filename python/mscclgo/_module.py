@@ -6,13 +6,13 @@ import ctypes
 import struct
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._array import Array
 from ._channels import PeerMemory, Pipes, Pointer, _Channels
 from ._errors import InvalidError
 from ._library import CompileOptions, LaunchConfig, Parameter, call, library, make
-from ._stream import Stream, destroy
+from ._stream import destroy
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -133,11 +133,12 @@ class Launch:
         layout = kernel._layout
         if len(arguments) != len(layout):
             raise InvalidError(f"mscclgo: launch {kernel.name}: {len(arguments)} arguments given, and the kernel takes {len(layout)}")
-        block = []
+        block: List[bytes] = []
+        held: List[Any] = [kernel._module]
         for i, argument in enumerate(arguments):
             gap, size = layout[i]
             try:
-                packed = _pack(group, on, argument, size)
+                packed = _pack(group, held, argument, size)
             except (InvalidError, struct.error, OverflowError) as error:
                 text = str(error)
                 text = text[len("mscclgo: ") :] if text.startswith("mscclgo: ") else text
@@ -150,8 +151,8 @@ class Launch:
             if gap:
                 block.append(gap)
             block.append(packed)
-        on.keep(kernel._module)
         call(library.mscclgo_kernel_launch, kernel._handle, on._handle, self._address, b"".join(block), kernel._bytes)
+        on.keep(held)
 
 
 # The shapes that a kernel remembers: programs use few.
@@ -163,12 +164,12 @@ _FLOATS = {4: struct.Struct("=f").pack, 8: struct.Struct("=d").pack}
 _pointer = struct.Struct("=Q").pack
 
 
-def _pack(group: Group, stream: Stream, argument: Any, size: int) -> bytes:
-    """Returns the bytes of an argument for a parameter of so many."""
+def _pack(group: Group, held: List[Any], argument: Any, size: int) -> bytes:
+    """Returns the bytes of an argument for a parameter of so many; see Group.address."""
     kind = type(argument)
     torch = sys.modules.get("torch")
     if kind is Array or torch is not None and isinstance(argument, torch.Tensor):
-        return _pointer(group.address(argument, stream, written=False)[0])
+        return _pointer(group.address(argument, held, written=False)[0])
     if argument is None:
         return b"\0" * 8
     if isinstance(argument, Pointer):
@@ -191,14 +192,14 @@ def _pack(group: Group, stream: Stream, argument: Any, size: int) -> bytes:
     if isinstance(argument, (bytes, bytearray)):
         return bytes(argument)
     if isinstance(argument, _Channels):
-        stream.keep(argument)
+        held.append(argument)
         return _pointer(argument.pointer)
     if isinstance(argument, (PeerMemory, Pipes)):
-        stream.keep(argument)
+        held.append(argument)
         return argument.handle_bytes()
     if hasattr(argument, "handle_bytes"):  # a group or a proxy, which lives as long
         return bytes(argument.handle_bytes())
     if hasattr(argument, "tobytes") and getattr(argument, "shape", None) == () and hasattr(argument, "item"):
         if not hasattr(argument, "__setitem__"):
             return bytes(argument.tobytes())  # a scalar of NumPy
-    return _pointer(group.address(argument, stream, written=False)[0])
+    return _pointer(group.address(argument, held, written=False)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
 from ._errors import Error, InvalidError, TimeoutError
 from ._library import call, library, make, milliseconds
@@ -54,20 +54,24 @@ class Stream:
 
     def _synchronize(self, group: int, timeout: Optional[float]) -> None:
         """Of the handle of a group, whose waits it tells of."""
+        kept, self._kept = self._kept, []  # another thread may queue more meanwhile
         left = timeout
-        while True:
-            tick = _TICK if left is None else min(left, _TICK)
-            try:
-                call(library.mscclgo_group_synchronize, group, self._handle, milliseconds(tick))
-                break
-            except TimeoutError:
-                if library.mscclgo_group_error(group):
-                    raise
-                if left is not None:
-                    left -= tick
-                    if left <= 0:
+        try:
+            while True:
+                tick = _TICK if left is None else min(left, _TICK)
+                try:
+                    call(library.mscclgo_group_synchronize, group, self._handle, milliseconds(tick))
+                    return
+                except TimeoutError:
+                    if library.mscclgo_group_error(group):
                         raise
-        self._kept.clear()
+                    if left is not None:
+                        left -= tick
+                        if left <= 0:
+                            raise
+        except BaseException:
+            self._kept[:0] = kept  # the work may go on
+            raise
 
     def query(self) -> bool:
         """Reports whether all work is done."""
@@ -93,9 +97,10 @@ class Stream:
         call(library.mscclgo_event_record, event._handle, self._handle)
         return event
 
-    def keep(self, objects: Any) -> None:
-        """Keeps objects alive until the work that is queued now is done."""
-        self._kept.append(objects)
+    def keep(self, objects: Sequence[Any]) -> None:
+        """Keeps objects alive until the work that is queued is done. It is called once what uses them
+        was queued: until then the caller holds them."""
+        self._kept.extend(objects)
         if len(self._kept) < self._look:
             return
         try:  # nobody synchronizes: is it done?
@@ -152,7 +157,7 @@ class Graph:
         """Queues the work on a stream, by default the current one."""
         on = self._group.stream(stream)
         call(library.mscclgo_graph_launch, self._handle, on._handle)
-        on.keep(self)
+        on.keep((self,))
 
 
 class Event:

@@ -315,3 +315,14 @@ def test_split(together: Any) -> None:
 
     for part in together(4, body):
         assert part.closed
+
+
+def test_operands_live_until_queued(group: mscclgo.Group) -> None:
+    """What a call uses is not dropped with what earlier calls have used, while it is being queued."""
+    stream = group.new_stream()
+    for _ in range(1023):
+        stream.keep([None])
+    output = np.zeros(8)
+    group.all_reduce(np.ones(8), output, stream=stream)
+    stream.synchronize()
+    np.testing.assert_array_equal(output, np.ones(8))

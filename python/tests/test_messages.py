@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,45 @@ def test_body_raises(together: Any) -> None:
         np.testing.assert_array_equal(got, np.full(3, 2.0))
 
     together(2, body)
+
+
+def test_temporaries(group: mscclgo.Group) -> None:
+    """A body holds its tensors until the launch, however many, and whatever is waited for meanwhile."""
+    got = np.zeros((2000, 4))
+    with group.messages() as m:
+        for i in range(2000):
+            m.send(np.full(4, i, "float64"), 0)
+            m.recv(got[i], 0)
+            if i % 500 == 0:
+                group.synchronize()
+    group.synchronize()
+    np.testing.assert_array_equal(got, np.arange(2000)[:, None] + np.zeros(4))
+
+
+def test_body_releases(group: mscclgo.Group) -> None:
+    """What a body held goes when its messages are done, or when it raises."""
+
+    class Tensor(np.ndarray):  # to which weak references are possible
+        pass
+
+    def tensor() -> Any:
+        return np.ones(4).view(Tensor)
+
+    sent, received = tensor(), tensor()
+    parts = [weakref.ref(sent), weakref.ref(received)]
+    with group.messages() as m:
+        m.send(sent, 0)
+        m.recv(received, 0)
+    group.synchronize()
+    dropped = tensor()
+    parts.append(weakref.ref(dropped))
+    with pytest.raises(KeyError):
+        with m:
+            m.send(dropped, 0)
+            raise KeyError
+    del sent, received, dropped
+    gc.collect()
+    assert [part() is None for part in parts] == 3 * [True]
 
 
 def test_refused(group: mscclgo.Group) -> None:

@@ -171,6 +171,28 @@ extern "C" __global__ void scale(float* to, const float* from, float by, uint64_
     ranks(1, body)
 
 
+def test_messages_of_temporaries() -> None:
+    """Tensors that only a body holds are not freed, and their memory not used again, before the launch."""
+
+    def body(group: mscclgo.Group) -> None:
+        peer = 1 - group.rank
+        group.load_messages()
+        x = torch.zeros(1 << 20, device="cuda")
+        first, second = torch.empty_like(x), torch.empty_like(x)
+        warm = x + 1  # its kernel is loaded
+        del warm
+        settle(group)
+        with group.messages() as m:
+            m.send(x + 1, peer)
+            m.send(x + 2, peer)
+            m.recv(first, peer)
+            m.recv(second, peer)
+        settle(group)
+        assert bool((first == 1).all()) and bool((second == 2).all()), f"{first[0]} and {second[0]}"
+
+    ranks(2, body)
+
+
 def test_refused() -> None:
     """Tensors that cannot be used are refused in one sentence, and the group goes on."""
 
