@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
-from ._library import call, library, make
+from ._library import call, integer, library, make
 from ._stream import destroy
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Array:
                 raise InvalidError(f"mscclgo: the shape {self.shape} has a negative extent")
             self.size *= n
         self.nbytes = self.size * _memory.TYPES[self.dtype][1]
-        self._handle = make(library.mscclgo_buffer_create, group._device, max(self.nbytes, 1))
+        self._handle = make(library.mscclgo_buffer_create, group._device, integer("the size of an array in bytes", max(self.nbytes, 1), 1, (1 << 64) - 1))
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
         self._address = make(library.mscclgo_buffer_pointer, self._handle)
         item = _memory.TYPES[self.dtype][1]

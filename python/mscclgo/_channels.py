@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from ._array import Array
 from ._errors import InvalidError
-from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, library, make
+from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make
+from ._messages import rank
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -28,7 +30,7 @@ class _Channels:
                 raise InvalidError(f"mscclgo: channels take memory of group.empty or group.array, not a {type(array).__name__}")
             if array is not None:
                 array.pointer  # raises if it was closed
-        options = ChannelOptions(per_peer, None if inbox is None else inbox._handle, None if name is None else name.encode())
+        options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else name.encode())
         self._arrays: Tuple[Optional[Array], ...] = (local, inbox)  # which the channels need
         self._handle = make(self._create, *parents, local._handle, ctypes.addressof(options))
 
@@ -39,7 +41,7 @@ class _Channels:
 
     def __getitem__(self, which: Any) -> "Pointer":
         i, rank = which if isinstance(which, tuple) else (0, which)
-        return Pointer(make(self._handle_of, self._handle, i, rank))
+        return Pointer(make(self._handle_of, self._handle, integer("the index of a channel", i), integer("a rank", rank)))
 
 
 class Pointer(int):
@@ -55,11 +57,13 @@ class MemoryChannels(_Channels):
 
     def __init__(self, group: Group, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
         super().__init__((group._handle,), local, inbox, per_peer, name)
+        self._group = group
         _hold(group, self)
 
     def close(self) -> None:
         """Frees the channels. No kernel of any rank may use them any longer."""
         call(library.mscclgo_memory_channels_destroy, self._handle)
+        _drop(self._group, self)
         self._arrays = ()
 
 
@@ -96,16 +100,14 @@ class Pipes:
             if not isinstance(buffer, Array):
                 raise InvalidError(f"mscclgo: pipes take memory of group.empty or group.array, not a {type(buffer).__name__}")
             buffer.pointer  # raises if it was closed
-        if slot_bytes < 0:
-            raise InvalidError(f"mscclgo: pipes: slots of {slot_bytes} bytes make no sense")
-        receivers, senders = _ints("to", to), _ints("from_", from_)
+        receivers, senders = _ranks(group, "to", to), _ranks(group, "from_", from_)
         options = PipeOptions(
             to=receivers,
             to_count=len(to),
             from_count=len(from_),
-            per_peer=per_peer,
-            slots=slots,
-            slot_bytes=slot_bytes,
+            per_peer=integer("pipes: per_peer", per_peer),
+            slots=integer("pipes: slots", slots),
+            slot_bytes=integer("pipes: slot_bytes", slot_bytes, 0, (1 << 64) - 1),
             buffer=None if buffer is None else buffer._handle,
             ports=ports,
             name=None if name is None else name.encode(),
@@ -121,6 +123,7 @@ class Pipes:
             if self._proxy is not None:
                 library.mscclgo_proxy_destroy(self._proxy)
             raise
+        self._group = group
         _hold(group, self)
 
     def handle_bytes(self) -> bytes:
@@ -136,14 +139,16 @@ class Pipes:
             call(library.mscclgo_proxy_destroy, self._proxy)
         else:
             call(library.mscclgo_pipes_destroy, self._handle)
+        _drop(self._group, self)
         self._array = None
 
 
-def _ints(name: str, ranks: Sequence[int]) -> Any:
+def _ranks(group: Group, name: str, ranks: Sequence[int]) -> Any:
     try:
-        return (ctypes.c_int * max(len(ranks), 1))(*ranks)
+        numbers = [operator.index(r) for r in ranks]
     except TypeError:
         raise InvalidError(f"mscclgo: pipes: {name} is a list of ranks, not {ranks!r}") from None
+    return (ctypes.c_int * max(len(numbers), 1))(*[rank(group, f"pipes: {name}", n) for n in numbers])
 
 
 class PeerMemory:
@@ -154,6 +159,7 @@ class PeerMemory:
             raise InvalidError(f"mscclgo: ranks share memory of group.empty or group.array, not a {type(array).__name__}")
         array.pointer  # raises if it was closed
         self._array: Optional[Array] = array
+        self._group = group
         self._handle = make(library.mscclgo_peer_memory_create, group._handle, array._handle)
         _hold(group, self)
 
@@ -173,9 +179,15 @@ class PeerMemory:
         """Unmaps the peers' arrays. Kernels that use them must be done. Collective if a call was
         prepared on it: then it waits for the other ranks, for at most 5 seconds."""
         call(library.mscclgo_peer_memory_destroy, self._handle)
+        _drop(self._group, self)
         self._array = None
 
 
 def _hold(group: Group, made: Any) -> None:
     """Has what peers access live as long as the group, also if nobody refers to it here."""
-    group.__dict__.setdefault("_held", []).append(made)
+    group._held.add(made)
+
+
+def _drop(group: Group, made: Any) -> None:
+    """Ends _hold, when what was made is closed."""
+    group._held.discard(made)

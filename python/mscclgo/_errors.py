@@ -43,6 +43,21 @@ class SystemError(Error):
     """The operating system, the driver or a compiler failed."""
 
 
+def reason(error: BaseException) -> str:
+    """Returns what an exception says, also if it cannot say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException as another:
+        return f"{type(error).__name__}, whose text raised {type(another).__name__}"
+
+
+def encode(text: str, room: Optional[int] = None) -> bytes:
+    """Returns a text for the library, in at most so many bytes: characters that UTF-8 does not have, and
+    zeros, are escaped, and no character is cut."""
+    data = text.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")
+    return data if room is None else data[:room].decode("utf-8", "ignore").encode()
+
+
 KINDS: Dict[int, Type[Error]] = {
     1: InvalidError,
     2: TimeoutError,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import sys
-import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _memory
 from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
-from ._errors import Error, InvalidError, UnsupportedError
-from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, library, make, milliseconds
+from ._errors import Error, InvalidError, UnsupportedError, encode, reason
+from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, integer, library, make, milliseconds
 from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import Prepared, operation
@@ -54,6 +53,7 @@ class Group:
         self._streams: Dict[int, Stream] = {}
         self._bytes: Optional[bytes] = None
         self._proxy: Optional[int] = None
+        self._held: Set[Any] = set()  # what peers access and the library calls
         self._parts: List[Group] = []  # of split, which the library destroys with this one
         self.closed = False
         _open.add(self)
@@ -84,30 +84,54 @@ class Group:
         if error is None:
             self.close()
             return
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Aborts and closes the group for an exception, which is the one to tell."""
         try:
-            self.abort(f"{kind.__name__}: {error}")
-            self.close()
+            try:
+                self.abort(reason(error))
+            finally:
+                self.close()
         except Error:
-            pass  # the exception in the body is the one to tell
+            pass
 
     # Life
 
     def close(self) -> None:
         """Leaves the group and frees all that was made of it. It waits for the other ranks to leave
         too, for at most 5 seconds. It may be called twice."""
-        if not self.closed:
-            self._leave()
+        if self.closed:
+            return
+        self.closed = True
+        try:
             call(library.mscclgo_group_destroy, self._handle)
+        except Error:
+            if self._is_there():  # another thread is in a call; it may be closed later
+                self.closed = False
+                raise
+            for made in list(self._held):
+                if isinstance(made, Proxy):
+                    made._linger()
+            self._left()
+            raise
+        self._left()
 
-    def _leave(self) -> None:
+    def _is_there(self) -> bool:
+        """Whether the library has the group."""
+        size = ctypes.c_int()
+        return library.mscclgo_group_size(self._handle, ctypes.addressof(size)) == 0
+
+    def _left(self) -> None:
+        """The library has ended the group and its parts."""
         self.closed = True
         _open.discard(self)
         for part in self._parts:
-            part._leave()
+            part._left()
 
     def abort(self, reason: str) -> None:
         """Fails the group: waits of all ranks end, and their calls raise an error with the reason."""
-        call(library.mscclgo_group_abort, self._handle, reason.encode())
+        call(library.mscclgo_group_abort, self._handle, encode(reason))
 
     def check(self) -> None:
         """Raises the group's error if it has failed."""
@@ -119,7 +143,7 @@ class Group:
         for a negative color. It has the device of this group, and is closed with it unless it was before.
         Each fails alone. Collective, also for ranks with a negative color."""
         result = ctypes.c_void_p()
-        call(library.mscclgo_group_split, self._handle, color, key, ctypes.addressof(result))
+        call(library.mscclgo_group_split, self._handle, integer("split: color", color), integer("split: key", key), ctypes.addressof(result))
         if not result.value:
             return None
         part = Group(result.value)
@@ -223,7 +247,8 @@ class Group:
         many threads a block and bytes of dynamic shared memory. When it returns, all ranks have
         loaded the kernel: call it before the first launch. Collective."""
         blocks = ctypes.c_int()
-        call(library.mscclgo_group_max_blocks, self._handle, kernel._handle, threads, shared, ctypes.addressof(blocks))
+        sizes = integer("max_blocks: threads", threads), integer("max_blocks: shared", shared)
+        call(library.mscclgo_group_max_blocks, self._handle, kernel._handle, *sizes, ctypes.addressof(blocks))
         return blocks.value
 
     def handle_bytes(self) -> bytes:
@@ -270,7 +295,8 @@ class Group:
         and between ranks that do not map each other's memory, a thread of the library moves the
         messages. Collective: ranks without pipes call it too.
         """
-        by_proxy = ports or not self._all_mapped()
+        mapped = self._all_mapped()  # by all ranks, whatever their ports
+        by_proxy = ports or not mapped
         return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name)
 
     def _all_mapped(self) -> bool:
@@ -284,7 +310,8 @@ class Group:
     def proxy(self, handler: Callable[[Trigger], Any]) -> Proxy:
         """Has a function called for each trigger that kernels push with the proxy as mscclgo::FifoHandle
         of <mscclgo/fifo.cuh>, in the order of the pushes, on a thread of the library. An exception
-        of the handler fails the group. The handler must not wait for kernels that wait for the proxy."""
+        of the handler fails the group. The handler must neither wait for kernels that wait for the proxy
+        nor close the proxy or the group."""
         return Proxy(self, handler)
 
     def share(self, array: Array) -> PeerMemory:
@@ -377,19 +404,22 @@ class Group:
 
     def broadcast(self, tensor: Any, root: int = 0, stream: AnyStream = None) -> None:
         """Copies the root's tensor into those of all ranks."""
-        self._collect("broadcast", tensor, tensor, (1, 1), root, stream=stream)
+        self._collect("broadcast", tensor, tensor, (1, 1), rank(self, "broadcast", root), stream=stream)
 
     def reduce(self, tensor: Any, output: Any = None, op: str = "sum", root: int = 0, stream: AnyStream = None) -> None:
         """Reduces the tensors of all ranks into the root's output, or in place without one."""
+        root = rank(self, "reduce", root)
         to = (tensor if output is None else output) if self.rank == root else None
         self._collect("reduce", to, tensor, (1, 1), operation("reduce", op), root, stream=stream)
 
     def gather(self, output: Any, input: Any, root: int = 0, stream: AnyStream = None) -> None:
         """Concatenates the inputs of all ranks in the root's output. On other ranks that is not used."""
+        root = rank(self, "gather", root)
         self._collect("gather", output if self.rank == root else None, input, (self.size, 1), root, stream=stream)
 
     def scatter(self, output: Any, input: Any, root: int = 0, stream: AnyStream = None) -> None:
         """Copies part r of the root's input into the output of rank r. On other ranks the input is not used."""
+        root = rank(self, "scatter", root)
         self._collect("scatter", output, input if self.rank == root else None, (1, self.size), root, stream=stream)
 
     def send_receive(self, output: Any, input: Any, stream: AnyStream = None) -> None:
@@ -469,15 +499,16 @@ class Group:
         on.keep(held)
 
 
-_open: "weakref.WeakSet[Group]" = weakref.WeakSet()
+# The groups that are not closed: the library works for one also if nobody refers to it here.
+_open: Set[Group] = set()
 _default: Optional[Group] = None
 
 
 def _options(device: Optional[str], timeout: float, heartbeat: Optional[float], scratch: int, local_rank: int = 0) -> GroupOptions:
-    if timeout <= 0 or scratch < 0:
-        raise InvalidError("mscclgo: the timeout and the scratch must be above 0")
+    if timeout <= 0:
+        raise InvalidError("mscclgo: the timeout must be above 0")
     beat = 0 if heartbeat is None else milliseconds(heartbeat) or -1
-    return GroupOptions(None if device is None else device.encode(), local_rank, milliseconds(timeout), beat, scratch)
+    return GroupOptions(None if device is None else device.encode(), integer("local_rank", local_rank), milliseconds(timeout), beat, integer("scratch", scratch, 0, (1 << 64) - 1))
 
 
 def init(
@@ -509,6 +540,7 @@ def connect(
 ) -> Group:
     """Is init for ranks that know the id of a Rendezvous, their numbers and how many they are. Ranks
     of one process call it on threads of their own. It does not set the default group."""
+    rank, size = integer("rank", rank), integer("size", size)
     options = _options(device, timeout, heartbeat_timeout, scratch, rank if local_rank is None else local_rank)
     return Group(make(library.mscclgo_group_connect, id.encode(), rank, size, ctypes.addressof(options)))
 
@@ -530,9 +562,10 @@ def _leave() -> None:
     """Closes the groups when Python ends: after an exception that nobody handled, they fail."""
     error = getattr(sys, "last_value", None)
     for group in list(_open):
+        if error is not None:
+            group._fail(error)
+            continue
         try:
-            if error is not None:
-                group.abort(f"{type(error).__name__}: {error}")
             group.close()
         except Error:
             pass  # nobody is left to tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import struct
 from typing import Any, Optional
@@ -282,6 +283,17 @@ def make(function: Any, *arguments: Any) -> int:
     result = ctypes.c_void_p()
     call(function, *arguments, ctypes.addressof(result))
     return result.value or 0
+
+
+def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31) - 1) -> int:
+    """Returns an integer of a range, by default that of an int of C, in which ctypes would cut it silently."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidError(f"mscclgo: {what} is an int, not a {type(value).__name__}") from None
+    if not least <= number <= most:
+        raise InvalidError(f"mscclgo: {what} is {number}, and must be {least} to {most}")
+    return number
 
 
 def milliseconds(seconds: Optional[float]) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 from . import _memory
 from ._channels import PeerMemory
 from ._errors import InvalidError
-from ._library import Call, call, library, make
+from ._library import Call, call, integer, library, make
+from ._messages import rank
 from ._stream import destroy
 
 if TYPE_CHECKING:
@@ -62,16 +63,14 @@ class Prepared:
                 count = elements // (group.size if has_parts else 1)
         if dtype is None or count is None:
             raise InvalidError("mscclgo: prepare: there is no output")
-        if count < 0 or root < 0:
-            raise InvalidError(f"mscclgo: prepare: a count of {count}, or rank {root}, is below 0")
         self._memories: Tuple[Optional[PeerMemory], ...] = (output, input)  # which launches use
         self._group = group
         wanted = Call(
             collective=number,
             type=_memory.TYPES[dtype][0],
             operation=operation(name, op),
-            root=root,
-            count=count,
+            root=rank(group, "prepare", root),
+            count=integer("prepare: count", count, 0, (1 << 64) - 1),
             input=None if input is None else input._handle,
             output=output._handle,
             overlap=overlap,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple
 
-from ._channels import _hold
+from ._channels import _drop, _hold
+from ._errors import Error, InvalidError, encode, reason
 from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, call, library, make
 
 if TYPE_CHECKING:
@@ -27,19 +28,26 @@ class Proxy:
     """Calls a function for triggers, mscclgo::FifoHandle in kernels; see Group.proxy."""
 
     def __init__(self, group: Group, handler: Callable[[Trigger], Any]) -> None:
+        if not callable(handler):
+            raise InvalidError(f"mscclgo: proxy: the handler is a function, not a {type(handler).__name__}")
+
         def serve(_user: Any, trigger: Any, why: int) -> int:
             try:
                 t = trigger.contents
                 handler(Trigger(t.kind, t.a, t.b, t.c, t.detail))
                 return 0
-            except BaseException as error:  # nothing passes through the library
-                text = f"{type(error).__name__}: {error}".encode()[: WHY_BYTES - 1] + b"\0"
-                ctypes.memmove(why, text, len(text))
-                return 1
+            except BaseException as error:  # nothing passes through the library, which would take it for a 0
+                try:
+                    text = encode(reason(error), WHY_BYTES - 1) + b"\0"
+                    ctypes.memmove(why, text, len(text))
+                except BaseException:
+                    pass  # the library tells that there is no reason
+            return 1
 
         self._function = HANDLER(serve)  # must live as long as the proxy
         address = ctypes.cast(self._function, ctypes.c_void_p)
         self._handle = make(library.mscclgo_proxy_create_with_handler, group._handle, address, None)
+        self._group = group
         _hold(group, self)
 
     def handle_bytes(self) -> bytes:
@@ -49,5 +57,18 @@ class Proxy:
         return room.raw
 
     def close(self) -> None:
-        """Serves what kernels have pushed, and ends the proxy. The kernels must have ended."""
-        call(library.mscclgo_proxy_destroy, self._handle)
+        """Serves what kernels have pushed, and ends the proxy. The kernels must have ended. The handler
+        must not call it."""
+        try:
+            call(library.mscclgo_proxy_destroy, self._handle)
+        except Error:
+            self._linger()
+            raise
+        _drop(self._group, self)
+
+    def _linger(self) -> None:
+        """Has the function live as long as the process: its proxy did not end well, and may be in it."""
+        _lingering.append(self._function)
+
+
+_lingering: List[Any] = []

@@ -122,7 +122,7 @@ def test_prepared(together: Any) -> None:
         for problem, of in (
             (r"not a collective", lambda: group.prepare("all", memory)),
             (r"not an operation", lambda: group.prepare("all_reduce", memory, op="or")),
-            (r"below 0", lambda: group.prepare("all_reduce", memory, count=-1)),
+            (r"count is -1, and must be 0 to", lambda: group.prepare("all_reduce", memory, count=-1)),
             (r"Group.share", lambda: group.prepare("all_reduce", place)),  # type: ignore[arg-type]
             (r"200 bytes", lambda: group.prepare("all_reduce", memory, count=51)),
         ):

@@ -3,13 +3,15 @@ from __future__ import annotations
 import gc
 import os
 import time
-from typing import Any
+import weakref
+from typing import Any, List
 
 import numpy as np
 import pytest
 from conftest import run_ranks
 
 import mscclgo
+from mscclgo import _library
 
 SOURCE = """
 #include <mscclgo/group.cuh>
@@ -194,10 +196,16 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
     closed = group.empty(8)
     closed.close()
     for problem, make in (
-        ("not distinct ranks", lambda: group.pipes([1], [])),
+        ("from_: there is no rank 1, there are 0 to 0", lambda: group.pipes([0], [1])),
+        ("2 ranks are named", lambda: group.pipes([0, 0], [0])),
         ("power of two", lambda: group.pipes([0], [0], slots=3)),
         ("multiple of 128", lambda: group.pipes([0], [0], slot_bytes=100)),
-        ("make no sense", lambda: group.pipes([0], [0], slot_bytes=-128)),
+        ("slot_bytes is -128, and must be 0 to", lambda: group.pipes([0], [0], slot_bytes=-128)),
+        ("slot_bytes is 18446744073709551744", lambda: group.pipes([0], [0], slot_bytes=(1 << 64) + 128)),
+        ("slots is 4294967300", lambda: group.pipes([0], [0], slots=(1 << 32) + 4)),
+        ("per_peer is 4294967297", lambda: group.pipes([0], [0], per_peer=(1 << 32) + 1)),
+        ("per_peer is an int, not a float", lambda: group.pipes([0], [0], per_peer=1.0)),  # type: ignore[arg-type]
+        ("to: there is no rank 4294967296", lambda: group.pipes([1 << 32], [0])),
         ("is not in its From", lambda: group.pipes([0], [])),
         ("list of ranks", lambda: group.pipes(0, [])),  # type: ignore[arg-type]
         ("list of ranks", lambda: group.pipes([], ["0"])),  # type: ignore[list-item]
@@ -211,18 +219,71 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
     group.check()
 
 
+def test_integers_are_not_cut(group: mscclgo.Group, module: mscclgo.Module) -> None:
+    """What an int of C cannot hold is refused in a sentence."""
+    wide, array = 1 << 32, group.empty(8)
+    channels = group.port_channels(array)
+    memory = group.share(array)
+    for problem, make in (
+        ("split: color is 4294967296", lambda: group.split(wide)),
+        ("split: key is -4294967296", lambda: group.split(0, -wide)),
+        ("split: color is an int, not a float", lambda: group.split(0.5)),  # type: ignore[arg-type]
+        ("per_peer is 4294967297", lambda: group.port_channels(array, per_peer=wide + 1)),
+        ("rank is 4294967296", lambda: channels[wide]),
+        ("channel is 4294967296", lambda: channels[wide, 0]),
+        ("threads is 4294967328", lambda: group.max_blocks(module.none, wide + 32)),
+        ("broadcast: there is no rank 4294967296", lambda: group.broadcast(array, root=wide)),
+        ("reduce: there is no rank 4294967296", lambda: group.reduce(array, root=wide)),
+        ("prepare: there is no rank 4294967296", lambda: group.prepare("broadcast", memory, root=wide)),
+        ("prepare: count is 18446744073709551617", lambda: group.prepare("all_reduce", memory, count=(1 << 64) + 1)),
+        ("array in bytes is 18446744073709551620", lambda: group.empty((1 << 62) + 1)),
+        ("mscclgo: rank is 4294967296", lambda: mscclgo.connect("", wide, 1)),
+        ("size is 4294967297", lambda: mscclgo.connect("", 0, wide + 1)),
+        ("local_rank is 4294967296", lambda: mscclgo.connect("", 0, 1, local_rank=wide)),
+        ("scratch is 18446744073709551616", lambda: mscclgo.connect("", 0, 1, scratch=1 << 64)),
+    ):
+        with pytest.raises(mscclgo.InvalidError, match=problem) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+    memory.close()
+    group.check()
+
+
+def test_pipes_of_some(together: Any) -> None:
+    """Two ranks have pipes by a proxy, and the third has none and says nothing of ports."""
+
+    def body(group: mscclgo.Group) -> None:
+        me = group.rank
+        if me == 2:
+            group.pipes([], [], name="some")
+            return
+        kernel = group.compile(PIPES, "pipes.cu").shift
+        data, room = group.array(np.arange(1000) * (me + 1)), group.empty(1000, "int64")
+        pipes = group.pipes([1 - me], [1 - me], ports=True, name="some")
+        kernel[2, 64](None, pipes, data, room, data.nbytes)
+        group.synchronize()
+        np.testing.assert_array_equal(room.numpy(), np.arange(1000) * (2 - me))
+
+    together(3, body)
+
+
 TRIGGERS = """
 #include <mscclgo/fifo.cuh>
 extern "C" __global__ void report(mscclgo::FifoHandle fifo, uint32_t kind) {
   fifo.push(mscclgo::Trigger::user(kind, blockIdx.x, threadIdx.x, 1ull << 63));
 }
+extern "C" __global__ void count(mscclgo::FifoHandle fifo, uint64_t to) {
+  for (uint64_t i = 0; i < to; i++) fifo.push(mscclgo::Trigger::user(128, i, 0, 0));
+}
 """
 
 
 def test_triggers(group: mscclgo.Group) -> None:
-    """Kernels push triggers of their own, which a function gets in the order of the pushes."""
-    kernel = group.compile(TRIGGERS, "triggers.cu").report
-    got = []
+    """Kernels push triggers of their own, which a function gets, those of a thread in the order in which
+    it pushes them."""
+    module = group.compile(TRIGGERS, "triggers.cu")
+    kernel = module.report
+    got: List[mscclgo.Trigger] = []
     proxy = group.proxy(got.append)
     kernel[3, 4](None, proxy, 200)
     group.synchronize()
@@ -230,7 +291,121 @@ def test_triggers(group: mscclgo.Group) -> None:
     assert sorted(got) == [mscclgo.Trigger(200, block, thread, 1 << 63, 0) for block in range(3) for thread in range(4)]
     with pytest.raises(mscclgo.InvalidError, match="destroyed"):
         kernel[3, 4](None, proxy, 200)
+
+    got.clear()
+    proxy = group.proxy(got.append)
+    module["count"][1, 1](None, proxy, 2000)
+    group.synchronize()
+    proxy.close()
+    assert [t.a for t in got] == list(range(2000))
     group.check()
+
+
+def test_closed_parts_go(group: mscclgo.Group) -> None:
+    """A group keeps what is made of it until that is closed."""
+    array = group.empty(8)
+    made = [group.proxy(print), group.pipes([], []), group.memory_channels(array), group.share(array)]
+    parts = [weakref.ref(part) for part in made]
+    made.clear()
+    gc.collect()
+    assert None not in [part() for part in parts]
+    for part in parts:
+        part().close()  # type: ignore[union-attr]
+    gc.collect()
+    assert [part() for part in parts] == 4 * [None]
+
+
+def test_no_handler(group: mscclgo.Group) -> None:
+    with pytest.raises(mscclgo.InvalidError, match="the handler is a function, not a NoneType"):
+        group.proxy(None)  # type: ignore[arg-type]
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error, text",
+    [
+        (ValueError("no file \udcff\0 here"), r"ValueError: no file \\udcff\\0 here"),
+        (ValueError(100 * "x" + 200 * "\u00e9"), "ValueError: x+\u00e9+$"),
+        (Unspeakable(), "Unspeakable, whose text raised RuntimeError"),
+    ],
+)
+def test_any_text_of_a_failure(error: Exception, text: str) -> None:
+    """The reason of a handler or of a body is told, whatever its text is."""
+
+    def handler(trigger: mscclgo.Trigger) -> None:
+        raise error
+
+    def handled(number: int, id: str) -> None:
+        with mscclgo.connect(id, number, 1, device="emu") as group:
+            proxy = group.proxy(handler)
+            group.compile(TRIGGERS, "triggers.cu").report[1, 1](None, proxy, 255)
+            with pytest.raises(mscclgo.Error, match=text):
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline:
+                    group.barrier()
+            with pytest.raises(mscclgo.SystemError, match=text):
+                proxy.close()
+
+    run_ranks(1, handled)
+
+    def raised(number: int, id: str) -> None:
+        if number == 0:
+            with pytest.raises(type(error)) as caught:
+                with mscclgo.connect(id, 0, 2, device="emu") as group:
+                    raise error
+            assert caught.value is error and group.closed
+            return
+        with mscclgo.connect(id, 1, 2, device="emu") as group:
+            with pytest.raises(mscclgo.Error, match=text):
+                group.barrier()
+
+    run_ranks(2, raised)
+
+
+def test_group_lives_until_closed() -> None:
+    """The library calls handlers and lets peers access arrays also if nobody refers to the group."""
+
+    def make() -> "weakref.ref[mscclgo.Group]":
+        with mscclgo.Rendezvous() as rendezvous:
+            group = mscclgo.connect(rendezvous.id, 0, 1, device="emu")
+        group.proxy(print)
+        return weakref.ref(group)
+
+    made = make()
+    gc.collect()
+    group = made()
+    assert group is not None
+    group.close()
+    del group
+    gc.collect()
+    assert made() is None
+
+
+def test_refused_close_can_be_repeated(monkeypatch: Any) -> None:
+    """A group that is not closed, since another thread is in a call, can be closed later."""
+
+    def rank(number: int, id: str) -> None:
+        group = mscclgo.connect(id, number, 1, device="emu")
+        part = group.split(0)
+        assert part is not None
+        with monkeypatch.context() as patch:
+            # Refused too, as the device is the group's.
+            patch.setattr(_library.library, "mscclgo_group_destroy", lambda _: _library.library.mscclgo_device_destroy(group._device))
+            with pytest.raises(mscclgo.InvalidError, match="the group's"):
+                group.close()
+        assert not group.closed and not part.closed
+        group.barrier()
+        group.close()
+        group.close()
+        assert group.closed and part.closed
+        with pytest.raises(mscclgo.InvalidError, match="destroyed"):
+            group.barrier()
+
+    run_ranks(1, rank)
 
 
 def test_handler_fails() -> None:
