@@ -127,8 +127,8 @@ func (g *group) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
 	defer cancel()
 	errs := []error{g.runner.Close(ctx), g.comm.Close()}
-	for _, close := range g.last {
-		errs = append(errs, close())
+	for _, f := range g.last {
+		errs = append(errs, f())
 	}
 	return errors.Join(errs...)
 }

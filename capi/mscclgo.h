@@ -535,7 +535,7 @@ typedef struct {
 // text of less than MSCCLGO_WHY_BYTES, why the group is to fail. A thread of the library calls it
 // for one trigger after the other, in the order of the pushes, and serves nothing else of the
 // proxy meanwhile. It may call the library, but neither destroy the proxy or its group nor wait
-// for kernels that wait for the proxy: destroying those there is MSCCLGO_INVALID, and destroys
+// for kernels that wait for the proxy. To destroy either there is MSCCLGO_INVALID, and destroys
 // nothing.
 typedef int (*mscclgo_handler)(void* user, const mscclgo_trigger* trigger, char* why);
 

@@ -41,8 +41,8 @@ func capi_pipes_create(handle C.uintptr_t, o *C.mscclgo_pipe_options, result *C.
 }
 
 // pipeOptions returns the options of a call. The caller ends the use of the buffer and the proxy, of
-// which each may be nil, also where there is an error. What is wrong with numbers, Pipes tells.
-func pipeOptions(op string, of *object, g *group, o *C.mscclgo_pipe_options) (options communicator.PipeOptions, buffer, proxy *object, err error) {
+// which each may be nil, also where there is an error.
+func pipeOptions(op string, owner *object, g *group, o *C.mscclgo_pipe_options) (options communicator.PipeOptions, buffer, proxy *object, err error) {
 	if err = isNull(op, unsafe.Pointer(o)); err != nil {
 		return options, nil, nil, err
 	}
@@ -50,11 +50,10 @@ func pipeOptions(op string, of *object, g *group, o *C.mscclgo_pipe_options) (op
 		PerPeer: int(o.per_peer), Size: channel.PipeSize{Slots: int(o.slots), SlotBytes: uint64(o.slot_bytes)},
 		Ports: o.ports != 0, Name: text(o.name),
 	}
-	most := g.comm.Size() + 1 // as many are named twice
-	if options.To, err = rankNumbers(op, o.to, o.to_count, most); err != nil {
+	if options.To, err = rankNumbers(op, o.to, o.to_count, g.comm.Size()); err != nil {
 		return options, nil, nil, err
 	}
-	if options.From, err = rankNumbers(op, o.from, o.from_count, most); err != nil {
+	if options.From, err = rankNumbers(op, o.from, o.from_count, g.comm.Size()); err != nil {
 		return options, nil, nil, err
 	}
 	// The handles are read as numbers, as they point nowhere.
@@ -68,7 +67,7 @@ func pipeOptions(op string, of *object, g *group, o *C.mscclgo_pipe_options) (op
 		if proxy, err = objects.use(op, aProxy, at); err != nil {
 			return options, buffer, nil, err
 		}
-		if proxy.parent != of {
+		if proxy.parent != owner {
 			return options, buffer, proxy, invalid(op, "the proxy is another group's")
 		}
 		options.Service = proxy.value.(*proxyservice.ProxyService)
@@ -89,9 +88,9 @@ func newPipes(group, proxy *object, pipes *communicator.Pipes) *object {
 
 // closePipes closes pipes once all ranks come to that, as another rank's proxy may still have to tell
 // this one's that slots are free. Where the group goes too, they wait for each other as they leave it.
-func closePipes(of *object, pipes *communicator.Pipes) error {
-	g := of.value.(*group)
-	if !objects.has(of) {
+func closePipes(owner *object, pipes *communicator.Pipes) error {
+	g := owner.value.(*group)
+	if !objects.has(owner) {
 		g.last = append(g.last, pipes.Close)
 		return nil
 	}
@@ -101,21 +100,21 @@ func closePipes(of *object, pipes *communicator.Pipes) error {
 	return pipes.Close()
 }
 
-// rankNumbers returns the numbers of an array of C, which may be NULL if there are none: no more than
-// most, though n may be more.
-func rankNumbers(op string, at *C.int, n C.int, most int) ([]int, error) {
+// rankNumbers returns the numbers of an array of C, which may be NULL if there are none. Where there
+// are more than ranks, it reads none.
+func rankNumbers(op string, at *C.int, n C.int, ranks int) ([]int, error) {
+	if n < 0 || int(n) > ranks {
+		return nil, invalid(op, "%d ranks are named, and the group has %d", int(n), ranks)
+	}
 	if n == 0 {
 		return nil, nil
-	}
-	if n < 0 {
-		return nil, invalid(op, "%d ranks are named", int(n))
 	}
 	if err := isNull(op, unsafe.Pointer(at)); err != nil {
 		return nil, err
 	}
-	var all []int
-	for _, rank := range unsafe.Slice(at, min(int(n), most)) {
-		all = append(all, int(rank))
+	all := make([]int, n)
+	for i, rank := range unsafe.Slice(at, int(n)) {
+		all[i] = int(rank)
 	}
 	return all, nil
 }

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -339,8 +338,7 @@ static void pipes(void) {
   BAD("NULL", to, NULL);
   BAD("not distinct ranks", from, wrong);
   BAD("-1 ranks", to_count, -1);
-  BAD("not distinct ranks", from_count, 2);
-  BAD("not distinct ranks", to_count, INT_MAX);
+  BAD("2 ranks", from_count, 2);
   BAD("is not in its", from_count, 0);
   BAD("power of two", slots, 3);
   BAD("multiple of 128", slot_bytes, 100);
