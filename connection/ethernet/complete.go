@@ -3,7 +3,7 @@ package ethernet
 // post posts a completion for what the socket has applied, or acknowledges it at once
 // if the stream is idle.
 func (s *socket) post() {
-	if !s.applied && !s.copies {
+	if !s.applied && !s.copies && len(s.arrivals) == 0 {
 		return
 	}
 	rx := s.rx
@@ -12,6 +12,8 @@ func (s *socket) post() {
 		s.applied = false
 		rx.c.reply(s.requests)
 		s.requests = s.requests[:0]
+		rx.c.arrived(s.arrivals...)
+		s.arrivals = s.arrivals[:0]
 		rx.c.ack(done)
 		return
 	}
@@ -99,9 +101,7 @@ func (rx *receiver) complete() {
 		ops, failed := one.ops, err != nil
 		if !failed {
 			rx.c.reply(one.requests)
-			for _, a := range one.arrivals {
-				rx.c.arrived(a)
-			}
+			rx.c.arrived(one.arrivals...)
 		}
 
 		rx.mu.Lock()

@@ -132,12 +132,17 @@ func (c *conn) expect(f *frame) (to *target.Memory, offset, place uint64, err er
 	return a.to, a.offset + f.offset, place, nil
 }
 
-// arrived notes that a part of a read is here.
-func (c *conn) arrived(a fetched) {
+// arrived notes that parts of reads are here.
+func (c *conn) arrived(parts ...fetched) {
+	if len(parts) == 0 {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := &c.reads
-	r.ring[a.place].left -= a.n
+	for _, a := range parts {
+		r.ring[a.place].left -= a.n
+	}
 	answered := r.answered.Load()
 	for answered < r.asked && r.ring[answered%readDepth].left == 0 {
 		answered++
@@ -155,7 +160,7 @@ func (s *socket) answer(f *frame) error {
 	}
 	part := fetched{place, f.length}
 	if host := s.rx.c.t.host(m.Buffer); host != nil {
-		if err := s.toHost(m, host[offset:offset+f.length]); err != nil {
+		if err := s.toHost(f, m, host[offset:offset+f.length]); err != nil {
 			return err
 		}
 		s.rx.c.arrived(part)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -205,5 +206,97 @@ func TestSlowDeviceOfReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		testcmp.Equal(t, "what was read", get(t, dst), noise(size))
+	}
+}
+
+// TestReadIntoClosed closes the memory that a read goes to when none or a part of the answer
+// has come. The rest is dropped, and the connection goes on.
+func TestReadIntoClosed(t *testing.T) {
+	const size = 2048
+	for _, tls := range []bool{false, true} {
+		for _, k := range kinds {
+			for _, before := range []uint64{0, 100} {
+				o := loopback()
+				o.TLS = tls
+				b := newRank(t, 1, o)
+				r := newRogue(t, b, 1)
+				theirs := rogueMemory(t, r, b)
+				into, next := memory(t, b, k, size), memory(t, b, k, size)
+				if err := errors.Join(r.conn.Read(into, 0, theirs, 0, size), r.conn.Read(next, 0, theirs, 0, size)); err != nil {
+					t.Fatal(err)
+				}
+				head := make([]byte, frameSize)
+				(&frame{kind: kindAnswer, length: size, total: size}).encode(head)
+				write := func(nc net.Conn, data []byte) {
+					t.Helper()
+					if _, err := nc.Write(data); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if before > 0 {
+					write(r.data[0], append(head, noise(before)...))
+					eventually(t, "a part of the answer is here", r.conn.d.rx.midFrame)
+				}
+				// What Close does, once it has waited long enough for the read.
+				if err := b.t.Withdraw(into); err != nil {
+					t.Fatal(err)
+				}
+				if before == 0 {
+					write(r.data[0], head)
+				}
+				write(r.data[0], noise(size)[before:])
+				r.send(t, 0, frame{kind: kindAnswer, op: 1, length: size, total: size}, noise(size)...)
+				(&frame{kind: kindAck, op: 2}).encode(head)
+				write(r.control, head)
+				if err := r.conn.Flush(t.Context()); err != nil {
+					t.Fatalf("%v memory, TLS %v, closed when %d bytes had come: %v", k, tls, before, err)
+				}
+				testcmp.Equal(t, "what was read next", get(t, next), noise(size))
+				r.hangUp()
+			}
+		}
+	}
+}
+
+// TestBeforeHalfFrame sends a write and a read, and a part of another frame right behind them.
+// Both are acknowledged and answered while the rest is awaited.
+func TestBeforeHalfFrame(t *testing.T) {
+	for _, k := range kinds {
+		for _, half := range []frameKind{kindData, kindAnswer} {
+			b := newRank(t, 1, loopback())
+			m, into := memory(t, b, k, 4096), memory(t, b, k, 4096)
+			r := newRogue(t, b, 1)
+			if err := r.conn.Read(into, 0, rogueMemory(t, r, b), 0, 4096); err != nil {
+				t.Fatal(err)
+			}
+			head := make([]byte, frameSize)
+			if _, err := io.ReadFull(r.data[0], head); err != nil {
+				t.Fatal(err)
+			}
+			var all []byte
+			for _, f := range []frame{
+				{kind: kindData, op: 0, memory: m.ID(), length: 64, total: 64},
+				{kind: kindGet, op: 1, memory: m.ID(), length: 64, total: 64},
+				{kind: half, op: 2, memory: m.ID(), length: 4096, total: 4096},
+			} {
+				if f.kind == kindAnswer {
+					f.op, f.memory = 0, 0
+				}
+				f.encode(head)
+				all = append(all, head...)
+				if f.kind != kindGet {
+					all = append(all, make([]byte, 64)...)
+				}
+			}
+			if _, err := r.data[0].Write(all); err != nil {
+				t.Fatal(err)
+			}
+			for _, from := range []net.Conn{r.data[0], r.control} {
+				if _, err := io.ReadFull(from, head); err != nil {
+					t.Fatalf("%v memory: what came before half a frame is neither answered nor acknowledged: %v", k, err)
+				}
+			}
+			r.hangUp()
+		}
 	}
 }

@@ -173,8 +173,8 @@ func (s *socket) run() {
 
 var (
 	errEnd    = errors.New("the socket has ended between two frames")
-	errCut    = errors.New("it ended in the middle of a write")
-	errDevice = errors.New("the device could not take what the peer sent")
+	errCut    = errors.New("it ended in the middle of a frame")
+	errDevice = errors.New("the device could not copy what the peer sent or asked for")
 )
 
 // head reads the next frame's head.
@@ -228,6 +228,46 @@ func (s *socket) rotate() {
 	s.r = 0
 }
 
+// awaitPayload reads at most limit bytes more of a payload into the current slot, which has room.
+// What came before is posted first: it must not wait for the peer.
+func (s *socket) awaitPayload(limit uint64) error {
+	s.post()
+	if err := s.more(int(limit)); err != nil {
+		return cut(err)
+	}
+	return nil
+}
+
+// refill reads at most limit bytes more of a payload, when all that was read is used.
+func (s *socket) refill(limit uint64) error {
+	s.post()
+	if s.slots[s.cur].until != 0 {
+		s.rotate()
+	}
+	s.r, s.w = 0, 0
+	return s.awaitPayload(min(limit, uint64(len(s.slots[s.cur].bytes))))
+}
+
+// forgo drops the rest of an answer whose memory was closed meanwhile, as err says: who closes
+// what it reads into gives up the bytes. It returns all other errors.
+func (s *socket) forgo(f *frame, err error, left uint64) error {
+	var gone *target.Refusal
+	if f.kind != kindAnswer || !errors.As(err, &gone) {
+		return err
+	}
+	for left > 0 {
+		if s.r == s.w {
+			if err := s.refill(left); err != nil {
+				return err
+			}
+		}
+		n := min(left, uint64(s.w-s.r))
+		s.r += int(n)
+		left -= n
+	}
+	return nil
+}
+
 // apply applies a frame.
 func (s *socket) apply(f *frame) error {
 	defer s.midway.Store(false)
@@ -256,7 +296,7 @@ func (s *socket) apply(f *frame) error {
 	case kindGet:
 		err = s.accept(f, m)
 	default:
-		err = s.toHost(m, host[f.offset:f.offset+f.length])
+		err = s.toHost(f, m, host[f.offset:f.offset+f.length])
 	}
 	if err == nil {
 		s.leave(f)
@@ -276,9 +316,8 @@ func (s *socket) toDevice(f *frame, m *target.Memory) error {
 		slot := &s.slots[s.cur]
 		have := int(min(f.length-at, uint64(s.w-s.r)))
 		if uint64(have) < f.length-at && s.w < len(slot.bytes) {
-			limit := min(f.length-at-uint64(have), uint64(len(slot.bytes)))
-			if err := s.more(int(limit)); err != nil {
-				return cut(err)
+			if err := s.awaitPayload(min(f.length-at-uint64(have), uint64(len(slot.bytes)))); err != nil {
+				return err
 			}
 			continue
 		}
@@ -293,7 +332,7 @@ func (s *socket) toDevice(f *frame, m *target.Memory) error {
 		}
 		if have > 0 {
 			if err := s.copy(m, f.offset+at, s.r, have); err != nil {
-				return err
+				return s.forgo(f, err, f.length-at)
 			}
 			s.r += have
 			at += uint64(have)
@@ -334,7 +373,7 @@ func (s *socket) queue(m *target.Memory, work func() error) error {
 }
 
 // toHost reads a frame's payload into memory that the host can access.
-func (s *socket) toHost(m *target.Memory, dst []byte) error {
+func (s *socket) toHost(f *frame, m *target.Memory, dst []byte) error {
 	// The stream may still store to a word in there.
 	if !s.rx.idle() {
 		s.post()
@@ -342,9 +381,10 @@ func (s *socket) toHost(m *target.Memory, dst []byte) error {
 	}
 	for len(dst) > 0 {
 		if s.r == s.w && s.in.straight() {
+			s.post() // before waiting for more
 			n, err := s.in.read(dst, m)
 			if err == errWithdrawn {
-				return target.Gone(m)
+				return s.forgo(f, target.Gone(m), uint64(len(dst)))
 			}
 			if err != nil {
 				return cut(err)
@@ -354,16 +394,12 @@ func (s *socket) toHost(m *target.Memory, dst []byte) error {
 			continue
 		}
 		if s.r == s.w {
-			slot := &s.slots[s.cur]
-			if s.r, s.w = 0, 0; slot.until != 0 {
-				s.rotate()
-			}
-			if err := s.more(min(len(dst), len(slot.bytes))); err != nil {
-				return cut(err)
+			if err := s.refill(uint64(len(dst))); err != nil {
+				return err
 			}
 		}
 		if !m.Hold() {
-			return target.Gone(m)
+			return s.forgo(f, target.Gone(m), uint64(len(dst)))
 		}
 		n := copy(dst, s.slots[s.cur].bytes[s.r:s.w])
 		m.Release()

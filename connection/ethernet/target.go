@@ -8,7 +8,7 @@ import (
 // Transport returns Ethernet.
 func (t *Transport) Transport() registeredmem.Transports { return registeredmem.Ethernet }
 
-// Offer lets peers write to m. Package registeredmem calls it.
+// Offer lets peers write to m and read it. Package registeredmem calls it.
 func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -19,9 +19,10 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return t.instance[:], nil
 }
 
-// Withdraw has everything refused that peers send for m from now on, waits for
-// copies into it that are under way, and has the peers told. None of that depends on
-// the peers. Package registeredmem calls it.
+// Withdraw has everything refused that peers send for m from now on, but for what this rank
+// has read into it, which is dropped. It waits for copies into it and out of it that are under
+// way, and has the peers told. None of that depends on the peers. Package registeredmem calls
+// it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	one := t.targets.Remove(m.ID())
 	if one == nil {
@@ -34,7 +35,7 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	return nil
 }
 
-// target returns the memory that a frame writes to. All of the frame must lie inside
+// target returns the memory that a frame writes to or reads. All of the frame must lie inside
 // it.
 func (t *Transport) target(f *frame) (*target.Memory, error) {
 	return t.targets.Find(f.memory, f.offset, f.bytes(), f.kind == kindUpdate)

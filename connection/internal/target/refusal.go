@@ -45,8 +45,7 @@ func Refuse(r Reason, format string, args ...any) error {
 	return &Refusal{r, fmt.Sprintf(format, args...)}
 }
 
-// Gone returns the Refusal of what was to be written to a memory that Hold does not hold
-// any more.
+// Gone returns the Refusal of a frame for a memory that Hold does not hold any more.
 func Gone(m *Memory) error {
 	return Refuse(Closed, "it sent a frame for memory %d, which was closed meanwhile", m.ID)
 }

@@ -1,5 +1,5 @@
-// Package target holds the memories of a rank that its peers write to by messages, which
-// the rank checks and applies.
+// Package target holds the memories of a rank that its peers write to and read by messages,
+// which the rank checks and applies.
 package target
 
 import (
@@ -9,13 +9,13 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Memory is a memory of this rank that peers write to.
+// Memory is a memory of this rank that peers write to and read.
 type Memory struct {
 	ID     uint32
 	Buffer *gpu.Buffer
 
 	mu    sync.Mutex
-	users int        // copies and reads into it under way
+	users int        // copies into it and out of it under way
 	gone  bool       // it was withdrawn
 	idle  *sync.Cond // users fell to 0
 }
@@ -96,7 +96,7 @@ func (t *Table) Find(id uint32, offset, n uint64, word bool) (*Memory, error) {
 		return nil, Refuse(Unknown, "it sent a frame for memory %d, which never was registered", id)
 	}
 	if size := m.Buffer.Size(); offset > size || n > size-offset {
-		return nil, Refuse(Range, "it sent %d bytes for offset %d of memory %d, which has %d", n, offset, id, size)
+		return nil, Refuse(Range, "it names %d bytes at offset %d of memory %d, which has %d", n, offset, id, size)
 	}
 	if word && (uint64(m.Buffer.Ptr())+offset)%8 != 0 {
 		return nil, Refuse(Range, "it sent an update for offset %d of memory %d, which is not aligned to 8 bytes", offset, id)
