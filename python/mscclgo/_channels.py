@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 from ._array import Array
 from ._errors import InvalidError
 from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make
-from ._messages import rank
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -100,7 +99,7 @@ class Pipes:
             if not isinstance(buffer, Array):
                 raise InvalidError(f"mscclgo: pipes take memory of group.empty or group.array, not a {type(buffer).__name__}")
             buffer.pointer  # raises if it was closed
-        receivers, senders = _ranks(group, "to", to), _ranks(group, "from_", from_)
+        receivers, senders = _ranks("to", to), _ranks("from_", from_)
         options = PipeOptions(
             to=receivers,
             to_count=len(to),
@@ -143,12 +142,13 @@ class Pipes:
         self._array = None
 
 
-def _ranks(group: Group, name: str, ranks: Sequence[int]) -> Any:
+def _ranks(name: str, ranks: Sequence[int]) -> Any:
+    # Whether the group has them, the library tells all ranks.
     try:
         numbers = [operator.index(r) for r in ranks]
     except TypeError:
         raise InvalidError(f"mscclgo: pipes: {name} is a list of ranks, not {ranks!r}") from None
-    return (ctypes.c_int * max(len(numbers), 1))(*[rank(group, f"pipes: {name}", n) for n in numbers])
+    return (ctypes.c_int * max(len(numbers), 1))(*[integer(f"pipes: a rank of {name}", n) for n in numbers])
 
 
 class PeerMemory:

@@ -196,8 +196,8 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
     closed = group.empty(8)
     closed.close()
     for problem, make in (
-        ("from_: there is no rank 1, there are 0 to 0", lambda: group.pipes([0], [1])),
-        ("2 ranks are named", lambda: group.pipes([0, 0], [0])),
+        ("not distinct ranks", lambda: group.pipes([1], [])),
+        ("not distinct ranks", lambda: group.pipes([0, 0], [0])),
         ("power of two", lambda: group.pipes([0], [0], slots=3)),
         ("multiple of 128", lambda: group.pipes([0], [0], slot_bytes=100)),
         ("slot_bytes is -128, and must be 0 to", lambda: group.pipes([0], [0], slot_bytes=-128)),
@@ -205,7 +205,7 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
         ("slots is 4294967300", lambda: group.pipes([0], [0], slots=(1 << 32) + 4)),
         ("per_peer is 4294967297", lambda: group.pipes([0], [0], per_peer=(1 << 32) + 1)),
         ("per_peer is an int, not a float", lambda: group.pipes([0], [0], per_peer=1.0)),  # type: ignore[arg-type]
-        ("to: there is no rank 4294967296", lambda: group.pipes([1 << 32], [0])),
+        ("pipes: a rank of to is 4294967296", lambda: group.pipes([1 << 32], [0])),
         ("is not in its From", lambda: group.pipes([0], [])),
         ("list of ranks", lambda: group.pipes(0, [])),  # type: ignore[arg-type]
         ("list of ranks", lambda: group.pipes([], ["0"])),  # type: ignore[list-item]
