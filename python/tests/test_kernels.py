@@ -197,7 +197,7 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
     closed.close()
     for problem, make in (
         ("not distinct ranks", lambda: group.pipes([1], [])),
-        ("not distinct ranks", lambda: group.pipes([0, 0], [0])),
+        ("2 ranks are named, and the group has 1", lambda: group.pipes([0, 0], [0])),
         ("power of two", lambda: group.pipes([0], [0], slots=3)),
         ("multiple of 128", lambda: group.pipes([0], [0], slot_bytes=100)),
         ("slot_bytes is -128, and must be 0 to", lambda: group.pipes([0], [0], slot_bytes=-128)),
