@@ -323,8 +323,9 @@ func (b *Buffer) DMABuf() (file *os.File, offset uint64, err error) {
 
 // Close releases the memory for all views. Kernels and copies that use it must have
 // ended. CUDA's driver would wait for all other kernels too before it frees pinned memory,
-// so that is done later, by some call that frees or allocates when no stream of the
-// process on that GPU has work. It is safe to call twice, and does nothing on a view or nil.
+// so that is done later, by some call that frees or allocates when no stream of
+// [Device.NewStream] on that GPU has work; streams of other code are not asked. It is safe
+// to call twice, and does nothing on a view or nil.
 func (b *Buffer) Close() error {
 	if b == nil || b.view || !b.mem.life.end() {
 		return nil
