@@ -307,6 +307,10 @@ func (g *graph) cycle() Verdict {
 		rank := g.reached[0]
 		return Verdict{rank, fmt.Sprintf("rank %d's kernel has waited%s%s", rank, since(*w), ownHost)}
 	}
+	// A proof comes before what is likely.
+	if v, ok := g.passed(); ok {
+		return v
+	}
 	// A channel's signal that never came explains the barriers: the rank that should have
 	// sent it went on to a barrier, and the one that awaits it never gets there.
 	by, missing := -1, Wait{}
@@ -322,9 +326,6 @@ func (g *graph) cycle() Verdict {
 		next := g.edges[rank][0]
 		return Verdict{rank, fmt.Sprintf("rank %d never signalled rank %d: rank %d has waited%s for %s; rank %d itself has waited%s for %s",
 			rank, by, by, since(missing), place(missing, rank, by), rank, since(next), place(next, next.Peer, rank))}
-	}
-	if v, ok := g.passed(); ok {
-		return v
 	}
 	// Follow the longest waits until a rank comes again.
 	var path []int
