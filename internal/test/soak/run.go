@@ -21,6 +21,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
 )
@@ -295,6 +296,24 @@ func (r *run) start(id bootstrap.UniqueID, n int, t task, on func(rank int) *net
 	return ranks, nil
 }
 
+// watch tells the rendezvous what becomes of a rank, as a launcher does.
+func (p *process) watch(ended func(how string), stopped func(process int, since time.Time)) {
+	const interval = 250 * time.Millisecond
+	for began := time.Now(); ; {
+		select {
+		case <-p.done:
+			ended("ended")
+			return
+		case <-time.After(interval):
+		}
+		if process, is := procfs.StoppedIn(p.cmd.Process.Pid); is {
+			stopped(process, began)
+		} else {
+			began = time.Now()
+		}
+	}
+}
+
 // await returns the ranks that did not end before patience was over, which it kills.
 func await(ranks []*process, except int, patience time.Duration) map[int]bool {
 	over := time.After(patience)
@@ -357,11 +376,8 @@ func (r *run) group() (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	for i, p := range ranks { // as the launcher does
-		go func() {
-			<-p.done
-			rendezvous.Ended(i, "ended")
-		}()
+	for i, p := range ranks {
+		go p.watch(func(how string) { rendezvous.Ended(i, how) }, func(process int, since time.Time) { rendezvous.Stopped(i, process, since) })
 	}
 	stop, strangers, failed := make(chan struct{}), make(chan int, 1), make(chan error, 2)
 	go func() {
