@@ -10,7 +10,6 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/handshake"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -30,9 +29,6 @@ import (
 func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceOptions) (*proxyservice.ProxyService, error) {
 	if err := c.usable("communicator: make a proxy service"); err != nil {
 		return nil, err
-	}
-	if x := explore.Current(); x != nil {
-		x.Outside("proxies (communicator.ProxyService), which serve their rings whenever they find something")
 	}
 	onFailure := o.OnFailure
 	o.OnFailure = func(err error) {

@@ -15,11 +15,13 @@ package connection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -111,6 +113,9 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		if q := n.NativeQueue(); q != nil {
 			c.native, c.path.Queue = n, q
 		}
+	}
+	if x := explore.Current(); x != nil && transport != registeredmem.CudaIPC {
+		x.Outside(fmt.Sprintf("connections over %v, whose messages come at any time", transport))
 	}
 	c.leave = native.JoinRegistry(registry, c.waitForTransfers)
 	return c, nil

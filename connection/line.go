@@ -3,6 +3,8 @@ package connection
 import (
 	"context"
 	"sync"
+
+	"github.com/mscclgo/mscclgo/internal/explore"
 )
 
 // line is who waits for a connection's turn: the turns are taken in the order of the
@@ -45,6 +47,7 @@ func (l *line) wait(ctx context.Context, place uint64) bool {
 			l.changed.Broadcast()
 		})()
 	}
+	explore.Current().Self().Until("wait for a connection's turn", false, func() bool { return l.has(place) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.now != place {
@@ -55,6 +58,13 @@ func (l *line) wait(ctx context.Context, place uint64) bool {
 		l.changed.Wait()
 	}
 	return true
+}
+
+// has reports whether it is the place's turn.
+func (l *line) has(place uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now == place
 }
 
 // leave gives up a place, or ends its turn.

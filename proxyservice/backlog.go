@@ -86,6 +86,9 @@ func (p *Proxy) postpone(r *run, l *link, j *job) bool {
 	if b.over {
 		return true // the run ends
 	}
+	if r.turns != nil && !l.limited() {
+		return false // who has the connection's turn goes on in turns, as its goroutine would not
+	}
 	if b.jobs == nil {
 		b.jobs = make([]deferred, backlogSize)
 	}
@@ -148,10 +151,5 @@ func (p *Proxy) abandon(l *link) {
 
 // over reports whether the run has ended, or must.
 func (r *run) over() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return r.quit.Load() != nil
-	}
+	return r.ended() || r.quit.Load() != nil
 }

@@ -184,7 +184,7 @@ enum { stall_pause = 50 * 1000 };
 proxy_end proxy_turn(proxy_loop* loop, native_thread* thread) {
   if (loop->stalled) {
     loop->ring->polled -= loop->taken - loop->done;  // they are polled again
-    loop->again = proxy_now() + stall_pause;
+    loop->again = loop->turns ? 0 : proxy_now() + stall_pause;
     loop->stalled = false;
   }
   proxy_finish(loop);

@@ -39,6 +39,7 @@ typedef struct {
   native_trace* trace;       // of a timeline, or NULL
   uint64_t entries;          // the ring's, as kernels see them
 
+  bool turns;     // its turns are given by an order that is explored, and nothing depends on time
   bool looked;    // at a flush, in this turn
   int64_t again;  // when the ring, which has stalled, is looked at again; 0: at once
 

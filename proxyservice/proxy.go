@@ -29,6 +29,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/fifo"
+	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
@@ -96,18 +97,25 @@ type run struct {
 	release func()                // the ring may be closed
 	ready   chan error            // the thread is set up, or cannot be
 	thread  int                   // its number; set before ready
+	turns   *explore.Party        // as whom it takes part in what is explored, or nil
+	worked  bool                  // in turns, since it gave them away last
 	quit    atomic.Pointer[error] // why it must end at once, though triggers are left
 	done    chan struct{}
 }
 
-// itself reports whether it is called by the run's own goroutine.
-func (r *run) itself() bool {
+// ended reports whether the goroutine serves the proxy no more.
+func (r *run) ended() bool {
 	select {
 	case <-r.done:
-		return false // the number may be another thread's by now
+		return true
 	default:
-		return r.thread == unix.Gettid()
+		return false
 	}
+}
+
+// itself reports whether it is called by the run's own goroutine.
+func (r *run) itself() bool {
+	return !r.ended() && r.thread == unix.Gettid() // once ended, the number may be another thread's
 }
 
 // inside implements native.InProxy.
@@ -185,8 +193,9 @@ func (p *Proxy) Start(ctx context.Context) error {
 	}
 	r := &run{proxy: p, release: release, ready: make(chan error, 1), done: make(chan struct{})}
 	p.loop.begin()
+	r.takesPart()
 	threads := p.options.Threads
-	if threads == nil || p.handler != nil {
+	if threads == nil || p.handler != nil || r.turns != nil {
 		threads = &Threads{}
 	}
 	threads.start(r)
@@ -228,6 +237,10 @@ func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 			p.fail(mscclgo.Errorf(mscclgo.ErrAborted, "proxyservice: close", "%d triggers are in the ring, pushed after it was stopped", n).At(p.options.Rank, mscclgo.NoRank))
 		}
 		return nil, p.Err()
+	}
+	explore.Current().Self().Until("stop a proxy", false, r.ended)
+	if r.ended() {
+		ctx = context.Background()
 	}
 	select {
 	case <-r.done:
@@ -306,7 +319,7 @@ func (p *Proxy) attend(r *run, why C.proxy_end, idle bool) (over bool, err error
 			runtime.Gosched() // the transport may need this goroutine's processor
 		}
 		var reached bool
-		reached, err = p.tables.Load().links[p.loop.c.connection].reached()
+		r.turns.Looking(func() { reached, err = p.tables.Load().links[p.loop.c.connection].reached() })
 		p.loop.c.reached = C.bool(reached)
 	case C.PROXY_FAILED:
 		j := &p.loop.c.jobs[0]
@@ -327,11 +340,15 @@ func (p *Proxy) exited() error {
 func (p *Proxy) work(r *run) error {
 	for i := range p.loop.c.taken {
 		j := &p.loop.c.jobs[i]
+		r.turns.Step("serve a trigger")
 		p.current = j
 		p.serving.Store((uint64(j.position)+1)<<8 | uint64(j.trigger.kind))
 		err := p.do(r, j)
 		if err == errStalled {
 			p.loop.c.stalled = true
+			if r.turns != nil {
+				r.turns.Look("find a connection busy", i > 0)
+			}
 			return nil
 		}
 		if err != nil {

@@ -75,6 +75,9 @@ func (r *run) attach() {
 // next serves the rings until there is something for Go to do for a run. It returns nil
 // if it was called.
 func (t *thread) next() (r *run, why C.proxy_end) {
+	if r := t.runs[0]; r.turns != nil {
+		return r, r.next()
+	}
 	loop := C.proxy_serve(t.c, &why)
 	for _, r := range t.runs {
 		if r.proxy.loop.c == loop {

@@ -106,4 +106,5 @@ func (s *Threads) end(t *thread, r *run, err error) {
 	}
 	r.release()
 	close(r.done)
+	r.turns.Ended() // last: then others have their turns
 }

@@ -43,8 +43,8 @@ func (s Scheduler) number() (C.explore_scheduler, bool) {
 	return n, ok
 }
 
-// Who is a thread of a kernel, a stream or a rank's goroutine: the same in runs that do the
-// same.
+// Who is a thread of a kernel, a stream, a proxy or a rank's goroutine: the same in runs that do
+// the same.
 type Who uint64
 
 // Switch is a choice of another thread than [Fixed] would have chosen.
@@ -99,7 +99,7 @@ type Explorer struct {
 	ranks  int
 
 	mu           sync.Mutex
-	hosts        map[uint64]*Party // by their goroutines
+	hosts        map[uint64]*Party // and proxies, by their goroutines
 	uncontrolled []string
 	codes        []code
 	groups       int // that run
@@ -267,17 +267,22 @@ func (x *Explorer) AddModule(table uint64, place func(address uint64) string) {
 	x.codes = append(x.codes, code{table, place})
 }
 
-// Party is a goroutine that takes part: a rank's, or a stream's.
+// Party is a goroutine that takes part: a rank's, a proxy's, or a stream's.
 type Party struct {
 	x       *Explorer
 	c       *C.explore_party
 	rank    int
-	streams uint32 // of a rank's goroutine: that it has used first
-	polled  bool   // last, and did nothing else since that is known
+	numbers *numbers
+	polled  bool // last, and did nothing else since that is known
+	entered bool // of a proxy: its goroutine is known
+	looks   bool // see Looking
 }
 
-// Self returns the calling goroutine's party, if it is a rank's, and nil if it is none or the
-// explorer is nil.
+// numbers counts the parties of a rank.
+type numbers struct{ streams, proxies uint32 }
+
+// Self returns the calling goroutine's party, if it is a rank's or a proxy's, and nil if it is none
+// or the explorer is nil.
 func (x *Explorer) Self() *Party {
 	if x == nil || x.Over() {
 		return nil
@@ -315,7 +320,7 @@ func (p *Party) Step(what string) {
 
 // Poll is where a party that asks again and again has others go on first.
 func (p *Party) Poll(what string) {
-	if p != nil {
+	if p != nil && !p.looks {
 		if !p.polled {
 			p.Event() // the caller may have written memory
 		}
@@ -351,10 +356,10 @@ func (p *Party) Event() {
 	}
 }
 
-// Stream returns the party of a new stream, to be used first by a rank's goroutine.
+// Stream returns the party of a new stream, to be used first by a rank's goroutine or a proxy's.
 func (p *Party) Stream() *Party {
-	c := C.explore_join_stream(C.uint32_t(p.rank), C.uint32_t(p.streams))
-	p.streams++
+	c := C.explore_join_stream(C.uint32_t(p.rank), C.uint32_t(p.numbers.streams))
+	p.numbers.streams++
 	return &Party{x: p.x, c: c, rank: p.rank}
 }
 
@@ -430,7 +435,7 @@ func (x *Explorer) Group(n int) *Group {
 	g.left.Add(n)
 	g.arrived.Add(n)
 	for rank := range g.hosts {
-		g.hosts[rank] = &Party{x: x, c: C.explore_join_host(C.uint32_t(rank)), rank: rank}
+		g.hosts[rank] = &Party{x: x, c: C.explore_join_host(C.uint32_t(rank)), rank: rank, numbers: &numbers{}}
 	}
 	go g.watch()
 	return g

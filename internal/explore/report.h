@@ -17,6 +17,9 @@ enum {
   WHO_THREAD_MASK = 1023
 };
 
+// The kinds.
+enum { WHO_IS_HOST = 1, WHO_IS_STREAM = 2, WHO_IS_BLOCK = 3, WHO_IS_PROXY = 4 };
+
 typedef enum explore_state {
   THREAD_HELD,   // until another one says that it is ready, or it has the turn
   THREAD_READY,  //
@@ -47,6 +50,7 @@ struct explore_party {
   uint64_t woken;  // of writes and events, when all that spin were looked at
   uint32_t at;     // among those that are active
   uint64_t priority;
+  int serves;              // a proxy, which waits for others only
   uint64_t launches;       // of a stream
   explore_launch* launch;  // of a block
   const void* base;        // of its code

@@ -367,6 +367,13 @@ static choice waiting(explore_party* p) {
   return choose(p, 0);
 }
 
+// only_serve reports whether nobody is left but proxies, which have nothing to do.
+static int only_serve(void) {
+  for (uint32_t i = 0; i < x.active_count; i++)
+    if (!x.active[i]->serves) return 0;
+  return 1;
+}
+
 // step keeps what a thread is about to do.
 static void step(explore_party* p, uint32_t point, const void* code) {
   const uintptr_t base = code && p->launch ? (uintptr_t)p->base : 0;
@@ -414,14 +421,16 @@ static int pass(explore_party* p, uint32_t point, const void* code, int stays, i
       const choice u = usual(p, stays);
       if (chosen(u) != chosen(c)) noted(from, count, c, point, code);
     }
+  } else if (only_serve()) {
+    x.nobody = 1;
+    end("");
+    return -1;
   } else {
     c = x.outside ? waiting(p) : polling();
     if (x.over) return -1;
   }
   if (!c.party) {
-    if (x.active_count == 0) {
-      x.nobody = 1;
-    } else if (x.polls > POLLS_IN_VAIN) {
+    if (x.polls > POLLS_IN_VAIN) {
       give_up("nothing has been written any more, and threads poll in vain");
     } else {
       give_up("deadlock, nothing can go on");
@@ -459,13 +468,21 @@ static explore_party* join(explore_who who, const char* name, int rests) {
 }
 
 explore_party* explore_join_host(uint32_t rank) {
-  return join((uint64_t)1 << WHO_KIND | (uint64_t)rank << WHO_RANK, "the host", 0);
+  return join((uint64_t)WHO_IS_HOST << WHO_KIND | (uint64_t)rank << WHO_RANK, "the host", 0);
+}
+
+static explore_who who_of_number(uint64_t kind, uint32_t rank, uint32_t number) {
+  return kind << WHO_KIND | (uint64_t)rank << WHO_RANK | (uint64_t)(number & 1023) << WHO_STREAM;
 }
 
 explore_party* explore_join_stream(uint32_t rank, uint32_t number) {
-  const explore_who who =
-      (uint64_t)2 << WHO_KIND | (uint64_t)rank << WHO_RANK | (uint64_t)(number & 1023) << WHO_STREAM;
-  return join(who, "a stream", 1);
+  return join(who_of_number(WHO_IS_STREAM, rank, number), "a stream", 1);
+}
+
+explore_party* explore_join_proxy(uint32_t rank, uint32_t number) {
+  explore_party* p = join(who_of_number(WHO_IS_PROXY, rank, number), "a proxy", 0);
+  if (p) p->serves = 1;
+  return p;
 }
 
 void explore_await(explore_party* p) { wait_turn(p); }
@@ -551,7 +568,7 @@ static explore_launch* launch(explore_party* stream, const void* device, uint32_
   l->resident = &l->own;
   const uint64_t number = stream->launches++ & 0xffff;
   const explore_who who =
-      ((uint64_t)3 << WHO_KIND) | (stream->who & ~((uint64_t)3 << WHO_KIND)) | number << WHO_LAUNCH;
+      (stream->who ^ (uint64_t)(WHO_IS_STREAM ^ WHO_IS_BLOCK) << WHO_KIND) | number << WHO_LAUNCH;
   for (uint64_t i = 0; i < blocks; i++) {
     if (!(l->party[i] = party_new(who | (i & 0xffff) << WHO_BLOCK, l->kernel))) {
       end("out of memory");

@@ -65,11 +65,12 @@ uint64_t explore_steps(void);
 // explore_end frees all. Nobody takes part any more.
 void explore_end(void);
 
-// explore_join adds a host's or a stream's party, which waits for its first turn. Only whoever
+// explore_join adds a host's, a stream's or a proxy's party, which waits for its first turn. Only whoever
 // has the turn calls it, or anybody before explore_start. It returns NULL, and the run is over, if
 // there is no memory: then nobody looks at a party.
 explore_party* explore_join_host(uint32_t rank);
 explore_party* explore_join_stream(uint32_t rank, uint32_t number);
+explore_party* explore_join_proxy(uint32_t rank, uint32_t number);
 
 // explore_start gives the first turn.
 void explore_start(void);
@@ -99,7 +100,8 @@ void explore_wake(explore_party*);
 void explore_over(const char* text);
 int explore_is_over(void);
 
-// explore_idle reports, after all hosts rest, whether the turn is nobody's. Any thread.
+// explore_idle reports, after all hosts rest, whether the turn is nobody's, and all that is left
+// are proxies without work, which go on without turns. Any thread.
 int explore_idle(void);
 
 #endif

@@ -8,16 +8,20 @@ import "fmt"
 // part returns some bits of a number of report.h.
 func (w Who) part(lowest, bits uint) uint64 { return uint64(w) >> lowest & (1<<bits - 1) }
 
+func (w Who) kind() uint64 { return w.part(C.WHO_KIND, 4) }
+
 // words names a thread. The caller holds mu.
 func (x *Explorer) words(w Who) string {
 	rank, stream := w.part(C.WHO_RANK, 8), w.part(C.WHO_STREAM, 10)
-	switch w.part(C.WHO_KIND, 2) {
+	switch w.kind() {
 	case 0:
 		return "nobody"
-	case 1:
+	case C.WHO_IS_HOST:
 		return fmt.Sprintf("the goroutine of rank %d", rank)
-	case 2:
+	case C.WHO_IS_STREAM:
 		return fmt.Sprintf("stream %d of rank %d", stream, rank)
+	case C.WHO_IS_PROXY:
+		return fmt.Sprintf("proxy %d of rank %d", stream, rank)
 	}
 	kernel := C.GoString(C.explore_kernel(C.explore_who(w)))
 	return fmt.Sprintf("thread %d of block %d of %s (launch %d of stream %d) on rank %d",
@@ -39,7 +43,7 @@ func (x *Explorer) at(w Who, point uint32, address uint64) string {
 	if w != 0 {
 		text += ", " + points[point]
 	}
-	if address == 0 || w.part(C.WHO_KIND, 2) != 3 {
+	if address == 0 || w.kind() != C.WHO_IS_BLOCK {
 		return text
 	}
 	// The module is the one whose table is nearest.

@@ -18,7 +18,8 @@ type queue struct {
 }
 
 // Native returns the stream for threads in C. It is busy for them while Go has queued
-// work on it, while it captures, and when it has failed.
+// work on it, while it captures, when it has failed, and where schedules are explored, as they have
+// no turns.
 func (s *stream) Native() *native.Queue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,6 +30,9 @@ func (s *stream) Native() *native.Queue {
 		barred++
 	}
 	if s.err != nil {
+		barred++
+	}
+	if s.owner.turns != nil {
 		barred++
 	}
 	C.emu_queue_init(c, (*C.native_gate)(s.dev.gate.Pointer()), C.uint32_t(barred))
