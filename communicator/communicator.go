@@ -147,9 +147,10 @@ type Communicator struct {
 	options  Options
 	registry *registeredmem.Registry
 	failure  *failure
-	shared   *arena // memory that peers write: semaphores
-	private  *arena // memory of this rank's kernels alone: handles
-	sharers  int    // ranks that use this rank's device, itself included
+	patience time.Duration // lostPatience
+	shared   *arena        // memory that peers write: semaphores
+	private  *arena        // memory of this rank's kernels alone: handles
+	sharers  int           // ranks that use this rank's device, itself included
 	hosts    [][]int
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network
@@ -273,7 +274,7 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 	if dev != nil {
 		op += " for " + dev.String()
 	}
-	c := &Communicator{given: boot, dev: dev, options: o, from: from}
+	c := &Communicator{given: boot, dev: dev, options: o, from: from, patience: lostPatience}
 	var err error
 	if c.boot, c.news, err = c.completeBoot(ctx, op); err != nil {
 		return nil, err

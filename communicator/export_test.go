@@ -1,5 +1,10 @@
 package communicator
 
+import "time"
+
+// SetLostPatience has a rank whose connection breaks wait for so long for news of why.
+func SetLostPatience(c *Communicator, d time.Duration) { c.patience = d }
+
 // ArenaBytes returns the bytes of device memory that are in use of a
 // communicator's arenas.
 func ArenaBytes(c *Communicator) uint64 {

@@ -76,11 +76,17 @@ func group(t testing.TB, n int, o communicator.Options) []*communicator.Communic
 // groupWith is group with options for each rank.
 func groupWith(t testing.TB, o []communicator.Options) []*communicator.Communicator {
 	t.Helper()
-	devices := make([]*gpu.Device, len(o))
-	for i := range devices {
-		devices[i] = testdev.Open(t, i)
+	return groupOn(t, devices(t, len(o)), o)
+}
+
+// devices opens n devices.
+func devices(t testing.TB, n int) []*gpu.Device {
+	t.Helper()
+	all := make([]*gpu.Device, n)
+	for i := range all {
+		all[i] = testdev.Open(t, i)
 	}
-	return groupOn(t, devices, o)
+	return all
 }
 
 // groupOn is group with devices and options for each rank.

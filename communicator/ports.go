@@ -22,8 +22,8 @@ import (
 // channels. It sets the options' rank and what bounds the waits in kernels. If the
 // options name no CPUs it sets those near the device, where the machine's topology is
 // known, and if they name no threads, [Options].Threads. A failure of the service fails
-// the group, before the options' OnFailure is called. Close the service before the
-// communicator.
+// the group, before the options' OnFailure is called, unless a peer caused it and news of why
+// come within 0.1 s. Close the service before the communicator.
 //
 // Errors: those of [proxyservice.New] and [proxyservice.Proxy.Start].
 func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceOptions) (*proxyservice.ProxyService, error) {
@@ -32,7 +32,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	}
 	onFailure := o.OnFailure
 	o.OnFailure = func(err error) {
-		c.failure.fail(err)
+		c.serviceFailed(err)
 		if onFailure != nil {
 			onFailure(err)
 		}

@@ -117,21 +117,37 @@ func (c *Communicator) lostBy(users func(peer int, err error)) func(peer int, er
 // it: a rank that hears of a failure may end before its neighbours have heard.
 const lostPatience = 100 * time.Millisecond
 
-// lostPeer fails the group because the connection to a peer broke: this rank may never use
-// it again, and wait for what the peer cannot send.
-func (c *Communicator) lostPeer(peer int, err error) {
+// awaitNews gives the news of a failure of the group, of which an error of this rank's may
+// come, time to arrive. It reports whether there is none: then that error is the failure.
+func (c *Communicator) awaitNews() bool {
 	select {
 	case <-c.failure.stop:
-		return
+		return false
 	case <-c.boot.Done():
-		return
-	case <-time.After(lostPatience):
+		return false
+	case <-time.After(c.patience):
 	}
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
-	if !closed && c.failure.err() == nil {
+	return !closed && c.failure.err() == nil
+}
+
+// lostPeer fails the group because the connection to a peer broke: this rank may never use
+// it again, and wait for what the peer cannot send.
+func (c *Communicator) lostPeer(peer int, err error) {
+	if c.awaitNews() {
 		c.failure.failBy(peer, err)
+	}
+}
+
+// serviceFailed fails the group because of a proxy service, at once if the error is this
+// rank's own.
+func (c *Communicator) serviceFailed(err error) {
+	var e *mscclgo.Error
+	remote := errors.Is(err, mscclgo.ErrRemote) && errors.As(err, &e) && e.Peer != mscclgo.NoRank && e.Peer != c.Rank()
+	if !remote || c.awaitNews() {
+		c.failure.fail(err)
 	}
 }
 

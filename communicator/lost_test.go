@@ -1,0 +1,83 @@
+package communicator_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// lateNews is a bootstrap that hears of a failure when come is closed.
+type lateNews struct {
+	*bootstrap.Bootstrap
+	come chan struct{}
+}
+
+func (l *lateNews) Done() <-chan struct{} { return l.come }
+
+func (l *lateNews) Err() error {
+	select {
+	case <-l.come:
+		return l.Bootstrap.Err()
+	default:
+		return nil
+	}
+}
+
+// TestClosedBeforeTheNews has rank 1 put to rank 0, which has failed and closed its
+// connections, before it hears of that: what it hears is the failure, and not what became of
+// its put.
+func TestClosedBeforeTheNews(t *testing.T) {
+	for name, o := range map[string]communicator.Options{
+		"Ethernet": overEthernet(),
+		"SHM":      {Timeout: 20 * time.Second, Transports: registeredmem.SHM},
+	} {
+		t.Run(name, func(t *testing.T) {
+			boots := ranks(t, 2)
+			late := &lateNews{boots[1], make(chan struct{})}
+			comms := groupOver(t, []communicator.Bootstrap{boots[0], late}, devices(t, 2), []communicator.Options{o, o})
+			communicator.SetLostPatience(comms[1], time.Hour)
+			all := workers(t, comms)
+			services, ports := make([]*proxyservice.ProxyService, 2), make([]*communicator.PortChannels, 2)
+			each(t, 2, func(rank int) (err error) {
+				c := comms[rank]
+				if services[rank], err = c.ProxyService(t.Context(), proxyservice.ServiceOptions{}); err != nil {
+					return err
+				}
+				ports[rank], err = c.PortChannels(t.Context(), services[rank], upload(t, c.Device(), 0, 64), communicator.PortChannelOptions{})
+				return err
+			})
+			if t.Failed() {
+				t.FailNow()
+			}
+			t.Cleanup(func() {
+				for i := range 2 {
+					ports[i].Close()
+					services[i].Close()
+				}
+			})
+			comms[0].Abort(errors.New("the cause"))
+			if err := errors.Join(ports[0].Close(), services[0].Close()); err != nil {
+				t.Error(err)
+			}
+			if err := all[1].launch("portStream", 1, 1, ports[1].HandleOf(0, 0), uint64(64), uint32(1<<30)); err != nil {
+				t.Fatal(err)
+			}
+			for start := time.Now(); services[1].Err() == nil; time.Sleep(time.Millisecond) {
+				if time.Since(start) > soon {
+					t.Fatal("puts to a rank that has closed its channels go on")
+				}
+			}
+			if err := comms[1].Err(); err != nil {
+				t.Errorf("rank 1 does not await the news: %v", err)
+			}
+			close(late.come)
+			failing(t, 1, all[1].comm.Synchronize(t.Context(), all[1].stream), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
+		})
+	}
+}
