@@ -63,9 +63,20 @@ func compile(t *testing.T, compiler, standard, source string, link ...string) st
 	t.Helper()
 	library(t)
 	if link == nil {
-		link = []string{"-L" + folder, "-lmscclgo", "-Wl,-rpath," + folder}
+		link = withLibrary()
 	}
-	program := filepath.Join(folder, strings.ReplaceAll(filepath.Base(source), ".", "-"))
+	return compileAs(t, strings.ReplaceAll(filepath.Base(source), ".", "-"), compiler, standard, source, link...)
+}
+
+// withLibrary are the arguments that link a program with the library.
+func withLibrary() []string {
+	return []string{"-L" + folder, "-lmscclgo", "-Wl,-rpath," + folder}
+}
+
+// compileAs is compile for a program of a name of its own.
+func compileAs(t *testing.T, name, compiler, standard, source string, link ...string) string {
+	t.Helper()
+	program := filepath.Join(folder, name)
 	if _, err := os.Stat(program); err == nil {
 		return program
 	}
@@ -182,6 +193,20 @@ func TestOpening(t *testing.T) {
 
 func TestFork(t *testing.T)  { check(t, 0, nil, "fork") }
 func TestLeaks(t *testing.T) { t.Logf("%s", check(t, 0, nil, "leaks")) }
+
+// TestSanitizedLeaks has LeakSanitizer look for memory of C that nothing points to when all is
+// destroyed.
+func TestSanitizedLeaks(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("the driver's own memory counts")
+	}
+	library(t)
+	program := compileAs(t, "check-lsan", "gcc", "c11", "testdata/check.c", append(withLibrary(), "-fsanitize=leak", "-g")...)
+	run(t, 0, nil, program, "leaks")
+	if out := run(t, 23, []string{"LSAN_OPTIONS=exitcode=23"}, program, "leak"); !bytes.Contains(out, []byte("of 4321 byte(s)")) {
+		t.Errorf("the sanitizer did not find a leak: %s", out)
+	}
+}
 
 // TestContext has a driver that is not real keep the current context of a thread.
 func TestContext(t *testing.T) {

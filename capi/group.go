@@ -6,6 +6,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -170,7 +171,17 @@ func (g *group) collectives() (*collective.Runner, error) {
 
 //export capi_group_destroy
 func capi_group_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a group", aGroup, handle) })
+	return call(func() error { return destroyAndCollect("destroy a group", aGroup, handle) })
+}
+
+// destroyAndCollect destroys what has a proxy, whose memory of C is freed when Go's collector
+// finds it unused. A program of C or Python has little memory of Go's, so that the collector
+// would not come by for long.
+func destroyAndCollect(op string, k kind, handle C.uintptr_t) error {
+	err := objects.destroy(op, k, handle)
+	// Once no stack of this call points to it any more; one collection does not empty a sync.Pool.
+	time.AfterFunc(10*time.Millisecond, func() { runtime.GC(); runtime.GC() })
+	return err
 }
 
 //export capi_group_rank

@@ -79,5 +79,5 @@ func capi_proxy_get_fifo(handle C.uintptr_t, result *C.mscclgo_fifo_handle) C.ms
 
 //export capi_proxy_destroy
 func capi_proxy_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a proxy", aProxy, handle) })
+	return call(func() error { return destroyAndCollect("destroy a proxy", aProxy, handle) })
 }
