@@ -49,7 +49,8 @@ type LaunchConfig struct {
 	Cooperative bool
 	// Overlap lets the kernel begin before the kernel before it in the stream has
 	// ended, if [Info].LaunchOverlap is true and the kernel was compiled for sm_90 or
-	// later; otherwise it has no effect, since older code does not wait. All threads
+	// later; otherwise it has no effect, since older code does not wait. On emulated
+	// devices it has one where schedules are explored or races are looked for. All threads
 	// must call mscclgo::awaitPrevious() (launch.cuh) before they access memory.
 	// Blocks that wait there occupy the device.
 	Overlap bool

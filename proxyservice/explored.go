@@ -20,6 +20,14 @@ func (r *run) takesPart() {
 	}
 }
 
+// forgo is called by the goroutine of a run that cannot begin.
+func (r *run) forgo() {
+	if r.turns != nil {
+		r.turns.Serves()
+		r.turns.Ended()
+	}
+}
+
 // next serves the ring in the run's turns until there is something for Go to do. It returns
 // PROXY_IDLE if the run takes part no more.
 func (r *run) next() C.proxy_end {

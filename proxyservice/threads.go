@@ -75,6 +75,7 @@ func (s *Threads) admit(t *thread, id int, err error) bool {
 			p := r.proxy
 			r.release()
 			r.ready <- mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "cannot run on CPUs %v: %w", p.options.CPUs, err).At(p.options.Rank, mscclgo.NoRank)
+			r.forgo()
 			continue
 		}
 		r.thread = id

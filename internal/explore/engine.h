@@ -26,9 +26,10 @@ typedef enum explore_point {
   EXPLORE_BARRIER,  // __syncthreads
   EXPLORE_WARP,     // a warp function
   EXPLORE_END,
-  EXPLORE_STEP,  // of a stream
-  EXPLORE_HOST,  // a call of the host
-  EXPLORE_WAIT,  // a wait of the host or of a stream
+  EXPLORE_STEP,      // of a stream
+  EXPLORE_HOST,      // a call of the host
+  EXPLORE_WAIT,      // a wait of the host or of a stream
+  EXPLORE_PREVIOUS,  // a wait for the end of the launch before
 } explore_point;
 
 typedef struct explore_engine {
@@ -36,6 +37,8 @@ typedef struct explore_engine {
   // device, which is any address. It returns NULL if there is no memory.
   explore_launch* (*launch)(explore_party* stream, const void* device, uint32_t resident, const char* kernel,
                             const void* code, uint64_t blocks, uint32_t threads);
+  // running reports whether a block of a launch has not ended.
+  int (*running)(const explore_launch*);
   // finish has the stream wait until all blocks of its launch have ended.
   void (*finish)(explore_party* stream, explore_launch*);
   // block returns the party of a block. Any OS thread may call it while the launch lasts.
@@ -58,6 +61,8 @@ typedef struct explore_engine {
   int (*spins)(explore_party* block, explore_point, const mscclgo_emu_wait* what, const void* code);
   // wrote tells that the thread that has the turn changes memory, before it gives it away.
   void (*wrote)(explore_party* block);
+  // happened tells that what a stream waits for may have happened.
+  void (*happened)(void);
   // left ends a block that has the turn. text is why its launch failed, or NULL.
   void (*left)(explore_party* block, const char* text);
   // why returns the reason if the exploration is over, or NULL. Any thread may call it.

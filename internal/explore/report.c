@@ -24,6 +24,7 @@ static uint32_t part(explore_who who, uint32_t lowest, uint32_t bits) {
 static int alike(const explore_thread* a, const explore_thread* b) {
   if (a->state != b->state) return 0;
   if (a->state == THREAD_HELD) return a->point == b->point;
+  if (a->state == THREAD_LOOKS && a->point != b->point) return 0;
   return a->state != THREAD_LOOKS || (a->wait.peer == b->wait.peer && a->wait.channel == b->wait.channel &&
                                       a->wait.number == b->wait.number);
 }
@@ -46,6 +47,10 @@ static void waits(writer* w, const explore_party* p, uint32_t first, uint32_t th
       add(w, t->point == EXPLORE_BARRIER ? "at __syncthreads" : "in a warp function");
       return;
     case THREAD_LOOKS:
+      if (t->point == EXPLORE_PREVIOUS) {
+        add(w, "waiting for the launch before it to end");
+        return;
+      }
       add(w, "waiting for ");
       if (t->wait.number) add(w, "signal %llu ", (unsigned long long)t->wait.number);
       add(w, "%schannel %u", t->wait.number ? "of " : "", t->wait.channel);

@@ -591,6 +591,8 @@ static void finish(explore_party* stream, explore_launch* l) {
   while (l->left && !x.over) explore_waits(stream, 0, 0);
 }
 
+static int running(const explore_launch* l) { return l->left > 0 && !x.over; }
+
 static explore_party* block_of(explore_launch* l, uint64_t number) { return l->party[number]; }
 
 static int enter(explore_party* p) { return wait_turn(p); }
@@ -630,6 +632,7 @@ static int spins(explore_party* p, explore_point what, const mscclgo_emu_wait* w
   step(p, what, code);
   explore_thread* t = &p->thread[p->current];
   t->count++;
+  t->point = (uint8_t)what;
   if (wait) t->wait = *wait;
   set_spinning(p, p->current, wait ? THREAD_LOOKS : THREAD_POLLS);
   return pass(p, what, code, 0, 1);
@@ -664,8 +667,8 @@ static const char* why(void) { return x.over ? x.out.text : NULL; }
 static uint64_t clock_now(void) { return x.time; }
 
 const explore_engine* explore_functions(void) {
-  static const explore_engine engine = {launch, finish, block_of, enter, ready, ended,    next,
-                                        point,  spins,  wrote,    left,  why,   clock_now};
+  static const explore_engine engine = {launch, running, finish, block_of,      enter, ready, ended,    next,
+                                        point,  spins,   wrote,  explore_event, left,  why,   clock_now};
   return &engine;
 }
 

@@ -35,6 +35,7 @@ var points = map[uint32]string{
 	C.EXPLORE_FENCE: "before a fence", C.EXPLORE_YIELD: "where it polls", C.EXPLORE_LOOK: "where it waits",
 	C.EXPLORE_BARRIER: "at a barrier of its block", C.EXPLORE_WARP: "in a warp function", C.EXPLORE_END: "at its end",
 	C.EXPLORE_STEP: "before its next operation", C.EXPLORE_HOST: "in a call", C.EXPLORE_WAIT: "where it waits",
+	C.EXPLORE_PREVIOUS: "in awaitPrevious",
 }
 
 // at names a thread and where it is, if that is known.

@@ -29,6 +29,7 @@ race_engine race_functions = {
     .atomic = race_atomic,
     .fence = race_fences,
     .barrier = race_barrier,
+    .previous = race_previous,
     .warp = race_warp,
     .shared = race_shared,
     .copy = race_queue_copy,

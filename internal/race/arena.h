@@ -80,6 +80,7 @@ void race_access(race_thread*, const void*, uint64_t, uint32_t, const void*);
 uint64_t race_atomic(race_thread*, const mscclgo_emu_atomic*, const void*);
 void race_fences(race_thread*, uint32_t, uint32_t, const void*);
 void race_barrier(race_thread*, uint32_t, const void*);
+void race_previous(race_thread*, uint32_t, const void*);
 void race_warp(race_thread*, uint32_t, const void*);
 void race_shared(const void*, uint64_t);
 void race_queue_copy(race_line*, uint64_t, uint64_t, uint64_t);

@@ -71,6 +71,8 @@ typedef struct race_engine {
   void (*barrier)(race_thread* threads, uint32_t count, const void* code);
   // warp does so for the lanes in mask.
   void (*warp)(race_thread* lanes, uint32_t mask, const void* code);
+  // previous is a wait for the end of the launch before, after which there is the clock.
+  void (*previous)(race_thread* thread, uint32_t clock, const void* code);
   // shared makes the memory of one block known; again for each block.
   void (*shared)(const void* begin, uint64_t bytes);
   // copy and store are what a proxy's thread has a stream do. They come before it is done.

@@ -35,6 +35,9 @@ void race_learn(race_line* line, uint32_t clock);
 race_launch race_begin(race_line* line, uint32_t name, uint32_t where, uint32_t device);
 void race_finish(race_line* line, const race_launch* launch);
 
+// race_both returns a clock of what either knows.
+uint32_t race_both(uint32_t a, uint32_t b);
+
 // race_touch is a read or write by what a line does: a copy, a fill. place is a text.
 void race_touch(const race_launch* launch, uint64_t at, uint64_t n, uint32_t flags, uint32_t place);
 

@@ -122,6 +122,15 @@ func (l *Line) Kernel(name, device string, ordinal int, m Module, base uint64) *
 	return launch
 }
 
+// Base returns what the launch is after.
+func (l *Launch) Base() Clock { return Clock(l.c.base) }
+
+// Beside has the launch be after what the one before it in its line was after, and after what the
+// host knew, but not after that launch itself: only race_engine.previous is.
+func (l *Launch) Beside(base, host Clock) {
+	l.c.base = C.race_both(C.uint32_t(base), C.uint32_t(host))
+}
+
 // Pointer returns the race_launch, to be copied.
 func (l *Launch) Pointer() unsafe.Pointer { return unsafe.Pointer(&l.c) }
 

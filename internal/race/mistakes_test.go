@@ -47,6 +47,7 @@ type bed struct {
 	stream, other *gpu.Stream
 	args          []any
 	mended        bool
+	overlaps      bool // the launches
 }
 
 func newBed(ctx context.Context, comm *communicator.Communicator, service *proxyservice.ProxyService, size int, options devicecode.Options) (*bed, error) {
@@ -103,7 +104,7 @@ func (b *bed) launch(s *gpu.Stream, name string, i int) error {
 		}
 	}
 	config := gpu.Blocks(blocks, 64)
-	config.DynamicShared = 1024
+	config.DynamicShared, config.Overlap = 1024, b.overlaps
 	return k.Launch(s, config, append(b.args[:len(b.args):len(b.args)], uint64(i)*perCase)...)
 }
 
@@ -185,6 +186,12 @@ var onHost = []struct {
 		}
 		return errors.Join(err, b.other.Copy(b.buffer, uint64(i)*perCase+4096, b.buffer, uint64(i)*perCase, 256)) // copyBeside
 	}},
+	{"writtenTooEarly", func(ctx context.Context, b *bed, i int, mended bool) error {
+		return b.overlap(i, "lastReadPart", "nextWritePart")
+	}},
+	{"readTooEarly", func(ctx context.Context, b *bed, i int, mended bool) error {
+		return b.overlap(i, "lastFillPart", "nextReadPart")
+	}},
 	{"flagReplayed", func(ctx context.Context, b *bed, i int, mended bool) error {
 		if err := b.stream.BeginCapture(); err != nil {
 			return err
@@ -200,6 +207,18 @@ var onHost = []struct {
 		}
 		return errors.Join(err, b.stream.Synchronize(ctx))
 	}},
+}
+
+// overlap launches kernels that may overlap.
+func (b *bed) overlap(i int, names ...string) error {
+	b.overlaps = true
+	defer func() { b.overlaps = false }()
+	for _, name := range names {
+		if err := b.launch(b.stream, name, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // between has the other stream wait for the stream.

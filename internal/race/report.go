@@ -22,6 +22,8 @@ type Access struct {
 	Atomic bool
 	Sync   string // the thread's last synchronisation before it, or ""
 	of     bool   // a thread of a kernel
+	stream uint32 // its number
+	launch uint32 // in the stream
 }
 
 // Race is a pair of accesses that nothing orders.
@@ -89,6 +91,7 @@ func (r *reader) access(s *C.race_side) Access {
 	a := Access{
 		Kernel: r.text(s.instance.name), Where: r.text(s.instance.where), Place: r.place(uint32(s.place)),
 		Write: s.flags&C.RACE_WRITE != 0, Atomic: s.flags&C.RACE_ATOMIC != 0, of: s.instance.grid[0] != 0,
+		stream: uint32(s.instance.stream), launch: uint32(s.instance.launch),
 	}
 	if a.of {
 		a.Block = split(uint32(s.instance.block), s.instance.grid)
@@ -198,6 +201,8 @@ func (r Race) String() string {
 func (r Race) Order() string {
 	a, b := r.First, r.Second
 	switch {
+	case a.of && b.of && a.stream == b.stream && a.launch != b.launch:
+		return "what would order them: awaitPrevious in the later launch, which was made with Overlap, before the access"
 	case a.of && b.of && a.Where == b.Where && a.Kernel == b.Kernel && a.Block == b.Block && a.Thread != b.Thread && a.Thread[0]/32 == b.Thread[0]/32:
 		return "what would order them: __syncwarp between them, or __syncthreads"
 	case a.of && b.of && a.Where == b.Where && a.Kernel == b.Kernel && a.Block == b.Block:

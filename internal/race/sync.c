@@ -147,6 +147,11 @@ void race_warp(race_thread* lanes, uint32_t mask, const void* code) {
   meet(lanes, 32, mask, 1, race_sync(race_place_of(lanes, code), "__syncwarp or a warp function"));
 }
 
+void race_previous(race_thread* t, uint32_t clock, const void* code) {
+  t->known = clock_join(t->known, clock);
+  synced(t, code, "awaitPrevious");
+}
+
 void race_block(race_thread* threads, uint32_t count, const race_launch* l, uint32_t block,
                 mscclgo_emu_dim grid, mscclgo_emu_dim shape) {
   const race_instance i = {

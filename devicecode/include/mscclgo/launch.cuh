@@ -9,14 +9,17 @@ namespace mscclgo {
 // writes are visible, and then lets the next launch begin. In kernels that are launched
 // with gpu.LaunchConfig.Overlap, all threads call it first, before they access memory;
 // in others it does nothing. Code for architectures before sm_90 has no such wait, and is
-// launched after the kernel before has ended. It saves the latency of a launch.
+// launched after the kernel before has ended. It saves the latency of a launch. On emulated
+// devices launches overlap where the race finder or the explorer runs (docs/RACES.md).
 //
 // The next launch begins only when every block of this grid is on the device and has
 // called it. So its blocks, which wait here too, keep no block of this grid from
 // running, and a third grid does not begin before the first has ended. (PTX:
 // griddepcontrol; CUDA programming guide, "Programmatic Dependent Launch")
 MSCCLGO_DEVICE void awaitPrevious() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(MSCCLGO_EMU)
+  emu::awaitPrevious();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

@@ -99,6 +99,8 @@ struct block {
 
   stall stall;
 
+  int signalled;  // the next launch may begin, as far as this block knows
+
   race_thread* raced;             // what the race finder knows of each thread, or null
   const explore_engine* explore;  // decides which thread goes on, or null
   explore_party* party;           // the block there
@@ -500,6 +502,32 @@ static void rt_await(mscclgo_emu_thread* t, const mscclgo_emu_wait* what) {
   stall_await(&block_of(t)->stall, t->rank, what);
 }
 
+// signal_next has the next launch begin, once all blocks have called it or ended.
+static void signal_next(block* b) {
+  if (b->signalled) return;
+  b->signalled = 1;
+  atomic_fetch_add_explicit(&b->launch->signalled, 1, memory_order_release);
+  if (b->explore) b->explore->happened();
+}
+
+static void rt_previous(mscclgo_emu_thread* t) {
+  block* b = block_of(t);
+  launch* l = b->launch;
+  if (b->explore) explore(b, t, EXPLORE_PREVIOUS, __builtin_return_address(0));
+  while (atomic_load_explicit(&l->follows, memory_order_acquire)) {
+    static const mscclgo_emu_wait end;  // of that launch
+    if (!b->explore) {
+      rt_yield(t, MSCCLGO_EMU_WAITING);
+      continue;
+    }
+    const int rank = b->explore->spins(b->party, EXPLORE_PREVIOUS, &end, __builtin_return_address(0));
+    go_on_with(b, &stack_of(t)->where, rank);
+    if (launch_ended(l)) abandon(stack_of(t));
+  }
+  if (l->race) l->race->previous(&b->raced[t->rank], l->before, __builtin_return_address(0));
+  signal_next(b);
+}
+
 static uint64_t rt_barrier(mscclgo_emu_thread* t, int predicate) {
   block* b = block_of(t);
   if (launch_ended(b->launch)) abandon(stack_of(t));
@@ -649,6 +677,7 @@ static const mscclgo_emu_runtime runtime = {
     .atomic = rt_atomic,
     .fence = rt_fence,
     .clock = rt_clock,
+    .previous = rt_previous,
 };
 
 // Blocks.
@@ -802,7 +831,7 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
   b->explore = NULL;
   b->party = NULL;
   b->head = b->runnable = 0;
-  b->arrived = b->positive = 0;
+  b->arrived = b->positive = b->signalled = 0;
   memset(b->live_lanes, 0, sizeof(b->live_lanes));
   memset(b->joined_lanes, 0, sizeof(b->joined_lanes));
   for (uint32_t i = 0; i < b->threads; i++) {
@@ -825,8 +854,9 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
     fault_catch(NULL, NULL, NULL);
     if (spilled(b)) spill(b);
   }
+  const char* why = b->explore ? b->explore->why() : NULL;
+  if (!why) signal_next(b);
   if (b->explore) {
-    const char* why = b->explore->why();
     if (why) launch_end(l, LAUNCH_FAILED, why);
     b->explore->left(b->party, launch_ended(l) ? l->text : NULL);
   }

@@ -54,6 +54,7 @@ func newDevice(ordinal int, peers []backend.Info) (*device, error) {
 	}
 	d := &device{info: info, ordinal: ordinal, peers: peers, ending: make(chan struct{}), gate: native.NewGate(), race: finder, turns: turns}
 	d.idle.L = &d.mu
+	d.info.LaunchOverlap = d.overlaps()
 	finder.Joined()
 	if d.pool = C.pool_new(C.uint32_t(d.residentBlocks())); d.pool == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, d.op("open"), "out of host memory")

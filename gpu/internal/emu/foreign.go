@@ -135,6 +135,7 @@ func (s *stream) guarded(op string, m maker) maker {
 	return func() (step, error) {
 		st, err := m()
 		run := st.run
+		st.launch, st.overlap = nil, false
 		st.run = func() error {
 			if err := s.dev.begin(op); err != nil {
 				return err

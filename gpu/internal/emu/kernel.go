@@ -17,18 +17,16 @@ static launch* launch_new(const mscclgo_emu_kernel* kernel, const module* m, con
 	if (bytes) memcpy(l->arguments, arguments, bytes);
 	return l;
 }
-
-static int launch_result(launch* l) { return atomic_load_explicit(&l->state, memory_order_acquire); }
 */
 import "C"
 
 import (
 	"bytes"
-	"syscall"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // defaultShared is the shared memory that a kernel can use before SetMaxDynamicShared,
@@ -139,15 +137,32 @@ func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte)
 		if err := k.mod.use(op); err != nil {
 			return step{}, err
 		}
-		return step{
+		st := step{
 			run:  func() error { return k.run(s.line, cfg, args) },
 			done: func(error) { k.mod.unuse() },
-		}, nil
+		}
+		if s.dev.overlaps() {
+			st.launch = func(beside *flight, after race.Clock) (*flight, error) {
+				return k.begin(s.line, cfg, args, beside, after)
+			}
+			st.overlap = cfg.Overlap
+		}
+		return st, nil
 	})
 }
 
 // run runs the kernel to its end, as the work of a line.
 func (k *kernel) run(by *line, cfg backend.LaunchConfig, args []byte) error {
+	f, err := k.begin(by, cfg, args, nil, 0)
+	if err != nil {
+		return err
+	}
+	return f.end()
+}
+
+// begin begins a launch, as the work of a line, after what the host knew. If beside is not nil the
+// one before it goes on.
+func (k *kernel) begin(by *line, cfg backend.LaunchConfig, args []byte, beside *flight, after race.Clock) (*flight, error) {
 	d := k.mod.dev
 	op := d.op("run %s", k.name)
 	var first unsafe.Pointer
@@ -156,9 +171,8 @@ func (k *kernel) run(by *line, cfg backend.LaunchConfig, args []byte) error {
 	}
 	l := C.launch_new(k.c, &k.mod.c, first, C.size_t(len(args)))
 	if l == nil {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "out of host memory")
+		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "out of host memory")
 	}
-	defer C.free(unsafe.Pointer(l))
 	layout := k.mod.object.shared
 	l.shared = C.shared_layout{
 		anchor: C.uint64_t(layout.anchor), begin: C.uint64_t(layout.begin), end: C.uint64_t(layout.end),
@@ -170,40 +184,18 @@ func (k *kernel) run(by *line, cfg backend.LaunchConfig, args []byte) error {
 
 	if by.race != nil {
 		raced := by.race.Kernel(k.name, d.info.Name, d.ordinal, k.mod.raced, k.mod.base)
+		if cfg.Overlap && by.lead != nil {
+			raced.Beside(*by.lead, after)
+		}
+		base := raced.Base()
+		by.lead = &base
 		l.raced = *(*C.race_launch)(raced.Pointer())
 		if k.mod.watched() {
 			l.race = (*C.race_engine)(d.race.Engine())
 		}
-		defer by.race.Finish(unsafe.Pointer(&l.raced))
 	}
-
 	by.explored(l, k.mod)
-
-	// Closing the device cancels the launch. The goroutine ends before this returns.
-	finished, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-d.ending:
-			C.pool_cancel(d.pool, l)
-		case <-finished:
-		}
-	}()
-	d.still.changes.Add(1)
-	rc := C.pool_run(d.pool, l)
-	d.still.changes.Add(1)
-	close(finished)
-	<-watched
-	if rc != 0 {
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot start an OS thread for each of the kernel's blocks that run at a time: %w", syscall.Errno(rc))
-	}
-	switch C.launch_result(l) {
-	case C.LAUNCH_FAILED:
-		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%s", C.GoString(&l.text[0]))
-	case C.LAUNCH_CANCELLED:
-		return d.open("run " + k.name)
-	}
-	return nil
+	return k.fly(by, l, beside), nil
 }
 
 func dim(d [3]uint32) C.mscclgo_emu_dim {

@@ -39,6 +39,12 @@ typedef struct launch {
   explore_launch* explored;       // the launch there
   explore_party* stream;          // and the stream
 
+  // Where launches overlap: whether the one before goes on, for which awaitPrevious waits, what the
+  // race finder knows once it has ended, and the blocks that have let the next one begin.
+  _Atomic int follows;
+  uint32_t before;
+  _Atomic uint64_t signalled;
+
   const race_engine* race;  // the race finder, or null
   race_launch raced;        // what it knows of the launch
 

@@ -169,7 +169,7 @@ static void explore(pool* p, launch* l) {
   if (!l->explored) l->explore = NULL;
 }
 
-int pool_run(pool* p, launch* l) {
+int pool_begin(pool* p, launch* l) {
   explore(p, l);
   pthread_mutex_lock(&p->lock);
   launch** last = &p->first;
@@ -182,20 +182,31 @@ int pool_run(pool* p, launch* l) {
     l->counted = 1;
     p->running++;
     pthread_cond_broadcast(&p->work);
-    if (l->explore) {
-      pthread_mutex_unlock(&p->lock);
-      l->explore->finish(l->stream, l->explored);
-      pthread_mutex_lock(&p->lock);
-    }
-    while (l->finished != l->blocks) pthread_cond_wait(&p->done, &p->lock);
-    // So that the program can go on with smaller launches.
-    if (atomic_load_explicit(&l->starved, memory_order_relaxed)) trim(p);
-  } else if (l->explore) {  // which waits for them
-    l->explore->left(l->explore->block(l->explored, 0), "the blocks of a kernel cannot be run");
+  } else {
+    drop(p, l);
+    if (l->explore)  // which waits for them
+      l->explore->left(l->explore->block(l->explored, 0), "the blocks of a kernel cannot be run");
   }
   pthread_mutex_unlock(&p->lock);
-  fflush(stdout);  // what the kernel printed
   return error;
+}
+
+int pool_ended(pool* p, launch* l) {
+  if (l->explore) return !l->explore->running(l->explored);
+  pthread_mutex_lock(&p->lock);
+  const int ended = l->finished == l->blocks;
+  pthread_mutex_unlock(&p->lock);
+  return ended;
+}
+
+void pool_end(pool* p, launch* l) {
+  if (l->explore) l->explore->finish(l->stream, l->explored);
+  pthread_mutex_lock(&p->lock);
+  while (l->finished != l->blocks) pthread_cond_wait(&p->done, &p->lock);
+  // So that the program can go on with smaller launches.
+  if (atomic_load_explicit(&l->starved, memory_order_relaxed)) trim(p);
+  pthread_mutex_unlock(&p->lock);
+  fflush(stdout);  // what the kernel printed
 }
 
 void pool_cancel(pool* p, launch* l) {

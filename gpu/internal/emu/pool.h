@@ -17,9 +17,14 @@ typedef struct pool_load {
 // enough memory.
 pool* pool_new(uint32_t limit);
 
-// pool_run runs a launch and returns 0 or an errno when it has ended. Launches begin
-// their blocks in the order of the calls.
-int pool_run(pool*, launch*);
+// pool_begin begins a launch and returns 0 or an errno. Launches begin their blocks in the order of
+// the calls.
+int pool_begin(pool*, launch*);
+
+// pool_ended reports whether a launch that was begun has ended, or could not be. pool_end waits for
+// that.
+int pool_ended(pool*, launch*);
+void pool_end(pool*, launch*);
 
 // pool_cancel ends a launch from another OS thread.
 void pool_cancel(pool*, launch*);

@@ -41,13 +41,7 @@ func (l *line) after(steps []step) {
 	if l.race == nil {
 		return
 	}
-	now := l.owner.race.HostNow()
-	first := &steps[0]
-	run := first.run
-	first.run = func() error {
-		l.race.Learn(now)
-		return run()
-	}
+	steps[0].after = l.owner.race.HostNow()
 }
 
 // learned has the host know what a mark's stream had done.

@@ -17,6 +17,13 @@ import (
 // step is one operation of a stream.
 type step struct {
 	run func() error
+	// launch, unless nil, is what begins instead of run, so that the next step may begin beside it;
+	// see kernel.begin.
+	launch  func(beside *flight, after race.Clock) (*flight, error)
+	overlap bool // it may begin beside the launch before it
+
+	after race.Clock // what the host knew, for the race finder
+
 	// done, unless nil, is called after run, or instead of it if the stream has failed
 	// or the device is being closed.
 	done func(error)
@@ -54,6 +61,7 @@ type line struct {
 	last    *mark  // of Synchronize, while nothing is queued after it
 	native  *queue // not nil once threads in C may use the stream
 	race    *race.Line
+	lead    *race.Clock    // what the launch was after that the next may begin beside, or nil
 	party   *explore.Party // of the explorer, or nil
 	turns   bool           // the goroutine has the party's turns; set before it begins
 }
@@ -148,6 +156,7 @@ func (l *line) work(explored bool) {
 	} else {
 		defer l.owner.end()
 	}
+	var beside *flight // the launch before, if it goes on
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
@@ -169,18 +178,76 @@ func (l *line) work(explored bool) {
 			if explored {
 				l.party.Operation()
 			}
+			var f *flight
 			if err == nil {
-				if err = l.owner.open("run queued work"); err == nil {
-					err = st.run()
+				f, err = l.begin(st, beside)
+			}
+			if beside != nil {
+				failed := beside.end()
+				l.ended(beside.of, beside.last, failed)
+				beside = nil
+				switch {
+				case f != nil && failed != nil:
+					f.cancel()
+					f.end()
+					f, err = nil, failed
+				case f != nil:
+					f.lead(l.race.Clock())
+				case err == nil:
+					err = failed
+				}
+				if explored {
+					l.party.Event()
 				}
 			}
-			l.advance(err, i == len(steps)-1)
-			st.finish(err)
+			last := i == len(steps)-1
+			if f != nil {
+				f.of, f.last = st, last
+				if f.beside(func() bool { return l.overlapNext(steps[i+1:]) }) {
+					beside = f
+					continue
+				}
+				err = f.end()
+			}
+			l.ended(st, last, err)
 			if explored {
 				l.party.Event()
 			}
 		}
 	}
+}
+
+// begin runs a step, or has its launch begin.
+func (l *line) begin(st step, beside *flight) (*flight, error) {
+	if err := l.owner.open("run queued work"); err != nil {
+		return nil, err
+	}
+	l.race.Learn(st.after)
+	if st.launch != nil {
+		return st.launch(beside, st.after)
+	}
+	l.lead = nil
+	return nil, st.run()
+}
+
+// overlapNext reports whether the next step, the first of those or else of the queue, may begin
+// beside the launch before it.
+func (l *line) overlapNext(steps []step) bool {
+	if len(steps) == 0 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.queue) == 0 {
+			return false
+		}
+		steps = l.queue[0]
+	}
+	return steps[0].overlap
+}
+
+// ended is called when a step has ended, the last of its call or not.
+func (l *line) ended(st step, last bool, err error) {
+	l.advance(err, last)
+	st.finish(err)
 }
 
 // advance updates the state after a step, the last of its call or not, before its done

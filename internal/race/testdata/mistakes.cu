@@ -2,6 +2,7 @@
 // MENDED is defined. The two lines that race end in the kernel's name. Each has 8 KiB of its
 // own in the ranks' buffers: data, and flags in the last 1 KiB.
 #include <mscclgo/group.cuh>
+#include <mscclgo/launch.cuh>
 #include <mscclgo/memory_channel.cuh>
 #include <mscclgo/packet.cuh>
 #include <mscclgo/port_channel.cuh>
@@ -420,6 +421,27 @@ KERNEL(gridsDiffer) {
 // fillPart, readPart and replayPart are for mistakes on the host.
 KERNEL(fillPart) { m.mine()[threadIdx.x] = 1; }  // hostReads twoStreams copyBeside
 KERNEL(readPart) { m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1; }  // twoStreams
+
+// These are launched with Overlap: a kernel lets the next one begin, and then reads what that one
+// overwrites; and one reads what the one before it writes.
+KERNEL(lastReadPart) {
+  awaitPrevious();
+  m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // writtenTooEarly
+}
+KERNEL(nextWritePart) {
+  if (mended) awaitPrevious();
+  m.mine()[threadIdx.x] = 2;  // writtenTooEarly
+  if (!mended) awaitPrevious();
+}
+KERNEL(lastFillPart) {
+  awaitPrevious();
+  m.mine()[threadIdx.x] = 1;  // readTooEarly
+}
+KERNEL(nextReadPart) {
+  if (mended) awaitPrevious();
+  m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // readTooEarly
+  if (!mended) awaitPrevious();
+}
 
 // A graph launches this many times, and only the first launch finds the flag's place empty.
 KERNEL(replayPart) {

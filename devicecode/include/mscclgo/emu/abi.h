@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 5u
+#define MSCCLGO_EMU_ABI 6u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
@@ -139,6 +139,8 @@ typedef struct mscclgo_emu_runtime {
   void (*fence)(mscclgo_emu_thread*, uint32_t order, uint32_t scope, const void* code);
   // clock returns nanoseconds, as all clocks of CUDA do.
   uint64_t (*clock)(mscclgo_emu_thread*);
+  // previous waits for the end of the launch before, and lets the next one begin.
+  void (*previous)(mscclgo_emu_thread*);
 } mscclgo_emu_runtime;
 
 // Where a parameter is in the bytes of a launch's arguments.

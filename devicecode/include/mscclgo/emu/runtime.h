@@ -151,3 +151,15 @@ inline void __nanosleep(unsigned nanoseconds) {
 
 [[noreturn]] inline void __trap() { ::mscclgo::emu::fail("__trap()"); }
 inline void __brkpt() {}
+
+namespace mscclgo {
+namespace emu {
+
+// awaitPrevious is that of launch.cuh.
+inline void awaitPrevious() {
+  mscclgo_emu_thread* t = self();
+  t->block->runtime->previous(t);
+}
+
+}  // namespace emu
+}  // namespace mscclgo
