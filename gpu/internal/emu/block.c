@@ -35,8 +35,12 @@ enum {
   POISON = 0xa5,  // fills __shared__ memory at first
   DYNAMIC_BYTES = (MSCCLGO_EMU_SHARED_BYTES + 0xffff) / 0x10000 * 0x10000,  // whole pages of any size
   DYNAMIC_GUARD = 1 << 20,                                                  // bytes behind them that fault
-  PATIENT_ROUNDS = 64,    // of yielding the core before sleeping
-  LONGEST_SLEEP = 64000,  // nanoseconds
+  PATIENT_ROUNDS = 64,           // of yielding the core before sleeping
+  LONGEST_SLEEP = 64000,         // nanoseconds
+  CROWD = 8,                     // blocks a core, of more than which one that waits sleeps longer
+  WAITING_SHARE = 4,             // of the cores' time, the part that is for looking, as 1 / WAITING_SHARE
+  LONGEST_IN_CROWD = 400000000,  // nanoseconds
+  WAKING = 10000,                // nanoseconds of a core that a sleep takes at least
 };
 
 // The top of a stack.
@@ -96,6 +100,7 @@ struct block {
 
   // Yields since the last progress, and rounds of nothing but yields.
   uint32_t quiet, rounds;
+  uint64_t slept;  // the OS thread's CPU time before the last sleep in a crowd, or 0
 
   stall stall;
 
@@ -365,9 +370,10 @@ static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
     looks &= stall_waits(&b->stall, warp * MSCCLGO_EMU_WARP + i);
     if (i != self) push(b, warp * MSCCLGO_EMU_WARP + i);
   }
-  if (!looks) stall_changed(&b->stall);
   b->joined_lanes[warp] &= ~set;
+  if (looks) return 1;
   happened(b);
+  stall_changed(&b->stall);
   return 1;
 }
 
@@ -427,9 +433,54 @@ static void run_stack(void* argument) {
   }
 }
 
+// clock_of returns the time of a clock in nanoseconds.
+static uint64_t clock_of(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// Blocks of the process that run, and its cores.
+static atomic_int running;
+static atomic_int cores;
+
+static int cores_of_process(void) {
+  int n = atomic_load_explicit(&cores, memory_order_relaxed);
+  if (n > 0) return n;
+  cpu_set_t set;
+  n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  if (n < 1) n = 1;
+  atomic_store_explicit(&cores, n, memory_order_relaxed);
+  return n;
+}
+
+// give_way sleeps where there are many blocks a core, and reports whether there are. Blocks that
+// look in turns, as often as they do where there are few, would take the time of those that work:
+// a round costs what its threads cost, and the more blocks look, the less often each does, so
+// that all of them together take a part of the cores.
+static int give_way(block* b) {
+  const uint64_t crowd = (uint64_t)atomic_load_explicit(&running, memory_order_relaxed) / cores_of_process();
+  if (crowd <= CROWD) {
+    b->slept = 0;
+    return 0;
+  }
+  const uint64_t spent = clock_of(CLOCK_THREAD_CPUTIME_ID);
+  uint64_t round = b->slept ? spent - b->slept : 0;
+  if (round < WAKING) round = WAKING;
+  b->slept = spent;
+  // The first rounds of a wait sleep less: it may be short.
+  const uint32_t doublings = ++b->rounds < 8 ? 8 - b->rounds : 0;
+  uint64_t pause = round * crowd * WAITING_SHARE >> doublings;
+  if (pause > LONGEST_IN_CROWD) pause = LONGEST_IN_CROWD;
+  const struct timespec t = {0, (long)pause};
+  nanosleep(&t, NULL);
+  return 1;
+}
+
 // back_off yields the core after a round in which all runnable threads only yielded:
 // they wait for another OS thread.
 static void back_off(block* b) {
+  if (give_way(b)) return;
   if (b->rounds++ < PATIENT_ROUNDS) {
     sched_yield();
     return;
@@ -586,11 +637,7 @@ static uint32_t rt_active_mask(mscclgo_emu_thread* t, uint32_t place) {
   return (uint32_t)me->result;
 }
 
-static uint64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+static uint64_t now(void) { return clock_of(CLOCK_MONOTONIC); }
 
 static uint64_t rt_clock(mscclgo_emu_thread* t) {
   const block* b = block_of(t);
@@ -848,10 +895,13 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
     first = l->explore->enter(b->party);
   }
   if (first >= 0 && share(b) && share_dynamic(b) && race(b)) {
+    atomic_fetch_add_explicit(&running, 1, memory_order_relaxed);
+    b->slept = 0;
     poison(b);
     fault_catch(crash, b, &b->running);
     go_on(b, &b->scheduler, b->explore ? (uint32_t)first : pop(b));
     fault_catch(NULL, NULL, NULL);
+    atomic_fetch_sub_explicit(&running, 1, memory_order_relaxed);
     if (spilled(b)) spill(b);
   }
   const char* why = b->explore ? b->explore->why() : NULL;

@@ -1,6 +1,7 @@
 package emu_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -210,5 +211,54 @@ func TestDevices(t *testing.T) {
 	t.Setenv("MSCCLGO_EMU_DEVICES", "0")
 	if infos, err := emu.Driver().List(); len(infos) != 0 || err != nil {
 		t.Errorf("no devices: %v, %v", infos, err)
+	}
+}
+
+// TestZerosTakeNoMemory writes and fills with zeros what was written before: the pages are given
+// back, and nothing beside the zeros changes, at any alignment.
+func TestZerosTakeNoMemory(t *testing.T) {
+	d := open(t)
+	const size = 4 << 20
+	mem := alloc(t, d, size)
+	fd, err := mem.ExportFD()
+	must(t, err)
+	defer unix.Close(fd)
+	taken := func() int64 {
+		var stat unix.Stat_t
+		must(t, unix.Fstat(fd, &stat))
+		return stat.Blocks * 512
+	}
+	for name, empty := range map[string]func(at, n uint64) error{
+		"copy from the host": func(at, n uint64) error { return d.CopyFromHost(mem.Ptr()+at, make([]byte, n)) },
+		"fill": func(at, n uint64) error {
+			s, err := d.NewStream()
+			must(t, err)
+			defer s.Close()
+			return errors.Join(s.Fill(mem.Ptr()+at, 0, n), s.Synchronize(t.Context()))
+		},
+	} {
+		for _, c := range []struct{ at, n uint64 }{{0, size}, {4096, size / 2}, {5, size - 9}, {100, 70_000}, {3, 200}, {4000, 65_536}} {
+			want := bytes.Repeat([]byte{7}, size)
+			must(t, d.CopyFromHost(mem.Ptr(), want))
+			before := taken()
+			must(t, empty(c.at, c.n))
+			after := taken()
+			clear(want[c.at : c.at+c.n])
+			got := make([]byte, size)
+			must(t, d.CopyToHost(got, mem.Ptr()))
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s of %d zeros at %d: the memory has something else", name, c.n, c.at)
+			}
+			if least := int64(c.n) - 3*int64(os.Getpagesize()); before-after < least {
+				t.Errorf("%s of %d zeros at %d: the memory took %d bytes, and then %d", name, c.n, c.at, before, after)
+			}
+		}
+	}
+	// What is not of zeros alone is copied, whole.
+	data := make([]byte, 1<<20)
+	data[len(data)-1] = 9
+	must(t, d.CopyFromHost(mem.Ptr()+1, data))
+	if got := read[byte](t, d, mem.Ptr()+1<<20, 1); got[0] != 9 {
+		t.Errorf("the last byte is %d", got[0])
 	}
 }
