@@ -110,8 +110,19 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if image, ok := cache.recall(manifest, identity, where); ok {
 		return image, nil
 	}
-	start := time.Now()
 	defer explore.Slow()() // a rank that compiles has the turn meanwhile
+	if cache.dir != "" {
+		// The ranks of a group compile the same at the same time, and there may be hundreds.
+		unlock, err := cache.lock(ctx, op, manifest)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+		if image, ok := cache.recall(manifest, identity, where); ok {
+			return image, nil
+		}
+	}
+	start := time.Now()
 	j.work = &workspace{op: op}
 	defer j.work.close()
 	if j.include, err = cache.includes(ctx, op, j.work, headers); err != nil {
