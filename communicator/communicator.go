@@ -105,6 +105,8 @@ type Options struct {
 	// Logger receives events that are not errors of a call, such as refused
 	// connections. nil discards them.
 	Logger *slog.Logger
+
+	process *registeredmem.Process // of the ranks of RunTogether, else nil
 }
 
 // fill sets the defaults.
@@ -328,7 +330,7 @@ func (c *Communicator) build(op string) error {
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
-		Failed: c.boot.Done(),
+		Failed: c.boot.Done(), Process: c.options.process,
 	}); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/explore"
+	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // Run joins the group of the environment as [Join] does, calls rank, and closes the
@@ -69,13 +71,18 @@ func runLocal(ctx context.Context, n int, device string, o Options, rank func(co
 	return RunTogether(ctx, devices, o, rank)
 }
 
+// fewRanks of a process each have a thread for a proxy service, and need not ask
+// whether the process may open enough files.
+const fewRanks = 16
+
 // RunTogether runs a group whose ranks are goroutines of this process, one for each
 // device. It calls rank for each of them, and returns when all have returned. Ranks
 // may share a device, on which their kernels then run concurrently. The devices remain
 // the caller's. If rank returns an error, RunTogether aborts the group; the errors
-// that it returns name the ranks.
+// that it returns name the ranks. Options.HeartbeatTimeout has no effect, and more than 16 ranks share
+// the threads of their proxy services as if Options.Threads were set.
 func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank func(context.Context, *Communicator) error) error {
-	if err := errors.Join(traceFromEnv(&o), deadlocksFromEnv(&o)); err != nil {
+	if err := errors.Join(enoughFiles(len(devices)), traceFromEnv(&o), deadlocksFromEnv(&o)); err != nil {
 		return err
 	}
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", o.Logger)
@@ -85,6 +92,13 @@ func RunTogether(ctx context.Context, devices []*gpu.Device, o Options, rank fun
 	defer rendezvous.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// Ranks of one process are stopped together, so none is silent to another. If hundreds have
+	// few cores, some may have none for seconds.
+	o.HeartbeatTimeout = -1
+	o.process = new(registeredmem.Process)
+	if o.Threads == nil && len(devices) > fewRanks {
+		o.Threads = new(proxyservice.Threads)
+	}
 	errs := make([]error, len(devices))
 	turns := explore.Current().Group(len(devices))
 	defer turns.End()

@@ -99,10 +99,13 @@ func (r *Registry) importPeers(ctx context.Context, m, at *Memory) error {
 // mapIn requests m from the peer and maps it.
 func (r *Registry) mapIn(ctx context.Context, m, at *Memory) error {
 	d := &m.about
+	q := request{instance: d.instance, id: d.id}
+	if a, ok := r.options.Process.call(r, q); ok {
+		return r.take(m, at, a)
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
 	defer context.AfterFunc(r.ctx, cancel)()
-	q := request{instance: d.instance, id: d.id}
 	return fdpass.Call(ctx, r.key(), d.socket, q.encode(), func(a fdpass.Answer) error { return r.take(m, at, a) })
 }
 

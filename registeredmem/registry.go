@@ -38,6 +38,9 @@ type Options struct {
 	// longer waits for what is queued to peers whose memory is not mapped, which is
 	// abandoned. nil means that it does not fail.
 	Failed <-chan struct{}
+	// Process has the registries of this process from which this one imports without asking at
+	// a socket, and which import from it so. nil means none.
+	Process *Process
 }
 
 // Registry holds one rank's memories: its own, which peers may import, and the
@@ -101,6 +104,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		r.cancel()
 		return nil, wrap(err, op, o.Rank, mscclgo.NoRank)
 	}
+	o.Process.add(r)
 	return r, nil
 }
 
@@ -202,6 +206,7 @@ func (r *Registry) Retire() error {
 		r.mu.Unlock()
 		r.cancel()
 		r.imports.Wait()
+		r.options.Process.remove(r)
 		errs = append(errs, r.server.Close())
 		r.mu.Lock()
 		all := slices.Collect(maps.Values(r.local))
