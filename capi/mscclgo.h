@@ -225,14 +225,14 @@ MSCCLGO_API mscclgo_status mscclgo_group_max_blocks(mscclgo_group group, mscclgo
 // mscclgo_group_handle is what a kernel takes by value as mscclgo::GroupHandle of
 // <mscclgo/group.cuh>.
 typedef struct {
-  uint64_t words[80];
+  uint64_t words[81];
 } mscclgo_group_handle;
 
 // mscclgo_group_get_handle stores the group's handle for kernels, the same each time.
 // Collective the first time.
 //
 // Errors: MSCCLGO_UNSUPPORTED when the ranks do not all map each other's memory, or are more
-// than 72.
+// than 256.
 MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo_group_handle* handle);
 
 // mscclgo_group_split divides the group: the ranks that pass the same color form a group of their
@@ -620,7 +620,7 @@ MSCCLGO_API mscclgo_status mscclgo_pipes_destroy(mscclgo_pipes pipes);
 // mscclgo_peer_memory_handle is what a kernel takes by value as mscclgo::PeerMemory of
 // <mscclgo/group.cuh>.
 typedef struct {
-  uint64_t ranks[72];
+  uint64_t words[77];
 } mscclgo_peer_memory_handle;
 
 // mscclgo_peer_memory_create gives all ranks access to a buffer of each rank; sizes may differ.
@@ -628,9 +628,11 @@ typedef struct {
 MSCCLGO_API mscclgo_status mscclgo_peer_memory_create(mscclgo_group group, mscclgo_buffer buffer,
                                                       mscclgo_peer_memory* memory);
 
-// mscclgo_peer_memory_get_handle stores the handle for kernels.
+// mscclgo_peer_memory_get_handle stores the handle for kernels. Of more than 72 ranks it holds the
+// first 72 addresses, and the memory the others: it is right until that is destroyed.
 //
-// Errors: MSCCLGO_UNSUPPORTED when a peer's memory is not mapped here.
+// Errors: MSCCLGO_UNSUPPORTED when a peer's memory is not mapped here, or the ranks are more than
+// 256.
 MSCCLGO_API mscclgo_status mscclgo_peer_memory_get_handle(mscclgo_peer_memory memory,
                                                           mscclgo_peer_memory_handle* handle);
 

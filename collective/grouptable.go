@@ -13,11 +13,11 @@ import (
 
 // The constants of group.cu.
 const (
-	groupSlots      = 4        // kSlots
-	groupPacketSlot = 16 << 10 // kPacketSlot
-	mostTasks       = 256      // kMostTasks
-	inTable         = 96       // kInTable
-	inStore         = 240      // kInStore
+	groupSlots      = 4                           // kSlots
+	groupPacketSlot = 16 << 10                    // kPacketSlot
+	inTable         = 96                          // kInTable
+	pairsInTable    = 2 * devicecode.RanksByValue // kPairsInTable
+	inStore         = 240                         // kInStore
 	mostOfPair      = 1<<20 - 1
 	mostOfGroup     = 1<<24 - 1
 )
@@ -54,10 +54,11 @@ type groupTable struct {
 		Small, SlotBytes, LeastLots uint64
 		More                        gpu.Ptr
 		Lanes, Pairs                uint32
-		Pair                        [2 * devicecode.MaxRanks]struct{ Where, What uint32 }
+		Pair                        [pairsInTable]workPair
 		Messages                    [inTable]workMessage
 	}
 	messages []workMessage
+	pairs    []workPair
 	tasks    int
 	most     uint64 // bytes of the largest message
 }
@@ -69,6 +70,17 @@ type workMessage struct {
 }
 
 const workMessageBytes = 16
+
+// workPair is Pair of group.cu.
+type workPair struct{ Where, What uint32 }
+
+// mostTasks returns kMostTasks of group.cu.
+func (g *groups) mostTasks(r *Runner) int {
+	if r.group.Size > devicecode.RanksByValue {
+		return 2 * devicecode.MaxRanks
+	}
+	return 256
+}
 
 // groups is what a runner has for its groups of sends and receives.
 type groups struct {
@@ -191,7 +203,7 @@ func (g *Group) table() (*groupTable, error) {
 	}
 	t := &r.groups.work
 	t.tasks, t.most = 0, 0
-	t.arg.Pairs, t.arg.More = 0, 0
+	t.arg.More = 0
 	t.arg.Small, t.arg.SlotBytes, t.arg.Lanes = r.groups.small(r), r.groups.sizes.slot, uint32(r.groups.lanes(r))
 	t.arg.LeastLots = r.groups.sizes.leastPacked<<32 | r.groups.sizes.least
 	// Each rank begins with another peer.
@@ -213,7 +225,7 @@ func (g *Group) table() (*groupTable, error) {
 
 // empty forgets the group that was launched.
 func (g *groups) empty() {
-	g.order, g.work.messages = emptied(g.order), emptied(g.work.messages)
+	g.order, g.work.messages, g.work.pairs = emptied(g.order), emptied(g.work.messages), g.work.pairs[:0]
 	for rank := range g.sends {
 		g.sends[rank], g.receives[rank] = emptied(g.sends[rank]), emptied(g.receives[rank])
 	}
@@ -266,10 +278,10 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 		lanes = max(lanes, min(divideUp(divideUp(m.bytes(), line), least/line), uint64(t.arg.Lanes)))
 		t.most = max(t.most, m.bytes())
 	}
-	p := &t.arg.Pair[t.arg.Pairs]
-	t.arg.Pairs++
-	p.Where = uint32(lanes-1)<<24 | uint32(first)
-	p.What = uint32(direction)<<28 | uint32(peer)<<20 | uint32(len(messages))
+	t.pairs = append(t.pairs, workPair{
+		Where: uint32(lanes-1)<<24 | uint32(first),
+		What:  uint32(direction)<<28 | uint32(peer)<<20 | uint32(len(messages)),
+	})
 	t.tasks += int(lanes)
 	return nil
 }
@@ -286,16 +298,26 @@ func (m *message) work() workMessage {
 // launch queues a group's kernel. Messages that are all small go by a warp a peer, others by
 // a block for each lane, or two.
 func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
-	if t.tasks > mostTasks {
-		return fmt.Errorf("%d tasks are more than %d", t.tasks, mostTasks)
+	if most := g.mostTasks(r); t.tasks > most {
+		return fmt.Errorf("%d tasks are more than %d", t.tasks, most)
 	}
-	if len(t.messages) <= inTable {
-		copy(t.arg.Messages[:], t.messages)
-	} else {
+	t.arg.Pairs = uint32(len(t.pairs))
+	copy(t.arg.Pair[:], t.pairs)
+	switch {
+	case len(t.pairs) > pairsInTable:
+		inFront := packed(t.pairs)
+		at, err := g.store(r, s, append(inFront, t.messages...))
+		if err != nil {
+			return err
+		}
+		t.arg.More = at + gpu.Ptr(len(inFront)*workMessageBytes)
+	case len(t.messages) > inTable:
 		var err error
 		if t.arg.More, err = g.store(r, s, t.messages); err != nil {
 			return err
 		}
+	default:
+		copy(t.arg.Messages[:], t.messages)
 	}
 	k, blocks, threads := g.blocks, 0, g.sizes.threads
 	if t.most <= min(g.sizes.leastPacked, t.arg.Small) {
@@ -308,6 +330,20 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 		blocks = int(divideUp(uint64(t.tasks), divideUp(uint64(t.tasks), uint64(limit))))
 	}
 	return k.kernel.Launch(s, gpu.Blocks(blocks, threads), g.handle, g.shared, t.arg)
+}
+
+// packed returns pairs as the kernel has them in front of messages, two to each.
+func packed(pairs []workPair) []workMessage {
+	all := make([]workMessage, divideUp(uint64(len(pairs)), 2))
+	for i, p := range pairs {
+		word := uint64(p.What)<<32 | uint64(p.Where)
+		if i%2 == 0 {
+			all[i/2].At = gpu.Ptr(word)
+		} else {
+			all[i/2].What = word
+		}
+	}
+	return all
 }
 
 // store queues kernels that write messages to device memory, and returns where: in the same for

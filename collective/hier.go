@@ -61,7 +61,7 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	return launch{kernel, gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), []any{
+	return launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), args: []any{
 		r.group, c.input().peers, c.Out.peers, uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
 		h.handles(0), h.buffers[0], h.buffers[1], h.slot, c.part(),
 	}}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -48,7 +49,7 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 			continue
 		}
 		begun[unit] = true
-		options.Trace = native.Traced(r.comm)
+		options = r.complete(options)
 		wg.Go(func() {
 			if _, err := devicecode.Compile(ctx, r.comm.Device().Info().Arch, src.name, src.text, options); err != nil {
 				mu.Lock()
@@ -113,8 +114,16 @@ func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*g
 		case <-ctx.Done():
 		}
 	}()
+	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, r.complete(o))
+}
+
+// complete adds to a unit's options those that are alike for all.
+func (r *Runner) complete(o devicecode.Options) devicecode.Options {
+	if r.group.Size <= devicecode.RanksByValue {
+		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_FEW_RANKS")
+	}
 	o.Trace = native.Traced(r.comm)
-	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, o)
+	return o
 }
 
 // kernelOfTwo is kernel for one whose blocks have two tasks, so that there are two at

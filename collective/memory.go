@@ -74,9 +74,7 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 		return nil, err
 	}
 	v := &Memory{Buffer: b, runner: m.runner, number: m.number, offset: m.offset + offset, peers: m.peers, whole: m}
-	for i := range m.runner.group.Size {
-		v.peers.Ranks[i] += gpu.Ptr(offset)
-	}
+	v.peers.Shift(int(m.runner.group.Size), offset, 0)
 	return v, nil
 }
 

@@ -44,12 +44,18 @@ type launch struct {
 	kernel *gpu.Kernel
 	shape  gpu.LaunchConfig
 	args   []any
+	before []launch // that go first
 }
 
-// queue queues the kernel, if there is one.
+// queue queues the kernel, if there is one, behind those before it.
 func (l *launch) queue(s *gpu.Stream) error {
 	if l.kernel == nil {
 		return nil
+	}
+	for i := range l.before {
+		if err := l.before[i].queue(s); err != nil {
+			return err
+		}
 	}
 	return l.kernel.Launch(s, l.shape, l.args...)
 }
@@ -216,7 +222,7 @@ func (r *Runner) launchOf(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in,
 	case c.Kind.spec().strided && a.payload == 0:
 		args = append(args, cmp.Or(c.stride, c.part()))
 	}
-	return launch{kernel, r.grid(c, r.blocks(c, a, fit)), args}
+	return launch{kernel: kernel, shape: r.grid(c, r.blocks(c, a, fit)), args: args}
 }
 
 // grid returns the shape of a launch of so many blocks, which may overlap with the
@@ -234,10 +240,9 @@ func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 	if !c.InPlace {
 		in = c.In.peers
 	}
-	for rank := range r.comm.Size() {
-		in.Ranks[rank] += gpu.Ptr(c.part() * uint64(c.Kind.InOffset(rank, c.InPlace)))
-		out.Ranks[rank] += gpu.Ptr(c.part() * uint64(c.Kind.OutOffset(rank, c.InPlace)))
-	}
+	// InOffset and OutOffset of the first ranks tell those of all.
+	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.InOffset(1, c.InPlace)))
+	out.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.OutOffset(1, c.InPlace)))
 	return in, out
 }
 

@@ -51,15 +51,30 @@ func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int,
 	shard := divideUp(c.part(), ranks)
 	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
-	return launch{kernel, r.grid(c, int(2*pairs)), []any{r.group, in, out, r.inbox.peers, c.part(), r.pushedChunk(), piece}}
+	return launch{kernel: kernel, shape: r.grid(c, int(2*pairs)), args: []any{r.group, in, out, r.inbox.peers, c.part(), r.pushedChunk(), piece}}
+}
+
+// zero clears the first bytes of a buffer, piece by piece, so that the host needs little memory.
+func zero(b *gpu.Buffer, n uint64) error {
+	blank := make([]byte, min(n, 1<<20))
+	for at := uint64(0); at < n; at += uint64(len(blank)) {
+		part, err := b.Slice(at, min(n-at, uint64(len(blank))))
+		if err != nil {
+			return err
+		}
+		if err := gpu.CopyIn(part, blank[:part.Size()]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // allocate returns memory of the runner's that all ranks reach, of which the first bytes
 // are zeros. The caller holds mu. Collective.
 func (r *Runner) allocate(ctx context.Context, bytes, zeros uint64) (*Memory, error) {
 	b, err := r.comm.Device().Alloc(bytes)
-	if err == nil && zeros > 0 {
-		err = gpu.CopyIn(b, make([]byte, zeros))
+	if err == nil {
+		err = zero(b, zeros)
 	}
 	if _, err := r.exchange(ctx, "allocate memory", "", err); err != nil {
 		if b != nil {

@@ -37,7 +37,7 @@ func (r *Runner) ring(ctx context.Context, c *Call, a algorithm) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	return launch{kernel, gpu.Blocks(min(c.Blocks, ringBlocks, fit), c.Threads), []any{
+	return launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, ringBlocks, fit), c.Threads), args: []any{
 		h.handles(ringToInbox), h.handles(ringToOutput), uint32(r.comm.Rank()), uint32(r.comm.Size()),
 		c.input().Buffer, c.Out.Buffer, h.buffers[0], c.part(),
 	}}, nil

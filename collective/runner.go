@@ -174,7 +174,7 @@ func (r *Runner) String() string { return "a runner" }
 
 // The bounds of a rank's part in an exchange, in bytes.
 const (
-	mostContent = 4096
+	mostContent = 8192 // the counts of an all-to-all of MaxRanks ranks, and more
 	mostName    = 256
 )
 

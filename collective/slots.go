@@ -2,12 +2,14 @@ package collective
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
 const (
+	partsInStore  = 240       // kInStore of alltoallv.cu
 	slotsOfStream = 4         // kSlots of alltoallv.cu
 	mostPart      = 1<<38 - 1 // bytes, for alltoallv.cu
 )
@@ -28,8 +30,19 @@ var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 8 << 20, t
 // slotsChoice is how an all-to-all with counts is done.
 var slotsChoice = Choice{slots.name, 128, 512}
 
-// spans are Parts of alltoallv.cu: where in a buffer the parts of all ranks are.
-type spans [devicecode.MaxRanks]struct{ At, Bytes uint64 }
+// spans are where in a buffer the parts of all ranks are.
+type spans [devicecode.MaxRanks]span
+
+// span is Part of alltoallv.cu.
+type span struct{ At, Bytes uint64 }
+
+const spanBytes = 16
+
+// parts is Parts of alltoallv.cu.
+type parts struct {
+	Ranks [devicecode.RanksByValue]span
+	More  gpu.Ptr // of the others'
+}
 
 // throughSlots returns the launch of an all-to-all between any buffers of the ranks,
 // with no registration of these: sends are the parts of in that go to each rank, receives
@@ -41,10 +54,12 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	ranks := uint64(r.comm.Size())
 	sizes := r.slotSizes
 	streams := max(1, sizes.streams/ranks)
+	flags := divideUp((streams+1)*ranks*2*8, line)*line + 8*devicecode.MaxBlocks // and the numbers of calls
+	end := flags + streams*ranks*slotsOfStream*sizes.slot
 	if r.slots == nil {
-		flags := divideUp((streams+1)*ranks*2*8, line)*line + 8*devicecode.MaxBlocks // and the numbers of calls
+		// Behind the slots is what storeParts stores.
 		var err error
-		if r.slots, err = r.allocate(ctx, flags+streams*ranks*slotsOfStream*sizes.slot, flags); err != nil {
+		if r.slots, err = r.allocate(ctx, end+2*behind(ranks)*spanBytes, flags); err != nil {
 			return launch{}, err
 		}
 	}
@@ -72,9 +87,50 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	}
 	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(fit)))), choice.Threads)
 	shape.Overlap = overlap && r.comm.Sharers() == 1
-	return launch{kernel, shape, []any{
-		r.group, r.slots.peers, *sends, *receives, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams),
-	}}, nil
+	var to, from parts
+	more := append(to.take(sends, ranks), from.take(receives, ranks)...)
+	to.More = r.slots.Buffer.Ptr() + gpu.Ptr(end)
+	from.More = to.More + gpu.Ptr(behind(ranks)*spanBytes)
+	stores, err := r.storeSpans(ctx, src, to.More, more)
+	if err != nil {
+		return launch{}, err
+	}
+	return launch{kernel: kernel, shape: shape, args: []any{
+		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams),
+	}, before: stores}, nil
+}
+
+// take copies the spans of the first ranks, and returns those of the others.
+func (p *parts) take(all *spans, ranks uint64) []span {
+	return slices.Clone(all[copy(p.Ranks[:], all[:ranks]):ranks])
+}
+
+// storeSpans returns the launches that store spans in device memory, if there are any. The next
+// call's, on the same stream or ordered behind this call, store theirs in the same place.
+func (r *Runner) storeSpans(ctx context.Context, src source, to gpu.Ptr, all []span) (stores []launch, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	kernel, _, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, "storeParts", storeThreads)
+	if err != nil {
+		return nil, err
+	}
+	var some struct {
+		To              gpu.Ptr
+		Count, Reserved uint32
+		Parts           [partsInStore]span
+	}
+	for first := 0; first < len(all); first += partsInStore {
+		some.To = to + gpu.Ptr(first*spanBytes)
+		some.Count = uint32(copy(some.Parts[:], all[first:]))
+		stores = append(stores, launch{kernel: kernel, shape: gpu.Blocks(1, storeThreads), args: []any{some}})
+	}
+	return stores, nil
+}
+
+// behind returns how many of so many ranks are behind the first, which handles hold themselves.
+func behind(ranks uint64) uint64 {
+	return max(ranks, devicecode.RanksByValue) - devicecode.RanksByValue
 }
 
 // packetBytes returns how many bytes go as packets: as many as are wanted, if an inbox

@@ -61,7 +61,7 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, erro
 	shard := divideUp(c.part(), ranks)
 	chunk := divideUp(max(stagedLeastChunk, divideUp(shard, stagedChunks)), line) * line
 	blocks := min(max(c.Blocks, 2), fit)
-	return launch{kernel, gpu.Blocks(blocks, c.Threads), []any{
+	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{
 		h.handles(stagedToInbox), h.handles(stagedToOutput), in.peers, c.Out.peers, h.buffers[stagedInbox],
 		h.slot, chunk, c.part(), uint32(r.comm.Rank()), uint32(ranks),
 		h.buffers[stagedProgress], r.group.Watch,

@@ -446,7 +446,8 @@ func (p *plan) local() error {
 	}
 	var in, out devicecode.PeerMemory
 	me := p.me()
-	in.Ranks[me], out.Ranks[me] = p.from, p.to
+	in.Set(me, p.from)
+	out.Set(me, p.to)
 	p.kernelStep(in, out, p.call.part())
 	return nil
 }
@@ -460,7 +461,7 @@ func (p *plan) throughOutput(at, bytes uint64) error {
 	r, me, c := p.r, p.me(), &p.call
 	stage := r.staging.out
 	in, out := stage.peers, stage.peers // nobody reads a peer's input
-	in.Ranks[me] = p.from + gpu.Ptr(at)
+	in.Set(me, p.from+gpu.Ptr(at))
 	own := p.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
 	if p.algorithm.through == byPush {
 		return p.pushPiece(in, out, own, at, bytes)
@@ -468,7 +469,7 @@ func (p *plan) throughOutput(at, bytes uint64) error {
 	switch {
 	case c.Kind.spec().gathered:
 		// Part p of the kernel's output starts at p * bytes.
-		out.Ranks[me] = own + gpu.Ptr(me*c.part()) - gpu.Ptr(me*bytes)
+		out.Set(me, own+gpu.Ptr(me*c.part())-gpu.Ptr(me*bytes))
 		p.kernelStep(in, out, bytes)
 		for part := range uint64(c.Kind.OutParts(r.comm.Size())) {
 			if part != me && p.outBytes > 0 {
@@ -476,7 +477,7 @@ func (p *plan) throughOutput(at, bytes uint64) error {
 			}
 		}
 	case c.Kind.Rooted() && r.comm.Rank() == c.Root:
-		out.Ranks[me] = own
+		out.Set(me, own)
 		p.kernelStep(in, out, bytes)
 	default:
 		p.kernelStep(in, out, bytes)
@@ -491,7 +492,7 @@ func (p *plan) throughOutput(at, bytes uint64) error {
 // to where it belongs at once if that is aligned as the stagings are.
 func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes uint64) error {
 	r, me, stage := p.r, p.me(), p.r.staging.out
-	if in.Ranks[me]%line != 0 {
+	if (p.from+gpu.Ptr(at))%line != 0 {
 		if r.staging.aligned == nil {
 			var err error
 			if r.staging.aligned, err = r.comm.Device().Alloc(r.staging.room); err != nil {
@@ -499,11 +500,11 @@ func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes u
 			}
 		}
 		p.copyIn(r.staging.aligned, 0, at, bytes)
-		in.Ranks[me] = r.staging.aligned.Ptr()
+		in.Set(me, r.staging.aligned.Ptr())
 	}
 	first, end := p.shard(bytes)
 	if own%line == 0 {
-		out.Ranks[me] = own
+		out.Set(me, own)
 	} else {
 		first, end = bytes, bytes
 	}
@@ -528,7 +529,7 @@ func (p *plan) reducePiece(at, bytes uint64) {
 	in, out := r.staging.in.peers, r.staging.out.peers
 	first, end := p.shard(bytes)
 	if own := p.from + gpu.Ptr(at); own%line == 0 {
-		in.Ranks[me] = own
+		in.Set(me, own)
 		p.copyIn(r.staging.in.Buffer, 0, at, first)
 		p.copyIn(r.staging.in.Buffer, end, at+end, bytes-end)
 	} else {
@@ -539,7 +540,7 @@ func (p *plan) reducePiece(at, bytes uint64) {
 		return
 	}
 	if own := p.to + gpu.Ptr(at); own%line == 0 {
-		out.Ranks[me] = own
+		out.Set(me, own)
 	} else {
 		first, end = bytes, bytes
 	}
@@ -555,11 +556,11 @@ func (p *plan) throughInput(at, bytes uint64) {
 	stage := r.staging.in
 	in := stage.peers
 	var out devicecode.PeerMemory
-	out.Ranks[me] = p.to + gpu.Ptr(at)
+	out.Set(me, p.to+gpu.Ptr(at))
 	for part := range uint64(c.Kind.InParts(r.comm.Size())) {
 		from := part*c.part() + at
 		if c.Kind.spec().scattered && part == me && (p.from+gpu.Ptr(from))%16 == 0 {
-			in.Ranks[me] = p.from + gpu.Ptr(from) - gpu.Ptr(me*bytes)
+			in.Set(me, p.from+gpu.Ptr(from)-gpu.Ptr(me*bytes))
 			continue
 		}
 		p.copyIn(stage.Buffer, part*bytes, from, bytes)

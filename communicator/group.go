@@ -16,6 +16,7 @@ type group struct {
 	ranks   []int
 	window  *gpu.Buffer // flags, then scratch; peers write it
 	counts  piece       // epochs, then arrivals; only this rank's kernels use them
+	more    addresses   // of handle
 	windows *PeerMemory
 	handle  devicecode.Group
 }
@@ -117,6 +118,7 @@ func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, chann
 // group before.
 func (g *group) allocate(c *Communicator, windowBytes uint64, before *group) error {
 	g.counts, before.counts = before.counts, piece{}
+	g.more, before.more = before.more, addresses{}
 	old := before.window
 	before.window = nil
 	err := fitsHandle(len(g.ranks))
@@ -152,12 +154,12 @@ func (g *group) finish(c *Communicator, op string) error {
 			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "its window has %d bytes, this rank's %d: Options.Scratch must be the same on all ranks", m.Size(), g.window.Size()).At(c.Rank(), rank)
 		}
 	}
-	windows, err := g.windows.handleOf(g.ranks)
+	at, err := g.windows.addressesOf(g.ranks)
 	if err != nil {
 		return err
 	}
-	g.handle.Windows = windows.Ranks
-	return nil
+	g.handle.More, err = g.more.place(c.private, at[copy(g.handle.Windows[:], at):])
+	return err
 }
 
 func (g *group) close(private *arena) error {
@@ -165,6 +167,7 @@ func (g *group) close(private *arena) error {
 	if g.counts.slab != nil {
 		private.free(g.counts)
 	}
+	g.more.free(private)
 	if g.windows != nil {
 		errs = append(errs, g.windows.Close())
 	}

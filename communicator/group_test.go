@@ -68,8 +68,8 @@ func TestGroupOutOfMemory(t *testing.T) {
 	take(t, comms).grown(t, before)
 }
 
-// TestGroupTooLarge has more ranks than a handle holds. Their windows would not fit into
-// any memory, so none may be allocated.
+// TestGroupTooLarge has more ranks than a kernel reaches by address. Their windows would not fit
+// into any memory, so none may be allocated.
 func TestGroupTooLarge(t *testing.T) {
 	const ranks = devicecode.MaxRanks + 1
 	comms := group(t, ranks, communicator.Options{Scratch: 1 << 40})
@@ -77,7 +77,7 @@ func TestGroupTooLarge(t *testing.T) {
 		_, err := comms[rank].Group(t.Context())
 		return err
 	}) {
-		failing(t, rank, err, mscclgo.ErrUnsupported, "at most 72 ranks, and these are 73")
+		failing(t, rank, err, mscclgo.ErrUnsupported, "at most 256 ranks by address, and these are 257")
 	}
 }
 

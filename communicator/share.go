@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -19,6 +20,15 @@ type PeerMemory struct {
 	c   *Communicator
 	own *gpu.Buffer // this rank's
 	at  []gpu.Ptr   // where the buffers are, 0 where one is not mapped here
+
+	more *moreAddresses
+}
+
+// moreAddresses is what handles of large groups have in device memory.
+type moreAddresses struct {
+	mu         sync.Mutex
+	all, local addresses // of Handle and HostHandle
+	closed     bool
 }
 
 // Share gives all ranks access to a buffer of each rank; the sizes may differ. Each
@@ -56,7 +66,7 @@ func (c *Communicator) shareAt(ctx context.Context, k *call, buf *gpu.Buffer, fa
 	if err != nil {
 		return nil, errors.Join(err, closeMemory(mine))
 	}
-	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size()), c: c, own: buf, at: make([]gpu.Ptr, c.Size())}
+	p := &PeerMemory{Memories: make([]*registeredmem.Memory, c.Size()), c: c, own: buf, at: make([]gpu.Ptr, c.Size()), more: new(moreAddresses)}
 	imports, cancel := c.bounded(ctx)
 	defer cancel()
 	for rank, b := range all {
@@ -91,39 +101,60 @@ func sizeOf(b *gpu.Buffer) string {
 	return fmt.Sprintf("%d bytes", b.Size())
 }
 
-// Handle returns the handle of <mscclgo/group.cuh>, which kernels take by value.
+// Handle returns the handle of <mscclgo/group.cuh>, which kernels take by value. It is right
+// until p is closed: of a group of more than [devicecode.RanksByValue] ranks it holds the first
+// addresses, and p the others, in device memory.
 //
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
-// is larger than [devicecode.MaxRanks].
+// is larger than [devicecode.MaxRanks]; ErrInvalid, in such a group, when p is closed; those of
+// memory.
 func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
-	return p.handleOf(p.c.everyone())
+	return p.handleOf(p.c.everyone(), &p.more.all)
 }
 
 // HostHandle is like Handle for the ranks of [Communicator.HostRanks] only, by
 // their index in that list.
-func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) { return p.handleOf(p.c.hostRanks()) }
+func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) {
+	return p.handleOf(p.c.hostRanks(), &p.more.local)
+}
 
 // handleOf returns the handle of the given ranks, by their index in the list.
-func (p *PeerMemory) handleOf(ranks []int) (devicecode.PeerMemory, error) {
-	const op = "communicator: handle of shared memory"
-	var h devicecode.PeerMemory
-	if err := fitsHandle(len(ranks)); err != nil {
+func (p *PeerMemory) handleOf(ranks []int, more *addresses) (h devicecode.PeerMemory, err error) {
+	at, err := p.addressesOf(ranks)
+	if err != nil {
 		return h, err
 	}
+	p.more.mu.Lock()
+	defer p.more.mu.Unlock()
+	if len(ranks) > devicecode.RanksByValue && p.more.closed {
+		return h, mscclgo.Errorf(mscclgo.ErrInvalid, handleOp, "the memory is closed")
+	}
+	h.More, err = more.place(p.c.private, at[copy(h.Ranks[:], at):])
+	return h, err
+}
+
+const handleOp = "communicator: handle of shared memory"
+
+// addressesOf returns where the buffers of the given ranks are.
+func (p *PeerMemory) addressesOf(ranks []int) ([]gpu.Ptr, error) {
+	if err := fitsHandle(len(ranks)); err != nil {
+		return nil, err
+	}
+	at := make([]gpu.Ptr, len(ranks))
 	for i, rank := range ranks {
 		b := p.Memories[rank].Buffer()
 		if b == nil {
-			return h, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "its memory is not mapped here; use the ranks of this host only (HostHandle, HostGroup), and port channels to the others").At(mscclgo.NoRank, rank)
+			return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, handleOp, "its memory is not mapped here; use the ranks of this host only (HostHandle, HostGroup), and port channels to the others").At(mscclgo.NoRank, rank)
 		}
-		h.Ranks[i] = b.Ptr()
+		at[i] = b.Ptr()
 	}
-	return h, nil
+	return at, nil
 }
 
 // fitsHandle returns an error if handles cannot hold the addresses of so many ranks.
 func fitsHandle(ranks int) error {
 	if ranks > devicecode.MaxRanks {
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, "communicator: handle of shared memory", "it holds the addresses of at most %d ranks, and these are %d", devicecode.MaxRanks, ranks)
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, handleOp, "kernels reach the memory of at most %d ranks by address, and these are %d; use groups of fewer (Split), or port channels", devicecode.MaxRanks, ranks)
 	}
 	return nil
 }
@@ -131,11 +162,20 @@ func fitsHandle(ranks int) error {
 // Close unmaps the peers' buffers and unregisters this rank's. Kernels that use them
 // must have ended. Close may be called twice.
 func (p *PeerMemory) Close() error {
+	p.more.close(p.c.private)
 	var errs []error
 	for _, m := range p.Memories {
 		errs = append(errs, closeMemory(m))
 	}
 	return errors.Join(errs...)
+}
+
+func (m *moreAddresses) close(private *arena) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.all.free(private)
+	m.local.free(private)
 }
 
 func closeMemory(m *registeredmem.Memory) error {

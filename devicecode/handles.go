@@ -12,7 +12,10 @@ import (
 // The limits of <mscclgo/config.cuh>.
 const (
 	// MaxRanks is the most ranks whose memory a kernel can access by address.
-	MaxRanks = 72
+	MaxRanks = 256
+	// RanksByValue is how many of these addresses handles hold themselves; the others are in
+	// device memory.
+	RanksByValue = 72
 	// MaxBlocks is the most blocks of a grid that uses a group's barriers and epochs.
 	MaxBlocks = 256
 )
@@ -148,12 +151,38 @@ type Group struct {
 	Epochs        gpu.Ptr // of MaxBlocks call numbers of 4 bytes
 	Arrivals      gpu.Ptr // of MaxBlocks barrier counts of 4 bytes
 	Watch         Watch
-	Windows       [MaxRanks]gpu.Ptr // the window of each rank, mapped here
+	Windows       [RanksByValue]gpu.Ptr // the windows of the first ranks, mapped here
+	More          gpu.Ptr               // of the addresses of the other ranks' windows
 }
 
 // PeerMemory is declared in <mscclgo/group.cuh>.
 type PeerMemory struct {
-	Ranks [MaxRanks]gpu.Ptr // a buffer of each rank, mapped here
+	Ranks   [RanksByValue]gpu.Ptr // a buffer of each of the first ranks, mapped here
+	More    gpu.Ptr               // of the addresses of the other ranks' buffers
+	Offset  uint64                // bytes by which those are further
+	Stride  uint64                // and bytes for each rank before
+	Own     gpu.Ptr               // the buffer of OwnRank
+	OwnRank uint64                // one of the other ranks whose buffer is not at More, or 0
+}
+
+// Set sets the address of a rank's buffer. Of the ranks from RanksByValue on, a handle has that
+// of one that was set, which Shift does not change.
+func (p *PeerMemory) Set(rank uint64, at gpu.Ptr) {
+	if rank < RanksByValue {
+		p.Ranks[rank] = at
+	} else {
+		p.Own, p.OwnRank = at, rank
+	}
+}
+
+// Shift adds to the addresses of all of the group's ranks an offset, and a stride for each rank
+// before. It comes before Set.
+func (p *PeerMemory) Shift(ranks int, offset, stride uint64) {
+	for rank := range uint64(min(ranks, RanksByValue)) {
+		p.Ranks[rank] += gpu.Ptr(offset + rank*stride)
+	}
+	p.Offset += offset
+	p.Stride += stride
 }
 
 // WaitResult is the result of a kernel's wait; see <mscclgo/wait.cuh>.

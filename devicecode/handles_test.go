@@ -57,6 +57,7 @@ var constants = []struct {
 	name   string
 }{
 	{devicecode.MaxRanks, "config.cuh", "kMaxRanks"},
+	{devicecode.RanksByValue, "config.cuh", "kRanksByValue"},
 	{devicecode.MaxBlocks, "config.cuh", "kMaxBlocks"},
 	{devicecode.WaitNotes, "wait.cuh", "kWaitNotes"},
 	{devicecode.PortWaiting, "port_channel.cuh", "kPortWaiting"},

@@ -8,12 +8,29 @@ using namespace mscclgo;
 
 namespace {
 
-// Parts are what goes to each rank, or comes from it, as bytes of this rank's input or
-// output.
+// Part is what goes to a rank, or comes from it, as bytes of this rank's input or output.
+struct Part {
+  uint64_t at, bytes;
+};
+
+// Parts are those of all ranks.
 struct Parts {
-  struct {
-    uint64_t at, bytes;
-  } ranks[kMaxRanks];
+  Part ranks[kRanksByValue];  // of the first ranks
+  const Part* more;           // of the others, in device memory
+
+  MSCCLGO_DEVICE const Part& of(uint32_t rank) const {
+    return !kManyRanks || rank < kRanksByValue ? ranks[rank] : more[rank - kRanksByValue];
+  }
+};
+
+// kInStore is how many go with the parameters of storeParts; partsInStore of slots.go.
+constexpr uint32_t kInStore = 240;
+
+// Some is parts for storeParts, and where they belong.
+struct Some {
+  Part* to;
+  uint32_t count;
+  Part parts[kInStore];
 };
 
 // kSlots is how many pieces of a stream may be under way; kSlots of alltoallv.go.
@@ -133,17 +150,17 @@ struct Exchange {
 
   // keep copies what a step carries from this rank to itself.
   MSCCLGO_DEVICE void keep(const Lot& lot, uint32_t step) const {
-    const uint8_t* src = in + sends.ranks[group.rank].at;
-    uint8_t* dst = out + receives.ranks[group.rank].at;
-    range(lot, step, sends.ranks[group.rank].bytes, [&](uint64_t from, uint64_t n) {
+    const uint8_t* src = in + sends.of(group.rank).at;
+    uint8_t* dst = out + receives.of(group.rank).at;
+    range(lot, step, sends.of(group.rank).bytes, [&](uint64_t from, uint64_t n) {
       if (dst != src) copy(dst + from, src + from, n, threadIdx.x, blockDim.x);
     });
   }
   // push writes a piece into a peer's inbox.
   MSCCLGO_DEVICE bool push(const Lot& lot, uint32_t to, uint32_t stream, uint32_t step) const {
     if (step >= kSlots && !heard(copied(group.rank, to, stream), step - kSlots + 1, to)) return false;
-    range(lot, step, sends.ranks[to].bytes, [&](uint64_t from, uint64_t n) {
-      copy(slot(to, group.rank, stream, step), in + sends.ranks[to].at + from, n, threadIdx.x, blockDim.x);
+    range(lot, step, sends.of(to).bytes, [&](uint64_t from, uint64_t n) {
+      copy(slot(to, group.rank, stream, step), in + sends.of(to).at + from, n, threadIdx.x, blockDim.x);
     });
     tell(arrived(to, group.rank, stream), step + 1);
     return true;
@@ -151,9 +168,8 @@ struct Exchange {
   // pull copies a piece from this rank's inbox to its place.
   MSCCLGO_DEVICE bool pull(const Lot& lot, uint32_t from, uint32_t stream, uint32_t step) const {
     if (!heard(arrived(group.rank, from, stream), step + 1, from)) return false;
-    range(lot, step, receives.ranks[from].bytes, [&](uint64_t at, uint64_t n) {
-      copy(out + receives.ranks[from].at + at, slot(group.rank, from, stream, step), n, threadIdx.x,
-           blockDim.x);
+    range(lot, step, receives.of(from).bytes, [&](uint64_t at, uint64_t n) {
+      copy(out + receives.of(from).at + at, slot(group.rank, from, stream, step), n, threadIdx.x, blockDim.x);
     });
     tell(copied(from, group.rank, stream), step + 1);
     return true;
@@ -162,7 +178,7 @@ struct Exchange {
   // anyLarge reports whether there is a part for large() to move.
   MSCCLGO_DEVICE bool anyLarge() const {
     for (uint32_t rank = 0; rank < group.size; ++rank)
-      if (sends.ranks[rank].bytes > small || receives.ranks[rank].bytes > small) return true;
+      if (sends.of(rank).bytes > small || receives.of(rank).bytes > small) return true;
     return false;
   }
 
@@ -179,15 +195,15 @@ struct Exchange {
     uint32_t all = streams * group.size, most = 0;
     for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
       uint32_t k = s % group.size, stream = s / group.size;
-      uint32_t out = lot(sends.ranks[peer(group, k)].bytes, stream).steps();
-      uint32_t in = lot(receives.ranks[peer(group, group.size - k)].bytes, stream).steps();
+      uint32_t out = lot(sends.of(peer(group, k)).bytes, stream).steps();
+      uint32_t in = lot(receives.of(peer(group, group.size - k)).bytes, stream).steps();
       if (out > most) most = out;
       if (in > most) most = in;
     }
     for (uint32_t step = 0; most > 0 && step <= most; ++step) {
       for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
         uint32_t to = peer(group, s % group.size), stream = s / group.size;
-        Lot l = lot(sends.ranks[to].bytes, stream);
+        Lot l = lot(sends.of(to).bytes, stream);
         if (step >= l.steps()) continue;
         if (to == group.rank) {
           keep(l, step);
@@ -197,13 +213,13 @@ struct Exchange {
       }
       for (uint32_t s = blockIdx.x; s < all && step > 0; s += gridDim.x) {
         uint32_t from = peer(group, group.size - s % group.size), stream = s / group.size;
-        Lot l = lot(receives.ranks[from].bytes, stream);
+        Lot l = lot(receives.of(from).bytes, stream);
         if (step - 1 < l.steps() && from != group.rank && !pull(l, from, stream, step - 1)) return false;
       }
     }
     for (uint32_t s = blockIdx.x; s < all; s += gridDim.x) {
       uint32_t to = peer(group, s % group.size), stream = s / group.size;
-      uint32_t steps = lot(sends.ranks[to].bytes, stream).steps();
+      uint32_t steps = lot(sends.of(to).bytes, stream).steps();
       if (steps > 0 && to != group.rank && !heard(copied(group.rank, to, stream), steps, to)) return false;
     }
     return true;
@@ -219,7 +235,7 @@ class Packets {
       : call_(call), inboxes_(call.group), above_(above), upTo_(upTo) {
     uint64_t most = 0;
     for (uint32_t rank = 0; rank < call.group.size; ++rank) {
-      uint64_t out = call.sends.ranks[rank].bytes, in = call.receives.ranks[rank].bytes;
+      uint64_t out = call.sends.of(rank).bytes, in = call.receives.of(rank).bytes;
       if (rank == call.group.rank) continue;
       if (has(out) && out > most) most = out;
       if (has(in) && in > most) most = in;
@@ -244,7 +260,7 @@ class Packets {
     uint64_t at = i * Piece<Packet>::kPayload;
     for (uint32_t k = 1; k < call_.group.size; ++k) {
       uint32_t to = peer(call_.group, k);
-      const auto& part = call_.sends.ranks[to];
+      const auto& part = call_.sends.of(to);
       if (!has(part.bytes) || at >= part.bytes) continue;
       Piece<Packet> piece;
       piece.load(call_.in + part.at + at, part.bytes - at, inboxes_.lane());
@@ -255,7 +271,7 @@ class Packets {
     uint64_t at = i * Piece<Packet>::kPayload;
     for (uint32_t k = 1; k < call_.group.size; ++k) {
       uint32_t from = peer(call_.group, k);
-      const auto& part = call_.receives.ranks[from];
+      const auto& part = call_.receives.of(from);
       if (!has(part.bytes) || at >= part.bytes) continue;
       Piece<Packet> piece;
       if (!inboxes_.receive(from, i, piece)) return false;
@@ -283,11 +299,11 @@ MSCCLGO_DEVICE bool agreed(const Exchange& call) {
   bool ok = true;
   for (uint32_t p = threadIdx.x; p < group.size; p += blockDim.x) {
     if (p == group.rank) continue;
-    store<Scope::System, Order::Relaxed>(call.counted(p, group.rank), word(call.sends.ranks[p].bytes));
+    store<Scope::System, Order::Relaxed>(call.counted(p, group.rank), word(call.sends.of(p).bytes));
     Watch watch = group.watch;
     watch.peer = p;
     const uint64_t* theirs = call.counted(group.rank, p);
-    uint64_t want = word(call.receives.ranks[p].bytes);
+    uint64_t want = word(call.receives.of(p).bytes);
     if (waitUntil(watch, [&] { return load<Scope::System, Order::Relaxed>(theirs) == want; }) !=
         WaitResult::Done)
       ok = false;
@@ -298,15 +314,21 @@ MSCCLGO_DEVICE bool agreed(const Exchange& call) {
 // begun copies what is small and stays on this rank, while the first packets travel, and
 // has the first block wait for agreement.
 MSCCLGO_DEVICE bool begun(const Exchange& call) {
-  const auto& own = call.sends.ranks[call.group.rank];
+  const auto& own = call.sends.of(call.group.rank);
   const uint8_t* src = call.in + own.at;
-  uint8_t* dst = call.out + call.receives.ranks[call.group.rank].at;
+  uint8_t* dst = call.out + call.receives.of(call.group.rank).at;
   if (own.bytes <= call.small && dst != src)
     copy(dst, src, own.bytes, uint32_t(firstThread()), uint32_t(allThreads()));
   return blockIdx.x > 0 || agreed(call);
 }
 
 }  // namespace
+
+// storeParts writes parts that do not go with a call's kernel to where that finds them: kernels of
+// a stream see what those before wrote. One block of any threads.
+extern "C" __global__ void storeParts(__grid_constant__ const Some some) {
+  for (uint32_t i = threadIdx.x; i < some.count; i += blockDim.x) some.to[i] = some.parts[i];
+}
 
 // sends and receives are the parts of this rank's in and out; what it sends to itself
 // and receives is equal. inbox holds each rank's inbox, of zeros before its first call:

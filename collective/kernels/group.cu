@@ -13,8 +13,10 @@ namespace {
 constexpr uint32_t kSlots = 4;
 // kPacketSlot is the room for packets of a slot, bytes; groupPacketSlot of group.go.
 constexpr uint32_t kPacketSlot = 16 << 10;
-// kMostTasks bounds the tasks of a rank; mostTasks of group.go.
-constexpr uint32_t kMostTasks = 256;
+// kPairsInTable is how many pairs go with the kernel's parameters; pairsInTable of grouptable.go.
+constexpr uint32_t kPairsInTable = 2 * kRanksByValue;
+// kMostTasks bounds the tasks of a rank; mostTasks of grouptable.go.
+constexpr uint32_t kMostTasks = kManyRanks ? 2 * kMaxRanks : 256;
 // kInTable is how many messages go with the kernel's parameters; inTable of group.go.
 constexpr uint32_t kInTable = 96;
 // kInStore is how many messages go with those of storeMessages; inStore of grouptable.go.
@@ -49,11 +51,19 @@ struct Table {
   uint64_t small;       // bytes of a message that goes as packets
   uint64_t slotBytes;   // of a slot for larger ones, whole lines
   uint64_t leastLots;   // bytes of a lane's lot of a message, in packets << 32 | otherwise
-  const Message* more;  // all messages, where they are more than kInTable
+  const Message* more;  // all messages, where they or the pairs are more than the table holds
   uint32_t lanes;       // that each rank has to each
   uint32_t pairs;
-  Pair pair[2 * kMaxRanks];
+  Pair some[kPairsInTable];
   Message messages[kInTable];
+
+  // pair returns a pair. Where they are more than kPairsInTable, all are in front of `more`, as
+  // many to a Message as it has room for.
+  MSCCLGO_DEVICE const Pair& pair(uint32_t i) const {
+    constexpr uint32_t kEach = sizeof(Message) / sizeof(Pair);
+    if (!kManyRanks || pairs <= kPairsInTable) return some[i];
+    return reinterpret_cast<const Pair*>(more - (pairs + kEach - 1) / kEach)[i];
+  }
 
   MSCCLGO_DEVICE const Message& message(uint32_t i) const { return more != nullptr ? more[i] : messages[i]; }
 };
@@ -164,7 +174,7 @@ class Worker {
   MSCCLGO_DEVICE Worker(const GroupHandle& group, const PeerMemory& boxes, const Table& table, Tasks& tasks)
       : group_(group), boxes_(boxes), table_(table) {
     uint32_t all = workers(), own = 0, before = 0;  // before: tasks of the block's workers ahead of it
-    for (uint32_t p = 0; p < table.pairs; ++p) all_ += table.pair[p].lanes();
+    for (uint32_t p = 0; p < table.pairs; ++p) all_ += table.pair(p).lanes();
     for (uint32_t w = blockIdx.x * perBlock(); w < number(); ++w) before += share(w, all);
     own = share(number(), all);
     tasks_ = tasks.task + before;
@@ -209,13 +219,13 @@ class Worker {
     return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
   }
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
-  MSCCLGO_DEVICE const Pair& pairOf(const Task& t) const { return table_.pair[t.pair]; }
+  MSCCLGO_DEVICE const Pair& pairOf(const Task& t) const { return table_.pair(t.pair); }
 
   // begin finds the worker's task t. One thread calls it.
   MSCCLGO_DEVICE void begin(Task& task, uint32_t t, uint64_t launch) const {
     uint32_t lane = number() + t * workers(), p = 0;
-    for (; lane >= table_.pair[p].lanes(); ++p) lane -= table_.pair[p].lanes();
-    const Pair& pair = table_.pair[p];
+    for (; lane >= table_.pair(p).lanes(); ++p) lane -= table_.pair(p).lanes();
+    const Pair& pair = table_.pair(p);
     task.pair = p, task.lane = lane;
     task.ready = task.stuck = false;
     task.chunk = task.number = task.head = 0;
@@ -478,7 +488,7 @@ MSCCLGO_DEVICE bool matched(const GroupHandle& group, const PeerMemory& boxes, c
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   bool ok = true;
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
-    const Pair& pair = table.pair[p];
+    const Pair& pair = table.pair(p);
     if (pair.direction() != (Wait ? kSends : kReceives)) continue;
     uint64_t all = *own.number(launch, pair.direction(), pair.peer()) + pair.messages();
     if constexpr (Wait) {
@@ -508,7 +518,7 @@ MSCCLGO_DEVICE void end(const GroupHandle& group, const PeerMemory& boxes, const
     *own.number(launch + 1, 0, i) = *own.number(launch, 0, i);
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
-    const Pair& pair = table.pair[p];
+    const Pair& pair = table.pair(p);
     if (pair.direction() != kKeeps) *own.number(launch + 1, pair.direction(), pair.peer()) += pair.messages();
   }
 }

@@ -55,7 +55,7 @@ struct Pushed {
   // owner ever got lay there: aligned as its data are, byte `at` of them at slot + at.
   MSCCLGO_DEVICE uint8_t* slot(uint32_t of, uint32_t from, uint32_t c) const {
     uint64_t first = shards.start(of);
-    uint64_t lead = (reinterpret_cast<uintptr_t>(in.ranks[of]) + first) % kLine;
+    uint64_t lead = (reinterpret_cast<uintptr_t>(in.of<uint8_t>(of)) + first) % kLine;
     return inbox.of<uint8_t>(of) + from * slotBytes() + lead - first - c * chunk;
   }
   MSCCLGO_DEVICE uint64_t slotBytes() const { return chunk + kLine; }

@@ -60,7 +60,7 @@ struct Staged {
   // slot returns where rank `of` has what comes from rank `from`, as an offset in its
   // inbox: aligned as that rank's data are.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t from) const {
-    return from * slotBytes + (reinterpret_cast<uintptr_t>(in.ranks[of]) + start(of)) % kLine;
+    return from * slotBytes + (reinterpret_cast<uintptr_t>(in.of<uint8_t>(of)) + start(of)) % kLine;
   }
   MSCCLGO_DEVICE uint32_t ahead(uint32_t k) const { return (rank + k) % ranks; }
   // channel returns the one to a peer for chunk c.
@@ -138,7 +138,7 @@ struct Staged {
     const uint8_t* theirs = inbox + slot(rank, 0) - start(rank);
     auto inputs = [&](uint32_t r) { return r == rank ? mine : theirs + r * slotBytes; };
     // All are aligned as this rank's input is; only the output may differ.
-    Alignment alignment{0, 0, uint64_t(out.ranks[rank] - mine)};
+    Alignment alignment{0, 0, uint64_t(out.of<uint8_t>(rank) - mine)};
     for (uint32_t c = 0; c < chunks(rank); ++c) {
       bool ok = threadIdx.x != 0 || waitUntil(watch, [&] {
                                       return load<Scope::Device, Order::Acquire>(&progress->arrived) > c;
@@ -146,7 +146,7 @@ struct Staged {
       if (!blockAll(ok)) return;
       reduceRange<T, Op, kLoadsOfOwn>(inputs, ranks, chunkStart(rank, c), chunkStart(rank, c + 1), alignment,
                                       uint64_t(worker) * blockDim.x + threadIdx.x,
-                                      uint64_t(workers) * blockDim.x, ToOutput{out.ranks[rank]});
+                                      uint64_t(workers) * blockDim.x, ToOutput{out.of<uint8_t>(rank)});
       __syncthreads();
       if (threadIdx.x == 0) fetchAdd<Scope::Device, Order::Release>(&progress->done[c], 1);
     }

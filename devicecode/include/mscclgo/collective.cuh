@@ -462,7 +462,8 @@ class Shards {
 MSCCLGO_DEVICE uint64_t skewOf(const PeerMemory& memory, uint32_t ranks, const void* address) {
   uint64_t skew = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank)
-    skew |= uint64_t(reinterpret_cast<uintptr_t>(memory.ranks[rank]) ^ reinterpret_cast<uintptr_t>(address));
+    skew |= uint64_t(reinterpret_cast<uintptr_t>(memory.of<uint8_t>(rank)) ^
+                     reinterpret_cast<uintptr_t>(address));
   return skew;
 }
 

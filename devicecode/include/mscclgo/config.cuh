@@ -26,9 +26,20 @@ typedef unsigned long uintptr_t;
 
 namespace mscclgo {
 
-// kMaxRanks is the largest number of ranks whose memory one kernel reaches by address:
-// the GPUs of one NVLink domain.
-constexpr uint32_t kMaxRanks = 72;
+// kMaxRanks is the largest number of ranks whose memory one kernel reaches by address.
+constexpr uint32_t kMaxRanks = 256;
+
+// kRanksByValue is how many of these addresses handles hold themselves: those of the GPUs of
+// one NVLink domain. The others are in device memory.
+constexpr uint32_t kRanksByValue = 72;
+
+// kManyRanks is false where MSCCLGO_FEW_RANKS is defined: kernels that only groups of at most
+// kRanksByValue ranks launch need no registers for a choice between the two.
+#if defined(MSCCLGO_FEW_RANKS)
+constexpr bool kManyRanks = false;
+#else
+constexpr bool kManyRanks = true;
+#endif
 
 // kMaxBlocks is the largest number of blocks of a grid that uses a group's barriers and
 // epochs.

@@ -7,20 +7,47 @@
 
 namespace mscclgo {
 
+namespace detail {
+
+// addressBehind returns the address of a rank that is not among the first kRanksByValue. No
+// kernel writes where it is read (PTX: ld.global.nc), and the load cannot be merged with one of
+// the kernel's parameters.
+MSCCLGO_DEVICE uint8_t* addressBehind(uint8_t* const* more, uint32_t rank) {
+  uint8_t* const* at = more + (rank - kRanksByValue);
+#if defined(MSCCLGO_EMU)
+  return *at;
+#else
+  uint8_t* address;
+  asm("ld.global.nc.u64 %0, [%1];" : "=l"(address) : "l"(__cvta_generic_to_global(at)));
+  return address;
+#endif
+}
+
+}  // namespace detail
+
 // PeerMemory is one buffer of each rank, mapped here. It is passed by value, as
 // GroupHandle is. Barriers and signals settle when a peer's buffer may be accessed.
 struct PeerMemory {
-  uint8_t* ranks[kMaxRanks];
+  uint8_t* ranks[kRanksByValue];  // of the first ranks
+  uint8_t* const* more;           // of the others, in device memory
+  uint64_t offset;                // bytes by which theirs are further
+  uint64_t stride;                // and bytes for each rank before
+  uint8_t* own;                   // of ownRank
+  uint64_t ownRank;               // one of the others that is not in `more`, or 0
 
-  // of returns a rank's buffer as an array of T. Any thread may call it.
+  // of returns a rank's buffer as an array of T. Any thread may call it. The first
+  // kRanksByValue ranks' cost no trip to memory.
   template <class T>
   MSCCLGO_DEVICE auto of(uint32_t rank) const -> T* {
-    return reinterpret_cast<T*>(ranks[rank]);
+    if (!kManyRanks || rank < kRanksByValue) return reinterpret_cast<T*>(ranks[rank]);
+    if (rank == ownRank) return reinterpret_cast<T*>(own);
+    return reinterpret_cast<T*>(detail::addressBehind(more, rank) + offset + rank * stride);
   }
 };
 
 // GroupHandle is one rank's view of a group. It is passed to a kernel by value: its
-// pointers are then in the constant bank and cost no trip to memory.
+// pointers are then in the constant bank and cost no trip to memory, but those to the windows
+// of the ranks from kRanksByValue on.
 //
 // A window is memory of a rank that all others map. It begins with the flags of the
 // barriers, one for each block and sender, and the scratch follows.
@@ -32,12 +59,19 @@ struct GroupHandle {
   uint32_t* epochs;        // kMaxBlocks call numbers; this rank's blocks only
   uint32_t* arrivals;      // kMaxBlocks barrier counts; this rank's blocks only
   Watch watch;
-  uint8_t* windows[kMaxRanks];  // each rank's window, mapped here
+  uint8_t* windows[kRanksByValue];  // the first ranks' windows, mapped here
+  uint8_t* const* more;             // those of the others, in device memory
+
+  // window returns a rank's window. Any thread may call it.
+  MSCCLGO_DEVICE uint8_t* window(uint32_t of) const {
+    checkRank(of);
+    return !kManyRanks || of < kRanksByValue ? windows[of] : detail::addressBehind(more, of);
+  }
 
   // scratch returns a rank's scratch. All kernels of the group share it: its user must
   // know that the kernel before has finished with it, and that nextEpoch() clears it once
   // in 2^32 - 2 calls. Any thread may call it.
-  MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return windows[of] + scratchOffset; }
+  MSCCLGO_DEVICE uint8_t* scratch(uint32_t of) const { return window(of) + scratchOffset; }
 
   // epoch returns the number of this call, at least 1: the same in all blocks, and on all
   // ranks that make the same calls. Any thread may call it before nextEpoch(). Epochs and
@@ -100,7 +134,7 @@ struct GroupHandle {
 
   // flag returns where rank `from` tells rank `to` how often its block has arrived.
   MSCCLGO_DEVICE uint32_t* flag(uint32_t block, uint32_t to, uint32_t from) const {
-    return reinterpret_cast<uint32_t*>(windows[to]) + block * size + from;
+    return reinterpret_cast<uint32_t*>(window(to)) + block * size + from;
   }
 
   // meet is a barrier with the orders of its signals and waits.
@@ -130,6 +164,18 @@ struct GroupHandle {
     if (!done) met = blockAll(result != WaitResult::Aborted) ? WaitResult::TimedOut : WaitResult::Aborted;
     if (threadIdx.x == 0) span.end(TraceKind::Barrier, watch, uint32_t(met), arrival);
     return met;
+  }
+
+  // checkRank ends the kernel where it was compiled for fewer ranks, if MSCCLGO_CHECK is
+  // defined; see check.cuh.
+  MSCCLGO_DEVICE void checkRank(uint32_t of) const {
+#if defined(MSCCLGO_CHECK)
+    if (kManyRanks || of < kRanksByValue) return;
+    detail::fault(watch, of, "the window of rank ", of, " in a kernel compiled with MSCCLGO_FEW_RANKS, for ",
+                  kRanksByValue, " ranks");
+#else
+    (void)of;
+#endif
   }
 
   // checkGrid and checkBlock end the kernel where a block has no epoch, arrivals and flags
