@@ -28,6 +28,15 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// TestManyRanks has a long ring, of more ranks than kernels have the addresses of by value.
+func TestManyRanks(t *testing.T) {
+	// Of so many elements the sums are exact.
+	cfg := config{count: 500, blocks: 1, threads: 32, size: channel.PipeSize{Slots: 4, SlotBytes: 128}}
+	testgroup.Run(t, testgroup.Many(t), communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		return run(ctx, comm, cfg)
+	})
+}
+
 func TestWrongFlags(t *testing.T) {
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
 		for what, cfg := range map[string]config{

@@ -12,8 +12,11 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// limit bounds a whole group, so that a deadlock is a failed test.
-const limit = 3 * time.Minute
+// limit and limitOfRank bound a whole group, so that a deadlock is a failed test.
+const (
+	limit       = 3 * time.Minute
+	limitOfRank = 2 * time.Second
+)
 
 // Run calls rank in a goroutine for each of n ranks and waits for all. An error
 // of one is an error of the test, and reaches the others through the group.
@@ -29,7 +32,7 @@ func Run(t testing.TB, n int, o communicator.Options, rank func(ctx context.Cont
 // RunOn is Run with a device for each rank.
 func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Duration(len(devices))*limitOfRank)
 	defer cancel()
 	if err := communicator.RunTogether(ctx, devices, o, rank); err != nil {
 		t.Errorf("%v", err)
