@@ -10,6 +10,7 @@
 
 #include "host.h"
 #include "memo.h"
+#include "weak.h"
 
 race_arena* race;
 uint32_t race_generation;
@@ -72,7 +73,15 @@ const race_engine* race_start(int fd, uint64_t memory) {
   return &race_functions;
 }
 
+int race_weaken(void) {
+  if (!weak_start()) return 0;
+  race_functions.weak = &weak_functions;
+  return 1;
+}
+
 void race_stop(void) {
+  if (race_functions.weak) weak_stop();
+  race_functions.weak = NULL;
   if (arena_file >= 0) close(arena_file);
   arena_file = -1;
   if (race) munmap(race, RACE_ARENA_BYTES);
@@ -190,6 +199,7 @@ void race_unmap(uint64_t base, uint64_t size, const uint64_t file[2]) {
 }
 
 void race_shared(const void* begin, uint64_t bytes) {
+  if (race_functions.weak) weak_drop(begin, bytes);
   for (uint64_t page = (uintptr_t)begin / PAGE; page <= ((uintptr_t)begin + bytes - 1) / PAGE; page++) {
     if (race_functions.table[page]) continue;
     void* shadow = reserve(EACH, MAP_PRIVATE | MAP_ANONYMOUS, -1);

@@ -5,6 +5,9 @@
 #include "engine.h"
 #include "layout.h"
 
+// race_functions is what the device calls.
+extern race_engine race_functions;
+
 // race is the arena as this process maps it.
 extern race_arena* race;
 
@@ -45,11 +48,27 @@ uint64_t clock_stream(uint32_t stream);
 // clock_has reports whether a clock knows an access of an actor.
 int clock_has(uint32_t clock, uint32_t actor, uint32_t time);
 
-// Shadow (shadow.c).
+// Shadow (shadow.c). shadow_access checks an access; where loads may get older values it only has
+// no load get one from before a write.
 void shadow_access(race_thread*, const void* at, uint64_t size, uint32_t flags, race_place);
 
 // shadow_cell returns the cell of a word, or NULL; pinned tells whether it is the host's.
 race_cell* shadow_cell(const void* at, int* pinned);
+
+// shadow_key returns what tells 8 bytes apart from others, wherever they are mapped, or 0 if they
+// are not memory of a device or of a block.
+uintptr_t shadow_key(const void* at);
+
+// shadow_ordered reports whether what an actor did at a time happens before what a thread does now.
+int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time);
+
+// Order of atomic operations (sync.c). sync_atomic does one, whose cell it locks. sync_refresh
+// has a cell that a host has changed stand for what hosts know; sync_observe is a load's part, and
+// sync_offer a store's.
+uint64_t sync_atomic(race_thread*, race_cell*, const mscclgo_emu_atomic*, int pinned, const void* code);
+void sync_refresh(race_cell*, uint64_t value);
+void sync_observe(race_thread*, const race_cell*, const mscclgo_emu_atomic*, const void* code);
+void sync_offer(race_thread*, race_cell*, const mscclgo_emu_atomic*, int pinned, const void* code);
 
 // race_digest is what a cell keeps of a value.
 static inline uint32_t race_digest(uint64_t value) {

@@ -52,10 +52,37 @@ typedef struct {
   uint32_t copy, by;  // texts: how its proxy's copies are called, and the rank and device
 } race_line;
 
+// race_old is what a load gets an older value for: a load by an actor, and the last write that it
+// does not know of.
+typedef struct {
+  uint32_t reader, writer;
+  uint32_t place;  // of the write
+} race_old;
+
+// race_weak has loads of explored threads get older values than the newest (weak.c). Whoever has
+// the turn calls these, instead of race_engine's access, atomic and fence.
+typedef struct race_weak {
+  // settle ends what the last read and write began; it comes before anybody else's turn, and
+  // before what follows.
+  void (*settle)(void);
+  // older returns how many older values of some bytes a thread may read next, and of what: 0 for
+  // the newest only.
+  uint32_t (*older)(const race_thread* thread, const void* at, uint64_t size, int atomic, race_old*);
+  // read has the thread's next load get a value of so many writes ago, of those it may get, until
+  // settle. write tells of a write that comes next.
+  void (*read)(race_thread* thread, const void* at, uint64_t size, uint32_t age);
+  void (*write)(race_thread* thread, const void* at, uint64_t size, const void* code);
+  // atomic is race_engine's, of which a load gets a value of so many writes ago.
+  uint64_t (*atomic)(race_thread* thread, const mscclgo_emu_atomic* what, uint32_t age, const void* code);
+  void (*fence)(race_thread* thread, uint32_t order, uint32_t scope, const void* code);
+} race_weak;
+
 // race_engine is the finder's functions. Threads of one block call them one at a time.
 typedef struct race_engine {
   // table has, for each page of the address space, where its shadow is, or 0.
   uint64_t* table;
+  // weak is NULL unless loads may get older values. Then no races are looked for.
+  const race_weak* weak;
   // block begins a block: all of its threads.
   void (*block)(race_thread* threads, uint32_t count, const race_launch* launch, uint32_t block,
                 mscclgo_emu_dim grid, mscclgo_emu_dim shape);

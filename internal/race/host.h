@@ -11,6 +11,10 @@ const race_engine* race_start(int fd, uint64_t memory);
 void race_stop(void);
 race_arena* race_current(void);
 
+// race_weaken has loads get older values (weak.c), and no races be looked for, until race_stop. It
+// returns 0 if there is no memory.
+int race_weaken(void);
+
 uint32_t race_text(const char* text);
 void race_lose(uint32_t what);
 void race_join(void);  // counts a device that was opened

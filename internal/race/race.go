@@ -112,6 +112,17 @@ func begin(arena *os.File, memory uint64) error {
 	return nil
 }
 
+// Weaken has loads of explored kernels get older values than the newest, where the memory model
+// allows it (weak.c), and no races be looked for, until [End]. No device may be open.
+func Weaken() error {
+	current.Lock()
+	defer current.Unlock()
+	if C.race_weaken() == 0 {
+		return errors.New("no memory for the values that are replaced")
+	}
+	return nil
+}
+
 // End stops the finder of this process. No device may be open.
 func End() {
 	current.Lock()

@@ -11,6 +11,26 @@ import (
 	"unsafe"
 )
 
+// Old is a load of a thread, and the last write that it does not know of: race_old of engine.h.
+type Old struct{ Reader, Writer, Place uint32 }
+
+// Words tells of the write, and what would have the load get its value.
+func (o Old) Words() string {
+	current.Lock()
+	defer current.Unlock()
+	if current.finder == nil {
+		return ""
+	}
+	a := C.race_current()
+	r := reader{a: a, codes: map[uint32]*code{}}
+	side := func(actor, place uint32, flags C.uint32_t) Access {
+		return r.access(&C.race_side{instance: a.instance[actor>>10], thread: C.uint32_t(actor & 1023), place: C.race_place(place), flags: flags})
+	}
+	race := Race{First: side(o.Writer, o.Place, C.RACE_WRITE), Second: side(o.Reader, 0, C.RACE_READ)}
+	w := race.First
+	return fmt.Sprintf("not that of the write at %s, by thread %v of block %v of %s on %s; %s", w.Place, triple(w.Thread), triple(w.Block), w.Kernel, w.Where, race.Order())
+}
+
 // Access is one of the two accesses of a race.
 type Access struct {
 	Kernel string // or what a stream or the host did

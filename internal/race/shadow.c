@@ -7,6 +7,7 @@
 
 #include "arena.h"
 #include "memo.h"
+#include "weak.h"
 
 enum { PAGE = 4096, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
 
@@ -14,8 +15,6 @@ enum { PAGE = 4096, PRIVATE = 1, PINNED = 2, WEIGHED = 1 << 18 };
 // cells of a region lie behind all its slots, at a distance that the first page's entry
 // does not tell; so each page has both: 512 granules of slots, then 1024 cells.
 enum { SLOT_BYTES = PAGE / 8 * RACE_SLOTS * (int)sizeof(race_slot) };
-
-extern race_engine race_functions;
 
 static uint64_t shadow_of(const void* at) { return race_functions.table[(uintptr_t)at / PAGE]; }
 
@@ -27,16 +26,25 @@ race_cell* shadow_cell(const void* at, int* pinned) {
   return (race_cell*)(page + SLOT_BYTES) + (uintptr_t)at % PAGE / 4;
 }
 
-// ordered reports whether a slot's access happens before what a thread does now. What
-// relaxed loads have seen orders later writes: no write is made before its condition is
-// known.
-static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
-  if (s->actor >> 10 == t->actor >> 10) {
-    if (s->actor == t->actor || s->clock <= t->block_clock) return 1;
+uintptr_t shadow_key(const void* at) {
+  const uint64_t e = shadow_of(at);
+  if (!e || (e & PINNED)) return 0;
+  return (uintptr_t)((race_slot*)(uintptr_t)(e & ~(uint64_t)3) + (uintptr_t)at % PAGE / 8 * RACE_SLOTS);
+}
+
+int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time) {
+  if (actor >> 10 == t->actor >> 10) {
+    if (actor == t->actor || time <= t->block_clock) return 1;
     const uint32_t warp = MSCCLGO_EMU_WARP;
-    if ((s->actor & 1023) / warp == (t->actor & 1023) / warp && s->clock <= t->warp_clock) return 1;
+    if ((actor & 1023) / warp == (t->actor & 1023) / warp && time <= t->warp_clock) return 1;
   }
-  if (clock_has(t->known, s->actor, s->clock)) return 1;
+  return clock_has(t->known, actor, time);
+}
+
+// ordered is shadow_ordered for a slot's access. What relaxed loads have seen orders later
+// writes: no write is made before its condition is known.
+static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
+  if (shadow_ordered(t, s->actor, s->clock)) return 1;
   return (flags & RACE_WRITE) &&
          (clock_has(t->seen[0], s->actor, s->clock) || clock_has(t->seen[1], s->actor, s->clock));
 }
@@ -157,6 +165,10 @@ static void granule(race_thread* t, race_slot* slots, const void* at, int privat
 }
 
 void shadow_access(race_thread* t, const void* at, uint64_t size, uint32_t flags, race_place place) {
+  if (race_functions.weak) {
+    if (flags & RACE_WRITE) weak_drop(at, size);
+    return;
+  }
   race_memo* memo = race_remember();
   uintptr_t from = (uintptr_t)at;
   const uintptr_t end = from + size;

@@ -42,8 +42,15 @@ static uint32_t released(race_thread* t, race_fence* f) {
   return f->released;
 }
 
-// observe is what reading a cell tells a thread.
-static void observe(race_thread* t, const race_cell* c, const mscclgo_emu_atomic* w, const void* code) {
+void sync_refresh(race_cell* c, uint64_t value) {
+  if (c->value == race_digest(value)) return;
+  c->system = c->device = __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE);  // of whom we know no more
+  c->owner = 0;
+  c->value = race_digest(value);
+}
+
+// What reading a cell tells a thread.
+void sync_observe(race_thread* t, const race_cell* c, const mscclgo_emu_atomic* w, const void* code) {
   const int mine = c->owner == t->device;
   const uint32_t clock = mine ? c->device : w->scope == MSCCLGO_EMU_SYSTEM ? c->system : 0;
   if (w->order & MSCCLGO_EMU_ACQUIRE) {
@@ -57,8 +64,8 @@ static void observe(race_thread* t, const race_cell* c, const mscclgo_emu_atomic
   t->seen[mine] = clock_join(t->seen[mine], clock);
 }
 
-// offer is what writing a cell tells those who read it.
-static void offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int pinned, const void* code) {
+// What writing a cell tells those who read it.
+void sync_offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int pinned, const void* code) {
   uint32_t device = released(t, &t->fence[1]), system = released(t, &t->fence[0]);
   if (w->order & MSCCLGO_EMU_RELEASE) {
     const race_fence f = now(t);
@@ -83,18 +90,21 @@ uint64_t race_atomic(race_thread* t, const mscclgo_emu_atomic* w, const void* co
   if (!c) return race_operate(w, &wrote, &writes);
   const int may_write = w->what != MSCCLGO_EMU_LOAD;
   shadow_access(t, w->at, w->size, RACE_ATOMIC | (may_write ? RACE_WRITE : 0), race_place_of(t, code));
+  return sync_atomic(t, c, w, pinned, code);
+}
+
+uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int pinned,
+                     const void* code) {
+  int writes;
+  uint64_t wrote = 0;
   race_lock(&c->lock);
   const uint64_t old = race_operate(w, &wrote, &writes);
   if (w->what != MSCCLGO_EMU_STORE) {
-    if (c->value != race_digest(old)) {  // a host wrote it, of which we know no more
-      c->system = c->device = __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE);
-      c->owner = 0;
-      c->value = race_digest(old);
-    }
-    observe(t, c, w, code);
+    sync_refresh(c, old);
+    sync_observe(t, c, w, code);
   }
   if (writes) {
-    offer(t, c, w, pinned, code);
+    sync_offer(t, c, w, pinned, code);
     c->value = race_digest(wrote);
   }
   race_unlock(&c->lock);

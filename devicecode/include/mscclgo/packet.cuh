@@ -109,7 +109,9 @@ struct alignas(128) LL128Packet {
     bool there = !flagged(lane) || load<Scope::System, kLoadFlag>(at + 1) == want;
     first = second = 0;
     if (!__all_sync(0xffffffffu, there)) return false;
-    loadRelaxed16(at, first, second);
+    // What arrived with its flag, though the flag's load does not acquire.
+    first = emu::loadWord<MSCCLGO_EMU_NEWEST, MSCCLGO_EMU_SYSTEM>(at);
+    second = emu::loadWord<MSCCLGO_EMU_NEWEST, MSCCLGO_EMU_SYSTEM>(at + 1);
     return true;
 #else
     loadRelaxed16(at, first, second);

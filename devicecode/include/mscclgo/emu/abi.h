@@ -92,8 +92,9 @@ typedef struct mscclgo_emu_wait {
 } mscclgo_emu_wait;
 
 // What a module that is compiled for the race finder or the explorer tells: orders, a sum of bits, scopes,
-// and operations on words.
-enum { MSCCLGO_EMU_ACQUIRE = 1, MSCCLGO_EMU_RELEASE = 2 };
+// and operations on words. A fence or operation with both orders is sequentially consistent. A load
+// of the newest gets that where it could get an older value: hardware promises it, and PTX does not.
+enum { MSCCLGO_EMU_ACQUIRE = 1, MSCCLGO_EMU_RELEASE = 2, MSCCLGO_EMU_NEWEST = 4 };
 enum { MSCCLGO_EMU_SYSTEM, MSCCLGO_EMU_DEVICE };
 enum {
   MSCCLGO_EMU_LOAD,

@@ -107,7 +107,13 @@ MSCCLGO_EMU_ATOMIC_CAS(unsigned short)
 
 // "Memory Fence Functions". Threads of a block share an OS thread, so only the compiler has
 // to be kept from moving accesses.
-inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() {
+#if defined(MSCCLGO_EMU_RACE)
+  ::mscclgo::emu::fence<MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE, MSCCLGO_EMU_DEVICE>();
+#else
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+#endif
+}
 inline void __threadfence() {
   ::mscclgo::emu::fence<MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE, MSCCLGO_EMU_DEVICE>();
 }

@@ -13,6 +13,7 @@ constexpr int builtinOrder(uint32_t order) {
   return order == MSCCLGO_EMU_ACQUIRE   ? __ATOMIC_ACQUIRE
          : order == MSCCLGO_EMU_RELEASE ? __ATOMIC_RELEASE
          : order == 0                   ? __ATOMIC_RELAXED
+         : order == MSCCLGO_EMU_NEWEST  ? __ATOMIC_RELAXED
                                         : __ATOMIC_SEQ_CST;
 }
 
