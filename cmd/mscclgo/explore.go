@@ -21,6 +21,7 @@ type explorer struct {
 	ranks   int
 	program []string
 	limit   time.Duration
+	weak    bool
 }
 
 func runExplore(c *call) error {
@@ -30,6 +31,7 @@ func runExplore(c *call) error {
 	replay := c.flags.Uint64("replay", 0, "run this `seed` only")
 	scheduler := c.flags.String("scheduler", "all", "random, pct, round-robin, or all in turns")
 	shrink := c.flags.Int("shrink", 300, "`runs` at most to find few switches that make a failure")
+	weak := c.flags.Bool("weak", true, "loads may get older values than the newest, as a GPU's memory model allows")
 	limit := c.flags.Duration("timeout", 2*time.Minute, "`time` after which a run is ended")
 	if err := c.parse(); err != nil {
 		return err
@@ -56,7 +58,7 @@ func runExplore(c *call) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	e := &explorer{ctx: ctx, dir: dir, ranks: *n, program: c.flags.Args(), limit: *limit}
+	e := &explorer{ctx: ctx, dir: dir, ranks: *n, program: c.flags.Args(), limit: *limit, weak: *weak}
 	different := map[uint64]bool{}
 	var notes []string
 	for i := range *runs {
@@ -72,7 +74,11 @@ func runExplore(c *call) error {
 			if err := e.examine(c.stdout, p, o, *shrink); err != nil {
 				return of(p, err)
 			}
-			fmt.Fprintf(c.stdout, "again: mscclgo explore -n %d -scheduler %s -replay %d -- %s\n", *n, p.Scheduler, p.Seed, strings.Join(e.program, " "))
+			strong := ""
+			if !*weak {
+				strong = "-weak=false "
+			}
+			fmt.Fprintf(c.stdout, "again: mscclgo explore -n %d -scheduler %s %s-replay %d -- %s\n", *n, p.Scheduler, strong, p.Seed, strings.Join(e.program, " "))
 			return fmt.Errorf("seed %d fails, after %d schedules that did not", p.Seed, i)
 		}
 		if i == 0 {
@@ -131,6 +137,7 @@ func uncontrolled(again, first explore.Outcome) string {
 
 // run runs the program, and returns what it did and how it failed, or "".
 func (e *explorer) run(p explore.Plan) (o explore.Outcome, failure string, err error) {
+	p.Weak = e.weak
 	if err := (explore.Job{Plan: p, Ranks: e.ranks}).Write(e.dir); err != nil {
 		return o, "", err
 	}

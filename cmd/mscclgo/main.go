@@ -16,7 +16,7 @@ func commands() []command {
 	return []command{
 		{"run", "-n N [flags] [--] PROGRAM [ARG...]", "start a program as the ranks of a group on this machine", run},
 		{"race", "-n N [flags] [--] PROGRAM [ARG...]", "run a program on emulated devices, and find accesses to memory that nothing orders", runRace},
-		{"explore", "[flags] [--] PROGRAM [ARG...]", "run a program's ranks on emulated devices again and again, each time in another order of their threads, streams and proxies", runExplore},
+		{"explore", "[flags] [--] PROGRAM [ARG...]", "run a program's ranks on emulated devices again and again, each time in another order of their threads, streams and proxies, and with old values of weak memory", runExplore},
 		{"bench", "[flags] [COLLECTIVE...]", "check and time collectives, alone or beside NCCL", runBench},
 		{"compile", "[flags] SOURCE.cu", "compile kernels beforehand, for machines without a compiler", compile},
 		{"gen", "[flags] SOURCE.cu", "write a Go function with typed parameters for each kernel of a source", gen},

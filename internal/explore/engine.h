@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "mscclgo/emu/abi.h"
+#include "race/engine.h"
 
 typedef struct explore_party explore_party;
 
@@ -30,6 +31,7 @@ typedef enum explore_point {
   EXPLORE_HOST,      // a call of the host
   EXPLORE_WAIT,      // a wait of the host or of a stream
   EXPLORE_PREVIOUS,  // a wait for the end of the launch before
+  EXPLORE_OLD,       // a load that gets an older value than the newest
 } explore_point;
 
 typedef struct explore_engine {
@@ -59,6 +61,9 @@ typedef struct explore_engine {
   // spins gives the turn away until somebody has written. looks tells that nothing but memory
   // decides whether the thread goes on, as what says; or else it polls, perhaps.
   int (*spins)(explore_party* block, explore_point, const mscclgo_emu_wait* what, const void* code);
+  // old returns of how many writes ago the value is that the next load of the thread that has the
+  // turn gets, of which there are so many, or 0 for the newest. of is what it does not get.
+  uint32_t (*old)(explore_party* block, uint32_t most, const race_old* of, const void* code);
   // wrote tells that the thread that has the turn changes memory, before it gives it away.
   void (*wrote)(explore_party* block);
   // happened tells that what a stream waits for may have happened.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -21,6 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // Scheduler is how the next thread is chosen.
@@ -47,12 +50,14 @@ func (s Scheduler) number() (C.explore_scheduler, bool) {
 // the same.
 type Who uint64
 
-// Switch is a choice of another thread than [Fixed] would have chosen.
+// Switch is a choice of another thread than [Fixed] would have chosen, or of an older value than the
+// newest for a load.
 type Switch struct {
-	From  Who    // which had the turn
+	From  Who    // which had the turn, or loads
 	Count uint64 // of its steps until then
-	To    Who
-	Text  string `json:",omitempty"` // both in words, with the line of From
+	To    Who    `json:",omitempty"`
+	Age   uint32 `json:",omitempty"` // of a load: of how many writes ago the value is; there is no To
+	Text  string `json:",omitempty"` // in words, with the line of From
 }
 
 // Step is what was done next in a run.
@@ -65,7 +70,8 @@ type Step struct {
 type Plan struct {
 	Scheduler Scheduler
 	Seed      uint64
-	Switches  []Switch // of Fixed, sorted by From and Count
+	Switches  []Switch // of Fixed, as Sorted has them
+	Weak      bool     // loads may get older values than the newest, as the memory model allows
 	Expected  []Step   // of an earlier run that this one is to repeat, or nil
 	MostSteps uint64   // 0 means 50 million
 }
@@ -87,7 +93,7 @@ type Outcome struct {
 func Sorted(switches []Switch) []Switch {
 	sorted := slices.Clone(switches)
 	slices.SortFunc(sorted, func(a, b Switch) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Count, b.Count))
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Count, b.Count), cmp.Compare(a.Age, b.Age))
 	})
 	return sorted
 }
@@ -95,7 +101,8 @@ func Sorted(switches []Switch) []Switch {
 // Explorer is the run of this process.
 type Explorer struct {
 	engine unsafe.Pointer
-	dir    string // of the run that the environment asks for
+	arena  *os.File // of what is known of the order of accesses, if memory is weak
+	dir    string   // of the run that the environment asks for
 	ranks  int
 
 	mu           sync.Mutex
@@ -144,7 +151,7 @@ func Begin(p Plan) (*Explorer, error) {
 	if n := len(p.Switches); n > 0 {
 		x.switches = (*C.explore_switch)(C.calloc(C.size_t(n), C.sizeof_explore_switch))
 		for i, s := range p.Switches {
-			unsafe.Slice(x.switches, n)[i] = C.explore_switch{from: C.explore_who(s.From), to: C.explore_who(s.To), count: C.uint64_t(s.Count)}
+			unsafe.Slice(x.switches, n)[i] = C.explore_switch{from: C.explore_who(s.From), to: C.explore_who(s.To), count: C.uint64_t(s.Count), age: C.uint32_t(s.Age)}
 		}
 		plan.switches, plan.switch_count = x.switches, C.uint64_t(n)
 	}
@@ -157,9 +164,33 @@ func Begin(p Plan) (*Explorer, error) {
 		x.free()
 		return nil, errors.New("no memory to explore schedules")
 	}
+	if p.Weak {
+		if err := x.weaken(); err != nil {
+			C.explore_end()
+			x.free()
+			return nil, fmt.Errorf("the values of weak memory cannot be known (mscclgo explore -weak=false goes without): %w", err)
+		}
+	}
 	x.engine = unsafe.Pointer(C.explore_functions())
 	current.Store(x)
 	return x, nil
+}
+
+// weaken begins to know the order of accesses, by which loads may get older values.
+func (x *Explorer) weaken() error {
+	arena, err := race.NewArena()
+	if err != nil {
+		return err
+	}
+	if err = race.Begin(arena, race.Memory()); err == nil {
+		if err = race.Weaken(); err == nil {
+			x.arena = arena
+			return nil
+		}
+		race.End()
+	}
+	arena.Close()
+	return err
 }
 
 func (x *Explorer) free() {
@@ -176,12 +207,17 @@ func (x *Explorer) Outcome() Outcome {
 		Trace: bytesOf[Step](unsafe.Pointer(r.trace), int(r.kept)),
 	}
 	for _, s := range unsafe.Slice(r.switches, int(r.switch_count)) {
-		o.Switches = append(o.Switches, Switch{From: Who(s.from), Count: uint64(s.count), To: Who(s.to)})
+		o.Switches = append(o.Switches, Switch{From: Who(s.from), Count: uint64(s.count), To: Who(s.to), Age: uint32(s.age)})
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range o.Switches[:min(len(o.Switches), mostTold)] {
 		s := unsafe.Slice(r.switches, int(r.switch_count))[i]
+		if s.age > 0 {
+			of := race.Old{Reader: uint32(s.of.reader), Writer: uint32(s.of.writer), Place: uint32(s.of.place)}
+			o.Switches[i].Text = fmt.Sprintf("%s gets an old value, %s", x.at(Who(s.from), uint32(s.point), uint64(uintptr(s.code))), of.Words())
+			continue
+		}
 		o.Switches[i].Text = fmt.Sprintf("%s goes on instead of %s", x.words(Who(s.to)), x.at(Who(s.from), uint32(s.point), uint64(uintptr(s.code))))
 	}
 	if r.diverged != 0 {
@@ -215,6 +251,10 @@ func (x *Explorer) End() {
 	x.working.Wait() // the last to end may still have the turn
 	C.explore_end()
 	x.free()
+	if x.arena != nil {
+		race.End()
+		x.arena.Close()
+	}
 }
 
 // Engine returns the functions for kernels, an explore_engine of engine.h.

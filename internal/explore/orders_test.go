@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -30,12 +31,14 @@ const (
 	limit     = 5 * time.Minute
 )
 
-var caseName = regexp.MustCompile(`(?m)^CASE\((\w+)\)`)
+var caseName = regexp.MustCompile(`(?m)^(CASE|WEAK)\((\w+)\)`)
 
-// cases returns the kernels of orders.cu.
-func cases() (names []string) {
+// cases returns the kernels of orders.cu of a kind.
+func cases(kind string) (names []string) {
 	for _, m := range caseName.FindAllSubmatch(orders, -1) {
-		names = append(names, string(m[1]))
+		if string(m[1]) == kind {
+			names = append(names, string(m[2]))
+		}
 	}
 	return names
 }
@@ -136,7 +139,7 @@ func rankOf(names []string, mended bool) func(context.Context, *communicator.Com
 				return err
 			}
 			blocks := 1
-			if name == "lostSignal" {
+			if name == "lostSignal" || name == "lastBlock" {
 				blocks = 2
 			}
 			err = kernel.Launch(stream, gpu.Blocks(blocks, threads), channels.Set(), group, buffers, uint64(i*caseBytes))
@@ -179,19 +182,26 @@ func check(rank int, buffer *gpu.Buffer, name string, i int) error {
 
 // TestFound finds each mistake in a few schedules. The failure comes again with the seed, and with
 // the switches alone, and each time in the same steps.
-func TestFound(t *testing.T) {
-	for _, name := range cases() {
+func TestFound(t *testing.T) { found(t, cases("CASE"), false) }
+
+// TestFoundWeak finds those that only show where loads get old values, and says of which.
+func TestFoundWeak(t *testing.T) { found(t, cases("WEAK"), true) }
+
+func found(t *testing.T, names []string, weak bool) {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			rank := rankOf([]string{name}, false)
 			for n := range schedules {
-				first, err := run(t, schedule(n), ranks, rank)
+				p := schedule(n)
+				p.Weak = weak
+				first, err := run(t, p, ranks, rank)
 				if err == nil {
 					continue
 				}
 				t.Logf("schedule %d, %d steps, %d switches: %s", n, first.Steps, len(first.Switches), first.Ended)
-				again := schedule(n)
+				again := p
 				again.Expected = first.Trace
-				told := explore.Plan{Scheduler: explore.Fixed, Switches: explore.Sorted(first.Switches), Expected: first.Trace}
+				told := explore.Plan{Scheduler: explore.Fixed, Switches: explore.Sorted(first.Switches), Expected: first.Trace, Weak: weak}
 				for _, p := range []explore.Plan{again, told} {
 					o, err := run(t, p, ranks, rank)
 					if err == nil || o.Ended != first.Ended || o.Digest != first.Digest || o.Diverged != "" {
@@ -205,12 +215,24 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestMended finds nothing in what the mistakes should be.
-func TestMended(t *testing.T) {
-	rank := rankOf(cases(), true)
-	different := orderings{}
+// TestStrong finds no mistake that shows only where loads get old values where they do not.
+func TestStrong(t *testing.T) {
+	rank := rankOf(cases("WEAK"), false)
 	for n := range number(t, 2*len(explore.Schedulers)) {
-		o, err := run(t, schedule(n), ranks, rank)
+		if o, err := run(t, schedule(n), ranks, rank); err != nil {
+			t.Fatalf("schedule %d: %v, %q", n, err, o.Uncontrolled)
+		}
+	}
+}
+
+// TestMended finds nothing in what the mistakes should be, with old values in every other run.
+func TestMended(t *testing.T) {
+	rank := rankOf(append(cases("CASE"), cases("WEAK")...), true)
+	different := orderings{}
+	for n := range number(t, 4*len(explore.Schedulers)) {
+		p := schedule(n)
+		p.Weak = n%2 == 1
+		o, err := run(t, p, ranks, rank)
 		if err != nil || o.Ended != "" || len(o.Uncontrolled) > 0 {
 			t.Fatalf("schedule %d: %v, %q", n, err, o.Uncontrolled)
 		}
@@ -219,48 +241,63 @@ func TestMended(t *testing.T) {
 	different.check(t)
 }
 
-// TestPackets all-reduces a few words, which go as packets.
-func TestPackets(t *testing.T) {
-	const count = 64
-	different := orderings{}
-	for n := range number(t, 2*len(explore.Schedulers)) {
-		o, err := run(t, schedule(n), 2, func(ctx context.Context, comm *communicator.Communicator) error {
-			runner, err := collective.New(ctx, comm, collective.Options{})
-			if err != nil {
-				return err
-			}
-			defer runner.Close(ctx)
-			words := make([]byte, 4*count)
-			for i := range count {
-				binary.LittleEndian.PutUint32(words[4*i:], uint32(i+comm.Rank()))
-			}
-			buffer, err := gpu.Upload(comm.Device(), words)
-			if err != nil {
-				return err
-			}
-			stream, err := comm.NewStream()
-			if err != nil {
-				return err
-			}
-			for range 2 {
-				if err := runner.AllReduce(stream, buffer, buffer, count, collective.I32, collective.Sum); err != nil {
-					return err
-				}
-			}
-			if err := errors.Join(stream.Synchronize(ctx), gpu.CopyOut(words, buffer), comm.Barrier(ctx)); err != nil {
-				return err
-			}
-			for i := range count {
-				if got, want := binary.LittleEndian.Uint32(words[4*i:]), uint32(2*(2*i+1)); got != want {
-					return fmt.Errorf("word %d is %d, want %d", i, got, want)
-				}
-			}
-			return nil
-		})
-		if err != nil || o.Ended != "" || len(o.Uncontrolled) > 0 {
-			t.Fatalf("schedule %d: %v, %q", n, err, o.Uncontrolled)
+// TestAllReduce all-reduces a few words by each algorithm, with old values in every other run.
+func TestAllReduce(t *testing.T) {
+	for _, algorithm := range collective.AllReduce.Algorithms() {
+		if collective.AllReduce.ByHost(algorithm) {
+			continue
 		}
-		different.add(schedule(n), o)
+		t.Run(algorithm, func(t *testing.T) {
+			rule := collective.Rule{Link: "*", Kind: collective.AllReduce, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: algorithm, Blocks: 2, Threads: 64}}
+			different := orderings{}
+			for n := range number(t, 2*len(explore.Schedulers)) {
+				p := schedule(n)
+				p.Weak = n%2 == 0
+				o, err := run(t, p, 2, func(ctx context.Context, comm *communicator.Communicator) error {
+					return allReduce(ctx, comm, collective.Options{Tuning: &collective.Tuning{Rules: []collective.Rule{rule}}})
+				})
+				if err != nil || o.Ended != "" || len(o.Uncontrolled) > 0 {
+					t.Fatalf("schedule %d: %v, %q", n, err, o.Uncontrolled)
+				}
+				different.add(p, o)
+			}
+			different.check(t)
+		})
 	}
-	different.check(t)
+}
+
+// allReduce has a rank all-reduce words twice, and checks the sums.
+func allReduce(ctx context.Context, comm *communicator.Communicator, o collective.Options) error {
+	const count = 200
+	runner, err := collective.New(ctx, comm, o)
+	if err != nil {
+		return err
+	}
+	defer runner.Close(ctx)
+	words := make([]byte, 4*count)
+	for i := range count {
+		binary.LittleEndian.PutUint32(words[4*i:], uint32(i+comm.Rank()))
+	}
+	buffer, err := gpu.Upload(comm.Device(), words)
+	if err != nil {
+		return err
+	}
+	stream, err := comm.NewStream()
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := runner.AllReduce(stream, buffer, buffer, count, collective.I32, collective.Sum); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(stream.Synchronize(ctx), gpu.CopyOut(words, buffer), comm.Barrier(ctx)); err != nil {
+		return err
+	}
+	for i := range count {
+		if got, want := binary.LittleEndian.Uint32(words[4*i:]), uint32(2*(2*i+1)); got != want {
+			return fmt.Errorf("word %d is %d, want %d", i, got, want)
+		}
+	}
+	return nil
 }

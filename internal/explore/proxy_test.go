@@ -143,10 +143,12 @@ func TestProxyDeadlock(t *testing.T) {
 	}
 }
 
-// plans returns those of the first n seeds.
+// plans returns those of the first n seeds, of which every other has loads get old values.
 func plans(n int) (all []explore.Plan) {
 	for i := range n {
-		all = append(all, schedule(i))
+		p := schedule(i)
+		p.Weak = i%2 == 1
+		all = append(all, p)
 	}
 	return all
 }

@@ -31,6 +31,7 @@ typedef enum explore_state {
 typedef struct explore_thread {
   uint8_t state, point;  // and where it is held
   uint8_t looks;         // it goes on to look again
+  uint8_t old;           // it has got an old value since it waited last
   uint32_t reads;        // since it wrote
   uint64_t count;        // of points
   uint64_t seen;         // of writes or events, when it began to look last

@@ -49,6 +49,8 @@ static struct {
   // Waits for what has no turn, and their microseconds, since so many writes.
   uint64_t waits, waited, waited_writes;
 
+  uint64_t ages;  // random numbers of their own, so that the schedule is that without old values
+  uint32_t aged;  // of 256, how many loads get an old value, of those that may
   uint32_t stay;  // EXPLORE_RANDOM: of 256, how often the turn stays
   uint64_t change[MOST_CHANGES];
   uint32_t changes, changed;
@@ -64,7 +66,8 @@ static uint64_t mix(uint64_t z) {
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   return z ^ z >> 31;
 }
-static uint64_t draw(void) { return mix(x.random += 0x9e3779b97f4a7c15u); }
+static uint64_t draw_from(uint64_t* state) { return mix(*state += 0x9e3779b97f4a7c15u); }
+static uint64_t draw(void) { return draw_from(&x.random); }
 
 // Threads and where they are kept.
 
@@ -90,6 +93,8 @@ static void set_spinning(explore_party* p, uint32_t thread, explore_state state)
   t->seen = state == THREAD_LOOKS && p->launch ? t->resumed : now_of(t);
   p->spin[(p->spin_head + p->spin_count++) % p->threads] = (uint16_t)thread;
   p->woken = 0;
+  if (t->old) x.writes++;  // what it has not seen yet comes to it, as if it were written now
+  t->old = 0;
 }
 
 // unspin has the thread that has waited for longest go on.
@@ -280,10 +285,9 @@ static choice in_turn(explore_party* p, int stays) {
 // has none.
 static uint64_t count_of(const explore_party* p) { return p && p->thread ? p->thread[p->current].count : 0; }
 
-// as_told looks for a switch away from a thread.
-static choice as_told(explore_party* p, int stays) {
-  const explore_who from = p ? who_of(p, p->current) : 0;
-  const uint64_t count = count_of(p);
+// told returns the plan's switch of a thread, or its load of an old value, after so many points,
+// or NULL.
+static const explore_switch* told(explore_who from, uint64_t count, int old) {
   uint64_t low = 0, high = x.plan.switch_count;
   while (low < high) {
     const uint64_t middle = (low + high) / 2;
@@ -294,8 +298,18 @@ static choice as_told(explore_party* p, int stays) {
       high = middle;
     }
   }
-  const explore_switch* s = &x.plan.switches[low];
-  if (low == x.plan.switch_count || s->from != from || s->count != count) return usual(p, stays);
+  for (; low < x.plan.switch_count; low++) {
+    const explore_switch* s = &x.plan.switches[low];
+    if (s->from != from || s->count != count) break;
+    if ((s->age != 0) == old) return s;
+  }
+  return NULL;
+}
+
+// as_told looks for a switch away from a thread.
+static choice as_told(explore_party* p, int stays) {
+  const explore_switch* s = told(p ? who_of(p, p->current) : 0, count_of(p), 0);
+  if (!s) return usual(p, stays);
   for (uint32_t i = 0; i < x.active_count; i++) {
     explore_party* q = x.active[i];
     if ((s->to & ~(uint64_t)WHO_THREAD_MASK) != q->who || !wake(q)) continue;
@@ -350,7 +364,8 @@ static choice choose(explore_party* p, int stays) {
 // noted keeps a choice that is not the usual one.
 static void noted(explore_who from, uint64_t count, choice c, uint32_t point, const void* code) {
   if (x.out.switch_count == EXPLORE_SWITCHES) return;
-  x.switches[x.out.switch_count++] = (explore_switch){from, chosen(c), count, code, point};
+  x.switches[x.out.switch_count++] =
+      (explore_switch){.from = from, .to = chosen(c), .count = count, .code = code, .point = point};
 }
 
 // waiting has all look again after some time, in which something without a turn may have
@@ -638,6 +653,27 @@ static int spins(explore_party* p, explore_point what, const mscclgo_emu_wait* w
   return pass(p, what, code, 0, 1);
 }
 
+// What has no turn reads memory while a load of a kernel does, so that then no load gets old values.
+static uint32_t old(explore_party* p, uint32_t most, const race_old* of, const void* code) {
+  if (x.over || x.outside) return 0;
+  explore_thread* t = &p->thread[p->current];
+  const explore_who who = who_of(p, p->current);
+  uint32_t age = 0;
+  if (x.plan.scheduler == EXPLORE_FIXED) {
+    const explore_switch* s = told(who, t->count, 1);
+    if (s) age = s->age < most ? s->age : most;
+  } else if (draw_from(&x.ages) % 256 < x.aged) {
+    age = 1 + (uint32_t)(draw_from(&x.ages) % most);
+  }
+  if (age == 0) return 0;
+  step(p, EXPLORE_OLD | age << 8, code);
+  t->old = 1;
+  if (x.out.switch_count < EXPLORE_SWITCHES)
+    x.switches[x.out.switch_count++] = (explore_switch){
+        .from = who, .count = t->count, .code = code, .point = EXPLORE_OLD, .age = age, .of = *of};
+  return age;
+}
+
 static void wrote(explore_party* p) {
   x.writes++;
   p->thread[p->current].resumed++;
@@ -667,8 +703,9 @@ static const char* why(void) { return x.over ? x.out.text : NULL; }
 static uint64_t clock_now(void) { return x.time; }
 
 const explore_engine* explore_functions(void) {
-  static const explore_engine engine = {launch, running, finish, block_of,      enter, ready, ended,    next,
-                                        point,  spins,   wrote,  explore_event, left,  why,   clock_now};
+  static const explore_engine engine = {launch,        running, finish, block_of, enter, ready,
+                                        ended,         next,    point,  spins,    old,   wrote,
+                                        explore_event, left,    why,    clock_now};
   return &engine;
 }
 
@@ -684,6 +721,8 @@ int explore_begin(const explore_plan* plan) {
   x.trace = calloc(EXPLORE_STEPS, sizeof(*x.trace));
   x.switches = calloc(EXPLORE_SWITCHES, sizeof(*x.switches));
   if (!x.trace || !x.switches) return 0;
+  x.ages = mix(~plan->seed);
+  x.aged = 128u >> draw_from(&x.ages) % 5;
   x.stay = 256 - (256u >> (1 + draw() % 7));
   x.quantum = (uint32_t)(draw() % 64 >> draw() % 6);
   x.changes = 1 + (uint32_t)(draw() % MOST_CHANGES);

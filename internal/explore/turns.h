@@ -16,12 +16,14 @@ typedef enum explore_scheduler {
 typedef uint64_t explore_who;
 
 // explore_switch is a choice that differs from that of EXPLORE_FIXED: after how many points of
-// a thread which other one went on.
+// a thread which other one went on, or of how many writes ago the value was that it got.
 typedef struct explore_switch {
-  explore_who from, to;
+  explore_who from, to;  // to is 0 for a load
   uint64_t count;
   const void* code;  // where from was
   uint32_t point;
+  uint32_t age;  // of the value, or 0
+  race_old of;   // what the load did not get
 } explore_switch;
 
 // explore_step is what was done at a step.
@@ -37,7 +39,7 @@ typedef struct explore_plan {
   uint64_t seed;
   explore_scheduler scheduler;
   uint64_t most;                   // steps
-  const explore_switch* switches;  // of EXPLORE_FIXED, sorted by from and count
+  const explore_switch* switches;  // of EXPLORE_FIXED, sorted by from, count and age
   uint64_t switch_count;           //
   const explore_step* expected;    // what is compared, or NULL
   uint64_t expected_count;

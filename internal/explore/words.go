@@ -36,13 +36,14 @@ var points = map[uint32]string{
 	C.EXPLORE_BARRIER: "at a barrier of its block", C.EXPLORE_WARP: "in a warp function", C.EXPLORE_END: "at its end",
 	C.EXPLORE_STEP: "before its next operation", C.EXPLORE_HOST: "in a call", C.EXPLORE_WAIT: "where it waits",
 	C.EXPLORE_PREVIOUS: "in awaitPrevious",
+	C.EXPLORE_OLD:      "in a load",
 }
 
 // at names a thread and where it is, if that is known.
 func (x *Explorer) at(w Who, point uint32, address uint64) string {
 	text := x.words(w)
 	if w != 0 {
-		text += ", " + points[point]
+		text += ", " + points[point&0xff]
 	}
 	if address == 0 || w.kind() != C.WHO_IS_BLOCK {
 		return text

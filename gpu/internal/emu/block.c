@@ -106,7 +106,14 @@ struct block {
 
   int signalled;  // the next launch may begin, as far as this block knows
 
-  race_thread* raced;             // what the race finder knows of each thread, or null
+  race_thread* raced;     // what the race finder knows of each thread, or null
+  const race_weak* weak;  // has loads get older values, or null
+  // The load before, if the thread that made it has had the turn since.
+  struct {
+    const void* at;
+    uint64_t size;
+    uint32_t age;  // 0 for none
+  } old;
   const explore_engine* explore;  // decides which thread goes on, or null
   explore_party* party;           // the block there
   const void* place;              // where a thread last called
@@ -234,6 +241,12 @@ static void starve(block* b, const char* what) {
   launch_end(b->launch, LAUNCH_FAILED, text);
 }
 
+// settle ends what the last access of a thread with the turn began.
+static void settle(block* b) {
+  if (b->weak) b->weak->settle();
+  b->old.age = 0;
+}
+
 // go_on switches to a thread, or to the scheduler if there is no stack for it. The caller's
 // fiber is saved in from.
 static void go_on(block* b, fiber* from, uint32_t rank) {
@@ -270,6 +283,7 @@ static void go_on_with(block* b, fiber* from, int rank) {
 // why is where the caller waits, for the explorer.
 static void next(block* b, fiber* from, explore_point why) {
   if (b->explore) {
+    settle(b);
     go_on_with(b, from, b->explore->next(b->party, why, why == EXPLORE_END ? NULL : b->place));
   } else if (b->runnable == 0) {
     leave(b, from);
@@ -280,6 +294,7 @@ static void next(block* b, fiber* from, explore_point why) {
 
 // abandon leaves a thread of a launch that has ended. The thread never runs again.
 static void abandon(stack* s) {
+  settle(s->owner);
   fiber_switch(&s->where, s->owner->scheduler);
   __builtin_unreachable();
 }
@@ -379,6 +394,7 @@ static int join(block* b, uint32_t warp, uint32_t mask, uint32_t self) {
 
 // retire removes a thread that has ended from all counts.
 static void retire(block* b, uint32_t rank) {
+  settle(b);
   if (b->launch->race) b->launch->race->ended(&b->raced[rank], &b->launch->raced);
   if (b->explore) b->explore->ended(b->party);
   const uint32_t warp = rank / MSCCLGO_EMU_WARP;
@@ -514,6 +530,7 @@ static void answer(block* b) {
 // something.
 static void explore(block* b, mscclgo_emu_thread* t, explore_point what, const void* code) {
   if (launch_ended(b->launch)) abandon(stack_of(t));
+  settle(b);
   go_on_with(b, &stack_of(t)->where, b->explore->point(b->party, what, code));
   if (what == EXPLORE_WRITE) b->explore->wrote(b->party);
 }
@@ -524,6 +541,7 @@ static void explore_yield(block* b, mscclgo_emu_thread* t, mscclgo_emu_yield why
     explore(b, t, EXPLORE_YIELD, code);
     return;
   }
+  settle(b);
   const int looked = why == MSCCLGO_EMU_LOOKED;
   const int rank = b->explore->spins(b->party, looked ? EXPLORE_LOOK : EXPLORE_YIELD,
                                      looked ? &b->stall.of[t->rank].what : NULL, code);
@@ -684,11 +702,63 @@ static int apart(const block* b, const mscclgo_emu_thread* t, const void* at) {
          (uintptr_t)at - (uintptr_t)b->seen.runtime < sizeof(*b->seen.runtime);
 }
 
+// age_of returns of how many writes ago the value is that the thread's next load gets.
+static uint32_t age_of(block* b, mscclgo_emu_thread* t, const void* at, uint64_t size, int atomic,
+                       const void* code) {
+  race_old of;
+  const uint32_t most = b->weak->older(&b->raced[t->rank], at, size, atomic, &of);
+  return most ? b->explore->old(b->party, most, &of, code) : 0;
+}
+
+// weak_access is rt_accessed where loads may get older values.
+static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_t size, int write,
+                        const void* code) {
+  if (apart(b, t, at)) return;  // the load before may still come, as part of the same statement
+  race_thread* raced = &b->raced[t->rank];
+  if (!write) {
+    explore(b, t, EXPLORE_READ, code);
+    const uint32_t age = age_of(b, t, at, size, 0, code);
+    b->weak->read(raced, at, size, age);
+    b->old.at = at;
+    b->old.size = size;
+    b->old.age = age;
+    return;
+  }
+  // A statement that copies an object tells of the load, then of the store, and then does both.
+  const char *from = b->old.at, *to = at;
+  const uint64_t bytes = b->old.size;
+  const uint32_t age = from + bytes <= to || to + size <= from ? b->old.age : 0;
+  explore(b, t, EXPLORE_WRITE, code);
+  b->weak->write(raced, at, size, code);
+  if (age) b->weak->read(raced, from, bytes, age);
+}
+
 static void rt_accessed(mscclgo_emu_thread* t, const void* at, uint64_t size, int write, const void* code) {
   block* b = block_of(t);
+  if (b->weak) {
+    weak_access(b, t, at, size, write, code);
+    return;
+  }
   if (b->explore && !apart(b, t, at)) explore(b, t, write ? EXPLORE_WRITE : EXPLORE_READ, code);
   if (b->launch->race)
     b->launch->race->access(&b->raced[t->rank], at, size, write ? RACE_WRITE : RACE_READ, code);
+}
+
+// changes reports whether an operation on a word that was old may have changed it: if not, nobody
+// who waits has to look again.
+static int changes(const mscclgo_emu_atomic* what, uint64_t old) {
+  switch (what->what) {
+    case MSCCLGO_EMU_LOAD:
+      return 0;
+    case MSCCLGO_EMU_COMPARE:
+      return old == what->expected && what->value != old;
+    case MSCCLGO_EMU_EXCHANGE:
+      return what->value != old;
+    case MSCCLGO_EMU_FETCH_ADD:
+      return what->value != 0;
+    default:
+      return 1;
+  }
 }
 
 static uint64_t rt_atomic(mscclgo_emu_thread* t, const mscclgo_emu_atomic* what, const void* code) {
@@ -696,11 +766,18 @@ static uint64_t rt_atomic(mscclgo_emu_thread* t, const mscclgo_emu_atomic* what,
   if (b->explore) explore(b, t, what->what == MSCCLGO_EMU_LOAD ? EXPLORE_LOAD : EXPLORE_UPDATE, code);
   uint64_t old, wrote;
   int writes;
-  if (b->launch->race) {
+  if (b->weak) {
+    const uint32_t age = what->what == MSCCLGO_EMU_LOAD && !(what->order & MSCCLGO_EMU_NEWEST)
+                             ? age_of(b, t, what->at, what->size, 1, code)
+                             : 0;
+    old = b->weak->atomic(&b->raced[t->rank], what, age, code);
+    writes = changes(what, old);
+  } else if (b->launch->race) {
     old = b->launch->race->atomic(&b->raced[t->rank], what, code);
-    writes = what->what != MSCCLGO_EMU_LOAD && (what->what != MSCCLGO_EMU_COMPARE || old == what->expected);
+    writes = changes(what, old);
   } else {
     old = race_operate(what, &wrote, &writes);
+    writes = changes(what, old);
   }
   if (b->explore && writes) b->explore->wrote(b->party);
   return old;
@@ -709,7 +786,11 @@ static uint64_t rt_atomic(mscclgo_emu_thread* t, const mscclgo_emu_atomic* what,
 static void rt_fence(mscclgo_emu_thread* t, uint32_t order, uint32_t scope, const void* code) {
   block* b = block_of(t);
   if (b->explore) explore(b, t, EXPLORE_FENCE, code);
-  if (b->launch->race) b->launch->race->fence(&b->raced[t->rank], order, scope, code);
+  if (b->weak) {
+    b->weak->fence(&b->raced[t->rank], order, scope, code);
+  } else if (b->launch->race) {
+    b->launch->race->fence(&b->raced[t->rank], order, scope, code);
+  }
 }
 
 static const mscclgo_emu_runtime runtime = {
@@ -813,12 +894,15 @@ static void poison(const block* b) {
 static int race(block* b) {
   launch* l = b->launch;
   b->seen.watched = NULL;
+  b->weak = NULL;
+  b->old.age = 0;
   if (!l->race) return 1;
   if (!b->raced && !(b->raced = malloc(MSCCLGO_EMU_MAX_THREADS * sizeof(*b->raced)))) {
     starve(b, "what the race finder knows of the block's threads");
     return 0;
   }
-  b->seen.watched = l->race->table;
+  if (b->explore) b->weak = l->race->weak;
+  if (!b->weak) b->seen.watched = l->race->table;
   const mscclgo_emu_dim at = b->seen.block_index;
   l->race->block(b->raced, b->threads, &l->raced, at.x + l->grid.x * (at.y + l->grid.y * at.z), l->grid,
                  l->block);

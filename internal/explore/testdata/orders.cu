@@ -1,9 +1,11 @@
 // Kernels of three ranks that are right in nearly all orders of their threads, and wrong in a
-// few; and what mends each, where MENDED is defined. Each has 4 KiB of its own in the ranks'
-// buffers: words that are sent, then results, then flags. The host finds in a result of rank 1
-// what was sent, plus 1.
+// few; and what mends each, where MENDED is defined. Those that begin with WEAK are right in all
+// orders if loads get the newest values, as on x86, and wrong on a GPU. Each has 4 KiB of its own in the
+// ranks' buffers: words that are sent, then results, then flags. The host finds in a result of rank 1 what
+// was sent, plus 1.
 #include <mscclgo/group.cuh>
 #include <mscclgo/memory_channel.cuh>
+#include <mscclgo/packet.cuh>
 
 using namespace mscclgo;
 
@@ -41,6 +43,8 @@ struct Case {
     run_##name(Case{peers, group, buffers, at});                                                 \
   }                                                                                              \
   __device__ void run_##name(const Case& c)
+
+#define WEAK(name) CASE(name)
 
 // Rank 2 sends half of the words, and has no signal for it.
 CASE(missingSignal) {
@@ -167,4 +171,183 @@ CASE(twoLocks) {
     for (uint32_t i = 0; i < 2; ++i) store<Scope::System, Order::Release>(c.flags(1) + (first ^ i), 0);
   }
   c.results()[threadIdx.x] = threadIdx.x + 1;
+}
+
+// The signal does not release the words before it.
+WEAK(relaxedSignal) {
+  if (c.group.rank == 0) {
+    c.send(0);
+    __syncthreads();
+    if (threadIdx.x == 0 && mended) c.to(1).signal();
+    if (threadIdx.x == 0 && !mended) c.to(1).relaxedSignal();
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.to(0).wait();
+    __syncthreads();
+    c.take();
+  }
+}
+
+// The wait does not acquire the words behind it.
+WEAK(relaxedWait) {
+  if (c.group.rank == 0) {
+    c.send(0);
+    __syncthreads();
+    if (threadIdx.x == 0) c.to(1).signal();
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0 && mended) c.to(0).wait();
+    if (threadIdx.x == 0 && !mended) c.to(0).relaxedWait();
+    __syncthreads();
+    c.take();
+  }
+}
+
+// The group's barrier orders no memory.
+WEAK(relaxedBarrier) {
+  if (c.group.rank == 0) c.send(0);
+  if (mended) c.group.barrier();
+  if (!mended) c.group.relaxedBarrier();
+  if (c.group.rank == 1) c.take();
+}
+
+// The fence is of device scope, and the reader is another device's.
+WEAK(deviceFence) {
+  if (c.group.rank == 0) {
+    c.send(0);
+    __syncthreads();
+    if (mended) fence<Scope::System, Order::Release>();
+    if (!mended) fence<Scope::Device, Order::Release>();
+    if (threadIdx.x == 0) store<Scope::System, Order::Relaxed>(c.flags(1), 1);
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.await(c.flags(1), 1);
+    __syncthreads();
+    c.take();
+  }
+}
+
+// The counter is released at device scope, and the reader is another device's.
+WEAK(deviceAtomic) {
+  if (c.group.rank == 0) {
+    c.send(0);
+    __syncthreads();
+    if (threadIdx.x == 0 && mended) fetchAdd<Scope::System, Order::Release>(c.flags(1), 1);
+    if (threadIdx.x == 0 && !mended) fetchAdd<Scope::Device, Order::Release>(c.flags(1), 1);
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.await(c.flags(1), 1);
+    __syncthreads();
+    c.take();
+  }
+}
+
+// One lane's fence does not order what the warp's others wrote, though all have written.
+WEAK(fenceOfOneLane) {
+  if (c.group.rank == 0) {
+    c.send(0);
+    uint32_t* count = c.flags(0);
+    fetchAdd<Scope::Device, Order::Relaxed>(count, 1);
+    if (threadIdx.x == 0)
+      waitUntil(c.group.watch, [&] { return load<Scope::Device, Order::Relaxed>(count) == blockDim.x; });
+    if (mended) __syncthreads();
+    if (threadIdx.x == 0) store<Scope::System, Order::Release>(c.flags(1), 1);
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.await(c.flags(1), 1);
+    __syncthreads();
+    c.take();
+  }
+}
+
+// The flag is a relaxed one of the block's own, and every thread polls it.
+WEAK(relaxedFlagOfBlock) {
+  if (c.group.rank != 1) return;
+  __shared__ uint32_t values[64];
+  uint32_t* flag = c.flags(1) + threadIdx.x;
+  values[threadIdx.x] = threadIdx.x;
+  if (mended) __threadfence_block();
+  atomicExch(flag, 1u);
+  const uint32_t other = blockDim.x - 1 - threadIdx.x;
+  waitUntil(c.group.watch, [&] { return atomicAdd(c.flags(1) + other, 0u) == 1; });
+  if (mended) __threadfence_block();
+  c.results()[other] = values[other] + 1;
+}
+
+// What rank 0 sent is passed on by rank 2, which does not acquire it.
+WEAK(passedOn) {
+  if (c.group.rank == 0) {
+    c.send(0);
+    __syncthreads();
+    if (threadIdx.x == 0) c.to(2).signal();
+  } else if (c.group.rank == 2) {
+    if (threadIdx.x == 0 && mended) c.to(0).wait();
+    if (threadIdx.x == 0 && !mended) c.to(0).relaxedWait();
+    if (threadIdx.x == 0) c.to(1).signal();
+  } else {
+    if (threadIdx.x == 0) c.to(2).wait();
+    __syncthreads();
+    c.take();
+  }
+}
+
+// A lock orders nothing, so that a count is lost.
+WEAK(lockWithoutOrder) {
+  uint32_t *lock = c.flags(1), *count = c.words(1) + kWords;
+  if (threadIdx.x == 0 && c.group.rank != 1) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      waitUntil(c.group.watch, [&] { return atomicCAS_system(lock, 0u, 1u) == 0; });
+      if (mended) __threadfence_system();
+      ++*count;
+      if (mended) __threadfence_system();
+      atomicExch_system(lock, 0u);
+    }
+    c.to(1).signal();
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.to(0).wait();
+    if (threadIdx.x == 0) c.to(2).wait();
+    __syncthreads();
+    c.results()[threadIdx.x] = threadIdx.x + *count - 3;
+  }
+}
+
+// Each of two ranks says that it comes, and then looks whether the other has: both may go in.
+WEAK(bothGoIn) {
+  uint32_t* inside = c.words(1) + kWords;
+  if (threadIdx.x == 0 && c.group.rank != 1) {
+    atomicExch_system(c.flags(1) + c.group.rank, 1u);
+    if (mended) __threadfence_system();
+    if (load<Scope::System, Order::Relaxed>(c.flags(1) + 2 - c.group.rank) == 0) atomicAdd_system(inside, 1u);
+    c.to(1).signal();
+  } else if (c.group.rank == 1) {
+    if (threadIdx.x == 0) c.to(0).wait();
+    if (threadIdx.x == 0) c.to(2).wait();
+    __syncthreads();
+    c.results()[threadIdx.x] = threadIdx.x + (*inside < 2);
+  }
+}
+
+// The last block to come sums what all wrote, and no fence is between.
+WEAK(lastBlock) {
+  if (c.group.rank != 1) return;
+  __shared__ bool last;
+  uint32_t* parts = c.words(1) + kWords;
+  if (threadIdx.x == 0) {
+    parts[blockIdx.x] = 1;
+    if (mended) __threadfence();
+    last = atomicAdd(c.flags(1), 1u) == gridDim.x - 1;
+    if (mended) __threadfence();
+  }
+  __syncthreads();
+  if (!last) return;
+  c.results()[threadIdx.x] = threadIdx.x + (parts[0] + parts[1]) / 2;
+}
+
+// What is written before a packet is not ordered by its flag; what is in it, is there.
+WEAK(besidePacket) {
+  LL8Packet* packet = reinterpret_cast<LL8Packet*>(c.flags(1)) + threadIdx.x;
+  if (c.group.rank == 0) {
+    c.send(0);
+    packet->write(threadIdx.x, 7);
+  } else if (c.group.rank == 1) {
+    uint32_t word = 0;
+    read(packet, 7, word, c.group.watch);
+    if (mended) c.results()[threadIdx.x] = word + 1;
+    if (!mended) c.take();
+  }
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 6u
+#define MSCCLGO_EMU_ABI 7u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
