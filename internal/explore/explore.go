@@ -101,6 +101,7 @@ func Sorted(switches []Switch) []Switch {
 // Explorer is the run of this process.
 type Explorer struct {
 	engine unsafe.Pointer
+	fixed  bool     // Plan.Scheduler is Fixed
 	arena  *os.File // of what is known of the order of accesses, if memory is weak
 	dir    string   // of the run that the environment asks for
 	ranks  int
@@ -143,7 +144,7 @@ func Begin(p Plan) (*Explorer, error) {
 	if !ok {
 		return nil, fmt.Errorf("there is no scheduler %q", p.Scheduler)
 	}
-	x := &Explorer{hosts: map[uint64]*Party{}, meetings: map[string]*meeting{}, messages: map[string]*mail{}}
+	x := &Explorer{fixed: p.Scheduler == Fixed, hosts: map[uint64]*Party{}, meetings: map[string]*meeting{}, messages: map[string]*mail{}}
 	plan := C.explore_plan{seed: C.uint64_t(p.Seed), scheduler: scheduler, most: C.uint64_t(p.MostSteps)}
 	if plan.most == 0 {
 		plan.most = mostSteps
@@ -211,7 +212,11 @@ func (x *Explorer) Outcome() Outcome {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for i := range o.Switches[:min(len(o.Switches), mostTold)] {
+	told := 0
+	if o.Ended != "" || x.fixed {
+		told = min(len(o.Switches), mostTold)
+	}
+	for i := range o.Switches[:told] {
 		s := unsafe.Slice(r.switches, int(r.switch_count))[i]
 		if s.age > 0 {
 			of := race.Old{Reader: uint32(s.of.reader), Writer: uint32(s.of.writer), Place: uint32(s.of.place)}
@@ -238,7 +243,8 @@ func (x *Explorer) Outcome() Outcome {
 	return o
 }
 
-// mostTold is how many switches are described.
+// mostTold is how many switches are described, of a run that has failed or has its switches told:
+// looking their lines up takes longer than a short run.
 const mostTold = 256
 
 func bytesOf[T any](p unsafe.Pointer, n int) []T {

@@ -37,6 +37,7 @@ typedef struct explore_thread {
   uint64_t seen;         // of writes or events, when it began to look last
   uint64_t resumed;      // of writes, when it last went on to look, and its own since
   uint64_t priority;
+  uint64_t calls;  // of the party, when it last looked in vain
   mscclgo_emu_wait wait;
 } explore_thread;
 
@@ -52,6 +53,7 @@ struct explore_party {
   uint32_t at;     // among those that are active
   uint64_t priority;
   int serves;              // a proxy, which waits for others only
+  uint64_t calls;          // of lanes, to a warp function
   uint64_t launches;       // of a stream
   explore_launch* launch;  // of a block
   const void* base;        // of its code

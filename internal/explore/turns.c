@@ -616,6 +616,37 @@ static void ready(explore_party* p, uint32_t thread) { set_ready(p, thread); }
 
 static void ended(explore_party* p) { p->live--; }
 
+// Lanes that look for packets together vote on what they have seen. So what a lane that looks waits
+// for is not memory alone: one that has seen less, or more, waits for its vote.
+
+// call_lanes has the lanes look again that the current thread's warp function may wait for.
+static void call_lanes(explore_party* p) {
+  p->calls++;
+  for (uint32_t n = p->spin_count; n; n--) {
+    const uint32_t thread = p->spin[p->spin_head];
+    if (thread / MSCCLGO_EMU_WARP == p->current / MSCCLGO_EMU_WARP) {
+      unspin(p);
+      continue;
+    }
+    p->spin_head = (p->spin_head + 1) % p->threads;
+    p->spin[(p->spin_head + p->spin_count - 1) % p->threads] = (uint16_t)thread;
+  }
+}
+
+// called reports whether a lane waits in a warp function for the current thread, which has looked
+// in vain, since that looked there last.
+static int called(explore_party* p) {
+  explore_thread* t = &p->thread[p->current];
+  if (t->calls == p->calls) return 0;
+  t->calls = p->calls;
+  const uint32_t first = p->current / MSCCLGO_EMU_WARP * MSCCLGO_EMU_WARP;
+  for (uint32_t i = first; i < first + MSCCLGO_EMU_WARP && i < p->threads; i++) {
+    const explore_thread* lane = &p->thread[i];
+    if (i != p->current && lane->state == THREAD_HELD && lane->point == EXPLORE_WARP) return 1;
+  }
+  return 0;
+}
+
 static int next(explore_party* p, explore_point point, const void* code) {
   if (x.over) return -1;
   step(p, point, code);
@@ -623,6 +654,7 @@ static int next(explore_party* p, explore_point point, const void* code) {
   t->count++;
   t->point = (uint8_t)point;
   if (p->live == 0) return -1;
+  if (point == EXPLORE_WARP) call_lanes(p);
   return pass(p, point, code, 0, 1);
 }
 
@@ -636,6 +668,7 @@ static int point(explore_party* p, explore_point what, const void* code) {
   } else if (++t->reads > READS_OF_A_POLL) {
     t->reads = 0;
     set_spinning(p, p->current, THREAD_POLLS);
+    t->looks = 0;  // it may be within a look, whose beginning counts
     return pass(p, what, code, 0, 1);
   }
   set_ready(p, p->current);
@@ -649,7 +682,11 @@ static int spins(explore_party* p, explore_point what, const mscclgo_emu_wait* w
   t->count++;
   t->point = (uint8_t)what;
   if (wait) t->wait = *wait;
-  set_spinning(p, p->current, wait ? THREAD_LOOKS : THREAD_POLLS);
+  if (called(p)) {
+    set_ready(p, p->current);
+  } else {
+    set_spinning(p, p->current, wait ? THREAD_LOOKS : THREAD_POLLS);
+  }
   return pass(p, what, code, 0, 1);
 }
 
