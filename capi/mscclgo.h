@@ -225,7 +225,7 @@ MSCCLGO_API mscclgo_status mscclgo_group_max_blocks(mscclgo_group group, mscclgo
 // mscclgo_group_handle is what a kernel takes by value as mscclgo::GroupHandle of
 // <mscclgo/group.cuh>.
 typedef struct {
-  uint64_t words[81];
+  uint64_t words[88];
 } mscclgo_group_handle;
 
 // mscclgo_group_get_handle stores the group's handle for kernels, the same each time.
@@ -620,7 +620,7 @@ MSCCLGO_API mscclgo_status mscclgo_pipes_destroy(mscclgo_pipes pipes);
 // mscclgo_peer_memory_handle is what a kernel takes by value as mscclgo::PeerMemory of
 // <mscclgo/group.cuh>.
 typedef struct {
-  uint64_t words[77];
+  uint64_t words[80];
 } mscclgo_peer_memory_handle;
 
 // mscclgo_peer_memory_create gives all ranks access to a buffer of each rank; sizes may differ.

@@ -153,6 +153,7 @@ type Group struct {
 	Watch         Watch
 	Windows       [RanksByValue]gpu.Ptr // the windows of the first ranks, mapped here
 	More          gpu.Ptr               // of the addresses of the other ranks' windows
+	Unused        [7]uint64
 }
 
 // PeerMemory is declared in <mscclgo/group.cuh>.
@@ -163,6 +164,7 @@ type PeerMemory struct {
 	Stride  uint64                // and bytes for each rank before
 	Own     gpu.Ptr               // the buffer of OwnRank
 	OwnRank uint64                // one of the other ranks whose buffer is not at More, or 0
+	Unused  [3]uint64
 }
 
 // Set sets the address of a rank's buffer. Of the ranks from RanksByValue on, a handle has that

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,38 @@ func TestNVRTCUnknownArchitecture(t *testing.T) {
 	}
 	if !bytes.Contains(image, []byte(".visible .entry k")) {
 		t.Errorf("the image is not PTX: %.100q", image)
+	}
+}
+
+// TestCUDAManyRanks has a loop use an address that does not change in it: the compiler must
+// not load it for ranks whose addresses are in the handle, as there is nothing to load then.
+func TestCUDAManyRanks(t *testing.T) {
+	const source = `#include <mscclgo/group.cuh>
+extern "C" __global__ void invariant(mscclgo::GroupHandle group, uint64_t* out, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i)
+    if (out[i] != 0) out[i] = reinterpret_cast<uint64_t>(group.window(group.rank));
+}
+`
+	nvcc, err := exec.LookPath(filepath.Join(os.Getenv("CUDA_HOME"), "bin", "nvcc"))
+	if err != nil {
+		t.Skip("CUDA_HOME has no nvcc:", err)
+	}
+	file := filepath.Join(t.TempDir(), "invariant.cu")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(nvcc, "-ptx", "-arch=sm_90", "-std=c++17", "-I", "include", "-o", file+".ptx", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ptx, err := os.ReadFile(file + ".ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The rank is less than 72, or greater than 71.
+	compared := regexp.MustCompile(`setp\.[lg]t\.u32.*, 7[12];`).FindIndex(ptx)
+	if load := bytes.Index(ptx, []byte("ld.global.nc")); load < 0 || compared == nil || load < compared[0] {
+		t.Errorf("the first load is at %d, and the first comparison with %d at %d:\n%s", load, RanksByValue, compared, ptx)
 	}
 }
 

@@ -221,8 +221,8 @@ class Call(ctypes.Structure):
 # pack many, for which a Structure takes too long.
 MESSAGE = struct.Struct("=QQQiii4x")
 
-GROUP_HANDLE_BYTES = 81 * 8
-PEER_MEMORY_HANDLE_BYTES = 77 * 8
+GROUP_HANDLE_BYTES = 88 * 8
+PEER_MEMORY_HANDLE_BYTES = 80 * 8
 PIPE_SET_BYTES = 7 * 8
 FIFO_HANDLE_BYTES = 9 * 8
 WHY_BYTES = 256
