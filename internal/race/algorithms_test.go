@@ -1,0 +1,38 @@
+package race_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestAlgorithms runs all algorithms of all collectives under the finder, with two and four
+// ranks: where they map each other's memory, and over each transport that a machine has by itself.
+func TestAlgorithms(t *testing.T) {
+	if detector {
+		t.Skip("the ranks are programs without Go's race detector, as when this test runs without it")
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command")
+	}
+	program := filepath.Join(t.TempDir(), "mscclgo")
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "../../cmd/mscclgo").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, transports := range []string{"", "ethernet", "shm"} {
+		for _, c := range []struct{ ranks, first, last string }{{"2", "1K", "32K"}, {"4", "16K", "16K"}} {
+			cmd := exec.CommandContext(ctx, program, "race", "-n", c.ranks, "--", program, "bench",
+				"-algo", "all", "-b", c.first, "-e", c.last, "-f", "32", "-graph=false", "-iters", "1", "-replays", "1", "-rounds", "1",
+				"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-receive", "broadcast", "reduce", "gather", "scatter")
+			cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu", "MSCCLGO_TRANSPORTS="+transports)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s ranks by %q: %v\n%s", c.ranks, transports, err, out)
+			}
+		}
+	}
+}
