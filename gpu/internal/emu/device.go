@@ -142,6 +142,9 @@ func (d *device) CopyFromHost(dst uint64, src []byte) error {
 	p.Step("copy from the host")
 	defer p.Event() // it is written only now
 	d.hostAccess(dst, uint64(len(src)), true)
+	if zeros(src) {
+		return d.accessed(d.fill(dst, 0, uint64(len(src))), "copy %d zeros from the host to %#x", len(src), dst)
+	}
 	ok := C.memory_from_host(C.uint64_t(dst), unsafe.Pointer(&src[0]), C.uint64_t(len(src)))
 	return d.accessed(ok, "copy %d bytes from the host to %#x", len(src), dst)
 }

@@ -4,12 +4,8 @@
 #include <sched.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "fault.h"
-
-enum { LEAST_EMPTIED = 64 << 10 };  // bytes of which whole pages are given back
 
 static void* at(uint64_t address) { return (void*)(uintptr_t)address; }
 
@@ -20,26 +16,6 @@ typedef struct {
   int value;
 } operation;
 
-// empty makes n bytes zeros: if they are many, whole pages of a device's memory by giving them
-// back, so that zeros take no memory.
-static void empty(void* dst, uint64_t n) {
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  char *begin = dst, *end = begin + n;
-  char* first = (char*)(((uintptr_t)begin + page - 1) / page * page);
-  char* last = (char*)((uintptr_t)end / page * page);
-  if (n < LEAST_EMPTIED || madvise(first, (size_t)(last - first), MADV_REMOVE)) first = last = begin;
-  memset(begin, 0, (size_t)(first - begin));
-  memset(last, 0, (size_t)(end - last));
-}
-
-// zeros reports whether n bytes are zeros. It reads no further than the first that is not.
-static bool zeros(const char* p, uint64_t n) {
-  static const char block[4096];
-  for (; n > sizeof(block); p += sizeof(block), n -= sizeof(block))
-    if (memcmp(p, block, sizeof(block))) return false;
-  return !memcmp(p, block, n);
-}
-
 static void copy(void* o) {
   const operation* p = o;
   memmove(p->dst, p->src, p->n);
@@ -47,11 +23,7 @@ static void copy(void* o) {
 
 static void fill(void* o) {
   const operation* p = o;
-  if (p->value == 0) {
-    empty(p->dst, p->n);
-  } else {
-    memset(p->dst, p->value, p->n);
-  }
+  memset(p->dst, p->value, p->n);
 }
 
 static void write64(void* o) {
@@ -97,5 +69,5 @@ bool memory_to_host(void* dst, uint64_t src, uint64_t n) {
 
 bool memory_from_host(uint64_t dst, const void* src, uint64_t n) {
   operation o = {.dst = at(dst), .src = (void*)(uintptr_t)src, .n = n};
-  return fault_try(n >= LEAST_EMPTIED && zeros(src, n) ? fill : copy, &o);
+  return fault_try(copy, &o);
 }

@@ -294,8 +294,7 @@ func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 	return s.do(s.dev.op("fill %d bytes", n), func() (step, error) {
 		return step{run: func() error {
 			s.race.Fill(s.dev.info.Name, from, dst, n)
-			ok := C.memory_fill(C.uint64_t(dst), C.int(value), C.uint64_t(n))
-			return s.dev.accessed(ok, "fill %d bytes at %#x", n, dst)
+			return s.dev.accessed(s.dev.fill(dst, value, n), "fill %d bytes at %#x", n, dst)
 		}}, nil
 	})
 }
