@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // CopyIn copies src to the start of b and returns when the copy is done. It is not
@@ -19,6 +20,7 @@ func CopyIn[T any](b *Buffer, src []T) error {
 		return err
 	}
 	if host := b.Bytes(); host != nil {
+		race.PinnedAccess(b.dev.String(), uint64(b.ptr), uint64(len(data)), true)
 		copy(host, data)
 		return nil
 	}
@@ -36,6 +38,7 @@ func CopyOut[T any](dst []T, b *Buffer) error {
 		return err
 	}
 	if host := b.Bytes(); host != nil {
+		race.PinnedAccess(b.dev.String(), uint64(b.ptr), uint64(len(data)), false)
 		copy(data, host)
 		return nil
 	}

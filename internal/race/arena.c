@@ -156,46 +156,77 @@ uint32_t race_module_add(uint64_t digest, const void* image, uint64_t size) {
   return i;
 }
 
-int race_map(uint64_t base, uint64_t size, const uint64_t file[2], int pinned, const char* name) {
-  size = (size + PAGE - 1) / PAGE * PAGE;
+// room returns the number of a region with as many bytes that is unused, or of a new one, or
+// RACE_REGIONS. The caller holds the lock.
+static uint32_t room(uint64_t size) {
+  uint32_t i = 0;
+  for (; i < race->regions; i++) {
+    const race_region* r = &race->region[i];
+    if (r->unused && r->size >= size && r->size / 2 <= size) return i;
+  }
+  const uint64_t bytes = size / PAGE * EACH;
+  if (i == RACE_REGIONS || race->shadow + bytes > RACE_ARENA_BYTES) return RACE_REGIONS;
+  race->region[i] = (race_region){.size = size, .shadow = race->shadow};
+  race->shadow += bytes;
+  return i;
+}
+
+int race_map(uint64_t base, const race_region* about) {
+  const uint64_t size = (about->size + PAGE - 1) / PAGE * PAGE;
   race_lock(&race->lock);
   uint32_t i = 0;
-  while (i < race->regions && (!file[1] || memcmp(race->region[i].file, file, sizeof(race->region[i].file)) ||
-                               race->region[i].size < size))
+  while (i < race->regions &&
+         (!about->file[1] || memcmp(race->region[i].file, about->file, sizeof(about->file)) ||
+          race->region[i].size < size))
     i++;
   if (i == race->regions) {
-    const uint64_t bytes = size / PAGE * EACH;
-    if (i == RACE_REGIONS || race->shadow + bytes > RACE_ARENA_BYTES) {
+    i = room(size);
+    if (i == RACE_REGIONS) {
       race_unlock(&race->lock);
       race_lose(RACE_LOST_MEMORY);
       return 0;
     }
-    race->region[i] =
-        (race_region){{file[0], file[1]}, size, race->shadow, race_text(name), (uint32_t)pinned};
-    race->shadow += bytes;
-    __atomic_store_n(&race->regions, i + 1, __ATOMIC_RELEASE);
+    race_region* r = &race->region[i];
+    const race_region had = *r;
+    *r = *about;
+    r->size = had.size;
+    r->shadow = had.shadow;
+    if (i == race->regions) __atomic_store_n(&race->regions, i + 1, __ATOMIC_RELEASE);
   }
   race_unlock(&race->lock);
-  uint64_t shadow = (uint64_t)(uintptr_t)race_at(race->region[i].shadow) | (pinned ? 2 : 0);
+  uint64_t shadow = (uint64_t)(uintptr_t)race_at(race->region[i].shadow) | (about->pinned ? 2 : 0);
   for (uint64_t at = 0; at < size; at += PAGE, shadow += EACH)
     race_functions.table[(base + at) / PAGE] = shadow;
   return 1;
 }
 
-void race_unmap(uint64_t base, uint64_t size, const uint64_t file[2]) {
+void race_unmap(uint64_t base, uint64_t size, int freed) {
   const uint64_t first = race_functions.table[base / PAGE] & ~(uint64_t)3;
   for (uint64_t at = 0; at < size; at += PAGE) race_functions.table[(base + at) / PAGE] = 0;
-  if (!first || !file) return;
-  // No other process can map it from now on, though those that do keep it.
+  if (!first) return;
   const uint64_t offset = first - (uint64_t)(uintptr_t)race;
   race_lock(&race->lock);
   for (uint32_t i = 0; i < race->regions; i++) {
     race_region* r = &race->region[i];
-    if (r->shadow != offset) continue;
-    r->file[1] = 0;
+    if (r->shadow != offset || r->unused) continue;
+    if (!r->file[0]) {
+      r->unused = 1;
+    } else if (freed) {
+      r->file[1] = 0;  // no other process can map it from now on, though those that do keep it
+    } else {
+      break;
+    }
     madvise(race_at(offset), r->size / PAGE * EACH, MADV_REMOVE);
+    break;
   }
   race_unlock(&race->lock);
+}
+
+int race_mapped(uint64_t base) { return race_functions.table[base / PAGE] != 0; }
+
+void race_forget(uint64_t base) {
+  const uint64_t shadow = race_functions.table[base / PAGE] & ~(uint64_t)3;
+  if (shadow) memset((void*)(uintptr_t)shadow, 0, EACH);
 }
 
 void race_shared(const void* begin, uint64_t bytes) {

@@ -22,10 +22,16 @@ void race_join(void);  // counts a device that was opened
 // race_module_add returns the number of an image, or 0.
 uint32_t race_module_add(uint64_t digest, const void* image, uint64_t size);
 
-// race_map gives memory a shadow: that of its file, if it has one already. race_unmap
-// takes it away; with file not NULL for all.
-int race_map(uint64_t base, uint64_t size, const uint64_t file[2], int pinned, const char* name);
-void race_unmap(uint64_t base, uint64_t size, const uint64_t file[2]);
+// race_map gives whole pages a shadow: that of their file, if it has one already. about has no
+// shadow yet. It returns 0 if there is no room. race_unmap takes the shadow away, for all processes
+// if the memory is freed.
+int race_map(uint64_t base, const race_region* about);
+void race_unmap(uint64_t base, uint64_t size, int freed);
+
+// race_mapped reports whether the page at an address has a shadow, and race_forget has it be as if
+// nobody had accessed the page.
+int race_mapped(uint64_t base);
+void race_forget(uint64_t base);
 
 void race_host_start(void);
 

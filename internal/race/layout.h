@@ -8,7 +8,7 @@
 
 // Numbers of the arena. Memory that is never touched costs nothing.
 enum {
-  RACE_VERSION = 1,
+  RACE_VERSION = 2,
   RACE_INSTANCES = 1 << 22,  // blocks of launches, and operations of streams and hosts
   RACE_STREAMS = 1 << 14,
   RACE_LAUNCHES = 1 << 22,  // of a stream
@@ -66,11 +66,14 @@ typedef struct {
 
 // race_region is memory with shadow: granules of 4 slots, then a cell for each 4 bytes.
 typedef struct {
-  uint64_t file[2];  // device and inode of the memory's file, or zeros
+  uint64_t file[2];  // device and inode of the memory's file, or zeros if only this process has it
   uint64_t size;     // bytes
   uint64_t shadow;   // offset in the arena
+  uint64_t start;    // of variables: the address of the first byte in their module
+  uint32_t module;   // of variables, else 0
   uint32_t name;     // text
   uint32_t pinned;   // 1 for memory of the host
+  uint32_t unused;   // 1 when it may be taken for other memory
 } race_region;
 
 // race_module is an image of code with the debuggers' information.
@@ -98,9 +101,10 @@ typedef struct {
   uint32_t ready;
   uint32_t count;  // pairs of accesses at these places
   race_side first, second;
-  uint32_t region;  // RACE_REGIONS for memory of a block
+  uint32_t memory;  // text, 0 for memory of a block
+  uint32_t module;  // of a variable, else 0
   uint32_t size;    // bytes of the second access
-  uint64_t offset;
+  uint64_t offset;  // in the memory, or in the module
 } race_report;
 
 // What was not watched, and why.

@@ -153,9 +153,27 @@ func Meet() {
 
 // HostAccess is an access of the host's to memory of a device.
 func (f *Finder) HostAccess(device string, at, n uint64, write bool) {
-	name, flags := "read by the host", C.RACE_READ
-	if write {
-		name, flags = "write by the host", C.RACE_WRITE
+	f.hostAccess(device, at, n, write, 0)
+}
+
+// PinnedAccess is an access of the host's to memory of the host that a device reaches. That of a
+// word counts as atomic, as hosts poll so. Without a finder it does nothing.
+func PinnedAccess(device string, at, n uint64, write bool) {
+	f, _ := Current()
+	if f == nil {
+		return
 	}
-	C.race_host_touch(C.uint64_t(at), C.uint64_t(n), C.uint32_t(flags), f.text(name), f.on(device), C.uint32_t(f.caller()))
+	kind := C.uint32_t(0)
+	if n <= 8 && n&(n-1) == 0 && at%n == 0 {
+		kind = C.RACE_ATOMIC
+	}
+	f.hostAccess(device, at, n, write, kind)
+}
+
+func (f *Finder) hostAccess(device string, at, n uint64, write bool, kind C.uint32_t) {
+	flags := C.RACE_READ | kind
+	if write {
+		flags = C.RACE_WRITE | kind
+	}
+	C.race_host_touch(C.uint64_t(at), C.uint64_t(n), flags, f.text("the host"), f.on(device), C.uint32_t(f.caller()))
 }

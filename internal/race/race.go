@@ -33,6 +33,8 @@ type Finder struct {
 	mu    sync.Mutex
 	texts map[string]C.uint32_t
 	where C.uint32_t
+
+	wrapped wrapped
 }
 
 // The finder is one for the process, as its memory is.
@@ -105,6 +107,7 @@ func begin(arena *os.File, memory uint64) error {
 		return errors.New("the arena is not one of this version of the race finder")
 	}
 	f := &Finder{engine: unsafe.Pointer(engine), texts: map[string]C.uint32_t{}}
+	f.wrapped.init()
 	if rank := os.Getenv("RANK"); rank != "" && os.Getenv(Variable) != "" {
 		f.where = f.text("rank " + rank)
 	}
@@ -245,42 +248,5 @@ func (f *Finder) AddModule(image []byte) Module {
 // Unwatched notes that there is code which was not compiled for the finder.
 func (f *Finder) Unwatched() { C.race_lose(C.RACE_LOST_CODE) }
 
-// Map gives memory a shadow. file is its descriptor, or -1 for memory of the host. Other
-// processes and devices that map the same file have the same shadow.
-func (f *Finder) Map(device string, base, size uint64, fd int) {
-	id := f.file(fd)
-	what := "memory"
-	if fd < 0 {
-		what = "host memory"
-	}
-	name := f.text(fmt.Sprintf("%s of %s, allocated at %s", what, C.GoString(f.at(f.on(device))), C.GoString(f.at(f.caller()))))
-	C.race_map(C.uint64_t(base), C.uint64_t(size), &id[0], C.int(boolInt(fd < 0)), f.at(name))
-}
-
-// Unmap takes the shadow away, for all if the memory is freed.
-func (f *Finder) Unmap(base, size uint64, freed bool) {
-	var id [2]C.uint64_t
-	if freed {
-		C.race_unmap(C.uint64_t(base), C.uint64_t(size), &id[0])
-	} else {
-		C.race_unmap(C.uint64_t(base), C.uint64_t(size), nil)
-	}
-}
-
-func (f *Finder) file(fd int) (id [2]C.uint64_t) {
-	var stat unix.Stat_t
-	if fd >= 0 && unix.Fstat(fd, &stat) == nil {
-		id = [2]C.uint64_t{C.uint64_t(stat.Dev), C.uint64_t(stat.Ino)}
-	}
-	return id
-}
-
-// at returns a text of the arena.
-func (f *Finder) at(text C.uint32_t) *C.char { return &C.race_current().texts[text] }
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
+// string returns a text of the arena.
+func (f *Finder) string(text C.uint32_t) string { return C.GoString(&C.race_current().texts[text]) }

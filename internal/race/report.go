@@ -99,10 +99,16 @@ func (r *reader) text(n C.uint32_t) string {
 func (r *reader) race(c *C.race_report) Race {
 	race := Race{First: r.access(&c.first), Second: r.access(&c.second), Offset: uint64(c.offset), Size: int(c.size)}
 	switch {
-	case c.region < C.RACE_REGIONS:
-		race.Memory = r.text(r.a.region[c.region].name)
-	default:
+	case c.memory == 0:
 		race.Memory, race.Offset = "__shared__ memory", 0
+	case c.module != 0:
+		name := "variables"
+		if v, ok := r.code(uint32(c.module)).variable(uint64(c.offset)); ok {
+			name, race.Offset = "variable "+v.name, uint64(c.offset)-v.address
+		}
+		race.Memory = name + " " + r.text(c.memory)
+	default:
+		race.Memory = r.text(c.memory)
 	}
 	return race
 }
@@ -135,6 +141,15 @@ func (r *reader) place(place uint32) string {
 	if module == 0 {
 		return short(r.text(C.uint32_t(offset)))
 	}
+	c := r.code(module)
+	if c == nil {
+		return fmt.Sprintf("address %#x", offset)
+	}
+	return c.place(uint64(offset))
+}
+
+// code returns a module's code, or nil if it cannot be read.
+func (r *reader) code(module uint32) *code {
 	c, ok := r.codes[module]
 	if !ok {
 		m := r.a.module[module]
@@ -142,10 +157,7 @@ func (r *reader) place(place uint32) string {
 		c, _ = openCode(image)
 		r.codes[module] = c
 	}
-	if c == nil {
-		return fmt.Sprintf("address %#x", offset)
-	}
-	return c.place(uint64(offset))
+	return c
 }
 
 // short shortens an absolute path to its last part.
@@ -185,9 +197,12 @@ func (a Access) String() string {
 		kind = "atomic " + kind
 	}
 	var b strings.Builder
-	if a.of {
+	switch {
+	case a.of:
 		fmt.Fprintf(&b, "%s at %s, by thread %v of block %v of %s on %s", kind, a.Place, triple(a.Thread), triple(a.Block), a.Kernel, a.Where)
-	} else {
+	case a.Kernel == "the host":
+		fmt.Fprintf(&b, "%s at %s, by the host, of %s", kind, a.Place, a.Where)
+	default:
 		fmt.Fprintf(&b, "%s at %s, by a %s on %s", kind, a.Place, a.Kernel, a.Where)
 	}
 	if a.Sync != "" {

@@ -92,9 +92,14 @@ static void report(const race_slot* first, const race_slot* second, const void* 
   describe(&r->second, second);
   const uint64_t entry = shadow_of(at);
   uint64_t page = 0;
-  r->region = entry & PRIVATE ? RACE_REGIONS : locate(entry, &page);
+  const uint32_t region = entry & PRIVATE ? RACE_REGIONS : locate(entry, &page);
   r->offset = page * PAGE + (uintptr_t)at % PAGE;
   r->size = size;
+  if (region < RACE_REGIONS) {  // which may be other memory's later
+    r->memory = race->region[region].name;
+    r->module = race->region[region].module;
+    r->offset += race->region[region].start;
+  }
   __atomic_store_n(&r->ready, 1, __ATOMIC_RELEASE);
 }
 

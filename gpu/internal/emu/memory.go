@@ -378,7 +378,11 @@ func (d *device) AllocHost(size uint64) (backend.HostMemory, error) {
 
 // hostMemory is memory of the process that the device did not allocate, which its kernels
 // reach as the process does.
-type hostMemory []byte
+type hostMemory struct {
+	dev   *device
+	bytes []byte
+	freed atomic.Bool
+}
 
 func (d *device) WrapHost(host []byte) (backend.HostMemory, error) {
 	start := uintptr(unsafe.Pointer(&host[0]))
@@ -388,12 +392,22 @@ func (d *device) WrapHost(host []byte) (backend.HostMemory, error) {
 	if _, _, errno := unix.Syscall(unix.SYS_MSYNC, first, start+uintptr(len(host))-first, unix.MS_ASYNC); errno != 0 {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, d.op("wrap %d bytes of the host at %#x", len(host), start), "the memory is not mapped")
 	}
-	return hostMemory(host), nil
+	m := &hostMemory{dev: d, bytes: host}
+	if d.race != nil {
+		d.race.Wrap(d.info.Name, m.Ptr(), uint64(len(host)))
+	}
+	return m, nil
 }
 
-func (m hostMemory) Ptr() uint64   { return uint64(uintptr(unsafe.Pointer(&m[0]))) }
-func (m hostMemory) Bytes() []byte { return m }
-func (m hostMemory) Free() error   { return nil }
+func (m *hostMemory) Ptr() uint64   { return uint64(uintptr(unsafe.Pointer(&m.bytes[0]))) }
+func (m *hostMemory) Bytes() []byte { return m.bytes }
+
+func (m *hostMemory) Free() error {
+	if m.dev.race != nil && !m.freed.Swap(true) {
+		m.dev.race.Unwrap(m.Ptr(), uint64(len(m.bytes)))
+	}
+	return nil
+}
 
 // find returns the mapping around an address, or nil. The caller holds mu.
 func (d *device) find(ptr uint64) *mapping {

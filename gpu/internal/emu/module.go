@@ -64,6 +64,7 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", why)
 	}
 	m.base = addressOf(m.c.table) - o.table
+	m.watchVariables()
 	m.lines(data)
 	for i := C.uint64_t(0); ; i++ {
 		k := C.module_kernel(&m.c, i)
@@ -142,6 +143,7 @@ func (m *module) unuse() {
 // unload unloads the object if it is closed and no launch needs it. The caller holds mu.
 func (m *module) unload() {
 	if m.closed && m.users == 0 && m.fd >= 0 {
+		m.forgetVariables()
 		C.module_close(&m.c)
 		unix.Close(m.fd)
 		m.fd = -1

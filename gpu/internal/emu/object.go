@@ -23,6 +23,7 @@ var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AA
 type object struct {
 	variables map[string]variable // of the module's memory, by symbol name
 	table     uint64              // the value of tableName's symbol
+	writable  []variable          // the segments with the variables
 	shared    sharedLayout
 	locals    []local // static __shared__ variables
 }
@@ -61,8 +62,11 @@ func parseObject(data []byte) (*object, error) {
 	o := &object{variables: map[string]variable{}}
 	found := map[string]bool{}
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_TLS {
+		switch {
+		case p.Type == elf.PT_TLS:
 			o.shared.begin, o.shared.end = p.Filesz, p.Memsz
+		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0:
+			o.writable = append(o.writable, variable{p.Vaddr, p.Memsz})
 		}
 	}
 	for _, s := range symbols {

@@ -21,6 +21,24 @@ func (d *device) forget(m *mapping) {
 	}
 }
 
+// watchVariables gives the variables of a module that is compiled for the finder a shadow.
+func (m *module) watchVariables() {
+	if f := m.dev.race; f != nil && m.watched() {
+		for _, s := range m.object.writable {
+			f.MapVariables(m.dev.info.Name, m.raced, m.base+s.address, s.size, s.address)
+		}
+	}
+}
+
+// forgetVariables takes it away before the module is unloaded.
+func (m *module) forgetVariables() {
+	if f := m.dev.race; f != nil && m.watched() {
+		for _, s := range m.object.writable {
+			f.Unmap(m.base+s.address, s.size, true)
+		}
+	}
+}
+
 // hostAccess is an access by the host.
 func (d *device) hostAccess(at, n uint64, write bool) {
 	if d.race != nil {

@@ -218,6 +218,25 @@ KERNEL(lanesApart) {
   m.mine()[threadIdx.x] = lanes[31 - threadIdx.x];  // lanesApart
 }
 
+// Every thread has a fence before the block meets, and the one that signals has none behind: its fence
+// does not order what the others wrote.
+KERNEL(fenceBeforeBarrier) {
+  if (m.group.rank == 0) {
+    m.words(1)[threadIdx.x] = 7;  // fenceBeforeBarrier
+    if (!mended) __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (mended) __threadfence_system();
+    store<Scope::System, Order::Relaxed>(m.flag(1), 1);
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0)
+      while (load<Scope::System, Order::Acquire>(m.flag(1)) == 0) {
+      }
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // fenceBeforeBarrier
+  }
+}
+
 // Blocks of one launch are concurrent.
 KERNEL(otherBlock) {
   m.mine()[blockIdx.x * 64 + threadIdx.x] = 1;  // otherBlock
