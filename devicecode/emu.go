@@ -39,6 +39,12 @@ var describeFlags = []string{"-g", "-fno-var-tracking", "-gno-statement-frontier
 // before each access. The library that these calls are made for is not linked.
 var raceFlags = []string{"-fsanitize=thread", "-Wno-tsan", "-DMSCCLGO_EMU_RACE"}
 
+// volatileFlags tell volatile accesses from others there, by the compiler.
+var volatileFlags = map[bool][]string{
+	false: {"--param", "tsan-distinguish-volatile=1"},
+	true:  {"-mllvm", "-tsan-distinguish-volatile=1"}, // clang
+}
+
 // raceLinkFlags have functions of the C library that access memory do so too.
 var raceLinkFlags = []string{"-fno-sanitize=thread", "-Wl,-Bsymbolic", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"}
 
@@ -72,15 +78,16 @@ func (emuCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 	if err != nil {
 		return prepared{}, err
 	}
+	clang := strings.Contains(identity, "clang")
 	describe := describeFlags
-	if strings.Contains(identity, "clang") {
+	if clang {
 		describe = describe[:1]
 	}
 	flags := slices.Concat(compileFlags, describe, j.options.Flags)
 	if j.race {
-		flags = append(flags, raceFlags...)
+		flags = slices.Concat(flags, raceFlags, volatileFlags[clang])
 	}
-	if !strings.Contains(identity, "clang") {
+	if !clang {
 		flags = append(flags, "-fno-gnu-unique") // unique symbols, which clang does not make, prevent unloading
 	}
 	pre, included, err := preprocess(ctx, j, cxx, flags)

@@ -59,6 +59,9 @@ race_cell* shadow_cell(const void* at, int* pinned);
 // are not memory of a device or of a block.
 uintptr_t shadow_key(const void* at);
 
+// shadow_private tells whether memory is that of a block.
+int shadow_private(const void* at);
+
 // shadow_ordered reports whether what an actor did at a time happens before what a thread does now.
 int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time);
 
@@ -70,9 +73,11 @@ void sync_refresh(race_cell*, uint64_t value);
 void sync_observe(race_thread*, const race_cell*, const mscclgo_emu_atomic*, const void* code);
 void sync_offer(race_thread*, race_cell*, const mscclgo_emu_atomic*, int pinned, const void* code);
 
-// race_digest is what a cell keeps of a value.
+// race_digest is what a cell keeps of a value. RACE_ANY stands for one that is not known yet.
+enum { RACE_ANY = 0xffffff };
 static inline uint32_t race_digest(uint64_t value) {
-  return (uint32_t)(value ^ value >> 24 ^ value >> 48) & 0xffffff;
+  const uint32_t d = (uint32_t)(value ^ value >> 24 ^ value >> 48) & 0xffffff;
+  return d == RACE_ANY ? 0 : d;
 }
 
 // The arena's lock, for what is rare.
@@ -94,7 +99,7 @@ void race_publish(uint32_t* word, uint32_t clock);
 
 // Functions of race_engine.
 void race_block(race_thread*, uint32_t, const race_launch*, uint32_t, mscclgo_emu_dim, mscclgo_emu_dim);
-void race_ended(const race_thread*, race_launch*);
+void race_ended(race_thread*, race_launch*);
 void race_access(race_thread*, const void*, uint64_t, uint32_t, const void*);
 uint64_t race_atomic(race_thread*, const mscclgo_emu_atomic*, const void*);
 void race_fences(race_thread*, uint32_t, uint32_t, const void*);

@@ -32,6 +32,9 @@ typedef struct race_thread {
   uint64_t code;             // where the module begins
   uint64_t key;              // its block among the clocks
   uint16_t site;             // of its last synchronisation
+  uint16_t pending;          // bytes of a volatile access that it has told of, or 0
+  uint32_t pending_how;      // MSCCLGO_EMU_WRITE for a write
+  const void* pending_at;
 } race_thread;
 
 // race_launch is one launch, or one operation, of a stream.
@@ -87,9 +90,10 @@ typedef struct race_engine {
   void (*block)(race_thread* threads, uint32_t count, const race_launch* launch, uint32_t block,
                 mscclgo_emu_dim grid, mscclgo_emu_dim shape);
   // ended tells that a thread has ended.
-  void (*ended)(const race_thread* thread, race_launch* launch);
-  // access checks an access of size bytes. code is its return address.
-  void (*access)(race_thread* thread, const void* at, uint64_t size, uint32_t flags, const void* code);
+  void (*ended)(race_thread* thread, race_launch* launch);
+  // access checks an access of size bytes, as mscclgo_emu_runtime.accessed tells of it. code is its
+  // return address.
+  void (*access)(race_thread* thread, const void* at, uint64_t size, uint32_t how, const void* code);
   // atomic does an operation on a word and keeps its order. It returns the old value.
   uint64_t (*atomic)(race_thread* thread, const mscclgo_emu_atomic* what, const void* code);
   // fence is a fence of these orders; see abi.h.

@@ -193,6 +193,4 @@ void shadow_access(race_thread* t, const void* at, uint64_t size, uint32_t flags
   }
 }
 
-void race_access(race_thread* t, const void* at, uint64_t size, uint32_t flags, const void* code) {
-  shadow_access(t, at, size, flags, race_place_of(t, code));
-}
+int shadow_private(const void* at) { return shadow_of(at) & PRIVATE; }

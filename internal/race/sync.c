@@ -43,7 +43,7 @@ static uint32_t released(race_thread* t, race_fence* f) {
 }
 
 void sync_refresh(race_cell* c, uint64_t value) {
-  if (c->value == race_digest(value)) return;
+  if (c->value == race_digest(value) || c->value == RACE_ANY) return;
   c->system = c->device = __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE);  // of whom we know no more
   c->owner = 0;
   c->value = race_digest(value);
@@ -83,7 +83,62 @@ void sync_offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int p
   if (pinned) race_publish(&race_mailbox, system);
 }
 
+// settle ends the thread's volatile access, if it has told of one: it is made by now.
+static void settle(race_thread* t) {
+  if (!t->pending) return;
+  const mscclgo_emu_atomic w = {.at = (void*)(uintptr_t)t->pending_at,
+                                .what = MSCCLGO_EMU_LOAD,
+                                .size = t->pending,
+                                .scope = MSCCLGO_EMU_SYSTEM};
+  t->pending = 0;
+  int pinned, writes;
+  uint64_t wrote;
+  race_cell* c = shadow_cell(w.at, &pinned);
+  if (!c) return;
+  race_lock(&c->lock);
+  const uint64_t value = race_operate(&w, &wrote, &writes);
+  if (t->pending_how & MSCCLGO_EMU_WRITE) {
+    if (c->value == RACE_ANY) c->value = race_digest(value);
+  } else {
+    sync_refresh(c, value);
+    sync_observe(t, c, &w, NULL);
+  }
+  race_unlock(&c->lock);
+}
+
+// relaxed is a volatile access, which is as one that is relaxed at system scope (PTX ISA, "ld" and
+// "st"). The compiler tells of it before it is made: so what a write is ordered after is offered
+// before the value is there, and what a read has seen is looked up when the thread tells of something
+// else, which may be more than it saw.
+static void relaxed(race_thread* t, const void* at, uint64_t size, uint32_t how, const void* code) {
+  const int writes = (how & MSCCLGO_EMU_WRITE) != 0;
+  shadow_access(t, at, size, RACE_ATOMIC | (writes ? RACE_WRITE : RACE_READ), race_place_of(t, code));
+  t->pending = (uint16_t)size;
+  t->pending_how = how;
+  t->pending_at = at;
+  int pinned;
+  race_cell* c = writes ? shadow_cell(at, &pinned) : NULL;
+  if (!c) return;
+  const mscclgo_emu_atomic w = {.what = MSCCLGO_EMU_STORE, .scope = MSCCLGO_EMU_SYSTEM};
+  race_lock(&c->lock);
+  sync_offer(t, c, &w, pinned, code);
+  c->value = RACE_ANY;
+  race_unlock(&c->lock);
+}
+
+void race_access(race_thread* t, const void* at, uint64_t size, uint32_t how, const void* code) {
+  settle(t);
+  const int word = size <= 8 && !(size & (size - 1)) && (uintptr_t)at % size == 0;
+  // Lanes that pass data by volatile shared memory count on running in step.
+  if ((how & MSCCLGO_EMU_VOLATILE) && word && !shadow_private(at)) {
+    relaxed(t, at, size, how, code);
+  } else {
+    shadow_access(t, at, size, how & MSCCLGO_EMU_WRITE ? RACE_WRITE : RACE_READ, race_place_of(t, code));
+  }
+}
+
 uint64_t race_atomic(race_thread* t, const mscclgo_emu_atomic* w, const void* code) {
+  settle(t);
   int pinned = 0, writes;
   uint64_t wrote = 0;
   race_cell* c = shadow_cell(w->at, &pinned);
@@ -112,6 +167,7 @@ uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, 
 }
 
 void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* code) {
+  settle(t);
   if (order & MSCCLGO_EMU_ACQUIRE) {
     t->known = clock_join(t->known, t->seen[1]);
     if (scope == MSCCLGO_EMU_SYSTEM) t->known = clock_join(t->known, t->seen[0]);
@@ -127,6 +183,7 @@ void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* cod
 // meet joins what the threads of a mask know; mask is NULL for all.
 static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, uint16_t site) {
   race_thread all = {.time = 0};
+  for (uint32_t i = 0; i < count; i++) settle(&threads[i]);
   // What lanes outside of a mask did before is taken for known too: a miss, no false report.
   for (uint32_t i = 0; i < count; i++) {
     const race_thread* t = &threads[i];
@@ -158,6 +215,7 @@ void race_warp(race_thread* lanes, uint32_t mask, const void* code) {
 }
 
 void race_previous(race_thread* t, uint32_t clock, const void* code) {
+  settle(t);
   t->known = clock_join(t->known, clock);
   synced(t, code, "awaitPrevious");
 }
@@ -181,7 +239,8 @@ void race_block(race_thread* threads, uint32_t count, const race_launch* l, uint
   }
 }
 
-void race_ended(const race_thread* t, race_launch* l) {
+void race_ended(race_thread* t, race_launch* l) {
+  settle(t);
   if (t->known != l->base) race_publish(&l->end, t->known);
   for (int k = 0; k < 2; k++)
     if (t->seen[k]) race_publish(&l->end, t->seen[k]);

@@ -711,11 +711,11 @@ static uint32_t age_of(block* b, mscclgo_emu_thread* t, const void* at, uint64_t
 }
 
 // weak_access is rt_accessed where loads may get older values.
-static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_t size, int write,
+static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_t size, uint32_t how,
                         const void* code) {
   if (apart(b, t, at)) return;  // the load before may still come, as part of the same statement
   race_thread* raced = &b->raced[t->rank];
-  if (!write) {
+  if (!(how & MSCCLGO_EMU_WRITE)) {
     explore(b, t, EXPLORE_READ, code);
     const uint32_t age = age_of(b, t, at, size, 0, code);
     b->weak->read(raced, at, size, age);
@@ -733,15 +733,16 @@ static void weak_access(block* b, mscclgo_emu_thread* t, const void* at, uint64_
   if (age) b->weak->read(raced, from, bytes, age);
 }
 
-static void rt_accessed(mscclgo_emu_thread* t, const void* at, uint64_t size, int write, const void* code) {
+static void rt_accessed(mscclgo_emu_thread* t, const void* at, uint64_t size, uint32_t how,
+                        const void* code) {
   block* b = block_of(t);
   if (b->weak) {
-    weak_access(b, t, at, size, write, code);
+    weak_access(b, t, at, size, how, code);
     return;
   }
-  if (b->explore && !apart(b, t, at)) explore(b, t, write ? EXPLORE_WRITE : EXPLORE_READ, code);
-  if (b->launch->race)
-    b->launch->race->access(&b->raced[t->rank], at, size, write ? RACE_WRITE : RACE_READ, code);
+  if (b->explore && !apart(b, t, at))
+    explore(b, t, how & MSCCLGO_EMU_WRITE ? EXPLORE_WRITE : EXPLORE_READ, code);
+  if (b->launch->race) b->launch->race->access(&b->raced[t->rank], at, size, how, code);
 }
 
 // changes reports whether an operation on a word that was old may have changed it: if not, nobody

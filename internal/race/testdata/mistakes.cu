@@ -218,6 +218,26 @@ KERNEL(lanesApart) {
   m.mine()[threadIdx.x] = lanes[31 - threadIdx.x];  // lanesApart
 }
 
+// A volatile flag orders nothing by itself.
+KERNEL(volatileFlag) {
+  volatile uint32_t* flag = m.flag(1);
+  if (m.group.rank == 0) {
+    m.words(1)[threadIdx.x] = 7;  // volatileFlag
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (mended) __threadfence_system();
+    *flag = 1;
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) {
+      while (*flag == 0) {
+      }
+      if (mended) __threadfence_system();
+    }
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // volatileFlag
+  }
+}
+
 // Every thread has a fence before the block meets, and the one that signals has none behind: its fence
 // does not order what the others wrote.
 KERNEL(fenceBeforeBarrier) {

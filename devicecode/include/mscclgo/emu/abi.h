@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The version of everything in this file.
-#define MSCCLGO_EMU_ABI 7u
+#define MSCCLGO_EMU_ABI 8u
 
 // The name of the one symbol that a module exports, of type mscclgo_emu_module.
 #define MSCCLGO_EMU_MODULE_SYMBOL "mscclgo_emu_table"
@@ -104,6 +104,9 @@ enum {
   MSCCLGO_EMU_FETCH_ADD
 };
 
+// How memory is accessed, else than by atomic operations.
+enum { MSCCLGO_EMU_WRITE = 1, MSCCLGO_EMU_VOLATILE = 2 };
+
 typedef struct mscclgo_emu_atomic {
   void* at;
   uint64_t value, expected;
@@ -132,8 +135,9 @@ typedef struct mscclgo_emu_runtime {
   // fail ends the kernel with an error of that text. It does not return.
   void (*fail)(mscclgo_emu_thread*, const char* text);
   // The rest is for the race finder and the explorer; code is where the thread makes the access.
-  // accessed tells of an access to watched memory, and precedes it.
-  void (*accessed)(mscclgo_emu_thread*, const void* at, uint64_t size, int write, const void* code);
+  // accessed tells of an access to watched memory, and precedes it. how is of MSCCLGO_EMU_WRITE and
+  // MSCCLGO_EMU_VOLATILE.
+  void (*accessed)(mscclgo_emu_thread*, const void* at, uint64_t size, uint32_t how, const void* code);
   // atomic does an operation on a word, and returns what it was.
   uint64_t (*atomic)(mscclgo_emu_thread*, const mscclgo_emu_atomic*, const void* code);
   // fence tells of a fence.

@@ -16,12 +16,12 @@ namespace emu {
 
 // raceAccess tells of an access if its memory is watched, which stacks are not.
 __attribute__((no_sanitize("thread"), always_inline)) inline void raceAccess(const volatile void* p,
-                                                                             uint64_t size, int write,
+                                                                             uint64_t size, uint32_t how,
                                                                              const void* code) {
   mscclgo_emu_thread* t = self();
   const uintptr_t at = reinterpret_cast<uintptr_t>(p);
   if (t->block->watched && !t->block->watched[at >> 12]) return;
-  t->block->runtime->accessed(t, const_cast<const void*>(p), size, write, code);
+  t->block->runtime->accessed(t, const_cast<const void*>(p), size, how, code);
 }
 
 __attribute__((no_sanitize("thread"), noinline)) inline uint64_t raceAtomic(uint32_t what, void* at,
@@ -41,17 +41,17 @@ __attribute__((no_sanitize("thread"), noinline)) inline void raceFence(uint32_t 
 }  // namespace emu
 }  // namespace mscclgo
 
-#define MSCCLGO_EMU_ACCESS(name, size, write)                                \
-  MSCCLGO_EMU_HOOK void __tsan_##name(void* p) {                             \
-    ::mscclgo::emu::raceAccess(p, size, write, __builtin_return_address(0)); \
+#define MSCCLGO_EMU_ACCESS(name, size, how)                                \
+  MSCCLGO_EMU_HOOK void __tsan_##name(void* p) {                           \
+    ::mscclgo::emu::raceAccess(p, size, how, __builtin_return_address(0)); \
   }
-#define MSCCLGO_EMU_ACCESSES(size)                  \
-  MSCCLGO_EMU_ACCESS(read##size, size, 0)           \
-  MSCCLGO_EMU_ACCESS(write##size, size, 1)          \
-  MSCCLGO_EMU_ACCESS(volatile_read##size, size, 0)  \
-  MSCCLGO_EMU_ACCESS(volatile_write##size, size, 1) \
-  MSCCLGO_EMU_ACCESS(unaligned_read##size, size, 0) \
-  MSCCLGO_EMU_ACCESS(unaligned_write##size, size, 1)
+#define MSCCLGO_EMU_ACCESSES(size)                                                         \
+  MSCCLGO_EMU_ACCESS(read##size, size, 0)                                                  \
+  MSCCLGO_EMU_ACCESS(write##size, size, MSCCLGO_EMU_WRITE)                                 \
+  MSCCLGO_EMU_ACCESS(volatile_read##size, size, MSCCLGO_EMU_VOLATILE)                      \
+  MSCCLGO_EMU_ACCESS(volatile_write##size, size, MSCCLGO_EMU_WRITE | MSCCLGO_EMU_VOLATILE) \
+  MSCCLGO_EMU_ACCESS(unaligned_read##size, size, 0)                                        \
+  MSCCLGO_EMU_ACCESS(unaligned_write##size, size, MSCCLGO_EMU_WRITE)
 MSCCLGO_EMU_ACCESSES(1)
 MSCCLGO_EMU_ACCESSES(2)
 MSCCLGO_EMU_ACCESSES(4)
@@ -64,7 +64,7 @@ MSCCLGO_EMU_HOOK void __tsan_read_range(void* p, long n) {
   ::mscclgo::emu::raceAccess(p, static_cast<uint64_t>(n), 0, __builtin_return_address(0));
 }
 MSCCLGO_EMU_HOOK void __tsan_write_range(void* p, long n) {
-  ::mscclgo::emu::raceAccess(p, n, 1, __builtin_return_address(0));
+  ::mscclgo::emu::raceAccess(p, n, MSCCLGO_EMU_WRITE, __builtin_return_address(0));
 }
 
 // Functions of the C library that the linker has kernels call instead (--wrap).
@@ -73,16 +73,16 @@ extern "C" void* __real_memmove(void*, const void*, size_t);
 extern "C" void* __real_memset(void*, int, size_t);
 MSCCLGO_EMU_HOOK void* __wrap_memcpy(void* to, const void* from, size_t n) {
   ::mscclgo::emu::raceAccess(from, n, 0, __builtin_return_address(0));
-  ::mscclgo::emu::raceAccess(to, n, 1, __builtin_return_address(0));
+  ::mscclgo::emu::raceAccess(to, n, MSCCLGO_EMU_WRITE, __builtin_return_address(0));
   return __real_memcpy(to, from, n);
 }
 MSCCLGO_EMU_HOOK void* __wrap_memmove(void* to, const void* from, size_t n) {
   ::mscclgo::emu::raceAccess(from, n, 0, __builtin_return_address(0));
-  ::mscclgo::emu::raceAccess(to, n, 1, __builtin_return_address(0));
+  ::mscclgo::emu::raceAccess(to, n, MSCCLGO_EMU_WRITE, __builtin_return_address(0));
   return __real_memmove(to, from, n);
 }
 MSCCLGO_EMU_HOOK void* __wrap_memset(void* to, int value, size_t n) {
-  ::mscclgo::emu::raceAccess(to, n, 1, __builtin_return_address(0));
+  ::mscclgo::emu::raceAccess(to, n, MSCCLGO_EMU_WRITE, __builtin_return_address(0));
   return __real_memset(to, value, n);
 }
 
