@@ -39,10 +39,11 @@ var describeFlags = []string{"-g", "-fno-var-tracking", "-gno-statement-frontier
 // before each access. The library that these calls are made for is not linked.
 var raceFlags = []string{"-fsanitize=thread", "-Wno-tsan", "-DMSCCLGO_EMU_RACE"}
 
-// volatileFlags tell volatile accesses from others there, by the compiler.
-var volatileFlags = map[bool][]string{
+// raceFlagsOf are g++'s own, and those of clang: volatile accesses are told from others, and the
+// places of variables are told as DWARF 4 has them.
+var raceFlagsOf = map[bool][]string{
 	false: {"--param", "tsan-distinguish-volatile=1"},
-	true:  {"-mllvm", "-tsan-distinguish-volatile=1"}, // clang
+	true:  {"-mllvm", "-tsan-distinguish-volatile=1", "-gdwarf-4", "-Wno-unused-command-line-argument"}, // when it links
 }
 
 // raceLinkFlags have functions of the C library that access memory do so too.
@@ -85,7 +86,7 @@ func (emuCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 	}
 	flags := slices.Concat(compileFlags, describe, j.options.Flags)
 	if j.race {
-		flags = slices.Concat(flags, raceFlags, volatileFlags[clang])
+		flags = slices.Concat(flags, raceFlags, raceFlagsOf[clang])
 	}
 	if !clang {
 		flags = append(flags, "-fno-gnu-unique") // unique symbols, which clang does not make, prevent unloading

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -58,10 +59,11 @@ type search struct {
 }
 
 // manifestKey returns the name of the manifest for a source and options. headers is the
-// name of the library's headers' contents.
+// name of the library's headers' contents. Another version of this package may compile otherwise.
 func manifestKey(j job, headers string) string {
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q %x %q %q %q %q %t ", j.name, sha256.Sum256(j.source), j.options.Defines, absolutes(j.options.IncludeDirs), j.options.Flags, headers, j.race)
+	fmt.Fprintf(digest, "%s %q ", mscclgo.Version, slices.Concat(compileFlags, describeFlags, raceFlags, raceFlagsOf[false], raceFlagsOf[true], raceLinkFlags, linkFlags))
 	for _, variable := range []string{"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"} {
 		fmt.Fprintf(digest, "%q ", os.Getenv(variable))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,6 +149,18 @@ func TestRecallNothing(t *testing.T) {
 		if runs() == before {
 			t.Errorf("%s: no compiler ran", what)
 		}
+	}
+}
+
+// TestRecallOwnFlags has a version of the package that compiles with another flag.
+func TestRecallOwnFlags(t *testing.T) {
+	o := Options{CacheDir: t.TempDir()}
+	first := compileOK(t, okSource, o)
+	had := compileFlags
+	defer func() { compileFlags = had }()
+	compileFlags = append(slices.Clone(had), "-O0")
+	if second := compileOK(t, okSource, o); bytes.Equal(first, second) {
+		t.Error("the image of other flags was taken")
 	}
 }
 

@@ -86,7 +86,8 @@ MSCCLGO_EMU_HOOK void* __wrap_memset(void* to, int value, size_t n) {
   return __real_memset(to, value, n);
 }
 
-// The compiler's own atomics, which have no scope: they count as the system's.
+// The compiler's own atomics, which have no scope: they count as the system's. Of a comparison g++
+// calls the second form, and clang the first.
 namespace mscclgo {
 namespace emu {
 constexpr uint32_t raceOrder(int order) {
@@ -114,12 +115,16 @@ constexpr uint32_t raceOrder(int order) {
                                                      value, 0, ::mscclgo::emu::raceOrder(order),             \
                                                      MSCCLGO_EMU_SYSTEM));                                   \
   }                                                                                                          \
+  MSCCLGO_EMU_HOOK T __tsan_atomic##bits##_compare_exchange_val(volatile void* p, T expected, T value,       \
+                                                                int order, int) {                            \
+    return static_cast<T>(::mscclgo::emu::raceAtomic(MSCCLGO_EMU_COMPARE, const_cast<void*>(p), bits / 8,    \
+                                                     value, expected, ::mscclgo::emu::raceOrder(order),      \
+                                                     MSCCLGO_EMU_SYSTEM));                                   \
+  }                                                                                                          \
   MSCCLGO_EMU_HOOK bool __tsan_atomic##bits##_compare_exchange_strong(volatile void* p, void* expected,      \
-                                                                      T value, int order, int) {             \
+                                                                      T value, int order, int unless) {      \
     T* want = static_cast<T*>(expected);                                                                     \
-    const T had = static_cast<T>(                                                                            \
-        ::mscclgo::emu::raceAtomic(MSCCLGO_EMU_COMPARE, const_cast<void*>(p), bits / 8, value, *want,        \
-                                   ::mscclgo::emu::raceOrder(order), MSCCLGO_EMU_SYSTEM));                   \
+    const T had = __tsan_atomic##bits##_compare_exchange_val(p, *want, value, order, unless);                \
     const bool same = had == *want;                                                                          \
     *want = had;                                                                                             \
     return same;                                                                                             \
