@@ -225,7 +225,7 @@ func (p *PeerMemory) Reform(ctx context.Context, c *Communicator) (captured bool
 		return false, err
 	}
 	captured = c.asBefore(p.c) && fresh.sameAddresses(p)
-	p.more, fresh.more = fresh.more, p.more // which has the same contents if the addresses are the same
+	fresh.more.inherit(p.more)
 	if err := p.Close(); err != nil {
 		return captured, errors.Join(err, fresh.Close())
 	}

@@ -454,3 +454,86 @@ func TestReformOfAnother(t *testing.T) {
 		failing(t, 0, err, mscclgo.ErrInvalid, "Reform has turned into this one")
 	}
 }
+
+// TestReformMany carries memory of more ranks than handles hold the addresses of: the handles
+// stay as they were, and what they point to is right for the new group.
+func TestReformMany(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("a test of the host's part, for which one kind of device is enough")
+	}
+	const n = devicecode.RanksByValue + 2
+	o := communicator.Options{Scratch: 1 << 12, HeartbeatTimeout: -1}
+	comms := group(t, n, o)
+	next := ranks(t, n)
+	reformed := make([]*communicator.Communicator, n)
+	each(t, n, func(rank int) error {
+		c := comms[rank]
+		peers, err := c.Share(t.Context(), upload(t, c.Device(), 0, 64))
+		if err != nil {
+			return err
+		}
+		handle, err := peers.Handle()
+		if err != nil {
+			return err
+		}
+		group, err := c.Group(t.Context())
+		if err != nil {
+			return err
+		}
+		if reformed[rank], err = c.Reform(t.Context(), next[rank]); err != nil {
+			return err
+		}
+		captured, err := peers.Reform(t.Context(), reformed[rank])
+		if err != nil {
+			return err
+		}
+		newGroup, err := reformed[rank].Group(t.Context())
+		if err != nil {
+			return err
+		}
+		if newGroup != group {
+			t.Errorf("rank %d: the group's handle changes", rank)
+		}
+		// A graph that was captured before has the handle, and nobody has asked for it since.
+		for range 2 {
+			if got := tableOf(t, c.Device(), handle.More, n); !captured || !slices.Equal(got, addressesFrom(peers)) {
+				t.Errorf("rank %d: captured %v, the table is %#x, and the buffers are at %#x", rank, captured, got, addressesFrom(peers))
+			}
+			if again, err := peers.Handle(); err != nil || again != handle {
+				t.Errorf("rank %d: the memory's handle changes, %v", rank, err)
+			}
+		}
+		if err := peers.Close(); err != nil {
+			return err
+		}
+		_, err = peers.Handle()
+		failing(t, rank, err, mscclgo.ErrInvalid, "closed")
+		return nil
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	closeAll(t, reformed)
+}
+
+// tableOf returns the addresses behind those that a handle holds.
+func tableOf(t *testing.T, d *gpu.Device, at gpu.Ptr, ranks int) []gpu.Ptr {
+	t.Helper()
+	got := make([]gpu.Ptr, ranks-devicecode.RanksByValue)
+	b, err := d.Wrap(at, 8*uint64(len(got)))
+	if err == nil {
+		err = errors.Join(gpu.CopyOut(got, b), b.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return got
+}
+
+// addressesFrom returns where the buffers of the ranks are that handles do not hold.
+func addressesFrom(p *communicator.PeerMemory) (at []gpu.Ptr) {
+	for _, m := range p.Memories[devicecode.RanksByValue:] {
+		at = append(at, m.Buffer().Ptr())
+	}
+	return at
+}

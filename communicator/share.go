@@ -106,8 +106,8 @@ func sizeOf(b *gpu.Buffer) string {
 // addresses, and p the others, in device memory.
 //
 // Errors: ErrUnsupported when a peer's memory is not mapped here, or the group
-// is larger than [devicecode.MaxRanks]; ErrInvalid, in such a group, when p is closed; those of
-// memory.
+// is larger than [devicecode.MaxRanks]; ErrInvalid when p is closed; in a group of more than
+// [devicecode.RanksByValue] ranks those of [gpu.Device.Alloc], as the table needs memory.
 func (p *PeerMemory) Handle() (devicecode.PeerMemory, error) {
 	return p.handleOf(p.c.everyone(), &p.more.all)
 }
@@ -120,14 +120,14 @@ func (p *PeerMemory) HostHandle() (devicecode.PeerMemory, error) {
 
 // handleOf returns the handle of the given ranks, by their index in the list.
 func (p *PeerMemory) handleOf(ranks []int, more *addresses) (h devicecode.PeerMemory, err error) {
+	p.more.mu.Lock()
+	defer p.more.mu.Unlock()
+	if p.more.closed {
+		return h, mscclgo.Errorf(mscclgo.ErrInvalid, handleOp, "the memory is closed").At(p.c.Rank(), mscclgo.NoRank)
+	}
 	at, err := p.addressesOf(ranks)
 	if err != nil {
 		return h, err
-	}
-	p.more.mu.Lock()
-	defer p.more.mu.Unlock()
-	if len(ranks) > devicecode.RanksByValue && p.more.closed {
-		return h, mscclgo.Errorf(mscclgo.ErrInvalid, handleOp, "the memory is closed")
 	}
 	h.More, err = more.place(p.c.private, at[copy(h.Ranks[:], at):])
 	return h, err
@@ -168,6 +168,15 @@ func (p *PeerMemory) Close() error {
 		errs = append(errs, closeMemory(m))
 	}
 	return errors.Join(errs...)
+}
+
+// inherit takes the tables of old, of an earlier group: what they have is right if the addresses are
+// the same.
+func (m *moreAddresses) inherit(old *moreAddresses) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	m.all, m.local = old.all, old.local
+	old.all, old.local = addresses{}, addresses{}
 }
 
 func (m *moreAddresses) close(private *arena) {
