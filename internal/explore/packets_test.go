@@ -34,8 +34,11 @@ func packetCases() (calls []collective.Call) {
 	return calls
 }
 
-// packetWord is word i of a part of a rank's input.
-func packetWord(rank, part, i int) uint32 { return uint32(1000*(rank+1) + 100*part + i) }
+// packetWord is word i of a part of a rank's input for a call: no two calls have the same, so that one
+// that takes what another has sent, or leaves what another has left, is wrong.
+func packetWord(number, rank, part, i int) uint32 {
+	return uint32(10_000*(number+1) + 1000*(rank+1) + 100*part + i)
+}
 
 // packetRank runs collectives one after the other, and checks what each leaves.
 func packetRank(calls []collective.Call) func(context.Context, *communicator.Communicator) error {
@@ -49,35 +52,51 @@ func packetRank(calls []collective.Call) func(context.Context, *communicator.Com
 		if err != nil {
 			return err
 		}
-		parts := comm.Size()
-		words := make([]byte, 4*packetCount*parts)
-		var memories [2]*collective.Memory
-		for i := range memories {
-			for part := range parts {
-				for k := range packetCount {
-					binary.LittleEndian.PutUint32(words[4*(part*packetCount+k):], packetWord(comm.Rank(), part, k))
+		words := make([]byte, 4*packetCount*comm.Size())
+		var in, out [packetCalls]*collective.Memory
+		for _, memories := range []*[packetCalls]*collective.Memory{&in, &out} {
+			for i := range memories {
+				buffer, err := gpu.Upload(comm.Device(), words)
+				if err != nil {
+					return err
 				}
-			}
-			buffer, err := gpu.Upload(comm.Device(), words)
-			if err != nil {
-				return err
-			}
-			if memories[i], err = runner.Share(ctx, buffer); err != nil {
-				return err
+				if memories[i], err = runner.Share(ctx, buffer); err != nil {
+					return err
+				}
 			}
 		}
-		for _, call := range calls {
-			call.In, call.Out = memories[0], memories[1]
-			operation, err := runner.Prepare(ctx, call)
-			for range packetCalls {
+		for number, call := range calls {
+			var operations [packetCalls]*collective.Operation
+			for i := range operations {
+				for part := range comm.Size() {
+					for k := range packetCount {
+						binary.LittleEndian.PutUint32(words[4*(part*packetCount+k):], packetWord(number*packetCalls+i, comm.Rank(), part, k))
+					}
+				}
+				call.In, call.Out = in[i], out[i]
+				err := errors.Join(gpu.CopyIn(in[i].Buffer, words), gpu.CopyIn(out[i].Buffer, make([]byte, len(words))))
 				if err == nil {
-					err = operation.Launch(stream)
+					operations[i], err = runner.Prepare(ctx, call)
+				}
+				if err != nil {
+					return err
 				}
 			}
-			if err := errors.Join(err, stream.Synchronize(ctx), gpu.CopyOut(words, memories[1].Buffer)); err != nil {
-				return fmt.Errorf("%v by %s: %w", &call, call.Algorithm, err)
+			for _, operation := range operations {
+				if err := operation.Launch(stream); err != nil {
+					return err
+				}
 			}
-			if err := checkPackets(call, comm.Rank(), comm.Size(), words); err != nil {
+			err := stream.Synchronize(ctx)
+			for i := range operations {
+				if err == nil {
+					err = gpu.CopyOut(words, out[i].Buffer)
+				}
+				if err == nil {
+					err = checkPackets(call, number*packetCalls+i, comm.Rank(), comm.Size(), words)
+				}
+			}
+			if err != nil {
 				return fmt.Errorf("%v by %s: %w", &call, call.Algorithm, err)
 			}
 		}
@@ -86,7 +105,7 @@ func packetRank(calls []collective.Call) func(context.Context, *communicator.Com
 }
 
 // checkPackets finds what a call should leave in a rank's output.
-func checkPackets(call collective.Call, rank, ranks int, words []byte) error {
+func checkPackets(call collective.Call, number, rank, ranks int, words []byte) error {
 	kind := call.Kind
 	if (kind == collective.Reduce || kind == collective.Gather) && rank != call.Root {
 		return nil
@@ -96,10 +115,10 @@ func checkPackets(call collective.Call, rank, ranks int, words []byte) error {
 		for i := range packetCount {
 			want := uint32(0)
 			for _, source := range from {
-				want += packetWord(source, theirs, i)
+				want += packetWord(number, source, theirs, i)
 			}
 			if got := binary.LittleEndian.Uint32(words[4*(part*packetCount+i):]); got != want {
-				return fmt.Errorf("word %d of part %d is %d, want %d", i, part, got, want)
+				return fmt.Errorf("call %d: word %d of part %d is %d, want %d", number, i, part, got, want)
 			}
 		}
 	}
