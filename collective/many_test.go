@@ -216,13 +216,15 @@ func (m *member) manyCounts() error {
 		}
 		return (from*7 + to) % 5
 	}
-	var in, want []uint32
-	var sends, receives []uint64
-	for peer := range m.comm.Size() {
-		in, want = append(in, words(rank, peer, count(rank, peer))...), append(want, words(peer, rank, count(peer, rank))...)
-		sends, receives = append(sends, uint64(count(rank, peer))), append(receives, uint64(count(peer, rank)))
-	}
-	for range 2 { // the second with what the first left
+	for round := range 2 { // the second with what the first left
+		other := 1001 * round
+		var in, want []uint32
+		var sends, receives []uint64
+		for peer := range m.comm.Size() {
+			in = append(in, words(rank+other, peer, count(rank+other, peer))...)
+			want = append(want, words(peer+other, rank, count(peer+other, rank))...)
+			sends, receives = append(sends, uint64(count(rank+other, peer))), append(receives, uint64(count(peer+other, rank)))
+		}
 		err := m.called(in, want, func(out, in *gpu.Buffer) error {
 			return m.runner.AllToAllV(m.stream, out, in, sends, receives, collective.I32)
 		})
@@ -240,9 +242,9 @@ func (m *member) manyMessages() error {
 		const n = 9
 		var in, want []uint32
 		for peer := range ranks {
-			in = append(in, words(rank, peer, n)...)
+			in = append(in, words(rank+1000*step, peer, n)...)
 			if (rank-peer+ranks)%ranks%step == 0 {
-				want = append(want, words(peer, rank, n)...)
+				want = append(want, words(peer+1000*step, rank, n)...)
 			} else {
 				want = append(want, make([]uint32, n)...)
 			}
