@@ -100,7 +100,8 @@ struct block {
 
   // Yields since the last progress, and rounds of nothing but yields.
   uint32_t quiet, rounds;
-  uint64_t slept;  // the OS thread's CPU time before the last sleep in a crowd, or 0
+  // The OS thread's CPU time before the last sleep in a crowd, or 0, and what a round costs of it.
+  uint64_t slept, cost;
 
   stall stall;
 
@@ -482,7 +483,10 @@ static int give_way(block* b) {
   }
   const uint64_t spent = clock_of(CLOCK_THREAD_CPUTIME_ID);
   uint64_t round = b->slept ? spent - b->slept : 0;
+  // Between two waits there is work, which is not what a round costs.
+  if (round > 2 * b->cost) round = 2 * b->cost;
   if (round < WAKING) round = WAKING;
+  b->cost = round;
   b->slept = spent;
   // The first rounds of a wait sleep less: it may be short.
   const uint32_t doublings = ++b->rounds < 8 ? 8 - b->rounds : 0;
@@ -981,7 +985,7 @@ void block_run(block* b, launch* l, mscclgo_emu_dim index) {
   }
   if (first >= 0 && share(b) && share_dynamic(b) && race(b)) {
     atomic_fetch_add_explicit(&running, 1, memory_order_relaxed);
-    b->slept = 0;
+    b->slept = b->cost = 0;
     poison(b);
     fault_catch(crash, b, &b->running);
     go_on(b, &b->scheduler, b->explore ? (uint32_t)first : pop(b));
