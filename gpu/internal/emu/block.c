@@ -40,6 +40,7 @@ enum {
   CROWD = 8,                     // blocks a core, of more than which one that waits sleeps longer
   WAITING_SHARE = 4,             // of the cores' time, the part that is for looking, as 1 / WAITING_SHARE
   LONGEST_IN_CROWD = 400000000,  // nanoseconds
+  LONGEST_NAP = 10000000,        // nanoseconds between looks at whether there is still a reason to wait
   WAKING = 10000,                // nanoseconds of a core that a sleep takes at least
 };
 
@@ -471,6 +472,18 @@ static int cores_of_process(void) {
   return n;
 }
 
+// over reports whether the block is to look at once: its launch is to end, or the group for which
+// its threads wait has ended all waits.
+static int over(const block* b) {
+  if (launch_ended(b->launch)) return 1;
+  for (uint32_t i = 0; i < b->threads; i++) {
+    if (!stall_waits(&b->stall, i)) continue;
+    const _Atomic uint32_t* aborted = b->stall.of[i].what.group;  // the first word of GroupStatus
+    return aborted && atomic_load_explicit(aborted, memory_order_relaxed);
+  }
+  return 0;
+}
+
 // give_way sleeps where there are many blocks a core, and reports whether there are. Blocks that
 // look in turns, as often as they do where there are few, would take the time of those that work:
 // a round costs what its threads cost, and the more blocks look, the less often each does, so
@@ -492,8 +505,12 @@ static int give_way(block* b) {
   const uint32_t doublings = ++b->rounds < 8 ? 8 - b->rounds : 0;
   uint64_t pause = round * crowd * WAITING_SHARE >> doublings;
   if (pause > LONGEST_IN_CROWD) pause = LONGEST_IN_CROWD;
-  const struct timespec t = {0, (long)pause};
-  nanosleep(&t, NULL);
+  while (pause && !over(b)) {
+    const uint64_t nap = pause < LONGEST_NAP ? pause : LONGEST_NAP;
+    const struct timespec t = {0, (long)nap};
+    nanosleep(&t, NULL);
+    pause -= nap;
+  }
   return 1;
 }
 

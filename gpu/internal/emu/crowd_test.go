@@ -2,8 +2,10 @@ package emu_test
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 )
@@ -23,10 +25,11 @@ extern "C" __global__ void crowd(unsigned* words, unsigned works) {
 }
 `
 
+const mostCores = 64 // of more a crowd takes too many threads
+
 // TestCrowd has a block of many, which all wait, work for a while between two waits: it does not
 // sleep for the longer in the second, as its work is not what it costs to look.
 func TestCrowd(t *testing.T) {
-	const mostCores = 64 // of more it takes too many threads
 	if runtime.NumCPU() > mostCores {
 		t.Skipf("a crowd on %d cores is large", runtime.NumCPU())
 	}
@@ -84,5 +87,54 @@ func crowded(t *testing.T, blocks int) time.Duration {
 	start := time.Now()
 	write(t, first.Device, first.words, []uint32{2})
 	must(t, first.s.Synchronize(deadline(t)))
+	return time.Since(start)
+}
+
+const abortSource = `
+#include <mscclgo/wait.cuh>
+extern "C" __global__ void await(mscclgo::GroupStatus* status) {
+  mscclgo::Watch watch = {status, 3600000000000ull, 0, 0};
+  mscclgo::waitUntil(watch, [] { return false; });
+}
+`
+
+// TestCrowdAborted has a crowd of blocks wait whose group then ends all waits: they do not sleep on,
+// though a wait looks for that once in many polls only.
+func TestCrowdAborted(t *testing.T) {
+	if runtime.NumCPU() > mostCores/4 {
+		t.Skipf("a crowd on %d cores is large", runtime.NumCPU())
+	}
+	best := time.Hour
+	for range 3 { // a machine that does other work may let them wait too
+		best = min(best, abortedCrowd(t, 60*runtime.NumCPU()))
+	}
+	if best > 250*time.Millisecond {
+		t.Errorf("the blocks have waited for %v at least after their group had ended", best)
+	}
+}
+
+// abortedCrowd returns for how long at least so many blocks wait on.
+func abortedCrowd(t *testing.T, blocks int) time.Duration {
+	t.Helper()
+	var streams []backend.Stream
+	var ends []*uint32
+	for blocks > 0 {
+		d := open(t)
+		status, err := d.AllocHost(1 << 16)
+		must(t, err)
+		here := min(blocks, d.Info().Multiprocessors*d.Info().MaxBlocksPerSM)
+		s := stream(t, d)
+		must(t, s.Launch(kernelOf(t, load(t, d, abortSource), "await"), shape(uint32(here), 512), pack(status.Ptr())))
+		streams, ends = append(streams, s), append(ends, (*uint32)(unsafe.Pointer(&status.Bytes()[0])))
+		blocks -= here
+	}
+	time.Sleep(time.Second) // until they sleep for long
+	start := time.Now()
+	for _, end := range ends {
+		atomic.StoreUint32(end, 1)
+	}
+	for _, s := range streams {
+		must(t, s.Synchronize(deadline(t)), s.Close())
+	}
 	return time.Since(start)
 }
