@@ -71,7 +71,11 @@ func runRace(c *call) error {
 	case failed != nil:
 		return &exitError{max(code, exitFailed), failed}
 	case len(found.Races) > 0:
-		return fmt.Errorf("%d races: pairs of lines whose accesses nothing orders", len(found.Races))
+		races := "1 race: a pair"
+		if n := len(found.Races); n > 1 {
+			races = fmt.Sprintf("%d races: pairs", n)
+		}
+		return fmt.Errorf("%s of lines whose accesses nothing orders", races)
 	case found.Devices == 0:
 		return errors.New("the program opened no emulated device, so that nothing was watched; it has to be one of this library, and take its devices from the environment or by the name \"emu\"")
 	}

@@ -59,9 +59,6 @@ race_cell* shadow_cell(const void* at, int* pinned);
 // are not memory of a device or of a block.
 uintptr_t shadow_key(const void* at);
 
-// shadow_private tells whether memory is that of a block.
-int shadow_private(const void* at);
-
 // shadow_ordered reports whether what an actor did at a time happens before what a thread does now.
 int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time);
 

@@ -13,6 +13,12 @@ typedef struct {
   uint32_t released;                               // these as one clock, made when needed
 } race_fence;
 
+// race_word is what is known of one word of memory, as clocks: for any thread, and for one device's.
+typedef struct {
+  const void* at;
+  uint32_t system, device;
+} race_word;
+
 // race_thread is what a CUDA thread, or an operation of a stream or a host, knows.
 //
 // Knowledge of others is a clock: a number that stands for a set that never changes
@@ -23,7 +29,11 @@ typedef struct race_thread {
   uint32_t time;     // of its next accesses, from 1
   uint32_t known;    // clock: what happened before
   uint32_t seen[2];  // clocks: what relaxed loads have seen, of any device and of this one
-  uint32_t base;     // clock: what was known when the kernel began
+  // Clocks of sequentially consistent fences, of system scope and of any: those that this thread has
+  // made or met at barriers, and those that its relaxed loads have seen.
+  uint32_t fenced[2], seen_fenced[2];
+  race_word released, loaded;  // what it has released last, and seen by its last relaxed load
+  uint32_t base;               // clock: what was known when the kernel began
   uint32_t block_clock, warp_clock;
   race_fence fence[2];       // at system scope, and at any
   uint32_t latest[4], turn;  // clocks that were seen lately

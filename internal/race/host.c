@@ -61,12 +61,13 @@ static race_cell* cell_of(uint64_t at) {
 
 void race_store(const race_launch* l, uint64_t at, uint64_t value) {
   race_thread t = thread_of(l);
-  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_WRITE, l->name);
+  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, l->name);
   race_cell* c = cell_of(at);
   if (!c) return;
   // Here too, so that a kernel sees the value together with what it releases.
   __atomic_store_n((uint64_t*)(uintptr_t)at, value, __ATOMIC_SEQ_CST);
   c->system = c->device = l->base;
+  c->fenced[0] = c->fenced[1] = 0;
   c->owner = 0;
   c->value = race_digest(value);
   race_unlock(&c->lock);

@@ -33,6 +33,7 @@ enum {
   RACE_READ = 0,
   RACE_WRITE = 1,
   RACE_ATOMIC = 2,
+  RACE_SYSTEM = 4,  // of an atomic one: for all devices, and not for the thread's own alone
 };
 
 // race_instance is one block of a launch, or one operation.
@@ -51,7 +52,7 @@ typedef struct {
   race_place place;
   uint16_t site;  // the thread's last synchronisation
   uint8_t mask;   // bytes
-  uint8_t flags;  // RACE_WRITE, RACE_ATOMIC
+  uint8_t flags;  // RACE_WRITE and so on
 } race_slot;
 
 enum { RACE_SLOTS = 4, RACE_LOCKED = 0x80 };
@@ -61,6 +62,7 @@ enum { RACE_SLOTS = 4, RACE_LOCKED = 0x80 };
 typedef struct {
   uint32_t lock;
   uint32_t system, device;         // clocks: for any thread, and for those of the writer's device
+  uint32_t fenced[2];              // the same of sequentially consistent fences before the write
   uint32_t value : 24, owner : 8;  // a digest of the value, and the writer's device
 } race_cell;
 

@@ -165,7 +165,7 @@ func PinnedAccess(device string, at, n uint64, write bool) {
 	}
 	kind := C.uint32_t(0)
 	if n <= 8 && n&(n-1) == 0 && at%n == 0 {
-		kind = C.RACE_ATOMIC
+		kind = C.RACE_ATOMIC | C.RACE_SYSTEM
 	}
 	f.hostAccess(device, at, n, write, kind)
 }

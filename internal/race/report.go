@@ -174,7 +174,7 @@ func (r *reader) lost() []string {
 		bit  C.uint32_t
 		text string
 	}{
-		{C.RACE_LOST_MEMORY, "the finder has used half of the memory that was free (12 bytes for each byte that the program accessed), and watched nothing from then on; use smaller buffers"},
+		{C.RACE_LOST_MEMORY, "the finder has used half of the memory that was free (14 bytes for each byte that the program accessed), and watched nothing from then on; use smaller buffers"},
 		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
 		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all told", C.RACE_REPORTS)},
 		{C.RACE_LOST_CODE, "a module was compiled beforehand and not for the race finder, so that its kernels are not watched"},
@@ -236,6 +236,8 @@ func (r Race) String() string {
 func (r Race) Order() string {
 	a, b := r.First, r.Second
 	switch {
+	case a.Atomic && b.Atomic:
+		return "what would make them atomic for each other: system scope of both (atomicAdd_system, Scope::System)"
 	case a.of && b.of && a.stream == b.stream && a.launch != b.launch:
 		return "what would order them: awaitPrevious in the later launch, which was made with Overlap, before the access"
 	case a.of && b.of && a.Where == b.Where && a.Kernel == b.Kernel && a.Block == b.Block && a.Thread != b.Thread && a.Thread[0]/32 == b.Thread[0]/32:

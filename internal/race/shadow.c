@@ -49,6 +49,13 @@ static int ordered(const race_thread* t, const race_slot* s, uint32_t flags) {
          (clock_has(t->seen[0], s->actor, s->clock) || clock_has(t->seen[1], s->actor, s->clock));
 }
 
+// atomically reports whether two accesses are atomic for each other.
+static int atomically(const race_thread* t, uint32_t flags, const race_slot* s, uint32_t theirs) {
+  if (!(flags & theirs & RACE_ATOMIC)) return 0;
+  return (flags & theirs & RACE_SYSTEM) ||
+         race->instance[t->actor >> 10].where == race->instance[s->actor >> 10].where;
+}
+
 static void describe(race_side* side, const race_slot* s) {
   side->instance = race->instance[s->actor >> 10];
   side->thread = s->actor & 1023;
@@ -135,13 +142,17 @@ static void granule(race_thread* t, race_slot* slots, const void* at, int privat
     }
     if (!(s->mask & mask)) continue;
     const uint8_t theirs = i == 0 ? zero : s->flags;
-    const int conflict = ((theirs | flags) & RACE_WRITE) && !(theirs & flags & RACE_ATOMIC);
+    const int atomic = atomically(t, flags, s, theirs);
+    const int conflict = ((theirs | flags) & RACE_WRITE) && !atomic;
     const int before = ordered(t, s, flags);
     if (conflict && !before) {
       races[racing] = *s;
       races[racing++].flags = theirs;
     }
-    if ((s->mask & ~mask) == 0 && (before || s->actor == t->actor) &&
+    // An atomic operation comes behind the earlier ones on its word in the order of that word, and so
+    // does what is ordered behind it.
+    const int coherent = s->mask == mask && atomic;
+    if ((s->mask & ~mask) == 0 && (before || coherent || s->actor == t->actor) &&
         ((flags & RACE_WRITE) || !(theirs & RACE_WRITE))) {
       if (superseded < 0) {
         superseded = i;
@@ -192,5 +203,3 @@ void shadow_access(race_thread* t, const void* at, uint64_t size, uint32_t flags
     from = to;
   }
 }
-
-int shadow_private(const void* at) { return shadow_of(at) & PRIVATE; }

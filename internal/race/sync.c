@@ -45,38 +45,54 @@ static uint32_t released(race_thread* t, race_fence* f) {
 void sync_refresh(race_cell* c, uint64_t value) {
   if (c->value == race_digest(value) || c->value == RACE_ANY) return;
   c->system = c->device = __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE);  // of whom we know no more
+  c->fenced[0] = c->fenced[1] = 0;
   c->owner = 0;
   c->value = race_digest(value);
 }
 
 // What reading a cell tells a thread.
 void sync_observe(race_thread* t, const race_cell* c, const mscclgo_emu_atomic* w, const void* code) {
-  const int mine = c->owner == t->device;
-  const uint32_t clock = mine ? c->device : w->scope == MSCCLGO_EMU_SYSTEM ? c->system : 0;
+  const int mine = c->owner == t->device, far = w->scope == MSCCLGO_EMU_SYSTEM;
+  const uint32_t fenced = mine ? c->fenced[1] : far ? c->fenced[0] : 0;
+  t->seen_fenced[mine] = clock_join(t->seen_fenced[mine], fenced);
+  uint32_t clock = mine ? c->device : far ? c->system : 0;
+  // A load and an acquiring one of the same word acquire together (PTX: acquire patterns).
+  uint32_t* before = mine ? &t->loaded.device : &t->loaded.system;
+  if (t->loaded.at != w->at) t->loaded = (race_word){.at = w->at};
   if (w->order & MSCCLGO_EMU_ACQUIRE) {
+    clock = clock_join(clock, clock_join(t->loaded.device, far ? t->loaded.system : 0));
     t->known = clock_join(t->known, clock);
     synced(t, code, "acquire");
     return;
   }
+  *before = clock_join(*before, clock);
   for (int i = 0; i < 4; i++)
     if (t->latest[i] == clock) return;
   t->latest[t->turn++ % 4] = clock;
   t->seen[mine] = clock_join(t->seen[mine], clock);
 }
 
-// What writing a cell tells those who read it.
+// What writing a cell tells those who read it. A write of device scope tells other devices nothing,
+// whatever fence is before it (PTX: moral strength).
 void sync_offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int pinned, const void* code) {
-  uint32_t device = released(t, &t->fence[1]), system = released(t, &t->fence[0]);
+  const int far = w->scope == MSCCLGO_EMU_SYSTEM, update = w->what != MSCCLGO_EMU_STORE;
+  uint32_t device = released(t, &t->fence[1]), system = far ? released(t, &t->fence[0]) : t->base;
   if (w->order & MSCCLGO_EMU_RELEASE) {
     const race_fence f = now(t);
     device = clock_of(t, &f);
-    if (w->scope == MSCCLGO_EMU_SYSTEM) system = device;
-    synced(t, code, w->scope == MSCCLGO_EMU_SYSTEM ? "release at system scope" : "release at device scope");
+    if (far) system = device;
+    t->released = (race_word){.at = w->at, .device = device, .system = system};
+    synced(t, code, far ? "release at system scope" : "release at device scope");
+  } else if (t->released.at == w->at) {  // a release pattern, by a store behind one that releases
+    device = clock_join(device, t->released.device);
+    if (far) system = clock_join(system, t->released.system);
   }
-  if (w->what != MSCCLGO_EMU_STORE) {  // a release sequence goes on
+  if (update) {  // a release sequence goes on
     device = clock_join(c->owner == t->device ? c->device : c->system, device);
-    system = clock_join(c->system, system);
+    if (far) system = clock_join(c->system, system);
   }
+  for (int k = 0; k < 2; k++)
+    c->fenced[k] = clock_join(update ? c->fenced[k] : 0, k == 1 || far ? t->fenced[k] : 0);
   c->device = device;
   c->system = system;
   c->owner = t->device & 0xff;
@@ -112,14 +128,16 @@ static void settle(race_thread* t) {
 // else, which may be more than it saw.
 static void relaxed(race_thread* t, const void* at, uint64_t size, uint32_t how, const void* code) {
   const int writes = (how & MSCCLGO_EMU_WRITE) != 0;
-  shadow_access(t, at, size, RACE_ATOMIC | (writes ? RACE_WRITE : RACE_READ), race_place_of(t, code));
+  shadow_access(t, at, size, RACE_ATOMIC | RACE_SYSTEM | (writes ? RACE_WRITE : RACE_READ),
+                race_place_of(t, code));
   t->pending = (uint16_t)size;
   t->pending_how = how;
   t->pending_at = at;
   int pinned;
   race_cell* c = writes ? shadow_cell(at, &pinned) : NULL;
   if (!c) return;
-  const mscclgo_emu_atomic w = {.what = MSCCLGO_EMU_STORE, .scope = MSCCLGO_EMU_SYSTEM};
+  const mscclgo_emu_atomic w = {
+      .at = (void*)(uintptr_t)at, .what = MSCCLGO_EMU_STORE, .scope = MSCCLGO_EMU_SYSTEM};
   race_lock(&c->lock);
   sync_offer(t, c, &w, pinned, code);
   c->value = RACE_ANY;
@@ -129,8 +147,7 @@ static void relaxed(race_thread* t, const void* at, uint64_t size, uint32_t how,
 void race_access(race_thread* t, const void* at, uint64_t size, uint32_t how, const void* code) {
   settle(t);
   const int word = size <= 8 && !(size & (size - 1)) && (uintptr_t)at % size == 0;
-  // Lanes that pass data by volatile shared memory count on running in step.
-  if ((how & MSCCLGO_EMU_VOLATILE) && word && !shadow_private(at)) {
+  if ((how & MSCCLGO_EMU_VOLATILE) && word) {
     relaxed(t, at, size, how, code);
   } else {
     shadow_access(t, at, size, how & MSCCLGO_EMU_WRITE ? RACE_WRITE : RACE_READ, race_place_of(t, code));
@@ -143,8 +160,9 @@ uint64_t race_atomic(race_thread* t, const mscclgo_emu_atomic* w, const void* co
   uint64_t wrote = 0;
   race_cell* c = shadow_cell(w->at, &pinned);
   if (!c) return race_operate(w, &wrote, &writes);
-  const int may_write = w->what != MSCCLGO_EMU_LOAD;
-  shadow_access(t, w->at, w->size, RACE_ATOMIC | (may_write ? RACE_WRITE : 0), race_place_of(t, code));
+  const uint32_t scope = w->scope == MSCCLGO_EMU_SYSTEM ? RACE_SYSTEM : 0;
+  const uint32_t may_write = w->what != MSCCLGO_EMU_LOAD ? RACE_WRITE : RACE_READ;
+  shadow_access(t, w->at, w->size, RACE_ATOMIC | scope | may_write, race_place_of(t, code));
   return sync_atomic(t, c, w, pinned, code);
 }
 
@@ -166,18 +184,31 @@ uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, 
   return old;
 }
 
+// race_fences is a fence. One of both orders is sequentially consistent: one that is made behind a
+// load which has seen a store behind another such fence comes after that in their order, and so
+// after all that was known there (PTX: Fence-SC order), whichever thread of the block made the store.
 void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* code) {
   settle(t);
+  const int far = scope == MSCCLGO_EMU_SYSTEM;
+  const int consistent = (order & MSCCLGO_EMU_ACQUIRE) && (order & MSCCLGO_EMU_RELEASE);
   if (order & MSCCLGO_EMU_ACQUIRE) {
     t->known = clock_join(t->known, t->seen[1]);
-    if (scope == MSCCLGO_EMU_SYSTEM) t->known = clock_join(t->known, t->seen[0]);
-    synced(t, code, scope == MSCCLGO_EMU_SYSTEM ? "fence at system scope" : "fence at device scope");
+    if (far) t->known = clock_join(t->known, t->seen[0]);
+  }
+  if (consistent) {
+    t->known = clock_join(t->known, t->seen_fenced[1]);
+    if (far) t->known = clock_join(t->known, t->seen_fenced[0]);
   }
   if (order & MSCCLGO_EMU_RELEASE) {
     t->fence[1] = now(t);
-    if (scope == MSCCLGO_EMU_SYSTEM) t->fence[0] = t->fence[1];
-    synced(t, code, scope == MSCCLGO_EMU_SYSTEM ? "fence at system scope" : "fence at device scope");
+    if (far) t->fence[0] = t->fence[1];
   }
+  if (consistent) {
+    const uint32_t clock = clock_of(t, &t->fence[1]);
+    t->fenced[1] = clock_join(t->fenced[1], clock);
+    if (far) t->fenced[0] = clock_join(t->fenced[0], clock);
+  }
+  if (order) synced(t, code, far ? "fence at system scope" : "fence at device scope");
 }
 
 // meet joins what the threads of a mask know; mask is NULL for all.
@@ -191,14 +222,20 @@ static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, 
     if (t->time > all.time) all.time = t->time;
     if (t->block_clock > all.block_clock) all.block_clock = t->block_clock;
     if (t->known != all.known) all.known = clock_join(all.known, t->known);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
       if (t->seen[k] != all.seen[k]) all.seen[k] = clock_join(all.seen[k], t->seen[k]);
+      if (t->fenced[k] != all.fenced[k]) all.fenced[k] = clock_join(all.fenced[k], t->fenced[k]);
+      if (t->seen_fenced[k] != all.seen_fenced[k])
+        all.seen_fenced[k] = clock_join(all.seen_fenced[k], t->seen_fenced[k]);
+    }
   }
   for (uint32_t i = 0; i < count; i++) {
     race_thread* t = &threads[i];
     if (!(mask >> i % 32 & 1)) continue;
     t->known = all.known;
     memcpy(t->seen, all.seen, sizeof(t->seen));
+    memcpy(t->fenced, all.fenced, sizeof(t->fenced));
+    memcpy(t->seen_fenced, all.seen_fenced, sizeof(t->seen_fenced));
     *(warp ? &t->warp_clock : &t->block_clock) = all.time;
     if (warp) t->block_clock = all.block_clock;
     t->time = all.time + 1;

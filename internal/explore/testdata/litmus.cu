@@ -91,6 +91,38 @@ LITMUS(mpOld, "2.0=1 2.1=0: never") {  // the first of two stores may be what is
     r.result(1, *r.x);
   }
 }
+LITMUS(mpBehindRelease, "2.0=2 2.1=0: never") {  // a relaxed store behind one that releases
+  if (r.role == 0) {
+    *r.x = 1;
+    set<kRelease>(r.y, 1);
+    set(r.y, 2);
+  } else if (r.role == 2) {
+    r.result(0, get<kAcquire>(r.y));
+    r.result(1, *r.x);
+  }
+}
+LITMUS(mpAcquireBehind, "2.0=1 2.2=2 2.1=0: never") {  // a relaxed load before one that acquires
+  if (r.role == 0) {
+    *r.x = 1;
+    set<kRelease>(r.y, 1);
+  } else if (r.role == 1) {
+    set(r.y, 2);
+  } else if (r.role == 2) {
+    r.result(0, get(r.y));
+    r.result(2, get<kAcquire>(r.y));
+    r.result(1, *r.x);
+  }
+}
+LITMUS(mpNearStore, "2.0=1 2.1=0: sometimes") {  // a store of device scope, whatever the fence
+  if (r.role == 0) {
+    *r.x = 1;
+    fence<Scope::System, kRelease>();
+    set<Order::Relaxed, Scope::Device>(r.y, 1);
+  } else if (r.role == 2) {
+    r.result(0, get<kAcquire>(r.y));
+    r.result(1, *r.x);
+  }
+}
 LITMUS(mpOldIsSeen, "2.0=1 2.1=1: sometimes") {
   if (r.role == 0) {
     set(r.y, 1);

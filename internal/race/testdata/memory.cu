@@ -33,6 +33,7 @@ extern "C" __global__ void lastBlock(uint32_t* sum) {
   uint32_t of = 0;
   for (uint32_t i = threadIdx.x; i < 2 * kThreads; i += kThreads) of += counts::partial[i];  // lastBlock
   sum[threadIdx.x] = of;
+  if (threadIdx.x == 0) counts::arrived = 0;  // for the next launch: nobody else comes behind the last
 }
 
 // Block 1 reads what block 0 wrote before a flag, which is in the same memory.

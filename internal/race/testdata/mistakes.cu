@@ -1,6 +1,6 @@
-// Mistakes in the use of memory, as kernels of three ranks, and the same without them where
-// MENDED is defined. The two lines that race end in the kernel's name. Each has 8 KiB of its
-// own in the ranks' buffers: data, and flags in the last 1 KiB.
+// Mistakes in the use of memory, as kernels of three ranks, and the same without them where MENDED is
+// defined. The two lines that race end in the kernel's name, and those of a flag that may race too in
+// "flag" behind it. Each has 8 KiB of its own in the ranks' buffers: data, and flags in the last 1 KiB.
 #include <mscclgo/group.cuh>
 #include <mscclgo/launch.cuh>
 #include <mscclgo/memory_channel.cuh>
@@ -178,9 +178,11 @@ KERNEL(deviceAtomic) {
   if (m.group.rank == 0) {
     m.words(1)[0] = 7;  // deviceAtomic
     if (mended) fetchAdd<Scope::System, Order::Release>(m.flag(1), 1);
-    if (!mended) fetchAdd<Scope::Device, Order::Release>(m.flag(1), 1);
+    if (!mended) fetchAdd<Scope::Device, Order::Release>(m.flag(1), 1);  // deviceAtomic's flag
   } else if (m.group.rank == 1) {
-    waitUntil(m.watch(), [&] { return load<Scope::System, Order::Acquire>(m.flag(1)) == 1; });
+    waitUntil(m.watch(), [&] {
+      return load<Scope::System, Order::Acquire>(m.flag(1)) == 1;  // deviceAtomic's flag
+    });
     m.mine()[512] = m.mine()[0] + 1;  // deviceAtomic
   }
 }
@@ -238,8 +240,90 @@ KERNEL(volatileFlag) {
   }
 }
 
-// Every thread has a fence before the block meets, and the one that signals has none behind: its fence
-// does not order what the others wrote.
+// The block's writes are before its threads' fences, and the flag behind; the reader has none. (With one,
+// both are sequentially consistent, which orders them.)
+KERNEL(fenceOfReader) {
+  if (m.group.rank == 0) {
+    m.words(1)[threadIdx.x] = 7;  // fenceOfReader
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) store<Scope::System, Order::Relaxed>(m.flag(1), 1);
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0) {
+      while (load<Scope::System, Order::Relaxed>(m.flag(1)) == 0) {
+      }
+      if (mended) __threadfence_system();
+    }
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // fenceOfReader
+  }
+}
+
+// The flag is stored at device scope, for a peer: the fence before it does not help.
+KERNEL(storeOfDeviceScope) {
+  if (m.group.rank == 0) {
+    m.words(1)[threadIdx.x] = 7;  // storeOfDeviceScope
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    fence<Scope::System, Order::Release>();
+    if (mended) store<Scope::System, Order::Relaxed>(m.flag(1), 1);
+    if (!mended) store<Scope::Device, Order::Relaxed>(m.flag(1), 1);  // storeOfDeviceScope's flag
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0)
+      while (load<Scope::System, Order::Acquire>(m.flag(1)) == 0) {  // storeOfDeviceScope's flag
+      }
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // storeOfDeviceScope
+  }
+}
+
+// Two ranks count in one word, by additions that are atomic on each device alone.
+KERNEL(countedByTwoRanks) {
+  if (m.group.rank > 1 || threadIdx.x != 0) return;
+  uint32_t* count = m.words(1);
+  if (mended) fetchAdd<Scope::System, Order::Relaxed>(count, 1);
+  if (!mended) fetchAdd<Scope::Device, Order::Relaxed>(count, 1);  // countedByTwoRanks
+}
+
+// A flag counts twice. Its second store is behind the first, which has to release.
+KERNEL(storedTwice) {
+  if (m.group.rank == 0) {
+    m.words(1)[threadIdx.x] = 7;  // storedTwice
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (mended) store<Scope::System, Order::Release>(m.flag(1), 1);
+    if (!mended) store<Scope::System, Order::Relaxed>(m.flag(1), 1);
+    store<Scope::System, Order::Relaxed>(m.flag(1), 2);
+  } else if (m.group.rank == 1) {
+    if (threadIdx.x == 0)
+      while (load<Scope::System, Order::Acquire>(m.flag(1)) < 2) {
+      }
+    __syncthreads();
+    m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1;  // storedTwice
+  }
+}
+
+// One warp tells another by a volatile flag in shared memory.
+KERNEL(volatileShared) {
+  __shared__ volatile uint32_t told;
+  __shared__ uint32_t data;
+  if (threadIdx.x == 0) told = 0;
+  __syncthreads();
+  if (threadIdx.x == 32) {
+    data = 1;  // volatileShared
+    if (mended) __threadfence_block();
+    told = 1;
+  } else if (threadIdx.x == 0) {
+    while (told == 0) {
+    }
+    if (mended) __threadfence_block();
+    m.mine()[0] = data;  // volatileShared
+  }
+}
+
+// Every thread has a fence before the block meets, and the one that signals has none behind. For a
+// reader that acquires, without a fence that is sequentially consistent too, its fence does not order
+// what the others wrote.
 KERNEL(fenceBeforeBarrier) {
   if (m.group.rank == 0) {
     m.words(1)[threadIdx.x] = 7;  // fenceBeforeBarrier

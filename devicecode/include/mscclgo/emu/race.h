@@ -14,12 +14,14 @@
 namespace mscclgo {
 namespace emu {
 
-// raceAccess tells of an access if its memory is watched, which stacks are not.
+// raceAccess tells of an access if its memory is watched, which stacks are not. A loop may wait on a
+// volatile load, whose other thread of the block has to come on.
 __attribute__((no_sanitize("thread"), always_inline)) inline void raceAccess(const volatile void* p,
                                                                              uint64_t size, uint32_t how,
                                                                              const void* code) {
   mscclgo_emu_thread* t = self();
   const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+  if (how == MSCCLGO_EMU_VOLATILE) spinHint();
   if (t->block->watched && !t->block->watched[at >> 12]) return;
   t->block->runtime->accessed(t, const_cast<const void*>(p), size, how, code);
 }
