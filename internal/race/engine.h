@@ -19,7 +19,8 @@ typedef struct {
   uint32_t system, device;
 } race_word;
 
-// race_thread is what a CUDA thread, or an operation of a stream or a host, knows.
+// race_thread is what a CUDA thread, or an operation of a stream or a host, knows. Those of a block are in
+// a row.
 //
 // Knowledge of others is a clock: a number that stands for a set that never changes
 // (clock.c). Of its own block a thread knows all accesses with a time up to block_clock,
@@ -42,7 +43,8 @@ typedef struct race_thread {
   uint64_t code;             // where the module begins
   uint64_t key;              // its block among the clocks
   uint16_t site;             // of its last synchronisation
-  uint16_t pending;          // bytes of a volatile access that it has told of, or 0
+  uint8_t ended;             // 1 when it has
+  uint8_t pending;           // bytes of a volatile access that it has told of, or 0
   uint32_t pending_how;      // MSCCLGO_EMU_WRITE for a write
   const void* pending_at;
 } race_thread;

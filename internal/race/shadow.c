@@ -33,10 +33,15 @@ uintptr_t shadow_key(const void* at) {
 }
 
 int shadow_ordered(const race_thread* t, uint32_t actor, uint32_t time) {
+  if (actor == t->actor) return 1;
   if (actor >> 10 == t->actor >> 10) {
-    if (actor == t->actor || time <= t->block_clock) return 1;
-    const uint32_t warp = MSCCLGO_EMU_WARP;
-    if ((actor & 1023) / warp == (t->actor & 1023) / warp && time <= t->warp_clock) return 1;
+    const uint32_t mine = t->actor & 1023, theirs = actor & 1023;
+    const race_thread* other = t - mine + theirs;
+    // One that has ended came to no barrier since its last one, which a lane of its warp may have passed on.
+    const uint32_t last = other->warp_clock > other->block_clock ? other->warp_clock : other->block_clock;
+    if (other->ended && time > last) return clock_has(t->known, actor, time);
+    if (time <= t->block_clock) return 1;
+    if (theirs / MSCCLGO_EMU_WARP == mine / MSCCLGO_EMU_WARP && time <= t->warp_clock) return 1;
   }
   return clock_has(t->known, actor, time);
 }

@@ -130,7 +130,7 @@ static void relaxed(race_thread* t, const void* at, uint64_t size, uint32_t how,
   const int writes = (how & MSCCLGO_EMU_WRITE) != 0;
   shadow_access(t, at, size, RACE_ATOMIC | RACE_SYSTEM | (writes ? RACE_WRITE : RACE_READ),
                 race_place_of(t, code));
-  t->pending = (uint16_t)size;
+  t->pending = (uint8_t)size;
   t->pending_how = how;
   t->pending_at = at;
   int pinned;
@@ -211,14 +211,15 @@ void race_fences(race_thread* t, uint32_t order, uint32_t scope, const void* cod
   if (order) synced(t, code, far ? "fence at system scope" : "fence at device scope");
 }
 
-// meet joins what the threads of a mask know; mask is NULL for all.
+// meet joins what the threads of a mask know. Those that have ended do not take part: nothing orders what
+// they did before the end.
 static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, uint16_t site) {
   race_thread all = {.time = 0};
   for (uint32_t i = 0; i < count; i++) settle(&threads[i]);
   // What lanes outside of a mask did before is taken for known too: a miss, no false report.
   for (uint32_t i = 0; i < count; i++) {
     const race_thread* t = &threads[i];
-    if (!(mask >> i % 32 & 1)) continue;
+    if (!(mask >> i % 32 & 1) || t->ended) continue;
     if (t->time > all.time) all.time = t->time;
     if (t->block_clock > all.block_clock) all.block_clock = t->block_clock;
     if (t->known != all.known) all.known = clock_join(all.known, t->known);
@@ -231,7 +232,7 @@ static void meet(race_thread* threads, uint32_t count, uint32_t mask, int warp, 
   }
   for (uint32_t i = 0; i < count; i++) {
     race_thread* t = &threads[i];
-    if (!(mask >> i % 32 & 1)) continue;
+    if (!(mask >> i % 32 & 1) || t->ended) continue;
     t->known = all.known;
     memcpy(t->seen, all.seen, sizeof(t->seen));
     memcpy(t->fenced, all.fenced, sizeof(t->fenced));
@@ -278,6 +279,7 @@ void race_block(race_thread* threads, uint32_t count, const race_launch* l, uint
 
 void race_ended(race_thread* t, race_launch* l) {
   settle(t);
+  t->ended = 1;
   if (t->known != l->base) race_publish(&l->end, t->known);
   for (int k = 0; k < 2; k++)
     if (t->seen[k]) race_publish(&l->end, t->seen[k]);

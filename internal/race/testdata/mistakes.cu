@@ -341,6 +341,17 @@ KERNEL(fenceBeforeBarrier) {
   }
 }
 
+// Threads write and end, while others take the next barrier for one behind that.
+KERNEL(endedBeforeBarrier) {
+  __shared__ uint32_t data[64];
+  if (threadIdx.x >= 50) {
+    data[threadIdx.x] = 1;  // endedBeforeBarrier
+    if (!mended) return;
+  }
+  __syncthreads();
+  if (threadIdx.x < 14) m.mine()[threadIdx.x] = data[50 + threadIdx.x];  // endedBeforeBarrier
+}
+
 // Blocks of one launch are concurrent.
 KERNEL(otherBlock) {
   m.mine()[blockIdx.x * 64 + threadIdx.x] = 1;  // otherBlock
