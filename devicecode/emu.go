@@ -46,6 +46,16 @@ var raceFlagsOf = map[bool][]string{
 	true:  {"-mllvm", "-tsan-distinguish-volatile=1", "-gdwarf-4", "-Wno-unused-command-line-argument"}, // when it links
 }
 
+// stepFlags have the compiler call runtime.h in each basic block, so that a loop which polls a volatile
+// word lets the threads run that it waits for.
+var stepFlags = []string{"-fsanitize-coverage=trace-pc"}
+
+// noSteps are the attributes of functions that do not have these calls, of g++ and of clang.
+var noSteps = map[bool]string{
+	false: "__attribute__((no_sanitize_coverage))",
+	true:  `__attribute__((no_sanitize("coverage")))`,
+}
+
 // raceLinkFlags have functions of the C library that access memory do so too.
 var raceLinkFlags = []string{"-fno-sanitize=thread", "-Wl,-Bsymbolic", "-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"}
 
@@ -95,7 +105,12 @@ func (emuCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 	if err != nil {
 		return prepared{}, err
 	}
-	text, kernels, err := instrument(pre)
+	outside := ""
+	if !j.race && mayPoll(j.source, included) {
+		flags = slices.Concat(flags, stepFlags)
+		outside = noSteps[clang]
+	}
+	text, kernels, err := instrument(pre, outside)
 	if err != nil {
 		return prepared{}, mscclgo.Errorf(mscclgo.ErrInvalid, j.op, "%w", err)
 	}
@@ -104,6 +119,18 @@ func (emuCompiler) prepare(ctx context.Context, j job) (prepared, error) {
 		return buildEmu(ctx, j, cxx, flags, text, kernels)
 	}
 	return prepared{inputs: append(inputs, text...), included: included, build: build}, nil
+}
+
+// mayPoll reports whether the user's source, or a file that it includes, has a volatile word.
+func mayPoll(source []byte, included []dependency) bool {
+	polls := bytes.Contains(source, []byte("volatile"))
+	for _, file := range included {
+		if !polls && !file.system {
+			text, _ := os.ReadFile(file.path) // it has just been read
+			polls = bytes.Contains(text, []byte("volatile"))
+		}
+	}
+	return polls
 }
 
 // candidatesCXX returns the commands that may be the C++ compiler.

@@ -27,10 +27,11 @@ const (
 //     outside of functions, a thread-local pointer to it.
 //
 // No lines are added or removed before the end, so that the compiler's messages have the
-// user's line numbers. kernels are the names of the kernels.
-func instrument(text []byte) (out []byte, kernels []string, err error) {
+// user's line numbers. kernels are the names of the kernels. outside is an attribute, or "", for
+// functions that no thread of a kernel calls.
+func instrument(text []byte, outside string) (out []byte, kernels []string, err error) {
 	in := instrumenter{
-		text: text, tokens: scan(text),
+		text: text, tokens: scan(text), outside: outside,
 		removed: map[int]bool{}, before: map[int]string{}, behind: map[int]string{},
 	}
 	if err := in.run(); err != nil {
@@ -161,6 +162,7 @@ type scope struct {
 type instrumenter struct {
 	text    []byte
 	tokens  []token
+	outside string
 	scopes  []scope
 	removed map[int]bool   // tokens to remove
 	before  map[int]string // text to insert before a token
@@ -406,9 +408,9 @@ func (in *instrumenter) dynamicShared(i, storage, end int) error {
 	in.before[name] = "(*"
 	in.behind[name] = ")"
 	in.before[end] = fmt.Sprintf(` __asm__("%s%d")`, dynamicName, in.dynamic)
-	in.behind[end] = fmt.Sprintf(" static void %[1]s_set%[2]d(void* memory) { %[3]s = static_cast<decltype(%[3]s)>(memory); }"+
+	in.behind[end] = fmt.Sprintf(" %[4]s static void %[1]s_set%[2]d(void* memory) { %[3]s = static_cast<decltype(%[3]s)>(memory); }"+
 		" __attribute__((section(\"mscclgo_emu_dynamics\"), used)) static void (*%[1]s_entry%[2]d)(void*) = %[1]s_set%[2]d;",
-		dynamicName, in.dynamic, in.at(name))
+		dynamicName, in.dynamic, in.at(name), in.outside)
 	in.dynamic++
 	return nil
 }

@@ -31,11 +31,11 @@ func TestInstrument(t *testing.T) {
 		"dynamic":               {`void f() { extern mscclgo_emu_shared float a[]; }`, []string{"float (&a)[] = ::mscclgo::emu::DynamicShared{};"}, "extern"},
 		"dynamic, extern later": {`void f() { mscclgo_emu_shared extern float a[][2]; }`, []string{"float (&a)[][2] = ::mscclgo::emu::DynamicShared{};"}, "extern"},
 		"dynamic, aligned":      {`void f() { extern mscclgo_emu_shared alignas(16) float a[]; }`, []string{"float (&a)[] = ::mscclgo::emu::DynamicShared{};"}, "alignas"},
-		"dynamic, outside":      {`extern mscclgo_emu_shared float a[][2];`, []string{"static __thread", "float (*a)[2]", "mscclgo_emu_dynamic0", "a = static_cast<decltype(a)>(memory);"}, "extern"},
+		"dynamic, outside":      {`extern mscclgo_emu_shared float a[][2];`, []string{"static __thread", "float (*a)[2]", "mscclgo_emu_dynamic0", "OUTSIDE static void", "a = static_cast<decltype(a)>(memory);"}, "extern"},
 		"a struct":              {`mscclgo_emu_shared union { int a; struct { int x = 1; } b; } u;`, []string{"static __thread union { int a; struct { int x = 1; } b; } u;"}, ""},
 		"line markers":          {"# 1 \"a mscclgo_emu_shared b\"\nmscclgo_emu_shared\n# 2 \"c\"\nint x;", []string{"# 1 \"a mscclgo_emu_shared b\"\nstatic __thread\n# 2 \"c\"\nint x;"}, ""},
 	} {
-		out, _, err := instrument([]byte(c.in))
+		out, _, err := instrument([]byte(c.in), "OUTSIDE")
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			continue
@@ -69,7 +69,7 @@ func FuzzInstrument(f *testing.F) {
 	f.Add([]byte("mscclgo_emu_launch_bounds(\n0"))
 	f.Add([]byte("mscclgo_emu_shared alignas(\n8) int a;"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		out, _, err := instrument(text)
+		out, _, err := instrument(text, "")
 		if err != nil {
 			return
 		}

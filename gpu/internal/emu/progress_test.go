@@ -113,3 +113,27 @@ func progressRank(t *testing.T, rank int) {
 	}
 	must(t, mem.Free())
 }
+
+const volatileSource = `
+extern "C" __global__ void relay(volatile unsigned* word) {
+  __shared__ volatile unsigned turn;
+  if (threadIdx.x == 0) turn = 0;
+  __syncthreads();
+  while (turn != threadIdx.x) {}
+  turn = threadIdx.x + 1;
+  while (*word != blockDim.x - 1 - threadIdx.x) {}
+  *word = blockDim.x - threadIdx.x;
+}
+`
+
+// TestVolatileProgress has threads of one block wait for each other, upwards and downwards, by loops that
+// only load volatile words.
+func TestVolatileProgress(t *testing.T) {
+	d := open(t)
+	word, s := alloc(t, d, 4).Ptr(), stream(t, d)
+	write(t, d, word, []uint32{0})
+	must(t, s.Launch(kernelOf(t, load(t, d, volatileSource), "relay"), shape(1, 100), pack(word)), s.Synchronize(deadline(t)))
+	if got := read[uint32](t, d, word, 1)[0]; got != 100 {
+		t.Errorf("%d of 100 threads had their turn", got)
+	}
+}

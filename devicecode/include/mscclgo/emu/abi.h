@@ -30,6 +30,13 @@ enum {
 // stack pointer, which is faster than thread-local storage.
 #define MSCCLGO_EMU_STACK_BYTES (256u * 1024u)
 
+// What no thread of a kernel calls is not to be interrupted as those are.
+#ifdef __clang__
+#define MSCCLGO_EMU_NO_STEPS __attribute__((no_sanitize("coverage")))
+#else
+#define MSCCLGO_EMU_NO_STEPS __attribute__((no_sanitize_coverage))
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -59,6 +66,7 @@ typedef struct mscclgo_emu_thread {
   uint32_t polls, looks;
   const volatile void* polled;
   uint64_t seen;
+  uint32_t steps;
 } __attribute__((aligned(64))) mscclgo_emu_thread;
 
 // What the lanes of a warp do together. The comments tell what each lane gets.

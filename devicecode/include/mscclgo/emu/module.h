@@ -18,7 +18,7 @@ extern void (*const __stop_mscclgo_emu_dynamics[])(void*) __attribute__((weak, v
 
 __thread uint32_t mscclgo_emu_anchor = MSCCLGO_EMU_ABI;
 
-static void* mscclgo_emu_get_anchor() { return &mscclgo_emu_anchor; }
+MSCCLGO_EMU_NO_STEPS static void* mscclgo_emu_get_anchor() { return &mscclgo_emu_anchor; }
 
 extern const mscclgo_emu_module mscclgo_emu_table __attribute__((visibility("default")));
 const mscclgo_emu_module mscclgo_emu_table = {

@@ -163,3 +163,11 @@ inline void awaitPrevious() {
 
 }  // namespace emu
 }  // namespace mscclgo
+
+// The compiler calls this in each basic block of modules that may poll by themselves (stepFlags of
+// devicecode/emu.go).
+extern "C" MSCCLGO_EMU_NO_STEPS __attribute__((visibility("hidden"))) void __sanitizer_cov_trace_pc();
+void __sanitizer_cov_trace_pc() {
+  mscclgo_emu_thread* t = ::mscclgo::emu::self();
+  if (++t->steps % 1024 == 0) t->block->runtime->yield(t, MSCCLGO_EMU_WORKING);
+}
