@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -29,7 +30,8 @@ type ServiceOptions struct {
 	// zero value is that of fifo.Options.
 	Watch devicecode.Watch
 	// Direct is the size in bytes up to which a kernel's thread makes a put itself
-	// where it can. 0 means channel.DefaultDirect.
+	// where it can. 0 means channel.DefaultDirect; and channel.HostOnly on emulated devices where races
+	// are looked for or schedules explored, since mistakes that show over a NIC show there only.
 	Direct channel.Direct
 	// Inline is the size in bytes up to which a put's bytes travel with its trigger
 	// over a connection that takes them (connection.Connection.WriteBytes), so that
@@ -116,6 +118,9 @@ func New(dev *gpu.Device, o ServiceOptions) (*ProxyService, error) {
 	}
 	if o.Direct == 0 {
 		o.Direct = channel.DefaultDirect
+		if race.Enabled() {
+			o.Direct = channel.HostOnly
+		}
 	}
 	switch {
 	case o.Inline == 0:
