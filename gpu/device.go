@@ -118,6 +118,16 @@ func (d *Device) CanAccess(uuid [16]byte) bool { return d.b.CanAccess(uuid) }
 // mostly does not.
 func (d *Device) CanUpdate(uuid [16]byte) bool { return d.b.CanUpdate(uuid) }
 
+// PrepareAtomics loads what [Stream.Add64] and [Stream.Exchange64] need on streams of d.
+// Otherwise the first of them does, which may wait for kernels that run; these must not wait
+// for it then.
+func (d *Device) PrepareAtomics() error {
+	if err := d.usable("gpu: prepare atomic operations"); err != nil {
+		return err
+	}
+	return d.b.PrepareAtomics()
+}
+
 // Access lets kernels and copies of d reach b, memory of another open device of this
 // process, and returns a view of it that belongs to d. Closing the view does nothing;
 // b must not be closed before the last use. If b is d's own, Access returns b.

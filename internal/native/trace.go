@@ -42,7 +42,7 @@ const (
 	EventServe        EventKind = C.NATIVE_TRACE_SERVE         // of the trigger of kind Note at position Value of ring Extra, from when the proxy found it; Bytes of a put, get or store
 	EventHostSignal   EventKind = C.NATIVE_TRACE_HOST_SIGNAL   // Value is its number among the host's, Bytes 1 + the position of its trigger or 0, Extra the ring
 	EventWrite        EventKind = C.NATIVE_TRACE_WRITE         // of Bytes, queued; Note is the number of the transport's bit
-	EventAtomic       EventKind = C.NATIVE_TRACE_ATOMIC        // likewise: a word that was set to Value
+	EventAtomic       EventKind = C.NATIVE_TRACE_ATOMIC        // likewise: a word that was set to Value, or changed by it
 	EventFlush        EventKind = C.NATIVE_TRACE_FLUSH         // from its mark until that was reached
 	EventRead         EventKind = C.NATIVE_TRACE_READ          // of Bytes, queued; Note as for a write
 )

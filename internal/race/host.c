@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "word.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static race_line host;
@@ -71,6 +72,25 @@ void race_store(const race_launch* l, uint64_t at, uint64_t value) {
   c->owner = 0;
   c->value = race_digest(value);
   race_unlock(&c->lock);
+}
+
+int race_update(race_launch* l, uint32_t what, uint64_t at, uint64_t value, uint64_t* old) {
+  race_thread t = thread_of(l);
+  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_WRITE, l->name);
+  race_cell* c = cell_of(at);
+  if (!c) return 0;
+  const mscclgo_emu_atomic w = {
+      .at = (void*)(uintptr_t)at, .value = value, .what = what, .size = sizeof(value)};
+  int writes;
+  uint64_t wrote = 0;
+  *old = race_operate(&w, &wrote, &writes);
+  sync_refresh(c, *old);
+  if (what == MSCCLGO_EMU_EXCHANGE) race_publish(&l->end, c->system);
+  c->system = c->device = clock_join(c->system, l->base);  // a release sequence goes on
+  c->owner = 0;
+  c->value = race_digest(wrote);
+  race_unlock(&c->lock);
+  return 1;
 }
 
 void race_await(race_launch* l, uint64_t at, uint64_t value) {

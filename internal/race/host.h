@@ -52,7 +52,10 @@ uint32_t race_both(uint32_t a, uint32_t b);
 void race_touch(const race_launch* launch, uint64_t at, uint64_t n, uint32_t flags, uint32_t place);
 
 // race_store is a store of a word that releases, and race_await a wait that acquires what was.
+// race_update does an atomic operation of abi.h, exchange or addition, which releases, and with
+// an exchange acquires. It returns 0 and does nothing if the word is not watched.
 void race_store(const race_launch* launch, uint64_t at, uint64_t value);
+int race_update(race_launch* launch, uint32_t what, uint64_t at, uint64_t value, uint64_t* old);
 void race_await(race_launch* launch, uint64_t at, uint64_t value);
 
 // race_host_now returns what this process's host knows, race_host_learn adds to it, and

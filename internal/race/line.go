@@ -100,6 +100,34 @@ func (l *Line) Store(device string, dst, value uint64) {
 	C.race_finish(l.c, &launch)
 }
 
+// Add adds to a word in one atomic operation, which releases what the line has done, and
+// returns what it was. It reports false, and does nothing, where the word is not watched.
+func (l *Line) Add(device string, dst, value uint64) (old uint64, done bool) {
+	if l == nil {
+		return 0, false
+	}
+	launch := l.begin("addition of a stream", device)
+	return l.update(&launch, C.MSCCLGO_EMU_FETCH_ADD, dst, value)
+}
+
+// Exchange is Add of a value that replaces the word, and acquires what was released with it.
+// What the word was is written to old afterwards.
+func (l *Line) Exchange(device string, at Source, dst, value, old uint64) (was uint64, done bool) {
+	if l == nil {
+		return 0, false
+	}
+	launch := l.begin("exchange of a stream", device)
+	C.race_touch(&launch, C.uint64_t(old), 8, C.RACE_WRITE, C.uint32_t(at))
+	return l.update(&launch, C.MSCCLGO_EMU_EXCHANGE, dst, value)
+}
+
+func (l *Line) update(launch *C.race_launch, what C.uint32_t, dst, value uint64) (uint64, bool) {
+	var old C.uint64_t
+	done := C.race_update(launch, what, C.uint64_t(dst), C.uint64_t(value), &old) != 0
+	C.race_finish(l.c, launch)
+	return uint64(old), done
+}
+
 // Await is a wait for a value, which has ended.
 func (l *Line) Await(device string, src, value uint64) {
 	if l == nil {

@@ -88,6 +88,9 @@ type Device interface {
 	Access(owner Device, ptr, size uint64) error
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
+	// PrepareAtomics loads what Stream.Add64 and Stream.Exchange64 need, so that they wait
+	// for no kernel.
+	PrepareAtomics() error
 	// WrapStream and WrapEvent make objects of handles that other code has. Closing them
 	// leaves what the handle is of alone.
 	WrapStream(handle uintptr) (Stream, error)
@@ -144,6 +147,11 @@ type Stream interface {
 	// WriteValue64 stores value once all earlier work of the stream is visible at
 	// system scope.
 	WriteValue64(dst, value uint64) error
+	// Add64 adds to the 8 bytes at dst, and Exchange64 replaces them and stores what they
+	// were at old. Each is one atomic operation at system scope, which releases all earlier
+	// work of the stream; Exchange64 also acquires.
+	Add64(dst, value uint64) error
+	Exchange64(dst, value, old uint64) error
 	// WaitValue64 waits until the 8 bytes at src equal value or, without equal, are
 	// not less than it as a signed difference.
 	WaitValue64(src, value uint64, equal bool) error

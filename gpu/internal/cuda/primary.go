@@ -28,7 +28,8 @@ type primary struct {
 	copies C.cuda_stream      // for CopyToHost and CopyFromHost, made when first used
 	opened map[ipcKey]*opened // mappings of OpenIPC
 	hosts  []*hostRange       // memory of the host that WrapHost pins, by address
-	stamps stamper
+
+	stamps, atomics builtin
 
 	imagesMu sync.Mutex
 	images   map[[sha256.Size]byte]*image // those that have users
@@ -41,7 +42,7 @@ func (o *ordinal) open() (backend.Device, error) {
 		if rc := C.context_retain(o.context); rc != 0 {
 			return nil, o.driver.failure(rc, "gpu: open "+o.name())
 		}
-		o.current = &primary{ordinal: o, context: o.context, opened: map[ipcKey]*opened{}, images: map[[sha256.Size]byte]*image{}}
+		o.current = &primary{ordinal: o, context: o.context, opened: map[ipcKey]*opened{}, images: map[[sha256.Size]byte]*image{}, stamps: newStamper(), atomics: newAtomics()}
 	}
 	o.current.holders++
 	return &device{held{primary: o.current}}, nil
@@ -72,8 +73,10 @@ func (p *primary) drop() error {
 			first = rc
 		}
 	}
-	if rc := p.dropStamps(); first == 0 {
-		first = rc
+	for _, kernels := range []*builtin{&p.stamps, &p.atomics} {
+		if rc := kernels.drop(p); first == 0 {
+			first = rc
+		}
 	}
 	if rc := C.context_release(p.context); first == 0 {
 		first = rc

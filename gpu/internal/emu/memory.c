@@ -32,6 +32,16 @@ static void write64(void* o) {
   __atomic_store_n((uint64_t*)p->dst, p->n, __ATOMIC_RELEASE);
 }
 
+static void add64(void* o) {
+  const operation* p = o;
+  __atomic_fetch_add((uint64_t*)p->dst, p->n, __ATOMIC_SEQ_CST);
+}
+
+static void exchange64(void* o) {
+  operation* p = o;
+  p->n = __atomic_exchange_n((uint64_t*)p->dst, p->n, __ATOMIC_SEQ_CST);
+}
+
 static void read64(void* o) {
   operation* p = o;
   p->n = __atomic_load_n((const uint64_t*)p->src, __ATOMIC_ACQUIRE);
@@ -50,6 +60,18 @@ bool memory_fill(uint64_t dst, int value, uint64_t n) {
 bool memory_write64(uint64_t dst, uint64_t value) {
   operation o = {.dst = at(dst), .n = value};
   return fault_try(write64, &o);
+}
+
+bool memory_add64(uint64_t dst, uint64_t value) {
+  operation o = {.dst = at(dst), .n = value};
+  return fault_try(add64, &o);
+}
+
+bool memory_exchange64(uint64_t dst, uint64_t value, uint64_t* old) {
+  operation o = {.dst = at(dst), .n = value};
+  if (!fault_try(exchange64, &o)) return false;
+  *old = o.n;
+  return true;
 }
 
 memory_waited memory_wait64(uint64_t src, uint64_t value, bool equal) {

@@ -11,6 +11,11 @@ bool memory_fill(uint64_t dst, int value, uint64_t n);
 // memory_write64 stores a value with release semantics.
 bool memory_write64(uint64_t dst, uint64_t value);
 
+// memory_add64 adds to a word, and memory_exchange64 replaces it and returns what it was.
+// Each is one atomic operation, which acquires and releases.
+bool memory_add64(uint64_t dst, uint64_t value);
+bool memory_exchange64(uint64_t dst, uint64_t value, uint64_t* old);
+
 typedef enum { MEMORY_REACHED, MEMORY_NOT_YET, MEMORY_FAULT } memory_waited;
 
 // memory_wait64 polls the 8 bytes at src for some microseconds, until they equal value

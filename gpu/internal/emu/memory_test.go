@@ -159,6 +159,9 @@ func TestFreedMemory(t *testing.T) {
 		"copy 8 bytes":     func(s backend.Stream) error { return s.Copy(own, gone, 8) },
 		"fill 8 bytes":     func(s backend.Stream) error { return s.Fill(gone, 1, 8) },
 		"write a value":    func(s backend.Stream) error { return s.WriteValue64(gone, 1) },
+		"add to the word":  func(s backend.Stream) error { return s.Add64(gone, 1) },
+		"exchange the":     func(s backend.Stream) error { return s.Exchange64(gone, 1, own) },
+		"what the word":    func(s backend.Stream) error { return s.Exchange64(own, 1, gone) },
 		"wait for a value": func(s backend.Stream) error { return s.WaitValue64(gone, 1, true) },
 	} {
 		s := stream(t, d)

@@ -309,6 +309,34 @@ func (s *stream) WriteValue64(dst, value uint64) error {
 	})
 }
 
+// PrepareAtomics has nothing to load.
+func (*device) PrepareAtomics() error { return nil }
+
+func (s *stream) Add64(dst, value uint64) error {
+	return s.do(s.dev.op("add to a word"), func() (step, error) {
+		return step{run: func() error {
+			if _, done := s.race.Add(s.dev.info.Name, dst, value); done {
+				return nil
+			}
+			return s.dev.accessed(C.memory_add64(C.uint64_t(dst), C.uint64_t(value)), "add to the word at %#x", dst)
+		}}, nil
+	})
+}
+
+func (s *stream) Exchange64(dst, value, old uint64) error {
+	from := s.dev.race.Here()
+	return s.do(s.dev.op("exchange a word"), func() (step, error) {
+		return step{run: func() error {
+			had, done := s.race.Exchange(s.dev.info.Name, from, dst, value, old)
+			was := C.uint64_t(had)
+			if !done && !bool(C.memory_exchange64(C.uint64_t(dst), C.uint64_t(value), &was)) {
+				return s.dev.accessed(false, "exchange the word at %#x", dst)
+			}
+			return s.dev.accessed(C.memory_write64(C.uint64_t(old), was), "store what the word at %#x was at %#x", dst, old)
+		}}, nil
+	})
+}
+
 func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 	op := "wait for a value"
 	return s.do(s.dev.op("%s", op), func() (step, error) {
