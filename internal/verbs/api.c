@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,9 +206,11 @@ int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* poste
         r->sg_list = &parts[i];
         r->num_sge = 1;
       }
-      if (work->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      const bool swaps = work->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+      if (swaps || work->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         r->wr.atomic.remote_addr = work->remote;
-        r->wr.atomic.compare_add = work->value;
+        r->wr.atomic.compare_add = swaps ? work->compare : work->value;
+        r->wr.atomic.swap = swaps ? work->value : 0;
         r->wr.atomic.rkey = work->rkey;
       } else {
         r->wr.rdma.remote_addr = work->remote;

@@ -81,7 +81,8 @@ typedef struct {
   uint64_t id;
   uint64_t local;
   uint64_t remote;
-  uint64_t value;  // added, or the immediate value
+  uint64_t value;    // added or stored, or the immediate value
+  uint64_t compare;  // what a word must be to be swapped
   uint32_t size;
   uint32_t lkey;
   uint32_t rkey;

@@ -81,6 +81,7 @@ const (
 	WriteImm Opcode = C.IBV_WR_RDMA_WRITE_WITH_IMM // a Write that takes a receive of the peer's
 	Read     Opcode = C.IBV_WR_RDMA_READ
 	FetchAdd Opcode = C.IBV_WR_ATOMIC_FETCH_AND_ADD
+	Swap     Opcode = C.IBV_WR_ATOMIC_CMP_AND_SWP // of a word that is what the request compares it to
 )
 
 // Flags modify a request.
@@ -96,7 +97,8 @@ type Work struct {
 	ID        uint64
 	Local     uint64 // where this side's data is, in terms of its registration
 	Remote    uint64 // and the peer's
-	Value     uint64 // what FetchAdd adds, or the 32 bits that WriteImm sends to the peer
+	Value     uint64 // what FetchAdd adds and Swap stores, or the 32 bits that WriteImm sends to the peer
+	Compare   uint64 // what a word must be for Swap to store
 	Size      uint32 // bytes; of a Write also 0
 	LocalKey  uint32
 	RemoteKey uint32

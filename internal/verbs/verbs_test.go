@@ -169,6 +169,13 @@ func TestWriteAndAdd(t *testing.T) {
 	if string(b.page[100:109]) != "some data" || b.page[0] != 7 {
 		t.Errorf("the peer has %q and %d", b.page[100:109], b.page[0])
 	}
+	for _, step := range []struct{ compare, value, had, leaves uint64 }{{0, 9, 7, 7}, {7, 1 << 63, 7, 1 << 63}, {1 << 63, 5, 1 << 63, 5}} {
+		done = a.post(t, Work{ID: 4, Local: 8, Remote: 0, Compare: step.compare, Value: step.value, Size: 8, LocalKey: a.mr.LocalKey(), RemoteKey: b.mr.RemoteKey(), Opcode: Swap, Flags: Signaled})
+		had, has := *(*uint64)(unsafe.Pointer(&a.page[8])), *(*uint64)(unsafe.Pointer(&b.page[0]))
+		if done.Status != StatusSuccess || had != step.had || has != step.leaves {
+			t.Errorf("the swap of %#x for %#x found %#x and leaves %#x: %s", step.compare, step.value, had, has, StatusText(done.Status))
+		}
+	}
 	done = a.post(t, Work{ID: 3, Remote: 4090, Size: 100, LocalKey: a.mr.LocalKey(), RemoteKey: b.mr.RemoteKey(), Opcode: Write, Flags: Signaled})
 	if done.ID != 3 || !strings.Contains(StatusText(done.Status), "remote access error") || !Remote(done.Status) {
 		t.Errorf("beyond the end: %+v: %s", done, StatusText(done.Status))
