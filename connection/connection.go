@@ -68,6 +68,7 @@ type Connection struct {
 	bytes     BytesDriver // nil where the transport has none
 	reads     ReadDriver  // likewise
 	stores    StoreDriver // likewise
+	atomics   AtomicDriver
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
@@ -109,6 +110,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	}
 	c.reads, _ = d.(ReadDriver)
 	c.stores, _ = d.(StoreDriver)
+	c.atomics, _ = d.(AtomicDriver)
 	if n, ok := d.(native.Driver); ok {
 		if q := n.NativeQueue(); q != nil {
 			c.native, c.path.Queue = n, q
@@ -178,6 +180,47 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 	t := c.Turn()
 	defer t.End()
 	return t.Store(dst, dstOffset, value)
+}
+
+// Add queues the addition of a value to the peer's 8-byte word at a multiple of 8, in one
+// order with all else. It is one atomic operation. With respect to what depends on the
+// transport:
+//
+//   - Over CUDA IPC this rank's device adds: to all that kernels and streams do at system scope in
+//     that memory, and connections over CUDA IPC, Ethernet and SHM. Where the link has no atomics
+//     ([registeredmem.Memory.CanUpdate]) it is ErrUnsupported.
+//   - Over Ethernet and SHM the peer's transport adds: in memory of its device, at system scope,
+//     to the same; in memory that its host reaches, to what hosts and all connections over
+//     Ethernet and SHM do there.
+//   - Over InfiniBand the peer's card adds: to what comes through the same card, and to nothing
+//     that devices and hosts do there. Where a card has no atomics the peer's process adds, as
+//     over Ethernet; the two are not atomic to each other.
+//
+// Like a store it does not tell who reads the word that what was queued before is there. On an
+// NVIDIA GPU, CUDA IPC, and the others into its memory, add by a kernel of one thread: kernels
+// that fill the device must not wait for it.
+//
+// Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport has no
+// atomic operations, which those of this module have.
+func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) error {
+	t := c.Turn()
+	defer t.End()
+	return t.Add(dst, dstOffset, value)
+}
+
+// Exchange queues the replacement of the peer's 8-byte word at an offset of theirs by a value,
+// atomic as an Add is, and the store of what the word was to one of this rank's own. Both
+// offsets are multiples of 8. The previous value is there as what was read is: for what is queued
+// behind, and for others once a Flush has returned.
+//
+// Over InfiniBand the card compares and exchanges until it has found the word unchanged, for which
+// the call waits.
+//
+// Errors: those of Add.
+func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	t := c.Turn()
+	defer t.End()
+	return t.Exchange(own, ownOffset, theirs, offset, value)
 }
 
 // UpdateAndSync queues the change of the peer's 8-byte word at a multiple of 8

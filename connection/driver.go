@@ -11,7 +11,7 @@ import (
 // reachable, ranges lie inside them, words are aligned and values do not fall.
 // It adds the operation and the ranks to errors and keeps their kinds.
 //
-// Write, Update, WriteBytes, Read, Store and DriverMark.Set queue. They are called by one
+// Write, Update, WriteBytes, Read, Store, Add, Exchange and DriverMark.Set queue. They are called by one
 // goroutine at a time, and what they queue takes effect at the peer in the order
 // of the calls. They wait only where a queue is full, or for the peer where their order
 // cannot be had otherwise. All other methods may be called at any time; but for Close,
@@ -74,6 +74,23 @@ type StoreDriver interface {
 	// Store queues the store of an 8-byte word, which is not seen in part where the hardware
 	// can. Ready says of it what it says of a Write of 8 bytes.
 	Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
+}
+
+// AtomicDriver is a Driver that also changes words of the peer's depending on what they are.
+type AtomicDriver interface {
+	Driver
+
+	// Add queues the addition of a value to an 8-byte word, as one atomic operation. Ready
+	// says of it what it says of an Update. What is queued after it finds the sum.
+	Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error
+
+	// ReadyToExchange is Ready for an Exchange and a DriverMark.Set behind it.
+	ReadyToExchange() bool
+
+	// Exchange queues the replacement of an 8-byte word of the peer's, as one atomic operation,
+	// and the store of what it was to a word of this rank's. In the order of operations it is an
+	// Add at the peer, and a Read of 8 bytes here.
+	Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error
 }
 
 // DriverMark is a point in the queue of a [Driver].

@@ -22,7 +22,7 @@ type Turn struct {
 func (c *Connection) Turn() Turn { return c.Place().Turn() }
 
 // TryTurn takes the turn if nobody waits for it and in it a write of n bytes, an update and
-// a mark, in this order, would not wait; n may be 0. Otherwise it reports false. It does
+// a mark, in this order, would not wait; n may be 0. An add counts as an update. Otherwise it reports false. It does
 // not wait itself. What a failed transport refuses does not wait.
 func (c *Connection) TryTurn(n uint64) (Turn, bool) { return c.tryTurn(c.driver.Ready, n) }
 
@@ -32,6 +32,14 @@ func (c *Connection) TryTurnToRead(n uint64) (Turn, bool) {
 		return c.TryTurn(0) // the read is an error
 	}
 	return c.tryTurn(c.reads.ReadyToRead, n)
+}
+
+// TryTurnToExchange is TryTurn for an exchange and a mark.
+func (c *Connection) TryTurnToExchange() (Turn, bool) {
+	if c.atomics == nil {
+		return c.TryTurn(0) // the exchange is an error
+	}
+	return c.tryTurn(func(uint64) bool { return c.atomics.ReadyToExchange() }, 0)
 }
 
 func (c *Connection) tryTurn(ready func(n uint64) bool, n uint64) (Turn, bool) {
@@ -128,10 +136,7 @@ func (t Turn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredm
 func (t Turn) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
 	const op = "store"
 	c := t.c
-	if err := c.check(op, dst, c.peer, dstOffset, 8); err != nil {
-		return err
-	}
-	if err := c.checkAligned(op, dst, dstOffset); err != nil {
+	if err := c.checkWord(op, dst, c.peer, dstOffset); err != nil {
 		return err
 	}
 	if c.stores == nil {
@@ -139,6 +144,40 @@ func (t Turn) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
 	}
 	defer c.traced(native.EventWrite, c.clock(), 8, value)
 	return c.wrap(op, c.stores.Store(dst, dstOffset, value))
+}
+
+// noAtomics is the text of what a transport without atomic operations returns.
+const noAtomics = "the transport's driver has no atomic operations; have the peer change the word"
+
+// Add is [Connection.Add].
+func (t Turn) Add(dst *registeredmem.Memory, dstOffset, value uint64) error {
+	const op = "add"
+	c := t.c
+	if err := c.checkWord(op, dst, c.peer, dstOffset); err != nil {
+		return err
+	}
+	if c.atomics == nil {
+		return c.errorf(mscclgo.ErrUnsupported, op, noAtomics)
+	}
+	defer c.traced(native.EventAtomic, c.clock(), 8, value)
+	return c.wrap(op, c.atomics.Add(dst, dstOffset, value))
+}
+
+// Exchange is [Connection.Exchange].
+func (t Turn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	const op = "exchange"
+	c := t.c
+	if err := c.checkWord(op, own, c.rank, ownOffset); err != nil {
+		return err
+	}
+	if err := c.checkWord(op, theirs, c.peer, offset); err != nil {
+		return err
+	}
+	if c.atomics == nil {
+		return c.errorf(mscclgo.ErrUnsupported, op, noAtomics)
+	}
+	defer c.traced(native.EventAtomic, c.clock(), 8, value)
+	return c.wrap(op, c.atomics.Exchange(own, ownOffset, theirs, offset, value))
 }
 
 // UpdateAndSync is [Connection.UpdateAndSync].

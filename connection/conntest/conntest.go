@@ -38,6 +38,11 @@ type Rank struct {
 	// Soft-RoCE, which copies byte by byte.
 	Tears bool
 
+	// Apart reports that what Connection adds and exchanges is not atomic to what the other
+	// rank's host and device do, and that an exchange always waits for the peer, so that there
+	// is no turn for it: both are so over InfiniBand.
+	Apart bool
+
 	// Hold, if not nil, keeps what Connection queues from being done, until
 	// release is called, which may be twice.
 	Hold func() (release func())
@@ -91,6 +96,13 @@ func TestConnection(t *testing.T, make Maker) {
 		{"StoreThenUpdate", testStoreThenUpdate},
 		{"WrongStores", testWrongStores},
 		{"StoresToDeadPeer", testStoresToDeadPeer},
+		{"Adds", testAdds},
+		{"Exchanges", testExchanges},
+		{"OrderOfAtomics", testOrderOfAtomics},
+		{"AddThenUpdate", testAddThenUpdate},
+		{"ExchangeTurns", testExchangeTurns},
+		{"WrongAtomics", testWrongAtomics},
+		{"AtomicsOfDeadPeer", testAtomicsOfDeadPeer},
 		{"Turns", testTurns},
 		{"Flush", testFlush},
 		{"Marks", testMarks},

@@ -39,6 +39,9 @@ type op struct {
 	update   bool
 	value    uint64
 	torn     bool
+	change   func(word *uint64, value uint64, split bool) (old uint64) // or nil
+	split    bool
+	late     bool   // it is told late what the word was
 	kept     []byte // of the place in the ring
 }
 
@@ -152,6 +155,61 @@ func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64
 	return d.Update(dst, dstOffset, 0, value)
 }
 
+func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], change: add, value: value, split: d.fault == "split"}
+	switch d.fault {
+	case "narrow":
+		o.value &= 1<<32 - 1
+	case "lose":
+		if d.writes++; d.writes%1000 == 999 {
+			return nil
+		}
+	case "late":
+		later := o
+		time.AfterFunc(200*time.Microsecond, later.do)
+		return nil
+	case "hasty":
+		o.do()
+		return nil
+	}
+	return d.add(o, nil)
+}
+
+func (d *driver) ReadyToExchange() bool { return d.Ready(0) }
+
+func (d *driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	o := op{
+		dst: theirs.Buffer().HostBytes()[offset : offset+8], src: own.Buffer().HostBytes()[ownOffset : ownOffset+8],
+		change: exchange, value: value, split: d.fault == "split", late: d.fault == "tardy",
+	}
+	if d.fault == "peek" {
+		o.do()
+		return nil
+	}
+	return d.add(o, nil)
+}
+
+// add and exchange are atomic, or split.
+func add(word *uint64, value uint64, split bool) uint64 {
+	if split {
+		old := atomic.LoadUint64(word)
+		runtime.Gosched()
+		atomic.StoreUint64(word, old+value)
+		return old
+	}
+	return atomic.AddUint64(word, value) - value
+}
+
+func exchange(word *uint64, value uint64, split bool) uint64 {
+	if split {
+		old := atomic.LoadUint64(word)
+		runtime.Gosched()
+		atomic.StoreUint64(word, value)
+		return old
+	}
+	return atomic.SwapUint64(word, value)
+}
+
 func (d *driver) NewMark() (connection.DriverMark, error) {
 	if d.fault == "stubborn" {
 		return stubbornMark{&mark{d: d}}, nil
@@ -211,6 +269,17 @@ func (o *op) do() {
 	}
 	if o.update {
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&o.dst[0])), o.value)
+		return
+	}
+	if o.change != nil {
+		old, into := o.change((*uint64)(unsafe.Pointer(&o.dst[0])), o.value, o.split), o.src
+		switch {
+		case into != nil && o.late:
+			later := op{dst: into, update: true, value: old}
+			time.AfterFunc(200*time.Microsecond, later.do)
+		case into != nil:
+			binary.NativeEndian.PutUint64(into, old)
+		}
 		return
 	}
 	copy(o.dst, o.src)

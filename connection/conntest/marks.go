@@ -93,6 +93,7 @@ func testAllocations(t *testing.T, p *pair) {
 	src := source(t, p, device, 64, noise(64))
 	_, dst := p.onDevice(t, 128)
 	back := p.a.memory(t, device, 64)
+	_, counts := p.onDevice(t, 8)
 	k := uint64(0)
 	bytes := noise(int(min(c.InlineLimit(), 64)))
 	put := func() {
@@ -100,6 +101,9 @@ func testAllocations(t *testing.T, p *pair) {
 			t.Fatal(err)
 		}
 		if err := errors.Join(c.WriteBytes(dst, 64, bytes), c.Read(back, 0, dst, 64, 64)); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Add(counts, 0, 1), c.Exchange(back, 0, counts, 0, 1)); err != nil && !errors.Is(err, mscclgo.ErrUnsupported) {
 			t.Fatal(err)
 		}
 		k++
@@ -116,7 +120,7 @@ func testAllocations(t *testing.T, p *pair) {
 		}
 		reach(t, m)
 	}); n > 0 {
-		t.Errorf("a write, an update, a read and a mark allocate %v times", n)
+		t.Errorf("a write, an update, a read, atomic operations and a mark allocate %v times", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -21,6 +22,8 @@ type driver struct {
 func newDriver(device *gpu.Device, timeout time.Duration, storeValues bool) (*driver, error) {
 	d := &driver{device: device}
 	var err error
+	// Now, as kernels may run later that wait for atomic operations. These have the error again.
+	device.PrepareAtomics()
 	if d.stream, err = device.NewStream(); err != nil || storeValues {
 		return d, err
 	}
@@ -60,6 +63,34 @@ func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint6
 // Store queues the store of a value on the stream, as Update does.
 func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	return d.Update(dst, dstOffset, 0, value)
+}
+
+// Add queues the addition on the stream, unless it would not be atomic.
+func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	if err := canUpdate(dst); err != nil {
+		return err
+	}
+	return d.stream.Add64(dst.Buffer(), dstOffset, value)
+}
+
+// ReadyToExchange reports true, as an exchange takes no room but the stream's.
+func (d *driver) ReadyToExchange() bool { return true }
+
+// Exchange queues the exchange on the stream, unless it would not be atomic.
+func (d *driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	if err := canUpdate(theirs); err != nil {
+		return err
+	}
+	return d.stream.Exchange64(theirs.Buffer(), offset, value, own.Buffer(), ownOffset)
+}
+
+// canUpdate returns an error unless this rank's device makes atomic operations in a memory of
+// the peer's.
+func canUpdate(m *registeredmem.Memory) error {
+	if !m.CanUpdate() {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, "cudaipc: reach a word", "the link between the two devices has no atomic operations; connect the ranks over another transport")
+	}
+	return nil
 }
 
 // NativeQueue returns the stream's queue if the stream has 64-bit writes, else nil.

@@ -90,9 +90,9 @@ type op struct {
 	src       *gpu.Buffer // nil: the bytes are in data
 	srcOffset uint64
 	data      []byte // belongs to the place in the queue, which uses it again
-	// Of an update.
+	// Of an update, and the value of an addition and an exchange.
 	oldValue, value uint64
-	// Of a read: n bytes come here.
+	// Of a read and an exchange: n bytes come here.
 	to       *target.Memory
 	toOffset uint64
 
@@ -223,12 +223,12 @@ func (c *conn) enqueue(remote *registeredmem.Memory, o op) error {
 	place := &c.queue[c.queued.Load()%queueDepth]
 	o.data = append(place.data[:0], o.data...)
 	o.reads = c.reads.asked
-	if o.kind == kindGet {
+	if o.kind.asks() {
 		c.ask(&o)
 	}
 	*place = o
 	c.queued.Add(1)
-	if len(c.senders) == 1 || o.kind == kindGet || o.n <= c.senders[0].part {
+	if len(c.senders) == 1 || o.kind != kindData || o.n <= c.senders[0].part {
 		c.work.Signal()
 	} else {
 		c.work.Broadcast()

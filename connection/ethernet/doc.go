@@ -16,6 +16,10 @@
 // the answer has come. What is sent as an answer was copied to staging memory first, so that the memory may be
 // closed while the peer takes nothing.
 //
+// An addition and an exchange the receiver applies in their places among the operations, by its
+// host in memory that the host reaches, which is then atomic to all else that hosts do there, and
+// by its device elsewhere. An exchange is answered as a read is, with what the word was.
+//
 // A rank that closes a memory tells its peers, whose writes to it are refused before they
 // are sent. If one was on its way, or a frame is wrong, the receiver tells the peer
 // what it refuses and why, and the connection ends.

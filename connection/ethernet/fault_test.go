@@ -44,8 +44,12 @@ func TestBadFrames(t *testing.T) {
 		"read past the end": {frame{kind: kindGet, offset: 60, length: 5, total: 5}, "which has 64"},
 		"read of 2^63":      {frame{kind: kindGet, length: 1 << 63, total: 1 << 63}, "which has 64"},
 		"read of the next":  {frame{kind: kindGet, op: 3, length: 1, total: 1}, "operation 3"},
+		"addition past end": {frame{kind: kindAdd, offset: 64, length: 8}, "which has 64"},
+		"odd addition":      {frame{kind: kindAdd, offset: 12, length: 8}, "not aligned"},
+		"odd exchange":      {frame{kind: kindExchange, offset: 1, length: 8}, "not aligned"},
+		"wide exchange":     {frame{kind: kindExchange, length: 16}, "a word of 16 bytes"},
 		"acknowledgement":   {frame{kind: kindAck}, "data socket"},
-		"kind":              {frame{kind: 10}, "unknown kind 10"},
+		"kind":              {frame{kind: 12}, "unknown kind 12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRank(t, 1, o)
@@ -377,6 +381,16 @@ func TestRefusals(t *testing.T) {
 				return a.Read(src, 0, dst, 128, 64)
 			}, withdrawQuietly,
 			"rank 1 refused a read of 64 bytes at 128 of memory 0: it was closed", "memory 0, which is closed",
+		},
+		"addition to closed memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error { return a.Add(dst, 8, 1) }, withdrawQuietly,
+			"rank 1 refused an addition at 8 of memory 0: it was closed", "memory 0, which is closed",
+		},
+		"exchange in closed memory": {
+			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
+				return a.Exchange(src, 0, dst, 16, 1)
+			}, withdrawQuietly,
+			"rank 1 refused an exchange at 16 of memory 0: it was closed", "memory 0, which is closed",
 		},
 		"unknown memory": {
 			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {

@@ -13,7 +13,8 @@ import (
 //
 //	version (1), kind (1), reason (1), refused (1), memory (4), op (8), offset (8), length (8), total (8)
 //
-// For an update length is the old value and total the new one; for a read both are how
+// For an update length is the old value and total the new one; for an addition and an exchange
+// length is 8 and total the value; for a read both are how
 // many bytes are read; for an answer op is the read's, and offset that in what was read; for
 // an acknowledgement op counts the operations that are done. length bytes of payload
 // follow the head of a data frame and of an answer. reason and the kind that was refused are 0 but in a
@@ -21,7 +22,7 @@ import (
 // memory only, and news of a broken socket nothing.
 const (
 	frameSize    = 40
-	frameVersion = 3
+	frameVersion = 4
 )
 
 type frameKind uint8
@@ -36,13 +37,16 @@ const (
 	kindBroke  frameKind = 7 // on the control socket: a data socket broke, and the connection ends
 	kindGet    frameKind = 8 // a read, which the receiver answers
 	kindAnswer frameKind = 9 // part of what was read, out of the order of the operations
+
+	kindAdd      frameKind = 10 // a value is added to a word
+	kindExchange frameKind = 11 // a word gets a new value, and the receiver answers with the old one
 )
 
 // frame is the head of a message on a socket.
 type frame struct {
 	kind    frameKind
 	reason  target.Reason
-	refused frameKind // data, update, get or answer
+	refused frameKind // one of those on data sockets
 	memory  uint32    // the number in the receiver's registry
 	op      uint64    // of the connection's direction, counting from 0
 	offset  uint64
@@ -93,6 +97,8 @@ func decodeFrame(b []byte) (frame, error) {
 		return frame{}, fmt.Errorf("a read of %d bytes and of %d", f.length, f.total)
 	case kind == kindAnswer && (f.memory != 0 || f.length == 0 || f.length > f.total || f.offset > f.total-f.length):
 		return frame{}, fmt.Errorf("an answer of %d bytes at %d of %d from memory %d", f.length, f.offset, f.total, f.memory)
+	case kind.atomic() && f.length != 8:
+		return frame{}, fmt.Errorf("an operation on a word of %d bytes", f.length)
 	case kind == kindUpdate && f.total < f.length:
 		return frame{}, fmt.Errorf("an update from %d down to %d", f.length, f.total)
 	case (f.kind == kindAck || f.kind == kindBye) && f.memory|uint32(f.offset|f.length|f.total)|uint32((f.offset|f.length|f.total)>>32) != 0:
@@ -101,7 +107,7 @@ func decodeFrame(b []byte) (frame, error) {
 		return frame{}, errors.New("a withdrawal with fields set that must be zero")
 	case f.kind == kindBroke && uint64(f.memory)|f.op|f.offset|f.length|f.total != 0:
 		return frame{}, errors.New("news of a broken socket with fields set that must be zero")
-	case f.kind < kindData || f.kind > kindAnswer:
+	case f.kind < kindData || f.kind > kindExchange:
 		return frame{}, fmt.Errorf("a frame of unknown kind %d", f.kind)
 	}
 	return f, nil
@@ -109,11 +115,19 @@ func decodeFrame(b []byte) (frame, error) {
 
 // onData reports whether frames of the kind come on data sockets.
 func (k frameKind) onData() bool {
-	return k == kindData || k == kindUpdate || k == kindGet || k == kindAnswer
+	return k == kindData || k == kindUpdate || k == kindGet || k == kindAnswer || k.atomic()
 }
 
-// bytes returns how many bytes of the memory a data or update frame changes, or a read
-// reads.
+// atomic reports whether operations of the kind depend on what the word was.
+func (k frameKind) atomic() bool { return k == kindAdd || k == kindExchange }
+
+// word reports whether operations of the kind are on a word.
+func (k frameKind) word() bool { return k == kindUpdate || k.atomic() }
+
+// asks reports whether operations of the kind are answered.
+func (k frameKind) asks() bool { return k == kindGet || k == kindExchange }
+
+// bytes returns how many bytes of the memory a frame changes or reads.
 func (f *frame) bytes() uint64 {
 	if f.kind == kindUpdate {
 		return 8

@@ -21,6 +21,9 @@ func TestFrame(t *testing.T) {
 		{kind: kindBroke},
 		{kind: kindGet, memory: 1, op: 2, offset: 3, length: 5, total: 5},
 		{kind: kindAnswer, op: 2, offset: 3, length: 4, total: 7},
+		{kind: kindAdd, memory: 1, op: 2, offset: 8, length: 8, total: 1<<64 - 1},
+		{kind: kindExchange, memory: 1, op: 2, offset: 8, length: 8},
+		{kind: kindRefuse, reason: target.Range, refused: kindExchange, memory: 1, op: 2, offset: 8, length: 8, total: 5},
 		{kind: kindRefuse, reason: target.Closed, refused: kindGet, memory: 1, op: 2, length: 5, total: 5},
 		{kind: kindRefuse, reason: target.Closed, refused: kindData, memory: 1, op: 2, offset: 3, length: 4, total: 5},
 		{kind: kindRefuse, reason: target.Failed, refused: kindUpdate, memory: 1, op: 2, offset: 8, length: 4, total: 5},
@@ -30,13 +33,13 @@ func TestFrame(t *testing.T) {
 			t.Errorf("%+v became %+v, %v", f, got, err)
 		}
 	}
-	const golden = "030501010700000002000000000000000300000000000000040000000000000005000000" + "00000000"
+	const golden = "040501010700000002000000000000000300000000000000040000000000000005000000" + "00000000"
 	(&frame{kind: kindRefuse, reason: target.Closed, refused: kindData, memory: 7, op: 2, offset: 3, length: 4, total: 5}).encode(b)
 	if got := hex.EncodeToString(b); got != golden {
 		t.Errorf("a refusal is %s, not %s", got, golden)
 	}
 	for says, change := range map[string]func(){
-		"version 4":              func() { b[0]++ },
+		"version 5":              func() { b[0]++ },
 		"with reason 0":          func() { (&frame{kind: kindRefuse, refused: kindData, length: 1, total: 1}).encode(b) },
 		"with reason 6":          func() { (&frame{kind: kindRefuse, refused: kindData, reason: 6, length: 1, total: 1}).encode(b) },
 		"a frame of kind 3 with": func() { (&frame{kind: kindRefuse, refused: kindAck, reason: 1}).encode(b) },
@@ -45,8 +48,10 @@ func TestFrame(t *testing.T) {
 		"a read of 3 bytes":      func() { (&frame{kind: kindGet, length: 3, total: 4}).encode(b) },
 		"a read of 0 bytes":      func() { (&frame{kind: kindGet}).encode(b) },
 		"5 bytes at 3 of 7":      func() { (&frame{kind: kindAnswer, offset: 3, length: 5, total: 7}).encode(b) },
+		"a word of 4 bytes":      func() { (&frame{kind: kindAdd, length: 4}).encode(b) },
+		"a word of 9 bytes":      func() { (&frame{kind: kindExchange, length: 9}).encode(b) },
 		"from memory 1":          func() { (&frame{kind: kindAnswer, memory: 1, length: 1, total: 1}).encode(b) },
-		"unknown kind 10":        func() { b[1] = 10 },
+		"unknown kind 12":        func() { b[1] = 12 },
 		"news of a broken":       func() { (&frame{kind: kindBroke, memory: 1}).encode(b) },
 		"bits":                   func() { b[3] = 1 },
 		"fields":                 func() { b[39] = 1 },

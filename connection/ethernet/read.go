@@ -1,6 +1,7 @@
 package ethernet
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
@@ -38,12 +39,14 @@ type answering struct {
 	ring     [readDepth]answer
 }
 
-// answer is a read of the peer's.
+// answer is a read of the peer's, or an exchange.
 type answer struct {
 	op       uint64
-	from     *target.Memory // of this rank
+	from     *target.Memory // of this rank; nil: an exchange
 	offset   uint64
 	n, given uint64 // bytes, and how many of them senders have taken
+	old      []byte // where the device leaves what an exchanged word was; nil once that is in value
+	value    uint64
 }
 
 // fetched is a part of what this rank has asked for, at a place of reading's ring.
@@ -69,15 +72,17 @@ func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registered
 
 // full reports whether an operation must wait for room. The caller holds mu.
 func (c *conn) full(kind frameKind) bool {
-	return c.queued.Load()-c.taken == queueDepth || kind == kindGet && c.reads.asked-c.reads.answered.Load() == readDepth
+	return c.queued.Load()-c.taken == queueDepth || kind.asks() && c.reads.asked-c.reads.answered.Load() == readDepth
 }
 
-// ask notes a read that is queued next, and which reads it must wait for. The caller holds
-// mu.
+// ask notes a read or an exchange that is queued next, and which of these a read must wait
+// for: an exchange changes what they read, and waits for all. The caller holds mu.
 func (c *conn) ask(o *op) {
-	o.reads = 0
-	if len(c.senders) > 1 { // one socket has the answers in order
-		o.reads = c.reads.into(o)
+	if o.kind == kindGet {
+		o.reads = 0
+		if len(c.senders) > 1 { // one socket has the answers in order
+			o.reads = c.reads.into(o)
+		}
 	}
 	c.reads.ring[c.reads.asked%readDepth] = asked{op: c.queued.Load(), to: o.to, offset: o.toOffset, n: o.n, due: o.n, left: o.n}
 	c.reads.asked++
@@ -175,9 +180,9 @@ func (s *socket) answer(f *frame) error {
 	return nil
 }
 
-// accept notes a read of the peer's, which is answered once what was sent before it is
-// done.
-func (s *socket) accept(f *frame, m *target.Memory) error {
+// accept notes a read of the peer's or an exchange, which is answered once what was sent before
+// it is done.
+func (s *socket) accept(a answer) error {
 	c := s.rx.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +190,7 @@ func (s *socket) accept(f *frame, m *target.Memory) error {
 		return fmt.Errorf("it reads though %d of its reads are not answered", readDepth)
 	}
 	c.answers.accepted++
-	s.requests = append(s.requests, answer{op: f.op, from: m, offset: f.offset, n: f.length})
+	s.requests = append(s.requests, a)
 	return nil
 }
 
@@ -197,6 +202,9 @@ func (c *conn) reply(all []answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range all {
+		if a.old != nil {
+			a.value, a.old = binary.NativeEndian.Uint64(a.old), nil
+		}
 		c.answers.ring[c.answers.ready.Load()%readDepth] = a
 		c.answers.ready.Add(1)
 	}
@@ -210,10 +218,16 @@ func (s *sender) takeAnswers(b *batch) {
 	for limit := min(s.part, straightBytes) / 2; b.count < batchFrames/2 && b.used < limit && all.done < all.ready.Load(); {
 		a := &all.ring[all.done%readDepth]
 		n := min(a.n-a.given, limit-b.used)
+		if a.from == nil && n < a.n {
+			break // it goes whole into the next batch
+		}
 		p := &b.pieces[b.count]
 		*p = piece{
 			frame: frame{kind: kindAnswer, op: a.op, offset: a.given, length: n, total: a.n},
 			from:  a.from, srcOffset: a.offset + a.given, data: p.data,
+		}
+		if a.from == nil {
+			p.data = binary.NativeEndian.AppendUint64(p.data[:0], a.value)
 		}
 		b.count++
 		b.used += n
@@ -228,6 +242,10 @@ func (s *sender) takeAnswers(b *batch) {
 // sent does not change and the memory may be closed.
 func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
 	m := p.from
+	if m == nil {
+		copy(b.bytes[at:at+p.length], p.data)
+		return nil
+	}
 	if !m.Hold() {
 		return target.Gone(m)
 	}

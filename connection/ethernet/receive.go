@@ -82,6 +82,8 @@ func (c *conn) newReceiver(data []net.Conn, part uint64) (*receiver, error) {
 	device := c.t.reg.Device()
 	rx := &receiver{c: c, order: newOrder(len(data)), storeValues: device.Info().StreamMemoryOps}
 	rx.changed.L = &rx.mu
+	// Now, as kernels may run later that wait for atomic operations. These have the error again.
+	device.PrepareAtomics()
 	var err error
 	if rx.stream, err = device.NewStream(); err != nil {
 		return nil, err
@@ -293,8 +295,12 @@ func (s *socket) apply(f *frame) error {
 	switch f.kind {
 	case kindUpdate:
 		err = s.update(f, m, host)
+	case kindAdd:
+		err = s.add(f, m, host)
+	case kindExchange:
+		err = s.exchange(f, m, host)
 	case kindGet:
-		err = s.accept(f, m)
+		err = s.accept(answer{op: f.op, from: m, offset: f.offset, n: f.length})
 	default:
 		err = s.toHost(f, m, host[f.offset:f.offset+f.length])
 	}
@@ -375,10 +381,7 @@ func (s *socket) queue(m *target.Memory, work func() error) error {
 // toHost reads a frame's payload into memory that the host can access.
 func (s *socket) toHost(f *frame, m *target.Memory, dst []byte) error {
 	// The stream may still store to a word in there.
-	if !s.rx.idle() {
-		s.post()
-		s.rx.awaitAll()
-	}
+	s.settle()
 	for len(dst) > 0 {
 		if s.r == s.w && s.in.straight() {
 			s.post() // before waiting for more
@@ -407,6 +410,14 @@ func (s *socket) toHost(f *frame, m *target.Memory, dst []byte) error {
 		dst = dst[n:]
 	}
 	return nil
+}
+
+// settle waits until the stream is idle.
+func (s *socket) settle() {
+	if !s.rx.idle() {
+		s.post()
+		s.rx.awaitAll()
+	}
 }
 
 // cut returns the error of a payload that is incomplete.

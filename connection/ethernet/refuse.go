@@ -66,6 +66,10 @@ func (c *conn) explain(f *frame) error {
 		return fmt.Errorf("the peer is lost: it refuses operation %d of %d, of which %d are done", f.op, c.queued.Load(), c.acked.Load())
 	case f.refused == kindGet:
 		return fmt.Errorf("rank %d refused a read of %d bytes at %d of memory %d: %v", c.peer, f.length, f.offset, f.memory, f.reason)
+	case f.refused == kindAdd:
+		return fmt.Errorf("rank %d refused an addition at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
+	case f.refused == kindExchange:
+		return fmt.Errorf("rank %d refused an exchange at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
 	case f.refused == kindUpdate:
 		return fmt.Errorf("rank %d refused an update at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
 	case f.length < f.total:

@@ -54,7 +54,7 @@ type piece struct {
 	src       *gpu.Buffer // nil: in data
 	srcOffset uint64
 	data      []byte         // belongs to the batch's place, which uses it again
-	from      *target.Memory // of an answer: where its bytes are, from srcOffset on
+	from      *target.Memory // of an answer: where its bytes are, from srcOffset on; nil: in data
 }
 
 func (c *conn) newSender(nc net.Conn, part uint64) (*sender, error) {
@@ -210,6 +210,8 @@ operations:
 		switch o.kind {
 		case kindUpdate:
 			p.length, p.total = o.oldValue, o.value
+		case kindAdd, kindExchange:
+			p.length, p.total, o.given = 8, o.value, o.n
 		case kindGet:
 			p.length, p.total, o.given = o.n, o.n, o.n
 		default:

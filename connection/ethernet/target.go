@@ -38,5 +38,5 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 // target returns the memory that a frame writes to or reads. All of the frame must lie inside
 // it.
 func (t *Transport) target(f *frame) (*target.Memory, error) {
-	return t.targets.Find(f.memory, f.offset, f.bytes(), f.kind == kindUpdate)
+	return t.targets.Find(f.memory, f.offset, f.bytes(), f.kind.word())
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // conn is the driver of a connection. mu is held during a wait only if a queue or the
-// peer's inbox is full, or an update must follow writes of other queue pairs.
+// peer's inbox is full, an update must follow writes of other queue pairs, or a word is
+// exchanged.
 type conn struct {
 	t        *Transport
 	endpoint *Endpoint
@@ -63,6 +64,9 @@ func newConn(e *Endpoint, count int, peer description) *conn {
 // start connects the queue pairs.
 func (c *conn) start() error {
 	if !c.adds {
+		if err := c.t.changer.open(c.t.reg.Device()); err != nil {
+			return err
+		}
 		if err := c.queues[0].qp.PostReceives(messages); err != nil {
 			return err
 		}
@@ -103,6 +107,9 @@ func (c *conn) Ready(n uint64) bool {
 	}
 	if !c.adds && c.learn(op, first) != nil {
 		return true
+	}
+	if n > 0 && (first.done < first.atomics || c.out.adding()) {
+		return false // the write might overlap what is being added to
 	}
 	// A read before the update, the update, a read of the peer's count, two for a mark.
 	const others = 5
@@ -223,20 +230,30 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	const op = "ib: update a word"
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, err := c.remote(op, dst)
+	k, err := c.remoteWord(op, dst, dstOffset)
 	if err != nil {
 		return err
 	}
-	if (k.base+dstOffset)%8 != 0 {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
+	what := entry{doing: "update", memory: dst, offset: dstOffset, n: 8}
+	if err := c.follow(op, k, what); err != nil {
+		return err
 	}
+	if !c.adds {
+		return c.sendMessage(op, what, message{dst.ID(), messageStore, dstOffset, to})
+	}
+	return c.fetchAdd(op, k, what, to-from)
+}
+
+// follow waits until what is posted next on the first queue comes behind all that was posted
+// before, for the peer's process too.
+func (c *conn) follow(op string, k *key, what entry) error {
 	q := c.queues[0]
 	atDevice := c.adds && k.device // ordered with writes to the device's memory
 	if c.touched.yes && !atDevice {
 		if err := c.reserve(op, q, 1); err != nil {
 			return err
 		}
-		c.work = append(c.work[:0], c.readBack(q, c.touched.key, c.touched.at, entry{memory: dst, offset: dstOffset, n: 8}))
+		c.work = append(c.work[:0], c.readBack(q, c.touched.key, c.touched.at, what))
 		if err := c.post(op, q); err != nil {
 			return err
 		}
@@ -247,33 +264,22 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 			return err
 		}
 	}
-	if !c.adds {
-		if err := c.credit(op, q); err != nil {
-			return err
-		}
-	}
-	if err := c.reserve(op, q, 2); err != nil {
+	return nil
+}
+
+// fetchAdd posts an atomic addition.
+func (c *conn) fetchAdd(op string, k *key, what entry, value uint64) error {
+	q := c.queues[0]
+	if err := c.reserve(op, q, 1); err != nil {
 		return err
 	}
-	c.work = c.work[:0]
-	var w verbs.Work
-	id, flags := q.add(entry{doing: "update", memory: dst, offset: dstOffset, n: 8}, true)
-	if c.adds {
-		w = verbs.Work{
-			Opcode: verbs.FetchAdd, Size: 8, Local: fetchedAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
-			Remote: k.base + dstOffset, RemoteKey: k.keys[q.peer.nic], Value: to - from,
-		}
-	} else {
-		w = c.send(q, id, message{dst.ID(), dstOffset, to})
+	w := verbs.Work{
+		Opcode: verbs.FetchAdd, Size: 8, Local: fetchedAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
+		Remote: k.base + what.offset, RemoteKey: k.keys[q.peer.nic], Value: value,
 	}
-	w.ID, w.Flags = id, flags
-	c.work = append(c.work, w)
-	if c.adds {
-		c.changed(k, touched{true, w.RemoteKey, w.Remote})
-	}
-	if !c.adds && c.out.asked == 0 && c.out.underWay() >= messages/2 {
-		c.work = append(c.work, c.ask(q)) // early, so that nothing waits
-	}
+	w.ID, w.Flags = q.add(what, true)
+	c.work = append(c.work[:0], w)
+	c.changed(k, touched{true, w.RemoteKey, w.Remote})
 	return c.post(op, q)
 }
 
@@ -323,6 +329,15 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	return &k, nil
 }
 
+// remoteWord is remote for a word, which must be aligned.
+func (c *conn) remoteWord(op string, m *registeredmem.Memory, offset uint64) (*key, error) {
+	k, err := c.remote(op, m)
+	if err == nil && (k.base+offset)%8 != 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
+	}
+	return k, err
+}
+
 // maxRemotes bounds the number of keys that are kept.
 const maxRemotes = 1024
 
@@ -337,6 +352,11 @@ func (c *conn) usable(op string) error {
 // awaitConflicts waits until all is done that a write or read on q must follow and might
 // overtake.
 func (c *conn) awaitConflicts(op string, q *queue, next *entry) error {
+	if !next.read && c.out.addsTo(next) {
+		if err := c.awaitApplied(op, c.queues[0]); err != nil {
+			return err
+		}
+	}
 	for _, other := range c.queues {
 		end := other.conflict(next, other == q)
 		if end > other.signaled {

@@ -1,6 +1,7 @@
 // Package ib connects ranks over InfiniBand or RoCE, by reliable connected queue
-// pairs: a write is RDMA writes, as is a store of a value, a read is RDMA reads, an update is an RDMA fetch-and-add
-// that follows them, and a flush waits for reads behind them.
+// pairs: a write is RDMA writes, as is a store of a value, a read is RDMA reads, an update is an
+// RDMA fetch-and-add that follows them, as is an addition, an exchange is compare-and-swaps, and a
+// flush waits for reads behind them.
 //
 // # Order
 //
@@ -32,6 +33,13 @@
 //     atomics, for the messages before it. What follows a read may overtake it at the
 //     responder (10.8.3.3), so updates, and writes that overlap it there or here, are posted
 //     when it is complete.
+//   - An addition is an atomic in the order of writes: unlike an update it waits for writes
+//     of other queue pairs, and for reads, only if it overlaps them, and writes that overlap
+//     it wait for its end, since only a fence would order them (10.8.3.3). An exchange
+//     begins when all before it is done, and the call returns when it is.
+//   - Without atomics both are messages, as updates are. Writes wait for the messages that
+//     add to what they change. What a word was that a message exchanged the peer's process
+//     leaves in its inbox, where this rank reads it.
 //   - The completion of a read goes to host memory, and may come before what was read
 //     is in a device. So a mark then has a byte of it written to the peer: to fetch that byte,
 //     the card reads there, behind its own writes.

@@ -2,16 +2,15 @@ package ib
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// message is an update without atomics: the new value of a word of the peer's memory.
+// message is an update, an addition or an exchange without atomics: what becomes of a word of the
+// peer's memory.
 // It is written to a slot of the peer's inbox with an immediate value, and the peer's
 // process applies it.
 //
@@ -22,9 +21,19 @@ import (
 // which Soft-RoCE (Linux 6.1) hangs, therefore does not occur.
 type message struct {
 	memory uint32
+	kind   messageKind
 	offset uint64
 	value  uint64
 }
+
+// messageKind is what is done to the word.
+type messageKind uint32
+
+const (
+	messageStore    messageKind = 0
+	messageAdd      messageKind = 1
+	messageExchange messageKind = 2 // the word was what the receiver leaves for the sender
+)
 
 const (
 	messageSize = 24
@@ -39,6 +48,39 @@ type outbox struct {
 	taken uint32    // applied, as last read from the peer
 	since time.Time // when it was first read as taken, or zero
 	asked uint64    // once requests below are done there is a newer count; 0: none is being read
+
+	added  uint32               // all messages that add are below
+	places [messages]addedPlace // of these, by slot
+}
+
+// addedPlace is where a message adds; of others it is zero.
+type addedPlace struct {
+	memory *registeredmem.Memory
+	offset uint64
+}
+
+// adding reports whether messages that add may not be applied yet.
+func (o *outbox) adding() bool { return int32(o.added-o.taken) > 0 }
+
+// forget has the counts not be more than half of all numbers apart once nothing is being added.
+func (o *outbox) forget() {
+	if !o.adding() {
+		o.added = o.taken
+	}
+}
+
+// addsTo reports whether one of these may add to what a request changes.
+func (o *outbox) addsTo(e *entry) bool {
+	if !o.adding() {
+		return false
+	}
+	for i := o.taken; i != o.sent; i++ {
+		p := &o.places[i%messages]
+		if overlap(p.memory, p.offset, 8, e.memory, e.offset, e.n) {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *outbox) underWay() uint32 { return o.sent - o.taken }
@@ -76,6 +118,7 @@ func (c *conn) learn(op string, q *queue) error {
 		return nil
 	}
 	o.asked = 0
+	defer o.forget()
 	taken, now := c.scratch.taken(), time.Now()
 	switch {
 	case o.sent-taken > o.underWay():
@@ -123,6 +166,25 @@ func (c *conn) ask(q *queue) verbs.Work {
 	return w
 }
 
+// sendMessage posts a message behind all that was posted before, once the peer has room.
+func (c *conn) sendMessage(op string, what entry, m message) error {
+	q := c.queues[0]
+	if err := c.credit(op, q); err != nil {
+		return err
+	}
+	if err := c.reserve(op, q, 2); err != nil {
+		return err
+	}
+	id, flags := q.add(what, true)
+	w := c.send(q, id, m)
+	w.ID, w.Flags = id, flags
+	c.work = append(c.work[:0], w)
+	if c.out.asked == 0 && c.out.underWay() >= messages/2 {
+		c.work = append(c.work, c.ask(q)) // early, so that nothing waits
+	}
+	return c.post(op, q)
+}
+
 // send returns the request that sends a message, for which the peer has room. Its slot
 // here belonged to a request that is done, since the queue has room.
 func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
@@ -134,6 +196,7 @@ func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
 	if c.out.underWay() == 0 {
 		c.out.since = time.Time{}
 	}
+	c.out.places[c.out.sent%messages] = addedPlace{}
 	c.out.sent++
 	return w
 }
@@ -190,32 +253,11 @@ func (c *conn) apply(number uint32) error {
 		return fmt.Errorf("update %d came where %d was due", number, c.received)
 	}
 	c.received++
-	return c.t.store(c.scratch.get(number % messages))
-}
-
-// store stores a word of one of this rank's memories with release semantics. Withdraw
-// waits for it.
-func (t *Transport) store(m message) error {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	r := t.memories[m.memory]
-	if r == nil {
-		return fmt.Errorf("there is no memory %d, or it is closed", m.memory)
+	slot := number % messages
+	m := c.scratch.get(slot)
+	old, err := c.t.change(m)
+	if err == nil && m.kind == messageExchange {
+		c.scratch.putOld(slot, old)
 	}
-	if size := r.memory.Size(); (r.base+m.offset)%8 != 0 || m.offset > size || size-m.offset < 8 {
-		return fmt.Errorf("offset %d is not that of a word of %v", m.offset, r.memory)
-	}
-	buf := r.memory.Buffer()
-	if buf == nil {
-		return fmt.Errorf("%v is closed", r.memory)
-	}
-	if b := buf.HostBytes(); b != nil {
-		atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[m.offset])), m.value)
-		return nil
-	}
-	word, err := buf.Slice(m.offset, 8)
-	if err != nil {
-		return err
-	}
-	return gpu.CopyIn(word, []uint64{m.value})
+	return err
 }

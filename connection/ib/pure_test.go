@@ -81,7 +81,7 @@ func TestLedger(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	mine, theirs := new(registeredmem.Memory), new(registeredmem.Memory)
 	at := func(doing string, remote, local uint64) entry {
-		return entry{doing: doing, memory: theirs, offset: remote, n: 8, local: mine, localOffset: local, read: doing == "read"}
+		return entry{doing: doing, memory: theirs, offset: remote, n: 8, local: mine, localOffset: local, read: doing == "read", atomic: doing == "addition"}
 	}
 	const here, there, apart = "here", "at the peer", "apart"
 	for _, c := range []struct {
@@ -92,6 +92,10 @@ func TestConflicts(t *testing.T) {
 		{"write", "read", there, false, true}, {"write", "read", here, true, true},
 		{"read", "write", there, true, true}, {"read", "write", here, true, true},
 		{"read", "read", there, false, false}, {"read", "read", here, false, true},
+		{"write", "addition", there, false, true}, {"addition", "write", there, true, true},
+		{"read", "addition", there, true, true}, {"addition", "read", there, false, true},
+		{"addition", "addition", there, false, true},
+		{"addition", "write", apart, false, false}, {"read", "addition", apart, false, false},
 		{"write", "read", apart, false, false}, {"read", "write", apart, false, false},
 	} {
 		l := newLedger(16)

@@ -24,6 +24,7 @@ type ledger struct {
 	signaled uint64 // all below are covered by a completion that was requested
 	waitFor  uint64 // requests below must be done before an update is posted
 	wrote    uint64 // all requests that change the peer's memory are below
+	atomics  uint64 // all additions are below
 	entries  []entry
 
 	polls int       // in a row that found nothing, with requests under way
@@ -41,6 +42,8 @@ type entry struct {
 	local       *registeredmem.Memory
 	localOffset uint64
 	read        bool
+
+	atomic bool // an addition
 }
 
 func (e *entry) String() string {
@@ -66,6 +69,9 @@ func (l *ledger) add(e entry, signal bool) (id uint64, flags verbs.Flags) {
 	l.posted++
 	if e.memory != nil && !e.read {
 		l.wrote = l.posted
+	}
+	if e.atomic {
+		l.atomics = l.posted
 	}
 	if signal || l.posted-l.signaled >= l.depth/4 {
 		l.signaled = l.posted
@@ -104,16 +110,17 @@ func (l *ledger) silence(found int) time.Duration {
 // pair may be posted: of the same one, which does writes, and also reads, in their order,
 // or of another, with which there is none.
 func (l *ledger) conflict(next *entry, same bool) (end uint64) {
-	if same && !next.read && l.done >= l.waitFor {
-		return 0 // all reads are done
+	if same && !next.read && l.done >= max(l.waitFor, l.atomics) {
+		return 0 // all reads and additions are done
 	}
 	for id := l.done; id < l.posted; id++ {
 		e := &l.entries[id%l.depth]
 		there := overlap(e.memory, e.offset, e.n, next.memory, next.offset, next.n) && !(e.read && next.read)
 		here := overlap(e.local, e.localOffset, e.n, next.local, next.localOffset, next.n) && (e.read || next.read)
 		if same {
-			// A write follows writes, and a read all, but for what a write has yet to send.
-			there = there && e.read
+			// A write follows writes, a read all, but for what a write has yet to send, and an
+			// addition all but reads.
+			there = there && (e.read || e.atomic && !next.read && !next.atomic)
 			here = here && e.read != next.read
 		}
 		if there || here {

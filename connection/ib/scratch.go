@@ -25,6 +25,7 @@ const (
 	fetchedAt = 0  // what atomics return; not used
 	touchedAt = 8  // what reads after writes return; not used
 	takenAt   = 16 // what a read of the peer's count returns
+	oldAt     = 24 // what an exchanged word was
 	outAt     = 64 // outgoing messages and values, one for each request that may be under way
 )
 
@@ -32,7 +33,8 @@ const (
 const (
 	countAt   = messages * messageSize // how many this rank has applied; read by the peer
 	dumpAt    = countAt + 4            // a byte that the peer writes and nobody reads
-	inboxSize = dumpAt + 1
+	oldsAt    = countAt + 8            // what words were that messages exchanged, by slot; read by the peer
+	inboxSize = oldsAt + 8*messages
 )
 
 // newScratch returns the memory for queues of a depth. The caller closes it, also
@@ -62,6 +64,7 @@ func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
 func (s *scratch) put(slot uint64, m message) uint64 {
 	at := outAt + slot*messageSize
 	binary.LittleEndian.PutUint32(s.bytes[at:], m.memory)
+	binary.LittleEndian.PutUint32(s.bytes[at+4:], uint32(m.kind))
 	binary.LittleEndian.PutUint64(s.bytes[at+8:], m.offset)
 	binary.LittleEndian.PutUint64(s.bytes[at+16:], m.value)
 	return at
@@ -77,7 +80,18 @@ func (s *scratch) putValue(slot, value uint64) uint64 {
 // get reads a message that has arrived.
 func (s *scratch) get(slot uint32) message {
 	b := s.inbox[slot*messageSize:]
-	return message{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
+	return message{
+		memory: binary.LittleEndian.Uint32(b), kind: messageKind(binary.LittleEndian.Uint32(b[4:])),
+		offset: binary.LittleEndian.Uint64(b[8:]), value: binary.LittleEndian.Uint64(b[16:]),
+	}
+}
+
+// old returns what an exchanged word was.
+func (s *scratch) old() uint64 { return binary.NativeEndian.Uint64(s.bytes[oldAt:]) }
+
+// putOld writes what a word was that the message in a slot exchanged, for the peer.
+func (s *scratch) putOld(slot uint32, value uint64) {
+	binary.NativeEndian.PutUint64(s.inbox[oldsAt+8*slot:], value)
 }
 
 // taken returns the peer's count as it was last read.

@@ -1,7 +1,6 @@
 package ib
 
 import (
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -12,12 +11,9 @@ func (c *conn) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	const op = "ib: store"
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, err := c.remote(op, dst)
+	k, err := c.remoteWord(op, dst, dstOffset)
 	if err != nil {
 		return err
-	}
-	if (k.base+dstOffset)%8 != 0 {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", dstOffset, dst)
 	}
 	q := c.queues[0]
 	what := entry{doing: "store", memory: dst, offset: dstOffset, n: 8}

@@ -1,10 +1,12 @@
 package ib
 
 import (
+	"context"
 	"errors"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -14,6 +16,11 @@ type Transport struct {
 	reg  *registeredmem.Registry
 	o    Options
 	nics []*nic
+
+	host    func(*gpu.Buffer) []byte // the memory of a buffer that the host can access, or nil
+	changer changer
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
 
 	mu       sync.RWMutex // read-locked while a message is applied to a memory
 	closed   bool
@@ -45,7 +52,8 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{reg: reg, o: o, memories: map[uint32]*registration{}, live: map[closer]struct{}{}}
+	t := &Transport{reg: reg, o: o, host: (*gpu.Buffer).HostBytes, memories: map[uint32]*registration{}, live: map[closer]struct{}{}}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for i, name := range names {
 		n, err := openNIC(name, i, o, sys())
 		if err != nil {
@@ -76,6 +84,7 @@ func (t *Transport) Transport() registeredmem.Transports { return registeredmem.
 // queued, unregisters what is registered and closes the devices. It is safe to call
 // twice.
 func (t *Transport) Close() error {
+	t.cancel() // before the lock: who has it may wait for the device
 	t.mu.Lock()
 	closed, live := t.closed, t.live
 	t.closed, t.live = true, nil
@@ -94,7 +103,7 @@ func (t *Transport) Close() error {
 		errs = append(errs, r.close())
 	}
 	t.mu.Unlock()
-	errs = append(errs, t.closeNICs())
+	errs = append(errs, t.closeNICs(), t.changer.close())
 	return wrap("ib: close", errors.Join(errs...), t.reg.Rank(), mscclgo.NoRank)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // protocolVersion is the version of requests, and of rings and messages.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // request is what a rank asks for that connects to another: a ring to write into.
 type request struct {

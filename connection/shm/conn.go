@@ -67,9 +67,9 @@ type op struct {
 	src       *gpu.Buffer // nil: the bytes are in data
 	srcOffset uint64
 	data      []byte // belongs to the place in the queue, which uses it again
-	// Of an update.
+	// Of an update, and of an addition and an exchange the value, to.
 	from, to uint64
-	// Of a read: n bytes come here.
+	// Of a read and an exchange: n bytes come here.
 	into       *target.Memory
 	intoOffset uint64
 }

@@ -16,6 +16,10 @@
 // empty place in the ring, which the receiver fills and the sender copies from; what is queued
 // behind it waits for that.
 //
+// The receiver adds to words and exchanges them by its host in memory that the host reaches, which
+// is then atomic to all else that hosts do there, and by its device elsewhere. The entry of an
+// exchange has a place for what the word was.
+//
 // Nothing in the ring is trusted, though the peer may change it at any moment: counts and
 // entries are read once, and what was read is checked. An entry names a memory's number, an
 // offset, and a place in the ring, never an address; where the bytes of a read belong, only the

@@ -16,17 +16,32 @@ const (
 	kindData   entryKind = 1 // length bytes at the place go to the offset
 	kindUpdate entryKind = 2 // the word at the offset changes
 	kindRead   entryKind = 3 // length bytes at the offset go to the place
+
+	kindAdd      entryKind = 4 // to is added to the word at the offset
+	kindExchange entryKind = 5 // the word at the offset becomes to, and what it was goes to the place
 )
+
+// atomic reports whether entries of the kind depend on what the word was.
+func (k entryKind) atomic() bool { return k == kindAdd || k == kindExchange }
+
+// word reports whether entries of the kind are on a word.
+func (k entryKind) word() bool { return k == kindUpdate || k.atomic() }
+
+// asks reports whether the receiver fills the place.
+func (k entryKind) asks() bool { return k == kindRead || k == kindExchange }
+
+// placed reports whether entries of the kind have a place in the ring.
+func (k entryKind) placed() bool { return k != kindUpdate && k != kindAdd }
 
 // entry is a piece of work for the receiver.
 type entry struct {
 	kind   entryKind
 	memory uint32 // the number in the receiver's registry
 	offset uint64
-	length uint64 // of data and of a read
+	length uint64 // of data, of a read and of an exchange
 	from   uint64 // of an update
-	to     uint64
-	place  uint64 // of these, in the ring
+	to     uint64 // of an update, and the value of an addition and an exchange
+	place  uint64 // in the ring
 }
 
 // toWord is which word of an entry is an update's value.
@@ -46,13 +61,15 @@ func decodeEntry(w [entryWords]uint64, room uint64) (entry, error) {
 	switch {
 	case w[6]|w[7] != 0:
 		return e, errors.New("an entry with bits set that must be zero")
-	case e.kind < kindData || e.kind > kindRead:
+	case e.kind < kindData || e.kind > kindExchange:
 		return e, fmt.Errorf("an entry of unknown kind %d", e.kind)
-	case e.kind == kindUpdate && e.length|e.place != 0, e.kind != kindUpdate && e.from|e.to != 0:
+	case !e.kind.placed() && e.length|e.place != 0, e.kind != kindUpdate && e.from != 0, !e.kind.word() && e.to != 0:
 		return e, fmt.Errorf("an entry of kind %d with fields set that must be zero", e.kind)
 	case e.kind == kindUpdate && e.to < e.from:
 		return e, fmt.Errorf("an update from %d down to %d", e.from, e.to)
-	case e.kind != kindUpdate && (e.length == 0 || e.place > room || e.length > room-e.place):
+	case e.kind == kindExchange && (e.length != 8 || e.place%8 != 0):
+		return e, fmt.Errorf("an exchange of %d bytes at %d of the ring", e.length, e.place)
+	case e.kind.placed() && (e.length == 0 || e.place > room || e.length > room-e.place):
 		return e, fmt.Errorf("%d bytes at %d of a ring of %d", e.length, e.place, room)
 	}
 	return e, nil
@@ -60,7 +77,7 @@ func decodeEntry(w [entryWords]uint64, room uint64) (entry, error) {
 
 // bytes returns how many bytes of the memory an entry changes or reads.
 func (e *entry) bytes() uint64 {
-	if e.kind == kindUpdate {
+	if e.kind.word() {
 		return 8
 	}
 	return e.length
@@ -71,6 +88,10 @@ func (e *entry) String() string {
 	switch e.kind {
 	case kindUpdate:
 		return fmt.Sprintf("an update at %d of memory %d", e.offset, e.memory)
+	case kindAdd:
+		return fmt.Sprintf("an addition at %d of memory %d", e.offset, e.memory)
+	case kindExchange:
+		return fmt.Sprintf("an exchange at %d of memory %d", e.offset, e.memory)
 	case kindRead:
 		return fmt.Sprintf("a read of %d bytes at %d of memory %d", e.length, e.offset, e.memory)
 	}

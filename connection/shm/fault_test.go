@@ -106,6 +106,9 @@ func TestBadEntries(t *testing.T) {
 		"length of 2^63":      {data(func(e *entry) { e.length = 1 << 63 }), "of a ring of", target.Protocol},
 		"outside of the ring": {data(func(e *entry) { e.place = MinRing - 7 }), "of a ring of", target.Protocol},
 		"read past the end":   {entry{kind: kindRead, offset: 60, length: 8}, "which has 64", target.Range},
+		"odd addition":        {entry{kind: kindAdd, offset: 4}, "not aligned", target.Range},
+		"exchange past end":   {entry{kind: kindExchange, offset: 64, length: 8}, "which has 64", target.Range},
+		"odd exchange":        {entry{kind: kindExchange, offset: 4, length: 8}, "not aligned", target.Range},
 		"read to elsewhere":   {entry{kind: kindRead, length: 8, place: MinRing}, "of a ring of", target.Protocol},
 		"empty":               {data(func(e *entry) { e.length = 0 }), "0 bytes", target.Protocol},
 		"word past the end":   {update(func(e *entry) { e.offset = 64 }), "which has 64", target.Range},
@@ -509,6 +512,8 @@ func TestRefusals(t *testing.T) {
 		"write":       {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 128, src, 0, 64) }, "rank 1 refused 64 bytes at 128 of memory 0: it was closed"},
 		"large write": {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 0, src, 0, src.Size()) }, "rank 1 refused 524288 bytes at 0 of memory 0: it was closed"},
 		"update":      {func(a *link, dst, _ *registeredmem.Memory) error { return a.UpdateAndSync(dst, 8, 0, 1) }, "rank 1 refused an update at 8 of memory 0: it was closed"},
+		"addition":    {func(a *link, dst, _ *registeredmem.Memory) error { return a.Add(dst, 8, 1) }, "rank 1 refused an addition at 8 of memory 0: it was closed"},
+		"exchange":    {func(a *link, dst, src *registeredmem.Memory) error { return a.Exchange(src, 0, dst, 8, 1) }, "rank 1 refused an exchange at 8 of memory 0: it was closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})

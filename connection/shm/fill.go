@@ -110,11 +110,11 @@ func (f *filler) takeLocked() (n int) {
 		o := &c.queue[c.taken%queueDepth]
 		p := &f.pieces[n]
 		p.entry, p.src = entry{kind: o.kind, memory: o.memory, offset: o.offset + o.given, from: o.from, to: o.to}, o.src
-		if o.kind != kindRead && c.asked != c.fetched {
+		if !o.kind.asks() && c.asked != c.fetched {
 			break // what is queued behind a read finds its bytes
 		}
 		read := answer{}
-		if o.kind != kindUpdate {
+		if o.kind.placed() {
 			// What is in a row: to the end of the data, of which those of older entries are in use.
 			at := f.used % room
 			most := min(o.n-o.given, c.ring.piece()-given, room-at)
@@ -122,9 +122,12 @@ func (f *filler) takeLocked() (n int) {
 			if size == 0 || size < most && size < c.ring.piece()/4 {
 				break // more will be free soon, and little is not worth a copy
 			}
+			if o.kind == kindExchange && size < o.n {
+				break // it goes whole into the next batch
+			}
 			p.place, p.length, p.srcOffset = at, size, o.srcOffset+o.given
 			switch {
-			case o.kind == kindRead:
+			case o.kind.asks():
 				read = answer{o.into, o.intoOffset + o.given, at, size}
 				c.asked++
 				c.asking.Signal()

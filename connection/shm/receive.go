@@ -53,6 +53,8 @@ func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	r := &receiver{woken: make(chan struct{}, 1)}
 	r.half.ended = func() {}
 	err := r.open(t, peer, sock, ring)
+	// Now, as kernels may run later that wait for atomic operations. These have the error again.
+	t.reg.Device().PrepareAtomics()
 	for i := range r.batches {
 		if err == nil {
 			r.batches[i].event, err = t.reg.Device().NewEvent()
@@ -193,11 +195,16 @@ func (r *receiver) run() {
 
 // apply does what an entry asks for, or queues it on the stream.
 func (r *receiver) apply(e *entry) error {
-	m, err := r.t.targets.Find(e.memory, e.offset, e.bytes(), e.kind == kindUpdate)
+	m, err := r.t.targets.Find(e.memory, e.offset, e.bytes(), e.kind.word())
 	if err != nil {
 		return err
 	}
 	host := r.t.host(m.Buffer)
+	if host != nil && e.kind.atomic() {
+		if err := r.settle(); err != nil {
+			return err
+		}
+	}
 	if !m.Hold() {
 		return target.Gone(m)
 	}
@@ -206,6 +213,8 @@ func (r *receiver) apply(e *entry) error {
 		switch e.kind {
 		case kindUpdate:
 			atomic.StoreUint64((*uint64)(unsafe.Pointer(&host[e.offset])), e.to)
+		case kindAdd, kindExchange:
+			r.change(e, host)
 		case kindRead:
 			copy(r.ring.data[e.place:e.place+e.length], host[e.offset:])
 		default:
@@ -221,6 +230,11 @@ func (r *receiver) apply(e *entry) error {
 	case e.kind == kindRead:
 		r.given += e.length
 		err = r.stream.Copy(r.ring.buffer, dataAt+e.place, m.Buffer, e.offset, e.length)
+	case e.kind == kindAdd:
+		err = r.stream.Add64(m.Buffer, e.offset, e.to)
+	case e.kind == kindExchange:
+		r.given += e.length
+		err = r.stream.Exchange64(m.Buffer, e.offset, e.to, r.ring.buffer, dataAt+e.place)
 	case r.t.storeValues:
 		err = r.stream.WriteValue64(m.Buffer, e.offset, e.to)
 	default:

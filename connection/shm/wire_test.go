@@ -17,6 +17,8 @@ var goodEntries = []entry{
 	{kind: kindData, memory: 1<<32 - 1, offset: 1<<64 - 1, length: testRoom},
 	{kind: kindRead, memory: 1, offset: 2, length: 3, place: 64},
 	{kind: kindUpdate, memory: 1, offset: 8, from: 4, to: 1<<64 - 1},
+	{kind: kindAdd, memory: 1, offset: 8, to: 1<<64 - 1},
+	{kind: kindExchange, memory: 1, offset: 8, to: 3, length: 8, place: testRoom - 8},
 }
 
 func TestEntries(t *testing.T) {
@@ -28,7 +30,14 @@ func TestEntries(t *testing.T) {
 	}
 	for name, e := range map[string]entry{
 		"kind 0":             {length: 1},
-		"kind 4":             {kind: 4, length: 1},
+		"kind 6":             {kind: 6, length: 8},
+		"addition of data":   {kind: kindAdd, length: 8, to: 1},
+		"addition from":      {kind: kindAdd, from: 1, to: 1},
+		"wide exchange":      {kind: kindExchange, length: 16, to: 1},
+		"narrow exchange":    {kind: kindExchange, length: 4, to: 1},
+		"odd exchange":       {kind: kindExchange, length: 8, place: 4},
+		"exchange from":      {kind: kindExchange, length: 8, from: 1},
+		"exchange past end":  {kind: kindExchange, length: 8, place: testRoom},
 		"empty read":         {kind: kindRead},
 		"read past the end":  {kind: kindRead, length: 2, place: testRoom - 1},
 		"read with a value":  {kind: kindRead, length: 1, from: 1, to: 1},
@@ -68,7 +77,7 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		testcmp.Equal(t, "the entry again", got.encode(), words)
-		if got.kind != kindUpdate && (got.place > testRoom || got.length > testRoom-got.place || got.length == 0) {
+		if got.kind.placed() && (got.place > testRoom || got.length > testRoom-got.place || got.length == 0) {
 			t.Errorf("%v at %d is outside the ring", &got, got.place)
 		}
 	})

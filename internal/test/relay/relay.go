@@ -32,7 +32,7 @@ func New(t testing.TB, reg *registeredmem.Registry, peer int, conn *connection.C
 	return c, r
 }
 
-// Calls returns how many writes, reads, stores, updates and marks went through Go.
+// Calls returns how many writes, reads, stores, atomic operations, updates and marks went through Go.
 func (r *Driver) Calls() int { return int(r.calls.Load()) }
 
 // Ready reports true: the tests put no more on the other connection than it takes.
@@ -57,6 +57,21 @@ func (r *Driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *register
 func (r *Driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	r.calls.Add(1)
 	return r.conn.Store(dst, dstOffset, value)
+}
+
+// Add adds over the other connection.
+func (r *Driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	r.calls.Add(1)
+	return r.conn.Add(dst, dstOffset, value)
+}
+
+// ReadyToExchange reports true, as Ready does.
+func (r *Driver) ReadyToExchange() bool { return true }
+
+// Exchange exchanges over the other connection.
+func (r *Driver) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	r.calls.Add(1)
+	return r.conn.Exchange(own, ownOffset, theirs, offset, value)
 }
 
 // Update updates over the other connection.

@@ -1,0 +1,74 @@
+package ethernet
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/internal/target"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Of memory that the host can access, the host changes words. What it does is atomic for all
+// transports and connections then, since none has a device do so there. In other memory the
+// device does, by kernels at system scope.
+
+// Add queues the sending of what is to be added to a word.
+func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	return c.enqueue(dst, op{kind: kindAdd, offset: dstOffset, value: value})
+}
+
+// ReadyToExchange reports whether the queue has room for an exchange and the peer for the
+// request.
+func (c *conn) ReadyToExchange() bool { return c.ReadyToRead(8) }
+
+// Exchange queues a request that the peer's transport answers with what the word was. It is
+// sent when the reads before it are answered.
+func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	to, err := c.t.targets.Find(own.ID(), ownOffset, 8, true)
+	if err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the place", "%v is closed", own)
+	}
+	return c.enqueue(theirs, op{kind: kindExchange, offset: offset, n: 8, value: value, to: to, toOffset: ownOffset})
+}
+
+// add adds to a word behind all data before it. host is the memory, or nil if the host cannot
+// access it.
+func (s *socket) add(f *frame, m *target.Memory, host []byte) error {
+	if host == nil {
+		return s.queue(m, func() error { return s.rx.stream.Add64(m.Buffer, f.offset, f.total) })
+	}
+	return s.onHost(f, m, host, func(word *uint64) { atomic.AddUint64(word, f.total) })
+}
+
+// exchange replaces a word behind all data before it, and answers with what it was. The device
+// leaves that in the place of the frame's head, which is longer and no longer needed.
+func (s *socket) exchange(f *frame, m *target.Memory, host []byte) error {
+	a := answer{op: f.op, n: 8}
+	var err error
+	if host != nil {
+		err = s.onHost(f, m, host, func(word *uint64) { a.value = atomic.SwapUint64(word, f.total) })
+	} else {
+		slot, at := &s.slots[s.cur], (s.r-frameSize+7)&^7
+		a.old = slot.bytes[at : at+8]
+		err = s.queue(m, func() error {
+			return s.rx.stream.Exchange64(m.Buffer, f.offset, f.total, slot.staging, uint64(at))
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return s.accept(a)
+}
+
+// onHost changes a word of memory that the host can access, when the stream, which may have
+// stores there to do, is idle.
+func (s *socket) onHost(f *frame, m *target.Memory, host []byte, change func(word *uint64)) error {
+	s.settle()
+	if !m.Hold() {
+		return target.Gone(m)
+	}
+	defer m.Release()
+	change((*uint64)(unsafe.Pointer(&host[f.offset])))
+	return nil
+}

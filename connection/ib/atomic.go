@@ -1,0 +1,149 @@
+package ib
+
+import (
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// Add posts a fetch-and-add, in the order of writes, or a message for the peer's process.
+func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
+	const op = "ib: add"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, err := c.remoteWord(op, dst, dstOffset)
+	if err != nil {
+		return err
+	}
+	what := entry{doing: "addition", memory: dst, offset: dstOffset, n: 8}
+	if c.adds {
+		what.atomic = true
+		if err := c.awaitConflicts(op, c.queues[0], &what); err != nil {
+			return err
+		}
+		return c.fetchAdd(op, k, what, value)
+	}
+	if err := c.follow(op, k, what); err != nil {
+		return err
+	}
+	err = c.sendMessage(op, what, message{dst.ID(), messageAdd, dstOffset, value})
+	if err == nil {
+		c.out.places[(c.out.sent-1)%messages], c.out.added = addedPlace{dst, dstOffset}, c.out.sent
+	}
+	return err
+}
+
+// ReadyToExchange reports false, as an exchange always waits, unless it would fail.
+func (c *conn) ReadyToExchange() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.usable("ib: look for room") != nil
+}
+
+// Exchange waits for all that was posted before, and then until the card has swapped the word
+// for the value, or the peer's process has, and stores what it was.
+func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
+	const op = "ib: exchange"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, err := c.remoteWord(op, theirs, offset)
+	if err != nil {
+		return err
+	}
+	if c.t.registered(own.ID()) == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", own)
+	}
+	if err := c.awaitAll(op); err != nil {
+		return err
+	}
+	what := entry{doing: "exchange", memory: theirs, offset: offset, n: 8}
+	swap := c.swap
+	if !c.adds {
+		swap = c.askToSwap
+	}
+	old, err := swap(op, k, what, value)
+	if err != nil {
+		return err
+	}
+	if _, err := c.t.change(message{own.ID(), messageStore, ownOffset, old}); err != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "storing what the word was: %w", err)
+	}
+	return nil
+}
+
+// awaitAll waits until all that was posted is done, and what was read is here, where the host
+// may store next.
+func (c *conn) awaitAll(op string) error {
+	for _, q := range c.queues {
+		if err := c.fence(q); err != nil {
+			return err
+		}
+		if err := c.await(op, q, q.posted); err != nil {
+			return err
+		}
+	}
+	for i := 0; ; i++ {
+		if landed, err := c.landed(op, c.landing.newest); landed || err != nil {
+			return err
+		}
+		pause(i)
+	}
+}
+
+// swap has the card compare the word and swap it until it has found the word as it was last
+// seen, and returns what it was. The first guess is that of a lock that is free.
+func (c *conn) swap(op string, k *key, what entry, value uint64) (uint64, error) {
+	q := c.queues[0]
+	for seen := uint64(0); ; seen = c.scratch.old() {
+		if err := c.reserve(op, q, 1); err != nil {
+			return 0, err
+		}
+		w := verbs.Work{
+			Opcode: verbs.Swap, Size: 8, Local: oldAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
+			Remote: k.base + what.offset, RemoteKey: k.keys[q.peer.nic], Compare: seen, Value: value,
+		}
+		w.ID, w.Flags = q.add(what, true)
+		c.work = append(c.work[:0], w)
+		if err := c.post(op, q); err != nil {
+			return 0, err
+		}
+		if err := c.await(op, q, q.posted); err != nil {
+			return 0, err
+		}
+		if c.scratch.old() == seen {
+			c.changed(k, touched{true, w.RemoteKey, w.Remote})
+			return seen, nil
+		}
+	}
+}
+
+// askToSwap has the peer's process exchange the word, and reads what it was in the peer's inbox.
+func (c *conn) askToSwap(op string, k *key, what entry, value uint64) (uint64, error) {
+	q := c.queues[0]
+	if err := c.follow(op, k, what); err != nil {
+		return 0, err
+	}
+	if err := c.sendMessage(op, what, message{what.memory.ID(), messageExchange, what.offset, value}); err != nil {
+		return 0, err
+	}
+	slot := (c.out.sent - 1) % messages
+	if err := c.awaitApplied(op, q); err != nil {
+		return 0, err
+	}
+	if err := c.reserve(op, q, 1); err != nil {
+		return 0, err
+	}
+	w := verbs.Work{
+		Local: oldAt, Remote: oldsAt + 8*uint64(slot), Size: 8, Opcode: verbs.Read,
+		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
+	}
+	w.ID, w.Flags = q.add(entry{doing: "read of what a word was"}, true)
+	c.work = append(c.work[:0], w)
+	if err := c.post(op, q); err != nil {
+		return 0, err
+	}
+	if err := c.await(op, q, q.posted); err != nil {
+		return 0, err
+	}
+	return c.scratch.old(), nil
+}

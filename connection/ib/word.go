@@ -1,0 +1,105 @@
+package ib
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// changer has this rank's device add to words of its memory and exchange them, where the host
+// cannot.
+type changer struct {
+	mu     sync.Mutex
+	stream *gpu.Stream // nil until it is needed
+	old    *gpu.Buffer // pinned: what an exchanged word was
+}
+
+// open makes what is needed, before kernels run that might wait for it.
+func (c *changer) open(d *gpu.Device) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stream != nil {
+		return nil
+	}
+	d.PrepareAtomics() // what needs it has the error again
+	if c.old == nil {
+		if c.old, err = d.AllocHost(8); err != nil {
+			return err
+		}
+	}
+	c.stream, err = d.NewStream()
+	return err
+}
+
+func (c *changer) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.stream.Close()
+	if c.old != nil {
+		err = errors.Join(err, c.old.Close())
+	}
+	return err
+}
+
+// change does what a message asks for, and returns what the word was if it exchanges.
+func (c *changer) change(t *Transport, buf *gpu.Buffer, m *message) (old uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.kind == messageAdd {
+		err = c.stream.Add64(buf, m.offset, m.value)
+	} else {
+		err = c.stream.Exchange64(buf, m.offset, m.value, c.old, 0)
+	}
+	if err == nil {
+		err = c.stream.Synchronize(t.ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return *(*uint64)(unsafe.Pointer(&c.old.Bytes()[0])), nil
+}
+
+// change does what a message asks for to a word of one of this rank's memories, with release
+// semantics. Withdraw waits for it. It returns what the word was if it exchanges.
+func (t *Transport) change(m message) (old uint64, err error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	r := t.memories[m.memory]
+	if r == nil {
+		return 0, fmt.Errorf("there is no memory %d, or it is closed", m.memory)
+	}
+	if size := r.memory.Size(); (r.base+m.offset)%8 != 0 || m.offset > size || size-m.offset < 8 {
+		return 0, fmt.Errorf("offset %d is not that of a word of %v", m.offset, r.memory)
+	}
+	if m.kind > messageExchange {
+		return 0, fmt.Errorf("a message of unknown kind %d", m.kind)
+	}
+	buf := r.memory.Buffer()
+	if buf == nil {
+		return 0, fmt.Errorf("%v is closed", r.memory)
+	}
+	if b := t.host(buf); b != nil {
+		word := (*uint64)(unsafe.Pointer(&b[m.offset]))
+		switch m.kind {
+		case messageAdd:
+			atomic.AddUint64(word, m.value)
+		case messageExchange:
+			old = atomic.SwapUint64(word, m.value)
+		default:
+			atomic.StoreUint64(word, m.value)
+		}
+		return old, nil
+	}
+	if m.kind != messageStore {
+		return t.changer.change(t, buf, &m)
+	}
+	word, err := buf.Slice(m.offset, 8)
+	if err != nil {
+		return 0, err
+	}
+	return 0, gpu.CopyIn(word, []uint64{m.value})
+}
