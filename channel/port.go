@@ -9,9 +9,9 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// Direct is the size in bytes of the largest puts, gets and stores that a kernel's thread
-// makes itself. It does so, and signals itself, where the peer's memory is mapped and the host has
-// nothing left to do for the channel.
+// Direct is the size in bytes of the largest puts, gets, stores, adds and exchanges that a
+// kernel's thread makes itself. It does so, and signals itself, where the peer's memory is
+// mapped and the host has nothing left to do for the channel.
 type Direct uint64
 
 const (
@@ -21,9 +21,9 @@ const (
 	DefaultDirect Direct = 2048
 )
 
-// BasePortChannel is one end of a channel whose puts, gets and stores name memories by their
-// ids in the service that serves the ring. It takes no memory of its own; the semaphore's is
-// enough.
+// BasePortChannel is one end of a channel whose puts, gets, stores, adds and exchanges name
+// memories by their ids in the service that serves the ring. It takes no memory of its own; the
+// semaphore's is enough.
 type BasePortChannel struct {
 	ring      *fifo.Ring
 	semaphore *semaphore.Host2Device

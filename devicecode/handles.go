@@ -356,4 +356,7 @@ const (
 	// These may be added to PortFlush alone.
 	PortGet   = 16 // copy memory of the peer to this rank
 	PortStore = 32 // store a value to a word of the peer's
+
+	PortAdd      = 64 | PortStore // add a value to a word of the peer's
+	PortExchange = 64 | PortGet   // replace a word of the peer's, and get what it was
 )

@@ -74,6 +74,8 @@ var constants = []struct {
 	{devicecode.PortInline, "port_channel.cuh", "kInline"},
 	{devicecode.PortGet, "port_channel.cuh", "kGet"},
 	{devicecode.PortStore, "port_channel.cuh", "kStore"},
+	{devicecode.PortAdd, "port_channel.cuh", "kAdd"},
+	{devicecode.PortExchange, "port_channel.cuh", "kExchange"},
 	{devicecode.PipeSends, "pipe.cuh", "kPipeSends"},
 	{devicecode.PipeByPort, "pipe.cuh", "kPipeByPort"},
 	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},

@@ -82,6 +82,12 @@ func FuzzServe(f *testing.F) {
 		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(devicecode.PortStore|devicecode.PortFlush))
 	}
 	f.Add(uint64(0), uint64(7), uint64(4), uint64(0), uint8(devicecode.PortStore))
+	for _, offset := range []uint64{8, 4, 4088, 4089, 1<<48 | 8, 9 << 48} {
+		f.Add(offset, ^uint64(0), uint64(8), uint64(0), uint8(devicecode.PortAdd))
+		f.Add(offset, uint64(7), uint64(8), uint64(0), uint8(devicecode.PortAdd|devicecode.PortFlush))
+		f.Add(offset, uint64(1)<<48|8, uint64(1)<<63, uint64(0), uint8(devicecode.PortExchange))
+		f.Add(uint64(8), offset, uint64(7), uint64(0), uint8(devicecode.PortExchange|devicecode.PortFlush))
+	}
 	f.Add(uint64(4000), uint64(1)<<48, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	f.Add(uint64(0), uint64(1)<<48|4000, uint64(97), uint64(0), uint8(devicecode.PortGet))
 	inC, inGo := newBed(f, overCudaIPC), newBed(f, overGo)

@@ -19,6 +19,8 @@ var triggers = map[string]fifo.Trigger{
 	"inlined put":               {B: 5, C: 64, Kind: devicecode.PortPut | devicecode.PortInline},
 	"get with flush":            {B: 1 << 48, C: 64, Kind: devicecode.PortGet | devicecode.PortFlush},
 	"store with flush":          {A: 8, B: 1 << 63, C: 8, Kind: devicecode.PortStore | devicecode.PortFlush},
+	"add with flush":            {A: 8, B: 1 << 63, C: 8, Kind: devicecode.PortAdd | devicecode.PortFlush},
+	"exchange with flush":       {A: 8, B: 1 << 48, C: 1 << 63, Kind: devicecode.PortExchange | devicecode.PortFlush},
 	"user's":                    {A: 1, Kind: 200},
 }
 

@@ -76,6 +76,22 @@ func (d *slow) Update(_ *registeredmem.Memory, _ uint64, from, to uint64) error 
 	return d.add("from %d to %d", from, to)
 }
 
+func (d *slow) Add(_ *registeredmem.Memory, dst, value uint64) error {
+	return d.add("add %d to %d", value, dst)
+}
+
+// ReadyToExchange reports false: an exchange always waits for the peer, as over InfiniBand.
+func (d *slow) ReadyToExchange() bool { return false }
+
+func (d *slow) Exchange(_ *registeredmem.Memory, own uint64, _ *registeredmem.Memory, dst, value uint64) error {
+	d.mu.Lock()
+	for !d.released {
+		d.changed.Wait()
+	}
+	d.mu.Unlock()
+	return d.add("exchange %d for %d into %d", dst, value, own)
+}
+
 func (d *slow) NewMark() (connection.DriverMark, error) { return &slowMark{d}, nil }
 
 func (d *slow) Close() error {
@@ -150,6 +166,30 @@ func TestSlowPeer(t *testing.T) {
 	for i := range puts {
 		testcmp.Equal(t, "the put and signal", driver.calls()[2*i:2*i+2], []string{"put 1000 to 128 from 0", fmt.Sprintf("from %d to %d", i, i+1)})
 	}
+}
+
+// TestExchangesOfSlowPeer: an exchange that waits for the peer keeps nobody waiting, and what is
+// behind it comes after it.
+func TestExchangesOfSlowPeer(t *testing.T) {
+	ranks := newFarPair(t, proxyservice.ServiceOptions{})
+	d := newDuo(t, ranks, 4096)
+	held, driver := newSlowChannel(t, ranks, d)
+	const rounds = 100
+	var want []string
+	for i := range uint64(rounds) {
+		ranks[0].must(t, held, add, 8*i, i, 0)
+		ranks[0].must(t, held, exchange, 16, i, 8*i)
+		ranks[0].must(t, held, put, 128, 0, 1000)
+		want = append(want, fmt.Sprintf("add %d to %d", i, 8*i), fmt.Sprintf("exchange 16 for %d into %d", i, 8*i), "put 1000 to 128 from 0")
+	}
+	for range 20 {
+		ranks[0].must(t, d.channels[0], putWithSignalAndFlush, 0, 0, 64)
+		ranks[1].must(t, d.channels[1], wait, 0, 0, 0)
+	}
+	testcmp.Equal(t, "what is done before the exchange", driver.calls(), want[:1])
+	driver.release()
+	eventually(t, "all is done", func() bool { return len(driver.calls()) == len(want) })
+	testcmp.Equal(t, "what is done", driver.calls(), want)
 }
 
 // TestSlowPeerPayloads has more puts wait that carry their bytes than the ring has

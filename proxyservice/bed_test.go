@@ -129,9 +129,9 @@ func overGo(t testing.TB, reg *registeredmem.Registry) *connection.Connection {
 
 // idle is a driver on which everything is done at once.
 type idle struct {
-	writes, reads, stores, updates, marks int
-	wrote                                 []byte
-	queue                                 *native.Queue // may be nil
+	writes, reads, stores, atomics, updates, marks int
+	wrote                                          []byte
+	queue                                          *native.Queue // may be nil
 }
 
 func (*idle) Ready(uint64) bool { return true }
@@ -150,6 +150,18 @@ func (d *idle) Read(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64
 
 func (d *idle) Store(*registeredmem.Memory, uint64, uint64) error {
 	d.stores++
+	return nil
+}
+
+func (d *idle) Add(*registeredmem.Memory, uint64, uint64) error {
+	d.atomics++
+	return nil
+}
+
+func (*idle) ReadyToExchange() bool { return true }
+
+func (d *idle) Exchange(*registeredmem.Memory, uint64, *registeredmem.Memory, uint64, uint64) error {
+	d.atomics++
 	return nil
 }
 

@@ -28,7 +28,7 @@ type Snapshot struct {
 	RingSize int                                 // triggers that the ring holds
 	Deferred int                                 // triggers taken from it for which their peers have no room
 	Triggers map[uint8]uint64                    // served, by kind
-	Bytes    map[registeredmem.Transports]uint64 // put, got and stored, by transport
+	Bytes    map[registeredmem.Transports]uint64 // put, got, stored, added and exchanged, by transport
 	Flushes  FlushTimes
 	Failures uint64        // 1 once the proxy has failed
 	Idle     time.Duration // without work

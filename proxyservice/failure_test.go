@@ -46,6 +46,7 @@ func (r *rank) expectFailure(t *testing.T, kind mscclgo.Kind, parts ...string) {
 // aborted.
 func TestWrongTriggers(t *testing.T) {
 	const put, signal, inline, get, store = devicecode.PortPut, devicecode.PortSignal, devicecode.PortInline, devicecode.PortGet, devicecode.PortStore
+	const add, exchange = devicecode.PortAdd, devicecode.PortExchange
 	for _, c := range []struct {
 		name    string
 		trigger raw
@@ -79,6 +80,19 @@ func TestWrongTriggers(t *testing.T) {
 		{"store of half a word", raw{c: 4, kind: store}, []string{"not of 8 bytes"}},
 		{"store with a put", raw{c: 8, kind: store | put}, []string{"kind 33"}},
 		{"store and a get", raw{a: 1 << 48, c: 8, kind: store | get}, []string{"kind 48"}},
+		{"add outside", raw{a: 4089, c: 8, kind: add}, []string{"channel 0", "add", "8 bytes at offset 4089"}},
+		{"add to this rank's", raw{a: 1 << 48, c: 8, kind: add}, []string{"channel 0", "add", "outside the peer's"}},
+		{"add that is not aligned", raw{a: 12, c: 8, kind: add}, []string{"channel 0", "add", "offset 12", "not aligned"}},
+		{"add to nothing", raw{a: 9 << 48, c: 8, kind: add}, []string{"channel 0", "add", "memory has number 9"}},
+		{"add of half a word", raw{c: 4, kind: add}, []string{"not of 8 bytes"}},
+		{"exchange outside", raw{a: 4089, b: 1 << 48, c: 1, kind: exchange}, []string{"channel 0", "exchange", "8 bytes at offset 4089", "outside the peer's"}},
+		{"exchange of this rank's", raw{a: 1 << 48, b: 1 << 48, kind: exchange}, []string{"channel 0", "exchange", "outside the peer's"}},
+		{"exchange into the peer's", raw{c: ^uint64(0), kind: exchange}, []string{"channel 0", "exchange", "outside this rank's"}},
+		{"exchange into nothing", raw{b: 7 << 48, kind: exchange}, []string{"channel 0", "exchange", "memory has number 7"}},
+		{"exchange that is not aligned", raw{a: 4, b: 1 << 48, kind: exchange}, []string{"channel 0", "exchange", "offset 4", "not aligned"}},
+		{"add and an exchange", raw{b: 1 << 48, c: 8, kind: add | exchange}, []string{"kind 112"}},
+		{"exchange with a signal", raw{b: 1 << 48, c: 8, kind: exchange | signal}, []string{"kind 82"}},
+		{"add with a put", raw{b: 1 << 48, c: 8, kind: add | put}, []string{"kind 97"}},
 		{"src of the peer", raw{c: 8, kind: put}, []string{"channel 0", "memory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -327,6 +327,10 @@ const (
 	getAndFlush
 	store         // of src as the value
 	storeAndFlush // likewise
+	add           // likewise
+	addAndFlush
+	exchange // for src, into bytes
+	exchangeAndFlush
 )
 
 // act has one thread do something on a channel and returns how that ended.

@@ -15,10 +15,13 @@ enum {
   PROXY_INLINE = 8,
   PROXY_GET = 16,
   PROXY_STORE = 32,
+  PROXY_ATOMIC = 64,  // of a store or a get, which then is an addition or an exchange
+  PROXY_ADD = PROXY_ATOMIC | PROXY_STORE,
+  PROXY_EXCHANGE = PROXY_ATOMIC | PROXY_GET,
   PROXY_COPIES = PROXY_PUT | PROXY_GET,
 };
 
-// PROXY_WORD is how many bytes a store has.
+// PROXY_WORD is how many bytes a store, an addition and an exchange have.
 enum { PROXY_WORD = 8 };
 
 // proxy_memory is what a memory's id stands for.
@@ -51,7 +54,7 @@ typedef enum {
   PROXY_MOVE,    // Go can
   PROXY_USER,    // the user's handler serves it
   PROXY_BAD_KIND,
-  PROXY_BAD_FIELD,  // the device found a number too large for its field, or a store is not of a word
+  PROXY_BAD_FIELD,  // the device found a number too large for its field, or what is of a word is not
   PROXY_NO_PORT,
   PROXY_NO_MEMORY,
   PROXY_BAD_DST,    // outside the memory of the rank that is copied to, or of another registry
@@ -63,7 +66,7 @@ typedef enum {
 enum { PROXY_RANGES = 3 };
 
 // proxy_job is a trigger, decoded, looked up and checked. For a port's, detail is the
-// port and c the number of bytes; of a store b is the value.
+// port and c the number of bytes; of a store and an addition b is the value, and of an exchange c.
 typedef struct {
   native_trigger trigger;
   uint64_t position;  // in the ring
@@ -84,11 +87,22 @@ static inline bool proxy_holds(const proxy_memory* memory, uint64_t registry, ui
          n <= memory->size - offset;
 }
 
+// proxy_exchanges reports whether a port's trigger of a kind that it may be is an exchange.
+static inline bool proxy_exchanges(uint8_t kind) { return (kind & PROXY_EXCHANGE) == PROXY_EXCHANGE; }
+
+// proxy_bytes returns how many bytes a port's trigger moves.
+static inline uint64_t proxy_bytes(const native_trigger* t) {
+  if (t->kind & PROXY_ATOMIC) return PROXY_WORD;
+  return t->kind & (PROXY_COPIES | PROXY_STORE) ? t->c : 0;
+}
+
 // proxy_is_kind reports whether a port's trigger may be of a kind: a put with anything, with
-// or without its bytes; a get or a store, alone or with a flush; or none of these.
+// or without its bytes; a get, a store, an addition or an exchange, alone or with a flush; or none
+// of these.
 static inline bool proxy_is_kind(uint8_t kind) {
   const uint8_t what = kind & ~PROXY_FLUSH;
-  if (kind & (PROXY_GET | PROXY_STORE)) return what == PROXY_GET || what == PROXY_STORE;
+  if (kind & (PROXY_GET | PROXY_STORE | PROXY_ATOMIC))
+    return what == PROXY_GET || what == PROXY_STORE || what == PROXY_ADD || what == PROXY_EXCHANGE;
   return kind != 0 && kind < PROXY_GET && (!(kind & PROXY_INLINE) || (kind & PROXY_PUT));
 }
 
@@ -113,7 +127,8 @@ static inline proxy_verdict proxy_check_copy(proxy_job* job, const proxy_tables*
   return dst->range && src->range && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
 }
 
-// proxy_check_store leaves a word that is not aligned to Go, which returns the error.
+// proxy_check_store leaves a word that is not aligned to Go, which returns the error, and
+// additions, for which queues have no operation.
 static inline proxy_verdict proxy_check_store(proxy_job* job, const proxy_tables* tables) {
   const proxy_connection* c = job->port->connection;
   const proxy_memory* dst = proxy_table_get(&tables->memories, job->dst);
@@ -121,18 +136,32 @@ static inline proxy_verdict proxy_check_store(proxy_job* job, const proxy_tables
   if (!proxy_holds(dst, c->registry, c->peer, job->dst_offset, PROXY_WORD)) return PROXY_BAD_DST;
   job->ranges[0] = dst->range;
   const bool aligned = dst->range && (dst->range->address + job->dst_offset) % PROXY_WORD == 0;
-  return aligned && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
+  const bool adds = job->trigger.kind & PROXY_ATOMIC;
+  return aligned && !adds && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
+}
+
+// proxy_check_exchange leaves exchanges to Go, as additions are.
+static inline proxy_verdict proxy_check_exchange(const proxy_job* job, const proxy_tables* tables) {
+  const proxy_connection* c = job->port->connection;
+  const proxy_memory* theirs = proxy_table_get(&tables->memories, job->dst);
+  if (!theirs) return PROXY_NO_MEMORY;
+  if (!proxy_holds(theirs, c->registry, c->peer, job->dst_offset, PROXY_WORD)) return PROXY_BAD_DST;
+  const proxy_memory* own = proxy_table_get(&tables->memories, job->src);
+  if (!own) return PROXY_NO_MEMORY;
+  return proxy_holds(own, c->registry, c->rank, job->src_offset, PROXY_WORD) ? PROXY_MOVE : PROXY_BAD_SRC;
 }
 
 static inline proxy_verdict proxy_check(proxy_job* job, const proxy_tables* tables, const native_ring* ring) {
   const native_trigger* t = &job->trigger;
-  const bool copies = t->kind & PROXY_COPIES, store = t->kind & PROXY_STORE;
+  const bool exchanges = proxy_exchanges(t->kind);
+  const bool copies = t->kind & PROXY_COPIES && !exchanges, store = t->kind & PROXY_STORE;
   if (t->kind >= tables->first_user_kind) return PROXY_USER;
   if (!proxy_is_kind(t->kind)) return PROXY_BAD_KIND;
   if ((copies && t->c >> 48) || (store && t->c != PROXY_WORD)) return PROXY_BAD_FIELD;
   job->port = proxy_table_get(&tables->ports, t->detail);
   if (!job->port) return PROXY_NO_PORT;
   if (t->kind & PROXY_SIGNAL) job->ranges[2] = job->port->words;
+  if (exchanges) return proxy_check_exchange(job, tables);
   if (copies) return proxy_check_copy(job, tables, ring);
   if (store) return proxy_check_store(job, tables);
   return job->port->sent ? PROXY_NATIVE : PROXY_MOVE;

@@ -69,7 +69,7 @@ static void trace(const proxy_loop* loop, const proxy_job* j, uint64_t start) {
                      .end = e.end,
                      .where = port->where,
                      .value = j->position,
-                     .bytes = kind & (PROXY_COPIES | PROXY_STORE) ? j->trigger.c : 0,
+                     .bytes = proxy_bytes(&j->trigger),
                      .extra = loop->entries};
   native_trace_add(loop->trace, &e);
 }
@@ -109,7 +109,7 @@ static void count(const proxy_job* j, proxy_counters* counters) {
   if (!counters) return;
   proxy_count(&counters->triggers[j->trigger.kind], 1);
   if (j->verdict != PROXY_USER && (j->trigger.kind & (PROXY_COPIES | PROXY_STORE)))
-    proxy_count(&counters->bytes[j->port->connection->transport], j->trigger.c);
+    proxy_count(&counters->bytes[j->port->connection->transport], proxy_bytes(&j->trigger));
 }
 
 // SERVED is another end of serve.

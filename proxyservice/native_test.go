@@ -157,13 +157,16 @@ func TestServedAlike(t *testing.T) {
 			t.Fatal(err)
 		}
 		signals := 0
-		for i := range uint64(30) {
-			what := []Action{put, putWithSignal, putWithSignalAndFlush, get, getAndFlush, store, storeAndFlush, signal, flush}[i%9]
-			to := 11 * i % 97
-			if what == store || what == storeAndFlush {
-				to *= 8
+		for i := range uint64(39) {
+			what := []Action{
+				put, putWithSignal, putWithSignalAndFlush, get, getAndFlush, store, storeAndFlush, signal, flush, add, exchange, addAndFlush, exchangeAndFlush,
+			}[i%13]
+			to, bytes := 11*i%97, i*i
+			switch what {
+			case store, storeAndFlush, add, addAndFlush, exchange, exchangeAndFlush:
+				to, bytes = 8*to, 8*i
 			}
-			ranks[0].must(t, d.channels[0], what, to, 13*i%101, i*i)
+			ranks[0].must(t, d.channels[0], what, to, 13*i%101, bytes)
 			if what == putWithSignal || what == putWithSignalAndFlush || what == signal {
 				signals++
 			}

@@ -72,17 +72,18 @@ func (o *oracle) check(d *decision, position uint64) verdict {
 	t := d.Trigger
 	put, inlined := t.Kind&devicecode.PortPut != 0, t.Kind&devicecode.PortInline != 0
 	get := t.Kind&^devicecode.PortFlush == devicecode.PortGet
-	store := t.Kind&^devicecode.PortFlush == devicecode.PortStore
+	exchange := t.Kind&^devicecode.PortFlush == devicecode.PortExchange
+	store := t.Kind&^devicecode.PortFlush == devicecode.PortStore || t.Kind&^devicecode.PortFlush == devicecode.PortAdd
 	switch {
 	case int(t.Kind) >= o.firstUser:
 		return forUser
-	case !get && !store && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(devicecode.PortPut|devicecode.PortInline|others) != 0:
+	case !get && !store && !exchange && !put && (t.Kind == 0 || t.Kind&^others != 0), put && t.Kind&^(devicecode.PortPut|devicecode.PortInline|others) != 0:
 		return badKind
 	case (put || get) && t.C >= 1<<48, store && t.C != 8:
 		return badField
 	case t.Detail >= uint64(len(o.ports)):
 		return noPort
-	case !put && !get && !store:
+	case !put && !get && !store && !exchange:
 		return move
 	}
 	conn := o.connections[o.ports[t.Detail]]
@@ -91,14 +92,18 @@ func (o *oracle) check(d *decision, position uint64) verdict {
 	if get {
 		to, from = from, to
 	}
-	if v := o.checkMemory(path.Registry, to, d.Dst, d.DstOffset, t.C, badDst); v != move {
+	bytes := t.C
+	if exchange {
+		bytes = 8
+	}
+	if v := o.checkMemory(path.Registry, to, d.Dst, d.DstOffset, bytes, badDst); v != move {
 		return v
 	}
 	if store {
 		return move
 	}
 	if !inlined {
-		return o.checkMemory(path.Registry, from, d.Src, d.SrcOffset, t.C, badSrc)
+		return o.checkMemory(path.Registry, from, d.Src, d.SrcOffset, bytes, badSrc)
 	}
 	if t.B <= 15 && t.C > 0 && t.C <= o.ring.Payload {
 		d.Payload = int(position%o.ring.Size*o.ring.PayloadStride + t.B)
@@ -216,7 +221,7 @@ func FuzzDecide(f *testing.F) {
 		w := entry(x, true)
 		f.Add(w[0], w[1], w[2], w[3], uint16(fifo.FirstUserKind), ports, memories)
 	}
-	for kind := range uint8(2 * devicecode.PortStore) {
+	for kind := range uint8(fifo.FirstUserKind) {
 		for port := range uint64(len(ports) + 1) {
 			add(fifo.Trigger{A: 5<<48 | 4000, B: 4<<48 | 96, C: 96, Detail: port, Kind: kind})
 		}
@@ -226,6 +231,9 @@ func FuzzDecide(f *testing.F) {
 			add(fifo.Trigger{A: 4 << 48, B: b, C: c, Kind: devicecode.PortGet})
 			add(fifo.Trigger{A: b, B: 5 << 48, C: c, Kind: devicecode.PortGet | flush})
 			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: devicecode.PortStore})
+			add(fifo.Trigger{A: b, B: 1 << 63, C: 8 | c>>48, Kind: devicecode.PortAdd})
+			add(fifo.Trigger{A: 5 << 48, B: b, C: c, Kind: devicecode.PortExchange})
+			add(fifo.Trigger{A: b, B: 4 << 48, C: c, Kind: devicecode.PortExchange | flush})
 		}
 	}
 	for _, kind := range []uint8{put, put | inline} {

@@ -15,7 +15,11 @@ enum Action {
   Get,
   GetAndFlush,
   Store,
-  StoreAndFlush
+  StoreAndFlush,
+  Add,
+  AddAndFlush,
+  Exchange,
+  ExchangeAndFlush
 };
 
 // act does one thing `count` times in one thread and stores how it ended.
@@ -53,6 +57,18 @@ extern "C" __global__ void act(PortChannelHandle c, int action, uint64_t dst, ui
         break;
       case StoreAndFlush:
         r = c.storeAndFlush(dst, src);
+        break;
+      case Add:
+        r = c.add(dst, src);
+        break;
+      case AddAndFlush:
+        r = c.addAndFlush(dst, src);
+        break;
+      case Exchange:
+        r = c.exchange(dst, src, bytes);
+        break;
+      case ExchangeAndFlush:
+        r = c.exchangeAndFlush(dst, src, bytes);
         break;
       case Poll:
         r = c.poll() ? WaitResult::Done : WaitResult::TimedOut;
@@ -114,6 +130,49 @@ extern "C" __global__ void storeAmong(PortChannelHandle c, uint32_t rounds, uint
   }
   then(c.flush());
   *result = uint32_t(r);
+}
+
+// changeAmong puts words, adds to one of them, exchanges it for another number, puts what it was
+// in another place and signals, and so on.
+extern "C" __global__ void changeAmong(PortChannelHandle c, uint32_t rounds, uint64_t words,
+                                       uint32_t* result) {
+  WaitResult r = WaitResult::Done;
+  auto then = [&](WaitResult next) {
+    if (r == WaitResult::Done) r = next;
+  };
+  for (uint64_t i = 0; i < rounds && r == WaitResult::Done; ++i) {
+    uint64_t last = 8 * (words - 1 - i);
+    then(c.put(0, 0, 8 * words / 4));
+    then(c.add(8 * i, i << 40));
+    then(c.exchange(8 * i, ~i, last));
+    then(c.put(last, last, 8));
+    then(c.add(last, 1));
+    then(c.signal());
+  }
+  then(c.flush());
+  *result = uint32_t(r);
+}
+
+// changeBase adds to a word of a memory that it names, and exchanges it.
+extern "C" __global__ void changeBase(BasePortChannelHandle c, uint32_t dst, uint64_t dstOffset, uint32_t own,
+                                      uint64_t ownOffset, uint32_t* result) {
+  WaitResult r = c.addAndFlush(dst, dstOffset, 3);
+  if (r == WaitResult::Done) r = c.exchangeAndFlush(dst, dstOffset, 5, own, ownOffset);
+  *result = uint32_t(r);
+}
+
+// addAll has one thread of each block add to one word, and exchange another for a number that
+// only it has. It keeps what it found, behind flushes.
+extern "C" __global__ void addAll(PortChannelHandle c, const uint64_t* local, uint64_t first, uint32_t rounds,
+                                  uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < rounds && r == WaitResult::Done; ++i) {
+    uint64_t at = uint64_t(blockIdx.x) * rounds + i;
+    r = i % 2 == 0 ? c.add(0, (uint64_t(1) << 40) + 1) : c.addAndFlush(0, (uint64_t(1) << 40) + 1);
+    if (r == WaitResult::Done) r = c.exchangeAndFlush(8, first + at, 8 * at);
+    if (r == WaitResult::Done && local[at] == first + at) r = WaitResult::TimedOut;  // not what it was
+  }
+  results[blockIdx.x] = uint32_t(r);
 }
 
 // getAll has one thread of each block get words one by one, each checked behind its flush.

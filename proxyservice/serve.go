@@ -78,14 +78,9 @@ func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 			return p.wrap(j, "put", err)
 		}
 	}
-	if j.trigger.kind&C.PROXY_GET != 0 {
-		if err := turn.Read(t.memories[j.dst], uint64(j.dst_offset), t.memories[j.src], uint64(j.src_offset), uint64(j.trigger.c)); err != nil {
-			return p.wrap(j, "get", err)
-		}
-	}
-	if j.trigger.kind&C.PROXY_STORE != 0 {
-		if err := turn.Store(t.memories[j.dst], uint64(j.dst_offset), uint64(j.trigger.b)); err != nil {
-			return p.wrap(j, "store", err)
+	if what := otherThanPut(j); what != "" {
+		if err := t.other(what, turn, j); err != nil {
+			return p.wrap(j, what, err)
 		}
 	}
 	if j.trigger.kind&C.PROXY_SIGNAL != 0 {
@@ -103,6 +98,35 @@ func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 		p.mu.Unlock()
 	}
 	return nil
+}
+
+// otherThanPut returns the name of what a request other than a put asks to be done to a memory,
+// or "".
+func otherThanPut(j *job) string {
+	switch j.trigger.kind & (C.PROXY_EXCHANGE | C.PROXY_ADD) {
+	case C.PROXY_GET:
+		return "get"
+	case C.PROXY_STORE:
+		return "store"
+	case C.PROXY_ADD:
+		return "add"
+	case C.PROXY_EXCHANGE:
+		return "exchange"
+	}
+	return ""
+}
+
+func (t *tables) other(what string, turn connection.Turn, j *job) error {
+	dst, offset := t.memories[j.dst], uint64(j.dst_offset)
+	switch what {
+	case "get":
+		return turn.Read(dst, offset, t.memories[j.src], uint64(j.src_offset), uint64(j.trigger.c))
+	case "store":
+		return turn.Store(dst, offset, uint64(j.trigger.b))
+	case "add":
+		return turn.Add(dst, offset, uint64(j.trigger.b))
+	}
+	return turn.Exchange(t.memories[j.src], uint64(j.src_offset), dst, offset, uint64(j.trigger.c))
 }
 
 func (t *tables) put(turn connection.Turn, j *job, payload []byte) error {
@@ -136,17 +160,18 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_BAD_KIND:
 		return invalid("decode", "no trigger has kind %d; the user's are from %d, and need ServiceOptions.Handler", j.trigger.kind, fifo.FirstUserKind)
 	case C.PROXY_BAD_FIELD:
-		return invalid("decode", "a memory's id is above 65535, an offset or the size is 2^48 or more, or a store is not of 8 bytes")
+		return invalid("decode", "a memory's id is above 65535, an offset or the size is 2^48 or more, or a store or an add is not of 8 bytes")
 	case C.PROXY_NO_PORT:
 		return invalid("find the channel", "no channel has number %d, the service has %d", j.trigger.detail, len(t.ports))
 	}
-	what, to, from := "put", "the peer's", "this rank's"
-	if j.trigger.kind&C.PROXY_GET != 0 {
-		what, to, from = "get", from, to
+	what, to, from := otherThanPut(j), "the peer's", "this rank's"
+	switch what {
+	case "":
+		what = "put"
+	case "get":
+		to, from = from, to
 	}
-	if j.trigger.kind&C.PROXY_STORE != 0 {
-		what = "store"
-	}
+	bytes := uint64(C.proxy_bytes(&j.trigger))
 	const outside = "%d bytes at offset %d of memory %d, %v, are outside %s memory in the connection's registry"
 	p := t.ports[j.trigger.detail]
 	var err error
@@ -154,13 +179,13 @@ func (t *tables) wrong(j *job) error {
 	case C.PROXY_NO_MEMORY:
 		id := j.dst
 		if int(id) < len(t.memories) {
-			id = j.src // which a store has not
+			id = j.src // which a store and an add have not
 		}
 		err = invalid("find the memories", "no memory has number %d, the service has %d", id, len(t.memories))
 	case C.PROXY_BAD_DST:
-		err = invalid("check the ranges", outside, j.trigger.c, j.dst_offset, j.dst, t.memories[j.dst], to)
+		err = invalid("check the ranges", outside, bytes, j.dst_offset, j.dst, t.memories[j.dst], to)
 	case C.PROXY_BAD_SRC:
-		err = invalid("check the ranges", outside, j.trigger.c, j.src_offset, j.src, t.memories[j.src], from)
+		err = invalid("check the ranges", outside, bytes, j.src_offset, j.src, t.memories[j.src], from)
 	case C.PROXY_BAD_BYTES:
 		err = invalid("find the bytes", "the trigger says that %d came with it, at %d; the ring takes 1 to ServiceOptions.Inline, at less than 16, and %v at most %d", j.trigger.c, j.trigger.b, p.Transport(), p.InlineLimit())
 	}

@@ -57,8 +57,8 @@ func (p *Proxy) served(j *job, where uint64) {
 		What: native.WhatOf(native.EventServe, uint8(j.trigger.kind)), Start: uint64(j.since), End: native.Now(), Where: where,
 		Value: uint64(j.position), Extra: uint64(p.loop.c.entries),
 	}
-	if j.verdict != C.PROXY_USER && j.trigger.kind&(C.PROXY_COPIES|C.PROXY_STORE) != 0 {
-		e.Bytes = uint64(j.trigger.c)
+	if j.verdict != C.PROXY_USER {
+		e.Bytes = uint64(C.proxy_bytes(&j.trigger))
 	}
 	p.trace.Add(e)
 }

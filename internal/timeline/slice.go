@@ -3,6 +3,7 @@ package timeline
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mscclgo/mscclgo/internal/native"
 )
@@ -216,16 +217,17 @@ func triggerName(kind uint8) string {
 	if kind >= 128 {
 		return fmt.Sprintf("trigger %d", kind)
 	}
-	name := ""
-	for i, part := range []string{"put", "signal", "flush", "", "get", "store"} {
+	parts := []string{"put", "signal", "flush", "", "get", "store"}
+	if kind>>6 != 0 {
+		parts = []string{"put", "signal", "flush", "", "exchange", "add"}
+	}
+	var names []string
+	for i, part := range parts {
 		if part != "" && kind>>i&1 != 0 {
-			if name != "" {
-				name += "+"
-			}
-			name += part
+			names = append(names, part)
 		}
 	}
-	return name
+	return strings.Join(names, "+")
 }
 
 // arrange gives the slices of a track lanes in which they do not overlap, but lie in each

@@ -2,8 +2,8 @@
 //
 // The metrics of a service have the label service:
 //
-//	mscclgo_proxy_triggers_total{kind}         triggers served; put, signal, flush, sums of them, or user-N
-//	mscclgo_proxy_bytes_total{transport}       bytes put and got
+//	mscclgo_proxy_triggers_total{kind}         triggers served; put, get, add and the like, sums of them, or user-N
+//	mscclgo_proxy_bytes_total{transport}       bytes put, got and stored
 //	mscclgo_proxy_flush_seconds                histogram, from the trigger to the flush's end
 //	mscclgo_proxy_ring_triggers                triggers in the ring now
 //	mscclgo_proxy_ring_size                    triggers that it holds
@@ -94,12 +94,15 @@ func kindName(kind uint8) string {
 	}
 	var names []string
 	for _, one := range []struct {
-		bit  uint8
+		bits uint8 // those with others before these
 		name string
-	}{{devicecode.PortPut, "put"}, {devicecode.PortSignal, "signal"}, {devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}, {devicecode.PortGet, "get"}, {devicecode.PortStore, "store"}} {
-		if kind&one.bit != 0 {
+	}{
+		{devicecode.PortPut, "put"}, {devicecode.PortAdd, "add"}, {devicecode.PortExchange, "exchange"}, {devicecode.PortSignal, "signal"},
+		{devicecode.PortFlush, "flush"}, {devicecode.PortInline, "inline"}, {devicecode.PortGet, "get"}, {devicecode.PortStore, "store"},
+	} {
+		if kind&one.bits == one.bits {
 			names = append(names, one.name)
-			kind &^= one.bit
+			kind &^= one.bits
 		}
 	}
 	if kind != 0 || len(names) == 0 {

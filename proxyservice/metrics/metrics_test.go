@@ -21,7 +21,7 @@ func (f fixed) Snapshot() proxyservice.Snapshot { return proxyservice.Snapshot(f
 func TestCollector(t *testing.T) {
 	c := metrics.New("ring", fixed{
 		Waiting: 3, RingSize: 512, Deferred: 7, Failures: 1, Idle: 1500 * time.Millisecond,
-		Triggers: map[uint8]uint64{1: 10, 3: 20, 7: 30, 200: 40, 64: 50},
+		Triggers: map[uint8]uint64{1: 10, 3: 20, 7: 30, 200: 40, 64: 50, 68: 60, 96: 70, 84: 80},
 		Bytes:    map[registeredmem.Transports]uint64{registeredmem.CudaIPC: 4096},
 		Flushes: proxyservice.FlushTimes{Count: 5, Sum: 10 * time.Microsecond, Buckets: []proxyservice.FlushBucket{
 			{Limit: time.Microsecond, Count: 1}, {Limit: 2 * time.Microsecond, Count: 4},
@@ -55,6 +55,9 @@ mscclgo_proxy_ring_size{service="ring"} 512
 mscclgo_proxy_ring_triggers{service="ring"} 3
 # HELP mscclgo_proxy_triggers_total Triggers served.
 # TYPE mscclgo_proxy_triggers_total counter
+mscclgo_proxy_triggers_total{kind="add",service="ring"} 70
+mscclgo_proxy_triggers_total{kind="exchange+flush",service="ring"} 80
+mscclgo_proxy_triggers_total{kind="flush+kind-64",service="ring"} 60
 mscclgo_proxy_triggers_total{kind="kind-64",service="ring"} 50
 mscclgo_proxy_triggers_total{kind="put",service="ring"} 10
 mscclgo_proxy_triggers_total{kind="put+signal",service="ring"} 20

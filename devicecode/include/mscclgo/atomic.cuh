@@ -86,6 +86,13 @@ MSCCLGO_DEVICE void add(uint64_t* p, uint64_t value) {
   fetchAdd<S, O>(p, value);
 }
 
+// fetchExchange replaces a value and returns what it was before. It acquires and releases.
+template <Scope S>
+MSCCLGO_DEVICE uint64_t fetchExchange(uint64_t* p, uint64_t value) {
+  constexpr uint32_t both = MSCCLGO_EMU_ACQUIRE | MSCCLGO_EMU_RELEASE;
+  return emu::exchangeWord<both, detail::emuScope(S)>(p, value);
+}
+
 // fence makes the relaxed loads before it acquire, or the relaxed stores after it
 // release (PTX: fence.acquire, fence.release).
 template <Scope S, Order O>
@@ -152,6 +159,12 @@ MSCCLGO_DEVICE uint64_t global(const void* p) { return __cvta_generic_to_global(
 #define MSCCLGO_RED64(form) \
   asm volatile("red." form ".global.add.u64 [%0], %1;" ::"l"(detail::global(p)), "l"(value) : "memory")
 
+#define MSCCLGO_EXCHANGE64(scope)                                     \
+  asm volatile("atom.acq_rel." scope ".global.exch.b64 %0, [%1], %2;" \
+               : "=l"(v)                                              \
+               : "l"(detail::global(p)), "l"(value)                   \
+               : "memory")
+
 // load returns a value. The order is Relaxed or Acquire (PTX: ld.relaxed, ld.acquire).
 template <Scope S, Order O>
 MSCCLGO_DEVICE uint32_t load(const uint32_t* p) {
@@ -207,7 +220,21 @@ MSCCLGO_DEVICE void add(uint64_t* p, uint64_t value) {
   MSCCLGO_FORMS(S, MSCCLGO_RED64, "relaxed", "release")
 }
 
+// fetchExchange replaces a value and returns what it was before. It acquires and releases (PTX:
+// atom.acq_rel.exch).
+template <Scope S>
+MSCCLGO_DEVICE uint64_t fetchExchange(uint64_t* p, uint64_t value) {
+  uint64_t v;
+  if constexpr (S == Scope::Device) {
+    MSCCLGO_EXCHANGE64("gpu");
+  } else {
+    MSCCLGO_EXCHANGE64("sys");
+  }
+  return v;
+}
+
 #undef MSCCLGO_FORMS
+#undef MSCCLGO_EXCHANGE64
 #undef MSCCLGO_LOAD32
 #undef MSCCLGO_LOAD64
 #undef MSCCLGO_STORE32

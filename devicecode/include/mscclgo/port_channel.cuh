@@ -17,22 +17,35 @@
 
 namespace mscclgo {
 
-// PortRequest is the kind of a port's trigger: any sum of the first three, or kGet or kStore,
-// alone or with kFlush.
+// PortRequest is the kind of a port's trigger: any sum of the first three, or kGet, kStore, kAdd
+// or kExchange, alone or with kFlush.
 //
-//   a       dst memory's id, 16 bits | offset, 48 bits
-//   b       src memory's id, 16 bits | offset, 48 bits; of a store the value
-//   c       bytes, of a store 8; kTooLarge where an offset or the size needs more than 48 bits
+//   a       dst memory's id, 16 bits | offset, 48 bits; of an exchange the peer's
+//   b       src memory's id, 16 bits | offset, 48 bits; of a store or an add the value; of an
+//           exchange where this rank gets what the word was
+//   c       bytes, of a store or an add 8; kTooLarge where an offset or the size needs more than
+//           48 bits; of an exchange the value
 //   detail  the channel's number, 16 bits
 //
-// kInline goes with kPut: the bytes are in the entry's payload, at b.
-enum PortRequest : uint8_t { kPut = 1, kSignal = 2, kFlush = 4, kInline = 8, kGet = 16, kStore = 32 };
+// kInline goes with kPut: the bytes are in the entry's payload, at b. kAtomic is no kind by
+// itself.
+enum PortRequest : uint8_t {
+  kPut = 1,
+  kSignal = 2,
+  kFlush = 4,
+  kInline = 8,
+  kGet = 16,
+  kStore = 32,
+  kAtomic = 64,
+  kAdd = kAtomic | kStore,
+  kExchange = kAtomic | kGet
+};
 
 constexpr uint64_t kTooLarge = ~uint64_t(0);
 
 // PortState is what this rank's kernels count, in device memory of an end.
 struct PortState {
-  uint64_t asked;     // 1 + the ring's position of the newest get
+  uint64_t asked;     // 1 + the ring's position of the newest get or exchange
   uint64_t expected;  // signals waited for
   uint64_t pushed;    // 1 + the ring's position of the channel's newest trigger
   uint64_t flushed;   // what pushed was at the newest flush that ended
@@ -60,12 +73,12 @@ struct PortQueue {
   uint64_t reserved;
 };
 
-// BasePortChannelHandle is one end of a channel whose puts, gets and stores name memories, by
-// the ids that they have in the service. One thread makes a call; calls of several threads and blocks at
-// a time are served in the order of their pushes, and none is lost, but for wait() and
-// poll(), which one thread at a time makes. What channels of one connection ask for is done
-// in that order; there is none between connections. put, get, store, signal and flush may wait
-// for room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
+// BasePortChannelHandle is one end of a channel whose puts, gets, stores, adds and exchanges name
+// memories, by the ids that they have in the service. One thread makes a call; calls of several
+// threads and blocks at a time are served in the order of their pushes, and none is lost, but for
+// wait() and poll(), which one thread at a time makes. What channels of one connection ask for is
+// done in that order; there is none between connections. All but wait() and poll() may wait for
+// room in the ring, and for a peer that is more than kPortWaiting triggers behind. When a result
 // is not Done, the group has failed.
 struct BasePortChannelHandle {
   FifoHandle fifo;
@@ -112,15 +125,47 @@ struct BasePortChannelHandle {
     return awaitFlush(askStore(kStore | kFlush, dst, dstOffset, value));
   }
 
-  // signal ends a wait() of the peer's, after all that was put, got and stored before.
+  // add adds a value to the 8-byte word at a multiple of 8 of a memory of the peer's, in one
+  // order with puts, gets and stores. It is one atomic operation: over CUDA IPC, SHM and Ethernet
+  // with respect to all that kernels at system scope, and hosts over these transports, do in memory
+  // of devices; over InfiniBand to what comes through the same card, and to nothing else.
+  // connection.Connection.Add of Go has the details. That what was put before is there, only a
+  // signal() tells over every transport.
+  //
+  // Over CUDA IPC the host has this device add, by a kernel of one thread, and over SHM and Ethernet
+  // the peer's device: a kernel that waits for it must not fill the device.
+  MSCCLGO_DEVICE WaitResult add(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
+    return askStore(kAdd, dst, dstOffset, value).result;
+  }
+
+  // addAndFlush is add() and flush() in one trigger.
+  MSCCLGO_DEVICE WaitResult addAndFlush(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
+    return awaitFlush(askStore(kAdd | kFlush, dst, dstOffset, value));
+  }
+
+  // exchange replaces the 8-byte word at a multiple of 8 of a memory of the peer's by a value, and
+  // stores what it was to such a word of this rank's memory own. There it is as what a get()
+  // copies is: after a flush(). It is atomic as add() is.
+  MSCCLGO_DEVICE WaitResult exchange(uint32_t dst, uint64_t dstOffset, uint64_t value, uint32_t own,
+                                     uint64_t ownOffset) const {
+    return askExchange(kExchange, dst, dstOffset, value, own, ownOffset).result;
+  }
+
+  // exchangeAndFlush is exchange() and flush() in one trigger.
+  MSCCLGO_DEVICE WaitResult exchangeAndFlush(uint32_t dst, uint64_t dstOffset, uint64_t value, uint32_t own,
+                                             uint64_t ownOffset) const {
+    return awaitFlush(askExchange(kExchange | kFlush, dst, dstOffset, value, own, ownOffset));
+  }
+
+  // signal ends a wait() of the peer's, after all that the channel was asked for before.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (peerSent == nullptr || outstanding()) return ask(kSignal).result;
     countSignal();  // the host has nothing left to do first
     return WaitResult::Done;
   }
 
-  // flush waits until all that was put, stored and signalled before is done at the peer, so that
-  // the memory may be overwritten, and what was got is here.
+  // flush waits until all that the channel was asked for before is done at the peer, so that
+  // the memory may be overwritten, and what was got or exchanged is here.
   MSCCLGO_DEVICE WaitResult flush() const {
     if (!outstanding()) {
       fence<Scope::System, Order::Acquire>();  // of what another thread's flush has fetched
@@ -168,7 +213,7 @@ struct BasePortChannelHandle {
     uint64_t byHost = load<Scope::System, Order::Relaxed>(peerSent - 1);
     span.end(TraceKind::PortSignal, semaphore.watch, 0, byHost + byKernels, byHost, byKernels);
 #else
-    add<Scope::System, Order::Release>(peerSent, 1);
+    mscclgo::add<Scope::System, Order::Release>(peerSent, 1);
 #endif
   }
 
@@ -187,13 +232,17 @@ struct BasePortChannelHandle {
   // askGet pushes a trigger for a get. A put behind it that this thread makes finds it.
   MSCCLGO_DEVICE PushResult askGet(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint32_t src,
                                    uint64_t srcOffset, uint64_t bytes) const {
-    PushResult pushed = ask(kind, dst, dstOffset, src, srcOffset, bytes);
+    return fetches(ask(kind, dst, dstOffset, src, srcOffset, bytes));
+  }
+
+  // fetches records the position of a trigger that fetches bytes.
+  MSCCLGO_DEVICE PushResult fetches(PushResult pushed) const {
     if (pushed.result == WaitResult::Done) raise(&state->asked, pushed.position + 1);
     return pushed;
   }
 
-  // fetching reports whether bytes of a get may be missing, so that only the host may read
-  // what is to be put.
+  // fetching reports whether bytes of a get or an exchange may be missing, so that only the host
+  // may read what is to be put.
   MSCCLGO_DEVICE bool fetching() const {
     return load<Scope::Device, Order::Relaxed>(&state->asked) >
            load<Scope::Device, Order::Relaxed>(&state->flushed);
@@ -205,13 +254,29 @@ struct BasePortChannelHandle {
     if (load<Scope::Device, Order::Relaxed>(&state->asked) != 0) fence<Scope::Device, Order::Acquire>();
   }
 
-  // askStore pushes a trigger with the value to store.
+  // askStore pushes a trigger with the value to store or to add.
   MSCCLGO_DEVICE PushResult askStore(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint64_t value) const {
     bool fits = dstOffset >> 48 == 0 && dst >> 16 == 0;
     WaitResult room = enqueue();
     if (room != WaitResult::Done) return {room, 0};
     return asked(fifo.push(Trigger{uint64_t(dst) << 48 | (dstOffset & kOffsetMask), value,
                                    fits ? sizeof(value) : kTooLarge, number, uint8_t(kind)}));
+  }
+
+  // askExchange pushes a trigger for an exchange, whose fields have no room to say that another is
+  // too small: a number that would be cut becomes the largest, at which no word is.
+  MSCCLGO_DEVICE PushResult askExchange(uint32_t kind, uint32_t dst, uint64_t dstOffset, uint64_t value,
+                                        uint32_t own, uint64_t ownOffset) const {
+    WaitResult room = enqueue();
+    if (room != WaitResult::Done) return {room, 0};
+    return fetches(asked(
+        fifo.push(Trigger{place(dst, dstOffset), place(own, ownOffset), value, number, uint8_t(kind)})));
+  }
+
+  // place returns a memory's id and an offset in one field.
+  MSCCLGO_DEVICE static uint64_t place(uint32_t id, uint64_t offset) {
+    bool fits = offset >> 48 == 0 && id >> 16 == 0;
+    return uint64_t(id) << 48 | (fits ? offset : kOffsetMask);
   }
 
   // askInline pushes a trigger with the bytes to put.
@@ -338,11 +403,45 @@ struct PortChannelHandle {
     return base.flush();
   }
 
-  // signal ends a wait() of the peer's, after all that was put, got and stored before.
+  // add adds a value to the 8-byte word at a multiple of 8 of the peer's memory; see
+  // BasePortChannelHandle::add. The thread may do so itself.
+  MSCCLGO_DEVICE WaitResult add(uint64_t remoteOffset, uint64_t value) const {
+    if (!mineToStore(remoteOffset)) return base.add(dst, remoteOffset, value);
+    addMine(remoteOffset, value);
+    return WaitResult::Done;
+  }
+
+  // addAndFlush is add() and flush() at once.
+  MSCCLGO_DEVICE WaitResult addAndFlush(uint64_t remoteOffset, uint64_t value) const {
+    if (!mineToStore(remoteOffset)) return base.addAndFlush(dst, remoteOffset, value);
+    addMine(remoteOffset, value);
+    return base.flush();
+  }
+
+  // exchange replaces the 8-byte word at a multiple of 8 of the peer's memory by a value, and
+  // stores what it was to such a word of the local memory; see BasePortChannelHandle::exchange.
+  // The thread may do so itself.
+  MSCCLGO_DEVICE WaitResult exchange(uint64_t remoteOffset, uint64_t value, uint64_t localOffset) const {
+    if (!mineToExchange(remoteOffset, localOffset))
+      return base.exchange(dst, remoteOffset, value, src, localOffset);
+    exchangeMine(remoteOffset, value, localOffset);
+    return WaitResult::Done;
+  }
+
+  // exchangeAndFlush is exchange() and flush() at once: what the word was is here.
+  MSCCLGO_DEVICE WaitResult exchangeAndFlush(uint64_t remoteOffset, uint64_t value,
+                                             uint64_t localOffset) const {
+    if (!mineToExchange(remoteOffset, localOffset))
+      return base.exchangeAndFlush(dst, remoteOffset, value, src, localOffset);
+    exchangeMine(remoteOffset, value, localOffset);
+    return base.flush();
+  }
+
+  // signal ends a wait() of the peer's, after all that the channel was asked for before.
   MSCCLGO_DEVICE WaitResult signal() const { return base.signal(); }
 
-  // flush waits until all that was put, stored and signalled before is done at the peer, and what was
-  // got is here.
+  // flush waits until all that the channel was asked for before is done at the peer, and what was
+  // got or exchanged is here.
   MSCCLGO_DEVICE WaitResult flush() const { return base.flush(); }
 
   // putWithSignal is put() and signal() at once.
@@ -401,7 +500,30 @@ struct PortChannelHandle {
     span.end(TraceKind::Put, base.semaphore.watch, 0, 0, sizeof(value), remoteOffset);
   }
 
-  // mineToStore reports whether the thread makes a store itself.
+  // addMine is an add by the thread itself, behind what it has put.
+  MSCCLGO_DEVICE void addMine(uint64_t remoteOffset, uint64_t value) const {
+    detail::Span span(base.semaphore.watch.trace());
+    mscclgo::add<Scope::System, Order::Release>(reinterpret_cast<uint64_t*>(remote + remoteOffset), value);
+    span.end(TraceKind::Put, base.semaphore.watch, 0, 0, sizeof(value), remoteOffset);
+  }
+
+  // exchangeMine is an exchange by the thread itself, behind what it has put.
+  MSCCLGO_DEVICE void exchangeMine(uint64_t remoteOffset, uint64_t value, uint64_t localOffset) const {
+    detail::Span span(base.semaphore.watch.trace());
+    *reinterpret_cast<uint64_t*>(local + localOffset) =
+        fetchExchange<Scope::System>(reinterpret_cast<uint64_t*>(remote + remoteOffset), value);
+    span.end(TraceKind::Get, base.semaphore.watch, 0, 0, sizeof(value), remoteOffset);
+  }
+
+  // mineToExchange reports whether the thread makes an exchange itself.
+  MSCCLGO_DEVICE bool mineToExchange(uint64_t remoteOffset, uint64_t localOffset) const {
+    return localSize >= sizeof(uint64_t) && localOffset <= localSize - sizeof(uint64_t) &&
+           reinterpret_cast<uintptr_t>(local + localOffset) % sizeof(uint64_t) == 0 &&
+           mineToStore(remoteOffset);
+  }
+
+  // mineToStore reports whether the thread makes a store or an add itself: where threads signal
+  // themselves, the link has atomics.
   MSCCLGO_DEVICE bool mineToStore(uint64_t remoteOffset) const {
     if (direct < sizeof(uint64_t) || remoteSize < sizeof(uint64_t) ||
         remoteOffset > remoteSize - sizeof(uint64_t) ||

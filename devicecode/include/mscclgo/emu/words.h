@@ -44,6 +44,15 @@ __forceinline__ T addToWord(T* p, T value) {
 #endif
 }
 
+template <uint32_t Order, uint32_t Scope, class T>
+__forceinline__ T exchangeWord(T* p, T value) {
+#if defined(MSCCLGO_EMU_RACE)
+  return static_cast<T>(raceAtomic(MSCCLGO_EMU_EXCHANGE, p, sizeof(T), value, 0, Order, Scope));
+#else
+  return __atomic_exchange_n(p, value, builtinOrder(Order));
+#endif
+}
+
 // replaceWord stores value if the word is `expected`, and reports whether it was; expected
 // becomes what the word was. It is relaxed.
 template <uint32_t Scope, class T>
