@@ -556,6 +556,28 @@ KERNEL(gridsDiffer) {
 KERNEL(fillPart) { m.mine()[threadIdx.x] = 1; }  // hostReads twoStreams copyBeside
 KERNEL(readPart) { m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 1; }  // twoStreams
 
+// These wait for a word that a stream changes behind what another kernel writes. No two have the
+// same instructions, which the compiler would make one function.
+__device__ void awaitChange(const Mistake& m) {
+  const uint64_t* word = reinterpret_cast<const uint64_t*>(m.flag(m.group.rank));
+  if (threadIdx.x == 0) {
+    while (load<Scope::System, Order::Relaxed>(word) == 0) {
+    }
+    if (mended) fence<Scope::System, Order::Acquire>();
+  }
+  __syncthreads();
+}
+KERNEL(addedPart) { m.mine()[threadIdx.x] = 2; }  // added
+KERNEL(awaitAddedPart) {
+  awaitChange(m);
+  m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 2;  // added
+}
+KERNEL(exchangedPart) { m.mine()[threadIdx.x] = 3; }  // exchanged
+KERNEL(awaitExchangedPart) {
+  awaitChange(m);
+  m.mine()[512 + threadIdx.x] = m.mine()[threadIdx.x] + 3;  // exchanged
+}
+
 // These are launched with Overlap: a kernel lets the next one begin, and then reads what that one
 // overwrites; and one reads what the one before it writes.
 KERNEL(lastReadPart) {
