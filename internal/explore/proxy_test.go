@@ -91,7 +91,7 @@ func served(name string, mended bool) func(context.Context, *communicator.Commun
 }
 
 // servedCases are the kernels of proxies.cu that have a mistake.
-var servedCases = []string{"overwritten", "signalFirst", "handledLate"}
+var servedCases = []string{"overwritten", "signalFirst", "usedEarly", "handledLate"}
 
 // TestProxies finds mistakes in what proxies are asked for, each time in the same steps, and none
 // in what is right.

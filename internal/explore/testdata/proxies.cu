@@ -1,7 +1,6 @@
-// Kernels of two ranks whose proxies put, signal and handle triggers: right in nearly all orders, as
-// a proxy serves a trigger soon, and wrong in a few; and what mends each, where MENDED is defined.
-// Rank 0 puts the words of its buffer into the second half of rank 1's, where the host finds 1, 2 and
-// so on.
+// Kernels of two ranks whose proxies put, signal, exchange and handle triggers: right in nearly all
+// orders, as a proxy serves a trigger soon, and wrong in a few; and what mends each, where MENDED is
+// defined. Rank 0 moves words into the second half of rank 1's, where the host finds 1, 2 and so on.
 #include <mscclgo/group.cuh>
 #include <mscclgo/port_channel.cuh>
 
@@ -66,6 +65,19 @@ CASE(signalFirst) {
     __syncthreads();
     const uint32_t got = c.inbox()[threadIdx.x];
     if (got != threadIdx.x + 1) c.words[threadIdx.x] = 1;  // too early
+  }
+}
+
+// What an exchange finds, zeros, is added to the word before it is here.
+CASE(usedEarly) {
+  if (c.group.rank != 0) return;
+  c.fill();
+  if (threadIdx.x != 0) return;
+  for (uint32_t i = 0; i < blockDim.x; i += 2) {
+    const uint64_t* old = reinterpret_cast<const uint64_t*>(c.words + i);
+    c.port.exchange(c.bytes() + 4 * i, uint64_t(i + 2) << 32 | (i + 1), 4 * i);
+    if (mended) c.port.flush();
+    c.port.addAndFlush(c.bytes() + 4 * i, load<Scope::System, Order::Relaxed>(old));
   }
 }
 
