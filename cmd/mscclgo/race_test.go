@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -37,6 +38,9 @@ extern "C" __global__ void gather(mscclgo::MemoryChannelSet peers, uint32_t rank
 extern "C" __global__ void spin(volatile uint32_t* word) {
   while (*word == 0) {
   }
+}
+extern "C" __global__ void touch(uint32_t* words) {
+  words[threadIdx.x] = 1;
 }`
 
 // raceRank is a rank of TestRace or TestRunDeadlocks.
@@ -70,6 +74,13 @@ func raceRank(ctx context.Context, comm *communicator.Communicator) error {
 			return err
 		}
 		return stream.Synchronize(ctx)
+	}
+	if os.Getenv(raceVariable) == "host" {
+		touch, err := module.Kernel("touch")
+		if err != nil {
+			return err
+		}
+		return errors.Join(touch.Launch(stream, gpu.Blocks(1, 64), buffer), gpu.CopyIn(buffer, make([]byte, 64)), stream.Synchronize(ctx))
 	}
 	waits := uint32(0)
 	if os.Getenv(raceVariable) == "waits" {
@@ -131,6 +142,19 @@ func TestRace(t *testing.T) {
 				t.Errorf("%s: the output does not have %q:\n%s%s", c.mode, want, stdout, stderr)
 			}
 		}
+	}
+}
+
+// TestRaceOfHosts has each of two processes write what its kernel writes, which is one race.
+func TestRaceOfHosts(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(raceVariable, "host")
+	code, stdout, stderr := try("race", "-n", "2", "--", exe)
+	if n := strings.Count(stdout, "race on byte"); code != exitFailed || n != 1 || !strings.Contains(stdout, "write at race_test.go:") {
+		t.Errorf("code %d, %d races, want 1\n%s%s", code, n, stdout, stderr)
 	}
 }
 

@@ -4,6 +4,7 @@ package race
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,7 +57,7 @@ type Race struct {
 
 // Findings are what the finder has found in an arena.
 type Findings struct {
-	Races   []Race   // in the order of their discovery, one for each pair of places
+	Races   []Race   // in the order of their discovery, one for each pair of lines, kernels and kinds
 	Lost    []string // what was not watched
 	Devices int      // emulated devices that were opened
 }
@@ -74,13 +75,40 @@ func Read(arena *os.File) (*Findings, error) {
 	a := C.race_current()
 	r := reader{a: a, codes: map[uint32]*code{}}
 	found := &Findings{Devices: int(a.joined)}
+	told := map[pair]bool{}
 	for i := range min(uint32(a.reports), C.RACE_REPORTS) {
-		if report := &a.report[i]; report.ready != 0 {
-			found.Races = append(found.Races, r.race(report))
+		report := &a.report[i]
+		if report.ready == 0 {
+			continue
+		}
+		// The arena tells places apart by numbers, and each process numbers lines of Go anew.
+		if race := r.race(report); !told[race.pair()] {
+			told[race.pair()] = true
+			found.Races = append(found.Races, race)
 		}
 	}
 	found.Lost = r.lost()
 	return found, nil
+}
+
+// side is what an access is, whoever made it.
+type side struct {
+	place, kernel string
+	write, atomic bool
+}
+
+func (a Access) side() side { return side{a.Place, a.Kernel, a.Write, a.Atomic} }
+
+// pair is the two sides of a race, in an order that depends on them only.
+type pair [2]side
+
+func (r Race) pair() pair {
+	a, b := r.First.side(), r.Second.side()
+	order := cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.kernel, b.kernel))
+	if order > 0 || order == 0 && (b.write && !a.write || b.write == a.write && b.atomic) {
+		a, b = b, a
+	}
+	return pair{a, b}
 }
 
 // reader reads an arena.
