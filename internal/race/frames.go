@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -54,11 +55,17 @@ func Place(image []byte, address uint64) string {
 }
 
 // place returns the line of the user's file that the call before an address is from, with
-// the line of the library's header that it is in, if it is in one.
+// the line of the library's header that it is in, if it is in one. Headers that stand for
+// CUDA's are none: users know what their functions do.
 func (c *code) place(address uint64) string {
 	frames := c.frames(address - 1)
 	if len(frames) == 0 {
 		return fmt.Sprintf("address %#x", address)
+	}
+	last := frames[len(frames)-1]
+	frames = slices.DeleteFunc(frames, func(l line) bool { return emulated(l.file) })
+	if len(frames) == 0 {
+		return last.String()
 	}
 	for _, f := range frames {
 		if !header(f.file) {
@@ -80,6 +87,11 @@ type line struct {
 // header reports whether a file is one of the library's headers.
 func header(file string) bool {
 	return strings.Contains(file, "/mscclgo/") && !strings.HasSuffix(file, ".cu")
+}
+
+// emulated reports whether a file is one of the headers that stand for CUDA's.
+func emulated(file string) bool {
+	return header(file) && strings.HasPrefix(file[strings.LastIndex(file, "/mscclgo/"):], "/mscclgo/emu/")
 }
 
 func (l line) String() string {
