@@ -162,7 +162,7 @@ static uint32_t room(uint64_t size) {
   uint32_t i = 0;
   for (; i < race->regions; i++) {
     const race_region* r = &race->region[i];
-    if (r->unused && r->size >= size && r->size / 2 <= size) return i;
+    if (!r->users && r->size >= size && r->size / 2 <= size) return i;
   }
   const uint64_t bytes = size / PAGE * EACH;
   if (i == RACE_REGIONS || race->shadow + bytes > RACE_ARENA_BYTES) return RACE_REGIONS;
@@ -171,8 +171,25 @@ static uint32_t room(uint64_t size) {
   return i;
 }
 
+// region_of returns the region whose first page has a shadow, an entry of the table, or NULL. The
+// caller holds the lock.
+static race_region* region_of(uint64_t entry) {
+  const uint64_t offset = (entry & ~(uint64_t)3) - (uint64_t)(uintptr_t)race;
+  for (uint32_t i = 0; entry && i < race->regions; i++)
+    if (race->region[i].users && race->region[i].shadow == offset) return &race->region[i];
+  return NULL;
+}
+
+// leave ends one mapping of a region. The caller holds the lock.
+static void leave(race_region* r, int freed) {
+  if (freed) r->file[1] = 0;  // nobody can map it from now on, though those that do keep it
+  if (!--r->users) r->file[0] = r->file[1] = 0;
+  if (!r->users || freed) madvise(race_at(r->shadow), r->size / PAGE * EACH, MADV_REMOVE);
+}
+
 int race_map(uint64_t base, const race_region* about) {
   const uint64_t size = (about->size + PAGE - 1) / PAGE * PAGE;
+  if (race_mapped(base)) race_unmap(base, size, 0);  // other memory takes its place
   race_lock(&race->lock);
   uint32_t i = 0;
   while (i < race->regions &&
@@ -183,7 +200,7 @@ int race_map(uint64_t base, const race_region* about) {
     i = room(size);
     if (i == RACE_REGIONS) {
       race_unlock(&race->lock);
-      race_lose(RACE_LOST_MEMORY);
+      race_lose(RACE_LOST_REGION);
       return 0;
     }
     race_region* r = &race->region[i];
@@ -193,6 +210,7 @@ int race_map(uint64_t base, const race_region* about) {
     r->shadow = had.shadow;
     if (i == race->regions) __atomic_store_n(&race->regions, i + 1, __ATOMIC_RELEASE);
   }
+  race->region[i].users++;
   race_unlock(&race->lock);
   uint64_t shadow = (uint64_t)(uintptr_t)race_at(race->region[i].shadow) | (about->pinned ? 2 : 0);
   for (uint64_t at = 0; at < size; at += PAGE, shadow += EACH)
@@ -201,24 +219,12 @@ int race_map(uint64_t base, const race_region* about) {
 }
 
 void race_unmap(uint64_t base, uint64_t size, int freed) {
-  const uint64_t first = race_functions.table[base / PAGE] & ~(uint64_t)3;
+  if (race_functions.weak) weak_drop((void*)(uintptr_t)base, size);
+  const uint64_t first = race_functions.table[base / PAGE];
   for (uint64_t at = 0; at < size; at += PAGE) race_functions.table[(base + at) / PAGE] = 0;
-  if (!first) return;
-  const uint64_t offset = first - (uint64_t)(uintptr_t)race;
   race_lock(&race->lock);
-  for (uint32_t i = 0; i < race->regions; i++) {
-    race_region* r = &race->region[i];
-    if (r->shadow != offset || r->unused) continue;
-    if (!r->file[0]) {
-      r->unused = 1;
-    } else if (freed) {
-      r->file[1] = 0;  // no other process can map it from now on, though those that do keep it
-    } else {
-      break;
-    }
-    madvise(race_at(offset), r->size / PAGE * EACH, MADV_REMOVE);
-    break;
-  }
+  race_region* r = region_of(first);
+  if (r) leave(r, freed);
   race_unlock(&race->lock);
 }
 

@@ -8,7 +8,7 @@
 
 // Numbers of the arena. Memory that is never touched costs nothing.
 enum {
-  RACE_VERSION = 2,
+  RACE_VERSION = 3,
   RACE_INSTANCES = 1 << 22,  // blocks of launches, and operations of streams and hosts
   RACE_STREAMS = 1 << 14,
   RACE_LAUNCHES = 1 << 22,  // of a stream
@@ -75,7 +75,7 @@ typedef struct {
   uint32_t module;   // of variables, else 0
   uint32_t name;     // text
   uint32_t pinned;   // 1 for memory of the host
-  uint32_t unused;   // 1 when it may be taken for other memory
+  uint32_t users;    // mappings of it, of all processes; with none it may be taken for other memory
 } race_region;
 
 // race_module is an image of code with the debuggers' information.
@@ -116,6 +116,7 @@ enum {
   RACE_LOST_REPORTS = 4,   // too many distinct pairs
   RACE_LOST_CODE = 8,      // a module was not compiled for the finder
   RACE_LOST_CLOCKS = 16,   // the clocks had no room
+  RACE_LOST_REGION = 32,   // a region had no room
 };
 
 typedef struct {

@@ -2,6 +2,7 @@ package race_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -130,5 +131,91 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	if len(found.Lost) != 1 || !strings.Contains(found.Lost[0], "half of the memory that was free") {
 		t.Errorf("the notes are %q", found.Lost)
+	}
+}
+
+// TestAllocatedAgain allocates and frees more memory than has a place in the finder, which is
+// watched still, and then more at one time than it can watch.
+func TestAllocatedAgain(t *testing.T) {
+	t.Setenv("MSCCLGO_EMU_MEMORY", fmt.Sprint(uint64(1)<<40))
+	finder, err := gpu.FindRaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer finder.Close()
+	d, err := gpu.Open("emu:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, c := range []struct {
+		times int
+		size  uint64
+		want  string
+	}{
+		{400, 256 << 20, ""}, {1, 100 << 30, "more memory was allocated at one time than the finder has address space"},
+	} {
+		for range c.times {
+			b, err := d.Alloc(c.size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, notes, err := finder.Races()
+		if err != nil || strings.Join(notes, "") != c.want && (c.want == "" || len(notes) != 1 || !strings.HasPrefix(notes[0], c.want)) {
+			t.Errorf("%d times %d bytes: the notes are %q, %v", c.times, c.size, notes, err)
+		}
+	}
+}
+
+// TestFreedAndImported writes memory that was freed and is still mapped elsewhere, and memory that
+// was allocated since: they are not the same.
+func TestFreedAndImported(t *testing.T) {
+	finder, err := gpu.FindRaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer finder.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const size = 1 << 20
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var devices [2]*gpu.Device
+	var streams [2]*gpu.Stream
+	for i := range devices {
+		devices[i], err = gpu.Open(fmt.Sprintf("emu:%d", i))
+		check(err)
+		defer devices[i].Close()
+		streams[i], err = devices[i].NewStream()
+		check(err)
+	}
+	fill := func(i int, b *gpu.Buffer) { check(streams[i].Fill(b, 0, 1, size)) }
+	alloc := func() *gpu.Buffer {
+		b, err := devices[0].Alloc(size)
+		check(err)
+		return b
+	}
+	first := alloc()
+	file, err := first.Export()
+	check(err)
+	imported, err := devices[1].Import(file, first.Capacity())
+	check(err)
+	check(errors.Join(file.Close(), first.Close()))
+	// What is behind the import is still one thing, and not the new memory.
+	fill(0, alloc())
+	fill(1, imported)
+	check(errors.Join(streams[0].Synchronize(ctx), streams[1].Synchronize(ctx)))
+	races, notes, err := finder.Races()
+	check(err)
+	if len(races)+len(notes) > 0 {
+		t.Errorf("%v, %q", races, notes)
 	}
 }

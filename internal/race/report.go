@@ -196,6 +196,9 @@ func short(place string) string {
 	return place
 }
 
+// shadowBytes are those that a byte has in the finder's memory.
+const shadowBytes = C.RACE_SLOTS*C.sizeof_race_slot/8 + C.sizeof_race_cell/4
+
 func (r *reader) lost() []string {
 	var lost []string
 	for _, l := range []struct {
@@ -203,6 +206,7 @@ func (r *reader) lost() []string {
 		text string
 	}{
 		{C.RACE_LOST_MEMORY, "the finder has used half of the memory that was free (14 bytes for each byte that the program accessed), and watched nothing from then on; use smaller buffers"},
+		{C.RACE_LOST_REGION, fmt.Sprintf("more memory was allocated at one time than the finder has address space or numbers for (%d GiB, or %d allocations, of all ranks together), and some of it was not watched; use smaller or fewer buffers", (C.RACE_ARENA_BYTES-C.RACE_SHADOW_START)/shadowBytes>>30, C.RACE_REGIONS)},
 		{C.RACE_LOST_LAUNCHES, "there were more blocks, launches or streams than can be told apart, so that later ones are not watched well"},
 		{C.RACE_LOST_REPORTS, fmt.Sprintf("there were more than %d races, which are not all told", C.RACE_REPORTS)},
 		{C.RACE_LOST_CODE, "a module was compiled beforehand and not for the race finder, so that its kernels are not watched"},
