@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/cgo"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -166,7 +167,8 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 // owns, such as an array of a framework: the memory is pinned until Close, unless it is
 // pinned already, and kernels can reach it. Memory that is wrapped again, as a whole or in
 // part, is pinned once, until the last buffer is closed. Memory of Go's heap may be wrapped
-// too. The buffer is like those of [Device.AllocHost].
+// too, and is not freed before Close, even if nobody refers to it or to the buffer: a kernel
+// may. The buffer is like those of [Device.AllocHost].
 //
 // Pinning takes long, about a second for some gigabytes, and may wait for running kernels.
 //
@@ -183,7 +185,9 @@ func (d *Device) WrapHost(memory []byte) (*Buffer, error) {
 		pinner.Unpin()
 		return nil, err
 	}
+	kept := cgo.NewHandle(pinner) // a pinner that is collected before Unpin panics
 	release := func() error {
+		defer kept.Delete()
 		defer pinner.Unpin()
 		return m.Free()
 	}

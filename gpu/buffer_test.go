@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"math"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -230,6 +232,38 @@ func TestWrapHost(t *testing.T) {
 	testerr.Expect(t, err, mscclgo.ErrInvalid)
 	_, err = d.WrapHost(nil)
 	invalid(t, err, name(t), "the size must not be 0")
+}
+
+// TestWrapHostUnclosed drops buffers for memory of Go's heap: what is pinned stays so, and the
+// memory of one that was closed is freed.
+func TestWrapHostUnclosed(t *testing.T) {
+	d := testdev.Open(t, 0)
+	freed := make(chan bool, 2)
+	wrap := func(closed bool) {
+		memory := make([]byte, 1<<16)
+		runtime.AddCleanup(&memory[0], func(closed bool) { freed <- closed }, closed)
+		b, err := d.WrapHost(memory)
+		check(t, err)
+		if closed {
+			check(t, b.Close())
+		}
+	}
+	wrap(false)
+	wrap(true)
+	for range 10 {
+		runtime.GC() // which would panic
+	}
+	select {
+	case closed := <-freed:
+		if !closed {
+			t.Error("the memory of a buffer that is not closed is freed")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the memory of a buffer that is closed is not freed")
+	}
+	if len(freed) > 0 {
+		t.Error("the memory of both buffers is freed")
+	}
 }
 
 func TestForeignMemory(t *testing.T) {
