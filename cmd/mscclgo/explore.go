@@ -247,11 +247,19 @@ func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, run
 	if err != nil {
 		return err
 	}
-	if !found {
+	const otherwise = "each thread goes on while it can, and then its block"
+	switch {
+	case all == 0:
+		fmt.Fprintf(out, "it has no switches: %s\n", otherwise)
+		return nil
+	case !found:
 		fmt.Fprintf(out, "no fewer switches were found than its %d\n", all)
 		return nil
+	case len(few) == 0:
+		fmt.Fprintf(out, "it fails too with none of %d switches, where %s\n", all, otherwise)
+	default:
+		fmt.Fprintf(out, "it fails too with %d of %d switches, where otherwise %s:\n", len(few), all, otherwise)
 	}
-	fmt.Fprintf(out, "it fails too with %d of %d switches, where otherwise each thread goes on while it can, and then its block:\n", len(few), all)
 	for i, s := range few {
 		if i == mostPrinted {
 			fmt.Fprintf(out, "  and %d more\n", len(few)-i)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,9 @@ func exploredRank(rank int, buffer *gpu.Buffer) error {
 	mode := os.Getenv(raceVariable)
 	if mode == "panics" && rank == 1 {
 		panic("no result")
+	}
+	if mode == "always" && rank == 1 {
+		return errors.New("in any order")
 	}
 	if rank != 1 || mode != "checks" && mode != "relaxed" && mode != "again" {
 		return nil
@@ -46,8 +50,9 @@ func exploredRank(rank int, buffer *gpu.Buffer) error {
 }
 
 // TestExplore finds a schedule in which ranks read too early, which fails again by its seed; one in
-// which a load gets an old value behind a wait that does not acquire, unless memory is not weak; none
-// where there is a wait that does; and a program whose runs differ in more than the schedule.
+// which a load gets an old value behind a wait that does not acquire, unless memory is not weak; one
+// of a program that fails in any order; none where there is a wait that does; and a program whose
+// runs differ in more than the schedule.
 func TestExplore(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -67,6 +72,7 @@ func TestExplore(t *testing.T) {
 			"of gather on emu:0; what would order them: a signal after the first, with __syncthreads before it, and a wait before the second, which acquires at system scope",
 		}},
 		{"relaxed", "-runs 4 -weak=false", exitOK, []string{"no failure in 4 runs"}},
+		{"always", "-runs 4 -shrink 5", exitFailed, []string{"it fails too with none of ", "and then: rank 1: in any order"}},
 		{"waits", "-runs 4", exitOK, []string{"no failure in 4 runs"}},
 		{"panics", "-runs 4", exitFailed, []string{"seed 1 (", "ended while its group ran", "panic: no result", "before its schedule was written", "-replay 1"}},
 		{"again", "-runs 4", exitFailed, []string{"the same schedule did not run twice", "the goroutine of rank 1"}},

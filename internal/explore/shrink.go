@@ -2,7 +2,7 @@ package explore
 
 import "slices"
 
-// Shrink returns few of the switches, in the order of the run, with which a run still fails, by
+// Shrink returns few of the switches, in the order of the run, or none, with which a run still fails, by
 // at most so many runs (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
 // Input", 2002). fails runs the [Fixed] plan with some of them, and returns those of that run
 // if it fails.
@@ -17,6 +17,9 @@ func Shrink(switches []Switch, runs int, fails func([]Switch) ([]Switch, bool)) 
 			switches = took
 		}
 		return ok && len(took) <= len(some)
+	}
+	if len(switches) > 0 && try(nil) {
+		return nil // it fails in any order
 	}
 	// First a beginning, as what comes behind a mistake does not matter.
 	for low, high := 0, len(switches); low < high && runs > 0; {
