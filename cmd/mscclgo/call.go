@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// Exit codes of the command itself.
+// Exit codes of the command itself. Those for a program are the shell's.
 const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitOK        = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitCannotRun = 126
+	exitNotFound  = 127
 )
 
 // command is one thing that mscclgo does.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,7 @@ type explorer struct {
 }
 
 func runExplore(c *call) error {
-	n := c.flags.Int("n", 2, "`ranks` of a program that calls communicator.Run")
+	n := c.flags.Int("n", 2, fmt.Sprintf("`ranks` of a program that calls communicator.Run, 1 to %d", mostExplored))
 	runs := c.flags.Int("runs", 200, "schedules to run")
 	seed := c.flags.Uint64("seed", 1, "`seed` of the first; each has the next one")
 	replay := c.flags.Uint64("replay", 0, "run this `seed` only")
@@ -36,7 +37,9 @@ func runExplore(c *call) error {
 	if err := c.parse(); err != nil {
 		return err
 	}
-	if *replay != 0 {
+	replays := false
+	c.flags.Visit(func(f *flag.Flag) { replays = replays || f.Name == "replay" })
+	if replays {
 		*seed, *runs = *replay, 1
 	}
 	switch {
@@ -45,11 +48,18 @@ func runExplore(c *call) error {
 	case *runs < 1 || *shrink < 0 || *limit <= 0:
 		return &usageError{"-runs and -timeout have to be above 0, and -shrink not below"}
 	case *seed == 0:
-		return &usageError{"-seed is 1 at least, as -replay 0 replays none"}
+		return &usageError{"-seed and -replay are 1 at least"}
 	case scheduledBy(*scheduler, 0) == "":
 		return &usageError{fmt.Sprintf("there is no scheduler %q", *scheduler)}
 	case c.flags.NArg() == 0:
 		return &usageError{"say which program to run"}
+	}
+	if _, err := exec.LookPath(c.flags.Arg(0)); err != nil {
+		code := exitNotFound
+		if errors.Is(err, os.ErrPermission) {
+			code = exitCannotRun
+		}
+		return &exitError{code, err}
 	}
 	ctx, end := interruptible(1 << 62)
 	defer end()

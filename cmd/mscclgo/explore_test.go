@@ -107,10 +107,13 @@ func TestExploreOfOthers(t *testing.T) {
 		{"explore", "which program", exitUsage},
 		{"explore -n 0 true", "-n is from 1", exitUsage},
 		{"explore -runs 0 true", "-runs", exitUsage},
-		{"explore -seed 0 true", "-seed is 1 at least", exitUsage},
+		{"explore -seed 0 true", "-seed and -replay are 1 at least", exitUsage},
+		{"explore -replay 0 true", "-seed and -replay are 1 at least", exitUsage},
 		{"explore -scheduler fair true", "no scheduler", exitUsage},
 		{"explore true", "ran no group", exitFailed},
 		{"explore false", "ended before its group", exitFailed},
+		{"explore -- mscclgo-no-such-program", "mscclgo explore: exec: \"mscclgo-no-such-program\": executable file not found", exitNotFound},
+		{"explore -- " + os.DevNull, "permission denied", exitCannotRun},
 		{"explore -timeout 1s sleep 100", "has not ended in 1s", exitFailed},
 	} {
 		code, _, stderr := try(strings.Fields(c.args)...)
