@@ -3,11 +3,13 @@ package explore_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 const waitSource = `#include <mscclgo/group.cuh>
@@ -126,6 +128,36 @@ func TestOutside(t *testing.T) {
 		})
 		if err != nil || o.Ended != "" || len(o.Uncontrolled) != 1 {
 			t.Fatalf("schedule %d: %v, %q, %q", n, err, o.Ended, o.Uncontrolled)
+		}
+	}
+}
+
+// TestDeadlines has hosts wait with a deadline that has passed: it ends no wait, and what would end
+// by nothing else is a deadlock.
+func TestDeadlines(t *testing.T) {
+	passed, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for n := range number(t, 12) {
+		o, err := run(t, schedule(n), 1, func(ctx context.Context, comm *communicator.Communicator) error {
+			f, err := newFlags(ctx, comm)
+			if err != nil {
+				return err
+			}
+			service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+			if err != nil {
+				return err
+			}
+			word, err := f.next()
+			if err != nil {
+				return err
+			}
+			if n%2 == 0 {
+				err = gpu.CopyIn(word, []byte{1, 0, 0, 0})
+			}
+			return errors.Join(err, f.stream.Synchronize(passed), service.Stop(passed), service.Close())
+		})
+		if deadlock := strings.Contains(o.Ended, "deadlock"); deadlock != (n%2 == 1) || !deadlock && err != nil {
+			t.Fatalf("schedule %d: %q, %v", n, o.Ended, err)
 		}
 	}
 }

@@ -52,6 +52,9 @@ func (m *mark) wait(ctx context.Context, op string) error {
 	default:
 	}
 	m.line.owner.turns.Self().Until(op, false, m.reached)
+	if m.reached() {
+		ctx = context.Background() // what is explored does not depend on time
+	}
 	defer m.line.owner.still.host(m)()
 	select {
 	case <-m.done:
