@@ -87,6 +87,9 @@ func TestExplore(t *testing.T) {
 				t.Errorf("%s: the output does not have %q:\n%s%s", c.mode, want, stdout, stderr)
 			}
 		}
+		if strings.Contains(stdout, " at address ") {
+			t.Errorf("%s: a line is not known:\n%s", c.mode, stdout)
+		}
 		if _, after, ok := strings.Cut(stdout, "again: mscclgo "); ok && c.mode == "checks" {
 			again, _, _ := strings.Cut(after, "\n")
 			_, first, _ := strings.Cut(strings.Split(stdout, "\n")[0], ": ")

@@ -123,7 +123,7 @@ type Explorer struct {
 
 // code is a loaded module.
 type code struct {
-	table uint64
+	base  uint64
 	place func(address uint64) string
 }
 
@@ -306,11 +306,11 @@ func Slow() (done func()) {
 	return func() { x.slow.Add(-1) }
 }
 
-// AddModule makes the lines of a module known, whose table, of abi.h, is at an address.
-func (x *Explorer) AddModule(table uint64, place func(address uint64) string) {
+// AddModule makes the lines of a module known, which begins at base.
+func (x *Explorer) AddModule(base uint64, place func(address uint64) string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.codes = append(x.codes, code{table, place})
+	x.codes = append(x.codes, code{base, place})
 }
 
 // Party is a goroutine that takes part: a rank's, a proxy's, or a stream's.

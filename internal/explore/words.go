@@ -48,11 +48,11 @@ func (x *Explorer) at(w Who, point uint32, address uint64) string {
 	if address == 0 || w.kind() != C.WHO_IS_BLOCK {
 		return text
 	}
-	// The module is the one whose table is nearest.
-	best, least := -1, uint64(1<<63)
+	// The module is the last that begins before the address: one that is gone may have been there.
+	best := -1
 	for i, c := range x.codes {
-		if d := max(c.table, address) - min(c.table, address); d < least {
-			best, least = i, d
+		if c.base <= address && (best < 0 || c.base >= x.codes[best].base) {
+			best = i
 		}
 	}
 	if best < 0 {

@@ -53,6 +53,6 @@ func (l *line) explored(c *C.launch, m *module) {
 func (m *module) lines(object []byte) {
 	if x := m.dev.turns; x != nil && m.watched() {
 		base := m.base
-		x.AddModule(addressOf(m.c.table), func(address uint64) string { return race.Place(object, address-base) })
+		x.AddModule(base, func(address uint64) string { return race.Place(object, address-base) })
 	}
 }
