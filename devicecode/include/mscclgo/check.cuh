@@ -106,3 +106,33 @@ inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Parts... p
 }  // namespace mscclgo
 
 #endif
+
+// Where races are looked for, a function that all lanes of a warp call together ends the kernel if they
+// do not. Its last parameter is the line of the call, which callers leave out.
+#if defined(MSCCLGO_EMU_RACE)
+#define MSCCLGO_CALL_LINE , uint32_t line = __builtin_LINE()
+#define MSCCLGO_PASS_LINE , line
+#define MSCCLGO_CHECK_TOGETHER(function) ::mscclgo::detail::checkTogether(function, line)
+
+namespace mscclgo {
+namespace detail {
+
+// checkTogether compares the lanes' lines. All lanes of a warp call it.
+inline __device__ __noinline__ void checkTogether(const char* function, uint32_t line) {
+  const uint32_t first = __shfl_sync(0xffffffffu, line, 0);
+  if (line == first) return;
+  char told[kFaultBytes];
+  FaultText text(told);
+  text.add("lanes of a warp call "), text.add(function), text.add(" at lines "), text.add(first);
+  text.add(" and "), text.add(line), text.add(", and all have to call it together");
+  emu::fail(told);
+}
+
+}  // namespace detail
+}  // namespace mscclgo
+
+#else
+#define MSCCLGO_CALL_LINE
+#define MSCCLGO_PASS_LINE
+#define MSCCLGO_CHECK_TOGETHER(function)
+#endif

@@ -86,7 +86,8 @@ struct alignas(128) LL128Packet {
 
   // write stores a lane's two words; of a flagged lane, the first one and the flag. All
   // lanes of a warp call it together. It is relaxed at system scope.
-  MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag) {
+  MSCCLGO_DEVICE void write(uint32_t lane, uint64_t first, uint64_t second, uint32_t flag MSCCLGO_CALL_LINE) {
+    MSCCLGO_CHECK_TOGETHER("LL128Packet::write");
     uint64_t* at = words + 2 * lane;
     if (flagged(lane)) second = uint64_t(flag) << 32 | flag;
 #if defined(MSCCLGO_EMU)
@@ -173,9 +174,9 @@ struct Piece<LL128Packet> {
       if (has(lane, w) && at < n) storePartial(dst + at, words[w], n - at);
     }
   }
-  MSCCLGO_DEVICE void write(LL128Packet* packet, uint32_t lane, uint32_t flag) const {
+  MSCCLGO_DEVICE void write(LL128Packet* packet, uint32_t lane, uint32_t flag MSCCLGO_CALL_LINE) const {
     packet->write(lane, uint64_t(words[0].y) << 32 | words[0].x, uint64_t(words[1].y) << 32 | words[1].x,
-                  flag);
+                  flag MSCCLGO_PASS_LINE);
   }
   MSCCLGO_DEVICE bool tryRead(const LL128Packet* packet, uint32_t lane, uint32_t flag) {
     uint64_t first, second;
