@@ -76,6 +76,11 @@ func TestClosedBeforeTheNews(t *testing.T) {
 			if err := comms[1].Err(); err != nil {
 				t.Errorf("rank 1 does not await the news: %v", err)
 			}
+			select {
+			case <-boots[1].Done():
+			case <-time.After(soon):
+				t.Fatal("the bootstrap does not hear of the failure")
+			}
 			close(late.come)
 			failing(t, 1, all[1].comm.Synchronize(t.Context(), all[1].stream), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
 		})

@@ -475,7 +475,7 @@ func TestVerdictProcesses(t *testing.T) {
 			defer cancel()
 			var output bytes.Buffer
 			_, err := launcher.Run(ctx, launcher.Options{
-				Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: time.Second,
+				Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: 5 * time.Second, // for all to say it
 				Env: []string{verdictEnv + "=" + name, "MSCCLGO_HEARTBEAT_TIMEOUT=" + mode.heartbeat},
 			})
 			if (err == nil) != (mode.want == "") {

@@ -198,7 +198,9 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 //
 // Like a store it does not tell who reads the word that what was queued before is there. On an
 // NVIDIA GPU, CUDA IPC, and the others into its memory, add by a kernel of one thread: kernels
-// that fill the device must not wait for it.
+// that fill the device must not wait for it, nor for what is queued behind it (over InfiniBand
+// without atomics: nor for updates of any peer), and where they run for longer than the
+// transport's time-out the connection fails.
 //
 // Errors: ErrInvalid for a word that is not aligned; ErrUnsupported where the transport has no
 // atomic operations, which those of this module have.
@@ -216,7 +218,7 @@ func (c *Connection) Add(dst *registeredmem.Memory, dstOffset, value uint64) err
 // Over InfiniBand the card compares and exchanges until it has found the word unchanged, for which
 // the call waits.
 //
-// Errors: those of Add.
+// Errors: those of Add; ErrTimeout over InfiniBand if others change the word all the time.
 func (c *Connection) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	t := c.Turn()
 	defer t.End()

@@ -412,9 +412,11 @@ func (s *socket) toHost(f *frame, m *target.Memory, dst []byte) error {
 	return nil
 }
 
-// settle waits until the stream is idle.
+// settle waits until the stream has done all that was queued before: also what another socket has
+// queued and not posted, which may itself be waiting for this one.
 func (s *socket) settle() {
 	if !s.rx.idle() {
+		s.copies = true // so that post records an event, behind all of that
 		s.post()
 		s.rx.awaitAll()
 	}

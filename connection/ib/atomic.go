@@ -1,6 +1,8 @@
 package ib
 
 import (
+	"time"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -94,6 +96,7 @@ func (c *conn) awaitAll(op string) error {
 // seen, and returns what it was. The first guess is that of a lock that is free.
 func (c *conn) swap(op string, k *key, what entry, value uint64) (uint64, error) {
 	q := c.queues[0]
+	var since time.Time // of the second try
 	for seen := uint64(0); ; seen = c.scratch.old() {
 		if err := c.reserve(op, q, 1); err != nil {
 			return 0, err
@@ -113,6 +116,11 @@ func (c *conn) swap(op string, k *key, what entry, value uint64) (uint64, error)
 		if c.scratch.old() == seen {
 			c.changed(k, touched{true, w.RemoteKey, w.Remote})
 			return seen, nil
+		}
+		if since.IsZero() {
+			since = time.Now()
+		} else if waited := time.Since(since); waited > c.t.o.Timeout {
+			return 0, mscclgo.Errorf(mscclgo.ErrTimeout, op, "others changed the word at offset %d of %v between all tries for %v; nothing was exchanged", what.offset, what.memory, waited.Round(time.Millisecond))
 		}
 	}
 }

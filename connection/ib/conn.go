@@ -108,8 +108,13 @@ func (c *conn) Ready(n uint64) bool {
 	if !c.adds && c.learn(op, first) != nil {
 		return true
 	}
-	if n > 0 && (first.done < first.atomics || c.out.adding()) {
-		return false // the write might overlap what is being added to
+	if n > 0 { // the write might overlap what is being added to
+		if first.done < first.atomics {
+			return false
+		}
+		if applied, err := c.applied(op, c.out.added); !applied {
+			return err != nil // it has asked, so that this ends though nobody flushes
+		}
 	}
 	// A read before the update, the update, a read of the peer's count, two for a mark.
 	const others = 5

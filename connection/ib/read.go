@@ -30,8 +30,10 @@ func (c *conn) ReadyToRead(n uint64) bool {
 			return false
 		}
 	}
-	if !c.adds && (c.learn(op, first) != nil || c.out.underWay() > 0) {
-		return c.failed(op) != nil
+	if !c.adds {
+		if applied, err := c.applied(op, c.out.sent); !applied {
+			return err != nil
+		}
 	}
 	const others = 2 // for a mark
 	return first.room() > others && n/first.perRead() < uint64(first.room()-others)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -17,6 +18,8 @@ type registration struct {
 	device bool
 	base   uint64
 	mrs    []*verbs.MR // one for each of the transport's devices
+
+	users sync.WaitGroup // messages that are being applied to it; joined while it is in Transport.memories
 }
 
 // register registers a buffer with all devices, or returns an error.
@@ -91,13 +94,14 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 		return nil // Close unregisters it, or has
 	}
 	defer t.changing.Done()
-	t.mu.Lock() // messages that are being applied use it
+	t.mu.Lock()
 	r := t.memories[m.ID()]
 	delete(t.memories, m.ID())
 	t.mu.Unlock()
 	if r == nil {
 		return nil
 	}
+	r.users.Wait()
 	return wrap(fmt.Sprintf("ib: unregister %v", m), r.close(), t.reg.Rank(), mscclgo.NoRank)
 }
 

@@ -22,7 +22,7 @@ type Transport struct {
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
 
-	mu       sync.RWMutex // read-locked while a message is applied to a memory
+	mu       sync.RWMutex
 	closed   bool
 	memories map[uint32]*registration
 	live     map[closer]struct{} // endpoints and connections

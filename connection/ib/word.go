@@ -67,8 +67,12 @@ func (c *changer) change(t *Transport, buf *gpu.Buffer, m *message) (old uint64,
 // semantics. Withdraw waits for it. It returns what the word was if it exchanges.
 func (t *Transport) change(m message) (old uint64, err error) {
 	t.mu.RLock()
-	defer t.mu.RUnlock()
 	r := t.memories[m.memory]
+	if r != nil {
+		r.users.Add(1)
+		defer r.users.Done()
+	}
+	t.mu.RUnlock() // this may wait for the device, and all connections need the lock
 	if r == nil {
 		return 0, fmt.Errorf("there is no memory %d, or it is closed", m.memory)
 	}

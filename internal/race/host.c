@@ -76,7 +76,7 @@ void race_store(const race_launch* l, uint64_t at, uint64_t value) {
 
 int race_update(race_launch* l, uint32_t what, uint64_t at, uint64_t value, uint64_t* old) {
   race_thread t = thread_of(l);
-  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_WRITE, l->name);
+  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, l->name);
   race_cell* c = cell_of(at);
   if (!c) return 0;
   const mscclgo_emu_atomic w = {

@@ -129,8 +129,8 @@ struct BasePortChannelHandle {
   // order with puts, gets and stores. It is one atomic operation: over CUDA IPC, SHM and Ethernet
   // with respect to all that kernels at system scope, and hosts over these transports, do in memory
   // of devices; over InfiniBand to what comes through the same card, and to nothing else.
-  // connection.Connection.Add of Go has the details. That what was put before is there, only a
-  // signal() tells over every transport.
+  // connection.Connection.Add of Go has the details. Over CUDA IPC the group fails where the link has no
+  // atomics. That what was put before is there, only a signal() tells over every transport.
   //
   // Over CUDA IPC the host has this device add, by a kernel of one thread, and over SHM and Ethernet
   // the peer's device: a kernel that waits for it must not fill the device.
@@ -517,9 +517,12 @@ struct PortChannelHandle {
 
   // mineToExchange reports whether the thread makes an exchange itself.
   MSCCLGO_DEVICE bool mineToExchange(uint64_t remoteOffset, uint64_t localOffset) const {
-    return localSize >= sizeof(uint64_t) && localOffset <= localSize - sizeof(uint64_t) &&
-           reinterpret_cast<uintptr_t>(local + localOffset) % sizeof(uint64_t) == 0 &&
-           mineToStore(remoteOffset);
+    if (localSize < sizeof(uint64_t) || localOffset > localSize - sizeof(uint64_t) ||
+        reinterpret_cast<uintptr_t>(local + localOffset) % sizeof(uint64_t) != 0 ||
+        !mineToStore(remoteOffset))
+      return false;
+    base.acquireGot();
+    return true;
   }
 
   // mineToStore reports whether the thread makes a store or an add itself: where threads signal
