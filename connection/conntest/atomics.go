@@ -263,14 +263,7 @@ func testOrderOfAtomics(t *testing.T, p *pair) {
 			t.Fatalf("what exchange %d found was sent on as %#x, and is %#x", i, old, wantCopied[i])
 		}
 	}
-	got := read[uint64](t, seen, 0, rounds*words)
-	for i := 0; i < rounds; i += 5 {
-		for w := range words {
-			if at := i*words + w; got[at] != history[at] {
-				t.Fatalf("a read behind %d operations found %#x in word %d, not %#x", i+1, got[at], w, history[at])
-			}
-		}
-	}
+	compareSeen(t, seen, history, words)
 }
 
 // testAddThenUpdate adds 1, and updates another word. Who sees the update sees the sum.
@@ -322,57 +315,26 @@ func testExchangeTurns(t *testing.T, p *pair) {
 	own, dst := p.onDevice(t, 8)
 	old := p.a.memory(t, device, 8)
 	n := uint64(0)
-	take := func() (ok bool) {
-		t.Helper()
-		var err error
-		if !soon(func() {
-			turn, took := c.TryTurnToExchange()
-			if ok = took; !took {
-				return
-			}
-			defer turn.End()
-			if err = turn.Exchange(old, 0, dst, 0, n+1); err == nil {
-				_, err = turn.Mark()
-			}
-		}) {
-			t.Fatal("an exchange in a turn waits")
+	take := turnsOf(t, "an exchange", func() (bool, error) {
+		turn, ok := c.TryTurnToExchange()
+		if !ok {
+			return false, nil
 		}
-		if err != nil {
-			t.Fatal(err)
+		defer turn.End()
+		n++
+		err := turn.Exchange(old, 0, dst, 0, n)
+		if err == nil {
+			_, err = turn.Mark()
 		}
-		if ok {
-			n++
-		}
-		return ok
-	}
+		return true, err
+	})
 	if p.a.Apart {
 		if take() {
 			t.Error("there is a turn for an exchange that waits")
 		}
 		return
 	}
-	eventually := func() {
-		t.Helper()
-		for end := time.Now().Add(patience); !take(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("no turn to exchange can be had, though nothing holds up the connection")
-			}
-		}
-	}
-	eventually()
-	if p.a.Hold != nil {
-		release := p.a.Hold()
-		defer release()
-		for range turnsHeld(p) {
-			if !take() {
-				break
-			}
-		}
-		release()
-	}
-	p.flush(t)
-	eventually()
-	p.flush(t)
+	takeTurns(t, p, "to exchange", take)
 	testcmp.Equal(t, "the word, and what it was", []uint64{word(t, own, 0), word(t, old, 0)}, []uint64{n, n - 1})
 }
 

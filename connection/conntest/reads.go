@@ -311,48 +311,18 @@ func testReadTurns(t *testing.T, p *pair) {
 		t.Fatal(err)
 	}
 	p.flush(t)
-	take := func() (ok bool) {
-		t.Helper()
-		var err error
-		if !soon(func() {
-			turn, took := c.TryTurnToRead(64)
-			if ok = took; !took {
-				return
-			}
-			defer turn.End()
-			if err = turn.Read(dst, 0, src, 0, 64); err == nil {
-				_, err = turn.Mark()
-			}
-		}) {
-			t.Fatal("a read in a turn waits")
+	takeTurns(t, p, "to read", turnsOf(t, "a read", func() (bool, error) {
+		turn, ok := c.TryTurnToRead(64)
+		if !ok {
+			return false, nil
 		}
-		if err != nil {
-			t.Fatal(err)
+		defer turn.End()
+		err := turn.Read(dst, 0, src, 0, 64)
+		if err == nil {
+			_, err = turn.Mark()
 		}
-		return ok
-	}
-	eventually := func() {
-		t.Helper()
-		for end := time.Now().Add(patience); !take(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("no turn to read can be had, though nothing holds up the connection")
-			}
-		}
-	}
-	eventually()
-	if p.a.Hold != nil {
-		release := p.a.Hold()
-		defer release()
-		for range turnsHeld(p) {
-			if !take() {
-				break
-			}
-		}
-		release()
-	}
-	p.flush(t)
-	eventually()
-	p.flush(t)
+		return true, err
+	}))
 	testcmp.Equal(t, "what was read", read[byte](t, dst, 0, 64), noise(64))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // stores skips a test of stores where the transport has none, which it says in an error.
@@ -115,11 +116,18 @@ func testOrderOfStores(t *testing.T, p *pair) {
 	if !canRead {
 		return
 	}
-	got := read[uint64](t, seen, 0, rounds*words)
-	for i := 0; i < rounds; i += 5 {
+	compareSeen(t, seen, history, words)
+}
+
+// compareSeen compares what every fifth read of some words found, each behind one operation more, with
+// what was there.
+func compareSeen(t *testing.T, seen *registeredmem.Memory, history []uint64, words int) {
+	t.Helper()
+	got := read[uint64](t, seen, 0, len(history))
+	for at := 0; at < len(history); at += 5 * words {
 		for w := range words {
-			if at := i*words + w; got[at] != history[at] {
-				t.Fatalf("a read behind %d writes and stores found %#x in word %d, not %#x", i+1, got[at], w, history[at])
+			if got[at+w] != history[at+w] {
+				t.Fatalf("a read behind %d operations found %#x in word %d, not %#x", at/words+1, got[at+w], w, history[at+w])
 			}
 		}
 	}

@@ -100,6 +100,50 @@ func testTurns(t *testing.T, p *pair) {
 }
 
 // testFull has a goroutine wait for room in a connection that is held, if it does. Nobody
+// turnsOf returns a function that has one take a turn, if there is one, for what must not wait, and
+// reports whether there was.
+func turnsOf(t *testing.T, what string, one func() (bool, error)) func() bool {
+	return func() (ok bool) {
+		t.Helper()
+		var err error
+		if !soon(func() { ok, err = one() }) {
+			t.Fatalf("%s in a turn waits", what)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+}
+
+// takeTurns takes turns while nothing holds up the connection, of which there is one in the end, and
+// as many as there are while it is held.
+func takeTurns(t *testing.T, p *pair, what string, take func() bool) {
+	t.Helper()
+	eventually := func() {
+		t.Helper()
+		for end := time.Now().Add(patience); !take(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no turn %s can be had, though nothing holds up the connection", what)
+			}
+		}
+	}
+	eventually()
+	if p.a.Hold != nil {
+		release := p.a.Hold()
+		defer release()
+		for range turnsHeld(p) {
+			if !take() {
+				break
+			}
+		}
+		release()
+	}
+	p.flush(t)
+	eventually()
+	p.flush(t)
+}
+
 // else waits.
 func testFull(t *testing.T, p *pair, dst, src *registeredmem.Memory) {
 	t.Helper()

@@ -53,8 +53,10 @@ func (t *Transport) receive(peer int, sock *net.UnixConn, ring *ring) error {
 	r := &receiver{woken: make(chan struct{}, 1)}
 	r.half.ended = func() {}
 	err := r.open(t, peer, sock, ring)
-	// Now, as kernels may run later that wait for atomic operations. These have the error again.
-	t.reg.Device().PrepareAtomics()
+	if err == nil {
+		// Now, as kernels may run later that wait for atomic operations. These have the error again.
+		t.reg.Device().PrepareAtomics()
+	}
 	for i := range r.batches {
 		if err == nil {
 			r.batches[i].event, err = t.reg.Device().NewEvent()
