@@ -45,11 +45,11 @@ func forbidDriver(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	const source = "#include <stdlib.h>\n__attribute__((constructor)) static void loaded(void) { abort(); }\n"
-	if err := os.WriteFile(filepath.Join(dir, "stub.c"), []byte(source), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "forbidden.c"), []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"libnvidia-ml.so.1", "libcuda.so.1"} {
-		out, err := exec.Command("cc", "-shared", "-fPIC", "-o", filepath.Join(dir, name), filepath.Join(dir, "stub.c")).CombinedOutput()
+		out, err := exec.Command("cc", "-shared", "-fPIC", "-o", filepath.Join(dir, name), filepath.Join(dir, "forbidden.c")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
