@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -445,6 +446,7 @@ func leaveEarly(ctx context.Context, c *communicator.Communicator) error {
 // verdictChild is what a rank of TestVerdictProcesses does.
 func verdictChild(name string) error {
 	mode := verdictModes[name]
+	signal.Ignore(syscall.SIGTERM) // all ranks have the launcher's grace to say what they saw
 	if mode.hosts {
 		os.Setenv("MSCCLGO_HOST_ID", "host "+os.Getenv("RANK"))
 	}
@@ -475,7 +477,7 @@ func TestVerdictProcesses(t *testing.T) {
 			defer cancel()
 			var output bytes.Buffer
 			_, err := launcher.Run(ctx, launcher.Options{
-				Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: 5 * time.Second, // for all to say it
+				Ranks: 3, Program: program, Stdout: &output, Stderr: &output, Grace: 5 * time.Second,
 				Env: []string{verdictEnv + "=" + name, "MSCCLGO_HEARTBEAT_TIMEOUT=" + mode.heartbeat},
 			})
 			if (err == nil) != (mode.want == "") {
