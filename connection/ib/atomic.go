@@ -68,7 +68,7 @@ func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *reg
 		return err
 	}
 	if _, err := c.t.change(message{own.ID(), messageStore, ownOffset, old}); err != nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "storing what the word was: %w", err)
+		return mscclgo.Errorf(kindOfChange(err, mscclgo.ErrInvalid), op, "storing what the word was: %w", err)
 	}
 	return nil
 }

@@ -261,13 +261,30 @@ func TestBadMessage(t *testing.T) {
 	if err := errors.Join(theirs.Close(), a.conn.UpdateAndSync(dst, 0, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
+	expectFailure(t, b, mscclgo.ErrRemote, "there is no memory 0")
+}
+
+// TestDeviceFailsMessage: what this rank's device cannot do is not the peer's fault.
+func TestDeviceFailsMessage(t *testing.T) {
+	a, b := newPair(t, Options{NoAtomics: true})
+	b.t.host = func(*gpu.Buffer) []byte { return nil }
+	dst := a.imported(t, b.memory(t, 64, false))
+	if err := errors.Join(b.t.changer.stream.Close(), a.conn.Add(dst, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	expectFailure(t, b, mscclgo.ErrSystem, "this rank's device could not", "is closed")
+}
+
+// expectFailure waits until b's connection has failed.
+func expectFailure(t *testing.T, b *side, kind mscclgo.Kind, texts ...string) {
+	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if err := b.d.failed("test"); err != nil {
-			testerr.Expect(t, err, mscclgo.ErrRemote, "there is no memory 0", "rank 1, peer 0")
-			break
+			testerr.Expect(t, err, kind, append(texts, "rank 1, peer 0")...)
+			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("the message was believed")
+			t.Fatal("the connection has not failed")
 		}
 	}
 }

@@ -234,7 +234,7 @@ func (c *conn) receive() {
 				return
 			}
 			if err := c.apply(d.Immediate); err != nil {
-				c.fail(mscclgo.Errorf(mscclgo.ErrRemote, "ib: apply an update", "%w", err))
+				c.fail(mscclgo.Errorf(kindOfChange(err, mscclgo.ErrRemote), "ib: apply an update", "%w", err))
 				c.queues[0].qp.Fail() // so that the peer's requests fail too
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -64,7 +65,8 @@ func (c *changer) change(t *Transport, buf *gpu.Buffer, m *message) (old uint64,
 }
 
 // change does what a message asks for to a word of one of this rank's memories, with release
-// semantics. Withdraw waits for it. It returns what the word was if it exchanges.
+// semantics. Withdraw waits for it. It returns what the word was if it exchanges. An error of
+// kind ErrSystem is this rank's device's; any other says what is wrong with the message.
 func (t *Transport) change(m message) (old uint64, err error) {
 	t.mu.RLock()
 	r := t.memories[m.memory]
@@ -99,11 +101,30 @@ func (t *Transport) change(m message) (old uint64, err error) {
 		return old, nil
 	}
 	if m.kind != messageStore {
-		return t.changer.change(t, buf, &m)
+		if old, err = t.changer.change(t, buf, &m); err != nil {
+			return 0, deviceFailed(err)
+		}
+		return old, nil
 	}
 	word, err := buf.Slice(m.offset, 8)
 	if err != nil {
 		return 0, err
 	}
-	return 0, gpu.CopyIn(word, []uint64{m.value})
+	if err := gpu.CopyIn(word, []uint64{m.value}); err != nil {
+		return 0, deviceFailed(err)
+	}
+	return 0, nil
+}
+
+func deviceFailed(err error) error {
+	return mscclgo.Errorf(mscclgo.ErrSystem, "ib: change a word", "this rank's device could not: %w", err)
+}
+
+// kindOfChange returns the kind of an error of change, which is that of a bad message unless the
+// device failed.
+func kindOfChange(err error, bad mscclgo.Kind) mscclgo.Kind {
+	if errors.Is(err, mscclgo.ErrSystem) {
+		return mscclgo.ErrSystem
+	}
+	return bad
 }
