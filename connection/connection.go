@@ -23,6 +23,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -74,6 +75,7 @@ type Connection struct {
 	path      *native.Path
 	leave     func()        // has the registry call waitForTransfers no more
 	trace     *native.Trace // or nil
+	moves     *race.Line    // what the transport moves, or nil; streams tell of what they move
 
 	closed atomic.Bool   // nothing more is queued
 	ended  chan struct{} // closed once the driver is
@@ -114,6 +116,11 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	if n, ok := d.(native.Driver); ok {
 		if q := n.NativeQueue(); q != nil {
 			c.native, c.path.Queue = n, q
+		}
+	}
+	if transport != registeredmem.CudaIPC {
+		if f, _ := race.Current(); f != nil {
+			c.moves = f.NewLine(registry.Device().String())
 		}
 	}
 	if x := explore.Current(); x != nil && transport != registeredmem.CudaIPC {

@@ -47,7 +47,7 @@ func (c *Connection) tryTurn(ready func(n uint64) bool, n uint64) (Turn, bool) {
 	if !ok {
 		return Turn{}, false
 	}
-	t := Turn{c, place}
+	t := c.begin(place)
 	if !ready(n) {
 		t.End()
 		return Turn{}, false
@@ -69,7 +69,13 @@ func (c *Connection) Place() Place { return Place{c, c.line.join()} }
 // Turn waits for the turn of the place.
 func (p Place) Turn() Turn {
 	p.c.line.wait(context.Background(), p.number)
-	return Turn{p.c, p.number}
+	return p.c.begin(p.number)
+}
+
+// begin returns the turn of a place, which has come.
+func (c *Connection) begin(place uint64) Turn {
+	c.path.Asked = native.Asked{}
+	return Turn{c, place}
 }
 
 // Leave gives the place up.
@@ -91,6 +97,8 @@ func (t Turn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	if n == 0 {
 		return nil
 	}
+	c.queued(src, srcOffset, n, false)
+	c.sent(dst, dstOffset)
 	defer c.traced(native.EventWrite, c.clock(), n, 0)
 	return c.wrap(op, c.driver.Write(dst, dstOffset, src, srcOffset, n))
 }
@@ -108,6 +116,7 @@ func (t Turn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byt
 	case n == 0:
 		return nil
 	}
+	c.sent(dst, dstOffset)
 	defer c.traced(native.EventWrite, c.clock(), n, 0)
 	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
 }
@@ -128,6 +137,8 @@ func (t Turn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredm
 	case n == 0:
 		return nil
 	}
+	c.queued(dst, dstOffset, n, true)
+	c.sent(src, srcOffset)
 	defer c.traced(native.EventRead, c.clock(), n, 0)
 	return c.wrap(op, c.reads.Read(dst, dstOffset, src, srcOffset, n))
 }
@@ -176,6 +187,7 @@ func (t Turn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *regi
 	if c.atomics == nil {
 		return c.errorf(mscclgo.ErrUnsupported, op, noAtomics)
 	}
+	c.queued(own, ownOffset, 8, true)
 	defer c.traced(native.EventAtomic, c.clock(), 8, value)
 	return c.wrap(op, c.atomics.Exchange(own, ownOffset, theirs, offset, value))
 }

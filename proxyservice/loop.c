@@ -25,13 +25,14 @@ static void leave(const proxy_job* j) {
   leave_ranges(j, PROXY_RANGES);
 }
 
-// enter takes all that a job needs, until leave, or nothing, so that a trigger is
+// enter takes all that the job of an entry needs, until leave, or nothing, so that a trigger is
 // served whole or left whole to Go. It returns 0, a code of queue.h or the
 // transport's.
-static int enter(const proxy_job* j, native_thread* thread) {
+static int enter(const proxy_job* j, const void* entry, native_thread* thread) {
   if (!enter_ranges(j)) return NATIVE_CLOSED;
   int rc = NATIVE_BUSY;
   if (!(j->trigger.kind & PROXY_SIGNAL) || native_count_claim(j->port->sent)) {
+    thread->trigger = entry;
     rc = native_queue_enter(j->port->connection->queue, thread);
     if (!rc) return 0;
     leave_count(j);
@@ -119,7 +120,7 @@ enum { SERVED = -1 };
 static int serve(proxy_loop* loop, proxy_job* j, native_thread* thread) {
   if (j->verdict != PROXY_NATIVE) return PROXY_JOBS;
   const bool waits = __atomic_load_n(&j->port->connection->waiting, __ATOMIC_ACQUIRE) != 0;
-  int rc = waits ? NATIVE_BUSY : enter(j, thread);
+  int rc = waits ? NATIVE_BUSY : enter(j, native_ring_entry(loop->ring, j->position), thread);
   if (rc == NATIVE_BUSY || rc == NATIVE_CLOSED) {
     j->verdict = PROXY_MOVE;
     return PROXY_JOBS;

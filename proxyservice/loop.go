@@ -44,6 +44,11 @@ func (l *loop) waiting() *atomic.Int64 { return (*atomic.Int64)(unsafe.Pointer(&
 
 func triggerOf(j *job) fifo.Trigger { return *(*fifo.Trigger)(unsafe.Pointer(&j.trigger)) }
 
+// entry returns a job's entry of the ring.
+func (l *loop) entry(j *job) unsafe.Pointer {
+	return unsafe.Pointer(C.native_ring_entry(l.c.ring, j.position))
+}
+
 // still implements native.ProxyStill for what runs in C. taken is read first.
 func (l *loop) still() (rounds, taken uint64) {
 	taken = (*atomic.Uint64)(unsafe.Pointer(&l.c.begun)).Load()

@@ -31,6 +31,7 @@ import (
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/explore"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/race"
 )
 
 // Handler serves a trigger. It is called by one goroutine, in the order of the
@@ -81,6 +82,7 @@ type Proxy struct {
 	waiting *atomic.Int64          // triggers in backlogs
 	options Options
 	trace   *native.Trace // or nil
+	races   *race.Finder  // or nil
 
 	life    sync.Mutex
 	running *run // from Start until Stop has seen the goroutine end; guarded by life
@@ -163,6 +165,7 @@ func newProxy(ring *fifo.Ring, handler Handler, firstUser int, o Options) (*Prox
 	}
 	p := &Proxy{ring: ring, loop: newLoop(o, firstUser), handler: handler, options: o}
 	p.waiting = p.loop.waiting()
+	p.races, _ = race.Current() // devices have told an error
 	return p, nil
 }
 
@@ -342,6 +345,10 @@ func (p *Proxy) work(r *run) error {
 		j := &p.loop.c.jobs[i]
 		r.turns.Step("serve a trigger")
 		p.current = j
+		if p.races != nil {
+			asked := p.races.Asked(p.loop.entry(j))
+			j.place, j.known = C.uint32_t(asked.Place), C.uint32_t(asked.Known)
+		}
 		p.serving.Store((uint64(j.position)+1)<<8 | uint64(j.trigger.kind))
 		err := p.do(r, j)
 		if err == errStalled {

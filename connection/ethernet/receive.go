@@ -300,8 +300,12 @@ func (s *socket) apply(f *frame) error {
 	case kindExchange:
 		err = s.exchange(f, m, host)
 	case kindGet:
+		if host != nil {
+			m.Moved(s.rx.c.peer, f.offset, f.length, false)
+		}
 		err = s.accept(answer{op: f.op, from: m, offset: f.offset, n: f.length})
 	default:
+		m.Moved(s.rx.c.peer, f.offset, f.length, true)
 		err = s.toHost(f, m, host[f.offset:f.offset+f.length])
 	}
 	if err == nil {

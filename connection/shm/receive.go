@@ -218,8 +218,10 @@ func (r *receiver) apply(e *entry) error {
 		case kindAdd, kindExchange:
 			r.change(e, host)
 		case kindRead:
+			m.Moved(r.peer, e.offset, e.length, false)
 			copy(r.ring.data[e.place:e.place+e.length], host[e.offset:])
 		default:
+			m.Moved(r.peer, e.offset, e.length, true)
 			copy(host[e.offset:e.offset+e.length], r.ring.data[e.place:])
 		}
 		return nil

@@ -29,7 +29,15 @@ type Path struct {
 	Registry uint64 // of the memories that it takes
 	Rank     int    // whose memory it reads
 	Peer     int    // whose memory it writes
+
+	// Asked is who asks for what is queued in this turn, for the race finder. A turn begins with
+	// nobody.
+	Asked Asked
 }
+
+// Asked is who asks for something by a trigger: the place of a kernel's line, 0 for nobody who is
+// known, and the clock of what its thread released with the trigger. See internal/race.
+type Asked struct{ Place, Known uint32 }
 
 // Driver is a connection.Driver that threads in C can use as well. What they queue
 // is in one order with what its methods queue.

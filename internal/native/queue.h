@@ -25,6 +25,7 @@ enum { NATIVE_MARKS = 16 };
 // zeros whenever the thread may have run other code.
 typedef struct {
   const void* context;  // what the transport made current
+  const void* trigger;  // the entry of a ring that asks for its next operations, for reports
 } native_thread;
 
 typedef struct native_queue native_queue;

@@ -94,6 +94,10 @@ extern uint32_t race_mailbox;
 // race_publish adds a clock to a word that several threads add to.
 void race_publish(uint32_t* word, uint32_t clock);
 
+// race_pushed notes the place of a store to memory of the host, which may be to the entry of a ring: the
+// proxy that serves it does so for that place (host.c).
+void race_pushed(const void* at, race_place);
+
 // Functions of race_engine.
 void race_block(race_thread*, uint32_t, const race_launch*, uint32_t, mscclgo_emu_dim, mscclgo_emu_dim);
 void race_ended(race_thread*, race_launch*);
@@ -104,7 +108,7 @@ void race_barrier(race_thread*, uint32_t, const void*);
 void race_previous(race_thread*, uint32_t, const void*);
 void race_warp(race_thread*, uint32_t, const void*);
 void race_shared(const void*, uint64_t);
-void race_queue_copy(race_line*, uint64_t, uint64_t, uint64_t);
-void race_queue_store(race_line*, uint64_t, uint64_t);
+void race_queue_copy(race_line*, const void*, uint64_t, uint64_t, uint64_t);
+void race_queue_store(race_line*, const void*, uint64_t, uint64_t);
 
 #endif

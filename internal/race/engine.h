@@ -118,9 +118,10 @@ typedef struct race_engine {
   void (*previous)(race_thread* thread, uint32_t clock, const void* code);
   // shared makes the memory of one block known; again for each block.
   void (*shared)(const void* begin, uint64_t bytes);
-  // copy and store are what a proxy's thread has a stream do. They come before it is done.
-  void (*copy)(race_line* line, uint64_t dst, uint64_t src, uint64_t n);
-  void (*store)(race_line* line, uint64_t dst, uint64_t value);
+  // copy and store are what a proxy's thread has a stream do for an entry of a ring. They come before
+  // it is done.
+  void (*copy)(race_line* line, const void* trigger, uint64_t dst, uint64_t src, uint64_t n);
+  void (*store)(race_line* line, const void* trigger, uint64_t dst, uint64_t value);
 } race_engine;
 
 #endif

@@ -60,9 +60,9 @@ static race_cell* cell_of(uint64_t at) {
   return c;
 }
 
-void race_store(const race_launch* l, uint64_t at, uint64_t value) {
+void race_store(const race_launch* l, uint64_t at, uint64_t value, uint32_t place) {
   race_thread t = thread_of(l);
-  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, l->name);
+  shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, place);
   race_cell* c = cell_of(at);
   if (!c) return;
   // Here too, so that a kernel sees the value together with what it releases.
@@ -128,24 +128,88 @@ void race_host_touch(uint64_t at, uint64_t n, uint32_t flags, uint32_t name, uin
   pthread_mutex_unlock(&mutex);
 }
 
-// queued begins what a proxy's thread has a stream do: after the triggers that kernels have
-// pushed, and what the host knows.
-static race_launch queued(race_line* line) {
-  race_learn(line, race_host_now());
+// Pushed has, by an entry's number, a part of that and the place of the store that wrote it last.
+enum { PUSHED = 1 << 14, ENTRY_WORDS = 4 };
+static uint64_t pushed[PUSHED];
+
+static uint64_t* pushed_at(const void* at, uint32_t* number) {
+  const uint64_t entry = (uint64_t)(uintptr_t)at / (ENTRY_WORDS * sizeof(uint64_t));
+  *number = (uint32_t)(entry / PUSHED);
+  return &pushed[entry % PUSHED];
+}
+
+void race_pushed(const void* at, race_place place) {
+  uint32_t number;
+  uint64_t* p = pushed_at(at, &number);
+  __atomic_store_n(p, (uint64_t)number << 32 | place, __ATOMIC_RELAXED);
+}
+
+race_asked race_who_asks(const void* entry) {
+  uint32_t number;
+  const uint64_t found = __atomic_load_n(pushed_at(entry, &number), __ATOMIC_RELAXED);
+  const uint64_t* last = (const uint64_t*)entry + ENTRY_WORDS - 1;
+  race_cell* c = cell_of((uint64_t)(uintptr_t)last);
+  if (!c) return (race_asked){0, 0};
+  const uint64_t value = __atomic_load_n(last, __ATOMIC_SEQ_CST);
+  const int known = c->value == race_digest(value) && found >> 32 == number;
+  const race_asked asked = {known ? (race_place)found : 0, c->system};
+  race_unlock(&c->lock);
+  return asked;
+}
+
+// queued begins what a proxy's thread has a stream do: after what the trigger's thread released with it,
+// and after what the stream does already; or if nobody knows who that was, after all that kernels have told
+// the host.
+static race_launch queued(race_line* line, const race_asked* asked) {
+  race_learn(line, asked->place ? asked->known : race_host_now());
   return race_begin(line, line->copy, line->by, 0);
 }
 
-void race_queue_copy(race_line* line, uint64_t dst, uint64_t src, uint64_t n) {
-  const race_launch l = queued(line);
-  race_thread t = thread_of(&l);
-  shadow_access(&t, (void*)(uintptr_t)src, n, RACE_READ, line->copy);
-  shadow_access(&t, (void*)(uintptr_t)dst, n, RACE_WRITE, line->copy);
-  race_finish(line, &l);
-  race_publish(&race->hosts, line->known);
+static void finish_queued(race_line* line, const race_launch* l) {
+  race_finish(line, l);
+  race_publish(&race->hosts, line->known);  // who hears of it from a host comes after it
 }
 
-void race_queue_store(race_line* line, uint64_t dst, uint64_t value) {
-  const race_launch l = queued(line);
-  race_store(&l, dst, value);
+void race_queue_copy(race_line* line, const void* trigger, uint64_t dst, uint64_t src, uint64_t n) {
+  const race_asked asked = race_who_asks(trigger);
+  const race_launch l = queued(line, &asked);
+  race_thread t = thread_of(&l);
+  const race_place place = asked.place ? asked.place : line->copy;
+  shadow_access(&t, (void*)(uintptr_t)src, n, RACE_READ, place);
+  shadow_access(&t, (void*)(uintptr_t)dst, n, RACE_WRITE, place);
+  finish_queued(line, &l);
+}
+
+void race_queue_store(race_line* line, const void* trigger, uint64_t dst, uint64_t value) {
+  const race_asked asked = race_who_asks(trigger);
+  const race_launch l = queued(line, &asked);
+  race_store(&l, dst, value, asked.place ? asked.place : line->copy);
   race_finish(line, &l);
+}
+
+void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uint32_t flags) {
+  const race_launch l = queued(line, &asked);
+  race_touch(&l, at, n, flags, asked.place);
+  finish_queued(line, &l);
+}
+
+static uint64_t* sent_at(race_way w, uint32_t* part) {
+  uint64_t h = ((uint64_t)w.from << 32 | w.to) * 0x9e3779b97f4a7c15ull;
+  h = (h ^ h >> 29 ^ w.memory) * 0xbf58476d1ce4e5b9ull;
+  h = (h ^ h >> 32 ^ w.offset) * 0x94d049bb133111ebull;
+  h ^= h >> 31;
+  *part = (uint32_t)(h >> 32);
+  return &race->sent[h % RACE_SENT];
+}
+
+void race_sent(race_way w, race_place place) {
+  uint32_t part;
+  uint64_t* s = sent_at(w, &part);
+  __atomic_store_n(s, (uint64_t)part << 32 | place, __ATOMIC_RELEASE);
+}
+
+race_place race_arrived(race_way w) {
+  uint32_t part;
+  const uint64_t s = __atomic_load_n(sent_at(w, &part), __ATOMIC_ACQUIRE);
+  return s >> 32 == part ? (race_place)s : 0;
 }

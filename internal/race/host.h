@@ -52,11 +52,34 @@ uint32_t race_both(uint32_t a, uint32_t b);
 void race_touch(const race_launch* launch, uint64_t at, uint64_t n, uint32_t flags, uint32_t place);
 
 // race_store is a store of a word that releases, and race_await a wait that acquires what was.
+// place is a text, or a line of a kernel.
 // race_update does an atomic operation of abi.h, exchange or addition, which releases, and with
 // an exchange acquires. It returns 0 and does nothing if the word is not watched.
-void race_store(const race_launch* launch, uint64_t at, uint64_t value);
+void race_store(const race_launch* launch, uint64_t at, uint64_t value, uint32_t place);
 int race_update(race_launch* launch, uint32_t what, uint64_t at, uint64_t value, uint64_t* old);
 void race_await(race_launch* launch, uint64_t at, uint64_t value);
+
+// race_asked is who asks for something by a trigger: the place of its line, and what it released with
+// the trigger, a clock. A place of 0 is that of nobody who is known.
+typedef struct {
+  race_place place;
+  uint32_t known;
+} race_asked;
+
+// race_who_asks returns who wrote the entry of a ring, and race_queued is an access by a transport
+// for that.
+race_asked race_who_asks(const void* entry);
+void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uint32_t flags);
+
+// race_sent notes the place that asks for what goes from a rank to an offset of a memory of another's,
+// or is read there, and race_arrived returns it there, or 0. Of what is on its way to one offset the
+// last counts.
+typedef struct {
+  uint32_t from, to, memory;
+  uint64_t offset;
+} race_way;
+void race_sent(race_way, race_place);
+race_place race_arrived(race_way);
 
 // race_host_now returns what this process's host knows, race_host_learn adds to it, and
 // race_host_meet adds what all hosts know. race_host_touch is an access of the host's.

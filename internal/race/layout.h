@@ -8,7 +8,7 @@
 
 // Numbers of the arena. Memory that is never touched costs nothing.
 enum {
-  RACE_VERSION = 3,
+  RACE_VERSION = 4,
   RACE_INSTANCES = 1 << 22,  // blocks of launches, and operations of streams and hosts
   RACE_STREAMS = 1 << 14,
   RACE_LAUNCHES = 1 << 22,  // of a stream
@@ -16,6 +16,7 @@ enum {
   RACE_REGIONS = 1 << 16,
   RACE_REPORTS = 1 << 12,  // distinct pairs of places
   RACE_SITES = 1 << 16,    // places of synchronisation
+  RACE_SENT = 1 << 14,     // places of what is on its way to a peer
   RACE_TEXT_BYTES = 1 << 22,
   RACE_CODE_BITS = 22,  // of an offset in a module's code, or in the texts
 };
@@ -131,6 +132,7 @@ typedef struct {
   uint32_t full;                     // 1 once the arena takes more than its memory: nothing is watched then
   uint32_t joined;                   // devices that were opened
   uint64_t pairs[2 * RACE_REPORTS];  // the reports' pairs of places, as a hash table
+  uint64_t sent[RACE_SENT];          // race_sent's places, by where it goes
   race_report report[RACE_REPORTS];
   race_module module[RACE_MODULES];
   race_region region[RACE_REGIONS];

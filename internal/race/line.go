@@ -5,8 +5,11 @@ package race
 import "C"
 
 import (
+	"fmt"
 	"runtime"
 	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Clock is what somebody knows to have happened before.
@@ -22,7 +25,7 @@ type Line struct {
 func (f *Finder) NewLine(device string) *Line {
 	c := (*C.race_line)(C.malloc(C.sizeof_race_line))
 	*c = C.race_new_line()
-	c.copy, c.by = f.text("put of a proxy"), f.on(device)
+	c.copy, c.by = f.text(proxyCopy), f.on(device)
 	l := &Line{f: f, c: c}
 	runtime.AddCleanup(l, func(c *C.race_line) { C.free(unsafe.Pointer(c)) }, c)
 	return l
@@ -96,7 +99,7 @@ func (l *Line) Store(device string, dst, value uint64) {
 		return
 	}
 	launch := l.begin("value written by a stream", device)
-	C.race_store(&launch, C.uint64_t(dst), C.uint64_t(value))
+	C.race_store(&launch, C.uint64_t(dst), C.uint64_t(value), launch.name)
 	C.race_finish(l.c, &launch)
 }
 
@@ -199,9 +202,62 @@ func PinnedAccess(device string, at, n uint64, write bool) {
 }
 
 func (f *Finder) hostAccess(device string, at, n uint64, write bool, kind C.uint32_t) {
+	f.touch(device, at, n, write, kind, f.text("the host"), f.caller())
+}
+
+func (f *Finder) touch(device string, at, n uint64, write bool, kind, what, place C.uint32_t) {
 	flags := C.RACE_READ | kind
 	if write {
 		flags = C.RACE_WRITE | kind
 	}
-	C.race_host_touch(C.uint64_t(at), C.uint64_t(n), flags, f.text("the host"), f.on(device), C.uint32_t(f.caller()))
+	C.race_host_touch(C.uint64_t(at), C.uint64_t(n), flags, what, f.on(device), place)
+}
+
+// proxyCopy is how reports call what a proxy has a transport move.
+const proxyCopy = "copy of a proxy"
+
+// Asked returns who wrote the entry of a ring.
+func (f *Finder) Asked(entry unsafe.Pointer) native.Asked {
+	asked := C.race_who_asks(entry)
+	return native.Asked{Place: uint32(asked.place), Known: uint32(asked.known)}
+}
+
+// Queued is an access to memory of this rank's device that a transport makes by itself, at some time
+// from now on, for what is queued now: by who asked a proxy for it, or else by this line of Go. What
+// the line does so is in one order. Calls are one at a time.
+func (l *Line) Queued(device string, at, n uint64, write bool, asked native.Asked) {
+	if asked.Place == 0 {
+		l.f.hostAccess(device, at, n, write, 0)
+		return
+	}
+	flags := C.uint32_t(C.RACE_READ)
+	if write {
+		flags = C.RACE_WRITE
+	}
+	C.race_queued(l.c, C.race_asked{place: C.race_place(asked.Place), known: C.uint32_t(asked.Known)}, C.uint64_t(at), C.uint64_t(n), flags)
+}
+
+// Way is where something goes to, or comes from: from a rank to a place in a memory of another's.
+type Way struct {
+	From, To int
+	Memory   uint32 // its number
+	Offset   uint64
+}
+
+func (w Way) c() C.race_way {
+	return C.race_way{from: C.uint32_t(w.From), to: C.uint32_t(w.To), memory: C.uint32_t(w.Memory), offset: C.uint64_t(w.Offset)}
+}
+
+// Sent tells who asks for what goes that way next, so that Arrived knows.
+func (l *Line) Sent(w Way, asked native.Asked) { C.race_sent(w.c(), C.race_place(asked.Place)) }
+
+// Arrived is an access that a transport makes for a peer, after all that any host has done.
+func (f *Finder) Arrived(device string, w Way, at, n uint64, write bool) {
+	C.race_host_meet()
+	what := f.text(fmt.Sprintf("%s of rank %d", proxyCopy, w.From))
+	place := C.race_arrived(w.c())
+	if place == 0 {
+		place = what
+	}
+	f.touch(device, at, n, write, 0, what, place)
 }

@@ -214,7 +214,7 @@ func (f *Finder) caller() C.uint32_t {
 	last := "?"
 	for {
 		frame, more := frames.Next()
-		if frame.File != "" {
+		if frame.File != "" && !strings.HasPrefix(frame.Function, "runtime.") {
 			last = fmt.Sprintf("%s:%d", frame.File, frame.Line)
 			if !library(frame) {
 				break
@@ -231,8 +231,7 @@ func (f *Finder) caller() C.uint32_t {
 func library(frame runtime.Frame) bool {
 	const module = "github.com/mscclgo/mscclgo/"
 	rest, ok := strings.CutPrefix(frame.Function, module)
-	return !ok && !strings.HasPrefix(frame.Function, "main.") && strings.HasPrefix(frame.Function, "runtime.") ||
-		ok && !strings.HasSuffix(frame.File, "_test.go") && !strings.HasPrefix(rest, "samples/") && !strings.HasPrefix(rest, "docs/")
+	return ok && !strings.HasSuffix(frame.File, "_test.go") && !strings.HasPrefix(rest, "samples/") && !strings.HasPrefix(rest, "docs/")
 }
 
 // Module is code that was loaded.

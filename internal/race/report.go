@@ -234,8 +234,11 @@ func (a Access) String() string {
 		fmt.Fprintf(&b, "%s at %s, by thread %v of block %v of %s on %s", kind, a.Place, triple(a.Thread), triple(a.Block), a.Kernel, a.Where)
 	case a.Kernel == "the host":
 		fmt.Fprintf(&b, "%s at %s, by the host, of %s", kind, a.Place, a.Where)
-	case a.Place == a.Kernel: // of a proxy, which has no line
+	case a.Place == a.Kernel: // nothing told the line
 		fmt.Fprintf(&b, "%s by a %s on %s", kind, a.Kernel, a.Where)
+	case strings.HasPrefix(a.Kernel, proxyCopy):
+		asked, _, _ := strings.Cut(a.Place, " (in ") // where the trigger is written is no news
+		fmt.Fprintf(&b, "%s by a %s on %s, which %s asked for", kind, a.Kernel, a.Where, asked)
 	default:
 		fmt.Fprintf(&b, "%s at %s, by a %s on %s", kind, a.Place, a.Kernel, a.Where)
 	}

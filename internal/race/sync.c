@@ -163,6 +163,8 @@ uint64_t race_atomic(race_thread* t, const mscclgo_emu_atomic* w, const void* co
   const uint32_t scope = w->scope == MSCCLGO_EMU_SYSTEM ? RACE_SYSTEM : 0;
   const uint32_t may_write = w->what != MSCCLGO_EMU_LOAD ? RACE_WRITE : RACE_READ;
   shadow_access(t, w->at, w->size, RACE_ATOMIC | scope | may_write, race_place_of(t, code));
+  if (pinned && w->what == MSCCLGO_EMU_STORE)
+    race_pushed(w->at, race_place_of(t, code));  // before it is seen
   return sync_atomic(t, c, w, pinned, code);
 }
 

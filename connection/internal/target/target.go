@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -13,11 +14,22 @@ import (
 type Memory struct {
 	ID     uint32
 	Buffer *gpu.Buffer
+	rank   int          // whose it is
+	races  *race.Finder // or nil
 
 	mu    sync.Mutex
 	users int        // copies into it and out of it under way
 	gone  bool       // it was withdrawn
 	idle  *sync.Cond // users fell to 0
+}
+
+// Moved tells the race finder, if there is one, that bytes of the memory are read or written for a
+// peer next, by the host. Streams tell of what they move.
+func (m *Memory) Moved(peer int, offset, n uint64, write bool) {
+	if m.races != nil {
+		way := race.Way{From: peer, To: m.rank, Memory: m.ID, Offset: offset}
+		m.races.Arrived(m.Buffer.Device().String(), way, uint64(m.Buffer.Ptr())+offset, n, write)
+	}
 }
 
 // Hold keeps the memory from being withdrawn until Release. It reports false if it was
@@ -60,8 +72,9 @@ type Table struct {
 
 // Offer adds a memory of this rank.
 func (t *Table) Offer(m *registeredmem.Memory) {
-	one := &Memory{ID: m.ID(), Buffer: m.Buffer()}
+	one := &Memory{ID: m.ID(), Buffer: m.Buffer(), rank: m.Rank()}
 	one.idle = sync.NewCond(&one.mu)
+	one.races, _ = race.Current()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil {

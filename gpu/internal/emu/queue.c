@@ -4,10 +4,12 @@
 
 static int begin(native_queue* queue, native_thread* thread) {
   emu_queue* q = (emu_queue*)queue;
-  (void)thread;
   if (!native_gate_enter(q->device)) return NATIVE_BUSY;  // Go has the error for it
   if (__atomic_exchange_n(&q->claimed, 1, __ATOMIC_ACQUIRE) == 0) {
-    if (__atomic_load_n(&q->barred, __ATOMIC_ACQUIRE) == 0) return 0;
+    if (__atomic_load_n(&q->barred, __ATOMIC_ACQUIRE) == 0) {
+      q->trigger = thread->trigger;
+      return 0;
+    }
     __atomic_store_n(&q->claimed, 0, __ATOMIC_RELEASE);
   }
   native_gate_leave(q->device);
@@ -22,13 +24,13 @@ static void end(native_queue* queue) {
 
 static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
   emu_queue* q = (emu_queue*)queue;
-  if (q->race) q->race->copy(q->line, dst, src, n);
+  if (q->race) q->race->copy(q->line, q->trigger, dst, src, n);
   return memory_copy(dst, src, n) ? 0 : EMU_QUEUE_FAULT;
 }
 
 static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   emu_queue* q = (emu_queue*)queue;
-  if (q->race) q->race->store(q->line, dst, value);
+  if (q->race) q->race->store(q->line, q->trigger, dst, value);
   return memory_write64(dst, value) ? 0 : EMU_QUEUE_FAULT;
 }
 

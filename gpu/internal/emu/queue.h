@@ -12,6 +12,7 @@ typedef struct {
   uint32_t barred;          // reasons not to use the stream: calls that have not ended, and others
   const race_engine* race;  // the race finder, or null, and what it knows of the stream
   race_line* line;
+  const void* trigger;  // that a thread serves
 } emu_queue;
 
 // EMU_QUEUE_FAULT is the code of an operation on memory that is not mapped (any more).

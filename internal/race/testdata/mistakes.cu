@@ -389,7 +389,7 @@ KERNEL(putTooEarly) {
     m.mine()[threadIdx.x] = 7;  // putTooEarly
     if (mended) __syncthreads();
     if (threadIdx.x == 0) {
-      m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);
+      m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);  // putTooEarly
       m.channel().wait();
     }
   } else if (m.group.rank == 1 && threadIdx.x == 0) {
@@ -402,7 +402,7 @@ KERNEL(putTooEarly) {
 KERNEL(noFlush) {
   if (threadIdx.x != 0) return;
   if (m.group.rank == 0) {
-    m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);
+    m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);  // noFlush
     if (mended) m.port->flush();
     m.mine()[0] = 8;  // noFlush
     m.channel().wait();
@@ -417,7 +417,7 @@ KERNEL(portReadTooEarly) {
   if (threadIdx.x != 0) return;
   if (m.group.rank == 0) {
     m.channel().wait();  // rank 1 has begun, so that its launch does not come behind the put
-    m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);
+    m.port->putWithSignal(m.at + 4096, m.at, kPutBytes);  // portReadTooEarly
   } else if (m.group.rank == 1) {
     m.channel().signal();
     if (mended) m.port->wait();
@@ -431,7 +431,7 @@ KERNEL(getOfOtherBlock) {
   if (m.group.rank != 0 || threadIdx.x != 0) return;
   uint32_t* asked = m.flag(0);
   if (blockIdx.x == 0) {
-    m.port->get(m.at, m.at + 3072, kPutBytes);
+    m.port->get(m.at, m.at + 3072, kPutBytes);  // getOfOtherBlock
     store<Scope::Device, Order::Release>(asked, 1u);
     m.port->flush();
   } else {
