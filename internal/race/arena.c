@@ -35,6 +35,7 @@ race_engine race_functions = {
     .shared = race_shared,
     .copy = race_queue_copy,
     .store = race_queue_store,
+    .mark = race_queue_mark,
 };
 
 static int arena_file = -1;

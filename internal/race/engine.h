@@ -119,9 +119,10 @@ typedef struct race_engine {
   // shared makes the memory of one block known; again for each block.
   void (*shared)(const void* begin, uint64_t bytes);
   // copy and store are what a proxy's thread has a stream do for an entry of a ring. They come before
-  // it is done.
+  // it is done. mark is its mark, behind which hosts know what the stream has done.
   void (*copy)(race_line* line, const void* trigger, uint64_t dst, uint64_t src, uint64_t n);
   void (*store)(race_line* line, const void* trigger, uint64_t dst, uint64_t value);
+  void (*mark)(race_line* line);
 } race_engine;
 
 #endif

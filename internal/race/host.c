@@ -187,6 +187,9 @@ void race_queue_store(race_line* line, const void* trigger, uint64_t dst, uint64
   race_finish(line, &l);
 }
 
+// Goroutines may have had the stream work too, of which hosts do not know yet.
+void race_queue_mark(race_line* line) { race_publish(&race->hosts, line->known); }
+
 void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uint32_t flags) {
   const race_launch l = queued(line, &asked);
   race_touch(&l, at, n, flags, asked.place);

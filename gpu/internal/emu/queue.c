@@ -34,14 +34,21 @@ static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   return memory_write64(dst, value) ? 0 : EMU_QUEUE_FAULT;
 }
 
+static int mark(native_queue* queue, unsigned number) {
+  emu_queue* q = (emu_queue*)queue;
+  (void)number;
+  if (q->race) q->race->mark(q->line);
+  return 0;
+}
+
 // reached reports what is queued as done, since it was done at once.
-static int reached(native_queue* queue, unsigned mark) {
-  (void)queue, (void)mark;
+static int reached(native_queue* queue, unsigned number) {
+  (void)queue, (void)number;
   return 0;
 }
 
 void emu_queue_init(emu_queue* q, native_gate* device, uint32_t barred) {
-  static const native_operations operations = {begin, end, write, store, reached, reached};
+  static const native_operations operations = {begin, end, write, store, mark, reached};
   q->queue.operations = &operations;
   q->device = device;
   q->barred = barred;
