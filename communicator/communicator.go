@@ -529,6 +529,19 @@ func (c *Communicator) usable(op string) error {
 // and when the group fails, since that peer may be who failed.
 func (c *Communicator) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	c.cancelOnFailure(ctx, cancel)
+	return ctx, cancel
+}
+
+// untilFailure returns a context that ends when the group fails.
+func (c *Communicator) untilFailure(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.cancelOnFailure(ctx, cancel)
+	return ctx, cancel
+}
+
+// cancelOnFailure has a context that ends some day end when the group fails.
+func (c *Communicator) cancelOnFailure(ctx context.Context, cancel context.CancelFunc) {
 	go func() {
 		select {
 		case <-c.boot.Done():
@@ -536,7 +549,6 @@ func (c *Communicator) bounded(ctx context.Context) (context.Context, context.Ca
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, cancel
 }
 
 // watch returns what bounds the waits of a handle.

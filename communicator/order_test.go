@@ -56,7 +56,7 @@ func newStack(t *testing.T, c *communicator.Communicator, dev *gpu.Device, busy 
 		return nil, err
 	}
 	s.push("service", service.Close)
-	ports, err := c.PortChannels(ctx, service, buffer, communicator.PortChannelOptions{})
+	ports, err := c.PortChannels(ctx, service, buffer, communicator.PortChannelOptions{OnStream: true})
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,8 @@ func newStack(t *testing.T, c *communicator.Communicator, dev *gpu.Device, busy 
 	if err := w.launch("portGather", 1, 1, ports.Handles, uint32(c.Size()), uint32(c.Rank()), uint64(4096), uint32(3)); err != nil {
 		return nil, err
 	}
-	if err := c.Synchronize(ctx, w.stream); err != nil || !busy {
+	next, before := ports.OnStream(w.stream, 0, (c.Rank()+1)%c.Size()), ports.OnStream(w.stream, 0, (c.Rank()+c.Size()-1)%c.Size())
+	if err := errors.Join(next.PutWithSignalAndFlush(0, 0, 4096), before.Wait(), c.Synchronize(ctx, w.stream)); err != nil || !busy {
 		return s, err
 	}
 	return s, w.launch("portStream", 1, 1, ports.Handles, uint64(4096), uint32(1<<30))

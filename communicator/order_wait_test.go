@@ -44,12 +44,12 @@ var waitOrders = map[string]func(ctx context.Context, w *worker) (*stack, error)
 		if err != nil {
 			return nil, err
 		}
-		channels, err := w.comm.PortChannels(ctx, service, buffer, communicator.PortChannelOptions{})
+		channels, err := w.comm.PortChannels(ctx, service, buffer, communicator.PortChannelOptions{OnStream: true})
 		if err != nil {
 			return nil, err
 		}
 		s.push("channels", func() error { return errors.Join(service.Close(), channels.Close()) })
-		return s, w.launch("awaitPort", 1, 1, channels.HandleOf(0, 1-w.comm.Rank()))
+		return s, channels.OnStream(w.stream, 0, 1-w.comm.Rank()).Wait()
 	},
 	"barrier": func(ctx context.Context, w *worker) (*stack, error) {
 		s, buffer, err := newWaitStack(w)

@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/proxyservice"
+	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -90,6 +91,10 @@ type PortChannelOptions struct {
 	// Name is the channels' name in errors, of which 32 bytes are shown. Without one,
 	// errors give a number.
 	Name string
+	// OnStream has the channels take operations on streams too, by [PortChannels.OnStream]. The
+	// kernels for these are compiled, or found in the cache of package devicecode, and loaded
+	// when the channels are made.
+	OnStream bool
 	// Peers are the ranks to make channels to; nil means all, this one included.
 	// Each of them must name this rank among its Peers.
 	Peers []int
@@ -109,10 +114,13 @@ type PortChannels struct {
 	local       *gpu.Buffer
 	options     PortChannelOptions
 	sems        semaphores
+	service     *proxyservice.ProxyService
 	connections []*connection.Connection
 	channels    []*channel.PortChannel // in the order of Handles
 	handles     piece
 	peers       *PeerMemory
+	mine        *registeredmem.Memory // local
+	kernels     *portKernels          // of StreamPort; nil without OnStream, and once closed
 }
 
 // PortChannels makes port channels between all ranks, which s serves. Peers write
@@ -121,7 +129,8 @@ type PortChannels struct {
 // [Communicator.Share] for when to free them. Collective.
 //
 // Errors: as [Communicator.Share]; ErrInvalid for a nil service or buffer and when
-// the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel].
+// the ranks disagree on PerPeer; those of [proxyservice.ProxyService.PortChannel]; with
+// PortChannelOptions.OnStream those of [devicecode.Load].
 func (c *Communicator) PortChannels(ctx context.Context, s *proxyservice.ProxyService, local *gpu.Buffer, o PortChannelOptions) (*PortChannels, error) {
 	return c.portChannels(ctx, s, local, o, nil)
 }
@@ -141,15 +150,20 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 	if s == nil {
 		err = errors.Join(mscclgo.Errorf(mscclgo.ErrInvalid, op, "the proxy service is nil").At(c.Rank(), mscclgo.NoRank), err)
 	}
+	err = errors.Join(err, c.checkChannels(op, local, o.PerPeer))
 	var at *PeerMemory
 	if before != nil {
 		err, at = errors.Join(err, c.follows(op, before.sems.c)), before.peers
 	}
-	peers, err := c.shareAt(ctx, c.begin("make port channels", op), shared, errors.Join(err, c.checkChannels(op, local, o.PerPeer)), at)
+	kernels, err := c.portKernels(ctx, o.OnStream, before, err)
+	peers, err := c.shareAt(ctx, c.begin("make port channels", op), shared, err, at)
 	if err != nil {
+		if before == nil || kernels != before.kernels {
+			err = errors.Join(err, kernels.close())
+		}
 		return nil, err
 	}
-	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, peers: peers}
+	p := &PortChannels{local: local, options: o, Ranks: ranks, sems: semaphores{c: c, perPeer: o.PerPeer, name: o.Name}, service: s, peers: peers, kernels: kernels}
 	k := c.begin("connect port channels", op)
 	endpoints, mine, err := p.offer()
 	defer func() {
@@ -164,6 +178,9 @@ func (c *Communicator) portChannels(ctx context.Context, s *proxyservice.ProxySe
 	if err != nil {
 		if before != nil && p.handles == before.handles {
 			p.handles = piece{} // they stay before's
+		}
+		if before != nil && p.kernels == before.kernels {
+			p.kernels = nil
 		}
 		return nil, errors.Join(err, p.Close())
 	}
@@ -243,10 +260,10 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 	c := p.sems.c
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	mine := p.peers.Memories[c.Rank()]
+	p.mine = p.peers.Memories[c.Rank()]
 	if inbox != nil {
 		var err error
-		if mine, err = p.sems.register(local); err != nil {
+		if p.mine, err = p.sems.register(local); err != nil {
 			return err
 		}
 	}
@@ -275,7 +292,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			if err != nil {
 				return err
 			}
-			if p.channels[at], err = s.PortChannel(sem, p.peers.Memories[rank], mine); err != nil {
+			if p.channels[at], err = s.PortChannel(sem, p.peers.Memories[rank], p.mine); err != nil {
 				return err
 			}
 			values[at] = p.channels[at].Handle()
@@ -321,10 +338,10 @@ func (p *PortChannels) Close() error {
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())
 	}
-	errs = append(errs, p.peers.Close(), p.sems.close())
+	errs = append(errs, p.peers.Close(), p.sems.close(), p.kernels.close())
 	if p.handles.slab != nil {
 		p.sems.c.private.free(p.handles)
 	}
-	p.connections, p.handles = nil, piece{}
+	p.connections, p.handles, p.kernels = nil, piece{}, nil
 	return errors.Join(errs...)
 }

@@ -285,6 +285,9 @@ func (p *PortChannels) Reform(ctx context.Context, c *Communicator, s *proxyserv
 	if fresh.handles == p.handles {
 		p.handles = piece{} // they are fresh's now
 	}
+	if fresh.kernels == p.kernels {
+		p.kernels = nil // they too
+	}
 	err = p.Close()
 	*p = *fresh
 	return captured, err

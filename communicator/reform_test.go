@@ -29,6 +29,7 @@ type reformer struct {
 	peers    *communicator.PeerMemory
 	group    devicecode.Group
 	gather   *gpu.Graph
+	passed   *gpu.Graph
 	barriers *gpu.Graph
 }
 
@@ -50,7 +51,7 @@ func newReformer(ctx context.Context, c *communicator.Communicator) (*reformer, 
 	if r.service, err = c.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
 		return nil, err
 	}
-	if r.ports, err = c.PortChannels(ctx, r.service, r.local, communicator.PortChannelOptions{}); err != nil {
+	if r.ports, err = c.PortChannels(ctx, r.service, r.local, communicator.PortChannelOptions{OnStream: true}); err != nil {
 		return nil, err
 	}
 	if r.peers, err = c.Share(ctx, r.local); err != nil {
@@ -62,13 +63,15 @@ func newReformer(ctx context.Context, c *communicator.Communicator) (*reformer, 
 	return r, r.capture()
 }
 
-// capture captures a gather over the channels and barriers of the group.
+// capture captures a gather over the channels, one over the ports by operations of the stream, and
+// barriers of the group.
 func (r *reformer) capture() error {
 	c := r.comm
 	for graph, launch := range map[**gpu.Graph]func() error{
 		&r.gather: func() error {
 			return r.launch("gather", 1, 64, r.memory.Handles, c.Size(), c.Rank(), 0, reformPart)
 		},
+		&r.passed:   r.pass,
 		&r.barriers: func() error { return r.launch("barriers", 2, 32, r.group, 20) },
 	} {
 		if err := r.stream.BeginCapture(); err != nil {
@@ -83,6 +86,21 @@ func (r *reformer) capture() error {
 		}
 	}
 	return nil
+}
+
+// pass queues a gather over the ports.
+func (r *reformer) pass() error {
+	var errs []error
+	each := func(do func(to communicator.StreamPort) error) {
+		for peer := range r.comm.Size() {
+			errs = append(errs, do(r.ports.OnStream(r.stream, 0, peer)))
+		}
+	}
+	part := uint64(r.comm.Rank()) * reformPart
+	each(func(to communicator.StreamPort) error { return to.PutWithSignal(part, part, reformPart) })
+	each(communicator.StreamPort.Wait)
+	each(communicator.StreamPort.Flush)
+	return errors.Join(errs...)
 }
 
 // reform takes a rank to a new group. It reports whether all that it captured is right.
@@ -123,11 +141,12 @@ func (r *reformer) reform(ctx context.Context, boot communicator.Bootstrap) (cap
 	return false, r.capture()
 }
 
-// works gathers by the graph, then over the ports, and has the group's barriers.
+// works gathers by the graphs, then over the ports, and has the group's barriers.
 func (r *reformer) works(ctx context.Context) error {
 	c := r.comm
 	for _, do := range []func() error{
 		func() error { return r.gather.Launch(r.stream) },
+		func() error { return r.passed.Launch(r.stream) },
 		func() error {
 			return r.launch("portGather", 1, 64, r.ports.Handles, c.Size(), c.Rank(), reformPart, 3)
 		},
@@ -152,7 +171,7 @@ func (r *reformer) works(ctx context.Context) error {
 }
 
 func (r *reformer) close() error {
-	return errors.Join(r.gather.Close(), r.barriers.Close(), r.service.Close(), r.comm.Close(), r.memory.Close(), r.ports.Close(),
+	return errors.Join(r.gather.Close(), r.passed.Close(), r.barriers.Close(), r.service.Close(), r.comm.Close(), r.memory.Close(), r.ports.Close(),
 		r.worker.close(), r.local.Close())
 }
 

@@ -89,6 +89,8 @@ var (
 	// InProxy reports whether the calling thread is that of a *proxyservice.ProxyService, which
 	// calls its handler.
 	InProxy func(proxy any) bool
+	// ServiceClosed reports whether a *proxyservice.ProxyService was closed.
+	ServiceClosed func(service any) bool
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
 	// ReadBoard returns what a board of package communicator shows, from its file.
