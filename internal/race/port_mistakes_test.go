@@ -24,11 +24,7 @@ var portKernels = []string{"putTooEarly", "noFlush", "readTooEarly", "getNotAwai
 
 // TestPortMistakes runs the mistakes where the host moves all, over each transport.
 func TestPortMistakes(t *testing.T) {
-	transports := []registeredmem.Transports{registeredmem.CudaIPC, registeredmem.SHM, registeredmem.Ethernet}
-	if os.Getenv("MSCCLGO_TEST_IB_DEVICES") != "" {
-		transports = append(transports, registeredmem.InfiniBand)
-	}
-	for _, transport := range transports {
+	for _, transport := range portTransports() {
 		t.Run(transport.String(), func(t *testing.T) {
 			races := runPorts(t, transport, false)
 			for _, name := range portKernels {
@@ -56,13 +52,23 @@ func TestPortMistakes(t *testing.T) {
 	}
 }
 
-func runPorts(t *testing.T, transport registeredmem.Transports, mended bool) []gpu.Race {
+// portTransports returns the transports that there are here.
+func portTransports() []registeredmem.Transports {
+	transports := []registeredmem.Transports{registeredmem.CudaIPC, registeredmem.SHM, registeredmem.Ethernet}
+	if os.Getenv("MSCCLGO_TEST_IB_DEVICES") != "" {
+		transports = append(transports, registeredmem.InfiniBand)
+	}
+	return transports
+}
+
+// runOver runs two ranks over a transport, and returns the races.
+func runOver(t *testing.T, transport registeredmem.Transports, f func(context.Context, *communicator.Communicator) error) []gpu.Race {
 	finder, err := gpu.FindRaces()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer finder.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	devices := make([]*gpu.Device, 2)
 	for i := range devices {
@@ -71,13 +77,24 @@ func runPorts(t *testing.T, transport registeredmem.Transports, mended bool) []g
 		}
 		defer devices[i].Close()
 	}
+	o := communicator.Options{Timeout: time.Minute, Transports: transport}
+	o.InfiniBand.Device, _, _ = strings.Cut(os.Getenv("MSCCLGO_TEST_IB_DEVICES"), ",")
+	if err := communicator.RunTogether(ctx, devices, o, f); err != nil {
+		t.Fatal(err)
+	}
+	races, unwatched, err := finder.Races()
+	if err != nil || len(unwatched) > 0 {
+		t.Fatal(unwatched, err)
+	}
+	return races
+}
+
+func runPorts(t *testing.T, transport registeredmem.Transports, mended bool) []gpu.Race {
 	var options devicecode.Options
 	if mended {
 		options.Defines = []string{"MENDED"}
 	}
-	o := communicator.Options{Timeout: time.Minute, Transports: transport}
-	o.InfiniBand.Device, _, _ = strings.Cut(os.Getenv("MSCCLGO_TEST_IB_DEVICES"), ",")
-	err = communicator.RunTogether(ctx, devices, o, func(ctx context.Context, comm *communicator.Communicator) error {
+	return runOver(t, transport, func(ctx context.Context, comm *communicator.Communicator) error {
 		service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
 		if err != nil {
 			return err
@@ -111,12 +128,4 @@ func runPorts(t *testing.T, transport registeredmem.Transports, mended bool) []g
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	races, unwatched, err := finder.Races()
-	if err != nil || len(unwatched) > 0 {
-		t.Fatal(unwatched, err)
-	}
-	return races
 }

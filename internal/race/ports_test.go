@@ -3,46 +3,67 @@ package race_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/proxyservice"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // TestStreamPorts has two ranks do all operations of ports on streams, in graphs that are launched
 // again and again. Each flush and each wait orders what it should, so that nothing is reported.
 func TestStreamPorts(t *testing.T) {
-	for _, over := range []registeredmem.Transports{registeredmem.CudaIPC, registeredmem.SHM, registeredmem.Ethernet} {
+	for _, over := range portTransports() {
 		t.Run(over.String(), func(t *testing.T) {
-			finder, err := gpu.FindRaces()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer finder.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer cancel()
-			devices := make([]*gpu.Device, 2)
-			for i := range devices {
-				if devices[i], err = gpu.Open(fmt.Sprintf("emu:%d", i)); err != nil {
-					t.Fatal(err)
-				}
-				defer devices[i].Close()
-			}
-			if err := communicator.RunTogether(ctx, devices, communicator.Options{Transports: over}, streamPorts); err != nil {
-				t.Fatal(err)
-			}
-			races, unwatched, err := finder.Races()
-			if err != nil || len(unwatched) > 0 {
-				t.Fatal(unwatched, err)
-			}
-			for _, r := range races {
+			for _, r := range runOver(t, over, streamPorts) {
 				t.Errorf("%v", r)
 			}
 		})
+	}
+}
+
+// TestStreamPortMistakes has a stream overwrite what a port is still sending, and use what it is
+// still getting.
+func TestStreamPortMistakes(t *testing.T) {
+	for name, mistake := range map[string]func(s *gpu.Stream, to communicator.StreamPort, b *gpu.Buffer) error{
+		"fill of a stream": func(s *gpu.Stream, to communicator.StreamPort, b *gpu.Buffer) error {
+			return errors.Join(to.Put(4096, 0, 4096), s.Fill(b, 0, 1, 4096), to.Flush())
+		},
+		"copy of a stream": func(s *gpu.Stream, to communicator.StreamPort, b *gpu.Buffer) error {
+			return errors.Join(to.Get(4096, 0, 4096), s.Copy(b, 8192, b, 0, 4096), to.Flush())
+		},
+	} {
+		for _, over := range portTransports() {
+			t.Run(name+"/"+over.String(), func(t *testing.T) {
+				races := runOver(t, over, func(ctx context.Context, comm *communicator.Communicator) error {
+					service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{})
+					if err != nil {
+						return err
+					}
+					defer service.Close()
+					b, uploadErr := gpu.Upload(comm.Device(), make([]byte, 3*4096))
+					stream, streamErr := comm.NewStream()
+					if err := errors.Join(uploadErr, streamErr); err != nil {
+						return err
+					}
+					ports, err := comm.PortChannels(ctx, service, b, communicator.PortChannelOptions{OnStream: true})
+					if err == nil && comm.Rank() == 0 {
+						err = errors.Join(mistake(stream, ports.OnStream(stream, 0, 1), b), stream.Synchronize(ctx))
+					}
+					return errors.Join(err, comm.Barrier(ctx))
+				})
+				if len(races) != 1 {
+					t.Fatalf("there are %d races: %v", len(races), races)
+				}
+				text := races[0].String()
+				for _, want := range []string{name, "by a copy of a proxy on emu:0, which ports.cu:"} {
+					if !strings.Contains(text, want) {
+						t.Errorf("%q is not in: %s", want, text)
+					}
+				}
+			})
+		}
 	}
 }
 
