@@ -5,6 +5,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -74,7 +75,7 @@ func (p Place) Turn() Turn {
 
 // begin returns the turn of a place, which has come.
 func (c *Connection) begin(place uint64) Turn {
-	c.path.Asked = native.Asked{}
+	c.path.Asked = race.Asked{}
 	return Turn{c, place}
 }
 

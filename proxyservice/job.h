@@ -77,7 +77,7 @@ typedef struct {
   const uint8_t* payload;  // of an inlined put
   const proxy_port* port;
   native_range* ranges[PROXY_RANGES];  // NULL where it uses none, or none is mapped
-  uint32_t place, known;               // who asks for it, where races are looked for; see native.Asked
+  uint32_t place, known;               // who asks for it, where races are looked for; see race.Asked
 } proxy_job;
 
 // proxy_holds reports whether a memory is a rank's, of a registry, and holds n bytes

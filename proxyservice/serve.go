@@ -11,6 +11,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/semaphore"
 )
@@ -73,7 +74,7 @@ func (p port) wrap(j *job, what string, err error) error {
 // that came with it. It allocates nothing.
 func (t *tables) move(turn connection.Turn, j *job, payload []byte) error {
 	p := t.ports[j.trigger.detail]
-	native.PathOf(p.Connection).Asked = native.Asked{Place: uint32(j.place), Known: uint32(j.known)}
+	native.PathOf(p.Connection).Asked = race.Asked{Place: uint32(j.place), Known: uint32(j.known)}
 	if j.trigger.kind&C.PROXY_PUT != 0 {
 		if err := t.put(turn, j, payload); err != nil {
 			return p.wrap(j, "put", err)

@@ -3,7 +3,11 @@ package native
 // #include "native/queue.h"
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/race"
+)
 
 // Queue is what a transport offers to threads in C.
 type Queue struct{ c *C.native_queue }
@@ -32,12 +36,8 @@ type Path struct {
 
 	// Asked is who asks for what is queued in this turn, for the race finder. A turn begins with
 	// nobody.
-	Asked Asked
+	Asked race.Asked
 }
-
-// Asked is who asks for something by a trigger: the place of a kernel's line, 0 for nobody who is
-// known, and the clock of what its thread released with the trigger. See internal/race.
-type Asked struct{ Place, Known uint32 }
 
 // Driver is a connection.Driver that threads in C can use as well. What they queue
 // is in one order with what its methods queue.

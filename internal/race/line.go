@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"unsafe"
-
-	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Clock is what somebody knows to have happened before.
@@ -216,16 +214,20 @@ func (f *Finder) touch(device string, at, n uint64, write bool, kind, what, plac
 // proxyCopy is how reports call what a proxy has a transport move.
 const proxyCopy = "copy of a proxy"
 
+// Asked is who asks for something by a trigger: the place of a kernel's line, 0 for nobody who is
+// known, and the clock of what its thread released with the trigger.
+type Asked struct{ Place, Known uint32 }
+
 // Asked returns who wrote the entry of a ring.
-func (f *Finder) Asked(entry unsafe.Pointer) native.Asked {
+func (f *Finder) Asked(entry unsafe.Pointer) Asked {
 	asked := C.race_who_asks(entry)
-	return native.Asked{Place: uint32(asked.place), Known: uint32(asked.known)}
+	return Asked{Place: uint32(asked.place), Known: uint32(asked.known)}
 }
 
 // Queued is an access to memory of this rank's device that a transport makes by itself, at some time
 // from now on, for what is queued now: by who asked a proxy for it, or else by this line of Go. What
 // the line does so is in one order. Calls are one at a time.
-func (l *Line) Queued(device string, at, n uint64, write bool, asked native.Asked) {
+func (l *Line) Queued(device string, at, n uint64, write bool, asked Asked) {
 	if asked.Place == 0 {
 		l.f.hostAccess(device, at, n, write, 0)
 		return
@@ -249,7 +251,7 @@ func (w Way) c() C.race_way {
 }
 
 // Sent tells who asks for what goes that way next, so that Arrived knows.
-func (l *Line) Sent(w Way, asked native.Asked) { C.race_sent(w.c(), C.race_place(asked.Place)) }
+func (l *Line) Sent(w Way, asked Asked) { C.race_sent(w.c(), C.race_place(asked.Place)) }
 
 // Arrived is an access that a transport makes for a peer, after all that any host has done.
 func (f *Finder) Arrived(device string, w Way, at, n uint64, write bool) {
