@@ -180,6 +180,7 @@ func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }
 func TestPipes(t *testing.T)       { check(t, 0, nil, "pipes") }
+func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }
 func TestTriggers(t *testing.T)    { check(t, 0, nil, "triggers") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }

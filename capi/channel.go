@@ -105,7 +105,21 @@ func handleOf(op string, all *gpu.Buffer, size uintptr, ranks []int, i, rank int
 
 //export capi_port_channels_create
 func capi_port_channels_create(handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
-	const op = "make port channels"
+	return newPortChannels("make port channels", handle, proxy, local, o, false, result)
+}
+
+//export capi_port_channels_create_for_streams
+func capi_port_channels_create_for_streams(handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, result *C.uintptr_t) C.mscclgo_status {
+	return newPortChannels("make port channels for streams", handle, proxy, local, o, true, result)
+}
+
+// ports are what the handle of port channels stands for.
+type ports struct {
+	*communicator.PortChannels
+	onStream bool // they take operations on streams
+}
+
+func newPortChannels(op string, handle, proxy, local C.uintptr_t, o *C.mscclgo_channel_options, onStream bool, result *C.uintptr_t) C.mscclgo_status {
 	return withGroup(op, handle, func(group *object, g *group) error {
 		return of(op, aProxy, proxy, func(service *object, p *proxyservice.ProxyService) error {
 			return of(op, aBuffer, local, func(_ *object, b *gpu.Buffer) error {
@@ -116,11 +130,13 @@ func capi_port_channels_create(handle, proxy, local C.uintptr_t, o *C.mscclgo_ch
 					if service.parent != group {
 						return invalid(op, "the proxy is another group's")
 					}
-					c, err := g.comm.PortChannels(context.Background(), p, b, communicator.PortChannelOptions{PerPeer: o.perPeer, Inbox: o.inbox, Name: o.name})
+					c, err := g.comm.PortChannels(context.Background(), p, b, communicator.PortChannelOptions{
+						PerPeer: o.perPeer, Inbox: o.inbox, Name: o.name, OnStream: onStream,
+					})
 					if err != nil {
 						return err
 					}
-					objects.add(service, portChannels, c, c.Close).store(result)
+					objects.add(service, portChannels, ports{c, onStream}, func() error { return closePorts(group, c, onStream) }).store(result)
 					return nil
 				})
 			})
@@ -128,11 +144,21 @@ func capi_port_channels_create(handle, proxy, local C.uintptr_t, o *C.mscclgo_ch
 	})
 }
 
+// closePorts closes port channels. Where the group goes too, a stream may still wait in a kernel of
+// theirs, which is unloaded once leaving the group has ended the wait.
+func closePorts(owner *object, c *communicator.PortChannels, onStream bool) error {
+	if g := owner.value.(*group); onStream && !objects.has(owner) {
+		g.last = append(g.last, c.Close)
+		return nil
+	}
+	return c.Close()
+}
+
 //export capi_port_channels_handles
 func capi_port_channels_handles(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
 	const op = "get the handles of port channels"
 	return call(func() error {
-		return of(op, portChannels, handle, func(_ *object, p *communicator.PortChannels) error {
+		return of(op, portChannels, handle, func(_ *object, p ports) error {
 			return handles(op, p.Handles, result)
 		})
 	})
@@ -142,7 +168,7 @@ func capi_port_channels_handles(handle C.uintptr_t, result *C.uintptr_t) C.msccl
 func capi_port_channels_handle(handle C.uintptr_t, i, rank C.int, result *C.uintptr_t) C.mscclgo_status {
 	const op = "get the handle of a port channel"
 	return call(func() error {
-		return of(op, portChannels, handle, func(_ *object, p *communicator.PortChannels) error {
+		return of(op, portChannels, handle, func(_ *object, p ports) error {
 			return handleOf(op, p.Handles, unsafe.Sizeof(devicecode.PortChannel{}), p.Ranks, int(i), int(rank), result)
 		})
 	})

@@ -167,6 +167,60 @@ CALL(port_channels_create,
 CALL(port_channels_handles, (mscclgo_port_channels channels, void** handles), (ID(channels), NEW(handles)))
 CALL(port_channels_handle, (mscclgo_port_channels channels, int i, int rank, void** handle),
      (ID(channels), i, rank, NEW(handle)))
+CALL(port_channels_create_for_streams,
+     (mscclgo_group group, mscclgo_proxy proxy, mscclgo_buffer local, const mscclgo_channel_options* options,
+      mscclgo_port_channels* channels),
+     (ID(group), ID(proxy), ID(local), (mscclgo_channel_options*)options, NEW(channels)))
+CALL(port_put,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t local_offset, uint64_t bytes),
+     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
+CALL(port_put_with_signal,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t local_offset, uint64_t bytes),
+     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
+CALL(port_put_with_signal_and_flush,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t local_offset, uint64_t bytes),
+     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
+CALL(port_get,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t local_offset, uint64_t bytes),
+     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
+CALL(port_get_and_flush,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t local_offset, uint64_t bytes),
+     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
+CALL(port_store,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t value),
+     (ID(channels), ID(stream), i, rank, remote_offset, value))
+CALL(port_store_and_flush,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t value),
+     (ID(channels), ID(stream), i, rank, remote_offset, value))
+CALL(port_add,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t value),
+     (ID(channels), ID(stream), i, rank, remote_offset, value))
+CALL(port_add_and_flush,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t value),
+     (ID(channels), ID(stream), i, rank, remote_offset, value))
+CALL(port_exchange,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t value, uint64_t local_offset),
+     (ID(channels), ID(stream), i, rank, remote_offset, value, local_offset))
+CALL(port_exchange_and_flush,
+     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
+      uint64_t value, uint64_t local_offset),
+     (ID(channels), ID(stream), i, rank, remote_offset, value, local_offset))
+CALL(port_signal, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank),
+     (ID(channels), ID(stream), i, rank))
+CALL(port_flush, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank),
+     (ID(channels), ID(stream), i, rank))
+CALL(port_wait, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank),
+     (ID(channels), ID(stream), i, rank))
 CALL(pipes_create, (mscclgo_group group, const mscclgo_pipe_options* options, mscclgo_pipes* pipes),
      (ID(group), (mscclgo_pipe_options*)options, NEW(pipes)))
 CALL(pipes_get_set, (mscclgo_pipes pipes, mscclgo_pipe_set* set), (ID(pipes), set))

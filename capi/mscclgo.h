@@ -578,6 +578,109 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_handles(mscclgo_port_channels c
 MSCCLGO_API mscclgo_status mscclgo_port_channels_handle(mscclgo_port_channels channels, int i, int rank,
                                                         void** handle);
 
+// mscclgo_port_channels_create_for_streams is mscclgo_port_channels_create for channels that take operations
+// on streams too, by the functions below, for which the program needs no kernel. The library compiles its
+// kernels for these, or finds them in its cache, when the channels are made. Collective: all ranks call
+// this function for the same channels.
+//
+// Errors: MSCCLGO_UNSUPPORTED if there is no compiler for the device.
+MSCCLGO_API mscclgo_status mscclgo_port_channels_create_for_streams(mscclgo_group group, mscclgo_proxy proxy,
+                                                                    mscclgo_buffer local,
+                                                                    const mscclgo_channel_options* options,
+                                                                    mscclgo_port_channels* channels);
+
+// The operations of port channels on streams are those of mscclgo::PortChannelHandle of
+// <mscclgo/port_channel.cuh>, and do what is said there. They are of channel i to a rank, on a
+// stream of the group's device, also a wrapped one. Remote offsets are in the peer's memory, which
+// is its local buffer or its inbox, and local offsets in this rank's local buffer.
+//
+// Each takes its place in the stream: it begins when the work before it is done, and what it asks
+// for is of the memory as that work has left it. mscclgo_port_flush, each whose name ends in
+// _and_flush, and mscclgo_port_wait hold the stream until they are done. The others end once the
+// proxy has been asked, so that a put's source must not change, and what was got must not be used,
+// before a flush. Kernels of the program may use the channel too, on this stream or another; what
+// one channel is asked for is done in the order in which it was asked.
+//
+// The functions return once the operation is queued. Waits of one channel must be on one stream, or
+// be ordered by events. While the stream captures, operations become part of the graph, with the
+// values and offsets that they were given: each launch of the graph makes them again, and waits for
+// one more signal for each wait.
+//
+// A wait or flush that fails, by the group's timeout or because the group fails, ends, and fails
+// the group, of which mscclgo_group_synchronize tells. Operations that come behind it, on any stream,
+// do nothing. Copies and other kernels do not know of it.
+//
+// An operation is a kernel of one thread, which begins once a multiprocessor has room for it:
+// kernels that fill the device must not wait for what it does.
+//
+// Errors: MSCCLGO_INVALID for a stream of another device, for channels that were not made for streams,
+// for a channel or rank that there is not, for bytes outside the memories, for words that are not
+// aligned to 8 bytes, and for a buffer of this rank that was destroyed; the error of the group, if it
+// has failed. Nothing is queued then.
+
+// mscclgo_port_put queues a copy of bytes from this rank's memory to the peer's;
+// mscclgo_port_put_with_signal is that and mscclgo_port_signal in one.
+MSCCLGO_API mscclgo_status mscclgo_port_put(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                            int rank, uint64_t remote_offset, uint64_t local_offset,
+                                            uint64_t bytes);
+MSCCLGO_API mscclgo_status mscclgo_port_put_with_signal(mscclgo_port_channels channels, mscclgo_stream stream,
+                                                        int i, int rank, uint64_t remote_offset,
+                                                        uint64_t local_offset, uint64_t bytes);
+MSCCLGO_API mscclgo_status mscclgo_port_put_with_signal_and_flush(mscclgo_port_channels channels,
+                                                                  mscclgo_stream stream, int i, int rank,
+                                                                  uint64_t remote_offset,
+                                                                  uint64_t local_offset, uint64_t bytes);
+
+// mscclgo_port_get queues a copy of bytes from the peer's memory to this rank's, where they are after
+// a flush.
+MSCCLGO_API mscclgo_status mscclgo_port_get(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                            int rank, uint64_t remote_offset, uint64_t local_offset,
+                                            uint64_t bytes);
+MSCCLGO_API mscclgo_status mscclgo_port_get_and_flush(mscclgo_port_channels channels, mscclgo_stream stream,
+                                                      int i, int rank, uint64_t remote_offset,
+                                                      uint64_t local_offset, uint64_t bytes);
+
+// mscclgo_port_store queues the store of a value to a word of 8 bytes of the peer's memory.
+MSCCLGO_API mscclgo_status mscclgo_port_store(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                              int rank, uint64_t remote_offset, uint64_t value);
+MSCCLGO_API mscclgo_status mscclgo_port_store_and_flush(mscclgo_port_channels channels, mscclgo_stream stream,
+                                                        int i, int rank, uint64_t remote_offset,
+                                                        uint64_t value);
+
+// mscclgo_port_add queues the addition of a value to a word of 8 bytes of the peer's memory. With
+// respect to what it is atomic, the comment of PortChannelHandle::add tells.
+MSCCLGO_API mscclgo_status mscclgo_port_add(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                            int rank, uint64_t remote_offset, uint64_t value);
+MSCCLGO_API mscclgo_status mscclgo_port_add_and_flush(mscclgo_port_channels channels, mscclgo_stream stream,
+                                                      int i, int rank, uint64_t remote_offset,
+                                                      uint64_t value);
+
+// mscclgo_port_exchange queues the replacement of a word of 8 bytes of the peer's memory by a value.
+// What it was is in such a word of this rank's memory after a flush. It is atomic as
+// mscclgo_port_add is.
+MSCCLGO_API mscclgo_status mscclgo_port_exchange(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                                 int rank, uint64_t remote_offset, uint64_t value,
+                                                 uint64_t local_offset);
+MSCCLGO_API mscclgo_status mscclgo_port_exchange_and_flush(mscclgo_port_channels channels,
+                                                           mscclgo_stream stream, int i, int rank,
+                                                           uint64_t remote_offset, uint64_t value,
+                                                           uint64_t local_offset);
+
+// mscclgo_port_signal queues a signal, which ends a wait of the peer's, after all that the channel was
+// asked for before.
+MSCCLGO_API mscclgo_status mscclgo_port_signal(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                               int rank);
+
+// mscclgo_port_flush holds the stream until all that the channel was asked for before is done at the
+// peer, and what was got or exchanged is here.
+MSCCLGO_API mscclgo_status mscclgo_port_flush(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                              int rank);
+
+// mscclgo_port_wait holds the stream until one more signal of the peer's has come, and consumes it.
+// Later work of the stream sees what the peer asked for before.
+MSCCLGO_API mscclgo_status mscclgo_port_wait(mscclgo_port_channels channels, mscclgo_stream stream, int i,
+                                             int rank);
+
 // mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots and ports are alike at both
 // ends of a pipe. All zero behind the ranks is right for most uses.
 typedef struct {

@@ -353,6 +353,230 @@ static void pipes(void) {
   together(ring_of_pipes);
 }
 
+enum { WORDS = 64, AREA = WORDS * sizeof(uint64_t) };
+
+// ring_of_ports has each rank do all operations on streams with the next one and the one before.
+static void* ring_of_ports(void* number) {
+  intptr_t me = (intptr_t)number;
+  int next = (int)(me + 1) % RANKS, before = (int)(me + RANKS - 1) % RANKS;
+  mscclgo_group g;
+  mscclgo_device d;
+  mscclgo_stream s, wrapped;
+  mscclgo_buffer local, inbox;
+  mscclgo_proxy proxy;
+  mscclgo_port_channels c;
+  mscclgo_graph graph;
+  void* handle;
+  uint64_t mine[WORDS], theirs[WORDS] = {0};
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, NULL, &g));
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_stream_handle(s, &handle));
+  OK(mscclgo_stream_wrap(d, handle, &wrapped));
+  OK(mscclgo_buffer_create(d, AREA, &local));
+  OK(mscclgo_buffer_create(d, AREA, &inbox));
+  for (uint64_t i = 0; i < WORDS; i++) mine[i] = 1000 * (uint64_t)me + i;
+  theirs[32] = 100, theirs[33] = 900 + (uint64_t)me;
+  OK(mscclgo_copy_in(local, 0, mine, AREA));
+  OK(mscclgo_copy_in(inbox, 0, theirs, AREA));
+  OK(mscclgo_proxy_create(g, &proxy));
+  mscclgo_channel_options o = {.per_peer = 2, .inbox = inbox, .name = "ring"};
+  OK(mscclgo_port_channels_create_for_streams(g, proxy, local, &o, &c));
+
+  // To the next one. What comes behind a put of one channel, on any stream, is behind it there.
+  OK(mscclgo_port_put(c, s, 0, next, 0, 8, 80));
+  OK(mscclgo_port_put_with_signal(c, wrapped, 0, next, 80, 88, 80));
+  OK(mscclgo_port_put_with_signal_and_flush(c, s, 1, next, 160, 168, 80));
+  OK(mscclgo_port_store(c, s, 0, next, 240, 7000 + (uint64_t)me));
+  OK(mscclgo_port_store_and_flush(c, s, 1, next, 248, UINT64_MAX - (uint64_t)me));
+  OK(mscclgo_port_add(c, s, 0, next, 256, 5));
+  OK(mscclgo_port_add_and_flush(c, s, 0, next, 256, UINT64_MAX));
+  OK(mscclgo_port_signal(c, s, 0, next));
+  OK(mscclgo_port_signal(c, s, 1, next));
+  for (int i = 0; i < 2; i++) OK(mscclgo_port_wait(c, s, 0, before));
+  for (int i = 0; i < 2; i++) OK(mscclgo_port_wait(c, s, 1, before));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(theirs, inbox, 0, AREA));
+  for (uint64_t i = 0; i < 30; i++) TRUE(theirs[i] == 1000 * (uint64_t)before + i + 1);
+  TRUE(theirs[30] == 7000 + (uint64_t)before && theirs[31] == UINT64_MAX - (uint64_t)before);
+  TRUE(theirs[32] == 104 && theirs[33] == 900 + (uint64_t)me && theirs[34] == 0);
+
+  // What the one before has got of the one before it, and a word in place of the next one's.
+  OK(mscclgo_group_barrier(g, -1));
+  OK(mscclgo_port_get(c, s, 0, before, 0, 320, 80));
+  OK(mscclgo_port_flush(c, s, 0, before));
+  OK(mscclgo_port_get_and_flush(c, s, 1, before, 240, 400, 8));
+  OK(mscclgo_port_exchange(c, s, 1, next, 264, 77, 416));
+  OK(mscclgo_port_exchange_and_flush(c, s, 1, next, 264, UINT64_MAX, 424));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_group_barrier(g, -1));
+  OK(mscclgo_copy_out(mine, local, 0, AREA));
+  OK(mscclgo_copy_out(theirs, inbox, 0, AREA));
+  for (uint64_t i = 0; i < WORDS; i++) {
+    uint64_t want = 1000 * (uint64_t)me + i;
+    if (i >= 40 && i < 50) want = 1000 * (uint64_t)next + i - 39;
+    if (i == 50) want = 7000 + (uint64_t)next;
+    if (i == 52) want = 900 + (uint64_t)next;
+    if (i == 53) want = 77;
+    TRUE(mine[i] == want);
+  }
+  TRUE(theirs[33] == UINT64_MAX);
+
+  // In a graph, which its stream's owner captures.
+  OK(mscclgo_stream_begin_capture(s));
+  OK(mscclgo_port_add(c, wrapped, 0, next, 272, 3));
+  OK(mscclgo_port_signal(c, wrapped, 0, next));
+  OK(mscclgo_port_wait(c, wrapped, 0, before));
+  OK(mscclgo_stream_end_capture(s, &graph));
+  for (int i = 0; i < 4; i++) OK(mscclgo_graph_launch(graph, s));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_copy_out(theirs, inbox, 0, AREA));
+  TRUE(theirs[34] == 12);
+  OK(mscclgo_group_barrier(g, -1));
+  OK(mscclgo_group_destroy(g));
+  return NULL;
+}
+
+// lone_wait has rank 0 wait for a signal that does not come, until the group's timeout or the end of the
+// group.
+static void* lone_wait(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group_options options = {.timeout_ms = 3000};
+  mscclgo_group g;
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  mscclgo_proxy proxy;
+  mscclgo_port_channels c;
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, &options, &g));
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, AREA, &b));
+  OK(mscclgo_stream_fill(s, b, 0, 0, AREA));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_proxy_create(g, &proxy));
+  OK(mscclgo_port_channels_create_for_streams(g, proxy, b, NULL, &c));
+  if (me == 0) {
+    OK(mscclgo_port_wait(c, s, 0, 1));
+    OK(mscclgo_port_store(c, s, 0, 2, 0, 7));  // which does nothing
+    FAILS(MSCCLGO_TIMEOUT, "", mscclgo_group_synchronize(g, s, -1));
+    TRUE(mscclgo_error_rank() == 0 && mscclgo_error_peer() == 1);
+    FAILS(MSCCLGO_TIMEOUT, "", mscclgo_port_wait(c, s, 0, 1));
+  } else {
+    while (mscclgo_group_error(g) == MSCCLGO_OK) usleep(1000);
+    uint64_t word = 1;
+    OK(mscclgo_copy_out(&word, b, 0, sizeof word));
+    TRUE(word == 0);
+  }
+  mscclgo_group_destroy(g);
+  return NULL;
+}
+
+// ports has operations of port channels on streams be right, wrong, and without an end.
+static void ports(void) {
+  const char *destroyed = "destroyed", *outside = "outside", *aligned = "not aligned to 8 bytes";
+  mscclgo_group g = open_group(), other = open_group();
+  mscclgo_device d, second;
+  mscclgo_stream s, stale, foreign;
+  mscclgo_buffer b, inbox;
+  mscclgo_proxy proxy, others;
+  mscclgo_port_channels c, plain, none;
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_stream_create(d, &stale));
+  OK(mscclgo_stream_destroy(stale));
+  OK(mscclgo_device_open("emu:1", &second));
+  OK(mscclgo_stream_create(second, &foreign));
+  OK(mscclgo_buffer_create(d, AREA, &b));
+  OK(mscclgo_buffer_create(d, AREA / 2, &inbox));
+  OK(mscclgo_proxy_create(g, &proxy));
+  OK(mscclgo_proxy_create(other, &others));
+  mscclgo_channel_options o = {.per_peer = 2, .inbox = inbox};
+  OK(mscclgo_port_channels_create_for_streams(g, proxy, b, &o, &c));
+  OK(mscclgo_port_channels_create(g, proxy, b, &o, &plain));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(NULL, proxy, b, &o, &none));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(g, NULL, b, &o, &none));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(g, proxy, NULL, &o, &none));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(g, proxy, b, &o, NULL));
+  FAILS(MSCCLGO_INVALID, "another group", mscclgo_port_channels_create_for_streams(g, others, b, &o, &none));
+
+// Every function, to rank 0, within and at the end of the memories. AREA is the end of this rank's.
+#define EVERY_PORT(status, part, channels, stream, i, rank)                                              \
+  do {                                                                                                   \
+    FAILS(status, part, mscclgo_port_put(channels, stream, i, rank, 0, AREA - 8, 8));                    \
+    FAILS(status, part, mscclgo_port_put_with_signal(channels, stream, i, rank, 0, 0, AREA / 2));        \
+    FAILS(status, part, mscclgo_port_put_with_signal_and_flush(channels, stream, i, rank, 1, 2, 3));     \
+    FAILS(status, part, mscclgo_port_get(channels, stream, i, rank, AREA / 2, AREA, 0));                 \
+    FAILS(status, part, mscclgo_port_get_and_flush(channels, stream, i, rank, AREA / 2 - 1, 8, 1));      \
+    FAILS(status, part, mscclgo_port_store(channels, stream, i, rank, AREA / 2 - 8, 1));                 \
+    FAILS(status, part, mscclgo_port_store_and_flush(channels, stream, i, rank, 0, 2));                  \
+    FAILS(status, part, mscclgo_port_add(channels, stream, i, rank, 8, 3));                              \
+    FAILS(status, part, mscclgo_port_add_and_flush(channels, stream, i, rank, 16, 4));                   \
+    FAILS(status, part, mscclgo_port_exchange(channels, stream, i, rank, 0, 5, AREA - 8));               \
+    FAILS(status, part, mscclgo_port_exchange_and_flush(channels, stream, i, rank, AREA / 2 - 8, 6, 0)); \
+    for (int n = 0; n < 2; n++) FAILS(status, part, mscclgo_port_signal(channels, stream, i, rank));     \
+    FAILS(status, part, mscclgo_port_flush(channels, stream, i, rank));                                  \
+    for (int n = 0; n < 4; n++) FAILS(status, part, mscclgo_port_wait(channels, stream, i, rank));       \
+  } while (0)
+  EVERY_PORT(MSCCLGO_OK, "", c, s, 0, 0);
+  EVERY_PORT(MSCCLGO_OK, "", c, s, 1, 0);
+  OK(mscclgo_group_synchronize(g, s, -1));
+  EVERY_PORT(MSCCLGO_INVALID, "port channels is NULL", NULL, s, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "a stream is NULL", c, NULL, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "port channels is needed", (mscclgo_port_channels)s, s, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "a stream is needed", c, (mscclgo_stream)b, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, destroyed, c, stale, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "the stream is of", c, foreign, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "mscclgo_port_channels_create_for_streams", plain, s, 0, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "channel 2 is asked for", c, s, 2, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "channel -1 is asked for", c, s, -1, 0);
+  EVERY_PORT(MSCCLGO_INVALID, "not to rank 1", c, s, 0, 1);
+  EVERY_PORT(MSCCLGO_INVALID, "not to rank -1", c, s, 0, -1);
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_put(c, s, 0, 0, AREA / 2 - 8, 0, 9));
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_put(c, s, 0, 0, 0, AREA - 8, 9));
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_put_with_signal(c, s, 0, 0, UINT64_MAX, 0, 2));
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_get(c, s, 0, 0, 8, UINT64_MAX - 7, 8));
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_get_and_flush(c, s, 0, 0, 0, 0, UINT64_MAX));
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_store(c, s, 0, 0, AREA / 2, 1));
+  FAILS(MSCCLGO_INVALID, outside, mscclgo_port_exchange(c, s, 0, 0, 0, 1, AREA));
+  FAILS(MSCCLGO_INVALID, aligned, mscclgo_port_store(c, s, 0, 0, 4, 1));
+  FAILS(MSCCLGO_INVALID, aligned, mscclgo_port_add(c, s, 0, 0, 1, 1));
+  FAILS(MSCCLGO_INVALID, aligned, mscclgo_port_exchange(c, s, 0, 0, 7, 1, 0));
+  FAILS(MSCCLGO_INVALID, aligned, mscclgo_port_exchange(c, s, 0, 0, 0, 1, 12));
+
+  // None of it has failed the group, or was queued.
+  EVERY_PORT(MSCCLGO_OK, "", c, s, 0, 0);
+  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_group_error(g));
+  OK(mscclgo_buffer_destroy(b));
+  FAILS(MSCCLGO_INVALID, "closed", mscclgo_port_put(c, s, 0, 0, 0, 0, 8));
+  FAILS(MSCCLGO_INVALID, "closed", mscclgo_port_get_and_flush(c, s, 0, 0, 0, 0, 8));
+  OK(mscclgo_proxy_destroy(proxy));
+  EVERY_PORT(MSCCLGO_INVALID, destroyed, c, s, 0, 0);
+
+  // A group that fails, and one that is destroyed while a stream waits.
+  OK(mscclgo_buffer_create(d, AREA, &b));
+  OK(mscclgo_proxy_create(g, &proxy));
+  OK(mscclgo_port_channels_create_for_streams(g, proxy, b, NULL, &c));
+  OK(mscclgo_port_wait(c, s, 0, 0));
+  OK(mscclgo_group_abort(g, "enough of this"));
+  FAILS(MSCCLGO_ABORTED, "enough of this", mscclgo_group_synchronize(g, s, -1));
+  EVERY_PORT(MSCCLGO_ABORTED, "enough of this", c, s, 0, 0);
+  OK(mscclgo_group_destroy(g));
+  EVERY_PORT(MSCCLGO_INVALID, destroyed, c, s, 0, 0);
+  OK(mscclgo_group_device(other, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, AREA, &b));
+  OK(mscclgo_port_channels_create_for_streams(other, others, b, NULL, &c));
+  OK(mscclgo_port_wait(c, s, 0, 0));
+  mscclgo_status status = mscclgo_group_destroy(other);  // which may find that the wait has not ended
+  TRUE(status == MSCCLGO_OK || (status == MSCCLGO_ABORTED && strstr(mscclgo_error_text(), "had not ended")));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_port_wait(c, s, 0, 0));
+  OK(mscclgo_device_destroy(second));
+  together(ring_of_ports);
+  together(lone_wait);
+}
+
 static const char trigger_source[] =
     "#include <mscclgo/fifo.cuh>\n"
     "extern \"C\" __global__ void report(mscclgo::FifoHandle fifo, uint32_t kind) {\n"
@@ -943,7 +1167,7 @@ static void once(void) {
   mscclgo_kernel k;
   mscclgo_proxy p;
   mscclgo_memory_channels c;
-  mscclgo_port_channels ports;
+  mscclgo_port_channels ports, queued;
   mscclgo_peer_memory peers;
   void* address;
   OK(mscclgo_group_device(g, &d));
@@ -960,6 +1184,9 @@ static void once(void) {
   OK(mscclgo_proxy_create(g, &p));
   OK(mscclgo_memory_channels_create(g, b, NULL, &c));
   OK(mscclgo_port_channels_create(g, p, b, NULL, &ports));
+  OK(mscclgo_port_channels_create_for_streams(g, p, b, NULL, &queued));
+  OK(mscclgo_port_put_with_signal(queued, s, 0, 0, 0, 4096, 4096));
+  OK(mscclgo_port_wait(queued, s, 0, 0));
   OK(mscclgo_peer_memory_create(g, b, &peers));
   OK(mscclgo_stream_begin_capture(s));
   OK(mscclgo_all_reduce(g, s, address, address, 1000, MSCCLGO_F32, MSCCLGO_SUM));
@@ -1116,6 +1343,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
   if (!strcmp(name, "pipes")) return pipes(), 0;
+  if (!strcmp(name, "ports")) return ports(), 0;
   if (!strcmp(name, "triggers")) return triggers(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
