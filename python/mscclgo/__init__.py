@@ -25,7 +25,7 @@ import os
 from typing import Any, Callable, Optional, Sequence
 
 from ._array import Array
-from ._channels import MemoryChannels, PeerMemory, Pipes, Pointer, PortChannels
+from ._channels import MemoryChannels, PeerMemory, Pipes, Pointer, PortChannels, StreamPort
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, library
@@ -61,6 +61,7 @@ __all__ = [
     "RemoteError",
     "Rendezvous",
     "Stream",
+    "StreamPort",
     "SystemError",
     "TimeoutError",
     "Trigger",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 from ._array import Array
 from ._errors import InvalidError
 from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make
+from ._messages import rank
+from ._stream import Stream
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -74,9 +76,114 @@ class PortChannels(_Channels):
     _handles = library.mscclgo_port_channels_handles
     _handle_of = library.mscclgo_port_channels_handle
 
-    def __init__(self, group: Group, proxy: int, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
+    def __init__(self, group: Group, proxy: int, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str], on_stream: bool) -> None:
+        if on_stream:
+            self._create = library.mscclgo_port_channels_create_for_streams
         super().__init__((group._handle, proxy), local, inbox, per_peer, name)
+        self._group = group
+        self._on_stream = on_stream
+        self._per_peer = per_peer or 1
         _hold(group, self)
+
+    def on_stream(self, peer: int, channel: int = 0, stream: Any = None) -> "StreamPort":
+        """Returns a channel to a rank, for operations on a stream, without a kernel of the program's. The
+        channels must have been made with on_stream=True. Without a stream, each operation goes on the
+        one that is current when it is called. It may be used by any thread, and as long as the group."""
+        if not self._on_stream:
+            raise InvalidError("mscclgo: on_stream: the channels were not made for streams: write group.port_channels(..., on_stream=True)")
+        number = integer("on_stream: channel", channel, 0, self._per_peer - 1)
+        on = None if stream is None else self._group.stream(stream)
+        return StreamPort(self, rank(self._group, "on_stream", peer), number, on)
+
+
+class StreamPort:
+    """A port channel to one rank, of PortChannels.on_stream. Each method queues an operation of
+    mscclgo::PortChannelHandle in <mscclgo/port_channel.cuh>, and returns. Offsets and sizes are in
+    bytes: remote offsets in what the peer lets its peers write, local ones in this rank's local array.
+    Words have 8 bytes; a negative value is in two's complement.
+
+    An operation begins when the work before it in the stream is done, and what it asks for is of the
+    memory as that has left it. flush, wait, and what is called with flush=True hold the stream until
+    they are done. The others end once the library's thread has been asked: what is put must not
+    change, and what was got must not be used, before a flush. What one channel is asked for, also by
+    kernels, is done in the order in which it was asked. While the stream captures, operations become
+    part of the graph, with these offsets and values.
+
+    A wait or flush that fails, by the group's timeout or because the group fails, fails the group, of
+    which Group.synchronize tells; operations behind it do nothing. An operation is a kernel of one
+    thread: kernels that fill the device must not wait for what it does.
+
+    Raises InvalidError, and queues nothing, for a stream of another device, bytes outside the
+    memories, words that are not aligned to 8 bytes and a local array that was closed; and the group's
+    error once that has failed.
+    """
+
+    def __init__(self, channels: PortChannels, peer: int, channel: int, stream: Optional[Stream]) -> None:
+        self._channels = channels
+        self._group = channels._group
+        self._where = channel, peer
+        self._stream = stream
+
+    def put(self, remote_offset: int, local_offset: int, bytes: int) -> None:
+        """Copies from this rank's memory to the peer's."""
+        places = _unsigned("put", remote_offset=remote_offset, local_offset=local_offset, bytes=bytes)
+        self._queue(library.mscclgo_port_put, *places)
+
+    def put_with_signal(self, remote_offset: int, local_offset: int, bytes: int, flush: bool = False) -> None:
+        """Is put and signal in one."""
+        places = _unsigned("put_with_signal", remote_offset=remote_offset, local_offset=local_offset, bytes=bytes)
+        self._queue(library.mscclgo_port_put_with_signal_and_flush if flush else library.mscclgo_port_put_with_signal, *places)
+
+    def get(self, remote_offset: int, local_offset: int, bytes: int, flush: bool = False) -> None:
+        """Copies from the peer's memory to this rank's, where it is after a flush."""
+        places = _unsigned("get", remote_offset=remote_offset, local_offset=local_offset, bytes=bytes)
+        self._queue(library.mscclgo_port_get_and_flush if flush else library.mscclgo_port_get, *places)
+
+    def store(self, remote_offset: int, value: int, flush: bool = False) -> None:
+        """Stores a value to a word of the peer's memory."""
+        places = _unsigned("store", remote_offset=remote_offset)
+        self._queue(library.mscclgo_port_store_and_flush if flush else library.mscclgo_port_store, *places, _word("store", value))
+
+    def add(self, remote_offset: int, value: int, flush: bool = False) -> None:
+        """Adds a value to a word of the peer's memory. With respect to what it is atomic, the comment of
+        PortChannelHandle::add tells."""
+        places = _unsigned("add", remote_offset=remote_offset)
+        self._queue(library.mscclgo_port_add_and_flush if flush else library.mscclgo_port_add, *places, _word("add", value))
+
+    def exchange(self, remote_offset: int, value: int, local_offset: int, flush: bool = False) -> None:
+        """Replaces a word of the peer's memory by a value. What it was is in such a word of this rank's
+        memory after a flush. It is atomic as add is."""
+        remote, local = _unsigned("exchange", remote_offset=remote_offset, local_offset=local_offset)
+        function = library.mscclgo_port_exchange_and_flush if flush else library.mscclgo_port_exchange
+        self._queue(function, remote, _word("exchange", value), local)
+
+    def signal(self) -> None:
+        """Ends a wait of the peer's, after all that the channel was asked for before."""
+        self._queue(library.mscclgo_port_signal)
+
+    def flush(self) -> None:
+        """Holds the stream until all that the channel was asked for is done at the peer, and what was got
+        or exchanged is here."""
+        self._queue(library.mscclgo_port_flush)
+
+    def wait(self) -> None:
+        """Holds the stream until one more signal of the peer's has come, and consumes it. Later work
+        of the stream sees what the peer asked for before. Waits of one channel are on one stream, or
+        ordered by events."""
+        self._queue(library.mscclgo_port_wait)
+
+    def _queue(self, function: Any, *arguments: int) -> None:
+        stream = self._stream or self._group.stream()
+        call(function, self._channels._handle, stream._handle, *self._where, *arguments)
+
+
+def _unsigned(name: str, **values: Any) -> "list[int]":
+    return [integer(f"{name}: {what}", value, 0, (1 << 64) - 1) for what, value in values.items()]
+
+
+def _word(name: str, value: Any) -> int:
+    """Returns a value of 8 bytes, of which ctypes would take the lower bits of any int."""
+    return integer(f"{name}: value", value, -(1 << 63), (1 << 64) - 1) % (1 << 64)
 
 
 class Pipes:

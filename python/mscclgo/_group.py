@@ -267,13 +267,14 @@ class Group:
         return MemoryChannels(self, local, inbox, per_peer, name)
 
     def port_channels(
-        self, local: Array, inbox: Optional[Array] = None, per_peer: int = 1, name: Optional[str] = None
+        self, local: Array, inbox: Optional[Array] = None, per_peer: int = 1, name: Optional[str] = None, on_stream: bool = False
     ) -> PortChannels:
         """Makes channels between all ranks over any transport, which a thread of the library serves.
-        Peers write the local array, or the inbox. Collective."""
+        Peers write the local array, or the inbox. With on_stream, alike on all ranks, they take operations
+        on streams too: channels.on_stream(peer).put(...). Collective."""
         if self._proxy is None:
             self._proxy = make(library.mscclgo_proxy_create, self._handle)
-        return PortChannels(self, self._proxy, local, inbox, per_peer, name)
+        return PortChannels(self, self._proxy, local, inbox, per_peer, name, on_stream)
 
     def pipes(
         self,
