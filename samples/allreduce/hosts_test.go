@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
@@ -27,34 +26,6 @@ func TestMain(m *testing.M) { testproc.Main(m, main) }
 // endless are arguments for a run that is stopped in the middle.
 var endless = []string{"-min", "1024", "-max", "1024", "-iters", "100000000"}
 
-// hostsOf numbers the hosts of ranks: hostsOf(1, 3) has rank 0 on the first host
-// and ranks 1 to 3 on the second.
-func hostsOf(perHost ...int) (ranks []int) {
-	for host, n := range perHost {
-		for range n {
-			ranks = append(ranks, host)
-		}
-	}
-	return ranks
-}
-
-// startHosts starts the sample's ranks, each on its host of the lab.
-func startHosts(s *testproc.Scene, lab *netlab.Lab, perHost []int, args ...string) (all []*testproc.Process) {
-	s.T.Helper()
-	program := testProgram(s.T)
-	ranks, local := hostsOf(perHost...), 0
-	for rank, host := range ranks {
-		if rank > 0 && ranks[rank-1] != host {
-			local = 0
-		}
-		all = append(all, s.Run(lab.Hosts[host].Command(s.T.Context(), program, args...), append(groupEnv(s.T, lab),
-			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", len(ranks)),
-			fmt.Sprintf("LOCAL_RANK=%d", local), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", perHost[host]))))
-		local++
-	}
-	return all
-}
-
 // testProgram returns this test's program, which is the sample under testproc.MainEnv.
 func testProgram(t testing.TB) string {
 	t.Helper()
@@ -63,15 +34,6 @@ func testProgram(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return program
-}
-
-// groupEnv are the variables of all ranks of a lab. Kernels come from the user's
-// cache: where the hosts are in an emulated machine, compiling takes minutes.
-func groupEnv(t testing.TB, lab *netlab.Lab) []string {
-	return []string{
-		"MASTER_ADDR=" + lab.Hosts[0].Address, bootstrap.EnvPort + "=20000", bootstrap.EnvSecret + "=of " + t.Name(),
-		"MSCCLGO_CACHE=" + os.Getenv("MSCCLGO_CACHE"),
-	}
 }
 
 // finish waits for all ranks and checks that rank 0 printed as many sizes, all by an
@@ -144,7 +106,7 @@ func TestHosts(t *testing.T) {
 			if i := slices.Index(c.args, "-algo"); i >= 0 {
 				algo = c.args[i+1]
 			}
-			finish(t, startHosts(s, lab, c.perHost, args...), algo, 10) // 4, 16, ... 1048576
+			finish(t, lab.Start(s, c.perHost, args...), algo, 10) // 4, 16, ... 1048576
 		})
 	}
 }
@@ -162,7 +124,7 @@ func TestHostsOnUnlikelyInterfaces(t *testing.T) {
 			}
 		}
 	}
-	finish(t, startHosts(s, lab, []int{1, 2}, "-min", "4", "-max", "1024", "-warmup", "1", "-iters", "2"), "auto", 5)
+	finish(t, lab.Start(s, []int{1, 2}, "-min", "4", "-max", "1024", "-warmup", "1", "-iters", "2"), "auto", 5)
 }
 
 // TestHostsOnABadNetwork needs a kernel with netem, which the virtual machine of
@@ -182,7 +144,7 @@ func TestHostsOnABadNetwork(t *testing.T) {
 			for _, h := range lab.Hosts {
 				h.Impair(strings.Fields(c.netem)...)
 			}
-			finish(t, startHosts(s, lab, c.perHost, "-min", "16384", "-max", "65536", "-warmup", "0", "-iters", "1"), "auto", 2)
+			finish(t, lab.Start(s, c.perHost, "-min", "16384", "-max", "65536", "-warmup", "0", "-iters", "1"), "auto", 2)
 		})
 	}
 }
@@ -223,7 +185,7 @@ func begun(all []*testproc.Process) {
 func TestCablePulled(t *testing.T) {
 	skipOnGPU(t)
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
-	all := startHosts(s, lab, []int{1, 1}, endless...)
+	all := lab.Start(s, []int{1, 1}, endless...)
 	begun(all)
 	lab.Hosts[1].Unplug()
 	allFail(t, all, map[int]int{0: 1, 1: 0})
@@ -233,7 +195,7 @@ func TestCablePulled(t *testing.T) {
 func TestCablePulledShortly(t *testing.T) {
 	skipOnGPU(t)
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
-	all := startHosts(s, lab, []int{2, 1}, "-min", "1024", "-max", "1024", "-iters", "1000")
+	all := lab.Start(s, []int{2, 1}, "-min", "1024", "-max", "1024", "-iters", "1000")
 	begun(all)
 	lab.Hosts[1].Unplug()
 	time.Sleep(time.Second)
@@ -245,7 +207,7 @@ func TestCablePulledShortly(t *testing.T) {
 func TestRankOnOtherHostKilled(t *testing.T) {
 	skipOnGPU(t)
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
-	all := startHosts(s, lab, []int{2, 1}, endless...)
+	all := lab.Start(s, []int{2, 1}, endless...)
 	begun(all)
 	if err := all[2].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -55,5 +55,5 @@ func TestMpirunOnHosts(t *testing.T) {
 		"--host", lab.Hosts[0].Address+":2,"+lab.Hosts[1].Address+":2", "--mca", "plm_rsh_agent", file,
 		"-x", testproc.MainEnv, "-x", "MASTER_ADDR="+lab.Hosts[0].Address,
 		program, "-min", "4", "-max", "65536", "-iters", "2")...)
-	finish(t, []*testproc.Process{s.Run(cmd, groupEnv(t, lab))}, "auto", 8)
+	finish(t, []*testproc.Process{s.Run(cmd, lab.Env())}, "auto", 8)
 }

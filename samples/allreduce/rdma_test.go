@@ -22,19 +22,13 @@ func startNodes(s *testproc.Scene, perNode []int, port string, env []string, arg
 		s.T.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
 	}
 	devices := strings.Split(names, ",")
-	ranks, local := hostsOf(perNode...), 0
-	for rank, node := range ranks {
-		if rank > 0 && ranks[rank-1] != node {
-			local = 0
-		}
-		all = append(all, s.Run(exec.CommandContext(s.T.Context(), testProgram(s.T), args...), append([]string{
+	for _, p := range testproc.Places(perNode...) {
+		env := append([]string{
 			"MASTER_ADDR=127.0.0.1", bootstrap.EnvPort + "=" + port, bootstrap.EnvSecret + "=of " + s.T.Name(),
 			"MSCCLGO_CACHE=" + os.Getenv("MSCCLGO_CACHE"), "MSCCLGO_TRANSPORTS=cudaipc,infiniband",
-			fmt.Sprintf("%s=node %d", hostid.Env, node), ib.EnvDevice + "=" + devices[node%len(devices)],
-			fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", len(ranks)),
-			fmt.Sprintf("LOCAL_RANK=%d", local), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", perNode[node]),
-		}, env...)))
-		local++
+			fmt.Sprintf("%s=node %d", hostid.Env, p.Host), ib.EnvDevice + "=" + devices[p.Host%len(devices)],
+		}, append(p.Env, env...)...)
+		all = append(all, s.Run(exec.CommandContext(s.T.Context(), testProgram(s.T), args...), env))
 	}
 	return all
 }

@@ -233,6 +233,30 @@ func RankEnv(id fmt.Stringer, rank, size int) []string {
 	}
 }
 
+// Place is where a rank of a group on several hosts is.
+type Place struct {
+	Host int
+	Env  []string // the rank's variables, as a launcher sets them, but not where the group meets
+}
+
+// Places returns those of all ranks: Places(1, 3) has rank 0 on the first host and ranks 1 to
+// 3 on the second.
+func Places(perHost ...int) (all []Place) {
+	ranks := 0
+	for _, n := range perHost {
+		ranks += n
+	}
+	for host, n := range perHost {
+		for local := range n {
+			all = append(all, Place{host, []string{
+				fmt.Sprintf("RANK=%d", len(all)), fmt.Sprintf("WORLD_SIZE=%d", ranks),
+				fmt.Sprintf("LOCAL_RANK=%d", local), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", n),
+			}})
+		}
+	}
+	return all
+}
+
 // NewRendezvous returns a rendezvous on this machine, which is closed when the test ends.
 func NewRendezvous(t testing.TB) *bootstrap.Rendezvous {
 	t.Helper()
