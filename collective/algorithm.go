@@ -60,6 +60,11 @@ var slots = algorithm{name: "slots", through: bySlots}
 // ports moves the parts by the hosts' copy engines.
 var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}
 
+// hosts reduces within hosts by threads, and between them by the hosts' ports.
+func hosts(kernel string) algorithm {
+	return algorithm{name: "hier", kernel: kernel, through: byHosts}
+}
+
 // inboxPackets returns how many packets a call puts into an inbox.
 func (a algorithm) inboxPackets(part, ranks uint64) uint64 {
 	n := divideUp(part, a.payload)

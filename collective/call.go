@@ -192,11 +192,9 @@ func (r *Runner) Fits(c Call) error {
 
 func (r *Runner) fit(c *Call, a algorithm) error {
 	if hosts := len(r.comm.Hosts()); hosts > 1 && !a.acrossHosts() {
-		instead := fmt.Sprintf("no algorithm of %v does without", c.Kind)
-		if i := slices.IndexFunc(c.Kind.spec().algorithms, algorithm.acrossHosts); i >= 0 {
-			instead = "take an algorithm with port channels, such as " + c.Kind.spec().algorithms[i].name
-		}
-		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; %s", a.name, hosts, instead)
+		all := c.Kind.spec().algorithms // of which some are for several hosts
+		instead := all[slices.IndexFunc(all, algorithm.acrossHosts)].name
+		return fmt.Errorf("%s is done by kernels that reach all ranks' memory, and the ranks are on %d hosts; take an algorithm with port channels, such as %s", a.name, hosts, instead)
 	}
 	if a.through == byRing && c.sumsGrow() > 1 {
 		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)

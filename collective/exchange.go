@@ -44,10 +44,18 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		own += gpu.Ptr(src)
 	}
 	switch {
-	case kind.rooted && rank == uint32(c.Root):
-		from = peers{}
 	case kind.rooted:
-		to, from, own = peers{}, peers{(uint32(c.Root) + ranks - rank) % ranks, 1}, 0
+		root := peers{(uint32(c.Root) + ranks - rank) % ranks, 1}
+		switch gathers := c.Kind == Gather; {
+		case rank != uint32(c.Root) && gathers:
+			to, from, own = root, peers{}, 0
+		case rank != uint32(c.Root):
+			to, from, own = peers{}, root, 0
+		case gathers:
+			to = peers{}
+		default:
+			from = peers{}
+		}
 	case !kind.gathered && ranks > 1: // to the next rank
 		to, from, own, fan = peers{1, 1}, peers{ranks - 1, 1}, 0, 1
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// hierBlocks is how many blocks the hierarchical all-reduce has at most: each has
+// hierBlocks is how many blocks the hierarchical reductions have at most: each has
 // connections of its own. kMostBlocks of hier.cu.
 const hierBlocks = 4
 
@@ -41,14 +41,27 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 	if err != nil {
 		return launch{}, err
 	}
-	place := placeOf(r.comm.Rank(), r.comm.Hosts())
-	h, err := r.hostPath(ctx, pathKey{byHosts, nil, c.Out, c.sumsGrow()}, func(h *hostPath) error {
-		size, err := h.smallest(ctx, c.Out)
+	hosts := r.comm.Hosts()
+	place := placeOf(r.comm.Rank(), hosts)
+	key := pathKey{byHosts, nil, c.Out, c.sumsGrow()}
+	most := c.Out.Size() // bytes of data, or of a part
+	if c.Kind == ReduceScatter {
+		key.in = c.input()
+		most = min(most, key.in.Size()/uint64(r.comm.Size()))
+	}
+	h, err := r.hostPath(ctx, key, func(h *hostPath) error {
+		size, err := h.smallest(ctx, most)
 		if err != nil {
 			return err
 		}
-		h.slot = divideUp(divideUp(size, line), uint64(place.owners)) * line * c.sumsGrow()
-		inbox, err := h.allocate(ctx, 2*uint64(place.hosts)*h.slot, 0)
+		slots := 2 * uint64(place.hosts) // of the inbox
+		if c.Kind == ReduceScatter {
+			slots *= 2 * place.parts(hosts)
+			h.slot = divideUp(size, line) * line * c.sumsGrow()
+		} else {
+			h.slot = divideUp(divideUp(size, line), uint64(place.owners)) * line * c.sumsGrow()
+		}
+		inbox, err := h.allocate(ctx, slots*h.slot, 0)
 		if err != nil {
 			return err
 		}
@@ -56,13 +69,54 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 		if _, err := h.allocate(ctx, 4*hierBlocks, 4*hierBlocks); err != nil {
 			return err
 		}
+		if c.Kind == ReduceScatter {
+			if err := h.upload(ctx, orderOfHosts(hosts)); err != nil {
+				return err
+			}
+		}
 		return h.connect(ctx, inbox, communicator.PortChannelOptions{PerPeer: hierBlocks, Peers: place.peers})
 	})
 	if err != nil {
 		return launch{}, err
 	}
-	return launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), args: []any{
+	args := []any{
 		r.group, c.input().peers, c.Out.peers, uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
 		h.handles(0), h.buffers[0], h.buffers[1], h.slot, c.part(),
-	}}, nil
+	}
+	switch c.Kind {
+	case Reduce:
+		root := placeOf(c.Root, hosts).host
+		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+	case ReduceScatter:
+		stride := uint64(0) // between the ranks' outputs
+		if c.InPlace {
+			stride = c.part()
+		}
+		args = append(args, h.buffers[2], uint32(place.parts(hosts)), stride)
+	}
+	return launch{kernel: kernel, shape: gpu.Blocks(min(c.Blocks, hierBlocks, fit), c.Threads), args: args}, nil
+}
+
+// parts returns how many ranks of a host are one owner's in a reduce-scatter, at most.
+func (p place) parts(hosts [][]int) uint64 {
+	most := 0
+	for _, ranks := range hosts {
+		most = max(most, len(ranks))
+	}
+	return divideUp(uint64(most), uint64(p.owners))
+}
+
+// orderOfHosts returns what Scatter of hier.cu has of the hosts: where the ranks of each
+// begin, where the last one's end, and the ranks.
+func orderOfHosts(hosts [][]int) []uint32 {
+	var starts, order []uint32
+	at := uint32(len(hosts) + 1)
+	for _, ranks := range hosts {
+		starts = append(starts, at)
+		at += uint32(len(ranks))
+		for _, rank := range ranks {
+			order = append(order, uint32(rank))
+		}
+	}
+	return append(append(starts, at), order...)
 }

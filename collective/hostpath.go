@@ -60,16 +60,26 @@ func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buff
 	return b, err
 }
 
-// smallest returns the bytes of the smallest of all ranks' buffers, as which a call takes
-// them: where slots lie in an inbox must depend on what all ranks agree upon. Collective.
-func (h *hostPath) smallest(ctx context.Context, mine *Memory) (uint64, error) {
+// upload adds a buffer that holds values. Collective.
+func (h *hostPath) upload(ctx context.Context, values []uint32) error {
+	b, err := gpu.Upload(h.r.comm.Device(), values)
+	if err == nil {
+		h.buffers = append(h.buffers, b)
+	}
+	_, err = h.r.exchange(ctx, "upload a table", "", err)
+	return err
+}
+
+// smallest returns the least that any rank has room for, in bytes, as which a call takes
+// all: where slots lie in an inbox must depend on what all ranks agree upon. Collective.
+func (h *hostPath) smallest(ctx context.Context, mine uint64) (uint64, error) {
 	w := wire.NewWriter(8)
-	w.U64(mine.Size())
+	w.U64(mine)
 	all, err := h.r.exchange(ctx, "compare the sizes of buffers", string(w.Bytes()), nil)
 	if err != nil {
 		return 0, err
 	}
-	least := mine.Size()
+	least := mine
 	for rank, b := range all {
 		read := wire.NewReader([]byte(b))
 		size := read.U64()

@@ -72,7 +72,7 @@ var specs = [...]spec{
 			{name: "pushed", kernel: "pushed", through: byPush},
 			{name: "ring", kernel: "ring", through: byRing},
 			{name: "staged", kernel: "staged", through: byStages},
-			{name: "hier", kernel: "hier", through: byHosts},
+			hosts("hier"),
 		},
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},
@@ -86,7 +86,7 @@ var specs = [...]spec{
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
 		source:     source{"reducescatter.cu", reduceScatterSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(),
+		algorithms: packets(hosts("hierScatter")),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
@@ -116,6 +116,7 @@ var specs = [...]spec{
 		bus: func(float64) float64 { return 1 },
 		algorithms: packets(
 			algorithm{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
+			hosts("hierReduce"),
 		),
 		sources: func(rank, _, ranks, root int) ([]int, int) {
 			if rank != root {
@@ -127,7 +128,7 @@ var specs = [...]spec{
 	Gather: {
 		name: "gather", rooted: true, gathered: true, source: source{"alltoallv.cu", allToAllVSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: []algorithm{slots},
+		algorithms: []algorithm{slots, ports},
 		sources: func(rank, part, _, root int) ([]int, int) {
 			if rank != root {
 				return nil, 0
@@ -138,7 +139,7 @@ var specs = [...]spec{
 	Scatter: {
 		name: "scatter", rooted: true, scattered: true, source: source{"alltoallv.cu", allToAllVSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: []algorithm{slots},
+		algorithms: []algorithm{slots, ports},
 		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },
 	},
 }

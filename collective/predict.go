@@ -133,13 +133,15 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 		}
 		return start + 2*copying + carried/c.engine
 	case byHosts:
-		return latency + 2*c.signal + s*(n-1)/n/c.read + s*(n-1)/n/c.write
+		if k == AllReduce {
+			return latency + 2*c.signal + s*(n-1)/n/c.read + s*(n-1)/n/c.write
+		}
 	case byPush:
 		return latency + 2*c.signal + carried/c.write
 	case bySlots:
 		return latency + 2*c.trip + carried/c.slots
 	}
-	switch { // direct, and the relayed broadcast, between two barriers
+	switch { // direct, the relayed broadcast, and reductions within a host, between two barriers
 	case a.name == "relayed":
 		return latency + relaying + carried/(c.write*0.85)
 	case k == AllReduce || k == Reduce:
@@ -161,7 +163,11 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 	case byRing: // one ring in the order of ranks, which leaves each host by one NIC
 		hops := 2 * (hosts*c.net + (n-1-min(hosts, n-1))*c.port)
 		return start + hops + 2*(n-1)/n*s/min(c.nextEngine, c.nic)
-	case byHosts: // each rank puts its shard to all other hosts
+	case byHosts:
+		if k == ReduceScatter { // each rank puts a part to its twin on each other host
+			return start + f.reading(s) + c.net + (hosts-1)*(posting+s/n/c.perRank)
+		}
+		// Each rank puts its shard to all other hosts, or the root's host gets it of all.
 		return start + f.within(s) + c.net + (hosts-1)*(posting+s/g/c.perRank)
 	}
 	// By ports, each part straight to its place.
@@ -170,8 +176,20 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 		return start + c.net + s/c.nic
 	case Broadcast:
 		return start + c.net + (n-1)*posting + (n-g)*s/c.nic
+	case Gather, Scatter: // all through the root's NIC
+		return start + c.net + (n-1)*posting + max((n-g)/n*s/c.nic, (g-1)/n*s/c.engine)
 	}
 	return start + c.net + (n-1)*posting + max((n-g)/n*s/c.perRank, (g-1)/n*s/c.engine)
+}
+
+// reading returns the us of a reduction within each host, whose ranks each read their share
+// of the others' data.
+func (f Fabric) reading(s float64) float64 {
+	c, g := f.costs(), f.perHost()
+	if g <= 1 {
+		return 0
+	}
+	return 2*c.signal + 2*c.trip + eachPeer*(g-2) + (g-1)/g*s/c.read
 }
 
 // within returns the us of a reduction to shards within each host, and their gathering.
@@ -180,7 +198,7 @@ func (f Fabric) within(s float64) float64 {
 	if g <= 1 {
 		return 0
 	}
-	return 2*c.signal + 2*c.trip + eachPeer*(g-2) + (g-1)/g*s/c.read + (g-1)/g*s/c.write
+	return f.reading(s) + (g-1)/g*s/c.write
 }
 
 // unbuilt returns the us of an algorithm of an all-reduce that this package does not have.

@@ -188,7 +188,10 @@ func TestPredictions(t *testing.T) {
 		{names(many, AllReduce), "ring hier rings? tree? hierRing? hierTree?"},
 		{names(one, Broadcast), "LL8 LL16 LL128 direct relayedLL128 relayed ports"},
 		{names(many, AllGather), "ports"},
-		{names(many, ReduceScatter), ""},
+		{names(many, ReduceScatter), "hier"},
+		{names(many, Reduce), "hier"},
+		{names(many, Gather), "ports"},
+		{names(many, Scatter), "ports"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

@@ -188,10 +188,12 @@ func TestSeveralHosts(t *testing.T) {
 		if _, err := runner.Prepare(ctx, call); err == nil || !strings.Contains(err.Error(), "2 hosts") {
 			return fmt.Errorf("direct: %v", err)
 		}
-		for _, kind := range []Kind{ReduceScatter, Reduce, Gather, Scatter} {
-			choice, err := runner.Choose(Call{Kind: kind, Count: 10})
-			if !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "2 hosts; no algorithm of "+kind.String()) {
-				return fmt.Errorf("%v: %v, %v", kind, choice, err)
+		for _, kind := range Kinds() {
+			for _, count := range []uint64{1, 10000, 1 << 30} {
+				choice, err := runner.Choose(Call{Kind: kind, Count: count})
+				if err != nil || !kind.ByHost(choice.Algorithm) {
+					return fmt.Errorf("%v of %d: %v, %v", kind, count, choice, err)
+				}
 			}
 		}
 		call.Algorithm = "hier"

@@ -252,7 +252,7 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 		if p.call.Kind.InOffset(rank, true) > 0 {
 			start = in.Ptr() - gpu.Ptr(part*uint64(p.call.Kind.InOffset(rank, true)))
 		}
-		if !p.call.Kind.InPlace() && p.algorithm.through != bySlots || out.Ptr() != start {
+		if !p.call.Kind.InPlace() && !p.call.Kind.Rooted() || out.Ptr() != start {
 			return p.r.invalidUse(p.op, "input and output overlap, and not as in a call in place")
 		}
 	}

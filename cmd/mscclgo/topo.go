@@ -204,10 +204,6 @@ func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
 		}
 		fmt.Fprintf(&b, "\n%v, %d ranks on %s, predicted us; [ ] is the least of what is built\n", kind, fabric.Ranks, hosts)
 		names := fabric.Predict(kind, 1)
-		if len(names) == 0 {
-			fmt.Fprintf(&b, "no algorithm does it on several hosts\n")
-			continue
-		}
 		var table strings.Builder
 		t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprint(t, "size\t")

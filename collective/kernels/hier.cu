@@ -1,6 +1,7 @@
-// The hierarchical all-reduce, for ranks on several hosts: threads of a host read
+// The hierarchical reductions, for ranks on several hosts: threads of a host read
 // and write each other's memory, and the hosts' proxies move between hosts what
-// cannot be mapped, over whatever transport there is.
+// cannot be mapped, over whatever transport there is. A host sends one sum of its
+// ranks' data, whatever their number.
 //
 // ELEMENT and OPERATION are set when this is compiled.
 #include <mscclgo/group.cuh>
@@ -23,7 +24,8 @@ using HostSum = Reducer<T, Op, Line>::Unfinished;  // a host's, of a line
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-constexpr uint32_t kMostBlocks = 4;  // hierBlocks of hier.go
+constexpr uint32_t kMostBlocks = 4;            // hierBlocks of hier.go
+constexpr uint32_t kEveryHost = ~uint32_t(0);  // has the result
 
 // Hosts is one rank's place among the hosts. The first `owners` ranks of every
 // host own a shard of the data each, the same on all hosts, and have a channel
@@ -34,6 +36,11 @@ struct Hosts {
   uint8_t* inbox;                       // two halves, each with a slot for each host
   uint32_t* calls;                      // how many calls used the inbox, for each of kMostBlocks blocks
   uint64_t slotBytes;
+
+  // to returns this block's channel to the owner of the shard on another host.
+  MSCCLGO_DEVICE const PortChannelHandle& to(uint32_t other) const {
+    return channels[uint64_t(blockIdx.x) * (hosts - 1) + (other < host ? other : other - 1)];
+  }
 
   // slot returns where a host's sums are kept during a call, as an offset in the inbox of
   // any owner of the shard. Calls use the halves in turn: a rank that has finished a call
@@ -52,17 +59,37 @@ struct Hosts {
   }
 
   // exchange puts this host's sums, n bytes in its slot from `at` on, into the
-  // other hosts' inboxes and waits for theirs. One thread.
-  MSCCLGO_DEVICE bool exchange(uint32_t call, uint64_t at, uint64_t n) const {
+  // inboxes of the other hosts, or of the only one that has the result, and waits
+  // for theirs. Hosts that get no sums get a signal: all hear from all in each call,
+  // which slot() needs. One thread.
+  MSCCLGO_DEVICE bool exchange(uint32_t call, uint64_t at, uint64_t n, uint32_t only = kEveryHost) const {
     const PortChannelHandle* peers = channels + uint64_t(blockIdx.x) * (hosts - 1);
     uint64_t mine = slot(host, call) + at;
-    for (uint32_t k = 0; k + 1 < hosts; ++k)
-      if (peers[k].putWithSignal(mine, mine, n) != WaitResult::Done) return false;
+    for (uint32_t k = 0; k + 1 < hosts; ++k) {
+      bool gets = only == kEveryHost || only == (k < host ? k : k + 1);
+      WaitResult result = gets ? peers[k].putWithSignal(mine, mine, n) : peers[k].signal();
+      if (result != WaitResult::Done) return false;
+    }
+    return hear();
+  }
+
+  // hear waits for a signal of each other host. One thread.
+  MSCCLGO_DEVICE bool hear() const {
+    const PortChannelHandle* peers = channels + uint64_t(blockIdx.x) * (hosts - 1);
     for (uint32_t k = 0; k + 1 < hosts; ++k)
       if (peers[k].wait() != WaitResult::Done) return false;
     return true;
   }
 };
+
+// sumOfHost reduces a line of this host's inputs, n bytes at `at`.
+MSCCLGO_DEVICE Reducer<T, Op, Line> sumOfHost(const GroupHandle& group, const PeerMemory& in, uint64_t at,
+                                              uint64_t n) {
+  Reducer<T, Op, Line> sum(loadPartial<Line>(in.of<const uint8_t>(0) + at, n));
+  for (uint32_t rank = 1; rank < group.size; ++rank)
+    sum.add(loadPartial<Line>(in.of<const uint8_t>(rank) + at, n));
+  return sum;
+}
 
 // reduce goes in three steps: owner r of a host sums up shard r of the host's
 // inputs; the owners of a shard exchange their sums; each adds up the hosts' sums,
@@ -71,11 +98,15 @@ struct Hosts {
 // among the owners. A block works on its part of the shard and meets only the
 // blocks of its number.
 //
+// With a root, which is rank `root` of host `only`, that host alone gets the others'
+// sums, and only the root's output is written.
+//
 // In place is safe: only the owner of a shard reads it, and writes it after. The
 // sums in the slot of this host stay until the call after the next, and by then
 // all hosts have received them, so that no flush is needed.
 MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
-                           const Hosts& across, uint64_t bytes) {
+                           const Hosts& across, uint64_t bytes, uint32_t only = kEveryHost,
+                           uint32_t root = 0) {
   uint32_t call = across.calls[blockIdx.x];
   if (group.barrier() != WaitResult::Done) return;  // the host's inputs are there
   uint64_t lines = divideUp(bytes, sizeof(Line));
@@ -90,16 +121,15 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
     uint8_t* sums = across.inbox + across.slot(across.host, call);
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       uint64_t at = (first + i) * sizeof(Line);
-      Reducer<T, Op, Line> sum(loadPartial<Line>(in.of<const uint8_t>(0) + at, bytes - at));
-      for (uint32_t rank = 1; rank < group.size; ++rank)
-        sum.add(loadPartial<Line>(in.of<const uint8_t>(rank) + at, bytes - at));
-      storePartial(sums + i * sizeof(HostSum), sum.unfinished(), sizeof(HostSum));
+      storePartial(sums + i * sizeof(HostSum), sumOfHost(group, in, at, bytes - at).unfinished(),
+                   sizeof(HostSum));
     }
     __syncthreads();  // the part is there before one thread sends it
     bool ok = true;
     if (threadIdx.x == 0)
-      ok = across.exchange(call, begin * sizeof(HostSum), (end - begin) * sizeof(HostSum));
+      ok = across.exchange(call, begin * sizeof(HostSum), (end - begin) * sizeof(HostSum), only);
     if (!blockAll(ok)) return;
+    if (only != kEveryHost && only != across.host) end = begin;  // the result is elsewhere
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       uint64_t at = (first + i) * sizeof(Line);
       const uint8_t* theirs = across.inbox + i * sizeof(HostSum);
@@ -107,9 +137,86 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
       for (uint32_t host = 1; host < across.hosts; ++host)
         sum.add(loadPartial<HostSum>(theirs + across.slot(host, call), sizeof(HostSum)));
       Line result = sum.get(across.ranks);
-      for (uint32_t k = 0; k < group.size; ++k) {
-        uint32_t peer = (group.rank + k) % group.size;
+      for (uint32_t k = 0; k < (only == kEveryHost ? group.size : 1); ++k) {
+        uint32_t peer = only == kEveryHost ? (group.rank + k) % group.size : root;
         storePartial(out.of<uint8_t>(peer) + at, result, bytes - at);
+      }
+    }
+  }
+  if (group.barrier() != WaitResult::Done) return;  // the host's outputs are there
+  across.end(call);
+}
+
+// Scatter is what a reduce-scatter needs besides. Owner i of a host does the parts of
+// ranks i, i + owners and so on of every host: of the others it sends its host's sums to
+// the owner of its number there, its twin, and of its own it makes the results. Where all
+// hosts have as many ranks, that is its own part alone.
+struct Scatter {
+  const uint32_t* order;  // where the ranks of each host begin and end here, and the ranks
+  uint32_t parts;         // of a host for one owner, at most
+  uint64_t stride;        // bytes from a rank's output to the next one's, in place, else 0
+
+  // slot returns where an owner has, in the half of a call, the sums of host `of` for its
+  // part number k; and, `sent`, its own host's for its twin on host `of`.
+  MSCCLGO_DEVICE uint64_t slot(const Hosts& across, uint32_t call, bool sent, uint32_t of, uint32_t k) const {
+    return (((call % 2 * 2 + sent) * across.hosts + of) * uint64_t(parts) + k) * across.slotBytes;
+  }
+};
+
+// reduceScatter goes in the steps of reduce(), which says why nothing comes too early or
+// is overwritten too late. Between hosts go (hosts - 1) times a part for each rank. In place is
+// safe: a part of this host's ranks is read by its owner alone, each line before it is
+// written, and the other parts are not written.
+MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                                  const Hosts& across, const Scatter& scatter, uint64_t bytes) {
+  uint32_t call = across.calls[blockIdx.x];
+  if (group.barrier() != WaitResult::Done) return;  // the host's inputs are there
+  uint64_t lines = divideUp(bytes, sizeof(Line));
+  uint64_t part = divideUp(lines, gridDim.x);
+  uint64_t begin = blockIdx.x * part;
+  uint64_t end = begin + part < lines ? begin + part : lines;
+
+  if (group.rank < across.owners && begin < end) {
+    bool ok = true;
+    uint64_t at = begin * sizeof(HostSum), n = (end - begin) * sizeof(HostSum);
+    for (uint32_t ahead = 1; ahead < across.hosts; ++ahead) {
+      uint32_t to = (across.host + ahead) % across.hosts, last = scatter.order[to + 1];
+      for (uint32_t r = scatter.order[to] + group.rank, k = 0; r < last; r += across.owners, ++k) {
+        uint64_t from = scatter.order[r] * bytes, sent = scatter.slot(across, call, true, to, k) + at;
+        for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+          uint64_t line = i * sizeof(Line);
+          storePartial(across.inbox + sent + (i - begin) * sizeof(HostSum),
+                       sumOfHost(group, in, from + line, bytes - line).unfinished(), sizeof(HostSum));
+        }
+        __syncthreads();  // the sums are there before one thread sends them
+        if (threadIdx.x != 0 || !ok) continue;
+        uint64_t theirs = scatter.slot(across, call, false, across.host, k) + at;
+        const PortChannelHandle& channel = across.to(to);
+        ok = (r + across.owners < last ? channel.put(theirs, sent, n)
+                                       : channel.putWithSignal(theirs, sent, n)) == WaitResult::Done;
+      }
+    }
+    if (threadIdx.x == 0 && ok) ok = across.hear();
+    if (!blockAll(ok)) return;
+    uint32_t first = scatter.order[across.host], last = scatter.order[across.host + 1];
+    for (uint32_t r = first + group.rank, k = 0; r < last; r += across.owners, ++k) {
+      uint64_t from = scatter.order[r] * bytes;
+      uint8_t* result = out.of<uint8_t>(r - first) + scatter.order[r] * scatter.stride;
+      for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+        uint64_t line = i * sizeof(Line);
+        HostSum mine = sumOfHost(group, in, from + line, bytes - line).unfinished();
+        Reducer<T, Op, Line> sum;
+        for (uint32_t host = 0; host < across.hosts; ++host) {
+          const uint8_t* theirs =
+              across.inbox + scatter.slot(across, call, false, host, k) + i * sizeof(HostSum);
+          HostSum next = host == across.host ? mine : loadPartial<HostSum>(theirs, sizeof(HostSum));
+          if (host == 0) {
+            sum = Reducer<T, Op, Line>(next);
+          } else {
+            sum.add(next);
+          }
+        }
+        storePartial(result + line, sum.get(across.ranks), bytes - line);
       }
     }
   }
@@ -120,10 +227,24 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
 }  // namespace
 
 // group, in and out are those of the host's ranks; `ranks` counts all hosts'.
+#define PARAMETERS                                                                            \
+  __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,           \
+      __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners, \
+      uint32_t ranks, const PortChannelHandle *channels, uint8_t *inbox, uint32_t *calls,     \
+      uint64_t slotBytes, uint64_t bytes
+#define HOSTS \
+  Hosts { hosts, host, owners, ranks, channels, inbox, calls, slotBytes }
+
+extern "C" __global__ void __launch_bounds__(512, 1) hier(PARAMETERS) {
+  reduce(group, in, out, HOSTS, bytes);
+}
+
 extern "C" __global__ void __launch_bounds__(512, 1)
-    hier(__grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,
-         __grid_constant__ const PeerMemory out, uint32_t hosts, uint32_t host, uint32_t owners,
-         uint32_t ranks, const PortChannelHandle* channels, uint8_t* inbox, uint32_t* calls,
-         uint64_t slotBytes, uint64_t bytes) {
-  reduce(group, in, out, Hosts{hosts, host, owners, ranks, channels, inbox, calls, slotBytes}, bytes);
+    hierReduce(PARAMETERS, uint32_t rootHost, uint32_t root) {
+  reduce(group, in, out, HOSTS, bytes, rootHost, root);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1)
+    hierScatter(PARAMETERS, const uint32_t* order, uint32_t parts, uint64_t stride) {
+  reduceScatter(group, in, out, HOSTS, Scatter{order, parts, stride}, bytes);
 }

@@ -1,0 +1,168 @@
+package collective_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/collective"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// reduceExactly returns the reduction of elements at the same place in all inputs. What the
+// small floats of problem.data make is exact in a float32, so that results are rounded once.
+func reduceExactly(typ collective.Type, op collective.Op, elements [][]byte) []byte {
+	product, sum, whole := float32(1), float32(0), int64(0)
+	for _, e := range elements {
+		switch typ {
+		case collective.F8E5M2:
+			product *= collective.Float8E5M2(e[0]).Float32()
+		case collective.F16:
+			sum += collective.Float16(binary.LittleEndian.Uint16(e)).Float32()
+		default:
+			whole += int64(int32(binary.LittleEndian.Uint32(e)))
+		}
+	}
+	if op == collective.Avg {
+		sum, whole = sum/float32(len(elements)), whole/int64(len(elements))
+	}
+	switch typ {
+	case collective.F8E5M2:
+		return []byte{byte(collective.NewFloat8E5M2(product))}
+	case collective.F16:
+		return binary.LittleEndian.AppendUint16(nil, uint16(collective.NewFloat16(sum)))
+	}
+	return binary.LittleEndian.AppendUint32(nil, uint32(whole))
+}
+
+// wanted returns what the buffers that problem has on a rank must hold after it.
+func (p *problem) wanted(rank, ranks int) (all [2][]byte) {
+	part := int(p.Count) * p.Type.Size()
+	framed := func(offset uint64, content []byte) []byte {
+		return slices.Concat(bytes8(guard+offset), content, bytes8(guard))
+	}
+	out := bytes8(uint64(part * p.Kind.OutParts(ranks)))
+	if !p.InPlace {
+		all[0] = framed(p.offsetIn, p.data(rank, ranks))[:guard+int(p.offsetIn)+part*p.Kind.InParts(ranks)+guard]
+	} else {
+		content := bytes8(uint64(part * p.Kind.Parts(ranks)))
+		copy(content[part*p.Kind.InOffset(rank, true):], p.data(rank, ranks))
+		out = content
+	}
+	at := part * p.Kind.OutOffset(rank, p.InPlace)
+	for i := range p.Kind.OutParts(ranks) {
+		from, theirs := p.Kind.Sources(rank, i, ranks, p.Root)
+		if len(from) == 0 {
+			continue
+		}
+		var sources [][]byte
+		for _, r := range from {
+			sources = append(sources, p.data(r, ranks)[theirs*part:][:part])
+		}
+		result := out[at+i*part:][:part]
+		if len(from) == 1 {
+			copy(result, sources[0])
+			continue
+		}
+		size := p.Type.Size()
+		for e := 0; e < part; e += size {
+			elements := make([][]byte, len(from))
+			for i, s := range sources {
+				elements[i] = s[e:][:size]
+			}
+			copy(result[e:], reduceExactly(p.Type, p.Op, elements))
+		}
+	}
+	all[1] = framed(p.offsetOut, out)
+	return all
+}
+
+// right does a problem both ways and compares what the buffers hold with what they must.
+func (m *member) right(p *problem) error {
+	want := p.wanted(m.comm.Rank(), m.comm.Size())
+	for i, do := range []func(*problem) ([2][]byte, error){m.prepared, m.unprepared} {
+		way := []string{"prepared", "on any buffer"}[i]
+		got, err := do(p)
+		if err != nil {
+			return fmt.Errorf("%v, %s: %w", &p.Call, way, err)
+		}
+		for i, name := range []string{"input", "output"} {
+			if !bytes.Equal(want[i], got[i]) {
+				return fmt.Errorf("%v, %s, in place %v, %d and %d off, on rank %d: the %s differs (-want +got):\n%.1500s",
+					&p.Call, way, p.InPlace, p.offsetIn, p.offsetOut, m.comm.Rank(), name, cmp.Diff(want[i], got[i]))
+			}
+		}
+	}
+	return nil
+}
+
+// groupsOnHosts are hosts of ranks: even and uneven, in order and not.
+var groupsOnHosts = [][]int{{0, 0, 1}, {0, 1, 0, 2, 0, 2}, {0, 1, 2, 3}}
+
+// runOnHosts runs a test on ranks of several hosts, which the network joins.
+func runOnHosts(t *testing.T, hosts []int, o collective.Options, test func(*member) error) {
+	t.Helper()
+	group := communicator.Options{Scratch: 1 << 20, Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
+	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), group, func(ctx context.Context, comm *communicator.Communicator) error {
+		if n := slices.Max(hosts) + 1; len(comm.Hosts()) != n {
+			return fmt.Errorf("the hosts are %v, want %d", comm.Hosts(), n)
+		}
+		runner, err := collective.New(ctx, comm, o)
+		if err != nil {
+			return err
+		}
+		stream, err := comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		err = test(&member{ctx, comm, runner, stream})
+		if err == nil {
+			err = comm.Synchronize(ctx, stream)
+		}
+		if err != nil {
+			comm.Abort(err)
+		}
+		return errors.Join(err, stream.Close(), runner.Close(ctx))
+	})
+}
+
+// TestOnHosts does the collectives of a root, and reduce-scatters, on ranks of several hosts: at
+// once and in pieces, of any alignment, in place and not, with each root.
+func TestOnHosts(t *testing.T) {
+	reductions := []struct {
+		typ collective.Type
+		op  collective.Op
+	}{{collective.I32, collective.Sum}, {collective.F8E5M2, collective.Prod}, {collective.F16, collective.Avg}, {collective.I32, collective.Avg}}
+	for _, hosts := range groupsOnHosts {
+		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
+			runOnHosts(t, hosts, collective.Options{Scratch: 4 << 10}, func(m *member) error {
+				for shift, kind := range []collective.Kind{collective.ReduceScatter, collective.Reduce, collective.Gather, collective.Scatter} {
+					for i, count := range []uint64{17, 1, 1001} {
+						p := &problem{Call: collective.Call{Kind: kind, Type: collective.U8, Count: count, Root: i % len(hosts)}}
+						if kind.Reduces() {
+							of := reductions[(i+2*shift)%len(reductions)]
+							p.Type, p.Op = of.typ, of.op
+						}
+						p.offsetIn, p.offsetOut = []uint64{0, 1, 4, 128}[i%4]+uint64(m.comm.Rank()%2*12), []uint64{16, 3, 0}[i%3]
+						p.InPlace = i%2 == 0 && kind.InPlace()
+						if err := m.right(p); err != nil {
+							return err
+						}
+					}
+					if err := m.do(m.stream, &problem{Call: collective.Call{Kind: kind}}, nil, nil); err != nil {
+						return fmt.Errorf("%v of nothing: %w", kind, err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
