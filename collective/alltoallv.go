@@ -46,7 +46,7 @@ const prepareV = "collective: prepare an all-to-all with counts"
 //
 // Errors: ErrInvalid for an invalid call, naming the peer whose part it is: on the
 // others as ErrRemote; and where what a rank sends differs from what its peer
-// receives. ErrUnsupported for ranks on several hosts.
+// receives.
 func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation, error) {
 	if err := r.begin(prepareV); err != nil {
 		return nil, err
@@ -85,8 +85,6 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives *spans, err e
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), peer)
 	}
 	switch {
-	case len(r.comm.Hosts()) > 1:
-		return nil, nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is done by a kernel that reaches all ranks' memory, and the ranks are on %d hosts", len(r.comm.Hosts())).At(r.comm.Rank(), mscclgo.NoRank)
 	case !c.Type.valid():
 		return nil, nil, invalid(mscclgo.NoRank, "there is no element %v", c.Type)
 	case len(c.Sends) != ranks || len(c.Receives) != ranks:
@@ -207,8 +205,7 @@ func (r *Runner) matching(told []string) error {
 // receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. What
 // rank r sends to rank p must be as much as rank p receives from rank r: where it is not,
 // the group fails once the communicator's timeout has passed. A buffer of which nothing is used
-// may be nil. See [Runner.AllReduce]; its errors, and ErrUnsupported for ranks on several
-// hosts.
+// may be nil. See [Runner.AllReduce].
 func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {
 	c := AllToAllV{Type: t, In: in, Out: out, Overlap: true}
 	var err error

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -163,6 +166,134 @@ func TestOnHosts(t *testing.T) {
 				}
 				return nil
 			})
+		})
+	}
+}
+
+// TestChainOnHosts makes calls of all kinds, each of what the one before it left, with nothing
+// between them: on several streams and in graphs, with calls on either side of these.
+func TestChainOnHosts(t *testing.T) {
+	runOnHosts(t, []int{0, 0, 1, 2}, collective.Options{Scratch: 16 << 10}, func(m *member) error {
+		const count = 700 // more than a piece of some
+		ranks := m.comm.Size()
+		var x, other, y, z, w *gpu.Buffer
+		values := make([]int32, count*ranks)
+		for i := range values {
+			values[i] = int32(i + 3*m.comm.Rank())
+		}
+		for _, b := range []**gpu.Buffer{&x, &other, &y, &z, &w} {
+			var err error
+			if *b, err = gpu.Upload(m.comm.Device(), values); err != nil {
+				return err
+			}
+		}
+		counts := slices.Repeat([]uint64{count}, ranks)
+		round := func(s *gpu.Stream) error {
+			r, all, typ := m.runner, uint64(count*ranks), collective.I32
+			return errors.Join(
+				r.ReduceScatter(s, y, x, count, typ, collective.Sum),
+				r.AllGather(s, other, y, count, typ),
+				r.Reduce(s, z, other, all, typ, collective.Max, 1),
+				r.Scatter(s, y, z, count, typ, 1),
+				r.Gather(s, w, y, count, typ, 3),
+				r.Broadcast(s, other, w, all, typ, 3),
+				r.AllToAllV(s, x, other, counts, counts, typ),
+			)
+		}
+		second, err := m.comm.Device().NewStream()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(round(m.stream), round(second), second.BeginCapture(), round(second), round(second)); err != nil {
+			return err
+		}
+		graph, err := second.EndCapture()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(graph.Launch(m.stream), graph.Launch(second), round(m.stream)); err != nil {
+			return err
+		}
+		if err := errors.Join(m.comm.Synchronize(m.ctx, second), m.comm.Synchronize(m.ctx, m.stream)); err != nil {
+			return err
+		}
+		if err := gpu.CopyOut(values, x); err != nil {
+			return err
+		}
+		// A round leaves part r of the sums in every part of rank r's data, so that the next one
+		// adds up the parts.
+		parts := make([][]int32, ranks)
+		for r := range parts {
+			parts[r] = make([]int32, count)
+			for i := range parts[r] {
+				for rank := range ranks {
+					parts[r][i] += int32(count*r + i + 3*rank)
+				}
+			}
+		}
+		for range 6 {
+			for i := range count {
+				sum := int32(0)
+				for r := range parts {
+					sum += parts[r][i]
+				}
+				for r := range parts {
+					parts[r][i] = sum
+				}
+			}
+		}
+		want := slices.Repeat(parts[m.comm.Rank()], ranks)
+		if diff := cmp.Diff(want, values); diff != "" {
+			return fmt.Errorf("rank %d: the results differ (-want +got):\n%.2000s", m.comm.Rank(), diff)
+		}
+		return errors.Join(graph.Close(), second.Close(), x.Close(), other.Close(), y.Close(), z.Close(), w.Close())
+	})
+}
+
+// TestAbsentOnHosts has a rank that does not make a call, of which the others are told once their
+// patience ends.
+func TestAbsentOnHosts(t *testing.T) {
+	t.Parallel()
+	const ranks, absent, count = 3, 2, 1000
+	calls := map[string]func(*member, *gpu.Buffer, *gpu.Buffer) error{
+		"reduce-scatter": func(m *member, out, in *gpu.Buffer) error {
+			return m.runner.ReduceScatter(m.stream, out, in, count, collective.F32, collective.Sum)
+		},
+		"gather": func(m *member, out, in *gpu.Buffer) error {
+			return m.runner.Gather(m.stream, out, in, count, collective.F32, absent)
+		},
+		"counts": func(m *member, out, in *gpu.Buffer) error {
+			counts := slices.Repeat([]uint64{count}, ranks)
+			return m.runner.AllToAllV(m.stream, out, in, counts, counts, collective.F32)
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait
+			o := communicator.Options{Timeout: 4 * time.Second, Transports: registeredmem.Ethernet}
+			runMembersOn(t, ranks, o, collective.Options{}, func(m *member) error {
+				var b [2]*gpu.Buffer
+				for i := range b {
+					var err error
+					if b[i], err = m.comm.Device().Alloc(4 * count * ranks); err != nil {
+						return err
+					}
+				}
+				// The first call, which prepares, is made by all.
+				if err := errors.Join(call(m, b[1], b[0]), m.comm.Synchronize(m.ctx, m.stream)); err != nil {
+					return err
+				}
+				if m.comm.Rank() == absent {
+					<-m.comm.Done()
+					return mscclgo.Errorf(mscclgo.ErrAborted, "be absent", "the others have given up")
+				}
+				err := errors.Join(call(m, b[1], b[0]), m.comm.Synchronize(m.ctx, m.stream))
+				var typed *mscclgo.Error
+				if !errors.As(err, &typed) || typed.Peer != absent {
+					return fmt.Errorf("without rank %d: %v", absent, err)
+				}
+				return err
+			}, mscclgo.ErrTimeout, mscclgo.ErrAborted, mscclgo.ErrRemote)
 		})
 	}
 }

@@ -119,7 +119,7 @@ func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*g
 
 // complete adds to a unit's options those that are alike for all.
 func (r *Runner) complete(o devicecode.Options) devicecode.Options {
-	if r.group.Size <= devicecode.RanksByValue {
+	if r.comm.Size() <= devicecode.RanksByValue { // on all hosts, by which some go
 		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_FEW_RANKS")
 	}
 	o.Trace = native.Traced(r.comm)

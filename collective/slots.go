@@ -51,6 +51,9 @@ type parts struct {
 // first launch with some number of threads is Collective, the others concern this rank
 // alone. The caller holds mu.
 func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives *spans, choice Choice, overlap bool) (launch, error) {
+	if len(r.comm.Hosts()) > 1 {
+		return r.throughPosts(ctx, in, out, sends, receives, choice)
+	}
 	ranks := uint64(r.comm.Size())
 	sizes := r.slotSizes
 	streams := max(1, sizes.streams/ranks)
@@ -87,17 +90,23 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	}
 	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(fit)))), choice.Threads)
 	shape.Overlap = overlap && r.comm.Sharers() == 1
-	var to, from parts
-	more := append(to.take(sends, ranks), from.take(receives, ranks)...)
-	to.More = r.slots.Buffer.Ptr() + gpu.Ptr(end)
-	from.More = to.More + gpu.Ptr(behind(ranks)*spanBytes)
-	stores, err := r.storeSpans(ctx, src, to.More, more)
+	to, from, stores, err := r.placeParts(ctx, src, sends, receives, r.slots.Buffer.Ptr()+gpu.Ptr(end))
 	if err != nil {
 		return launch{}, err
 	}
 	return launch{kernel: kernel, shape: shape, args: []any{
 		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams),
 	}, before: stores}, nil
+}
+
+// placeParts returns what kernels take of the spans, and the launches that store in device memory, at
+// more, those of the ranks behind the first.
+func (r *Runner) placeParts(ctx context.Context, src source, sends, receives *spans, more gpu.Ptr) (to, from parts, stores []launch, err error) {
+	ranks := uint64(r.comm.Size())
+	rest := append(to.take(sends, ranks), from.take(receives, ranks)...)
+	to.More, from.More = more, more+gpu.Ptr(behind(ranks)*spanBytes)
+	stores, err = r.storeSpans(ctx, src, more, rest)
+	return to, from, stores, err
 }
 
 // take copies the spans of the first ranks, and returns those of the others.

@@ -3,6 +3,7 @@
 // data are: neither other pairs' counts nor where its peers' data are. Any size and
 // alignment; not in place, but what a rank sends to itself may lie at its place.
 #include <mscclgo/collective.cuh>
+#include <mscclgo/port_channel.cuh>
 
 using namespace mscclgo;
 
@@ -322,6 +323,84 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
   return blockIdx.x > 0 || agreed(call);
 }
 
+// Posted is one rank's view of a call by ports, for ranks on several hosts. A pair's part
+// goes in pieces through the pair's kPosts posts at either end: the sender copies a piece to
+// one of its outbox, its host puts it into that of the receiver's inbox, and the receiver copies it
+// to its place and signals that the post is free. In front of a piece is how long the part is, which the
+// receiver compares before it writes. A call ends when all posts are free. So a piece may come before its
+// receiver has begun the call.
+struct Posted {
+  const PortChannelHandle* channels;  // two to each rank
+  uint8_t* outbox;                    // kPosts posts for each rank
+  const uint8_t* inbox;               // likewise
+  uint64_t postBytes;
+  uint32_t rank, ranks;
+
+  static constexpr uint32_t kPosts = 4;  // postsOfPair of posts.go
+  static constexpr uint64_t kHead = 16;  // bytes in front of a piece
+
+  // channel returns this rank's end of what carries the parts from one rank to another: puts
+  // with signals, and the answers. The way back has the other channel, since one thread at a time
+  // waits for a channel.
+  MSCCLGO_DEVICE const PortChannelHandle& channel(uint32_t from, uint32_t to) const {
+    return channels[(from < to ? 0 : ranks) + (from == rank ? to : from)];
+  }
+  MSCCLGO_DEVICE uint64_t post(uint32_t of, uint64_t piece) const {
+    return (of * kPosts + piece % kPosts) * postBytes;
+  }
+  MSCCLGO_DEVICE uint64_t pieces(const Part& part) const { return divideUp(part.bytes, postBytes - kHead); }
+  // size returns the bytes of a piece.
+  MSCCLGO_DEVICE uint64_t size(const Part& part, uint64_t piece) const {
+    uint64_t left = part.bytes - piece * (postBytes - kHead);
+    return left < postBytes - kHead ? left : postBytes - kHead;
+  }
+
+  // send sends a piece, once its post is free. All threads of the block call it.
+  MSCCLGO_DEVICE bool send(uint32_t to, const uint8_t* in, const Part& part, uint64_t piece) const {
+    const PortChannelHandle& out = channel(rank, to);
+    if (!blockAll(threadIdx.x != 0 || piece < kPosts || out.wait() == WaitResult::Done)) return false;
+    uint64_t from = post(to, piece), n = size(part, piece);
+    copy(outbox + from + kHead, in + part.at + piece * (postBytes - kHead), n, threadIdx.x, blockDim.x);
+    if (threadIdx.x == 0) *reinterpret_cast<uint64_t*>(outbox + from) = part.bytes;
+    __syncthreads();  // the piece is there before one thread sends it
+    return threadIdx.x != 0 || out.putWithSignal(post(rank, piece), from, kHead + n) == WaitResult::Done;
+  }
+
+  // receive waits for a piece and copies it to its place. All threads of the block call it.
+  MSCCLGO_DEVICE bool receive(uint32_t from, uint8_t* out, const Part& part, uint64_t piece) const {
+    const PortChannelHandle& in = channel(from, rank);
+    const uint8_t* at = inbox + post(from, piece);
+    bool ok = true;
+    if (threadIdx.x == 0) {
+      ok = in.wait() == WaitResult::Done &&
+           waitUntil(in.base.semaphore.watch, [&] {
+             return load<Scope::System, Order::Relaxed>(reinterpret_cast<const uint64_t*>(at)) == part.bytes;
+           }) == WaitResult::Done;
+    }
+    if (!blockAll(ok)) return false;
+    copy(out + part.at + piece * (postBytes - kHead), at + kHead, size(part, piece), threadIdx.x, blockDim.x);
+    __syncthreads();  // all have read the post
+    return threadIdx.x != 0 || in.signal() == WaitResult::Done;
+  }
+
+  // exchange sends a part to one rank, kPosts pieces ahead, and receives one from another. All
+  // threads of the block call it.
+  MSCCLGO_DEVICE bool exchange(uint32_t to, const uint8_t* in, const Part& send, uint32_t from, uint8_t* out,
+                               const Part& receive) const {
+    uint64_t sent = 0, sends = pieces(send), receives = pieces(receive);
+    for (; sent < sends && sent < kPosts; ++sent)
+      if (!blockAll(this->send(to, in, send, sent))) return false;
+    for (uint64_t got = 0; got < receives || sent < sends; ++got) {
+      if (got < receives && !blockAll(this->receive(from, out, receive, got))) return false;
+      if (sent < sends && !blockAll(this->send(to, in, send, sent++))) return false;
+    }
+    bool ok = true;
+    for (uint64_t i = 0; threadIdx.x == 0 && ok && i < sends && i < kPosts; ++i)
+      ok = channel(rank, to).wait() == WaitResult::Done;
+    return blockAll(ok);
+  }
+};
+
 }  // namespace
 
 // storeParts writes parts that do not go with a call's kernel to where that finds them: kernels of
@@ -360,4 +439,23 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
   few.begin();
   more.begin();
   if (begun(call) && blockAll(few.finish()) && blockAll(more.finish()) && call.large()) call.end();
+}
+
+// posts is for ranks on several hosts. sends, receives, in and out are as above. Block b
+// sends to the ranks that lie 1 + b, 1 + b + gridDim.x and so on ahead, and receives from
+// those as far behind: all ranks go through their peers in this order, so that none waits
+// for one that waits for it, whatever numbers of blocks they have. Ranks agree on
+// postBytes, a multiple of 16.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    posts(const PortChannelHandle* channels, uint8_t* outbox, const uint8_t* inbox, uint64_t postBytes,
+          uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,
+          __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out) {
+  Posted call{channels, outbox, inbox, postBytes, rank, ranks};
+  const uint8_t* src = in + sends.of(rank).at;
+  uint8_t* dst = out + receives.of(rank).at;
+  if (src != dst) copy(dst, src, sends.of(rank).bytes, uint32_t(firstThread()), uint32_t(allThreads()));
+  for (uint32_t k = 1 + blockIdx.x; k < ranks; k += gridDim.x) {
+    uint32_t to = (rank + k) % ranks, from = (rank + ranks - k) % ranks;
+    if (!call.exchange(to, in, sends.of(to), from, out, receives.of(from))) return;
+  }
 }
