@@ -164,18 +164,23 @@ func TestSizes(t *testing.T) {
 // TestSoak queues many calls of changing collectives, sizes, algorithms and grids
 // without a look from the host.
 func TestSoak(t *testing.T) {
+	soak := func(ctx context.Context, comm *communicator.Communicator) error {
+		cfg := SoakConfig{Collectives: collective.Kinds(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
+		calls, err := Soak(ctx, comm, cfg, func(string) {})
+		if comm.Rank() == 0 {
+			t.Logf("%d calls", calls)
+		}
+		return err
+	}
 	for _, ranks := range []int{2, 4} {
 		t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) {
-			testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, func(ctx context.Context, comm *communicator.Communicator) error {
-				cfg := SoakConfig{Collectives: collective.Kinds(), Most: 16 << 10, Batch: 60, For: 2 * time.Second}
-				calls, err := Soak(ctx, comm, cfg, func(string) {})
-				if comm.Rank() == 0 {
-					t.Logf("%d calls", calls)
-				}
-				return err
-			})
+			testgroup.Run(t, ranks, communicator.Options{Scratch: 1 << 20}, soak)
 		})
 	}
+	t.Run("hosts", func(t *testing.T) {
+		o := communicator.Options{Scratch: 1 << 20, Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
+		testgroup.RunOn(t, testgroup.OnHosts(t, 0, 0, 1), o, soak)
+	})
 }
 
 // TestTune finds a choice for each collective, and none with wrong elements.

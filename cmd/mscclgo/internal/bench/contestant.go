@@ -54,7 +54,7 @@ func (o *own) roundings(ranks int) int {
 	case "ring":
 		return max(1, ranks-1) // a partial result is rounded at each rank that it passes
 	case "hier":
-		return 2 // each host's sum, and theirs
+		return 1 + len(o.comm.Hosts()) // the reduction of each host, and theirs
 	}
 	return 1
 }

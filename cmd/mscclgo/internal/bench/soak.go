@@ -81,6 +81,11 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 		}
 		err = errors.Join(err, stream.Close(), runner.Close(ctx))
 	}()
+	byHost := byHostSlots
+	if len(comm.Hosts()) > 1 { // all do
+		byHost = 2 * byHostSlots
+		cfg.Batch = min(cfg.Batch, byHost)
+	}
 	slots, err := makeSlots(ctx, comm, runner, cfg)
 	if err != nil {
 		return 0, err
@@ -105,7 +110,7 @@ func Soak(ctx context.Context, comm *communicator.Communicator, cfg SoakConfig, 
 	for start, more := time.Now(), true; more; {
 		var batch []*soaked
 		for i, s := range slots {
-			batch = append(batch, pick(random, comm, runner, stream, s, cfg, i < byHostSlots))
+			batch = append(batch, pick(random, comm, runner, stream, s, cfg, i < byHost))
 		}
 		if err := soakBatch(ctx, comm, batch, referees); err != nil {
 			return calls, err

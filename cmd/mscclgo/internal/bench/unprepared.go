@@ -38,7 +38,7 @@ func (u *unprepared) launch(ctx context.Context, p *problem) (func(*gpu.Stream) 
 }
 
 // roundings allows for the ring and for sums of hosts, which the runner may choose.
-func (u *unprepared) roundings(ranks int) int { return max(2, ranks-1) }
+func (u *unprepared) roundings(ranks int) int { return max(1+len(u.comm.Hosts()), ranks-1) }
 
 // callUnprepared queues a call on any buffers.
 func callUnprepared(r *collective.Runner, s *gpu.Stream, out, in *gpu.Buffer, p *problem) error {
