@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
+)
+
+// onHosts starts a bench on hosts of a lab, which have only the network to reach each other.
+func onHosts(t *testing.T, perHost []int, args ...string) []*testproc.Process {
+	t.Helper()
+	if testdev.CUDA() {
+		t.Skip("hosts of network namespaces are tested with emulated devices")
+	}
+	s, lab := testproc.New(t), netlab.New(t, len(perHost), netlab.Options{})
+	return lab.Start(s, perHost, append([]string{"bench", "-d", "i32", "-w", "0", "-rounds", "1", "-replays", "1", "-graph=false"}, args...)...)
+}
+
+// TestHostsBench checks every element of the collectives on two to four hosts, even and not,
+// as the default tuning does them.
+func TestHostsBench(t *testing.T) {
+	for root, perHost := range [][]int{{2, 1}, {1, 1, 2}, {1, 2, 1, 1}} {
+		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
+			all := onHosts(t, perHost, "-b", "40K", "-e", "40K", "-iters", "2", "-r", fmt.Sprint(root),
+				"-compare", "all-to-all-v", "reduce-scatter", "reduce", "gather", "scatter", "all-to-all")
+			deadline := time.After(5 * time.Minute) // of a whole run, also beside other work
+			for _, p := range all {
+				select {
+				case <-p.Ended:
+				case <-deadline:
+				}
+				p.End(0)
+			}
+			rows := 0
+			for line := range strings.Lines(all[0].Stdout.String()) {
+				if fields := strings.Fields(line); !strings.HasPrefix(line, "#") && slices.Contains(fields, "i32") {
+					rows++
+				}
+			}
+			if rows != 5 {
+				t.Errorf("%d rows, want 5:\n%s", rows, &all[0].Stdout)
+			}
+		})
+	}
+}
+
+// TestHostsRankKilled kills a rank in the middle of calls across hosts, of which all others
+// tell.
+func TestHostsRankKilled(t *testing.T) {
+	for _, kind := range []string{"reduce-scatter", "scatter"} {
+		t.Run(kind, func(t *testing.T) {
+			all := onHosts(t, []int{2, 1, 1}, append(slices.Clone(endless), "-c=false", kind)...)
+			all[0].Says("# " + kind)
+			time.Sleep(300 * time.Millisecond)
+			if err := all[2].Cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			for _, rank := range []int{0, 1, 3} {
+				all[rank].End(1, "rank 2")
+			}
+			t.Logf("the others ended %v later", time.Since(start))
+		})
+	}
+}
