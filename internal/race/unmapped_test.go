@@ -81,6 +81,11 @@ func unmapped(ctx context.Context, comm *communicator.Communicator) error {
 		runner.AllToAll(stream, in, out, count, i32),
 		runner.SendReceive(stream, out, in, count, i32),
 		runner.Broadcast(stream, in, out, count, i32, 1),
+		runner.ReduceScatter(stream, out, in, count, i32, sum),
+		runner.Reduce(stream, in, out, count, i32, sum, 1),
+		runner.Gather(stream, out, in, count, i32, 0),
+		runner.Scatter(stream, in, out, count, i32, 0),
+		runner.AllToAllV(stream, out, in, []uint64{count, count}, []uint64{count, count}, i32),
 	)
 	if err = errors.Join(err, comm.Synchronize(ctx, stream), gpu.CopyIn(in, values)); err != nil {
 		return err
