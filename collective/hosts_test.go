@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,10 +112,15 @@ func (m *member) right(p *problem) error {
 // groupsOnHosts are hosts of ranks: even and uneven, in order and not.
 var groupsOnHosts = [][]int{{0, 0, 1}, {0, 1, 0, 2, 0, 2}, {0, 1, 2, 3}}
 
-// runOnHosts runs a test on ranks of several hosts, which the network joins.
+// runOnHosts runs a test on ranks of several hosts, which the network joins: InfiniBand where there
+// are devices to test with, and else Ethernet.
 func runOnHosts(t *testing.T, hosts []int, o collective.Options, test func(*member) error) {
 	t.Helper()
 	group := communicator.Options{Scratch: 1 << 20, Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
+	if names := os.Getenv("MSCCLGO_TEST_IB_DEVICES"); names != "" {
+		group.Transports = registeredmem.CudaIPC | registeredmem.InfiniBand
+		group.InfiniBand.Device, _, _ = strings.Cut(names, ",")
+	}
 	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), group, func(ctx context.Context, comm *communicator.Communicator) error {
 		if n := slices.Max(hosts) + 1; len(comm.Hosts()) != n {
 			return fmt.Errorf("the hosts are %v, want %d", comm.Hosts(), n)
