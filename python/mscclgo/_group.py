@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import sys
+import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _memory
@@ -51,6 +52,7 @@ class Group:
         self._number = None if self._host_memory else int(self.device.partition(":")[2])
         self._own: Optional[Stream] = None
         self._streams: Dict[int, Stream] = {}
+        self._making = threading.Lock()
         self._bytes: Optional[bytes] = None
         self._proxy: Optional[int] = None
         self._held: Set[Any] = set()  # what peers access and the library calls
@@ -120,7 +122,7 @@ class Group:
     def _is_there(self) -> bool:
         """Whether the library has the group."""
         size = ctypes.c_int()
-        return library.mscclgo_group_size(self._handle, ctypes.addressof(size)) == 0
+        return bool(library.mscclgo_group_size(self._handle, ctypes.addressof(size)) == 0)
 
     def _left(self) -> None:
         """The library has ended the group and its parts."""
@@ -169,16 +171,19 @@ class Group:
         if isinstance(stream, Stream):
             return stream
         handle = current_handle(self._number) if stream is None else handle_of(stream)
-        if handle is None:
-            if self._own is None:
-                self._own = self.new_stream()
-            return self._own
-        known = self._streams.get(handle)
-        if known is None:
-            known = Stream(self, make(library.mscclgo_stream_wrap, self._device, handle))
-            known.owner = stream  # which must live as long
-            self._streams[handle] = known
-        return known
+        known = self._own if handle is None else self._streams.get(handle)
+        if known is not None:
+            return known
+        with self._making:  # another thread may be here too
+            if handle is None:
+                if self._own is None:
+                    self._own = self.new_stream()
+                return self._own
+            if handle not in self._streams:
+                known = Stream(self, make(library.mscclgo_stream_wrap, self._device, handle))
+                known.owner = stream  # which must live as long
+                self._streams[handle] = known
+            return self._streams[handle]
 
     def new_stream(self) -> Stream:
         """Makes a stream on the group's device."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -268,6 +269,34 @@ def test_streams(group: mscclgo.Group) -> None:
                 group.all_reduce(tensor, stream=theirs)
             with pytest.raises(mscclgo.InvalidError, match="emu:1"):
                 group.all_reduce(tensor, stream=theirs.handle)
+
+
+def test_first_calls_of_threads(together: Any) -> None:
+    """Threads that use a group first at the same time get the same streams."""
+
+    def body(group: mscclgo.Group) -> None:
+        theirs = group.new_stream()
+        ready = threading.Barrier(8)
+        found = []
+
+        def call() -> None:
+            ready.wait()
+            found.append((group.stream(), group.stream(theirs.handle)))
+
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8 and len({tuple(map(id, pair)) for pair in found}) == 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            together(1, body)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_timeout(together: Any) -> None:
