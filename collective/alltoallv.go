@@ -67,7 +67,7 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 	buffers := [2]*gpu.Buffer{}
 	for i, side := range []struct {
 		b     *gpu.Buffer
-		spans *spans
+		spans spans
 	}{{c.In, sends}, {c.Out, receives}} {
 		if side.spans.end() > 0 {
 			buffers[i] = side.b
@@ -79,7 +79,7 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 }
 
 // spansOf returns a call's parts in bytes, or the error of an invalid call.
-func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives *spans, err error) {
+func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives spans, err error) {
 	ranks := r.comm.Size()
 	invalid := func(peer int, format string, args ...any) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...).At(r.comm.Rank(), peer)
@@ -92,12 +92,12 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives *spans, err e
 	case c.Sends[r.comm.Rank()].Count != c.Receives[r.comm.Rank()].Count:
 		return nil, nil, invalid(r.comm.Rank(), "it sends %d elements to itself and receives %d", c.Sends[r.comm.Rank()].Count, c.Receives[r.comm.Rank()].Count)
 	}
-	sends, receives = new(spans), new(spans)
+	sends, receives = make(spans, ranks), make(spans, ranks)
 	for _, side := range []struct {
 		what  string
 		b     *gpu.Buffer
 		parts []Part
-		spans *spans
+		spans spans
 	}{{"to send", c.In, c.Sends, sends}, {"to receive", c.Out, c.Receives, receives}} {
 		size, room := uint64(c.Type.Size()), uint64(0)
 		if side.b != nil {
@@ -137,7 +137,7 @@ func (r *Runner) spansOf(op string, c *AllToAllV) (sends, receives *spans, err e
 }
 
 // end returns where the last part ends.
-func (s *spans) end() (end uint64) {
+func (s spans) end() (end uint64) {
 	for _, part := range s {
 		if part.Bytes > 0 {
 			end = max(end, part.At+part.Bytes)
@@ -147,7 +147,7 @@ func (s *spans) end() (end uint64) {
 }
 
 // overlapping returns the ranks of two parts that overlap, if there are such.
-func (receives *spans) overlapping() (a, b int, bad bool) {
+func (receives spans) overlapping() (a, b int, bad bool) {
 	var order []int
 	for rank := range receives {
 		if receives[rank].Bytes > 0 {

@@ -204,6 +204,44 @@ func TestUnequalCounts(t *testing.T) {
 			})
 		}
 	}
+	// What one call sends must not be what another one waits for.
+	for _, transports := range []registeredmem.Transports{0, registeredmem.Ethernet} {
+		t.Run(fmt.Sprintf("%v/a call later", transports), func(t *testing.T) {
+			t.Parallel()
+			o := communicator.Options{Timeout: 4 * time.Second, Transports: transports}
+			testgroup.Run(t, 2, o, aCallLater)
+		})
+	}
+}
+
+// aCallLater has rank 0 send in its second call what rank 1 receives in its first.
+func aCallLater(ctx context.Context, comm *communicator.Communicator) error {
+	runner, err := New(ctx, comm, Options{})
+	if err != nil {
+		return err
+	}
+	stream, err := comm.Device().NewStream()
+	if err != nil {
+		return err
+	}
+	b, err := gpu.Upload(comm.Device(), make([]float32, 2))
+	if err != nil {
+		return err
+	}
+	for call := range 2 {
+		counts := [2][]uint64{{0, 0}, {0, 0}} // sent and received
+		if rank := comm.Rank(); call != rank {
+			counts[rank][1-rank] = 1
+		}
+		if err := runner.AllToAllV(stream, b, b, counts[0], counts[1], F32); err != nil {
+			return err
+		}
+	}
+	if err := comm.Synchronize(ctx, stream); comm.Rank() == 1 && !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
+		return fmt.Errorf("what comes a call later: %v", err)
+	}
+	<-comm.Done()
+	return errors.Join(stream.Close(), runner.Close(ctx))
 }
 
 func unequalCounts(ctx context.Context, comm *communicator.Communicator, count uint64) error {
@@ -272,8 +310,7 @@ func TestAllToAllVOnHosts(t *testing.T) {
 		scratch uint64
 	}{{[]int{0, 1}, 4 << 10}, {[]int{0, 0, 1}, 16 << 10}, {[]int{0, 0, 0, 1, 2, 2}, 64 << 10}, {[]int{0, 1, 2, 3}, 0}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			o := communicator.Options{Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
-			testgroup.RunOn(t, testgroup.OnHosts(t, c.hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
+			testgroup.RunOn(t, testgroup.OnHosts(t, c.hosts...), testgroup.Network(), func(ctx context.Context, comm *communicator.Communicator) error {
 				runner, err := New(ctx, comm, Options{Scratch: c.scratch})
 				if err != nil {
 					return err

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -35,13 +36,24 @@ func placeOf(rank int, hosts [][]int) place {
 	return p
 }
 
+// byTwins returns the hosts in the order of the ranks that own a rank's shard there, in which
+// the channels to those are. Ranks that own none have no channels.
+func byTwins(rank int, hosts [][]int) [][]int {
+	p := placeOf(rank, hosts)
+	if len(p.peers) == 0 {
+		return hosts
+	}
+	shard := slices.Index(hosts[p.host], rank)
+	return slices.SortedFunc(slices.Values(hosts), func(a, b []int) int { return cmp.Compare(a[shard], b[shard]) })
+}
+
 // hier prepares a call by hier.cu.
 func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error) {
 	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
-	hosts := r.comm.Hosts()
+	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
 	place := placeOf(r.comm.Rank(), hosts)
 	key := pathKey{byHosts, nil, c.Out, c.sumsGrow()}
 	most := c.Out.Size() // bytes of data, or of a part

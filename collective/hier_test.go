@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +15,9 @@ func TestPlaceOf(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, placeOf(rank, hosts), cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("rank %d is elsewhere (-want +got):\n%s", rank, diff)
+		}
+		if sorted := placeOf(rank, byTwins(rank, hosts)).peers; !slices.IsSorted(sorted) || len(sorted) != len(want.peers) {
+			t.Errorf("rank %d has channels to %v, in this order of the hosts", rank, sorted)
 		}
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -109,23 +107,20 @@ func (m *member) right(p *problem) error {
 	return nil
 }
 
-// groupsOnHosts are hosts of ranks: even and uneven, in order and not.
-var groupsOnHosts = [][]int{{0, 0, 1}, {0, 1, 0, 2, 0, 2}, {0, 1, 2, 3}}
+// groupsOnHosts are hosts of ranks: even and uneven, in order and not, with one owner of a host and with
+// two, whose twins are in another order than their hosts.
+var groupsOnHosts = [][]int{{0, 0, 1}, {0, 1, 1, 0, 2, 2}, {0, 1, 2, 2, 1, 0, 1}, {0, 1, 2, 3}}
 
-// runOnHosts runs a test on ranks of several hosts, which the network joins: InfiniBand where there
-// are devices to test with, and else Ethernet.
-func runOnHosts(t *testing.T, hosts []int, o collective.Options, test func(*member) error) {
+// runOnHosts runs a test on ranks of several hosts, which the network joins.
+func runOnHosts(t *testing.T, hosts []int, options collective.Options, test func(*member) error) {
 	t.Helper()
-	group := communicator.Options{Scratch: 1 << 20, Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
-	if names := os.Getenv("MSCCLGO_TEST_IB_DEVICES"); names != "" {
-		group.Transports = registeredmem.CudaIPC | registeredmem.InfiniBand
-		group.InfiniBand.Device, _, _ = strings.Cut(names, ",")
-	}
-	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), group, func(ctx context.Context, comm *communicator.Communicator) error {
+	o := testgroup.Network()
+	o.Scratch = 1 << 20
+	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
 		if n := slices.Max(hosts) + 1; len(comm.Hosts()) != n {
 			return fmt.Errorf("the hosts are %v, want %d", comm.Hosts(), n)
 		}
-		runner, err := collective.New(ctx, comm, o)
+		runner, err := collective.New(ctx, comm, options)
 		if err != nil {
 			return err
 		}
@@ -145,7 +140,7 @@ func runOnHosts(t *testing.T, hosts []int, o collective.Options, test func(*memb
 }
 
 // TestOnHosts does the collectives of a root, and reduce-scatters, on ranks of several hosts: at
-// once and in pieces, of any alignment, in place and not, with each root.
+// once and in pieces, of any alignment, in place and not, with roots on several hosts.
 func TestOnHosts(t *testing.T) {
 	reductions := []struct {
 		typ collective.Type
@@ -156,7 +151,7 @@ func TestOnHosts(t *testing.T) {
 			runOnHosts(t, hosts, collective.Options{Scratch: 4 << 10}, func(m *member) error {
 				for shift, kind := range []collective.Kind{collective.ReduceScatter, collective.Reduce, collective.Gather, collective.Scatter} {
 					for i, count := range []uint64{17, 1, 1001} {
-						p := &problem{Call: collective.Call{Kind: kind, Type: collective.U8, Count: count, Root: i % len(hosts)}}
+						p := &problem{Call: collective.Call{Kind: kind, Type: collective.U8, Count: count, Root: (len(hosts) - 1 + i) % len(hosts)}}
 						if kind.Reduces() {
 							of := reductions[(i+2*shift)%len(reductions)]
 							p.Type, p.Op = of.typ, of.op
@@ -200,7 +195,7 @@ func TestChainOnHosts(t *testing.T) {
 			return errors.Join(
 				r.ReduceScatter(s, y, x, count, typ, collective.Sum),
 				r.AllGather(s, other, y, count, typ),
-				r.Reduce(s, z, other, all, typ, collective.Max, 1),
+				r.Reduce(s, z, other, all, typ, collective.Avg, 1), // of what all have
 				r.Scatter(s, y, z, count, typ, 1),
 				r.Gather(s, w, y, count, typ, 3),
 				r.Broadcast(s, other, w, all, typ, 3),

@@ -18,10 +18,11 @@ const (
 const (
 	postsOutbox = 0 // and behind the posts, what storeParts stores
 	postsInbox  = 1
+	postsCalls  = 2 // Posted::numbers
 )
 
 // throughPosts is throughSlots for ranks on several hosts, by ports.
-func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, receives *spans, choice Choice) (launch, error) {
+func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, choice Choice) (launch, error) {
 	ranks := uint64(r.comm.Size())
 	src := source{"alltoallv.cu", allToAllVSource}
 	kernel, fit, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, "posts", choice.Threads)
@@ -39,6 +40,9 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 		if err != nil {
 			return err
 		}
+		if _, err := h.allocate(ctx, 16*ranks, 16*ranks); err != nil {
+			return err
+		}
 		return h.connect(ctx, outbox, communicator.PortChannelOptions{PerPeer: 2, Inbox: inbox})
 	})
 	if err != nil {
@@ -50,7 +54,7 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 		return launch{}, err
 	}
 	return launch{kernel: kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(fit))), choice.Threads), args: []any{
-		h.handles(0), outbox, h.buffers[postsInbox], post, uint32(r.comm.Rank()), uint32(ranks),
+		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCalls], post, uint32(r.comm.Rank()), uint32(ranks),
 		to, from, pointer(in), pointer(out),
 	}, before: stores}, nil
 }

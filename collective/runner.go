@@ -174,9 +174,12 @@ func (r *Runner) String() string { return "a runner" }
 
 // The bounds of a rank's part in an exchange, in bytes.
 const (
-	mostContent = 8192 // the counts of an all-to-all of MaxRanks ranks, and more
-	mostName    = 256
+	mostText = 8192
+	mostName = 256
 )
+
+// mostContent bounds what a rank tells: a text, or the counts of an all-to-all.
+func (r *Runner) mostContent() int { return max(mostText, 1+16*r.comm.Size()) }
 
 // exchange collects a message of each rank in a step of a collective call, which has the
 // same name on all ranks. failed is why this rank's part failed, if it did; then the call fails on
@@ -191,7 +194,7 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 	if failed != nil {
 		mine = failed.Error()
 	}
-	w.String(cut(mine, mostContent))
+	w.String(cut(mine, r.mostContent()))
 	all, err := r.comm.AllGather(ctx, w.Bytes())
 	if err != nil {
 		return nil, errors.Join(failed, err)
@@ -201,7 +204,7 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 	for rank, b := range all {
 		read := wire.NewReader(b)
 		theirs, ok := read.String(mostName), read.Bool()
-		told[rank] = read.String(mostContent)
+		told[rank] = read.String(r.mostContent())
 		if err := read.End(); err != nil {
 			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(r.comm.Rank(), rank)
 		}

@@ -31,7 +31,7 @@ var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 8 << 20, t
 var slotsChoice = Choice{slots.name, 128, 512}
 
 // spans are where in a buffer the parts of all ranks are.
-type spans [devicecode.MaxRanks]span
+type spans []span
 
 // span is Part of alltoallv.cu.
 type span struct{ At, Bytes uint64 }
@@ -50,7 +50,7 @@ type parts struct {
 // the others' receives they agree. A buffer of which no part is used may be nil. The
 // first launch with some number of threads is Collective, the others concern this rank
 // alone. The caller holds mu.
-func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives *spans, choice Choice, overlap bool) (launch, error) {
+func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, choice Choice, overlap bool) (launch, error) {
 	if len(r.comm.Hosts()) > 1 {
 		return r.throughPosts(ctx, in, out, sends, receives, choice)
 	}
@@ -101,18 +101,15 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 
 // placeParts returns what kernels take of the spans, and the launches that store in device memory, at
 // more, those of the ranks behind the first.
-func (r *Runner) placeParts(ctx context.Context, src source, sends, receives *spans, more gpu.Ptr) (to, from parts, stores []launch, err error) {
-	ranks := uint64(r.comm.Size())
-	rest := append(to.take(sends, ranks), from.take(receives, ranks)...)
-	to.More, from.More = more, more+gpu.Ptr(behind(ranks)*spanBytes)
+func (r *Runner) placeParts(ctx context.Context, src source, sends, receives spans, more gpu.Ptr) (to, from parts, stores []launch, err error) {
+	rest := append(to.take(sends), from.take(receives)...)
+	to.More, from.More = more, more+gpu.Ptr(behind(uint64(len(sends)))*spanBytes)
 	stores, err = r.storeSpans(ctx, src, more, rest)
 	return to, from, stores, err
 }
 
 // take copies the spans of the first ranks, and returns those of the others.
-func (p *parts) take(all *spans, ranks uint64) []span {
-	return slices.Clone(all[copy(p.Ranks[:], all[:ranks]):ranks])
-}
+func (p *parts) take(all spans) []span { return slices.Clone(all[copy(p.Ranks[:], all):]) }
 
 // storeSpans returns the launches that store spans in device memory, if there are any. The next
 // call's, on the same stream or ordered behind this call, store theirs in the same place.
@@ -159,8 +156,8 @@ func pointer(b *gpu.Buffer) any {
 // rootedSlots returns the launch of a gather or a scatter between any buffers; see
 // throughSlots.
 func (r *Runner) rootedSlots(ctx context.Context, c *Call, in, out *gpu.Buffer) (launch, error) {
-	var sends, receives spans
-	one, all := &sends, &receives // of a gather
+	sends, receives := make(spans, r.comm.Size()), make(spans, r.comm.Size())
+	one, all := sends, receives // of a gather
 	if c.Kind == Scatter {
 		one, all = all, one
 	}
@@ -170,5 +167,5 @@ func (r *Runner) rootedSlots(ctx context.Context, c *Call, in, out *gpu.Buffer) 
 			all[rank].At, all[rank].Bytes = uint64(rank)*c.part(), c.part()
 		}
 	}
-	return r.throughSlots(ctx, in, out, &sends, &receives, c.Choice, c.Overlap)
+	return r.throughSlots(ctx, in, out, sends, receives, c.Choice, c.Overlap)
 }

@@ -326,13 +326,14 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
 // Posted is one rank's view of a call by ports, for ranks on several hosts. A pair's part
 // goes in pieces through the pair's kPosts posts at either end: the sender copies a piece to
 // one of its outbox, its host puts it into that of the receiver's inbox, and the receiver copies it
-// to its place and signals that the post is free. In front of a piece is how long the part is, which the
-// receiver compares before it writes. A call ends when all posts are free. So a piece may come before its
-// receiver has begun the call.
+// to its place and signals that the post is free. In front of a piece are how long the part is and the call's
+// number, which the receiver compares before it writes. A call ends when all posts are free. So a piece may come
+// before its receiver has begun the call.
 struct Posted {
   const PortChannelHandle* channels;  // two to each rank
   uint8_t* outbox;                    // kPosts posts for each rank
   const uint8_t* inbox;               // likewise
+  uint64_t* numbers;                  // of the calls: those to each rank, and then those from each
   uint64_t postBytes;
   uint32_t rank, ranks;
 
@@ -355,26 +356,35 @@ struct Posted {
     return left < postBytes - kHead ? left : postBytes - kHead;
   }
 
-  // send sends a piece, once its post is free. All threads of the block call it.
-  MSCCLGO_DEVICE bool send(uint32_t to, const uint8_t* in, const Part& part, uint64_t piece) const {
+  // send sends a piece of call `number`, once its post is free. All threads of the block call it.
+  MSCCLGO_DEVICE bool send(uint32_t to, const uint8_t* in, const Part& part, uint64_t piece,
+                           uint64_t number) const {
     const PortChannelHandle& out = channel(rank, to);
     if (!blockAll(threadIdx.x != 0 || piece < kPosts || out.wait() == WaitResult::Done)) return false;
     uint64_t from = post(to, piece), n = size(part, piece);
     copy(outbox + from + kHead, in + part.at + piece * (postBytes - kHead), n, threadIdx.x, blockDim.x);
-    if (threadIdx.x == 0) *reinterpret_cast<uint64_t*>(outbox + from) = part.bytes;
+    if (threadIdx.x == 0) {
+      uint64_t* head = reinterpret_cast<uint64_t*>(outbox + from);
+      head[0] = part.bytes;
+      head[1] = number;
+    }
     __syncthreads();  // the piece is there before one thread sends it
     return threadIdx.x != 0 || out.putWithSignal(post(rank, piece), from, kHead + n) == WaitResult::Done;
   }
 
-  // receive waits for a piece and copies it to its place. All threads of the block call it.
-  MSCCLGO_DEVICE bool receive(uint32_t from, uint8_t* out, const Part& part, uint64_t piece) const {
+  // receive waits for a piece of call `number` and copies it to its place. All threads of the block
+  // call it.
+  MSCCLGO_DEVICE bool receive(uint32_t from, uint8_t* out, const Part& part, uint64_t piece,
+                              uint64_t number) const {
     const PortChannelHandle& in = channel(from, rank);
     const uint8_t* at = inbox + post(from, piece);
     bool ok = true;
     if (threadIdx.x == 0) {
       ok = in.wait() == WaitResult::Done &&
            waitUntil(in.base.semaphore.watch, [&] {
-             return load<Scope::System, Order::Relaxed>(reinterpret_cast<const uint64_t*>(at)) == part.bytes;
+             const uint64_t* head = reinterpret_cast<const uint64_t*>(at);
+             return load<Scope::System, Order::Relaxed>(&head[0]) == part.bytes &&
+                    load<Scope::System, Order::Relaxed>(&head[1]) == number;
            }) == WaitResult::Done;
     }
     if (!blockAll(ok)) return false;
@@ -388,16 +398,22 @@ struct Posted {
   MSCCLGO_DEVICE bool exchange(uint32_t to, const uint8_t* in, const Part& send, uint32_t from, uint8_t* out,
                                const Part& receive) const {
     uint64_t sent = 0, sends = pieces(send), receives = pieces(receive);
+    uint64_t sending = numbers[to], receiving = numbers[ranks + from];
     for (; sent < sends && sent < kPosts; ++sent)
-      if (!blockAll(this->send(to, in, send, sent))) return false;
+      if (!blockAll(this->send(to, in, send, sent, sending))) return false;
     for (uint64_t got = 0; got < receives || sent < sends; ++got) {
-      if (got < receives && !blockAll(this->receive(from, out, receive, got))) return false;
-      if (sent < sends && !blockAll(this->send(to, in, send, sent++))) return false;
+      if (got < receives && !blockAll(this->receive(from, out, receive, got, receiving))) return false;
+      if (sent < sends && !blockAll(this->send(to, in, send, sent++, sending))) return false;
     }
     bool ok = true;
     for (uint64_t i = 0; threadIdx.x == 0 && ok && i < sends && i < kPosts; ++i)
       ok = channel(rank, to).wait() == WaitResult::Done;
-    return blockAll(ok);
+    if (!blockAll(ok)) return false;
+    if (threadIdx.x == 0) {  // all have read them
+      numbers[to] = sending + 1;
+      numbers[ranks + from] = receiving + 1;
+    }
+    return true;
   }
 };
 
@@ -447,10 +463,10 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
 // for one that waits for it, whatever numbers of blocks they have. Ranks agree on
 // postBytes, a multiple of 16.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    posts(const PortChannelHandle* channels, uint8_t* outbox, const uint8_t* inbox, uint64_t postBytes,
-          uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,
+    posts(const PortChannelHandle* channels, uint8_t* outbox, const uint8_t* inbox, uint64_t* numbers,
+          uint64_t postBytes, uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,
           __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out) {
-  Posted call{channels, outbox, inbox, postBytes, rank, ranks};
+  Posted call{channels, outbox, inbox, numbers, postBytes, rank, ranks};
   const uint8_t* src = in + sends.of(rank).at;
   uint8_t* dst = out + receives.of(rank).at;
   if (src != dst) copy(dst, src, sends.of(rank).bytes, uint32_t(firstThread()), uint32_t(allThreads()));

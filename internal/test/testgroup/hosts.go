@@ -2,12 +2,27 @@ package testgroup
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
+
+// Network returns the options of groups on several hosts: InfiniBand joins these where there are devices
+// to test with, and else Ethernet.
+func Network() communicator.Options {
+	if names := os.Getenv("MSCCLGO_TEST_IB_DEVICES"); names != "" {
+		device, _, _ := strings.Cut(names, ",")
+		return communicator.Options{Transports: registeredmem.CudaIPC | registeredmem.InfiniBand, InfiniBand: ib.Options{Device: device}}
+	}
+	return communicator.Options{Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
+}
 
 // OnHosts opens an emulated device for each rank, rank i's on the host of number hosts[i]:
 // devices of different hosts do not reach each other, so that a group on them is as one on several
