@@ -611,12 +611,13 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_create_for_streams(mscclgo_grou
 // do nothing. Copies and other kernels do not know of it.
 //
 // An operation is a kernel of one thread, which begins once a multiprocessor has room for it:
-// kernels that fill the device must not wait for what it does.
+// kernels that fill the device must not wait for what it does. What was queued must have run before the
+// channels, their proxy or the group are destroyed: synchronize the stream, or abort the group first.
 //
 // Errors: MSCCLGO_INVALID for a stream of another device, for channels that were not made for streams,
 // for a channel or rank that there is not, for bytes outside the memories, for words that are not
-// aligned to 8 bytes, and for a buffer of this rank that was destroyed; the error of the group, if it
-// has failed. Nothing is queued then.
+// aligned to 8 bytes, and where a copy or exchange is of a buffer of this rank that was destroyed; the
+// error of the group, if it has failed. Nothing is queued then.
 
 // mscclgo_port_put queues a copy of bytes from this rank's memory to the peer's;
 // mscclgo_port_put_with_signal is that and mscclgo_port_signal in one.

@@ -54,7 +54,8 @@ type StreamPort struct {
 // OnStream returns channel i, below PerPeer, to a rank of Ranks, for operations on a stream of the
 // communicator's device, also one of [gpu.Device.WrapStream]. PortChannelOptions.OnStream
 // must have been set. What is wrong with the arguments, the methods of the result tell. It is
-// valid until Close of the channels or the stream, also after [PortChannels.Reform].
+// valid until Close of the channels or the stream, also after [PortChannels.Reform]. What was
+// queued must have run before the channels or their proxy service are closed: synchronize the stream.
 func (p *PortChannels) OnStream(s *gpu.Stream, i, rank int) StreamPort {
 	return StreamPort{p, s, i, rank}
 }
@@ -252,8 +253,8 @@ func (s StreamPort) inside(op portOp, m *registeredmem.Memory, offset, n uint64)
 	return nil
 }
 
-// word is inside for a word, which must be aligned. Where a peer's memory is not mapped, its
-// rank checks the address.
+// word is inside for a word, which must be aligned: at its address, or where a peer's memory is not
+// mapped, at its offset.
 func (s StreamPort) word(op portOp, m *registeredmem.Memory, offset uint64) error {
 	const bytes = 8
 	if err := s.inside(op, m, offset, bytes); err != nil {

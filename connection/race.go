@@ -12,7 +12,7 @@ func (c *Connection) queued(own *registeredmem.Memory, offset, n uint64, write b
 		return
 	}
 	if b := own.Buffer(); b != nil {
-		c.moves.Queued(b.Device().String(), uint64(b.Ptr())+offset, n, write, c.path.Asked)
+		c.moves.Queued(uint64(b.Ptr())+offset, n, write, c.path.Asked)
 	}
 }
 

@@ -389,6 +389,9 @@ func (p *Proxy) do(r *run, j *job) error {
 		if err := p.handler(triggerOf(j)); err != nil {
 			return err
 		}
+		if p.races != nil {
+			p.races.Handled()
+		}
 		p.served(j, native.WhereOf(0, native.NoPeer))
 		return nil
 	case C.PROXY_MOVE:

@@ -15,8 +15,6 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static race_line host;
 
-void race_host_start(void) { host = race_new_line(); }
-
 race_line race_new_line(void) {
   race_line l = {.stream = __atomic_fetch_add(&race->streams, 1, __ATOMIC_RELAXED)};
   if (l.stream >= RACE_STREAMS) race_lose(RACE_LOST_LAUNCHES);
@@ -157,11 +155,25 @@ race_asked race_who_asks(const void* entry) {
   return asked;
 }
 
-// queued begins what a proxy's thread has a stream do: after what the trigger's thread released with it,
-// and after what the stream does already; or if nobody knows who that was, after all that kernels have told
-// the host.
+// What the hosts of this process knew when handlers of triggers had returned: what is served later, comes
+// later.
+static uint32_t handled;
+
+void race_host_handled(void) { race_publish(&handled, race_host_now()); }
+
+// Clocks and places are those of one arena.
+void race_host_start(void) {
+  host = race_new_line();
+  handled = 0;
+  memset(pushed, 0, sizeof(pushed));
+}
+
+// queued begins what a proxy has a transport do: after what the trigger's thread released with it, after
+// handlers, and after what the line does already; or if nobody knows who asked, after all that kernels have
+// told the host.
 static race_launch queued(race_line* line, const race_asked* asked) {
   race_learn(line, asked->place ? asked->known : race_host_now());
+  race_learn(line, __atomic_load_n(&handled, __ATOMIC_ACQUIRE));
   return race_begin(line, line->copy, line->by, 0);
 }
 
@@ -194,6 +206,7 @@ void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uin
   const race_launch l = queued(line, &asked);
   race_touch(&l, at, n, flags, asked.place);
   finish_queued(line, &l);
+  race_host_learn(line->known);  // at once, though only a flush tells it: nobody sees those of hosts
 }
 
 static uint64_t* sent_at(race_way w, uint32_t* part) {
@@ -213,6 +226,10 @@ void race_sent(race_way w, race_place place) {
 
 race_place race_arrived(race_way w) {
   uint32_t part;
-  const uint64_t s = __atomic_load_n(sent_at(w, &part), __ATOMIC_ACQUIRE);
-  return s >> 32 == part ? (race_place)s : 0;
+  uint64_t* at = sent_at(w, &part);
+  uint64_t s = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+  // It counts once: what comes here later may be of another line.
+  const int found =
+      s && s >> 32 == part && __atomic_compare_exchange_n(at, &s, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+  return found ? (race_place)s : 0;
 }

@@ -71,6 +71,9 @@ typedef struct {
 race_asked race_who_asks(const void* entry);
 void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uint32_t flags);
 
+// race_host_handled has what proxies serve from now on come after what hosts have done.
+void race_host_handled(void);
+
 // race_sent notes the place that asks for what goes from a rank to an offset of a memory of another's,
 // or is read there, and race_arrived returns it there, or 0. Of what is on its way to one offset the
 // last counts.

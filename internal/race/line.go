@@ -227,10 +227,9 @@ func (f *Finder) Asked(entry unsafe.Pointer) Asked {
 // Queued is an access to memory of this rank's device that a transport makes by itself, at some time
 // from now on, for what is queued now: by who asked a proxy for it, or else by this line of Go. What
 // the line does so is in one order. Calls are one at a time.
-func (l *Line) Queued(device string, at, n uint64, write bool, asked Asked) {
+func (l *Line) Queued(at, n uint64, write bool, asked Asked) {
 	if asked.Place == 0 {
-		l.f.hostAccess(device, at, n, write, 0)
-		return
+		asked = Asked{Place: uint32(l.f.caller()), Known: uint32(C.race_host_now())}
 	}
 	flags := C.uint32_t(C.RACE_READ)
 	if write {
@@ -238,6 +237,10 @@ func (l *Line) Queued(device string, at, n uint64, write bool, asked Asked) {
 	}
 	C.race_queued(l.c, C.race_asked{place: C.race_place(asked.Place), known: C.uint32_t(asked.Known)}, C.uint64_t(at), C.uint64_t(n), flags)
 }
+
+// Handled has what proxies serve from now on come after what hosts have done, such as a trigger's
+// handler.
+func (f *Finder) Handled() { C.race_host_handled() }
 
 // Way is where something goes to, or comes from: from a rank to a place in a memory of another's.
 type Way struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,14 @@ func TestPortMistakes(t *testing.T) {
 			}
 			for _, r := range races {
 				t.Logf("%v", r)
+				first, _, _ := strings.Cut(r.First.Place, " ")
+				second, _, _ := strings.Cut(r.Second.Place, " ")
+				if !slices.ContainsFunc(portKernels, func(name string) bool {
+					lines := places("port_mistakes.cu", portMistakes, name)
+					return lines[first] && lines[second]
+				}) {
+					t.Errorf("this is not a seeded mistake:\n%v", r)
+				}
 			}
 			for _, r := range runPorts(t, transport, true) {
 				t.Errorf("of the mended kernels:\n%v", r)

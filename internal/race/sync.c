@@ -44,7 +44,9 @@ static uint32_t released(race_thread* t, race_fence* f) {
 
 void sync_refresh(race_cell* c, uint64_t value) {
   if (c->value == race_digest(value) || c->value == RACE_ANY) return;
-  c->system = c->device = __atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE);  // of whom we know no more
+  // By a host, of whom we know no more: it may have seen what kernels have told this process's.
+  c->system = c->device = clock_join(__atomic_load_n(&race->hosts, __ATOMIC_ACQUIRE),
+                                     __atomic_load_n(&race_mailbox, __ATOMIC_ACQUIRE));
   c->fenced[0] = c->fenced[1] = 0;
   c->owner = 0;
   c->value = race_digest(value);

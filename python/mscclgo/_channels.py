@@ -114,8 +114,8 @@ class StreamPort:
     thread: kernels that fill the device must not wait for what it does.
 
     Raises InvalidError, and queues nothing, for a stream of another device, bytes outside the
-    memories, words that are not aligned to 8 bytes and a local array that was closed; and the group's
-    error once that has failed.
+    memories, words that are not aligned to 8 bytes, and a copy or exchange of a local array that was
+    closed; and the group's error once that has failed. Synchronize the stream before the group is closed.
     """
 
     def __init__(self, channels: PortChannels, peer: int, channel: int, stream: Optional[Stream]) -> None:
