@@ -327,8 +327,8 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
 // goes in pieces through the pair's kPosts posts at either end: the sender copies a piece to
 // one of its outbox, its host puts it into that of the receiver's inbox, and the receiver copies it
 // to its place and signals that the post is free. In front of a piece are how long the part is and the call's
-// number, which the receiver compares before it writes. A call ends when all posts are free. So a piece may come
-// before its receiver has begun the call.
+// number, which the receiver compares before it writes. A call ends when all posts are free. So a piece may
+// come before its receiver has begun the call.
 struct Posted {
   const PortChannelHandle* channels;  // two to each rank
   uint8_t* outbox;                    // kPosts posts for each rank
