@@ -59,7 +59,7 @@ struct Table {
 
   // pair returns a pair. Where they are more than kPairsInTable, all are in front of `more`, as
   // many to a Message as it has room for.
-  MSCCLGO_DEVICE const Pair& pair(uint32_t i) const {
+  MSCCLGO_DEVICE Pair pair(uint32_t i) const {
     constexpr uint32_t kEach = sizeof(Message) / sizeof(Pair);
     if (!kManyRanks || pairs <= kPairsInTable) return some[i];
     return reinterpret_cast<const Pair*>(more - (pairs + kEach - 1) / kEach)[i];
@@ -219,13 +219,13 @@ class Worker {
     return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
   }
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
-  MSCCLGO_DEVICE const Pair& pairOf(const Task& t) const { return table_.pair(t.pair); }
+  MSCCLGO_DEVICE Pair pairOf(const Task& t) const { return table_.pair(t.pair); }
 
   // begin finds the worker's task t. One thread calls it.
   MSCCLGO_DEVICE void begin(Task& task, uint32_t t, uint64_t launch) const {
     uint32_t lane = number() + t * workers(), p = 0;
     for (; lane >= table_.pair(p).lanes(); ++p) lane -= table_.pair(p).lanes();
-    const Pair& pair = table_.pair(p);
+    const Pair pair = table_.pair(p);
     task.pair = p, task.lane = lane;
     task.ready = task.stuck = false;
     task.chunk = task.number = task.head = 0;
@@ -240,7 +240,7 @@ class Worker {
 
   // find goes on to the next message of which the lane has a lot. One thread calls it.
   MSCCLGO_DEVICE void find(Task& task) const {
-    const Pair& pair = pairOf(task);
+    const Pair pair = pairOf(task);
     for (; task.message < pair.messages(); ++task.message) {
       task.step = 0;
       task.lot = lotOf(messageOf(task).bytes(), task.lane);
@@ -259,7 +259,7 @@ class Worker {
   }
 
   MSCCLGO_DEVICE const Message& messageOf(const Task& task) const {
-    const Pair& pair = pairOf(task);
+    const Pair pair = pairOf(task);
     uint32_t each = pair.direction() == kKeeps ? 2 : 1;
     return table_.message(pair.first() + task.message * each);
   }
@@ -319,7 +319,7 @@ class Worker {
   // isReady reports whether the task's next chunk can be sent, or is there. What the peer did
   // before is then visible to the thread (acquire at system scope).
   MSCCLGO_DEVICE bool isReady(Task& task) const {
-    const Pair& pair = pairOf(task);
+    const Pair pair = pairOf(task);
     if (pair.direction() == kKeeps) return true;
     if (pair.direction() == kSends) {
       uint64_t emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), task.lane));
@@ -488,7 +488,7 @@ MSCCLGO_DEVICE bool matched(const GroupHandle& group, const PeerMemory& boxes, c
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   bool ok = true;
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
-    const Pair& pair = table.pair(p);
+    const Pair pair = table.pair(p);
     if (pair.direction() != (Wait ? kSends : kReceives)) continue;
     uint64_t all = *own.number(launch, pair.direction(), pair.peer()) + pair.messages();
     if constexpr (Wait) {
@@ -518,7 +518,7 @@ MSCCLGO_DEVICE void end(const GroupHandle& group, const PeerMemory& boxes, const
     *own.number(launch + 1, 0, i) = *own.number(launch, 0, i);
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
-    const Pair& pair = table.pair(p);
+    const Pair pair = table.pair(p);
     if (pair.direction() != kKeeps) *own.number(launch + 1, pair.direction(), pair.peer()) += pair.messages();
   }
 }
