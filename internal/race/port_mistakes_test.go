@@ -61,7 +61,7 @@ func TestPortMistakes(t *testing.T) {
 	}
 }
 
-// portTransports returns the transports that there are here.
+// portTransports returns the transports that there are here. The last one maps no memory.
 func portTransports() []registeredmem.Transports {
 	transports := []registeredmem.Transports{registeredmem.CudaIPC, registeredmem.SHM, registeredmem.Ethernet}
 	if os.Getenv("MSCCLGO_TEST_IB_DEVICES") != "" {

@@ -4,48 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // TestUnmapped runs the collectives that there are where ranks do not map each other's memory: over
 // InfiniBand where there are devices to test with, and else over Ethernet.
 func TestUnmapped(t *testing.T) {
-	options := communicator.Options{Timeout: time.Minute, Transports: registeredmem.Ethernet}
-	if names := os.Getenv("MSCCLGO_TEST_IB_DEVICES"); names != "" {
-		device, _, _ := strings.Cut(names, ",")
-		options.Transports, options.InfiniBand = registeredmem.InfiniBand, ib.Options{Device: device}
-	}
-	finder, err := gpu.FindRaces()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer finder.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	devices := make([]*gpu.Device, 2)
-	for i := range devices {
-		if devices[i], err = gpu.Open(fmt.Sprintf("emu:%d", i)); err != nil {
-			t.Fatal(err)
-		}
-		defer devices[i].Close()
-	}
-	if err := communicator.RunTogether(ctx, devices, options, unmapped); err != nil {
-		t.Fatal(err)
-	}
-	races, unwatched, err := finder.Races()
-	if err != nil || len(unwatched) > 0 {
-		t.Fatal(unwatched, err)
-	}
-	for _, r := range races {
+	transports := portTransports()
+	for _, r := range runOver(t, transports[len(transports)-1], unmapped) {
 		t.Errorf("%v", r)
 	}
 }
