@@ -30,28 +30,38 @@ func TestAllToAllV(t *testing.T) {
 		for _, ranks := range []int{1, 2, 3, 4} {
 			t.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(t *testing.T) {
 				testgroup.Run(t, ranks, communicator.Options{Scratch: 256 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
-					runner, err := New(ctx, comm, Options{})
-					if err != nil {
-						return err
-					}
-					stream, err := comm.Device().NewStream()
-					if err != nil {
-						return err
-					}
-					runner.slotSizes = sizes
-					for _, link := range []string{"other", NVLink} {
-						runner.link = link
-						for round := range uint64(4) {
-							if err := exchangeOnce(ctx, runner, stream, round); err != nil {
-								return fmt.Errorf("%s, round %d: %w", link, round, err)
+					return withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
+						runner.slotSizes = sizes
+						for _, link := range []string{"other", NVLink} {
+							runner.link = link
+							for round := range uint64(4) {
+								if err := exchangeOnce(ctx, runner, stream, round); err != nil {
+									return fmt.Errorf("%s, round %d: %w", link, round, err)
+								}
 							}
 						}
-					}
-					return errors.Join(stream.Close(), runner.Close(ctx))
+						return nil
+					})
 				})
 			})
 		}
 	}
+}
+
+// withRunner calls f with a runner and a stream, which it closes if f returns nil.
+func withRunner(ctx context.Context, comm *communicator.Communicator, o Options, f func(*Runner, *gpu.Stream) error) error {
+	runner, err := New(ctx, comm, o)
+	if err != nil {
+		return err
+	}
+	stream, err := comm.Device().NewStream()
+	if err != nil {
+		return err
+	}
+	if err := f(runner, stream); err != nil {
+		return err
+	}
+	return errors.Join(stream.Close(), runner.Close(ctx))
 }
 
 // counts returns what each rank sends to each, in elements of 4 bytes: of any size, only
@@ -216,62 +226,51 @@ func TestUnequalCounts(t *testing.T) {
 
 // aCallLater has rank 0 send in its second call what rank 1 receives in its first.
 func aCallLater(ctx context.Context, comm *communicator.Communicator) error {
-	runner, err := New(ctx, comm, Options{})
-	if err != nil {
-		return err
-	}
-	stream, err := comm.Device().NewStream()
-	if err != nil {
-		return err
-	}
-	b, err := gpu.Upload(comm.Device(), make([]float32, 2))
-	if err != nil {
-		return err
-	}
-	for call := range 2 {
-		counts := [2][]uint64{{0, 0}, {0, 0}} // sent and received
-		if rank := comm.Rank(); call != rank {
-			counts[rank][1-rank] = 1
-		}
-		if err := runner.AllToAllV(stream, b, b, counts[0], counts[1], F32); err != nil {
+	return withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
+		b, err := gpu.Upload(comm.Device(), make([]float32, 2))
+		if err != nil {
 			return err
 		}
-	}
-	if err := comm.Synchronize(ctx, stream); comm.Rank() == 1 && !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
-		return fmt.Errorf("what comes a call later: %v", err)
-	}
-	<-comm.Done()
-	return errors.Join(stream.Close(), runner.Close(ctx))
+		for call := range 2 {
+			counts := [2][]uint64{{0, 0}, {0, 0}} // sent, as rank 0 does, and received
+			if rank := comm.Rank(); call != rank {
+				counts[rank][1-rank] = 1
+			}
+			if err := runner.AllToAllV(stream, b, b, counts[0], counts[1], F32); err != nil {
+				return err
+			}
+		}
+		if err := comm.Synchronize(ctx, stream); comm.Rank() == 1 && !errors.Is(err, mscclgo.ErrTimeout) && !errors.Is(err, mscclgo.ErrAborted) {
+			return fmt.Errorf("what comes a call later: %v", err)
+		}
+		<-comm.Done()
+		return nil
+	})
 }
 
 func unequalCounts(ctx context.Context, comm *communicator.Communicator, count uint64) error {
-	runner, err := New(ctx, comm, Options{})
-	if err != nil {
-		return err
-	}
-	stream, err := comm.Device().NewStream()
-	if err != nil {
-		return err
-	}
-	var b [2]*gpu.Buffer
-	for i := range b {
-		if b[i], err = comm.Device().Alloc(8 * count); err != nil {
+	return withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
+		var b [2]*gpu.Buffer
+		for i := range b {
+			var err error
+			if b[i], err = comm.Device().Alloc(8 * count); err != nil {
+				return err
+			}
+		}
+		receives := []uint64{count, count}
+		receives[0] -= uint64(comm.Rank())
+		if err := runner.AllToAllV(stream, b[1], b[0], []uint64{count, count}, receives, F32); err != nil {
 			return err
 		}
-	}
-	receives := []uint64{count, count}
-	receives[0] -= uint64(comm.Rank())
-	if err := runner.AllToAllV(stream, b[1], b[0], []uint64{count, count}, receives, F32); err != nil {
-		return err
-	}
-	// Rank 0 may have all that it expects before the group fails; or it waits for rank 1 too, and may
-	// be the first to give up.
-	err = comm.Synchronize(ctx, stream)
-	if comm.Rank() == 1 && !errors.Is(err, mscclgo.ErrTimeout) && !(len(comm.Hosts()) > 1 && errors.Is(err, mscclgo.ErrAborted)) {
-		return fmt.Errorf("a count that differs: %v", err)
-	}
-	<-comm.Done()
-	return errors.Join(stream.Close(), runner.Close(ctx))
+		// Rank 0 may have all that it expects before the group fails; or it waits for rank 1 too, and may
+		// be the first to give up.
+		err := comm.Synchronize(ctx, stream)
+		if comm.Rank() == 1 && !errors.Is(err, mscclgo.ErrTimeout) && !(len(comm.Hosts()) > 1 && errors.Is(err, mscclgo.ErrAborted)) {
+			return fmt.Errorf("a count that differs: %v", err)
+		}
+		<-comm.Done()
+		return nil
+	})
 }
 
 // TestAlone has one rank make a call that the other does not.
@@ -311,20 +310,14 @@ func TestAllToAllVOnHosts(t *testing.T) {
 	}{{[]int{0, 1}, 4 << 10}, {[]int{0, 0, 1}, 16 << 10}, {[]int{0, 0, 0, 1, 2, 2}, 64 << 10}, {[]int{0, 1, 2, 3}, 0}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			testgroup.RunOn(t, testgroup.OnHosts(t, c.hosts...), testgroup.Network(), func(ctx context.Context, comm *communicator.Communicator) error {
-				runner, err := New(ctx, comm, Options{Scratch: c.scratch})
-				if err != nil {
-					return err
-				}
-				stream, err := comm.Device().NewStream()
-				if err != nil {
-					return err
-				}
-				for round := range uint64(4) {
-					if err := exchangeOnce(ctx, runner, stream, round); err != nil {
-						return fmt.Errorf("round %d: %w", round, err)
+				return withRunner(ctx, comm, Options{Scratch: c.scratch}, func(runner *Runner, stream *gpu.Stream) error {
+					for round := range uint64(4) {
+						if err := exchangeOnce(ctx, runner, stream, round); err != nil {
+							return fmt.Errorf("round %d: %w", round, err)
+						}
 					}
-				}
-				return errors.Join(stream.Close(), runner.Close(ctx))
+					return nil
+				})
 			})
 		})
 	}

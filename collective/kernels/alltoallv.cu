@@ -380,6 +380,8 @@ struct Posted {
     const uint8_t* at = inbox + post(from, piece);
     bool ok = true;
     if (threadIdx.x == 0) {
+      // The wait acquires the piece, so its head is as the sender wrote it; one that differs stays so
+      // until the deadline.
       ok = in.wait() == WaitResult::Done &&
            waitUntil(in.base.semaphore.watch, [&] {
              const uint64_t* head = reinterpret_cast<const uint64_t*>(at);

@@ -30,10 +30,11 @@ constexpr uint32_t kEveryHost = ~uint32_t(0);  // has the result
 // Hosts is one rank's place among the hosts. The first `owners` ranks of every
 // host own a shard of the data each, the same on all hosts, and have a channel
 // for each block to the owners of that shard on the other hosts. Channels are in the
-// order of ranks, and so is, for each shard, what follows the hosts' numbers.
+// order of the peers' ranks, so each shard numbers the hosts in the order of its
+// owners' ranks (byTwins of hier.go).
 struct Hosts {
   uint32_t hosts, host, owners, ranks;  // ranks on all hosts
-  const PortChannelHandle* channels;    // those of block b begin at b * (hosts - 1); see below
+  const PortChannelHandle* channels;    // those of block b begin at b * (hosts - 1)
   uint8_t* inbox;                       // two halves, each with a slot for each host
   uint32_t* calls;                      // how many calls used the inbox, for each of kMostBlocks blocks
   uint64_t slotBytes;

@@ -99,7 +99,6 @@ func testTurns(t *testing.T, p *pair) {
 	testcmp.Equal(t, "what arrived", read[byte](t, own, 0, 64), noise(64))
 }
 
-// testFull has a goroutine wait for room in a connection that is held, if it does. Nobody
 // turnsOf returns a function that has one take a turn, if there is one, for what must not wait, and
 // reports whether there was.
 func turnsOf(t *testing.T, what string, one func() (bool, error)) func() bool {
@@ -144,6 +143,7 @@ func takeTurns(t *testing.T, p *pair, what string, take func() bool) {
 	p.flush(t)
 }
 
+// testFull has a goroutine wait for room in a connection that is held, if it does. Nobody
 // else waits.
 func testFull(t *testing.T, p *pair, dst, src *registeredmem.Memory) {
 	t.Helper()

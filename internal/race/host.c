@@ -142,6 +142,8 @@ void race_pushed(const void* at, race_place place) {
   __atomic_store_n(p, (uint64_t)number << 32 | place, __ATOMIC_RELAXED);
 }
 
+// Who finds a trigger has seen the last word of its entry. The store of that word, and what it releases,
+// are under its cell's lock (sync_atomic), and its place is noted before; so both are here.
 race_asked race_who_asks(const void* entry) {
   uint32_t number;
   const uint64_t found = __atomic_load_n(pushed_at(entry, &number), __ATOMIC_RELAXED);
