@@ -171,56 +171,42 @@ CALL(port_channels_create_for_streams,
      (mscclgo_group group, mscclgo_proxy proxy, mscclgo_buffer local, const mscclgo_channel_options* options,
       mscclgo_port_channels* channels),
      (ID(group), ID(proxy), ID(local), (mscclgo_channel_options*)options, NEW(channels)))
-CALL(port_put,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t local_offset, uint64_t bytes),
-     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
-CALL(port_put_with_signal,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t local_offset, uint64_t bytes),
-     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
-CALL(port_put_with_signal_and_flush,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t local_offset, uint64_t bytes),
-     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
-CALL(port_get,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t local_offset, uint64_t bytes),
-     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
-CALL(port_get_and_flush,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t local_offset, uint64_t bytes),
-     (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
-CALL(port_store,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t value),
-     (ID(channels), ID(stream), i, rank, remote_offset, value))
-CALL(port_store_and_flush,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t value),
-     (ID(channels), ID(stream), i, rank, remote_offset, value))
-CALL(port_add,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t value),
-     (ID(channels), ID(stream), i, rank, remote_offset, value))
-CALL(port_add_and_flush,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t value),
-     (ID(channels), ID(stream), i, rank, remote_offset, value))
-CALL(port_exchange,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t value, uint64_t local_offset),
-     (ID(channels), ID(stream), i, rank, remote_offset, value, local_offset))
-CALL(port_exchange_and_flush,
-     (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset,
-      uint64_t value, uint64_t local_offset),
-     (ID(channels), ID(stream), i, rank, remote_offset, value, local_offset))
-CALL(port_signal, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank),
-     (ID(channels), ID(stream), i, rank))
-CALL(port_flush, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank),
-     (ID(channels), ID(stream), i, rank))
-CALL(port_wait, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank),
-     (ID(channels), ID(stream), i, rank))
+
+// The operations of port channels on streams: a copy, a value for a word, an exchange, and what has no
+// arguments of its own.
+#define PORT_COPY(name)                                                                                 \
+  CALL(port_##name,                                                                                     \
+       (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset, \
+        uint64_t local_offset, uint64_t bytes),                                                         \
+       (ID(channels), ID(stream), i, rank, remote_offset, local_offset, bytes))
+#define PORT_VALUE(name)                                                                                \
+  CALL(port_##name,                                                                                     \
+       (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset, \
+        uint64_t value),                                                                                \
+       (ID(channels), ID(stream), i, rank, remote_offset, value))
+#define PORT_EXCHANGE(name)                                                                             \
+  CALL(port_##name,                                                                                     \
+       (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank, uint64_t remote_offset, \
+        uint64_t value, uint64_t local_offset),                                                         \
+       (ID(channels), ID(stream), i, rank, remote_offset, value, local_offset))
+#define PORT_ALONE(name)                                                                      \
+  CALL(port_##name, (mscclgo_port_channels channels, mscclgo_stream stream, int i, int rank), \
+       (ID(channels), ID(stream), i, rank))
+PORT_COPY(put)
+PORT_COPY(put_with_signal)
+PORT_COPY(put_with_signal_and_flush)
+PORT_COPY(get)
+PORT_COPY(get_and_flush)
+PORT_VALUE(store)
+PORT_VALUE(store_and_flush)
+PORT_VALUE(add)
+PORT_VALUE(add_and_flush)
+PORT_EXCHANGE(exchange)
+PORT_EXCHANGE(exchange_and_flush)
+PORT_ALONE(signal)
+PORT_ALONE(flush)
+PORT_ALONE(wait)
+
 CALL(pipes_create, (mscclgo_group group, const mscclgo_pipe_options* options, mscclgo_pipes* pipes),
      (ID(group), (mscclgo_pipe_options*)options, NEW(pipes)))
 CALL(pipes_get_set, (mscclgo_pipes pipes, mscclgo_pipe_set* set), (ID(pipes), set))
