@@ -18,22 +18,28 @@ func (d *device) PrepareAtomics() error {
 	return err
 }
 
-// Add64 is a launch of one thread.
+// Add64 is a launch of one thread, and allocates nothing.
 func (s *stream) Add64(dst, value uint64) error {
 	kernels, err := s.atomics.load(s.primary)
 	if err != nil {
 		return err
 	}
 	args := [2]uint64{dst, value}
-	return s.result(s.launchOne(kernels[0], args[:]), "add to the word at %#x", dst)
+	if rc := s.launchOne(kernels[0], args[:]); rc != 0 {
+		return s.fail(rc, "add to the word at %#x", dst)
+	}
+	return nil
 }
 
-// Exchange64 is a launch of one thread.
+// Exchange64 is a launch of one thread, and allocates nothing.
 func (s *stream) Exchange64(dst, value, old uint64) error {
 	kernels, err := s.atomics.load(s.primary)
 	if err != nil {
 		return err
 	}
 	args := [3]uint64{dst, value, old}
-	return s.result(s.launchOne(kernels[1], args[:]), "exchange the word at %#x", dst)
+	if rc := s.launchOne(kernels[1], args[:]); rc != 0 {
+		return s.fail(rc, "exchange the word at %#x", dst)
+	}
+	return nil
 }

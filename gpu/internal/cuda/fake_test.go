@@ -129,3 +129,21 @@ func TestOverlapByImage(t *testing.T) {
 		}
 	}
 }
+
+// TestBuiltinsAllocateNothing queues what a launch of this package's own kernels does.
+func TestBuiltinsAllocateNothing(t *testing.T) {
+	d := must(newDriver(buildFake(t, "-DOVERLAP")).Open(0))(t)
+	closeAtEnd(t, d.Close)
+	s := must(d.NewStream())(t)
+	closeAtEnd(t, s.Close)
+	const word, other = 0x7f0000001000, 0x7f0000002000
+	for name, queue := range map[string]func() error{
+		"Add64":      func() error { return s.Add64(word, 1<<40) },
+		"Exchange64": func() error { return s.Exchange64(word, 1<<40, other) },
+		"Stamp":      func() error { return s.Stamp(other, 1<<40, 1<<41) },
+	} {
+		if n := testing.AllocsPerRun(100, func() { check(t, queue()) }); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
