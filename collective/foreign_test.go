@@ -88,13 +88,16 @@ func TestForeignStreams(t *testing.T) {
 								return err
 							}
 						}
+						if err := c.settle(); err != nil {
+							return err
+						}
 						before := c.calls
 						if err := o.streams[i].BeginCapture(); err != nil {
 							return err
 						}
 						err := errors.Join(c.call(s), c.call(s))
 						g, end := o.streams[i].EndCapture()
-						if err := errors.Join(err, end); err != nil {
+						if err := errors.Join(err, end, c.settle()); err != nil {
 							return err
 						}
 						c.calls = before
