@@ -145,6 +145,10 @@ func (s *Stream) BeginCapture() error {
 // EndCapture ends the capture that [Stream.BeginCapture] began and returns the graph
 // of the work collected. The caller closes it.
 //
+// The driver of a GPU may wait meanwhile until kernels that run there have ended (seen:
+// 580), also those of other ranks of this process. Where such ranks share a GPU, let no
+// kernel wait for a rank that makes a graph.
+//
 // Errors: ErrInvalid when the stream is not capturing, or the capture was
 // invalidated.
 func (s *Stream) EndCapture() (*Graph, error) {
