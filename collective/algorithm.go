@@ -60,10 +60,16 @@ var slots = algorithm{name: "slots", through: bySlots}
 // ports moves the parts by the hosts' copy engines.
 var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}
 
-// hosts reduces within hosts by threads, and between them by the hosts' ports.
+// hosts reduces within hosts by threads, and between them by the hosts' ports, all at once.
 func hosts(kernel string) algorithm {
 	return algorithm{name: "hier", kernel: kernel, through: byHosts}
 }
+
+// hierRing and hierTree go between hosts in a ring and in trees.
+var (
+	hierRing = algorithm{name: "hierRing", kernel: "hierRing", through: byHosts}
+	hierTree = algorithm{name: "hierTree", kernel: "hierTree", through: byHosts}
+)
 
 // inboxPackets returns how many packets a call puts into an inbox.
 func (a algorithm) inboxPackets(part, ranks uint64) uint64 {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -170,6 +171,104 @@ func TestOnHosts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hierarchies are the all-reduces that reduce within hosts first.
+var hierarchies = []string{"hier", "hierRing", "hierTree"}
+
+// TestAllReduceOnHosts does all-reduces by each way between hosts, on up to seven hosts, of which
+// some have two children in a tree, one or none.
+func TestAllReduceOnHosts(t *testing.T) {
+	for _, hosts := range append(slices.Clone(groupsOnHosts), []int{0, 1, 2, 3, 4, 5, 6}) {
+		for _, algorithm := range hierarchies {
+			t.Run(fmt.Sprint(hosts, algorithm), func(t *testing.T) {
+				options := collective.Options{Tuning: only(collective.AllReduce, algorithm), Scratch: 64 << 10}
+				runOnHosts(t, hosts, options, func(m *member) error {
+					for i, count := range []uint64{1, 17, 12_000, 30_000} { // of no part for some, and of several pieces
+						p := &problem{Call: collective.Call{Kind: collective.AllReduce, Type: collective.I32, Count: count}}
+						if i%2 == 1 {
+							p.Type, p.Op = collective.F16, collective.Avg
+						}
+						p.offsetIn, p.offsetOut = []uint64{0, 4, 128}[i%3]+uint64(m.comm.Rank()%2*12), []uint64{16, 2, 0}[i%3]
+						p.InPlace = i%2 == 0
+						if err := m.right(p); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestHierarchiesInTurn makes prepared calls at random, by each way between hosts, of grids and
+// sizes that differ, with nothing between them: they use the halves of one inbox.
+func TestHierarchiesInTurn(t *testing.T) {
+	hosts := []int{0, 1, 1, 2, 3}
+	runOnHosts(t, hosts, collective.Options{}, func(m *member) error {
+		const count = 2000
+		start := func(rank, of int) []int32 {
+			values := make([]int32, count)
+			for i := range values {
+				values[i] = int32(i*(of+1) + 7*rank)
+			}
+			return values
+		}
+		var memories [2]*collective.Memory
+		var want [2][][]int32 // of each rank
+		for i := range memories {
+			b, err := gpu.Upload(m.comm.Device(), start(m.comm.Rank(), i))
+			if err != nil {
+				return err
+			}
+			if memories[i], err = m.runner.Share(m.ctx, b); err != nil {
+				return err
+			}
+			for rank := range hosts {
+				want[i] = append(want[i], start(rank, i))
+			}
+		}
+		random := rand.New(rand.NewPCG(5, 6)) // alike on all ranks
+		for range 150 {
+			from, n := random.IntN(2), []int{3, 40, count}[random.IntN(3)]
+			to := (from + random.IntN(2)) % 2
+			c := collective.Call{Kind: collective.AllReduce, Type: collective.I32, Count: uint64(n), Out: memories[to]}
+			if c.InPlace = from == to; !c.InPlace {
+				c.In = memories[from]
+			}
+			c.Choice = collective.Choice{Algorithm: hierarchies[random.IntN(3)], Blocks: 1 + random.IntN(4), Threads: 32}
+			op, err := m.runner.Prepare(m.ctx, c)
+			if err == nil {
+				err = op.Launch(m.stream)
+			}
+			if err != nil {
+				return err
+			}
+			for i := range n {
+				sum := int32(0)
+				for _, values := range want[from] {
+					sum += values[i]
+				}
+				for _, values := range want[to] {
+					values[i] = sum
+				}
+			}
+		}
+		if err := m.comm.Synchronize(m.ctx, m.stream); err != nil {
+			return err
+		}
+		for i, memory := range memories {
+			got := make([]int32, count)
+			if err := gpu.CopyOut(got, memory.Buffer); err != nil {
+				return err
+			}
+			if diff := cmp.Diff(want[i][m.comm.Rank()], got); diff != "" {
+				return fmt.Errorf("rank %d: memory %d differs (-want +got):\n%.2000s", m.comm.Rank(), i, diff)
+			}
+		}
+		return nil
+	})
 }
 
 // TestChainOnHosts makes calls of all kinds, each of what the one before it left, with nothing

@@ -72,7 +72,7 @@ var specs = [...]spec{
 			{name: "pushed", kernel: "pushed", through: byPush},
 			{name: "ring", kernel: "ring", through: byRing},
 			{name: "staged", kernel: "staged", through: byStages},
-			hosts("hier"),
+			hosts("hier"), hierRing, hierTree,
 		},
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/mscclgo/mscclgo/topology"
@@ -25,10 +24,6 @@ const (
 	// hosts: Sanders, Speck, Träff: "Two-tree algorithms for full bandwidth broadcast, reduction
 	// and scan", 2009.
 	tree = "tree"
-	// hierRing and hierTree reduce within hosts, so that each rank has a shard, then shards
-	// between hosts by a ring or by two trees, and gather within hosts.
-	hierRing = "hierRing"
-	hierTree = "hierTree"
 )
 
 // Predict returns the time of each algorithm that can do a collective of so many bytes (as
@@ -36,7 +31,7 @@ const (
 func (f Fabric) Predict(k Kind, bytes uint64) (all []Prediction) {
 	names := k.Algorithms()
 	if k == AllReduce {
-		names = append(names, rings, tree, hierRing, hierTree)
+		names = append(names, rings, tree)
 	}
 	for i, name := range names {
 		if t, ok := f.Time(k, name, bytes); ok {
@@ -58,7 +53,7 @@ func (f Fabric) Time(k Kind, name string, bytes uint64) (time.Duration, bool) {
 	a, err := k.algorithm(name)
 	var us float64
 	switch {
-	case err != nil && k == AllReduce && slices.Contains([]string{rings, tree, hierRing, hierTree}, name):
+	case err != nil && k == AllReduce && (name == rings || name == tree):
 		us = f.unbuilt(name, float64(bytes))
 	case err != nil || f.Hosts > 1 && !a.acrossHosts():
 		return 0, false
@@ -167,6 +162,12 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 		if k == ReduceScatter { // each rank puts a part to its twin on each other host
 			return start + f.reading(s) + c.net + (hosts-1)*(posting+s/n/c.perRank)
 		}
+		switch a.name {
+		case hierRing.name:
+			return start + f.within(s) + 2*(hosts-1)*c.net + 2*(hosts-1)/hosts*s/g/c.perRank
+		case hierTree.name:
+			return start + f.within(s) + pipelined(2*f.levels()*c.net, 2*s/g/c.perRank)
+		}
 		// Each rank puts its shard to all other hosts, or the root's host gets it of all.
 		return start + f.within(s) + c.net + (hosts-1)*(posting+s/g/c.perRank)
 	}
@@ -207,32 +208,23 @@ func (f Fabric) unbuilt(name string, s float64) float64 {
 	if n == 1 {
 		return start
 	}
-	levels := math.Ceil(math.Log2(hosts))
-	switch name {
-	case rings:
+	if name == rings {
 		steps := n - 1
 		between := 0.0
 		if hosts > 1 {
 			between = min(hosts, steps)
 		}
 		return start + 2*(between*c.net+(steps-between)*c.trip) + 2*steps/n*s/c.rings
-	case tree:
-		bandwidth := c.rings
-		if hosts > 1 {
-			bandwidth = min(g*c.perRank, c.write)
-		}
-		return start + pipelined(2*(levels*c.net+(g-1)*c.trip), 2*s/bandwidth)
-	case hierRing:
-		if hosts == 1 {
-			return start + f.within(s)
-		}
-		return start + f.within(s) + 2*(hosts-1)*c.net + 2*(hosts-1)/hosts*s/g/c.perRank
 	}
-	if hosts == 1 {
-		return start + f.within(s)
+	bandwidth := c.rings
+	if hosts > 1 {
+		bandwidth = min(g*c.perRank, c.write)
 	}
-	return start + f.within(s) + pipelined(2*levels*c.net, 2*s/g/c.perRank)
+	return start + pipelined(2*(f.levels()*c.net+(g-1)*c.trip), 2*s/bandwidth)
 }
+
+// levels returns the steps from the root of a binary tree of the hosts to its leaves.
+func (f Fabric) levels() float64 { return math.Ceil(math.Log2(float64(f.Hosts))) }
 
 // pipelined returns the time of data that go through steps in pieces of the best size: of
 // steps that take a latency together, and of a transfer alone. With p pieces it is latency +

@@ -267,7 +267,7 @@ func plotPredictions(w io.Writer, m *topology.Machine) error {
 	hosts := []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1250}
 	names := []struct{ algorithm, name string }{
 		{"rings", "rings*"}, {"tree", "two trees*"}, {"hier", "hier"},
-		{"hierRing", "hier, by ring*"}, {"hierTree", "hier, by trees*"},
+		{"hierRing", "hier, by ring"}, {"hierTree", "hier, by trees"},
 	}
 	fabrics := make([]collective.Fabric, len(hosts))
 	for i, h := range hosts {

@@ -93,6 +93,30 @@ MSCCLGO_DEVICE Reducer<T, Op, Line> sumOfHost(const GroupHandle& group, const Pe
   return sum;
 }
 
+// Part is what a block does of its rank's shard, in lines: those from begin to end of the
+// shard, whose first line is line `first` of the data. It is empty on ranks that own no shard.
+struct Part {
+  uint64_t first, begin, end;
+
+  MSCCLGO_DEVICE Part(const GroupHandle& group, const Hosts& across, uint64_t bytes) {
+    uint64_t lines = divideUp(bytes, sizeof(Line));
+    uint64_t shard = divideUp(lines, across.owners);
+    uint64_t part = divideUp(shard, gridDim.x);
+    begin = blockIdx.x * part;
+    end = begin + part < shard ? begin + part : shard;
+    first = group.rank * shard;
+    if (first + end > lines) end = first < lines ? lines - first : 0;
+    if (group.rank >= across.owners || begin > end) end = begin;
+  }
+};
+
+// deliver writes a line of the result, of n bytes at `at`, into the outputs of all ranks of this host.
+MSCCLGO_DEVICE void deliver(const GroupHandle& group, const PeerMemory& out, uint64_t at, const Line& result,
+                            uint64_t n) {
+  for (uint32_t k = 0; k < group.size; ++k)
+    storePartial(out.of<uint8_t>((group.rank + k) % group.size) + at, result, n);
+}
+
 // reduce goes in three steps: owner r of a host sums up shard r of the host's
 // inputs; the owners of a shard exchange their sums; each adds up the hosts' sums,
 // in the order of the hosts, so that all get the same bits, and writes the result
@@ -111,15 +135,9 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
                            uint32_t root = 0) {
   uint32_t call = across.calls[blockIdx.x];
   if (group.barrier() != WaitResult::Done) return;  // the host's inputs are there
-  uint64_t lines = divideUp(bytes, sizeof(Line));
-  uint64_t shard = divideUp(lines, across.owners);
-  uint64_t part = divideUp(shard, gridDim.x);
-  uint64_t begin = blockIdx.x * part;  // in the shard
-  uint64_t end = begin + part < shard ? begin + part : shard;
-  uint64_t first = group.rank * shard;
-  if (first + end > lines) end = first < lines ? lines - first : 0;
+  auto [first, begin, end] = Part(group, across, bytes);
 
-  if (group.rank < across.owners && begin < end) {
+  if (begin < end) {
     uint8_t* sums = across.inbox + across.slot(across.host, call);
     for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       uint64_t at = (first + i) * sizeof(Line);
@@ -139,12 +157,167 @@ MSCCLGO_DEVICE void reduce(const GroupHandle& group, const PeerMemory& in, const
       for (uint32_t host = 1; host < across.hosts; ++host)
         sum.add(loadPartial<HostSum>(theirs + across.slot(host, call), sizeof(HostSum)));
       Line result = sum.get(across.ranks);
-      for (uint32_t k = 0; k < (only == kEveryHost ? group.size : 1); ++k) {
-        uint32_t peer = only == kEveryHost ? (group.rank + k) % group.size : root;
-        storePartial(out.of<uint8_t>(peer) + at, result, bytes - at);
+      if (only == kEveryHost) {
+        deliver(group, out, at, result, bytes - at);
+      } else {
+        storePartial(out.of<uint8_t>(root) + at, result, bytes - at);
       }
     }
   }
+  if (group.barrier() != WaitResult::Done) return;  // the host's outputs are there
+  across.end(call);
+}
+
+// around is what reduce() does between its barriers for the result on all hosts, in a ring of the
+// owners of a shard: each host sends 2 (hosts - 1) / hosts times the data. The block's part
+// has a segment for each host. In turn t a host works on the segment t before its own: first
+// it adds its sum to what comes from the host before, so that after `hosts` turns it has the
+// result of one segment; then results go around. Slot 0 has the sums, slot 1 the results.
+//
+// A host that ends a call has got a result, to which all hosts have added, as slot() needs. In
+// place is safe: a segment's inputs are read before its result is known, or line by line in
+// the same turn.
+MSCCLGO_DEVICE bool around(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                           const Hosts& across, uint32_t call, const Part& part, uint64_t bytes) {
+  uint32_t hosts = across.hosts, turns = 2 * hosts - 1;
+  uint64_t segment = divideUp(part.end - part.begin, hosts);
+  uint64_t sums = across.slot(0, call), results = across.slot(1, call);
+  bool ok = true;
+  for (uint32_t t = 0; t < turns; ++t) {
+    uint64_t begin = part.begin + (across.host + 2 * hosts - t) % hosts * segment;
+    uint64_t end = begin + segment < part.end ? begin + segment : part.end;
+    if (begin >= end) continue;  // on all hosts
+    if (t > 0 && threadIdx.x == 0)
+      ok = ok && across.to((across.host + hosts - 1) % hosts).wait() == WaitResult::Done;
+    if (!blockAll(ok)) return false;
+    for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      uint64_t at = (part.first + i) * sizeof(Line);
+      uint8_t *sumAt = across.inbox + sums + i * sizeof(HostSum),
+              *resultAt = across.inbox + results + i * sizeof(Line);
+      if (t >= hosts) {
+        deliver(group, out, at, loadPartial<Line>(resultAt, sizeof(Line)), bytes - at);
+        continue;
+      }
+      Reducer<T, Op, Line> sum = sumOfHost(group, in, at, bytes - at);
+      if (t > 0) sum.add(loadPartial<HostSum>(sumAt, sizeof(HostSum)));
+      if (t + 1 < hosts) {
+        storePartial(sumAt, sum.unfinished(), sizeof(HostSum));
+        continue;
+      }
+      Line result = sum.get(across.ranks);
+      if (hosts > 1) storePartial(resultAt, result, sizeof(Line));  // else there is no slot 1
+      deliver(group, out, at, result, bytes - at);
+    }
+    __syncthreads();  // the segment is there before one thread sends it
+    if (threadIdx.x != 0 || t + 1 == turns) continue;
+    uint64_t item = t + 1 < hosts ? sizeof(HostSum) : sizeof(Line);
+    uint64_t from = (t + 1 < hosts ? sums : results) + begin * item;
+    ok = across.to((across.host + 1) % hosts).putWithSignal(from, from, (end - begin) * item) ==
+         WaitResult::Done;
+  }
+  return blockAll(ok);
+}
+
+constexpr uint64_t kPieces = 8;        // of a block's part in a tree, at most
+constexpr uint64_t kPieceLines = 256;  // at least
+
+// Node is a host's place in a block's binary tree. The hosts that have children in the trees of even
+// blocks are leaves in those of odd ones, so that all send about as much: Sanders, Speck,
+// Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
+struct Node {
+  uint32_t hosts, number;  // the root is 0; the children of v are 2v + 1 and 2v + 2
+
+  MSCCLGO_DEVICE explicit Node(const Hosts& across) : hosts(across.hosts), number(swap(across.host)) {}
+
+  // swap makes a number of a host, and a host of a number.
+  MSCCLGO_DEVICE uint32_t swap(uint32_t v) const { return blockIdx.x % 2 ? hosts - 1 - v : v; }
+
+  MSCCLGO_DEVICE uint32_t parent() const { return swap((number - 1) / 2); }
+  MSCCLGO_DEVICE uint32_t children() const {
+    uint32_t first = 2 * number + 1;
+    return first >= hosts ? 0 : first + 1 < hosts ? 2 : 1;
+  }
+  MSCCLGO_DEVICE uint32_t child(uint32_t k) const { return swap(2 * number + 1 + k); }
+};
+
+// upAndDown is what reduce() does between its barriers for the result on all hosts, in a
+// tree of the owners of a shard: sums go up to the root, results down, in pieces, one
+// behind the other. Slot 0 has a host's sums and later the result, slots 1 and 2 the sums of its
+// children. The result of a piece takes the place of its sums: it comes from a parent that
+// has received them, or the host is the root, which sends none.
+//
+// A host that ends a call has got a result, to which all hosts have added, as slot() needs. In
+// place is safe: a piece's result comes when the root has the sums of all hosts.
+MSCCLGO_DEVICE bool upAndDown(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                              const Hosts& across, uint32_t call, const Part& part, uint64_t bytes) {
+  Node node(across);
+  uint32_t children = node.children();
+  uint64_t piece = divideUp(part.end - part.begin, kPieces);
+  if (piece < kPieceLines) piece = kPieceLines;
+  uint64_t mine = across.slot(0, call);
+  bool ok = true;
+  for (uint64_t begin = part.begin; begin < part.end; begin += piece) {
+    uint64_t end = begin + piece < part.end ? begin + piece : part.end;
+    uint64_t base = mine + begin * sizeof(HostSum);  // of the piece, also of its result
+    if (threadIdx.x == 0)
+      for (uint32_t k = 0; k < children; ++k) ok = ok && across.to(node.child(k)).wait() == WaitResult::Done;
+    if (!blockAll(ok)) return false;
+    for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      uint64_t at = (part.first + i) * sizeof(Line);
+      Reducer<T, Op, Line> sum = sumOfHost(group, in, at, bytes - at);
+      for (uint32_t k = 0; k < children; ++k) {
+        const uint8_t* theirs = across.inbox + across.slot(1 + k, call) + i * sizeof(HostSum);
+        sum.add(loadPartial<HostSum>(theirs, sizeof(HostSum)));
+      }
+      if (node.number != 0) {
+        storePartial(across.inbox + mine + i * sizeof(HostSum), sum.unfinished(), sizeof(HostSum));
+        continue;
+      }
+      Line result = sum.get(across.ranks);
+      storePartial(across.inbox + base + (i - begin) * sizeof(Line), result, sizeof(Line));
+      deliver(group, out, at, result, bytes - at);
+    }
+    __syncthreads();  // the piece is there before one thread sends it
+    if (threadIdx.x != 0) continue;
+    if (node.number != 0) {
+      uint64_t theirs = across.slot(1 + (node.number - 1) % 2, call) + begin * sizeof(HostSum);
+      ok = across.to(node.parent()).putWithSignal(theirs, base, (end - begin) * sizeof(HostSum)) ==
+           WaitResult::Done;
+      continue;
+    }
+    for (uint32_t k = 0; k < children; ++k)
+      ok = ok && across.to(node.child(k)).putWithSignal(base, base, (end - begin) * sizeof(Line)) ==
+                     WaitResult::Done;
+  }
+  if (!blockAll(ok)) return false;
+  if (node.number == 0) return true;
+  for (uint64_t begin = part.begin; begin < part.end; begin += piece) {
+    uint64_t end = begin + piece < part.end ? begin + piece : part.end;
+    uint64_t base = mine + begin * sizeof(HostSum);
+    if (threadIdx.x == 0) {
+      ok = across.to(node.parent()).wait() == WaitResult::Done;
+      for (uint32_t k = 0; k < children; ++k)
+        ok = ok && across.to(node.child(k)).putWithSignal(base, base, (end - begin) * sizeof(Line)) ==
+                       WaitResult::Done;
+    }
+    if (!blockAll(ok)) return false;
+    for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      uint64_t at = (part.first + i) * sizeof(Line);
+      const uint8_t* result = across.inbox + base + (i - begin) * sizeof(Line);
+      deliver(group, out, at, loadPartial<Line>(result, sizeof(Line)), bytes - at);
+    }
+  }
+  return true;
+}
+
+// reduceBy is reduce() with the sums of hosts put together by `between`, such as around().
+template <class Between>
+MSCCLGO_DEVICE void reduceBy(const GroupHandle& group, const PeerMemory& in, const PeerMemory& out,
+                             const Hosts& across, uint64_t bytes, Between between) {
+  uint32_t call = across.calls[blockIdx.x];
+  if (group.barrier() != WaitResult::Done) return;  // the host's inputs are there
+  Part part(group, across, bytes);
+  if (part.begin < part.end && !between(group, in, out, across, call, part, bytes)) return;
   if (group.barrier() != WaitResult::Done) return;  // the host's outputs are there
   across.end(call);
 }
@@ -239,6 +412,14 @@ MSCCLGO_DEVICE void reduceScatter(const GroupHandle& group, const PeerMemory& in
 
 extern "C" __global__ void __launch_bounds__(512, 1) hier(PARAMETERS) {
   reduce(group, in, out, HOSTS, bytes);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) hierRing(PARAMETERS) {
+  reduceBy(group, in, out, HOSTS, bytes, around);
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) hierTree(PARAMETERS) {
+  reduceBy(group, in, out, HOSTS, bytes, upAndDown);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1)

@@ -53,7 +53,7 @@ func (o *own) roundings(ranks int) int {
 	switch o.choice.Algorithm {
 	case "ring":
 		return max(1, ranks-1) // a partial result is rounded at each rank that it passes
-	case "hier":
+	case "hier", "hierRing", "hierTree":
 		return 1 + len(o.comm.Hosts()) // the reduction of each host, and theirs
 	}
 	return 1

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -192,8 +193,8 @@ func (t *tuner) candidates(ctx context.Context, p *problem) ([]*candidate, error
 			return nil, err
 		}
 		for _, c := range choices {
-			if c.Algorithm == "hier" && len(t.comm.Hosts()) == 1 {
-				continue // it is for several
+			if strings.HasPrefix(c.Algorithm, "hier") && len(t.comm.Hosts()) == 1 {
+				continue // they are for several
 			}
 			c.Blocks, c.Threads = grid.Blocks, grid.Threads
 			if t.emulated() {
