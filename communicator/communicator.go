@@ -160,9 +160,10 @@ type Communicator struct {
 	begun    atomic.Pointer[matcher] // matcher, once it works
 	tracer   *tracer                 // of the timeline, or nil
 
-	from       *heritage  // of the communicator that Reform turned into this one, or nil
-	reforming  sync.Mutex // held by Reform and Close
-	leaves     *heritage  // what Reform has kept and no communicator has taken, or nil
+	from       *heritage                     // of the communicator that Reform turned into this one, or nil
+	reforming  sync.Mutex                    // held by Reform and Close
+	leaves     *heritage                     // what Reform has kept and no communicator has taken, or nil
+	latest     *atomic.Pointer[Communicator] // of those that Reform has made one of the other
 	ownsDevice bool
 
 	mu       sync.Mutex
@@ -276,7 +277,8 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 	if dev != nil {
 		op += " for " + dev.String()
 	}
-	c := &Communicator{given: boot, dev: dev, options: o, from: from, patience: lostPatience}
+	c := &Communicator{given: boot, dev: dev, options: o, from: from, patience: lostPatience, latest: new(atomic.Pointer[Communicator])}
+	c.latest.Store(c)
 	var err error
 	if c.boot, c.news, err = c.completeBoot(ctx, op); err != nil {
 		return nil, err

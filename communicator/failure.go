@@ -299,28 +299,29 @@ func (c *Communicator) Synchronize(ctx context.Context, s *gpu.Stream) error {
 	if s == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: synchronize", "the stream is nil").At(c.Rank(), mscclgo.NoRank)
 	}
-	err := c.explain(s.Synchronize(ctx))
+	return c.explain(s.Synchronize(ctx))
+}
+
+// explain adds the group's error, or that its end has ended waits, to what waiting for a stream
+// returned.
+func (c *Communicator) explain(err error) error {
+	c.failure.look()
+	if cause := c.failure.err(); cause != nil {
+		c.failure.tracer.Load().settled()
+		if errors.Is(err, cause) { // which a stream of NewStream has added
+			return err
+		}
+		return errors.Join(cause, err)
+	}
 	if err == nil && c.ended.Load() {
 		return mscclgo.Errorf(mscclgo.ErrAborted, "communicator: synchronize", "this rank has closed the communicator, which ends the waits in its work").At(c.Rank(), mscclgo.NoRank)
 	}
 	return err
 }
 
-// explain adds the group's error to what waiting for a stream returned.
-func (c *Communicator) explain(err error) error {
-	c.failure.look()
-	cause := c.failure.err()
-	if cause != nil {
-		c.failure.tracer.Load().settled()
-	}
-	if cause == nil || errors.Is(err, cause) { // which a stream of NewStream has added
-		return err
-	}
-	return errors.Join(cause, err)
-}
-
 // NewStream creates a stream of the communicator's device whose [gpu.Stream.Synchronize] is
-// [Communicator.Synchronize]: it reports waits of kernels that failed. The caller closes it.
+// [Communicator.Synchronize]: it reports waits of kernels that failed. After
+// [Communicator.Reform] it is a stream of the new communicator. The caller closes it.
 //
 // Errors: ErrInvalid when the communicator is closed.
 func (c *Communicator) NewStream() (*gpu.Stream, error) {
@@ -331,6 +332,7 @@ func (c *Communicator) NewStream() (*gpu.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	native.Explain(s, c.explain)
+	latest := c.latest
+	native.Explain(s, func(err error) error { return latest.Load().explain(err) })
 	return s, nil
 }

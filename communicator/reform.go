@@ -89,6 +89,8 @@ func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*g
 		return nil, err
 	}
 	c.leaves = nil
+	next.latest = c.latest
+	next.latest.Store(next)
 	return next, nil
 }
 
@@ -110,7 +112,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		if s == nil {
 			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "a stream is nil").At(c.Rank(), mscclgo.NoRank)
 		}
-		if err := s.Synchronize(ctx); err != nil {
+		if err := native.Synchronize(ctx, s); err != nil {
 			return mscclgo.Errorf(mscclgo.KindOf(err), op, "wait for the work of the old group: %w", err).At(c.Rank(), mscclgo.NoRank)
 		}
 	}

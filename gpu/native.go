@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"os"
 	"runtime"
 
@@ -24,6 +25,12 @@ func init() {
 	native.WaitAcross = func(s, e any) error { return s.(*Stream).b.WaitAcross(e.(*Event).b) }
 	native.Carry = func(s any, id uint64, around func(any, func() error) error) { s.(*Stream).carry(id, around) }
 	native.Explain = func(s any, f func(error) error) { s.(*Stream).explain.Store(&f) }
+	native.Synchronize = func(ctx context.Context, s any) error {
+		if err := s.(*Stream).usable(synchronizing); err != nil {
+			return err
+		}
+		return s.(*Stream).finish(ctx)
+	}
 	native.BeforeClose = func(s any, id uint64, f func()) { s.(*Stream).beforeClose(id, f) }
 	native.Usable = func(s, b any, op string, n uint64) error {
 		if b == nil {

@@ -209,6 +209,8 @@ func (s *Stream) Query() (bool, error) {
 	return done, err
 }
 
+const synchronizing = "gpu: synchronize a stream"
+
 // Synchronize waits until all queued work is done. It knows no group of ranks: a kernel
 // whose wait for a peer failed has ended as any other. Communicator.Synchronize of package
 // communicator tells of such waits, and so does this method of a stream from
@@ -218,16 +220,22 @@ func (s *Stream) Query() (bool, error) {
 // ErrSystem if work failed; ErrInvalid while the stream captures, which does the capture no
 // harm.
 func (s *Stream) Synchronize(ctx context.Context) error {
-	if err := s.usable("gpu: synchronize a stream"); err != nil {
+	if err := s.usable(synchronizing); err != nil {
 		return err
 	}
+	err := s.finish(ctx)
+	if explain := s.explain.Load(); explain != nil {
+		return (*explain)(err)
+	}
+	return err
+}
+
+// finish waits until all queued work is done.
+func (s *Stream) finish(ctx context.Context) error {
 	made := s.log.made()
 	err := s.b.Synchronize(ctx)
 	if err == nil {
 		s.log.end(made)
-	}
-	if explain := s.explain.Load(); explain != nil {
-		return (*explain)(err)
 	}
 	return err
 }

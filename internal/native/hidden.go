@@ -40,6 +40,8 @@ var (
 	// Explain has what Synchronize of a *gpu.Stream returns pass through f, also when it is
 	// nil.
 	Explain func(stream any, f func(error) error)
+	// Synchronize waits for the work of a *gpu.Stream, without what Explain adds.
+	Synchronize func(ctx context.Context, stream any) error
 	// BeforeClose has f called once, before a *gpu.Stream closes and while it still
 	// takes work, instead of the f given before under this id. A nil f cancels it.
 	BeforeClose func(stream any, id uint64, f func())
