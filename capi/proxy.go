@@ -24,7 +24,7 @@ func capi_proxy_create_with_handler(handle C.uintptr_t, f C.mscclgo_handler, use
 	if f == nil {
 		return call(func() error { return invalid("start a proxy", "the handler is NULL") })
 	}
-	return newProxy(handle, func(t fifo.Trigger) error { return serve(f, user, t) }, result)
+	return newProxy(handle, func(_ context.Context, t fifo.Trigger) error { return serve(f, user, t) }, result)
 }
 
 func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintptr_t) C.mscclgo_status {

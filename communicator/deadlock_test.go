@@ -41,7 +41,7 @@ func newStillBed(t *testing.T) *stillBed {
 	b.workers = workers(t, b.comms)
 	each(t, ranks, func(rank int) (err error) {
 		c := b.comms[rank]
-		if b.services[rank], err = c.ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { <-b.handled; return nil }}); err != nil {
+		if b.services[rank], err = c.ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { <-b.handled; return nil }}); err != nil {
 			return err
 		}
 		buffer := upload(t, c.Device(), 0, 4096)

@@ -38,6 +38,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 			onFailure(err)
 		}
 	}
+	o.Ends = c.Done()
 	o.Rank = c.Rank()
 	o.Watch = c.watch(c.Rank(), ringChannel)
 	if len(o.CPUs) == 0 {

@@ -248,7 +248,7 @@ func TestHandlerBlocks(t *testing.T) {
 	all := workers(t, comms)
 	waiting(t, comms, all, 1, 0)
 	called, release := make(chan struct{}), make(chan struct{})
-	s, err := comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+	s, err := comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
 		close(called)
 		<-release
 		return nil
@@ -271,6 +271,39 @@ func TestHandlerBlocks(t *testing.T) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
+}
+
+// TestHandlerEndsWithGroup fails a group while a handler waits for what does not come.
+func TestHandlerEndsWithGroup(t *testing.T) {
+	comms := group(t, 2, communicator.Options{Timeout: time.Hour})
+	all := workers(t, comms)
+	called, ended := make(chan struct{}), make(chan error, 1)
+	s, err := comms[1].ProxyService(t.Context(), proxyservice.ServiceOptions{Handler: func(ctx context.Context, _ fifo.Trigger) error {
+		close(called)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := all[1].launch("ask", 1, 1, s.Fifo(), uint32(200)); err != nil {
+		t.Fatal(err)
+	}
+	<-called
+	comms[0].Abort(errors.New("the disk is full"))
+	select {
+	case err := <-ended:
+		if !strings.Contains(err.Error(), "the group has ended") {
+			t.Errorf("the handler's context ended because of %v", err)
+		}
+	case <-time.After(soon):
+		t.Error("the handler's context goes on after the group has failed")
+	}
+	if err := comms[1].Err(); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("the group failed because of %v", err)
+	}
+	s.Close()
 }
 
 // TestCallNotMade has rank 2 make one call fewer than the others, which wait for it in a

@@ -231,7 +231,7 @@ func TestStuckPeer(t *testing.T) {
 	const ring, backlog = 64, 1024
 	const signals, payloads = 10 * (backlog + ring), 5 * (backlog + ring)
 	var handled atomic.Int64
-	ranks := newFarPair(t, proxyservice.ServiceOptions{RingSize: ring, Handler: func(fifo.Trigger) error {
+	ranks := newFarPair(t, proxyservice.ServiceOptions{RingSize: ring, Handler: func(context.Context, fifo.Trigger) error {
 		handled.Add(1)
 		return nil
 	}})
@@ -331,7 +331,7 @@ func TestHandlerAndBacklog(t *testing.T) {
 	var conn *connection.Connection
 	var dst *registeredmem.Memory
 	done := make(chan error, 1)
-	ranks := newFarPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+	ranks := newFarPair(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
 		place := conn.Place()
 		go func() {
 			turn := place.Turn()

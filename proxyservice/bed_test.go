@@ -1,6 +1,7 @@
 package proxyservice
 
 import (
+	"context"
 	"testing"
 	"unsafe"
 
@@ -76,7 +77,7 @@ func newBed(t testing.TB, connect func(testing.TB, *registeredmem.Registry) *con
 	var err error
 	b.service, err = New(reg.Device(), ServiceOptions{
 		Options: Options{Count: true},
-		Handler: func(x fifo.Trigger) error {
+		Handler: func(_ context.Context, x fifo.Trigger) error {
 			b.handled++
 			if b.handle != nil {
 				b.handle(x)

@@ -1,6 +1,7 @@
 package proxyservice_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -135,7 +136,7 @@ func garbage(b *testing.B) {
 func BenchmarkGarbage(b *testing.B) {
 	for _, beside := range []string{"nothing", "garbage"} {
 		b.Run("trigger/beside="+beside, func(b *testing.B) {
-			ranks := newPair(b, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { return nil }})
+			ranks := newPair(b, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { return nil }})
 			if beside == "garbage" {
 				garbage(b)
 			}
@@ -167,7 +168,7 @@ func BenchmarkGarbage(b *testing.B) {
 func BenchmarkIdle(b *testing.B) {
 	for _, idle := range []time.Duration{100 * time.Microsecond, 2 * time.Millisecond, 50 * time.Millisecond} {
 		b.Run(idle.String(), func(b *testing.B) {
-			ranks := newPair(b, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { return nil }})
+			ranks := newPair(b, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { return nil }})
 			r := ranks[0]
 			times := r.alloc(b, 4)
 			var all []uint32

@@ -47,7 +47,7 @@ func example(ctx context.Context) (err error) {
 	}
 	defer ring.Close()
 	var threads, sum uint64 // the handler's, until Stop
-	proxy, err := proxyservice.NewProxy(ring, func(t fifo.Trigger) error {
+	proxy, err := proxyservice.NewProxy(ring, func(_ context.Context, t fifo.Trigger) error {
 		threads++
 		sum += t.A
 		return nil

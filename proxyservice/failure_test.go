@@ -185,7 +185,7 @@ func pusher(t *testing.T, o proxyservice.ServiceOptions) (*rank, devicecode.Wait
 
 func TestUsersTrigger(t *testing.T) {
 	served := make(chan fifo.Trigger, 1)
-	_, result := pusher(t, proxyservice.ServiceOptions{Handler: func(t fifo.Trigger) error {
+	_, result := pusher(t, proxyservice.ServiceOptions{Handler: func(_ context.Context, t fifo.Trigger) error {
 		served <- t
 		return nil
 	}})
@@ -196,7 +196,7 @@ func TestUsersTrigger(t *testing.T) {
 }
 
 func TestHandlerPanics(t *testing.T) {
-	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { panic("no such luck") }})
+	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { panic("no such luck") }})
 	if result != devicecode.WaitAborted {
 		t.Errorf("the kernel's wait ended with %v", result)
 	}
@@ -205,7 +205,7 @@ func TestHandlerPanics(t *testing.T) {
 
 // TestHandlerGoexit has the handler end its goroutine, as FailNow of a test does.
 func TestHandlerGoexit(t *testing.T) {
-	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
 		runtime.Goexit()
 		return nil
 	}})
@@ -222,7 +222,7 @@ func TestHandlerStops(t *testing.T) {
 	var memory *registeredmem.Memory
 	errs := make(chan error, 4)
 	ready := make(chan struct{})
-	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
 		<-ready
 		errs <- service.Stop(context.Background())
 		errs <- service.Close()
@@ -259,7 +259,7 @@ func TestHandlerStops(t *testing.T) {
 func blocked(t *testing.T) (r *rank, result *gpu.Buffer, release chan struct{}) {
 	t.Helper()
 	begun, release := make(chan struct{}), make(chan struct{})
-	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error {
+	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error {
 		close(begun)
 		<-release
 		return nil
@@ -275,7 +275,7 @@ func blocked(t *testing.T) (r *rank, result *gpu.Buffer, release chan struct{}) 
 // the ring stays until the handler has.
 func TestHandlerBlocks(t *testing.T) {
 	r, result, release := blocked(t)
-	testerr.Expect(t, r.service.Close(), mscclgo.ErrTimeout, "the handler", "has not returned", "rank 0")
+	testerr.Expect(t, r.service.Close(), mscclgo.ErrTimeout, "the handler", "has not returned", "trigger 0 of kind 130", "rank 0")
 	r.wait(t)
 	if got := devicecode.WaitResult(read[uint32](t, result, 1)[0]); got != devicecode.WaitAborted {
 		t.Errorf("the kernel's wait ended with %v", got)
@@ -289,6 +289,30 @@ func TestHandlerBlocks(t *testing.T) {
 	close(release)
 	eventually(t, "the ring is closed", func() bool { return r.service.Snapshot().Waiting == 0 })
 	r.expectFailure(t, mscclgo.ErrTimeout, "the handler")
+	r.failure.Store(nil) // as the test has seen it
+}
+
+// TestHandlerWaits closes a service whose handler waits for what does not come, until its context
+// ends.
+func TestHandlerWaits(t *testing.T) {
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	ranks := newPair(t, proxyservice.ServiceOptions{Handler: func(ctx context.Context, _ fifo.Trigger) error {
+		close(begun)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	}})
+	r := ranks[0]
+	result := r.alloc(t, 4)
+	r.launch(t, "pushRaw", 1, 1, r.service.Fifo(), uint64(0), uint64(0), uint64(0), uint64(0), uint32(130), result)
+	<-begun
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	testerr.Expect(t, r.service.Stop(ctx), mscclgo.ErrTimeout, "1 triggers are in the ring", "while trigger 0 of kind 130 is served")
+	testerr.Expect(t, <-ended, mscclgo.ErrTimeout, "trigger 0 of kind 130")
+	testerr.Expect(t, r.service.Close(), mscclgo.ErrTimeout, "kind 130")
+	r.wait(t)
+	r.expectFailure(t, mscclgo.ErrTimeout, "kind 130")
 	r.failure.Store(nil) // as the test has seen it
 }
 
@@ -312,7 +336,7 @@ func TestStopTogether(t *testing.T) {
 
 func TestHandlerFails(t *testing.T) {
 	cause := errors.New("out of luck")
-	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { return cause }})
+	r, result := pusher(t, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { return cause }})
 	if result != devicecode.WaitAborted {
 		t.Errorf("the kernel's wait ended with %v", result)
 	}
@@ -326,7 +350,7 @@ func TestHandlerFails(t *testing.T) {
 // Stop from draining, and that a later service works.
 func TestStopUnderLoad(t *testing.T) {
 	served := make(chan struct{}, 1)
-	ranks := newPair(t, proxyservice.ServiceOptions{RingSize: 16, Handler: func(fifo.Trigger) error {
+	ranks := newPair(t, proxyservice.ServiceOptions{RingSize: 16, Handler: func(context.Context, fifo.Trigger) error {
 		select {
 		case served <- struct{}{}:
 		default:

@@ -195,7 +195,7 @@ func TestMixedWithUsersTriggers(t *testing.T) {
 	o := hostOnly
 	o.RingSize = 32
 	served := uint64(0)
-	o.Handler = func(x fifo.Trigger) error {
+	o.Handler = func(_ context.Context, x fifo.Trigger) error {
 		if x.A != served {
 			return fmt.Errorf("trigger %d came as number %d", x.A, served)
 		}

@@ -38,7 +38,10 @@ import (
 // ring. Until it returns, nothing else of the ring is served. An error makes the group
 // fail and ends the proxy, as do a panic and [runtime.Goexit]. It may call all methods but
 // Stop and Close, which wait for it.
-type Handler func(fifo.Trigger) error
+//
+// The context ends when the group does (Options.Ends), or when Stop or Close wait no longer for
+// what is in the ring: a handler that may wait returns then, with an error.
+type Handler func(context.Context, fifo.Trigger) error
 
 // Options configure a [Proxy]. The zero value is right for most uses.
 type Options struct {
@@ -60,6 +63,8 @@ type Options struct {
 	// they do not. The proxy's goroutine calls it, or that of Stop or Close. It must
 	// not call these, nor Start, and holds up the proxies that share its thread.
 	OnFailure func(error)
+	// Ends is closed when the group has failed, as Done of a communicator is. nil never is.
+	Ends <-chan struct{}
 	// Logger logs what makes the proxy fail. nil discards.
 	Logger *slog.Logger
 	// Count makes the proxy count what it does; see [Proxy.Snapshot].
@@ -103,6 +108,20 @@ type run struct {
 	worked  bool                  // in turns, since it gave them away last
 	quit    atomic.Pointer[error] // why it must end at once, though triggers are left
 	done    chan struct{}
+	ctx     context.Context // of the handler
+	cancel  context.CancelCauseFunc
+}
+
+// errEnded is why the contexts of handlers end with the group.
+var errEnded = errors.New("the group has ended")
+
+// watch ends the handler's context with the group.
+func (r *run) watch(ends <-chan struct{}) {
+	select {
+	case <-ends:
+		r.cancel(errEnded)
+	case <-r.ctx.Done():
+	}
 }
 
 // ended reports whether the goroutine serves the proxy no more.
@@ -195,6 +214,10 @@ func (p *Proxy) Start(ctx context.Context) error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, opStart, "%w", err).At(p.options.Rank, mscclgo.NoRank)
 	}
 	r := &run{proxy: p, release: release, ready: make(chan error, 1), done: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	if p.handler != nil && p.options.Ends != nil {
+		go r.watch(p.options.Ends)
+	}
 	p.loop.begin()
 	r.takesPart()
 	threads := p.options.Threads
@@ -203,6 +226,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 	}
 	threads.start(r)
 	if err := <-r.ready; err != nil {
+		r.cancel(err)
 		return err
 	}
 	p.running = r
@@ -248,12 +272,12 @@ func (p *Proxy) end(ctx context.Context, forGood bool) (*run, error) {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		why := mscclgo.FromContext(ctx, opStop, fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended; let the kernels end first", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank)
+		why := mscclgo.FromContext(ctx, opStop, fmt.Sprintf("%d triggers are in the ring, and more may come or a flush has not ended%s; let the kernels end first", p.ring.Len(), p.inHand(", while"))).At(p.options.Rank, mscclgo.NoRank)
 		p.quit(r, why)
 		select {
 		case <-r.done:
 		case <-time.After(patience):
-			p.fail(mscclgo.FromContext(ctx, opStop, fmt.Sprintf("the handler, or a call of the transport, has not returned; %d triggers are in the ring", p.ring.Len())).At(p.options.Rank, mscclgo.NoRank))
+			p.fail(mscclgo.FromContext(ctx, opStop, fmt.Sprintf("the handler, or a call of the transport, has not returned; %d triggers are in the ring%s", p.ring.Len(), p.inHand(";"))).At(p.options.Rank, mscclgo.NoRank))
 			return r, p.Err()
 		}
 	}
@@ -271,6 +295,7 @@ func (p *Proxy) quit(r *run, why error) {
 	defer p.life.Unlock()
 	if p.running == r {
 		r.quit.CompareAndSwap(nil, &why)
+		r.cancel(why)
 		p.loop.quit()
 	}
 }
@@ -358,6 +383,9 @@ func (p *Proxy) work(r *run) error {
 			}
 			return nil
 		}
+		if why := r.quit.Load(); err != nil && why != nil { // for which the handler has returned
+			return *why
+		}
 		if err != nil {
 			return p.wrap(j, err)
 		}
@@ -382,11 +410,20 @@ func (p *Proxy) Serving() (position uint64, kind uint8, ok bool) {
 	return s>>8 - 1, uint8(s), s != 0
 }
 
+// inHand returns what an error says of the trigger that is served, behind a word, if there is one.
+func (p *Proxy) inHand(word string) string {
+	position, kind, ok := p.Serving()
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s trigger %d of kind %d is served", word, position, kind)
+}
+
 // do does a job. It returns errStalled if that is not possible yet.
 func (p *Proxy) do(r *run, j *job) error {
 	switch j.verdict {
 	case C.PROXY_USER:
-		if err := p.handler(triggerOf(j)); err != nil {
+		if err := p.handler(r.ctx, triggerOf(j)); err != nil {
 			return err
 		}
 		if p.races != nil {

@@ -62,7 +62,7 @@ func TestServedAfterBeingIdle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sum atomic.Uint64
-			r, ring, p := newProxy(t, func(t fifo.Trigger) error { sum.Add(t.A); return nil }, o)
+			r, ring, p := newProxy(t, func(_ context.Context, t fifo.Trigger) error { sum.Add(t.A); return nil }, o)
 			if err := p.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestServedAfterBeingIdle(t *testing.T) {
 
 // TestIdleProxyLeavesTheCore measures the processor time of an idle proxy.
 func TestIdleProxyLeavesTheCore(t *testing.T) {
-	_, _, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
+	_, _, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAffinity(t *testing.T) {
 		cpu++
 	}
 	seen := make(chan unix.CPUSet, 1)
-	r, ring, p := newProxy(t, func(fifo.Trigger) error {
+	r, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error {
 		var own unix.CPUSet
 		err := unix.SchedGetaffinity(0, &own)
 		seen <- own
@@ -141,7 +141,7 @@ func TestServing(t *testing.T) {
 	}
 	during := make(chan seen, 1)
 	var proxy atomic.Pointer[proxyservice.Proxy]
-	r, ring, p := newProxy(t, func(fifo.Trigger) error {
+	r, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error {
 		p := proxy.Load()
 		var s seen
 		s.position, s.kind, s.ok = p.Serving()
@@ -170,22 +170,22 @@ func TestServing(t *testing.T) {
 }
 
 func TestWrongProxies(t *testing.T) {
-	_, ring, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: []int{-1}})
+	_, ring, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{CPUs: []int{-1}})
 	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("CPU -1: %v", err)
 	}
 	if _, err := proxyservice.NewProxy(ring, nil, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no handler: %v", err)
 	}
-	if _, err := proxyservice.NewProxy(nil, func(fifo.Trigger) error { return nil }, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
+	if _, err := proxyservice.NewProxy(nil, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{}); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("no ring: %v", err)
 	}
-	_, closed, p := newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
+	_, closed, p := newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
 	closed.Close()
 	if err := p.Start(t.Context()); !errors.Is(err, mscclgo.ErrInvalid) {
 		t.Errorf("a closed ring: %v", err)
 	}
-	_, _, p = newProxy(t, func(fifo.Trigger) error { return nil }, proxyservice.Options{})
+	_, _, p = newProxy(t, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{})
 	if err := p.Stop(t.Context()); err != nil {
 		t.Errorf("stopping what was not started: %v", err)
 	}
@@ -212,7 +212,7 @@ func TestClosedUnderTheProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := proxyservice.NewProxy(ring, func(fifo.Trigger) error { return nil }, proxyservice.Options{Rank: 7})
+	p, err := proxyservice.NewProxy(ring, func(context.Context, fifo.Trigger) error { return nil }, proxyservice.Options{Rank: 7})
 	if err == nil {
 		err = p.Start(t.Context())
 	}

@@ -106,6 +106,7 @@ func (s *Threads) end(t *thread, r *run, err error) {
 		r.proxy.fail(err)
 	}
 	r.release()
+	r.cancel(nil)
 	close(r.done)
 	r.turns.Ended() // last: then others have their turns
 }

@@ -52,7 +52,7 @@ func served(name string, mended bool) func(context.Context, *communicator.Commun
 		}
 		service, err := comm.ProxyService(ctx, proxyservice.ServiceOptions{
 			Direct: channel.HostOnly,
-			Handler: func(fifo.Trigger) error {
+			Handler: func(context.Context, fifo.Trigger) error {
 				return gpu.CopyIn(answer, []byte{1, 0, 0, 0})
 			},
 		})

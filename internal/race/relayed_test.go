@@ -36,7 +36,7 @@ func newRelayed(ctx context.Context, comm *communicator.Communicator) (r *relaye
 	if r.b, err = gpu.Upload(comm.Device(), make([]byte, 3*4096)); err != nil {
 		return nil, err
 	}
-	o := proxyservice.ServiceOptions{Handler: func(fifo.Trigger) error { return gpu.CopyIn(r.b, make([]byte, 4096)) }}
+	o := proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { return gpu.CopyIn(r.b, make([]byte, 4096)) }}
 	if r.service, err = comm.ProxyService(ctx, o); err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (c *config) check(args int) error {
 type score struct{ hits, darts, triggers uint64 }
 
 // serve is the handler. It is called for every trigger, in the order of the pushes.
-func (s *score) serve(t fifo.Trigger) error {
+func (s *score) serve(_ context.Context, t fifo.Trigger) error {
 	if t.Kind != hits {
 		return fmt.Errorf("a trigger has kind %d, not %d", t.Kind, hits)
 	}

@@ -43,7 +43,7 @@ func run(ctx context.Context, comm *communicator.Communicator) error {
 
 	// The handler is called for one trigger after the other, in the order of the pushes. An
 	// error of it fails the group.
-	handler := func(t fifo.Trigger) error {
+	handler := func(_ context.Context, t fifo.Trigger) error {
 		if t.Kind != square || t.A >= count {
 			return fmt.Errorf("what is %+v?", t)
 		}

@@ -210,7 +210,7 @@ func (w *worker) prepare(ctx context.Context) error {
 }
 
 // handle serves the triggers of the kernel report.
-func (w *worker) handle(fifo.Trigger) error {
+func (w *worker) handle(context.Context, fifo.Trigger) error {
 	if !w.faulty.Load() {
 		return nil
 	}
