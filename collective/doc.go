@@ -11,7 +11,7 @@
 // that. Then peers read and write the buffers themselves, which saves the copies that a
 // large call on any buffer needs. Small calls are equally fast both ways. Both take the
 // same algorithms, which a [Tuning] chooses by size, and produce the same bits, except
-// that a ring adds in an order that depends on where an element lies.
+// that ring, hierRing and hierTree add in an order that depends on where an element lies.
 //
 // # Order
 //

@@ -23,30 +23,36 @@ func onHosts(t *testing.T, perHost []int, args ...string) []*testproc.Process {
 }
 
 // TestHostsBench checks every element of the collectives on two to four hosts, even and not,
-// as the default tuning does them.
+// as the default tuning does them, and all-reduces in each way between hosts.
 func TestHostsBench(t *testing.T) {
 	for root, perHost := range [][]int{{2, 1}, {1, 1, 2}, {1, 2, 1, 1}} {
 		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
-			all := onHosts(t, perHost, "-b", "40K", "-e", "40K", "-iters", "2", "-r", fmt.Sprint(root),
-				"-compare", "all-to-all-v", "reduce-scatter", "reduce", "gather", "scatter", "all-to-all")
-			deadline := time.After(5 * time.Minute) // of a whole run, also beside other work
-			for _, p := range all {
-				select {
-				case <-p.Ended:
-				case <-deadline:
-				}
-				p.End(0)
-			}
-			rows := 0
-			for line := range strings.Lines(all[0].Stdout.String()) {
-				if fields := strings.Fields(line); !strings.HasPrefix(line, "#") && slices.Contains(fields, "i32") {
-					rows++
-				}
-			}
-			if rows != 5 {
-				t.Errorf("%d rows, want 5:\n%s", rows, &all[0].Stdout)
-			}
+			benchOnHosts(t, perHost, 5, "-r", fmt.Sprint(root), "-compare", "all-to-all-v",
+				"reduce-scatter", "reduce", "gather", "scatter", "all-to-all")
+			benchOnHosts(t, perHost, 3, "-algo", "hier,hierRing,hierTree", "all-reduce")
 		})
+	}
+}
+
+func benchOnHosts(t *testing.T, perHost []int, want int, args ...string) {
+	t.Helper()
+	all := onHosts(t, perHost, append([]string{"-b", "40K", "-e", "40K", "-iters", "2"}, args...)...)
+	deadline := time.After(5 * time.Minute) // of a whole run, also beside other work
+	for _, p := range all {
+		select {
+		case <-p.Ended:
+		case <-deadline:
+		}
+		p.End(0)
+	}
+	rows := 0
+	for line := range strings.Lines(all[0].Stdout.String()) {
+		if fields := strings.Fields(line); !strings.HasPrefix(line, "#") && slices.Contains(fields, "i32") {
+			rows++
+		}
+	}
+	if rows != want {
+		t.Errorf("%d rows, want %d:\n%s", rows, want, &all[0].Stdout)
 	}
 }
 
