@@ -80,7 +80,7 @@ type Connection struct {
 	closed atomic.Bool   // nothing more is queued
 	ended  chan struct{} // closed once the driver is
 
-	line  line // for the turn, which who queues has
+	turns turnQueue // of goroutines that queue
 	marks marks
 }
 
@@ -105,7 +105,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is %v, not one of those of package registeredmem", transport).At(registry.Rank(), peer)
 	}
 	c := &Connection{registry: registry, rank: registry.Rank(), peer: peer, transport: transport, driver: d, ended: make(chan struct{}), trace: native.TraceOf(registry)}
-	c.line.init()
+	c.turns.init()
 	c.path = &native.Path{Registry: native.InstanceOf(registry), Rank: c.rank, Peer: peer}
 	if b, ok := d.(BytesDriver); ok && b.InlineLimit() > 0 {
 		c.bytes, c.inline = b, b.InlineLimit()

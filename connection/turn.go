@@ -44,7 +44,7 @@ func (c *Connection) TryTurnToExchange() (Turn, bool) {
 }
 
 func (c *Connection) tryTurn(ready func(n uint64) bool, n uint64) (Turn, bool) {
-	place, ok := c.line.try()
+	place, ok := c.turns.try()
 	if !ok {
 		return Turn{}, false
 	}
@@ -65,11 +65,11 @@ type Place struct {
 
 // Place returns the place behind all that there are. It does not wait, so that who must
 // not wait can have another goroutine do so, and keep the order.
-func (c *Connection) Place() Place { return Place{c, c.line.join()} }
+func (c *Connection) Place() Place { return Place{c, c.turns.join()} }
 
 // Turn waits for the turn of the place.
 func (p Place) Turn() Turn {
-	p.c.line.wait(context.Background(), p.number)
+	p.c.turns.wait(context.Background(), p.number)
 	return p.c.begin(p.number)
 }
 
@@ -80,10 +80,10 @@ func (c *Connection) begin(place uint64) Turn {
 }
 
 // Leave gives the place up.
-func (p Place) Leave() { p.c.line.leave(p.number) }
+func (p Place) Leave() { p.c.turns.leave(p.number) }
 
 // End ends the turn.
-func (t Turn) End() { t.c.line.leave(t.place) }
+func (t Turn) End() { t.c.turns.leave(t.place) }
 
 // Write is [Connection.Write].
 func (t Turn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
