@@ -39,7 +39,7 @@ type device struct {
 	turns  *explore.Explorer // or nil
 	still  stillness
 
-	standard map[uintptr]*line // the default streams, by handle; guarded by mu
+	standard map[uintptr]*workQueue // the default streams, by handle; guarded by mu
 }
 
 func newDevice(ordinal int, peers []backend.Info) (*device, error) {

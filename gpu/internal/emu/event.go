@@ -16,14 +16,14 @@ type mark struct {
 	at   time.Time     // set, as is err, before done is closed
 	err  error         // of the work before it
 
-	line  *line      // whose work it marks
+	queue *workQueue // whose work it marks
 	clock race.Clock // set when it is reached, for the race finder
 }
 
-func newMark(l *line) *mark { return &mark{done: make(chan struct{}), line: l} }
+func newMark(w *workQueue) *mark { return &mark{done: make(chan struct{}), queue: w} }
 
 // reach is called when the work before the mark is done.
-func (m *mark) reach() { m.clock = m.line.race.Clock() }
+func (m *mark) reach() { m.clock = m.queue.race.Clock() }
 
 func (m *mark) finish(err error) {
 	m.at, m.err = time.Now(), err
@@ -51,11 +51,11 @@ func (m *mark) wait(ctx context.Context, op string) error {
 		return m.err
 	default:
 	}
-	m.line.owner.turns.Self().Until(op, false, m.reached)
+	m.queue.owner.turns.Self().Until(op, false, m.reached)
 	if m.reached() {
 		ctx = context.Background() // what is explored does not depend on time
 	}
-	defer m.line.owner.still.host(m)()
+	defer m.queue.owner.still.host(m)()
 	select {
 	case <-m.done:
 		m.learned()
@@ -77,9 +77,9 @@ type point struct {
 	owner *device
 
 	mu     sync.Mutex
-	handle handle // 0 until it is asked for
-	last   *mark  // nil before the first Record
-	inside *line  // the stream if it was capturing at the last Record
+	handle handle     // 0 until it is asked for
+	last   *mark      // nil before the first Record
+	inside *workQueue // the stream if it was capturing at the last Record
 }
 
 func (d *device) NewEvent() (backend.Event, error) {
@@ -107,7 +107,7 @@ func (s *stream) Record(b backend.Event) error {
 		return err
 	}
 	s.mu.Lock()
-	inside := s.line
+	inside := s.workQueue
 	if s.capture == nil {
 		inside = nil
 	}
@@ -116,12 +116,12 @@ func (s *stream) Record(b backend.Event) error {
 }
 
 // record queues a mark. inside is the stream if the event belongs to its capture.
-func (s *stream) record(op string, e *event, inside *line) error {
+func (s *stream) record(op string, e *event, inside *workQueue) error {
 	e.mu.Lock()
 	e.inside = inside
 	e.mu.Unlock()
 	return s.do(op, func() (step, error) {
-		m := newMark(s.line)
+		m := newMark(s.workQueue)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.last = m
@@ -140,7 +140,7 @@ func (s *stream) WaitEvent(b backend.Event) error {
 	e.mu.Lock()
 	inside := e.inside
 	e.mu.Unlock()
-	if inside != nil && inside != s.line && inside.isCapturing() {
+	if inside != nil && inside != s.workQueue && inside.isCapturing() {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "another stream is capturing the event; an emulated device captures one stream at a time")
 	}
 	return s.waitFor(op, e)
@@ -157,8 +157,8 @@ func (s *stream) waitFor(op string, e *event) error {
 			if s.inTurn() {
 				s.party.Until("wait for an event", false, m.reached)
 			}
-			if m.line.owner == s.line.owner {
-				defer m.line.owner.still.line(m)()
+			if m.queue.owner == s.workQueue.owner {
+				defer m.queue.owner.still.queue(m)()
 			}
 			select {
 			case <-m.done:
@@ -189,10 +189,10 @@ func (s *stream) WaitAcross(b backend.Event) error {
 	return s.waitFor(op, e)
 }
 
-func (l *line) isCapturing() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.capture != nil
+func (w *workQueue) isCapturing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.capture != nil
 }
 
 func (e *event) Query() (bool, error) {

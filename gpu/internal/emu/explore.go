@@ -13,10 +13,10 @@ import (
 
 // What the explorer is told, if there is one. See package explore.
 
-// takesPart has the line take part in what is explored, before its goroutine begins, and
+// takesPart has the work queue take part in what is explored, before its goroutine begins, and
 // reports whether it does: whether that is by a rank's goroutine. The caller holds mu.
-func (l *line) takesPart(op string) bool {
-	x := l.owner.turns
+func (w *workQueue) takesPart(op string) bool {
+	x := w.owner.turns
 	if x == nil || x.Over() {
 		return false
 	}
@@ -27,29 +27,29 @@ func (l *line) takesPart(op string) bool {
 		}
 		return false
 	}
-	if !l.party.Of(x) {
-		l.party = p.Stream()
+	if !w.party.Of(x) {
+		w.party = p.Stream()
 	}
-	l.party.Wake()
+	w.party.Wake()
 	return true
 }
 
-// inTurn reports whether the line, whose goroutine calls, takes part.
-func (l *line) inTurn() bool { return l.turns && !l.owner.turns.Over() }
+// inTurn reports whether the work queue, whose goroutine calls, takes part.
+func (w *workQueue) inTurn() bool { return w.turns && !w.owner.turns.Over() }
 
-// explored has a launch take part if the line does.
-func (l *line) explored(c *C.launch, m *module) {
-	if !l.inTurn() {
+// explored has a launch take part if the work queue does.
+func (w *workQueue) explored(c *C.launch, m *module) {
+	if !w.inTurn() {
 		return
 	}
 	if !m.watched() {
-		l.owner.turns.Uncontrolled("kernels that were compiled beforehand (mscclgo compile) go on without turns between their accesses")
+		w.owner.turns.Uncontrolled("kernels that were compiled beforehand (mscclgo compile) go on without turns between their accesses")
 	}
-	c.explore = (*C.explore_engine)(l.owner.turns.Engine())
-	c.stream = (*C.explore_party)(l.party.Pointer())
+	c.explore = (*C.explore_engine)(w.owner.turns.Engine())
+	c.stream = (*C.explore_party)(w.party.Pointer())
 }
 
-// lines makes the lines of a module known.
+// lines makes the source lines of a module known.
 func (m *module) lines(object []byte) {
 	if x := m.dev.turns; x != nil && m.watched() {
 		base := m.base

@@ -27,16 +27,16 @@ import (
 	"github.com/mscclgo/mscclgo/internal/race"
 )
 
-// flight is a launch under way. Its line ends it.
+// flight is a launch under way. Its work queue ends it.
 type flight struct {
 	dev               *device
-	by                *line
+	by                *workQueue
 	c                 *C.launch
 	kernel            string
 	finished, watched chan struct{}
 	rc                C.int
 
-	of   step // set by the line, as is last
+	of   step // set by the work queue, as is last
 	last bool // of its call
 }
 
@@ -47,7 +47,7 @@ func (d *device) overlaps() bool { return d.race != nil || d.turns != nil }
 
 // fly begins a launch. It takes the launch over. The one before it in the stream goes on if beside
 // is not nil.
-func (k *kernel) fly(by *line, l *C.launch, beside *flight) *flight {
+func (k *kernel) fly(by *workQueue, l *C.launch, beside *flight) *flight {
 	f := &flight{dev: k.mod.dev, by: by, c: l, kernel: k.name, finished: make(chan struct{}), watched: make(chan struct{})}
 	if beside != nil {
 		C.flight_follows(l)

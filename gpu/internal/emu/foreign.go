@@ -21,7 +21,7 @@ type handle uintptr
 // handleShift keeps handles apart from those of the default streams.
 const handleShift = 4
 
-// of returns the handle of a line or a point, the same each time.
+// of returns the handle of a work queue or a point, the same each time.
 func (h *handle) of(thing any) uintptr {
 	if *h == 0 {
 		*h = handle(cgo.NewHandle(thing) << handleShift)
@@ -54,7 +54,7 @@ func find[T any](h uintptr) (thing T, ok bool) {
 func (s *stream) Handle() uintptr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.handle.of(s.line)
+	return s.handle.of(s.workQueue)
 }
 
 func (e *event) Handle() uintptr {
@@ -69,9 +69,9 @@ func (d *device) WrapStream(h uintptr) (backend.Stream, error) {
 	op := d.op("wrap stream %#x", h)
 	switch h {
 	case handleNull, handleLegacy, handlePerThread:
-		return &stream{d, d.standardLine(max(h, handleLegacy)), true}, nil
+		return &stream{d, d.standardQueue(max(h, handleLegacy)), true}, nil
 	}
-	l, ok := find[*line](h)
+	l, ok := find[*workQueue](h)
 	if !ok {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "that is not the handle of an open stream")
 	}
@@ -101,16 +101,16 @@ func (d *device) same(op, what string, owner *device) error {
 	return nil
 }
 
-// standardLine returns a default stream, the same each time.
-func (d *device) standardLine(h uintptr) *line {
+// standardQueue returns a default stream, the same each time.
+func (d *device) standardQueue(h uintptr) *workQueue {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.standard[h]
 	if l == nil {
-		l = newLine(d)
+		l = newWorkQueue(d)
 		l.handle = handle(h)
 		if d.standard == nil {
-			d.standard = map[uintptr]*line{}
+			d.standard = map[uintptr]*workQueue{}
 		}
 		d.standard[h] = l
 	}
@@ -119,14 +119,14 @@ func (d *device) standardLine(h uintptr) *line {
 
 // open returns an error if the stream was closed by its owner, when another device still
 // has it wrapped. The caller holds mu.
-func (l *line) open(op string) error {
-	if l.closed {
+func (w *workQueue) open(op string) error {
+	if w.closed {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream was closed by its owner")
 	}
 	return nil
 }
 
-// guarded returns m for the line of another device, which runs the work: the stream's own
+// guarded returns m for the work queue of another device, which runs the work: the stream's own
 // device is not closed meanwhile.
 func (s *stream) guarded(op string, m maker) maker {
 	if s.dev == s.owner {

@@ -138,12 +138,12 @@ func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte)
 			return step{}, err
 		}
 		st := step{
-			run:  func() error { return k.run(s.line, cfg, args) },
+			run:  func() error { return k.run(s.workQueue, cfg, args) },
 			done: func(error) { k.mod.unuse() },
 		}
 		if s.dev.overlaps() {
 			st.launch = func(beside *flight, after race.Clock) (*flight, error) {
-				return k.begin(s.line, cfg, args, beside, after)
+				return k.begin(s.workQueue, cfg, args, beside, after)
 			}
 			st.overlap = cfg.Overlap
 		}
@@ -151,8 +151,8 @@ func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte)
 	})
 }
 
-// run runs the kernel to its end, as the work of a line.
-func (k *kernel) run(by *line, cfg backend.LaunchConfig, args []byte) error {
+// run runs the kernel to its end, for a work queue.
+func (k *kernel) run(by *workQueue, cfg backend.LaunchConfig, args []byte) error {
 	f, err := k.begin(by, cfg, args, nil, 0)
 	if err != nil {
 		return err
@@ -160,9 +160,9 @@ func (k *kernel) run(by *line, cfg backend.LaunchConfig, args []byte) error {
 	return f.end()
 }
 
-// begin begins a launch, as the work of a line, after what the host knew. If beside is not nil the
+// begin begins a launch, for a work queue, after what the host knew. If beside is not nil the
 // one before it goes on.
-func (k *kernel) begin(by *line, cfg backend.LaunchConfig, args []byte, beside *flight, after race.Clock) (*flight, error) {
+func (k *kernel) begin(by *workQueue, cfg backend.LaunchConfig, args []byte, beside *flight, after race.Clock) (*flight, error) {
 	d := k.mod.dev
 	op := d.op("run %s", k.name)
 	var first unsafe.Pointer

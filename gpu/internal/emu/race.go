@@ -46,7 +46,7 @@ func (d *device) hostAccess(at, n uint64, write bool) {
 	}
 }
 
-// raced is what the race finder knows of a line of work, or nil.
+// raced is what the race finder knows of a work queue, or nil.
 func (d *device) raced() *race.Line {
 	if d.race == nil {
 		return nil
@@ -55,16 +55,16 @@ func (d *device) raced() *race.Line {
 }
 
 // after has steps run after what the host has done before it queued them.
-func (l *line) after(steps []step) {
-	if l.race == nil {
+func (w *workQueue) after(steps []step) {
+	if w.race == nil {
 		return
 	}
-	steps[0].after = l.owner.race.HostNow()
+	steps[0].after = w.owner.race.HostNow()
 }
 
 // learned has the host know what a mark's stream had done.
 func (m *mark) learned() {
-	if f := m.line.owner.race; f != nil {
+	if f := m.queue.owner.race; f != nil {
 		f.HostLearn(m.clock)
 	}
 }

@@ -19,7 +19,7 @@ type stillness struct {
 	changes atomic.Uint64 // counts what begins or ends to work or to wait, but for threads of kernels
 
 	waiting sync.Mutex
-	lines   map[*mark]int // of this device, by the lines of this device that wait for them
+	queues  map[*mark]int // of this device, by the work queues of this device that wait for them
 	hosts   map[*mark]int // likewise by goroutines of the host
 
 	mu       sync.Mutex
@@ -29,10 +29,10 @@ type stillness struct {
 	last     native.Still
 }
 
-// line notes that a line of the device begins to wait for another's mark, and returns what
+// queue notes that a work queue of the device begins to wait for another's mark, and returns what
 // notes the end of that. host does so for a goroutine of the host.
-func (s *stillness) line(m *mark) (done func()) { return s.waits(&s.lines, m) }
-func (s *stillness) host(m *mark) (done func()) { return s.waits(&s.hosts, m) }
+func (s *stillness) queue(m *mark) (done func()) { return s.waits(&s.queues, m) }
+func (s *stillness) host(m *mark) (done func())  { return s.waits(&s.hosts, m) }
 
 func (s *stillness) waits(set *map[*mark]int, m *mark) (done func()) {
 	s.waiting.Lock()
@@ -52,9 +52,9 @@ func (s *stillness) waits(set *map[*mark]int, m *mark) (done func()) {
 	}
 }
 
-// waiters returns how many lines and goroutines of the host wait. ok is false if one of them
+// waiters returns how many work queues and goroutines of the host wait. ok is false if one of them
 // may go on.
-func (s *stillness) waiters() (lines, hosts int, ok bool) {
+func (s *stillness) waiters() (queues, hosts int, ok bool) {
 	s.waiting.Lock()
 	defer s.waiting.Unlock()
 	count := func(set map[*mark]int) (all int) {
@@ -68,8 +68,8 @@ func (s *stillness) waiters() (lines, hosts int, ok bool) {
 		}
 		return all
 	}
-	lines, hosts = count(s.lines), count(s.hosts)
-	return lines, hosts, lines >= 0 && hosts >= 0
+	queues, hosts = count(s.queues), count(s.hosts)
+	return queues, hosts, queues >= 0 && hosts >= 0
 }
 
 // Still returns when last all work of this device stood still, and asks the blocks again.
@@ -83,7 +83,7 @@ func (d *device) Still() native.Still {
 	d.mu.Lock()
 	busy := d.busy
 	d.mu.Unlock()
-	lines, hosts, ok := s.waiters()
+	queues, hosts, ok := s.waiters()
 	if s.closed || !ok {
 		return s.last
 	}
@@ -96,7 +96,7 @@ func (d *device) Still() native.Still {
 	if s.question > 0 {
 		var load C.pool_load
 		told := int(C.pool_told(d.pool, C.uint32_t(s.question), s.answers, &load))
-		if told < 0 || busy != lines+int(load.launches) {
+		if told < 0 || busy != queues+int(load.launches) {
 			return s.last
 		}
 		s.last = stillOf(unsafe.Slice(s.answers, told))

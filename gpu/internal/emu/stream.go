@@ -37,16 +37,16 @@ type maker func() (step, error)
 // a GPU, so that a host far ahead of its device does not use up memory.
 const mostQueued = 1 << 14
 
-// stream is a device's view of a line of work: its own, or another device's that it
+// stream is a device's view of a work queue: its own, or another device's that it
 // wraps.
 type stream struct {
 	dev *device
-	*line
-	wrapped bool // another closes the line
+	*workQueue
+	wrapped bool // another closes the work queue
 }
 
-// line runs its queue on a goroutine that exists while there is work.
-type line struct {
+// workQueue runs what is queued on a goroutine that exists while there is work.
+type workQueue struct {
 	owner *device
 
 	mu      sync.Mutex
@@ -66,13 +66,15 @@ type line struct {
 	turns   bool           // the goroutine has the party's turns; set before it begins
 }
 
-func newLine(owner *device) *line {
-	l := &line{owner: owner, race: owner.raced()}
+func newWorkQueue(owner *device) *workQueue {
+	l := &workQueue{owner: owner, race: owner.raced()}
 	l.room.L = &l.mu
 	return l
 }
 
-func (d *device) NewStream() (backend.Stream, error) { return &stream{dev: d, line: newLine(d)}, nil }
+func (d *device) NewStream() (backend.Stream, error) {
+	return &stream{dev: d, workQueue: newWorkQueue(d)}, nil
+}
 
 // do queues the step of a call or, while the stream captures, keeps its maker.
 func (s *stream) do(op string, m maker) error {
@@ -102,14 +104,14 @@ func (s *stream) giveTurns(op string) {
 }
 
 // waitForRoom waits while the queue is full. The caller holds mu.
-func (l *line) waitForRoom() {
-	for len(l.queue) >= mostQueued {
-		l.room.Wait()
+func (w *workQueue) waitForRoom() {
+	for len(w.queue) >= mostQueued {
+		w.room.Wait()
 	}
 }
 
 // enqueue queues the steps of all makers, or none. The caller holds mu.
-func (l *line) enqueue(op string, makers ...maker) error {
+func (w *workQueue) enqueue(op string, makers ...maker) error {
 	steps := make([]step, 0, len(makers))
 	drop := func(err error) error {
 		for _, st := range steps {
@@ -127,19 +129,19 @@ func (l *line) enqueue(op string, makers ...maker) error {
 	if len(steps) == 0 {
 		return nil
 	}
-	if !l.working {
-		if err := l.owner.begin(op); err != nil {
+	if !w.working {
+		if err := w.owner.begin(op); err != nil {
 			return drop(err)
 		}
-		l.working = true
-		l.turns = l.takesPart(op)
-		go l.work(l.turns)
+		w.working = true
+		w.turns = w.takesPart(op)
+		go w.work(w.turns)
 	}
-	l.after(steps)
-	l.native.bar() // until it has run: see advance
-	l.queue = append(l.queue, steps)
-	l.pending++
-	l.last = nil
+	w.after(steps)
+	w.native.bar() // until it has run: see advance
+	w.queue = append(w.queue, steps)
+	w.pending++
+	w.last = nil
 	return nil
 }
 
@@ -150,41 +152,41 @@ func (st step) finish(err error) {
 }
 
 // work runs the queue until it is empty, in its turns if it takes part in what is explored.
-func (l *line) work(explored bool) {
+func (w *workQueue) work(explored bool) {
 	if explored {
-		l.party.Await()
+		w.party.Await()
 	} else {
-		defer l.owner.end()
+		defer w.owner.end()
 	}
 	var beside *flight // the launch before, if it goes on
 	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 {
-			l.working = false
-			l.mu.Unlock()
+		w.mu.Lock()
+		if len(w.queue) == 0 {
+			w.working = false
+			w.mu.Unlock()
 			if explored {
-				l.owner.end() // before another one has its turn
-				l.party.Rest()
+				w.owner.end() // before another one has its turn
+				w.party.Rest()
 			}
 			return
 		}
-		steps := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		err := l.err
-		l.room.Signal()
-		l.mu.Unlock()
+		steps := w.queue[0]
+		w.queue[0] = nil
+		w.queue = w.queue[1:]
+		err := w.err
+		w.room.Signal()
+		w.mu.Unlock()
 		for i, st := range steps {
 			if explored {
-				l.party.Operation()
+				w.party.Operation()
 			}
 			var f *flight
 			if err == nil {
-				f, err = l.begin(st, beside)
+				f, err = w.begin(st, beside)
 			}
 			if beside != nil {
 				failed := beside.end()
-				l.ended(beside.of, beside.last, failed)
+				w.ended(beside.of, beside.last, failed)
 				beside = nil
 				switch {
 				case f != nil && failed != nil:
@@ -192,76 +194,76 @@ func (l *line) work(explored bool) {
 					f.end()
 					f, err = nil, failed
 				case f != nil:
-					f.lead(l.race.Clock())
+					f.lead(w.race.Clock())
 				case err == nil:
 					err = failed
 				}
 				if explored {
-					l.party.Event()
+					w.party.Event()
 				}
 			}
 			last := i == len(steps)-1
 			if f != nil {
 				f.of, f.last = st, last
-				if f.beside(func() bool { return l.overlapNext(steps[i+1:]) }) {
+				if f.beside(func() bool { return w.overlapNext(steps[i+1:]) }) {
 					beside = f
 					continue
 				}
 				err = f.end()
 			}
-			l.ended(st, last, err)
+			w.ended(st, last, err)
 			if explored {
-				l.party.Event()
+				w.party.Event()
 			}
 		}
 	}
 }
 
 // begin runs a step, or has its launch begin.
-func (l *line) begin(st step, beside *flight) (*flight, error) {
-	if err := l.owner.open("run queued work"); err != nil {
+func (w *workQueue) begin(st step, beside *flight) (*flight, error) {
+	if err := w.owner.open("run queued work"); err != nil {
 		return nil, err
 	}
-	l.race.Learn(st.after)
+	w.race.Learn(st.after)
 	if st.launch != nil {
 		return st.launch(beside, st.after)
 	}
-	l.lead = nil
+	w.lead = nil
 	return nil, st.run()
 }
 
 // overlapNext reports whether the next step, the first of those or else of the queue, may begin
 // beside the launch before it.
-func (l *line) overlapNext(steps []step) bool {
+func (w *workQueue) overlapNext(steps []step) bool {
 	if len(steps) == 0 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.queue) == 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.queue) == 0 {
 			return false
 		}
-		steps = l.queue[0]
+		steps = w.queue[0]
 	}
 	return steps[0].overlap
 }
 
 // ended is called when a step has ended, the last of its call or not.
-func (l *line) ended(st step, last bool, err error) {
-	l.advance(err, last)
+func (w *workQueue) ended(st step, last bool, err error) {
+	w.advance(err, last)
 	st.finish(err)
 }
 
 // advance updates the state after a step, the last of its call or not, before its done
 // is called.
-func (l *line) advance(err error, last bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil && err != nil {
-		l.native.bar() // never unbarred
+func (w *workQueue) advance(err error, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil && err != nil {
+		w.native.bar() // never unbarred
 	}
-	l.err = err
+	w.err = err
 	if last {
-		l.pending--
-		l.native.unbar()
+		w.pending--
+		w.native.unbar()
 	}
 }
 
@@ -401,7 +403,7 @@ func (s *stream) mark(op string) (*mark, error) {
 	if err := s.idleable("synchronize a stream"); err != nil {
 		return nil, err
 	}
-	m := newMark(s.line)
+	m := newMark(s.workQueue)
 	switch {
 	case s.pending == 0:
 		s.native.settle()
