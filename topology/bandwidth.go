@@ -67,13 +67,13 @@ func (n NIC) Bandwidth() float64 {
 	return rate
 }
 
-// hop is a part of a connection, one way, that other connections may share.
+// hop is a part of a path, in one direction, that other paths may share.
 type hop struct {
-	name      string // of the link and the way
+	name      string // of the link and the direction
 	bandwidth float64
 }
 
-// narrowest returns the bandwidth of a connection.
+// narrowest returns the bandwidth of a path.
 func narrowest(hops []hop) float64 {
 	least := 0.0
 	for i, h := range hops {
@@ -84,8 +84,8 @@ func narrowest(hops []hop) float64 {
 	return least
 }
 
-// hops returns the way from one device to another, by NVLink if these connect the two. It is
-// empty for a device and itself.
+// hops returns the path from one device to another, by NVLink if that connects the two. It is
+// empty from a device to itself.
 func (m *Machine) hops(from, to string) []hop {
 	if from == to && from != "" {
 		return nil
@@ -131,8 +131,8 @@ func (g GPU) bandwidthTo(id string) (sum float64) {
 	return sum
 }
 
-// pciHops returns the way over PCIe. Of a switch, the links of its ports and of the device
-// below are counted; the two ends of a link may both tell its speed, and the slower counts.
+// pciHops returns the path over PCIe. Of a switch, the links of its ports and of the device
+// below are counted; the two ends of a link may both report its speed, and the slower counts.
 func (m *Machine) pciHops(from, to string) []hop {
 	a, b := m.devices[from], m.devices[to]
 	common := 0
@@ -141,8 +141,8 @@ func (m *Machine) pciHops(from, to string) []hop {
 	}
 	var hops []hop
 	for _, end := range []struct {
-		id, way string
-		path    []string
+		id, direction string
+		path          []string
 	}{{from, " up", a.path[common:]}, {to, " down", b.path[common:]}} {
 		path := end.path
 		if len(path) == 0 {
@@ -154,7 +154,7 @@ func (m *Machine) pciHops(from, to string) []hop {
 				bandwidth = unknownPCIe
 			}
 			if bandwidth > 0 {
-				hops = append(hops, hop{id + end.way, bandwidth})
+				hops = append(hops, hop{id + end.direction, bandwidth})
 			}
 		}
 	}

@@ -205,32 +205,32 @@ func (s *search) extend(width float64) {
 		}
 		return
 	}
-	type way struct {
+	type candidate struct {
 		to    int
 		width float64
 	}
-	var ways []way
+	var candidates []candidate // for the next GPU
 	for to := range n {
 		if e := s.edges[last][to]; !s.visited[to] && e.path <= s.most {
-			ways = append(ways, way{to, min(width, s.widthOf(e))})
+			candidates = append(candidates, candidate{to, min(width, s.widthOf(e))})
 		}
 	}
 	if n > exactGPUs {
-		slices.SortStableFunc(ways, func(a, b way) int { return cmp.Compare(b.width, a.width) })
+		slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(b.width, a.width) })
 	}
-	for _, w := range ways {
+	for _, next := range candidates {
 		if s.steps == 0 || s.best != nil && !better(s.enough, s.bestWidth) {
 			return
 		}
-		if !better(w.width, s.bestWidth) {
+		if !better(next.width, s.bestWidth) {
 			continue
 		}
 		s.steps--
-		s.use(s.edges[last][w.to], 1)
-		s.under, s.visited[w.to] = append(s.under, w.to), true
-		s.extend(w.width)
-		s.under, s.visited[w.to] = s.under[:len(s.under)-1], false
-		s.use(s.edges[last][w.to], -1)
+		s.use(s.edges[last][next.to], 1)
+		s.under, s.visited[next.to] = append(s.under, next.to), true
+		s.extend(next.width)
+		s.under, s.visited[next.to] = s.under[:len(s.under)-1], false
+		s.use(s.edges[last][next.to], -1)
 	}
 }
 

@@ -268,17 +268,17 @@ func checkRounds(t *testing.T, mine, word *registeredmem.Memory, rounds uint64) 
 func testFullBothWays(t *testing.T, p *pair) {
 	const n = 5000
 	var all sync.WaitGroup
-	for _, way := range []*pair{p, p.back()} {
-		src := source(t, way, device, 8, []uint64{7})
-		own, dst := way.onDevice(t, 16)
+	for _, direction := range []*pair{p, p.back()} {
+		src := source(t, direction, device, 8, []uint64{7})
+		own, dst := direction.onDevice(t, 16)
 		all.Go(func() {
 			for i := range uint64(n) {
-				if err := errors.Join(way.a.Connection.Write(dst, 8, src, 0, 8), way.a.Connection.UpdateAndSync(dst, 0, i, i+1)); err != nil {
+				if err := errors.Join(direction.a.Connection.Write(dst, 8, src, 0, 8), direction.a.Connection.UpdateAndSync(dst, 0, i, i+1)); err != nil {
 					t.Error(err)
 					return
 				}
 			}
-			way.flush(t)
+			direction.flush(t)
 			testcmp.Equal(t, "what arrived", read[uint64](t, own, 0, 2), []uint64{n, 7})
 		})
 	}

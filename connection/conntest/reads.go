@@ -219,15 +219,15 @@ func testReadsBothWays(t *testing.T, p *pair) {
 	reads(t, p)
 	const small, large, size = 3000, 3, 16 << 20
 	var all sync.WaitGroup
-	for _, way := range []*pair{p, p.back()} {
-		c := way.a.Connection
+	for _, direction := range []*pair{p, p.back()} {
+		c := direction.a.Connection
 		data := noise(size)
-		own, src := way.onDevice(t, size)
+		own, src := direction.onDevice(t, size)
 		if err := gpu.CopyIn(own.Buffer(), data); err != nil {
 			t.Fatal(err)
 		}
-		landed, dst := way.onDevice(t, small*8)
-		few, many := way.a.memory(t, device, small*8), way.a.memory(t, device, large*size)
+		landed, dst := direction.onDevice(t, small*8)
+		few, many := direction.a.memory(t, device, small*8), direction.a.memory(t, device, large*size)
 		all.Go(func() {
 			for i := range uint64(small) {
 				err := c.Read(few, 8*i, src, 8*(small-1-i), 8)
@@ -243,7 +243,7 @@ func testReadsBothWays(t *testing.T, p *pair) {
 					return
 				}
 			}
-			if !way.flush(t) {
+			if !direction.flush(t) {
 				return
 			}
 			want, got, arrived := make([]byte, small*8), read[byte](t, few, 0, small*8), read[byte](t, landed, 0, small*8)
