@@ -157,8 +157,8 @@ func sumOf(a, b []byte) []byte {
 	return sum
 }
 
-// carrier is how pipes carry messages, and where their memory is.
-type carrier struct {
+// pipeConfig is how pipes transfer messages, and where their memory is.
+type pipeConfig struct {
 	name             string
 	ports            bool
 	over             registeredmem.Transports // or 0: memory is mapped
@@ -169,7 +169,7 @@ type carrier struct {
 	start            uint64
 }
 
-var carriers = []carrier{
+var pipeConfigs = []pipeConfig{
 	{name: "memory", slots: 8, slotBytes: 512},
 	{name: "memory, warps", slots: 2, slotBytes: 256, warps: true},
 	{name: "memory, one slot in a pool", slots: 1, slotBytes: 128, pool: true},
@@ -183,12 +183,12 @@ var carriers = []carrier{
 }
 
 // options returns what the communicators are made with.
-func (c carrier) options() communicator.Options {
+func (c pipeConfig) options() communicator.Options {
 	return communicator.Options{Transports: c.over, Ethernet: ethernet.Options{Interface: "lo"}}
 }
 
 // defines returns the macros that kernels are compiled with.
-func (c carrier) defines() []string {
+func (c pipeConfig) defines() []string {
 	if c.warps {
 		return []string{"THREADS=WarpThreads"}
 	}
@@ -197,7 +197,7 @@ func (c carrier) defines() []string {
 
 // pipes makes a rank's pipes, and returns what closes them: if the group works, once no rank
 // and no service uses them.
-func (c carrier) pipes(ctx context.Context, comm *communicator.Communicator, o communicator.PipeOptions) (*communicator.Pipes, func() error, error) {
+func (c pipeConfig) pipes(ctx context.Context, comm *communicator.Communicator, o communicator.PipeOptions) (*communicator.Pipes, func() error, error) {
 	o.Size = channel.PipeSize{Slots: c.slots, SlotBytes: uint64(c.slotBytes)}
 	o.Ports = c.ports
 	o.Name = c.name
@@ -247,7 +247,7 @@ type player struct {
 }
 
 // newPlayer makes pipes to and from all ranks, and what else a rank needs for a schedule.
-func newPlayer(ctx context.Context, comm *communicator.Communicator, c carrier, s *schedule) (*player, error) {
+func newPlayer(ctx context.Context, comm *communicator.Communicator, c pipeConfig, s *schedule) (*player, error) {
 	device, rank := comm.Device(), comm.Rank()
 	p := &player{comm: comm}
 	blocks, threads := s.actors, 48
@@ -339,7 +339,7 @@ func (p *player) check(ctx context.Context, s *schedule) error {
 
 // play runs a schedule by so many launches, or by as many of a graph besides, and checks
 // what has arrived after each.
-func (c carrier) play(t *testing.T, s *schedule, launches, replays int) {
+func (c pipeConfig) play(t *testing.T, s *schedule, launches, replays int) {
 	t.Helper()
 	preload(t, "pipe_test.cu", pipeSource, c.defines()...)
 	testgroup.Run(t, s.ranks, c.options(), func(ctx context.Context, comm *communicator.Communicator) error {
@@ -379,9 +379,9 @@ func (c carrier) play(t *testing.T, s *schedule, launches, replays int) {
 	})
 }
 
-// TestPipeSchedules plays random messages among two to four ranks by each carrier.
+// TestPipeSchedules plays random messages among two to four ranks with each configuration.
 func TestPipeSchedules(t *testing.T) {
-	for _, c := range carriers {
+	for _, c := range pipeConfigs {
 		for _, ranks := range []int{2, 3, 4} {
 			t.Run(fmt.Sprintf("%s, ranks=%d", c.name, ranks), func(t *testing.T) {
 				seed := uint64(time.Now().UnixNano())
@@ -395,7 +395,7 @@ func TestPipeSchedules(t *testing.T) {
 
 // TestPipeReplays makes the same calls by several launches, and by those of a graph.
 func TestPipeReplays(t *testing.T) {
-	for _, c := range carriers {
+	for _, c := range pipeConfigs {
 		t.Run(c.name, func(t *testing.T) {
 			c.play(t, newSchedule(7, 3, 2, 30, uint64(c.slotBytes)), 3, 5)
 		})
@@ -406,7 +406,7 @@ func TestPipeReplays(t *testing.T) {
 // of a signed count, and wrap around.
 func TestPipeCounts(t *testing.T) {
 	for _, bits := range []int{32, 48, 63, 64} {
-		for _, c := range carriers {
+		for _, c := range pipeConfigs {
 			t.Run(fmt.Sprintf("%s, bits=%d", c.name, bits), func(t *testing.T) {
 				c.start = 1<<(bits-1)<<1 - 20
 				c.play(t, newSchedule(uint64(bits), 2, 1, 60, uint64(c.slotBytes)), 1, 0)
@@ -420,7 +420,7 @@ func TestPipeNoRaces(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("races are found on emulated devices")
 	}
-	for _, c := range carriers {
+	for _, c := range pipeConfigs {
 		t.Run(c.name, func(t *testing.T) {
 			finder, err := gpu.FindRaces()
 			if err != nil {

@@ -70,7 +70,7 @@ func wait(ctx context.Context, stream *gpu.Stream, result *gpu.Buffer) error {
 
 // TestPipeShift has all ranks of a ring send before they receive, and a rank send to itself.
 func TestPipeShift(t *testing.T) {
-	for _, c := range carriers {
+	for _, c := range pipeConfigs {
 		if !c.shifts() {
 			continue
 		}
@@ -81,13 +81,13 @@ func TestPipeShift(t *testing.T) {
 	}
 }
 
-// shifts reports whether shift is for the carrier: there is room in its slots, and blocks make
+// shifts reports whether shift is for the configuration: there is room in its slots, and blocks make
 // the calls.
-func (c carrier) shifts() bool { return c.slots > 1 && !c.warps }
+func (c pipeConfig) shifts() bool { return c.slots > 1 && !c.warps }
 
 // shift passes bytes round a ring, or has a rank send to itself by one block what another
 // receives.
-func (c carrier) shift(t *testing.T, ranks int) {
+func (c pipeConfig) shift(t *testing.T, ranks int) {
 	t.Helper()
 	kernel, blocks, rounds := "shift", 1, 10
 	if ranks == 1 {
@@ -237,16 +237,16 @@ func TestPipeChecks(t *testing.T) {
 	for name, test := range map[string]struct {
 		kinds   [2]int
 		bytes   [2]uint64
-		c       carrier
+		c       pipeConfig
 		want    []string // any of these
 		threads int      // 32 if it is 0
 	}{
-		"a longer receive":             {[2]int{opSend, opRecv}, [2]uint64{1000, 1001}, carrier{slots: 8, slotBytes: 256}, []string{"receive of 1001 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
-		"a shorter receive":            {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, carrier{slots: 8, slotBytes: 256}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
-		"a shorter receive, by port":   {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, carrier{slots: 8, slotBytes: 256, ports: true}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
-		"a shorter receive, zero copy": {[2]int{opSend, opRecv}, [2]uint64{1000, 999}, carrier{slots: 8, slotBytes: 256, buffered: true}, []string{"send of 1000 bytes to rank 1 by a pipe, and rank 1 receives 999", "receive of 999 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
-		"half a warp":                  {[2]int{opSend, opRecv}, [2]uint64{8, 8}, carrier{slots: 8, slotBytes: 256, warps: true}, []string{"by warps in blocks of 48 threads: they must be whole warps"}, 48},
-		"two senders":                  {[2]int{opSend, opSend}, [2]uint64{8, 8}, carrier{slots: 8, slotBytes: 256}, []string{"channel 0 to peer 0 of a set, which has 1 to each of 0 peers"}, 0},
+		"a longer receive":             {[2]int{opSend, opRecv}, [2]uint64{1000, 1001}, pipeConfig{slots: 8, slotBytes: 256}, []string{"receive of 1001 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
+		"a shorter receive":            {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, pipeConfig{slots: 8, slotBytes: 256}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
+		"a shorter receive, by port":   {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, pipeConfig{slots: 8, slotBytes: 256, ports: true}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
+		"a shorter receive, zero copy": {[2]int{opSend, opRecv}, [2]uint64{1000, 999}, pipeConfig{slots: 8, slotBytes: 256, buffered: true}, []string{"send of 1000 bytes to rank 1 by a pipe, and rank 1 receives 999", "receive of 999 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
+		"half a warp":                  {[2]int{opSend, opRecv}, [2]uint64{8, 8}, pipeConfig{slots: 8, slotBytes: 256, warps: true}, []string{"by warps in blocks of 48 threads: they must be whole warps"}, 48},
+		"two senders":                  {[2]int{opSend, opSend}, [2]uint64{8, 8}, pipeConfig{slots: 8, slotBytes: 256}, []string{"channel 0 to peer 0 of a set, which has 1 to each of 0 peers"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.c.name = "stream"
@@ -314,7 +314,7 @@ func TestPipeWaits(t *testing.T) {
 		"a receiver": {opRecv, []string{"rank 0 never signalled rank 1: rank 1 has waited ", "s for signal 1 of channel 'stream' from 0 to 1"}},
 		"a sender":   {opSend, []string{"rank 1 never signalled rank 0: rank 0 has waited ", "s for signal 1 of channel 'stream' from 1 to 0"}},
 	} {
-		for _, c := range []carrier{{name: "stream", slots: 2, slotBytes: 128}, {name: "stream", slots: 2, slotBytes: 128, ports: true}} {
+		for _, c := range []pipeConfig{{name: "stream", slots: 2, slotBytes: 128}, {name: "stream", slots: 2, slotBytes: 128, ports: true}} {
 			t.Run(fmt.Sprintf("%s, ports=%v", name, c.ports), func(t *testing.T) {
 				testdev.Parallel(t)
 				preload(t, "pipe_test.cu", pipeSource)

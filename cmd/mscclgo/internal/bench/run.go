@@ -53,14 +53,14 @@ type bench struct {
 	turns   bool   // ranks take turns on a GPU
 	seed    uint64 // of the next data
 	referee *referee
-	library *nccl.Library         // of the others, if there are any
-	unfit   map[way]bool          // what is left out of all algorithms
-	others  map[string]contestant // that take part now
-	nccl    map[string]*ncclGroup // what they are made of
+	library *nccl.Library          // of the others, if there are any
+	unfit   map[kindAlgorithm]bool // what is left out of all algorithms
+	others  map[string]contestant  // that take part now
+	nccl    map[string]*ncclGroup  // what they are made of
 }
 
-// way is an algorithm of a collective.
-type way struct {
+// kindAlgorithm is an algorithm of a collective.
+type kindAlgorithm struct {
 	collective collective.Kind
 	algorithm  string
 }
@@ -105,7 +105,7 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 }
 
 func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
-	b := &bench{cfg: cfg, sinks: sinks, comm: comm, unfit: map[way]bool{}, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
+	b := &bench{cfg: cfg, sinks: sinks, comm: comm, unfit: map[kindAlgorithm]bool{}, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
 	var err error
 	if b.typ, err = collective.ParseType(cfg.Type); err != nil {
 		return b, err
@@ -305,7 +305,7 @@ func (b *bench) prepare(ctx context.Context, p *problem) error {
 		_, err := b.runner.Prepare(ctx, b.own(choice).call(p))
 		named := slices.Contains(b.cfg.Algorithms, choice.Algorithm) || !slices.Contains(b.cfg.Algorithms, algoAll)
 		if errors.Is(err, mscclgo.ErrUnsupported) && !named {
-			b.unfit[way{p.collective, choice.Algorithm}] = true
+			b.unfit[kindAlgorithm{p.collective, choice.Algorithm}] = true
 			if rest, _ := b.choices(p); len(rest) > 0 {
 				fmt.Fprintf(b.sinks.Table, "# %s is left out: %v\n", choice.Algorithm, err)
 				continue
@@ -439,7 +439,7 @@ func (b *bench) choices(p *problem) ([]collective.Choice, error) {
 			add(c)
 		case name == algoAll:
 			for _, a := range p.collective.Algorithms() {
-				if c := (collective.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) && !b.unfit[way{p.collective, a}] {
+				if c := (collective.Choice{Algorithm: a, Blocks: plainBlocks, Threads: plainThreads}); fits(c) && !b.unfit[kindAlgorithm{p.collective, a}] {
 					add(c)
 				}
 			}
