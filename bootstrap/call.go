@@ -187,7 +187,7 @@ func (c *call) tellAgain(after time.Duration) {
 }
 
 // tell tells the neighbours that may wait for this rank for whom it waits itself, if that
-// has changed or again is set: whose time is up first can then say who is missing. The
+// has changed or again is set: the rank whose time is up first can then say who is missing. The
 // caller holds collectiveCalls.mu.
 func (c *call) tell(again bool) {
 	awaited := c.awaited()

@@ -30,8 +30,8 @@ type Options struct {
 
 	// HeartbeatTimeout is for how long a rank that has come to the rendezvous may give no
 	// sign of life before the others take it for stopped.
-	// A rank that has not come is not known to be stopped, unless who started it says so:
-	// see [Rendezvous.Stopped]. 0 means DefaultHeartbeatTimeout, less than 0 for ever; at least 100 milliseconds.
+	// A rank that has not come is not known to be stopped, unless the process that started it
+	// says so: see [Rendezvous.Stopped]. 0 means DefaultHeartbeatTimeout, less than 0 for ever; at least 100 milliseconds.
 	HeartbeatTimeout time.Duration
 
 	// Interface names the network interface whose address the peers dial. By

@@ -31,9 +31,9 @@
 // milliseconds for a process (seconds, if it dies just when the rank above it in
 // the tree leaves) and after Options.HeartbeatTimeout for a host, or for a rank that is
 // stopped. That holds from when a rank has
-// come to the rendezvous, which tells the others if it dies before they are connected; of
-// one that dies earlier only who started it knows, and may tell with [Rendezvous.Ended].
-// Then
+// come to the rendezvous, which tells the others if it dies before they are connected. If a
+// rank dies earlier, only the process that started it knows, and may say so with
+// [Rendezvous.Ended]. When the group fails,
 // [Bootstrap.Done] is closed, [Bootstrap.Err] names the rank and the reason, and
 // blocked calls return. [Bootstrap.Close] is the orderly way to leave, and no
 // failure.

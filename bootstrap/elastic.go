@@ -45,7 +45,7 @@ type ElasticOptions struct {
 // (see [Member.Newcomers]), and forms the next when the first of them comes back. Members
 // that do not come are left out, and hear of it.
 //
-// Who was in the generation before keeps its rank where possible, and in any case the
+// A member of the generation before keeps its rank where possible, and in any case the
 // order; newcomers take the ranks between, in the order in which they came.
 //
 // A process that ends while it waits is left out, and holds up nobody. One that ends, or
@@ -53,7 +53,7 @@ type ElasticOptions struct {
 // others' Next returns an error, in the second case after Options.Timeout, and they call
 // it again.
 //
-// Trust is that of a [Rendezvous]: who has the server's id can come. Each generation has
+// Trust is that of a [Rendezvous]: everyone who has the server's id can come. Each generation has
 // a rendezvous on a port of its own, which the system chooses.
 type Elastic struct {
 	o    ElasticOptions

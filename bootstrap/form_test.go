@@ -100,7 +100,7 @@ func TestStopBeforeTheFirstConnection(t *testing.T) {
 	}
 }
 
-// Two ranks are to dial an address that is none.
+// Two ranks are to dial something that is not an address.
 func TestAddressThatDoesNotResolve(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)
@@ -304,8 +304,8 @@ func TestDeathOfTheRendezvous(t *testing.T) {
 	r.Close()
 }
 
-// A refusal is heard by all ranks: a second rank of one number is none of those that
-// are still to come.
+// A refusal is heard by all ranks: a second rank of one number is not one of those
+// that are still to come.
 func TestRefusalIsHeardByAll(t *testing.T) {
 	noLeaks(t)
 	id := freeID(t)
@@ -324,7 +324,7 @@ func TestRefusalIsHeardByAll(t *testing.T) {
 	}
 }
 
-// Who comes when the group has given up learns when that was and what it waited for.
+// A rank that comes when the group has given up learns when that was and what it waited for.
 func TestTooLate(t *testing.T) {
 	noLeaks(t)
 	r := rendezvous(t, quiet)

@@ -281,7 +281,7 @@ func lastWord(t *testing.T, p *testproc.Process) (time.Time, string) {
 	return time.UnixMicro(micro), word
 }
 
-// Who starts the ranks tells the rendezvous of one that ends before it gets there.
+// The process that starts the ranks tells the rendezvous of one that ends before it gets there.
 func TestEndedBeforeItCame(t *testing.T) {
 	r := testproc.NewRendezvous(t)
 	done := make(chan error)

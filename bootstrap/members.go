@@ -165,9 +165,9 @@ func (r *Rendezvous) noJoin(rank int, from net.Addr) {
 }
 
 // Ended tells the ranks that are not connected to each other yet that the process of one
-// has ended, and how ("was killed"), which who started it knows even if it never came
-// here. They fail with an ErrRemote whose peer it is. A rank that has been connected is
-// none of the rendezvous' business any more.
+// has ended, and how ("was killed"), which the process that started it knows even if it never
+// came here. They fail with an ErrRemote whose peer it is. The rendezvous is not concerned
+// with a rank any more once it is connected.
 func (r *Rendezvous) Ended(rank int, how string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,10 +181,10 @@ func (r *Rendezvous) Ended(rank int, how string) {
 }
 
 // Stopped tells the ranks that came that the process of one has been stopped by a signal
-// since a time, which who started it can see even if it never came here. They are told, and
-// fail with an ErrRemote whose peer it is, once that is longer ago than the heartbeat
-// time-out of one of them, so it is called again and again while the process is stopped. It
-// reports whether they were told.
+// since a time, which the process that started it can see even if it never came here. They are
+// told, and fail with an ErrRemote whose peer it is, once that is longer ago than the heartbeat
+// time-out of one of them, so Stopped is called again and again while the process is stopped.
+// It reports whether they were told.
 func (r *Rendezvous) Stopped(rank, process int, since time.Time) (told bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

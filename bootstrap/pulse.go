@@ -20,8 +20,8 @@ const (
 	// beatShare is the part of the time-out after which a sign of life is sent, and looked
 	// for.
 	beatShare = 10
-	// gapShare is the part by which who looks may be late. If it is later, it was stopped,
-	// or had no CPU, and so perhaps had the others: silence counts from then on.
+	// gapShare is the part by which the rank that looks may be late. If it is later, it was
+	// stopped, or had no CPU, and so perhaps were the others: silence counts from then on.
 	gapShare = 5
 	// quietShare is the part after which a rank that others wait for is suspected.
 	quietShare = 4

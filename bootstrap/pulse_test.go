@@ -207,7 +207,7 @@ func TestSlowToComeIsNotSilent(t *testing.T) {
 	}
 }
 
-// Who looks too late has perhaps been stopped itself.
+// A rank that looks too late has perhaps been stopped itself.
 func TestSilenceAfterAGap(t *testing.T) {
 	const timeout = 5 * time.Second
 	now := time.Unix(1000, 0)

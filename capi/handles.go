@@ -221,7 +221,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 	}
 	if o.parent != nil {
 		delete(o.parent.children, o)
-		o.parent.users.Add(1) // it is not gone: who takes it takes this one too
+		o.parent.users.Add(1) // it is not gone: whoever takes it takes this one too
 	}
 	return order, nil
 }

@@ -541,7 +541,7 @@ typedef int (*mscclgo_handler)(void* user, const mscclgo_trigger* trigger, char*
 
 // mscclgo_proxy_create_with_handler starts a proxy that also serves triggers of the program's own, which
 // without a handler are a failure. The handler is not called any longer when the proxy is destroyed.
-// user must live until then; where destroying the proxy or the group tells that the handler has not
+// user must live until then; where destroying the proxy or the group reports that the handler has not
 // returned, until it does.
 MSCCLGO_API mscclgo_status mscclgo_proxy_create_with_handler(mscclgo_group group, mscclgo_handler handler,
                                                              void* user, mscclgo_proxy* proxy);
@@ -607,8 +607,8 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_create_for_streams(mscclgo_grou
 // one more signal for each wait.
 //
 // A wait or flush that fails, by the group's timeout or because the group fails, ends, and fails
-// the group, of which mscclgo_group_synchronize tells. Operations that come behind it, on any stream,
-// do nothing. Copies and other kernels do not know of it.
+// the group: mscclgo_group_synchronize returns the error. Operations that come behind it, on any
+// stream, do nothing. Copies and other kernels run regardless.
 //
 // An operation is a kernel of one thread, which begins once a multiprocessor has room for it:
 // kernels that fill the device must not wait for what it does. What was queued must have run before the
@@ -648,8 +648,8 @@ MSCCLGO_API mscclgo_status mscclgo_port_store_and_flush(mscclgo_port_channels ch
                                                         int i, int rank, uint64_t remote_offset,
                                                         uint64_t value);
 
-// mscclgo_port_add queues the addition of a value to a word of 8 bytes of the peer's memory. With
-// respect to what it is atomic, the comment of PortChannelHandle::add tells.
+// mscclgo_port_add queues the addition of a value to a word of 8 bytes of the peer's memory. The
+// comment of PortChannelHandle::add says with respect to what it is atomic.
 MSCCLGO_API mscclgo_status mscclgo_port_add(mscclgo_port_channels channels, mscclgo_stream stream, int i,
                                             int rank, uint64_t remote_offset, uint64_t value);
 MSCCLGO_API mscclgo_status mscclgo_port_add_and_flush(mscclgo_port_channels channels, mscclgo_stream stream,
@@ -778,7 +778,7 @@ typedef enum {
 // for the other ranks while it prepares; later ones only queue. They may be captured.
 //
 // Errors: MSCCLGO_INVALID for memory or a stream that is not of the group's device, memory
-// that is too short or freed, types, operations and roots that are none, and where another
+// that is too short or freed, types, operations and roots that do not exist, and where another
 // rank's call is a different one, which fails the group; MSCCLGO_UNSUPPORTED for elements that
 // the operation does not reduce. Nothing is queued then.
 

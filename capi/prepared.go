@@ -54,7 +54,7 @@ func (m *peerMemory) close() error {
 	return errors.Join(err, m.peers.Close())
 }
 
-// partingTime is how long who destroys something waits for the other ranks to do so too.
+// partingTime is how long a rank that destroys something waits for the others to do so too.
 const partingTime = 5 * time.Second
 
 //export capi_peer_memory_create

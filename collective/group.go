@@ -79,8 +79,8 @@ func (m *message) op() string {
 func (r *Runner) Group() *Group { return &Group{runner: r} }
 
 // Send adds a send of the first count elements of b to a rank. The buffer is any of the
-// communicator's device, at any alignment; it may be nil if count is 0. What is wrong with the
-// message, Launch tells.
+// communicator's device, at any alignment; it may be nil if count is 0. [Group.Launch] reports
+// what is wrong with the message.
 func (g *Group) Send(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, to int) {
 	g.messages = append(g.messages, message{s, b, count, t, to, false})
 }

@@ -29,8 +29,8 @@ type Memory struct {
 	closed      atomic.Bool
 }
 
-// Share makes a buffer of each rank known to all; sizes may differ. The buffer stays
-// the caller's, who closes the memory before it. Collective.
+// Share makes a buffer of each rank known to all; sizes may differ. The caller still owns
+// the buffer, and closes the memory before it. Collective.
 //
 // Errors: those of [communicator.Communicator.Share].
 func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
@@ -83,7 +83,7 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 // that were made for the memory, and the mappings of the peers' buffers; then it returns
 // when all ranks have, so that no kernel launched next is in their way. What was
 // launched on the memory must have ended on this rank, and its operations and views
-// must not be used any more. The buffer stays the caller's, who may close it then. In a
+// must not be used any more. The caller still owns the buffer, and may close it then. In a
 // group that has failed it waits for nobody. It is safe to call twice. Collective.
 func (m *Memory) Close(ctx context.Context) error {
 	if m == nil || m.runner == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestSlotsWhenEpochsRepeat makes a call through slots when the group's epochs have come
-// round to that of the call before: flags that were left then are none of this call.
+// round to that of the call before: flags that were left then do not count as this call's.
 func TestSlotsWhenEpochsRepeat(t *testing.T) {
 	const source = `#include <mscclgo/group.cuh>
 extern "C" __global__ void set(mscclgo::GroupHandle group) { group.epochs[threadIdx.x] = 4; }

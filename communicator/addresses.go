@@ -8,7 +8,7 @@ import (
 )
 
 // addresses are those of the ranks from [devicecode.RanksByValue] on, in device memory, where the
-// kernels of this rank read them. The zero value is none.
+// kernels of this rank read them. The zero value has none.
 type addresses struct {
 	piece
 	stored []gpu.Ptr // what is there

@@ -17,9 +17,9 @@ import (
 func init() { native.ReadBoard = readBoard }
 
 // A board's file stays open in the process that made it, so that the command mscclgo ps
-// finds it in /proc/PID/fd, by its name. The kernel lets the same user see that, who could
-// read the process's memory and the group's secret as well. It needs no help of the ranks,
-// which may be stopped, and is gone with the last process.
+// finds it in /proc/PID/fd, by its name. The kernel shows that to processes of the same
+// user, which could read the process's memory and the group's secret as well. It needs no
+// help of the ranks, which may be stopped, and is gone with the last process.
 
 // readBoard returns the job of a board's file.
 func readBoard(file *os.File) (*verdict.Job, error) {

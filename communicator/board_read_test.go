@@ -12,7 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
-// TestReadBoard reads a board of two of three ranks, and files that are none.
+// TestReadBoard reads a board of two of three ranks, and files that are not boards.
 func TestReadBoard(t *testing.T) {
 	file, err := boardFile(2, 3)
 	if err != nil {

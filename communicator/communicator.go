@@ -528,7 +528,7 @@ func (c *Communicator) usable(op string) error {
 }
 
 // bounded returns a context for what waits for one peer: it ends with the options' timeout,
-// and when the group fails, since that peer may be who failed.
+// and when the group fails, since that peer may be the one that failed.
 func (c *Communicator) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	c.cancelOnFailure(ctx, cancel)

@@ -186,7 +186,7 @@ func TestHostSemaphoresUnmapped(t *testing.T) {
 	})
 }
 
-// TestNotMapped asks of ranks that map no memory what only those can who do.
+// TestNotMapped asks ranks that map no memory for what only ranks that do can give.
 func TestNotMapped(t *testing.T) {
 	comms := group(t, 2, overEthernet())
 	for name, try := range map[string]func(c *communicator.Communicator, b *gpu.Buffer) error{

@@ -65,7 +65,7 @@ func (o *observer) readStill() {
 	still := verdict.Still{Rounds: o.still.last.Rounds + 1, Exchanging: device.Hosts == 0, Unbegun: device.Unbegun}
 	for _, t := range device.Threads {
 		if t.At == native.StillWaits && t.Group != o.still.group {
-			return // whoever ends that wait is none of this group
+			return // whoever ends that wait is not of this group
 		}
 		threads := verdict.Threads{Kernel: t.Kernel, Block: t.Block, First: t.First, Blocks: 1, Count: t.Count, At: verdict.At(t.At)}
 		if t.At == native.StillWaits {

@@ -33,9 +33,9 @@ import (
 // of the graph makes them again, and waits for one more signal for each Wait.
 //
 // A wait or flush that fails, by Options.Timeout or because the group fails, ends, and fails
-// the group as one of a kernel does: [Communicator.Synchronize] tells, and names the peer.
-// Operations that come behind it, on any stream, do nothing. Copies and other kernels do not
-// know of it.
+// the group as one of a kernel does: [Communicator.Synchronize] returns the error, which names
+// the peer. Operations that come behind it, on any stream, do nothing. Copies and other kernels
+// run regardless.
 //
 // An operation is a kernel of one thread, which begins once a multiprocessor has room for it:
 // kernels that fill the device must not wait for what it does.
@@ -53,7 +53,7 @@ type StreamPort struct {
 
 // OnStream returns channel i, below PerPeer, to a rank of Ranks, for operations on a stream of the
 // communicator's device, also one of [gpu.Device.WrapStream]. PortChannelOptions.OnStream
-// must have been set. What is wrong with the arguments, the methods of the result tell. It is
+// must have been set. The methods of the result return the error of wrong arguments. The result is
 // valid until Close of the channels or the stream, also after [PortChannels.Reform]. What was
 // queued must have run before the channels or their proxy service are closed: synchronize the stream.
 func (p *PortChannels) OnStream(s *gpu.Stream, i, rank int) StreamPort {
@@ -96,8 +96,8 @@ func (s StreamPort) StoreAndFlush(remoteOffset, value uint64) error {
 	return s.queue(portStoreAndFlush, remoteOffset, value)
 }
 
-// Add queues the addition of a value to an 8-byte word of the peer's memory. With respect to
-// what it is atomic, connection.Connection.Add tells.
+// Add queues the addition of a value to an 8-byte word of the peer's memory. The comment of
+// connection.Connection.Add says with respect to what it is atomic.
 func (s StreamPort) Add(remoteOffset, value uint64) error {
 	return s.queue(portAdd, remoteOffset, value)
 }

@@ -32,7 +32,7 @@ type moreAddresses struct {
 }
 
 // Share gives all ranks access to a buffer of each rank; the sizes may differ. Each
-// buffer remains its owner's, who frees it when no peer uses it any longer: after a
+// rank still owns its buffer, and frees it when no peer uses it any longer: after a
 // Barrier or Close that follows the last use. Collective.
 //
 // Errors: those of [registeredmem.Registry.Register] and

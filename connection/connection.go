@@ -53,7 +53,7 @@ type Endpoint interface {
 // Connection writes into the memory of one peer, and reads from it. Every method may be
 // called from any goroutine. What one goroutine queues is done in that order. A call
 // that queues waits where the transport's queue is full, and behind all that wait
-// already; who must not wait takes a [Turn] with TryTurn, or a [Place].
+// already; a caller that must not wait takes a [Turn] with TryTurn, or a [Place].
 //
 // Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
 // rank or of another registry than the connection, for a range outside it, and
@@ -177,7 +177,7 @@ func (c *Connection) Read(dst *registeredmem.Memory, dstOffset uint64, src *regi
 
 // Store queues the store of a value to the peer's 8-byte word at a multiple of 8, in one
 // order with all else. Any value may follow any other. The word is never seen in part, but
-// over Soft-RoCE, which copies byte by byte. Unlike an update a store does not tell who reads
+// over Soft-RoCE, which copies byte by byte. Unlike an update, a store does not tell a reader of
 // the word that what was queued before is there: that is so over CUDA IPC and Ethernet, but
 // not over InfiniBand.
 //
@@ -190,8 +190,8 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 }
 
 // Add queues the addition of a value to the peer's 8-byte word at a multiple of 8, in one
-// order with all else. It is one atomic operation. With respect to what depends on the
-// transport:
+// order with all else. It is one atomic operation. The transport decides which other accesses
+// it is atomic with respect to:
 //
 //   - Over CUDA IPC this rank's device adds: to all that kernels and streams do at system scope in
 //     that memory, and connections over CUDA IPC, Ethernet and SHM. Where the link has no atomics
@@ -203,7 +203,7 @@ func (c *Connection) Store(dst *registeredmem.Memory, dstOffset, value uint64) e
 //     that devices and hosts do there. Where a card has no atomics the peer's process adds, as
 //     over Ethernet; the two are not atomic to each other.
 //
-// Like a store it does not tell who reads the word that what was queued before is there. On an
+// Like a store, it does not tell a reader of the word that what was queued before is there. On an
 // NVIDIA GPU, CUDA IPC, and the others into its memory, add by a kernel of one thread: kernels
 // that fill the device must not wait for it, nor for what is queued behind it (over InfiniBand
 // without atomics: nor for updates of any peer), and where they run for longer than the

@@ -56,15 +56,15 @@ func (c *Connection) tryTurn(ready func(n uint64) bool, n uint64) (Turn, bool) {
 	return t, true
 }
 
-// Place is a place among those who wait for the turn of a connection. Who has one takes
-// the turn or leaves, once: all behind it wait for that.
+// Place is a place in the queue for the turn of a connection. Its holder takes the turn or
+// leaves, once: all behind it wait for that.
 type Place struct {
 	c      *Connection
 	number uint64
 }
 
-// Place returns the place behind all that there are. It does not wait, so that who must
-// not wait can have another goroutine do so, and keep the order.
+// Place returns the place behind all that there are. It does not wait, so that a caller that
+// must not wait can have another goroutine wait, and keep the order.
 func (c *Connection) Place() Place { return Place{c, c.turns.join()} }
 
 // Turn waits for the turn of the place.

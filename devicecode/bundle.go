@@ -55,8 +55,9 @@ const (
 	maxSourceName = 4096
 )
 
-// CompileBundle compiles a source for architectures, each once; see [Compile], which also
-// tells the errors. ErrInvalid is also returned if no architecture is given, or one twice.
+// CompileBundle compiles a source for architectures, each once; see [Compile].
+//
+// Errors: those of [Compile]; ErrInvalid also if no architecture is given, or one twice.
 func CompileBundle(ctx context.Context, archs []string, name string, source []byte, o Options) (*Bundle, error) {
 	op := "devicecode: compile " + name + " into a bundle"
 	if len(archs) == 0 || len(archs) > maxImages || len(name) > maxSourceName {

@@ -99,7 +99,7 @@ func (c cache) read(key string) ([]byte, bool) {
 		return nil, false
 	}
 	r := wire.NewReader(body)
-	// Who may write to the folder may have renamed our files.
+	// Anyone who may write to the folder may have renamed our files.
 	same := r.String(maxKey) == key
 	image := r.Raw(r.Len())
 	return image, same && r.End() == nil

@@ -37,7 +37,7 @@ type GroupStatus struct {
 }
 
 // TraceRing is where kernels that were compiled with [Options].Trace write events for a
-// timeline; see <mscclgo/trace.cuh>. The zero value is that there is none.
+// timeline; see <mscclgo/trace.cuh>. The zero value means that there is no trace.
 type TraceRing struct {
 	Events   gpu.Ptr // pinned, aligned to 16 bytes
 	Count    gpu.Ptr // of the number of events so far, in device memory
@@ -131,7 +131,7 @@ type MemoryChannel struct {
 // MemoryChannelSet is declared in <mscclgo/memory_channel.cuh>.
 type MemoryChannelSet struct {
 	Handles  gpu.Ptr // of the handles: channel i to peer j is number i*Size + j
-	Rank     uint32  // the index of this rank among the peers, or Size if it is none
+	Rank     uint32  // the index of this rank among the peers, or Size if it is not one
 	Size     uint32  // the number of peers
 	PerPeer  uint32  // the number of channels to each
 	Reserved uint32

@@ -34,7 +34,7 @@ type manifestEntry struct {
 	image  string // the key
 }
 
-// stamp tells whether a file has changed.
+// stamp shows whether a file has changed.
 type stamp struct{ path, state string }
 
 const (

@@ -96,7 +96,7 @@ func parameters(data *dwarf.Data, r *dwarf.Reader, function *dwarf.Entry) (param
 }
 
 // typeOf describes a type by value. const, volatile and restrict of the value itself do
-// not matter to who passes it.
+// not matter to the caller that passes it.
 func typeOf(t dwarf.Type) signature.Type {
 	out := signature.Type{Name: nameOf(t)}
 	if size := t.Size(); size > 0 && size <= 1<<31 {
@@ -228,8 +228,8 @@ func innerName(name string) string {
 	return cmp.Or(last, name)
 }
 
-// qualifiedName returns the name of a type with const and volatile. restrict is no part of
-// a type's name to who calls the kernel.
+// qualifiedName returns the name of a type with const and volatile. To the kernel's callers
+// restrict is not part of a type's name.
 func qualifiedName(t *dwarf.QualType) string {
 	has := map[string]bool{t.Qual: true}
 	inner := t.Type

@@ -44,9 +44,9 @@ type Options struct {
 const mostDimensions = 64
 
 // Take takes over the tensor that a pointer to a DLManagedTensor or DLManagedTensorVersioned
-// is of. From then on it is the caller's, who calls [Tensor.Close], which calls its deleter.
-// After an error the tensor is still with whom it was, who calls its deleter, as the
-// destructor of a Python capsule does.
+// refers to. From then on the caller owns it, and calls [Tensor.Close], which calls its deleter.
+// After an error its previous owner still owns it, and calls its deleter, as the destructor of
+// a Python capsule does.
 //
 // A tensor in the host's memory is wrapped by [gpu.Device.WrapHost], which pins it until
 // Close; on an emulated device these are the only ones. Nothing is copied, and Take waits

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// TestNil calls methods of nil, which callers have who ignored an error. None panics.
+// TestNil calls methods of nil, which callers that ignored an error have. None panics.
 func TestNil(t *testing.T) {
 	dev := testdev.Open(t, 0)
 	stream, memory := newStream(t, dev), alloc(t, dev, 8)

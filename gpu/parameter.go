@@ -11,10 +11,10 @@ import (
 // Parameter describes a parameter of a kernel.
 type Parameter struct {
 	// Name is the parameter's name in the source. It is empty if it has none there, or if
-	// the module's image does not tell.
+	// the module's image does not say.
 	Name string
 	// Type is the parameter's type, such as "uint32_t" or "const float*". It is empty if
-	// the module's image does not tell: those that package devicecode made do.
+	// the module's image does not say: those that package devicecode made do.
 	Type string
 	// Size is the bytes of the parameter.
 	Size int

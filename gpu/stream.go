@@ -114,7 +114,7 @@ func (s *Stream) WriteValue64(dst *Buffer, offset, value uint64) error {
 // 8. It is one atomic operation at system scope: in memory of a device of which
 // [Device.CanUpdate] is true, with respect to all that kernels and streams do at that scope;
 // in memory of the host to what this device does, and, over most links to hosts, to nothing
-// else. Who acquires the sum at system scope sees all earlier work of the stream.
+// else. A reader that acquires the sum at system scope sees all earlier work of the stream.
 //
 // On an NVIDIA GPU it is a kernel of one thread: it begins once a multiprocessor has room for
 // it, so that kernels which fill the device must not wait for it.

@@ -91,7 +91,7 @@ func (p *Proxy) postpone(r *run, l *link, j *job) bool {
 		return true // the run ends
 	}
 	if r.turns != nil && !l.limited() {
-		return false // who has the connection's turn goes on in turns, as its goroutine would not
+		return false // the holder of the connection's turn goes on in turns, as its goroutine would not
 	}
 	if b.jobs == nil {
 		b.jobs = make([]deferred, backlogSize)

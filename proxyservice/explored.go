@@ -9,7 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/explore"
 )
 
-// takesPart has the run take part in what is explored, if anything is, where who starts it does.
+// takesPart has the run take part in what is explored, if anything is and its starter takes part.
 // Then its thread is its own, and Go serves what threads in C would.
 func (r *run) takesPart() {
 	x := explore.Current()

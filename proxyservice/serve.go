@@ -32,8 +32,8 @@ type link struct {
 	waiting *atomic.Int64 // the backlog's count, as the loop sees it
 
 	// taken counts for kernels what the transport has taken of what they asked for. It is
-	// pinned, and nil where they need not know. The proxy's goroutine uses it, and who holds
-	// mu.
+	// pinned, and nil where they need not know. The proxy's goroutine uses it, and holders
+	// of mu.
 	taken *atomic.Uint64
 
 	mu      sync.Mutex

@@ -349,7 +349,7 @@ func (s *ProxyService) still() (rounds, taken uint64, done bool) {
 	rounds, taken = s.loop.still()
 	done = s.waiting.Load() == 0 // last: what was taken before a round is done or waits
 	// A Start has the lock while it waits for a thread that others may hold up: then the
-	// proxy has not ended, and who watches the group must not wait too.
+	// proxy has not ended, and the goroutine that watches the group must not wait too.
 	if s.life.TryLock() {
 		if s.Proxy.closed && s.running == nil {
 			rounds = native.ProxyEnded

@@ -375,7 +375,7 @@ func silent(t *testing.T, r *Registry) ([]byte, <-chan struct{}) {
 		conn, err := ln.Accept()
 		close(asked)
 		if err == nil {
-			io.Copy(io.Discard, conn) // until who asked gives up
+			io.Copy(io.Discard, conn) // until the rank that asked gives up
 			conn.Close()
 		}
 	}()

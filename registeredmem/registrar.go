@@ -27,8 +27,8 @@ type Registrar interface {
 }
 
 // Attach has c registered with the registry: all memories of this rank are offered
-// over it from now on, and peers' memories can be imported over it. It stays the
-// caller's, who closes it after the registry.
+// over it from now on, and peers' memories can be imported over it. The caller
+// still owns it, and closes it after the registry.
 //
 // Errors: ErrInvalid for nil, when there is already a registrar for that transport, when
 // its transport is not InfiniBand, Ethernet or SHM, once a memory was registered, and once the

@@ -128,7 +128,7 @@ func (r *Registry) Timeout() time.Duration { return r.options.Timeout }
 func (r *Registry) Failed() <-chan struct{} { return r.options.Failed }
 
 // Register lets the group reach buf, of this rank's device, until the memory or the
-// registry is closed. The buffer stays the caller's, who closes it after that. If
+// registry is closed. The caller still owns the buffer, and closes it after that. If
 // the buffer is a slice, only that range is shared, although the driver maps the
 // whole allocation into the peer's process.
 //

@@ -36,7 +36,7 @@ func (t Transports) Has(other Transports) bool { return t&other == other }
 func (t Transports) One() bool { return bits.OnesCount32(uint32(t)) == 1 && t&^allTransports == 0 }
 
 // String returns the names of the transports, such as "CudaIPC+Ethernet", or "none".
-// Bits that are none of the constants are a number.
+// Other bits are written as a number.
 func (t Transports) String() string {
 	var all []string
 	for i, name := range names {

@@ -15,9 +15,9 @@ const (
 	unknownPCIe = 16 * 8 * 128.0 / 130 / 8
 	// betweenSockets is what goes from one NUMA node to another: one link of Intel's Ultra
 	// Path Interconnect at 10.4 GT/s, which moves 2 bytes in each transfer. Sysfs does not
-	// tell how many links there are, nor of which kind.
+	// show how many links there are, nor of which kind.
 	betweenSockets = 20.8
-	// unknownNIC is a network device that is up and does not tell its rate: 10 Gbit/s.
+	// unknownNIC is a network device that is up and does not report its rate: 10 Gbit/s.
 	unknownNIC = 10.0 / 8
 )
 
@@ -53,7 +53,7 @@ func (l Link) Bandwidth() float64 {
 }
 
 // Bandwidth returns the line rate of the fastest port that is up, in GB/s each way: 1.25
-// if the device is up and does not tell its rate, and 0 if no port is up.
+// if the device is up and does not report its rate, and 0 if no port is up.
 func (n NIC) Bandwidth() float64 {
 	rate := 0.0
 	for _, p := range n.Ports {

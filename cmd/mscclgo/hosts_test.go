@@ -56,8 +56,8 @@ func benchOnHosts(t *testing.T, perHost []int, want int, args ...string) {
 	}
 }
 
-// TestHostsRankKilled kills a rank in the middle of calls across hosts, of which all others
-// tell.
+// TestHostsRankKilled kills a rank in the middle of calls across hosts, which all others
+// report.
 func TestHostsRankKilled(t *testing.T) {
 	for _, kind := range []string{"reduce-scatter", "scatter"} {
 		t.Run(kind, func(t *testing.T) {

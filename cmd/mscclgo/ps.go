@@ -85,7 +85,7 @@ func look(which string) (view, error) {
 
 // findJobs finds the jobs of this user, the oldest first: the ranks of a host share a
 // board in a memory file, which is open in one of their processes. No secret is asked for:
-// who may open the descriptors of a process may read its memory too, with the secret.
+// a user who may open the descriptors of a process may read its memory too, with the secret.
 func findJobs(proc string) []running {
 	found := map[uint64]*running{}
 	links, _ := filepath.Glob(proc + "/[0-9]*/fd/*")

@@ -266,7 +266,7 @@ func testOrderOfAtomics(t *testing.T, p *pair) {
 	compareSeen(t, seen, history, words)
 }
 
-// testAddThenUpdate adds 1, and updates another word. Who sees the update sees the sum.
+// testAddThenUpdate adds 1, and updates another word. A reader that sees the update sees the sum.
 func testAddThenUpdate(t *testing.T, p *pair) {
 	atomics(t, p)
 	const rounds = 2000

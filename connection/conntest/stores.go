@@ -133,7 +133,8 @@ func compareSeen(t *testing.T, seen *registeredmem.Memory, history []uint64, wor
 	}
 }
 
-// testStoreThenUpdate stores, and updates another word. Who sees the update sees the store.
+// testStoreThenUpdate stores, and updates another word. A reader that sees the update sees
+// the store.
 func testStoreThenUpdate(t *testing.T, p *pair) {
 	stores(t, p)
 	const rounds = 3000

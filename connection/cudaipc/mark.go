@@ -25,7 +25,7 @@ func (d *driver) NewMark() (connection.DriverMark, error) {
 // Set records the event. The stream need not have reached it where it was.
 func (m *mark) Set() error { return m.d.stream.Record(m.event) }
 
-// Reached queries the event.
+// Reached reports whether the device has reached the event.
 func (m *mark) Reached() (bool, error) { return m.event.Query() }
 
 // Wait waits for the event.

@@ -42,7 +42,7 @@ func (c *conn) sendAck(n uint64) error {
 // bye tells the peer that this rank closes the connection.
 func (c *conn) bye() {
 	c.closing.Store(true)
-	// Before the lock: who has it may wait for a peer that reads nothing.
+	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.patience))
 	c.controlMu.Lock()
 	defer c.controlMu.Unlock()
@@ -111,7 +111,7 @@ func (c *conn) readControl() {
 // socket broke, the peer may not have noticed: it is told, and its answer ends the
 // connection.
 func (c *conn) broke(err error) {
-	// Before the lock: who has it may wait for a peer that reads nothing.
+	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
 	c.tell(&frame{kind: kindBroke})
 	c.ends(fmt.Errorf("a data socket broke: %w", err))

@@ -32,7 +32,8 @@ func (m *mark) done() bool {
 	return m.c.acked.Load() >= m.until && m.c.reads.answered.Load() >= m.reads
 }
 
-// Reached compares it with what the peer has acknowledged and answered.
+// Reached reports whether the peer has acknowledged and answered all before the mark. Once the
+// connection has ended without that, it returns why.
 func (m *mark) Reached() (bool, error) {
 	c := m.c
 	if !m.done() && !c.ended.Load() {

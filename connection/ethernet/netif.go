@@ -68,7 +68,7 @@ func nics() ([]nic, error) {
 
 // choose returns the addresses to listen on: those of the named interface, those
 // inside the subnet, or for "" those of the best interface: the fallback if there is
-// none, and loopback addresses if that is none either. IPv4 comes first.
+// none, and loopback addresses if there is no fallback either. IPv4 comes first.
 func choose(all []nic, want string, fallback net.IP) ([]net.IP, error) {
 	var found []net.IP
 	switch _, subnet, err := net.ParseCIDR(want); {

@@ -250,8 +250,8 @@ func (s *socket) refill(limit uint64) error {
 	return s.awaitPayload(min(limit, uint64(len(s.slots[s.cur].bytes))))
 }
 
-// forgo drops the rest of an answer whose memory was closed meanwhile, as err says: who closes
-// what it reads into gives up the bytes. It returns all other errors.
+// forgo drops the rest of an answer whose memory was closed meanwhile, as err says: a rank that
+// closes what it reads into gives up the bytes. It returns all other errors.
 func (s *socket) forgo(f *frame, err error, left uint64) error {
 	var gone *target.Refusal
 	if f.kind != kindAnswer || !errors.As(err, &gone) {

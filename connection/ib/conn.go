@@ -88,7 +88,7 @@ func (c *conn) start() error {
 // all the same.
 func (c *conn) Ready(n uint64) bool {
 	const op = "ib: look for room"
-	c.mu.Lock() // who has it does not wait: only the turn's owner would
+	c.mu.Lock() // its holder does not wait: only the turn's owner would
 	defer c.mu.Unlock()
 	if c.usable(op) != nil {
 		return true

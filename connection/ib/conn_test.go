@@ -62,7 +62,7 @@ func TestLargeWrite(t *testing.T) {
 func whole(n uint64) uint64 { return n | (^n&0xffffffff)<<32 }
 
 // puts has one side write rounds of n bytes that hold the round's number, each
-// with an update, and the other check that who sees the update sees the data.
+// with an update, and the other check that it sees the data once it sees the update.
 func puts(t *testing.T, from, to *side, rounds, n uint64, pinned bool) {
 	src, mine := from.memory(t, 8*rounds+n, false), to.memory(t, 8+n, false)
 	word := to.memory(t, 8, pinned)

@@ -37,9 +37,9 @@ func (m *mark) Set() error {
 	return nil
 }
 
-// Reached polls for completions, and then for what was read to land and for the peer to
-// apply the messages. While a
-// call that queues polls itself, it leaves that to it.
+// Reached reports whether all before the mark has completed, what was read has landed and the
+// peer has applied the messages. It polls for that. While a call that queues polls itself, it
+// leaves that to it and reports false.
 func (m *mark) Reached() (bool, error) {
 	const op = "ib: reach a mark"
 	c := m.conn

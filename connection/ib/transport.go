@@ -84,7 +84,7 @@ func (t *Transport) Transport() registeredmem.Transports { return registeredmem.
 // queued, unregisters what is registered and closes the devices. It is safe to call
 // twice.
 func (t *Transport) Close() error {
-	t.cancel() // before the lock: who has it may wait for the device
+	t.cancel() // before the lock: its holder may wait for the device
 	t.mu.Lock()
 	closed, live := t.closed, t.live
 	t.closed, t.live = true, nil

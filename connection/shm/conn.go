@@ -158,7 +158,7 @@ func (c *conn) poll() {
 	}
 }
 
-// look is poll for who knows that the ring is mapped.
+// look is poll for callers that know that the ring is mapped.
 func (c *conn) look() error {
 	n, posted := c.ring.done.Load(), c.posted.Load()
 	switch {

@@ -25,9 +25,9 @@
 // offset, and a place in the ring, never an address; where the bytes of a read belong, only the
 // rank that asked knows. The memory of the ring is sealed, so that its size cannot change.
 //
-// Who waits spins a while and then sleeps until a packet on the socket wakes it, which the
-// other end sends only to those who said that they sleep: an idle connection costs nothing.
-// The socket also tells of the end of the peer's process, and carries what is rare: that a
+// An end that waits spins a while and then sleeps until a packet on the socket wakes it, which
+// the other end sends only if this one said that it sleeps: an idle connection costs nothing.
+// The socket also reports the end of the peer's process, and carries what is rare: that a
 // memory was closed, that something is refused and why, and the end of the connection.
 // Neither the memory nor the socket has a name in the file system, so nothing is left of
 // processes that are killed.

@@ -290,9 +290,9 @@ func TestBadRings(t *testing.T) {
 		"can shrink":   {made(dataAt+MinRing, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "fixed size"},
 		"can grow":     {made(dataAt+MinRing, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), "fixed size"},
 		"empty":        {made(0, seals), "0 bytes"},
-		"small":        {made(dataAt+MinRing-4096, seals), "bytes is none"},
-		"large":        {made(dataAt+MaxRing+4096, seals), "bytes is none"},
-		"odd":          {made(dataAt+MinRing+1, seals), "bytes is none"},
+		"small":        {made(dataAt+MinRing-4096, seals), "the size of a ring"},
+		"large":        {made(dataAt+MaxRing+4096, seals), "the size of a ring"},
+		"odd":          {made(dataAt+MinRing+1, seals), "the size of a ring"},
 		"a plain file": {plain, "fixed size"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestBadRings(t *testing.T) {
 	}
 }
 
-// TestBadRequests asks for rings that there are none of.
+// TestBadRequests asks for rings that do not exist.
 func TestBadRequests(t *testing.T) {
 	b := newRank(t, 1, Options{})
 	good := request{from: 0, to: 1, endpoint: b.e.about.id}

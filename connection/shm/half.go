@@ -34,7 +34,7 @@ type half struct {
 	tasks  sync.WaitGroup
 
 	mu      sync.Mutex
-	ended   func() // wakes who waits; called once, with mu
+	ended   func() // wakes waiters; called once, with mu
 	err     error  // why it ended
 	kind    mscclgo.Kind
 	closing bool // this rank closes it

@@ -23,7 +23,7 @@ func (m *mark) Set() error {
 	return nil
 }
 
-// Reached compares it with what the peer has done.
+// Reached reports whether the peer has done all before the mark.
 func (m *mark) Reached() (bool, error) { return m.c.reached(m.until) }
 
 // reached reports whether so many operations are done.

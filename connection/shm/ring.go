@@ -76,7 +76,7 @@ func mapRing(device *gpu.Device, file *os.File) (*ring, error) {
 		return nil, fmt.Errorf("asking for the size of shared memory: %w", err)
 	}
 	if n := about.Size - dataAt; n < minRing || n > maxRing || n%(pieces*alignment) != 0 {
-		return nil, mscclgo.Errorf(mscclgo.ErrRemote, "map a ring", "shared memory of %d bytes is none", about.Size)
+		return nil, mscclgo.Errorf(mscclgo.ErrRemote, "map a ring", "shared memory of %d bytes does not have the size of a ring", about.Size)
 	}
 	memory, err := unix.Mmap(fd, 0, int(about.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -327,8 +327,8 @@ type Party struct {
 // numbers counts the parties of a rank.
 type numbers struct{ streams, proxies uint32 }
 
-// Self returns the calling goroutine's party, if it is a rank's or a proxy's, and nil if it is none
-// or the explorer is nil.
+// Self returns the calling goroutine's party, if it is a rank's or a proxy's, and nil if it is
+// neither or the explorer is nil.
 func (x *Explorer) Self() *Party {
 	if x == nil || x.Over() {
 		return nil

@@ -4,7 +4,7 @@ package explore
 import "C"
 
 // Proxy returns the party of a proxy that the caller, whose party has the turn, is about to start,
-// or nil if the caller is none. [Party.Ended] is called once for it, and [Explorer.End] waits for
+// or nil if the caller has no party. [Party.Ended] is called once for it, and [Explorer.End] waits for
 // that.
 func (p *Party) Proxy() *Party {
 	if p == nil {

@@ -64,9 +64,9 @@ func (h *half) hangUp() {
 // A Shake runs the handshake of a connection and returns what serves it afterwards.
 //
 // The connection is half open, and may be closed by the acceptor at any moment, until
-// Shake returns or calls known. Who tells the dialer that it is admitted calls known
-// before, so that the acceptor does not hang up on one that believes to be in. Known
-// returns an error if the connection has been closed.
+// Shake returns or calls known. A Shake that tells the dialer that it is
+// admitted calls known before, so that the acceptor does not hang up on one that believes
+// itself admitted. known returns an error if the connection has been closed.
 type Shake func(conn net.Conn, known func() error) (serve func() error, err error)
 
 // NewAcceptor accepts from listeners, which it owns. For each connection it calls

@@ -74,6 +74,6 @@ func TestStoppedIn(t *testing.T) {
 		})
 	}
 	if Stopped(1 << 30) {
-		t.Error("a process that is none is stopped")
+		t.Error("a process that does not exist is stopped")
 	}
 }

@@ -52,7 +52,7 @@ int clock_has(uint32_t clock, uint32_t actor, uint32_t time);
 // no load get one from before a write.
 void shadow_access(race_thread*, const void* at, uint64_t size, uint32_t flags, race_place);
 
-// shadow_cell returns the cell of a word, or NULL; pinned tells whether it is the host's.
+// shadow_cell returns the cell of a word, or NULL; *pinned becomes whether it is the host's.
 race_cell* shadow_cell(const void* at, int* pinned);
 
 // shadow_key returns what tells 8 bytes apart from others, wherever they are mapped, or 0 if they

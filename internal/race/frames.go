@@ -56,7 +56,7 @@ func Place(image []byte, address uint64) string {
 
 // place returns the line of the user's file that the call before an address is from, with
 // the line of the library's header that it is in, if it is in one. Headers that stand for
-// CUDA's are none: users know what their functions do.
+// CUDA's do not count: users know what their functions do.
 func (c *code) place(address uint64) string {
 	frames := c.frames(address - 1)
 	if len(frames) == 0 {

@@ -142,8 +142,8 @@ void race_pushed(const void* at, race_place place) {
   __atomic_store_n(p, (uint64_t)number << 32 | place, __ATOMIC_RELAXED);
 }
 
-// Who finds a trigger has seen the last word of its entry. The store of that word, and what it releases,
-// are under its cell's lock (sync_atomic), and its place is noted before; so both are here.
+// A thread that finds a trigger has seen the last word of its entry. The store of that word, and what it
+// releases, are under its cell's lock (sync_atomic), and its place is noted before; so both are here.
 race_asked race_who_asks(const void* entry) {
   uint32_t number;
   const uint64_t found = __atomic_load_n(pushed_at(entry, &number), __ATOMIC_RELAXED);
@@ -181,7 +181,7 @@ static race_launch queued(race_line* line, const race_asked* asked) {
 
 static void finish_queued(race_line* line, const race_launch* l) {
   race_finish(line, l);
-  race_publish(&race->hosts, line->known);  // who hears of it from a host comes after it
+  race_publish(&race->hosts, line->known);  // what learns of it from a host comes after it
 }
 
 void race_queue_copy(race_line* line, const void* trigger, uint64_t dst, uint64_t src, uint64_t n) {

@@ -46,7 +46,7 @@ typedef struct change {
 
 typedef struct history {
   uintptr_t key;
-  uint64_t newest;  // if it is no longer in memory, somebody wrote who did not tell
+  uint64_t newest;  // if it is no longer in memory, there was a write that was not noted
   uint32_t count, last;
   change of[CHANGES];
 } history;

@@ -145,8 +145,8 @@ class StreamPort:
         self._queue(library.mscclgo_port_store_and_flush if flush else library.mscclgo_port_store, *places, _word("store", value))
 
     def add(self, remote_offset: int, value: int, flush: bool = False) -> None:
-        """Adds a value to a word of the peer's memory. With respect to what it is atomic, the comment of
-        PortChannelHandle::add tells."""
+        """Adds a value to a word of the peer's memory. The comment of PortChannelHandle::add
+        says with respect to what it is atomic."""
         places = _unsigned("add", remote_offset=remote_offset)
         self._queue(library.mscclgo_port_add_and_flush if flush else library.mscclgo_port_add, *places, _word("add", value))
 

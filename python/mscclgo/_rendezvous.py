@@ -10,7 +10,7 @@ from ._library import ID_BYTES, call, library, make
 
 class Rendezvous:
     """The place where the ranks of a new group meet: one process opens it and passes the id to all
-    ranks, for connect or the variable MSCCLGO_ID. Who has the id can join, so it travels as a
+    ranks, for connect or the variable MSCCLGO_ID. Everyone who has it can join, so it travels as a
     password would.
 
     address is "host:port"; with port 0 the system chooses one, and with no host all addresses of

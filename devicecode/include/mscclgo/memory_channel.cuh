@@ -172,7 +172,7 @@ struct MemoryChannelHandle {
 // MemoryChannelSet is one rank's memory channels to its peers, passed by value; see channel_set.cuh.
 struct MemoryChannelSet {
   const MemoryChannelHandle* handles;  // channel i to peer j is handles[i * size + j]
-  uint32_t rank;                       // the index of this rank among the peers, or size if it is none
+  uint32_t rank;                       // the index of this rank among the peers, or size if it is not one
   uint32_t size;                       // peers
   uint32_t perPeer;                    // channels to each
   uint32_t reserved;

@@ -114,8 +114,8 @@ struct BasePortChannelHandle {
   }
 
   // store writes a value to the 8-byte word at a multiple of 8 of a memory of the peer's, in
-  // one order with puts and gets. Who reads the word sees it whole (but over Soft-RoCE); that
-  // what was put before is there, only a signal() tells over every transport.
+  // one order with puts and gets. A reader sees the word whole (but over Soft-RoCE). Only a
+  // signal() tells the peer, over every transport, that what was put before is there.
   MSCCLGO_DEVICE WaitResult store(uint32_t dst, uint64_t dstOffset, uint64_t value) const {
     return askStore(kStore, dst, dstOffset, value).result;
   }
@@ -130,7 +130,7 @@ struct BasePortChannelHandle {
   // with respect to all that kernels at system scope, and hosts over these transports, do in memory
   // of devices; over InfiniBand to what comes through the same card, and to nothing else.
   // connection.Connection.Add of Go has the details. Over CUDA IPC the group fails where the link has no
-  // atomics. That what was put before is there, only a signal() tells over every transport.
+  // atomics. Only a signal() tells the peer, over every transport, that what was put before is there.
   //
   // Over CUDA IPC the host has this device add, by a kernel of one thread, and over SHM and Ethernet
   // the peer's device: a kernel that waits for it must not fill the device.
@@ -562,7 +562,7 @@ struct PortChannelHandle {
 // PortChannelSet is one rank's port channels to its peers, passed by value; see channel_set.cuh.
 struct PortChannelSet {
   const PortChannelHandle* handles;  // channel i to peer j is handles[i * size + j]
-  uint32_t rank;                     // the index of this rank among the peers, or size if it is none
+  uint32_t rank;                     // the index of this rank among the peers, or size if it is not one
   uint32_t size;                     // peers
   uint32_t perPeer;                  // channels to each
   uint32_t reserved;

@@ -20,7 +20,7 @@ import (
 //go:embed errors.cu
 var source []byte
 
-var forgetful = flag.Int("forgets", 2, "`rank` that does not signal; -1 is none")
+var forgetful = flag.Int("forgets", 2, "`rank` that does not signal; -1 for none")
 
 func main() {
 	flag.Parse()

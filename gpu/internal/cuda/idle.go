@@ -65,7 +65,7 @@ func (p *primary) freeHost(host unsafe.Pointer) C.status {
 	return p.cleanUp()
 }
 
-// tryCleanUp is cleanUp. A failure is the context's, of which other calls tell.
+// tryCleanUp is cleanUp. A failure is the context's, which other calls report.
 func (p *primary) tryCleanUp() {
 	p.workMu.Lock()
 	defer p.workMu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
-// TestSharedModules: who loads code that another user has loaded gets the same module, unless
+// TestSharedModules loads code that another user has loaded, and gets the same module unless
 // it has variables. The fake driver makes a new one each time.
 func TestSharedModules(t *testing.T) {
 	d := must(newDriver(buildFake(t, "-DOVERLAP")).Open(0))(t)

@@ -183,7 +183,7 @@ static inline status stream_begin_capture(cuda_stream* s) {
   return CALL(s->context->api, cuStreamBeginCapture_v2, s->handle, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-// stream_capture tells whether a stream is capturing, and in which capture. An id is unique
+// stream_capture reports whether a stream is capturing, and in which capture. An id is unique
 // in the process.
 static inline status stream_capture(cuda_stream* s, bool* capturing, cuuint64_t* id) {
   ENTER(s->context);

@@ -10,7 +10,7 @@ extern "C" __global__ void handlerFills(FifoHandle fifo, const PortChannelHandle
   port->flush();
 }
 
-// exchangeOnly leaves the flush to who closes the channels.
+// exchangeOnly leaves the flush to the code that closes the channels.
 extern "C" __global__ void exchangeOnly(const PortChannelHandle* port) { port->exchange(4096, 9, 8192); }
 
 // Go tells readBehind and putBehind by their flag that writeBefore has set its own.

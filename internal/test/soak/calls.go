@@ -116,7 +116,7 @@ func (w *worker) collective(ctx context.Context, c call, count uint64, root, ste
 	return nil
 }
 
-// fits tells whether a call can be made among these ranks, which may not map each other's
+// fits reports whether a call can be made among these ranks, which may not map each other's
 // memory.
 func (w *worker) fits(c call) bool {
 	for _, count := range counts {

@@ -13,7 +13,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/shm"
 )
 
-// unlimited is a limit that is none.
+// unlimited stands for the absence of a limit.
 const unlimited = ^uint64(0)
 
 // column separates the columns of /proc/self/limits.
