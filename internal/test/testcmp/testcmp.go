@@ -3,6 +3,7 @@ package testcmp
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,10 +12,29 @@ import (
 // Equal fails the test, which goes on, unless got equals want. what names the value.
 func Equal[T any](t testing.TB, what string, got, want T, options ...cmp.Option) {
 	t.Helper()
-	if g, ok := any(got).([]byte); ok && bytes.Equal(g, any(want).([]byte)) {
-		return // cmp takes a second for some megabytes
+	var diff string
+	if g, ok := any(got).([]byte); ok {
+		diff = diffBytes(any(want).([]byte), g)
+	} else {
+		diff = cmp.Diff(want, got, options...)
 	}
-	if diff := cmp.Diff(want, got, options...); diff != "" {
+	if diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// diffBytes is cmp.Diff for bytes. That takes a second for megabytes that are equal, and
+// minutes where they differ, so it gets those around the first difference.
+func diffBytes(want, got []byte) string {
+	if bytes.Equal(want, got) {
+		return ""
+	}
+	const shown = 2048 // on either side
+	at := 0
+	for at < min(len(want), len(got)) && want[at] == got[at] {
+		at++
+	}
+	from := max(at-shown, 0)
+	part := func(b []byte) []byte { return b[from:min(at+shown, len(b))] }
+	return fmt.Sprintf("%d bytes became %d, and differ from byte %d on:\n%s", len(want), len(got), at, cmp.Diff(part(want), part(got)))
 }
