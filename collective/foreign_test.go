@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
@@ -384,8 +385,8 @@ func TestForeignGraphOfAll(t *testing.T) {
 				if err := gpu.CopyOut(result, p.out); err != nil {
 					return err
 				}
-				if !slices.Equal(result, p.want) {
-					return fmt.Errorf("%v: the result differs", p.op.Choice())
+				if diff := cmp.Diff(p.want, result); diff != "" {
+					return fmt.Errorf("%v: the result (-want +got):\n%s", p.op.Choice(), diff)
 				}
 			}
 			result := make([]int32, got[0]+got[1])

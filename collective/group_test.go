@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -795,8 +797,8 @@ func TestManyMessages(t *testing.T) {
 			if err := gpu.CopyOut(got, in); err != nil {
 				return err
 			}
-			if !bytes.Equal(got, data) {
-				return fmt.Errorf("round %d: what was received differs from what was sent", round)
+			if diff := cmp.Diff(data, got); diff != "" {
+				return fmt.Errorf("round %d: what was received (-want +got):\n%s", round, diff)
 			}
 			if n := len(m.runner.groups.tables); n != c.tables {
 				return fmt.Errorf("round %d: there are %d tables, not %d", round, n, c.tables)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
@@ -147,9 +148,7 @@ func TestRelay(t *testing.T) {
 		}
 		return len(pulses)
 	}
-	if got := []int{send(2, 0), send(3, 0), send(0, 2), send(0, 3)}; fmt.Sprint(got) != "[1 2 4 3]" {
-		t.Errorf("messages of %v pulses", got)
-	}
+	testcmp.Equal(t, "the messages' pulses", []int{send(2, 0), send(3, 0), send(0, 2), send(0, 3)}, []int{1, 2, 4, 3})
 	for i, o := range all {
 		for rank, r := range o.ranks(*clock) {
 			if r.Status == nil || len(r.Waits) != 1 || r.Waits[0].For != time.Duration(rank+1)*time.Second {
@@ -234,8 +233,9 @@ func TestBoardStatus(t *testing.T) {
 		want := bytes.Repeat([]byte{'x'}, n)
 		turn := b.turnOf(2)
 		b.report(2, want)
-		if got := b.statusOf(2); !bytes.Equal(got, want) || b.turnOf(2) == turn {
-			t.Errorf("%d bytes became %q, turn %d", n, got, b.turnOf(2))
+		testcmp.Equal(t, fmt.Sprintf("the status of %d bytes", n), b.statusOf(2), want)
+		if b.turnOf(2) == turn {
+			t.Errorf("%d bytes: the turn stays %d", n, turn)
 		}
 	}
 	b.pulses[2].length = 1 << 60 // of a rank that lies

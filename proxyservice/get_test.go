@@ -45,9 +45,7 @@ func TestGet(t *testing.T) {
 				ranks[0].must(t, d.channels[0], flush, 0, 0, 0)
 			}
 			copy(want[to:to+n], data[from:from+n])
-			if !bytes.Equal(read[byte](t, d.send[0], size), want) {
-				t.Fatalf("%d bytes from %d to %d: this rank's memory has others", n, from, to)
-			}
+			testcmp.Equal(t, fmt.Sprintf("this rank's memory behind %d bytes from %d to %d", n, from, to), read[byte](t, d.send[0], size), want)
 		}
 		for from := range uint64(4) {
 			for to := range uint64(4) {

@@ -5,11 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/doctor"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 // TestDoctor examines this machine, whose emulated devices work.
@@ -27,9 +27,7 @@ func TestDoctor(t *testing.T) {
 	for _, f := range report.Findings {
 		names = append(names, f.Name)
 	}
-	if !slices.Equal(names, doctor.Names()) {
-		t.Errorf("the checks are %v, want %v", names, doctor.Names())
-	}
+	testcmp.Equal(t, "the checks", names, doctor.Names())
 	if picture, err := os.ReadFile(svg); err != nil || !strings.Contains(string(picture), "</svg>") {
 		t.Errorf("the picture: %v, %.100q", err, picture)
 	}

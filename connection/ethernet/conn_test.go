@@ -1,7 +1,6 @@
 package ethernet
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -99,9 +98,7 @@ func TestLarge(t *testing.T) {
 				if err := gpu.CopyOut(got, mine); err != nil {
 					t.Fatal(err)
 				}
-				if !bytes.Equal(got, data) {
-					t.Fatal("other bytes arrived")
-				}
+				testcmp.Equal(t, "what arrived", got, data)
 			})
 		})
 	}

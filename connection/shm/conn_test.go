@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -66,9 +65,7 @@ func TestLarge(t *testing.T) {
 				if err := ab.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if !bytes.Equal(get(t, mine), data) {
-					t.Error("other bytes arrived")
-				}
+				testcmp.Equal(t, "what arrived", get(t, mine), data)
 			})
 		}
 	}
@@ -191,9 +188,7 @@ func TestSlowDevices(t *testing.T) {
 			if err := ab.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(get(t, mine), data) {
-				t.Error("other bytes arrived")
-			}
+			testcmp.Equal(t, "what arrived", get(t, mine), data)
 		})
 	}
 }

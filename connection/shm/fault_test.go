@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -256,9 +255,7 @@ func FuzzRing(f *testing.F) {
 			_, left := b.t.all()
 			return len(left) == 0
 		})
-		if !bytes.Equal(get(t, other), make([]byte, 64)) {
-			t.Error("a memory that is not offered was written to")
-		}
+		testcmp.Equal(t, "a memory that is not offered", get(t, other), make([]byte, 64))
 		set(t, mine, make([]byte, 64))
 	})
 }

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -188,9 +188,7 @@ func TestProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.say(t, "copy", nil)
-	if !bytes.Equal(get(t, p.mine), data) {
-		t.Error("other bytes came back")
-	}
+	testcmp.Equal(t, "what came back", get(t, p.mine), data)
 	p.in.Close()
 	if err := p.cmd.Wait(); err != nil {
 		t.Error(err)

@@ -3,11 +3,11 @@ package timeline
 import (
 	"bytes"
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 // event returns an event of block 0.
@@ -66,9 +66,9 @@ func TestPortSignals(t *testing.T) {
 	} {
 		ranks := pair()
 		ranks[0].HostDoes, ranks[0].Kernels, ranks[1].Kernels = c.hosts, c.kernels, c.waits
-		if got, rejected := drawn(ranks); !reflect.DeepEqual(got, c.want) || rejected != 0 {
-			t.Errorf("%s: the arrows are %v and %d wrong, want %v", name, got, rejected, c.want)
-		}
+		got, rejected := drawn(ranks)
+		testcmp.Equal(t, name+": the arrows", got, c.want)
+		testcmp.Equal(t, name+": the arrows that are wrong", rejected, 0)
 	}
 }
 
@@ -108,9 +108,8 @@ func TestRounds(t *testing.T) {
 		event(native.EventRoundWait, 10, 900, 0, 0, 0, 0, 4), event(native.EventRoundWait, 10, 900, 0, 0, 5, 0, 4),
 	}
 	want := map[uint64]int64{end - 2: 100, end - 1: 100, 0: 200}
-	if got, _ := drawn(ranks); !reflect.DeepEqual(got, want) {
-		t.Errorf("the arrows are %v, want %v", got, want)
-	}
+	got, _ := drawn(ranks)
+	testcmp.Equal(t, "the arrows", got, want)
 }
 
 // TestArrange puts what overlaps into rows of its own, and what lies inside into one.
@@ -124,9 +123,7 @@ func TestArrange(t *testing.T) {
 	for _, s := range all {
 		lanes = append(lanes, s.lane)
 	}
-	if want := []int{0, 0, 1, 0, 0, 0}; !reflect.DeepEqual(lanes, want) {
-		t.Errorf("the lanes are %v, want %v", lanes, want)
-	}
+	testcmp.Equal(t, "the lanes", lanes, []int{0, 0, 1, 0, 0, 0})
 }
 
 // TestDecode decodes what was encoded, and no part of it.
@@ -139,9 +136,11 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Decode(b); err != nil || !reflect.DeepEqual(got, r) {
-		t.Errorf("it is %+v: %v", got, err)
+	got, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
 	}
+	testcmp.Equal(t, "the record", got, r)
 	for i := range b {
 		if _, err := Decode(b[:i]); err == nil {
 			t.Errorf("%d of %d bytes are a record", i, len(b))

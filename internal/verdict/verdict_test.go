@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 //go:embed testdata/verdicts.txt
@@ -148,9 +148,10 @@ func TestStatusRoundTrip(t *testing.T) {
 			{Kernel: "a graph"},
 		}}
 	got, err := Decode(s.Encode())
-	if err != nil || !reflect.DeepEqual(got, s) {
-		t.Errorf("%+v became %+v, %v", s, got, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	testcmp.Equal(t, "the status", got, s)
 }
 
 // TestStatusIsBounded encodes more than is allowed.
@@ -211,8 +212,9 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := Decode(s.Encode())
-		if err != nil || !reflect.DeepEqual(again, s) {
-			t.Errorf("%+v became %+v, %v", s, again, err)
+		if err != nil {
+			t.Fatal(err)
 		}
+		testcmp.Equal(t, "the status encoded again", again, s)
 	})
 }

@@ -3,6 +3,7 @@ package emu_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -256,9 +257,7 @@ func TestZeros(t *testing.T) {
 			clear(want[c.at : c.at+c.n])
 			got := make([]byte, size)
 			must(t, d.CopyToHost(got, mem.Ptr()))
-			if !bytes.Equal(got, want) {
-				t.Errorf("%s of %d zeros at %d: the memory has something else", name, c.n, c.at)
-			}
+			testcmp.Equal(t, fmt.Sprintf("the memory behind a %s of %d zeros at %d", name, c.n, c.at), got, want)
 		}
 	}
 	// What is not of zeros alone is copied, whole.
