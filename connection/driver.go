@@ -11,6 +11,9 @@ import (
 // reachable, ranges lie inside them, words are aligned and values do not fall.
 // It adds the operation and the ranks to errors and keeps their kinds.
 //
+// A memory that is closed meanwhile waits for the call, but not beyond its registry's
+// timeout, nor if the group fails: then a driver finds it closed, which is ErrInvalid.
+//
 // Write, Update, WriteBytes, Read, Store, Add, Exchange and DriverMark.Set queue. They are called by one
 // goroutine at a time, and what they queue takes effect at the peer in the order
 // of the calls. They wait only where a queue is full, or for the peer where their order

@@ -26,7 +26,7 @@ func (c *conn) ReadyToExchange() bool { return c.ReadyToRead(8) }
 // sent when the reads before it are answered.
 func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *registeredmem.Memory, offset, value uint64) error {
 	to, err := c.t.targets.Find(own.ID(), ownOffset, 8, true)
-	if err != nil {
+	if err != nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the place", "%v is closed", own)
 	}
 	return c.enqueue(theirs, op{kind: kindExchange, offset: offset, n: 8, value: value, to: to, toOffset: ownOffset})

@@ -177,7 +177,7 @@ func (c *conn) Ready(uint64) bool {
 // Write queues the sending of n bytes.
 func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	from := src.Buffer()
-	if from == nil {
+	if from == nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the bytes", "%v is closed", src)
 	}
 	return c.enqueue(dst, op{kind: kindData, offset: dstOffset, n: n, src: from, srcOffset: srcOffset})

@@ -64,7 +64,7 @@ func (c *conn) ReadyToRead(uint64) bool {
 // do not keep the order of answers.
 func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	to, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
-	if err != nil {
+	if err != nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "ethernet: find the place", "%v is closed", dst)
 	}
 	return c.enqueue(src, op{kind: kindGet, offset: srcOffset, n: n, to: to, toOffset: dstOffset})

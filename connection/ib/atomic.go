@@ -52,7 +52,7 @@ func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *reg
 	if err != nil {
 		return err
 	}
-	if c.t.registered(own.ID()) == nil {
+	if c.t.registered(own.ID()) == nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", own)
 	}
 	if err := c.awaitAll(op); err != nil {

@@ -139,7 +139,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 		return err
 	}
 	from := c.t.registered(src.ID())
-	if from == nil {
+	if from == nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", src)
 	}
 	for i, q := range c.queues {

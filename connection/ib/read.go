@@ -55,7 +55,7 @@ func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registered
 		return err
 	}
 	to := c.t.registered(dst.ID())
-	if to == nil {
+	if to == nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", dst)
 	}
 	q := c.queues[0]

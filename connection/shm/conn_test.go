@@ -309,3 +309,24 @@ func TestNoLeaks(t *testing.T) {
 		return left() == 0 && openFiles(t) <= files && runtime.NumGoroutine() <= routines
 	})
 }
+
+// TestClosedMeanwhile has the driver find a memory closed that the front found open.
+func TestClosedMeanwhile(t *testing.T) {
+	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
+	ab := connect(t, a, b)
+	own, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
+	theirs := imported(t, a, mine)
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"write":    ab.d.Write(theirs, 0, own, 0, 8),
+		"read":     ab.d.Read(own, 0, theirs, 0, 8),
+		"exchange": ab.d.Exchange(own, 0, theirs, 0, 1),
+	} {
+		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, own.String()+" is closed") })
+	}
+	if err := ab.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -46,7 +46,7 @@ func (c *conn) ReadyToRead(uint64) bool {
 // sent when the answer is here, unless it is a read too.
 func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
 	into, err := c.t.targets.Find(dst.ID(), dstOffset, n, false)
-	if err != nil {
+	if err != nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "shm: find the place", "%v is closed", dst)
 	}
 	return c.enqueue(src, op{kind: kindRead, offset: srcOffset, n: n, into: into, intoOffset: dstOffset})
