@@ -21,6 +21,7 @@ func init() {
 	}
 	native.CapturedByOthers = func(s any) bool { return s.(*Stream).capturing().isForeign() }
 	native.OfThread = func(s any) bool { return s.(*Stream).standard == threadStream }
+	native.InContext = func(s any, f func() error) error { return s.(*Stream).inContext(f) }
 	native.RecordAcross = func(s, e any) error { return s.(*Stream).recordAcross(e.(*Event)) }
 	native.WaitAcross = func(s, e any) error { return s.(*Stream).b.WaitAcross(e.(*Event).b) }
 	native.Carry = func(s any, id uint64, around func(any, func() error) error) { s.(*Stream).carry(id, around) }
@@ -99,6 +100,24 @@ func (s *Stream) queue() *native.Queue {
 		s.native = s.b.Native()
 	}
 	return s.native
+}
+
+// inContext implements native.InContext.
+func (s *Stream) inContext(f func() error) error {
+	const op = "gpu: enter the context of a stream"
+	if err := s.usable(op); err != nil {
+		return err
+	}
+	e, ok := s.b.(backend.Enterer)
+	if !ok {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%v has no contexts", s.dev)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := e.Enter(); err != nil {
+		return err
+	}
+	return f()
 }
 
 // beforeClose implements native.BeforeClose.

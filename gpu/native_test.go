@@ -1,14 +1,17 @@
 package gpu_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/test/nativetest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
 // TestNativeOrder has a thread in C and Go queue copies in turn; each needs the one
@@ -120,4 +123,22 @@ func TestBeforeClose(t *testing.T) {
 	check(t, s.Close())
 	testcmp.Equal(t, "calls", told, map[string]int{"first": 1, "replacement": 1})
 	check(t, e.Synchronize(deadline(t)))
+}
+
+// TestInContext calls a function in a stream's context, which emulated devices lack.
+func TestInContext(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s := newStream(t, d)
+	lost, calls := errors.New("lost"), 0
+	f := func() error { calls++; return lost }
+	err := native.InContext(s, f)
+	if !testdev.CUDA() {
+		testerr.Expect(t, err, mscclgo.ErrUnsupported, d.String())
+	} else if err != lost || calls != 1 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+	before := calls
+	check(t, s.Close())
+	testerr.Expect(t, native.InContext(s, f), mscclgo.ErrInvalid, "closed")
+	testcmp.Equal(t, "calls for a closed stream", calls, before)
 }

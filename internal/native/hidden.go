@@ -27,6 +27,10 @@ var (
 	// OfThread reports whether a *gpu.Stream is the default stream of the calling thread,
 	// and so another one to other threads.
 	OfThread func(stream any) bool
+	// InContext calls f on an OS thread on which the context of a *gpu.Stream is current, for
+	// a library that takes the GPU from there, and returns its error. It is ErrUnsupported on
+	// emulated devices, which have no contexts.
+	InContext func(stream any, f func() error) error
 	// RecordAcross has each launch of the graph that a *gpu.Stream is capturing record a
 	// *gpu.Event, behind what was captured so far. The event does not become one of the
 	// capture. WaitAcross has each launch wait for what the event marks then.

@@ -187,6 +187,12 @@ type Stream interface {
 	Close() error
 }
 
+// Enterer is a Stream whose device has contexts.
+type Enterer interface {
+	// Enter makes the stream's context current on the calling OS thread.
+	Enter() error
+}
+
 // Event marks a point of a stream.
 type Event interface {
 	Query() (done bool, err error)

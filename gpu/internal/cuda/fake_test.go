@@ -107,6 +107,17 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// TestEnter makes a stream's context current, which the fake refuses once it is released.
+func TestEnter(t *testing.T) {
+	d := must(newDriver(buildFake(t)).Open(0))(t)
+	s := must(d.NewStream())(t)
+	e := s.(backend.Enterer)
+	check(t, e.Enter())
+	check(t, s.Close())
+	check(t, d.Close())
+	testerr.Expect(t, e.Enter(), mscclgo.ErrInvalid, "201", "make the context current on cuda:0")
+}
+
 // TestOverlapByImage launches kernels so that they may overlap with those before. Code for
 // older architectures, which the driver compiles for a new device, does not wait, so that
 // it must not be launched so.

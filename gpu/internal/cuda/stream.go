@@ -72,6 +72,8 @@ func (d *device) strange(owner C.CUdevice) string {
 	return "the stream is of another GPU"
 }
 
+func (s *stream) Enter() error { return s.result(C.stream_enter(&s.c), "make the context current") }
+
 func (s *stream) Copy(dst, src, n uint64) error {
 	rc := C.stream_copy(&s.c, C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n))
 	if rc != 0 {

@@ -42,6 +42,11 @@ static inline status stream_wrap(cuda_stream* s, cuda_context* c, CUstream handl
   return rc;
 }
 
+static inline status stream_enter(const cuda_stream* s) {
+  ENTER(s->context);
+  return CUDA_SUCCESS;
+}
+
 static inline status stream_destroy(cuda_stream* s) {
   ENTER_UNSAFE(s->context);
   return CALL(s->context->api, cuStreamDestroy_v2, s->handle);

@@ -11,14 +11,16 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Comm is one rank's communicator, whose operations run on one stream, in order
 // with the stream's other work. One goroutine at a time uses it.
 type Comm struct {
-	c     *C.communicator
-	ranks int
-	rank  int
+	c         *C.communicator
+	inContext func(f func() error) error // calls f where the stream's context is current
+	ranks     int
+	rank      int
 }
 
 // ID is what the ranks of a communicator have in common.
@@ -32,23 +34,24 @@ func (l *Library) NewComm(s *gpu.Stream) (*Comm, error) {
 	if s.Device().Info().PCIBusID == "" {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "nccl: new communicator", "%v is no NVIDIA GPU", s.Device())
 	}
-	return l.newComm(s.Handle())
+	return l.newComm(s.Handle(), func(f func() error) error { return native.InContext(s, f) }), nil
 }
 
-func (l *Library) newComm(stream uintptr) (*Comm, error) {
-	c := &Comm{c: (*C.communicator)(C.calloc(1, C.sizeof_communicator))}
-	c.c.api = l.api
-	if err := failure(C.comm_open(c.c, C.uint64_t(stream)), "find the stream's context"); err != nil {
-		C.free(unsafe.Pointer(c.c))
-		return nil, err
-	}
-	return c, nil
+func (l *Library) newComm(stream uintptr, inContext func(f func() error) error) *Comm {
+	c := &Comm{c: (*C.communicator)(C.calloc(1, C.sizeof_communicator)), inContext: inContext}
+	C.comm_open(c.c, l.api, C.uint64_t(stream))
+	return c
+}
+
+// call makes a call of NCCL's.
+func (c *Comm) call(what string, f func() C.status) error {
+	return c.inContext(func() error { return failure(f(), what) })
 }
 
 // NewID makes an ID for one rank to hand to all others.
 func (c *Comm) NewID() (id ID, err error) {
 	var made C.unique_id
-	err = failure(C.comm_unique_id(c.c, &made), "make an id")
+	err = c.call("make an id", func() C.status { return C.comm_unique_id(c.c, &made) })
 	return *(*ID)(unsafe.Pointer(&made)), err
 }
 
@@ -59,7 +62,7 @@ func (c *Comm) Join(ctx context.Context, id ID, rank, ranks int) error {
 	joined := make(chan error, 1)
 	go func() {
 		shared := *(*C.unique_id)(unsafe.Pointer(&id))
-		joined <- failure(C.comm_join(c.c, C.int(ranks), &shared, C.int(rank)), "join the communicator")
+		joined <- c.call("join the communicator", func() C.status { return C.comm_join(c.c, C.int(ranks), &shared, C.int(rank)) })
 	}()
 	select {
 	case err := <-joined:
@@ -75,11 +78,14 @@ func (c *Comm) Close(abort bool) error {
 	if c.c == nil {
 		return nil
 	}
-	flag := C.int(0)
-	if abort {
-		flag = 1
+	var err error
+	if c.c.comm != nil {
+		flag := C.int(0)
+		if abort {
+			flag = 1
+		}
+		err = c.call("close the communicator", func() C.status { return C.comm_close(c.c, flag) })
 	}
-	err := failure(C.comm_close(c.c, flag), "close the communicator")
 	C.free(unsafe.Pointer(c.c))
 	c.c = nil
 	return err
@@ -108,6 +114,11 @@ type Call struct {
 //
 // Errors: ErrUnsupported for what NCCL does not have.
 func (c *Comm) Queue(call Call) error {
+	return c.inContext(func() error { return c.queue(call) })
+}
+
+// queue is Queue where the stream's context is current.
+func (c *Comm) queue(call Call) error {
 	in, out, count := C.uint64_t(call.In), C.uint64_t(call.Out), C.size_t(call.Count)
 	typ, known := typeNumbers[call.Type]
 	op, reduces := opNumbers[call.Op]
@@ -162,7 +173,9 @@ type Memory struct {
 func (c *Comm) Alloc(bytes uint64) (*Memory, error) {
 	var ptr C.uint64_t
 	m := &Memory{c: c}
-	err := failure(C.comm_alloc(c.c, C.size_t(bytes), &ptr, &m.window), fmt.Sprintf("allocate a window of %d bytes", bytes))
+	err := c.call(fmt.Sprintf("allocate a window of %d bytes", bytes), func() C.status {
+		return C.comm_alloc(c.c, C.size_t(bytes), &ptr, &m.window)
+	})
 	m.Ptr = gpu.Ptr(ptr)
 	return m, err
 }
@@ -172,7 +185,7 @@ func (m *Memory) Close() error {
 	if m.Ptr == 0 {
 		return nil
 	}
-	err := failure(C.comm_free(m.c.c, C.uint64_t(m.Ptr), m.window), "free a window")
+	err := m.c.call("free a window", func() C.status { return C.comm_free(m.c.c, C.uint64_t(m.Ptr), m.window) })
 	m.Ptr = 0
 	return err
 }
@@ -182,12 +195,12 @@ func failure(s C.status, what string) error {
 	if s.code == 0 {
 		return nil
 	}
-	kind, name := mscclgo.ErrSystem, "no name"
-	if s.code < 0 {
-		kind = mscclgo.ErrUnsupported
-	}
+	name := "no name"
 	if s.name != nil {
 		name = C.GoString(s.name)
 	}
-	return mscclgo.Errorf(kind, "nccl: "+what, "%s: %s (%d)", C.GoString(s.from), name, int(s.code))
+	if s.code < 0 {
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, "nccl: "+what, "NCCL is too old: it has no %s", name)
+	}
+	return mscclgo.Errorf(mscclgo.ErrSystem, "nccl: "+what, "NCCL: %s (%d)", name, int(s.code))
 }

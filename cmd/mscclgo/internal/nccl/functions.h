@@ -1,10 +1,5 @@
-// X(function, parameters): what is used of libcuda and of libnccl. Each returns
-// an int, 0 for success. Included several times.
-#ifdef CUDA_FUNCTIONS
-X(cuGetErrorName, (int, const char**))
-X(cuStreamGetCtx, (void*, void**))
-X(cuCtxSetCurrent, (void*))
-#endif
+// X(function, parameters): what is used of libnccl. Each returns an int, 0 for
+// success. Included several times.
 #ifdef NCCL_FUNCTIONS
 X(ncclGetVersion, (int*))
 X(ncclGetUniqueId, (unique_id*))

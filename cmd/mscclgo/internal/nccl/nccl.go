@@ -20,34 +20,27 @@ import (
 	"github.com/mscclgo/mscclgo"
 )
 
-// The files that are loaded where none is named.
-const (
-	defaultFile = "libnccl.so.2"
-	driverFile  = "libcuda.so.1"
-)
+// defaultFile is loaded where none is named.
+const defaultFile = "libnccl.so.2"
 
 // Library is a loaded NCCL.
 type Library struct {
-	api *C.libraries // for the life of the process, as the libraries are
+	api *C.functions // for the life of the process, as the library is
 }
 
 // Open loads NCCL from a file. "" is libnccl.so.2 where the system's loader finds
 // it.
 //
-// Errors: ErrUnsupported when NCCL or the CUDA driver is missing or lacks a
-// function.
-func Open(file string) (*Library, error) { return open(file, driverFile) }
-
-func open(file, driver string) (*Library, error) {
+// Errors: ErrUnsupported when NCCL is missing or lacks a function.
+func Open(file string) (*Library, error) {
 	if file == "" {
 		file = defaultFile
 	}
-	cFile, cDriver := C.CString(file), C.CString(driver)
+	cFile := C.CString(file)
 	defer C.free(unsafe.Pointer(cFile))
-	defer C.free(unsafe.Pointer(cDriver))
 	message := (*C.char)(C.calloc(1, 512))
 	defer C.free(unsafe.Pointer(message))
-	api := C.nccl_load(cFile, cDriver, message, 512)
+	api := C.nccl_load(cFile, message, 512)
 	if api == nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, "nccl: load "+file,
 			"%s; name the file, or the folder in LD_LIBRARY_PATH", C.GoString(message))

@@ -12,45 +12,40 @@ typedef struct {
 
 typedef struct {
 #define X(name, parameters) int(*name) parameters;
-#define CUDA_FUNCTIONS
 #define NCCL_FUNCTIONS
 #define NCCL_LATER_FUNCTIONS
 #include "functions.h"
-#undef CUDA_FUNCTIONS
 #undef NCCL_FUNCTIONS
 #undef NCCL_LATER_FUNCTIONS
 #undef X
   const char* (*ncclGetErrorString)(int);
   const char* (*ncclGetLastError)(void*);
-} libraries;
+} functions;
 
-// status is the result of a call. When code is not 0, name is its meaning and from the
-// library that returned it.
+// status is the result of a call. When code is not 0, name is its meaning, or below 0 the
+// function that NCCL lacks.
 typedef struct {
   int code;
-  const char* from;
   const char* name;
 } status;
 
 // communicator is one rank's. NCCL takes the GPU from the calling thread's current
-// context, so every function makes the stream's context current first.
+// context, so every function is called where that is the stream's.
 typedef struct {
-  const libraries* api;
-  void* context;
+  const functions* api;
   void* stream;
   void* comm;
 } communicator;
 
-// nccl_load loads NCCL, and of the CUDA driver what makes a context current. On
-// failure it returns NULL and says why in error.
-libraries* nccl_load(const char* nccl, const char* cuda, char* error, size_t size);
+// nccl_load loads NCCL. On failure it returns NULL and says why in error.
+functions* nccl_load(const char* file, char* error, size_t size);
 
 // nccl_version returns 10000 * major + 100 * minor + patch, or less than 0.
-int nccl_version(const libraries* api);
+int nccl_version(const functions* api);
 
-// comm_open finds the stream's context; comm_join makes the communicator, with all
+// comm_open makes an end without peers; comm_join makes the communicator, with all
 // other ranks. comm_close releases it; abort leaves operations that run unfinished.
-status comm_open(communicator* c, uint64_t stream);
+void comm_open(communicator* c, const functions* api, uint64_t stream);
 status comm_join(communicator* c, int ranks, const unique_id* id, int rank);
 status comm_close(communicator* c, int abort);
 
