@@ -45,7 +45,7 @@ type heritage struct {
 //   - [PeerMemory.Reform], matched by [Communicator.Share]
 //   - [Communicator.Group] and [Communicator.HostGroup] of the new communicator
 //
-// The comment of each says whether graphs that were captured before are right for the new group. Handles
+// Each reports whether graphs that were captured before are right for the new group. Handles
 // in device memory stay at their address, and are rewritten, where the group has as many
 // ranks as before. Handles by value (of a group, of peers' memory) stay as they were if in
 // addition peers' memory is mapped where it was, as far as the driver can: that of other
