@@ -1,9 +1,11 @@
-"""python -m mscclgo run -n 4 program.py runs a Python program as the ranks of a group on this
-machine."""
+"""python -m mscclgo demo runs an all-reduce by a kernel of its own, and checks every element;
+python -m mscclgo run -n 4 program.py runs a Python program as the ranks of a group. Both start
+the ranks on this machine."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,8 +25,9 @@ def copy_lines(source: IO[bytes], target: IO[bytes], lock: threading.Lock) -> No
 
 
 def run(ranks: int, program: List[str]) -> int:
-    """Runs a Python program as the ranks of a group, and returns the status of the first that
-    failed, or 0. When one fails, the others get a while to notice, and are then ended."""
+    """Runs a Python program, as Python's arguments name it, as the ranks of a group, and returns
+    the status of the first that failed, or 0. When one fails, the others get a while to notice,
+    and are then ended."""
     with Rendezvous() as rendezvous:
         processes: List["subprocess.Popen[bytes]"] = []
         copies: List[threading.Thread] = []
@@ -65,14 +68,22 @@ def run(ranks: int, program: List[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mscclgo", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo.py")
+    about = f"The program is {demo}, which is short: copy it to begin with. It needs NumPy."
+    command = commands.add_parser("demo", help="run an all-reduce by a kernel of its own, and check it", description=about)
+    command.add_argument("-n", type=int, default=4, help="the number of ranks, 4 if not given")
     command = commands.add_parser("run", help="run a Python program as the ranks of a group")
-    command.add_argument("-n", type=int, default=4, help="the number of ranks")
+    command.add_argument("-n", type=int, default=4, help="the number of ranks, 4 if not given")
     command.add_argument("program", help="a Python program")
     command.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if options.n < 1:
         parser.error("there must be at least one rank")
-    return run(options.n, [options.program, *options.arguments])
+    if options.command == "run":
+        return run(options.n, [options.program, *options.arguments])
+    if importlib.util.find_spec("numpy") is None:
+        parser.exit(1, "the demo needs NumPy: pip install numpy\n")
+    return run(options.n, ["-m", "mscclgo.demo"])  # by its name, so that it imports this package
 
 
 if __name__ == "__main__":

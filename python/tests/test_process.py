@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import pytest
 
@@ -18,7 +18,7 @@ import mscclgo
 from mscclgo import _library
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-EXAMPLE = EXAMPLES / "allreduce.py"
+DEMO = Path(mscclgo.__file__).parent / "demo.py"
 GROUP_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MSCCLGO_ID")
 
 
@@ -28,12 +28,39 @@ def python(*arguments: str, timeout: float = 120, **variables: str) -> "subproce
     return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout)
 
 
-def test_example() -> None:
-    """The example, which is short, runs as several ranks."""
-    assert len(EXAMPLE.read_text().splitlines()) <= 45
-    done = python("-m", "mscclgo", "run", "-n", "3", str(EXAMPLE))
+def right(ranks: int) -> List[str]:
+    return [f"rank {r} of {ranks}: all 10000 sums are right" for r in range(ranks)]
+
+
+def test_demo() -> None:
+    """The demo, which is short, runs as four ranks or as many as asked for."""
+    assert len(DEMO.read_text().splitlines()) <= 45
+    for arguments, ranks in ((), 4), (("-n", "3"), 3):
+        done = python("-m", "mscclgo", "demo", *arguments)
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == right(ranks)
+
+
+def test_demo_copied(tmp_path: Path) -> None:
+    """A copy of the demo, at the place that its help names, runs as a program of one's own."""
+    done = python("-m", "mscclgo", "demo", "-h", COLUMNS="1000")
+    assert f"The program is {DEMO}," in done.stdout, done
+    copy = tmp_path / "allreduce.py"
+    copy.write_text(DEMO.read_text())
+    done = python("-m", "mscclgo", "run", "-n", "2", str(copy))
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"rank {r} of 3: all 10000 sums are right" for r in range(3)]
+    assert sorted(done.stdout.splitlines()) == right(2)
+
+
+def test_demo_fails(tmp_path: Path) -> None:
+    """The demo tells that it lacks NumPy, and its status is that of its ranks."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['numpy'] = None\n")
+    done = python("-m", "mscclgo", "demo", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, "the demo needs NumPy: pip install numpy\n")
+    done = python("-m", "mscclgo", "demo", "-n", "2", MSCCLGO_TRANSPORTS="none")
+    assert done.returncode == 1, done
+    assert "MSCCLGO_TRANSPORTS" in done.stderr
+    assert python("-m", "mscclgo", "demo", "-n", "0").returncode == 2
 
 
 def test_calls() -> None:

@@ -1,4 +1,4 @@
-# An all-reduce of this program's own, kernel and host: python -m mscclgo run -n 4 allreduce.py
+# An all-reduce of this program's own, kernel and host: python -m mscclgo demo -n 4
 import numpy
 
 import mscclgo
