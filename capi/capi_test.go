@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/launcher"
@@ -242,6 +243,29 @@ func TestSignals(t *testing.T) {
 			testcmp.Equal(t, "output", got, test.prints)
 		})
 	}
+}
+
+// TestMPI has mpirun start a program that MPI's library is in, too.
+func TestMPI(t *testing.T) {
+	mpirun, err := exec.LookPath("mpirun")
+	if err != nil {
+		netlab.Lacks(t, "mpirun", "there is no mpirun (Debian: openmpi-bin)")
+	}
+	header := exec.Command("mpicc", "-E", "-x", "c", "-")
+	header.Stdin = strings.NewReader("#include <mpi.h>")
+	if err := header.Run(); err != nil {
+		netlab.Lacks(t, "mpicc", "there is no mpicc that finds mpi.h (Debian: libopenmpi-dev): %v", err)
+	}
+	kind := "emu"
+	if testdev.CUDA() {
+		kind = "cuda"
+	}
+	program := compile(t, "mpicc", "c11", "testdata/mpi.c")
+	out := run(t, 0, []string{"MSCCLGO_DEVICE=" + kind}, mpirun,
+		"--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2", program)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(lines)
+	testcmp.Equal(t, "output", lines, []string{"rank 0 of 2: all 1000 sums are MPI's", "rank 1 of 2: all 1000 sums are MPI's"})
 }
 
 func TestLog(t *testing.T) {
