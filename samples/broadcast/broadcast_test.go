@@ -28,3 +28,29 @@ func TestSizes(t *testing.T) {
 		})
 	}
 }
+
+// TestRoot has a root that the group does not have, which a launcher started.
+func TestRoot(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		var table bytes.Buffer
+		if err := run(ctx, comm, 1, 2, &table); err == nil || !strings.Contains(err.Error(), "-root 2") || table.Len() > 0 {
+			return fmt.Errorf("%v, and it printed %q", err, &table)
+		}
+		return nil
+	})
+}
+
+// TestFlags checks flags under a launcher, whose ranks -n does not tell, and without one.
+func TestFlags(t *testing.T) {
+	t.Setenv("MSCCLGO_ID", "x")
+	if err := check(0, 1, 5, 4); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("MSCCLGO_ID", "")
+	if err := check(0, 1, 3, 4); err != nil {
+		t.Error(err)
+	}
+	if err := check(0, 1, 5, 4); err == nil {
+		t.Error("rank 5 of 4: no error")
+	}
+}

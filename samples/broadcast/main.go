@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -25,8 +26,8 @@ func main() {
 	most := flag.Uint64("max", 1<<18, "most float32s to copy; each size is four times the one before")
 	root := flag.Int("root", 0, "the rank that has the data")
 	flag.Parse()
-	if flag.NArg() > 0 || *most < 1 || *most > 1<<40 {
-		log.Fatal("there are no arguments, and -max is from 1 to 1<<40")
+	if err := check(flag.NArg(), *most, *root, *ranks); err != nil {
+		log.Fatal(err)
 	}
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
@@ -40,8 +41,22 @@ func main() {
 	}
 }
 
+// check returns the error of flags and arguments that make no sense.
+func check(args int, most uint64, root, ranks int) error {
+	switch {
+	case args > 0 || most < 1 || most > 1<<40:
+		return errors.New("there are no arguments, and -max is from 1 to 1<<40")
+	case root < 0 || root >= max(ranks, 1) && !bootstrap.InGroupEnv(os.LookupEnv): // which has other ranks
+		return errors.New("-root is a rank, from 0 to one less than -n")
+	}
+	return nil
+}
+
 // run does all sizes; rank 0 prints the table.
 func run(ctx context.Context, comm *communicator.Communicator, most uint64, root int, out io.Writer) (err error) {
+	if root >= comm.Size() {
+		return fmt.Errorf("-root %d is no rank: there are %d, from 0 on", root, comm.Size())
+	}
 	if comm.Rank() != 0 {
 		out = io.Discard
 	}

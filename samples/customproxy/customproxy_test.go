@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"regexp"
 	"strings"
@@ -69,9 +70,14 @@ func TestFlags(t *testing.T) {
 	if err := good.check(0); err != nil {
 		t.Error(err)
 	}
+	if err := good.check(1); err == nil {
+		t.Error("an argument: no error")
+	}
 	for _, cfg := range []config{
 		{blocks: 0, threads: 1, rounds: 1, darts: 1}, {blocks: 1, threads: 0, rounds: 1, darts: 1},
 		{blocks: 1, threads: 1, rounds: -1, darts: 1}, {blocks: 1, threads: 1, rounds: 1, darts: 0},
+		{blocks: 1 << 17, threads: 1, rounds: 1, darts: 1}, {blocks: 1, threads: 1025, rounds: 1, darts: 1},
+		{blocks: 1, threads: 1, rounds: 1 << 32, darts: 1}, {blocks: 1, threads: 1, rounds: 1, darts: math.MaxInt},
 	} {
 		if err := cfg.check(0); err == nil {
 			t.Errorf("%+v: no error", cfg)

@@ -1,5 +1,4 @@
-// Hello is the smallest whole program: four ranks add up their buffers with an
-// all-reduce of our own.
+// Hello is the smallest whole program: ranks add up their buffers by an all-reduce of our own.
 package main
 
 import (
@@ -24,7 +23,9 @@ const count = 1000
 
 func main() {
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
-	flag.Parse()
+	if flag.Parse(); flag.NArg() > 0 {
+		log.Fatal("there are no arguments, only flags")
+	}
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -46,7 +47,6 @@ func allReduce(ctx context.Context, comm *communicator.Communicator) error {
 	kernel := must(module.Kernel("allReduce"))
 	stream := must(comm.NewStream()) // whose Synchronize tells of waits that failed
 	peers := must(comm.MemoryChannels(ctx, input, communicator.MemoryChannelOptions{}))
-
 	launched := kernel.Launch(stream, gpu.Blocks(1, 256), peers.Set(), sum, count)
 	if err := errors.Join(launched, stream.Synchronize(ctx), gpu.CopyOut(values, sum)); err != nil {
 		return err

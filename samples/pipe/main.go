@@ -33,13 +33,16 @@ func main() {
 	var cfg config
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
 	device := flag.String("device", "auto", `"cuda", "emu", "auto", or one device such as "cuda:0"`)
-	flag.IntVar(&cfg.count, "count", 100_000, "elements of each rank")
+	flag.IntVar(&cfg.count, "count", 100_000, "elements of each rank, at most 1<<30")
 	flag.IntVar(&cfg.blocks, "blocks", 4, "blocks, each with a pipe to the next rank")
 	flag.IntVar(&cfg.threads, "threads", 256, "threads of a block, at most 512")
 	flag.IntVar(&cfg.size.Slots, "slots", 8, "slots of a pipe, a power of two")
 	flag.Uint64Var(&cfg.size.SlotBytes, "slot", 16<<10, "bytes of a slot, a multiple of 128")
 	flag.BoolVar(&cfg.ports, "ports", false, "have the hosts move the bytes")
 	flag.Parse()
+	if err := cfg.check(flag.NArg(), *ranks); err != nil {
+		log.Fatal(err)
+	}
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -51,11 +54,28 @@ func main() {
 	}
 }
 
+// check returns the error of flags and arguments that make no sense.
+func (c *config) check(args, ranks int) error {
+	switch {
+	case args > 0:
+		return errors.New("there are no arguments, only flags")
+	case ranks < 2:
+		return errors.New("-n is at least 2, since a ring has two ranks or more")
+	case c.count < 1 || c.count > 1<<30:
+		return errors.New("-count is from 1 to 1<<30")
+	case c.blocks < 1 || c.threads < 1 || c.threads > 512:
+		return errors.New("-blocks is at least 1, and -threads is from 1 to 512")
+	case c.size.Slots < 2 || c.size.SlotBytes < 1:
+		return errors.New("-slots is at least 2, and -slot not 0")
+	}
+	return c.size.Check()
+}
+
 // run adds up one buffer of each rank and checks the sums.
 func run(ctx context.Context, comm *communicator.Communicator, cfg config) (err error) {
 	rank, ranks := comm.Rank(), comm.Size()
-	if ranks < 2 || cfg.size.Slots < 2 || min(cfg.count, cfg.blocks, cfg.threads) < 1 || cfg.threads > 512 {
-		return fmt.Errorf("a ring has at least 2 ranks and slots, and 1 element, block and thread, of these at most 512")
+	if ranks < 2 {
+		return errors.New("a ring has at least 2 ranks, and the group has 1")
 	}
 	values := make([]float32, cfg.count)
 	for i := range values {

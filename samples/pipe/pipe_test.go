@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/channel"
@@ -37,16 +38,43 @@ func TestManyRanks(t *testing.T) {
 	})
 }
 
-func TestWrongFlags(t *testing.T) {
-	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		for what, cfg := range map[string]config{
-			"one slot":         {count: 1, blocks: 1, threads: 1, size: channel.PipeSize{Slots: 1, SlotBytes: 128}},
-			"no threads":       {count: 1, blocks: 1, size: channel.PipeSize{Slots: 2, SlotBytes: 128}},
-			"too many threads": {count: 1, blocks: 1, threads: 513, size: channel.PipeSize{Slots: 2, SlotBytes: 128}},
-		} {
-			if err := run(ctx, comm, cfg); err == nil {
-				return fmt.Errorf("%s: no error", what)
-			}
+// TestFlags checks flags that make no sense, which are found before any rank starts.
+func TestFlags(t *testing.T) {
+	good := config{count: 1, blocks: 1, threads: 1, size: channel.PipeSize{Slots: 2, SlotBytes: 128}}
+	if err := good.check(0, 2); err != nil {
+		t.Error(err)
+	}
+	if err := good.check(1, 2); err == nil {
+		t.Error("an argument: no error")
+	}
+	if err := good.check(0, 1); err == nil {
+		t.Error("one rank: no error")
+	}
+	for what, spoil := range map[string]func(*config){
+		"no elements":       func(c *config) { c.count = 0 },
+		"too many elements": func(c *config) { c.count = math.MaxInt },
+		"no blocks":         func(c *config) { c.blocks = 0 },
+		"no threads":        func(c *config) { c.threads = 0 },
+		"too many threads":  func(c *config) { c.threads = 513 },
+		"the default slots": func(c *config) { c.size.Slots = 0 },
+		"one slot":          func(c *config) { c.size.Slots = 1 },
+		"three slots":       func(c *config) { c.size.Slots = 3 },
+		"empty slots":       func(c *config) { c.size.SlotBytes = 0 },
+		"odd slots":         func(c *config) { c.size.SlotBytes = 129 },
+	} {
+		cfg := good
+		spoil(&cfg)
+		if err := cfg.check(0, 2); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+// TestOneRank is under a launcher that started one rank.
+func TestOneRank(t *testing.T) {
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		if err := run(ctx, comm, config{count: 1, blocks: 1, threads: 1}); err == nil {
+			return fmt.Errorf("no error")
 		}
 		return nil
 	})

@@ -23,6 +23,9 @@ const count = 1000
 func main() {
 	ranks := flag.Int("n", 4, "ranks to start, unless a launcher has")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		log.Fatal("there are no arguments, only flags")
+	}
 	launcher.Self(*ranks)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
