@@ -33,7 +33,8 @@ type moreAddresses struct {
 
 // Share gives all ranks access to a buffer of each rank; the sizes may differ. Each
 // rank still owns its buffer, and frees it when no peer uses it any longer: after a
-// Barrier or Close that follows the last use. Collective.
+// Barrier or Close that follows the last use. If the buffer is a slice, peers on this host
+// map its whole allocation: see [registeredmem.Registry.Register]. Collective.
 //
 // Errors: those of [registeredmem.Registry.Register] and
 // [registeredmem.Registry.Import], such as ErrUnsupported when no transport reaches a

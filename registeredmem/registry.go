@@ -128,9 +128,14 @@ func (r *Registry) Timeout() time.Duration { return r.options.Timeout }
 func (r *Registry) Failed() <-chan struct{} { return r.options.Failed }
 
 // Register lets the group reach buf, of this rank's device, until the memory or the
-// registry is closed. The caller still owns the buffer, and closes it after that. If
-// the buffer is a slice, only that range is shared, although the driver maps the
-// whole allocation into the peer's process.
+// registry is closed. The caller still owns the buffer, and closes it after that.
+//
+// If the buffer is a slice, calls reach that range only, but over [CudaIPC] the driver
+// maps the whole allocation into the peer's process, whose kernels can read and write
+// all of it. Keep what peers must not touch in allocations of its own: each
+// [gpu.Device.Alloc] makes one. Where memory cannot be shared by descriptor, the driver
+// may put allocations below 2 MiB together, and buffers of other code
+// ([gpu.Device.Wrap]) often share an allocation.
 //
 // Pinned host memory can be registered too. Peers cannot map it, and reach it only
 // over a [Registrar].
