@@ -96,14 +96,17 @@ func (e *examination) cudaCompiler() Finding {
 	if gpus := e.gpus(); len(gpus) > 0 {
 		arch, have = gpus[0].Arch, true
 	}
+	const mend = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime  # and set MSCCLGO_NVRTC to the folder of libnvrtc.so; or install CUDA's toolkit and set CUDA_HOME"
 	_, took, err := e.compile(arch)
 	switch {
 	case err == nil:
 		return ok("NVIDIA's compiler makes kernels for %s (%v)", arch, took.Round(10*time.Millisecond))
 	case have:
-		return failed("pip install nvidia-cuda-nvrtc nvidia-cuda-runtime  # and set MSCCLGO_NVRTC to the library; or install CUDA's toolkit and set CUDA_HOME", "%v", err)
+		return failed(mend, "%v", err)
 	}
-	return absent("%v", err)
+	f := absent("%v", err) // it takes no GPU to compile for one
+	f.Mend = mend
+	return f
 }
 
 // cache finds out whether compiled kernels are kept.

@@ -116,6 +116,49 @@ func TestChecks(t *testing.T) {
 	}
 }
 
+// TestNoCompiler finds no compiler for GPUs, on a machine without one.
+func TestNoCompiler(t *testing.T) {
+	t.Setenv("MSCCLGO_CUDA_COMPILER", "nvrtc")
+	t.Setenv("MSCCLGO_NVRTC", t.TempDir())
+	for want, devices := range map[State][]gpu.Info{Absent: nil, Failed: {h200}} {
+		e := &examination{ctx: t.Context(), System: &System{}, devices: devices}
+		f := e.cudaCompiler()
+		if f.State != want || !strings.Contains(f.Mend, "pip install nvidia-cuda-nvrtc") || !strings.Contains(f.Mend, "MSCCLGO_NVRTC") {
+			t.Errorf("%s: %s, want %s; it is mended by %q", f.State, f.Text, want, f.Mend)
+		}
+	}
+}
+
+// TestRoCE has Ethernet ports with an address and without.
+func TestRoCE(t *testing.T) {
+	const dir = "sys/class/infiniband/mlx5_0/ports/1/"
+	table := func(gid string) fstest.MapFS {
+		return fstest.MapFS{dir + "gids/0": {Data: []byte(gid + "\n")}, dir + "gid_attrs/types/0": {Data: []byte("RoCE v2\n")}}
+	}
+	for name, c := range map[string]struct {
+		root       fs.FS
+		interfaces []string
+		ok         bool
+		says       string
+	}{
+		"an address":                 {table("0000:0000:0000:0000:0000:ffff:c0a8:0101"), []string{"eth2"}, true, "RoCE v2, GID 0 192.168.1.1"},
+		"no address":                 {table("::"), []string{"eth2"}, false, "ip addr add ADDRESS/24 dev eth2"},
+		"no address, two interfaces": {table("::"), []string{"eth2", "eth3"}, false, "ip addr add ADDRESS/24 dev NAME"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nic := topology.NIC{Name: "mlx5_0", Kind: topology.RoCE, Interfaces: c.interfaces}
+			e := &examination{ctx: t.Context(), System: &System{Root: c.root}, machine: &topology.Machine{NICs: []topology.NIC{nic}}}
+			text, ok, err := e.roce("mlx5_0", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok != c.ok || !strings.HasSuffix(text, c.says) {
+				t.Errorf("%v, %q, want %v, %q", ok, text, c.ok, c.says)
+			}
+		})
+	}
+}
+
 // TestReport examines a machine of which one thing is required that it does not have.
 func TestReport(t *testing.T) {
 	s := &System{

@@ -74,7 +74,7 @@ func (e *examination) infiniBand() Finding {
 		f.Text += fmt.Sprintf("\n%s: %s", name, text)
 	}
 	if active == 0 && f.State == OK {
-		f.State, f.Mend = Warning, "ibstat; rdma link  # cable, subnet manager, ip link set NAME up"
+		f.State, f.Mend = Warning, "ibstat; rdma link  # cable, subnet manager, ip link set NAME up, ip addr add ADDRESS/24 dev NAME"
 	}
 	return f
 }
@@ -104,20 +104,12 @@ func (e *examination) rdmaDevice(name string) (text string, usable bool, err err
 			part += fmt.Sprintf("InfiniBand, LID %d", p.LID)
 			usable = true
 		default:
-			sys, err := fs.Sub(e.Root, "sys")
+			gid, ok, err := e.roce(name, n)
 			if err != nil {
 				return "", false, err
 			}
-			gids, err := verbs.GIDs(sys, name, n)
-			if err != nil {
-				return "", false, err
-			}
-			if best, ok := verbs.BestGID(gids); ok {
-				part += fmt.Sprintf("RoCE v2, GID %d %v", best.Index, net.IP(best.Address[:]))
-				usable = true
-			} else {
-				part += "Ethernet, with no GID of RoCE v2: give its interface an address"
-			}
+			part += gid
+			usable = usable || ok
 		}
 		if p.Active {
 			part += fmt.Sprintf(", MTU %d", p.MTU)
@@ -128,6 +120,28 @@ func (e *examination) rdmaDevice(name string) (text string, usable bool, err err
 		parts = append(parts, "no atomics: updates are messages")
 	}
 	return strings.Join(parts, ", "), usable, nil
+}
+
+// roce describes the GID of an Ethernet port, and reports whether there is one.
+func (e *examination) roce(device string, port int) (text string, ok bool, err error) {
+	sys, err := fs.Sub(e.Root, "sys")
+	if err != nil {
+		return "", false, err
+	}
+	gids, err := verbs.GIDs(sys, device, port)
+	if err != nil {
+		return "", false, err
+	}
+	if best, ok := verbs.BestGID(gids); ok {
+		return fmt.Sprintf("RoCE v2, GID %d %v", best.Index, net.IP(best.Address[:])), true, nil
+	}
+	link := "NAME"
+	for _, n := range e.machine.NICs {
+		if n.Name == device && len(n.Interfaces) == 1 { // of several, nothing tells which is the port's
+			link = n.Interfaces[0]
+		}
+	}
+	return "Ethernet, with no GID of RoCE v2: give its interface an address with ip addr add ADDRESS/24 dev " + link, false, nil
 }
 
 // gpuDirect finds out whether RDMA devices can access memory of GPUs.
