@@ -201,7 +201,8 @@ func (v vars) env() (Env, error) {
 		if v.has(EnvID) {
 			return Env{}, fmt.Errorf("%s is set, but RANK is not", EnvID)
 		}
-		return Env{}, fmt.Errorf("no launcher has set RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID with SLURM_STEP_ID, or JOB_COMPLETION_INDEX")
+		return Env{}, fmt.Errorf("no launcher has set RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID with SLURM_STEP_ID, or JOB_COMPLETION_INDEX: " +
+			`start the program with "mscclgo run -n 4 PROGRAM", "python -m mscclgo run -n 4 PROGRAM.py", torchrun, mpirun or srun`)
 	}
 	env := Env{Launcher: l.name}
 	var err error

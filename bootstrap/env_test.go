@@ -89,7 +89,7 @@ func TestFromEnv(t *testing.T) {
 
 func TestFromEnvErrors(t *testing.T) {
 	for env, want := range map[string][]string{
-		"":                                {"RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"},
+		"":                                {"RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX: start", `"mscclgo run -n 4 PROGRAM"`, `"python -m mscclgo run -n 4 PROGRAM.py"`, "torchrun, mpirun or srun"},
 		"MSCCLGO_ID=x":                    {"MSCCLGO_ID", "RANK"},
 		"RANK=1":                          {"RANK=1", "WORLD_SIZE"},
 		"RANK=5 WORLD_SIZE=4":             {"RANK=5", "WORLD_SIZE=4", "0 to 3"},

@@ -307,7 +307,7 @@ func TestExampleC(t *testing.T) {
 
 	// Without a launcher.
 	got, err := exec.Command(program).CombinedOutput()
-	if err == nil || !bytes.Contains(got, []byte("no launcher has set RANK")) {
+	if err == nil || !bytes.Contains(got, []byte("no launcher has set RANK")) || !bytes.Contains(got, []byte(`start the program with "mscclgo run -n 4 PROGRAM"`)) {
 		t.Errorf("without a group in the environment: %v\n%s", err, got)
 	}
 }

@@ -93,6 +93,7 @@ def test_run_fails() -> None:
 def test_no_group() -> None:
     done = python("-c", "import mscclgo; mscclgo.init()")
     assert "InvalidError" in done.stderr and "no launcher has set RANK" in done.stderr
+    assert 'start the program with "mscclgo run -n 4 PROGRAM", "python -m mscclgo run -n 4 PROGRAM.py"' in done.stderr
     done = python("-c", "import mscclgo; mscclgo.all_reduce(1)")
     assert "there is no group; call mscclgo.init() first" in done.stderr
 
