@@ -53,7 +53,8 @@ type launcher struct {
 	localSize   []string // the first that is set
 	marks       []string // set under this launcher, besides rank
 	jobs        []string // what distinguishes one job from another; any may be missing
-	public      []string // NAME=value or NAME of those jobs that anyone can guess
+	public      []string // NAME=value or NAME of those jobs that anyone can see or guess
+	exports     bool     // its ranks have the environment of its caller
 	oneRankEach bool     // one rank on each machine, so no local variables
 	byNode      bool     // localSize lists all nodes' numbers
 	// addr finds rank 0's host if there is no MASTER_ADDR.
@@ -80,8 +81,9 @@ var launchers = []launcher{
 	{
 		name: "MPICH's mpiexec", rank: "PMI_RANK", size: []string{"PMI_SIZE"},
 		localRank: "MPI_LOCALRANKID", localSize: []string{"MPI_LOCALNRANKS"},
-		addr: loopbackIfAlone,
-		jobs: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+		addr:   loopbackIfAlone,
+		jobs:   []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+		public: []string{"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
 	},
 	{
 		// SLURM_STEP_ID is there under srun and not in a batch script, which
@@ -91,6 +93,8 @@ var launchers = []launcher{
 		marks: []string{"SLURM_STEP_ID"}, byNode: true,
 		addr: slurmFirstNode,
 		jobs: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"},
+		// squeue shows them to any user.
+		public: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
 	},
 	{
 		name: "a Kubernetes indexed job", rank: "JOB_COMPLETION_INDEX", size: []string{"WORLD_SIZE"},
@@ -125,10 +129,11 @@ const opEnv = "bootstrap: read the environment"
 //     store holds MASTER_PORT; else one from 20000 to 31999 derived from the
 //     job;
 //   - with a secret derived from MSCCLGO_SECRET; else from the job's identifiers
-//     (run, job and step ids). These are weaker: other users of the cluster may
-//     see or guess them. Under a launcher that sets no identifier, or none but what
-//     anyone can guess, such as torchrun without --rdzv-id, MSCCLGO_SECRET is
-//     required, unless the address is a loopback one.
+//     (torchrun's run id, the names that mpirun gives). These are weaker: other users
+//     of the cluster may see or guess them. Under a launcher that sets no identifier, or
+//     none but what anyone can see or guess, such as srun, or torchrun without
+//     --rdzv-id, ranks of several machines require MSCCLGO_SECRET, and those of one
+//     meet at a loopback address.
 //
 // Text that may be easy to guess is stretched with 600,000 rounds of PBKDF2
 // (HMAC-SHA256), which takes a core 0.1 to 0.3 seconds: once in each process,
@@ -291,6 +296,10 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 		}
 	}
 	secret := v.get(EnvSecret)
+	open := secret == "" && guessed && !isLoopback(host) // to strangers
+	if open && env.LocalSize == env.Options.Size {
+		host, open = loopback, false // rank 0 is here too
+	}
 	weak := sync.OnceValue(func() [secretSize]byte {
 		return stretch(strings.Join(append([]string{secret}, job...), "\n"), host)
 	})
@@ -298,8 +307,8 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	if err != nil {
 		return UniqueID{}, err
 	}
-	if secret == "" && guessed && !isLoopback(host) {
-		return UniqueID{}, fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all (or %s)", l.name, EnvSecret, EnvID)
+	if open {
+		return UniqueID{}, l.noSecret()
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
 	// The group's number is not a secret, so it must not help to guess one: it
@@ -313,6 +322,15 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 		text := weak()
 		return derive(append(text[:], place...), "secret")
 	})}, nil
+}
+
+// noSecret is the error of ranks that strangers could join.
+func (l *launcher) noSecret() error {
+	how := `such as one output of "openssl rand -hex 16"`
+	if l.exports {
+		how = fmt.Sprintf(`by "export %s=$(openssl rand -hex 16)" before it starts them`, EnvSecret)
+	}
+	return fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all, %s (or set %s)", l.name, EnvSecret, how, EnvID)
 }
 
 // port returns where rank 0 listens. weak is what the secret is derived from.
@@ -376,5 +394,7 @@ func loopbackIfAlone(_ vars, localSize, size int) (string, error) {
 	if localSize != size {
 		return "", fmt.Errorf("MASTER_ADDR is not set, and only %d of %d ranks are on this machine: set it to rank 0's host (or set %s)", localSize, size, EnvID)
 	}
-	return "127.0.0.1", nil
+	return loopback, nil
 }
+
+const loopback = "127.0.0.1"

@@ -30,6 +30,7 @@ func TestFromEnv(t *testing.T) {
 	const ranks = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 "
 	const ompi = "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 "
 	const slurm = "SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_NTASKS=11 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=4(x2),3 "
+	const alone = "SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4 "
 	for _, c := range []struct {
 		name, env, launcher                string
 		rank, size, localRank, localSize   int
@@ -49,10 +50,14 @@ func TestFromEnv(t *testing.T) {
 			"Open MPI's mpirun", 6, 8, 2, 4, "", "", "me", "head"},
 		{"Open MPI inside Slurm", ompi + slurm + "PMIX_NAMESPACE=1", "Open MPI's mpirun", 2, 4, 2, 4, "", "", "", "127.0.0.1"},
 		{"MPICH", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 MSCCLGO_SECRET=s", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
+		{"MPICH, one machine without a secret", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_JOBID=7", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
 		{"MPICH, one rank a machine", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1 MSCCLGO_SECRET=s MASTER_ADDR=h MASTER_PORT=10", "MPICH's mpiexec", 1, 2, 0, 1, "h:11", "", "", ""},
-		{"srun", slurm + "SLURM_STEP_NODELIST=gpu[003-007,12],login1", "srun", 5, 11, 1, 4, "", "", "", "gpu003"},
-		{"srun, names with two numbers", slurm + "SLURM_STEP_NODELIST=rack[1-2]node[03,05-07]x,login[1-2]", "srun", 5, 11, 1, 4, "", "", "", "rack1node03x"},
-		{"srun, a step smaller than the job", slurm + "SLURM_STEP_NUM_TASKS=7 SLURM_NODELIST=a,b MASTER_PORT=100", "srun", 5, 7, 1, 4, "a:101", "", "", ""},
+		{"srun", slurm + "SLURM_STEP_NODELIST=gpu[003-007,12],login1 MSCCLGO_SECRET=s", "srun", 5, 11, 1, 4, "", "", "", "gpu003"},
+		{"srun, one machine", alone + "SLURM_STEP_NODELIST=gpu003", "srun", 1, 4, 1, 4, "", "", "", "127.0.0.1"},
+		{"srun, one machine with an address", alone + "MASTER_ADDR=gpu003 MASTER_PORT=29500", "srun", 1, 4, 1, 4, "127.0.0.1:29501", "", "", ""},
+		{"srun, one machine with a secret", alone + "SLURM_STEP_NODELIST=gpu003 MSCCLGO_SECRET=s", "srun", 1, 4, 1, 4, "", "", "", "gpu003"},
+		{"srun, names with two numbers", slurm + "SLURM_STEP_NODELIST=rack[1-2]node[03,05-07]x,login[1-2] MSCCLGO_SECRET=s", "srun", 5, 11, 1, 4, "", "", "", "rack1node03x"},
+		{"srun, a step smaller than the job", slurm + "SLURM_STEP_NUM_TASKS=7 SLURM_NODELIST=a,b MASTER_PORT=100 MSCCLGO_SECRET=s", "srun", 5, 7, 1, 4, "a:101", "", "", ""},
 		{"srun with an id", slurm + "MSCCLGO_ID=" + id.String(), "srun", 5, 11, 1, 4, id.Addr(), "", "", ""},
 		{"Kubernetes", "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=job-0.svc MASTER_PORT=23456 MSCCLGO_SECRET=x", "a Kubernetes indexed job", 3, 4, 0, 1, "job-0.svc:23457", "", "", ""},
 	} {
@@ -102,7 +107,7 @@ func TestFromEnvErrors(t *testing.T) {
 		"RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2":                                                                {"LOCAL_RANK"},
 		"RANK=0 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2":                                                   {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1":                                                       {"MSCCLGO_SECRET"},
-		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=3": {"torchrun", "MSCCLGO_SECRET"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=3": {"torchrun", "MSCCLGO_SECRET", "one output of"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost":                                                             {"MSCCLGO_PORT", "MASTER_PORT"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h;w MASTER_PORT=1":                                                     {"MASTER_ADDR", "';'"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=65535":                                                   {"MASTER_PORT=65535", "MSCCLGO_PORT"},
@@ -114,6 +119,8 @@ func TestFromEnvErrors(t *testing.T) {
 		"OMPI_COMM_WORLD_RANK=0":                                                                                {"OMPI_COMM_WORLD_SIZE"},
 		"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2":                                             {"MSCCLGO_SECRET", "PMI_JOBID"},
 		"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1":                                             {"MASTER_ADDR", "1 of 2"},
+		"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1 PMI_JOBID=7 SLURM_JOB_ID=7 MASTER_ADDR=h":    {"MPICH's mpiexec", `"export MSCCLGO_SECRET=$(openssl rand -hex 16)"`},
+		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=7 SLURM_NTASKS=2 SLURM_NODELIST=a,b":                       {"srun", `set MSCCLGO_SECRET to the same random text for all, by "export MSCCLGO_SECRET=$(openssl rand -hex 16)" before it starts them`},
 		"SLURM_PROCID=0 SLURM_STEP_ID=0":                                                                        {"SLURM_STEP_NUM_TASKS"},
 		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1":                                                         {"SLURM_STEP_NODELIST", "MASTER_ADDR"},
 		"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_NODELIST=a[b":                                      {"SLURM_NODELIST", "bracket"},
@@ -181,26 +188,33 @@ func TestDerivedIDs(t *testing.T) {
 	}
 }
 
-// A group forms from nothing but what mpirun sets.
+// A group forms from nothing but what mpirun sets, or srun on one machine.
 func TestConnectFromEnv(t *testing.T) {
-	noLeaks(t)
-	opts := make([]Options, 3)
-	job := rand.Text() // another port each time
-	for rank := range opts {
-		env, err := FromEnv(environment(fmt.Sprintf("OMPI_COMM_WORLD_RANK=%d OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=%d "+
-			"OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=%s", rank, rank, job)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts[rank] = env.Options
+	for name, env := range map[string]string{
+		"mpirun": "OMPI_COMM_WORLD_RANK=%[1]d OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=%[1]d OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=%[2]s",
+		"srun": "SLURM_PROCID=%[1]d SLURM_NTASKS=3 SLURM_LOCALID=%[1]d SLURM_STEP_TASKS_PER_NODE=3 SLURM_STEP_NODELIST=not-a-host " +
+			"SLURM_STEP_ID=0 SLURM_JOB_ID=%[2]s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			opts := make([]Options, 3)
+			job := rand.Text() // another port each time
+			for rank := range opts {
+				env, err := FromEnv(environment(fmt.Sprintf(env, rank, job)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				opts[rank] = env.Options
+			}
+			ctx := testContext(t)
+			bs, errs := connectAll(ctx, opts)
+			defer closeAll(bs)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			each(t, bs, func(b *Bootstrap) error { return b.Barrier(ctx) })
+		})
 	}
-	ctx := testContext(t)
-	bs, errs := connectAll(ctx, opts)
-	defer closeAll(bs)
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	each(t, bs, func(b *Bootstrap) error { return b.Barrier(ctx) })
 }
 
 func FuzzFirstHost(f *testing.F) {
@@ -218,17 +232,14 @@ func FuzzFirstHost(f *testing.F) {
 // The secret and the port of text that may be easy to guess, computed by another program
 // (hashlib.pbkdf2_hmac and HKDF in Python), and computed once.
 func TestWeakSecretIsStretched(t *testing.T) {
-	env := map[string]string{
-		"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "4711", "SLURM_LOCALID": "1",
-		"SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NODELIST": "n[1-2]",
-	}
+	env := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n1", "TORCHELASTIC_RUN_ID": "4711"}
 	got, err := FromEnv(func(name string) (string, bool) { s, ok := env[name]; return s, ok })
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := got.Options.ID
 	secret := id.secret()
-	const wantSecret, wantPort = "47d36500200a85ed0c21b9f006695f9b0ed72994a2783a05c9bfd37318975372", 30821
+	const wantSecret, wantPort = "07b896528dee9b602a6c6af6ede3c3f58d6490154f04cec31562d81592201199", 20795
 	if hex.EncodeToString(secret[:]) != wantSecret || id.port != wantPort {
 		t.Errorf("secret %x and port %d, want %s and %d", secret, id.port, wantSecret, wantPort)
 	}
