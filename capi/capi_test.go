@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/signature"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -185,6 +187,24 @@ func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }
 func TestTriggers(t *testing.T)    { check(t, 0, nil, "triggers") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
+
+// TestUndescribed loads an image that does not tell the types of parameters, as images of others.
+func TestUndescribed(t *testing.T) {
+	const source = `extern "C" __global__ void k(float* to, int n) { to[0] = n; }`
+	image, err := devicecode.Compile(t.Context(), devicecode.ArchEmu, "k.cu", []byte(source), devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, described, err := signature.Split(image)
+	if err != nil || described == nil {
+		t.Fatalf("the image describes %v, %v", described, err)
+	}
+	file := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(file, plain, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(t, 0, nil, "undescribed", file)
+}
 
 // TestOpening runs often, as what would fail is rare: memory that is freed is overwritten.
 func TestOpening(t *testing.T) {

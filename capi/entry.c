@@ -141,6 +141,8 @@ CALL(module_kernel, (mscclgo_module module, const char* name, mscclgo_kernel* ke
      (ID(module), (char*)name, NEW(kernel)))
 CALL(kernel_parameters, (mscclgo_kernel kernel, mscclgo_parameter* parameters, size_t room, size_t* count),
      (ID(kernel), parameters, room, count))
+CALL(kernel_parameter_type, (mscclgo_kernel kernel, size_t i, mscclgo_parameter_type* type),
+     (ID(kernel), i, type))
 CALL(kernel_launch,
      (mscclgo_kernel kernel, mscclgo_stream stream, const mscclgo_launch_config* config,
       const void* parameters, size_t bytes),

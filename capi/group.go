@@ -326,14 +326,14 @@ func capi_group_synchronize(handle, stream C.uintptr_t, ms C.int64_t) C.mscclgo_
 }
 
 //export capi_group_max_blocks
-func capi_group_max_blocks(handle, kernel C.uintptr_t, threads, shared C.int, blocks *C.int) C.mscclgo_status {
+func capi_group_max_blocks(handle, launched C.uintptr_t, threads, shared C.int, blocks *C.int) C.mscclgo_status {
 	const op = "agree on a number of blocks"
 	return withGroup(op, handle, func(_ *object, g *group) error {
-		return of(op, aKernel, kernel, func(_ *object, k *gpu.Kernel) error {
+		return of(op, aKernel, launched, func(_ *object, k *kernel) error {
 			if err := isNull(op, unsafe.Pointer(blocks)); err != nil {
 				return err
 			}
-			n, err := g.comm.MaxBlocks(context.Background(), k, int(threads), int(shared))
+			n, err := g.comm.MaxBlocks(context.Background(), k.Kernel, int(threads), int(shared))
 			if err == nil {
 				*blocks = C.int(n)
 			}

@@ -87,8 +87,8 @@ func (t *table) add(parent *object, k kind, value any, close func() error) *obje
 	return t.put(parent, k, value, close)
 }
 
-// once is add for a parent that has one such object of a name, which needs no closing.
-func (t *table) once(parent *object, k kind, name string, value any) *object {
+// once is add for a parent that has one such object of a name.
+func (t *table) once(parent *object, k kind, name string, value any, close func() error) *object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := parent.named[name]
@@ -96,7 +96,7 @@ func (t *table) once(parent *object, k kind, name string, value any) *object {
 		if parent.named == nil {
 			parent.named = map[string]*object{}
 		}
-		o = t.put(parent, k, value, nil)
+		o = t.put(parent, k, value, close)
 		parent.named[name] = o
 	}
 	return o

@@ -5,12 +5,56 @@ import "C"
 
 import (
 	"context"
+	"sync"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
+
+// kernel is what the handle of a kernel stands for.
+type kernel struct {
+	*gpu.Kernel
+
+	mu    sync.Mutex
+	types []C.mscclgo_parameter_type // nil until asked for; their texts are memory of C
+}
+
+// parameters returns what the kernel's parameters are in its source.
+func (k *kernel) parameters() []C.mscclgo_parameter_type {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.types == nil {
+		places := native.ParamsOf(k.Kernel)
+		k.types = make([]C.mscclgo_parameter_type, len(places))
+		for i, p := range native.SignatureOf(k.Kernel) {
+			to := p.Type.Pointee()
+			k.types[i] = C.mscclgo_parameter_type{
+				name: C.CString(p.Name), _type: C.CString(p.Type.Name), kind: kinds[p.Type.Kind], bytes: C.uint32_t(places[i].Size),
+				pointee: kinds[to.Kind], pointee_bytes: C.uint32_t(to.Size),
+			}
+		}
+	}
+	return k.types
+}
+
+// close frees the texts. No call uses the kernel any longer.
+func (k *kernel) close() error {
+	for _, t := range k.types {
+		C.free(unsafe.Pointer(t.name))
+		C.free(unsafe.Pointer(t._type))
+	}
+	return nil
+}
+
+// kinds are the kinds of types. A parameter is no array: it would be a pointer.
+var kinds = map[signature.Kind]C.mscclgo_kind{
+	signature.Bool: C.MSCCLGO_KIND_BOOL, signature.Int: C.MSCCLGO_KIND_INT, signature.Uint: C.MSCCLGO_KIND_UINT,
+	signature.Enum: C.MSCCLGO_KIND_ENUM, signature.Float: C.MSCCLGO_KIND_FLOAT, signature.Pointer: C.MSCCLGO_KIND_POINTER,
+	signature.Struct: C.MSCCLGO_KIND_STRUCT,
+}
 
 //export capi_module_compile
 func capi_module_compile(handle C.uintptr_t, name, source *C.char, o *C.mscclgo_compile_options, result *C.uintptr_t) C.mscclgo_status {
@@ -66,11 +110,12 @@ func capi_module_kernel(handle C.uintptr_t, name *C.char, result *C.uintptr_t) C
 			if err := isNull(op, unsafe.Pointer(name), unsafe.Pointer(result)); err != nil {
 				return err
 			}
-			k, err := m.Kernel(C.GoString(name))
+			found, err := m.Kernel(C.GoString(name))
 			if err != nil {
 				return err
 			}
-			objects.once(o, aKernel, k.Name(), k).store(result)
+			k := &kernel{Kernel: found}
+			objects.once(o, aKernel, k.Name(), k, k.close).store(result)
 			return nil
 		})
 	})
@@ -80,7 +125,7 @@ func capi_module_kernel(handle C.uintptr_t, name *C.char, result *C.uintptr_t) C
 func capi_kernel_parameters(handle C.uintptr_t, places *C.mscclgo_parameter, room C.size_t, count *C.size_t) C.mscclgo_status {
 	const op = "get the parameters of a kernel"
 	return call(func() error {
-		return of(op, aKernel, handle, func(_ *object, k *gpu.Kernel) error {
+		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
 			if err := isNull(op, unsafe.Pointer(count)); err != nil {
 				return err
 			}
@@ -89,7 +134,7 @@ func capi_kernel_parameters(handle C.uintptr_t, places *C.mscclgo_parameter, roo
 					return err
 				}
 			}
-			all := native.ParamsOf(k)
+			all := native.ParamsOf(k.Kernel)
 			*count = C.size_t(len(all))
 			for i, p := range all[:min(len(all), int(min(room, 1<<30)))] {
 				at := (*C.mscclgo_parameter)(unsafe.Add(unsafe.Pointer(places), i*C.sizeof_mscclgo_parameter))
@@ -100,11 +145,29 @@ func capi_kernel_parameters(handle C.uintptr_t, places *C.mscclgo_parameter, roo
 	})
 }
 
+//export capi_kernel_parameter_type
+func capi_kernel_parameter_type(handle C.uintptr_t, i C.size_t, result *C.mscclgo_parameter_type) C.mscclgo_status {
+	const op = "get the type of a kernel's parameter"
+	return call(func() error {
+		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			types := k.parameters()
+			if i >= C.size_t(len(types)) {
+				return invalid(op, "there is no parameter %d of %s, which has %d, counted from 0", uint64(i), k.Name(), len(types))
+			}
+			*result = types[i]
+			return nil
+		})
+	})
+}
+
 //export capi_kernel_launch
 func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, parameters unsafe.Pointer, bytes C.size_t) C.mscclgo_status {
 	const op = "launch a kernel"
 	return withStream(op, stream, func(_ *object, s *gpu.Stream) error {
-		return of(op, aKernel, handle, func(_ *object, k *gpu.Kernel) error {
+		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
 			if err := isNull(op, unsafe.Pointer(o)); err != nil {
 				return err
 			}
@@ -113,7 +176,7 @@ func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, 
 				return err
 			}
 			config := gpu.LaunchConfig{Grid: dim3(o.grid), Block: dim3(o.block), DynamicShared: int(o.dynamic_shared_bytes), Cooperative: o.cooperative != 0}
-			return native.LaunchPacked(k, s, &config, block)
+			return native.LaunchPacked(k.Kernel, s, &config, block)
 		})
 	})
 }

@@ -462,6 +462,38 @@ typedef struct {
 MSCCLGO_API mscclgo_status mscclgo_kernel_parameters(mscclgo_kernel kernel, mscclgo_parameter* parameters,
                                                      size_t room, size_t* count);
 
+// mscclgo_kind is what a value of a type is. Values that are not listed may be added.
+typedef enum {
+  MSCCLGO_KIND_UNKNOWN = 0,  // known by its size alone
+  MSCCLGO_KIND_BOOL = 1,
+  MSCCLGO_KIND_INT = 2,  // signed
+  MSCCLGO_KIND_UINT = 3,
+  MSCCLGO_KIND_ENUM = 4,  // an integer; whether it is signed is not known
+  MSCCLGO_KIND_FLOAT = 5,
+  MSCCLGO_KIND_POINTER = 6,
+  MSCCLGO_KIND_STRUCT = 7  // a struct, class or union
+} mscclgo_kind;
+
+// mscclgo_parameter_type is what a kernel's parameter is in its source.
+typedef struct {
+  const char* name;  // "" if it has none
+  const char* type;  // such as "uint32_t" or "const float*"
+  mscclgo_kind kind;
+  uint32_t bytes;
+  // pointee is the kind of what a pointer points to: a number of C++ or <cstdint>, or a pointer.
+  // It is unknown, of 0 bytes, for void, structs, and types to which the program gave a name.
+  mscclgo_kind pointee;
+  uint32_t pointee_bytes;
+} mscclgo_parameter_type;
+
+// mscclgo_kernel_parameter_type stores what parameter i is, counted from 0. Modules that
+// mscclgo_module_compile made tell. Of a parameter of another, the texts are "", and the kinds
+// unknown. The texts are the kernel's, and valid until its module is destroyed.
+//
+// Errors: MSCCLGO_INVALID if there are not so many parameters.
+MSCCLGO_API mscclgo_status mscclgo_kernel_parameter_type(mscclgo_kernel kernel, size_t i,
+                                                         mscclgo_parameter_type* type);
+
 // mscclgo_launch_config is the configuration of a launch. Three zeros in grid or block count as
 // 1, as do zeros behind the first number. A first number of 0 is an error otherwise.
 typedef struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 // Attributes are the resources that a kernel uses, as compiled.
@@ -192,6 +193,15 @@ func (k *Kernel) places() []native.Param {
 	all := make([]native.Param, len(k.params))
 	for i, p := range k.params {
 		all[i] = native.Param(p.place)
+	}
+	return all
+}
+
+// signature implements native.SignatureOf.
+func (k *Kernel) signature() []signature.Param {
+	all := make([]signature.Param, len(k.params))
+	for i, p := range k.params {
+		all[i] = p.signature
 	}
 	return all
 }

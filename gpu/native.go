@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/signature"
 )
 
 func init() {
@@ -58,6 +59,7 @@ func init() {
 	}
 	native.ClockOf = func(d any) (native.Clock, error) { return d.(*Device).clock() }
 	native.ParamsOf = func(k any) []native.Param { return k.(*Kernel).places() }
+	native.SignatureOf = func(k any) []signature.Param { return k.(*Kernel).signature() }
 	native.LaunchPacked = func(k, s, cfg any, args []byte) error {
 		return k.(*Kernel).launchPacked(s.(*Stream), *cfg.(*LaunchConfig), args)
 	}

@@ -107,7 +107,9 @@ static void handles(void) {
   FAILS(MSCCLGO_INVALID, destroyed, mscclgo_buffer_destroy(slice));
   OK(mscclgo_module_destroy(m));
   mscclgo_launch_config config = {.grid = {1}};
+  mscclgo_parameter_type type;
   FAILS(MSCCLGO_INVALID, destroyed, mscclgo_kernel_launch(k, s, &config, NULL, 0));
+  FAILS(MSCCLGO_INVALID, destroyed, mscclgo_kernel_parameter_type(k, 0, &type));
   OK(mscclgo_device_destroy(d));
   FAILS(MSCCLGO_INVALID, destroyed, mscclgo_stream_destroy(s));
   FAILS(MSCCLGO_INVALID, destroyed, mscclgo_device_destroy(d));
@@ -151,6 +153,33 @@ static void launches(void) {
   TRUE(count == 4);
   OK(mscclgo_kernel_parameters(add, places, 5, &count));
   TRUE(places[3].offset == (size_t)((char*)&p.c - (char*)&p) && places[3].bytes == sizeof p.c);
+
+  static const struct {
+    const char *name, *type;
+    mscclgo_kind kind, pointee;
+    uint32_t bytes, pointee_bytes;
+  } want[] = {
+      {"to", "int*", MSCCLGO_KIND_POINTER, MSCCLGO_KIND_INT, 8, 4},
+      {"a", "char", MSCCLGO_KIND_INT, MSCCLGO_KIND_UNKNOWN, 1, 0},
+      {"b", "long", MSCCLGO_KIND_INT, MSCCLGO_KIND_UNKNOWN, 8, 0},
+      {"c", "short", MSCCLGO_KIND_INT, MSCCLGO_KIND_UNKNOWN, 2, 0},
+  };
+  for (size_t i = 0; i < count; i++) {
+    mscclgo_parameter_type t;
+    OK(mscclgo_kernel_parameter_type(add, i, &t));
+    TRUE(strcmp(t.name, want[i].name) == 0 && strcmp(t.type, want[i].type) == 0 && t.kind == want[i].kind);
+    TRUE(t.bytes == want[i].bytes && t.pointee == want[i].pointee &&
+         t.pointee_bytes == want[i].pointee_bytes);
+  }
+  mscclgo_parameter_type type;
+  OK(mscclgo_kernel_parameter_type(ranks, 0, &type));
+  TRUE(strcmp(type.type, "GroupHandle") == 0 && type.kind == MSCCLGO_KIND_STRUCT);
+  TRUE(type.bytes == sizeof(mscclgo_group_handle) && type.pointee == MSCCLGO_KIND_UNKNOWN);
+  FAILS(MSCCLGO_INVALID, "no parameter 4 of add, which has 4", mscclgo_kernel_parameter_type(add, 4, &type));
+  FAILS(MSCCLGO_INVALID, "no parameter 0", mscclgo_kernel_parameter_type(nothing, 0, &type));
+  FAILS(MSCCLGO_INVALID, "18446744073709551615", mscclgo_kernel_parameter_type(add, SIZE_MAX, &type));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_kernel_parameter_type(add, 0, NULL));
+
   mscclgo_launch_config config = {.grid = {1}};
   size_t whole = (size_t)((char*)&p.c - (char*)&p) + sizeof p.c;
   for (size_t n = 0; n <= sizeof p + 32; n++) {
@@ -1165,6 +1194,7 @@ static void once(void) {
   mscclgo_buffer b, h, w;
   mscclgo_module m;
   mscclgo_kernel k;
+  mscclgo_parameter_type type;
   mscclgo_proxy p;
   mscclgo_memory_channels c;
   mscclgo_port_channels ports, queued;
@@ -1180,6 +1210,9 @@ static void once(void) {
   OK(mscclgo_buffer_pointer(b, &address));
   OK(mscclgo_buffer_wrap(d, address, 4096, &w));
   OK(mscclgo_module_compile(d, "kernels.cu", kernels, NULL, &m));
+  OK(mscclgo_module_kernel(m, "ranks", &k));
+  OK(mscclgo_kernel_parameter_type(k, 2, &type));
+  TRUE(strcmp(type.name, "to") == 0);
   OK(mscclgo_module_kernel(m, "nothing", &k));
   OK(mscclgo_proxy_create(g, &p));
   OK(mscclgo_memory_channels_create(g, b, NULL, &c));
@@ -1332,6 +1365,27 @@ static void logs(const char* port) {
   OK(mscclgo_rendezvous_destroy(r));
 }
 
+// undescribed asks for the parameters of a kernel whose image, a file, does not describe them.
+static void undescribed(const char* path) {
+  static char image[8 << 20];
+  mscclgo_device d;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_parameter_type type;
+  FILE* file = fopen(path, "rb");
+  TRUE(file != NULL);
+  size_t bytes = fread(image, 1, sizeof image, file);
+  TRUE(feof(file) && fclose(file) == 0);
+  OK(mscclgo_device_open("emu:0", &d));
+  OK(mscclgo_module_load(d, image, bytes, &m));
+  OK(mscclgo_module_kernel(m, "k", &k));
+  OK(mscclgo_kernel_parameter_type(k, 1, &type));
+  TRUE(strcmp(type.name, "") == 0 && strcmp(type.type, "") == 0 && type.kind == MSCCLGO_KIND_UNKNOWN);
+  TRUE(type.bytes == 4 && type.pointee == MSCCLGO_KIND_UNKNOWN && type.pointee_bytes == 0);
+  FAILS(MSCCLGO_INVALID, "no parameter 2 of k", mscclgo_kernel_parameter_type(k, 2, &type));
+  OK(mscclgo_device_destroy(d));
+}
+
 int main(int count, char** arguments) {
   const char* name = count > 1 ? arguments[1] : "";
   const char* argument = count > 2 ? arguments[2] : "";
@@ -1353,6 +1407,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "context")) return context(), 0;
   if (!strcmp(name, "fork")) return forked(), 0;
   if (!strcmp(name, "version")) return version(), 0;
+  if (!strcmp(name, "undescribed")) return undescribed(argument), 0;
   if (!strcmp(name, "logs")) return logs(argument), 0;
   fprintf(stderr, "there is no %s\n", name);
   return 2;

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/signature"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
@@ -130,6 +131,9 @@ var (
 	// ParamsOf returns the places of the parameters of a *gpu.Kernel in the bytes that
 	// LaunchPacked takes.
 	ParamsOf func(kernel any) []Param
+	// SignatureOf returns what the parameters of a *gpu.Kernel are in its source, as many as
+	// there are. They are zero where the image does not tell.
+	SignatureOf func(kernel any) []signature.Param
 	// LaunchPacked is the Launch of a *gpu.Kernel on a *gpu.Stream with a *gpu.LaunchConfig,
 	// for arguments that lie in place already. It does not keep them.
 	LaunchPacked func(kernel, stream, config any, args []byte) error

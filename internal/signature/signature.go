@@ -41,6 +41,39 @@ type Type struct {
 	Fields []Field // of a Struct; the element of an Array
 }
 
+// numbers are the types of numbers whose names say what they are, by name. char is as on the
+// machines that this module is for.
+var numbers = map[string]Type{
+	"bool": {Kind: Bool, Size: 1}, "float": {Kind: Float, Size: 4}, "double": {Kind: Float, Size: 8},
+	"char": {Kind: Int, Size: 1}, "signed char": {Kind: Int, Size: 1}, "unsigned char": {Kind: Uint, Size: 1},
+	"short": {Kind: Int, Size: 2}, "unsigned short": {Kind: Uint, Size: 2},
+	"int": {Kind: Int, Size: 4}, "unsigned int": {Kind: Uint, Size: 4},
+	"long": {Kind: Int, Size: 8}, "unsigned long": {Kind: Uint, Size: 8},
+	"long long": {Kind: Int, Size: 8}, "unsigned long long": {Kind: Uint, Size: 8},
+	"int8_t": {Kind: Int, Size: 1}, "int16_t": {Kind: Int, Size: 2}, "int32_t": {Kind: Int, Size: 4}, "int64_t": {Kind: Int, Size: 8},
+	"uint8_t": {Kind: Uint, Size: 1}, "uint16_t": {Kind: Uint, Size: 2}, "uint32_t": {Kind: Uint, Size: 4}, "uint64_t": {Kind: Uint, Size: 8},
+	"intptr_t": {Kind: Int, Size: 8}, "ptrdiff_t": {Kind: Int, Size: 8}, "ssize_t": {Kind: Int, Size: 8},
+	"uintptr_t": {Kind: Uint, Size: 8}, "size_t": {Kind: Uint, Size: 8},
+	"unsigned": {Kind: Uint, Size: 4}, "uint": {Kind: Uint, Size: 4}, "ushort": {Kind: Uint, Size: 2}, "ulong": {Kind: Uint, Size: 8},
+}
+
+// Pointee returns what a pointer points to, as far as its name tells: the number types of
+// C++ and <cstdint>, and other pointers. All else is Opaque, without a size: a struct, void,
+// and a number by a name that the program has given it.
+func (t Type) Pointee() Type {
+	name, ok := strings.CutSuffix(strings.TrimSuffix(strings.TrimSuffix(t.Name, " const"), " volatile"), "*")
+	if t.Kind != Pointer || !ok {
+		return Type{}
+	}
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "const "), "volatile ")
+	if strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, " const"), " volatile"), "*") {
+		return Type{Kind: Pointer, Name: name, Size: t.Size}
+	}
+	to := numbers[name]
+	to.Name = name
+	return to
+}
+
 // Field is a member of a struct.
 type Field struct {
 	Name   string

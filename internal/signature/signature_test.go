@@ -38,6 +38,24 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+func TestPointee(t *testing.T) {
+	for name, want := range map[string]Type{
+		"float*": {Kind: Float, Size: 4}, "const float*": {Kind: Float, Size: 4}, "const volatile double*": {Kind: Float, Size: 8},
+		"uint32_t* const": {Kind: Uint, Size: 4}, "const unsigned long long*": {Kind: Uint, Size: 8}, "char*": {Kind: Int, Size: 1},
+		"bool*": {Kind: Bool, Size: 1}, "const char**": {Kind: Pointer, Size: 8}, "int* volatile const*": {Kind: Pointer, Size: 8},
+		"void*": {}, "const MemoryChannelHandle*": {}, "__half*": {}, "real*": {}, "": {}, "*": {}, "float": {}, "function()*": {},
+	} {
+		got := Type{Kind: Pointer, Name: name, Size: 8}.Pointee()
+		got.Name = ""
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if got := (Type{Kind: Uint, Name: "float*", Size: 8}).Pointee(); got.Kind != Opaque {
+		t.Errorf("what is no pointer points to %+v", got)
+	}
+}
+
 func TestForeign(t *testing.T) {
 	for _, image := range []string{"", "x", mark[1:], "a cubin"} {
 		plain, kernels, err := Split([]byte(image))
