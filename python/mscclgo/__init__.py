@@ -24,8 +24,8 @@ import ctypes
 import os
 from typing import Any, Callable, Optional, Sequence
 
-from ._array import Array
-from ._channels import MemoryChannels, PeerMemory, Pipes, Pointer, PortChannels, StreamPort
+from ._array import Array, Pointer
+from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels, StreamPort
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, library

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 _TYPESTR = {"float32": "<f4", "float16": "<f2", "float64": "<f8", "int32": "<i4", "int64": "<i8", "uint8": "|u1"}
 
 
+class Pointer(int):
+    """An address for kernels, which they take for any pointer: mscclgo.Pointer(array.pointer + 16). The
+    caller has what is there live until the kernels are done."""
+
+    to: Optional[str] = None  # the type of what is there, where the package knows it
+
+
 class Array:
     """Device memory of the group, which peers may access by channels. Group.empty and Group.array
     make one.
@@ -37,23 +44,24 @@ class Array:
         self.nbytes = self.size * _memory.TYPES[self.dtype][1]
         self._handle = make(library.mscclgo_buffer_create, group._device, integer("the size of an array in bytes", max(self.nbytes, 1), 1, (1 << 64) - 1))
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
-        self._address = make(library.mscclgo_buffer_pointer, self._handle)
+        self._address = make(library.mscclgo_buffer_pointer, self._handle)  # 0 once it is closed
         item = _memory.TYPES[self.dtype][1]
         self._memory = _memory.Memory(self._address, self.size, self.dtype, _memory.OWN, None, True, item)
 
     def close(self) -> None:
         """Frees the memory. Kernels and peers that use it must be done."""
         if self._finalizer.detach() is not None:
+            self._address = 0
             call(library.mscclgo_buffer_destroy, self._handle)
 
     @property
-    def pointer(self) -> int:
+    def pointer(self) -> Pointer:
         """The address for kernels."""
         self._open()
-        return self._address
+        return Pointer(self._address)
 
     def _open(self) -> None:
-        if not self._finalizer.alive:
+        if not self._address:
             raise InvalidError("mscclgo: the array was closed, its memory is freed")
 
     def _mscclgo_memory(self) -> _memory.Memory:

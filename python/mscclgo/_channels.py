@@ -6,7 +6,7 @@ import ctypes
 import operator
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
-from ._array import Array
+from ._array import Array, Pointer
 from ._errors import InvalidError
 from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make
 from ._messages import rank
@@ -22,6 +22,7 @@ class _Channels:
     handle of one."""
 
     _create: Any
+    _struct: str  # the type of a handle
     _handles: Any
     _handle_of: Any
 
@@ -36,23 +37,27 @@ class _Channels:
         self._handle = make(self._create, *parents, local._handle, ctypes.addressof(options))
 
     @property
-    def pointer(self) -> int:
+    def pointer(self) -> "Pointer":
         """The address, for kernels, of the array of handles."""
-        return make(self._handles, self._handle)
+        return _handle_at(self._struct, make(self._handles, self._handle))
 
     def __getitem__(self, which: Any) -> "Pointer":
         i, rank = which if isinstance(which, tuple) else (0, which)
-        return Pointer(make(self._handle_of, self._handle, integer("the index of a channel", i), integer("a rank", rank)))
+        where = make(self._handle_of, self._handle, integer("the index of a channel", i), integer("a rank", rank))
+        return _handle_at(self._struct, where)
 
 
-class Pointer(int):
-    """An address for kernels."""
+def _handle_at(struct: str, address: int) -> "Pointer":
+    pointer = Pointer(address)
+    pointer.to = struct
+    return pointer
 
 
 class MemoryChannels(_Channels):
     """Channels to mapped memory, mscclgo::MemoryChannelHandle in kernels; see Group.memory_channels."""
 
     _create = library.mscclgo_memory_channels_create
+    _struct = "MemoryChannelHandle"
     _handles = library.mscclgo_memory_channels_handles
     _handle_of = library.mscclgo_memory_channels_handle
 
@@ -73,6 +78,7 @@ class PortChannels(_Channels):
     They live as long as the group."""
 
     _create = library.mscclgo_port_channels_create
+    _struct = "PortChannelHandle"
     _handles = library.mscclgo_port_channels_handles
     _handle_of = library.mscclgo_port_channels_handle
 
@@ -184,6 +190,9 @@ def _unsigned(name: str, **values: Any) -> "list[int]":
 def _word(name: str, value: Any) -> int:
     """Returns a value of 8 bytes, of which ctypes would take the lower bits of any int."""
     return integer(f"{name}: value", value, -(1 << 63), (1 << 64) - 1) % (1 << 64)
+
+
+HANDLES = (MemoryChannels._struct, PortChannels._struct)
 
 
 class Pipes:

@@ -83,6 +83,7 @@ FUNCTIONS = dict(
     module_destroy="p",
     module_kernel="psp",
     kernel_parameters="ppzp",
+    kernel_parameter_type="pzp",
     kernel_launch="ppppz",
     memory_channels_create="pppp",
     memory_channels_handles="pp",
@@ -173,6 +174,21 @@ class CompileOptions(ctypes.Structure):
 
 class Parameter(ctypes.Structure):
     _fields_ = [("offset", ctypes.c_uint32), ("bytes", ctypes.c_uint32)]
+
+
+# The kinds of types.
+KIND_UNKNOWN, KIND_BOOL, KIND_INT, KIND_UINT, KIND_ENUM, KIND_FLOAT, KIND_POINTER, KIND_STRUCT = range(8)
+
+
+class ParameterType(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_char_p),
+        ("kind", ctypes.c_int),
+        ("bytes", ctypes.c_uint32),
+        ("pointee", ctypes.c_int),
+        ("pointee_bytes", ctypes.c_uint32),
+    ]
 
 
 class LaunchConfig(ctypes.Structure):

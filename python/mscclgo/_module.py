@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
-from ._array import Array
-from ._channels import PeerMemory, Pipes, Pointer, _Channels
+from ._arguments import Packer
 from ._errors import InvalidError
-from ._library import CompileOptions, LaunchConfig, Parameter, call, library, make
-from ._stream import destroy
+from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, call, failure, library, make
+from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -68,12 +66,21 @@ class Kernel:
     grid is the number of blocks and block that of their threads: an int, or up to three. The
     arguments are those of the kernel, in their order:
 
-    - for a pointer: a tensor, channels, channels[i, rank], or None;
-    - for a number: an int, a float or a bool, or a scalar of NumPy of the parameter's size. A float
-      is for a parameter of float or double, and an int for all others;
+    - for a pointer: a tensor, channels, channels[i, rank], a Pointer, or None. Where it points to
+      numbers by their names of C++, <cstdint> or CUDA, the elements of a tensor are such numbers;
+      whether integers are signed does not matter. Pointers to all else, and to void, char,
+      unsigned char and uint8_t, which are bytes, take elements of any type;
+    - for an integer: an int or a bool that is in its range;
+    - for a float: a float, which is rounded, or an int that it is exactly;
+    - for a bool: a bool, 0 or 1;
+    - for any of these numbers: a scalar of NumPy of the parameter's kind and size. One of type
+      float16, bfloat16 or float8 also for CUDA's type of that name, such as __half;
     - for mscclgo::GroupHandle a Group, for mscclgo::PeerMemory a PeerMemory, for mscclgo::PipeSet
       Pipes, for mscclgo::FifoHandle a Proxy;
     - for any other parameter by value: bytes of its size.
+
+    All else raises InvalidError, which names the parameter and its type, and nothing is queued. Where
+    the compiler does not tell the parameters (with flags such as -g0), only sizes are compared.
     """
 
     def __init__(self, module: Module, name: str) -> None:
@@ -84,10 +91,16 @@ class Kernel:
         call(library.mscclgo_kernel_parameters, self._handle, None, 0, ctypes.addressof(count))
         places = (Parameter * max(count.value, 1))()
         call(library.mscclgo_kernel_parameters, self._handle, places, count.value, ctypes.addressof(count))
-        # The gap before each parameter, and its size.
-        ends = [0] + [p.offset + p.bytes for p in places[: count.value]]
-        self._layout = [(b"\0" * (p.offset - end), p.bytes) for p, end in zip(places, ends)][: count.value]
-        self._bytes = ends[-1]
+        packers, format, end = [], "=", 0
+        for i, place in enumerate(places[: count.value]):
+            described = ParameterType()
+            call(library.mscclgo_kernel_parameter_type, self._handle, i, ctypes.addressof(described))
+            packer = Packer(module._group, name, i + 1, described)
+            packers.append((packer.plain, packer.pack))
+            format += f"{place.offset - end}x{packer.code}"
+            end = place.offset + place.bytes
+        self._packers = tuple(packers)
+        self._pack = struct.Struct(format).pack  # makes the parameter block
         self._launches: Dict[Any, Launch] = {}  # by shape
 
     def __getitem__(self, shape: Any) -> "Launch":
@@ -122,84 +135,32 @@ class Launch:
 
     def __init__(self, kernel: Kernel, config: LaunchConfig) -> None:
         self._kernel = kernel
+        self._module = kernel._module
         self._config = config
         self._address = ctypes.addressof(config)
 
     def __call__(self, stream: Any, *arguments: Any) -> None:
         """Queues the kernel on a stream; None is the current one."""
-        kernel = self._kernel
-        group = kernel._module._group
-        on = group.stream(stream)
-        layout = kernel._layout
-        if len(arguments) != len(layout):
-            raise InvalidError(f"mscclgo: launch {kernel.name}: {len(arguments)} arguments given, and the kernel takes {len(layout)}")
-        block: List[bytes] = []
-        held: List[Any] = [kernel._module]
-        for i, argument in enumerate(arguments):
-            gap, size = layout[i]
-            try:
-                packed = _pack(group, held, argument, size)
-            except (InvalidError, struct.error, OverflowError) as error:
-                text = str(error)
-                text = text[len("mscclgo: ") :] if text.startswith("mscclgo: ") else text
-                raise InvalidError(f"mscclgo: launch {kernel.name}: argument {i + 1} of {len(arguments)}: {text}") from error
-            if len(packed) != size:
-                raise InvalidError(
-                    f"mscclgo: launch {kernel.name}: argument {i + 1} of {len(arguments)}: the parameter has {size} bytes, and a "
-                    f"{type(argument).__name__} has {len(packed)}"
-                )
-            if gap:
-                block.append(gap)
-            block.append(packed)
-        call(library.mscclgo_kernel_launch, kernel._handle, on._handle, self._address, b"".join(block), kernel._bytes)
+        kernel, module = self._kernel, self._module
+        on = stream if type(stream) is Stream else module._group.stream(stream)
+        packers = kernel._packers
+        if len(arguments) != len(packers):
+            raise InvalidError(f"mscclgo: launch {kernel.name}: {len(arguments)} arguments given, and the kernel takes {len(packers)}")
+        held: List[Any] = [module]
+        try:
+            # struct finds numbers that are out of their range.
+            block = kernel._pack(*[a if type(a) is plain else pack(a, held) for a, (plain, pack) in zip(arguments, packers)])
+        except (struct.error, OverflowError):
+            for argument, (_, pack) in zip(arguments, packers):
+                pack(argument, [])  # raises what names the parameter
+            raise
+        status = _launch(kernel._handle, on._handle, self._address, block, len(block))
+        if status:
+            raise failure(status)
         on.keep(held)
 
 
+_launch = library.mscclgo_kernel_launch
+
 # The shapes that a kernel remembers: programs use few.
 _SHAPES = 64
-
-# By size, of negative integers and others.
-_INTEGERS = {size: (struct.Struct("=" + code).pack, struct.Struct("=" + code.upper()).pack) for size, code in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
-_FLOATS = {4: struct.Struct("=f").pack, 8: struct.Struct("=d").pack}
-_pointer = struct.Struct("=Q").pack
-
-
-def _pack(group: Group, held: List[Any], argument: Any, size: int) -> bytes:
-    """Returns the bytes of an argument for a parameter of so many; see Group.address."""
-    kind = type(argument)
-    torch = sys.modules.get("torch")
-    if kind is Array or torch is not None and isinstance(argument, torch.Tensor):
-        return _pointer(group.address(argument, held, written=False)[0])
-    if argument is None:
-        return b"\0" * 8
-    if isinstance(argument, Pointer):
-        return _pointer(argument)
-    if isinstance(argument, bool):
-        return struct.pack("=?", argument)
-    if isinstance(argument, int):
-        if size not in _INTEGERS:
-            raise InvalidError(f"the parameter has {size} bytes, and is no integer")
-        signed, unsigned = _INTEGERS[size]
-        try:
-            return signed(argument) if argument < 0 else unsigned(argument)
-        except struct.error:
-            raise InvalidError(f"the parameter has {size} bytes, and {argument} does not fit") from None
-    # A float64 of NumPy is a float of Python too, and would become a float where that is asked for.
-    if kind is float:
-        if size not in _FLOATS:
-            raise InvalidError(f"the parameter has {size} bytes, and a float is for float or double")
-        return _FLOATS[size](argument)
-    if isinstance(argument, (bytes, bytearray)):
-        return bytes(argument)
-    if isinstance(argument, _Channels):
-        held.append(argument)
-        return _pointer(argument.pointer)
-    if isinstance(argument, (PeerMemory, Pipes)):
-        held.append(argument)
-        return argument.handle_bytes()
-    if hasattr(argument, "handle_bytes"):  # a group or a proxy, which lives as long
-        return bytes(argument.handle_bytes())
-    if hasattr(argument, "tobytes") and getattr(argument, "shape", None) == () and hasattr(argument, "item"):
-        if not hasattr(argument, "__setitem__"):
-            return bytes(argument.tobytes())  # a scalar of NumPy
-    return _pointer(group.address(argument, held, written=False)[0])

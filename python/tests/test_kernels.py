@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, List
 
 import numpy as np
@@ -74,12 +76,12 @@ def test_wrong_launches(group: mscclgo.Group, module: mscclgo.Module) -> None:
         assert "launch arguments" in str(caught.value) and "\n" not in str(caught.value)
 
     refused("7 arguments given, and the kernel takes 8", good[:7])
-    refused("argument 2 of 8: the parameter has 1 bytes, and 256 does not fit", [to, 256, *good[2:]])
-    refused("argument 2 of 8: the parameter has 1 bytes, and -129 does not fit", [to, -129, *good[2:]])
-    refused("argument 2 of 8: the parameter has 1 bytes, and a float is", [to, 1.0, *good[2:]])
-    refused("argument 1 of 8: a str is not a tensor", ["to", *good[1:]])
-    refused("argument 1 of 8: the tensor is not contiguous", [np.zeros((9, 9))[:, 0], *good[1:]])
-    refused("argument 5 of 8: the parameter has 8 bytes, and a int32 has 4", [*good[:4], np.int32(4), *good[5:]])
+    refused(r"parameter a is a char, and 256 is out of its range", [to, 256, *good[2:]])
+    refused(r"parameter a is a char, and -129 is out of its range", [to, -129, *good[2:]])
+    refused(r"parameter a is a char, and takes an int, not a float \(1.0\)", [to, 1.0, *good[2:]])
+    refused(r"parameter to is a double\*, and a str is not a tensor", ["to", *good[1:]])
+    refused(r"parameter to is a double\*, and the tensor is not contiguous", [np.zeros((9, 9))[:, 0], *good[1:]])
+    refused(r"parameter d is a long, and an int32 has 4 bytes, not 8", [*good[:4], np.int32(4), *good[5:]])
     refused("makes no sense", good, grid=0)
     refused("makes no sense", good, block=(1, 2, 3, 4))
     refused("larger than the device allows", good, block=1 << 20)
@@ -95,6 +97,260 @@ def test_wrong_launches(group: mscclgo.Group, module: mscclgo.Module) -> None:
         group.compile("\0")
     with pytest.raises(mscclgo.InvalidError, match="lists"):
         group.compile(SOURCE, defines="A=1")
+
+
+TYPED = """
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <mscclgo/memory_channel.cuh>
+#include <mscclgo/port_channel.cuh>
+struct Pair { int a; float b; };
+enum class Color : signed char { Red };
+extern "C" __global__ void numbers(double* to, float f, uint32_t u, int n, uint64_t w, int8_t c, bool g, Color color, Pair pair, __half half) {
+  to[0] = f; to[1] = u; to[2] = n; to[3] = w >> 32; to[4] = c; to[5] = g; to[6] = int(color); to[7] = pair.a; to[8] = pair.b;
+  to[9] = float(half);
+}
+extern "C" __global__ void pointers(bool* same, const void* a, const float* b, uint64_t* c, const unsigned char* d, Pair* e, __half* f,
+                                    int8_t* g, bool* h, const char* const* i, const __nv_bfloat16* j) {
+  *same = a == b && a == c && a == d && a == e && a == f && a == g && a == h && a == i && a == j;
+}
+extern "C" __global__ void channels(bool* any, const mscclgo::MemoryChannelHandle* m, const mscclgo::PortChannelHandle* p, float* f, void* v) {
+  *any = m || p || f || v;
+}
+extern "C" __global__ void unnamed(float, int) {}
+"""
+
+
+@pytest.fixture(scope="module")
+def typed(group: mscclgo.Group) -> mscclgo.Module:
+    return group.compile(TYPED, "typed.cu")
+
+
+def test_numbers(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """Numbers are converted to the parameters' types, and never their bits."""
+    to = group.empty(10, "float64")
+    pair = np.array((7, 0.5), dtype="i4,f4").tobytes()
+
+    def launch(*arguments: Any) -> List[float]:
+        typed.numbers[1, 1](None, to, *arguments)
+        group.synchronize()
+        return list(to.numpy())
+
+    got = launch(2, 3, -4, 1 << 32, -5, True, 1, pair, np.float16(1.5))
+    assert got == [2, 3, -4, 1, -5, 1, 1, 7, 0.5, 1.5]
+    got = launch(0.1, (1 << 32) - 1, True, (1 << 64) - 1, np.int8(-128), 0, -1, bytearray(pair), np.float16(-2).tobytes())
+    assert got == [np.float32(0.1), (1 << 32) - 1, 1, (1 << 32) - 1, -128, 0, -1, 7, 0.5, -2]
+    got = launch(np.float32(0.1), np.uint32(9), np.int32(-9), np.uint64(1 << 63), np.bool_(True), np.bool_(True), 127, pair, np.float16(0))
+    assert got == [np.float32(0.1), 9, -9, 1 << 31, 1, 1, 127, 7, 0.5, 0]
+    got = launch(-(1 << 24), np.int32(9), np.uint32(8), mscclgo.Pointer(5), 127, 1, -128, np.array((1, 2), "i4,f4")[()], np.float16(0))
+    assert got == [-(1 << 24), 9, 8, 0, 127, 1, -128, 1, 2, 0]
+    got = launch(float("inf"), 0, 0, 0, 0, False, 0, pair, np.float16(0))
+    assert got == [float("inf"), 0, 0, 0, 0, 0, 0, 7, 0.5, 0]
+
+
+def test_numbers_refused(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """One wrong number at a time."""
+    to = group.array(np.full(10, 99.0))
+    right = [to, 2.0, 3, -4, 5, 6, True, 1, bytes(8), np.float16(1)]
+    names = ["to is a double*", "f is a float", "u is a uint32_t", "n is an int", "w is a uint64_t", "c is an int8_t", "g is a bool"]
+    names += ["color is a Color", "pair is a Pair", "half is a __half"]
+    for at, argument, says in (
+        (1, (1 << 24) + 1, "no such number is exactly 16777217: pass float(n), which is rounded"),
+        (1, (1 << 127) + 1, "no such number is exactly 170141183460469231731687303715884105729: pass"),
+        (1, 1e300, "1e+300 is out of its range"),
+        (1, 10**10000, "a number of 33220 bits is out of its range"),
+        (1, True, "takes a float, not a bool (True)"),
+        (1, np.float64(1), "a float64 has 8 bytes, not 4"),
+        (1, np.int32(1), "takes a float, not an int32"),
+        (1, "1", "takes a float, not a str"),
+        (1, None, "takes a float, not a NoneType"),
+        (1, np.ones(1, "float32"), "takes a float, not a ndarray"),
+        (1, bytes(4), "takes a float, not a bytes"),
+        (2, -3, "-3 is out of its range"),
+        (2, 1 << 32, "4294967296 is out of its range"),
+        (2, np.int32(-3), "-3 is out of its range"),
+        (2, 1.0, "takes an int, not a float (1.0)"),
+        (2, to, "takes an int, not an Array"),
+        (3, 1.5, "takes an int, not a float (1.5)"),
+        (3, 1 << 31, "2147483648 is out of its range"),
+        (3, -(1 << 31) - 1, "-2147483649 is out of its range"),
+        (3, np.uint32(1 << 31), "2147483648 is out of its range"),
+        (3, np.float32(1), "takes an int, not a float32"),
+        (3, np.int64(1), "an int64 has 8 bytes, not 4"),
+        (3, np.array(1), "takes an int, not a ndarray"),
+        (3, bytes(4), "takes an int, not a bytes"),
+        (4, -1, "-1 is out of its range"),
+        (4, 1 << 64, "18446744073709551616 is out of its range"),
+        (4, 10**10000, "a number of 33220 bits is out of its range"),
+        (4, to, "takes an int, not an Array"),
+        (4, None, "takes an int"),
+        (5, 128, "128 is out of its range"),
+        (6, 2, "takes a bool, not an int (2)"),
+        (6, -(10**10000), "takes a bool, not an int (a number of 33220 bits)"),
+        (6, 1.0, "takes a bool, not a float (1.0)"),
+        (6, np.uint8(1), "takes a bool, not a uint8"),
+        (7, 256, "256 is out of its range"),
+        (7, -129, "-129 is out of its range"),
+        (7, 1.0, "takes an int"),
+        (8, bytes(7), "a bytes has 7 bytes, not 8"),
+        (8, 1, "takes an object of this package that stands for it, or its 8 bytes, not an int (1)"),
+        (8, to, "not an Array"),
+        (8, group, "a Group has 704 bytes, not 8"),
+        (8, None, "not a NoneType"),
+        (9, 1, "takes a scalar of NumPy of type float16, or its 2 bytes, not an int (1)"),
+        (9, 1.5, "takes a scalar of NumPy of type float16"),
+        (9, np.uint16(1), "takes a scalar of NumPy of type float16"),
+        (9, np.float32(1), "takes a scalar of NumPy of type float16"),
+    ):
+        arguments: List[Any] = right[:at] + [argument] + right[at + 1 :]
+        with pytest.raises(mscclgo.InvalidError) as caught:
+            typed.numbers[1, 1](None, *arguments)
+        text = str(caught.value)
+        assert text.startswith(f"mscclgo: launch numbers: parameter {names[at]}, and ") and says in text and "\n" not in text and text.count("launch") == 1
+    with pytest.raises(mscclgo.InvalidError, match="launch unnamed: parameter 2 is an int, and takes an int, not a float"):
+        typed.unnamed[1, 1](None, 1.0, 1.0)
+    group.synchronize()
+    assert to.numpy()[0] == 99  # none has run
+
+
+def test_pointers(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """Tensors of the elements that a parameter points to, addresses, and null."""
+    same = group.empty(1, "uint8")
+
+    def launch(*arguments: Any) -> bool:
+        typed.pointers[1, 1](None, same, *arguments)
+        group.synchronize()
+        return bool(same.numpy()[0])
+
+    # One memory in all types.
+    array = group.empty(16, "float32")
+    host = np.asarray(array)
+    views = [host, host, host.view("int64"), host, host, host.view("float16"), host.view("uint8"), host.view("bool"), host, array.pointer]
+    assert launch(*views)
+    views = [host.view("complex64"), array, host.view("uint64"), array, array, array.pointer, host.view("int8"), host.view("uint8"), array, array.pointer]
+    assert launch(*views)
+    assert launch(*(10 * [mscclgo.Pointer(array.pointer)])) and launch(*(10 * [None]))
+    assert not launch(*(9 * [array.pointer]), mscclgo.Pointer(array.pointer + 16))
+
+    sixteen = group.empty(4, "bfloat16")
+    assert not launch(sixteen, None, group.empty(4, "int64"), sixteen, sixteen, group.empty(4, "float16"), None, None, sixteen, sixteen)
+
+
+def test_pointers_refused(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """What is no address, and tensors of other elements."""
+    array, closed = group.empty(16, "float32"), group.empty(16, "float32")
+    closed.close()
+    names = ["a is a const void*", "b is a const float*", "c is a uint64_t*", "d is a const unsigned char*", "e is a Pair*", "f is a __half*"]
+    names += ["g is an int8_t*", "h is a bool*", "i is a const char* const*", "j is a const __nv_bfloat16*"]
+    for at, argument, says in (
+        (0, 12345, "takes a tensor, channels, None, or mscclgo.Pointer(address), not an int (12345)"),
+        (0, 0, "takes a tensor"),
+        (0, mscclgo.Pointer(-1), "-1 is out of its range"),
+        (0, mscclgo.Pointer(1 << 64), "18446744073709551616 is out of its range"),
+        (0, True, "not a bool (True)"),
+        (0, 1.5, "not a float (1.5)"),
+        (0, np.uint64(12345), "not a uint64"),
+        (0, np.float64(1), "not a float64"),
+        (0, bytes(8), "not a bytes"),
+        (0, np.zeros(1, "i4,f4")[0], "not a void"),
+        (0, group, "a Group is not a tensor"),
+        (0, "text", "a str is not a tensor"),
+        (0, closed, "the array was closed"),
+        (0, np.ones((4, 4))[:, 0], "not contiguous"),
+        (1, np.ones(4), "the tensor has elements of float64"),
+        (1, np.ones(4, "int32"), "the tensor has elements of int32"),
+        (1, group.empty(4, "float64"), "the tensor has elements of float64"),
+        (1, group.empty(4, "uint8"), "the tensor has elements of uint8"),
+        (1, closed, "the array was closed"),
+        (2, np.ones(4, "uint32"), "the tensor has elements of uint32"),
+        (2, array, "the tensor has elements of float32"),
+        (5, group.empty(4, "bfloat16"), "the tensor has elements of bfloat16"),
+        (6, array, "the tensor has elements of float32"),
+        (7, np.ones(4, "int32"), "the tensor has elements of int32"),
+        (8, 1, "not an int (1)"),
+        (9, np.ones(4, "float16"), "the tensor has elements of float16"),
+    ):
+        arguments: List[Any] = 10 * [None]
+        arguments[at] = argument
+        with pytest.raises(mscclgo.InvalidError) as caught:
+            typed.pointers[1, 1](None, None, *arguments)
+        text = str(caught.value)
+        assert text.startswith(f"mscclgo: launch pointers: parameter {names[at]}, and ") and says in text and "\n" not in text and text.count("launch") == 1
+
+
+def test_channels_as_arguments(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """Channels are for pointers to their handles."""
+    array = group.empty(4)
+    memory, ports = group.memory_channels(array), group.port_channels(array)
+    kernel, stream = typed.channels[1, 1], group.new_stream()
+    any = np.zeros(1, "bool")
+    for right in ((memory, None), (memory[0, 0], ports[0]), (memory.pointer, ports), (None, ports.pointer)):
+        any[0] = False
+        kernel(stream, any, *right, None, None)
+        stream.synchronize()
+        assert any[0]
+    kernel(stream, any, None, None, None, memory)
+    kernel(stream, any, None, None, None, ports[0])
+    kernel(stream, any, mscclgo.Pointer(ports[0]), None, mscclgo.Pointer(memory.pointer), None)
+    for wrong, says in (
+        ((ports, None, None), r"m is a const MemoryChannelHandle\*, and the channels' handles are of the type PortChannelHandle"),
+        ((ports[0], None, None), r"m is a const MemoryChannelHandle\*, and the channels' handles are of the type PortChannelHandle"),
+        ((None, memory[0], None), r"p is a const PortChannelHandle\*, and the channels' handles are of the type MemoryChannelHandle"),
+        ((None, None, memory), r"f is a float\*, and the channels' handles are of the type MemoryChannelHandle"),
+        ((None, None, ports[0, 0]), r"f is a float\*, and the channels' handles are of the type PortChannelHandle"),
+    ):
+        with pytest.raises(mscclgo.InvalidError, match="^mscclgo: launch channels: parameter " + says + "$"):
+            kernel(stream, any, *wrong, None)
+    stream.synchronize()
+    memory.close()
+    with pytest.raises(mscclgo.InvalidError, match="^mscclgo: launch channels: parameter m is a const MemoryChannelHandle.*destroyed"):
+        kernel(stream, any, memory, None, None, None)
+
+
+def test_undescribed(group: mscclgo.Group) -> None:
+    """Where the compiler does not tell the parameters, only sizes are compared."""
+    module = group.compile(SOURCE, "test.cu", flags=["-g0"])
+    to = group.array(np.zeros(9))
+    module.arguments[1, 1](None, to, -1, np.int16(-2), 3, 1 << 40, 0.5, np.float64(0.25), True)
+    group.synchronize()
+    np.testing.assert_array_equal(to.numpy()[:8], [-1, -2, 3, 1 << 40, 0.5, 0.25, 1, 1])
+    module.arguments[1, 1](None, np.zeros(9), 255, bytes(2), 3, np.int64(4), np.float32(5), 6.0, 1)
+    module.shape[1, 1, 64](None, group.empty(1), group.port_channels(to))
+    right: List[Any] = [to, 1, 2, 3, 4, 5.0, 6.0, True]
+    for at, argument, says in (
+        (0, np.int32(1), "1 has 8 bytes, and an int32 has 4 bytes, not 8"),
+        (0, "to", "1 has 8 bytes, and a str is not a tensor"),
+        (1, 256, "2 has 1 bytes, and 256 is out of its range"),
+        (2, 1.0, "3 has 2 bytes, and takes no float"),
+        (3, None, "4 has 4 bytes, and a NoneType has 8 bytes, not 4"),
+        (3, to, "4 has 4 bytes, and an Array has 8 bytes, not 4"),
+        (4, True, "5 has 8 bytes, and a bool has 1 bytes, not 8"),
+        (5, 1e300, "6 has 4 bytes, and 1e\\+300 is out of its range"),
+    ):
+        with pytest.raises(mscclgo.InvalidError, match="launch arguments: parameter " + says):
+            module.arguments[1, 1](None, *right[:at], argument, *right[at + 1 :])
+    group.synchronize()
+
+
+def test_launches_of_threads(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """Threads launch one kernel with arguments of their own."""
+    pair = bytes(8)
+
+    def launches(thread: int) -> None:
+        to, stream = group.empty(10, "float64"), group.new_stream()
+        for i in range(50):
+            typed.numbers[1, 1](stream, to, i, i, -i, thread << 32, thread, True, 0, pair, np.float16(thread))
+            stream.synchronize()
+            assert list(to.numpy()[:5]) == [i, i, -i, thread, thread]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(launches, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_defines(group: mscclgo.Group) -> None:
@@ -138,7 +394,7 @@ def test_nothing_is_left(group: mscclgo.Group, module: mscclgo.Module) -> None:
     """Arrays, streams and wrapped memory go with their objects."""
 
     def once() -> None:
-        array, stream, host = group.empty(1 << 20), group.new_stream(), np.ones(1 << 16, "float32")
+        array, stream, host = group.empty(1 << 20, "int32"), group.new_stream(), np.ones(1 << 16, "float32")
         group.all_reduce(host, stream=stream)
         module.shape[1, 1, 4](stream, array, None)
         stream.synchronize()

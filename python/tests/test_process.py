@@ -230,6 +230,7 @@ def test_structs() -> None:
         device_info=_library.DeviceInfo,
         compile_options=_library.CompileOptions,
         parameter=_library.Parameter,
+        parameter_type=_library.ParameterType,
         launch_config=_library.LaunchConfig,
         channel_options=_library.ChannelOptions,
         pipe_options=_library.PipeOptions,

@@ -165,8 +165,10 @@ extern "C" __global__ void scale(float* to, const float* from, float by, uint64_
         kernel[4, 256](None, output, tensor, 2.5, 1000)
         torch.cuda.current_stream().synchronize()
         assert torch.equal(output, tensor * 2.5)
-        with pytest.raises(mscclgo.InvalidError, match="the parameter has 4 bytes, and a Tensor has 8"):
+        with pytest.raises(mscclgo.InvalidError, match="parameter by is a float, and takes a float, not a Tensor"):
             kernel[4, 256](None, output, tensor, tensor, 1000)
+        with pytest.raises(mscclgo.InvalidError, match=r"parameter from is a const float\*, and the tensor has elements of float64"):
+            kernel[4, 256](None, output, tensor.double(), 2.5, 1000)
 
     ranks(1, body)
 
