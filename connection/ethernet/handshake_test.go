@@ -94,6 +94,11 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
+	eventually(t, "the socket has arrived", func() bool { // the answer comes a little before
+		b.t.mu.Lock()
+		defer b.t.mu.Unlock()
+		return len(b.t.arriving) == 1
+	})
 	if _, err := b.t.member.Dial(t.Context(), b.t.addrs[0], c.encode()); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("the same socket twice: %v", err)
 	}
