@@ -47,8 +47,10 @@ struct Hosts {
   // slot returns where a host's sums are kept during a call, as an offset in the inbox of
   // any owner of the shard. Calls use the halves in turn: a rank that has finished a call
   // has heard from all hosts, which have thus begun it and have ended the call before,
-  // whose half comes next. The inbox has a count of its own: other calls of the group,
-  // which a host may make alone, use its epochs too.
+  // whose half comes next. Where a call is so small that a rank or a block has no part, it
+  // hears by others: block 0 of owner 0 has one, the host's block 0s meet it in barriers
+  // before and after, and a launch ends with its last block. The inbox has a count of its
+  // own: other calls of the group, which a host may make alone, use its epochs too.
   MSCCLGO_DEVICE uint64_t slot(uint32_t of, uint32_t call) const {
     return (uint64_t(call % 2) * hosts + of) * slotBytes;
   }

@@ -17,6 +17,7 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -315,18 +316,5 @@ func TestClosedMeanwhile(t *testing.T) {
 	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
 	ab := connect(t, a, b)
 	own, mine := memory(t, a, onDevice, 64), memory(t, b, onDevice, 64)
-	theirs := imported(t, a, mine)
-	if err := own.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for name, err := range map[string]error{
-		"write":    ab.d.Write(theirs, 0, own, 0, 8),
-		"read":     ab.d.Read(own, 0, theirs, 0, 8),
-		"exchange": ab.d.Exchange(own, 0, theirs, 0, 1),
-	} {
-		t.Run(name, func(t *testing.T) { testerr.Expect(t, err, mscclgo.ErrInvalid, own.String()+" is closed") })
-	}
-	if err := ab.Flush(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testdriver.ClosedMeanwhile(t, ab.Connection, ab.d, own, imported(t, a, mine))
 }
