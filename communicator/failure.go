@@ -163,8 +163,12 @@ func (f *failure) fail(err error) { f.failBy(mscclgo.NoRank, err) }
 // blamer is a FailureNotifier that can tell that another rank has failed.
 type blamer interface{ Blame(rank int, cause error) }
 
-// failBy is fail, with the rank that is to blame, if it is known.
+// failBy is fail, with the rank that is to blame, if it is known. If the bootstrap has failed
+// and watch has not come to it yet, that is the cause: what fails here now may come of it.
 func (f *failure) failBy(culprit int, err error) {
+	if earlier := f.boot.Err(); earlier != nil {
+		culprit, err = mscclgo.NoRank, earlier
+	}
 	f.mu.Lock()
 	first := f.cause == nil
 	if first {
