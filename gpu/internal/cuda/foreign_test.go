@@ -61,7 +61,7 @@ func TestForeignHandles(t *testing.T) {
 }
 
 // TestRecordAcross: an event outside is recorded by one node of each graph, behind all that was
-// captured before the last call.
+// captured before the last call, with no edge from what other nodes follow in one chain.
 func TestRecordAcross(t *testing.T) {
 	d := must(newDriver(buildFake(t, "-DFOREIGN")).Open(0))(t)
 	closeAtEnd(t, d.Close)
@@ -98,12 +98,18 @@ func TestRecordAcross(t *testing.T) {
 	work(behind + 2)
 	work(behind + 3)
 	check(t, other.RecordAcross(e)) // the same capture
-	follows(1, 3)
+	follows(3)                      // which follows 1
 	work(beside + 4)
 	for range 2 {
 		check(t, s.RecordAcross(e))
-		follows(1, 3, 4)
+		follows(3, 4)
 	}
+	work(behind + 6) // behind both
+	check(t, s.RecordAcross(e))
+	follows(3, 4, 6)
+	work(behind + 7)
+	check(t, s.RecordAcross(e))
+	follows(3, 4, 7)
 
 	work(newCapture)
 	work(behind + 5)

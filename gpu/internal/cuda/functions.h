@@ -84,6 +84,9 @@ X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec*, CUgraph, unsigned long long
 X(cuGraphAddEventRecordNode, 11010, (CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUevent))
 X(cuGraphAddDependencies_v2, 12030,
   (CUgraph, const CUgraphNode*, const CUgraphNode*, const CUgraphEdgeData*, size_t))
+X(cuGraphRemoveDependencies_v2, 12030,
+  (CUgraph, const CUgraphNode*, const CUgraphNode*, const CUgraphEdgeData*, size_t))
+X(cuGraphNodeGetDependencies_v2, 12030, (CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*))
 X(cuGraphDestroy, 10000, (CUgraph))
 X(cuGraphExecDestroy, 10000, (CUgraphExec))
 X(cuGraphLaunch, 10000, (CUgraphExec, CUstream))

@@ -136,10 +136,28 @@ typedef struct {
   CUgraphNode tail;    // the last that it was made to follow
 } across_node;
 
+// follows reports whether a node of a graph comes after another one in a chain of nodes that
+// follow only each other. It may be false where that cannot be seen cheaply.
+static inline bool follows(cuda_stream* s, CUgraphNode node, CUgraphNode before) {
+  for (int steps = 0; steps < 32; steps++) {
+    CUgraphNode parent;
+    CUgraphEdgeData edge;
+    size_t count = 1;
+    if (CALL(s->context->api, cuGraphNodeGetDependencies_v2, node, NULL, NULL, &count) || count != 1)
+      return false;
+    if (CALL(s->context->api, cuGraphNodeGetDependencies_v2, node, &parent, &edge, &count)) return false;
+    if (parent == before) return true;
+    node = parent;
+  }
+  return false;
+}
+
 // stream_record_across has each launch of the graph being captured record the event behind
 // what was captured so far. An event of the plain calls would belong to the capture. There
-// is one node for the event, a leaf of the graph, that follows more and more of it: what is
-// captured next does not wait for the node, and kernels still follow each other directly.
+// is one node for the event, a leaf of the graph, that moves on with the capture: what is
+// captured next does not wait for the node, and kernels still follow each other directly. It
+// keeps no edge from a node that the next one follows: a kernel that two nodes follow ends
+// 0.3 us later, as it did on an H100.
 static inline status stream_record_across(cuda_stream* s, CUevent event, across_node* a) {
   ENTER(s->context);
   const mscclgo_cuda* api = s->context->api;
@@ -162,6 +180,8 @@ static inline status stream_record_across(cuda_stream* s, CUevent event, across_
       status rc = CALL(api, cuGraphAddDependencies_v2, graph, &tails[i], &a->node, NULL, 1);
       if (rc && rc != CUDA_ERROR_INVALID_VALUE) return rc;  // that is for an edge that exists
     }
+    if (count == 1 && tails[0] != a->tail && follows(s, tails[0], a->tail))
+      TRY(CALL(api, cuGraphRemoveDependencies_v2, graph, &a->tail, &a->node, NULL, 1));
   }
   a->tail = tails[count - 1];
   return CUDA_SUCCESS;

@@ -19,7 +19,9 @@ typedef struct CUgraph_st* CUgraph;
 typedef struct CUgraphExec_st* CUgraphExec;
 typedef struct CUgraphNode_st* CUgraphNode;
 typedef struct CUmemPoolHandle_st* CUmemoryPool;
-typedef struct CUgraphEdgeData_st CUgraphEdgeData;
+typedef struct {
+  unsigned char from_port, to_port, type, reserved[5];
+} CUgraphEdgeData;
 
 typedef enum {
   CUDA_SUCCESS = 0,

@@ -85,8 +85,12 @@ int cuStreamGetCaptureInfo_v3(void* stream, int* status, unsigned long long* id,
 // The graph being captured. A copy to address 1000 + n adds node n behind the last ones, and
 // to 2000 + n beside them. Node 0x600 records the event, and follows the nodes of edges.
 static char edges[16];
+static void* parents[16];  // of nodes behind one other
 int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void* stream) {
-  if (stream == (void*)CAPTURING && dst > 1000 && dst < 1016) tail_count = 0;
+  if (stream == (void*)CAPTURING && dst > 1000 && dst < 1016) {
+    parents[dst % 1000] = tail_count == 1 ? tails[0] : NULL;
+    tail_count = 0;
+  }
   if (stream == (void*)CAPTURING && dst > 1000 && dst < 2016) tails[tail_count++] = (void*)(dst % 1000);
   if (stream == (void*)CAPTURING && dst == 3000) capture_id++, tail_count = 0, memset(edges, 0, sizeof edges);
   if (dst == 4000) memcpy((void*)src, edges, n);
@@ -104,6 +108,15 @@ int cuGraphAddEventRecordNode(void** node, void* graph, void** from, size_t coun
 }
 int cuGraphAddDependencies_v2(void* graph, void** from, void** to, void* data, size_t count) {
   return graph != (void*)0x500 || *to != (void*)0x600 || data || count != 1 || follow(*from);
+}
+int cuGraphRemoveDependencies_v2(void* graph, void** from, void** to, void* data, size_t count) {
+  if (graph != (void*)0x500 || *to != (void*)0x600 || data || count != 1 || !edges[(size_t)*from]) return 1;
+  return edges[(size_t)*from] = 0;
+}
+int cuGraphNodeGetDependencies_v2(void* node, void** nodes, void* data, size_t* count) {
+  void* parent = parents[(size_t)node];
+  if (nodes) *nodes = parent;
+  return *count = parent ? 1 : 0, nodes && !data;  // edges may have data, which must not be lost
 }
 int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
   return event != (void*)0x400 || flags != (stream == (void*)CAPTURING);
