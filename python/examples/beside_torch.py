@@ -1,0 +1,121 @@
+# The device times of collectives in PyTorch's CUDA graphs, prepared and on tensors, beside
+# those of torch.distributed: torchrun --standalone --nproc-per-node=2 beside_torch.py
+# They are measured as mscclgo bench measures (docs/PERFORMANCE.md, "Method").
+import os
+import statistics
+
+import torch
+import torch.distributed as dist
+
+import mscclgo
+
+CALLS, REPLAYS, ROUNDS = 20, 7, 3
+SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
+
+local = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local)
+dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+group = mscclgo.init(device=f"cuda:{local}")
+rank, size = group.rank, group.size
+stream = torch.cuda.Stream()
+
+
+def exchange(output, input):
+    to, before = (rank + 1) % size, (rank - 1) % size
+    for request in dist.batch_isend_irecv([dist.P2POp(dist.isend, input, to), dist.P2POp(dist.irecv, output, before)]):
+        request.wait()
+
+
+# By name: the parts of the size that the output and the input have, whether this library's
+# method takes the input first, and torch.distributed's call.
+COLLECTIVES = {
+    "all_reduce": (1, 1, True, lambda output, input: dist.all_reduce(output)),
+    "all_gather": (1, size, False, dist.all_gather_into_tensor),
+    "reduce_scatter": (size, 1, False, dist.reduce_scatter_tensor),
+    "all_to_all": (1, 1, False, dist.all_to_all_single),
+    "send_receive": (1, 1, False, exchange),
+    "broadcast": (1, 1, False, lambda output, input: dist.broadcast(output, 0)),
+}
+
+
+def captured(call):
+    """Returns a graph of CALLS calls."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for _ in range(CALLS):
+            call()
+    return graph
+
+
+def timed(graph):
+    """Returns the microseconds of a call, one of each replay."""
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
+    torch.cuda.synchronize()
+    group.barrier()
+    with torch.cuda.stream(stream):
+        graph.replay()
+        for mark in marks:
+            mark.record(stream)
+            graph.replay()
+    torch.cuda.synchronize()
+    return [marks[i].elapsed_time(marks[i + 1]) * 1e3 / CALLS for i in range(REPLAYS)]
+
+
+def measure(name, bytes):
+    """Returns the times of the three ways, once they have given the same."""
+    less_output, less_input, input_first, theirs = COLLECTIVES[name]
+    count = bytes // 2
+    torch.manual_seed(rank + bytes)
+    arrays = [group.empty(count // less_output, "float16"), group.empty(count // less_input, "float16")]
+    output, input = (torch.as_tensor(array, device="cuda") for array in arrays)
+    source = torch.randint(0, 8, input.shape, device="cuda").half()
+    input.copy_(source)
+    ours, other = torch.full_like(output, -1), torch.full_like(output, -1)
+    torch.cuda.synchronize()
+    output_memory, input_memory = (group.share(array) for array in arrays)
+    if name == "broadcast":  # in place
+        for buffer in (output, ours, other):
+            buffer.copy_(source)
+        prepared = group.prepare(name, output_memory, overlap=True)
+        tensors = lambda: group.broadcast(ours)
+    else:
+        prepared = group.prepare(name, output_memory, input_memory, overlap=True)
+        method = getattr(group, name)
+        tensors = (lambda: method(source, ours)) if input_first else (lambda: method(ours, source))
+    if name == "all_reduce":  # theirs is in place
+        other.copy_(source)
+    ways = [prepared, tensors, lambda: theirs(other, source)]
+    with torch.cuda.stream(stream):
+        for way in ways:
+            way()
+    torch.cuda.synchronize()
+    for what, result in (("prepared", output), ("on tensors", ours)):
+        wrong = int((result != other).sum())
+        assert wrong == 0, f"rank {rank}: {name} of {bytes} bytes, {what}: {wrong} elements are not those of torch.distributed"
+    want = other.clone()
+    if name == "all_reduce":
+        other.zero_()  # stays so
+    torch.cuda.synchronize()
+    group.barrier()
+    graphs = [captured(way) for way in ways]
+    rows = [[], [], []]
+    for _ in range(ROUNDS):
+        for row, graph in zip(rows, graphs):
+            row += timed(graph)
+    for what, result in (("prepared", output), ("on tensors", ours)):
+        assert torch.equal(result, want), f"rank {rank}: {name} of {bytes} bytes, {what}: wrong after the timing"
+    slowest = torch.tensor(rows, device="cuda")
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return [statistics.median(row) for row in slowest.tolist()]
+
+
+if rank == 0:
+    print(f"{'collective':16} {'size':>8} {'prepared':>9} {'tensors':>9} {'NCCL':>9} us  prepared/NCCL")
+for name in COLLECTIVES:
+    for bytes in SIZES:
+        prepared, tensors, nccl = measure(name, bytes)
+        if rank == 0:
+            print(f"{name:16} {bytes:>8} {prepared:9.2f} {tensors:9.2f} {nccl:9.2f}     {prepared / nccl:8.2f}", flush=True)
+group.barrier()
+group.close()
+dist.destroy_process_group()
