@@ -36,6 +36,7 @@ var faults = []fault{
 	{name: "no memory", bound: time.Second, outside: true, tolerated: true},
 	{name: "disk full", bound: time.Second, tolerated: true},
 	{name: "no signal", bound: 200 * time.Millisecond, waits: true},
+	{name: "other grid", bound: 200 * time.Millisecond, waits: true},
 	{name: "other call", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler blocks", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler panics", bound: 300 * time.Millisecond},

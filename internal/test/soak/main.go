@@ -36,14 +36,22 @@ func main() {
 		rank(text)
 		return
 	}
+	if text := os.Getenv(fillEnv); text != "" {
+		if err := fill(context.Background(), text); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	log.SetFlags(0)
 	var cfg config
 	list := flag.String("faults", "", "`names` of faults, separated by commas; all by default")
 	flag.Uint64Var(&cfg.seed, "seed", rand.Uint64(), "of the runs")
-	flag.IntVar(&cfg.runs, "runs", 20, "runs of each fault")
+	flag.IntVar(&cfg.runs, "runs", 20, "runs of each fault; 0 only compiles what they need, into -cache")
 	flag.IntVar(&cfg.first, "first", 0, "number of the first run")
 	flag.IntVar(&cfg.parallel, "parallel", 1, "runs at a time")
 	flag.IntVar(&cfg.ranks, "n", 5, "most ranks of a run")
+	flag.IntVar(&cfg.steps, "steps", 40, "of a run on average, of which each is a collective, or data that channels or pipes move")
+	flag.Uint64Var(&cfg.most, "most", 2<<20, "bytes of a call or message")
 	flag.StringVar(&cfg.device, "device", "emu", "of the ranks: emu, or cuda, whose ranks share the machine's GPUs")
 	flag.StringVar(&cfg.cache, "cache", "", "`folder` of compiled kernels that stays; a temporary one by default")
 	flag.DurationVar(&cfg.timeout, "timeout", 2*time.Second, "of the ranks' waits")
@@ -54,9 +62,9 @@ func main() {
 	if cfg.faults, err = choose(*list); err != nil {
 		log.Fatal(err)
 	}
-	if flag.NArg() > 0 || cfg.runs < 1 || cfg.first < 0 || cfg.ranks < 2 || cfg.slack < 1 || cfg.timeout < time.Second ||
+	if flag.NArg() > 0 || cfg.runs < 0 || cfg.first < 0 || cfg.ranks < 2 || cfg.steps < 2 || cfg.most < 4<<10 || cfg.slack < 1 || cfg.timeout < time.Second ||
 		cfg.parallel < 1 || cfg.heartbeat < time.Second || cfg.device != "emu" && cfg.device != "cuda" {
-		log.Fatal("there are no arguments; -runs and -parallel are at least 1, -first 0, -n 2, -slack 1, -timeout and -heartbeat 1s; -device is emu or cuda")
+		log.Fatal("there are no arguments; -parallel is at least 1, -runs and -first 0, -n and -steps 2, -most 4096, -slack 1, -timeout and -heartbeat 1s; -device is emu or cuda")
 	}
 	failed, err := cfg.soak(context.Background(), log.Printf)
 	if err != nil {
@@ -81,7 +89,9 @@ func launch(n int) {
 type config struct {
 	seed               uint64
 	runs, first, ranks int
-	parallel           int
+	parallel, steps    int
+	most               uint64 // bytes of a call
+	short              bool   // few kinds of calls
 	device, cache      string
 	slack              float64
 	timeout, heartbeat time.Duration // of waits, and of signs of life
@@ -112,6 +122,7 @@ func choose(list string) ([]fault, error) {
 type tally struct {
 	times                     []time.Duration // of runs in which ranks failed
 	runs, bad, missed, goesOn int
+	again                     int // runs in which survivors went on in another group
 	culprit                   int // runs in which all is right but perhaps the time
 	left                      int // runs that left something
 	skipped                   string
@@ -129,6 +140,9 @@ func (t *tally) count(f fault, o outcome, slack float64) []string {
 	}
 	if len(o.wrong) == 0 {
 		t.culprit++
+	}
+	if o.again {
+		t.again++
 	}
 	switch {
 	case o.missed:
@@ -159,11 +173,19 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 	}
 	shared := names("/dev/shm")
 	began := time.Now()
+	if err := c.fill(ctx); err != nil {
+		return 0, err
+	}
+	compiled := len(names(c.cache))
+	print("all is compiled after %v", time.Since(began).Round(100*time.Millisecond))
+	if c.runs == 0 {
+		return 0, nil
+	}
 	span, err := c.calibrate(ctx)
 	if err != nil {
 		return 0, err
 	}
-	print("all is compiled after %v; a run without a fault takes %v", time.Since(began).Round(time.Second), span.Round(time.Millisecond))
+	print("a run without a fault takes %v", span.Round(time.Millisecond))
 	tallies := make([]tally, len(c.faults))
 	var mu sync.Mutex
 	var errs []error
@@ -196,7 +218,7 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 		}
 	}
 	all.Wait()
-	print("%16s %6s %6s %8s %8s %8s %6s %10s %10s %10s", "fault", "runs", "failed", "right", "went on", "missed", "left", "median", "longest", "promised")
+	print("%16s %6s %6s %8s %8s %8s %8s %6s %10s %10s %10s", "fault", "runs", "failed", "right", "went on", "again", "missed", "left", "median", "longest", "promised")
 	for i, f := range c.faults {
 		t := &tallies[i]
 		bound := f.bound
@@ -211,7 +233,7 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 		if n := len(t.times); n > 0 && bound > 0 {
 			median, longest = t.times[n/2], t.times[n-1]
 		}
-		print("%16s %6d %6d %8d %8d %8d %6d %10v %10v %10v", f.name, t.runs, t.bad, t.culprit, t.goesOn, t.missed, t.left,
+		print("%16s %6d %6d %8d %8d %8d %8d %6d %10v %10v %10v", f.name, t.runs, t.bad, t.culprit, t.goesOn, t.again, t.missed, t.left,
 			median.Round(time.Millisecond), longest.Round(time.Millisecond), bound)
 		if t.skipped != "" {
 			print("%16s is skipped: %s", f.name, t.skipped)
@@ -223,6 +245,10 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 			print("%s is left in /dev/shm", name)
 			failed++
 		}
+	}
+	if n := len(names(c.cache)); n != compiled {
+		print("what was to be compiled before has %d files, and %d in the end", compiled, n)
+		failed++
 	}
 	for _, name := range names(c.cache) {
 		if strings.HasPrefix(name, ".") {

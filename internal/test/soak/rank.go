@@ -1,22 +1,23 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/fifo"
@@ -37,7 +38,9 @@ type task struct {
 	Timeout   time.Duration
 	Heartbeat time.Duration
 	Device    string
-	Cover     bool // the steps are all calls, so that all that there is gets compiled
+	Most      uint64 // bytes of a call's input, output or message
+	Short     bool   // few kinds of calls, so that less is compiled
+	Elastic   string // the id of a server at which survivors meet and go on, or ""
 }
 
 // report is a line that a rank prints.
@@ -48,8 +51,10 @@ type report struct {
 	Kind  string
 	Peer  int      // that the error names
 	Wrong uint64   // elements
+	What  string   // the first step with wrong elements
 	Steps int      // that are done
 	Left  []string // what the rank has not released, though all is closed
+	Again string   // of a survivor that was to go on with others: "right", or why it was not
 }
 
 func say(r report) {
@@ -67,15 +72,21 @@ func rank(text string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &worker{task: t, cancel: cancel}
+	w := &worker{task: t, cancel: cancel, device: func() error { return nil }}
 	if t.Fault == "few descriptors" {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: fewDescriptors, Max: fewDescriptors}); err != nil {
 			panic(err)
 		}
 	}
 	before := takeStock()
-	err := communicator.Run(ctx, communicator.Options{Device: t.Device, Timeout: t.Timeout, HeartbeatTimeout: t.Heartbeat, Scratch: 1 << 20}, w.run)
-	end := report{Event: "end", Wrong: w.wrong, Steps: w.done, Peer: mscclgo.NoRank}
+	end := report{Event: "end"}
+	var err error
+	if t.Elastic != "" {
+		err, end.Again = w.twice(ctx)
+	} else {
+		err = communicator.Run(ctx, w.options(), w.run)
+	}
+	end.Wrong, end.What, end.Steps, end.Peer = w.wrong, w.firstWrong, w.done, mscclgo.NoRank
 	if err != nil {
 		end.Text = err.Error()
 		var e *mscclgo.Error
@@ -91,52 +102,115 @@ func rank(text string) {
 	say(end)
 }
 
+func (w *worker) options() communicator.Options {
+	return communicator.Options{Device: w.Device, Timeout: w.Timeout, HeartbeatTimeout: w.Heartbeat, Scratch: 1 << 20}
+}
+
 // worker is what a rank works with.
 type worker struct {
 	task
-	cancel   context.CancelFunc
-	comm     *communicator.Communicator
-	stream   *gpu.Stream
-	kernels  map[string]*gpu.Kernel
-	in, out  *gpu.Buffer // of calls
-	inbox    *gpu.Buffer // of channels
-	runner   *collective.Runner
-	calls    []call
-	memory   *communicator.MemoryChannels
-	ports    *communicator.PortChannels
-	service  *proxyservice.ProxyService
-	closers  []func() error
-	faulty   atomic.Bool // the handler is to fail
-	wrong    uint64
-	done     int
-	failedAt int64
+	cancel  context.CancelFunc
+	comm    *communicator.Communicator
+	stream  *gpu.Stream
+	kernels map[string]*gpu.Kernel
+	graphs  []*gpu.Graph // that may still run
+	inbox   inbox
+	memory  *communicator.MemoryChannels
+	ports   *communicator.PortChannels
+
+	// What a group has until it ends: see leave.
+	team, part *team // part is that of the ranks' own subgroup
+	apart      *communicator.Communicator
+	members    []int // of part, by its ranks
+	pipes      [2]*communicator.Pipes
+	pipeMost   [2]uint64
+	service    *proxyservice.ProxyService
+
+	shifts, moves int
+	sums, given   map[int]uint64 // of the words of trades, by their place
+	leavers       []func() error
+	closers       []func() error
+	device        func() error // closes one that is this rank's own
+	faulty        atomic.Bool  // the handler is to fail
+	what          string       // the step under way
+	firstWrong    string
+	wrong         uint64
+	done          int
+	failedAt      int64
+}
+
+// seed returns the one of what a rank puts in a step.
+func (w *worker) seed(step, rank int) uint64 {
+	return w.Seed + uint64(step)<<32 + uint64(rank)<<16
+}
+
+// check counts what is wrong in the step under way.
+func (w *worker) check(wrong int) {
+	if wrong > 0 && w.wrong == 0 {
+		w.firstWrong = w.what
+	}
+	w.wrong += uint64(wrong)
 }
 
 // run does the steps of the task. Which they are depends on the seed alone.
-func (w *worker) run(ctx context.Context, comm *communicator.Communicator) (err error) {
+func (w *worker) run(ctx context.Context, comm *communicator.Communicator) error {
 	w.comm = comm
+	err := w.work(ctx)
+	return errors.Join(err, w.leave(), w.close())
+}
+
+// work does the steps, and fails the group where one fails.
+func (w *worker) work(ctx context.Context) error {
+	comm := w.comm
 	// What a rank does alone, such as to compile, ends with the group.
-	within, leave := context.WithCancel(ctx)
-	defer leave()
+	within, stop := context.WithCancel(ctx)
+	defer stop()
 	go func() {
 		select {
 		case <-comm.Done():
-			leave()
+			stop()
 		case <-within.Done():
 		}
 	}()
-	if err = w.steps(within); err != nil && comm.Err() != nil && ctx.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, mscclgo.ErrAborted)) {
+	err := w.steps(within)
+	if err == nil {
+		say(report{Event: "closing"})
+		return nil
+	}
+	if comm.Err() != nil && ctx.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, mscclgo.ErrAborted)) {
 		err = comm.Err()
 	}
-	if err != nil {
-		w.failedAt = time.Now().UnixNano()
-		comm.Abort(err)
-	} else {
-		say(report{Event: "closing"})
+	w.failedAt = time.Now().UnixNano()
+	comm.Abort(err)
+	if w.apart != nil { // nobody waits there for this rank
+		w.apart.Abort(err)
 	}
-	for _, c := range slices.Backward(w.closers) {
+	return err
+}
+
+// leave ends what does not live on in another group, and close all.
+func (w *worker) leave() error {
+	if w.stream != nil {
+		// Where a wait ended with its context, work is under way.
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		w.stream.Synchronize(ctx)
+	}
+	errs := closeAll(&w.leavers)
+	for _, g := range w.graphs {
+		errs = errors.Join(errs, g.Close())
+	}
+	w.graphs = nil
+	return errs
+}
+
+func (w *worker) close() error { return closeAll(&w.closers) }
+
+func closeAll(closers *[]func() error) (err error) {
+	for _, c := range slices.Backward(*closers) {
 		err = errors.Join(err, c())
 	}
+	*closers = nil
 	return err
 }
 
@@ -144,18 +218,8 @@ func (w *worker) steps(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
-	random := rand.New(rand.NewPCG(w.Seed, 7))
-	var fit []call
-	for _, c := range calls {
-		if w.fits(c) {
-			fit = append(fit, c)
-		}
-	}
-	for range 3 {
-		w.calls = append(w.calls, fit[random.IntN(len(fit))])
-	}
 	for step := range w.Steps {
-		if err := w.step(ctx, random, step); err != nil {
+		if err := w.step(ctx, step); err != nil {
 			return err
 		}
 		w.done++
@@ -163,50 +227,140 @@ func (w *worker) steps(ctx context.Context) error {
 	return w.comm.Barrier(ctx)
 }
 
-// closing has what was made without an error closed at the end.
-func (w *worker) closing(c io.Closer) { w.closers = append(w.closers, c.Close) }
+// closing has something done when the rank ends, and leaving when its group does.
+func (w *worker) closing(f func() error) { w.closers = append(w.closers, f) }
+func (w *worker) leaving(f func() error) { w.leavers = append(w.leavers, f) }
 
+// prepare makes what the steps use, of which some is there if there was a group before. Collective.
 func (w *worker) prepare(ctx context.Context) error {
 	dev := w.comm.Device()
-	module, err := devicecode.Load(ctx, dev, "soak.cu", source, devicecode.Options{})
+	var err error
+	if w.kernels == nil {
+		module, err := devicecode.Load(ctx, dev, "soak.cu", source, devicecode.Options{})
+		if err != nil {
+			return err
+		}
+		w.closing(module.Close)
+		w.kernels = map[string]*gpu.Kernel{}
+		for _, name := range []string{"shift", "portShift", "trade", "pipeShift", "pipeReduce", "report", "wrong"} {
+			if w.kernels[name], err = module.Kernel(name); err != nil {
+				return err
+			}
+		}
+	}
+	if w.stream == nil {
+		if w.stream, err = dev.NewStream(); err != nil {
+			return err
+		}
+		w.closing(w.stream.Close)
+	}
+	if w.inbox.Buffer == nil {
+		if w.inbox, err = newInbox(dev, w.comm.Size(), w.Most); err != nil {
+			return err
+		}
+		w.closing(w.inbox.Close)
+	}
+	w.shifts, w.moves = 0, 0
+	w.sums, w.given = map[int]uint64{}, map[int]uint64{}
+	if err := put(w.inbox.Buffer, w.inbox.traded(0), make([]byte, w.inbox.own()-w.inbox.traded(0))); err != nil {
+		return err
+	}
+	if w.memory != nil {
+		_, err = w.memory.Reform(ctx, w.comm)
+	} else if w.memory, err = w.comm.MemoryChannels(ctx, w.inbox.Buffer, communicator.MemoryChannelOptions{SameHost: true, PerPeer: perPeer}); err == nil {
+		w.closing(w.memory.Close)
+	}
 	if err != nil {
 		return err
 	}
-	w.closing(module)
-	w.kernels = map[string]*gpu.Kernel{}
-	for _, name := range []string{"shift", "portShift", "report", "wrong"} {
-		if w.kernels[name], err = module.Kernel(name); err != nil {
-			return err
-		}
-	}
-	if w.stream, err = dev.NewStream(); err != nil {
-		return err
-	}
-	w.closing(w.stream)
-	size := 8 * counts[len(counts)-1] * uint64(w.comm.Size())
-	for b, size := range map[**gpu.Buffer]uint64{&w.in: size, &w.out: size, &w.inbox: 2 * slots * slotSize} {
-		if *b, err = dev.Alloc(size); err != nil {
-			return err
-		}
-		w.closing(*b)
-	}
-	if w.runner, err = collective.New(ctx, w.comm, collective.Options{}); err != nil {
-		return err
-	}
-	w.closers = append(w.closers, func() error { return w.runner.Close(ctx) })
-	if w.memory, err = w.comm.MemoryChannels(ctx, w.inbox, communicator.MemoryChannelOptions{SameHost: true}); err != nil {
-		return err
-	}
-	w.closing(w.memory)
 	if w.service, err = w.comm.ProxyService(ctx, proxyservice.ServiceOptions{Handler: w.handle}); err != nil {
 		return err
 	}
-	w.closing(w.service)
-	if w.ports, err = w.comm.PortChannels(ctx, w.service, w.inbox, communicator.PortChannelOptions{}); err != nil {
+	service, comm := w.service, w.comm
+	if w.ports != nil {
+		_, err = w.ports.Reform(ctx, w.comm, w.service)
+	} else if w.ports, err = w.comm.PortChannels(ctx, w.service, w.inbox.Buffer, communicator.PortChannelOptions{PerPeer: perPeer}); err == nil {
+		w.closing(w.ports.Close)
+	}
+	if err == nil {
+		err = w.newPipes(ctx)
+	}
+	// Behind a barrier: the services of others may still have to do with this rank's pipes.
+	w.leaving(func() error {
+		if comm.Err() != nil {
+			return nil
+		}
+		return comm.Barrier(context.Background())
+	})
+	w.leaving(service.Close)
+	if err != nil {
 		return err
 	}
-	w.closing(w.ports)
-	return nil
+	if w.team, err = w.newTeam(ctx, w.comm, w.Most, w.Seed); err != nil {
+		return err
+	}
+	return w.split(ctx)
+}
+
+// split makes subgroups of random ranks in a random order, of which this rank is in one.
+func (w *worker) split(ctx context.Context) error {
+	random := rand.New(rand.NewPCG(w.Seed, 3))
+	colors, keys := make([]int, w.comm.Size()), random.Perm(w.comm.Size())
+	for i := range colors {
+		colors[i] = random.IntN(2)
+	}
+	me := w.comm.Rank()
+	w.members = nil
+	for _, rank := range byKey(keys) {
+		if colors[rank] == colors[me] {
+			w.members = append(w.members, rank)
+		}
+	}
+	var err error
+	if w.apart, err = w.comm.Split(ctx, colors[me], keys[me]); err != nil {
+		w.apart = nil
+		return err
+	}
+	w.leaving(w.apart.Close)
+	w.part, err = w.newTeam(ctx, w.apart, w.Most/4, w.Seed+uint64(colors[me]+1)<<60)
+	return w.inPart(ctx, err)
+}
+
+// byKey returns the ranks in the order of their keys.
+func byKey(keys []int) []int {
+	ranks := make([]int, len(keys))
+	for rank, key := range keys {
+		ranks[key] = rank
+	}
+	return ranks
+}
+
+var rankNumber = regexp.MustCompile(`\brank (\d+)\b`)
+
+// inPart returns the error of something in the subgroup as one of the group: why that has
+// failed, if it has, or the same with the group's numbers of the ranks. A rank whose end
+// fails one fails the other as well, but news may take different ways.
+func (w *worker) inPart(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-w.comm.Done():
+		return w.comm.Err()
+	case <-time.After(100 * time.Millisecond):
+	}
+	text := rankNumber.ReplaceAllStringFunc(err.Error(), func(name string) string {
+		n, _ := strconv.Atoi(name[len("rank "):])
+		if n >= len(w.members) {
+			return name
+		}
+		return "rank " + strconv.Itoa(w.members[n])
+	})
+	peer := mscclgo.NoRank
+	if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(w.members) {
+		peer = w.members[e.Peer]
+	}
+	return mscclgo.Errorf(mscclgo.KindOf(err), fmt.Sprintf("soak: the subgroup of ranks %v", w.members), "%s", text).At(w.comm.Rank(), peer)
 }
 
 // handle serves the triggers of the kernel report.
@@ -223,27 +377,49 @@ func (w *worker) handle(context.Context, fifo.Trigger) error {
 	return errors.New("the handler has found something wrong")
 }
 
-// step does one step, on the victim with its fault where it is the one.
-func (w *worker) step(ctx context.Context, random *rand.Rand, step int) error {
-	kind, call, count := random.IntN(6), w.calls[random.IntN(len(w.calls))], counts[random.IntN(len(counts))]
-	root := random.IntN(w.comm.Size())
+// The kinds of steps, some more often than others.
+const (
+	aCollective = iota
+	anExchange
+	someMessages
+	aShift
+	aPortShift
+	aTrade
+	aPass
+	inPart
+	aReport
+	aGather
+)
+
+var kinds = []int{
+	aCollective, aCollective, aCollective, aCollective, aCollective, aCollective, anExchange, someMessages, someMessages,
+	aShift, aShift, aPortShift, aPortShift, aTrade, aTrade, aPass, aPass, inPart, inPart, aReport, aGather,
+}
+
+// step does one step, on the victim with its fault where it is the one. All ranks draw the
+// same.
+func (w *worker) step(ctx context.Context, step int) error {
+	random := rand.New(rand.NewPCG(w.Seed, uint64(100+step)))
+	kind := kinds[random.IntN(len(kinds))]
 	fault := ""
 	if w.Victim == w.comm.Rank() && step == w.At {
 		fault = w.Fault
 	}
-	switch { // the step has what the fault needs, on all ranks
-	case w.Cover:
-		kind, call, count = 0, calls[step/len(counts)], counts[step%len(counts)]
-		if !w.fits(call) {
-			return nil
+	if step == w.At { // the step has what the fault needs, on all ranks
+		switch w.Fault {
+		case "no signal":
+			kind = aPortShift
+			if len(w.comm.Hosts()) == 1 && random.IntN(2) == 0 {
+				kind = aShift
+			}
+		case "other grid":
+			kind = aPortShift
+			if len(w.comm.Hosts()) == 1 && random.IntN(2) == 0 {
+				kind = aShift
+			}
+		case "other call":
+			kind = aCollective
 		}
-	case w.Fault == "no signal" && step == w.At:
-		kind = 4
-		if len(w.comm.Hosts()) == 1 {
-			kind -= random.IntN(2)
-		}
-	case w.Fault == "other call" && step == w.At:
-		kind = 0
 	}
 	switch fault {
 	case "abort":
@@ -259,24 +435,74 @@ func (w *worker) step(ctx context.Context, random *rand.Rand, step int) error {
 		w.faulty.Store(true)
 		say(report{Event: "fault"})
 		return w.launch(ctx, "report", w.service.Fifo(), uint32(step))
-	case "no signal", "other call":
+	case "no signal", "other call", "other grid":
 		say(report{Event: "fault"})
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	switch kind {
-	case 0, 1, 2:
-		if fault == "other call" {
-			count++
-		}
-		return w.collective(ctx, call, count, root, step)
-	case 3:
-		return w.shift(ctx, "shift", w.memory.Handles, w.memory.Ranks, step, fault == "no signal")
-	case 4:
-		return w.shift(ctx, "portShift", w.ports.Handles, nil, step, fault == "no signal")
+	if kind == someMessages && !w.team.groups {
+		kind = anExchange
 	}
+	switch kind {
+	case aCollective:
+		return w.collective(ctx, w.team, random, step, fault == "other call")
+	case anExchange:
+		return w.exchange(ctx, w.team, random, step)
+	case someMessages:
+		return w.messages(ctx, w.team, random, step)
+	case aShift, aPortShift:
+		return w.shift(ctx, kind == aPortShift, random, step, fault == "no signal", fault == "other grid")
+	case aTrade:
+		return w.trade(ctx, random, step)
+	case aPass:
+		return w.pass(ctx, w.team, random, step)
+	case inPart:
+		return w.inPart(ctx, w.besides(ctx, step))
+	case aGather:
+		return w.gather(ctx, random, step)
+	}
+	w.what = fmt.Sprintf("step %d: a trigger of the user's", step)
 	return w.launch(ctx, "report", w.service.Fifo(), uint32(step))
+}
+
+// besides makes some calls in the subgroup, beside the other one, which makes others.
+func (w *worker) besides(ctx context.Context, step int) error {
+	random := rand.New(rand.NewPCG(w.part.seed, uint64(100+step)))
+	for range 1 + random.IntN(2) {
+		var err error
+		switch n := random.IntN(4); {
+		case n == 0:
+			err = w.exchange(ctx, w.part, random, step)
+		case n == 1 && w.part.groups:
+			err = w.messages(ctx, w.part, random, step)
+		default:
+			err = w.collective(ctx, w.part, random, step, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gather gathers bytes of all hosts.
+func (w *worker) gather(ctx context.Context, random *rand.Rand, step int) error {
+	size := amount(random, 64<<10)
+	w.what = fmt.Sprintf("step %d: the hosts gather up to %d bytes", step, size)
+	of := func(rank int) []byte { // a function of the step and the rank
+		return bytes.Repeat([]byte{byte(w.seed(step, rank)>>16) ^ byte(step)}, int(size)*(rank+1)/w.comm.Size())
+	}
+	all, err := w.comm.AllGather(ctx, of(w.comm.Rank()))
+	if err != nil {
+		return err
+	}
+	for rank, got := range all {
+		if !bytes.Equal(got, of(rank)) {
+			w.check(1)
+		}
+	}
+	return nil
 }
 
 // launch runs a kernel to its end.
@@ -284,5 +510,5 @@ func (w *worker) launch(ctx context.Context, kernel string, args ...any) error {
 	if err := w.kernels[kernel].Launch(w.stream, gpu.Blocks(1, 1), args...); err != nil {
 		return err
 	}
-	return w.comm.Synchronize(ctx, w.stream)
+	return w.synchronize(ctx, w.comm)
 }

@@ -30,6 +30,7 @@ import (
 const (
 	taskEnv   = "MSCCLGO_SOAK_TASK"   // the process is a rank
 	launchEnv = "MSCCLGO_SOAK_LAUNCH" // the process launches as many ranks
+	fillEnv   = "MSCCLGO_SOAK_FILL"   // the process compiles what the ranks need
 	markEnv   = "MSCCLGO_SOAK_RUN"    // what the run is, in all its processes
 )
 
@@ -48,12 +49,22 @@ type run struct {
 	alone      bool   // no other run is under way
 	hosts      int    // of a network, 0 for this machine alone
 	lab        *netlab.Lab
+	reform     bool // survivors go on together
 }
+
+const (
+	// mostInTime is the bytes of a call in runs in which a wait's deadline is to pass, and no
+	// other's may.
+	mostInTime = 64 << 10
+	// calmTimeout is the least deadline in runs in which none is to pass.
+	calmTimeout = 20 * time.Second
+)
 
 // An outcome is what came of a run.
 type outcome struct {
 	missed  bool          // all was over before the fault
 	goes    bool          // the fault was tolerated: the work went on
+	again   bool          // survivors went on in another group
 	skipped string        // why it could not be done here
 	late    time.Duration // from the fault to the last survivor's error
 	last    string        // that one
@@ -72,7 +83,13 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	random := rand.New(rand.NewPCG(c.seed, hash.Sum64()))
 	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, alone: c.parallel == 1}
 	r.task = task{
-		Seed: random.Uint64(), Steps: 20 + random.IntN(60), Fault: f.name, Timeout: c.timeout, Heartbeat: c.heartbeat, Device: c.device,
+		Seed: random.Uint64(), Steps: c.steps/2 + random.IntN(c.steps), Fault: f.name, Timeout: c.timeout, Heartbeat: c.heartbeat, Device: c.device,
+		Most: c.most, Short: c.short,
+	}
+	if f.waits {
+		r.Most = min(r.Most, mostInTime)
+	} else {
+		r.Timeout = max(r.Timeout, calmTimeout)
 	}
 	if f.beats {
 		r.Timeout = 3 * (c.heartbeat + time.Second) // no wait is to notice it first
@@ -96,6 +113,7 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	for range r.ranks {
 		r.transports = append(r.transports, transport(mode, random))
 	}
+	r.reform = f.name == "killed" && random.IntN(2) == 0
 	r.mark = fmt.Sprintf("%s=%d-%s-%d", markEnv, os.Getpid(), f.name, number)
 	return r
 }
@@ -366,6 +384,14 @@ func (r *run) group() (outcome, error) {
 			return outcome{}, err
 		}
 	}
+	if r.reform {
+		elastic, err := bootstrap.NewElastic("127.0.0.1:0", bootstrap.ElasticOptions{Min: 1, Max: r.ranks - 1, Settle: settle})
+		if err != nil {
+			return outcome{}, err
+		}
+		defer elastic.Close()
+		r.Elastic = elastic.ID().String()
+	}
 	ranks, err := r.start(id, r.ranks, r.task, r.hostOf, func(rank int) []string {
 		env := []string{"MSCCLGO_TRANSPORTS=" + r.transports[rank]}
 		if r.fault.name == "disk full" && rank == r.Victim {
@@ -439,8 +465,8 @@ func (r *run) patience() time.Duration {
 	if r.fault.name == "disk full" {
 		patience += time.Minute
 	}
-	if r.Cover {
-		patience += 10 * time.Minute // in which all is compiled
+	if r.reform {
+		patience += reforming
 	}
 	return patience
 }
@@ -477,7 +503,7 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		end := p.event("end")
 		if end != nil {
 			if end.Wrong > 0 {
-				say(i, "found %d wrong elements", end.Wrong)
+				say(i, "found %d wrong elements, first in %s", end.Wrong, end.What)
 			}
 			for _, text := range end.Left {
 				if i == r.Victim && r.fault.name == "handler blocks" {
@@ -519,7 +545,14 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		case end.Peer != r.Victim:
 			say(i, "blames rank %d: %s", end.Peer, end.Text)
 		}
-		if took := time.Duration(p.ended - end.Time); end.Text != "" && took > closePatience {
+		switch {
+		case !r.reform || end.Text == "":
+		case end.Again == "right":
+			o.again = true
+		default:
+			say(i, "did not go on with others: %s", end.Again)
+		}
+		if took := time.Duration(p.ended - end.Time); end.Text != "" && !r.reform && took > closePatience {
 			say(i, "took %v to close after its error", took)
 		}
 		if end.Text != "" && i != r.Victim {
@@ -551,40 +584,18 @@ func (r *run) killLauncher() (outcome, error) {
 	return outcome{missed: missed || cmd.ProcessState.Success(), late: time.Since(began)}, nil
 }
 
-// calibrate returns how long a run without a fault takes, and leaves what the ranks compile
-// in the cache.
+// calibrate returns how long a run without a fault takes.
 func (c *config) calibrate(ctx context.Context) (time.Duration, error) {
-	var took time.Duration
+	const runs = 3
 	calm := *c
-	calm.seed, calm.parallel, calm.timeout = 1, 1, 10*time.Minute
-	check := func(r *run) error {
+	calm.seed, calm.parallel = 1, 1
+	began := time.Now()
+	for number := range runs {
+		r := calm.plan(faults[0], number, 0)
 		o, err := r.do()
 		if err != nil || len(o.all()) > 0 || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err(), mscclgo.Errorf(mscclgo.ErrSystem, "soak", "a run without a fault: %q", o.all()))
-		}
-		return nil
-	}
-	for ranks := 2; ranks <= c.ranks; ranks++ {
-		for _, transports := range []string{"cudaipc,ethernet", "ethernet", "shm", ""} {
-			r := calm.plan(faults[0], ranks, 0)
-			r.ranks, r.beside, r.Cover, r.Steps = ranks, 0, true, len(calls)*len(counts)
-			r.Victim, r.transports = 0, slices.Repeat([]string{transports}, ranks)
-			if transports == "" { // some are mapped
-				r.transports = slices.Repeat([]string{"cudaipc,shm,ethernet"}, ranks)
-				r.transports[0], r.transports[ranks-1] = "shm,ethernet", "ethernet"
-			}
-			if err := check(r); err != nil {
-				return 0, err
-			}
+			return 0, errors.Join(err, ctx.Err(), mscclgo.Errorf(mscclgo.ErrSystem, "soak", "a run without a fault: %q", o.all()))
 		}
 	}
-	for number := range 3 {
-		r := calm.plan(faults[0], number, 0)
-		began := time.Now()
-		if err := check(r); err != nil {
-			return 0, err
-		}
-		took = max(took, time.Since(began))
-	}
-	return took, nil
+	return time.Since(began) / runs, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(launchEnv)+os.Getenv(taskEnv) != "" {
+	if os.Getenv(launchEnv)+os.Getenv(taskEnv)+os.Getenv(fillEnv) != "" {
 		main()
 		return
 	}
@@ -24,6 +24,7 @@ func TestSoak(t *testing.T) {
 	forbidDriver(t)
 	c := config{
 		seed: 11, runs: 1, ranks: 3, slack: 20, timeout: 20 * time.Second, heartbeat: 5 * time.Second, parallel: 1, device: "emu",
+		steps: 20, most: 64 << 10, short: true,
 	}
 	for _, f := range faults {
 		if !f.waits || f.name == "other call" { // that is found at once
