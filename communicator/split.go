@@ -73,7 +73,11 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	}
 	child, err := c.newChild(ctx, slices.Index(ranks, c.Rank()), len(ranks), string(id))
 	if err != nil {
-		return nil, k.errorf(mscclgo.KindOf(err), mscclgo.NoRank, "the group of ranks %v was not made: %w", ranks, err)
+		peer := mscclgo.NoRank // by the number that it has in this group
+		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(ranks) {
+			peer = ranks[e.Peer]
+		}
+		return nil, k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err)
 	}
 	return child, nil
 }

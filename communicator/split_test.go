@@ -148,6 +148,28 @@ func TestSplitOneRankFails(t *testing.T) {
 	}
 }
 
+// TestSplitNamesRank has a rank fail while its child is made: the error of the other rank names it
+// by its number in the group that was split.
+func TestSplitNamesRank(t *testing.T) {
+	comms := group(t, 3, communicator.Options{})
+	if err := comms[1].Device().Close(); err != nil {
+		t.Fatal(err)
+	}
+	all := outcomes(t, 3, func(rank int) error {
+		_, err := comms[rank].Split(t.Context(), min(rank, 1), 0)
+		return err
+	})
+	for rank, want := range []int{mscclgo.NoRank, mscclgo.NoRank, 1} {
+		var e *mscclgo.Error
+		if rank == 0 && all[rank] == nil {
+			continue // its child has no other rank
+		}
+		if !errors.As(all[rank], &e) || e.Peer != want {
+			t.Errorf("rank %d: %v, which does not name rank %d", rank, all[rank], want)
+		}
+	}
+}
+
 // TestSplitClosedInAnyOrder closes the parent, its bootstrap and the device before the
 // child, whose calls then fail.
 func TestSplitClosedInAnyOrder(t *testing.T) {
