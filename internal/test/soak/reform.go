@@ -49,9 +49,7 @@ func (w *worker) goOn(ctx context.Context) (err error) {
 		return err
 	}
 	defer member.Close()
-	if err := w.leave(); err != nil {
-		return err
-	}
+	w.leave() // what failed may say so
 	boot, err := member.Next(ctx)
 	if err != nil {
 		return err

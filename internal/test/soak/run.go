@@ -50,6 +50,7 @@ type run struct {
 	hosts      int    // of a network, 0 for this machine alone
 	lab        *netlab.Lab
 	reform     bool // survivors go on together
+	slack      float64
 }
 
 const (
@@ -81,7 +82,7 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s %d", f.name, number)
 	random := rand.New(rand.NewPCG(c.seed, hash.Sum64()))
-	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, alone: c.parallel == 1}
+	r := &run{fault: f, ranks: 2 + random.IntN(c.ranks-1), cache: c.cache, slack: c.slack, alone: c.parallel == 1}
 	r.task = task{
 		Seed: random.Uint64(), Steps: c.steps/2 + random.IntN(c.steps), Fault: f.name, Timeout: c.timeout, Heartbeat: c.heartbeat, Device: c.device,
 		Most: c.most, Short: c.short,
@@ -89,7 +90,7 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	if f.waits {
 		r.Most = min(r.Most, mostInTime)
 	} else {
-		r.Timeout = max(r.Timeout, calmTimeout)
+		r.Timeout = max(r.Timeout, time.Duration(c.slack*float64(calmTimeout)))
 	}
 	if f.beats {
 		r.Timeout = 3 * (c.heartbeat + time.Second) // no wait is to notice it first
@@ -264,6 +265,18 @@ type process struct {
 	stderr  bytes.Buffer
 	ended   int64 // when; set once done is closed, as is stderr
 	done    chan struct{}
+}
+
+// stacks returns those of its goroutines that are of a rank's work, of a process that was told to
+// print them.
+func (p *process) stacks() string {
+	var some []string
+	for _, one := range strings.Split(p.stderr.String(), "\n\n") {
+		if strings.Contains(one, "main.(*worker)") {
+			some = append(some, one)
+		}
+	}
+	return strings.Join(some, "\n\n")
 }
 
 // event returns the rank's report of an event, or nil.
@@ -449,9 +462,9 @@ func (r *run) group() (outcome, error) {
 	default:
 	}
 	if r.beside > 0 {
-		calm := &run{task: r.task, fault: faults[0], ranks: r.beside}
+		calm := &run{task: r.task, fault: faults[0], ranks: r.beside, slack: r.slack}
 		calm.Victim = -1
-		beside := calm.judge(bystanders, await(bystanders, -1, 30*time.Second), 0)
+		beside := calm.judge(bystanders, await(bystanders, -1, calm.patience()), 0)
 		for _, text := range beside.all() {
 			o.wrong = append(o.wrong, "in the group beside it, "+text)
 		}
@@ -461,7 +474,7 @@ func (r *run) group() (outcome, error) {
 
 // patience is how long the ranks may take to end.
 func (r *run) patience() time.Duration {
-	patience := r.fault.bound + 30*time.Second
+	patience := r.fault.bound + time.Duration(r.slack*float64(30*time.Second))
 	if r.fault.name == "disk full" {
 		patience += time.Minute
 	}
@@ -517,7 +530,7 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		}
 		switch {
 		case hung[i]:
-			say(i, "did not end: %+v %s", p.reports, p.stderr.Bytes())
+			say(i, "did not end: %+v %s", p.reports, p.stacks())
 			continue
 		case i == r.Victim && r.fault.name == "continued late" && !over:
 			if end == nil {
