@@ -210,7 +210,7 @@ const (
 )
 
 // collective makes a random call of a team, and counts the wrong elements if it is told that
-// all went well. The victim of other makes it with one element more.
+// all went well. The victim of other makes it with one element more, or another root.
 func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, step int, other bool) error {
 	me, ranks := t.comm.Rank(), t.comm.Size()
 	k := &trial{call: t.calls[random.IntN(len(t.calls))], root: random.IntN(ranks)}
@@ -227,8 +227,17 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 	way, graph, twice := random.IntN(ways), random.IntN(3) == 0, random.IntN(2) == 0 && !k.inPlace
 	inPlace, outPlace, skew := random.IntN(places), random.IntN(places), random.IntN(guard)
 	choice := t.choice(k, random)
-	if w.Fault == "other call" && step == w.At {
+	if w.mismatch(step) {
 		way, k.count = plain, max(k.count/2, 1) // with room for one more
+		if w.Fault == "no call" {               // all wait for all
+			k.call = calls[0]
+			k.typ, k.inPlace = k.call.typ, false
+			k.count = min(k.count, t.most/uint64(4*k.typ.Size()))
+			k.elements, err = elements.Of(k.typ)
+		}
+	}
+	if err != nil {
+		return err
 	}
 	w.what = fmt.Sprintf("step %d: %v of %d %v, %v, root %d, among %d, in place %v, way %d by %+v, in a graph %v, twice %v",
 		step, k.kind, k.count, k.typ, k.op, k.root, ranks, k.inPlace, way, choice, graph, twice)
@@ -268,6 +277,9 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 			Kind: k.kind, Type: k.typ, Op: k.op, Count: k.count, Root: k.root, InPlace: k.inPlace, Choice: choice,
 			In: t.views[0][inPlace], Out: t.views[1][outPlace], Overlap: random.IntN(2) == 0,
 		}
+		if k.inPlace {
+			c.In = nil
+		}
 		op, err := t.runner.Prepare(ctx, c)
 		if err != nil {
 			return err
@@ -276,7 +288,10 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 		queue = op.Launch
 	default:
 		count := k.count
-		if other {
+		switch {
+		case other && k.kind.Rooted() && random.IntN(2) == 0:
+			k.root = (k.root + 1) % ranks
+		case other:
 			count++
 		}
 		parts := count * uint64(k.typ.Size())

@@ -37,6 +37,7 @@ var faults = []fault{
 	{name: "disk full", bound: time.Second, tolerated: true},
 	{name: "no signal", bound: 200 * time.Millisecond, waits: true},
 	{name: "other grid", bound: 200 * time.Millisecond, waits: true},
+	{name: "no call", bound: 200 * time.Millisecond, waits: true},
 	{name: "other call", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler blocks", bound: 200 * time.Millisecond, waits: true},
 	{name: "handler panics", bound: 300 * time.Millisecond},

@@ -407,17 +407,12 @@ func (w *worker) step(ctx context.Context, step int) error {
 	}
 	if step == w.At { // the step has what the fault needs, on all ranks
 		switch w.Fault {
-		case "no signal":
+		case "no signal", "other grid":
 			kind = aPortShift
 			if len(w.comm.Hosts()) == 1 && random.IntN(2) == 0 {
 				kind = aShift
 			}
-		case "other grid":
-			kind = aPortShift
-			if len(w.comm.Hosts()) == 1 && random.IntN(2) == 0 {
-				kind = aShift
-			}
-		case "other call":
+		case "other call", "no call":
 			kind = aCollective
 		}
 	}
@@ -437,6 +432,10 @@ func (w *worker) step(ctx context.Context, step int) error {
 		return w.launch(ctx, "report", w.service.Fifo(), uint32(step))
 	case "no signal", "other call", "other grid":
 		say(report{Event: "fault"})
+	case "no call":
+		say(report{Event: "fault"})
+		<-ctx.Done() // the group has failed
+		return ctx.Err()
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -503,6 +502,11 @@ func (w *worker) gather(ctx context.Context, random *rand.Rand, step int) error 
 		}
 	}
 	return nil
+}
+
+// mismatch reports whether a step is the one in which the victim makes no call, or another.
+func (w *worker) mismatch(step int) bool {
+	return step == w.At && (w.Fault == "other call" || w.Fault == "no call")
 }
 
 // launch runs a kernel to its end.
