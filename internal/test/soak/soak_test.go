@@ -115,3 +115,15 @@ func TestJudge(t *testing.T) {
 		})
 	}
 }
+
+// TestJudgeGoesOn checks that survivors that were to go on together have done so.
+func TestJudgeGoesOn(t *testing.T) {
+	for again, says := range map[string]string{"right": "", "": "did not go on", "no server": "did not go on with others: no server"} {
+		r := &run{task: task{Steps: 9, Victim: 1}, fault: faults[2], ranks: 2, reform: true}
+		end := report{Event: "end", Time: 5, Text: "it failed", Peer: 1, Again: again}
+		o := r.judge([]*process{{cmd: new(exec.Cmd), reports: []report{end}}, {cmd: new(exec.Cmd)}}, nil, 1)
+		if text := strings.Join(o.all(), "; "); !strings.Contains(text, says) || says == "" && text != "" {
+			t.Errorf("the outcome is %q, want %q", text, says)
+		}
+	}
+}
