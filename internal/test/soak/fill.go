@@ -19,8 +19,9 @@ type filling struct {
 	Part, Parts int
 }
 
-// fill has all that the runs need compiled, into the cache: their ranks only load it. NVIDIA's
-// runtime compiler works for one thread of a process at a time, so that there are several.
+// fill has all that the runs need compiled, into the cache: their ranks only load it. On GPUs
+// there are several processes: nothing says that NVIDIA's runtime compiler works for more than
+// one thread of a process at a time.
 func (c *config) fill(ctx context.Context) error {
 	f := filling{Device: c.device, Short: c.short, Parts: 1}
 	if c.device != "emu" {

@@ -82,7 +82,7 @@ func rank(text string) {
 	end := report{Event: "end"}
 	var err error
 	if t.Elastic != "" {
-		err, end.Again = w.twice(ctx)
+		end.Again, err = w.twice(ctx)
 	} else {
 		err = communicator.Run(ctx, w.options(), w.run)
 	}

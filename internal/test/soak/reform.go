@@ -19,13 +19,13 @@ const (
 )
 
 // twice does the steps of the task. If the group fails the rank goes on in another, of those
-// who come to the server of the task, with the same memory and channels. It returns the first
-// group's error, and how the second went: "right", "" where there was none, or why not.
-func (w *worker) twice(ctx context.Context) (err error, again string) {
+// who come to the server of the task, with the same memory and channels. It returns how that went:
+// "right", "" where there was none, or why not; and the first group's error.
+func (w *worker) twice(ctx context.Context) (again string, err error) {
 	w.comm, err = communicator.Join(ctx, w.options())
 	if err == nil {
 		if err = w.work(ctx); err == nil {
-			return errors.Join(w.leave(), w.close(), w.comm.Close()), ""
+			return "", errors.Join(w.leave(), w.close(), w.comm.Close())
 		}
 	} else {
 		w.failedAt = time.Now().UnixNano()
@@ -33,9 +33,9 @@ func (w *worker) twice(ctx context.Context) (err error, again string) {
 	ctx, cancel := context.WithTimeout(ctx, reforming)
 	defer cancel()
 	if why := w.goOn(ctx); why != nil {
-		return err, why.Error()
+		return why.Error(), err
 	}
-	return err, "right"
+	return "right", err
 }
 
 // goOn is the rank's second life.

@@ -568,11 +568,14 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		if took := time.Duration(p.ended - end.Time); end.Text != "" && !r.reform && took > closePatience {
 			say(i, "took %v to close after its error", took)
 		}
-		if end.Text != "" && i != r.Victim {
+		if end.Text != "" && i != r.Victim && began != 0 {
 			if late := time.Duration(end.Time - began); late >= o.late {
 				o.late, o.last = late, fmt.Sprintf("at rank %d: %s", i, end.Text)
 			}
 		}
+	}
+	if began == 0 && failed > 0 && !r.fault.harmless {
+		o.wrong = append(o.wrong, "it failed before the fault")
 	}
 	o.goes = r.fault.tolerated && failed == 0
 	return o
