@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -103,7 +104,11 @@ func rank(text string) {
 }
 
 func (w *worker) options() communicator.Options {
-	return communicator.Options{Device: w.Device, Timeout: w.Timeout, HeartbeatTimeout: w.Heartbeat, Scratch: 1 << 20}
+	o := communicator.Options{Device: w.Device, Timeout: w.Timeout, HeartbeatTimeout: w.Heartbeat, Scratch: 1 << 20}
+	if w.Fault != "strangers" && w.Fault != "few descriptors" { // who are refused by the thousand
+		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	return o
 }
 
 // worker is what a rank works with.

@@ -574,6 +574,11 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 			}
 		}
 	}
+	for i, p := range ranks {
+		if text := p.stderr.Bytes(); len(o.wrong) > 0 && !hung[i] && len(text) > 0 {
+			say(i, "wrote: %s", text[max(0, len(text)-2000):])
+		}
+	}
 	if began == 0 && failed > 0 && !r.fault.harmless {
 		o.wrong = append(o.wrong, "it failed before the fault")
 	}
