@@ -288,7 +288,7 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 
 // work returns the message for the kernel.
 func (m *message) work() workMessage {
-	w := workMessage{What: uint64(m.typ)<<43 | uint64(bits.TrailingZeros(uint(m.typ.Size())))<<40 | m.bytes()}
+	w := workMessage{What: uint64(m.typ.device())<<40 | m.bytes()}
 	if m.count > 0 {
 		w.At = m.buffer.Ptr()
 	}

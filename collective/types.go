@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"math/bits"
 )
 
 // Type is the type of the elements of a call. The zero value is F32.
@@ -65,6 +66,9 @@ func (t Type) Size() int {
 	}
 	return typeSpecs[t].size
 }
+
+// device returns the type as Elements::of of collective.cuh takes it.
+func (t Type) device() uint32 { return uint32(t)<<3 | uint32(bits.TrailingZeros(uint(t.Size()))) }
 
 // String returns the name, such as "f32".
 func (t Type) String() string {

@@ -1,7 +1,6 @@
 // Groups of sends and receives: any number of messages between a rank and its peers, of any
 // sizes and alignments, in one kernel. Each rank knows its own messages only. Those from one
 // rank to another are received in the order in which they were sent, also across kernels.
-#include <mscclgo/check.cuh>
 #include <mscclgo/collective.cuh>
 #include <mscclgo/threads.cuh>
 
@@ -25,9 +24,9 @@ constexpr uint32_t kInStore = 240;
 // Message is data of this rank that it sends, or the place of what it receives.
 struct Message {
   uint8_t* at;
-  uint64_t what;  // number of its type << 43 | log2 of the type's size << 40 | bytes
+  uint64_t what;  // Elements
 
-  MSCCLGO_DEVICE uint64_t bytes() const { return what & ((uint64_t(1) << 40) - 1); }
+  MSCCLGO_DEVICE uint64_t bytes() const { return Elements{what}.bytes(); }
 };
 
 enum Direction : uint32_t { kSends, kReceives, kKeeps };
@@ -336,7 +335,7 @@ class Worker {
   // headOf is what the head of a message's chunks holds: the low bits of its number among
   // those of the pair, then its type and bytes.
   MSCCLGO_DEVICE static uint64_t headOf(const Task& task, const Message& message) {
-    return (task.number + task.message) << 48 | message.what;
+    return (task.number + task.message) << Elements::kBits | message.what;
   }
 
   // step does a chunk. All of the worker's threads call it. It is false if a wait failed.
@@ -429,47 +428,19 @@ class Worker {
   MSCCLGO_DEVICE bool mismatch(Task& task, const Message& message) const {
     if (Threads::thread() == 0) {
       task.stuck = true;
-      if ((task.head ^ headOf(task, message)) >> 48 == 0) tell(task, message);
+      if ((task.head ^ headOf(task, message)) >> Elements::kBits == 0) tell(task, message);
     }
     Threads::sync();
     return true;
   }
   __device__ __noinline__ void tell(const Task& task, const Message& message) const {
-    if (fetchAdd<Scope::Device, Order::Relaxed>(own().reported(), uint64_t(1)) != 0) return;
-    GroupStatus* status = group_.watch.status;  // which another runner's groups may have told, too
-    if (mscclgo::load<Scope::System, Order::Relaxed>(&status->faulted) != 0) return;
-#if defined(MSCCLGO_CHECK)
-    if (!detail::claimFault(status)) return;
-#endif
     uint32_t peer = pairOf(task).peer();
-    Message theirs{nullptr, task.head & ((uint64_t(1) << 48) - 1)};
-    detail::report(status, peer, "receive of ", elements(message), " ", typeOf(message), " from rank ", peer,
-                   " by rank ", group_.rank, ": rank ", peer, " sends ", elements(theirs), " ",
-                   typeOf(theirs), " (message ", task.number + task.message, " from rank ", peer, ")");
+    Elements theirs{task.head & ((uint64_t(1) << Elements::kBits) - 1)}, mine{message.what};
+    detail::reportOnce(own().reported(), group_.watch.status, peer, "receive of ", mine.count(), " ",
+                       mine.type(), " from rank ", peer, " by rank ", group_.rank, ": rank ", peer, " sends ",
+                       theirs.count(), " ", theirs.type(), " (message ", task.number + task.message,
+                       " from rank ", peer, ")");
   }
-  MSCCLGO_DEVICE static uint64_t elements(const Message& m) { return m.bytes() >> (m.what >> 40 & 7); }
-  MSCCLGO_DEVICE static const char* typeOf(const Message& m) {
-    switch (m.what >> 43 & 31) {
-      case 0:
-        return "f32";
-      case 1:
-        return "f16";
-      case 2:
-        return "bf16";
-      case 3:
-        return "f64";
-      case 4:
-        return "i32";
-      case 5:
-        return "i64";
-      case 6:
-        return "u8";
-      case 7:
-        return "f8e4m3";
-    }
-    return "f8e5m2";
-  }
-
   const GroupHandle& group_;
   const PeerMemory& boxes_;
   const Table& table_;

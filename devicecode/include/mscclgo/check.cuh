@@ -107,6 +107,26 @@ inline __device__ __noinline__ void fault(Watch watch, uint32_t peer, Parts... p
 
 #endif
 
+namespace mscclgo {
+namespace detail {
+
+// reportOnce is report for kernels without checks too, and any thread may call it: only the first
+// of those with the same word does anything, and it does nothing behind another fault. The word
+// is 0 at first, in memory of this device that no other group's kernels use.
+template <class... Parts>
+inline __device__ __noinline__ void reportOnce(uint64_t* reported, GroupStatus* status, uint32_t peer,
+                                               Parts... parts) {
+  if (fetchAdd<Scope::Device, Order::Relaxed>(reported, uint64_t(1)) != 0) return;
+  if (load<Scope::System, Order::Relaxed>(&status->faulted) != 0) return;
+#if defined(MSCCLGO_CHECK)
+  if (!claimFault(status)) return;
+#endif
+  report(status, peer, parts...);
+}
+
+}  // namespace detail
+}  // namespace mscclgo
+
 // Where races are looked for, a function that all lanes of a warp call together ends the kernel if they
 // do not. Its last parameter is the line of the call, which callers leave out.
 #if defined(MSCCLGO_EMU_RACE)

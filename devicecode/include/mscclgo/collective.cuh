@@ -32,6 +32,40 @@ MSCCLGO_DEVICE void checkShape(const GroupHandle& group, const char* what, uint3
 // divideUp returns a / b, rounded up.
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
+// Elements are a number of elements of a type, in one word that ranks compare:
+// number of the type << 43 | log2 of its size << 40 | bytes.
+struct Elements {
+  uint64_t what;
+
+  static constexpr uint32_t kBits = 48;  // the others are 0
+
+  // of returns elements of a type, number << 3 | log2 of its size, that take so many bytes.
+  MSCCLGO_DEVICE static Elements of(uint32_t type, uint64_t bytes) { return {uint64_t(type) << 40 | bytes}; }
+  MSCCLGO_DEVICE uint64_t bytes() const { return what & ((uint64_t(1) << 40) - 1); }
+  MSCCLGO_DEVICE uint64_t count() const { return bytes() >> (what >> 40 & 7); }
+  MSCCLGO_DEVICE const char* type() const {
+    switch (what >> 43 & 31) {
+      case 0:
+        return "f32";
+      case 1:
+        return "f16";
+      case 2:
+        return "bf16";
+      case 3:
+        return "f64";
+      case 4:
+        return "i32";
+      case 5:
+        return "i64";
+      case 6:
+        return "u8";
+      case 7:
+        return "f8e4m3";
+    }
+    return "f8e5m2";
+  }
+};
+
 // peer returns the rank that lies k ahead, k at most the number of ranks. Loops over
 // peers use it: each rank then begins with another peer, and no link is crowded.
 MSCCLGO_DEVICE uint32_t peer(const GroupHandle& group, uint32_t k) {
