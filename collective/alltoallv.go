@@ -60,7 +60,7 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 	if err := r.matching(told); err != nil {
 		return nil, err
 	}
-	l, err := r.throughSlots(ctx, c.In, c.Out, sends, receives, slotsChoice, c.Overlap)
+	l, err := r.throughSlots(ctx, c.In, c.Out, sends, receives, c.Type, false, slotsChoice, c.Overlap)
 	if err != nil {
 		return nil, wrap(r.comm, prepareV, err)
 	}
@@ -203,9 +203,11 @@ func (r *Runner) matching(told []string) error {
 
 // AllToAllV sends sendCounts[p] elements of in to each rank p, and receives
 // receiveCounts[p] elements from it into out. Both lie in rank order, without gaps. What
-// rank r sends to rank p must be as much as rank p receives from rank r: where it is not,
-// the group fails once the communicator's timeout has passed. A buffer of which nothing is used
-// may be nil. See [Runner.AllReduce].
+// rank r sends to rank p must be as much as rank p receives from rank r, of the same type: where
+// it is not, the group fails at once with an error of kind ErrInvalid that names both ranks, what
+// each of them has, and the call, and nothing but what is received may be written. Such calls are
+// numbered by runner, "by slots", together with the gathers and scatters of that algorithm. A buffer
+// of which nothing is used may be nil. See [Runner.AllReduce].
 func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, receiveCounts []uint64, t Type) error {
 	c := AllToAllV{Type: t, In: in, Out: out, Overlap: true}
 	var err error
@@ -247,7 +249,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 			return wrap(r.comm, op, err)
 		}
 	}
-	l, err := r.throughSlots(context.Background(), in, out, sends, receives, slotsChoice, true)
+	l, err := r.throughSlots(context.Background(), in, out, sends, receives, t, false, slotsChoice, true)
 	if err != nil {
 		return wrap(r.comm, op, err)
 	}

@@ -111,6 +111,16 @@ func (h *hostPath) handles(i int) gpu.Ptr {
 	return 0
 }
 
+// settle ends the service, and waits until what it was asked for is done at the peers, whose memory
+// is there until then. No kernel of this rank uses it any more.
+func (h *hostPath) settle(ctx context.Context) error {
+	errs := []error{h.service.Close()}
+	for _, channels := range h.channels {
+		errs = append(errs, channels.Flush(ctx))
+	}
+	return errors.Join(errs...)
+}
+
 // close releases everything, when no rank uses it any more.
 func (h *hostPath) close() error {
 	var errs []error

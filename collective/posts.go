@@ -21,8 +21,9 @@ const (
 	postsCalls  = 2 // Posted::numbers
 )
 
-// throughPosts is throughSlots for ranks on several hosts, by ports.
-func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, choice Choice) (launch, error) {
+// throughPosts is throughSlots for ranks on several hosts, by ports. Of a call with a root, ranks compare
+// the count when they make it.
+func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, t Type, rooted bool, choice Choice) (launch, error) {
 	ranks := uint64(r.comm.Size())
 	src := source{"alltoallv.cu", allToAllVSource}
 	kernel, fit, err := r.kernelOf(ctx, src, devicecode.Options{}, src.name, "posts", choice.Threads)
@@ -36,7 +37,8 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 		if err != nil {
 			return err
 		}
-		inbox, err := h.allocate(ctx, end, 0)
+		words := 2 * 8 * ranks // in front of the posts
+		inbox, err := h.allocate(ctx, words+end, words)
 		if err != nil {
 			return err
 		}
@@ -55,6 +57,6 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 	}
 	return launch{kernel: kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(fit))), choice.Threads), args: []any{
 		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCalls], post, uint32(r.comm.Rank()), uint32(ranks),
-		to, from, pointer(in), pointer(out),
+		to, from, pointer(in), pointer(out), t.device(), rooted,
 	}, before: stores}, nil
 }

@@ -120,7 +120,14 @@ func (r *Runner) Close(ctx context.Context) error {
 		return nil
 	}
 	if len(r.memories) > 0 || len(r.hostPaths) > 0 {
-		return r.partWith(ctx, r.release)
+		var errs []error
+		for key, path := range r.hostPaths {
+			// Other kernels end when their peers have what they sent.
+			if key.through == bySlots && r.comm.Err() == nil && !r.order.over() {
+				errs = append(errs, path.settle(ctx))
+			}
+		}
+		return errors.Join(append(errs, r.partWith(ctx, r.release))...)
 	}
 	return r.release()
 }

@@ -50,9 +50,9 @@ type parts struct {
 // the others' receives they agree. A buffer of which no part is used may be nil. The
 // first launch with some number of threads is Collective, the others concern this rank
 // alone. The caller holds mu.
-func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, choice Choice, overlap bool) (launch, error) {
+func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, receives spans, t Type, rooted bool, choice Choice, overlap bool) (launch, error) {
 	if len(r.comm.Hosts()) > 1 {
-		return r.throughPosts(ctx, in, out, sends, receives, choice)
+		return r.throughPosts(ctx, in, out, sends, receives, t, rooted, choice)
 	}
 	ranks := uint64(r.comm.Size())
 	sizes := r.slotSizes
@@ -95,7 +95,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 		return launch{}, err
 	}
 	return launch{kernel: kernel, shape: shape, args: []any{
-		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams),
+		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams), t.device(),
 	}, before: stores}, nil
 }
 
@@ -167,5 +167,5 @@ func (r *Runner) rootedSlots(ctx context.Context, c *Call, in, out *gpu.Buffer) 
 			all[rank].At, all[rank].Bytes = uint64(rank)*c.part(), c.part()
 		}
 	}
-	return r.throughSlots(ctx, in, out, sends, receives, c.Choice, c.Overlap)
+	return r.throughSlots(ctx, in, out, sends, receives, c.Type, true, c.Choice, c.Overlap)
 }

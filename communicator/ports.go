@@ -331,6 +331,19 @@ func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
 	return p.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.PortChannel](p.index(i, rank)))
 }
 
+// Flush waits until all that the channels' connections were asked for before is done at the peers:
+// of what kernels have asked for, what the service has served, and all of it once that is closed. It
+// is for programs that close the channels when no peer waits for what they did last.
+//
+// Errors: those of [connection.Connection.Flush].
+func (p *PortChannels) Flush(ctx context.Context) error {
+	var errs []error
+	for _, conn := range p.connections {
+		errs = append(errs, conn.Flush(ctx))
+	}
+	return errors.Join(errs...)
+}
+
 // Close closes the connections and frees the channels' memory. No kernel of any
 // rank may use the channels any longer, and the service must be closed before, as
 // it keeps their ids. Close may be called twice.

@@ -63,7 +63,7 @@ struct Exchange {
   const uint8_t* in;
   uint8_t* out;
   uint64_t small, slotBytes;
-  uint32_t streams;
+  uint32_t streams, type;  // type: as Elements::of takes it
   uint32_t epoch = group.epoch();
   uint64_t number = numbers()[blockIdx.x] + 1;  // of the call among those by slots
 
@@ -100,11 +100,13 @@ struct Exchange {
   MSCCLGO_DEVICE uint64_t* copied(uint32_t of, uint32_t peer, uint32_t stream) const {
     return arrived(of, peer, streams + stream);
   }
-  // counted returns where rank `of` hears from a peer how much that sends. Calls use two
+  // counted returns where rank `of` hears from a peer what that sends. Calls use two
   // words in turn, as inboxes of packets do.
   MSCCLGO_DEVICE uint64_t* counted(uint32_t of, uint32_t peer) const {
     return arrived(of, peer, 2 * streams + number % 2);
   }
+  // reported returns this rank's word for reportOnce: one in which it would hear from itself.
+  MSCCLGO_DEVICE uint64_t* reported() const { return arrived(group.rank, group.rank, 2 * streams); }
   // numbers returns this rank's count of calls, for each of kMaxBlocks blocks. It follows
   // the flags.
   MSCCLGO_DEVICE uint64_t* numbers() const {
@@ -286,28 +288,46 @@ class Packets {
   uint64_t above_, upTo_, packets_;
 };
 
-// agreed tells the peers how much this rank sends to each, and waits until all have told
-// the same as this rank receives: the wait for one that does not ends by its deadline. So
+// mismatch reports that a rank does not receive what another sends to it, in a call of that
+// number. `reported` is of reportOnce, and peer the one of the two that is not this rank.
+__device__ __noinline__ void mismatch(const Watch& watch, uint64_t* reported, uint32_t peer, uint32_t from,
+                                      Elements sends, uint32_t to, Elements receives, uint64_t number) {
+  detail::reportOnce(reported, watch.status, peer, "rank ", from, " sends ", sends.count(), " ", sends.type(),
+                     " to rank ", to, ", which receives ", receives.count(), " ", receives.type(),
+                     ", in call ", number, " by slots");
+}
+
+// agreed tells the peers what this rank sends to each, and waits until all have told
+// the same as this rank receives: the group fails where one tells another. So
 // all ranks have begun the call, which inboxes need that take turns. It costs no trip
 // more, since the counts travel beside the first packets. All threads of one block call it
 // and get the same result.
 MSCCLGO_DEVICE bool agreed(const Exchange& call) {
   const GroupHandle& group = call.group;
-  // Counts have 38 bits, of which the upper ones are mixed into the 32 that are told.
-  auto word = [&](uint64_t bytes) {
-    return call.number << 32 | uint32_t(bytes ^ (bytes >> 32) * 0x9e3779b1u);
+  // Of the number 16 bits are enough: what is in the word is of this call or the last but one.
+  auto word = [&](const Part& part) {
+    return call.number << Elements::kBits | Elements::of(call.type, part.bytes).what;
   };
   bool ok = true;
   for (uint32_t p = threadIdx.x; p < group.size; p += blockDim.x) {
     if (p == group.rank) continue;
-    store<Scope::System, Order::Relaxed>(call.counted(p, group.rank), word(call.sends.of(p).bytes));
+    store<Scope::System, Order::Relaxed>(call.counted(p, group.rank), word(call.sends.of(p)));
     Watch watch = group.watch;
     watch.peer = p;
     const uint64_t* theirs = call.counted(group.rank, p);
-    uint64_t want = word(call.receives.of(p).bytes);
-    if (waitUntil(watch, [&] { return load<Scope::System, Order::Relaxed>(theirs) == want; }) !=
-        WaitResult::Done)
-      ok = false;
+    uint64_t want = word(call.receives.of(p));
+    WaitResult result = waitUntil(watch, [&] {
+      uint64_t differs = load<Scope::System, Order::Relaxed>(theirs) ^ want;
+      if (differs >> Elements::kBits != 0) return false;  // they have not begun
+      if (differs != 0) {  // told here, where lanes need not wait for those that go on
+        constexpr uint64_t kWhat = (uint64_t(1) << Elements::kBits) - 1;
+        mismatch(watch, call.reported(), p, p, {(want ^ differs) & kWhat}, group.rank, {want & kWhat},
+                 call.number);
+        ok = false;
+      }
+      return true;
+    });
+    if (result != WaitResult::Done) ok = false;
   }
   return blockAll(ok);
 }
@@ -326,19 +346,25 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
 // Posted is one rank's view of a call by ports, for ranks on several hosts. A pair's part
 // goes in pieces through the pair's kPosts posts at either end: the sender copies a piece to
 // one of its outbox, its host puts it into that of the receiver's inbox, and the receiver copies it
-// to its place and signals that the post is free. In front of a piece are how long the part is and the call's
-// number, which the receiver compares before it writes. A call ends when all posts are free. So a piece may
-// come before its receiver has begun the call.
+// to its place and signals that the post is free. In front of a piece are the part's Elements and the call's
+// number, which the receiver compares before it writes: the group fails where they differ. A call ends when
+// all posts are free. So a piece may come before its receiver has begun the call.
 struct Posted {
   const PortChannelHandle* channels;  // two to each rank
   uint8_t* outbox;                    // kPosts posts for each rank
-  const uint8_t* inbox;               // likewise
-  uint64_t* numbers;                  // of the calls: those to each rank, and then those from each
+  const uint8_t* inbox;  // likewise, behind two words for each rank, of zeros before the first call
+  uint64_t* numbers;     // of the calls: those to each rank, and then those from each; that to
+                         // itself is the word for reportOnce
   uint64_t postBytes;
-  uint32_t rank, ranks;
+  uint32_t rank, ranks, type;  // type: as Elements::of takes it
+  bool quiet;                  // ranks agree on which parts there are
 
   static constexpr uint32_t kPosts = 4;  // postsOfPair of posts.go
   static constexpr uint64_t kHead = 16;  // bytes in front of a piece
+  // A rank that has no part for a peer, or expects none of it, tells it so, as it might wait for
+  // data or for answers: by a word in front of the peer's posts, on the channel that would carry
+  // them. The words are 1 + the number of the call: first those of the ranks that send none.
+  static constexpr uint64_t kGrace = 100000000;  // nanoseconds
 
   // channel returns this rank's end of what carries the parts from one rank to another: puts
   // with signals, and the answers. The way back has the other channel, since one thread at a time
@@ -349,6 +375,8 @@ struct Posted {
   MSCCLGO_DEVICE uint64_t post(uint32_t of, uint64_t piece) const {
     return (of * kPosts + piece % kPosts) * postBytes;
   }
+  // posts returns where an inbox has its posts, behind the words.
+  MSCCLGO_DEVICE uint64_t posts() const { return 2 * ranks * sizeof(uint64_t); }
   MSCCLGO_DEVICE uint64_t pieces(const Part& part) const { return divideUp(part.bytes, postBytes - kHead); }
   // size returns the bytes of a piece.
   MSCCLGO_DEVICE uint64_t size(const Part& part, uint64_t piece) const {
@@ -356,20 +384,77 @@ struct Posted {
     return left < postBytes - kHead ? left : postBytes - kHead;
   }
 
+  // tell tells peers of which parts there are none in call `number`. One thread calls it.
+  MSCCLGO_DEVICE bool tell(uint32_t to, const Part& send, uint32_t from, const Part& receive,
+                           uint64_t number) const {
+    constexpr uint64_t kWord = sizeof(uint64_t);
+    return (send.bytes > 0 || channel(rank, to).store(rank * kWord, number + 1) == WaitResult::Done) &&
+           (receive.bytes > 0 ||
+            channel(from, rank).store((ranks + rank) * kWord, number + 1) == WaitResult::Done);
+  }
+
+  // await waits for a signal of call `number`, unless the word says that there is none: told is then
+  // true. A peer that has told of a later call has ended this one, and its channel has passed on
+  // signals of this call before that word: so none comes any more. One thread calls it.
+  MSCCLGO_DEVICE WaitResult await(const PortChannelHandle& channel, uint64_t word, uint64_t number,
+                                  bool& told) const {
+    uint64_t since = 0;
+    told = false;
+    return channel.base.semaphore.waitUnless([&] {
+      uint64_t seen = load<Scope::System, Order::Relaxed>(reinterpret_cast<const uint64_t*>(inbox) + word);
+      int64_t ahead = int64_t(seen - (number + 1));
+      if (ahead > 0 && since == 0) since = nanoseconds();
+      told = ahead == 0 || (ahead > 0 && int64_t(nanoseconds() - since) > int64_t(kGrace));
+      return told;
+    });
+  }
+
+  // answered waits until a piece to a rank has been read in call `number`. One thread calls it.
+  MSCCLGO_DEVICE bool answered(uint32_t to, const Part& part, uint64_t number) const {
+    const PortChannelHandle& out = channel(rank, to);
+    bool none;
+    WaitResult result = await(out, ranks + to, number, none);
+    if (none)
+      mismatch(out.base.semaphore.watch, numbers + rank, to, rank, Elements::of(type, part.bytes), to,
+               Elements::of(type, 0), number + 1);
+    return result == WaitResult::Done;
+  }
+
+  // arrived waits for a piece of call `number` at a place, and compares what is in front of it. One
+  // thread calls it.
+  MSCCLGO_DEVICE bool arrived(uint32_t from, const Part& part, const uint8_t* at, uint64_t number) const {
+    const PortChannelHandle& in = channel(from, rank);
+    bool none;
+    if (await(in, from, number, none) != WaitResult::Done && !none) return false;
+    Elements receives = Elements::of(type, part.bytes), sends = Elements::of(type, 0);
+    uint64_t call = number;
+    if (!none) {
+      const uint64_t* head = reinterpret_cast<const uint64_t*>(at);  // the wait acquires it
+      sends.what = head[0], call = head[1];
+      if (sends.what == receives.what && call == number) return true;
+      // A piece of another call comes where one of the two ranks has none in the earlier of both.
+      if (int64_t(call - number) > 0) sends = Elements::of(type, 0), call = number;
+      if (int64_t(call - number) < 0) receives = Elements::of(type, 0);
+    }
+    mismatch(in.base.semaphore.watch, numbers + rank, from, from, sends, rank, receives, call + 1);
+    return false;
+  }
+
   // send sends a piece of call `number`, once its post is free. All threads of the block call it.
   MSCCLGO_DEVICE bool send(uint32_t to, const uint8_t* in, const Part& part, uint64_t piece,
                            uint64_t number) const {
     const PortChannelHandle& out = channel(rank, to);
-    if (!blockAll(threadIdx.x != 0 || piece < kPosts || out.wait() == WaitResult::Done)) return false;
+    if (!blockAll(threadIdx.x != 0 || piece < kPosts || answered(to, part, number))) return false;
     uint64_t from = post(to, piece), n = size(part, piece);
     copy(outbox + from + kHead, in + part.at + piece * (postBytes - kHead), n, threadIdx.x, blockDim.x);
     if (threadIdx.x == 0) {
       uint64_t* head = reinterpret_cast<uint64_t*>(outbox + from);
-      head[0] = part.bytes;
+      head[0] = Elements::of(type, part.bytes).what;
       head[1] = number;
     }
     __syncthreads();  // the piece is there before one thread sends it
-    return threadIdx.x != 0 || out.putWithSignal(post(rank, piece), from, kHead + n) == WaitResult::Done;
+    return threadIdx.x != 0 ||
+           out.putWithSignal(posts() + post(rank, piece), from, kHead + n) == WaitResult::Done;
   }
 
   // receive waits for a piece of call `number` and copies it to its place. All threads of the block
@@ -377,19 +462,8 @@ struct Posted {
   MSCCLGO_DEVICE bool receive(uint32_t from, uint8_t* out, const Part& part, uint64_t piece,
                               uint64_t number) const {
     const PortChannelHandle& in = channel(from, rank);
-    const uint8_t* at = inbox + post(from, piece);
-    bool ok = true;
-    if (threadIdx.x == 0) {
-      // The wait acquires the piece, so its head is as the sender wrote it; one that differs stays so
-      // until the deadline.
-      ok = in.wait() == WaitResult::Done &&
-           waitUntil(in.base.semaphore.watch, [&] {
-             const uint64_t* head = reinterpret_cast<const uint64_t*>(at);
-             return load<Scope::System, Order::Relaxed>(&head[0]) == part.bytes &&
-                    load<Scope::System, Order::Relaxed>(&head[1]) == number;
-           }) == WaitResult::Done;
-    }
-    if (!blockAll(ok)) return false;
+    const uint8_t* at = inbox + posts() + post(from, piece);
+    if (!blockAll(threadIdx.x != 0 || arrived(from, part, at, number))) return false;
     copy(out + part.at + piece * (postBytes - kHead), at + kHead, size(part, piece), threadIdx.x, blockDim.x);
     __syncthreads();  // all have read the post
     return threadIdx.x != 0 || in.signal() == WaitResult::Done;
@@ -403,13 +477,15 @@ struct Posted {
     uint64_t sending = numbers[to], receiving = numbers[ranks + from];
     for (; sent < sends && sent < kPosts; ++sent)
       if (!blockAll(this->send(to, in, send, sent, sending))) return false;
+    bool none = !quiet && (sends == 0 || receives == 0);
+    if (none && !blockAll(threadIdx.x != 0 || tell(to, send, from, receive, sending))) return false;
     for (uint64_t got = 0; got < receives || sent < sends; ++got) {
       if (got < receives && !blockAll(this->receive(from, out, receive, got, receiving))) return false;
       if (sent < sends && !blockAll(this->send(to, in, send, sent++, sending))) return false;
     }
     bool ok = true;
     for (uint64_t i = 0; threadIdx.x == 0 && ok && i < sends && i < kPosts; ++i)
-      ok = channel(rank, to).wait() == WaitResult::Done;
+      ok = answered(to, send, sending);
     if (!blockAll(ok)) return false;
     if (threadIdx.x == 0) {  // all have read them
       numbers[to] = sending + 1;
@@ -436,12 +512,12 @@ extern "C" __global__ void storeParts(__grid_constant__ const Some some) {
 #define PARAMETERS                                                                                    \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory inbox,                \
       __grid_constant__ const Parts sends, __grid_constant__ const Parts receives, const uint8_t *in, \
-      uint8_t *out, uint64_t tiny, uint64_t small, uint64_t slotBytes, uint32_t streams
+      uint8_t *out, uint64_t tiny, uint64_t small, uint64_t slotBytes, uint32_t streams, uint32_t type
 
 // slotsLL16 takes LL16 packets for what is small.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
   awaitPrevious();
-  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams};
+  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, type};
   (void)tiny;
   Packets<LL16Packet> packets(call, 0, small);
   packets.begin();
@@ -451,7 +527,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
 // slotsLL128 takes LL8 packets for what is tiny, and LL128 packets for what is small.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
   awaitPrevious();
-  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams};
+  Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, type};
   Packets<LL8Packet> few(call, 0, tiny);
   Packets<LL128Packet> more(call, tiny, small);
   few.begin();
@@ -467,8 +543,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
 extern "C" __global__ void __launch_bounds__(512, 1)
     posts(const PortChannelHandle* channels, uint8_t* outbox, const uint8_t* inbox, uint64_t* numbers,
           uint64_t postBytes, uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,
-          __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out) {
-  Posted call{channels, outbox, inbox, numbers, postBytes, rank, ranks};
+          __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out, uint32_t type,
+          bool quiet) {
+  Posted call{channels, outbox, inbox, numbers, postBytes, rank, ranks, type, quiet};
   const uint8_t* src = in + sends.of(rank).at;
   uint8_t* dst = out + receives.of(rank).at;
   if (src != dst) copy(dst, src, sends.of(rank).bytes, uint32_t(firstThread()), uint32_t(allThreads()));

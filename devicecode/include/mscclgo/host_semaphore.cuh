@@ -16,10 +16,25 @@ struct Host2DeviceSemaphoreHandle {
   // peer put before its signal is visible (acquire at system scope), and after a
   // __syncthreads() to the block. Otherwise nothing is consumed.
   MSCCLGO_DEVICE WaitResult wait() const {
+    return waitUnless([] { return false; });
+  }
+
+  // waitUnless is wait() that ends as Aborted once never() returns true: no signal comes. It looks
+  // for a signal first.
+  template <class Never>
+  MSCCLGO_DEVICE WaitResult waitUnless(Never never) const {
     detail::Span span(watch.trace());
     uint64_t next = *expected + 1;
+    bool none = false;
     WaitResult result = waitUntil(
-        watch, [&] { return arrived() >= next; }, next);
+        watch,
+        [&] {
+          if (arrived() >= next) return true;
+          none = never();
+          return none;
+        },
+        next);
+    if (none) result = WaitResult::Aborted;
     if (result == WaitResult::Done) consume(next);
     end(span, result, next);
     return result;
