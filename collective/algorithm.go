@@ -34,6 +34,7 @@ const (
 	byStages               // port channels, and threads that reduce
 	byHosts                // threads within a host, port channels between hosts
 	bySlots                // threads, through slots of the runner's
+	byBulk                 // multiprocessors' copy engines, each part straight to its place
 )
 
 // The payloads of packets; see packet.cuh.
@@ -54,8 +55,16 @@ func packets(others ...algorithm) []algorithm {
 	}, others...)
 }
 
+// onDevice reports whether kernels alone move the data, by memory that all ranks reach.
+func (a algorithm) onDevice() bool {
+	return a.through == byKernel || a.through == byPush || a.through == bySlots || a.through == byBulk
+}
+
 // slots moves parts by packets or through the receivers' slots; see alltoallv.go.
 var slots = algorithm{name: "slots", through: bySlots}
+
+// bulk moves the parts by the multiprocessors' copy engines; see bulk.go.
+var bulk = algorithm{name: "bulk", kernel: "bulk", through: byBulk}
 
 // ports moves the parts by the hosts' copy engines.
 var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}

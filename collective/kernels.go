@@ -73,11 +73,22 @@ func (r *Runner) loaded(unit string) bool {
 // wait for each other. The caller holds mu. Collective.
 func (r *Runner) kernel(ctx context.Context, c *Call, a algorithm) (k *gpu.Kernel, fit int, err error) {
 	src, options, unit := c.unit(a)
+	if a.through == byBulk {
+		if r.rings.stages != defaultBulkRing.stages {
+			options.Defines = append(options.Defines, fmt.Sprintf("STAGES=%d", r.rings.stages))
+		}
+		return r.kernelWith(ctx, src, options, unit, a.kernel, c.Threads, r.fitRing().bytes())
+	}
 	return r.kernelOf(ctx, src, options, unit, a.kernel, c.Threads)
 }
 
 // kernelOf is kernel for any unit.
 func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options, unit, name string, threads int) (k *gpu.Kernel, fit int, err error) {
+	return r.kernelWith(ctx, src, o, unit, name, threads, 0)
+}
+
+// kernelWith is kernelOf for one with so many bytes of dynamic shared memory.
+func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Options, unit, name string, threads, shared int) (k *gpu.Kernel, fit int, err error) {
 	module := r.modules[unit]
 	if module == nil {
 		module, err = r.load(ctx, src, o)
@@ -95,8 +106,16 @@ func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options,
 	shape := fitKey{unit, name, threads}
 	fit, known := r.fits[shape]
 	if !known {
-		if fit, err = r.comm.MaxBlocks(ctx, k, threads, 0); err != nil {
+		if shared > 0 {
+			if _, err := r.exchange(ctx, "allow shared memory", "", k.SetMaxDynamicShared(shared)); err != nil {
+				return nil, 0, err
+			}
+		}
+		if fit, err = r.comm.MaxBlocks(ctx, k, threads, shared); err != nil {
 			return nil, 0, err
+		}
+		if r.maxBlocks > 0 {
+			fit = min(fit, r.maxBlocks)
 		}
 		r.fits[shape] = fit
 	}

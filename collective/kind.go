@@ -79,7 +79,7 @@ var specs = [...]spec{
 	AllGather: {
 		name: "all-gather", inPlace: true, gathered: true, source: source{"allgather.cu", allGatherSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(ports),
+		algorithms: packets(bulk, ports),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
@@ -92,13 +92,13 @@ var specs = [...]spec{
 	AllToAll: {
 		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{"alltoall.cu", allToAllSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(ports),
+		algorithms: packets(bulk, ports),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
 		name: "send-receive", source: source{"sendrecv.cu", sendReceiveSource},
 		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(ports),
+		algorithms: packets(bulk, ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
 	},
 	Broadcast: {
@@ -107,7 +107,7 @@ var specs = [...]spec{
 		algorithms: packets(
 			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, split: relayShare},
 			algorithm{name: "relayed", kernel: "relayed"},
-			ports,
+			bulk, ports,
 		),
 		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},
@@ -240,7 +240,7 @@ func (k Kind) algorithm(name string) (algorithm, error) {
 // channels for each pair of buffers.
 func (k Kind) ByHost(algorithm string) bool {
 	a, err := k.algorithm(algorithm)
-	return err == nil && a.through != byKernel && a.through != byPush && a.through != bySlots
+	return err == nil && !a.onDevice()
 }
 
 // InParts returns the number of parts of a rank's input.

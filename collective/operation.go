@@ -212,8 +212,11 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 // launchOf returns the launch of a call by threads that reach the peers' memory, in and
 // out.
 func (r *Runner) launchOf(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
-	if a.through == byPush {
+	switch a.through {
+	case byPush:
 		return r.launchPushed(c, a, kernel, fit, in, out)
+	case byBulk:
+		return r.launchBulk(c, a, kernel, fit, in, out)
 	}
 	args := []any{r.group, in, out, c.part()}
 	switch {
@@ -255,6 +258,8 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 		perThread = payloadLL128 / 32
 	case a.payload != 0:
 		perThread = a.payload
+	case a.through == byBulk:
+		perThread = divideUp(bulkLeast, uint64(c.Threads))
 	}
 	switch ranks := uint64(r.comm.Size()); {
 	case a.split == twoShards, a.through == byPush, a.name == "direct" && (c.Kind == AllReduce || c.Kind == Reduce):

@@ -38,7 +38,10 @@ type Runner struct {
 	fabric *Fabric // nil if unknown
 	room   uint64  // bytes of the inbox
 	order  *order
-	name   string // suffix of descriptions, one for each runner of a communicator
+	name   string   // suffix of descriptions, one for each runner of a communicator
+	rings  bulkRing // of the blocks of bulk.cu
+
+	maxBlocks int // of a kernel; 0 for any
 
 	slotSizes slotSizes
 	groups    groups // with mu held
@@ -87,7 +90,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	}
 	room, err := checkScratch(o.Scratch, comm.Size(), comm.Rank())
 	r := &Runner{
-		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes,
+		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes, rings: defaultBulkRing,
 		groups: groups{sizes: defaultGroupSizes},
 		order:  orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room},
 		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},

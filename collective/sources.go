@@ -44,6 +44,9 @@ var ringSource []byte
 //go:embed kernels/pushed.cu
 var pushedSource []byte
 
+//go:embed kernels/bulk.cu
+var bulkSource []byte
+
 //go:embed kernels/staged.cu
 var stagedSource []byte
 
@@ -59,6 +62,8 @@ func (k Kind) source(a algorithm) source {
 		return source{"ring.cu", ringSource}
 	case byPush:
 		return source{"pushed.cu", pushedSource}
+	case byBulk:
+		return source{"bulk.cu", bulkSource}
 	case byStages:
 		return source{"staged.cu", stagedSource}
 	case byHosts:

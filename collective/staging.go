@@ -48,7 +48,7 @@ func (k Kind) reach(a algorithm) reach {
 	switch {
 	case a.payload != 0, a.through == bySlots:
 		return reachNothing
-	case a.through == byPush:
+	case a.through == byPush, a.through == byBulk:
 		return reachOutputs
 	case a.through != byKernel, k == AllReduce, k == Reduce:
 		return reachBoth

@@ -302,7 +302,7 @@ func (p *plan) choose() (err error) {
 	}
 	p.piece = c.part()
 	p.reach = c.Kind.reach(p.algorithm)
-	if ranks == 1 && (p.algorithm.through == byKernel || p.algorithm.through == byPush || p.algorithm.through == bySlots) {
+	if ranks == 1 && p.algorithm.onDevice() {
 		p.reach = reachNothing
 	}
 	// Other steps do not lie between two kernels.
