@@ -30,6 +30,7 @@ extern "C" __global__ void doubled(uint32_t* dst, uint32_t* middle, const uint32
   ring.wait();
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) middle[i] *= 2;
+  bulkFence();
   __syncthreads();
   bulkCopy(ring, dst, middle, n * 4, 0, 1);
   ring.wait();

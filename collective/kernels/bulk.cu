@@ -1,6 +1,6 @@
 // Collectives that only move data, by bulk copies: a few blocks fill the links, since the
-// multiprocessors' copy engines move what takes many threads otherwise. For large sizes, and where
-// few multiprocessors may be used. Any size and alignment; in place or not.
+// multiprocessors' copy engines move what takes many threads otherwise. For large sizes, and
+// where few multiprocessors may be used. Any size and alignment; in place or not.
 #include <mscclgo/bulk.cuh>
 #include <mscclgo/collective.cuh>
 
@@ -37,7 +37,8 @@ struct Movement {
   MSCCLGO_DEVICE uint8_t* place(uint32_t k) const { return out.of<uint8_t>(to(k)) + call.dst; }
   MSCCLGO_DEVICE const uint8_t* source(uint32_t k) const { return in + to(k) * call.stride; }
 
-  // byThreads copies what the engine does not: the edges, and what does not lie as the input does.
+  // byThreads copies what the engine does not: the edges, and what does not lie as the input
+  // does.
   MSCCLGO_DEVICE void byThreads(uint32_t k, const BulkSpan& span) const {
     uint8_t* dst = place(k);
     uint32_t thread = uint32_t(firstThread()), threads = uint32_t(allThreads());
@@ -95,8 +96,8 @@ struct Movement {
 
 }  // namespace
 
-// bulk: between two barriers. The first orders nothing: it only announces that all outputs may be
-// written. Before the second, thread 0 of each block waits until what its engine wrote is
+// bulk: between two barriers. The first orders nothing: it only announces that all outputs may
+// be written. Before the second, thread 0 of each block waits until what its engine wrote is
 // visible to it, and the barrier, which begins with one of the block, releases that.
 extern "C" __global__ void bulk(__grid_constant__ const GroupHandle group,
                                 __grid_constant__ const PeerMemory in, __grid_constant__ const PeerMemory out,

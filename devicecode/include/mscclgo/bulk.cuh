@@ -15,9 +15,9 @@
 // orders them behind accesses of threads, which are in the generic proxy. It takes such a fence
 // for granted when a thread has observed the end of a copy.
 //
-// GPUs before sm_90 have no such engine. There BulkRing and bulkCopy copy by all threads of
-// the block, and what is below them is not declared. On emulated devices the engine moves a
-// piece at once, when it is asked to.
+// GPUs before sm_90 have no such engine. There BulkRing and bulkCopy copy by all threads of the
+// block, bulkFence does nothing, and MSCCLGO_BULK is not defined, nor what they are made of. On
+// emulated devices the engine moves a piece at once, when it is asked to.
 #pragma once
 
 #include <mscclgo/atomic.cuh>
@@ -34,17 +34,28 @@ namespace mscclgo {
 // cp.async.bulk).
 constexpr uint32_t kBulkUnit = 16;
 
+// bulkFence orders the thread's loads and stores, and what it has observed by them, before what
+// the engine does later for it, or for another thread behind a barrier of the block: a thread
+// that stores what the engine then reads calls it before that barrier. Any thread may call
+// it. (PTX: fence.proxy.async)
+MSCCLGO_DEVICE void bulkFence() {
+#if defined(MSCCLGO_BULK) && !defined(MSCCLGO_EMU)
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
 #if defined(MSCCLGO_BULK)
 
 // BulkBarrier counts the bytes that bulk copies have brought into the block's shared memory,
-// where it is itself (PTX: mbarrier, of one arrival). It goes through phases, the first of number 0. A
-// thread announces a phase's bytes, before the copies that bring them, and any threads wait for its end.
+// where it is itself (PTX: mbarrier, of one arrival). It goes through phases, the first of
+// number 0. A thread announces a phase's bytes, before the copies that bring them, and any
+// threads wait for its end.
 struct BulkBarrier {
   uint64_t word;  // opaque
 
   // init makes it. One thread calls it, before all else and at least once in a kernel, and
-  // bulkFence() before the engine or another thread uses it, which the threads also need a barrier
-  // for.
+  // bulkFence() before the engine or another thread uses it, which the threads also need a
+  // barrier for.
   MSCCLGO_DEVICE void init() {
 #if defined(MSCCLGO_EMU)
     store<Scope::Device, Order::Relaxed>(&word, 0);
@@ -65,9 +76,9 @@ struct BulkBarrier {
 #endif
   }
 
-  // wait waits until the phase of that parity, 0 or 1, has ended: the current one, or the one before,
-  // whose end it reports at once. What the copies brought is then visible to the thread. Any
-  // thread may call it. It acquires at the scope of the block.
+  // wait waits until the phase of that parity, 0 or 1, has ended: the current one, or the one
+  // before, whose end it reports at once. What the copies brought is then visible to the
+  // thread. Any thread may call it. It acquires at the scope of the block.
   //
   // No deadline bounds it: it waits for the multiprocessor's own engine, which reads this GPU's
   // memory, or a mapped peer's as an ordinary load does. (PTX: mbarrier.try_wait)
@@ -103,14 +114,6 @@ struct BulkBarrier {
 #endif
 };
 
-// bulkFence orders what the thread did or has observed by loads and stores before what it then
-// has the engine do. (PTX: fence.proxy.async)
-MSCCLGO_DEVICE void bulkFence() {
-#if !defined(MSCCLGO_EMU)
-  asm volatile("fence.proxy.async;" ::: "memory");
-#endif
-}
-
 // bulkLoad has the engine read global memory into the block's shared memory, and count the
 // bytes at a barrier that expects them. Any thread may call it. (PTX: cp.async.bulk, with
 // mbarrier::complete_tx)
@@ -129,8 +132,8 @@ MSCCLGO_DEVICE void bulkLoad(void* shared, const void* src, uint32_t bytes, Bulk
 }
 
 // bulkStore has the engine write shared memory of the block to global memory, which may be a
-// peer's that is mapped. Any thread may call it, and waits for it itself: bulkCommit() groups the
-// stores of the thread since the one before, and a wait is for groups. (PTX: cp.async.bulk,
+// peer's that is mapped. Any thread may call it, and waits for it itself: bulkCommit() groups
+// the stores of the thread since the one before, and a wait is for groups. (PTX: cp.async.bulk,
 // with bulk_group)
 MSCCLGO_DEVICE void bulkStore(void* dst, const void* shared, uint32_t bytes) {
 #if defined(MSCCLGO_EMU)
@@ -151,8 +154,8 @@ MSCCLGO_DEVICE void bulkCommit() {
 #endif
 }
 
-// bulkWait waits until all but the last Pending groups of the thread have ended: their
-// writes are done, and visible to the thread, so that a release of its, or after a barrier of another
+// bulkWait waits until all but the last Pending groups of the thread have ended: their writes
+// are done, and visible to the thread, so that a release of its, or after a barrier of another
 // thread of the block, orders them. (PTX: cp.async.bulk.wait_group)
 template <uint32_t Pending>
 MSCCLGO_DEVICE void bulkWait() {
@@ -162,7 +165,8 @@ MSCCLGO_DEVICE void bulkWait() {
 }
 
 // bulkWaitRead waits until all but the last Pending groups of the thread have read the shared
-// memory that they write from, so that it may be overwritten. (PTX: cp.async.bulk.wait_group.read)
+// memory that they write from, so that it may be overwritten. (PTX:
+// cp.async.bulk.wait_group.read)
 template <uint32_t Pending>
 MSCCLGO_DEVICE void bulkWaitRead() {
 #if !defined(MSCCLGO_EMU)
@@ -204,10 +208,12 @@ class BulkRing {
   MSCCLGO_DEVICE uint32_t stage() const { return stage_; }
 
   // move moves pieces 0 to n - 1. piece(i) returns what is read, a BulkPiece, of at most a
-  // stage's bytes, which may be 0; and stores(i, put) calls put(dst) for each place to which it is written,
-  // a multiple of kBulkUnit. Both are called for each piece, in order, by one thread, or, where there is no
-  // engine, by all. All threads of the block call move(), which orders the reads behind what thread 0 has
-  // observed. The writes are under way when it returns; see wait().
+  // stage's bytes, which may be 0; and stores(i, put) calls put(dst) for each place to which it
+  // is written, a multiple of kBulkUnit. Both are called for each piece, in order, by one
+  // thread, or, where there is no engine, by all. All threads of the block call move(), which
+  // orders the reads behind what thread 0 has observed, as by a barrier of the group or from
+  // earlier kernels; for what the block itself has stored see bulkFence(). The writes are under
+  // way when it returns; see wait().
   template <class Piece, class Stores>
   MSCCLGO_DEVICE void move(uint64_t n, Piece piece, Stores stores) {
 #if defined(MSCCLGO_BULK)
@@ -247,13 +253,13 @@ class BulkRing {
 #endif
   }
 
-  // wait waits until what move() writes is written. All threads of the block call it, and after a
-  // barrier of the block a release by any of them orders the writes. (PTX:
-  // cp.async.bulk.wait_group makes them visible to the thread that waits, and the block's barrier passes
-  // that on: causality order)
+  // wait waits until what move() writes is written. All threads of the block call it, and after
+  // a barrier of the block a release by any of them orders the writes. (PTX:
+  // cp.async.bulk.wait_group makes them visible to the thread that waits, and the block's
+  // barrier passes that on: causality order)
   //
-  // No deadline bounds it: it waits for writes to this GPU's memory and mapped peers', as a fence waits
-  // for ordinary stores.
+  // No deadline bounds it: it waits for writes to this GPU's memory and mapped peers', as a
+  // fence waits for ordinary stores.
   MSCCLGO_DEVICE void wait() const {
 #if defined(MSCCLGO_BULK)
     if (BlockThreads::thread() == 0) bulkWait<0>();
@@ -277,8 +283,8 @@ class BulkRing {
 };
 
 // BulkSpan divides a copy of n bytes, of any alignment and size, into pieces for the engine and
-// edges for threads. Pieces end at lines of the destination, but for the last one, as links carry
-// whole lines best.
+// edges for threads. Pieces end at lines of the destination, but for the last one, as links
+// carry whole lines best.
 struct BulkSpan {
   uint8_t* dst;
   const uint8_t* src;
@@ -288,8 +294,8 @@ struct BulkSpan {
   uint32_t skew;  // bytes from a line to where the pieces start
   uint32_t most;  // bytes of a piece, a multiple of a line
 
-  // A copy whose pieces have at most `most` bytes, a multiple of 128. If dst and src are not alike, it
-  // has no pieces, and the whole is its head.
+  // A copy whose pieces have at most `most` bytes, a multiple of 128. If dst and src are not
+  // alike, it has no pieces, and the whole is its head.
   MSCCLGO_DEVICE BulkSpan(void* to, const void* from, uint64_t n, uint32_t most)
       : dst(static_cast<uint8_t*>(to)),
         src(static_cast<const uint8_t*>(from)),
@@ -301,8 +307,8 @@ struct BulkSpan {
     skew = uint32_t((reinterpret_cast<uintptr_t>(to) + head) % kLineOfBulk);
   }
 
-  // alike reports whether the engine can copy between two addresses: both are as many bytes from a
-  // multiple of kBulkUnit.
+  // alike reports whether the engine can copy between two addresses: both are as many bytes
+  // from a multiple of kBulkUnit.
   MSCCLGO_DEVICE static bool alike(const void* a, const void* b) {
     return (reinterpret_cast<uintptr_t>(a) ^ reinterpret_cast<uintptr_t>(b)) % kBulkUnit == 0;
   }
@@ -344,10 +350,10 @@ MSCCLGO_DEVICE uint32_t bulkPieceBytes(uint64_t n, uint32_t stage, uint32_t bloc
   return each < stage ? uint32_t(each) : stage;
 }
 
-// bulkCopy copies n bytes between ranges that do not overlap, of any alignment and size. `blocks`
-// blocks call it, with all threads, and the caller's is number `block` of them. Where dst and src lie
-// alike in words of 16 bytes the engine moves all but the edges. What it reads it orders behind what thread 0
-// of the block has observed, and what it writes is under way when it returns; see BulkRing.
+// bulkCopy copies n bytes between ranges that do not overlap, of any alignment and size.
+// `blocks` blocks call it, with all threads, and the caller's is number `block` of them. Where
+// dst and src lie alike in words of 16 bytes the engine moves all but the edges. What it reads
+// is ordered, and what it writes under way when it returns, as with move() of BulkRing.
 template <uint32_t Stages>
 MSCCLGO_DEVICE void bulkCopy(BulkRing<Stages>& ring, void* dst, const void* src, uint64_t n, uint32_t block,
                              uint32_t blocks) {
