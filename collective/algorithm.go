@@ -60,6 +60,16 @@ func (a algorithm) onDevice() bool {
 	return a.through == byKernel || a.through == byPush || a.through == bySlots || a.through == byBulk
 }
 
+// leastBlocks returns the fewest blocks that the algorithm's kernel may have: some of a kernel have
+// another task than the others.
+func (a algorithm) leastBlocks() int {
+	switch a.through {
+	case byPush, byStages, byExchange:
+		return 2
+	}
+	return 1
+}
+
 // slots moves parts by packets or through the receivers' slots; see alltoallv.go.
 var slots = algorithm{name: "slots", through: bySlots}
 

@@ -34,7 +34,7 @@ type Call struct {
 // Choice is a way to do a collective.
 type Choice struct {
 	Algorithm string // one of [Kind.Algorithms]
-	Blocks    int    // at most; fewer where there is not enough to do
+	Blocks    int    // at most; fewer where there is not enough to do, and see Options.MaxBlocks
 	Threads   int    // of a block
 }
 
@@ -199,6 +199,9 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 	if a.through == byRing && c.sumsGrow() > 1 {
 		return fmt.Errorf("%s keeps sums in the elements' type, which those of %v are out of for %v; take another algorithm, such as hier", a.name, c.Op, c.Type)
 	}
+	if least := a.leastBlocks(); 0 < r.maxBlocks && r.maxBlocks < least {
+		return fmt.Errorf("%s needs %d blocks, and the runner's kernels have at most %d (Options.MaxBlocks)", a.name, least, r.maxBlocks)
+	}
 	if a.through == bySlots && c.part() > mostPart {
 		return fmt.Errorf("parts of %d bytes are larger than the %d that %s moves", c.part(), uint64(mostPart), a.name)
 	}
@@ -273,7 +276,7 @@ func (r *Runner) choose(c *Call) (Choice, error) {
 
 // look returns the choice of the first rule whose algorithm suits.
 func (r *Runner) look(c *Call, suits func(algorithm) bool) (Choice, bool) {
-	return r.tuning.choose(r.link, r.fabric, c.Kind, r.comm.Size(), c.size(r.comm.Size()), func(choice Choice) bool {
+	return r.tuning.choose(r.link, r.fabric, c.Kind, r.comm.Size(), c.size(r.comm.Size()), r.maxBlocks, func(choice Choice) bool {
 		a, err := c.Kind.algorithm(choice.Algorithm)
 		return err == nil && suits(a) && r.fit(c, a) == nil
 	})

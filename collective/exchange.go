@@ -67,6 +67,9 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 	blocks, lead := 1, uint64(0)
 	if !c.InPlace && (own != 0 || kind.rooted) {
 		blocks += min(c.Blocks, 16)
+		if r.maxBlocks > 0 {
+			blocks = min(blocks, r.maxBlocks)
+		}
 	}
 	if len(r.comm.Hosts()) == 1 && fit > 1 {
 		if lead = exchangeLead(part, fan); lead > 0 {

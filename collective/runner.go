@@ -26,6 +26,11 @@ type Options struct {
 	// is allocated when it is first needed. Larger calls go through it in pieces. 0
 	// means 64 MiB.
 	Scratch uint64
+	// MaxBlocks bounds the blocks of each kernel, and so the multiprocessors that it takes from
+	// kernels on other streams. The tuning's rules for so few blocks count then (see
+	// [Rule].Within), and others have fewer blocks than they ask for. Algorithms that need
+	// more are not chosen. 0 means no bound.
+	MaxBlocks int
 }
 
 // Runner runs collectives on one rank. Its memory and kernels are its own; the
@@ -41,7 +46,7 @@ type Runner struct {
 	name   string   // suffix of descriptions, one for each runner of a communicator
 	rings  bulkRing // of the blocks of bulk.cu
 
-	maxBlocks int // of a kernel; 0 for any
+	maxBlocks int // Options.MaxBlocks
 
 	slotSizes slotSizes
 	groups    groups // with mu held
@@ -89,15 +94,18 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 		return nil, err
 	}
 	room, err := checkScratch(o.Scratch, comm.Size(), comm.Rank())
+	if err == nil && o.MaxBlocks < 0 {
+		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "at most %d blocks: the number must not be negative", o.MaxBlocks).At(comm.Rank(), mscclgo.NoRank)
+	}
 	r := &Runner{
-		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes, rings: defaultBulkRing,
+		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
 		groups: groups{sizes: defaultGroupSizes},
 		order:  orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room},
 		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}
 	r.name = r.order.newName()
-	details := fmt.Sprintf("%d bytes of scratch and a tuning of sum %x", room, o.Tuning.sum())
+	details := fmt.Sprintf("%d bytes of scratch, a tuning of sum %x and a bound of %d blocks", room, o.Tuning.sum(), o.MaxBlocks)
 	if err := r.agree(ctx, "make a runner", details, err); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,9 @@ type Rule struct {
 	Ranks int    // 0 for any number
 	UpTo  uint64 // bytes of the collective's size; the largest value for any
 	Choice
+	// Within is for runners that bound their blocks to so many, or fewer (Options.MaxBlocks);
+	// 0 for all runners.
+	Within int
 }
 
 // NVLink is the link of ranks whose GPUs all have NVLinks, by which those of a host all reach
@@ -54,7 +57,8 @@ func DefaultTuning() (*Tuning, error) { return ReadTuning(strings.NewReader(defa
 const maxRules = 10000
 
 // ReadTuning reads a tuning: a rule a line, with the columns of [Rule], "*" for
-// any link, ranks or size. Lines that start with # are comments.
+// any link, ranks or size. The last column, Within, may be left out. Lines that start with #
+// are comments.
 //
 // Errors: naming the line that makes no sense.
 func ReadTuning(r io.Reader) (*Tuning, error) {
@@ -82,8 +86,8 @@ func ReadTuning(r io.Reader) (*Tuning, error) {
 
 func parseRule(columns []string) (Rule, error) {
 	const most = 1 << 16 // blocks, threads and ranks
-	if len(columns) != 7 {
-		return Rule{}, fmt.Errorf("it has %d columns, a rule has 7", len(columns))
+	if len(columns) != 7 && len(columns) != 8 {
+		return Rule{}, fmt.Errorf("it has %d columns, a rule has 7 or 8", len(columns))
 	}
 	rule := Rule{Link: columns[0]}
 	kind, err := ParseKind(columns[1])
@@ -94,11 +98,16 @@ func parseRule(columns []string) (Rule, error) {
 	if _, err := kind.algorithm(rule.Algorithm); err != nil && rule.Algorithm != byModel {
 		return Rule{}, err
 	}
-	for _, field := range []struct {
+	type number struct {
 		text string
 		to   *int
 		any  bool
-	}{{columns[2], &rule.Ranks, true}, {columns[5], &rule.Blocks, false}, {columns[6], &rule.Threads, false}} {
+	}
+	numbers := []number{{columns[2], &rule.Ranks, true}, {columns[5], &rule.Blocks, false}, {columns[6], &rule.Threads, false}}
+	if len(columns) == 8 {
+		numbers = append(numbers, number{columns[7], &rule.Within, false})
+	}
+	for _, field := range numbers {
 		if field.any && field.text == "*" {
 			continue
 		}
@@ -126,7 +135,11 @@ func (t *Tuning) Write(w io.Writer) error {
 		if r.UpTo != math.MaxUint64 {
 			upTo = FormatSize(r.UpTo)
 		}
-		if _, err := fmt.Fprintf(w, "%-7s %-15s %5s %6s %-13s %3d %4d\n", r.Link, r.Kind, ranks, upTo, r.Algorithm, r.Blocks, r.Threads); err != nil {
+		within := ""
+		if r.Within != 0 {
+			within = fmt.Sprintf(" %6d", r.Within)
+		}
+		if _, err := fmt.Fprintf(w, "%-7s %-15s %5s %6s %-13s %3d %4d%s\n", r.Link, r.Kind, ranks, upTo, r.Algorithm, r.Blocks, r.Threads, within); err != nil {
 			return err
 		}
 	}
@@ -142,15 +155,20 @@ func (t *Tuning) sum() uint64 {
 
 // Choose returns the choice for a collective of so many bytes, or false where no
 // rule matches. fits reports whether a choice is possible; a rule whose choice is not
-// is passed over, and so are those that leave it to the model.
+// is passed over, and so are those that leave it to the model, and those with a Within.
 func (t *Tuning) Choose(link string, kind Kind, ranks int, bytes uint64, fits func(Choice) bool) (Choice, bool) {
-	return t.choose(link, nil, kind, ranks, bytes, fits)
+	return t.choose(link, nil, kind, ranks, bytes, 0, fits)
 }
 
-// choose is Choose on a fabric, or nil if it is unknown.
-func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes uint64, fits func(Choice) bool) (Choice, bool) {
+// choose is Choose on a fabric, or nil if it is unknown, with at most so many blocks, or 0.
+func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes uint64, most int, fits func(Choice) bool) (Choice, bool) {
 	for _, r := range t.Rules {
+		if most > 0 {
+			r.Blocks = min(r.Blocks, most)
+		}
 		switch {
+		case r.Within != 0 && (most == 0 || most > r.Within):
+			continue
 		case r.Link != "*" && r.Link != link || r.Kind != kind || r.Ranks != 0 && r.Ranks != ranks || bytes > r.UpTo:
 			continue
 		case r.Algorithm != byModel:

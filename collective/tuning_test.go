@@ -44,9 +44,9 @@ func TestDefaultTuning(t *testing.T) {
 // TestTuningText writes a tuning and reads it back.
 func TestTuningText(t *testing.T) {
 	want := &Tuning{Rules: []Rule{
-		{NVLink, AllReduce, 2, 4096, Choice{"oneShotLL8", 8, 512}},
-		{"*", SendReceive, 0, math.MaxUint64, Choice{"direct", 128, 1024}},
-		{"*", AllReduce, 0, math.MaxUint64, Choice{"model", 32, 256}},
+		{NVLink, AllReduce, 2, 4096, Choice{"oneShotLL8", 8, 512}, 0},
+		{"*", SendReceive, 0, math.MaxUint64, Choice{"direct", 128, 1024}, 16},
+		{"*", AllReduce, 0, math.MaxUint64, Choice{"model", 32, 256}, 0},
 	}}
 	var text bytes.Buffer
 	if err := want.Write(&text); err != nil {
@@ -62,7 +62,8 @@ func TestTuningText(t *testing.T) {
 func TestBadTuning(t *testing.T) {
 	for _, text := range []string{
 		"nvlink all-reduce 2 4K direct 8",
-		"nvlink all-reduce 2 4K direct 8 512 9",
+		"nvlink all-reduce 2 4K direct 8 512 9 9",
+		"nvlink all-reduce 2 4K direct 8 512 0",
 		"nvlink all 2 4K direct 8 512",
 		"nvlink all-reduce two 4K direct 8 512",
 		"nvlink all-reduce 2 4X direct 8 512",
@@ -123,27 +124,27 @@ func TestModelChooses(t *testing.T) {
 			bytes := uint64(1) << shift
 			for _, ranks := range []int{2, 4} {
 				rule, _ := tuning.Choose(NVLink, kind, ranks, bytes, all)
-				if got, ok := tuning.choose(NVLink, &one, kind, ranks, bytes, all); !ok || got != rule {
+				if got, ok := tuning.choose(NVLink, &one, kind, ranks, bytes, 0, all); !ok || got != rule {
 					t.Errorf("%v of %d bytes on %d ranks: %v, where the rule says %v", kind, bytes, ranks, got, rule)
 				}
 			}
-			got, ok := tuning.choose("other", &pcie, kind, 8, bytes, all)
+			got, ok := tuning.choose("other", &pcie, kind, 8, bytes, 0, all)
 			want, _ := pcie.choose(kind, bytes, Choice{byModel, 32, 256}, all)
 			if !ok || got != want || strings.Contains(got.Algorithm, "LL128") {
 				t.Errorf("%v of %d bytes over PCIe: %v, where the model says %v", kind, bytes, got, want)
 			}
-			if got, ok := tuning.choose("other", nil, kind, 8, bytes, all); !ok || got.Algorithm == byModel {
+			if got, ok := tuning.choose("other", nil, kind, 8, bytes, 0, all); !ok || got.Algorithm == byModel {
 				t.Errorf("%v of %d bytes without a model: %v, %v", kind, bytes, got, ok)
 			}
 			rule, can := tuning.Choose("other", kind, 16, bytes, across(kind))
-			got, ok = tuning.choose("other", &two, kind, 16, bytes, across(kind))
+			got, ok = tuning.choose("other", &two, kind, 16, bytes, 0, across(kind))
 			if ok != can || ok && got.Blocks > 4 {
 				t.Errorf("%v of %d bytes on two hosts: %v, %v; the rule says %v, %v", kind, bytes, got, ok, rule, can)
 			}
 		}
 	}
 	// What does not fit is passed over.
-	got, ok := tuning.choose("other", &pcie, AllReduce, 8, 1024, func(c Choice) bool { return !strings.Contains(c.Algorithm, "LL") })
+	got, ok := tuning.choose("other", &pcie, AllReduce, 8, 1024, 0, func(c Choice) bool { return !strings.Contains(c.Algorithm, "LL") })
 	if !ok || strings.Contains(got.Algorithm, "LL") {
 		t.Errorf("%v, %v", got, ok)
 	}
@@ -169,5 +170,37 @@ func TestFabricIsAgreed(t *testing.T) {
 	}
 	if (&a).narrower(send(nil)) != nil || (*Fabric)(nil).narrower(send(&a)) != nil {
 		t.Error("a fabric that one rank does not know is known to all")
+	}
+}
+
+// TestBoundedTuning finds rules for few blocks where blocks are bounded, and others with fewer
+// blocks.
+func TestBoundedTuning(t *testing.T) {
+	tuning, err := ReadTuning(strings.NewReader(`
+		* all-gather * 1K LL8    16 256
+		* all-gather * 1M bulk   16 128 32
+		* all-gather * 1M direct 64 512 64
+		* all-gather * *  direct 132 512`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		bytes uint64
+		most  int
+		want  Choice
+	}{
+		{1 << 10, 0, Choice{"LL8", 16, 256}},
+		{1 << 10, 4, Choice{"LL8", 4, 256}},
+		{1 << 20, 0, Choice{"direct", 132, 512}},
+		{1 << 20, 65, Choice{"direct", 65, 512}},
+		{1 << 20, 64, Choice{"direct", 64, 512}},
+		{1 << 20, 32, Choice{"bulk", 16, 128}},
+		{1 << 20, 1, Choice{"bulk", 1, 128}},
+		{2 << 20, 1, Choice{"direct", 1, 512}},
+	} {
+		got, ok := tuning.choose("other", nil, AllGather, 2, c.bytes, c.most, func(Choice) bool { return true })
+		if !ok || got != c.want {
+			t.Errorf("%d bytes, at most %d blocks: %+v, %v; want %+v", c.bytes, c.most, got, ok, c.want)
+		}
 	}
 }

@@ -11,10 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -263,7 +265,7 @@ func TestUnprepared(t *testing.T) {
 	for ranks := 1; ranks <= 4; ranks++ {
 		for _, kind := range collective.Kinds() {
 			for _, algorithm := range kind.Algorithms() {
-				if strings.HasPrefix(algorithm, "hier") && ranks != 2 || ranks == 1 && algorithm != "direct" && algorithm != "slots" {
+				if strings.HasPrefix(algorithm, "hier") && ranks != 2 || ranks == 1 && algorithm != "direct" && algorithm != "slots" && algorithm != "bulk" {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%s/%d", kind, algorithm, ranks), func(t *testing.T) {
@@ -289,6 +291,64 @@ func TestUnprepared(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMaxBlocks bounds the blocks of all kernels, prepared and not.
+func TestMaxBlocks(t *testing.T) {
+	for _, most := range []int{1, 3} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			runMembers(t, 3, collective.Options{MaxBlocks: most, Scratch: 64 << 10}, func(m *member) error {
+				for _, kind := range collective.Kinds() {
+					for _, count := range []uint64{5, 3001} {
+						if err := m.compare(&problem{Call: collective.Call{Kind: kind, Type: collective.F32, Count: count, Root: 1}, offsetIn: 4}); err != nil {
+							return err
+						}
+					}
+				}
+				return m.bounded(most)
+			})
+		})
+	}
+	runMembers(t, 1, collective.Options{}, func(m *member) error {
+		_, err := collective.New(m.ctx, m.comm, collective.Options{MaxBlocks: -1})
+		testerr.Expect(t, err, mscclgo.ErrInvalid, "-1 blocks")
+		return nil
+	})
+}
+
+// bounded prepares calls by each algorithm, whose kernels must have no more blocks than that.
+func (m *member) bounded(most int) (err error) {
+	c := collective.Call{Count: 9000, Root: 1}
+	var buffers [2]*gpu.Buffer
+	for i, to := range []**collective.Memory{&c.In, &c.Out} {
+		if buffers[i], err = m.comm.Device().Alloc(1 << 20); err != nil {
+			return err
+		}
+		if *to, err = m.runner.Share(m.ctx, buffers[i]); err != nil {
+			return err
+		}
+	}
+	for _, c.Kind = range collective.Kinds() {
+		for _, name := range append(c.Kind.Algorithms(), "") {
+			if c.Choice = (collective.Choice{Algorithm: name, Blocks: 64, Threads: 64}); name == "" {
+				c.Choice = collective.Choice{}
+			}
+			op, err := m.runner.Prepare(m.ctx, c)
+			if name != "" && errors.Is(err, mscclgo.ErrInvalid) && most == 1 && strings.Contains(err.Error(), "MaxBlocks") {
+				continue // it needs two
+			}
+			if err != nil {
+				return err
+			}
+			if blocks := op.Choice().Blocks; blocks < 1 || blocks > most {
+				return fmt.Errorf("%v by %s has %d blocks, and %d are the most", c.Kind, name, blocks, most)
+			}
+			if err := op.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(m.runner.Close(m.ctx), buffers[0].Close(), buffers[1].Close())
 }
 
 // TestUnpreparedHosts makes calls on any buffer of ranks that do not map each other's
