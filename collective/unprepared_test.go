@@ -318,7 +318,7 @@ func TestMaxBlocks(t *testing.T) {
 
 // bounded prepares calls by each algorithm, whose kernels must have no more blocks than that.
 func (m *member) bounded(most int) (err error) {
-	c := collective.Call{Count: 9000, Root: 1}
+	c := collective.Call{Count: 8000, Root: 1}
 	var buffers [2]*gpu.Buffer
 	for i, to := range []**collective.Memory{&c.In, &c.Out} {
 		if buffers[i], err = m.comm.Device().Alloc(1 << 20); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ type benchFlags struct {
 	first, last, scratch   sizeFlag
 	factor                 uint64
 	places, algos, compare string
+	sms                    string
 	json, plot, tune, with string
 	primitives             bool
 	progress               io.Writer // no flag: where rank 0 reports its progress
@@ -69,13 +71,14 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.BoolVar(&cfg.Check, "c", true, "check every element, before and after")
 	c.flags.StringVar(&f.algos, "algo", "auto", "algorithms: auto (by the tuning), all, or `names` with commas between")
 	c.flags.IntVar(&cfg.Blocks, "blocks", 0, "blocks of a kernel, at most; 0 leaves it to the tuning")
+	c.flags.StringVar(&f.sms, "sms", "", "bound the blocks of every kernel, those of NCCL too, and so the multiprocessors that are used: a `number`, or\nseveral with commas between, which take turns; the choice of algorithm is then that for so few")
 	c.flags.IntVar(&cfg.Threads, "threads", 0, "threads of a block; 0 leaves it to the tuning")
 	c.flags.Var(&f.scratch, "scratch", "`size` of each rank's memory for packets")
 	c.flags.StringVar(&f.compare, "compare", "", "time others in the same processes: `names` with commas between, of nccl, nccl-sym (symmetric windows),\nall-to-all-v, which is an all-to-all with a count for each pair of ranks, and sends, which is an\nall-to-all or send-receive as a group of sends and receives")
 	c.flags.BoolVar(&cfg.Unprepared, "unprepared", false, "time calls on any buffer beside, with their time over that of the prepared ones")
 	c.flags.StringVar(&cfg.NCCL, "nccl", "", "`file` of the NCCL library; empty searches for libnccl.so.2")
 	c.flags.StringVar(&f.json, "json", "", "`file` that gets a line of JSON for each result")
-	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets an SVG of time and bus bandwidth against size")
+	c.flags.StringVar(&f.plot, "plot", "", "`file` that gets an SVG of time and bus bandwidth against size, or against blocks with several of -sms")
 	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
 	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
 	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
@@ -205,6 +208,13 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	if cfg.Tuning, err = readTuning(f.with); err != nil {
 		return err
 	}
+	for _, text := range list(f.sms) {
+		most, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("-sms takes numbers, and %q is none", text)
+		}
+		cfg.SMs = append(cfg.SMs, most)
+	}
 	switch {
 	case f.ranks < 0:
 		return errors.New("-n has to be above 0")
@@ -221,6 +231,9 @@ func configure(names []string, f *benchFlags, cfg *bench.Config) (err error) {
 	}
 	if modes > 1 {
 		return errors.New("-primitives, -soak and -tune exclude each other")
+	}
+	if len(cfg.SMs) > 0 && (f.primitives || f.soak > 0) || len(cfg.SMs) > 1 && f.tune != "" {
+		return errors.New("-sms is not for -primitives and -soak, and -tune takes one number of it")
 	}
 	if f.plot != "" && (f.primitives || f.soak > 0) || f.json != "" && f.soak > 0 {
 		return errors.New("-primitives has nothing for -plot, and -soak nothing for -plot and -json")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
@@ -82,6 +84,38 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchSMs bounds the blocks of kernels, and draws a plot against the bounds.
+func TestBenchSMs(t *testing.T) {
+	dir := t.TempDir()
+	lines, plot := filepath.Join(dir, "results"), filepath.Join(dir, "plot.svg")
+	stdout, stderr, err := mscclgo(t, append(append([]string{"bench"}, small...), "-b", "4K", "-e", "256K", "-f", "64", "-sms", "1,3", "-algo", "bulk", "-threads", "32", "-json", lines, "-plot", plot, "allgather")...)
+	if err != nil || stderr != "" {
+		t.Fatalf("%v, standard error %q", err, stderr)
+	}
+	if strings.Count(stdout, "at most 1 blocks") != 1 || strings.Count(stdout, "at most 3 blocks") != 1 || strings.Count(stdout, " f32 ") != 4 {
+		t.Errorf("standard output:\n%s", stdout)
+	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var grids [][2]int
+	for line := range strings.Lines(string(text)) {
+		var r struct{ SMs, Grid int }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		grids = append(grids, [2]int{r.SMs, r.Grid})
+	}
+	if diff := cmp.Diff([][2]int{{1, 1}, {1, 1}, {3, 1}, {3, 3}}, grids); diff != "" {
+		t.Errorf("bounds and blocks (-want +got):\n%s", diff)
+	}
+	drawn, err := os.ReadFile(plot)
+	if err != nil || strings.Count(string(drawn), "blocks, at most") != 4 || !strings.Contains(string(drawn), ", 256K") {
+		t.Errorf("%v, the plot:\n%s", err, drawn)
+	}
+}
+
 // TestBenchTune measures a tuning and uses it, in the same run and in another.
 func TestBenchTune(t *testing.T) {
 	dir := t.TempDir()
@@ -141,7 +175,7 @@ func TestBenchCounts(t *testing.T) {
 	}
 	timed := 0
 	for line := range strings.Lines(stdout) {
-		if fields := strings.Fields(line); len(fields) == 12 && fields[2] == "f32" && fields[10] != "0.00" {
+		if fields := strings.Fields(line); len(fields) == 13 && fields[2] == "f32" && fields[11] != "0.00" {
 			timed++
 		}
 	}
@@ -204,6 +238,11 @@ func TestBenchUsage(t *testing.T) {
 		{"-iters 0", "at least one operation"},
 		{"-w -1", "-1 operations before"},
 		{"-blocks -1", "-1 blocks"},
+		{"-sms 4,0", "at most 0 multiprocessors"},
+		{"-sms 4,many", `"many"`},
+		{"-sms 4 -soak 1s", "-sms"},
+		{"-sms 4 -primitives", "-sms"},
+		{"-sms 4,8 -tune file", "-sms"},
 		{"-offset 18446744073709551615", "offset"},
 		{"-budget -1s", "budget"},
 		{"-timeout 0s", "-timeout"},

@@ -307,7 +307,7 @@ func TestStuck(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Algorithms = []string{"auto"}
 	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		b, err := newBench(ctx, comm, cfg, Sinks{Table: io.Discard})
+		b, err := newBench(ctx, comm, cfg, 0, Sinks{Table: io.Discard})
 		if err != nil {
 			return err
 		}

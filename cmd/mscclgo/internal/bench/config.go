@@ -31,6 +31,7 @@ type Config struct {
 	Check       bool
 	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
 	Threads     int           // of a block; 0 is by Tuning, or 512
+	SMs         []int         // bounds of the blocks of every kernel, which take turns; none is no bound
 	Compare     []string      // "nccl", "nccl-sym", "all-to-all-v" and "sends"
 	Unprepared  bool          // time calls on any buffer too
 	Budget      time.Duration // for Tune; 0 is as long as it takes
@@ -61,6 +62,8 @@ func (c *Config) Validate(ranks int) error {
 		return fmt.Errorf("%d operations before those that are timed: the number must not be negative", c.Warmup)
 	case c.Blocks < 0 || c.Threads < 0:
 		return fmt.Errorf("%d blocks of %d threads: the numbers must not be negative", c.Blocks, c.Threads)
+	case slices.ContainsFunc(c.SMs, func(most int) bool { return most < 1 }):
+		return fmt.Errorf("at most %d multiprocessors: the numbers start at 1", slices.Min(c.SMs))
 	case c.Budget < 0:
 		return fmt.Errorf("a budget of %v is negative", c.Budget)
 	case c.Root < 0 || c.Root >= ranks:

@@ -29,6 +29,7 @@ type own struct {
 	in, out *collective.Memory
 	choice  collective.Choice
 	overlap bool
+	blocks  int // of the last kernel that was prepared
 }
 
 func (o *own) buffers() (in, out *gpu.Buffer) { return o.in.Buffer, o.out.Buffer }
@@ -46,6 +47,7 @@ func (o *own) repeat(ctx context.Context, p *problem, iters, replays int, graph 
 	if err != nil {
 		return nil, err
 	}
+	o.blocks = op.Choice().Blocks
 	return newLaunches(o.comm, o.stream, op.Launch, iters, replays, graph)
 }
 

@@ -51,12 +51,12 @@ func (b *bench) meetNCCL(ctx context.Context) error {
 		if err := together(ctx, b.comm, err); err != nil {
 			return err
 		}
-		if err := g.join(ctx, b.comm); err != nil {
+		if err := g.join(ctx, b.comm, b.most); err != nil {
 			return err
 		}
 		k := &ncclContestant{name: name, comm: b.comm, group: g, in: b.in.Buffer, out: b.out.Buffer}
 		if name == withNCCLSym {
-			if k.in, k.out, err = g.symmetric(b.comm.Device(), b.most()+guard); err != nil {
+			if k.in, k.out, err = g.symmetric(b.comm.Device(), b.room()+guard); err != nil {
 				return err
 			}
 		}
@@ -160,8 +160,9 @@ func (g *ncclGroup) open(library *nccl.Library, d *gpu.Device) (err error) {
 	return err
 }
 
-// join connects the communicator. Collective.
-func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) error {
+// join connects the communicator, whose kernels have `blocks` blocks, or as many as it chooses if that
+// is 0. Collective.
+func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator, blocks int) error {
 	var id nccl.ID
 	var err error
 	if c.Rank() == 0 {
@@ -175,7 +176,7 @@ func (g *ncclGroup) join(ctx context.Context, c *communicator.Communicator) erro
 		return err
 	}
 	copy(id[:], shared)
-	return g.comm.Join(ctx, id, c.Rank(), c.Size())
+	return g.comm.Join(ctx, id, c.Rank(), c.Size(), blocks)
 }
 
 // symmetric returns two buffers in symmetric windows. Collective.

@@ -17,7 +17,8 @@ import (
 
 // Plot draws time and bus bandwidth against size as an SVG file: a row for each
 // collective and place, a curve for each algorithm and each other library. What
-// -algo auto chose is one curve.
+// -algo auto chose is one curve. Results with several bounds of the blocks are drawn against
+// these, a row for each size.
 func Plot(file string, results []Result) error {
 	w, err := os.Create(file)
 	if err != nil {
@@ -82,16 +83,45 @@ type legend struct {
 
 // draw writes the plot.
 func draw(w io.Writer, results []Result) error {
-	var rows []row
-	for start := 0; start < len(results); {
-		end := start + 1
-		for end < len(results) && results[end].Collective == results[start].Collective && results[end].Place == results[start].Place {
-			end++
+	across := acrossSizes
+	if slices.ContainsFunc(results, func(r Result) bool { return r.SMs != results[0].SMs }) {
+		across = acrossBlocks
+	}
+	type key struct {
+		collective, place string
+		bytes             uint64
+	}
+	var keys []key
+	grouped := map[key][]Result{}
+	for _, r := range results {
+		k := key{r.Collective, r.Place, 0}
+		if across == acrossBlocks {
+			k.bytes = r.Bytes
 		}
-		rows = append(rows, rowOf(results[start:end], len(rows)*rowHeight))
-		start = end
+		if grouped[k] == nil {
+			keys = append(keys, k)
+		}
+		grouped[k] = append(grouped[k], r)
+	}
+	var rows []row
+	for _, k := range keys {
+		rows = append(rows, rowOf(grouped[k], across, len(rows)*rowHeight))
 	}
 	return drawRows(w, rows)
+}
+
+// What horizontal axes are.
+const (
+	acrossSizes  = "bytes"
+	acrossBlocks = "blocks, at most"
+)
+
+// at returns where a result is on a horizontal axis.
+func (r *Result) at(across string) uint64 {
+	if across == acrossBlocks {
+		return uint64(r.SMs)
+	}
+	return r.Bytes
 }
 
 // Chart is a row of a plot of anything: two pairs of axes, both logarithmic.
@@ -133,7 +163,7 @@ func drawRows(w io.Writer, rows []row) error {
 	}{plotWidth, len(rows) * rowHeight, rows})
 }
 
-// curve is what a plot shows of one contestant: a point for each size.
+// curve is what a plot shows of one contestant: a point for each size or bound.
 type curve struct {
 	name   string
 	micros []Point
@@ -141,20 +171,20 @@ type curve struct {
 }
 
 // add adds a point.
-func (c *curve) add(r *Result, t time.Duration) {
+func (c *curve) add(r *Result, across string, t time.Duration) {
 	if t <= 0 {
 		return
 	}
-	size := float64(r.Bytes)
-	c.micros = append(c.micros, Point{size, micros(t)})
-	if bw := size / float64(t.Nanoseconds()) * r.bus; bw > 0 {
-		c.busbw = append(c.busbw, Point{size, bw})
+	at := float64(r.at(across))
+	c.micros = append(c.micros, Point{at, micros(t)})
+	if bw := float64(r.Bytes) / float64(t.Nanoseconds()) * r.bus; bw > 0 {
+		c.busbw = append(c.busbw, Point{at, bw})
 	}
 }
 
-// curvesOf sorts the results of a collective into curves. Sizes with one result
+// curvesOf sorts the results of a collective into curves. Places with one result
 // each are one curve, whichever algorithms were chosen.
-func curvesOf(results []Result) []*curve {
+func curvesOf(results []Result, across string) []*curve {
 	var curves []*curve
 	of := func(name string) *curve {
 		i := slices.IndexFunc(curves, func(c *curve) bool { return c.name == name })
@@ -164,17 +194,17 @@ func curvesOf(results []Result) []*curve {
 		}
 		return curves[i]
 	}
-	several := slices.ContainsFunc(results[1:], func(r Result) bool { return r.Bytes == results[0].Bytes })
+	several := slices.ContainsFunc(results[1:], func(r Result) bool { return r.at(across) == results[0].at(across) })
 	for i := range results {
 		r := &results[i]
 		name := "mscclgo"
 		if several {
 			name = r.Algorithm
 		}
-		of(name).add(r, r.Time.Median)
-		if i == 0 || results[i-1].Bytes != r.Bytes {
+		of(name).add(r, across, r.Time.Median)
+		if i == 0 || results[i-1].at(across) != r.at(across) {
 			for _, o := range r.Others {
-				of(o.Name).add(r, o.Time.Median)
+				of(o.Name).add(r, across, o.Time.Median)
 			}
 		}
 	}
@@ -182,14 +212,17 @@ func curvesOf(results []Result) []*curve {
 }
 
 // rowOf draws the results of one collective, from a height on.
-func rowOf(results []Result, y int) row {
+func rowOf(results []Result, across string, y int) row {
 	first := results[0]
 	place := map[string]string{"in": "in place", "out": "out of place"}[first.Place]
-	r := row{Y: y, Across: "bytes", Heading: fmt.Sprintf("%s, %d ranks, %s, %s", first.Collective, first.Ranks, first.Type, place), Remark: first.Device}
+	r := row{Y: y, Across: across, Heading: fmt.Sprintf("%s, %d ranks, %s, %s", first.Collective, first.Ranks, first.Type, place), Remark: first.Device}
+	if across == acrossBlocks {
+		r.Heading += ", " + collective.FormatSize(first.Bytes)
+	}
 	if first.Emulated {
 		r.Remark = "emulated: times mean nothing"
 	}
-	r.draw(curvesOf(results), [2]string{"time, µs", "bus bandwidth, GB/s"})
+	r.draw(curvesOf(results, across), [2]string{"time, µs", "bus bandwidth, GB/s"})
 	return r
 }
 

@@ -100,6 +100,11 @@ func TestRules(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the rules (-want +got):\n%s", diff)
 	}
+	bounded := made(1024, "bulk", 4, 9)
+	bounded.SMs = 16
+	if got := rules(collective.AllGather, map[uint64][]Result{1024: {bounded}}); len(got) != 1 || got[0].Within != 16 {
+		t.Errorf("with at most 16 blocks: %+v", got)
+	}
 }
 
 func TestCurves(t *testing.T) {
@@ -119,7 +124,7 @@ func TestCurves(t *testing.T) {
 			{"direct", []Point{{1024, 3}, {4096, 3}}, []Point{{1024, 0.512}, {4096, 2.048}}},
 		}},
 	} {
-		if diff := cmp.Diff(c.want, curvesOf(c.results), cmp.AllowUnexported(curve{})); diff != "" {
+		if diff := cmp.Diff(c.want, curvesOf(c.results, acrossSizes), cmp.AllowUnexported(curve{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.what, diff)
 		}
 	}

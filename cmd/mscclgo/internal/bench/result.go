@@ -26,6 +26,8 @@ type Result struct {
 	Algorithm  string  `json:"algorithm"`
 	Blocks     int     `json:"blocks"`
 	Threads    int     `json:"threads"`
+	Grid       int     `json:"grid"`          // blocks that the kernel had, of `blocks` at most
+	SMs        int     `json:"sms,omitempty"` // bound of the blocks of any kernel, if there was one
 	Time       Times   `json:"time"`
 	AlgBW      float64 `json:"algbw"` // 10^9 bytes a second
 	BusBW      float64 `json:"busbw"`
@@ -64,7 +66,7 @@ func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 // row returns the result as a row of the table.
 func (r *Result) row() tableRow {
 	row := tableRow{
-		Bytes: r.Bytes, Count: r.Count, Type: r.Type, Op: r.Op, Algo: r.Algorithm, Place: r.Place,
+		Bytes: r.Bytes, Count: r.Count, Type: r.Type, Op: r.Op, Algo: r.Algorithm, Blocks: r.Grid, Place: r.Place,
 		Time: r.Time.Median, Bus: r.bus, Wrong: max(r.Wrong, 0),
 	}
 	for _, o := range r.Others {

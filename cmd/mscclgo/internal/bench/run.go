@@ -41,6 +41,7 @@ func (s *Sinks) fill() {
 // bench is one rank's state.
 type bench struct {
 	cfg     Config
+	most    int // blocks of a kernel; 0 is no bound
 	sinks   Sinks
 	comm    *communicator.Communicator
 	runner  *collective.Runner
@@ -65,9 +66,9 @@ type kindAlgorithm struct {
 	algorithm  string
 }
 
-// Run measures what cfg asks for and returns the results in the order of the table, also
-// when it returns an error. Wrong elements are in the results and are an error in the
-// end. Collective.
+// Run measures what cfg asks for, with one bound of the blocks after the other, and
+// returns the results in the order of the table, also when it returns an error. Wrong
+// elements are in the results and are an error in the end. Collective.
 //
 // Errors: also those that [Stuck] reports.
 func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (results []Result, err error) {
@@ -75,26 +76,23 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 	if err := cfg.Validate(comm.Size()); err != nil {
 		return nil, err
 	}
-	b, err := newBench(ctx, comm, cfg, sinks)
-	if b != nil {
-		defer func() { err = errors.Join(err, b.close(ctx, err)) }()
+	bounds := cfg.SMs
+	if len(bounds) == 0 {
+		bounds = []int{0}
 	}
-	if err != nil {
-		return nil, err
-	}
-	wrong := 0
-	for _, c := range cfg.Collectives {
-		found, err := b.collective(ctx, c)
+	for _, most := range bounds {
+		found, err := runWithin(ctx, comm, cfg, most, sinks)
 		results = append(results, found...)
 		if err != nil {
 			return results, err
 		}
-		for _, r := range found {
-			wrong += max(r.Wrong, 0)
-			for _, o := range r.Others {
-				if o.Name == withCounts || o.Name == withSends || o.Name == withUnprepared {
-					wrong += max(o.Wrong, 0)
-				}
+	}
+	wrong := 0
+	for _, r := range results {
+		wrong += max(r.Wrong, 0)
+		for _, o := range r.Others {
+			if o.Name == withCounts || o.Name == withSends || o.Name == withUnprepared {
+				wrong += max(o.Wrong, 0)
 			}
 		}
 	}
@@ -104,8 +102,28 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 	return results, nil
 }
 
-func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks Sinks) (*bench, error) {
-	b := &bench{cfg: cfg, sinks: sinks, comm: comm, unfit: map[kindAlgorithm]bool{}, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
+// runWithin is Run with a bound, or 0.
+func runWithin(ctx context.Context, comm *communicator.Communicator, cfg Config, most int, sinks Sinks) (results []Result, err error) {
+	b, err := newBench(ctx, comm, cfg, most, sinks)
+	if b != nil {
+		defer func() { err = errors.Join(err, b.close(ctx, err)) }()
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cfg.Collectives {
+		found, err := b.collective(ctx, c)
+		results = append(results, found...)
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// newBench makes a rank's state, with a bound of the blocks, or 0.
+func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, most int, sinks Sinks) (*bench, error) {
+	b := &bench{cfg: cfg, most: most, sinks: sinks, comm: comm, unfit: map[kindAlgorithm]bool{}, others: map[string]contestant{}, nccl: map[string]*ncclGroup{}}
 	var err error
 	if b.typ, err = collective.ParseType(cfg.Type); err != nil {
 		return b, err
@@ -119,7 +137,7 @@ func newBench(ctx context.Context, comm *communicator.Communicator, cfg Config, 
 	if b.turns, err = turns(ctx, comm); err != nil {
 		return b, err
 	}
-	if b.runner, err = collective.New(ctx, comm, collective.Options{Tuning: cfg.Tuning}); err != nil {
+	if b.runner, err = collective.New(ctx, comm, collective.Options{Tuning: cfg.Tuning, MaxBlocks: most}); err != nil {
 		return b, err
 	}
 	calls, err := b.calls()
@@ -162,20 +180,20 @@ func (b *bench) calls() ([]collective.Call, error) {
 	return calls, nil
 }
 
-// most returns the bytes of the largest buffer's data: a rank's part is at least one
+// room returns the bytes of the largest buffer's data: a rank's part is at least one
 // element.
-func (b *bench) most() uint64 {
+func (b *bench) room() uint64 {
 	return max(slices.Max(b.cfg.Sizes), uint64(b.comm.Size()*b.typ.Size()))
 }
 
 // allocate returns a shared buffer for the largest size, off its alignment as asked.
 func (b *bench) allocate(ctx context.Context) (*collective.Memory, error) {
-	whole, err := b.comm.Device().Alloc(b.cfg.Offset + b.most() + guard)
+	whole, err := b.comm.Device().Alloc(b.cfg.Offset + b.room() + guard)
 	if err != nil {
 		return nil, err
 	}
 	b.memory = append(b.memory, whole)
-	part, err := whole.Slice(b.cfg.Offset, b.most()+guard)
+	part, err := whole.Slice(b.cfg.Offset, b.room()+guard)
 	if err != nil {
 		return nil, err
 	}
@@ -320,18 +338,22 @@ func (b *bench) prepare(ctx context.Context, p *problem) error {
 
 // own returns the contestant of a choice.
 func (b *bench) own(choice collective.Choice) *own {
-	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap}
+	return &own{b.comm, b.runner, b.stream, b.in, b.out, choice, b.cfg.Overlap, 0}
 }
 
-// remark returns a warning when times mean nothing, or little.
+// remark returns the bound of the blocks, and a warning when times mean nothing, or little.
 func (b *bench) remark() string {
+	var bound string
+	if b.most > 0 {
+		bound = fmt.Sprintf(", kernels of at most %d blocks", b.most)
+	}
 	switch {
 	case b.emulated():
-		return ": emulated, times mean nothing"
+		return bound + ": emulated, times mean nothing"
 	case b.turns:
-		return ": processes take turns on a GPU, times mean little; for ranks in one process see -device"
+		return bound + ": processes take turns on a GPU, times mean little; for ranks in one process see -device"
 	}
-	return ""
+	return bound
 }
 
 func (b *bench) emulated() bool { return emulated(b.comm) }
@@ -375,7 +397,7 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 	}
 	results := make([]Result, len(choices))
 	for i, choice := range choices {
-		results[i] = b.result(p, choice, times[i], wrong[i])
+		results[i] = b.result(p, choice, all[i].(*own).blocks, times[i], wrong[i])
 		for _, name := range b.cfg.beside(p.collective) {
 			other := Other{Name: name, Wrong: -1}
 			if at, there := place[name]; there {
@@ -391,7 +413,7 @@ func (b *bench) sideBySide(ctx context.Context, p *problem) ([]Result, error) {
 	return results, nil
 }
 
-func (b *bench) result(p *problem, choice collective.Choice, t Times, wrong int) Result {
+func (b *bench) result(p *problem, choice collective.Choice, grid int, t Times, wrong int) Result {
 	op, place := "-", "out"
 	if p.collective.Reduces() {
 		op = p.op.String()
@@ -403,7 +425,7 @@ func (b *bench) result(p *problem, choice collective.Choice, t Times, wrong int)
 		Stage: stageRun, Collective: p.collective.String(), Ranks: p.ranks, Device: b.comm.Device().Info().Model, Emulated: b.emulated(),
 		Link: b.runner.Link(), Bytes: p.size(), Count: p.size() / uint64(p.typ.Size()), Type: p.typ.String(), Op: op, Place: place,
 		Offset: b.cfg.Offset, Graph: b.cfg.Graph, Overlap: b.cfg.Overlap, Iters: b.cfg.Iters, Algorithm: choice.Algorithm,
-		Blocks: choice.Blocks, Threads: choice.Threads, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
+		Blocks: choice.Blocks, Threads: choice.Threads, Grid: grid, SMs: b.most, Time: t, Wrong: wrong, bus: p.collective.Bus(p.ranks),
 	}
 	r.AlgBW = r.row().algBW()
 	r.BusBW = r.AlgBW * r.bus

@@ -14,6 +14,7 @@ type tableRow struct {
 	Type   string        // of an element
 	Op     string        // of a reduction, or "-"
 	Algo   string        // the algorithm
+	Blocks int           // of the kernel: as many multiprocessors, at most
 	Place  string        // "in" or "out"
 	Time   time.Duration // of one operation, the slowest rank's
 	Bus    float64       // bus bandwidth over algorithm bandwidth: 2(n-1)/n for an all-reduce
@@ -35,10 +36,10 @@ func printHeader(w io.Writer, others ...string) {
 		fmt.Fprintf(&names, " %12s %6s", name, "ratio")
 		fmt.Fprintf(&units, " %12s %6s", "(us)", "")
 	}
-	fmt.Fprintf(w, "%12s %12s %5s %4s %12s %5s %12s %9s %9s %7s%s\n",
-		"size", "count", "type", "op", "algo", "place", "time", "algbw", "busbw", "#wrong", &names)
-	line := fmt.Sprintf("%12s %12s %5s %4s %12s %5s %12s %9s %9s %7s%s",
-		"(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", &units)
+	fmt.Fprintf(w, "%12s %12s %5s %4s %12s %6s %5s %12s %9s %9s %7s%s\n",
+		"size", "count", "type", "op", "algo", "blocks", "place", "time", "algbw", "busbw", "#wrong", &names)
+	line := fmt.Sprintf("%12s %12s %5s %4s %12s %6s %5s %12s %9s %9s %7s%s",
+		"(B)", "(elements)", "", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", &units)
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
@@ -49,8 +50,8 @@ func (r tableRow) print(w io.Writer) {
 		fmt.Fprintf(&others, " %12.2f %6.2f", micros(o.Time), o.Ratio)
 	}
 	algbw := r.algBW()
-	fmt.Fprintf(w, "%12d %12d %5s %4s %12s %5s %12.2f %9.2f %9.2f %7d%s\n",
-		r.Bytes, r.Count, r.Type, r.Op, r.Algo, r.Place, micros(r.Time), algbw, algbw*r.Bus, r.Wrong, &others)
+	fmt.Fprintf(w, "%12d %12d %5s %4s %12s %6d %5s %12.2f %9.2f %9.2f %7d%s\n",
+		r.Bytes, r.Count, r.Type, r.Op, r.Algo, r.Blocks, r.Place, micros(r.Time), algbw, algbw*r.Bus, r.Wrong, &others)
 }
 
 // algBW returns the size over the time, in 10^9 bytes a second.

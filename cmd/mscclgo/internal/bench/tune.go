@@ -40,6 +40,8 @@ const (
 // All candidates are checked as by Run, before they are timed and after. Those with
 // wrong elements are not chosen, and are an error in the end.
 //
+// Of cfg.SMs the first counts. The rules are for runners with that bound or a lower one then.
+//
 // With a cfg.Budget it ends within about that time by leaving grids out; each algorithm
 // is tried with at least one. When Tune fails, it returns the tuning of what was measured
 // until then. Collective.
@@ -49,7 +51,11 @@ func Tune(ctx context.Context, comm *communicator.Communicator, cfg Config, sink
 	if err := cfg.Validate(comm.Size()); err != nil {
 		return nil, err
 	}
-	b, err := newBench(ctx, comm, cfg, sinks)
+	most := 0
+	if len(cfg.SMs) > 0 {
+		most = cfg.SMs[0]
+	}
+	b, err := newBench(ctx, comm, cfg, most, sinks)
 	if b != nil {
 		defer func() { err = errors.Join(err, b.close(ctx, err)) }()
 	}
@@ -90,7 +96,7 @@ func (t *tuner) collective(ctx context.Context, c collective.Kind) (map[uint64][
 			return found, err
 		}
 		for _, k := range candidates {
-			r := t.result(p, k.choice, k.times(), k.wrong)
+			r := t.result(p, k.choice, k.choice.Blocks, k.times(), k.wrong)
 			r.Stage, r.Iters = stageTune, k.iters
 			if err := r.writeJSON(t.sinks.JSON); err != nil {
 				return found, err
@@ -260,7 +266,7 @@ func rules(kind collective.Kind, bySize map[uint64][]Result) []collective.Rule {
 			rules[n-1].UpTo = upTo
 			continue
 		}
-		rules = append(rules, collective.Rule{Link: best.Link, Kind: kind, Ranks: best.Ranks, UpTo: upTo, Choice: choice})
+		rules = append(rules, collective.Rule{Link: best.Link, Kind: kind, Ranks: best.Ranks, UpTo: upTo, Choice: choice, Within: best.SMs})
 	}
 	return rules
 }

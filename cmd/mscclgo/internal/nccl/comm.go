@@ -55,14 +55,17 @@ func (c *Comm) NewID() (id ID, err error) {
 	return *(*ID)(unsafe.Pointer(&made)), err
 }
 
-// Join connects the communicator with all other ranks'. When ctx ends first, NCCL
-// goes on waiting, and the communicator must not be used or closed any more.
-func (c *Comm) Join(ctx context.Context, id ID, rank, ranks int) error {
+// Join connects the communicator with all other ranks'. Its kernels have that many blocks, as
+// with NCCL_MIN_CTAS and NCCL_MAX_CTAS, or as many as NCCL chooses if blocks is 0. When ctx
+// ends first, NCCL goes on waiting, and the communicator must not be used or closed any more.
+//
+// Errors: also ErrUnsupported where NCCL takes no number of blocks.
+func (c *Comm) Join(ctx context.Context, id ID, rank, ranks, blocks int) error {
 	c.rank, c.ranks = rank, ranks
 	joined := make(chan error, 1)
 	go func() {
 		shared := *(*C.unique_id)(unsafe.Pointer(&id))
-		joined <- c.call("join the communicator", func() C.status { return C.comm_join(c.c, C.int(ranks), &shared, C.int(rank)) })
+		joined <- c.call("join the communicator", func() C.status { return C.comm_join(c.c, C.int(ranks), &shared, C.int(rank), C.int(blocks)) })
 	}()
 	select {
 	case err := <-joined:

@@ -18,6 +18,7 @@ X(ncclGroupEnd, (void))
 #endif
 // Not in every version.
 #ifdef NCCL_LATER_FUNCTIONS
+X(ncclCommInitRankConfig, (void**, int, unique_id, int, config*))
 X(ncclMemAlloc, (void**, size_t))
 X(ncclMemFree, (void*))
 X(ncclCommWindowRegister, (void*, void*, size_t, void**, int))

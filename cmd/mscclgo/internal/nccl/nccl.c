@@ -1,6 +1,7 @@
 #include "nccl.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,8 +70,22 @@ void comm_open(communicator* c, const functions* api, uint64_t stream) {
 
 status comm_unique_id(communicator* c, unique_id* id) { return NCCL(c, ncclGetUniqueId, id); }
 
-status comm_join(communicator* c, int ranks, const unique_id* id, int rank) {
-  return NCCL(c, ncclCommInitRank, &c->comm, ranks, *id, rank);
+// What stands in a config for NCCL's own choice (nccl.h: NCCL_CONFIG_UNDEF_INT)).
+enum { UNDEFINED = INT_MIN };
+
+status comm_join(communicator* c, int ranks, const unique_id* id, int rank, int blocks) {
+  if (blocks == 0) return NCCL(c, ncclCommInitRank, &c->comm, ranks, *id, rank);
+  if (!c->api->ncclCommInitRankConfig) return missing("ncclCommInitRankConfig");
+  config wanted = {
+      .size = sizeof wanted,
+      .magic = 0xcafebeef,
+      .version = 21700,
+      .blocking = UNDEFINED,
+      .cga_cluster_size = UNDEFINED,
+      .min_ctas = blocks,
+      .max_ctas = blocks,
+  };
+  return NCCL(c, ncclCommInitRankConfig, &c->comm, ranks, *id, rank, &wanted);
 }
 
 status comm_close(communicator* c, int abort) {

@@ -10,6 +10,15 @@ typedef struct {
   char bytes[128];
 } unique_id;
 
+// config is ncclConfig_t of NCCL 2.17, the first with these fields. Later versions take it with their
+// own defaults for what it does not have, since it tells its version and size.
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char* net_name;
+} config;
+
 typedef struct {
 #define X(name, parameters) int(*name) parameters;
 #define NCCL_FUNCTIONS
@@ -44,9 +53,9 @@ functions* nccl_load(const char* file, char* error, size_t size);
 int nccl_version(const functions* api);
 
 // comm_open makes an end without peers; comm_join makes the communicator, with all
-// other ranks. comm_close releases it; abort leaves operations that run unfinished.
+// other ranks. Its kernels have `blocks` blocks, or as many as NCCL chooses if that is 0. comm_close releases it; abort leaves operations that run unfinished.
 void comm_open(communicator* c, const functions* api, uint64_t stream);
-status comm_join(communicator* c, int ranks, const unique_id* id, int rank);
+status comm_join(communicator* c, int ranks, const unique_id* id, int rank, int blocks);
 status comm_close(communicator* c, int abort);
 
 status comm_unique_id(communicator* c, unique_id* id);

@@ -61,8 +61,8 @@ func inContext(f func() error) error {
 	return errors.Join(f(), name("another\x00"))
 }
 
-// join returns a communicator of one rank.
-func join(t *testing.T, l *Library) *Comm {
+// join returns a communicator of one rank, with that many blocks, or 0.
+func join(t *testing.T, l *Library, blocks int) *Comm {
 	t.Helper()
 	c := l.newComm(fakeStream, inContext)
 	t.Cleanup(func() {
@@ -76,7 +76,7 @@ func join(t *testing.T, l *Library) *Comm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Join(t.Context(), id, 0, 1); err != nil {
+	if err := c.Join(t.Context(), id, 0, 1, blocks); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -96,7 +96,7 @@ func TestCollectives(t *testing.T) {
 	if v := l.Version(); v != "2.28.3" {
 		t.Errorf("version %q", v)
 	}
-	c := join(t, l)
+	c := join(t, l, 0)
 	in, err := c.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -135,18 +135,24 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
+// TestBlocks asks for a number of blocks.
+func TestBlocks(t *testing.T) {
+	join(t, fake(t), 3) // the only number that the fake takes
+}
+
 func TestErrors(t *testing.T) {
 	l := fake(t, "-DOLD")
 	lost := mscclgo.Errorf(mscclgo.ErrSystem, "enter", "the context is lost")
 	none := l.newComm(fakeStream, func(func() error) error { return lost })
 	_, err := none.NewID()
-	for _, err := range []error{err, none.Join(t.Context(), ID{}, 0, 1), none.Queue(Call{Collective: "all-reduce", Type: "f32", Op: "sum"})} {
+	for _, err := range []error{err, none.Join(t.Context(), ID{}, 0, 1, 0), none.Queue(Call{Collective: "all-reduce", Type: "f32", Op: "sum"})} {
 		testerr.Expect(t, err, mscclgo.ErrSystem, "the context is lost")
 	}
 	if err := none.Close(false); err != nil { // there is nothing to enter the context for
 		t.Error(err)
 	}
-	c := join(t, l)
+	c := join(t, l, 0)
+	testerr.Expect(t, l.newComm(fakeStream, inContext).Join(t.Context(), ID{}, 0, 1, 3), mscclgo.ErrUnsupported, "ncclCommInitRankConfig", "too old")
 	_, err = c.Alloc(64)
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "ncclMemAlloc", "too old")
 	testerr.Expect(t, c.Queue(Call{Collective: "all-reduce", Type: "f8", Op: "sum"}), mscclgo.ErrUnsupported, "f8")

@@ -35,6 +35,21 @@ int ncclCommInitRank(void** comm, int ranks, unique_id id, int rank) {
   *comm = sizes;
   return ranks == 1 && rank == 0 && id.bytes[127] == 7 && in_context() ? 0 : 4;
 }
+#if !defined(OLD)
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size, min_ctas, max_ctas;
+  const char* net_name;
+} config;
+int ncclCommInitRankConfig(void** comm, int ranks, unique_id id, int rank, config* c) {
+  const int none = -2147483647 - 1;
+  if (c->size != sizeof *c || c->magic != 0xcafebeef || c->version != 21700 || c->net_name) return 4;
+  if (c->blocking != none || c->cga_cluster_size != none) return 4;
+  if (c->min_ctas != 3 || c->max_ctas != 3) return 4;
+  return ncclCommInitRank(comm, ranks, id, rank);
+}
+#endif
 int ncclCommDestroy(void* comm) { return comm == sizes && in_context() ? 0 : 4; }
 int ncclCommAbort(void* comm) { return ncclCommDestroy(comm); }
 int ncclAllGather(const void* in, void* out, size_t n, int type, void* comm, void* stream) {
