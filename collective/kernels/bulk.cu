@@ -64,7 +64,7 @@ struct Movement {
               [&](uint64_t i) {
                 return BulkPiece{span.src + span.start(number(i)), span.bytes(number(i))};
               },
-              [&](uint64_t i, auto put) {
+              [&](uint64_t i, BulkPut put) {
                 uint64_t at = span.start(number(i));
                 for (uint32_t k = 1; k <= call.count; ++k) {
                   uint8_t* dst = place(k < call.count ? k : 0);  // peers first
@@ -87,7 +87,7 @@ struct Movement {
                 BulkSpan span(place(rank(i)), source(rank(i)), call.bytes, most);
                 return BulkPiece{span.src + span.start(number(i)), span.bytes(number(i))};
               },
-              [&](uint64_t i, auto put) {
+              [&](uint64_t i, BulkPut put) {
                 BulkSpan span(place(rank(i)), source(rank(i)), call.bytes, most);
                 put(span.dst + span.start(number(i)));
               });

@@ -183,6 +183,21 @@ struct BulkPiece {
   uint32_t bytes;
 };
 
+// BulkPut writes a piece to a place, by the engine or, where there is none, by the threads of
+// the block. BulkRing makes it.
+struct BulkPut {
+  const void* from;
+  uint32_t bytes;
+
+  MSCCLGO_DEVICE void operator()(void* dst) const {
+#if defined(MSCCLGO_BULK)
+    bulkStore(dst, from, bytes);
+#else
+    copy(dst, from, bytes, BlockThreads::thread(), BlockThreads::threads());
+#endif
+  }
+};
+
 // BulkRing is a block's ring of Stages stages in shared memory, through which pieces go: up to
 // half of them are being written to where they go, while the others fill.
 template <uint32_t Stages>
@@ -234,7 +249,7 @@ class BulkRing {
     for (uint64_t i = 0; i < n; ++i) {
       barrier(slot_).wait(parity_);
       uint32_t bytes = piece(i).bytes;
-      if (bytes > 0) stores(i, [&](void* dst) { bulkStore(dst, data(slot_), bytes); });
+      if (bytes > 0) stores(i, BulkPut{data(slot_), bytes});
       bulkCommit();
       slot_ = after(slot_);
       if (slot_ == 0) parity_ ^= 1;
@@ -247,8 +262,7 @@ class BulkRing {
 #else
     for (uint64_t i = 0; i < n; ++i) {
       BulkPiece p = piece(i);
-      stores(i,
-             [&](void* dst) { copy(dst, p.src, p.bytes, BlockThreads::thread(), BlockThreads::threads()); });
+      if (p.bytes > 0) stores(i, BulkPut{p.src, p.bytes});
     }
 #endif
   }
@@ -367,7 +381,7 @@ MSCCLGO_DEVICE void bulkCopy(BulkRing<Stages>& ring, void* dst, const void* src,
               i = block + i * blocks;
               return BulkPiece{span.src + span.start(i), span.bytes(i)};
             },
-            [&](uint64_t i, auto put) { put(span.dst + span.start(block + i * blocks)); });
+            [&](uint64_t i, BulkPut put) { put(span.dst + span.start(block + i * blocks)); });
 }
 
 }  // namespace mscclgo

@@ -10,8 +10,8 @@ typedef struct {
   char bytes[128];
 } unique_id;
 
-// config is ncclConfig_t of NCCL 2.17, the first with these fields. Later versions take it with their
-// own defaults for what it does not have, since it tells its version and size.
+// config is ncclConfig_t of NCCL 2.17, the first with these fields. Later versions take it with
+// their own defaults for what it does not have, since it tells its version and size.
 typedef struct {
   size_t size;
   unsigned magic, version;
@@ -52,8 +52,9 @@ functions* nccl_load(const char* file, char* error, size_t size);
 // nccl_version returns 10000 * major + 100 * minor + patch, or less than 0.
 int nccl_version(const functions* api);
 
-// comm_open makes an end without peers; comm_join makes the communicator, with all
-// other ranks. Its kernels have `blocks` blocks, or as many as NCCL chooses if that is 0. comm_close releases it; abort leaves operations that run unfinished.
+// comm_open makes an end without peers; comm_join makes the communicator, with all other ranks.
+// Its kernels have `blocks` blocks, or as many as NCCL chooses if that is 0. comm_close
+// releases it; abort leaves operations that run unfinished.
 void comm_open(communicator* c, const functions* api, uint64_t stream);
 status comm_join(communicator* c, int ranks, const unique_id* id, int rank, int blocks);
 status comm_close(communicator* c, int abort);
