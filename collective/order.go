@@ -106,7 +106,11 @@ func (o *order) do(s *gpu.Stream, c *orderedCall) error {
 
 // add is do for a caller that holds mu.
 func (o *order) add(s *gpu.Stream, c *orderedCall) error {
-	if key := native.CaptureOf(s); key != nil {
+	key, err := native.Enter(s, c.op)
+	if err != nil {
+		return err
+	}
+	if key != nil {
 		return o.capture(key, s, c)
 	}
 	if err := o.follow(s); err != nil {
@@ -115,7 +119,7 @@ func (o *order) add(s *gpu.Stream, c *orderedCall) error {
 	if err := o.match(c.description, ""); err != nil {
 		return err
 	}
-	err := c.queue(s)
+	err = c.queue(s)
 	return errors.Join(err, o.turn(s))
 }
 

@@ -224,6 +224,9 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 // the other ranks meanwhile, load and allocate. first says of what it is the first, and or what else
 // may be done before the capture, if anything.
 func mayWait(s *gpu.Stream, first, or string) error {
+	if _, err := native.Enter(s, ""); err != nil {
+		return err
+	}
 	if native.CapturedByOthers(s) {
 		return fmt.Errorf("a capture that other code began cannot hold the first %s, which waits for the other ranks; make one before the capture%s", first, or)
 	}

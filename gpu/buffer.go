@@ -151,6 +151,11 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	if offset > capacity || size > capacity-offset {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op(), "the allocation at that address has %d bytes from %#x", capacity, base)
 	}
+	return d.wrap(ptr, size, base, capacity), nil
+}
+
+// wrap returns a buffer for a part of an allocation of other code.
+func (d *Device) wrap(ptr Ptr, size, base, capacity uint64) *Buffer {
 	w := &struct { // one allocation, as C and Python wrap for each call
 		b    Buffer
 		mem  allocation
@@ -160,7 +165,7 @@ func (d *Device) Wrap(ptr Ptr, size uint64) (*Buffer, error) {
 	w.mem.export = func() (int, error) { return d.b.Export(base, capacity) }
 	w.mem.base, w.mem.capacity, w.mem.life = Ptr(base), capacity, &w.life
 	w.b.dev, w.b.ptr, w.b.size, w.b.mem = d, ptr, size, &w.mem
-	return &w.b, nil
+	return &w.b
 }
 
 // WrapHost returns a buffer for memory of the host that other code allocated and still

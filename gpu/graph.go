@@ -53,14 +53,18 @@ func (s *Stream) captureID() any {
 // capturing returns the capture that s takes part in, or nil. A stream that only the
 // methods of this package have used is not looked up in the driver.
 func (s *Stream) capturing() *capture {
-	c := s.capture.Load()
 	if !s.outside.Load() {
-		if c.underway() {
+		if c := s.capture.Load(); c.underway() {
 			return c
 		}
 		return nil
 	}
-	id := s.captureID()
+	return s.captureBy(s.captureID())
+}
+
+// captureBy returns the capture that the backend knows by an id, or nil for nil.
+func (s *Stream) captureBy(id any) *capture {
+	c := s.capture.Load()
 	switch {
 	case id == nil:
 		return nil

@@ -152,7 +152,7 @@ func (k *Kernel) MaxResidentBlocks(threads, dynamicShared int) (int, error) {
 // the device cannot run a grid of this configuration. Faults of the kernel are returned by
 // [Stream.Synchronize].
 func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
-	shape, err := k.launchable(s, cfg)
+	shape, capture, err := k.launchable(s, cfg)
 	if err != nil {
 		return err
 	}
@@ -171,13 +171,13 @@ func (k *Kernel) Launch(s *Stream, cfg LaunchConfig, args ...any) error {
 			return k.invalid("argument %d of %d%v: %w", i+1, len(args), p, err)
 		}
 	}
-	return k.queue(s, shape, *packed)
+	return k.queue(s, capture, shape, *packed)
 }
 
 // launchPacked implements native.LaunchPacked. There may be padding behind the last
 // argument, as in a struct of C.
 func (k *Kernel) launchPacked(s *Stream, cfg LaunchConfig, args []byte) error {
-	shape, err := k.launchable(s, cfg)
+	shape, capture, err := k.launchable(s, cfg)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (k *Kernel) launchPacked(s *Stream, cfg LaunchConfig, args []byte) error {
 	if padded := (k.bytes + align - 1) / align * align; len(args) < k.bytes || len(args) > padded {
 		return k.invalid("%d bytes of arguments given, and the %d parameters have %d", len(args), len(k.params), k.bytes)
 	}
-	return k.queue(s, shape, args[:k.bytes])
+	return k.queue(s, capture, shape, args[:k.bytes])
 }
 
 // places implements native.ParamsOf.
@@ -206,23 +206,25 @@ func (k *Kernel) signature() []signature.Param {
 	return all
 }
 
-// launchable checks all of a launch but the arguments.
-func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (backend.LaunchConfig, error) {
+// launchable checks all of a launch but the arguments, and returns the capture that it becomes part of,
+// or nil.
+func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (shape backend.LaunchConfig, c *capture, err error) {
 	if err := k.usable("launch"); err != nil {
-		return backend.LaunchConfig{}, err
+		return shape, nil, err
 	}
-	if err := s.usable("gpu: launch"); err != nil {
-		return backend.LaunchConfig{}, err
+	if c, err = s.enter("gpu: launch"); err != nil {
+		return shape, nil, err
 	}
 	if s.dev != k.mod.dev {
-		return backend.LaunchConfig{}, k.invalid("the kernel is loaded on %v, the stream is of %v", k.mod.dev, s.dev)
+		return shape, nil, k.invalid("the kernel is loaded on %v, the stream is of %v", k.mod.dev, s.dev)
 	}
-	return k.shape(cfg)
+	shape, err = k.shape(cfg)
+	return shape, c, err
 }
 
-// queue queues a launch that has been checked.
-func (k *Kernel) queue(s *Stream, shape backend.LaunchConfig, packed []byte) error {
-	capture, trace := s.capturing(), s.dev.trace.Load()
+// queue queues a launch that has been checked, in a capture unless that is nil.
+func (k *Kernel) queue(s *Stream, capture *capture, shape backend.LaunchConfig, packed []byte) error {
+	trace := s.dev.trace.Load()
 	site := trace.begin(s, k.name, &shape, capture != nil)
 	if err := s.b.Launch(k.b, shape, packed); err != nil {
 		return err

@@ -20,6 +20,13 @@ func init() {
 		}
 		return nil
 	}
+	native.Enter = func(s any, op string) (any, error) {
+		c, err := s.(*Stream).enter(op)
+		if c == nil {
+			return nil, err
+		}
+		return c.id, err
+	}
 	native.CapturedByOthers = func(s any) bool { return s.(*Stream).capturing().isForeign() }
 	native.OfThread = func(s any) bool { return s.(*Stream).standard == threadStream }
 	native.InContext = func(s any, f func() error) error { return s.(*Stream).inContext(f) }
@@ -36,9 +43,9 @@ func init() {
 	native.BeforeClose = func(s any, id uint64, f func()) { s.(*Stream).beforeClose(id, f) }
 	native.Usable = func(s, b any, op string, n uint64) error {
 		if b == nil {
-			return s.(*Stream).usable(op)
+			return s.(*Stream).open(op)
 		}
-		return s.(*Stream).reach(op, b.(*Buffer), 0, n)
+		return s.(*Stream).reachOnly(op, b.(*Buffer), 0, n)
 	}
 	native.Keep = func(b any) (func() error, bool) {
 		a := b.(*Buffer).mem
@@ -46,6 +53,12 @@ func init() {
 	}
 	native.Renew = func(b any) error { return b.(*Buffer).renew() }
 	native.Remap = func(b any, file *os.File) error { return b.(*Buffer).remap(file) }
+	native.WrapVouched = func(d any, address, bytes uint64) any {
+		if d := d.(*Device); d.kind == kindCUDA && !d.closed.Load() && bytes > 0 && address+bytes > address {
+			return d.wrap(Ptr(address), bytes, address, bytes)
+		}
+		return nil
+	}
 	native.UseDevice = func(d any, by string) (func(), error) { return d.(*Device).use(by) }
 	native.LaunchesOf = func(d any, query bool) [][]native.Launch { return d.(*Device).launches(query) }
 	native.StillOf = func(d any) native.Still {

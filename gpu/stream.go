@@ -267,18 +267,41 @@ func (s *Stream) Close() error {
 	return s.b.Close()
 }
 
+// usable returns an error if the stream cannot be used now. Of the legacy default stream the
+// driver tells that.
 func (s *Stream) usable(op string) error {
+	if err := s.open(op); err != nil || s.standard != legacyStream {
+		return err
+	}
+	_, err := s.b.Capture() // of others, with which it would interfere
+	return err
+}
+
+// enter is usable for what becomes part of a capture, which it returns, or nil: the driver is asked
+// once about both.
+func (s *Stream) enter(op string) (*capture, error) {
+	if err := s.open(op); err != nil {
+		return nil, err
+	}
+	if s.standard != legacyStream {
+		return s.capturing(), nil
+	}
+	id, err := s.b.Capture()
+	if err != nil {
+		return nil, err
+	}
+	return s.captureBy(id), nil
+}
+
+// open returns an error if the stream is nil, or it or its device is closed.
+func (s *Stream) open(op string) error {
 	if s == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream is nil")
 	}
 	if s.closed.Load() {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream on %v is closed", s.dev)
 	}
-	if err := s.dev.usable(op); err != nil || s.standard != legacyStream {
-		return err
-	}
-	_, err := s.b.Capture() // of others, with which it would interfere
-	return err
+	return s.dev.usable(op)
 }
 
 // reach returns an error if the stream's device cannot access the range.
@@ -286,6 +309,11 @@ func (s *Stream) reach(op string, b *Buffer, offset, n uint64) error {
 	if err := s.usable(op); err != nil {
 		return err
 	}
+	return s.reachOnly(op, b, offset, n)
+}
+
+// reachOnly is reach of a stream that is known to be usable.
+func (s *Stream) reachOnly(op string, b *Buffer, offset, n uint64) error {
 	if err := b.check(op, offset, n); err != nil {
 		return err
 	}

@@ -22,6 +22,9 @@ var (
 	// CaptureOf returns a value for the capture that a *gpu.Stream takes part in, the
 	// same for all its streams and != any other's, or nil when it does not capture.
 	CaptureOf func(stream any) any
+	// Enter is CaptureOf for a call that is about to queue work on a *gpu.Stream. It returns an error
+	// where that would interfere with a capture of other code, as on the legacy default stream.
+	Enter func(stream any, op string) (capture any, err error)
 	// CapturedByOthers reports whether a *gpu.Stream takes part in a capture that other
 	// code began, and of which package gpu sees neither the end nor the graph's launches.
 	CapturedByOthers func(stream any) bool
@@ -50,9 +53,9 @@ var (
 	// BeforeClose has f called once, before a *gpu.Stream closes and while it still
 	// takes work, instead of the f given before under this id. A nil f cancels it.
 	BeforeClose func(stream any, id uint64, f func())
-	// Usable returns an error if a *gpu.Stream or its device is closed, or if it
-	// cannot access the first n bytes of a *gpu.Buffer; op is what was tried. Where
-	// buffer is nil itself, it is about the stream alone.
+	// Usable returns an error if a *gpu.Stream or its device is closed; or, unless buffer is nil
+	// itself, if it cannot access the first n bytes of a *gpu.Buffer. op is what was tried. It
+	// does not ask the driver; see Enter.
 	Usable func(stream, buffer any, op string, n uint64) error
 	// Keep has the memory of a *gpu.Buffer outlive the buffer's Close until letGo is
 	// called, once. It reports whether the memory was still there.
@@ -65,6 +68,10 @@ var (
 	// Remap is likewise for a *gpu.Buffer of Device.Import, and another file of the same
 	// size. The file stays the caller's.
 	Remap func(buffer any, file *os.File) error
+	// WrapVouched returns a *gpu.Buffer for memory of a *gpu.Device that other code owns, as its
+	// Wrap does, without asking the driver about it; or nil where memory is always looked up: on
+	// emulated devices.
+	WrapVouched func(device any, address, bytes uint64) any
 	// UseDevice has closing a *gpu.Device be an error that names the user, until end is
 	// called. It fails if the device is closed.
 	UseDevice func(device any, by string) (end func(), err error)
