@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // collectiveCall is a collective that a rank calls: what all of them have in common.
@@ -26,9 +27,9 @@ func (c *collectiveCall) do(f func(r *collective.Runner, s *gpu.Stream, out, in 
 	name := c.kind.String()
 	return withGroup(name, c.group, func(_ *object, g *group) error {
 		return of(name, aStream, c.stream, func(_ *object, s *gpu.Stream) error {
-			t := collective.Type(c.elements)
-			if c.elements > 255 || t.Size() == 0 {
-				return invalid(name, "%d is not a type of elements", int(c.elements))
+			t, vouched, err := elementsOf(name, c.elements)
+			if err != nil {
+				return err
 			}
 			if c.op > 255 {
 				return invalid(name, "%d is not an operation", int(c.op))
@@ -40,10 +41,9 @@ func (c *collectiveCall) do(f func(r *collective.Runner, s *gpu.Stream, out, in 
 				writesOut = root == rank || c.kind == collective.Broadcast || c.kind == collective.Scatter
 			}
 			part := func(which string, address C.uintptr_t, parts int) (*gpu.Buffer, error) {
-				return g.memory(name, which, address, uint64(c.count), uint64(parts)*uint64(t.Size()))
+				return g.memory(name, which, address, uint64(c.count), uint64(parts)*uint64(t.Size()), vouched)
 			}
 			var out, in *gpu.Buffer
-			var err error
 			if writesOut {
 				if out, err = part("out", c.out, c.kind.OutParts(ranks)); err != nil {
 					return err
@@ -66,8 +66,17 @@ func (c *collectiveCall) do(f func(r *collective.Runner, s *gpu.Stream, out, in 
 	})
 }
 
+// elementsOf returns the type of elements of a call, and whether the caller vouches for its memory.
+func elementsOf(op string, given C.mscclgo_type) (t collective.Type, vouched bool, err error) {
+	plain := given &^ C.MSCCLGO_VOUCHED
+	if t = collective.Type(plain); plain > 255 || t.Size() == 0 {
+		return t, false, invalid(op, "%d is not a type of elements", int(given))
+	}
+	return t, plain != given, nil
+}
+
 // memory returns the memory of count elements of some bytes at an address, or nil if count is 0.
-func (g *group) memory(op, which string, address C.uintptr_t, count, bytes uint64) (*gpu.Buffer, error) {
+func (g *group) memory(op, which string, address C.uintptr_t, count, bytes uint64, vouched bool) (*gpu.Buffer, error) {
 	if count == 0 {
 		return nil, nil
 	}
@@ -76,6 +85,16 @@ func (g *group) memory(op, which string, address C.uintptr_t, count, bytes uint6
 	}
 	if count > 1<<62/bytes {
 		return nil, invalid(op, "no device has memory for %d elements", count)
+	}
+	if vouched {
+		last := &g.vouched[address/512%C.uintptr_t(len(g.vouched))]
+		if b := last.Load(); b != nil && b.Ptr() == gpu.Ptr(address) && b.Size() == count*bytes {
+			return b, nil
+		}
+		if b, ok := native.WrapVouched(g.comm.Device(), uint64(address), count*bytes).(*gpu.Buffer); ok {
+			last.Store(b)
+			return b, nil
+		}
 	}
 	b, err := g.comm.Device().Wrap(gpu.Ptr(address), count*bytes)
 	if err != nil {
@@ -167,9 +186,9 @@ func capi_all_to_all_v(handle, stream, out, in C.uintptr_t, sends, receives *C.u
 			if err := isNull(op, unsafe.Pointer(sends), unsafe.Pointer(receives)); err != nil {
 				return err
 			}
-			t := collective.Type(elements)
-			if elements > 255 || t.Size() == 0 {
-				return invalid(op, "%d is not a type of elements", int(elements))
+			t, vouched, err := elementsOf(op, elements)
+			if err != nil {
+				return err
 			}
 			ranks := g.comm.Size()
 			sendCounts, sent, err := counts(op, sends, ranks)
@@ -180,11 +199,11 @@ func capi_all_to_all_v(handle, stream, out, in C.uintptr_t, sends, receives *C.u
 			if err != nil {
 				return err
 			}
-			to, err := g.memory(op, "out", out, received, uint64(t.Size()))
+			to, err := g.memory(op, "out", out, received, uint64(t.Size()), vouched)
 			if err != nil {
 				return err
 			}
-			from, err := g.memory(op, "in", in, sent, uint64(t.Size()))
+			from, err := g.memory(op, "in", in, sent, uint64(t.Size()), vouched)
 			if err != nil {
 				return err
 			}

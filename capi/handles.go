@@ -329,4 +329,8 @@ type group struct {
 	last []func() error // called when the other ranks have left the group too
 
 	spare atomic.Pointer[collective.Group] // empty, for the next launch of messages; or nil
+
+	// Memory of calls for which the caller vouched, of the last that came to each place: programs
+	// use the same again and again.
+	vouched [16]atomic.Pointer[gpu.Buffer]
 }

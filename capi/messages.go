@@ -88,14 +88,14 @@ func (g *group) launch(op string, all []C.mscclgo_message) error {
 
 // add adds a message to a group.
 func (g *group) add(op string, to *collective.Group, s *gpu.Stream, buffer C.uintptr_t, m *C.mscclgo_message) error {
-	t := collective.Type(m._type)
-	if m._type > 255 || t.Size() == 0 {
-		return invalid(op, "%d is not a type of elements", int(m._type))
+	t, vouched, err := elementsOf(op, m._type)
+	if err != nil {
+		return err
 	}
 	if m.direction != C.MSCCLGO_SEND && m.direction != C.MSCCLGO_RECV {
 		return invalid(op, "%d is not a direction: MSCCLGO_SEND and MSCCLGO_RECV are", int(m.direction))
 	}
-	b, err := g.memory(op, "buffer", buffer, uint64(m.count), uint64(t.Size()))
+	b, err := g.memory(op, "buffer", buffer, uint64(m.count), uint64(t.Size()), vouched)
 	if err != nil {
 		return err
 	}

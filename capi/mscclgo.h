@@ -792,6 +792,12 @@ typedef enum {
   MSCCLGO_F8E5M2 = 8
 } mscclgo_type;
 
+// MSCCLGO_VOUCHED may be added to the type of a collective or message: the caller vouches that its
+// addresses are of memory of the group's device that has so many elements. The library does not ask the
+// driver then, which takes a good part of a call's time, and a wrong address is a fault of a kernel. On
+// emulated devices it asks all the same.
+#define MSCCLGO_VOUCHED 0x10000
+
 // mscclgo_operation is the operation of a reduction. Floats of 8 and 16 bits are reduced in
 // float32 and rounded; integers wrap around.
 typedef enum {

@@ -811,6 +811,12 @@ static void collectives(void) {
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_all_reduce(g, s, NULL, in, 2, MSCCLGO_F32, MSCCLGO_SUM));
   FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, (void*)8, 2, MSCCLGO_F32, MSCCLGO_SUM));
   FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, 1 << 20, MSCCLGO_F32, MSCCLGO_SUM));
+  const mscclgo_type vouched = (mscclgo_type)(MSCCLGO_F32 | MSCCLGO_VOUCHED);
+  OK(mscclgo_all_reduce(g, s, out, in, 2, vouched, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_all_reduce(g, s, NULL, in, 2, vouched, MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "65578 is not a type of elements",
+        mscclgo_all_reduce(g, s, out, in, 2, (mscclgo_type)(42 | MSCCLGO_VOUCHED), MSCCLGO_SUM));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, (void*)8, 2, vouched, MSCCLGO_SUM));
   FAILS(MSCCLGO_INVALID, "", mscclgo_all_reduce(g, s, out, in, UINT64_MAX, MSCCLGO_F32, MSCCLGO_SUM));
   FAILS(MSCCLGO_INVALID, "type", mscclgo_all_reduce(g, s, out, in, 2, (mscclgo_type)99, MSCCLGO_SUM));
   FAILS(MSCCLGO_INVALID, "type", mscclgo_all_reduce(g, s, out, in, 2, (mscclgo_type)-1, MSCCLGO_SUM));
