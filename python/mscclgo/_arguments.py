@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, FrozenSet, List, NoReturn, Opti
 from ._array import Array, Pointer
 from ._channels import HANDLES, PeerMemory, Pipes, _Channels
 from ._errors import InvalidError
+from ._memory import TYPES
 from ._library import KIND_BOOL, KIND_ENUM, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UINT, ParameterType
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Packer:
         elif kind == KIND_POINTER and size == 8:
             self.code, self._how = "Q", Packer._pointer
             self._elements = _elements(described, self._type)
+            # The same for _fast, in bits.
+            self._types = sum(1 << number for name, (number, _) in TYPES.items() if self._elements is None or name in self._elements)
         else:
             self.code, self._how = f"{size}s", Packer._struct if kind == KIND_STRUCT else Packer._unknown
 
@@ -144,6 +147,11 @@ class Packer:
         if isinstance(argument, _Channels):
             self._check_handle(argument._struct)
             return self._address(argument, held)
+        quick = self._group._quick
+        if quick is not None:
+            found = quick.address(argument, self._types)
+            if found is not None:
+                return found
         try:
             address, memory = self._group.address(argument, held, written=False)
         except InvalidError as error:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 import weakref
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
-from ._library import call, integer, library, make
-from ._stream import destroy
+from ._library import call, fast, integer, library, make
+from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
     from ._group import Group
 
 _TYPESTR = {"float32": "<f4", "float16": "<f2", "float64": "<f8", "int32": "<i4", "int64": "<i8", "uint8": "|u1"}
+
+
+# array_place of _fast.c: the device, the address, the elements and their type.
+_PLACE = struct.Struct("=QQQi")
 
 
 class Pointer(int):
@@ -47,11 +52,12 @@ class Array:
         self._address = make(library.mscclgo_buffer_pointer, self._handle)  # 0 once it is closed
         item = _memory.TYPES[self.dtype][1]
         self._memory = _memory.Memory(self._address, self.size, self.dtype, _memory.OWN, None, True, item)
+        self._place = _PLACE.pack(group._device, self._address, self.size, _memory.TYPES[self.dtype][0])
 
     def close(self) -> None:
         """Frees the memory. Kernels and peers that use it must be done."""
         if self._finalizer.detach() is not None:
-            self._address = 0
+            self._address, self._place = 0, b""
             call(library.mscclgo_buffer_destroy, self._handle)
 
     @property
@@ -134,6 +140,10 @@ class Array:
 
     def __repr__(self) -> str:
         return f"mscclgo.Array(shape={self.shape}, dtype={self.dtype!r})"
+
+
+if fast is not None:
+    fast.own(Array, Stream)
 
 
 def _name(dtype: Any) -> str:

@@ -6,18 +6,21 @@ import atexit
 import ctypes
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _memory
 from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
-from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, call, integer, library, make, milliseconds
+from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, address_of, call, failure, fast, integer, library, make, milliseconds
 from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
-from ._prepared import Prepared, operation
+from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
 from ._stream import Stream, current_handle, handle_of
+
+if TYPE_CHECKING:
+    from ._fast import Caller
 
 # What a stream may be given as: one of this package, one of other code, a handle, or None for
 # the current one.
@@ -53,6 +56,9 @@ class Group:
         self._own: Optional[Stream] = None
         self._streams: Dict[int, Stream] = {}
         self._making = threading.Lock()
+        # What makes the simple calls; None where there is none.
+        number = -1 if self._number is None else self._number
+        self._quick: Optional[Caller] = None if fast is None else fast.Caller(handle, self._device, number, self._streams)
         self._bytes: Optional[bytes] = None
         self._proxy: Optional[int] = None
         self._held: Set[Any] = set()  # what peers access and the library calls
@@ -366,6 +372,15 @@ class Group:
         """Queues a collective. parts are how many parts, each of the call's count of elements,
         the output and the input have; a tensor that is None is not used on this rank. more are
         the last arguments of the library's function."""
+        if self._quick is not None:
+            status = self._quick.collect(_ADDRESSES[name], stream, output, input, parts, more)
+            if status < 0 and type(stream) is not Stream:
+                stream = self.stream(stream)
+                status = self._quick.collect(_ADDRESSES[name], stream, output, input, parts, more)
+            if status == 0:
+                return
+            if status > 0:
+                raise failure(status)
         on = self.stream(stream)
         if output is None and input is None:
             raise InvalidError(f"mscclgo: {name}: there is no tensor")
@@ -504,6 +519,9 @@ class Group:
         call(library.mscclgo_recv, self._handle, on._handle, *place(self, "recv", tensor, RECV, held), rank(self, "recv", peer))
         on.keep(held)
 
+
+# Where the library's functions of the collectives are.
+_ADDRESSES = {name: address_of(getattr(library, "mscclgo_" + name)) for name in COLLECTIVES}
 
 # The groups that are not closed: the library works for one also if nobody refers to it here.
 _open: Set[Group] = set()

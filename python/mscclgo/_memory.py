@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Set, Tuple
 
 from ._errors import InvalidError
+from ._library import fast
 
 # The types of elements: the number in the library, and the bytes of an element.
 TYPES = {
@@ -81,6 +82,8 @@ _torch_kinds: Dict[Any, Tuple[int, Optional[int]]] = {}
 def _of_torch(tensor: Any) -> Memory:
     device, dtype = tensor.device, tensor.dtype
     kind = _torch_kinds.get(device)
+    if fast is not None and type(tensor) not in _met:
+        _meet(type(tensor))
     if kind is None:
         if device.type not in ("cpu", "cuda"):
             raise InvalidError(f"mscclgo: the tensor is on {device}, and this package knows cpu and cuda")
@@ -94,6 +97,21 @@ def _of_torch(tensor: Any) -> Memory:
     if count and not address:
         raise InvalidError("mscclgo: the tensor's memory was freed, or it has none")
     return Memory(address, count, name, kind[0], kind[1], True, tensor.element_size())
+
+
+# The types of PyTorch's tensors that _fast was told of, if it can take them.
+_met: Set[type] = set()
+
+
+def _meet(of: type) -> None:
+    """Tells _fast of a type of PyTorch's tensors. Subclasses of other code may mean something else by
+    their elements."""
+    import torch
+
+    _met.add(of)
+    exchange = getattr(of, "__dlpack_c_exchange_api__", None)  # from PyTorch 2.10 on
+    if exchange is not None and of in (torch.Tensor, torch.nn.Parameter):
+        fast.learn(of, exchange)
 
 
 _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}

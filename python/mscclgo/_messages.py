@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, List, Optional
 
 from . import _memory
 from ._errors import InvalidError
-from ._library import MESSAGE, call, library
+from ._library import MESSAGE, direct, failure, library
 from ._stream import Stream
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class Messages:
         packed, self._packed = self._packed, None
         try:
             if error is None and packed is not None:
-                call(library.mscclgo_messages_launch, self._group._handle, b"".join(packed), len(packed))
+                status = _launch(self._group._handle, b"".join(packed), len(packed))
+                if status:
+                    raise failure(status)
                 if self._first is not None:
                     self._first.keep(self._held)
         finally:
@@ -71,6 +73,13 @@ class Messages:
 
 def place(group: Group, name: str, tensor: Any, direction: int, held: List[Any]) -> "tuple[int, int, int]":
     """Returns where a tensor is, its number of elements, and that of their type; see Group.address."""
+    quick = group._quick
+    if quick is not None:
+        found = quick.place(tensor)
+        if found is not None:
+            if found[3]:
+                held.append(tensor)
+            return found[:3]
     address, memory = group.address(tensor, held, direction == RECV)
     known = _memory.TYPES.get(memory.dtype)
     if known is None:
@@ -87,3 +96,6 @@ def rank(group: Group, name: str, peer: Any) -> int:
     if not 0 <= number < group.size:
         raise InvalidError(f"mscclgo: {name}: there is no rank {number}, there are 0 to {group.size - 1}")
     return number
+
+
+_launch = direct(library.mscclgo_messages_launch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
 from ._errors import InvalidError
-from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, call, failure, library, make
+from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, call, direct, failure, library, make
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Launch:
         on.keep(held)
 
 
-_launch = library.mscclgo_kernel_launch
+_launch = direct(library.mscclgo_kernel_launch)
 
 # The shapes that a kernel remembers: programs use few.
 _SHAPES = 64

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 from . import _memory
 from ._channels import PeerMemory
 from ._errors import InvalidError
-from ._library import Call, call, integer, library, make
+from ._library import Call, call, direct, failure, integer, library, make
 from ._messages import rank
-from ._stream import destroy
+from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -20,7 +20,7 @@ OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 # By name: the number in the library, and whether the output and the input have a part for each
 # rank.
-_COLLECTIVES = {
+COLLECTIVES = {
     "all_reduce": (0, False, False),
     "all_gather": (1, True, False),
     "reduce_scatter": (2, False, True),
@@ -44,9 +44,9 @@ class Prepared:
     """A collective that is ready to run; see Group.prepare."""
 
     def __init__(self, group: Group, name: str, output: PeerMemory, input: Optional[PeerMemory], op: str, root: int, count: Optional[int], overlap: bool) -> None:
-        if name not in _COLLECTIVES:
-            raise InvalidError(f"mscclgo: prepare: {name!r} is not a collective: {', '.join(_COLLECTIVES)} are")
-        number, gathered, scattered = _COLLECTIVES[name]
+        if name not in COLLECTIVES:
+            raise InvalidError(f"mscclgo: prepare: {name!r} is not a collective: {', '.join(COLLECTIVES)} are")
+        number, gathered, scattered = COLLECTIVES[name]
         # In place, the output holds both.
         parts = (gathered or (input is None and scattered), scattered)
         dtype = None
@@ -80,9 +80,15 @@ class Prepared:
 
     def __call__(self, stream: Any = None) -> None:
         """Queues the collective on a stream and returns. All ranks launch the same, in the same order."""
-        call(library.mscclgo_prepared_launch, self._handle, self._group.stream(stream)._handle)
+        on = stream if type(stream) is Stream else self._group.stream(stream)
+        status = _launch(self._handle, on._handle)
+        if status:
+            raise failure(status)
 
     def close(self) -> None:
         """Ends its use, on this rank alone. What was launched goes on."""
         if self._finalizer.detach() is not None:
             call(library.mscclgo_prepared_destroy, self._handle)
+
+
+_launch = direct(library.mscclgo_prepared_launch)

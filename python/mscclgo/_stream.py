@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from ._errors import Error, InvalidError, TimeoutError
 from ._library import call, library, make, milliseconds
@@ -178,13 +178,22 @@ class Event:
         return ms.value
 
 
+# What returns the handle of PyTorch's current stream on a GPU of a number, once it runs there.
+_current: Optional[Callable[[int], int]] = None
+
+
 def current_handle(number: Optional[int]) -> Optional[int]:
     """The handle of the current stream of PyTorch on a GPU of that number, if it runs there."""
-    torch = sys.modules.get("torch")
-    if torch is None or number is None or not torch.cuda.is_initialized():
+    global _current
+    if number is None:
         return None
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # takes a twentieth of the time
-    return int(raw(number) if raw is not None else torch.cuda.current_stream(number).cuda_stream)
+    if _current is None:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        # The first takes a twentieth of the time.
+        _current = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (lambda n: int(torch.cuda.current_stream(n).cuda_stream))
+    return _current(number)
 
 
 def handle_of(stream: Any) -> int:
