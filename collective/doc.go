@@ -10,8 +10,17 @@
 // [Runner.Prepare] makes a [Call] on them an [Operation], and [Operation.Launch] queues
 // that. Then peers read and write the buffers themselves, which saves the copies that a
 // large call on any buffer needs. Small calls are equally fast both ways. Both take the
-// same algorithms, which a [Tuning] chooses by size, and produce the same bits, except
-// that ring, hierRing and hierTree add in an order that depends on where an element lies.
+// same algorithms, which a [Tuning] chooses by size.
+//
+// # Results
+//
+// A reduction adds the elements in the order of the ranks, floats of 8 and 16 bits in float32, and
+// rounds once, at the end. So its bits depend on nothing else: not on the size, the grid, the
+// alignment, the place or the algorithm, the same on all ranks, in all-reduces, reduce-scatters and
+// reductions to a root alike. The exceptions are algorithms that pass sums on. ring, hierRing and
+// hierTree add in an order that depends on where an element lies; ring rounds at each step. hier,
+// hierRing and hierTree, for several hosts, add up each host's ranks first and then the hosts' sums,
+// and sums of floats of 16 bits, not averages, are rounded to travel between hosts.
 //
 // # Order
 //
