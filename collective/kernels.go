@@ -141,6 +141,9 @@ func (r *Runner) complete(o devicecode.Options) devicecode.Options {
 	if r.comm.Size() <= devicecode.RanksByValue { // on all hosts, by which some go
 		o.Defines = append(slices.Clone(o.Defines), "MSCCLGO_FEW_RANKS")
 	}
+	if r.comm.Size() <= 4 {
+		o.Defines = append(o.Defines, "MSCCLGO_FOUR_RANKS")
+	}
 	o.Trace = native.Traced(r.comm)
 	return o
 }

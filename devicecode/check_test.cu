@@ -32,6 +32,7 @@ extern "C" __global__ void count(GroupHandle group, uint32_t block) { Rounds(gro
 // inboxes sends packet `index` of a thread.
 extern "C" __global__ void inboxes(GroupHandle group, uint64_t index) {
   Inboxes<LL8Packet> inboxes(group);
+  inboxes.begin();
   inboxes.send(peer(group, 1), index, {});
 }
 

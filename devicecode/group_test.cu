@@ -84,9 +84,10 @@ extern "C" __global__ void own(PeerMemory memory, uint32_t rank, uint32_t ranks)
 
 // echo sends a word to every other rank as packet `index` of its inboxes, and stores what
 // came from the rank that follows: one block's first thread does it, and all end the call.
-extern "C" __global__ void echo(GroupHandle group, uint64_t index, uint32_t word, uint32_t* out) {
+extern "C" __global__ void echo(GroupHandle group, uint32_t index, uint32_t word, uint32_t* out) {
   using Boxes = mscclgo::Inboxes<mscclgo::LL8Packet>;
   Boxes inboxes(group);
+  inboxes.begin();
   bool ok = true;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     Boxes::Piece piece;

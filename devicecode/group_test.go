@@ -250,7 +250,7 @@ func TestEpochsRepeat(t *testing.T) {
 			if i == 1 {
 				time.Sleep(20 * time.Millisecond) // for rank 0 to find what is wrong, if anything is
 			}
-			check(t, m.kernel("echo").Launch(m.stream, gpu.Blocks(blocks, 32), m.handle, uint64(64+number), uint32(100*number+i), m.result))
+			check(t, m.kernel("echo").Launch(m.stream, gpu.Blocks(blocks, 32), m.handle, uint32(64+number), uint32(100*number+i), m.result))
 		}
 		for i, m := range members {
 			synchronize(t, m.stream)

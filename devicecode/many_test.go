@@ -2,6 +2,7 @@ package devicecode_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,5 +87,31 @@ func TestFewRanks(t *testing.T) {
 	testerr.Expect(t, launched(t, d, kernel, gpu.Blocks(1, 32), memory, group, out), mscclgo.ErrSystem, "the window of rank 72 in a kernel compiled with MSCCLGO_FEW_RANKS, for 72 ranks")
 	if _, peer, ok := status.get().Checked(); !ok || peer != devicecode.RanksByValue {
 		t.Errorf("the check concerns peer %d, %v", peer, ok)
+	}
+}
+
+// TestFourRanks compiles inboxes for groups of at most four ranks, and checks that none is larger.
+func TestFourRanks(t *testing.T) {
+	const source = `
+#include <mscclgo/collective.cuh>
+
+extern "C" __global__ void boxes(mscclgo::GroupHandle group) { mscclgo::Inboxes<mscclgo::LL8Packet> boxes(group); }
+`
+	d := testdev.Open(t, 0)
+	module, err := devicecode.Load(t.Context(), d, "boxes.cu", []byte(source), devicecode.Options{Defines: []string{"MSCCLGO_FOUR_RANKS"}, Check: true})
+	check(t, err)
+	t.Cleanup(func() { check(t, module.Close()) })
+	kernel, err := module.Kernel("boxes")
+	check(t, err)
+	status := newStatus(t, d)
+	group := devicecode.Group{Size: 4, Watch: devicecode.Watch{Status: status.memory.Ptr(), Timeout: uint64(time.Second)}}
+	run(t, d, kernel, gpu.Blocks(1, 32), group)
+	if text, _, ok := status.get().Checked(); ok {
+		t.Errorf("a group of four: %s", text)
+	}
+	group.Size++
+	err = launched(t, d, kernel, gpu.Blocks(1, 32), group)
+	if text, _, ok := status.get().Checked(); !ok || !strings.Contains(text, "Inboxes of 5 ranks in a kernel compiled with MSCCLGO_FOUR_RANKS") {
+		t.Errorf("a group of five: %q, %v, and the launch returned %v", text, ok, err)
 	}
 }

@@ -26,5 +26,7 @@ extern "C" __global__ void record(MemoryChannelSet memory, PortChannelSet ports,
   rounds.signal();
   rounds.wait(1), rounds.waitFor(0, 1);
   rounds.end(1);
-  Inboxes<LL16Packet>(group).end();
+  Inboxes<LL16Packet> inboxes(group);
+  inboxes.begin();
+  inboxes.end();
 }

@@ -24,22 +24,16 @@ using Op = OPERATION;
 template <class Packet>
 MSCCLGO_DEVICE void oneShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
-  auto send = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
-    inboxes.sendToAll(i, piece);
-  };
-  auto reduce = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
+  Packing<Packet> packing(in, out, bytes);
+  auto load = [&](uint32_t i) { return packing.load({in, i}); };
+  auto send = [&](uint32_t i, const Piece<Packet>& piece) { inboxes.sendToAll(i, piece); };
+  auto reduce = [&](uint32_t i) {
+    Piece<Packet> piece = packing.load({in, i});
     if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
-    piece.store(out + at, bytes - at, lane);
+    packing.store({out, i}, piece);
     return true;
   };
-  if (inboxes.exchange(inboxes.packets(bytes), send, reduce)) inboxes.end();
+  if (inboxes.exchange(packing.packets(), load, send, reduce)) inboxes.end();
 }
 
 // Two shots: rank r reduces shard r of the data, which all send it, and sends
@@ -52,52 +46,41 @@ MSCCLGO_DEVICE void oneShot(const GroupHandle& group, const uint8_t* in, uint8_t
 template <class Packet>
 MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
-  uint64_t packets = inboxes.packets(bytes);
-  uint64_t shard = divideUp(packets, group.size);
-  uint64_t mine = group.rank * shard;  // this rank's first packet
+  Packing<Packet> packing(in, out, bytes);
+  uint32_t packets = packing.packets();
+  uint32_t shard = (packets + group.size - 1) / group.size;
+  uint32_t mine = group.rank * shard;  // this rank's first packet
 
-  auto send = [&](uint64_t i) {
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t to = peer(group, k);
-      if (to * shard + i >= packets) continue;  // the last shard is shorter
-      uint64_t at = (to * shard + i) * Piece<Packet>::kPayload;
-      Piece<Packet> piece;
-      piece.load(in + at, bytes - at, lane);
-      inboxes.send(to, i, piece);
-    }
+  auto partsOf = [&](uint32_t i) {
+    return [=](uint32_t to) { return Place<const uint8_t>{in, to * shard + i}; };
   };
-  auto reduce = [&](uint64_t i) {
+  auto load = [&](uint32_t i) { return inboxes.loadEach(packing, partsOf(i)); };
+  auto send = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
+    inboxes.sendEach(i, packing, partsOf(i), pieces);
+  };
+  auto reduce = [&](uint32_t i) {
     if (mine + i >= packets) return true;
-    uint64_t at = (mine + i) * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
+    Piece<Packet> piece = packing.load({in, mine + i});
     if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
     inboxes.sendToAll(shard + i, piece);
-    piece.store(out + at, bytes - at, lane);
+    packing.store({out, mine + i}, piece);
     return true;
   };
-  auto receive = [&](uint64_t i) {
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t from = peer(group, k);
-      if (from * shard + i >= packets) continue;
-      uint64_t at = (from * shard + i) * Piece<Packet>::kPayload;
-      Piece<Packet> piece;
-      if (!inboxes.receive(from, shard + i, piece)) return false;
-      piece.store(out + at, bytes - at, lane);
-    }
-    return true;
+  auto receive = [&](uint32_t i) {
+    return inboxes.receiveEach(shard + i, packing, [&](uint32_t from) {
+      return Place<uint8_t>{out, from * shard + i};
+    });
   };
   // A result is received kAhead packets after the shard's that it takes part in.
-  uint64_t lag = inboxes.kAhead * inboxes.stride();
-  auto begin = [&](uint64_t i) {
-    if (i < shard) send(i);
+  uint32_t lag = inboxes.kAhead * inboxes.stride();
+  auto begin = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
+    if (i < shard) send(i, pieces);
   };
-  auto finish = [&](uint64_t i) {
+  auto finish = [&](uint32_t i) {
     if (i < shard && !reduce(i)) return false;
     return i < lag || receive(i - lag);
   };
-  if (inboxes.exchange(shard + lag, begin, finish)) inboxes.end();
+  if (inboxes.exchange(shard + lag, load, begin, finish)) inboxes.end();
 }
 
 // Direct: rank r reads shard r of all inputs and writes the result into all
@@ -127,8 +110,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
 // The kernels of one and two shots, for each kind of packet. in and out hold
 // each rank's buffers, of `bytes` bytes.
 #define PACKET_KERNEL(name, algorithm, Packet)                                                           \
-  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                                  \
-    awaitPrevious();                                                                                     \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                               \
     algorithm<PacketOf<T, Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), \
                                    bytes);                                                               \
   }

@@ -11,31 +11,22 @@ namespace {
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
-  auto send = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    for (uint32_t k = 1; k <= group.size; ++k) {
-      uint32_t to = peer(group, k);
-      Piece<Packet> piece;
-      piece.load(in + to * bytes + at, bytes - at, lane);
-      if (to == group.rank) {
-        piece.store(out + to * bytes + at, bytes - at, lane);
-      } else {
-        inboxes.send(to, i, piece);
-      }
-    }
+  Packing<Packet> packing(in, out, bytes);
+  uint64_t own = group.rank * bytes;
+  auto partsOf = [&](uint32_t i) {
+    return [=](uint32_t to) { return Place<const uint8_t>{in + to * bytes, i}; };
   };
-  auto receive = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t from = peer(group, k);
-      Piece<Packet> piece;
-      if (!inboxes.receive(from, i, piece)) return false;
-      piece.store(out + from * bytes + at, bytes - at, lane);
-    }
-    return true;
+  auto load = [&](uint32_t i) { return inboxes.loadEach(packing, partsOf(i)); };
+  auto send = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
+    inboxes.sendEach(i, packing, partsOf(i), pieces);
+    packing.store({out + own, i}, packing.load({in + own, i}));
   };
-  if (inboxes.exchange(inboxes.packets(bytes), send, receive)) inboxes.end();
+  auto receive = [&](uint32_t i) {
+    return inboxes.receiveEach(i, packing, [&](uint32_t from) {
+      return Place<uint8_t>{out + from * bytes, i};
+    });
+  };
+  if (inboxes.exchange(packing.packets(), load, send, receive)) inboxes.end();
 }
 
 }  // namespace
@@ -45,18 +36,13 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
-extern "C" __global__ void LL8(PARAMETERS) {
-  awaitPrevious();
-  packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
-extern "C" __global__ void LL16(PARAMETERS) {
-  awaitPrevious();
-  packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
-extern "C" __global__ void LL128(PARAMETERS) {
-  awaitPrevious();
-  packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
+#define PACKET_KERNEL(name, Packet)                                                               \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                        \
+    packets<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
+  }
+PACKET_KERNEL(LL8, LL8Packet)
+PACKET_KERNEL(LL16, LL16Packet)
+PACKET_KERNEL(LL128, LL128Packet)
 
 // direct writes each part straight to its place, between two barriers. The first
 // orders nothing: it only announces that all outputs may be written. The parts of an

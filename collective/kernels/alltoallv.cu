@@ -243,24 +243,26 @@ class Packets {
       if (has(out) && out > most) most = out;
       if (has(in) && in > most) most = in;
     }
-    packets_ = inboxes_.packets(most);
+    packets_ = uint32_t(divideUp(most, Piece<Packet>::kPayload));
   }
 
   // begin sends each thread's first packets, and finish goes on. It is false if a wait
   // failed.
-  MSCCLGO_DEVICE void begin() const {
-    Inboxes<Packet>::sendFirst(packets_, [&](uint64_t i) { send(i); });
+  MSCCLGO_DEVICE void begin() {
+    inboxes_.sendFirst(
+        packets_, [](uint32_t i) { return i; }, [&](uint32_t i, uint32_t) { send(i); });
   }
   MSCCLGO_DEVICE bool finish() const {
     return inboxes_.goOn(
-        packets_, [&](uint64_t i) { send(i); }, [&](uint64_t i) { return receive(i); });
+        packets_, [](uint32_t i) { return i; }, [&](uint32_t i, uint32_t) { send(i); },
+        [&](uint32_t i) { return receive(i); });
   }
 
  private:
   MSCCLGO_DEVICE bool has(uint64_t bytes) const { return bytes > above_ && bytes <= upTo_; }
 
-  MSCCLGO_DEVICE void send(uint64_t i) const {
-    uint64_t at = i * Piece<Packet>::kPayload;
+  MSCCLGO_DEVICE void send(uint32_t i) const {
+    uint64_t at = uint64_t(i) * Piece<Packet>::kPayload;
     for (uint32_t k = 1; k < call_.group.size; ++k) {
       uint32_t to = peer(call_.group, k);
       const auto& part = call_.sends.of(to);
@@ -270,8 +272,8 @@ class Packets {
       inboxes_.send(to, i, piece);
     }
   }
-  MSCCLGO_DEVICE bool receive(uint64_t i) const {
-    uint64_t at = i * Piece<Packet>::kPayload;
+  MSCCLGO_DEVICE bool receive(uint32_t i) const {
+    uint64_t at = uint64_t(i) * Piece<Packet>::kPayload;
     for (uint32_t k = 1; k < call_.group.size; ++k) {
       uint32_t from = peer(call_.group, k);
       const auto& part = call_.receives.of(from);
@@ -285,7 +287,8 @@ class Packets {
 
   const Exchange& call_;
   Inboxes<Packet> inboxes_;
-  uint64_t above_, upTo_, packets_;
+  uint64_t above_, upTo_;
+  uint32_t packets_;
 };
 
 // mismatch reports that a rank does not receive what another sends to it, in a call of that

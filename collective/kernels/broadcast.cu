@@ -13,27 +13,24 @@ template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
+  Packing<Packet> packing(in, out, bytes);
   bool sender = group.rank == root;
-  auto send = [&](uint64_t i) {
+  auto load = [&](uint32_t i) { return sender ? packing.load({in, i}) : Piece<Packet>{}; };
+  auto send = [&](uint32_t i, const Piece<Packet>& piece) {
     if (!sender) return;
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
     inboxes.sendToAll(i, piece);
-    if (out != in) piece.store(out + at, bytes - at, lane);
+    if (out != in) packing.store({out, i}, piece);
   };
-  auto receive = [&](uint64_t i) {
+  auto receive = [&](uint32_t i) {
     if (sender) return true;
-    uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     if (!inboxes.receive(root, i, piece)) return false;
-    piece.store(out + at, bytes - at, lane);
+    packing.store({out, i}, piece);
     return true;
   };
-  inboxes.sendFirst(inboxes.packets(bytes), send);
-  if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (inboxes.goOn(inboxes.packets(bytes), send, receive)) inboxes.end();
+  inboxes.sendFirst(packing.packets(), load, send);
+  if (inboxes.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(packing.packets(), load, send, receive)) inboxes.end();
 }
 
 // Relays number the ranks from the root on: place 0 is the root, and the ranks at
@@ -64,43 +61,44 @@ template <class Packet>
 MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                                    uint32_t root) {
   Inboxes<Packet> inboxes(group);
+  Packing<Packet> packing(in, out, bytes);
   Relays relays(group, root);
-  uint32_t lane = inboxes.lane(), me = relays.place;
+  uint32_t me = relays.place;
   bool ok = true;
   Piece<Packet> piece;
-  auto keep = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    piece.store(out + at, bytes - at, lane);
-  };
-  // 32 bits divide faster; see Inboxes.
-  auto relayOf = [&](uint64_t i) { return 1 + uint32_t(i) % relays.others; };
-  auto indexOf = [&](uint64_t i) { return uint32_t(i) / relays.others; };
-  auto send = [&](uint64_t i) {
+  auto relayOf = [&](uint32_t i) { return 1 + i % relays.others; };
+  auto indexOf = [&](uint32_t i) { return i / relays.others; };
+  auto load = [&](uint32_t i) { return me == 0 ? packing.load({in, i}) : Piece<Packet>{}; };
+  auto send = [&](uint32_t i, const Piece<Packet>& mine) {
     uint32_t relay = relayOf(i), index = indexOf(i);
-    uint64_t at = i * Piece<Packet>::kPayload;
     if (me == 0) {
-      piece.load(in + at, bytes - at, lane);
-      if (relays.ranks > 1) inboxes.send(relays.rankAt(relay), index, piece);
-      if (out != in) keep(i);
+      if (relays.ranks > 1) inboxes.send(relays.rankAt(relay), index, mine);
+      if (out != in) packing.store({out, i}, mine);
     } else if (me == relay && ok) {
       ok = inboxes.receive(root, index, piece);
       if (!ok) return;
       for (uint32_t k = 1; k < relays.others; ++k) inboxes.send(relays.rankAt(relays.next(k)), index, piece);
-      keep(i);
+      packing.store({out, i}, piece);
     }
   };
-  auto receive = [&](uint64_t i) {
+  auto receive = [&](uint32_t i) {
     uint32_t relay = relayOf(i);
     if (me == 0 || me == relay || !ok) return ok;
     ok = inboxes.receive(relays.rankAt(relay), indexOf(i), piece);
-    if (ok) keep(i);
+    if (ok) packing.store({out, i}, piece);
     return ok;
   };
-  uint64_t packets = inboxes.packets(bytes);
-  if (me == 0) inboxes.sendFirst(packets, send);
-  if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (me != 0) inboxes.sendFirst(packets, send);
-  if (inboxes.goOn(packets, send, receive)) inboxes.end();
+  uint32_t packets = packing.packets();
+  if (me == 0) {
+    inboxes.sendFirst(packets, load, send);
+    if (inboxes.relaxedBarrier() != WaitResult::Done) return;
+  } else {
+    awaitPrevious();
+    inboxes.begin();
+    if (inboxes.relaxedBarrier() != WaitResult::Done) return;
+    inboxes.sendFirst(packets, load, send);
+  }
+  if (inboxes.goOn(packets, load, send, receive)) inboxes.end();
 }
 
 }  // namespace
@@ -111,24 +109,14 @@ MSCCLGO_DEVICE void relayedPackets(const GroupHandle& group, const uint8_t* in, 
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root
 
-extern "C" __global__ void LL8(PARAMETERS) {
-  awaitPrevious();
-  packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
-}
-extern "C" __global__ void LL16(PARAMETERS) {
-  awaitPrevious();
-  packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
-}
-extern "C" __global__ void LL128(PARAMETERS) {
-  awaitPrevious();
-  packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root);
-}
-
-extern "C" __global__ void __launch_bounds__(1024, 1) relayedLL128(PARAMETERS) {
-  awaitPrevious();
-  relayedPackets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes,
-                              root);
-}
+#define PACKET_KERNEL(name, algorithm, Packet)                                                            \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                                \
+    algorithm<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, root); \
+  }
+PACKET_KERNEL(LL8, packets, LL8Packet)
+PACKET_KERNEL(LL16, packets, LL16Packet)
+PACKET_KERNEL(LL128, packets, LL128Packet)
+PACKET_KERNEL(relayedLL128, relayedPackets, LL128Packet)
 
 // direct: the root writes into all outputs, between two barriers. Its links carry
 // the data n - 1 times.

@@ -24,27 +24,22 @@ template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
+  Packing<Packet> packing(in, out, bytes);
   bool receiver = group.rank == root;
-  auto send = [&](uint64_t i) {
-    if (receiver) return;
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
-    inboxes.send(root, i, piece);
+  auto load = [&](uint32_t i) { return receiver ? Piece<Packet>{} : packing.load({in, i}); };
+  auto send = [&](uint32_t i, const Piece<Packet>& piece) {
+    if (!receiver) inboxes.send(root, i, piece);
   };
-  auto reduce = [&](uint64_t i) {
+  auto reduce = [&](uint32_t i) {
     if (!receiver) return true;
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
+    Piece<Packet> piece = packing.load({in, i});
     if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
-    piece.store(out + at, bytes - at, lane);
+    packing.store({out, i}, piece);
     return true;
   };
-  inboxes.sendFirst(inboxes.packets(bytes), send);
-  if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (inboxes.goOn(inboxes.packets(bytes), send, reduce)) inboxes.end();
+  inboxes.sendFirst(packing.packets(), load, send);
+  if (inboxes.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(packing.packets(), load, send, reduce)) inboxes.end();
 }
 
 // Two shots: rank r reduces shard r, which all send it, and sends the result to the
@@ -56,65 +51,51 @@ template <class Packet>
 MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
-  uint64_t packets = inboxes.packets(bytes);
-  uint64_t shard = divideUp(packets, group.size);
+  Packing<Packet> packing(in, out, bytes);
+  uint32_t packets = packing.packets();
+  uint32_t shard = (packets + group.size - 1) / group.size;
   bool receiver = group.rank == root;
 
   // numberOf returns the packet that is number i of a rank's shard. The last shards may
   // be shorter, or empty.
-  auto numberOf = [&](uint32_t rank, uint64_t i) { return rank * shard + i; };
-  auto load = [&](uint64_t packet) {
-    uint64_t at = packet * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
-    return piece;
-  };
-  auto keep = [&](uint64_t packet, const Piece<Packet>& piece) {
-    uint64_t at = packet * Piece<Packet>::kPayload;
-    piece.store(out + at, bytes - at, lane);
-  };
+  auto numberOf = [&](uint32_t rank, uint32_t i) { return rank * shard + i; };
 
-  auto send = [&](uint64_t i) {
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t to = peer(group, k);
-      if (numberOf(to, i) < packets) inboxes.send(to, i, load(numberOf(to, i)));
-    }
+  auto partsOf = [&](uint32_t i) {
+    return [=](uint32_t to) { return Place<const uint8_t>{in, to * shard + i}; };
   };
-  auto reduce = [&](uint64_t i) {
-    uint64_t mine = numberOf(group.rank, i);
+  auto load = [&](uint32_t i) { return inboxes.loadEach(packing, partsOf(i)); };
+  auto send = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
+    inboxes.sendEach(i, packing, partsOf(i), pieces);
+  };
+  auto reduce = [&](uint32_t i) {
+    uint32_t mine = numberOf(group.rank, i);
     if (mine >= packets) return true;
-    Piece<Packet> piece = load(mine);
+    Piece<Packet> piece = packing.load({in, mine});
     if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
     if (receiver) {
-      keep(mine, piece);
+      packing.store({out, mine}, piece);
     } else {
       inboxes.send(root, shard + i, piece);
     }
     return true;
   };
-  auto receive = [&](uint64_t i) {
-    for (uint32_t k = 1; receiver && k < group.size; ++k) {
-      uint32_t from = peer(group, k);
-      if (numberOf(from, i) >= packets) continue;
-      Piece<Packet> piece;
-      if (!inboxes.receive(from, shard + i, piece)) return false;
-      keep(numberOf(from, i), piece);
-    }
-    return true;
+  auto receive = [&](uint32_t i) {
+    return !receiver || inboxes.receiveEach(shard + i, packing, [&](uint32_t from) {
+      return Place<uint8_t>{out, numberOf(from, i)};
+    });
   };
   // A result is received kAhead packets after the shard's that it takes part in.
-  uint64_t lag = inboxes.kAhead * inboxes.stride();
-  auto begin = [&](uint64_t i) {
-    if (i < shard) send(i);
+  uint32_t lag = inboxes.kAhead * inboxes.stride();
+  auto begin = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
+    if (i < shard) send(i, pieces);
   };
-  auto finish = [&](uint64_t i) {
+  auto finish = [&](uint32_t i) {
     if (i < shard && !reduce(i)) return false;
     return i < lag || receive(i - lag);
   };
-  inboxes.sendFirst(shard + lag, begin);
-  if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (inboxes.goOn(shard + lag, begin, finish)) inboxes.end();
+  inboxes.sendFirst(shard + lag, load, begin);
+  if (inboxes.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(shard + lag, load, begin, finish)) inboxes.end();
 }
 
 // ToRoot stores a word into the root's output.
@@ -152,8 +133,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
       __grid_constant__ const PeerMemory out, uint64_t bytes, uint32_t root
 
 #define PACKET_KERNEL(name, algorithm, Packet)                                                           \
-  extern "C" __global__ void __launch_bounds__(1024) name(PARAMETERS) {                                  \
-    awaitPrevious();                                                                                     \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                               \
     algorithm<PacketOf<T, Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), \
                                    bytes, root);                                                         \
   }

@@ -22,25 +22,21 @@ using Op = OPERATION;
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane();
-  auto send = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    for (uint32_t k = 1; k < group.size; ++k) {
-      uint32_t to = peer(group, k);
-      Piece<Packet> piece;
-      piece.load(in + to * bytes + at, bytes - at, lane);
-      inboxes.send(to, i, piece);
-    }
+  Packing<Packet> packing(in, out, bytes);
+  auto partsOf = [&](uint32_t i) {
+    return [=](uint32_t to) { return Place<const uint8_t>{in + to * bytes, i}; };
   };
-  auto reduce = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + group.rank * bytes + at, bytes - at, lane);
+  auto load = [&](uint32_t i) { return inboxes.loadEach(packing, partsOf(i)); };
+  auto send = [&](uint32_t i, const typename Inboxes<Packet>::Pieces& pieces) {
+    inboxes.sendEach(i, packing, partsOf(i), pieces);
+  };
+  auto reduce = [&](uint32_t i) {
+    Piece<Packet> piece = packing.load({in + group.rank * bytes, i});
     if (!inboxes.template receiveReduced<T, Op>(i, piece)) return false;
-    piece.store(out + at, bytes - at, lane);
+    packing.store({out, i}, piece);
     return true;
   };
-  if (inboxes.exchange(inboxes.packets(bytes), send, reduce)) inboxes.end();
+  if (inboxes.exchange(packing.packets(), load, send, reduce)) inboxes.end();
 }
 
 // ToPart stores a word of this rank's part into its output.
@@ -77,19 +73,14 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
-extern "C" __global__ void __launch_bounds__(1024) LL8(PARAMETERS) {
-  awaitPrevious();
-  packets<PacketOf<T, LL8Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank),
-                                  bytes);
-}
-extern "C" __global__ void __launch_bounds__(1024) LL16(PARAMETERS) {
-  awaitPrevious();
-  packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
-extern "C" __global__ void __launch_bounds__(1024) LL128(PARAMETERS) {
-  awaitPrevious();
-  packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
+#define PACKET_KERNEL(name, Packet)                                                                    \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                             \
+    packets<PacketOf<T, Packet>>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), \
+                                 bytes);                                                               \
+  }
+PACKET_KERNEL(LL8, LL8Packet)
+PACKET_KERNEL(LL16, LL16Packet)
+PACKET_KERNEL(LL128, LL128Packet)
 
 extern "C" __global__ void __launch_bounds__(1024, 1) direct(PARAMETERS) {
   awaitPrevious();

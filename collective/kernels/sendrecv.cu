@@ -12,28 +12,26 @@ namespace {
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
   Inboxes<Packet> inboxes(group);
-  uint32_t lane = inboxes.lane(), next = peer(group, 1), before = peer(group, group.size - 1);
-  auto send = [&](uint64_t i) {
-    uint64_t at = i * Piece<Packet>::kPayload;
-    Piece<Packet> piece;
-    piece.load(in + at, bytes - at, lane);
+  Packing<Packet> packing(in, out, bytes);
+  uint32_t next = peer(group, 1), before = peer(group, group.size - 1);
+  auto load = [&](uint32_t i) { return packing.load({in, i}); };
+  auto send = [&](uint32_t i, const Piece<Packet>& piece) {
     if (next == group.rank) {
-      piece.store(out + at, bytes - at, lane);
+      packing.store({out, i}, piece);
     } else {
       inboxes.send(next, i, piece);
     }
   };
-  auto receive = [&](uint64_t i) {
+  auto receive = [&](uint32_t i) {
     if (before == group.rank) return true;
-    uint64_t at = i * Piece<Packet>::kPayload;
     Piece<Packet> piece;
     if (!inboxes.receive(before, i, piece)) return false;
-    piece.store(out + at, bytes - at, lane);
+    packing.store({out, i}, piece);
     return true;
   };
-  inboxes.sendFirst(inboxes.packets(bytes), send);
-  if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (inboxes.goOn(inboxes.packets(bytes), send, receive)) inboxes.end();
+  inboxes.sendFirst(packing.packets(), load, send);
+  if (inboxes.relaxedBarrier() != WaitResult::Done) return;
+  if (inboxes.goOn(packing.packets(), load, send, receive)) inboxes.end();
 }
 
 }  // namespace
@@ -43,18 +41,13 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
-extern "C" __global__ void LL8(PARAMETERS) {
-  awaitPrevious();
-  packets<LL8Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
-extern "C" __global__ void LL16(PARAMETERS) {
-  awaitPrevious();
-  packets<LL16Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
-extern "C" __global__ void LL128(PARAMETERS) {
-  awaitPrevious();
-  packets<LL128Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes);
-}
+#define PACKET_KERNEL(name, Packet)                                                               \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                        \
+    packets<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
+  }
+PACKET_KERNEL(LL8, LL8Packet)
+PACKET_KERNEL(LL16, LL16Packet)
+PACKET_KERNEL(LL128, LL128Packet)
 
 // direct writes the data straight into the next rank's output, between two
 // barriers. The first orders nothing: it only announces that all outputs may be

@@ -86,8 +86,66 @@ MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
   }
 }
 
+// Place is where data lie of which a packet carries a part, and the packet's number among those
+// that carry them.
+template <class Byte>
+struct Place {
+  Byte* data;
+  uint32_t packet;
+};
+
+// Packing is how packets carry data of some size: packet i has those from byte i * kPayload on,
+// and the last one what is left. All threads that carry a packet together call it together.
+template <class Packet>
+class Packing {
+ public:
+  using Piece = mscclgo::Piece<Packet>;
+
+  // Data of `bytes` bytes, that begin whole multiples of `bytes` after in or out.
+  MSCCLGO_DEVICE Packing(const void* in, const void* out, uint64_t bytes)
+      : bytes_(bytes),
+        whole_((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(out) | bytes) %
+                   sizeof(typename Piece::Word) ==
+               0) {}
+
+  // packets returns how many packets there are. 32 bits count those of any scratch.
+  MSCCLGO_DEVICE uint32_t packets() const { return uint32_t(divideUp(bytes_, Piece::kPayload)); }
+
+  // whole reports whether there are only whole words, which are aligned. loadWhole and
+  // storeWhole are load and store for that.
+  MSCCLGO_DEVICE bool whole() const { return whole_; }
+
+  // load returns what a packet carries, and store puts it in its place.
+  MSCCLGO_DEVICE Piece load(Place<const uint8_t> from) const {
+    if (whole_) return loadWhole(from);
+    Piece piece;
+    piece.load(from.data + at(from.packet), left(from.packet), lane());
+    return piece;
+  }
+  MSCCLGO_DEVICE Piece loadWhole(Place<const uint8_t> from) const {
+    Piece piece;
+    piece.loadWhole(from.data + at(from.packet), left(from.packet), lane());
+    return piece;
+  }
+  MSCCLGO_DEVICE void store(Place<uint8_t> to, const Piece& piece) const {
+    if (whole_) return storeWhole(to, piece);
+    piece.store(to.data + at(to.packet), left(to.packet), lane());
+  }
+  MSCCLGO_DEVICE void storeWhole(Place<uint8_t> to, const Piece& piece) const {
+    piece.storeWhole(to.data + at(to.packet), left(to.packet), lane());
+  }
+
+ private:
+  MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % Piece::kThreads; }
+  MSCCLGO_DEVICE static uint64_t at(uint32_t packet) { return uint64_t(packet) * Piece::kPayload; }
+  MSCCLGO_DEVICE uint64_t left(uint32_t packet) const { return bytes_ - at(packet); }
+
+  uint64_t bytes_;
+  bool whole_;
+};
+
 // Inboxes are the packets of one call: every rank has an inbox for each other rank. All
-// threads of a one-dimensional grid make one, use it, and call end().
+// threads of a one-dimensional grid make one, begin the call, use it, and call end().
 //
 // Calls use two halves of the scratch in turn, by the parity of the epoch, so that no call
 // waits until its packets have been read. That is safe if no rank ends a call before every
@@ -98,125 +156,218 @@ MSCCLGO_DEVICE void forEachRank(const GroupHandle& group, Serve serve) {
 //
 // LL8 and LL16 packets share the first quarter of the scratch. LL128 packets have the
 // rest.
+//
+// The time of a small call is that of accesses that wait for one another, so what can go
+// together does: the loads of what several ranks are sent, and the looks at what came from
+// them.
 template <class Packet>
 class Inboxes {
  public:
   using Piece = mscclgo::Piece<Packet>;
   static constexpr uint32_t kThreads = Piece::kThreads;
+  // kAtOnce is how many other ranks a thread serves at once, as registers allow.
+  static constexpr uint32_t kAtOnce = kThreads > 1 && kOthersAtOnce > 4 ? 4 : kOthersAtOnce;
 
-  // The inboxes of the group's current call.
-  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group)
-      : group_(group), span_(group.watch.trace()), epoch_(group.epoch()) {
+  // Pieces are those of kAtOnce ranks.
+  struct Pieces {
+    Piece of[kAtOnce];
+  };
+
+  // The inboxes of the group's current call. It accesses no memory, so that kernels make it
+  // before awaitPrevious().
+  MSCCLGO_DEVICE explicit Inboxes(const GroupHandle& group) : group_(group), span_(group.watch.trace()) {
     checkShape(group, "Inboxes", kThreads);
     uint64_t quarter = group.scratchSize / 4 / sizeof(LL128Packet) * sizeof(LL128Packet);
     uint64_t room = sizeof(Packet) == sizeof(LL128Packet) ? 3 * quarter : quarter;
-    uint64_t start = sizeof(Packet) == sizeof(LL128Packet) ? quarter : 0;
     uint64_t half = room / 2 / sizeof(Packet);
+    start_ = sizeof(Packet) == sizeof(LL128Packet) ? quarter : 0;
+    half_ = half * sizeof(Packet);
     // 32 bits are enough for 64 GiB, and divide faster.
-    capacity_ = uint32_t(half) / (group.size > 1 ? group.size - 1 : 1);
-    half_ = start + epoch_ % 2 * (half * sizeof(Packet));
+    capacity_ = detail::unknown(uint32_t(half) / (group.size > 1 ? group.size - 1 : 1));
+#if defined(MSCCLGO_CHECK)
+    if (kFourRanks && group.size > 4)
+      detail::fault(group.watch, kNoPeer, "Inboxes of ", group.size,
+                    " ranks in a kernel compiled with MSCCLGO_FOUR_RANKS");
+#endif
   }
+
+  // begin learns the call's number. Every thread calls it first, after awaitPrevious(), or
+  // sendFirst(), which does both. It does nothing the second time.
+  MSCCLGO_DEVICE void begin() {
+    if (epoch_ != 0) return;
+    span_ = detail::Span(group_.watch.trace());
+    epoch_ = group_.epoch();
+    arrived_ = group_.arrived();
+  }
+
+  // relaxedBarrier is that of the group, the kernel's first, and waits for no load.
+  MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return group_.relaxedBarrier(arrived_); }
 
   // first returns the packet that a thread begins with, stride how far the next one is,
   // and lane the thread's number within a packet.
-  MSCCLGO_DEVICE static uint64_t first() { return firstThread() / kThreads; }
-  MSCCLGO_DEVICE static uint64_t stride() { return allThreads() / kThreads; }
+  MSCCLGO_DEVICE static uint32_t first() { return uint32_t(firstThread()) / kThreads; }
+  MSCCLGO_DEVICE static uint32_t stride() { return uint32_t(allThreads()) / kThreads; }
   MSCCLGO_DEVICE static uint32_t lane() { return threadIdx.x % kThreads; }
 
-  // packets returns how many packets carry n bytes.
-  MSCCLGO_DEVICE static uint64_t packets(uint64_t n) { return divideUp(n, Piece::kPayload); }
-
   // send writes packet `index` of the inbox that rank `to` has for this rank.
-  MSCCLGO_DEVICE void send(uint32_t to, uint64_t index, const Piece& piece) const {
+  MSCCLGO_DEVICE void send(uint32_t to, uint32_t index, const Piece& piece) const {
     checkIndex("send of packet ", index);
     piece.write(inbox(to, group_.rank) + index, lane(), epoch_);
   }
 
   // sendToAll sends to every other rank.
-  MSCCLGO_DEVICE void sendToAll(uint64_t index, const Piece& piece) const {
-    for (uint32_t k = 1; k < group_.size; ++k) send(peer(group_, k), index, piece);
+  MSCCLGO_DEVICE void sendToAll(uint32_t index, const Piece& piece) const {
+    forOthers([&](uint32_t base) {
+      sendSome(
+          base, index, [](uint32_t) { return true; }, [&](uint32_t) -> const Piece& { return piece; });
+      return true;
+    });
+  }
+
+  // loadEach returns what the first ranks that sendEach() sends to are sent: for the call's first
+  // packet, whose data can then be on their way with the call's number.
+  template <class PlaceOf>
+  MSCCLGO_DEVICE Pieces loadEach(const Packing<Packet>& packing, PlaceOf place) const {
+    return loadSome(1, packing, place);
+  }
+
+  // sendEach sends every other rank a packet of its own, that of place(to), unless there is none of
+  // that number. pieces are what loadEach() returned.
+  template <class PlaceOf>
+  MSCCLGO_DEVICE void sendEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place,
+                               const Pieces& pieces) const {
+    uint32_t packets = packing.packets();
+    if (!packing.whole()) {  // one by one, as it is much code
+#pragma unroll 1
+      for (uint32_t k = 1; k < group_.size; ++k) {
+        uint32_t to = peer(group_, k);
+        if (place(to).packet < packets) send(to, index, packing.load(place(to)));
+      }
+      return;
+    }
+    forOthers([&](uint32_t base) {
+      Pieces next = base == 0 ? pieces : loadSome(base + 1, packing, place);
+      sendSome(
+          base, index, [&](uint32_t to) { return place(to).packet < packets; },
+          [&](uint32_t k) -> const Piece& { return next.of[k]; });
+      return true;
+    });
   }
 
   // receive waits for packet `index` from rank `from`, and reports whether it came.
-  MSCCLGO_DEVICE bool receive(uint32_t from, uint64_t index, Piece& piece) const {
-    checkIndex("receive of packet ", index);
-    Watch watch = group_.watch;
-    watch.peer = from;
-    const Packet* packet = inbox(group_.rank, from) + index;
-    return waitTogether<kThreads>(watch, [&] { return piece.tryRead(packet, lane(), epoch_); }) ==
-           WaitResult::Done;
+  MSCCLGO_DEVICE bool receive(uint32_t from, uint32_t index, Piece& piece) const {
+    Piece pieces[1];
+    if (!receiveSome(slot(group_.rank, from), 1, index, pieces)) return false;
+    piece = pieces[0];
+    return true;
+  }
+
+  // receiveEach waits for packet `index` of every other rank and stores it at place(from), unless
+  // there is none of the number there, as there may not be of the last ranks. It reports whether
+  // all came.
+  template <class PlaceOf>
+  MSCCLGO_DEVICE bool receiveEach(uint32_t index, const Packing<Packet>& packing, PlaceOf place) const {
+    uint32_t packets = packing.packets();
+    if (!packing.whole()) {  // as in sendEach
+#pragma unroll 1
+      for (uint32_t k = 1; k < group_.size; ++k) {
+        uint32_t from = peer(group_, k);
+        if (place(from).packet >= packets) continue;
+        Piece piece;
+        if (!receive(from, index, piece)) return false;
+        packing.store(place(from), piece);
+      }
+      return true;
+    }
+    return forOthers([&](uint32_t base) {
+      uint32_t n = 0;
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        if (base + k + 1 < group_.size && place(rankOf(base + k)).packet < packets) n = k + 1;
+      }
+      Piece pieces[kAtOnce];
+      if (!receiveSome(base, n, index, pieces)) return false;
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        if (k < n) packing.storeWhole(place(rankOf(base + k)), pieces[k]);
+      }
+      return true;
+    });
   }
 
   // receiveReduced replaces this rank's piece by its reduction with packet `index` of all
   // others, and reports whether all came. It reduces in the order of the ranks, so that
-  // all ranks get the same bits. It polls the packets of several ranks at a time.
+  // all ranks get the same bits.
   template <class T, class Op>
-  MSCCLGO_DEVICE bool receiveReduced(uint64_t index, Piece& piece) const {
+  MSCCLGO_DEVICE bool receiveReduced(uint32_t index, Piece& piece) const {
     using Word = typename Piece::Word;
     static_assert(sizeof(T) <= sizeof(Word), "see PacketOf");
-    constexpr uint32_t kAtOnce = 4;
-    checkIndex("receive of packet ", index);
     Reducer<T, Op, Word> sums[Piece::kWords];
-    for (uint32_t base = 0; base < group_.size; base += kAtOnce) {
-      Piece theirs[kAtOnce];
-      Watch watch = group_.watch;
-      WaitResult result = waitTogether<kThreads>(watch, [&] {
-        bool all = true;
 #pragma unroll
-        for (uint32_t k = 0; k < kAtOnce; ++k) {
-          uint32_t from = base + k;
-          if (from >= group_.size || from == group_.rank) continue;
-          if (!theirs[k].tryRead(inbox(group_.rank, from) + index, lane(), epoch_)) {
-            all = false;
-            watch.peer = from;
-          }
-        }
-        return all;
-      });
-      if (result != WaitResult::Done) return false;
+    for (uint32_t w = 0; w < Piece::kWords; ++w) sums[w] = Reducer<T, Op, Word>(piece.words[w]);
+    bool ok = forOthers([&](uint32_t base) {
+      uint32_t n = group_.size - 1 - base < kAtOnce ? group_.size - 1 - base : kAtOnce;
+      Piece pieces[kAtOnce];
+      if (!receiveSome(base, n, index, pieces)) return false;
+      // This rank's piece goes in front of those of higher ranks. It is number `own` here, if it
+      // is among these, or behind the last.
+      uint32_t own = group_.rank - base;
+      bool among = own < n || (own == n && base + n + 1 == group_.size);
 #pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        uint32_t from = base + k;
-        if (from >= group_.size) break;
+      for (uint32_t k = 0; k <= kAtOnce; ++k) {
+        if (k >= n + among) break;
 #pragma unroll
         for (uint32_t w = 0; w < Piece::kWords; ++w) {
-          Word next = theirs[k].words[w];
-          if (from == group_.rank) next = piece.words[w];
-          if (from == 0) {
+          Word next = pieces[k < kAtOnce ? k : 0].words[w];
+          if (among && k > own) next = pieces[k > 0 ? k - 1 : 0].words[w];
+          if (among && k == own) next = piece.words[w];
+          if (k == 0 && base == 0) {
             sums[w] = Reducer<T, Op, Word>(next);
           } else {
             sums[w].add(next);
           }
         }
       }
-    }
+      return true;
+    });
 #pragma unroll
     for (uint32_t w = 0; w < Piece::kWords; ++w) piece.words[w] = sums[w].get(group_.size);
-    return true;
+    return ok;
   }
 
-  // exchange calls send(i) and receive(i) for each of a thread's packets. The sends are
+  // exchange calls send(i, load(i)) and receive(i) for each of a thread's packets. The sends are
   // kAhead packets ahead, so that some travel while others are received. It ends early
   // and returns false where receive() does.
-  template <class Send, class Receive>
-  MSCCLGO_DEVICE static bool exchange(uint64_t packets, Send send, Receive receive) {
-    sendFirst(packets, send);
-    return goOn(packets, send, receive);
+  template <class Load, class Send, class Receive>
+  MSCCLGO_DEVICE bool exchange(uint32_t packets, Load load, Send send, Receive receive) {
+    sendFirst(packets, load, send);
+    return goOn(packets, load, send, receive);
   }
 
   // sendFirst and goOn are the two parts of exchange, for callers that have something to
-  // do in between.
-  template <class Send>
-  MSCCLGO_DEVICE static void sendFirst(uint64_t packets, Send send) {
-    uint64_t i = first();
-    for (uint32_t sent = 0; sent < kAhead && i < packets; ++sent, i += stride()) send(i);
+  // do in between. sendFirst awaits the kernel before (awaitPrevious), and begins the call after
+  // the first load: a thread's instructions are issued in order, so that if it needed the call's
+  // number before, the load would wait for it.
+  template <class Load, class Send>
+  MSCCLGO_DEVICE void sendFirst(uint32_t packets, Load load, Send send) {
+    uint32_t i = first();
+    if (i < packets) {
+      awaitPrevious();
+      auto data = load(i);
+      begin();
+      send(i, data);
+    } else {
+      awaitPrevious();
+      begin();
+    }
+    for (uint32_t sent = 1; sent < kAhead && (i += stride()) < packets; ++sent) send(i, load(i));
   }
 
-  template <class Send, class Receive>
-  MSCCLGO_DEVICE static bool goOn(uint64_t packets, Send send, Receive receive) {
-    for (uint64_t i = first(); i < packets; i += stride()) {
-      uint64_t ahead = i + kAhead * stride();
-      if (ahead < packets) send(ahead);
+  template <class Load, class Send, class Receive>
+  MSCCLGO_DEVICE static bool goOn(uint32_t packets, Load load, Send send, Receive receive) {
+    for (uint32_t i = first(); i < packets; i += stride()) {
+      uint32_t ahead = i + kAhead * stride();
+      if (ahead < packets) send(ahead, load(ahead));
       if (!receive(i)) return false;
     }
     return true;
@@ -233,19 +384,89 @@ class Inboxes {
   }
 
  private:
-  // inbox returns the packets of rank `to` from rank `from`. A rank has none from itself.
-  MSCCLGO_DEVICE Packet* inbox(uint32_t to, uint32_t from) const {
-    uint32_t slot = from < to ? from : from - 1;
-    return reinterpret_cast<Packet*>(group_.scratch(to) + half_) + slot * capacity_;
+  // forOthers calls serve(base) with the numbers of some other ranks' first, kAtOnce at a time,
+  // until it returns false, which it then returns.
+  template <class Serve>
+  MSCCLGO_DEVICE bool forOthers(Serve serve) const {
+    if constexpr (kFourRanks) {
+      return serve(0);
+    } else {
+      for (uint32_t base = 0; base + 1 < group_.size; base += kAtOnce) {
+        if (!serve(base)) return false;
+      }
+      return true;
+    }
+  }
+
+  // loadSome loads for sendSome.
+  template <class PlaceOf>
+  MSCCLGO_DEVICE Pieces loadSome(uint32_t ahead, const Packing<Packet>& packing, PlaceOf place) const {
+    Pieces pieces = {};
+    if (!packing.whole()) return pieces;
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      uint32_t to = ahead + k < group_.size ? peer(group_, ahead + k) : group_.rank;
+      if (to != group_.rank && place(to).packet < packing.packets())
+        pieces.of[k] = packing.loadWhole(place(to));
+    }
+    return pieces;
+  }
+
+  // sendSome sends piece(k) to the rank that lies base + 1 + k ahead, for each k that there is,
+  // where has(rank). All addresses are made before the first store.
+  template <class Has, class PieceOf>
+  MSCCLGO_DEVICE void sendSome(uint32_t base, uint32_t index, Has has, PieceOf piece) const {
+    checkIndex("send of packet ", index);
+    Packet* boxes[kAtOnce];
+    uint32_t ahead = detail::unknown(base + 1), some = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      uint32_t to = ahead + k < group_.size ? peer(group_, ahead + k) : group_.rank;
+      boxes[k] = inbox(to, group_.rank) + index;
+      if (to != group_.rank && has(to)) some |= 1u << k;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      if ((some >> k & 1) != 0) piece(k).write(boxes[k], lane(), epoch_);
+    }
+  }
+
+  // receiveSome waits for packet `index` in n inboxes from number `from` on, and reports whether
+  // all came.
+  template <uint32_t N>
+  MSCCLGO_DEVICE bool receiveSome(uint32_t from, uint32_t n, uint32_t index, Piece (&pieces)[N]) const {
+    checkIndex("receive of packet ", index);
+    const Packet* packets = inboxes(group_.rank) + from * uint64_t(capacity_) + index;
+    Watch watch = group_.watch;
+    watch.peer = rankOf(from);
+    return waitTogether<kThreads>(watch, [&] {
+             uint32_t missing = tryReadSome(pieces, packets, capacity_, n, lane(), epoch_);
+             if (missing != 0) watch.peer = rankOf(from + __ffs(missing) - 1);
+             return missing == 0;
+           }) == WaitResult::Done;
+  }
+
+  // slot returns the number of rank `from` among the inboxes of rank `to`, which has none from
+  // itself, and rankOf the rank of a number among this rank's.
+  MSCCLGO_DEVICE static uint32_t slot(uint32_t to, uint32_t from) { return from <= to ? from : from - 1; }
+  MSCCLGO_DEVICE uint32_t rankOf(uint32_t number) const { return number < group_.rank ? number : number + 1; }
+
+  // inboxes returns the packets of rank `of`, and inbox those from one rank.
+  MSCCLGO_DEVICE Packet* inboxes(uint32_t of) const {
+    return reinterpret_cast<Packet*>(group_.scratch(of) + start_ + epoch_ % 2 * half_);
+  }
+  MSCCLGO_DEVICE Packet* inbox(uint32_t of, uint32_t from) const {
+    return inboxes(of) + slot(of, from) * uint64_t(capacity_);
   }
 
   // checkIndex ends the kernel at a packet that an inbox does not have, if MSCCLGO_CHECK is
   // defined; see check.cuh.
-  MSCCLGO_DEVICE void checkIndex(const char* what, uint64_t index) const {
+  MSCCLGO_DEVICE void checkIndex(const char* what, uint32_t index) const {
 #if defined(MSCCLGO_CHECK)
+    if (epoch_ == 0) detail::fault(group_.watch, kNoPeer, what, index, " before begin() of the inboxes");
     if (index < capacity_) return;
-    detail::fault(group_.watch, kNoPeer, what, index, ", and an inbox of the group's scratch has ", capacity_,
-                  " of ", uint64_t(sizeof(Packet)), " bytes");
+    detail::fault(group_.watch, kNoPeer, what, index, ", and an inbox of the group's scratch has ",
+                  uint64_t(capacity_), " of ", uint64_t(sizeof(Packet)), " bytes");
 #else
     (void)what, (void)index;
 #endif
@@ -253,9 +474,10 @@ class Inboxes {
 
   const GroupHandle& group_;
   detail::Span span_;
-  uint32_t epoch_;
-  uint64_t capacity_;  // packets of an inbox
-  uint64_t half_;      // where this call's half starts, bytes
+  uint64_t start_, half_;  // where the packets start in the scratch, and the size of a half, bytes
+  uint32_t capacity_;      // packets of an inbox
+  uint32_t epoch_ = 0;     // the call's number, set by begin()
+  uint32_t arrived_ = 0;   // the barriers before it, likewise
 };
 
 namespace detail {

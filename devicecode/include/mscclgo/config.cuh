@@ -41,6 +41,16 @@ constexpr bool kManyRanks = false;
 constexpr bool kManyRanks = true;
 #endif
 
+// kOthersAtOnce is how many other ranks a thread of a collective serves together: all of a host
+// of eight GPUs, or where MSCCLGO_FOUR_RANKS is defined, for kernels that only groups of at most
+// four ranks launch, all of those.
+#if defined(MSCCLGO_FOUR_RANKS)
+constexpr bool kFourRanks = true;
+#else
+constexpr bool kFourRanks = false;
+#endif
+constexpr uint32_t kOthersAtOnce = kFourRanks ? 3 : 7;
+
 // kMaxBlocks is the largest number of blocks of a grid that uses a group's barriers and
 // epochs.
 constexpr uint32_t kMaxBlocks = 256;

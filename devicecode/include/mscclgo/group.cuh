@@ -24,6 +24,16 @@ MSCCLGO_DEVICE uint8_t* addressBehind(uint8_t* const* more, uint32_t rank) {
 #endif
 }
 
+// unknown returns n, of which the compiler does not know that it is n. What n is made of is made
+// before, and what is made of it behind: the compiler would put off a division until its result is
+// used, and make a number of each rank in front of a loop, in a register each.
+MSCCLGO_DEVICE uint32_t unknown(uint32_t n) {
+#if !defined(MSCCLGO_EMU)
+  asm volatile("" : "+r"(n));
+#endif
+  return n;
+}
+
 }  // namespace detail
 
 // PeerMemory is one buffer of each rank, mapped here. It is passed by value, as
@@ -105,11 +115,30 @@ struct GroupHandle {
   // thread of the block calls it and gets the same result. What any thread of these
   // blocks wrote before it, all of them see after it (release and acquire at system
   // scope).
-  MSCCLGO_DEVICE WaitResult barrier() const { return meet<Order::Release, Order::Acquire>(); }
+  MSCCLGO_DEVICE WaitResult barrier() const {
+    __syncthreads();
+    return meet<Order::Release, Order::Acquire>(arrived());
+  }
 
   // relaxedBarrier is barrier() without the memory ordering: for the start of a call, to
   // learn that the peers have begun theirs.
-  MSCCLGO_DEVICE WaitResult relaxedBarrier() const { return meet<Order::Relaxed, Order::Relaxed>(); }
+  MSCCLGO_DEVICE WaitResult relaxedBarrier() const {
+    __syncthreads();
+    return relaxedBarrier(arrived());
+  }
+
+  // relaxedBarrier with what arrived() has returned does not load it, nor wait for the other
+  // threads of the block before it tells the peers: for a kernel's first barrier.
+  MSCCLGO_DEVICE WaitResult relaxedBarrier(uint32_t arrived) const {
+    return meet<Order::Relaxed, Order::Relaxed>(arrived);
+  }
+
+  // arrived returns how many barriers this block has had. Any thread may call it before the
+  // kernel's first barrier.
+  MSCCLGO_DEVICE uint32_t arrived() const {
+    checkGrid("barrier");
+    return arrivals[blockIdx.x];
+  }
 
  private:
   friend class Rounds;
@@ -144,13 +173,11 @@ struct GroupHandle {
     return reinterpret_cast<uint32_t*>(window(to)) + block * size + from;
   }
 
-  // meet is a barrier with the orders of its signals and waits.
+  // meet is a barrier with the orders of its signals and waits, after so many others.
   template <Order Signal, Order Wait>
-  MSCCLGO_DEVICE WaitResult meet() const {
-    checkGrid("barrier");
+  MSCCLGO_DEVICE WaitResult meet(uint32_t arrived) const {
     detail::Span span(watch.trace());
-    __syncthreads();
-    uint32_t arrival = arrivals[blockIdx.x] + 1;
+    uint32_t arrival = arrived + 1;
     WaitResult result = WaitResult::Done;
     for (uint32_t peer = threadIdx.x; peer < size; peer += blockDim.x) {
       if (peer == rank) continue;

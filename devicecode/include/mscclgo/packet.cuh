@@ -35,9 +35,19 @@ struct alignas(8) LL8Packet {
   // tryRead reports whether the packet holds the flag, and sets data. Any thread may call
   // it.
   MSCCLGO_DEVICE bool tryRead(uint32_t flag, Payload& data) const {
-    uint64_t w = load<Scope::System, Order::Relaxed>(&word);
-    data = uint32_t(w);
-    return uint32_t(w >> 32) == flag;
+    uint64_t found[2];
+    fetch(0, found);
+    return unpack(found, flag, data);
+  }
+
+  // fetch and unpack are the two halves of tryRead, the load and the look at what it found.
+  // For readers of several packets, which let all loads go before they look.
+  MSCCLGO_DEVICE void fetch(uint32_t, uint64_t (&found)[2]) const {
+    found[0] = load<Scope::System, Order::Relaxed>(&word);
+  }
+  MSCCLGO_DEVICE static bool unpack(const uint64_t (&found)[2], uint32_t flag, Payload& data) {
+    data = uint32_t(found[0]);
+    return uint32_t(found[0] >> 32) == flag;
   }
 };
 
@@ -56,10 +66,18 @@ struct alignas(16) LL16Packet {
   // tryRead reports whether both words hold the flag, and sets data. Any thread may call
   // it.
   MSCCLGO_DEVICE bool tryRead(uint32_t flag, Payload& data) const {
-    uint64_t a, b;
-    loadRelaxed16(words, a, b);
-    data = make_uint2(uint32_t(a), uint32_t(b));
-    return uint32_t(a >> 32) == flag && uint32_t(b >> 32) == flag;
+    uint64_t found[2];
+    fetch(0, found);
+    return unpack(found, flag, data);
+  }
+
+  // fetch and unpack are those of LL8Packet.
+  MSCCLGO_DEVICE void fetch(uint32_t, uint64_t (&found)[2]) const {
+    loadRelaxed16(words, found[0], found[1]);
+  }
+  MSCCLGO_DEVICE static bool unpack(const uint64_t (&found)[2], uint32_t flag, Payload& data) {
+    data = make_uint2(uint32_t(found[0]), uint32_t(found[1]));
+    return uint32_t(found[0] >> 32) == flag && uint32_t(found[1] >> 32) == flag;
   }
 };
 
@@ -119,6 +137,15 @@ struct alignas(128) LL128Packet {
     return __all_sync(0xffffffffu, !flagged(lane) || second == want) != 0;
 #endif
   }
+
+  // fetch and arrived are the halves of tryRead for tryReadSome: a lane's load, and whether that
+  // found the flag, if the lane has one. All lanes have to find it.
+  MSCCLGO_DEVICE void fetch(uint32_t lane, uint64_t (&found)[2]) const {
+    loadRelaxed16(words + 2 * lane, found[0], found[1]);
+  }
+  MSCCLGO_DEVICE static bool arrived(const uint64_t (&found)[2], uint32_t lane, uint32_t flag) {
+    return !flagged(lane) || found[1] == (uint64_t(flag) << 32 | flag);
+  }
 };
 
 // Piece is what one thread carries of a packet: all of it, or of an LL128Packet a lane's
@@ -141,10 +168,22 @@ struct Piece {
   // store writes them to dst, where n bytes are left, at least 1, of any alignment.
   MSCCLGO_DEVICE void store(uint8_t* dst, uint64_t n, uint32_t) const { storePartial(dst, words[0], n); }
 
+  // loadWhole and storeWhole are load and store where address and n are multiples of a word's size.
+  MSCCLGO_DEVICE void loadWhole(const uint8_t* src, uint64_t, uint32_t) {
+    words[0] = *reinterpret_cast<const Word*>(src);
+  }
+  MSCCLGO_DEVICE void storeWhole(uint8_t* dst, uint64_t, uint32_t) const {
+    *reinterpret_cast<Word*>(dst) = words[0];
+  }
+
   // write and tryRead are those of the packet.
   MSCCLGO_DEVICE void write(Packet* packet, uint32_t, uint32_t flag) const { packet->write(words[0], flag); }
   MSCCLGO_DEVICE bool tryRead(const Packet* packet, uint32_t, uint32_t flag) {
     return packet->tryRead(flag, words[0]);
+  }
+  // unpack sets the words from what the packet's fetch found, and reports whether the flag was there.
+  MSCCLGO_DEVICE bool unpack(const uint64_t (&found)[2], uint32_t, uint32_t flag) {
+    return Packet::unpack(found, flag, words[0]);
   }
 };
 
@@ -174,6 +213,21 @@ struct Piece<LL128Packet> {
       if (has(lane, w) && at < n) storePartial(dst + at, words[w], n - at);
     }
   }
+  MSCCLGO_DEVICE void loadWhole(const uint8_t* src, uint64_t n, uint32_t lane) {
+#pragma unroll
+    for (uint32_t w = 0; w < kWords; ++w) {
+      uint32_t at = offset(lane, w);
+      words[w] = make_uint2(0, 0);
+      if (has(lane, w) && at < n) words[w] = *reinterpret_cast<const Word*>(src + at);
+    }
+  }
+  MSCCLGO_DEVICE void storeWhole(uint8_t* dst, uint64_t n, uint32_t lane) const {
+#pragma unroll
+    for (uint32_t w = 0; w < kWords; ++w) {
+      uint32_t at = offset(lane, w);
+      if (has(lane, w) && at < n) *reinterpret_cast<Word*>(dst + at) = words[w];
+    }
+  }
   MSCCLGO_DEVICE void write(LL128Packet* packet, uint32_t lane, uint32_t flag MSCCLGO_CALL_LINE) const {
     packet->write(lane, uint64_t(words[0].y) << 32 | words[0].x, uint64_t(words[1].y) << 32 | words[1].x,
                   flag MSCCLGO_PASS_LINE);
@@ -181,17 +235,55 @@ struct Piece<LL128Packet> {
   MSCCLGO_DEVICE bool tryRead(const LL128Packet* packet, uint32_t lane, uint32_t flag) {
     uint64_t first, second;
     bool there = packet->tryRead(lane, flag, first, second);
-    words[0] = make_uint2(uint32_t(first), uint32_t(first >> 32));
-    words[1] = make_uint2(uint32_t(second), uint32_t(second >> 32));
+    set(first, second);
     return there;
+  }
+  MSCCLGO_DEVICE bool unpack(const uint64_t (&found)[2], uint32_t lane, uint32_t flag) {
+    set(found[0], found[1]);
+    return LL128Packet::arrived(found, lane, flag);
   }
 
  private:
+  MSCCLGO_DEVICE void set(uint64_t first, uint64_t second) {
+    words[0] = make_uint2(uint32_t(first), uint32_t(first >> 32));
+    words[1] = make_uint2(uint32_t(second), uint32_t(second >> 32));
+  }
   MSCCLGO_DEVICE static bool has(uint32_t lane, uint32_t w) { return w == 0 || !LL128Packet::flagged(lane); }
   MSCCLGO_DEVICE static uint32_t offset(uint32_t lane, uint32_t w) {
     return w == 0 ? lane * 8 : 256 + (lane - lane / 8) * 8;
   }
 };
+
+// tryReadSome tries to read the first n of the packets that lie `apart` packets from each other,
+// and returns the bits of those that are missing, of which the pieces are undefined. All loads are
+// under way together, and threads that carry packets together look and vote once and get the same
+// bits: so several packets take one trip to memory, as one does.
+template <class Packet, uint32_t N>
+MSCCLGO_DEVICE uint32_t tryReadSome(Piece<Packet> (&pieces)[N], const Packet* packets, uint64_t apart,
+                                    uint32_t n, uint32_t lane, uint32_t flag) {
+  uint32_t missing = 0;
+#if defined(MSCCLGO_EMU)
+  for (uint32_t k = 0; k < n; ++k) {
+    if (!pieces[k].tryRead(packets + k * apart, lane, flag)) missing |= 1u << k;
+  }
+#else
+  // Set, so that no register is kept for what is not loaded.
+  uint64_t found[N][2] = {};
+#pragma unroll
+  for (uint32_t k = 0; k < N; ++k) {
+    if (k < n) packets[k * apart].fetch(lane, found[k]);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < N; ++k) {
+    if (!pieces[k].unpack(found[k], lane, flag) && k < n) missing |= 1u << k;
+  }
+  if constexpr (Piece<Packet>::kThreads > 1) {
+    uint32_t lacking = __ballot_sync(0xffffffffu, missing != 0);
+    if (lacking != 0) missing = __shfl_sync(0xffffffffu, missing, __ffs(lacking) - 1);
+  }
+#endif
+  return missing;
+}
 
 // waitTogether is waitUntil for the threads that carry a packet together. ready() returns
 // the same to all of them, and so does this.
