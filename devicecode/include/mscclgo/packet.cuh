@@ -89,6 +89,16 @@ struct alignas(16) LL16Packet {
 // where a warp's store of a whole, aligned line travels and arrives as one: in a GPU's own
 // memory, and between GPUs of one generation over NVLink, from Volta on. It does not hold
 // over PCIe.
+//
+// A warp's access is one if its lanes are together when they make it. Else a lane could load
+// its part before the line arrives, and the lane with the flag after that, or the flag be
+// stored before the rest; no vote behind the loads would tell. So write() begins with a
+// __syncwarp(), as the lanes of a packet that is not full have read its data on different
+// ways, and waitTogether() begins with one, behind which each poll ends in a vote of all and
+// lanes go on alike. PTX (bar.warp.sync, vote.sync) does not promise that lanes are together
+// behind these, but nothing comes in between that could part them; NVIDIA's compilers leave
+// WARPSYNC out only where they know that the lanes are together. NCCL loads the line again
+// once all lanes have seen the flag, and so pays a trip to memory for each packet.
 struct alignas(128) LL128Packet {
   uint64_t words[64];
 
@@ -115,27 +125,30 @@ struct alignas(128) LL128Packet {
     __syncwarp();
     if (flagged(lane)) store<Scope::System, kStoreFlag>(at + 1, second);
 #else
+    __syncwarp();
     storeRelaxed16(at, first, second);
 #endif
   }
 
   // tryRead reports whether all lines hold the flag, to all lanes alike, and sets each
-  // lane's two words. All lanes of a warp call it together.
+  // lane's two words. All lanes of a warp call it together, as waitTogether() does.
   MSCCLGO_DEVICE bool tryRead(uint32_t lane, uint32_t flag, uint64_t& first, uint64_t& second) const {
     const uint64_t* at = words + 2 * lane;
     uint64_t want = uint64_t(flag) << 32 | flag;
 #if defined(MSCCLGO_EMU)
-    bool there = !flagged(lane) || load<Scope::System, kLoadFlag>(at + 1) == want;
+    // Lanes load one after the other, so each looks at the flag of its line first, and then
+    // has what arrived with it, though the flag's load does not acquire.
+    bool there = load<Scope::System, kLoadFlag>(words + lane / 8 * 16 + 15) == want;
     first = second = 0;
-    if (!__all_sync(0xffffffffu, there)) return false;
-    // What arrived with its flag, though the flag's load does not acquire.
-    first = emu::loadWord<MSCCLGO_EMU_NEWEST, MSCCLGO_EMU_SYSTEM>(at);
-    second = emu::loadWord<MSCCLGO_EMU_NEWEST, MSCCLGO_EMU_SYSTEM>(at + 1);
-    return true;
+    if (there) {
+      first = emu::loadWord<MSCCLGO_EMU_NEWEST, MSCCLGO_EMU_SYSTEM>(at);
+      second = emu::loadWord<MSCCLGO_EMU_NEWEST, MSCCLGO_EMU_SYSTEM>(at + 1);
+    }
 #else
     loadRelaxed16(at, first, second);
-    return __all_sync(0xffffffffu, !flagged(lane) || second == want) != 0;
+    bool there = !flagged(lane) || second == want;
 #endif
+    return __all_sync(0xffffffffu, there) != 0;
   }
 
   // fetch and arrived are the halves of tryRead for tryReadSome: a lane's load, and whether that
@@ -285,8 +298,8 @@ MSCCLGO_DEVICE uint32_t tryReadSome(Piece<Packet> (&pieces)[N], const Packet* pa
   return missing;
 }
 
-// waitTogether is waitUntil for the threads that carry a packet together. ready() returns
-// the same to all of them, and so does this.
+// waitTogether is waitUntil for the threads that carry a packet together, which it brings
+// together first. ready() returns the same to all of them, and so does this.
 template <uint32_t Threads, class Ready>
 MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
   if constexpr (Threads == 1) {
@@ -294,6 +307,7 @@ MSCCLGO_DEVICE WaitResult waitTogether(const Watch& watch, Ready ready) {
   } else {
     static_assert(Threads == 32, "a warp");
     uint64_t start = 0;
+    __syncwarp();
 #if defined(MSCCLGO_EMU)
     emu::Waiting waiting;
 #endif
