@@ -35,7 +35,7 @@ type player struct {
 const dataOffset = 1024
 
 // newPlayers makes both ends. timeouts bound their waits.
-func newPlayers(t *testing.T, timeouts [2]time.Duration) [2]*player {
+func newPlayers(t testing.TB, timeouts [2]time.Duration) [2]*player {
 	t.Helper()
 	var p [2]*player
 	must := func(err error) {
@@ -76,7 +76,7 @@ func newPlayers(t *testing.T, timeouts [2]time.Duration) [2]*player {
 }
 
 // launch queues a kernel of one thread.
-func (p *player) launch(t *testing.T, name string, args ...any) {
+func (p *player) launch(t testing.TB, name string, args ...any) {
 	t.Helper()
 	k, err := p.module.Kernel(name)
 	if err == nil {
@@ -88,7 +88,7 @@ func (p *player) launch(t *testing.T, name string, args ...any) {
 }
 
 // want waits for the kernel and checks its results.
-func (p *player) want(t *testing.T, results ...uint32) {
+func (p *player) want(t testing.TB, results ...uint32) {
 	t.Helper()
 	if err := p.stream.Synchronize(t.Context()); err != nil {
 		t.Fatal(err)
