@@ -74,6 +74,34 @@ func triggers(b *testing.B, size, producers int, relaxed bool) {
 	b.ReportMetric(float64(each*producers)/took.Seconds()/1e6, "Mtriggers/s")
 }
 
+// BenchmarkPushWays measures what one thread pushes a second in several ways: as the library
+// does; with the fence before or behind the atomic on the head; two or four triggers with one of
+// each; as the ring's only thread, without the atomic; and without the fence, which orders nothing.
+func BenchmarkPushWays(b *testing.B) {
+	for _, way := range []string{"libraryPushes", "fenceLast", "fenceFirst", "fenceTwo", "fenceFour", "fenceOwned", "relaxedOne", "relaxedFour", "relaxedOwned"} {
+		b.Run(way, func(b *testing.B) {
+			t := newBench(b, fifo.DefaultSize, patience)
+			count := (b.N + 3) &^ 3
+			start, end := event(b, t), event(b, t)
+			done := make(chan bool, 1)
+			b.ResetTimer()
+			record(b, t, start)
+			t.launch(b, way, 1, 1, t.ring.Handle(), uint64(count))
+			record(b, t, end)
+			go drain(t, count, done)
+			if !<-done {
+				b.Fatal("triggers are missing")
+			}
+			t.wait(b)
+			took, err := end.Since(start)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(count)/took.Seconds()/1e6, "Mtriggers/s")
+		})
+	}
+}
+
 // BenchmarkPushSync measures from a push until the kernel sees that the trigger
 // was popped.
 func BenchmarkPushSync(b *testing.B) {

@@ -87,3 +87,61 @@ extern "C" __global__ void startAt(__grid_constant__ const FifoHandle fifo, uint
   fifo.state->head = position;
   fifo.state->popped = position;
 }
+
+namespace {
+
+// put stores a trigger as FifoHandle::write does.
+MSCCLGO_DEVICE void put(const FifoHandle& fifo, uint64_t position, uint64_t a) {
+  constexpr uint64_t top = uint64_t(1) << 63;
+  uint64_t tag = (position & fifo.size) != 0 ? 0 : top;
+  uint64_t* entry = fifo.entries + (position & (fifo.size - 1)) * 4;
+  storeRelaxed16(entry, tag | a, tag);
+  storeRelaxed16(entry + 2, tag, tag | uint64_t(kFirstUserKind) << 55);
+}
+
+// room waits until a position's entry is free.
+MSCCLGO_DEVICE bool room(const FifoHandle& fifo, uint64_t position) {
+  if (position - load<Scope::Device, Order::Relaxed>(&fifo.state->popped) < fifo.size) return true;
+  detail::Room room{fifo.tail, &fifo.state->popped, &fifo.state->looking, fifo.size};
+  return detail::awaitRoom(fifo.watch, room, position) == WaitResult::Done;
+}
+
+// pushMany pushes `count` triggers, `Each` at a time, by one thread. Fence says whether one fence
+// stands before each of these times, and Owned that the thread has the ring for itself, so that
+// it need not ask for a position.
+template <uint32_t Each, bool FenceFirst, bool Fence, bool Owned>
+MSCCLGO_DEVICE void pushMany(const FifoHandle& fifo, uint64_t count) {
+  uint64_t own = fifo.state->head;
+  for (uint64_t i = 0; i < count; i += Each) {
+    if constexpr (Fence && FenceFirst) fence<Scope::System, Order::Release>();
+    uint64_t position = own;
+    if constexpr (!Owned) position = fetchAdd<Scope::Device, Order::Relaxed>(&fifo.state->head, Each);
+    own += Each;
+    if constexpr (Fence && !FenceFirst) fence<Scope::System, Order::Release>();
+    if (!room(fifo, position + Each - 1)) return;
+#pragma unroll
+    for (uint32_t k = 0; k < Each; ++k) put(fifo, position + k, i + k);
+  }
+  if constexpr (Owned) fifo.state->head = own;
+}
+
+}  // namespace
+
+// The ways of BenchmarkPushWays. libraryPushes is push().
+extern "C" __global__ void libraryPushes(__grid_constant__ const FifoHandle fifo, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i)
+    if (fifo.push(Trigger::user(kFirstUserKind, i)).result != WaitResult::Done) return;
+}
+#define PUSH_MANY(name, ...)                                                                 \
+  extern "C" __global__ void name(__grid_constant__ const FifoHandle fifo, uint64_t count) { \
+    pushMany<__VA_ARGS__>(fifo, count);                                                      \
+  }
+PUSH_MANY(fenceLast, 1, false, true, false)
+PUSH_MANY(fenceFirst, 1, true, true, false)
+PUSH_MANY(fenceTwo, 2, true, true, false)
+PUSH_MANY(fenceFour, 4, true, true, false)
+PUSH_MANY(fenceOwned, 1, true, true, true)
+PUSH_MANY(relaxedOne, 1, false, false, false)
+PUSH_MANY(relaxedFour, 4, false, false, false)
+PUSH_MANY(relaxedOwned, 1, false, false, true)
+#undef PUSH_MANY
