@@ -46,15 +46,17 @@ MSCCLGO_DEVICE uint4 shifted(uint4 a, uint4 b, uint32_t shift) {
                     joined(a.w, b.x, bits));
 }
 
-// copyWords copies n aligned words. Each thread has four loads under way: with one, every
+// copyWords copies n aligned words. Each thread has several loads under way: with one, every
 // word would take a trip to memory.
-template <class T>
+template <uint32_t Loads, class T>
 MSCCLGO_DEVICE void copyWords(T* dst, const T* src, uint64_t n, uint32_t thread, uint32_t threads) {
   uint64_t i = thread;
-  for (; i + 3 * uint64_t(threads) < n; i += 4 * uint64_t(threads)) {
-    T a = src[i], b = src[i + threads], c = src[i + 2 * uint64_t(threads)],
-      d = src[i + 3 * uint64_t(threads)];
-    dst[i] = a, dst[i + threads] = b, dst[i + 2 * uint64_t(threads)] = c, dst[i + 3 * uint64_t(threads)] = d;
+  for (; i + (Loads - 1) * uint64_t(threads) < n; i += Loads * uint64_t(threads)) {
+    T words[Loads];
+#pragma unroll
+    for (uint32_t k = 0; k < Loads; ++k) words[k] = src[i + k * uint64_t(threads)];
+#pragma unroll
+    for (uint32_t k = 0; k < Loads; ++k) dst[i + k * uint64_t(threads)] = words[k];
   }
   for (; i < n; i += threads) dst[i] = src[i];
 }
@@ -73,11 +75,12 @@ MSCCLGO_DEVICE void copyShifted(T* dst, const T* src, uint32_t shift, uint64_t n
 // the caller is number `thread` of them. Each copies a part, and none waits: the threads
 // need a barrier before one of them signals.
 //
-// Width is the size of the widest access, 4, 8 or 16 bytes. Where dst and src are not
+// Width is the size of the widest access, 4, 8 or 16 bytes, and Loads how many loads a thread
+// has under way: few threads need more to keep up with memory. Where dst and src are not
 // aligned alike, stores are still that wide, and each is made from two loads. Nothing
 // outside the two ranges is accessed. The accesses are weak (PTX): only a later release
 // orders them.
-template <uint32_t Width = 16>
+template <uint32_t Width = 16, uint32_t Loads = 4>
 MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread, uint32_t threads) {
   using T = typename detail::Word<Width>::Type;
   uint8_t* to = static_cast<uint8_t*>(dst);
@@ -92,7 +95,8 @@ MSCCLGO_DEVICE void copy(void* dst, const void* src, uint64_t n, uint32_t thread
 
   uint64_t words = n / Width;
   if (shift == 0) {
-    detail::copyWords(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), words, thread, threads);
+    detail::copyWords<Loads>(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), words, thread,
+                             threads);
   } else {
     // The last word's neighbour must not lie past src's end.
     words = (n + shift) / Width;
