@@ -16,15 +16,22 @@ namespace {
 constexpr uint32_t kStages = STAGES;
 using Ring = BulkRing<kStages>;
 
-// Bulk is one rank's view of a call. It writes to `count` ranks, of which the first lies `first`
-// ahead.
+// Bulk is one rank's view of a call. It writes to the `peers` ranks ahead of it, and, if own is
+// set, to its own output.
 struct Bulk {
-  uint32_t first, count;
+  uint32_t peers, own;
   uint64_t dst;     // where a part goes in their outputs
   uint64_t stride;  // that for rank p starts at p * stride in the input; 0 if one part goes to all
   uint64_t bytes;   // of a part
   uint32_t stage;   // bytes of a stage of the ring
 };
+
+// kDriver is how many threads of a block the engine takes: the warp of the one that drives it.
+#if defined(MSCCLGO_BULK)
+constexpr uint32_t kDriver = 32;
+#else
+constexpr uint32_t kDriver = 0;
+#endif
 
 // Movement is a call with what its kernel has.
 struct Movement {
@@ -33,16 +40,16 @@ struct Movement {
   const Bulk& call;
   const uint8_t* in;
 
-  MSCCLGO_DEVICE uint32_t to(uint32_t k) const { return peer(group, call.first + k); }
-  MSCCLGO_DEVICE uint8_t* place(uint32_t k) const { return out.of<uint8_t>(to(k)) + call.dst; }
-  MSCCLGO_DEVICE const uint8_t* source(uint32_t k) const { return in + to(k) * call.stride; }
+  // to returns the rank that lies k + 1 ahead.
+  MSCCLGO_DEVICE uint32_t to(uint32_t k) const { return peer(group, k + 1); }
+  MSCCLGO_DEVICE uint8_t* place(uint32_t rank) const { return out.of<uint8_t>(rank) + call.dst; }
+  MSCCLGO_DEVICE const uint8_t* source(uint32_t rank) const { return in + rank * call.stride; }
 
   // byThreads copies what the engine does not: the edges, and what does not lie as the input
   // does.
-  MSCCLGO_DEVICE void byThreads(uint32_t k, const BulkSpan& span) const {
-    uint8_t* dst = place(k);
+  MSCCLGO_DEVICE void byThreads(uint32_t rank, const BulkSpan& span) const {
+    uint8_t* dst = place(rank);
     uint32_t thread = uint32_t(firstThread()), threads = uint32_t(allThreads());
-    if (dst == span.src) return;  // in place
     if (BulkSpan::alike(dst, span.src)) {
       span.edges(dst, thread, threads);
     } else {
@@ -50,47 +57,68 @@ struct Movement {
     }
   }
 
-  // one writes one part to all ranks: a piece is read once, and written to each from the stage.
+  // own copies this rank's part, by the warps that do not drive the engine, while it moves the
+  // peers': the engine is the limit of a block. It comes after those in the code, as a block of
+  // one warp copies when it is done with them.
+  MSCCLGO_DEVICE void own() const {
+    uint8_t* dst = place(group.rank);
+    const uint8_t* src = source(group.rank);
+    uint32_t before = blockDim.x > kDriver ? kDriver : 0, threads = blockDim.x - before;
+    if (!call.own || dst == src || threadIdx.x < before) return;
+    constexpr uint32_t kLoads = 8;  // keep up with an engine
+    copy<16, kLoads>(dst, src, call.bytes, blockIdx.x * threads + threadIdx.x - before, gridDim.x * threads);
+  }
+
+  // one writes one part to all peers: a piece is read once, and written to each from the stage.
   MSCCLGO_DEVICE void one(Ring& ring) const {
     uint32_t most = bulkPieceBytes<kStages>(call.bytes, ring.stage(), gridDim.x);
-    uint8_t* last = place(call.count - 1);  // a peer's, if there are any
+    uint8_t* last = place(to(call.peers - 1));
     BulkSpan span(BulkSpan::alike(last, in) ? static_cast<void*>(last) : const_cast<uint8_t*>(in), in,
                   call.bytes, most);
-    for (uint32_t k = 0; k < call.count; ++k) byThreads(k, span);
+    for (uint32_t k = 0; k < call.peers; ++k) byThreads(to(k), span);
     uint64_t pieces = BulkSpan::pieces(call.bytes, most);
     if (blockIdx.x >= pieces) return;
-    auto number = [&](uint64_t i) { return blockIdx.x + i * gridDim.x; };
+    uint64_t number = blockIdx.x;
     ring.move((pieces - blockIdx.x - 1) / gridDim.x + 1,
-              [&](uint64_t i) {
-                return BulkPiece{span.src + span.start(number(i)), span.bytes(number(i))};
+              [&] {
+                uint64_t at = span.start(number);
+                BulkPiece piece{span.src + at, span.bytes(number), at};
+                number += gridDim.x;
+                return piece;
               },
-              [&](uint64_t i, BulkPut put) {
-                uint64_t at = span.start(number(i));
-                for (uint32_t k = 1; k <= call.count; ++k) {
-                  uint8_t* dst = place(k < call.count ? k : 0);  // peers first
-                  if (dst != span.src && BulkSpan::alike(dst, span.src)) put(dst + at);
+              [&](uint64_t at, BulkPut put) {
+                for (uint32_t k = 0; k < call.peers; ++k) {
+                  uint8_t* dst = place(to(k));
+                  if (BulkSpan::alike(dst, span.src)) put(dst + at);
                 }
               });
   }
 
-  // each writes a part to each rank. The blocks begin with different ranks, so that no link is
-  // crowded.
+  // each writes a part to each peer. The blocks begin with different peers, so that no link is
+  // crowded, and take the next one for each piece.
   MSCCLGO_DEVICE void each(Ring& ring) const {
-    uint32_t most = bulkPieceBytes<kStages>(call.bytes * call.count, ring.stage(), gridDim.x);
-    for (uint32_t k = 0; k < call.count; ++k) byThreads(k, BulkSpan(place(k), source(k), call.bytes, most));
+    uint32_t most = bulkPieceBytes<kStages>(call.bytes * call.peers, ring.stage(), gridDim.x);
+    for (uint32_t k = 0; k < call.peers; ++k) byThreads(to(k), part(to(k), most));
     uint64_t pieces = BulkSpan::pieces(call.bytes, most);
     if (blockIdx.x >= pieces) return;
-    auto rank = [&](uint64_t i) { return (uint32_t(i) + blockIdx.x) % call.count; };
-    auto number = [&](uint64_t i) { return blockIdx.x + uint32_t(i) / call.count * uint64_t(gridDim.x); };
-    ring.move(((pieces - blockIdx.x - 1) / gridDim.x + 1) * call.count,
-              [&](uint64_t i) {
-                BulkSpan span(place(rank(i)), source(rank(i)), call.bytes, most);
-                return BulkPiece{span.src + span.start(number(i)), span.bytes(number(i))};
-              },
-              [&](uint64_t i, BulkPut put) {
-                BulkSpan span(place(rank(i)), source(rank(i)), call.bytes, most);
-                put(span.dst + span.start(number(i)));
-              });
+    uint64_t number = blockIdx.x;
+    uint32_t first = blockIdx.x % call.peers, k = first;
+    BulkSpan span = part(to(k), most);
+    ring.move(
+        ((pieces - blockIdx.x - 1) / gridDim.x + 1) * call.peers,
+        [&] {
+          uint64_t at = span.start(number);
+          BulkPiece piece{span.src + at, span.bytes(number), reinterpret_cast<uintptr_t>(span.dst + at)};
+          k = k + 1 < call.peers ? k + 1 : 0;
+          if (k == first) number += gridDim.x;
+          if (call.peers > 1) span = part(to(k), most);
+          return piece;
+        },
+        [&](uint64_t dst, BulkPut put) { put(reinterpret_cast<void*>(dst)); });
+  }
+
+  MSCCLGO_DEVICE BulkSpan part(uint32_t rank, uint32_t most) const {
+    return BulkSpan(place(rank), source(rank), call.bytes, most);
   }
 };
 
@@ -106,14 +134,15 @@ extern "C" __global__ void bulk(__grid_constant__ const GroupHandle group,
   awaitPrevious();
   Ring ring(memory, call.stage);
   if (group.relaxedBarrier() != WaitResult::Done) return;
-  if (call.count > 0) {
-    Movement movement{group, out, call, in.of<const uint8_t>(group.rank)};
+  Movement movement{group, out, call, in.of<const uint8_t>(group.rank)};
+  if (call.peers > 0) {
     if (call.stride == 0) {
       movement.one(ring);
     } else {
       movement.each(ring);
     }
-    ring.wait();
   }
+  movement.own();
+  ring.wait();
   group.barrier();  // all outputs are written
 }

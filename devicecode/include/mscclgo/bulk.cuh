@@ -177,10 +177,11 @@ MSCCLGO_DEVICE void bulkWaitRead() {
 #endif  // MSCCLGO_BULK
 
 // BulkPiece is what a bulk copy reads: an address and a number of bytes, both multiples of
-// kBulkUnit.
+// kBulkUnit. `where` is what its user needs to find the places that it goes to.
 struct BulkPiece {
   const void* src;
   uint32_t bytes;
+  uint64_t where;
 };
 
 // BulkPut writes a piece to a place, by the engine or, where there is none, by the threads of
@@ -215,20 +216,24 @@ class BulkRing {
       : memory_(static_cast<uint8_t*>(memory)), stage_(stage), slot_(0), parity_(0) {
 #if defined(MSCCLGO_BULK)
     if (BlockThreads::thread() != 0) return;
-    for (uint32_t s = 0; s < Stages; ++s) barrier(s).init();
+    for (uint32_t s = 0; s < Stages; ++s) slot(s).barrier.init();
 #endif
   }
 
   // stage returns the bytes of a stage: the most of a piece.
   MSCCLGO_DEVICE uint32_t stage() const { return stage_; }
 
-  // move moves pieces 0 to n - 1. piece(i) returns what is read, a BulkPiece, of at most a
-  // stage's bytes, which may be 0; and stores(i, put) calls put(dst) for each place to which it
-  // is written, a multiple of kBulkUnit. Both are called for each piece, in order, by one
-  // thread, or, where there is no engine, by all. All threads of the block call move(), which
-  // orders the reads behind what thread 0 has observed, as by a barrier of the group or from
-  // earlier kernels; for what the block itself has stored see bulkFence(). The writes are under
-  // way when it returns; see wait().
+  // move moves n pieces. piece() returns the next one that is read, a BulkPiece of at most a
+  // stage's bytes, which may be 0; and stores(where, put), with the `where` of that piece, calls
+  // put(dst) for each place to which it is written, a multiple of kBulkUnit. piece() is called n
+  // times, and so may go on from the piece before; stores() for each piece that has bytes, in
+  // order, some pieces later. One thread calls them, or, where there is no engine, all do. The
+  // time that they take bounds the block's speed: they should not divide.
+  //
+  // All threads of the block call move(). Only thread 0 takes time, so that others can do
+  // something else meanwhile. It orders the reads behind what thread 0 has observed, as by a
+  // barrier of the group or from earlier kernels; for what the block itself has stored see
+  // bulkFence(). The writes are under way when it returns; see wait().
   template <class Piece, class Stores>
   MSCCLGO_DEVICE void move(uint64_t n, Piece piece, Stores stores) {
 #if defined(MSCCLGO_BULK)
@@ -237,32 +242,36 @@ class BulkRing {
     // The stage of a piece is read until kWriting groups later, so the first piece that fills it
     // again is asked for then.
     constexpr uint32_t kWriting = Stages / 2;
-    uint64_t next = 0;
-    uint32_t slot = slot_;  // of the next piece to read
+    uint64_t unread = n;
+    uint32_t next = slot_;  // of the next piece to read
     auto fill = [&] {
-      BulkPiece p = piece(next++);
-      barrier(slot).expect(p.bytes);
-      if (p.bytes > 0) bulkLoad(data(slot), p.src, p.bytes, barrier(slot));
-      slot = after(slot);
+      BulkPiece p = piece();
+      Slot& to = slot(next);
+      to.barrier.expect(p.bytes);
+      if (p.bytes > 0) bulkLoad(data(next), p.src, p.bytes, to.barrier);
+      to.where = p.where, to.bytes = p.bytes;
+      next = after(next), --unread;
     };
-    while (next < n && next < Stages - kWriting) fill();
-    for (uint64_t i = 0; i < n; ++i) {
-      barrier(slot_).wait(parity_);
-      uint32_t bytes = piece(i).bytes;
-      if (bytes > 0) stores(i, BulkPut{data(slot_), bytes});
+    for (uint32_t s = 0; s < Stages - kWriting && unread > 0; ++s) fill();
+    for (; n > 0; --n) {
+      const Slot& from = slot(slot_);
+      uint64_t where = from.where;
+      uint32_t bytes = from.bytes;
+      from.barrier.wait(parity_);
+      if (bytes > 0) stores(where, BulkPut{data(slot_), bytes});
       bulkCommit();
       slot_ = after(slot_);
       if (slot_ == 0) parity_ ^= 1;
-      if (next < n) {
+      if (unread > 0) {
         bulkWaitRead<kWriting>();
         fill();
       }
     }
     bulkWaitRead<0>();  // the next call fills stages at once
 #else
-    for (uint64_t i = 0; i < n; ++i) {
-      BulkPiece p = piece(i);
-      if (p.bytes > 0) stores(i, BulkPut{p.src, p.bytes});
+    for (; n > 0; --n) {
+      BulkPiece p = piece();
+      if (p.bytes > 0) stores(p.where, BulkPut{p.src, p.bytes});
     }
 #endif
   }
@@ -281,14 +290,22 @@ class BulkRing {
   }
 
  private:
-  static constexpr uint32_t kHead = 128;  // the barriers; stages start at lines
+#if defined(MSCCLGO_BULK)
+  // Slot is what thread 0 keeps of the piece in a stage.
+  struct Slot {
+    BulkBarrier barrier;
+    uint64_t where;
+    uint32_t bytes;
+  };
+  static_assert(sizeof(Slot) == 24, "see kHead");
+#endif
+
+  static constexpr uint32_t kHead = (Stages * 24 + 127) / 128 * 128;  // the slots; stages start at lines
 
   MSCCLGO_DEVICE static uint32_t after(uint32_t slot) { return slot + 1 < Stages ? slot + 1 : 0; }
   MSCCLGO_DEVICE uint8_t* data(uint32_t slot) const { return memory_ + kHead + slot * stage_; }
 #if defined(MSCCLGO_BULK)
-  MSCCLGO_DEVICE BulkBarrier& barrier(uint32_t slot) const {
-    return reinterpret_cast<BulkBarrier*>(memory_)[slot];
-  }
+  MSCCLGO_DEVICE Slot& slot(uint32_t number) const { return reinterpret_cast<Slot*>(memory_)[number]; }
 #endif
 
   uint8_t* memory_;
@@ -376,12 +393,15 @@ MSCCLGO_DEVICE void bulkCopy(BulkRing<Stages>& ring, void* dst, const void* src,
   span.edges(dst, block * BlockThreads::threads() + BlockThreads::thread(), blocks * BlockThreads::threads());
   uint64_t pieces = BulkSpan::pieces(n, most);
   if (span.body == 0 || block >= pieces) return;
+  uint64_t i = block;
   ring.move((pieces - block - 1) / blocks + 1,
-            [&](uint64_t i) {
-              i = block + i * blocks;
-              return BulkPiece{span.src + span.start(i), span.bytes(i)};
+            [&] {
+              uint64_t at = span.start(i);
+              BulkPiece piece{span.src + at, span.bytes(i), at};
+              i += blocks;
+              return piece;
             },
-            [&](uint64_t i, BulkPut put) { put(span.dst + span.start(block + i * blocks)); });
+            [&](uint64_t at, BulkPut put) { put(span.dst + at); });
 }
 
 }  // namespace mscclgo
