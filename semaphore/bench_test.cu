@@ -27,25 +27,6 @@ struct Relaxed {
   MSCCLGO_DEVICE static WaitResult wait(End& e) { return e.semaphore.relaxedWait(); }
 };
 
-// CountsInPlace stores each count where it changes, before the release and behind the wait.
-struct CountsInPlace {
-  MSCCLGO_DEVICE static void signal(End& e) {
-    store<Scope::System, Order::Release>(e.semaphore.peerInbound, ++*e.semaphore.outbound);
-  }
-  MSCCLGO_DEVICE static WaitResult wait(End& e) {
-    uint64_t next = *e.semaphore.expected + 1;
-    WaitResult result = awaitAbove<Order::Acquire>(e.semaphore.watch, e.semaphore.inbound, next - 1);
-    if (result == WaitResult::Done) *e.semaphore.expected = next;
-    return result;
-  }
-};
-
-// CountFirst stores the count of signals before the release, and that of waits early.
-struct CountFirst {
-  MSCCLGO_DEVICE static void signal(End& e) { CountsInPlace::signal(e); }
-  MSCCLGO_DEVICE static WaitResult wait(End& e) { return e.semaphore.wait(); }
-};
-
 // Registers has the counts in registers, and Bare no order either: what the link costs.
 template <Order Acquiring, class Fence>
 struct InRegisters {
@@ -105,8 +86,6 @@ MSCCLGO_DEVICE void trips(const Device2DeviceSemaphoreHandle& semaphore, uint32_
   }
 TRIPS(library, Library)
 TRIPS(relaxed, Relaxed)
-TRIPS(countsInPlace, CountsInPlace)
-TRIPS(countFirst, CountFirst)
 TRIPS(registers, Registers)
 TRIPS(registersToDevice, RegistersToDevice)
 TRIPS(bare, Bare)

@@ -19,7 +19,7 @@ var benchKernels []byte
 // orders too little, are what they are compared with.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, put := range []bool{false, true} {
-		for _, way := range []string{"library", "countsInPlace", "countFirst", "registers", "adds", "registersToDevice", "relaxed", "relaxedAdds", "bare"} {
+		for _, way := range []string{"library", "registers", "adds", "registersToDevice", "relaxed", "relaxedAdds", "bare"} {
 			b.Run(fmt.Sprintf("put=%v/%s", put, way), func(b *testing.B) { roundTrips(b, way, put) })
 		}
 	}
