@@ -57,9 +57,9 @@ struct Movement {
     }
   }
 
-  // own copies this rank's part, by the warps that do not drive the engine, while it moves the
-  // peers': the engine is the limit of a block. It comes after those in the code, as a block of
-  // one warp copies when it is done with them.
+  // own copies this rank's part of several, by the warps that do not drive the engine, while it
+  // moves the peers': the engine is the limit of a block. It comes after those in the code, as a
+  // block of one warp copies when it is done with them.
   MSCCLGO_DEVICE void own() const {
     uint8_t* dst = place(group.rank);
     const uint8_t* src = source(group.rank);
@@ -69,13 +69,18 @@ struct Movement {
     copy<16, kLoads>(dst, src, call.bytes, blockIdx.x * threads + threadIdx.x - before, gridDim.x * threads);
   }
 
-  // one writes one part to all peers: a piece is read once, and written to each from the stage.
+  // one writes one part to all peers and to this rank's own output: a piece is read once, and
+  // written to each from the stage.
   MSCCLGO_DEVICE void one(Ring& ring) const {
     uint32_t most = bulkPieceBytes<kStages>(call.bytes, ring.stage(), gridDim.x);
     uint8_t* last = place(to(call.peers - 1));
     BulkSpan span(BulkSpan::alike(last, in) ? static_cast<void*>(last) : const_cast<uint8_t*>(in), in,
                   call.bytes, most);
+    uint8_t* mine = call.own ? place(group.rank) : last;
+    bool also = call.own && mine != in;
     for (uint32_t k = 0; k < call.peers; ++k) byThreads(to(k), span);
+    if (also) byThreads(group.rank, span);
+    also = also && BulkSpan::alike(mine, span.src);
     uint64_t pieces = BulkSpan::pieces(call.bytes, most);
     if (blockIdx.x >= pieces) return;
     uint64_t number = blockIdx.x;
@@ -91,6 +96,7 @@ struct Movement {
                   uint8_t* dst = place(to(k));
                   if (BulkSpan::alike(dst, span.src)) put(dst + at);
                 }
+                if (also) put(mine + at);
               });
   }
 
@@ -135,14 +141,12 @@ extern "C" __global__ void bulk(__grid_constant__ const GroupHandle group,
   Ring ring(memory, call.stage);
   if (group.relaxedBarrier() != WaitResult::Done) return;
   Movement movement{group, out, call, in.of<const uint8_t>(group.rank)};
-  if (call.peers > 0) {
-    if (call.stride == 0) {
-      movement.one(ring);
-    } else {
-      movement.each(ring);
-    }
+  if (call.peers > 0 && call.stride == 0) {
+    movement.one(ring);
+  } else {
+    if (call.peers > 0) movement.each(ring);
+    movement.own();
   }
-  movement.own();
   ring.wait();
   group.barrier();  // all outputs are written
 }
