@@ -14,7 +14,7 @@ var variables = []string{
 }
 
 // ignored are those of tests and of programs that start others, and macros.
-var ignored = []string{"TEST_", "REQUIRE", "LAUNCHER", "BENCH_LAUNCHED", "DOCTOR", "NVRTC_SOURCES", "CHECK", "FEW_RANKS", "RACE", "EXPLORE"}
+var ignored = []string{"TEST_", "REQUIRE", "LAUNCHER", "BENCH_LAUNCHED", "DOCTOR", "NVRTC_SOURCES", "CHECK", "FEW_RANKS", "FOUR_RANKS", "RACE", "EXPLORE"}
 
 // secrets are not shown.
 var secrets = []string{"SECRET", "ID"}
