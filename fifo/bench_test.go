@@ -56,13 +56,21 @@ func triggers(b *testing.B, size, producers int, relaxed bool) {
 	results := output[uint32](b, t, producers)
 	positions := output[uint64](b, t, producers)
 	each := (b.N + producers - 1) / producers
+	t.rate(b, each*producers, func() {
+		t.launch(b, "produce", producers, 1, t.ring.Handle(), uint64(each), relaxed, results, positions)
+	})
+}
+
+// rate reports how many triggers a second the host takes from a kernel that launch launches, and
+// that pushes so many.
+func (t *bench) rate(b *testing.B, count int, launch func()) {
 	start, end := event(b, t), event(b, t)
 	done := make(chan bool, 1)
 	b.ResetTimer()
 	record(b, t, start)
-	t.launch(b, "produce", producers, 1, t.ring.Handle(), uint64(each), relaxed, results, positions)
+	launch()
 	record(b, t, end)
-	go drain(t, each*producers, done)
+	go drain(t, count, done)
 	if !<-done {
 		b.Fatal("triggers are missing")
 	}
@@ -71,7 +79,7 @@ func triggers(b *testing.B, size, producers int, relaxed bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(float64(each*producers)/took.Seconds()/1e6, "Mtriggers/s")
+	b.ReportMetric(float64(count)/took.Seconds()/1e6, "Mtriggers/s")
 }
 
 // BenchmarkPushWays measures what one thread pushes a second in several ways: as the library
@@ -82,22 +90,7 @@ func BenchmarkPushWays(b *testing.B) {
 		b.Run(way, func(b *testing.B) {
 			t := newBench(b, fifo.DefaultSize, patience)
 			count := (b.N + 3) &^ 3
-			start, end := event(b, t), event(b, t)
-			done := make(chan bool, 1)
-			b.ResetTimer()
-			record(b, t, start)
-			t.launch(b, way, 1, 1, t.ring.Handle(), uint64(count))
-			record(b, t, end)
-			go drain(t, count, done)
-			if !<-done {
-				b.Fatal("triggers are missing")
-			}
-			t.wait(b)
-			took, err := end.Since(start)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(float64(count)/took.Seconds()/1e6, "Mtriggers/s")
+			t.rate(b, count, func() { t.launch(b, way, 1, 1, t.ring.Handle(), uint64(count)) })
 		})
 	}
 }
