@@ -13,23 +13,9 @@ import pytest
 
 import mscclgo
 from mscclgo._library import fast
+from mscclgo._memory import _Tensor as View
 
 pytestmark = pytest.mark.skipif(fast is None, reason="_fast was not built")
-
-
-class View(ctypes.Structure):  # DLTensor
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
 
 
 class Tensor:
@@ -38,9 +24,7 @@ class Tensor:
     def __init__(self, data: int = 0x1000, shape: Tuple[int, ...] = (6, 4), strides: Any = None, **more: int) -> None:
         self.shape = (ctypes.c_int64 * len(shape))(*shape)
         self.strides = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)
-        self.view = View(data, 2, 3, len(shape), 2, 32, 1, ctypes.addressof(self.shape))
-        if self.strides is not None:
-            self.view.strides = ctypes.addressof(self.strides)
+        self.view = View(data, 2, 3, len(shape), 2, 32, 1, self.shape, self.strides)
         self.fails = False
         for name, value in more.items():
             setattr(self.view, name, value)
