@@ -398,7 +398,9 @@ struct Posted {
 
   // await waits for a signal of call `number`, unless the word says that there is none: told is then
   // true. A peer that has told of a later call has ended this one, and its channel has passed on
-  // signals of this call before that word: so none comes any more. One thread calls it.
+  // signals of this call before that word: so none comes any more. A relaxed load may still see
+  // the word before the signal's count, which is memory of its own; kGrace is far more than that
+  // takes, and the count is looked at first each time. One thread calls it.
   MSCCLGO_DEVICE WaitResult await(const PortChannelHandle& channel, uint64_t word, uint64_t number,
                                   bool& told) const {
     uint64_t since = 0;
