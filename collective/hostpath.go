@@ -125,7 +125,9 @@ func (h *hostPath) settle(ctx context.Context) error {
 func (h *hostPath) close() error {
 	var errs []error
 	if h.service != nil {
-		errs = append(errs, h.service.Close())
+		if err := h.service.Close(); h.r.comm.Err() == nil {
+			errs = append(errs, err) // else what calls return tells why
+		}
 	}
 	for _, channels := range h.channels {
 		errs = append(errs, channels.Close())

@@ -30,8 +30,8 @@ func (l *lateNews) Err() error {
 }
 
 // TestClosedBeforeTheNews has rank 1 put to rank 0, which has failed and closed its
-// connections, before it hears of that: what it hears is the failure, and not what became of
-// its put.
+// connections, before it hears of that: what it hears, of its proxy service too, is the failure,
+// and not only what became of its put.
 func TestClosedBeforeTheNews(t *testing.T) {
 	for name, o := range map[string]communicator.Options{
 		"Ethernet": overEthernet(),
@@ -83,6 +83,7 @@ func TestClosedBeforeTheNews(t *testing.T) {
 			}
 			close(late.come)
 			failing(t, 1, all[1].comm.Synchronize(t.Context(), all[1].stream), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
+			failing(t, 1, services[1].Close(), mscclgo.ErrRemote, "rank 1, peer 0", "the cause")
 		})
 	}
 }

@@ -24,7 +24,8 @@ import (
 // options name no CPUs it sets those near the device, where the machine's topology is
 // known, and if they name no threads, [Options].Threads. A failure of the service fails
 // the group, before the options' OnFailure is called, unless a peer caused it and news of why
-// come within 0.1 s. Close the service before the communicator.
+// come within 0.1 s. What the service's methods return of its failure has the group's error in
+// front, if it is another. Close the service before the communicator.
 //
 // Errors: those of [proxyservice.New] and [proxyservice.Proxy.Start].
 func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceOptions) (*proxyservice.ProxyService, error) {
@@ -51,6 +52,7 @@ func (c *Communicator) ProxyService(ctx context.Context, o proxyservice.ServiceO
 	if err != nil {
 		return nil, err
 	}
+	native.ExplainProxy(s, c.causeFirst)
 	if c.tracer != nil {
 		native.TraceProxy(s, c.tracer.host)
 	}

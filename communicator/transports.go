@@ -151,6 +151,16 @@ func (c *Communicator) serviceFailed(err error) {
 	}
 }
 
+// causeFirst puts the group's error before the failure of a proxy service, which may only be what
+// came of it.
+func (c *Communicator) causeFirst(failure error) error {
+	cause := c.failure.err()
+	if cause == nil || errors.Is(failure, cause) || errors.Is(cause, failure) {
+		return failure
+	}
+	return errors.Join(cause, failure)
+}
+
 // chooseTransports chooses the transport to each peer. It opens no network that no peer
 // needs: none where all ranks map each other's memory, and where ranks of a host do not, only
 // what is on the host if they allow it.

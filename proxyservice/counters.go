@@ -61,7 +61,7 @@ func (p *Proxy) Snapshot() Snapshot {
 		Flushes:  FlushTimes{Sum: time.Duration(c.flushing.Load())},
 		Idle:     time.Duration(c.idle.Load()),
 	}
-	if p.Err() != nil {
+	if p.failure.Load() != nil {
 		s.Failures = 1
 	}
 	for kind := range c.triggers {

@@ -93,8 +93,9 @@ type Proxy struct {
 	running *run // from Start until Stop has seen the goroutine end; guarded by life
 	closed  bool // for good; guarded by life
 	failure atomic.Pointer[error]
-	current *job          // being done, or done last; the goroutine's
-	serving atomic.Uint64 // of the job being done: 1 + position, then the kind's 8 bits; else 0
+	explain func(error) error // of a failure; see native.ExplainProxy
+	current *job              // being done, or done last; the goroutine's
+	serving atomic.Uint64     // of the job being done: 1 + position, then the kind's 8 bits; else 0
 }
 
 // run is the time between a Start and the end of the goroutine.
@@ -306,10 +307,14 @@ const patience = time.Second
 
 // Err returns what made the proxy fail, or nil.
 func (p *Proxy) Err() error {
-	if err := p.failure.Load(); err != nil {
-		return *err
+	err := p.failure.Load()
+	switch {
+	case err == nil:
+		return nil
+	case p.explain != nil:
+		return p.explain(*err)
 	}
-	return nil
+	return *err
 }
 
 // fail keeps the first error and reports it.

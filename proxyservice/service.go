@@ -341,6 +341,7 @@ func (s *ProxyService) free() error {
 func init() {
 	native.ServiceClosed = func(s any) bool { return s.(*ProxyService).isClosed() }
 	native.InProxy = func(s any) bool { return s.(*ProxyService).inside() }
+	native.ExplainProxy = func(s any, f func(error) error) { s.(*ProxyService).explain = f }
 	native.ProxyStill = func(s any) (uint64, uint64, bool) { return s.(*ProxyService).still() }
 }
 

@@ -95,6 +95,9 @@ var (
 	TraceOf       func(registry any) *Trace
 	// TraceProxy has a *proxyservice.Proxy that is not started yet add what it does to a trace.
 	TraceProxy func(proxy any, t *Trace)
+	// ExplainProxy has Err, and the error of it that Stop and Close return, of a
+	// *proxyservice.ProxyService pass through f. The service is not started yet.
+	ExplainProxy func(service any, f func(error) error)
 	// ProxyStill returns how often a *proxyservice.ProxyService has found nothing to do, or
 	// ProxyEnded, a number that changes with each trigger that it takes, and whether nothing is
 	// in its backlogs. It reads taken first and done last, so that of two calls with one taken,
