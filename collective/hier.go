@@ -82,7 +82,7 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 			return err
 		}
 		if c.Kind == ReduceScatter {
-			if err := h.upload(ctx, orderOfHosts(hosts)); err != nil {
+			if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
 				return err
 			}
 		}

@@ -61,7 +61,7 @@ func (h *hostPath) allocate(ctx context.Context, bytes, zeros uint64) (*gpu.Buff
 }
 
 // upload adds a buffer that holds values. Collective.
-func (h *hostPath) upload(ctx context.Context, values []uint32) error {
+func upload[T any](ctx context.Context, h *hostPath, values []T) error {
 	b, err := gpu.Upload(h.r.comm.Device(), values)
 	if err == nil {
 		h.buffers = append(h.buffers, b)

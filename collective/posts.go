@@ -9,17 +9,46 @@ import (
 )
 
 const (
-	postsOfPair = 4       // Posted::kPosts of alltoallv.cu
+	postsOfPair = 4       // Posts::kPosts of posts.cuh
 	mostPost    = 1 << 20 // bytes: a few of them keep a network busy
 	postBlocks  = 16      // at most: a block copies about as fast as a network moves
 )
 
-// The buffers of the host path of posts.
+// The buffers of a host path of posts.
 const (
-	postsOutbox = 0 // and behind the posts, what storeParts stores
-	postsInbox  = 1
-	postsCalls  = 2 // Posted::numbers
+	postsOutbox = 0 // and what else is behind the posts
+	postsInbox  = 1 // likewise in front of them
+	postsCounts = 2
 )
+
+// postBytes returns the bytes of a post, alike on all ranks.
+func (r *Runner) postBytes() uint64 {
+	return min(r.staging.room/uint64(r.comm.Size())/postsOfPair, mostPost) / 16 * 16
+}
+
+// posts returns the host path of a key, of posts of so many bytes: with bytes behind those of the
+// outbox, and zeros in front of those of the inbox and for counts. fill completes it. The caller holds
+// mu. Collective the first time.
+func (r *Runner) posts(ctx context.Context, through path, post, behind, front, counts uint64, fill func(*hostPath) error) (*hostPath, error) {
+	return r.hostPath(ctx, pathKey{through, nil, nil, 1}, func(h *hostPath) error {
+		end := uint64(r.comm.Size()) * postsOfPair * post
+		outbox, err := h.allocate(ctx, end+behind, 0)
+		if err != nil {
+			return err
+		}
+		inbox, err := h.allocate(ctx, front+end, front)
+		if err != nil {
+			return err
+		}
+		if _, err := h.allocate(ctx, counts, counts); err != nil {
+			return err
+		}
+		if err := h.connect(ctx, outbox, communicator.PortChannelOptions{PerPeer: 2, Inbox: inbox}); err != nil {
+			return err
+		}
+		return fill(h)
+	})
+}
 
 // throughPosts is throughSlots for ranks on several hosts, by ports. Of a call with a root, ranks compare
 // the count when they make it.
@@ -30,33 +59,18 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 	if err != nil {
 		return launch{}, err
 	}
-	post := min(r.staging.room/ranks/postsOfPair, mostPost) / 16 * 16
-	end := ranks * postsOfPair * post
-	h, err := r.hostPath(ctx, pathKey{bySlots, nil, nil, 1}, func(h *hostPath) error {
-		outbox, err := h.allocate(ctx, end+2*behind(ranks)*spanBytes, 0)
-		if err != nil {
-			return err
-		}
-		words := 2 * 8 * ranks // in front of the posts
-		inbox, err := h.allocate(ctx, words+end, words)
-		if err != nil {
-			return err
-		}
-		if _, err := h.allocate(ctx, 16*ranks, 16*ranks); err != nil {
-			return err
-		}
-		return h.connect(ctx, outbox, communicator.PortChannelOptions{PerPeer: 2, Inbox: inbox})
-	})
+	post, words := r.postBytes(), 2*8*ranks
+	h, err := r.posts(ctx, bySlots, post, 2*behind(ranks)*spanBytes, words, words, func(*hostPath) error { return nil })
 	if err != nil {
 		return launch{}, err
 	}
 	outbox := h.buffers[postsOutbox]
-	to, from, stores, err := r.placeParts(ctx, src, sends, receives, outbox.Ptr()+gpu.Ptr(end))
+	to, from, stores, err := r.placeParts(ctx, src, sends, receives, outbox.Ptr()+gpu.Ptr(ranks*postsOfPair*post))
 	if err != nil {
 		return launch{}, err
 	}
 	return launch{kernel: kernel, shape: gpu.Blocks(int(min(max(ranks-1, 1), postBlocks, uint64(fit))), choice.Threads), args: []any{
-		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCalls], post, uint32(r.comm.Rank()), uint32(ranks),
+		h.handles(0), outbox, h.buffers[postsInbox], h.buffers[postsCounts], post, uint32(r.comm.Rank()), uint32(ranks),
 		to, from, pointer(in), pointer(out), t.device(), rooted,
 	}, before: stores}, nil
 }

@@ -3,7 +3,7 @@
 // data are: neither other pairs' counts nor where its peers' data are. Any size and
 // alignment; not in place, but what a rank sends to itself may lie at its place.
 #include <mscclgo/collective.cuh>
-#include <mscclgo/port_channel.cuh>
+#include <mscclgo/posts.cuh>
 
 using namespace mscclgo;
 
@@ -347,44 +347,25 @@ MSCCLGO_DEVICE bool begun(const Exchange& call) {
 }
 
 // Posted is one rank's view of a call by ports, for ranks on several hosts. A pair's part
-// goes in pieces through the pair's kPosts posts at either end: the sender copies a piece to
-// one of its outbox, its host puts it into that of the receiver's inbox, and the receiver copies it
-// to its place and signals that the post is free. In front of a piece are the part's Elements and the call's
+// goes in pieces through the pair's posts. In front of a piece are the part's Elements and the call's
 // number, which the receiver compares before it writes: the group fails where they differ. A call ends when
 // all posts are free. So a piece may come before its receiver has begun the call.
-struct Posted {
-  const PortChannelHandle* channels;  // two to each rank
-  uint8_t* outbox;                    // kPosts posts for each rank
-  const uint8_t* inbox;  // likewise, behind two words for each rank, of zeros before the first call
+struct Posted : Posts {  // whose inbox has two words for each rank in front, zeros before the first call
   uint64_t* numbers;     // of the calls: those to each rank, and then those from each; that to
                          // itself is the word for reportOnce
-  uint64_t postBytes;
-  uint32_t rank, ranks, type;  // type: as Elements::of takes it
-  bool quiet;                  // ranks agree on which parts there are
+  uint32_t type;         // as Elements::of takes it
+  bool quiet;            // ranks agree on which parts there are
 
-  static constexpr uint32_t kPosts = 4;  // postsOfPair of posts.go
-  static constexpr uint64_t kHead = 16;  // bytes in front of a piece
   // A rank that has no part for a peer, or expects none of it, tells it so, as it might wait for
   // data or for answers: by a word in front of the peer's posts, on the channel that would carry
   // them. The words are 1 + the number of the call: first those of the ranks that send none.
   static constexpr uint64_t kGrace = 100000000;  // nanoseconds
 
-  // channel returns this rank's end of what carries the parts from one rank to another: puts
-  // with signals, and the answers. The way back has the other channel, since one thread at a time
-  // waits for a channel.
-  MSCCLGO_DEVICE const PortChannelHandle& channel(uint32_t from, uint32_t to) const {
-    return channels[(from < to ? 0 : ranks) + (from == rank ? to : from)];
-  }
-  MSCCLGO_DEVICE uint64_t post(uint32_t of, uint64_t piece) const {
-    return (of * kPosts + piece % kPosts) * postBytes;
-  }
-  // posts returns where an inbox has its posts, behind the words.
-  MSCCLGO_DEVICE uint64_t posts() const { return 2 * ranks * sizeof(uint64_t); }
-  MSCCLGO_DEVICE uint64_t pieces(const Part& part) const { return divideUp(part.bytes, postBytes - kHead); }
+  MSCCLGO_DEVICE uint64_t pieces(const Part& part) const { return divideUp(part.bytes, room()); }
   // size returns the bytes of a piece.
   MSCCLGO_DEVICE uint64_t size(const Part& part, uint64_t piece) const {
-    uint64_t left = part.bytes - piece * (postBytes - kHead);
-    return left < postBytes - kHead ? left : postBytes - kHead;
+    uint64_t left = part.bytes - piece * room();
+    return left < room() ? left : room();
   }
 
   // tell tells peers of which parts there are none in call `number`. One thread calls it.
@@ -425,16 +406,16 @@ struct Posted {
     return result == WaitResult::Done;
   }
 
-  // arrived waits for a piece of call `number` at a place, and compares what is in front of it. One
-  // thread calls it.
-  MSCCLGO_DEVICE bool arrived(uint32_t from, const Part& part, const uint8_t* at, uint64_t number) const {
+  // matches waits for a piece of call `number`, and compares what is in front of it. One thread
+  // calls it.
+  MSCCLGO_DEVICE bool matches(uint32_t from, const Part& part, uint64_t piece, uint64_t number) const {
     const PortChannelHandle& in = channel(from, rank);
     bool none;
     if (await(in, from, number, none) != WaitResult::Done && !none) return false;
     Elements receives = Elements::of(type, part.bytes), sends = Elements::of(type, 0);
     uint64_t call = number;
     if (!none) {
-      const uint64_t* head = reinterpret_cast<const uint64_t*>(at);  // the wait acquires it
+      const uint64_t* head = arrived(from, piece);  // the wait acquires it
       sends.what = head[0], call = head[1];
       if (sends.what == receives.what && call == number) return true;
       // A piece of another call comes where one of the two ranks has none in the earlier of both.
@@ -445,33 +426,21 @@ struct Posted {
     return false;
   }
 
-  // send sends a piece of call `number`, once its post is free. All threads of the block call it.
+  // send sends a piece of call `number`, once its post is free. All threads of the block call it
+  // and get the same result.
   MSCCLGO_DEVICE bool send(uint32_t to, const uint8_t* in, const Part& part, uint64_t piece,
                            uint64_t number) const {
-    const PortChannelHandle& out = channel(rank, to);
     if (!blockAll(threadIdx.x != 0 || piece < kPosts || answered(to, part, number))) return false;
-    uint64_t from = post(to, piece), n = size(part, piece);
-    copy(outbox + from + kHead, in + part.at + piece * (postBytes - kHead), n, threadIdx.x, blockDim.x);
-    if (threadIdx.x == 0) {
-      uint64_t* head = reinterpret_cast<uint64_t*>(outbox + from);
-      head[0] = Elements::of(type, part.bytes).what;
-      head[1] = number;
-    }
-    __syncthreads();  // the piece is there before one thread sends it
-    return threadIdx.x != 0 ||
-           out.putWithSignal(posts() + post(rank, piece), from, kHead + n) == WaitResult::Done;
+    return put<BlockThreads>(to, piece, Elements::of(type, part.bytes).what, number,
+                             in + part.at + piece * room(), size(part, piece));
   }
 
   // receive waits for a piece of call `number` and copies it to its place. All threads of the block
-  // call it.
+  // call it and get the same result.
   MSCCLGO_DEVICE bool receive(uint32_t from, uint8_t* out, const Part& part, uint64_t piece,
                               uint64_t number) const {
-    const PortChannelHandle& in = channel(from, rank);
-    const uint8_t* at = inbox + posts() + post(from, piece);
-    if (!blockAll(threadIdx.x != 0 || arrived(from, part, at, number))) return false;
-    copy(out + part.at + piece * (postBytes - kHead), at + kHead, size(part, piece), threadIdx.x, blockDim.x);
-    __syncthreads();  // all have read the post
-    return threadIdx.x != 0 || in.signal() == WaitResult::Done;
+    if (!blockAll(threadIdx.x != 0 || matches(from, part, piece, number))) return false;
+    return take<BlockThreads>(from, piece, out + part.at + piece * room(), size(part, piece));
   }
 
   // exchange sends a part to one rank, kPosts pieces ahead, and receives one from another. All
@@ -481,12 +450,12 @@ struct Posted {
     uint64_t sent = 0, sends = pieces(send), receives = pieces(receive);
     uint64_t sending = numbers[to], receiving = numbers[ranks + from];
     for (; sent < sends && sent < kPosts; ++sent)
-      if (!blockAll(this->send(to, in, send, sent, sending))) return false;
+      if (!this->send(to, in, send, sent, sending)) return false;
     bool none = !quiet && (sends == 0 || receives == 0);
     if (none && !blockAll(threadIdx.x != 0 || tell(to, send, from, receive, sending))) return false;
     for (uint64_t got = 0; got < receives || sent < sends; ++got) {
-      if (got < receives && !blockAll(this->receive(from, out, receive, got, receiving))) return false;
-      if (sent < sends && !blockAll(this->send(to, in, send, sent++, sending))) return false;
+      if (got < receives && !this->receive(from, out, receive, got, receiving)) return false;
+      if (sent < sends && !this->send(to, in, send, sent++, sending)) return false;
     }
     bool ok = true;
     for (uint64_t i = 0; threadIdx.x == 0 && ok && i < sends && i < kPosts; ++i)
@@ -550,7 +519,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
           uint64_t postBytes, uint32_t rank, uint32_t ranks, __grid_constant__ const Parts sends,
           __grid_constant__ const Parts receives, const uint8_t* in, uint8_t* out, uint32_t type,
           bool quiet) {
-  Posted call{channels, outbox, inbox, numbers, postBytes, rank, ranks, type, quiet};
+  Posted call{
+      {channels, outbox, inbox, 2 * ranks * sizeof(uint64_t), postBytes, rank, ranks}, numbers, type, quiet};
   const uint8_t* src = in + sends.of(rank).at;
   uint8_t* dst = out + receives.of(rank).at;
   if (src != dst) copy(dst, src, sends.of(rank).bytes, uint32_t(firstThread()), uint32_t(allThreads()));
