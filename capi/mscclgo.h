@@ -912,8 +912,8 @@ typedef struct {
 //
 // Errors: MSCCLGO_INVALID, which names the message, for ranks, types, directions, streams and
 // memory that are wrong, and for a message of this rank to itself that lacks its other half;
-// MSCCLGO_UNSUPPORTED for ranks that do not all reach each other's memory; MSCCLGO_TIMEOUT where a
-// rank does not make the first call; the error of the group, if it has failed. Nothing is queued then.
+// MSCCLGO_TIMEOUT where a rank does not make the first call; the error of the group, if it has
+// failed. Nothing is queued then.
 MSCCLGO_API mscclgo_status mscclgo_messages_launch(mscclgo_group group, const mscclgo_message* messages,
                                                    size_t count);
 

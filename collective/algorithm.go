@@ -35,6 +35,7 @@ const (
 	byHosts                // threads within a host, port channels between hosts
 	bySlots                // threads, through slots of the runner's
 	byBulk                 // multiprocessors' copy engines, each part straight to its place
+	byGroups               // groups of sends and receives
 )
 
 // The payloads of packets; see packet.cuh.

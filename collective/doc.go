@@ -42,12 +42,12 @@
 // calls on any buffers, an inbox of 256 MiB for large all-reduces, slots for gathers,
 // scatters and all-to-alls with counts, and for groups of sends and receives others of
 // 41 MiB. On several hosts there are inboxes for the reductions of each memory, and twice
-// [Options.Scratch] at most for all-to-alls with counts. Close releases it.
+// [Options.Scratch] at most for all-to-alls with counts, and as much for groups. Close releases it.
 //
 // # Several hosts
 //
 // Ranks may be on several hosts, as many on each or not: the ranks of a host reach each
 // other's memory, and the proxies of package proxyservice move what goes between hosts.
-// All collectives work there; a [Group] and algorithms whose kernels reach all ranks' memory
+// All collectives work there, and a [Group]; algorithms whose kernels reach all ranks' memory
 // do not.
 package collective

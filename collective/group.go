@@ -27,7 +27,8 @@ import (
 //
 // All messages of a group progress together, so that it does not matter in what order ranks
 // name them. Groups do not: a group ends when what it sends has been copied from its buffers and
-// their receives have begun, and what it receives has come. So two ranks that send to each
+// their receives have begun, and what it receives has come; what goes to other hosts has come
+// there then. So two ranks that send to each
 // other do it in one group each. Where a peer never makes the other half, the wait ends by the
 // communicator's timeout, and the error tells who waited for whom.
 //
@@ -108,17 +109,14 @@ func (r *Runner) Recv(s *gpu.Stream, b *gpu.Buffer, count uint64, t Type, from i
 // LoadGroups prepares what groups of sends and receives need, so that the first one only
 // queues, and concerns only ranks that have messages. Collective.
 //
-// Errors: ErrUnsupported for ranks on several hosts; ErrTimeout where a rank does not come; the
-// error of the group of ranks, if it has failed; those of [devicecode.Load].
+// Errors: ErrTimeout where a rank does not come; the error of the group of ranks, if it has
+// failed; those of [devicecode.Load].
 func (r *Runner) LoadGroups(ctx context.Context) error {
 	const op = "collective: prepare groups of sends and receives"
 	if err := r.begin(op); err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
-	if err := r.groups.reachable(r); err != nil {
-		return wrap(r.comm, op, err)
-	}
 	if err := r.groups.load(ctx, r); err != nil {
 		return wrap(r.comm, op, err)
 	}
@@ -134,9 +132,8 @@ func (r *Runner) LoadGroups(ctx context.Context) error {
 //
 // Errors: ErrInvalid, naming the message, for invalid counts, types, ranks, streams and buffers,
 // such as a buffer that was closed; for a message of this rank to itself that it does not
-// receive; and when a graph is launched whose buffers were closed since. ErrUnsupported for
-// ranks that do not all reach each other's memory. Nothing is queued after these. What only the
-// peers' groups show is the error of the group of ranks; see [Group].
+// receive; and when a graph is launched whose buffers were closed since. Nothing is queued after
+// these. What only the peers' groups show is the error of the group of ranks; see [Group].
 func (g *Group) Launch() error {
 	if g == nil || g.runner == nil {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, "collective: launch a group", "the group has no runner; Runner.Group begins one")
@@ -150,9 +147,6 @@ func (g *Group) Launch() error {
 	}
 	defer r.mu.Unlock()
 	defer r.groups.empty()
-	if err := r.groups.reachable(r); err != nil {
-		return wrap(r.comm, op, err)
-	}
 	for i := range g.messages {
 		if err := g.messages[i].check(r); err != nil {
 			return err

@@ -12,8 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
-// findRaces runs a test on so many ranks under the race finder, and returns what it finds.
-func findRaces(t *testing.T, ranks int, link string, test func(*groupMember) error) []gpu.Race {
+// findRaces runs a test on ranks of hosts under the race finder, and returns what it finds.
+func findRaces(t *testing.T, hosts []int, link string, test func(*groupMember) error) []gpu.Race {
 	t.Helper()
 	if testdev.CUDA() {
 		t.Skip("races are found on emulated devices")
@@ -23,7 +23,7 @@ func findRaces(t *testing.T, ranks int, link string, test func(*groupMember) err
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { finder.Close() }) // after the devices
-	runGroups(t, ranks, tinyGroups, link, func(m *groupMember) error {
+	runGroupsOnHosts(t, hosts, tinyGroups, link, func(m *groupMember) error {
 		return errors.Join(m.runner.LoadGroups(m.ctx), test(m))
 	})
 	races, unwatched, err := finder.Races()
@@ -35,10 +35,11 @@ func findRaces(t *testing.T, ranks int, link string, test func(*groupMember) err
 
 // TestGroupNoRaces plays random schedules on several streams, and replays a graph.
 func TestGroupNoRaces(t *testing.T) {
-	for _, ranks := range []int{2, 4} {
+	for _, hosts := range [][]int{{0, 0}, {0, 0, 0, 0}, {0, 1}, {0, 1, 0, 2}} {
+		ranks := len(hosts)
 		for _, link := range []string{"other", NVLink} {
-			t.Run(fmt.Sprintf("%d/%s", ranks, link), func(t *testing.T) {
-				races := findRaces(t, ranks, link, func(m *groupMember) error {
+			t.Run(fmt.Sprint(hosts, link), func(t *testing.T) {
+				races := findRaces(t, hosts, link, func(m *groupMember) error {
 					other, err := m.comm.NewStream()
 					if err != nil {
 						return err
@@ -151,7 +152,7 @@ func TestGroupMistakes(t *testing.T) {
 		}
 		for _, mended := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/mended=%v", c.name, mended), func(t *testing.T) {
-				races := findRaces(t, 2, "other", func(m *groupMember) error {
+				races := findRaces(t, []int{0, 0}, "other", func(m *groupMember) error {
 					other, err := m.comm.NewStream()
 					if err != nil {
 						return err

@@ -16,14 +16,14 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // tinyGroups has small slots, which are used again and again, and few workers.
-var tinyGroups = groupSizes{lanes: 8, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, blocks: 3, threads: 64}
+var tinyGroups = groupSizes{lanes: 8, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, blocks: 3, threads: 64}
 
 // groupMember is a rank of a test.
 type groupMember struct {
@@ -36,12 +36,37 @@ type groupMember struct {
 // runGroups runs a test on so many ranks.
 func runGroups(t *testing.T, ranks int, sizes groupSizes, link string, test func(*groupMember) error) {
 	t.Helper()
-	runGroupsOn(t, ranks, communicator.Options{}, sizes, link, test)
+	testgroup.Run(t, ranks, communicator.Options{}, groupTest(sizes, link, test))
 }
 
-func runGroupsOn(t *testing.T, ranks int, o communicator.Options, sizes groupSizes, link string, test func(*groupMember) error) {
+// runGroupsOnHosts runs a test on ranks of hosts, rank i on that of number hosts[i], which the network
+// joins.
+func runGroupsOnHosts(t *testing.T, hosts []int, sizes groupSizes, link string, test func(*groupMember) error) {
 	t.Helper()
-	testgroup.Run(t, ranks, o, func(ctx context.Context, comm *communicator.Communicator) error {
+	n := slices.Max(hosts) + 1
+	if n == 1 {
+		runGroups(t, len(hosts), sizes, link, test)
+		return
+	}
+	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), testgroup.Network(), groupTest(sizes, link, func(m *groupMember) error {
+		if all := m.comm.Hosts(); len(all) != n {
+			return fmt.Errorf("the hosts are %v, want %d", all, n)
+		}
+		return test(m)
+	}))
+}
+
+// runGroupsOnEach runs a test on each of several sets of hosts.
+func runGroupsOnEach(t *testing.T, sets [][]int, sizes groupSizes, link string, test func(*groupMember) error) {
+	t.Helper()
+	for _, hosts := range sets {
+		t.Run("hosts "+fmt.Sprint(hosts), func(t *testing.T) { runGroupsOnHosts(t, hosts, sizes, link, test) })
+	}
+}
+
+// groupTest returns what runs a test on a rank of a group.
+func groupTest(sizes groupSizes, link string, test func(*groupMember) error) func(context.Context, *communicator.Communicator) error {
+	return func(ctx context.Context, comm *communicator.Communicator) error {
 		runner, err := New(ctx, comm, Options{})
 		if err != nil {
 			return err
@@ -60,7 +85,7 @@ func runGroupsOn(t *testing.T, ranks int, o communicator.Options, sizes groupSiz
 			return err
 		}
 		return errors.Join(stream.Close(), runner.Close(ctx))
-	})
+	}
 }
 
 // letter is a message of a schedule.
@@ -271,7 +296,7 @@ func TestGroupCounts(t *testing.T) {
 	for _, start := range []uint64{flags - 2, 5*flags - 3, 1<<32 - 2, 1<<63 - 2, 1<<64 - 3} {
 		for _, link := range []string{"other", NVLink} {
 			t.Run(fmt.Sprintf("%#x/%s", start, link), func(t *testing.T) {
-				runGroups(t, 3, tinyGroups, link, func(m *groupMember) error {
+				runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 0, 1}}, tinyGroups, link, func(m *groupMember) error {
 					if err := m.runner.LoadGroups(m.ctx); err != nil {
 						return err
 					}
@@ -292,7 +317,10 @@ func TestGroupCounts(t *testing.T) {
 // cleared returns an error if a packet of startAt is left in a slot that was used since.
 func (m *groupMember) cleared(start uint64) error {
 	g := &m.runner.groups
-	ranks, lanes := uint64(m.comm.Size()), g.lanes(m.runner)
+	ranks, lanes := uint64(m.runner.group.Size), g.lanes(m.runner)
+	if ranks == 1 {
+		return m.comm.Barrier(m.ctx)
+	}
 	counts, _, packets, end := boxLayout(ranks, lanes)
 	if err := m.comm.Barrier(m.ctx); err != nil { // all have ended their groups
 		return err
@@ -325,11 +353,11 @@ func (m *groupMember) cleared(start uint64) error {
 	return nil
 }
 
-// startAt sets all counts of a box whose slots hold packets of long ago: with the very flags
-// that come when these repeat.
+// startAt sets all counts of a box, and those of messages between hosts. The box's slots hold packets of
+// long ago: with the very flags that come when these repeat.
 func (m *groupMember) startAt(start uint64) error {
 	g := &m.runner.groups
-	ranks, lanes := uint64(m.comm.Size()), g.lanes(m.runner)
+	ranks, lanes := uint64(m.runner.group.Size), g.lanes(m.runner)
 	counts, n, packets, end := boxLayout(ranks, lanes)
 	var words []byte
 	for range n {
@@ -360,13 +388,18 @@ func (m *groupMember) startAt(start uint64) error {
 	if err := gpu.CopyIn(slots, old); err != nil {
 		return err
 	}
+	if far := m.runner.hostPaths[pathKey{byGroups, nil, nil, 1}]; far != nil {
+		if err := gpu.CopyIn(far.buffers[postsCounts], slices.Repeat([]uint64{start}, 2*m.comm.Size())); err != nil {
+			return err
+		}
+	}
 	return m.comm.Barrier(m.ctx)
 }
 
 // TestGroupStreams has messages of a group on several streams: it begins when the work before
 // on each is done, and each goes on behind it.
 func TestGroupStreams(t *testing.T) {
-	runGroups(t, 3, tinyGroups, NVLink, func(m *groupMember) error {
+	runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 1, 1}}, tinyGroups, NVLink, func(m *groupMember) error {
 		if err := m.runner.LoadGroups(m.ctx); err != nil {
 			return err
 		}
@@ -439,7 +472,7 @@ func TestGroupStreams(t *testing.T) {
 // parameters, and replays them, with other groups and collective calls in between. Rank 2
 // has no part in the groups.
 func TestGroupGraphs(t *testing.T) {
-	runGroups(t, 3, tinyGroups, "other", func(m *groupMember) error {
+	runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 1, 1}}, tinyGroups, "other", func(m *groupMember) error {
 		if err := m.runner.LoadGroups(m.ctx); err != nil {
 			return err
 		}
@@ -602,7 +635,7 @@ func TestGroupMismatch(t *testing.T) {
 		"third":         {[]half{{1, F8E4M3}, {2, F8E4M3}, {3, F8E4M3}}, []half{{1, F8E4M3}, {2, F8E4M3}, {4, F8E4M3}}, "sends 3 f8e4m3 (message 2 from rank 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runGroups(t, 2, tinyGroups, NVLink, func(m *groupMember) error {
+			runGroupsOnEach(t, [][]int{{0, 0}, {0, 1}}, tinyGroups, NVLink, func(m *groupMember) error {
 				halves := c.sends
 				if m.comm.Rank() == 1 {
 					halves = c.receives
@@ -657,7 +690,7 @@ func TestGroupMismatch(t *testing.T) {
 func TestGroupAlone(t *testing.T) {
 	for _, name := range []string{"send", "receive", "crossed"} {
 		t.Run(name, func(t *testing.T) {
-			runGroups(t, 3, tinyGroups, "other", func(m *groupMember) error {
+			runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 0, 1}}, tinyGroups, "other", func(m *groupMember) error {
 				if err := m.runner.LoadGroups(m.ctx); err != nil {
 					return err
 				}
@@ -708,6 +741,10 @@ func TestGroupAlone(t *testing.T) {
 // setTimeout bounds the waits of the runner, in kernels and on the host.
 func (m *groupMember) setTimeout(d time.Duration) {
 	m.runner.group.Watch.Timeout = uint64(d.Nanoseconds())
+	if handle, ok := m.runner.groups.handle.(devicecode.Group); ok { // which load has made already
+		handle.Watch.Timeout = uint64(d.Nanoseconds())
+		m.runner.groups.handle = handle
+	}
 }
 
 // TestFirstGroupOfSome has a rank that does not launch the first group of a runner: the error
@@ -733,7 +770,7 @@ func TestFirstGroupOfSome(t *testing.T) {
 		<-m.comm.Done()
 		return nil
 	})
-	runGroups(t, 3, tinyGroups, "other", func(m *groupMember) error {
+	runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 1, 0}}, tinyGroups, "other", func(m *groupMember) error {
 		err := errors.New("not called")
 		switch m.comm.Rank() {
 		case 0:
@@ -831,7 +868,7 @@ func keepsNothing(g *Group) error {
 
 // TestBadGroups refuses groups before anything is queued, and goes on.
 func TestBadGroups(t *testing.T) {
-	runGroups(t, 2, tinyGroups, "other", func(m *groupMember) error {
+	runGroupsOnEach(t, [][]int{{0, 0}, {0, 1}}, tinyGroups, "other", func(m *groupMember) error {
 		rank, peer := m.comm.Rank(), 1-m.comm.Rank()
 		b, err := m.comm.Device().Alloc(400)
 		if err != nil {
@@ -915,19 +952,5 @@ func TestBadGroups(t *testing.T) {
 			return err
 		}
 		return errors.Join(m.comm.Synchronize(m.ctx, s), other.Close(), b.Close())
-	})
-}
-
-// TestGroupsOnHosts has ranks that do not map each other's memory.
-func TestGroupsOnHosts(t *testing.T) {
-	o := communicator.Options{Transports: registeredmem.Ethernet}
-	runGroupsOn(t, 2, o, tinyGroups, "other", func(m *groupMember) error {
-		if err := m.runner.LoadGroups(m.ctx); !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "2 hosts") {
-			return fmt.Errorf("on two hosts: %v", err)
-		}
-		if err := m.runner.Send(m.stream, nil, 0, F32, 0); !errors.Is(err, mscclgo.ErrUnsupported) {
-			return fmt.Errorf("a send on two hosts: %v", err)
-		}
-		return nil
 	})
 }

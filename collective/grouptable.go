@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
-	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 )
@@ -30,7 +30,7 @@ const (
 )
 
 // groupSizes are what group.cu is launched with, alike on all ranks but for blocks and threads. lanes and
-// packets are for all ranks together: each has its part of them.
+// packets are for all ranks of a host together: each has its part of them.
 type groupSizes struct {
 	lanes       uint64
 	slot        uint64 // bytes of a slot for what does not go as packets, whole lines
@@ -38,6 +38,7 @@ type groupSizes struct {
 	packets16   uint64 // bytes of one that goes as LL16 packets elsewhere
 	leastPacked uint64 // bytes of a lane's lot of a message that goes as packets, whole lines
 	least       uint64 // of another
+	post        uint64 // bytes of a post between hosts, at most
 	blocks      int
 	threads     int
 }
@@ -45,7 +46,7 @@ type groupSizes struct {
 // defaultGroupSizes keep a GPU's links busy with two lanes a block, one of each direction.
 // Packets end where they do in all-to-alls.
 var defaultGroupSizes = groupSizes{
-	lanes: 128, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, blocks: 128, threads: 512,
+	lanes: 128, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 128, threads: 512,
 }
 
 // groupTable is Table of group.cu, and what is beside it.
@@ -74,9 +75,9 @@ const workMessageBytes = 16
 // workPair is Pair of group.cu.
 type workPair struct{ Where, What uint32 }
 
-// mostTasks returns kMostTasks of group.cu.
-func (g *groups) mostTasks(r *Runner) int {
-	if r.group.Size > devicecode.RanksByValue {
+// mostTasksOf returns kMostTasks of group.cu for so many ranks.
+func mostTasksOf(ranks int) int {
+	if ranks > devicecode.RanksByValue {
 		return 2 * devicecode.MaxRanks
 	}
 	return 256
@@ -90,8 +91,11 @@ type groups struct {
 	warps  launchable
 	stores launchable
 	event  *gpu.Event // for streams that join and part
-	// handle and shared are the first arguments of the kernels.
+	// handle and shared are the first arguments of the kernels, and hosts, where there are several, those
+	// behind the table.
 	handle, shared any
+	hosts          []any
+	near           []int // of each rank, its number among those of this host, or -1
 	// work, sends, receives and order are of the group that is being launched, empty between groups.
 	work            groupTable
 	sends, receives [][]*message
@@ -107,25 +111,23 @@ type launchable struct {
 	fit    int
 }
 
-// reachable returns the error of ranks that do not reach each other's memory.
-func (g *groups) reachable(r *Runner) error {
-	if hosts := len(r.comm.Hosts()); hosts > 1 {
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: group of sends and receives", "it is for ranks that reach each other's memory, and these are on %d hosts; communicator.Pipes goes between hosts", hosts)
-	}
-	return nil
-}
-
 func (g *groups) loaded() bool { return g.box != nil }
 
-// lanes returns how many lanes each rank has to each.
-func (g *groups) lanes(r *Runner) uint64 { return max(1, g.sizes.lanes/uint64(r.comm.Size())) }
+// lanes returns how many lanes each rank of a host has to each. Those on other hosts have one.
+func (g *groups) lanes(r *Runner) uint64 {
+	near := uint64(r.group.Size)
+	return lanesOf(g.sizes.lanes, near, uint64(r.comm.Size())-near)
+}
+
+// lanesOf returns which part of so many lanes each of `near` ranks has, besides one for each of `far`.
+func lanesOf(all, near, far uint64) uint64 { return max(1, (max(all, far)-far)/near) }
 
 // small returns the bytes of the largest message that goes as packets.
 func (g *groups) small(r *Runner) uint64 {
 	if r.link == NVLink {
-		return g.sizes.packets / uint64(r.comm.Size())
+		return g.sizes.packets / uint64(r.group.Size)
 	}
-	return g.sizes.packets16 / uint64(r.comm.Size())
+	return g.sizes.packets16 / uint64(r.group.Size)
 }
 
 // boxLayout returns where in a box the counts of chunks and messages begin and how many they are, and where the
@@ -150,16 +152,28 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	if r.link == NVLink {
 		packet = "LL128"
 	}
+	hosts := len(r.comm.Hosts()) > 1
+	blocks, warps, options := "blocks", "warps", devicecode.Options{Defines: []string{"ONE_HOST"}}
+	if hosts {
+		blocks, warps, options.Defines[0] = "hostsBlocks", "hostsWarps", "SEVERAL_HOSTS"
+	}
 	for _, k := range []struct {
 		name    string
 		threads int
 		*launchable
-	}{{"blocks" + packet, g.sizes.threads, &g.blocks}, {"warps" + packet, g.sizes.threads, &g.warps}, {"storeMessages", storeThreads, &g.stores}} {
-		if k.kernel, k.fit, err = r.kernelOf(ctx, src, devicecode.Options{}, src.name, k.name, k.threads); err != nil {
+	}{{blocks + packet, g.sizes.threads, &g.blocks}, {warps + packet, g.sizes.threads, &g.warps}, {"storeMessages", storeThreads, &g.stores}} {
+		if k.kernel, k.fit, err = r.kernelOf(ctx, src, options, src.name, k.name, k.threads); err != nil {
 			return err
 		}
 	}
-	ranks, lanes := uint64(r.comm.Size()), g.lanes(r)
+	if hosts {
+		b, err := g.reachHosts(ctx, r)
+		if err != nil {
+			return err
+		}
+		g.hosts = []any{b}
+	}
+	ranks, lanes := uint64(r.group.Size), g.lanes(r)
 	_, _, _, end := boxLayout(ranks, lanes)
 	// The table is behind the slots.
 	slots, bytes := end+ranks*lanes*groupSlots*g.sizes.slot, uint64(loadedMessages*workMessageBytes)
@@ -185,6 +199,10 @@ func (g *Group) table() (*groupTable, error) {
 	ranks, me := r.comm.Size(), r.comm.Rank()
 	if r.groups.sends == nil {
 		r.groups.sends, r.groups.receives = make([][]*message, ranks), make([][]*message, ranks)
+		r.groups.near = slices.Repeat([]int{-1}, ranks)
+		for i, rank := range r.comm.HostRanks() {
+			r.groups.near[rank] = i
+		}
 	}
 	sends, receives := r.groups.sends, r.groups.receives
 	for i := range g.messages {
@@ -266,6 +284,12 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 		return r.invalidUse("collective: launch a group", "it has %d messages with rank %d, more than %d", len(messages), peer, mostOfPair)
 	}
 	first, lanes := len(t.messages), uint64(1)
+	most, far := uint64(t.arg.Lanes), uint32(0)
+	if near := r.groups.near[peer]; near >= 0 {
+		peer = near
+	} else {
+		most, far = 1, 1
+	}
 	for i, m := range messages {
 		t.messages = append(t.messages, m.work())
 		if others != nil {
@@ -275,12 +299,12 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 		if m.bytes() <= t.arg.Small {
 			least = r.groups.sizes.leastPacked
 		}
-		lanes = max(lanes, min(divideUp(divideUp(m.bytes(), line), least/line), uint64(t.arg.Lanes)))
+		lanes = max(lanes, min(divideUp(divideUp(m.bytes(), line), least/line), most))
 		t.most = max(t.most, m.bytes())
 	}
 	t.pairs = append(t.pairs, workPair{
 		Where: uint32(lanes-1)<<24 | uint32(first),
-		What:  uint32(direction)<<28 | uint32(peer)<<20 | uint32(len(messages)),
+		What:  far<<30 | uint32(direction)<<28 | uint32(peer)<<20 | uint32(len(messages)),
 	})
 	t.tasks += int(lanes)
 	return nil
@@ -298,7 +322,7 @@ func (m *message) work() workMessage {
 // launch queues a group's kernel. Messages that are all small go by a warp a peer, others by
 // a block for each lane, or two.
 func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
-	if most := g.mostTasks(r); t.tasks > most {
+	if most := mostTasksOf(r.comm.Size()); t.tasks > most {
 		return fmt.Errorf("%d tasks are more than %d", t.tasks, most)
 	}
 	t.arg.Pairs = uint32(len(t.pairs))
@@ -329,7 +353,7 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 		limit := min(g.sizes.blocks, k.fit)
 		blocks = int(divideUp(uint64(t.tasks), divideUp(uint64(t.tasks), uint64(limit))))
 	}
-	return k.kernel.Launch(s, gpu.Blocks(blocks, threads), g.handle, g.shared, t.arg)
+	return k.kernel.Launch(s, gpu.Blocks(blocks, threads), append([]any{g.handle, g.shared, t.arg}, g.hosts...)...)
 }
 
 // packed returns pairs as the kernel has them in front of messages, two to each.

@@ -134,7 +134,7 @@ func (r *Runner) Close(ctx context.Context) error {
 		var errs []error
 		for key, path := range r.hostPaths {
 			// Other kernels end when their peers have what they sent.
-			if key.through == bySlots && r.comm.Err() == nil && !r.order.over() {
+			if (key.through == bySlots || key.through == byGroups) && r.comm.Err() == nil && !r.order.over() {
 				errs = append(errs, path.settle(ctx))
 			}
 		}

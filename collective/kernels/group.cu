@@ -1,7 +1,12 @@
 // Groups of sends and receives: any number of messages between a rank and its peers, of any
 // sizes and alignments, in one kernel. Each rank knows its own messages only. Those from one
-// rank to another are received in the order in which they were sent, also across kernels.
+// rank to another are received in the order in which they were sent, also across kernels. Those
+// between ranks of a host go through boxes that threads write, those between hosts through posts.
+//
+// ONE_HOST is defined where all ranks are on one host, and SEVERAL_HOSTS where they are not: each has
+// kernels of its own.
 #include <mscclgo/collective.cuh>
+#include <mscclgo/posts.cuh>
 #include <mscclgo/threads.cuh>
 
 using namespace mscclgo;
@@ -35,11 +40,14 @@ enum Direction : uint32_t { kSends, kReceives, kKeeps };
 // Messages each, where the data are and where they belong.
 struct Pair {
   uint32_t where;  // lanes - 1 << 24 | number of the first Message
-  uint32_t what;   // direction << 28 | peer << 20 | messages
+  uint32_t what;   // far << 30 | direction << 28 | peer << 20 | messages
 
   MSCCLGO_DEVICE uint32_t first() const { return where & 0xffffffu; }
   MSCCLGO_DEVICE uint32_t lanes() const { return (where >> 24) + 1; }
-  MSCCLGO_DEVICE uint32_t direction() const { return what >> 28; }
+  // far reports whether the peer is on another host. It is then a rank of the whole group, and
+  // otherwise one of the host's.
+  MSCCLGO_DEVICE bool far() const { return (what >> 30 & 1) != 0; }
+  MSCCLGO_DEVICE uint32_t direction() const { return what >> 28 & 3; }
   MSCCLGO_DEVICE uint32_t peer() const { return what >> 20 & 0xffu; }
   MSCCLGO_DEVICE uint32_t messages() const { return what & 0xfffffu; }
 };
@@ -51,7 +59,7 @@ struct Table {
   uint64_t slotBytes;   // of a slot for larger ones, whole lines
   uint64_t leastLots;   // bytes of a lane's lot of a message, in packets << 32 | otherwise
   const Message* more;  // all messages, where they or the pairs are more than the table holds
-  uint32_t lanes;       // that each rank has to each
+  uint32_t lanes;       // that each rank of a host has to each
   uint32_t pairs;
   Pair some[kPairsInTable];
   Message messages[kInTable];
@@ -86,8 +94,8 @@ struct Lot {
   }
 };
 
-// Box is where ranks leave chunks for a rank, and counts for a rank and by it. All ranks' are
-// alike. From each other rank it has as many lanes; each is a ring of slots, of which
+// Box is where the ranks of a host leave chunks for one of them, and counts for it and by it. All
+// ranks' are alike. From each other rank it has as many lanes; each is a ring of slots, of which
 // there are two kinds, for packets and for others, so that no data pass for a packet.
 //
 // A chunk is there when the head of its slot is: a packet with the message's type, bytes and
@@ -142,6 +150,80 @@ struct Box {
   }
 };
 
+#if !defined(SEVERAL_HOSTS)
+// Near is what a rank has for messages between hosts where there is one host: nothing.
+struct Near {
+  static constexpr bool kFar = false;
+
+  // rankOf returns a rank of the host as one of the whole group.
+  MSCCLGO_DEVICE uint32_t rankOf(uint32_t near) const { return near; }
+};
+#endif
+
+#if !defined(ONE_HOST)
+// Hosts is what a rank has for messages between several hosts, in its device memory; groupHostsOf
+// of grouphosts.go. A pair of ranks of different hosts has one lane, whose chunks are pieces of posts.
+// Each signal that a rank has waited for is of one: an answer to a chunk that it has sent, or a chunk
+// that it has received. A kernel ends when it has all answers, so the channels count the chunks
+// from kernel to kernel.
+struct Hosts {
+  Posts posts;
+  uint64_t* numbers;      // counts of the messages to each rank, and then from each
+  const uint32_t* ranks;  // of this host
+};
+
+// Far is how a rank sends to other hosts, and receives from them.
+struct Far {
+  static constexpr bool kFar = true;
+
+  const Hosts& hosts;
+
+  MSCCLGO_DEVICE uint32_t rankOf(uint32_t near) const { return hosts.ranks[near]; }
+
+  // number counts the messages of a far pair before a launch. Only its task uses it.
+  MSCCLGO_DEVICE uint64_t* number(const Pair& pair) const {
+    return hosts.numbers + (pair.direction() == kSends ? 0 : hosts.posts.ranks) + pair.peer();
+  }
+
+  // chunks returns how many signals of a far pair this rank has waited for.
+  MSCCLGO_DEVICE uint64_t chunks(const Pair& pair) const { return *channel(pair).base.semaphore.expected; }
+
+  // lot returns the one lot of a far message, by its size alone.
+  MSCCLGO_DEVICE Lot lot(uint64_t bytes) const {
+    constexpr uint32_t kLeastPiece = (64 << 10) / kLine, kPieces = Posts::kPosts;
+    uint32_t lines = uint32_t(divideUp(bytes, kLine)), most = uint32_t(hosts.posts.room() / kLine);
+    uint32_t piece = (lines + kPieces - 1) / kPieces;
+    if (piece < kLeastPiece) piece = kLeastPiece;
+    if (piece > most) piece = most;
+    return {0, lines, piece};
+  }
+
+  // answered reports whether of the chunks that were sent, so many at most have no answer. One
+  // thread of the kernel calls it for a pair, as for arrived(). It acquires at system scope that the
+  // peer has read the others.
+  MSCCLGO_DEVICE bool answered(const Pair& pair, uint64_t sent, uint64_t most) const {
+    while (int64_t(sent - chunks(pair)) > int64_t(most))
+      if (!channel(pair).poll()) return false;
+    return true;
+  }
+
+  // arrived reports whether a pair's next chunk is there, which it then acquires at system scope, and
+  // sets its head. The chunk must then be received.
+  MSCCLGO_DEVICE bool arrived(const Pair& pair, uint64_t chunk, uint64_t& head) const {
+    if (!channel(pair).poll()) return false;
+    head = *hosts.posts.arrived(pair.peer(), chunk);
+    return true;
+  }
+
+ private:
+  MSCCLGO_DEVICE const PortChannelHandle& channel(const Pair& pair) const {
+    const Posts& posts = hosts.posts;
+    return pair.direction() == kSends ? posts.channel(posts.rank, pair.peer())
+                                      : posts.channel(pair.peer(), posts.rank);
+  }
+};
+#endif
+
 // flagOf returns the flag of a chunk's packets. They repeat; see Worker::clear.
 constexpr uint64_t kFlags = uint64_t(1) << 31;
 MSCCLGO_DEVICE uint32_t flagOf(uint64_t chunk) { return uint32_t(chunk % kFlags) + 1; }
@@ -167,11 +249,12 @@ struct Tasks {
 // Worker does some of the tasks, a chunk at a time of each that is ready. It waits only when
 // none is, for any of them, so that sends and receives cannot hold each other up, whatever
 // their order is and however few workers there are.
-template <class Threads, class Packet>
+template <class Threads, class Packet, class Reach>
 class Worker {
  public:
-  MSCCLGO_DEVICE Worker(const GroupHandle& group, const PeerMemory& boxes, const Table& table, Tasks& tasks)
-      : group_(group), boxes_(boxes), table_(table) {
+  MSCCLGO_DEVICE Worker(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
+                        const Reach& reach, Tasks& tasks)
+      : group_(group), boxes_(boxes), table_(table), reach_(reach) {
     uint32_t all = workers(), own = 0, before = 0;  // before: tasks of the block's workers ahead of it
     for (uint32_t p = 0; p < table.pairs; ++p) all_ += table.pair(p).lanes();
     for (uint32_t w = blockIdx.x * perBlock(); w < number(); ++w) before += share(w, all);
@@ -228,7 +311,12 @@ class Worker {
     task.pair = p, task.lane = lane;
     task.ready = task.stuck = false;
     task.chunk = task.number = task.head = 0;
-    if (pair.direction() != kKeeps) {
+    if (isFar(pair)) {
+      if constexpr (Reach::kFar) {
+        task.chunk = reach_.chunks(pair);
+        task.number = *reach_.number(pair);
+      }
+    } else if (pair.direction() != kKeeps) {
       task.chunk =
           pair.direction() == kSends ? *own().sent(pair.peer(), lane) : *own().received(pair.peer(), lane);
       task.number = *own().number(launch, pair.direction(), pair.peer());
@@ -242,8 +330,14 @@ class Worker {
     const Pair pair = pairOf(task);
     for (; task.message < pair.messages(); ++task.message) {
       task.step = 0;
-      task.lot = lotOf(messageOf(task).bytes(), task.lane);
+      task.lot = lotOf(pair, messageOf(task).bytes(), task.lane);
       if (task.lot.chunks(task.lane) > 0) return;
+    }
+    if constexpr (Reach::kFar) {
+      if (pair.far()) {
+        *reach_.number(pair) = task.number + pair.messages();
+        return;
+      }
     }
     if (pair.direction() == kSends) *own().sent(pair.peer(), task.lane) = task.chunk;
     if (pair.direction() == kReceives) *own().received(pair.peer(), task.lane) = task.chunk;
@@ -266,7 +360,10 @@ class Worker {
   MSCCLGO_DEVICE bool packed(uint64_t bytes) const { return bytes <= table_.small; }
 
   // lotOf divides a message among the lanes, by its size alone, so that both ends agree.
-  MSCCLGO_DEVICE Lot lotOf(uint64_t bytes, uint32_t lane) const {
+  MSCCLGO_DEVICE Lot lotOf(const Pair& pair, uint64_t bytes, uint32_t lane) const {
+    if constexpr (Reach::kFar) {
+      if (pair.far()) return reach_.lot(bytes);
+    }
     constexpr uint32_t kPieces = 4;
     constexpr uint32_t kPacketLines = kPacketSlot / sizeof(Packet) * Piece<Packet>::kPayload / kLine;
     bool packets = packed(bytes);
@@ -286,7 +383,8 @@ class Worker {
     return {uint32_t(from), share < lines - uint32_t(from) ? uint32_t(from) + share : lines, piece};
   }
 
-  // poll waits until a task is ready, or all are done. A warp calls it together.
+  // poll waits until a task is ready, or all are done. A warp calls it together. Each of its lanes
+  // looks at tasks of its own, in every call.
   MSCCLGO_DEVICE uint32_t poll() const {
     uint32_t state = kEnded;
     Watch watch = group_.watch;
@@ -295,13 +393,11 @@ class Worker {
       bool ready = false;
       for (uint32_t t = Threads::thread(); t < count_; t += 32) {
         Task& task = tasks_[t];
-        if (task.message == pairOf(task).messages()) {
-          task.ready = false;
-          continue;
-        }
-        task.ready = !task.stuck && isReady(task);
+        const Pair pair = pairOf(task);
+        bool done = task.message == pair.messages();
+        task.ready = !done && !task.stuck && isReady(task, pair);
         ready = ready || task.ready;
-        if (!task.ready) pending = pairOf(task).peer();
+        if (!task.ready && !(done && isOver(task, pair))) pending = rankOf(pair);
       }
       if (__any_sync(0xffffffffu, ready)) {
         state = kReady;
@@ -315,11 +411,23 @@ class Worker {
     return result == WaitResult::Done ? state : uint32_t(kFailed);
   }
 
+  // isOver reports whether nothing is left to wait for of a task whose chunks are done: of one that
+  // sends to another host there may be answers.
+  MSCCLGO_DEVICE bool isOver(const Task& task, const Pair& pair) const {
+    if constexpr (Reach::kFar)
+      return !pair.far() || pair.direction() != kSends || reach_.answered(pair, task.chunk, 0);
+    return true;
+  }
+
   // isReady reports whether the task's next chunk can be sent, or is there. What the peer did
   // before is then visible to the thread (acquire at system scope).
-  MSCCLGO_DEVICE bool isReady(Task& task) const {
-    const Pair pair = pairOf(task);
+  MSCCLGO_DEVICE bool isReady(Task& task, const Pair& pair) const {
     if (pair.direction() == kKeeps) return true;
+    if constexpr (Reach::kFar) {
+      if (pair.far())
+        return pair.direction() == kSends ? reach_.answered(pair, task.chunk, Posts::kPosts - 1)
+                                          : reach_.arrived(pair, task.chunk, task.head);
+    }
     if (pair.direction() == kSends) {
       uint64_t emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), task.lane));
       if (int64_t(task.chunk - emptied) >= int64_t(kSlots)) return false;
@@ -349,7 +457,7 @@ class Worker {
     bool ok = true;
     switch (pairOf(task).direction()) {
       case kSends:
-        send(task, message, at, end - from);
+        ok = send(task, message, at, end - from);
         break;
       case kReceives:
         if (task.head != headOf(task, message)) return mismatch(task, message);
@@ -366,10 +474,15 @@ class Worker {
     return ok;
   }
 
-  // send writes a chunk to the peer's box. The head goes ahead of packets, for which the receiver
-  // then waits, but for no more than these stores; it follows other data, and releases at system
-  // scope.
-  MSCCLGO_DEVICE void send(const Task& task, const Message& message, const uint8_t* src, uint64_t n) const {
+  // send writes a chunk to the peer's box, or has the host send it to another host. It is false if
+  // the group has failed. In a box the head goes ahead of packets, for which the receiver then waits,
+  // but for no more than these stores; it follows other data, and releases at system scope.
+  MSCCLGO_DEVICE bool send(const Task& task, const Message& message, const uint8_t* src, uint64_t n) const {
+    if constexpr (Reach::kFar) {
+      if (pairOf(task).far())
+        return reach_.hosts.posts.template put<Threads>(pairOf(task).peer(), task.chunk,
+                                                        headOf(task, message), 0, src, n);
+    }
     Box to = box(pairOf(task).peer());
     uint32_t thread = Threads::thread(), threads = Threads::threads(), flag = flagOf(task.chunk);
     uint64_t head = headOf(task, message);
@@ -382,25 +495,31 @@ class Worker {
       putPackets(reinterpret_cast<Packet*>(to.packets(group_.rank, task.lane, task.chunk)), src, n, thread,
                  threads, flag);
       Threads::sync();
-      return;
+      return true;
     }
     copy(to.bytes(group_.rank, task.lane, task.chunk, table_.slotBytes), src, n, thread, threads);
     Threads::sync();
-    if (thread != 0) return;
-    fence<Scope::System, Order::Release>();
-    announce();
+    if (thread == 0) {
+      fence<Scope::System, Order::Release>();
+      announce();
+    }
+    return true;
   }
 
-  // receive copies a chunk from this rank's box to its place, and then gives the slot back, which
-  // releases at system scope.
+  // receive copies a chunk from this rank's box, or its post, to its place, and then gives the slot
+  // back, which releases at system scope. It is false if a wait failed.
   MSCCLGO_DEVICE bool receive(const Task& task, const Message& message, uint8_t* dst, uint64_t n) const {
+    if constexpr (Reach::kFar) {
+      if (pairOf(task).far())
+        return reach_.hosts.posts.template take<Threads>(pairOf(task).peer(), task.chunk, dst, n);
+    }
     uint32_t peer = pairOf(task).peer(), thread = Threads::thread(), threads = Threads::threads();
     const uint64_t chunk = task.chunk;  // the first thread may go on to the next
     uint8_t* packets = own().packets(peer, task.lane, chunk);
     bool ok = true;
     if (packed(message.bytes())) {
       Watch watch = group_.watch;
-      watch.peer = peer;
+      watch.peer = reach_.rankOf(peer);
       ok = unpackPackets(dst, reinterpret_cast<const Packet*>(packets), n, thread, threads, flagOf(chunk),
                          watch) == WaitResult::Done;
     } else {
@@ -434,37 +553,46 @@ class Worker {
     return true;
   }
   __device__ __noinline__ void tell(const Task& task, const Message& message) const {
-    uint32_t peer = pairOf(task).peer();
+    uint32_t peer = rankOf(pairOf(task));
     Elements theirs{task.head & ((uint64_t(1) << Elements::kBits) - 1)}, mine{message.what};
     detail::reportOnce(own().reported(), group_.watch.status, peer, "receive of ", mine.count(), " ",
-                       mine.type(), " from rank ", peer, " by rank ", group_.rank, ": rank ", peer, " sends ",
-                       theirs.count(), " ", theirs.type(), " (message ", task.number + task.message,
-                       " from rank ", peer, ")");
+                       mine.type(), " from rank ", peer, " by rank ", reach_.rankOf(group_.rank), ": rank ",
+                       peer, " sends ", theirs.count(), " ", theirs.type(), " (message ",
+                       task.number + task.message, " from rank ", peer, ")");
   }
+
+  // isFar is Pair::far(), known to be false where there is one host.
+  MSCCLGO_DEVICE static bool isFar(const Pair& pair) { return Reach::kFar && pair.far(); }
+  // rankOf returns the peer of a pair as a rank of the whole group.
+  MSCCLGO_DEVICE uint32_t rankOf(const Pair& pair) const {
+    return isFar(pair) ? pair.peer() : reach_.rankOf(pair.peer());
+  }
+
   const GroupHandle& group_;
   const PeerMemory& boxes_;
   const Table& table_;
+  const Reach reach_;
   Task* tasks_;      // of this worker
   uint32_t* state_;  // what poll() found
   uint32_t count_, all_ = 0;
 };
 
-// matched tells the peers what this rank receives in this kernel, or waits until they have
-// called for all that it sends: a send ends only when its receive has begun, and a send that
-// has none so ends by the deadline. It costs no trip more where ranks send to each other. The
-// threads of the first block call it; each has its own result.
-template <bool Wait>
+// matched tells the peers on this host what this rank receives in this kernel, or waits until they
+// have called for all that it sends: a send ends only when its receive has begun, and a send that
+// has none so ends by the deadline. It costs no trip more where ranks send to each other. Those on
+// other hosts answer each chunk. The threads of the first block call it; each has its own result.
+template <bool Wait, class Reach>
 MSCCLGO_DEVICE bool matched(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
-                            uint64_t launch) {
+                            const Reach& reach, uint64_t launch) {
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   bool ok = true;
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
     const Pair pair = table.pair(p);
-    if (pair.direction() != (Wait ? kSends : kReceives)) continue;
+    if (pair.direction() != (Wait ? kSends : kReceives) || (Reach::kFar && pair.far())) continue;
     uint64_t all = *own.number(launch, pair.direction(), pair.peer()) + pair.messages();
     if constexpr (Wait) {
       Watch watch = group.watch;
-      watch.peer = pair.peer();
+      watch.peer = reach.rankOf(pair.peer());
       const uint64_t* awaited = own.awaited(pair.peer());
       if (waitUntil(watch, [&] {
             return int64_t(load<Scope::System, Order::Relaxed>(awaited) - all) >= 0;
@@ -478,7 +606,9 @@ MSCCLGO_DEVICE bool matched(const GroupHandle& group, const PeerMemory& boxes, c
   return ok;
 }
 
-// end counts the launch and its messages. Every thread of every block calls it, last.
+// end counts the launch and its messages; tasks count those of far pairs. Every thread of every block
+// calls it, last.
+template <class Reach>
 MSCCLGO_DEVICE void end(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
                         uint64_t launch) {
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
@@ -490,20 +620,22 @@ MSCCLGO_DEVICE void end(const GroupHandle& group, const PeerMemory& boxes, const
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
     const Pair pair = table.pair(p);
-    if (pair.direction() != kKeeps) *own.number(launch + 1, pair.direction(), pair.peer()) += pair.messages();
+    if (pair.direction() != kKeeps && !(Reach::kFar && pair.far()))
+      *own.number(launch + 1, pair.direction(), pair.peer()) += pair.messages();
   }
 }
 
-template <class Threads, class Packet>
-MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, const Table& table) {
+template <class Threads, class Packet, class Reach>
+MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
+                          const Reach& reach) {
   __shared__ Tasks tasks;
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   uint64_t launch = own.launches()[blockIdx.x];
-  if (blockIdx.x == 0) matched<false>(group, boxes, table, launch);
-  Worker<Threads, Packet> worker(group, boxes, table, tasks);
+  if (blockIdx.x == 0) matched<false>(group, boxes, table, reach, launch);
+  Worker<Threads, Packet, Reach> worker(group, boxes, table, reach, tasks);
   if (!blockAll(worker.run(launch))) return;
-  if (blockIdx.x == 0 && !blockAll(matched<true>(group, boxes, table, launch))) return;
-  end(group, boxes, table, launch);
+  if (blockIdx.x == 0 && !blockAll(matched<true>(group, boxes, table, reach, launch))) return;
+  end<Reach>(group, boxes, table, launch);
 }
 
 }  // namespace
@@ -514,7 +646,7 @@ extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
   for (uint32_t i = threadIdx.x; i < some.count; i += blockDim.x) some.to[i] = some.messages[i];
 }
 
-// boxes holds each rank's box, of zeros before its first kernel. Ranks agree on the packets
+// boxes holds each rank's box, of zeros before its first kernel. Ranks of a host agree on the packets
 // and the numbers of the table but its messages, and may differ in their numbers of blocks
 // and threads, of whole warps. Kernels of one rank follow each other.
 #define PARAMETERS                                                                      \
@@ -522,15 +654,34 @@ extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
       __grid_constant__ const Table table
 
 // The workers are blocks, or warps; packets are LL16 or LL128.
+#if !defined(SEVERAL_HOSTS)
 extern "C" __global__ void __launch_bounds__(512, 1) blocksLL16(PARAMETERS) {
-  group<BlockThreads, LL16Packet>(handle, boxes, table);
+  group<BlockThreads, LL16Packet>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) blocksLL128(PARAMETERS) {
-  group<BlockThreads, LL128Packet>(handle, boxes, table);
+  group<BlockThreads, LL128Packet>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL16(PARAMETERS) {
-  group<WarpThreads, LL16Packet>(handle, boxes, table);
+  group<WarpThreads, LL16Packet>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
-  group<WarpThreads, LL128Packet>(handle, boxes, table);
+  group<WarpThreads, LL128Packet>(handle, boxes, table, Near{});
 }
+#endif
+
+// These are for ranks on several hosts: handle and boxes are of those of this rank's host, and
+// ranks of different hosts agree on their posts.
+#if !defined(ONE_HOST)
+extern "C" __global__ void __launch_bounds__(512, 1) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
+  group<BlockThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
+}
+extern "C" __global__ void __launch_bounds__(512, 1) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
+  group<BlockThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
+}
+extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL16(PARAMETERS, const Hosts* hosts) {
+  group<WarpThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
+}
+extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL128(PARAMETERS, const Hosts* hosts) {
+  group<WarpThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
+}
+#endif

@@ -1,0 +1,63 @@
+package collective
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// groupsOfHosts are hosts of ranks, even and uneven, in order and not.
+var groupsOfHosts = [][]int{{0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 1, 1, 0}, {0, 1, 2, 3}, {0, 0, 0, 1, 2, 2}}
+
+// TestGroupsOnHosts plays random schedules of hundreds of messages, within hosts and between them.
+func TestGroupsOnHosts(t *testing.T) {
+	for _, link := range []string{"other", NVLink} {
+		runGroupsOnEach(t, groupsOfHosts, tinyGroups, link, func(m *groupMember) error {
+			if err := m.runner.LoadGroups(m.ctx); err != nil {
+				return err
+			}
+			ranks := m.comm.Size()
+			for seed := range uint64(2) {
+				s := newSchedule(rand.New(rand.NewPCG(seed, uint64(ranks))), ranks, 300, []uint64{0, 8, 100, 600, 5000, 50_000})
+				if err := m.play(s, seed, []*gpu.Stream{m.stream}); err != nil {
+					return fmt.Errorf("schedule %d: %w", seed, err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// TestLargeGroupsOnHosts has messages of several MiB between hosts, in the sizes that users get.
+func TestLargeGroupsOnHosts(t *testing.T) {
+	runGroupsOnEach(t, [][]int{{0, 1}, {0, 0, 1}, {0, 1, 1, 2}}, defaultGroupSizes, "other", func(m *groupMember) error {
+		if err := m.runner.LoadGroups(m.ctx); err != nil {
+			return err
+		}
+		ranks := m.comm.Size()
+		s := newSchedule(rand.New(rand.NewPCG(8, uint64(ranks))), ranks, 40, []uint64{100, 100_000, 2 << 20})
+		last := ranks - 1
+		largest := letter{from: last, to: 0, typ: F16, count: 5<<20 + 1, seed: 1, out: s.out[last], in: s.in[0] + 3}
+		s.out[last] += largest.bytes()
+		s.in[0] += largest.bytes() + 3
+		s.letters = append(s.letters, largest)
+		return m.play(s, 8, []*gpu.Stream{m.stream})
+	})
+}
+
+// TestGroupTasks compares the tasks of the largest groups, on hosts of all sizes, with what kernels
+// have room for.
+func TestGroupTasks(t *testing.T) {
+	for ranks := 1; ranks <= devicecode.MaxRanks; ranks++ {
+		most := mostTasksOf(ranks)
+		for near := 1; near <= ranks; near++ {
+			lanes, far := lanesOf(defaultGroupSizes.lanes, uint64(near), uint64(ranks-near)), ranks-near
+			if tasks := int(lanes)*(2*near-1) + 2*far; tasks > most {
+				t.Errorf("%d ranks of %d: %d tasks, more than %d", near, ranks, tasks, most)
+			}
+		}
+	}
+}
