@@ -80,6 +80,11 @@ var bulk = algorithm{name: "bulk", kernel: "bulk", through: byBulk}
 // ports moves the parts by the hosts' copy engines.
 var ports = algorithm{name: "ports", kernel: "exchange", through: byExchange}
 
+// pushed reduces what peers have written into an inbox of the runner's; see pushed.go.
+func pushed(kernel string) algorithm {
+	return algorithm{name: "pushed", kernel: kernel, through: byPush}
+}
+
 // hosts reduces within hosts by threads, and between them by the hosts' ports, all at once.
 func hosts(kernel string) algorithm {
 	return algorithm{name: "hier", kernel: kernel, through: byHosts}

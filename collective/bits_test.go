@@ -29,8 +29,8 @@ var floats = []struct {
 // inRankOrder are the algorithms that add in the order of the ranks and round once.
 var inRankOrder = map[collective.Kind][]string{
 	collective.AllReduce:     {"oneShotLL8", "oneShotLL16", "oneShotLL128", "twoShotLL16", "twoShotLL128", "direct", "pushed", "staged"},
-	collective.ReduceScatter: {"LL8", "LL16", "LL128", "direct"},
-	collective.Reduce:        {"LL8", "LL16", "LL128", "twoShotLL128", "direct"},
+	collective.ReduceScatter: {"LL8", "LL16", "LL128", "direct", "pushed"},
+	collective.Reduce:        {"LL8", "LL16", "LL128", "twoShotLL128", "direct", "pushed"},
 }
 
 // TestSameBits compares the bits of sums and averages by every algorithm that adds in the order of

@@ -69,7 +69,7 @@ var specs = [...]spec{
 			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, split: twoShards},
 			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
 			{name: "direct", kernel: "direct"},
-			{name: "pushed", kernel: "pushed", through: byPush},
+			pushed("pushed"),
 			{name: "ring", kernel: "ring", through: byRing},
 			{name: "staged", kernel: "staged", through: byStages},
 			hosts("hier"), hierRing, hierTree,
@@ -86,7 +86,7 @@ var specs = [...]spec{
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
 		source:     source{"reducescatter.cu", reduceScatterSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(hosts("hierScatter")),
+		algorithms: packets(pushed("pushedScatter"), hosts("hierScatter")),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
@@ -116,7 +116,7 @@ var specs = [...]spec{
 		bus: func(float64) float64 { return 1 },
 		algorithms: packets(
 			algorithm{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
-			hosts("hierReduce"),
+			pushed("pushedReduce"), hosts("hierReduce"),
 		),
 		sources: func(rank, _, ranks, root int) ([]int, int) {
 			if rank != root {

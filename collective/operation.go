@@ -262,7 +262,7 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 		perThread = divideUp(bulkLeast, uint64(c.Threads))
 	}
 	switch ranks := uint64(r.comm.Size()); {
-	case a.split == twoShards, a.through == byPush, a.name == "direct" && (c.Kind == AllReduce || c.Kind == Reduce):
+	case a.split == twoShards, a.through == byPush && c.Kind != ReduceScatter, a.name == "direct" && (c.Kind == AllReduce || c.Kind == Reduce):
 		work = divideUp(work, ranks) // a shard
 	case a.payload == 0 && !c.Kind.Reduces():
 		work *= ranks // the ranks share the blocks

@@ -46,12 +46,24 @@ func (r *Runner) needInbox(ctx context.Context) (err error) {
 
 // launchPushed is launchOf for pushed.cu.
 func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
-	ranks := uint64(r.comm.Size())
 	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
-	shard := divideUp(c.part(), ranks)
-	piece := divideUp(divideUp(shard, pairs*pushedPieces), line) * line
+	longest := c.part()
+	if c.Kind != ReduceScatter {
+		longest = divideUp(longest, uint64(r.comm.Size())) // a shard
+	}
+	piece := divideUp(divideUp(longest, pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
-	return launch{kernel: kernel, shape: r.grid(c, int(2*pairs)), args: []any{r.group, in, out, r.inbox.peers, c.part(), r.pushedChunk(), piece}}
+	// How data lie in lines, all ranks must take alike: as rank 0's do, or, where nobody knows
+	// the peers' buffers, as if they started in one.
+	var lead uint64
+	if c.Out != nil {
+		lead = uint64(in.Ranks[0]) % line
+	}
+	args := []any{r.group, in, out, r.inbox.peers, c.part(), r.pushedChunk(), piece, lead}
+	if c.Kind.Rooted() {
+		args = append(args, uint32(c.Root))
+	}
+	return launch{kernel: kernel, shape: r.grid(c, int(2*pairs)), args: args}
 }
 
 // zero clears the first bytes of a buffer, piece by piece, so that the host needs little memory.

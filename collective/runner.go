@@ -158,9 +158,6 @@ func (r *Runner) release() error {
 			errs = append(errs, m.Buffer.Close())
 		}
 	}
-	if r.staging.aligned != nil {
-		errs = append(errs, r.staging.aligned.Close())
-	}
 	errs = append(errs, r.groups.release())
 	for _, m := range r.modules {
 		errs = append(errs, m.Close())

@@ -131,49 +131,68 @@ func TestTwoTasks(t *testing.T) {
 	})
 }
 
-// TestSmallInbox pushes data that go through the inbox in several chunks.
+// TestSmallInbox pushes data that go through the inbox in several chunks, and that do not lie in
+// lines as rank 0's do.
 func TestSmallInbox(t *testing.T) {
-	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
-		const count = 10_001
-		runner, call, err := newCall(ctx, comm, 4*count)
-		if err != nil {
-			return err
-		}
-		runner.room = 4096
-		call.Choice, call.Count = Choice{"pushed", 4, 64}, count
-		op, err := runner.Prepare(ctx, call)
-		if err != nil {
-			return err
-		}
-		stream, err := comm.Device().NewStream()
-		if err != nil {
-			return err
-		}
-		for round := range 3 {
-			data := make([]float32, count)
-			for i := range data {
-				data[i] = float32(i * (comm.Rank() + 1 + round))
-			}
-			if err := gpu.CopyIn(call.In.Buffer, data); err != nil {
-				return err
-			}
-			if err := op.Launch(stream); err != nil {
-				return err
-			}
-			if err := comm.Synchronize(ctx, stream); err != nil {
-				return err
-			}
-			if err := gpu.CopyOut(data, call.Out.Buffer); err != nil {
-				return err
-			}
-			for i, sum := range data {
-				if want := float32(i * (6 + 3*round)); sum != want {
-					return fmt.Errorf("round %d: element %d is %v, want %v", round, i, sum, want)
-				}
-			}
-		}
-		return errors.Join(stream.Close(), runner.Close(ctx))
-	})
+	const ranks, count = 3, 10_001
+	for _, kind := range []Kind{AllReduce, ReduceScatter, Reduce} {
+		t.Run(kind.String(), func(t *testing.T) {
+			testgroup.Run(t, ranks, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+				return withRunner(ctx, comm, Options{}, func(runner *Runner, stream *gpu.Stream) error {
+					runner.room = 4096
+					call := Call{Kind: kind, Choice: Choice{"pushed", 4, 64}, Count: count, Root: 1}
+					data := make([]float32, count*kind.InParts(ranks))
+					for _, m := range []**Memory{&call.In, &call.Out} {
+						whole, err := comm.Device().Alloc(uint64(4*len(data) + 64))
+						if err != nil {
+							return err
+						}
+						b, err := whole.Slice(uint64(20*comm.Rank()), uint64(4*len(data)))
+						if err != nil {
+							return err
+						}
+						if *m, err = runner.Share(ctx, b); err != nil {
+							return err
+						}
+					}
+					op, err := runner.Prepare(ctx, call)
+					if err != nil {
+						return err
+					}
+					for round := range 3 {
+						for i := range data {
+							data[i] = float32(i * (comm.Rank() + 1 + round))
+						}
+						if err := gpu.CopyIn(call.In.Buffer, data); err != nil {
+							return err
+						}
+						if err := op.Launch(stream); err != nil {
+							return err
+						}
+						if err := comm.Synchronize(ctx, stream); err != nil {
+							return err
+						}
+						if from, _ := kind.Sources(comm.Rank(), 0, ranks, call.Root); from == nil {
+							continue
+						}
+						first, got := 0, make([]float32, count)
+						if kind == ReduceScatter {
+							first = comm.Rank() * count
+						}
+						if err := gpu.CopyOut(got, call.Out.Buffer); err != nil {
+							return err
+						}
+						for i, sum := range got {
+							if want := float32((first + i) * (6 + 3*round)); sum != want {
+								return fmt.Errorf("round %d: element %d is %v, want %v", round, i, sum, want)
+							}
+						}
+					}
+					return nil
+				})
+			})
+		})
+	}
 }
 
 // TestSeveralHosts asks ranks that do not map each other's memory for kernels that

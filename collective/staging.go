@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/gpu"
 )
 
 // defaultScratch is the default of Options.Scratch.
@@ -20,8 +19,7 @@ const defaultScratch = 64 << 20
 // rank only when no peer reads or writes that rank's memory any more. So pieces, and
 // calls, follow each other through the same memory.
 type staging struct {
-	in, out *Memory     // allocated when first needed, of room bytes
-	aligned *gpu.Buffer // likewise; this rank's alone
+	in, out *Memory // allocated when first needed, of room bytes
 	room    uint64
 }
 
@@ -46,7 +44,7 @@ const (
 // reach returns what an algorithm reaches.
 func (k Kind) reach(a algorithm) reach {
 	switch {
-	case a.payload != 0, a.through == bySlots:
+	case a.payload != 0, a.through == bySlots, a.through == byPush && k == ReduceScatter:
 		return reachNothing
 	case a.through == byPush, a.through == byBulk:
 		return reachOutputs

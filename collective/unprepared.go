@@ -324,7 +324,7 @@ func (p *plan) load(ctx context.Context) (err error) {
 			if p.algorithm, err = p.call.Kind.algorithm("direct"); err != nil {
 				return err
 			}
-			p.reach = reachBoth
+			p.reach, p.call.Overlap = p.call.Kind.reach(p.algorithm), false
 		} else if err := r.needInbox(ctx); err != nil {
 			return err
 		}
@@ -422,7 +422,7 @@ func (p *plan) bind() error {
 		case reachNothing:
 			err = p.local()
 		case reachOutputs:
-			err = p.throughOutput(at, bytes)
+			p.throughOutput(at, bytes)
 		case reachInputs:
 			p.throughInput(at, bytes)
 		default:
@@ -460,14 +460,15 @@ func (p *plan) me() uint64 { return uint64(p.r.group.Rank) }
 
 // throughOutput has the peers write a piece into the staging, from which it is copied
 // to the output. This rank's own part is written to where it belongs at once.
-func (p *plan) throughOutput(at, bytes uint64) error {
+func (p *plan) throughOutput(at, bytes uint64) {
 	r, me, c := p.r, p.me(), &p.call
 	stage := r.staging.out
 	in, out := stage.peers, stage.peers // nobody reads a peer's input
 	in.Set(me, p.from+gpu.Ptr(at))
 	own := p.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
 	if p.algorithm.through == byPush {
-		return p.pushPiece(in, out, own, at, bytes)
+		p.pushPiece(in, out, own, at, bytes)
+		return
 	}
 	switch {
 	case c.Kind.spec().gathered:
@@ -486,35 +487,25 @@ func (p *plan) throughOutput(at, bytes uint64) error {
 		p.kernelStep(in, out, bytes)
 		p.copyOut(stage.Buffer, 0, at, bytes)
 	}
-	return nil
 }
 
-// pushPiece is throughOutput of a pushed all-reduce. In its kernel the ranks derive
-// from the address of a peer's input how data lie in lines. They take all for aligned to
-// a line, so an input that is not is copied to where it is. This rank's shard is written
-// to where it belongs at once if that is aligned as the stagings are.
-func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes uint64) error {
-	r, me, stage := p.r, p.me(), p.r.staging.out
-	if (p.from+gpu.Ptr(at))%line != 0 {
-		if r.staging.aligned == nil {
-			var err error
-			if r.staging.aligned, err = r.comm.Device().Alloc(r.staging.room); err != nil {
-				return err
-			}
-		}
-		p.copyIn(r.staging.aligned, 0, at, bytes)
-		in.Set(me, r.staging.aligned.Ptr())
+// pushPiece is throughOutput of a pushed all-reduce or reduction to the root. This rank's shard
+// is written to where it belongs at once if that is aligned as the stagings are.
+func (p *plan) pushPiece(in, out devicecode.PeerMemory, own gpu.Ptr, at, bytes uint64) {
+	stage := p.r.staging.out
+	if c := &p.call; c.Kind.Rooted() && p.r.comm.Rank() != c.Root {
+		p.kernelStep(in, out, bytes)
+		return
 	}
 	first, end := p.shard(bytes)
 	if own%line == 0 {
-		out.Set(me, own)
+		out.Set(p.me(), own)
 	} else {
 		first, end = bytes, bytes
 	}
 	p.kernelStep(in, out, bytes)
 	p.copyOut(stage.Buffer, 0, at, first)
 	p.copyOut(stage.Buffer, end, at+end, bytes-end)
-	return nil
 }
 
 // shard returns where this rank's shard of a piece starts and ends, of data that are

@@ -98,16 +98,6 @@ MSCCLGO_DEVICE void twoShot(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.goOn(shard + lag, load, begin, finish)) inboxes.end();
 }
 
-// ToRoot stores a word into the root's output.
-struct ToRoot {
-  uint8_t* out;
-
-  template <class Word>
-  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-    storeReduced(out + at, word);
-  }
-};
-
 // Direct: rank r reads shard r of all inputs and writes the result into the root's
 // output, between two barriers. In place is safe: only rank r reads shard r of any
 // input, each word before it writes that word.
@@ -120,7 +110,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
   if (group.barrier() != WaitResult::Done) return;  // all inputs are there, and the output may be written
   reduceRange<T, Op, kLoadsOfPeers>(inputs, group.size, from, to, alignment, firstThread(), allThreads(),
-                                    ToRoot{out});
+                                    ToOne{out});
   group.barrier();  // the output is there, and all inputs have been read
 }
 

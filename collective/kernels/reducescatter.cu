@@ -39,17 +39,6 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   if (inboxes.exchange(packing.packets(), load, send, reduce)) inboxes.end();
 }
 
-// ToPart stores a word of this rank's part into its output.
-struct ToPart {
-  uint8_t* out;
-  uint64_t part;  // where the part starts in the inputs
-
-  template <class Word>
-  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
-    storeReduced(out + (at - part), word);
-  }
-};
-
 // Direct: a rank reads its part of all inputs, between two barriers. In place is
 // safe: only rank r reads part r of any input, each word before it writes that
 // word.
@@ -62,7 +51,7 @@ MSCCLGO_DEVICE void reduceDirectly(const GroupHandle& group, const PeerMemory& i
   auto inputs = [&](uint32_t rank) { return in.of<const uint8_t>(rank); };
   if (group.barrier() != WaitResult::Done) return;  // all inputs are there
   reduceRange<T, Op, kLoadsOfPeers>(inputs, group.size, part, part + bytes, alignment, firstThread(),
-                                    allThreads(), ToPart{mine, part});
+                                    allThreads(), ToOne{mine - part});
   group.barrier();  // all inputs have been read
 }
 

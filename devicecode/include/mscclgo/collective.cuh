@@ -650,7 +650,7 @@ MSCCLGO_DEVICE void reduceRange(const Inputs& in, uint32_t ranks, uint64_t from,
     detail::reduceWords<T, Op, uint4, 2, Loads>(in, ranks, body, words, thread, threads, store);
   } else if (ranks == 4) {
     detail::reduceWords<T, Op, uint4, 4, Loads>(in, ranks, body, words, thread, threads, store);
-  } else if (ranks == 8) {
+  } else if (!kFourRanks && ranks == 8) {
     detail::reduceWords<T, Op, uint4, 8, Loads>(in, ranks, body, words, thread, threads, store);
   } else {
     detail::reduceWords<T, Op, uint4, 0, Loads>(in, ranks, body, words, thread, threads, store);
@@ -683,6 +683,17 @@ struct ToAll {
   template <class Word>
   MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
     for (uint32_t k = 0; k < group.size; ++k) storeReduced(out.of<uint8_t>(peer(group, k)) + at, word);
+  }
+};
+
+// ToOne stores a word into one output, for reduceRange. Byte 0 of what is reduced, which may not
+// be in it, is at `out`.
+struct ToOne {
+  uint8_t* out;
+
+  template <class Word>
+  MSCCLGO_DEVICE void operator()(uint64_t at, Word word) const {
+    storeReduced(out + at, word);
   }
 };
 
