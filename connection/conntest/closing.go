@@ -3,6 +3,7 @@ package conntest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -233,6 +234,46 @@ func testMemoryClosedAtPeer(t *testing.T, p *pair) {
 		t.Errorf("the peer lives and has closed the memory, which the error does not say: %v", err)
 	}
 	expectZeros(t, "the memory that the peer has closed", buf)
+}
+
+// testMemoryHeardClosed makes all calls on a memory that the rank has heard to be closed. Nothing
+// is sent, and the connection works on.
+func testMemoryHeardClosed(t *testing.T, p *pair) {
+	c := p.a.Connection
+	if p.a.Heard == nil {
+		t.Skip("the transport does not tell what it has heard")
+	}
+	src := source(t, p, device, 64, noise(64))
+	own, dst := p.onDevice(t, 64)
+	other, stays := p.onDevice(t, 64)
+	if err := c.Write(stays, 0, src, 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); !p.a.Heard(own); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the rank never hears that the peer has closed the memory")
+		}
+	}
+	says := []string{"rank 0, peer 1", fmt.Sprintf("rank 1 has closed memory %d; nothing was sent", own.ID())}
+	for name, err := range map[string]error{
+		"write": c.Write(dst, 0, src, 0, 64), "bytes": c.WriteBytes(dst, 0, make([]byte, min(1, c.InlineLimit()))),
+		"update": c.UpdateAndSync(dst, 0, 0, 1), "read": c.Read(src, 0, dst, 0, 64), "store": c.Store(dst, 0, 1),
+		"addition": c.Add(dst, 0, 1), "exchange": c.Exchange(src, 0, dst, 0, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !errors.Is(err, mscclgo.ErrUnsupported) && (name != "bytes" || c.InlineLimit() > 0) {
+				testerr.Expect(t, err, mscclgo.ErrRemote, says...)
+			}
+		})
+	}
+	if err := c.Write(stays, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	p.flush(t)
+	testcmp.Equal(t, "another memory", read[byte](t, other, 0, 64), noise(64))
 }
 
 // expectRemote checks the error of what fails because of the peer.

@@ -47,6 +47,12 @@ type Rank struct {
 	// release is called, which may be twice.
 	Hold func() (release func())
 
+	// Heard, if not nil, reports whether Connection has heard that the other rank has closed
+	// that memory of its own. Calls on it must be refused then, and the connection works on.
+	// Until it has heard, and where news comes only to a connection that was used before, such a
+	// call may fail the connection. Without Heard that is not tested; mapped memory stays.
+	Heard func(closed *registeredmem.Memory) bool
+
 	// Kill, if not nil, ends the rank's transport as the death of its process
 	// would. The other rank's connection must fail then. Where a transport has no
 	// need of the peer's process Kill is nil.
@@ -116,6 +122,7 @@ func TestConnection(t *testing.T, make Maker) {
 		{"ClosedMemory", testClosedMemory},
 		{"MemoryClosedUnderLoad", testMemoryClosedUnderLoad},
 		{"MemoryClosedAtPeer", testMemoryClosedAtPeer},
+		{"MemoryHeardClosed", testMemoryHeardClosed},
 		{"MemoryClosedAtPeerUnderLoad", testMemoryClosedAtPeerUnderLoad},
 		{"DeadPeer", testDeadPeer},
 		{"DeadPeerHeld", testDeadPeerHeld},

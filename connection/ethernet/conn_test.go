@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 func TestConnection(t *testing.T) {
@@ -39,13 +40,20 @@ func TestConnection(t *testing.T) {
 				for i, l := range links {
 					made[i] = &conntest.Rank{
 						Registry: ranks[i].reg, Connection: l.Connection, Allocates: !v.reachable || v.tls || testdev.CUDA(),
-						Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp,
+						Heard: l.d.heard, Hold: links[1-i].d.holdAcks, Kill: l.d.hangUp,
 					}
 				}
 				return made[0], made[1]
 			})
 		})
 	}
+}
+
+// heard reports whether the peer has said that it has closed a memory.
+func (c *conn) heard(m *registeredmem.Memory) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peerGone.Has(m.ID())
 }
 
 // holdAcks keeps what the peer sends from being acknowledged.

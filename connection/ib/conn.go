@@ -43,6 +43,8 @@ type conn struct {
 	done       [32]verbs.Completion
 
 	received uint32 // messages applied; guarded by the device's lock
+
+	news news
 }
 
 // touched is where the first queue last changed device memory, unless it was read
@@ -67,9 +69,9 @@ func (c *conn) start() error {
 		if err := c.t.changer.open(c.t.reg.Device()); err != nil {
 			return err
 		}
-		if err := c.queues[0].qp.PostReceives(messages); err != nil {
-			return err
-		}
+	}
+	if err := c.queues[0].qp.PostReceives(messages); err != nil {
+		return err
 	}
 	for _, q := range c.queues {
 		if err := q.qp.Connect(q.path(&c.t.o)); err != nil {
@@ -299,6 +301,7 @@ func (c *conn) Close() error {
 	if closed {
 		return nil
 	}
+	c.news.end()
 	c.t.forget(c)
 	return c.release()
 }
@@ -309,9 +312,16 @@ func (c *conn) release() error {
 	return c.endpoint.release()
 }
 
-// remote returns the key of the peer's memory. The caller holds mu.
+// remote returns the key of the peer's memory, unless this rank knows that it is closed. The
+// caller holds mu.
 func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	if err := c.find(m); err != nil {
+		return nil, err
+	}
+	if err := c.greet(op); err != nil {
 		return nil, err
 	}
 	if k := c.remotes[m]; k != nil {

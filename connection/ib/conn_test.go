@@ -15,6 +15,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/conntest"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 func TestConnection(t *testing.T) {
@@ -26,13 +27,16 @@ func TestConnection(t *testing.T) {
 			conntest.TestConnection(t, func(t testing.TB) (*conntest.Rank, *conntest.Rank) {
 				a, b := newPair(t, o)
 				rank := func(s *side) *conntest.Rank {
-					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Waits: o.NoAtomics, Tears: soft, Apart: true, Kill: func() { s.d.Close() }}
+					return &conntest.Rank{Registry: s.reg, Connection: s.conn, Allocates: o.NoAtomics, Waits: o.NoAtomics, Tears: soft, Apart: true, Heard: s.d.heard, Kill: func() { s.d.Close() }}
 				}
 				return rank(a), rank(b)
 			})
 		})
 	}
 }
+
+// heard reports whether the peer has said that it has closed a memory.
+func (c *conn) heard(m *registeredmem.Memory) bool { return c.find(m) != nil }
 
 func TestLargeWrite(t *testing.T) {
 	const size = 64 << 20

@@ -9,7 +9,7 @@ import (
 )
 
 // formatVersion is that of an endpoint's bytes.
-const formatVersion = 4
+const formatVersion = 5
 
 var formatKind = [4]byte{'M', 'G', 'I', 'B'}
 

@@ -51,6 +51,14 @@
 //
 // Relaxed ordering is never requested.
 //
+// # Closed memory
+//
+// A card refuses what comes for a memory that is not registered any more, and that ends the
+// connection. So a rank that closes a memory tells its peers, by messages, and a call on such a
+// memory is refused and sends nothing. A call that comes before the news still ends the
+// connection. So may the first one: a rank is told only once it has used the connection, since
+// before that its end may not be connected.
+//
 // # Addresses
 //
 // No address is sent to peers. Memory is registered so that a byte is addressed by its

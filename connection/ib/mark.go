@@ -8,7 +8,7 @@ type mark struct {
 	conn *conn
 	upTo [maxQueuePairs]uint64
 	read uint64 // the number below which are the reads
-	sent uint32 // messages
+	sent uint32 // messages that change words
 }
 
 // NewMark makes a mark.
@@ -33,7 +33,10 @@ func (m *mark) Set() error {
 		}
 		m.upTo[i] = q.posted
 	}
-	m.sent, m.read = c.out.sent, c.landing.newest
+	if first := c.queues[0]; first.posted == c.news.to {
+		m.upTo[0] = c.news.from
+	}
+	m.sent, m.read = c.out.changes, c.landing.newest
 	return nil
 }
 

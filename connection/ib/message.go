@@ -10,7 +10,7 @@ import (
 )
 
 // message is an update, an addition or an exchange without atomics: what becomes of a word of the
-// peer's memory.
+// peer's memory. Others are news; see there.
 // It is written to a slot of the peer's inbox with an immediate value, and the peer's
 // process applies it.
 //
@@ -26,13 +26,15 @@ type message struct {
 	value  uint64
 }
 
-// messageKind is what is done to the word.
+// messageKind is what is done to the word, or told.
 type messageKind uint32
 
 const (
 	messageStore    messageKind = 0
 	messageAdd      messageKind = 1
 	messageExchange messageKind = 2 // the word was what the receiver leaves for the sender
+	messageHello    messageKind = 3 // the sender is connected
+	messageGone     messageKind = 4 // the sender has closed one of its own memories
 )
 
 const (
@@ -48,6 +50,8 @@ type outbox struct {
 	taken uint32    // applied, as last read from the peer
 	since time.Time // when it was first read as taken, or zero
 	asked uint64    // once requests below are done there is a newer count; 0: none is being read
+
+	changes uint32 // all messages that change words are below
 
 	added  uint32               // all messages that add are below
 	places [messages]addedPlace // of these, by slot
@@ -198,6 +202,9 @@ func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
 	}
 	c.out.places[c.out.sent%messages] = addedPlace{}
 	c.out.sent++
+	if m.kind <= messageExchange {
+		c.out.changes = c.out.sent
+	}
 	return w
 }
 
@@ -207,7 +214,7 @@ func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
 // No message is missed: one that arrives before the queue is armed is polled here, and
 // one that arrives later makes an event.
 func (c *conn) receive() {
-	if c.adds || c.broken.Load() != nil {
+	if c.broken.Load() != nil {
 		return
 	}
 	if err := c.endpoint.receive.Arm(); err != nil {
@@ -255,6 +262,14 @@ func (c *conn) apply(number uint32) error {
 	c.received++
 	slot := number % messages
 	m := c.scratch.get(slot)
+	switch m.kind {
+	case messageHello:
+		c.meet()
+		return nil
+	case messageGone:
+		c.closedAtPeer(m.memory)
+		return nil
+	}
 	old, err := c.t.change(m)
 	if err == nil && m.kind == messageExchange {
 		c.scratch.putOld(slot, old)

@@ -31,7 +31,7 @@ func (c *conn) ReadyToRead(n uint64) bool {
 		}
 	}
 	if !c.adds {
-		if applied, err := c.applied(op, c.out.sent); !applied {
+		if applied, err := c.applied(op, c.out.changes); !applied {
 			return err != nil
 		}
 	}
@@ -95,7 +95,7 @@ func (c *conn) awaitApplied(op string, q *queue) error {
 		return nil
 	}
 	for i := 0; ; i++ {
-		if done, err := c.applied(op, c.out.sent); done || err != nil {
+		if done, err := c.applied(op, c.out.changes); done || err != nil {
 			return err
 		}
 		if c.out.asked > 0 {

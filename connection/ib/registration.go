@@ -88,7 +88,8 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return k.encode(), nil
 }
 
-// Withdraw undoes Offer. Package registeredmem calls it.
+// Withdraw undoes Offer, and has the peers told, for which it does not wait. Package
+// registeredmem calls it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	if !t.begin() {
 		return nil // Close unregisters it, or has
@@ -97,6 +98,13 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	t.mu.Lock()
 	r := t.memories[m.ID()]
 	delete(t.memories, m.ID())
+	if r != nil {
+		for one := range t.live {
+			if c, ok := one.(*conn); ok {
+				c.tellGone(m.ID())
+			}
+		}
+	}
 	t.mu.Unlock()
 	if r == nil {
 		return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testdriver"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 func TestConnection(t *testing.T) {
@@ -32,9 +33,10 @@ func TestConnection(t *testing.T) {
 				var made [2]*conntest.Rank
 				for i, r := range ranks {
 					r.reachable = v.reachable
+					l := connect(t, r, ranks[1-i])
 					made[i] = &conntest.Rank{
-						Registry: r.reg, Connection: connect(t, r, ranks[1-i]).Connection, Allocates: !v.reachable || testdev.CUDA(),
-						Hold: ranks[1-i].hold, Kill: r.die,
+						Registry: r.reg, Connection: l.Connection, Allocates: !v.reachable || testdev.CUDA(),
+						Heard: l.d.heard, Hold: ranks[1-i].hold, Kill: r.die,
 					}
 				}
 				for _, r := range ranks {
@@ -44,6 +46,13 @@ func TestConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// heard reports whether the peer has said that it has closed a memory.
+func (c *conn) heard(m *registeredmem.Memory) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peerGone.Has(m.ID())
 }
 
 // TestLarge writes far more than a ring holds, of sizes and at places that are odd.

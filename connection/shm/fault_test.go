@@ -473,33 +473,6 @@ func TestCloseWhilePeerReadsNothing(t *testing.T) {
 	}
 }
 
-// TestClosedAtPeer writes to a memory that the peer has closed, which the writer knows
-// after a moment. Nothing is sent then, and the connection works on.
-func TestClosedAtPeer(t *testing.T) {
-	a, b := newRank(t, 0, Options{}), newRank(t, 1, Options{})
-	ab := connect(t, a, b)
-	src, mine, other := memory(t, a, pinned, 64), memory(t, b, pinned, 64), memory(t, b, pinned, 64)
-	dst, stays := imported(t, a, mine), imported(t, a, other)
-	receiverOf(t, b) // which tells
-	if err := mine.Close(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the writer knows", func() bool {
-		ab.d.mu.Lock()
-		defer ab.d.mu.Unlock()
-		return ab.d.peerGone.Has(mine.ID())
-	})
-	says := []string{"rank 0, peer 1", "rank 1 has closed memory 0; nothing was sent"}
-	testerr.Expect(t, ab.Write(dst, 0, src, 0, 64), mscclgo.ErrRemote, says...)
-	testerr.Expect(t, ab.WriteBytes(dst, 0, []byte{1}), mscclgo.ErrRemote, says...)
-	testerr.Expect(t, ab.UpdateAndSync(dst, 0, 0, 1), mscclgo.ErrRemote, says...)
-	set(t, src, noise(64))
-	if err := errors.Join(ab.Write(stays, 0, src, 0, 64), ab.Flush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	testcmp.Equal(t, "another memory", get(t, other), noise(64))
-}
-
 // TestRefusals has the peer refuse what was on its way. Both ranks' errors say why.
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {

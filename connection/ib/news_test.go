@@ -1,0 +1,78 @@
+package ib
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// TestNewsOfMany closes more memories at a time than messages may be under way, most before
+// the connection is used. The peer hears of each.
+func TestNewsOfMany(t *testing.T) {
+	const count, before = 2 * messages, messages + 44
+	for _, no := range []bool{false, true} {
+		a, b := newPair(t, Options{Depth: minDepth, NoAtomics: no})
+		src, stays := a.memory(t, 64, false), a.imported(t, b.memory(t, 64, false))
+		var mine []*registeredmem.Memory
+		for range count {
+			mine = append(mine, b.memory(t, 8, true))
+		}
+		last := a.imported(t, mine[count-1])
+		for i, m := range mine {
+			if i == before {
+				if err := a.conn.Write(stays, 0, src, 0, 64); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, m := range mine {
+			for end := time.Now().Add(patience); !a.d.heard(m); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("memory %d of %d is never heard to be closed", i, count)
+				}
+			}
+		}
+		testerr.Expect(t, a.conn.UpdateAndSync(last, 0, 0, 1), mscclgo.ErrRemote, "rank 0, peer 1", "nothing was sent")
+		a.flush(t)
+		b.flush(t)
+	}
+}
+
+// TestNewsToOneWhoLeft closes a memory when the peer has closed its connection. That is no
+// error of this rank's, which has queued nothing that is not done.
+func TestNewsToOneWhoLeft(t *testing.T) {
+	a, b := newPair(t, Options{})
+	if err := write(t, a, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t, b, a); err != nil {
+		t.Fatal(err)
+	}
+	m := b.memory(t, 64, false)
+	if err := a.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	posted := func() bool {
+		b.d.mu.Lock()
+		defer b.d.mu.Unlock()
+		return b.d.queues[0].posted == b.d.news.to
+	}
+	for end := time.Now().Add(patience); !posted(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the peer is never told")
+		}
+	}
+	b.flush(t)
+	if err := b.conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
