@@ -50,7 +50,7 @@ func (c *Communicator) createBoard(ranks int, job uint64) (*sharedBoard, error) 
 	if ranks == 1 {
 		return s, nil
 	}
-	s.server, err = fdpass.Listen(c.boardKey(), c.options.Logger.With("rank", c.Rank()), s.serve)
+	s.server, err = fdpass.Listen(c.boardKey(), c.options.Timeout, c.options.Logger.With("rank", c.Rank()), s.serve)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -291,7 +291,7 @@ func TestStrangers(t *testing.T) {
 // impostor is a member of the group with rank 1 that answers as it likes.
 func impostor(t *testing.T, r *Registry, handle fdpass.Handler) (data []byte) {
 	t.Helper()
-	s, err := fdpass.Listen(r.key(), slog.New(slog.DiscardHandler), handle)
+	s, err := fdpass.Listen(r.key(), 0, slog.New(slog.DiscardHandler), handle)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func NewRegistry(o Options) (*Registry, error) {
 		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, transfers: map[*transfers]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.server, err = fdpass.Listen(r.key(), o.Logger.With("rank", o.Rank), r.serve)
+	r.server, err = fdpass.Listen(r.key(), o.Timeout, o.Logger.With("rank", o.Rank), r.serve)
 	if err != nil {
 		r.cancel()
 		return nil, wrap(err, op, o.Rank, mscclgo.NoRank)

@@ -110,7 +110,7 @@ func New(reg *registeredmem.Registry, o Options) (*Transport, error) {
 	rand.Read(t.instance[:])
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	var err error
-	if t.server, err = fdpass.Listen(t.key, t.log, t.serve); err != nil {
+	if t.server, err = fdpass.Listen(t.key, o.Timeout, t.log, t.serve); err != nil {
 		t.cancel()
 		return nil, t.wrap(op, mscclgo.NoRank, err)
 	}

@@ -20,13 +20,18 @@ const (
 	// process may be stopped.
 	callPatience = time.Minute
 
-	// maxTries is how often a Call dials a server that hangs up in the handshake. One
-	// that has more callers than it can serve in time does so.
+	// maxTries is how often a Call dials a server that hangs up before it has answered. One
+	// that has more callers than it can serve in time does so, and so it does where this
+	// process gets no CPU for too long. To be asked twice does a handler no harm.
 	maxTries = 5
 )
 
-// errHungUp means that the other end hung up in the handshake.
-var errHungUp = errors.New("the other end hung up in the handshake")
+// errHungUp means that the other end hung up in the handshake, and errNoAnswer that it did
+// after that.
+var (
+	errHungUp   = errors.New("the other end hung up in the handshake")
+	errNoAnswer = errors.New("the other end hung up instead of answering")
+)
 
 // Call asks the server of that name and passes the answer to take, which must be
 // done with the answer's file when it returns. Call returns take's error as it
@@ -70,7 +75,7 @@ func inquire(ctx context.Context, key Key, name string, request []byte, take fun
 				defer answer.File.Close()
 			}
 			return take(answer)
-		case !errors.Is(err, errHungUp) || try == maxTries || ctx.Err() != nil:
+		case !errors.Is(err, errHungUp) && !errors.Is(err, errNoAnswer) || try == maxTries || ctx.Err() != nil:
 			return failure(ctx, op, err)
 		}
 		select {
@@ -113,8 +118,8 @@ func failure(ctx context.Context, op string, err error) error {
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "nobody listens there: the process has ended, has closed it, or has another network namespace: %w", err)
 	case errors.Is(err, errHungUp):
 		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up %d times: it is closing, is too busy to answer in time, or has another secret or version: %w", maxTries, err)
-	case hungUp(err):
-		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up instead of answering: it is closing, or has no descriptor left: %w", err)
+	case errors.Is(err, errNoAnswer):
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the other end hung up %d times, the last time instead of answering: it is closing, or has no descriptor left, or one of the two is too busy to answer in time: %w", maxTries, err)
 	}
 	return mscclgo.Errorf(mscclgo.ErrRemote, op, "%w", err)
 }
@@ -153,6 +158,9 @@ func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member,
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	if _, err := conn.Write(encodeRequest(request)); err != nil {
 		stop()
+		if hungUp(err) {
+			err = fmt.Errorf("%w: %w", errNoAnswer, err)
+		}
 		return Answer{}, err
 	}
 	packet := make([]byte, maxAnswer+1)
@@ -162,6 +170,9 @@ func exchange(ctx context.Context, conn *net.UnixConn, member *handshake.Member,
 	answer, err := open(packet[:max(n, 0)], files, sameProcess, errors.Join(err, filesErr))
 	if !stop() && err == nil {
 		err = ctx.Err() // the connection has a deadline now
+	}
+	if hungUp(err) {
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	if err != nil {
 		for _, f := range files {

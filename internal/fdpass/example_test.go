@@ -13,7 +13,7 @@ import (
 // One process answers with an open file, and another reads it.
 func Example() {
 	key := fdpass.Key{Group: [16]byte{1}, Secret: [32]byte{2}}
-	server, err := fdpass.Listen(key, slog.Default(), func(request []byte, sameProcess bool) fdpass.Answer {
+	server, err := fdpass.Listen(key, time.Minute, slog.Default(), func(request []byte, sameProcess bool) fdpass.Answer {
 		read, write, err := os.Pipe()
 		if err != nil {
 			return fdpass.Answer{Body: []byte(err.Error())}

@@ -88,7 +88,7 @@ func (l *logged) await(t *testing.T, text string) {
 func serve(t *testing.T) (*Server, *logged) {
 	t.Helper()
 	log := new(logged)
-	s, err := Listen(testKey, slog.New(slog.NewTextHandler(log, nil)), func(request []byte, sameProcess bool) Answer {
+	s, err := Listen(testKey, 0, slog.New(slog.NewTextHandler(log, nil)), func(request []byte, sameProcess bool) Answer {
 		a := Answer{Body: request}
 		switch string(request) {
 		case "file", "child":
@@ -176,7 +176,7 @@ func TestManyAtOnce(t *testing.T) {
 // end learns that the other has gone.
 func TestConnect(t *testing.T) {
 	stays := make(chan *net.UnixConn, 1)
-	s, err := Listen(testKey, slog.New(slog.DiscardHandler), func(request []byte, _ bool) Answer {
+	s, err := Listen(testKey, 0, slog.New(slog.DiscardHandler), func(request []byte, _ bool) Answer {
 		return Answer{Body: request, Stay: func(c *net.UnixConn) { stays <- c }}
 	})
 	if err != nil {
@@ -223,7 +223,7 @@ func TestConnect(t *testing.T) {
 // TestStayGone has a caller that does not wait for the answer.
 func TestStayGone(t *testing.T) {
 	stays, asked := make(chan *net.UnixConn, 1), make(chan struct{})
-	s, err := Listen(testKey, slog.New(slog.DiscardHandler), func([]byte, bool) Answer {
+	s, err := Listen(testKey, 0, slog.New(slog.DiscardHandler), func([]byte, bool) Answer {
 		<-asked
 		return Answer{Stay: func(c *net.UnixConn) { stays <- c }}
 	})
@@ -498,7 +498,7 @@ func TestOtherProcess(t *testing.T) {
 
 func TestValueStaysInProcess(t *testing.T) {
 	log := new(logged)
-	s, err := Listen(testKey, slog.New(slog.NewTextHandler(log, nil)), func(_ []byte, sameProcess bool) Answer {
+	s, err := Listen(testKey, 0, slog.New(slog.NewTextHandler(log, nil)), func(_ []byte, sameProcess bool) Answer {
 		if sameProcess {
 			t.Error("a child counts as the same process")
 		}

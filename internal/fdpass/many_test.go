@@ -2,6 +2,8 @@ package fdpass
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -53,6 +55,56 @@ func TestBusyServer(t *testing.T) {
 	busy := impostor(t, func(*net.UnixConn) { dialled.Add(1) })
 	dialled.Store(0)
 	expectError(t, call(busy, nil), "remote failure", "hung up 5 times", "too busy")
+	if n := dialled.Load(); n != maxTries {
+		t.Errorf("it was dialled %d times, want %d", n, maxTries)
+	}
+}
+
+// impatient starts a server that waits for its callers for so long.
+func impatient(t *testing.T, patience time.Duration, handle Handler) *Server {
+	t.Helper()
+	name := fmt.Sprintf("%s%032x", namePrefix, time.Now().UnixNano())
+	ln, err := net.ListenUnix("unixpacket", address(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveOn(ln, name, testKey, patience, slog.New(slog.DiscardHandler), handle)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// A handler may take longer than the server waits for a caller, as where the machine is busy.
+func TestSlowHandler(t *testing.T) {
+	const patience = 200 * time.Millisecond
+	s := impatient(t, patience, func(request []byte, _ bool) Answer {
+		time.Sleep(2 * patience)
+		return Answer{Body: request}
+	})
+	expect(t, call(s.Name(), []byte("question")), "question")
+}
+
+// A caller that got no CPU after the handshake, so that the server gave it up, asks again.
+func TestSlowCaller(t *testing.T) {
+	var dialled atomic.Int32
+	name := impostor(t, func(c *net.UnixConn) {
+		testKey.member(nameOf(c), 0).Server(c, func(net.Conn, []byte) error { return nil })
+		switch dialled.Add(1) {
+		case 1: // it did not wait for the question
+			return
+		case 2: // it could not send the answer
+			c.Read(make([]byte, maxRequest))
+			return
+		}
+		c.Read(make([]byte, maxRequest))
+		c.WriteMsgUnix(content{body: []byte("answer")}.encode(), nil, nil)
+	})
+	expect(t, call(name, []byte("question")), "answer")
+	mute := impostor(t, func(c *net.UnixConn) {
+		testKey.member(nameOf(c), 0).Server(c, func(net.Conn, []byte) error { return nil })
+		dialled.Add(1)
+	})
+	dialled.Store(0)
+	expectError(t, call(mute, nil), "remote failure", "hung up 5 times, the last time instead of answering", "too busy")
 	if n := dialled.Load(); n != maxTries {
 		t.Errorf("it was dialled %d times, want %d", n, maxTries)
 	}

@@ -44,15 +44,18 @@ type Handler func(request []byte, sameProcess bool) Answer
 // Server answers the members of a group until it is closed.
 type Server struct {
 	name     string
+	patience time.Duration
 	handle   Handler
 	member   *handshake.Member
 	acceptor *handshake.Acceptor
 }
 
-// Listen starts a server on a socket of a new random name.
+// Listen starts a server on a socket of a new random name. patience is for how long a caller
+// may leave the server waiting: it should be as long as the caller itself is given, since on a
+// busy machine either may get no CPU for seconds. Less than [handshake.DefaultPatience] is that.
 //
 // Errors: ErrSystem when there can be no socket.
-func Listen(key Key, log *slog.Logger, handle Handler) (*Server, error) {
+func Listen(key Key, patience time.Duration, log *slog.Logger, handle Handler) (*Server, error) {
 	random := make([]byte, nameRandom)
 	rand.Read(random)
 	name := namePrefix + hex.EncodeToString(random)
@@ -60,9 +63,14 @@ func Listen(key Key, log *slog.Logger, handle Handler) (*Server, error) {
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "listen on a Unix socket", "%w", err)
 	}
-	s := &Server{name: name, handle: handle, member: key.member(name, 0)}
+	return serveOn(ln, name, key, max(patience, handshake.DefaultPatience), log, handle), nil
+}
+
+// serveOn starts a server on a socket.
+func serveOn(ln net.Listener, name string, key Key, patience time.Duration, log *slog.Logger, handle Handler) *Server {
+	s := &Server{name: name, patience: patience, handle: handle, member: key.member(name, patience)}
 	s.acceptor = handshake.NewAcceptor("fdpass", log, s.shake, ln)
-	return s, nil
+	return s
 }
 
 // Name returns the socket's name for [Call].
@@ -90,7 +98,7 @@ func (s *Server) shake(raw net.Conn, _ func() error) (serve func() error, err er
 	if _, err := s.member.Server(conn, func(net.Conn, []byte) error { return nil }); err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(handshake.DefaultPatience))
+	conn.SetReadDeadline(time.Now().Add(s.patience))
 	packet := make([]byte, maxRequest+1) // one more shows what is too long
 	n, err := conn.Read(packet)          // without room for files, which the kernel then drops
 	if err != nil {
@@ -102,6 +110,7 @@ func (s *Server) shake(raw net.Conn, _ func() error) (serve func() error, err er
 	}
 	return func() error {
 		a := s.handle(request, sameProcess)
+		conn.SetWriteDeadline(time.Now().Add(s.patience)) // the handler's time is its own
 		err := s.answer(conn, a, sameProcess)
 		switch {
 		case a.Stay == nil:
