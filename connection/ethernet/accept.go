@@ -99,7 +99,7 @@ func (t *Transport) arrive(c claim, nc net.Conn) (*arrival, error) {
 	a := t.arriving[c.connection]
 	if a == nil {
 		a = &arrival{claim: c, sockets: make([]net.Conn, c.sockets), missing: int(c.sockets)}
-		a.expiry = time.AfterFunc(t.patience, func() {
+		a.expiry = time.AfterFunc(max(t.patience, t.opts.Timeout), func() { // a dialer may get no CPU for a while
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.arriving[c.connection] == a {

@@ -62,7 +62,10 @@ func TestStrangers(t *testing.T) {
 
 // Sockets whose fellows do not come are dropped.
 func TestMissingSockets(t *testing.T) {
-	b := newImpatientRank(t, 1, loopback(), 400*time.Millisecond)
+	o := loopback()
+	o.Timeout = 400 * time.Millisecond
+	b := newImpatientRank(t, 1, o, 100*time.Millisecond)
+	began := time.Now()
 	nc, err := b.t.member.Dial(t.Context(), b.t.addrs[0], claimFor(b, 2).encode())
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +73,9 @@ func TestMissingSockets(t *testing.T) {
 	defer nc.Close()
 	if _, err := io.Copy(io.Discard, nc); err != nil {
 		t.Errorf("the socket ended with %v", err)
+	}
+	if waited := time.Since(began); waited < o.Timeout {
+		t.Errorf("it was dropped after %v", waited)
 	}
 	eventually(t, "it is logged", func() bool { return strings.Contains(b.log.String(), "did not come") })
 }
