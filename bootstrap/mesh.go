@@ -13,8 +13,9 @@ import (
 	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
-// dialPatience bounds the attempts to reach a peer. Its socket listened before the
-// group was complete: the peer is there, has left, or is dead.
+// dialPatience bounds the attempts to reach a peer, where the heartbeat time-out is not longer:
+// a peer is not lost before that. Its socket listened before the group was complete: the peer is
+// there, has left, or is dead.
 const dialPatience = 5 * time.Second
 
 // shake accepts a connection from a peer.
@@ -309,7 +310,7 @@ func (b *Bootstrap) dialPeer(ctx context.Context, p *peer) (net.Conn, error) {
 
 // dialPatiently tries to reach p as long as that can succeed.
 func (b *Bootstrap) dialPatiently(p *peer) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.life, dialPatience)
+	ctx, cancel := context.WithTimeout(b.life, max(dialPatience, b.options.HeartbeatTimeout))
 	defer cancel()
 	var why error // the last that was not due to the end of the patience
 	for {
