@@ -65,7 +65,7 @@ func (b *board) job(now time.Time) *verdict.Job {
 		if s, err := verdict.Decode(b.statusOf(rank)); err == nil {
 			r.Status = s
 			if s.Host == host && s.Namespace == namespace && namespace != 0 && !r.Left {
-				r.Stopped, r.Silent = procfs.Stopped(int(s.Process)), heard
+				r.Stopped, r.Runs, r.Silent = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process)), heard
 			}
 		}
 		j.Ranks, j.Heard, j.Begun = append(j.Ranks, r), append(j.Heard, heard), append(j.Begun, beat != 0)

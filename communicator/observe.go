@@ -42,7 +42,7 @@ type observer struct {
 	exchanging ownExchange
 	lives      []life            // of all ranks
 	leaders    map[int]time.Time // when a leader of another host was last heard
-	ticked     time.Time         // when this rank last ticked
+	ticked     time.Time         // when this rank last ticked, at first when it joined
 	question   uint64            // the last that was heard
 	asked      time.Time         // when that was
 	woken      chan struct{}     // closed at the next one
@@ -110,6 +110,7 @@ func (o *observer) join(b *board, owners, leaders []int) {
 	defer o.mu.Unlock()
 	o.board, o.owners, o.status = b, owners, nil
 	now := o.now()
+	o.ticked = now // if the first tick is late, so perhaps are those of others
 	o.lives = slices.Repeat([]life{{moved: now}}, len(owners))
 	for _, rank := range leaders {
 		o.leaders[rank] = now
@@ -316,7 +317,7 @@ func tellingFirst(a, b verdict.Wait) int {
 
 // listen notes whose beats have moved. The caller holds mu.
 func (o *observer) listen(now time.Time) {
-	if !o.ticked.IsZero() && now.Sub(o.ticked) > o.heartbeat/gapShare {
+	if now.Sub(o.ticked) > o.heartbeat/gapShare {
 		for i := range o.lives {
 			o.lives[i].moved = now
 		}
@@ -371,7 +372,7 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 			if near && int(s.Process) == os.Getpid() {
 				r.Silent = 0 // this very process, which is not silent
 			} else if near {
-				r.Stopped = procfs.Stopped(int(s.Process))
+				r.Stopped, r.Runs = procfs.Stopped(int(s.Process)), procfs.Runs(int(s.Process))
 			}
 		}
 	}

@@ -115,6 +115,11 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 		t.Errorf("after rank 1 has left: %+v", v)
 	}
 	all, clock = observers(0, 0)
+	*clock = clock.Add(10 * time.Second) // in which neither has a CPU for its first tick
+	if v, dead := ticks(clock, time.Second, all[0]); dead {
+		t.Errorf("at a first tick that is late: %+v", v)
+	}
+	all, clock = observers(0, 0)
 	all[0].heartbeat = -1
 	ticks(clock, time.Second, all...)
 	if v, dead := ticks(clock, time.Hour/100, all[0]); dead {

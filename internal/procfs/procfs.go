@@ -14,14 +14,24 @@ import (
 
 // Stopped reports whether a process is stopped by a signal. One that a debugger holds is
 // not: it goes on in a moment. Nor is one that has ended.
-func Stopped(process int) bool {
+func Stopped(process int) bool { return state(process) == 'T' }
+
+// Runs reports whether a process is there and is not stopped, not by a debugger either. It may
+// wait for a CPU.
+func Runs(process int) bool { return bytes.IndexByte([]byte("RSDI"), state(process)) >= 0 }
+
+// state returns the letter of a process's state, as in proc(5), or 0 for one that is not there.
+func state(process int) byte {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
 	if err != nil {
-		return false
+		return 0
 	}
 	// The command's name is in parentheses and may hold any.
 	_, state, ok := bytes.Cut(b[max(bytes.LastIndexByte(b, ')'), 0):], []byte(") "))
-	return ok && len(state) > 0 && state[0] == 'T'
+	if !ok || len(state) == 0 {
+		return 0
+	}
+	return state[0]
 }
 
 // maxChain bounds the processes that StoppedIn follows.

@@ -2,6 +2,7 @@ package procfs
 
 import (
 	"bufio"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -62,6 +63,9 @@ func TestStoppedIn(t *testing.T) {
 						t.Fatalf("process %d, in %d, is not found to be stopped", child, shell)
 					}
 				}
+				if Runs(child) {
+					t.Errorf("process %d is stopped and runs", child)
+				}
 				syscall.Kill(child, syscall.SIGCONT)
 				syscall.Kill(child, syscall.SIGKILL)
 				return
@@ -73,7 +77,10 @@ func TestStoppedIn(t *testing.T) {
 			}
 		})
 	}
-	if Stopped(1 << 30) {
-		t.Error("a process that does not exist is stopped")
+	if Stopped(1<<30) || Runs(1<<30) {
+		t.Error("a process that does not exist is stopped, or runs")
+	}
+	if !Runs(os.Getpid()) {
+		t.Error("this process does not run")
 	}
 }

@@ -15,6 +15,7 @@ type Rank struct {
 	*Status               // nil if it has not reported, or cannot be heard
 	Silent  time.Duration // since its last sign of life, 0 if it is unknown
 	Stopped bool          // the operating system says that its process is stopped
+	Runs    bool          // the operating system says that its process is there, and not stopped
 	Left    bool          // it closed its communicator
 }
 
@@ -74,6 +75,9 @@ func Dead(ranks []Rank, l Limits) (Verdict, bool) {
 	}
 	if r.Stopped {
 		return Verdict{worst, fmt.Sprintf("rank %d is stopped%s: a signal, a shell or a debugger stopped it", worst, process)}, true
+	}
+	if r.Runs {
+		return Verdict{worst, fmt.Sprintf("rank %d%s has given no sign of life for %v, though it is not stopped: it gets no CPU, since the machine is too busy, or hangs; a longer heartbeat time-out (MSCCLGO_HEARTBEAT_TIMEOUT) waits for it", worst, process, round(r.Silent))}, true
 	}
 	return Verdict{worst, fmt.Sprintf("rank %d%s has given no sign of life for %v: it is stopped, its host hangs, or the network to it is down", worst, process, round(r.Silent))}, true
 }
