@@ -55,6 +55,7 @@ type launcher struct {
 	jobs        []string // what distinguishes one job from another; any may be missing
 	public      []string // NAME=value or NAME of those jobs that anyone can see or guess
 	exports     bool     // its ranks have the environment of its caller
+	option      string   // that it needs to export a secret, or ""
 	oneRankEach bool     // one rank on each machine, so no local variables
 	byNode      bool     // localSize lists all nodes' numbers
 	// addr finds rank 0's host if there is no MASTER_ADDR.
@@ -77,13 +78,19 @@ var launchers = []launcher{
 		localRank: "OMPI_COMM_WORLD_LOCAL_RANK", localSize: []string{"OMPI_COMM_WORLD_LOCAL_SIZE"},
 		addr: loopbackIfAlone,
 		jobs: []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+		// All are made of mpirun's host and process number, such as prterun-host-4711@1, and its
+		// daemons on other hosts have them among their arguments, which any user sees.
+		public:  []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+		exports: true, option: "-x " + EnvSecret,
 	},
 	{
 		name: "MPICH's mpiexec", rank: "PMI_RANK", size: []string{"PMI_SIZE"},
 		localRank: "MPI_LOCALRANKID", localSize: []string{"MPI_LOCALNRANKS"},
-		addr:   loopbackIfAlone,
-		jobs:   []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"},
-		public: []string{"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
+		addr: loopbackIfAlone,
+		jobs: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+		// PMI_KVSNAME is made of mpiexec's host and process number and a number from the clock, or
+		// of Slurm's numbers.
+		public: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
 	},
 	{
 		// SLURM_STEP_ID is there under srun and not in a batch script, which
@@ -128,12 +135,10 @@ const opEnv = "bootstrap: read the environment"
 //   - on the port MSCCLGO_PORT; else MASTER_PORT + 1, because torchrun's own
 //     store holds MASTER_PORT; else one from 20000 to 31999 derived from the
 //     job;
-//   - with a secret derived from MSCCLGO_SECRET; else from the job's identifiers
-//     (torchrun's run id, the names that mpirun gives). These are weaker: other users
-//     of the cluster may see or guess them. Under a launcher that sets no identifier, or
-//     none but what anyone can see or guess, such as srun, or torchrun without
-//     --rdzv-id, ranks of several machines require MSCCLGO_SECRET, and those of one
-//     meet at a loopback address.
+//   - with a secret derived from MSCCLGO_SECRET; else from torchrun's --rdzv-id, which is
+//     weaker: other users of the cluster may see or guess it. Without these, since anyone can
+//     see or guess the identifiers that launchers set, ranks of several machines require
+//     MSCCLGO_SECRET, and those of one meet at a loopback address.
 //
 // Text that may be easy to guess is stretched with 600,000 rounds of PBKDF2
 // (HMAC-SHA256), which takes a core 0.1 to 0.3 seconds: once in each process,
@@ -274,6 +279,8 @@ func (v vars) local(l *launcher) (rank, size int, err error) {
 
 // deriveID makes the id that each rank can derive by itself.
 func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
+	secret := v.get(EnvSecret)
+	job, guessed := v.jobs(l)
 	host := v.get("MASTER_ADDR")
 	if host == "" {
 		if l.addr == nil {
@@ -281,21 +288,14 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 		}
 		var err error
 		if host, err = l.addr(v, env.LocalSize, env.Options.Size); err != nil {
+			if secret == "" && guessed && env.LocalSize != env.Options.Size {
+				err = fmt.Errorf("%w. Also, %w", err, l.noSecret())
+			}
 			return UniqueID{}, err
 		}
 	} else if err := checkHost(host); err != nil {
 		return UniqueID{}, fmt.Errorf("MASTER_ADDR: %w", err)
 	}
-	var job []string
-	guessed := true // by strangers, all of job
-	for _, name := range l.jobs {
-		if v.has(name) {
-			one := name + "=" + v.get(name)
-			job = append(job, one)
-			guessed = guessed && (slices.Contains(l.public, name) || slices.Contains(l.public, one))
-		}
-	}
-	secret := v.get(EnvSecret)
 	open := secret == "" && guessed && !isLoopback(host) // to strangers
 	if open && env.LocalSize == env.Options.Size {
 		host, open = loopback, false // rank 0 is here too
@@ -324,11 +324,28 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	})}, nil
 }
 
+// jobs returns what distinguishes the job from others, and whether strangers can see or guess
+// all of it.
+func (v vars) jobs(l *launcher) (job []string, guessed bool) {
+	guessed = true
+	for _, name := range l.jobs {
+		if v.has(name) {
+			one := name + "=" + v.get(name)
+			job = append(job, one)
+			guessed = guessed && (slices.Contains(l.public, name) || slices.Contains(l.public, one))
+		}
+	}
+	return job, guessed
+}
+
 // noSecret is the error of ranks that strangers could join.
 func (l *launcher) noSecret() error {
 	how := `such as one output of "openssl rand -hex 16"`
 	if l.exports {
 		how = fmt.Sprintf(`by "export %s=$(openssl rand -hex 16)" before it starts them`, EnvSecret)
+	}
+	if l.option != "" {
+		how += fmt.Sprintf(" with its option %q", l.option)
 	}
 	return fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all, %s (or set %s)", l.name, EnvSecret, how, EnvID)
 }

@@ -53,7 +53,7 @@ func TestMpirunOnHosts(t *testing.T) {
 	}
 	cmd := lab.Hosts[0].Command(t.Context(), mpirun, append(mpirunArgs, "-n", "4",
 		"--host", lab.Hosts[0].Address+":2,"+lab.Hosts[1].Address+":2", "--mca", "plm_rsh_agent", file,
-		"-x", testproc.MainEnv, "-x", "MASTER_ADDR="+lab.Hosts[0].Address,
+		"-x", testproc.MainEnv, "-x", "MASTER_ADDR="+lab.Hosts[0].Address, "-x", "MSCCLGO_SECRET=of the test",
 		program, "-min", "4", "-max", "65536", "-iters", "2")...)
 	finish(t, []*testproc.Process{s.Run(cmd, lab.Env())}, "auto", 8)
 }
