@@ -34,7 +34,7 @@ func TestNewsOfMany(t *testing.T) {
 		for i, m := range mine {
 			for end := time.Now().Add(patience); !a.d.heard(m); time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
-					t.Fatalf("memory %d of %d is never heard to be closed", i, count)
+					t.Fatalf("memory %d of %d is never heard to be closed; the ranks' connections: %v, %v", i, count, a.d.failed("look"), b.d.failed("look"))
 				}
 			}
 		}

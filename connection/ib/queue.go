@@ -135,8 +135,15 @@ func overlap(m *registeredmem.Memory, offset, n uint64, other *registeredmem.Mem
 	return m != nil && other != nil && m.ID() == other.ID() && offset < otherOffset+otherN && otherOffset < offset+n
 }
 
-// oldest describes the first request that is not done.
-func (l *ledger) oldest() *entry { return &l.entries[l.done%l.depth] }
+// oldest describes the first request that is not done, of a caller's if there is one.
+func (l *ledger) oldest() *entry {
+	for id := l.done; id < l.posted; id++ {
+		if e := &l.entries[id%l.depth]; e.memory != nil {
+			return e
+		}
+	}
+	return &l.entries[l.done%l.depth]
+}
 
 // piece is a part of a write, for one request.
 type piece struct{ offset, n uint64 }
