@@ -8,11 +8,13 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 // Connect returns a connection to a peer, over which the host moves data without a
-// kernel. Both ranks call it with the same tag, which is below 1<<63 and not in use
+// kernel. If the group has failed, its error comes before that of the connection, which may
+// only be what came of it. Both ranks call it with the same tag, which is below 1<<63 and not in use
 // for messages of the bootstrap. After an error both may call it again with that tag.
 // The caller closes the connection before the communicator.
 //
@@ -52,6 +54,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if err := m.ready(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	native.ExplainConnection(conn, c.causeFirst)
 	return conn, nil
 }
 

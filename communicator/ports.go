@@ -337,13 +337,17 @@ func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
 // of what kernels have asked for, what the service has served, and all of it once that is closed. It
 // is for programs that close the channels when no peer waits for what they did last.
 //
-// Errors: those of [connection.Connection.Flush].
+// Errors: those of [connection.Connection.Flush], behind the group's if it has failed.
 func (p *PortChannels) Flush(ctx context.Context) error {
 	var errs []error
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Flush(ctx))
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if errors.Is(err, mscclgo.ErrRemote) {
+		p.sems.c.awaitNews() // of why
+	}
+	return p.sems.c.causeFirst(err)
 }
 
 // Close closes the connections and frees the channels' memory. No kernel of any

@@ -38,7 +38,7 @@ import (
 // it with the parent's kernels.
 //
 // Errors: the group's if it has failed; those of [bootstrap.Connect] and [New], which
-// concern this child only.
+// concern this child only, behind the group's if it has failed meanwhile.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	op := fmt.Sprintf("communicator: split with color %d and key %d", color, key)
 	if err := c.usable(op); err != nil {
@@ -77,7 +77,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(ranks) {
 			peer = ranks[e.Peer]
 		}
-		return nil, k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err)
+		return nil, c.causeFirst(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))
 	}
 	return child, nil
 }

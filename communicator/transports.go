@@ -151,11 +151,11 @@ func (c *Communicator) serviceFailed(err error) {
 	}
 }
 
-// causeFirst puts the group's error before the failure of a proxy service, which may only be what
-// came of it.
+// causeFirst puts the group's error before a failure of a proxy service, a connection or the like,
+// which may only be what came of it.
 func (c *Communicator) causeFirst(failure error) error {
 	cause := c.failure.err()
-	if cause == nil || errors.Is(failure, cause) || errors.Is(cause, failure) {
+	if cause == nil || failure == nil || errors.Is(failure, cause) || errors.Is(cause, failure) {
 		return failure
 	}
 	return errors.Join(cause, failure)

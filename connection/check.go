@@ -65,5 +65,9 @@ func (c *Connection) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return c.errorf(mscclgo.KindOf(err), op, "%w", err)
+	err = c.errorf(mscclgo.KindOf(err), op, "%w", err)
+	if c.explain != nil {
+		err = c.explain(err)
+	}
+	return err
 }

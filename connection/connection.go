@@ -74,9 +74,10 @@ type Connection struct {
 	inline    uint64
 	native    native.Driver // nil where threads in C cannot use the transport
 	path      *native.Path
-	leave     func()        // has the registry call waitForTransfers no more
-	trace     *native.Trace // or nil
-	moves     *race.Line    // what the transport moves, or nil; streams tell of what they move
+	leave     func()            // has the registry call waitForTransfers no more
+	trace     *native.Trace     // or nil
+	explain   func(error) error // of the transport's failures, or nil; see native.ExplainConnection
+	moves     *race.Line        // what the transport moves, or nil; streams tell of what they move
 
 	closed atomic.Bool   // nothing more is queued
 	ended  chan struct{} // closed once the driver is

@@ -98,6 +98,9 @@ var (
 	// ExplainProxy has Err, and the error of it that Stop and Close return, of a
 	// *proxyservice.ProxyService pass through f. The service is not started yet.
 	ExplainProxy func(service any, f func(error) error)
+	// ExplainConnection has what the methods of a *connection.Connection return of a failure of
+	// its transport pass through f. The connection is not used yet.
+	ExplainConnection func(conn any, f func(error) error)
 	// ProxyStill returns how often a *proxyservice.ProxyService has found nothing to do, or
 	// ProxyEnded, a number that changes with each trigger that it takes, and whether nothing is
 	// in its backlogs. It reads taken first and done last, so that of two calls with one taken,
