@@ -182,6 +182,7 @@ func TestCollectives(t *testing.T) { check(t, 0, nil, "collectives") }
 func TestPrepared(t *testing.T)    { check(t, 0, nil, "prepared") }
 func TestMessages(t *testing.T)    { check(t, 0, nil, "messages") }
 func TestSplit(t *testing.T)       { check(t, 0, nil, "split") }
+func TestConfigured(t *testing.T)  { check(t, 0, nil, "configured") }
 func TestPipes(t *testing.T)       { check(t, 0, nil, "pipes") }
 func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }
 func TestTriggers(t *testing.T)    { check(t, 0, nil, "triggers") }

@@ -58,6 +58,13 @@ CALL(group_join, (const mscclgo_group_options* options, mscclgo_group* group),
 CALL(group_connect,
      (const char* id, int rank, int size, const mscclgo_group_options* options, mscclgo_group* group),
      ((char*)id, rank, size, (mscclgo_group_options*)options, NEW(group)))
+CALL(group_join_configured,
+     (const mscclgo_group_options* options, const mscclgo_group_config* config, mscclgo_group* group),
+     ((mscclgo_group_options*)options, (mscclgo_group_config*)config, NEW(group)))
+CALL(group_connect_configured,
+     (const char* id, int rank, int size, const mscclgo_group_options* options,
+      const mscclgo_group_config* config, mscclgo_group* group),
+     ((char*)id, rank, size, (mscclgo_group_options*)options, (mscclgo_group_config*)config, NEW(group)))
 CALL(group_destroy, (mscclgo_group group), (ID(group)))
 CALL(group_rank, (mscclgo_group group, int* rank), (ID(group), rank))
 CALL(group_size, (mscclgo_group group, int* size), (ID(group), size))
@@ -78,6 +85,9 @@ CALL(group_max_blocks,
 CALL(group_get_handle, (mscclgo_group group, mscclgo_group_handle* handle), (ID(group), handle))
 CALL(group_split, (mscclgo_group group, int color, int key, mscclgo_group* part),
      (ID(group), color, key, NEW(part)))
+CALL(group_split_configured,
+     (mscclgo_group group, int color, int key, const mscclgo_group_config* config, mscclgo_group* part),
+     (ID(group), color, key, (mscclgo_group_config*)config, NEW(part)))
 CALL(rendezvous_create, (const char* address, mscclgo_rendezvous* rendezvous),
      ((char*)address, NEW(rendezvous)))
 CALL(rendezvous_id, (mscclgo_rendezvous rendezvous, char* text, size_t bytes), (ID(rendezvous), text, bytes))

@@ -19,32 +19,38 @@ import (
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
-// groupOptions converts options, which may be NULL.
-func groupOptions(op string, o *C.mscclgo_group_options) (communicator.Options, error) {
+// groupOptions converts options and a config, each of which may be NULL.
+func groupOptions(op string, o *C.mscclgo_group_options, c *C.mscclgo_group_config) (communicator.Options, collective.Options, error) {
 	options := communicator.Options{Logger: logger()}
-	if o == nil {
-		return options, nil
+	collectives, err := configure(op, c, &options)
+	if o == nil || err != nil {
+		return options, collectives, err
 	}
 	if o.timeout_ms < 0 || o.timeout_ms > maxMilliseconds || o.heartbeat_timeout_ms > maxMilliseconds {
-		return options, invalid(op, "timeout_ms %d or heartbeat_timeout_ms %d is out of range", o.timeout_ms, o.heartbeat_timeout_ms)
+		return options, collectives, invalid(op, "timeout_ms %d or heartbeat_timeout_ms %d is out of range", o.timeout_ms, o.heartbeat_timeout_ms)
 	}
 	options.Device = text(o.device)
 	options.Timeout = time.Duration(o.timeout_ms) * time.Millisecond
 	options.HeartbeatTimeout = time.Duration(max(o.heartbeat_timeout_ms, -1)) * time.Millisecond
 	options.Scratch = uint64(o.scratch_bytes)
-	return options, nil
+	return options, collectives, nil
 }
 
 const maxMilliseconds = 1 << 40
 
 //export capi_group_join
 func capi_group_join(o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_status {
+	return capi_group_join_configured(o, nil, result)
+}
+
+//export capi_group_join_configured
+func capi_group_join_configured(o *C.mscclgo_group_options, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
 	const op = "join the group of the environment"
 	return call(func() error {
 		if err := isNull(op, unsafe.Pointer(result)); err != nil {
 			return err
 		}
-		options, err := groupOptions(op, o)
+		options, collectives, err := groupOptions(op, o, c)
 		if err != nil {
 			return err
 		}
@@ -54,19 +60,24 @@ func capi_group_join(o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_
 			return err
 		}
 		native.TakeDevice(comm)
-		newGroup(comm, comm.Device(), nil).store(result)
+		newGroup(comm, collectives, comm.Device(), nil).store(result)
 		return nil
 	})
 }
 
 //export capi_group_connect
 func capi_group_connect(id *C.char, rank, size C.int, o *C.mscclgo_group_options, result *C.uintptr_t) C.mscclgo_status {
+	return capi_group_connect_configured(id, rank, size, o, nil, result)
+}
+
+//export capi_group_connect_configured
+func capi_group_connect_configured(id *C.char, rank, size C.int, o *C.mscclgo_group_options, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
 	const op = "connect a group"
 	return call(func() error {
 		if err := isNull(op, unsafe.Pointer(id), unsafe.Pointer(result)); err != nil {
 			return err
 		}
-		options, err := groupOptions(op, o)
+		options, collectives, err := groupOptions(op, o, c)
 		if err != nil {
 			return err
 		}
@@ -99,15 +110,15 @@ func capi_group_connect(id *C.char, rank, size C.int, o *C.mscclgo_group_options
 			boot.Abort(err)
 			return errors.Join(err, boot.Close(), dev.Close())
 		}
-		newGroup(comm, dev, boot.Close).store(result)
+		newGroup(comm, collectives, dev, boot.Close).store(result)
 		return nil
 	})
 }
 
 // newGroup makes the object of a group, which owns its device. then closes what is below it, if
 // it is not nil.
-func newGroup(comm *communicator.Communicator, dev *gpu.Device, then func() error) *object {
-	g := &group{comm: comm}
+func newGroup(comm *communicator.Communicator, collectives collective.Options, dev *gpu.Device, then func() error) *object {
+	g := &group{comm: comm, options: collectives}
 	o := objects.add(nil, aGroup, g, func() error {
 		err := g.close()
 		if then != nil {
@@ -136,10 +147,22 @@ func (g *group) close() error {
 
 //export capi_group_split
 func capi_group_split(handle C.uintptr_t, color, key C.int, result *C.uintptr_t) C.mscclgo_status {
+	return capi_group_split_configured(handle, color, key, nil, result)
+}
+
+//export capi_group_split_configured
+func capi_group_split_configured(handle C.uintptr_t, color, key C.int, c *C.mscclgo_group_config, result *C.uintptr_t) C.mscclgo_status {
 	const op = "split a group"
 	return withGroup(op, handle, func(parent *object, g *group) error {
 		if err := isNull(op, unsafe.Pointer(result)); err != nil {
 			return err
+		}
+		collectives := g.options
+		if c != nil {
+			var err error
+			if collectives, err = configurePart(op, c); err != nil {
+				return err
+			}
 		}
 		comm, err := g.comm.Split(context.Background(), int(color), int(key))
 		if err != nil {
@@ -149,7 +172,7 @@ func capi_group_split(handle C.uintptr_t, color, key C.int, result *C.uintptr_t)
 			*result = 0
 			return nil
 		}
-		child := &group{comm: comm, device: g.device} // the parent's, which is closed after the child
+		child := &group{comm: comm, device: g.device, options: collectives} // the parent's, which is closed after the child
 		objects.add(parent, aGroup, child, child.close).store(result)
 		return nil
 	})
@@ -160,7 +183,7 @@ func (g *group) collectives() (*collective.Runner, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.runner == nil {
-		r, err := collective.New(context.Background(), g.comm, collective.Options{})
+		r, err := collective.New(context.Background(), g.comm, g.options)
 		if err != nil {
 			return nil, err
 		}

@@ -320,8 +320,9 @@ func withEvent(op string, handle C.uintptr_t, f func(*object, *gpu.Event) error)
 
 // group is what the handle of a group stands for.
 type group struct {
-	comm   *communicator.Communicator
-	device *object
+	comm    *communicator.Communicator
+	device  *object
+	options collective.Options // of runner
 
 	mu     sync.Mutex
 	runner *collective.Runner // made by the first collective

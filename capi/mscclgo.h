@@ -168,6 +168,50 @@ MSCCLGO_API mscclgo_status mscclgo_group_join(const mscclgo_group_options* optio
 MSCCLGO_API mscclgo_status mscclgo_group_connect(const char* id, int rank, int size,
                                                  const mscclgo_group_options* options, mscclgo_group* group);
 
+// mscclgo_group_config is what mscclgo_group_options lack, whose size is settled. All zero but bytes is right
+// for most uses. It may grow: what is behind its first bytes, in a program of an earlier header, counts as 0.
+typedef struct {
+  size_t bytes;  // sizeof(mscclgo_group_config)
+  // transports names the transports that may be used, separated by commas: cudaipc, shm, infiniband,
+  // ethernet. They may differ among ranks. NULL means all. mscclgo_group_join uses the variable
+  // MSCCLGO_TRANSPORTS instead if it is set.
+  const char* transports;
+  // trace is a file to which destroying the group of rank 0 writes a timeline of all ranks, for
+  // ui.perfetto.dev; if the group fails, each rank writes its own, with .rankN behind the name. All ranks
+  // or none have one. Kernels tell of more than launches where they are compiled with the variable
+  // MSCCLGO_TRACE set. trace_events is how many events a rank keeps: 16 to 1 << 24, 0 means 65536.
+  // mscclgo_group_join uses the variables MSCCLGO_TRACE and MSCCLGO_TRACE_EVENTS instead if they are set.
+  const char* trace;
+  uint64_t trace_events;
+  // The collectives of the group, alike on all ranks. tuning is the text of a tuning, which chooses the
+  // algorithms, as "mscclgo bench -tune" writes it; NULL means the library's.
+  const char* tuning;
+  // collective_scratch_bytes is the device memory for the input, and for the output, of collectives on any
+  // memory whose algorithms reach the peers'. Larger calls go through it in pieces. 0 means 64 MiB.
+  uint64_t collective_scratch_bytes;
+  // max_blocks bounds the blocks of each kernel of the collectives and messages, and so the
+  // multiprocessors that it takes from kernels on other streams. 0 means no bound.
+  int max_blocks;
+  // find_deadlocks, if it is not 0, has the group fail as soon as nothing of it can go on, on emulated
+  // devices of one host, for programs in which no other thread ends a wait. All ranks set it, or nothing
+  // is found. mscclgo_group_join uses the variable MSCCLGO_DEADLOCKS instead if it is set.
+  int find_deadlocks;
+} mscclgo_group_config;
+
+// mscclgo_group_join_configured and mscclgo_group_connect_configured are mscclgo_group_join and
+// mscclgo_group_connect with a config, which may be NULL. Collective.
+//
+// Errors: also MSCCLGO_INVALID for a config that is wrong, and MSCCLGO_UNSUPPORTED for one of a later header
+// with what this library does not know. Where the collectives' part differs among ranks, the first
+// collective is MSCCLGO_INVALID, and fails the group.
+MSCCLGO_API mscclgo_status mscclgo_group_join_configured(const mscclgo_group_options* options,
+                                                         const mscclgo_group_config* config,
+                                                         mscclgo_group* group);
+MSCCLGO_API mscclgo_status mscclgo_group_connect_configured(const char* id, int rank, int size,
+                                                            const mscclgo_group_options* options,
+                                                            const mscclgo_group_config* config,
+                                                            mscclgo_group* group);
+
 // mscclgo_group_destroy leaves the group and frees all that was made of it. Waits in kernels
 // end as aborted. It waits for the other ranks to leave too, for at most 5 seconds, so ranks
 // of one process call it on threads of their own.
@@ -241,6 +285,16 @@ MSCCLGO_API mscclgo_status mscclgo_group_get_handle(mscclgo_group group, mscclgo
 // destroyed with that unless it was before. Each fails alone. Collective, also for ranks with a
 // negative color.
 MSCCLGO_API mscclgo_status mscclgo_group_split(mscclgo_group group, int color, int key, mscclgo_group* part);
+
+// mscclgo_group_split_configured is mscclgo_group_split with a config for the part, alike on its ranks, of
+// which only the collectives' part may be other than 0. NULL means that of the group, as
+// mscclgo_group_split does. Collective.
+//
+// Errors: also those of mscclgo_group_connect_configured, on this rank alone: the others wait until the
+// group's timeout.
+MSCCLGO_API mscclgo_status mscclgo_group_split_configured(mscclgo_group group, int color, int key,
+                                                          const mscclgo_group_config* config,
+                                                          mscclgo_group* part);
 
 // MSCCLGO_ID_BYTES is room enough for the text of any id.
 #define MSCCLGO_ID_BYTES 4096

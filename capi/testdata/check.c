@@ -1066,6 +1066,90 @@ static void* divide(void* number) {
 
 static void split(void) { together(divide); }
 
+// configure joins a group whose collectives have few blocks and a tuning of their own, then one of which
+// rank 1 has another bound.
+static void* configure(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group whole, part, other;
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  void* pointer;
+  int value = (int)me + 1;
+  mscclgo_group_config config = {.bytes = sizeof config,
+                                 .transports = "cudaipc, shm",
+                                 .tuning = "* allreduce * * direct 4 64",
+                                 .collective_scratch_bytes = 1 << 16,
+                                 .max_blocks = 2};
+  OK(mscclgo_group_connect_configured(shared_id, (int)me, RANKS, NULL, &config, &whole));
+  OK(mscclgo_group_device(whole, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, sizeof value, &b));
+  OK(mscclgo_buffer_pointer(b, &pointer));
+  OK(mscclgo_copy_in(b, 0, &value, sizeof value));
+  OK(mscclgo_all_reduce(whole, s, pointer, pointer, 1, MSCCLGO_I32, MSCCLGO_SUM));
+  // A part has the bound of the group unless it is given one.
+  OK(mscclgo_group_split_configured(whole, 0, 0, NULL, &part));
+  OK(mscclgo_all_reduce(part, s, pointer, pointer, 1, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_group_synchronize(whole, s, -1));
+  OK(mscclgo_copy_out(&value, b, 0, sizeof value));
+  TRUE(value == 18);
+  FAILS(MSCCLGO_INVALID, "leave them 0", mscclgo_group_split_configured(whole, 0, 0, &config, &other));
+  mscclgo_group_config bound = {.bytes = sizeof bound, .max_blocks = me == 1 ? 3 : 4};
+  OK(mscclgo_group_split_configured(whole, 0, 0, &bound, &other));
+  FAILS(MSCCLGO_INVALID, "a bound of 3 blocks",
+        mscclgo_all_reduce(other, s, pointer, pointer, 1, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_group_barrier(whole, -1));  // no rank leaves before all were told
+  OK(mscclgo_group_destroy(whole));
+  return NULL;
+}
+
+static void configured(void) {
+  mscclgo_rendezvous r;
+  mscclgo_group g;
+  struct {
+    mscclgo_group_config now;
+    uint64_t later;
+  } newer = {.now = {.bytes = sizeof newer}};
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
+#define WRONG_CONFIG(status, part, ...)                                                       \
+  do {                                                                                        \
+    mscclgo_group_config wrong = {__VA_ARGS__};                                               \
+    FAILS(status, part, mscclgo_group_connect_configured(shared_id, 0, 1, NULL, &wrong, &g)); \
+  } while (0)
+  WRONG_CONFIG(MSCCLGO_INVALID, "sizeof(mscclgo_group_config), 56", .max_blocks = 1);
+  WRONG_CONFIG(MSCCLGO_INVALID, "sizeof(mscclgo_group_config), 56", .bytes = SIZE_MAX);
+  WRONG_CONFIG(MSCCLGO_INVALID, "max_blocks is -1", .bytes = sizeof wrong, .max_blocks = -1);
+  WRONG_CONFIG(MSCCLGO_INVALID, "pigeons", .bytes = sizeof wrong, .transports = "cudaipc,pigeons");
+  WRONG_CONFIG(MSCCLGO_INVALID, "line 2", .bytes = sizeof wrong, .tuning = "# mine\nnonsense");
+  WRONG_CONFIG(MSCCLGO_INVALID, "trace_events", .bytes = sizeof wrong, .trace = "x",
+               .trace_events = UINT64_MAX);
+  newer.later = 1;
+  FAILS(MSCCLGO_UNSUPPORTED, "install",
+        mscclgo_group_connect_configured(shared_id, 0, 1, NULL, &newer.now, &g));
+
+  newer.later = 0;  // what a later header has is as this library does it
+  char trace[] = "/tmp/check-XXXXXX", *line = NULL;
+  size_t room = 0;
+  close(mkstemp(trace));
+  newer.now.trace = trace, newer.now.trace_events = 16, newer.now.find_deadlocks = 1;
+  OK(mscclgo_group_connect_configured(shared_id, 0, 1, NULL, &newer.now, &g));
+  OK(mscclgo_group_destroy(g));
+  FILE* written = fopen(trace, "r");
+  TRUE(written && getline(&line, &room, written) > 0);
+  fclose(written);
+  free(line);
+  unlink(trace);
+  OK(mscclgo_rendezvous_destroy(r));
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  OK(mscclgo_rendezvous_id(r, shared_id, sizeof shared_id));
+  OK(mscclgo_group_connect_configured(shared_id, 0, 1, NULL, NULL, &g));
+  OK(mscclgo_group_destroy(g));
+  OK(mscclgo_rendezvous_destroy(r));
+  together(configure);
+}
+
 static mscclgo_group ranks[2];
 
 static void* connect_rank(void* number) {
@@ -1408,6 +1492,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "prepared")) return prepared(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
+  if (!strcmp(name, "configured")) return configured(), 0;
   if (!strcmp(name, "pipes")) return pipes(), 0;
   if (!strcmp(name, "ports")) return ports(), 0;
   if (!strcmp(name, "triggers")) return triggers(), 0;

@@ -26,6 +26,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from ._array import Array, Pointer
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels, StreamPort
+from ._config import Config
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, library
@@ -42,6 +43,7 @@ __all__ = [
     "AbortedError",
     "Array",
     "Capture",
+    "Config",
     "Error",
     "Event",
     "Graph",

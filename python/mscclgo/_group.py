@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 from . import _memory
 from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
+from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
 from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, address_of, call, failure, fast, integer, library, make, milliseconds
 from ._messages import RECV, SEND, Messages, place, rank
@@ -145,13 +146,15 @@ class Group:
         """Raises the group's error if it has failed."""
         call(library.mscclgo_group_error, self._handle)
 
-    def split(self, color: int, key: int = 0) -> "Optional[Group]":
+    def split(self, color: int, key: int = 0, config: Optional[Config] = None) -> "Optional[Group]":
         """Divides the group: the ranks that pass the same color form a group of their own, in the order
         of their keys, and by rank where keys are equal. Returns this rank's view of it, or None
         for a negative color. It has the device of this group, and is closed with it unless it was before.
-        Each fails alone. Collective, also for ranks with a negative color."""
-        result = ctypes.c_void_p()
-        call(library.mscclgo_group_split, self._handle, integer("split: color", color), integer("split: key", key), ctypes.addressof(result))
+        Each fails alone. config, alike on the ranks of a part, is of its collectives, by default those of
+        this group. Collective, also for ranks with a negative color."""
+        result, packed = ctypes.c_void_p(), pack(config)
+        numbers = integer("split: color", color), integer("split: key", key)
+        call(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed), ctypes.addressof(result))
         if not result.value:
             return None
         part = Group(result.value)
@@ -535,8 +538,16 @@ def _options(device: Optional[str], timeout: float, heartbeat: Optional[float], 
     return GroupOptions(None if device is None else device.encode(), integer("local_rank", local_rank), milliseconds(timeout), beat, integer("scratch", scratch, 0, (1 << 64) - 1))
 
 
+def _place(struct: Optional[ctypes.Structure]) -> Optional[int]:
+    return None if struct is None else ctypes.addressof(struct)
+
+
 def init(
-    device: Optional[str] = None, timeout: float = 30.0, heartbeat_timeout: Optional[float] = None, scratch: int = 0
+    device: Optional[str] = None,
+    timeout: float = 30.0,
+    heartbeat_timeout: Optional[float] = None,
+    scratch: int = 0,
+    config: Optional[Config] = None,
 ) -> Group:
     """Joins the group that the environment describes, as set by torchrun, mpirun, srun,
     "mscclgo run" or "python -m mscclgo run", and makes it the default group. Collective.
@@ -544,12 +555,12 @@ def init(
     device is "auto" (the default), "cuda", "emu", or one such as "cuda:0"; the variable
     MSCCLGO_DEVICE overrides it. timeout bounds every wait in a kernel, and heartbeat_timeout for
     how long a rank may give no sign of life (0 is for ever), in seconds. scratch is the memory
-    for packets in bytes, 0 for 32 MiB.
+    for packets in bytes, 0 for 32 MiB. config has what is seldom needed, such as Config(max_blocks=8).
 
     Raises InvalidError if the environment describes no group.
     """
-    options = _options(device, timeout, heartbeat_timeout, scratch)
-    return _use(Group(make(library.mscclgo_group_join, ctypes.addressof(options))))
+    options, packed = _options(device, timeout, heartbeat_timeout, scratch), pack(config)
+    return _use(Group(make(library.mscclgo_group_join_configured, ctypes.addressof(options), _place(packed))))
 
 
 def connect(
@@ -561,12 +572,14 @@ def connect(
     heartbeat_timeout: Optional[float] = None,
     scratch: int = 0,
     local_rank: Optional[int] = None,
+    config: Optional[Config] = None,
 ) -> Group:
     """Is init for ranks that know the id of a Rendezvous, their numbers and how many they are. Ranks
     of one process call it on threads of their own. It does not set the default group."""
     rank, size = integer("rank", rank), integer("size", size)
     options = _options(device, timeout, heartbeat_timeout, scratch, rank if local_rank is None else local_rank)
-    return Group(make(library.mscclgo_group_connect, id.encode(), rank, size, ctypes.addressof(options)))
+    packed = pack(config)
+    return Group(make(library.mscclgo_group_connect_configured, id.encode(), rank, size, ctypes.addressof(options), _place(packed)))
 
 
 def _use(group: Group) -> Group:

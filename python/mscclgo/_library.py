@@ -36,6 +36,8 @@ FUNCTIONS = dict(
     set_log="ppi",
     group_join="pp",
     group_connect="siipp",
+    group_join_configured="ppp",
+    group_connect_configured="siippp",
     group_destroy="p",
     group_rank="pp",
     group_size="pp",
@@ -49,6 +51,7 @@ FUNCTIONS = dict(
     group_max_blocks="ppiip",
     group_get_handle="pp",
     group_split="piip",
+    group_split_configured="piipp",
     rendezvous_create="sp",
     rendezvous_id="ppz",
     rendezvous_destroy="p",
@@ -155,6 +158,19 @@ class GroupOptions(ctypes.Structure):
         ("timeout_ms", ctypes.c_int64),
         ("heartbeat_timeout_ms", ctypes.c_int64),
         ("scratch_bytes", ctypes.c_uint64),
+    ]
+
+
+class GroupConfig(ctypes.Structure):
+    _fields_ = [
+        ("bytes", ctypes.c_size_t),
+        ("transports", ctypes.c_char_p),
+        ("trace", ctypes.c_char_p),
+        ("trace_events", ctypes.c_uint64),
+        ("tuning", ctypes.c_char_p),
+        ("collective_scratch_bytes", ctypes.c_uint64),
+        ("max_blocks", ctypes.c_int),
+        ("find_deadlocks", ctypes.c_int),
     ]
 
 

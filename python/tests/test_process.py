@@ -228,6 +228,7 @@ def test_structs() -> None:
     text = re.sub(r"//.*", "", header())
     for name, struct in dict(
         group_options=_library.GroupOptions,
+        group_config=_library.GroupConfig,
         device_info=_library.DeviceInfo,
         compile_options=_library.CompileOptions,
         parameter=_library.Parameter,
