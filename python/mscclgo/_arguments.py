@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Callable, FrozenSet, List, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, NoReturn, Optional
 
 from ._array import Array, Pointer
 from ._channels import HANDLES, PeerMemory, Pipes, _Channels
 from ._errors import InvalidError
-from ._memory import TYPES
+from ._memory import BITS
 from ._library import KIND_BOOL, KIND_ENUM, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UINT, ParameterType
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ _STRUCTS = {
     "__nv_fp8_e4m3": "float8_e4m3fn",
     "__nv_fp8_e5m2": "float8_e5m2",
 }
+
+# What _fast takes of a parameter without asking its packer; see _fast_kernel.c.
+_ASK, _QUICK_SIGNED, _QUICK_UNSIGNED, _QUICK_FLOAT, _QUICK_BOOL, _QUICK_POINTER, _QUICK_STRUCT = range(7)
+_CHANNEL_BITS = {"MemoryChannelHandle": 29, "PortChannelHandle": 30}
 
 # Pointers to these take elements of any type: they are bytes.
 _BYTES = ("char", "unsigned char", "uint8_t")
@@ -52,6 +56,7 @@ class Packer:
 
         kind = described.kind
         self.plain: Any = None
+        self._types = 0  # of a pointer
         self._how: Callable[[Packer, Any, List[Any]], Any]
         if kind in (KIND_INT, KIND_UINT, KIND_ENUM) and size in _SIGNED:
             self._how = Packer._integer
@@ -67,10 +72,33 @@ class Packer:
         elif kind == KIND_POINTER and size == 8:
             self.code, self._how = "Q", Packer._pointer
             self._elements = _elements(described, self._type)
-            # The same for _fast, in bits.
-            self._types = sum(1 << number for name, (number, _) in TYPES.items() if self._elements is None or name in self._elements)
+            self._types = self._quick_types()
         else:
             self.code, self._how = f"{size}s", Packer._struct if kind == KIND_STRUCT else Packer._unknown
+
+    def _quick_types(self) -> int:
+        """The elements and the channels' handles that a pointer takes, for _fast: a set of bits."""
+        elements = self._elements
+        if elements is not None:
+            return sum(1 << bit for name, bit in BITS.items() if name in elements)
+        to = _pointee(self._type)
+        handles = sum(1 << bit for name, bit in _CHANNEL_BITS.items() if to not in HANDLES or to == name)
+        return (1 << 32) - 1 & ~sum(1 << bit for bit in _CHANNEL_BITS.values()) | handles
+
+    def quick(self, offset: int) -> Any:
+        """Returns what _fast.Kernel takes of the parameter at a place of the block."""
+        quick: Dict[Any, int] = {
+            Packer._integer: (_QUICK_SIGNED if self.code in _SIGNED.values() else _QUICK_UNSIGNED) if self.plain else _ASK,
+            Packer._float: _QUICK_FLOAT if self._size in (4, 8) else _ASK,
+            Packer._bool: _QUICK_BOOL,
+            Packer._pointer: _QUICK_POINTER,
+            Packer._struct: _QUICK_STRUCT,
+        }
+        return offset, self._size, quick.get(self._how, _ASK), self._types, self._whole_bytes
+
+    def _whole_bytes(self, argument: Any, held: List[Any]) -> bytes:
+        """Returns an argument as it is in the block, or raises as pack does."""
+        return struct.pack("=" + self.code, self.pack(argument, held))
 
     @property
     def pack(self) -> Callable[[Any, List[Any]], Any]:
@@ -130,7 +158,7 @@ class Packer:
 
     def _pointer(self, argument: Any, held: List[Any]) -> int:
         elements = self._elements
-        if type(argument) is Array and (elements is None or argument.dtype in elements):
+        if type(argument) is Array and (elements is None or argument.dtype in elements) and argument.group._device == self._group._device:
             address = argument._address
             if address:  # it is not closed
                 held.append(argument)
@@ -147,11 +175,6 @@ class Packer:
         if isinstance(argument, _Channels):
             self._check_handle(argument._struct)
             return self._address(argument, held)
-        quick = self._group._quick
-        if quick is not None:
-            found = quick.address(argument, self._types)
-            if found is not None:
-                return found
         try:
             address, memory = self._group.address(argument, held, written=False)
         except InvalidError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
-from ._library import call, fast, integer, library, make
+from ._library import call, integer, library, make
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -140,10 +140,6 @@ class Array:
 
     def __repr__(self) -> str:
         return f"mscclgo.Array(shape={self.shape}, dtype={self.dtype!r})"
-
-
-if fast is not None:
-    fast.own(Array, Stream)
 
 
 def _name(dtype: Any) -> str:

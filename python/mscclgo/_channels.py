@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import struct
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
@@ -35,6 +36,7 @@ class _Channels:
         options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else name.encode())
         self._arrays: Tuple[Optional[Array], ...] = (local, inbox)  # which the channels need
         self._handle = make(self._create, *parents, local._handle, ctypes.addressof(options))
+        self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
 
     @property
     def pointer(self) -> "Pointer":
@@ -68,6 +70,7 @@ class MemoryChannels(_Channels):
 
     def close(self) -> None:
         """Frees the channels. No kernel of any rank may use them any longer."""
+        self._bytes = b""
         call(library.mscclgo_memory_channels_destroy, self._handle)
         _drop(self._group, self)
         self._arrays = ()
@@ -277,6 +280,7 @@ class PeerMemory:
         self._array: Optional[Array] = array
         self._group = group
         self._handle = make(library.mscclgo_peer_memory_create, group._handle, array._handle)
+        self._bytes = b""  # for kernels, once they were asked for and until it is closed
         _hold(group, self)
 
     def _elements(self) -> Tuple[int, str]:
@@ -289,11 +293,13 @@ class PeerMemory:
         """The mscclgo::PeerMemory that kernels take."""
         room = ctypes.create_string_buffer(PEER_MEMORY_HANDLE_BYTES)
         call(library.mscclgo_peer_memory_get_handle, self._handle, room)
+        self._bytes = room.raw
         return room.raw
 
     def close(self) -> None:
         """Unmaps the peers' arrays. Kernels that use them must be done. Collective if a call was
         prepared on it: then it waits for the other ranks, for at most 5 seconds."""
+        self._bytes = b""
         call(library.mscclgo_peer_memory_destroy, self._handle)
         _drop(self._group, self)
         self._array = None

@@ -59,7 +59,7 @@ class Group:
         self._making = threading.Lock()
         # What makes the simple calls; None where there is none.
         number = -1 if self._number is None else self._number
-        self._quick: Optional[Caller] = None if fast is None else fast.Caller(handle, self._device, number, self._streams)
+        self._quick: Optional[Caller] = None if fast is None else fast.Caller(handle, self._device, number, self.size, self._streams)
         self._bytes: Optional[bytes] = None
         self._proxy: Optional[int] = None
         self._held: Set[Any] = set()  # what peers access and the library calls
@@ -219,6 +219,8 @@ class Group:
         own, if they live until the work is queued."""
         memory = _memory.of(tensor)
         if memory.kind == _memory.OWN:
+            if tensor.group.device != self.device:
+                raise InvalidError(f"mscclgo: the array is on {tensor.group.device}, and the group's device is {self.device}")
             held.append(tensor)
             return memory.address, memory
         if written and not memory.writable:
@@ -510,21 +512,35 @@ class Group:
 
     def send(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
         """Sends a tensor to a rank, which receives it; see messages, for several at once."""
-        on = self.stream(stream)
-        held: List[Any] = []
-        call(library.mscclgo_send, self._handle, on._handle, *place(self, "send", tensor, SEND, held), rank(self, "send", peer))
-        on.keep(held)
+        self._transfer("send", tensor, peer, stream)
 
     def recv(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
         """Receives a tensor from a rank that sends it; see send."""
+        self._transfer("recv", tensor, peer, stream)
+
+    def _transfer(self, name: str, tensor: Any, peer: int, stream: AnyStream) -> None:
+        """Queues one send or receive."""
+        if self._quick is not None:
+            status = self._quick.transfer(_ADDRESSES[name], stream, name == "recv", tensor, peer)
+            if status < 0 and type(stream) is not Stream:
+                stream = self.stream(stream)
+                status = self._quick.transfer(_ADDRESSES[name], stream, name == "recv", tensor, peer)
+            if status == 0:
+                return
+            if status > 0:
+                raise failure(status)
         on = self.stream(stream)
         held: List[Any] = []
-        call(library.mscclgo_recv, self._handle, on._handle, *place(self, "recv", tensor, RECV, held), rank(self, "recv", peer))
+        direction = RECV if name == "recv" else SEND
+        call(getattr(library, "mscclgo_" + name), self._handle, on._handle, *place(self, name, tensor, direction, held), rank(self, name, peer))
         on.keep(held)
 
 
-# Where the library's functions of the collectives are.
-_ADDRESSES = {name: address_of(getattr(library, "mscclgo_" + name)) for name in COLLECTIVES}
+# Where the library's functions of the collectives and of messages are.
+_ADDRESSES = {name: address_of(getattr(library, "mscclgo_" + name)) for name in (*COLLECTIVES, "send", "recv")}
+
+if fast is not None:
+    fast.own(Array, Stream, MemoryChannels, PortChannels, Group, PeerMemory)
 
 # The groups that are not closed: the library works for one also if nobody refers to it here.
 _open: Set[Group] = set()

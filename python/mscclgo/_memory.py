@@ -22,6 +22,10 @@ TYPES = {
     "float8_e5m2": (8, 1),
 }
 
+# Of the types that kernels take, the bits of _fast.h; it has bit 31 for all others.
+BITS = {name: number for name, (number, _) in TYPES.items()}
+BITS.update(bool=9, int8=10, int16=11, uint16=12, uint32=13, uint64=14)
+
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # of DLPack
 OWN = 0  # of this package
 
@@ -61,6 +65,9 @@ def of(tensor: Any) -> Memory:
     except Exception as error:  # a property that refuses, such as that of a tensor with gradients
         raise InvalidError(f"mscclgo: the tensor does not give its memory: {error}") from error
     if interface is not None:
+        if fast is not None and type(tensor) not in _met:
+            _met.add(type(tensor))
+            fast.learn(type(tensor), None)
         return _of_interface(interface, CUDA, None)
     interface = getattr(tensor, "__array_interface__", None)
     if interface is not None:
@@ -99,7 +106,7 @@ def _of_torch(tensor: Any) -> Memory:
     return Memory(address, count, name, kind[0], kind[1], True, tensor.element_size())
 
 
-# The types of PyTorch's tensors that _fast was told of, if it can take them.
+# The types of tensors that _fast was told of, if it can take them.
 _met: Set[type] = set()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from . import _memory
 from ._errors import InvalidError
@@ -25,7 +26,8 @@ class Messages:
         self._group = group
         self._given = stream
         self._stream: Optional[Stream] = None  # of messages that name none
-        self._first: Optional[Stream] = None  # of the first message, which runs them all
+        self._first: Optional[Stream] = None  # of the first message, which runs them all, if it is another
+        self._quick: Optional[Callable[..., bool]] = None  # adds a simple message; None where there is no _fast
         self._packed: Optional[List[bytes]] = None  # outside of the body
         self._tensors: List[Any] = []  # of the body, which live until the launch
         self._held: List[Any] = []  # what lives until the messages are done; see Group.address
@@ -36,35 +38,41 @@ class Messages:
         self._stream = self._group.stream(self._given)
         self._first = None
         self._packed = []
+        quick = self._group._quick
+        if quick is not None:
+            self._quick = functools.partial(quick.add, self._packed, self._tensors, self._held, self._stream._handle)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        packed, self._packed = self._packed, None
+        packed, self._packed, self._quick = self._packed, None, None
         try:
             if error is None and packed is not None:
                 status = _launch(self._group._handle, b"".join(packed), len(packed))
                 if status:
                     raise failure(status)
-                if self._first is not None:
-                    self._first.keep(self._held)
+                first = self._first or self._stream
+                if first is not None and packed:
+                    first.keep(self._held)
         finally:
             self._tensors, self._held = [], []
 
     def send(self, tensor: Any, peer: int, stream: Any = None) -> None:
         """Adds a send of a tensor to a rank, which may be this one. The stream is that of the messages
         unless another one is given."""
-        self._add(SEND, tensor, peer, stream)
+        if stream is not None or self._quick is None or not self._quick(SEND, tensor, peer):
+            self._add(SEND, tensor, peer, stream)
 
     def recv(self, tensor: Any, peer: int, stream: Any = None) -> None:
         """Adds a receive of a tensor from a rank; see send."""
-        self._add(RECV, tensor, peer, stream)
+        if stream is not None or self._quick is None or not self._quick(RECV, tensor, peer):
+            self._add(RECV, tensor, peer, stream)
 
     def _add(self, direction: int, tensor: Any, peer: int, stream: Any) -> None:
         packed, group, name = self._packed, self._group, _NAMES[direction]
         if packed is None or self._stream is None:
             raise InvalidError(f"mscclgo: {name}: these messages were launched, or not begun: write 'with group.messages() as m: m.{name}(...)'")
         on = self._stream if stream is None else group.stream(stream)
-        if self._first is None:
+        if not packed:
             self._first = on
         address, count, number = place(group, name, tensor, direction, self._held)
         self._tensors.append(tensor)
@@ -73,13 +81,6 @@ class Messages:
 
 def place(group: Group, name: str, tensor: Any, direction: int, held: List[Any]) -> "tuple[int, int, int]":
     """Returns where a tensor is, its number of elements, and that of their type; see Group.address."""
-    quick = group._quick
-    if quick is not None:
-        found = quick.place(tensor)
-        if found is not None:
-            if found[3]:
-                held.append(tensor)
-            return found[:3]
     address, memory = group.address(tensor, held, direction == RECV)
     known = _memory.TYPES.get(memory.dtype)
     if known is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
 from ._errors import InvalidError
-from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, call, direct, failure, library, make
+from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, address_of, call, direct, failure, fast, library, make
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -91,16 +91,20 @@ class Kernel:
         call(library.mscclgo_kernel_parameters, self._handle, None, 0, ctypes.addressof(count))
         places = (Parameter * max(count.value, 1))()
         call(library.mscclgo_kernel_parameters, self._handle, places, count.value, ctypes.addressof(count))
-        packers, format, end = [], "=", 0
+        packers, quick, format, end = [], [], "=", 0
         for i, place in enumerate(places[: count.value]):
             described = ParameterType()
             call(library.mscclgo_kernel_parameter_type, self._handle, i, ctypes.addressof(described))
             packer = Packer(module._group, name, i + 1, described)
             packers.append((packer.plain, packer.pack))
+            quick.append(packer.quick(place.offset))
             format += f"{place.offset - end}x{packer.code}"
             end = place.offset + place.bytes
         self._packers = tuple(packers)
         self._pack = struct.Struct(format).pack  # makes the parameter block
+        caller = module._group._quick
+        # What launches it with simple arguments; None where there is no _fast.
+        self._quick = None if caller is None else fast.Kernel(caller, module, _LAUNCH, self._handle, tuple(quick))
         self._launches: Dict[Any, Launch] = {}  # by shape
 
     def __getitem__(self, shape: Any) -> "Launch":
@@ -142,6 +146,16 @@ class Launch:
     def __call__(self, stream: Any, *arguments: Any) -> None:
         """Queues the kernel on a stream; None is the current one."""
         kernel, module = self._kernel, self._module
+        quick = kernel._quick
+        if quick is not None:
+            status = quick.launch(self._address, stream, arguments)
+            if status < 0 and type(stream) is not Stream:
+                stream = module._group.stream(stream)
+                status = quick.launch(self._address, stream, arguments)
+            if status == 0:
+                return
+            if status > 0:
+                raise failure(status)
         on = stream if type(stream) is Stream else module._group.stream(stream)
         packers = kernel._packers
         if len(arguments) != len(packers):
@@ -160,6 +174,7 @@ class Launch:
         on.keep(held)
 
 
+_LAUNCH = address_of(library.mscclgo_kernel_launch)
 _launch = direct(library.mscclgo_kernel_launch)
 
 # The shapes that a kernel remembers: programs use few.

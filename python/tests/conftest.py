@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from typing import Any, Callable, Iterator, List, Optional
 
 import pytest
+
+if os.environ.get("MSCCLGO_TEST_WITHOUT_FAST"):  # scripts/test-python runs the tests of calls once more so
+    sys.modules["mscclgo._fast"] = None  # type: ignore[assignment]
 
 import mscclgo
 

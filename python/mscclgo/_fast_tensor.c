@@ -1,0 +1,179 @@
+// What a tensor is: where its elements are, of which type, and how many.
+#include "_fast.h"
+
+// The types of tensors that are known, by learn. What is no type of these may mean something else by its
+// elements, as subclasses may.
+static struct {
+  PyTypeObject* type;
+  const dl_exchange* exchange;  // NULL for those that have CUDA's array interface alone
+} known[8];
+static int types_known;
+
+// array_place is what an Array has in _place; see _array.py.
+typedef struct {
+  uint64_t device, address, elements;
+  int32_t type;
+} __attribute__((packed)) array_place;
+
+static int type_of(const dl_tensor* t) {
+  switch (t->code << 8 | t->bits) {
+    case 2 << 8 | 32:
+      return 0;
+    case 2 << 8 | 16:
+      return 1;
+    case 4 << 8 | 16:
+      return 2;
+    case 2 << 8 | 64:
+      return 3;
+    case 0 << 8 | 32:
+      return 4;
+    case 0 << 8 | 64:
+      return 5;
+    case 1 << 8 | 8:
+      return 6;
+    case 10 << 8 | 8:
+      return 7;
+    case 12 << 8 | 8:
+      return 8;
+    case 6 << 8 | 8:
+      return BOOL;
+    case 0 << 8 | 8:
+      return I8;
+    case 0 << 8 | 16:
+      return I16;
+    case 1 << 8 | 16:
+      return U16;
+    case 1 << 8 | 32:
+      return U32;
+    case 1 << 8 | 64:
+      return U64;
+  }
+  return OTHER;
+}
+
+// type_named returns the type of a kind of numbers, in the letters of array interfaces, and its size.
+static int type_named(Py_UCS4 kind, int item) {
+  static const struct {
+    Py_UCS4 kind;
+    int item, type;
+  } all[] = {{'f', 4, 0},    {'f', 2, 1},  {'f', 8, 3},   {'i', 4, 4},   {'i', 8, 5},   {'u', 1, 6},
+             {'b', 1, BOOL}, {'i', 1, I8}, {'i', 2, I16}, {'u', 2, U16}, {'u', 4, U32}, {'u', 8, U64}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].kind == kind && all[i].item == item) return all[i].type;
+  return OTHER;
+}
+
+static bool find_array(const caller* c, PyObject* array, place* p) {
+  PyObject* at = PyObject_GetAttr(array, name_place);
+  array_place a;
+  bool there = at && PyBytes_Check(at) && PyBytes_Size(at) == sizeof a;
+  if (there) memcpy(&a, PyBytes_AsString(at), sizeof a);
+  Py_XDECREF(at);
+  if (!at) PyErr_Clear();
+  if (!there || a.device != c->device) return false;
+  *p = (place){.address = a.address, .elements = a.elements, .type = a.type, .own = true, .vouched = true};
+  return true;
+}
+
+static bool find_dlpack(const caller* c, PyObject* tensor, const dl_exchange* exchange, place* p) {
+  dl_tensor t;
+  if (exchange->view(tensor, &t)) {
+    PyErr_Clear();
+    return false;
+  }
+  if (t.device_type != DL_CUDA || t.device_id != c->number || t.lanes != 1 || t.bits % 8) return false;
+  int64_t count = 1;
+  for (int d = t.dimensions - 1; d >= 0; d--) {
+    if (t.strides && t.shape[d] != 1 && t.strides[d] != count) return false;
+    count *= t.shape[d];
+  }
+  *p = (place){.address = (uintptr_t)t.data + t.byte_offset,
+               .elements = (uint64_t)count,
+               .type = type_of(&t),
+               .vouched = true,
+               .exchange = exchange};
+  return t.data || count == 0;
+}
+
+// number returns an item of a tuple, an int, or -1 with or without an exception.
+static long long number(PyObject* tuple, Py_ssize_t i) {
+  PyObject* item = PyTuple_GetItem(tuple, i);
+  return item ? PyLong_AsLongLong(item) : -1;
+}
+
+// read_interface reads a dictionary of CUDA's array interface, which does not tell the device.
+static bool read_interface(PyObject* dict, place* p) {
+  PyObject* shape = PyDict_GetItemString(dict, "shape");  // all borrowed
+  PyObject* strides = PyDict_GetItemString(dict, "strides");
+  PyObject* name = PyDict_GetItemString(dict, "typestr");
+  PyObject* data = PyDict_GetItemString(dict, "data");
+  PyObject* mask = PyDict_GetItemString(dict, "mask");
+  if ((mask && mask != Py_None) || !shape || !PyTuple_Check(shape) || !name || !PyUnicode_Check(name) ||
+      !data || !PyTuple_Check(data) || PyTuple_Size(data) != 2)
+    return false;
+  Py_ssize_t dimensions = PyTuple_Size(shape);
+  if (strides == Py_None) strides = NULL;
+  if (strides && (!PyTuple_Check(strides) || PyTuple_Size(strides) != dimensions)) return false;
+  if (PyUnicode_GetLength(name) != 3) return false;
+  Py_UCS4 order = PyUnicode_ReadChar(name, 0), kind = PyUnicode_ReadChar(name, 1),
+          size = PyUnicode_ReadChar(name, 2);
+  if (size < '1' || size > '9' || (order == '>' && size > '1')) return false;
+  int item = (int)(size - '0');
+
+  long long count = 1;
+  for (Py_ssize_t d = dimensions - 1; d >= 0; d--) {
+    long long extent = number(shape, d);
+    if (extent < 1 || extent > INT64_MAX / 8 / count) return false;  // what is empty is not called often
+    if (strides && extent != 1 && number(strides, d) != count * item) return false;
+    count *= extent;
+  }
+  uint64_t address = PyLong_AsUnsignedLongLong(PyTuple_GetItem(data, 0));
+  int read_only = PyObject_IsTrue(PyTuple_GetItem(data, 1));
+  if (PyErr_Occurred() || !address) return false;
+  *p = (place){.address = address,
+               .elements = (uint64_t)count,
+               .type = type_named(kind, item),
+               .read_only = read_only != 0};
+  return true;
+}
+
+static bool find_interface(PyObject* tensor, place* p) {
+  PyObject* dict = PyObject_GetAttr(tensor, name_interface);
+  bool found = dict && PyDict_Check(dict) && read_interface(dict, p);
+  Py_XDECREF(dict);
+  PyErr_Clear();
+  return found;
+}
+
+bool find(const caller* c, PyObject* tensor, place* p) {
+  PyTypeObject* type = Py_TYPE(tensor);
+  if (type == own_array) return find_array(c, tensor, p);
+  for (int i = 0; i < types_known; i++)
+    if (known[i].type == type)
+      return known[i].exchange ? find_dlpack(c, tensor, known[i].exchange, p)
+                               : c->number >= 0 && find_interface(tensor, p);
+  return false;
+}
+
+bool find_elements(const caller* c, PyObject* tensor, bool written, place* p) {
+  return find(c, tensor, p) && p->type < TYPES && !(written && p->read_only);
+}
+
+PyObject* learn_type(PyObject* self, PyObject* args) {
+  (void)self;
+  PyObject *type, *capsule;
+  if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &type, &capsule)) return NULL;
+  const dl_exchange* exchange = NULL;
+  if (capsule != Py_None && !(exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api"))) return NULL;
+  for (int i = 0; i < types_known; i++)
+    if (known[i].type == (PyTypeObject*)type) Py_RETURN_TRUE;
+  if (types_known == sizeof known / sizeof *known ||
+      (exchange && (exchange->major != DL_MAJOR || exchange->minor < DL_MINOR || !exchange->view ||
+                    !exchange->current_stream)))
+    Py_RETURN_FALSE;
+  Py_INCREF(type);
+  Py_INCREF(capsule);  // for as long as the process lives
+  known[types_known].type = (PyTypeObject*)type;
+  known[types_known++].exchange = exchange;
+  Py_RETURN_TRUE;
+}
