@@ -153,6 +153,8 @@ CALL(kernel_parameters, (mscclgo_kernel kernel, mscclgo_parameter* parameters, s
      (ID(kernel), parameters, room, count))
 CALL(kernel_parameter_type, (mscclgo_kernel kernel, size_t i, mscclgo_parameter_type* type),
      (ID(kernel), i, type))
+CALL(kernel_parameter_pointee, (mscclgo_kernel kernel, size_t i, const char** name),
+     (ID(kernel), i, (char**)name))
 CALL(kernel_launch,
      (mscclgo_kernel kernel, mscclgo_stream stream, const mscclgo_launch_config* config,
       const void* parameters, size_t bytes),

@@ -18,33 +18,37 @@ import (
 type kernel struct {
 	*gpu.Kernel
 
-	mu    sync.Mutex
-	types []C.mscclgo_parameter_type // nil until asked for; their texts are memory of C
+	mu       sync.Mutex
+	types    []C.mscclgo_parameter_type // nil until asked for; their texts are memory of C
+	pointees []*C.char                  // likewise
 }
 
-// parameters returns what the kernel's parameters are in its source.
-func (k *kernel) parameters() []C.mscclgo_parameter_type {
+// parameters returns what the kernel's parameters are in its source, and what those that are pointers
+// point to.
+func (k *kernel) parameters() (types []C.mscclgo_parameter_type, pointees []*C.char) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.types == nil {
 		places := native.ParamsOf(k.Kernel)
-		k.types = make([]C.mscclgo_parameter_type, len(places))
+		k.types, k.pointees = make([]C.mscclgo_parameter_type, len(places)), make([]*C.char, len(places))
 		for i, p := range native.SignatureOf(k.Kernel) {
 			to := p.Type.Pointee()
 			k.types[i] = C.mscclgo_parameter_type{
 				name: C.CString(p.Name), _type: C.CString(p.Type.Name), kind: kinds[p.Type.Kind], bytes: C.uint32_t(places[i].Size),
 				pointee: kinds[to.Kind], pointee_bytes: C.uint32_t(to.Size),
 			}
+			k.pointees[i] = C.CString(to.Name)
 		}
 	}
-	return k.types
+	return k.types, k.pointees
 }
 
 // close frees the texts. No call uses the kernel any longer.
 func (k *kernel) close() error {
-	for _, t := range k.types {
+	for i, t := range k.types {
 		C.free(unsafe.Pointer(t.name))
 		C.free(unsafe.Pointer(t._type))
+		C.free(unsafe.Pointer(k.pointees[i]))
 	}
 	return nil
 }
@@ -148,16 +152,32 @@ func capi_kernel_parameters(handle C.uintptr_t, places *C.mscclgo_parameter, roo
 //export capi_kernel_parameter_type
 func capi_kernel_parameter_type(handle C.uintptr_t, i C.size_t, result *C.mscclgo_parameter_type) C.mscclgo_status {
 	const op = "get the type of a kernel's parameter"
+	return withParameter(op, handle, i, unsafe.Pointer(result), func(k *kernel) {
+		types, _ := k.parameters()
+		*result = types[i]
+	})
+}
+
+//export capi_kernel_parameter_pointee
+func capi_kernel_parameter_pointee(handle C.uintptr_t, i C.size_t, result **C.char) C.mscclgo_status {
+	const op = "get what a kernel's parameter points to"
+	return withParameter(op, handle, i, unsafe.Pointer(result), func(k *kernel) {
+		_, pointees := k.parameters()
+		*result = pointees[i]
+	})
+}
+
+// withParameter has f called with a kernel that has a parameter i, for what it stores in result.
+func withParameter(op string, handle C.uintptr_t, i C.size_t, result unsafe.Pointer, f func(*kernel)) C.mscclgo_status {
 	return call(func() error {
 		return of(op, aKernel, handle, func(_ *object, k *kernel) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			if err := isNull(op, result); err != nil {
 				return err
 			}
-			types := k.parameters()
-			if i >= C.size_t(len(types)) {
+			if types, _ := k.parameters(); i >= C.size_t(len(types)) {
 				return invalid(op, "there is no parameter %d of %s, which has %d, counted from 0", uint64(i), k.Name(), len(types))
 			}
-			*result = types[i]
+			f(k)
 			return nil
 		})
 	})

@@ -534,8 +534,8 @@ typedef struct {
   const char* type;  // such as "uint32_t" or "const float*"
   mscclgo_kind kind;
   uint32_t bytes;
-  // pointee is the kind of what a pointer points to: a number of C++ or <cstdint>, or a pointer.
-  // It is unknown, of 0 bytes, for void, structs, and types to which the program gave a name.
+  // pointee is the kind of what a pointer points to: a number, also by a name that the program gave to
+  // its type, or a pointer. It is unknown, of 0 bytes, for void, enums and structs.
   mscclgo_kind pointee;
   uint32_t pointee_bytes;
 } mscclgo_parameter_type;
@@ -547,6 +547,15 @@ typedef struct {
 // Errors: MSCCLGO_INVALID if there are not so many parameters.
 MSCCLGO_API mscclgo_status mscclgo_kernel_parameter_type(mscclgo_kernel kernel, size_t i,
                                                          mscclgo_parameter_type* type);
+
+// mscclgo_kernel_parameter_pointee stores the name of what parameter i points to, if it is a pointer: "float"
+// for "const scalar*" where scalar is a typedef of float, and "__half" for "half*". const and volatile are
+// left out, and typedefs resolved but those of <cstdint> and CUDA. It is "" where it is not known. The text
+// is the kernel's, as those of mscclgo_kernel_parameter_type are.
+//
+// Errors: MSCCLGO_INVALID if there are not so many parameters.
+MSCCLGO_API mscclgo_status mscclgo_kernel_parameter_pointee(mscclgo_kernel kernel, size_t i,
+                                                            const char** name);
 
 // mscclgo_launch_config is the configuration of a launch. Three zeros in grid or block count as
 // 1, as do zeros behind the first number. A first number of 0 is an error otherwise.

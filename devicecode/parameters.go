@@ -121,6 +121,9 @@ func typeOf(t dwarf.Type) signature.Type {
 		out.Kind = signature.Enum
 	case *dwarf.PtrType:
 		out.Kind = signature.Pointer
+		if to := pointee(t.Type); to.Kind != signature.Opaque {
+			out.PointsTo(to)
+		}
 	case *dwarf.ArrayType:
 		element := typeOf(t.Type)
 		if t.Count >= 0 && uint64(t.Count)*uint64(element.Size) == uint64(out.Size) {
@@ -131,6 +134,36 @@ func typeOf(t dwarf.Type) signature.Type {
 		out.Kind, out.Fields = signature.Struct, fieldsOf(t)
 	}
 	return out
+}
+
+// elements are the types of CUDA's that stand for elements. On emulated devices they are typedefs.
+var elements = map[string]bool{"__half": true, "__nv_bfloat16": true, "__nv_fp8_e4m3": true, "__nv_fp8_e5m2": true}
+
+// pointee describes what a pointer points to, without const and volatile, by a name that is not the
+// program's own for a type of another name: no typedef but those of <cstdint> and CUDA.
+func pointee(t dwarf.Type) signature.Type {
+	for {
+		switch of := t.(type) {
+		case *dwarf.QualType:
+			t = of.Type
+			continue
+		case *dwarf.TypedefType:
+			if elements[of.Name] {
+				return signature.Type{Kind: signature.Struct, Name: of.Name}
+			}
+			if !signature.IsNumber(of.Name, typeOf(of)) {
+				t = of.Type
+				continue
+			}
+		case *dwarf.StructType: // whose fields are not wanted, and may lead here again
+			return signature.Type{Kind: signature.Struct, Name: nameOf(t)}
+		case nil, *dwarf.FuncType, *dwarf.ArrayType, *dwarf.VoidType:
+			return signature.Type{}
+		case *dwarf.PtrType:
+			return signature.Type{Kind: signature.Pointer, Name: nameOf(t), Size: uint32(of.Size())}
+		}
+		return typeOf(t)
+	}
 }
 
 // fieldsOf describes the members of a struct. It returns nil for a union, and for a struct

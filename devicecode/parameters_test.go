@@ -1,6 +1,7 @@
 package devicecode
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +11,7 @@ import (
 
 // describedSource has parameters of all kinds.
 const describedSource = `
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <mscclgo/memory_channel.cuh>
 struct Inner { float w[3]; int* p; };
@@ -32,6 +34,17 @@ __global__ void described(float* data, const float factor, uint32_t n, __half h,
 namespace inner {
 extern "C" __global__ void __launch_bounds__(64) nested(short i) {}
 }
+typedef float scalar;
+using real = const scalar;
+using byte = unsigned char;
+using size_t = unsigned long; // as <cstddef> has it
+namespace odd { using uint64_t = float; using half = __nv_bfloat16; }
+using handle = mscclgo::MemoryChannelHandle;
+using texts = char* const;
+struct List { List* next; };
+typedef struct { int x; } unnamed;
+extern "C" __global__ void pointers(real* a, volatile scalar* b, byte* c, const uint8_t* d, odd::half* e, const handle* f, texts* g,
+    Color* h, void* i, const int64_t* j, long double* k, int (*l)[3], unsigned* m, List* n, Either* o, unnamed* p, size_t** q, odd::uint64_t* r, __half* s, half* t) {}
 __device__ float helper(float x) { return x; }
 `
 
@@ -56,10 +69,15 @@ func testSignatures(t *testing.T, arch string, o Options) {
 	}
 	got := map[string][]string{}
 	var args, half signature.Type
+	var to []string // of the pointers of the kernel of that name
 	for _, k := range kernels {
 		got[k.Name] = []string{}
 		for _, p := range k.Params {
 			got[k.Name] = append(got[k.Name], p.String())
+			if k.Name == "pointers" {
+				of := p.Type.Pointee()
+				to = append(to, fmt.Sprint(of.Kind, of.Size, " ", of.Name))
+			}
 			switch p.Name {
 			case "args":
 				args = p.Type
@@ -82,15 +100,22 @@ func testSignatures(t *testing.T, arch string, o Options) {
 			"Either either", "void* nothing", "size_t big", "unsigned int", "const volatile char** strings",
 			"Mode mode", "Outer outer"},
 		"nested": {"short i"},
+		"pointers": {"real* a", "volatile scalar* b", "byte* c", "const uint8_t* d", "half* e", "const handle* f", "texts* g", "Color* h",
+			"void* i", "const int64_t* j", "long double* k", "int[3]* l", "unsigned int* m", "List* n", "Either* o", "unnamed* p", "size_t** q", "uint64_t* r", "__half* s", "half* t"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	wantTo := []string{"5 4 float", "5 4 float", "3 1 unsigned char", "3 1 uint8_t", "0 0 __nv_bfloat16", "0 0 MemoryChannelHandle", "6 8 char*", "0 0 Color",
+		"0 0 void", "2 8 int64_t", "0 0 long double", "0 0 int[3]", "3 4 unsigned int", "0 0 List", "0 0 Either", "0 0 struct", "6 8 size_t*", "5 4 float", "0 0 __half", "0 0 __half"}
+	if diff := cmp.Diff(wantTo, to); diff != "" {
+		t.Error("what the pointers point to:", diff)
 	}
 	float := signature.Type{Kind: signature.Float, Name: "float", Size: 4}
 	wantArgs := signature.Type{Kind: signature.Struct, Name: "Args", Size: 32, Fields: []signature.Field{
 		{Name: "in", Type: signature.Type{Kind: signature.Struct, Name: "Inner", Size: 24, Fields: []signature.Field{
 			{Name: "w", Type: signature.Type{Kind: signature.Array, Name: "float[3]", Size: 12, Count: 3, Fields: []signature.Field{{Type: float}}}},
-			{Name: "p", Offset: 16, Type: signature.Type{Kind: signature.Pointer, Name: "int*", Size: 8}},
+			{Name: "p", Offset: 16, Type: signature.Type{Kind: signature.Pointer, Name: "int*", Size: 8, Fields: []signature.Field{{Type: signature.Type{Kind: signature.Int, Name: "int", Size: 4}}}}},
 		}}},
 		{Name: "n", Offset: 24, Type: signature.Type{Kind: signature.Uint, Name: "unsigned long long", Size: 8}},
 	}}

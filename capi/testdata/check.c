@@ -62,6 +62,9 @@ static const char kernels[] =
     "#include <mscclgo/group.cuh>\n"
     "extern \"C\" __global__ void add(int* to, char a, long b, short c) { *to = a + (int)b + c; }\n"
     "extern \"C\" __global__ void nothing() {}\n"
+    "typedef const float scalar; using floats = scalar*;\n"
+    "extern \"C\" __global__ void named(scalar* a, floats b, const mscclgo::GroupHandle* c, void** d, int e) "
+    "{}\n"
     "extern \"C\" __global__ void ranks(mscclgo::GroupHandle g, mscclgo::PeerMemory p, int* to) {\n"
     "  *to = 100 * g.size + 10 * g.rank + (p.ranks[g.rank] == (void*)to);\n"
     "}\n";
@@ -179,6 +182,29 @@ static void launches(void) {
   FAILS(MSCCLGO_INVALID, "no parameter 0", mscclgo_kernel_parameter_type(nothing, 0, &type));
   FAILS(MSCCLGO_INVALID, "18446744073709551615", mscclgo_kernel_parameter_type(add, SIZE_MAX, &type));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_kernel_parameter_type(add, 0, NULL));
+
+  // Names of the program's own.
+  mscclgo_kernel named;
+  const char* to;
+  static const struct {
+    const char *type, *to;
+    mscclgo_kind pointee;
+    uint32_t bytes;
+  } named_want[] = {{"scalar*", "float", MSCCLGO_KIND_FLOAT, 4},
+                    {"floats", "float", MSCCLGO_KIND_FLOAT, 4},
+                    {"const GroupHandle*", "GroupHandle", MSCCLGO_KIND_UNKNOWN, 0},
+                    {"void**", "void*", MSCCLGO_KIND_POINTER, 8},
+                    {"int", "", MSCCLGO_KIND_UNKNOWN, 0}};
+  OK(mscclgo_module_kernel(m, "named", &named));
+  for (size_t i = 0; i < 5; i++) {
+    OK(mscclgo_kernel_parameter_type(named, i, &type));
+    OK(mscclgo_kernel_parameter_pointee(named, i, &to));
+    TRUE(strcmp(type.type, named_want[i].type) == 0 && strcmp(to, named_want[i].to) == 0);
+    TRUE(type.pointee == named_want[i].pointee && type.pointee_bytes == named_want[i].bytes);
+  }
+  FAILS(MSCCLGO_INVALID, "no parameter 5 of named, which has 5",
+        mscclgo_kernel_parameter_pointee(named, 5, &to));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_kernel_parameter_pointee(named, 0, NULL));
 
   mscclgo_launch_config config = {.grid = {1}};
   size_t whole = (size_t)((char*)&p.c - (char*)&p) + sizeof p.c;
@@ -1479,6 +1505,9 @@ static void undescribed(const char* path) {
   TRUE(strcmp(type.name, "") == 0 && strcmp(type.type, "") == 0 && type.kind == MSCCLGO_KIND_UNKNOWN);
   TRUE(type.bytes == 4 && type.pointee == MSCCLGO_KIND_UNKNOWN && type.pointee_bytes == 0);
   FAILS(MSCCLGO_INVALID, "no parameter 2 of k", mscclgo_kernel_parameter_type(k, 2, &type));
+  const char* to;
+  OK(mscclgo_kernel_parameter_pointee(k, 0, &to));
+  TRUE(strcmp(to, "") == 0);
   OK(mscclgo_device_destroy(d));
 }
 

@@ -38,7 +38,7 @@ type Type struct {
 	Name   string  // as in the source: "const float*"
 	Size   uint32  // bytes
 	Count  uint32  // of an array's elements
-	Fields []Field // of a Struct; the element of an Array
+	Fields []Field // of a Struct; the element of an Array; what a Pointer points to, see PointsTo
 }
 
 // numbers are the types of numbers whose names say what they are, by name. char is as on the
@@ -57,12 +57,38 @@ var numbers = map[string]Type{
 	"unsigned": {Kind: Uint, Size: 4}, "uint": {Kind: Uint, Size: 4}, "ushort": {Kind: Uint, Size: 2}, "ulong": {Kind: Uint, Size: 8},
 }
 
-// Pointee returns what a pointer points to, as far as its name tells: the number types of
-// C++ and <cstdint>, and other pointers. All else is Opaque, without a size: a struct, void,
-// and a number by a name that the program has given it.
+// IsNumber reports whether a name says which number a type is.
+func IsNumber(name string, t Type) bool {
+	n, ok := numbers[name]
+	return ok && n.Kind == t.Kind && n.Size == t.Size
+}
+
+// PointsTo has a pointer point to a number, another pointer or a struct, of which the fields are
+// left out. Its name is one that the program did not give to another type.
+func (t *Type) PointsTo(to Type) {
+	if to.Kind == Struct || to.Size > t.Size {
+		to.Size = 0
+	}
+	to.Count, to.Fields = 0, nil
+	t.Fields = []Field{{Type: to}}
+}
+
+// Pointee returns what a pointer points to: a number or a pointer, by whatever name. All else is
+// Opaque, without a size: a struct, an enum, and void. Descriptions of version 1 have
+// only the pointer's name, which does not tell of a number to which the program has given a name.
 func (t Type) Pointee() Type {
+	if t.Kind != Pointer {
+		return Type{}
+	}
+	if len(t.Fields) > 0 {
+		to := t.Fields[0].Type
+		if to.Size == 0 || to.Kind == Enum {
+			return Type{Name: to.Name}
+		}
+		return to
+	}
 	name, ok := strings.CutSuffix(strings.TrimSuffix(strings.TrimSuffix(t.Name, " const"), " volatile"), "*")
-	if t.Kind != Pointer || !ok {
+	if !ok {
 		return Type{}
 	}
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "const "), "volatile ")
@@ -112,7 +138,7 @@ func (k Kernel) String() string {
 var kind = [4]byte{'m', 's', 'i', 'g'}
 
 const (
-	version = 1
+	version = 2 // in 1 pointers do not tell what they point to
 	mark    = "MSCCLSIG"
 	footer  = 4 + len(mark)
 )
@@ -188,7 +214,10 @@ func read(sealed []byte) ([]Kernel, error) {
 	}
 	body, err := wire.Open(kind, version, sealed)
 	if err != nil {
-		return nil, err
+		var first error
+		if body, first = wire.Open(kind, 1, sealed); first != nil {
+			return nil, err
+		}
 	}
 	d := decoder{Reader: wire.NewReader(body)}
 	var kernels []Kernel
@@ -231,7 +260,7 @@ func (d *decoder) typ(depth int) Type {
 	case d.Err() != nil:
 	case t.Kind > lastKind:
 		d.Fail(fmt.Errorf("there is no kind %d of types", t.Kind))
-	case t.Kind == Array && n != 1 || t.Kind != Array && (t.Count != 0 || t.Kind != Struct && n != 0):
+	case t.Kind == Array && n != 1, t.Kind != Array && t.Count != 0, t.Kind == Pointer && n > 1, t.Kind < Pointer && n != 0:
 		d.Fail(fmt.Errorf("a type of kind %d has %d fields and %d elements", t.Kind, n, t.Count))
 	}
 	for ; n > 0 && d.Err() == nil; n-- {

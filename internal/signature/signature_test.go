@@ -2,10 +2,13 @@ package signature
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
 var (
@@ -53,6 +56,60 @@ func TestPointee(t *testing.T) {
 	}
 	if got := (Type{Kind: Uint, Name: "float*", Size: 8}).Pointee(); got.Kind != Opaque {
 		t.Errorf("what is no pointer points to %+v", got)
+	}
+}
+
+// TestPointsTo has pointers tell what they point to, as they do since version 2.
+func TestPointsTo(t *testing.T) {
+	pointer := func(to Type) Type {
+		p := Type{Kind: Pointer, Name: "scalar*", Size: 8}
+		p.PointsTo(to)
+		return p
+	}
+	to := []Type{
+		float, {Kind: Pointer, Name: "char*", Size: 8}, {Kind: Struct, Name: "__half", Size: 2, Fields: []Field{{Type: float}}},
+		{Kind: Enum, Name: "Color", Size: 4}, {Kind: Uint, Name: "unsigned __int128", Size: 16},
+	}
+	want := []Type{float, to[1], {Name: "__half"}, {Name: "Color"}, {Name: "unsigned __int128"}}
+	kernel := Kernel{Name: "k"}
+	for _, to := range to {
+		kernel.Params = append(kernel.Params, Param{Type: pointer(to)})
+	}
+	_, kernels, err := Split(Append(nil, []Kernel{kernel}))
+	if err != nil || len(kernels) != 1 {
+		t.Fatal(kernels, err)
+	}
+	for i, p := range kernels[0].Params {
+		if diff := cmp.Diff(want[i], p.Type.Pointee()); diff != "" {
+			t.Errorf("%s: %s", to[i].Name, diff)
+		}
+	}
+	if !IsNumber("uint8_t", Type{Kind: Uint, Size: 1}) || IsNumber("uint8_t", float) || IsNumber("scalar", float) {
+		t.Error("IsNumber is wrong")
+	}
+}
+
+// TestVersion1 reads a description of the first version, which bundles may have, and no other.
+func TestVersion1(t *testing.T) {
+	w := wire.NewWriter(0)
+	w.U32(1)
+	w.String("k")
+	w.U32(1)
+	w.String("p")
+	write(w, Type{Kind: Pointer, Name: "float*", Size: 8})
+	for v, want := range map[uint8]string{1: "float", 0: "", 3: ""} {
+		sealed := wire.Seal(kind, v, w.Bytes())
+		image := binary.LittleEndian.AppendUint32(bytes.Clone(sealed), uint32(len(sealed)))
+		_, kernels, err := Split(append(image, mark...))
+		if want == "" {
+			if err == nil {
+				t.Errorf("version %d is read", v)
+			}
+			continue
+		}
+		if err != nil || kernels[0].Params[0].Type.Pointee().Name != want {
+			t.Errorf("version %d: %v, %v", v, kernels, err)
+		}
 	}
 }
 

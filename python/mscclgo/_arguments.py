@@ -46,8 +46,9 @@ class Packer:
     argument whose type is plain is such a value as it is, if struct packs it.
     """
 
-    def __init__(self, group: Group, kernel: str, number: int, described: ParameterType) -> None:
+    def __init__(self, group: Group, kernel: str, number: int, described: ParameterType, to: str) -> None:
         self._group = group
+        self._to = to  # the name of what a pointer points to
         self._size = size = described.bytes
         self._type = described.type.decode("utf-8", "replace")
         name = described.name.decode("utf-8", "replace") or str(number)
@@ -71,7 +72,7 @@ class Packer:
             self.code, self._how, self.plain = "?", Packer._bool, bool
         elif kind == KIND_POINTER and size == 8:
             self.code, self._how = "Q", Packer._pointer
-            self._elements = _elements(described, self._type)
+            self._elements = _elements(described, to)
             self._types = self._quick_types()
         else:
             self.code, self._how = f"{size}s", Packer._struct if kind == KIND_STRUCT else Packer._unknown
@@ -81,8 +82,7 @@ class Packer:
         elements = self._elements
         if elements is not None:
             return sum(1 << bit for name, bit in BITS.items() if name in elements)
-        to = _pointee(self._type)
-        handles = sum(1 << bit for name, bit in _CHANNEL_BITS.items() if to not in HANDLES or to == name)
+        handles = sum(1 << bit for name, bit in _CHANNEL_BITS.items() if self._to not in HANDLES or self._to == name)
         return (1 << 32) - 1 & ~sum(1 << bit for bit in _CHANNEL_BITS.values()) | handles
 
     def quick(self, offset: int) -> Any:
@@ -193,8 +193,7 @@ class Packer:
 
     def _check_handle(self, handle: Optional[str]) -> None:
         """Refuses an address of handles of channels where the parameter points to something else."""
-        to = _pointee(self._type)
-        if handle and (self._elements is not None or to in HANDLES and to != handle):
+        if handle and (self._elements is not None or self._to in HANDLES and self._to != handle):
             self._refuse(f"the channels' handles are of the type {handle}")
 
     def _struct(self, argument: Any, held: List[Any]) -> bytes:
@@ -257,15 +256,10 @@ class Packer:
         return self._whole(argument, struct.pack("=Q", address))
 
 
-def _pointee(type: str) -> str:
-    """Returns the name of what a pointer points to."""
-    return " ".join(word for word in type.rpartition("*")[0].split() if word not in ("const", "volatile"))
-
-
-def _elements(described: ParameterType, type: str) -> Optional[FrozenSet[str]]:
-    """Returns the types of elements that a pointer takes, or None for any. The signs of integers do
+def _elements(described: ParameterType, name: str) -> Optional[FrozenSet[str]]:
+    """Returns the types of elements that a pointer to what has a name takes, or None for any. The signs of integers do
     not matter, since few frameworks have unsigned ones."""
-    kind, size, name = described.pointee, described.pointee_bytes, _pointee(type)
+    kind, size = described.pointee, described.pointee_bytes
     if kind == KIND_BOOL:
         return frozenset(("bool", "uint8"))
     if kind in (KIND_INT, KIND_UINT) and name not in _BYTES:

@@ -96,6 +96,7 @@ FUNCTIONS = dict(
     module_kernel="psp",
     kernel_parameters="ppzp",
     kernel_parameter_type="pzp",
+    kernel_parameter_pointee="pzp",
     kernel_launch="ppppz",
     memory_channels_create="pppp",
     memory_channels_handles="pp",

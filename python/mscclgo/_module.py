@@ -67,9 +67,9 @@ class Kernel:
     arguments are those of the kernel, in their order:
 
     - for a pointer: a tensor, channels, channels[i, rank], a Pointer, or None. Where it points to
-      numbers by their names of C++, <cstdint> or CUDA, the elements of a tensor are such numbers;
-      whether integers are signed does not matter. Pointers to all else, and to void, char,
-      unsigned char and uint8_t, which are bytes, take elements of any type;
+      numbers of C++ or CUDA, also by names of the program's own for their types, the elements of a
+      tensor are such numbers; whether integers are signed does not matter. Pointers to all else,
+      and to void, char, unsigned char and uint8_t, which are bytes, take elements of any type;
     - for an integer: an int or a bool that is in its range;
     - for a float: a float, which is rounded, or an int that it is exactly;
     - for a bool: a bool, 0 or 1;
@@ -93,9 +93,10 @@ class Kernel:
         call(library.mscclgo_kernel_parameters, self._handle, places, count.value, ctypes.addressof(count))
         packers, quick, format, end = [], [], "=", 0
         for i, place in enumerate(places[: count.value]):
-            described = ParameterType()
+            described, to = ParameterType(), ctypes.c_char_p()
             call(library.mscclgo_kernel_parameter_type, self._handle, i, ctypes.addressof(described))
-            packer = Packer(module._group, name, i + 1, described)
+            call(library.mscclgo_kernel_parameter_pointee, self._handle, i, ctypes.addressof(to))
+            packer = Packer(module._group, name, i + 1, described, (to.value or b"").decode("utf-8", "replace"))
             packers.append((packer.plain, packer.pack))
             quick.append(packer.quick(place.offset))
             format += f"{place.offset - end}x{packer.code}"

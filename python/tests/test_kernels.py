@@ -279,6 +279,42 @@ def test_pointers_refused(group: mscclgo.Group, typed: mscclgo.Module) -> None:
         assert text.startswith(f"mscclgo: launch pointers: parameter {names[at]}, and ") and says in text and "\n" not in text and text.count("launch") == 1
 
 
+def test_typedefs(group: mscclgo.Group) -> None:
+    """What pointers point to by names of the program's own."""
+    kernel = group.compile(
+        """
+        #include <cuda_bf16.h>
+        #include <cuda_fp16.h>
+        #include <mscclgo/memory_channel.cuh>
+        typedef const float scalar;
+        using counter = volatile uint64_t;
+        using sixteen = nv_bfloat16;
+        typedef unsigned char raw;
+        typedef struct { int x; } pair;
+        using channel = mscclgo::MemoryChannelHandle;
+        namespace odd { using half = float; using uint8_t = double; }
+        extern "C" __global__ void named(bool* same, scalar* a, counter* b, sixteen* c, raw* d, pair* e, const channel* f, odd::half* g,
+                                         odd::uint8_t* h) { *same = (void*)a == (void*)g; }
+        """
+    ).named
+    same = group.empty(1, "uint8")
+    array, channels = group.empty(4), group.memory_channels(group.empty(4))
+    right: List[Any] = [array, group.empty(4, "int64"), group.empty(4, "bfloat16"), array, array, channels, array, group.empty(4, "float64")]
+    kernel[1, 1](None, same, *right)
+    group.synchronize()
+    assert same.numpy()[0]
+    ports, doubles = group.port_channels(array), group.empty(4, "float64")
+    for at, says in ((0, "a is a scalar*"), (1, "b is a counter*"), (2, "c is a sixteen*"), (6, "g is a half*")):
+        with pytest.raises(mscclgo.InvalidError) as caught:
+            kernel[1, 1](None, same, *right[:at], doubles, *right[at + 1 :])
+        assert f"parameter {says}, and the tensor has elements of float64" in str(caught.value)
+    with pytest.raises(mscclgo.InvalidError, match=r"h is a uint8_t\*, and the tensor has elements of float32"):
+        kernel[1, 1](None, same, *right[:7], array)
+    for at, given, says in ((0, channels, "MemoryChannelHandle"), (5, ports, "PortChannelHandle")):
+        with pytest.raises(mscclgo.InvalidError, match=f"the channels' handles are of the type {says}"):
+            kernel[1, 1](None, same, *right[:at], given, *right[at + 1 :])
+
+
 def test_channels_as_arguments(group: mscclgo.Group, typed: mscclgo.Module) -> None:
     """Channels are for pointers to their handles."""
     array = group.empty(4)
