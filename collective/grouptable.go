@@ -43,10 +43,10 @@ type groupSizes struct {
 	threads     int
 }
 
-// defaultGroupSizes keep a GPU's links busy with two lanes a block, one of each direction.
-// Packets end where they do in all-to-alls.
+// defaultGroupSizes have a block for each lane that two ranks use, of either direction and for what
+// stays where it is, two a multiprocessor: while one waits until its stores are out, others store. Packets end where they do in all-to-alls.
 var defaultGroupSizes = groupSizes{
-	lanes: 128, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 128, threads: 512,
+	lanes: 128, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 256, threads: 512,
 }
 
 // groupTable is Table of group.cu, and what is beside it.
@@ -353,7 +353,9 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 		limit := min(g.sizes.blocks, k.fit)
 		blocks = int(divideUp(uint64(t.tasks), divideUp(uint64(t.tasks), uint64(limit))))
 	}
-	return k.kernel.Launch(s, gpu.Blocks(blocks, threads), append([]any{g.handle, g.shared, t.arg}, g.hosts...)...)
+	shape := gpu.Blocks(blocks, threads)
+	shape.Overlap = r.comm.Sharers() == 1
+	return k.kernel.Launch(s, shape, append([]any{g.handle, g.shared, t.arg}, g.hosts...)...)
 }
 
 // packed returns pairs as the kernel has them in front of messages, two to each.

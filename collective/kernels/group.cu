@@ -122,6 +122,13 @@ struct Box {
   MSCCLGO_DEVICE uint64_t* number(uint64_t launch, uint32_t direction, uint32_t peer) const {
     return awaited(ranks) + ((launch % 2) * 2 + direction) * ranks + peer;
   }
+  // numberNow is the launch's. That may still be on its way from memory, so both are loaded, of
+  // which end() may write the other.
+  MSCCLGO_DEVICE uint64_t numberNow(uint64_t launch, uint32_t direction, uint32_t peer) const {
+    uint64_t even = load<Scope::Device, Order::Relaxed>(number(0, direction, peer)),
+             odd = load<Scope::Device, Order::Relaxed>(number(1, direction, peer));
+    return launch % 2 == 0 ? even : odd;
+  }
   // launches counts the launches, for each of kMaxBlocks blocks.
   MSCCLGO_DEVICE uint64_t* launches() const { return awaited(5 * ranks); }
   // reported is not 0 once a thread is about to report a mismatch.
@@ -230,9 +237,10 @@ MSCCLGO_DEVICE uint32_t flagOf(uint64_t chunk) { return uint32_t(chunk % kFlags)
 
 // Task is how far a worker has come with a lane of a pair.
 struct Task {
-  uint64_t chunk;   // of the lane, the next one
-  uint64_t number;  // of the pair's first message
-  uint64_t head;    // of the chunk to receive
+  uint64_t chunk;    // of the lane, the next one
+  uint64_t number;   // of the pair's first message
+  uint64_t head;     // of the chunk to receive
+  uint64_t emptied;  // slots of the lane to send by that were free again when it was last looked at
   uint32_t pair, lane;
   uint32_t message;  // of the pair, the next one; all of them when it is done
   uint32_t step;     // of the message's lot
@@ -310,7 +318,7 @@ class Worker {
     const Pair pair = table_.pair(p);
     task.pair = p, task.lane = lane;
     task.ready = task.stuck = false;
-    task.chunk = task.number = task.head = 0;
+    task.chunk = task.number = task.head = task.emptied = 0;
     if (isFar(pair)) {
       if constexpr (Reach::kFar) {
         task.chunk = reach_.chunks(pair);
@@ -319,7 +327,10 @@ class Worker {
     } else if (pair.direction() != kKeeps) {
       task.chunk =
           pair.direction() == kSends ? *own().sent(pair.peer(), lane) : *own().received(pair.peer(), lane);
-      task.number = *own().number(launch, pair.direction(), pair.peer());
+      if (pair.direction() == kSends)
+        task.emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), lane));
+      task.number = own().numberNow(launch, pair.direction(), pair.peer());
+      fence<Scope::System, Order::Acquire>();
     }
     task.message = 0;
     find(task);
@@ -429,8 +440,9 @@ class Worker {
                                           : reach_.arrived(pair, task.chunk, task.head);
     }
     if (pair.direction() == kSends) {
-      uint64_t emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), task.lane));
-      if (int64_t(task.chunk - emptied) >= int64_t(kSlots)) return false;
+      auto full = [&] { return int64_t(task.chunk - task.emptied) >= int64_t(kSlots); };
+      if (full()) task.emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), task.lane));
+      if (full()) return false;
     } else {
       uint2 head;
       if (!own().head(pair.peer(), task.lane, task.chunk)->tryRead(flagOf(task.chunk), head)) return false;
@@ -507,7 +519,7 @@ class Worker {
   }
 
   // receive copies a chunk from this rank's box, or its post, to its place, and then gives the slot
-  // back, which releases at system scope. It is false if a wait failed.
+  // back. It is false if a wait failed.
   MSCCLGO_DEVICE bool receive(const Task& task, const Message& message, uint8_t* dst, uint64_t n) const {
     if constexpr (Reach::kFar) {
       if (pairOf(task).far())
@@ -526,19 +538,26 @@ class Worker {
       copy(dst, own().bytes(peer, task.lane, chunk, table_.slotBytes), n, thread, threads);
     }
     ok = Threads::all(ok);
-    clear(chunk, packets);
-    if (thread == 0 && ok)
-      store<Scope::System, Order::Release>(box(peer).emptied(group_.rank, task.lane), chunk + 1);
+    bool cleared = clear(chunk, packets);
+    if (thread != 0 || !ok) return ok;
+    uint64_t* emptied = box(peer).emptied(group_.rank, task.lane);
+    if (packed(message.bytes()) && !cleared) {
+      // The threads have looked at the flags of all packets, and wait for no more loads.
+      store<Scope::System, Order::Relaxed>(emptied, chunk + 1);
+    } else {
+      store<Scope::System, Order::Release>(emptied, chunk + 1);
+    }
     return ok;
   }
 
   // clear empties a slot before the flags repeat, as a packet that was not overwritten since
-  // would pass for a new one.
-  MSCCLGO_DEVICE void clear(uint64_t chunk, uint8_t* slot) const {
-    if (chunk % kFlags < kFlags - kSlots) return;
+  // would pass for a new one. It reports whether it has.
+  MSCCLGO_DEVICE bool clear(uint64_t chunk, uint8_t* slot) const {
+    if (chunk % kFlags < kFlags - kSlots) return false;
     for (uint32_t i = Threads::thread(); i < kPacketSlot / 8; i += Threads::threads())
       store<Scope::System, Order::Relaxed>(reinterpret_cast<uint64_t*>(slot) + i, uint64_t(0));
     Threads::sync();
+    return true;
   }
 
   // mismatch reports that what the peer sends is not what this rank receives, before anything
@@ -586,10 +605,11 @@ MSCCLGO_DEVICE bool matched(const GroupHandle& group, const PeerMemory& boxes, c
                             const Reach& reach, uint64_t launch) {
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   bool ok = true;
-  for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
+  // The last threads, since the first ones find the tasks.
+  for (uint32_t p = blockDim.x - 1 - threadIdx.x; p < table.pairs; p += blockDim.x) {
     const Pair pair = table.pair(p);
     if (pair.direction() != (Wait ? kSends : kReceives) || (Reach::kFar && pair.far())) continue;
-    uint64_t all = *own.number(launch, pair.direction(), pair.peer()) + pair.messages();
+    uint64_t all = own.numberNow(launch, pair.direction(), pair.peer()) + pair.messages();
     if constexpr (Wait) {
       Watch watch = group.watch;
       watch.peer = reach.rankOf(pair.peer());
@@ -615,13 +635,16 @@ MSCCLGO_DEVICE void end(const GroupHandle& group, const PeerMemory& boxes, const
   for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
     own.launches()[b] = launch + 1;
   if (blockIdx.x > 0) return;
-  for (uint32_t i = threadIdx.x; i < 2 * group.size; i += blockDim.x)
-    *own.number(launch + 1, 0, i) = *own.number(launch, 0, i);
+  auto count = [&](uint32_t direction, uint32_t peer, uint32_t messages) {
+    store<Scope::Device, Order::Relaxed>(own.number(launch + 1, direction, peer),
+                                         *own.number(launch, direction, peer) + messages);
+  };
+  for (uint32_t i = threadIdx.x; i < 2 * group.size; i += blockDim.x) count(0, i, 0);  // of both directions
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
     const Pair pair = table.pair(p);
     if (pair.direction() != kKeeps && !(Reach::kFar && pair.far()))
-      *own.number(launch + 1, pair.direction(), pair.peer()) += pair.messages();
+      count(pair.direction(), pair.peer(), pair.messages());
   }
 }
 
@@ -629,6 +652,7 @@ template <class Threads, class Packet, class Reach>
 MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
                           const Reach& reach) {
   __shared__ Tasks tasks;
+  awaitPrevious();
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   uint64_t launch = own.launches()[blockIdx.x];
   if (blockIdx.x == 0) matched<false>(group, boxes, table, reach, launch);
@@ -655,10 +679,10 @@ extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
 
 // The workers are blocks, or warps; packets are LL16 or LL128.
 #if !defined(SEVERAL_HOSTS)
-extern "C" __global__ void __launch_bounds__(512, 1) blocksLL16(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 2) blocksLL16(PARAMETERS) {
   group<BlockThreads, LL16Packet>(handle, boxes, table, Near{});
 }
-extern "C" __global__ void __launch_bounds__(512, 1) blocksLL128(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 2) blocksLL128(PARAMETERS) {
   group<BlockThreads, LL128Packet>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL16(PARAMETERS) {
@@ -672,10 +696,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
 // These are for ranks on several hosts: handle and boxes are of those of this rank's host, and
 // ranks of different hosts agree on their posts.
 #if !defined(ONE_HOST)
-extern "C" __global__ void __launch_bounds__(512, 1) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
+extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
 }
-extern "C" __global__ void __launch_bounds__(512, 1) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
+extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL16(PARAMETERS, const Hosts* hosts) {
