@@ -44,7 +44,8 @@ type groupSizes struct {
 }
 
 // defaultGroupSizes have a block for each lane that two ranks use, of either direction and for what
-// stays where it is, two a multiprocessor: while one waits until its stores are out, others store. Packets end where they do in all-to-alls.
+// stays where it is, two a multiprocessor: while one waits until its stores are out, others store.
+// Packets end where they do in all-to-alls.
 var defaultGroupSizes = groupSizes{
 	lanes: 128, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 256, threads: 512,
 }
