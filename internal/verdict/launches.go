@@ -59,8 +59,9 @@ func (l Launch) String() string {
 	return fmt.Sprintf("launch %d of kernel %s (%dx%d)", l.Nth, l.Kernel, l.Blocks, l.Threads)
 }
 
-// passed finds, in a cycle, a rank that has ended the launch in which another waits for its
-// signal: so that never came, and the cycle came of it, since the ranks are a step apart.
+// passed finds a rank that has ended the launch in which another waits for its signal: so that
+// never came, and the other waits came of it, also where a rank waits in another group, of which
+// nothing is known here.
 func (g *graph) passed() (Verdict, bool) {
 	by, missing, in := -1, Wait{}, Launch{}
 	for _, i := range g.reached {

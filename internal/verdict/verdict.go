@@ -46,6 +46,10 @@ func Judge(ranks []Rank, l Limits) Verdict {
 	if v, ok := g.handler(); ok {
 		return v
 	}
+	// A proof comes before what is likely.
+	if v, ok := g.passed(); ok {
+		return v
+	}
 	if v, ok := g.end(); ok {
 		return v
 	}
@@ -310,10 +314,6 @@ func (g *graph) cycle() Verdict {
 	if w := g.own[g.reached[0]]; w != nil && len(g.edges[g.reached[0]]) == 0 {
 		rank := g.reached[0]
 		return Verdict{rank, fmt.Sprintf("rank %d's kernel has waited%s%s", rank, since(*w), ownHost)}
-	}
-	// A proof comes before what is likely.
-	if v, ok := g.passed(); ok {
-		return v
 	}
 	// A channel's signal that never came explains the barriers: the rank that should have
 	// sent it went on to a barrier, and the one that awaits it never gets there.
