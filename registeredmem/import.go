@@ -121,13 +121,16 @@ func (r *Registry) mappable(d *description) error {
 	case d.host != r.host:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is on host %q, this rank on host %q", d.host, r.host)
 	case !r.options.Device.CanAccess(d.device):
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%v has no access to the memory of device %x: %s", r.options.Device, d.device, absence(d.device))
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%v has no access to the memory of device %x: %s", r.options.Device, d.device, r.absence(d.device))
 	}
 	return nil
 }
 
 // absence returns a likely reason why a device has no peer access.
-func absence(device [16]byte) string {
+func (r *Registry) absence(device [16]byte) string {
+	if r.options.Device.Info().PCIBusID == "" { // no driver is loaded to explain that
+		return "an emulated device has access to those of its host"
+	}
 	all, err := gpu.List()
 	if err != nil {
 		return err.Error()
