@@ -245,7 +245,7 @@ func TestOutOfReach(t *testing.T) {
 	about := m.about
 	about.device = [16]byte{0xab, 0xcd}
 	_, err := mine.Import(t.Context(), about.encode())
-	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "abcd", "CUDA_VISIBLE_DEVICES")
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 0, peer 1", "abcd", map[bool]string{true: "CUDA_VISIBLE_DEVICES", false: "emulated"}[testdev.CUDA()])
 
 	about = m.about
 	about.transports = InfiniBand
