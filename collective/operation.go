@@ -249,6 +249,15 @@ func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
 	return in, out
 }
 
+// shard returns the most bytes of which one rank makes the result: of a reduce-scatter each its
+// part, of others one share each.
+func (r *Runner) shard(c *Call) uint64 {
+	if c.Kind == ReduceScatter {
+		return c.part()
+	}
+	return divideUp(c.part(), uint64(r.comm.Size()))
+}
+
 // blocks returns the size of the grid: a block for as much as its threads carry at
 // once, but no more than fit on the device, since they wait for their peers'.
 func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
@@ -261,11 +270,11 @@ func (r *Runner) blocks(c *Call, a algorithm, fit int) int {
 	case a.through == byBulk:
 		perThread = divideUp(bulkLeast, uint64(c.Threads))
 	}
-	switch ranks := uint64(r.comm.Size()); {
-	case a.split == twoShards, a.through == byPush && c.Kind != ReduceScatter, a.name == "direct" && (c.Kind == AllReduce || c.Kind == Reduce):
-		work = divideUp(work, ranks) // a shard
+	switch {
+	case a.split == twoShards, a.through == byPush, a.name == "direct" && c.Kind.Reduces():
+		work = r.shard(c)
 	case a.payload == 0 && !c.Kind.Reduces():
-		work *= ranks // the ranks share the blocks
+		work *= uint64(r.comm.Size()) // the ranks share the blocks
 	}
 	most := uint64(min(c.Blocks, fit))
 	return int(max(1, min(divideUp(work, perThread*uint64(c.Threads)), most)))

@@ -47,11 +47,7 @@ func (r *Runner) needInbox(ctx context.Context) (err error) {
 // launchPushed is launchOf for pushed.cu.
 func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in, out devicecode.PeerMemory) launch {
 	pairs := max(1, uint64(r.blocks(c, a, fit))/2)
-	longest := c.part()
-	if c.Kind != ReduceScatter {
-		longest = divideUp(longest, uint64(r.comm.Size())) // a shard
-	}
-	piece := divideUp(divideUp(longest, pairs*pushedPieces), line) * line
+	piece := divideUp(divideUp(r.shard(c), pairs*pushedPieces), line) * line
 	piece = min(max(piece, leastPiece), mostPiece)
 	// How data lie in lines, all ranks must take alike: as rank 0's do, or, where nobody knows
 	// the peers' buffers, as if they started in one.

@@ -330,6 +330,8 @@ class Worker {
       if (pair.direction() == kSends)
         task.emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), lane));
       task.number = own().numberNow(launch, pair.direction(), pair.peer());
+      // Behind all three loads, which so wait for memory together. The peer has read the slots
+      // that `emptied` gave back.
       fence<Scope::System, Order::Acquire>();
     }
     task.message = 0;
@@ -542,7 +544,9 @@ class Worker {
     if (thread != 0 || !ok) return ok;
     uint64_t* emptied = box(peer).emptied(group_.rank, task.lane);
     if (packed(message.bytes()) && !cleared) {
-      // The threads have looked at the flags of all packets, and wait for no more loads.
+      // Each thread has branched on the flags of its packets, which its loads returned with the
+      // data, and the barrier comes after. GPUs do not store ahead of a branch, so nothing is left
+      // that the peer could overwrite, and a fence would only wait for the copy to dst.
       store<Scope::System, Order::Relaxed>(emptied, chunk + 1);
     } else {
       store<Scope::System, Order::Release>(emptied, chunk + 1);

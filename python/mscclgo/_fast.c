@@ -57,6 +57,13 @@ bool words(PyObject* const* args, Py_ssize_t count, word* to) {
 
 PyObject* not_simple(void) { return PyLong_FromLong(-1); }
 
+void free_object(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type);
+}
+
 // call(function, argument, ...) calls a function of the library and returns its status.
 static PyObject* fast_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;

@@ -103,6 +103,9 @@ PyObject* not_simple(void);
 // words converts arguments, which are ints, bytes or None. Negative ints are those of C.
 bool words(PyObject* const* args, Py_ssize_t count, word* to);
 
+// free_object frees the memory of an object, and its reference to its type.
+void free_object(PyObject* self);
+
 extern PyType_Spec caller_spec, kernel_spec;
 extern PyTypeObject* caller_type;
 

@@ -211,12 +211,9 @@ static int caller_clear(PyObject* self) {
 }
 
 static void caller_free(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   caller_clear(self);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF(type);
+  free_object(self);
 }
 
 static PyMethodDef caller_methods[] = {

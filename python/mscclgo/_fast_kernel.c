@@ -242,13 +242,10 @@ static int kernel_clear(PyObject* self) {
 }
 
 static void kernel_free(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   kernel_clear(self);
   PyMem_Free(((kernel*)self)->parameters);
-  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(self);
-  Py_DECREF(type);
+  free_object(self);
 }
 
 static PyMethodDef kernel_methods[] = {

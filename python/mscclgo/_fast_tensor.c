@@ -15,51 +15,25 @@ typedef struct {
   int32_t type;
 } __attribute__((packed)) array_place;
 
+// The types of numbers: their kinds in the letters of array interfaces, or 0, and in DLPack's codes.
+static const struct {
+  char letter;
+  uint8_t code;
+  int bytes, type;
+} numbers[] = {{'f', 2, 4, 0},  {'f', 2, 2, 1},   {0, 4, 2, 2},     {'f', 2, 8, 3},   {'i', 0, 4, 4},
+               {'i', 0, 8, 5},  {'u', 1, 1, 6},   {0, 10, 1, 7},    {0, 12, 1, 8},    {'b', 6, 1, BOOL},
+               {'i', 0, 1, I8}, {'i', 0, 2, I16}, {'u', 1, 2, U16}, {'u', 1, 4, U32}, {'u', 1, 8, U64}};
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
+
 static int type_of(const dl_tensor* t) {
-  switch (t->code << 8 | t->bits) {
-    case 2 << 8 | 32:
-      return 0;
-    case 2 << 8 | 16:
-      return 1;
-    case 4 << 8 | 16:
-      return 2;
-    case 2 << 8 | 64:
-      return 3;
-    case 0 << 8 | 32:
-      return 4;
-    case 0 << 8 | 64:
-      return 5;
-    case 1 << 8 | 8:
-      return 6;
-    case 10 << 8 | 8:
-      return 7;
-    case 12 << 8 | 8:
-      return 8;
-    case 6 << 8 | 8:
-      return BOOL;
-    case 0 << 8 | 8:
-      return I8;
-    case 0 << 8 | 16:
-      return I16;
-    case 1 << 8 | 16:
-      return U16;
-    case 1 << 8 | 32:
-      return U32;
-    case 1 << 8 | 64:
-      return U64;
-  }
+  for (int i = 0; i < NUMBERS; i++)
+    if (numbers[i].code == t->code && numbers[i].bytes * 8 == t->bits) return numbers[i].type;
   return OTHER;
 }
 
-// type_named returns the type of a kind of numbers, in the letters of array interfaces, and its size.
-static int type_named(Py_UCS4 kind, int item) {
-  static const struct {
-    Py_UCS4 kind;
-    int item, type;
-  } all[] = {{'f', 4, 0},    {'f', 2, 1},  {'f', 8, 3},   {'i', 4, 4},   {'i', 8, 5},   {'u', 1, 6},
-             {'b', 1, BOOL}, {'i', 1, I8}, {'i', 2, I16}, {'u', 2, U16}, {'u', 4, U32}, {'u', 8, U64}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (all[i].kind == kind && all[i].item == item) return all[i].type;
+static int type_named(Py_UCS4 letter, int bytes) {
+  for (int i = 0; i < NUMBERS; i++)
+    if (letter && (Py_UCS4)numbers[i].letter == letter && numbers[i].bytes == bytes) return numbers[i].type;
   return OTHER;
 }
 
