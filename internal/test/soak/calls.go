@@ -96,7 +96,13 @@ func (w *worker) newTeam(ctx context.Context, comm *communicator.Communicator, m
 	if t.runner, err = collective.New(ctx, comm, collective.Options{Scratch: 1 << 20}); err != nil {
 		return nil, err
 	}
-	w.leaving(func() error { return t.runner.Close(context.Background()) })
+	w.leaving(func() error {
+		err := t.runner.Close(context.Background())
+		if comm != w.comm {
+			err = w.inPart(err)
+		}
+		return err
+	})
 	for i, b := range []*gpu.Buffer{t.in, t.out} {
 		whole, err := t.runner.Share(ctx, b)
 		if err != nil {

@@ -111,6 +111,12 @@ func (w *worker) options() communicator.Options {
 	return o
 }
 
+// subgroup is the one that a rank is in.
+type subgroup struct {
+	comm    *communicator.Communicator
+	members []int // by its ranks
+}
+
 // worker is what a rank works with.
 type worker struct {
 	task
@@ -124,9 +130,8 @@ type worker struct {
 	ports   *communicator.PortChannels
 
 	// What a group has until it ends: see leave.
-	team, part *team // part is that of the ranks' own subgroup
-	apart      *communicator.Communicator
-	members    []int // of part, by its ranks
+	team, part *team // part is that of the rank's subgroup
+	subgroup   atomic.Pointer[subgroup]
 	pipes      [2]*communicator.Pipes
 	pipeMost   [2]uint64
 	service    *proxyservice.ProxyService
@@ -173,6 +178,7 @@ func (w *worker) work(ctx context.Context) error {
 	go func() {
 		select {
 		case <-comm.Done():
+			w.failPart(comm.Err()) // before calls there end with the context
 			stop()
 		case <-within.Done():
 		}
@@ -187,10 +193,22 @@ func (w *worker) work(ctx context.Context) error {
 	}
 	w.failedAt = time.Now().UnixNano()
 	comm.Abort(err)
-	if w.apart != nil { // nobody waits there for this rank
-		w.apart.Abort(err)
-	}
+	w.failPart(err)
 	return err
+}
+
+// failPart fails the subgroup, which the group's failure does not, so that nobody waits there for
+// this rank: for the failure of the rank that err names, if that is one of it.
+func (w *worker) failPart(err error) {
+	part := w.subgroup.Load()
+	if part == nil {
+		return
+	}
+	peer := mscclgo.NoRank
+	if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
+		peer = slices.Index(part.members, e.Peer)
+	}
+	part.comm.Abort(mscclgo.Errorf(mscclgo.KindOf(err), "soak: the group", "%v", err).At(part.comm.Rank(), peer))
 }
 
 // leave ends what does not live on in another group, and close all.
@@ -315,20 +333,21 @@ func (w *worker) split(ctx context.Context) error {
 		colors[i] = random.IntN(2)
 	}
 	me := w.comm.Rank()
-	w.members = nil
-	for _, rank := range byKey(keys) {
-		if colors[rank] == colors[me] {
-			w.members = append(w.members, rank)
-		}
-	}
-	var err error
-	if w.apart, err = w.comm.Split(ctx, colors[me], keys[me]); err != nil {
-		w.apart = nil
+	w.subgroup.Store(nil)
+	comm, err := w.comm.Split(ctx, colors[me], keys[me])
+	if err != nil {
 		return err
 	}
-	w.leaving(w.apart.Close)
-	w.part, err = w.newTeam(ctx, w.apart, w.Most/4, w.Seed+uint64(colors[me]+1)<<60)
-	return w.inPart(ctx, err)
+	part := &subgroup{comm: comm}
+	for _, rank := range byKey(keys) {
+		if colors[rank] == colors[me] {
+			part.members = append(part.members, rank)
+		}
+	}
+	w.subgroup.Store(part)
+	w.leaving(func() error { return w.inPart(comm.Close()) })
+	w.part, err = w.newTeam(ctx, comm, w.Most/4, w.Seed+uint64(colors[me]+1)<<60)
+	return w.inPart(err)
 }
 
 // byKey returns the ranks in the order of their keys.
@@ -344,28 +363,34 @@ var rankNumber = regexp.MustCompile(`\brank (\d+)\b`)
 
 // inPart returns the error of something in the subgroup as one of the group: why that has
 // failed, if it has, or the same with the group's numbers of the ranks. A rank whose end
-// fails one fails the other as well, but news may take different ways.
-func (w *worker) inPart(ctx context.Context, err error) error {
+// fails one fails the other as well, but news may take different ways, and of one that is
+// silent each rank hears by itself.
+func (w *worker) inPart(err error) error {
 	if err == nil {
 		return nil
+	}
+	patience := 100 * time.Millisecond
+	if slices.ContainsFunc(faults, func(f fault) bool { return f.name == w.Fault && f.beats }) {
+		patience = w.Heartbeat
 	}
 	select {
 	case <-w.comm.Done():
 		return w.comm.Err()
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(patience):
 	}
+	members := w.subgroup.Load().members
 	text := rankNumber.ReplaceAllStringFunc(err.Error(), func(name string) string {
 		n, _ := strconv.Atoi(name[len("rank "):])
-		if n >= len(w.members) {
+		if n >= len(members) {
 			return name
 		}
-		return "rank " + strconv.Itoa(w.members[n])
+		return "rank " + strconv.Itoa(members[n])
 	})
 	peer := mscclgo.NoRank
-	if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(w.members) {
-		peer = w.members[e.Peer]
+	if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(members) {
+		peer = members[e.Peer]
 	}
-	return mscclgo.Errorf(mscclgo.KindOf(err), fmt.Sprintf("soak: the subgroup of ranks %v", w.members), "%s", text).At(w.comm.Rank(), peer)
+	return mscclgo.Errorf(mscclgo.KindOf(err), fmt.Sprintf("soak: the subgroup of ranks %v", members), "%s", text).At(w.comm.Rank(), peer)
 }
 
 // handle serves the triggers of the kernel report.
@@ -462,7 +487,7 @@ func (w *worker) step(ctx context.Context, step int) error {
 	case aPass:
 		return w.pass(ctx, w.team, random, step)
 	case inPart:
-		return w.inPart(ctx, w.besides(ctx, step))
+		return w.inPart(w.besides(ctx, step))
 	case aGather:
 		return w.gather(ctx, random, step)
 	}

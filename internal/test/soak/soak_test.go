@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,12 +33,17 @@ func TestSoak(t *testing.T) {
 			c.faults = append(c.faults, f)
 		}
 	}
-	failed, err := c.soak(t.Context(), t.Logf)
+	var lines []string
+	failed, err := c.soak(t.Context(), func(format string, args ...any) {
+		lines = append(lines, fmt.Sprintf(format, args...))
+		t.Log(lines[len(lines)-1])
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failed > 0 {
-		t.Errorf("%d runs failed", failed)
+	if failed > 0 { // what went wrong comes last, where the ends of long logs are kept
+		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, "-seed") })
+		t.Errorf("%d runs failed:\n%s", failed, strings.Join(lines, "\n"))
 	}
 }
 
