@@ -187,6 +187,7 @@ func TestPipes(t *testing.T)       { check(t, 0, nil, "pipes") }
 func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }
 func TestTriggers(t *testing.T)    { check(t, 0, nil, "triggers") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
+func TestAbandoned(t *testing.T)   { check(t, 0, nil, "abandoned") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 
 // TestUndescribed loads an image that does not tell the types of parameters, as images of others.

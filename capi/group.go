@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -131,14 +132,38 @@ func newGroup(comm *communicator.Communicator, collectives collective.Options, d
 	return o
 }
 
-// close leaves the group.
+// workTime is how long what is queued has to end, once waits have.
+const workTime = 30 * time.Second
+
+// leaveGroups has the groups among objects that are to be closed leave, which ends the waits of their
+// kernels, and then waits for what is queued on the streams among them: it uses what is closed next.
+func leaveGroups(all []*object) (errs []error) {
+	left := false
+	for _, o := range all {
+		if g, ok := o.value.(*group); ok {
+			errs = append(errs, native.Leave(g.comm))
+			left = true
+		}
+	}
+	busy := func(o *object) bool {
+		s, ok := o.value.(*gpu.Stream)
+		if !ok {
+			return false
+		}
+		done, err := s.Query()
+		return !done && err == nil // no more is known of one that captures
+	}
+	for start := time.Now(); left && slices.ContainsFunc(all, busy) && time.Since(start) < workTime; {
+		time.Sleep(100 * time.Microsecond)
+	}
+	return errs
+}
+
+// close frees what the group has, which it has left.
 func (g *group) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// The runner waits for the other ranks, as the communicator does.
-	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
-	defer cancel()
-	errs := []error{g.runner.Close(ctx), g.comm.Close()}
+	errs := []error{g.runner.Close(context.Background()), g.comm.Close()} // which wait for nobody now
 	for _, f := range g.last {
 		errs = append(errs, f())
 	}

@@ -175,7 +175,7 @@ func (t *table) close(op string, o *object) error {
 		return err
 	}
 	defer o.parent.done()
-	var errs []error
+	errs := leaveGroups(order)
 	for _, o := range order {
 		if o.close != nil {
 			errs = append(errs, o.close())

@@ -162,6 +162,7 @@ type Communicator struct {
 
 	from       *heritage                     // of the communicator that Reform turned into this one, or nil
 	reforming  sync.Mutex                    // held by Reform and Close
+	together   bool                          // the other ranks have left too; see leave
 	leaves     *heritage                     // what Reform has kept and no communicator has taken, or nil
 	latest     *atomic.Pointer[Communicator] // of those that Reform has made one of the other
 	ownsDevice bool
@@ -176,6 +177,7 @@ type Communicator struct {
 	owned    []func() error
 	kept     io.Closer // see native.KeptBy
 	closed   bool
+	left     bool // leave is done or under way
 	closing  sync.Once
 	ended    atomic.Bool // Close or Reform has ended the waits in kernels
 }
@@ -236,7 +238,10 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	return c, nil
 }
 
-func init() { native.TakeDevice = func(c any) { c.(*Communicator).ownsDevice = false } }
+func init() {
+	native.TakeDevice = func(c any) { c.(*Communicator).ownsDevice = false }
+	native.Leave = func(c any) error { return c.(*Communicator).leaveEarly() }
+}
 
 // heartbeatFromEnv returns what MSCCLGO_HEARTBEAT_TIMEOUT says, or otherwise if it is
 // empty or not set.
@@ -399,23 +404,42 @@ func (c *Communicator) Close() error {
 func (c *Communicator) close() error {
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
-	c.mu.Lock()
-	reformed := c.closed && !c.retiring
-	c.closed = true
-	c.mu.Unlock()
-	if reformed {
+	if !c.leave() {
 		return c.closeHeritage()
 	}
-	c.matcher.refuse()
-	together := c.part()
-	c.ended.Store(true)
-	c.failure.abort()
 	time.Sleep(abortGrace)
 	var err error
 	if c.tracer != nil {
-		_, err = c.tracer.finish(together)
+		_, err = c.tracer.finish(c.together)
 	}
 	return errors.Join(err, c.release())
+}
+
+// leave waits for the other ranks to leave too, and ends the waits of kernels. It reports false if
+// the communicator was re-formed. The caller holds reforming.
+func (c *Communicator) leave() bool {
+	c.mu.Lock()
+	again, reformed := c.left, c.closed && !c.retiring && !c.left
+	c.closed, c.left = true, !reformed
+	c.mu.Unlock()
+	if again || reformed {
+		return again
+	}
+	c.matcher.refuse()
+	c.together = c.part()
+	c.ended.Store(true)
+	c.failure.abort()
+	return true
+}
+
+// leaveEarly implements native.Leave.
+func (c *Communicator) leaveEarly() error {
+	c.reforming.Lock()
+	defer c.reforming.Unlock()
+	if !c.leave() || c.kept == nil {
+		return nil
+	}
+	return c.kept.Close()
 }
 
 // closeHeritage frees what Reform has kept, if no communicator has taken it.

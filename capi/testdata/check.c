@@ -1222,6 +1222,44 @@ static void busy(void) {
   OK(mscclgo_rendezvous_destroy(r));
 }
 
+// abandon has rank 0 leave its group while its kernels wait on a stream of other code, whose work ends
+// then, and which goes on.
+static void* abandon(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group_options options = {.device = "emu:3", .timeout_ms = 60000};
+  mscclgo_group g;
+  mscclgo_device d, own;
+  mscclgo_stream s, theirs;
+  mscclgo_buffer b, input;
+  void *handle, *data;
+  int done = 1;
+  OK(mscclgo_device_open("emu:3", &own));
+  OK(mscclgo_stream_create(own, &theirs));
+  OK(mscclgo_stream_handle(theirs, &handle));
+  OK(mscclgo_buffer_create(own, 4096, &b));
+  OK(mscclgo_group_connect(shared_id, (int)me, RANKS, &options, &g));
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_wrap(d, handle, &s));
+  OK(mscclgo_buffer_create(d, 4096, &input));
+  OK(mscclgo_buffer_pointer(input, &data));
+  OK(mscclgo_all_reduce(g, s, data, data, 4, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_group_synchronize(g, s, -1));
+  if (me == 0) {
+    for (int i = 0; i < 30; i++) OK(mscclgo_all_reduce(g, s, data, data, 1024, MSCCLGO_I32, MSCCLGO_SUM));
+    usleep(50000);
+    OK(mscclgo_stream_query(theirs, &done));
+    TRUE(!done);
+  }
+  mscclgo_status left = mscclgo_group_destroy(g);
+  TRUE(left == MSCCLGO_OK || left == MSCCLGO_ABORTED);
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_stream_query(s, &done));
+  OK(mscclgo_stream_synchronize(theirs, 5000));
+  OK(mscclgo_stream_fill(theirs, b, 0, 7, 4096));
+  OK(mscclgo_stream_synchronize(theirs, 5000));
+  OK(mscclgo_device_destroy(own));
+  return NULL;
+}
+
 static void environment(void) {
   mscclgo_group g;
   int size = 0;
@@ -1526,6 +1564,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "ports")) return ports(), 0;
   if (!strcmp(name, "triggers")) return triggers(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
+  if (!strcmp(name, "abandoned")) return together(abandon), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;
   if (!strcmp(name, "leaks")) return leaks(), 0;

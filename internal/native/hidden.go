@@ -141,6 +141,9 @@ var (
 	// TakeDevice makes the device of a *communicator.Communicator that Join returned the
 	// caller's, to be closed after the communicator.
 	TakeDevice func(comm any)
+	// Leave does the part of a *communicator.Communicator's Close that waits for the other ranks
+	// and ends the waits of kernels, and closes what KeptBy keeps. Nothing else is freed before Close.
+	Leave func(comm any) error
 	// ParamsOf returns the places of the parameters of a *gpu.Kernel in the bytes that
 	// LaunchPacked takes.
 	ParamsOf func(kernel any) []Param

@@ -109,7 +109,8 @@ class Group:
 
     def close(self) -> None:
         """Leaves the group and frees all that was made of it. It waits for the other ranks to leave
-        too, for at most 5 seconds. It may be called twice."""
+        too, for at most 5 seconds. Then waits in kernels end, and what is queued on streams has
+        30 seconds to end before its memory is freed. It may be called twice."""
         if self.closed:
             return
         self.closed = True
