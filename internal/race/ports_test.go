@@ -49,7 +49,12 @@ func TestStreamPortMistakes(t *testing.T) {
 					}
 					ports, err := comm.PortChannels(ctx, service, b, communicator.PortChannelOptions{OnStream: true})
 					if err == nil && comm.Rank() == 0 {
-						err = errors.Join(mistake(stream, ports.OnStream(stream, 0, 1), b), stream.Synchronize(ctx))
+						// In a graph, so that the stream has all of it before the proxy has served any.
+						err = errors.Join(stream.BeginCapture(), mistake(stream, ports.OnStream(stream, 0, 1), b))
+						graph, endErr := stream.EndCapture()
+						if err = errors.Join(err, endErr); err == nil {
+							err = errors.Join(graph.Launch(stream), stream.Synchronize(ctx), graph.Close())
+						}
 					}
 					return errors.Join(err, comm.Barrier(ctx))
 				})
