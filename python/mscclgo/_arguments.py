@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, NoReturn
 from ._array import Array, Pointer
 from ._channels import HANDLES, PeerMemory, Pipes, _Channels
 from ._errors import InvalidError
-from ._memory import BITS
+from ._memory import BITS, is_scalar
 from ._library import KIND_BOOL, KIND_ENUM, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UINT, ParameterType
 
 if TYPE_CHECKING:
@@ -269,17 +269,6 @@ def _elements(described: ParameterType, name: str) -> Optional[FrozenSet[str]]:
     if name in _STRUCTS:
         return frozenset((_STRUCTS[name],))
     return None
-
-
-def is_scalar(argument: Any) -> bool:
-    """Whether an argument is a scalar of NumPy, which are of a type and a size."""
-    return (
-        hasattr(argument, "tobytes")
-        and hasattr(argument, "dtype")
-        and getattr(argument, "shape", None) == ()
-        and hasattr(argument, "item")
-        and (not hasattr(argument, "__setitem__") or type(argument).__name__ in ("void", "record"))
-    )
 
 
 def _value(number: Any) -> str:

@@ -237,7 +237,10 @@ static int kernel_clear(PyObject* self) {
   kernel* k = (kernel*)self;
   Py_CLEAR(k->caller);
   Py_CLEAR(k->module);
-  while (k->count > 0) Py_CLEAR(k->parameters[--k->count].pack);
+  while (k->count > 0) {
+    k->count--;  // not in Py_CLEAR, which may evaluate its argument twice
+    Py_CLEAR(k->parameters[k->count].pack);
+  }
   return 0;
 }
 

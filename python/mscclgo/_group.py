@@ -170,6 +170,8 @@ class Group:
 
     def all_gather_bytes(self, data: bytes, timeout: Optional[float] = None) -> "list[bytes]":
         """Returns the bytes of all ranks, as many from each, by rank. Collective."""
+        if not isinstance(data, bytes):
+            raise InvalidError(f"mscclgo: gather bytes of all ranks: data is a {type(data).__name__} and not bytes")
         received = ctypes.create_string_buffer(max(len(data) * self.size, 1))
         call(library.mscclgo_group_all_gather, self._handle, data, len(data), received, milliseconds(timeout))
         return [received.raw[r * len(data) : (r + 1) * len(data)] for r in range(self.size)]

@@ -71,6 +71,8 @@ def of(tensor: Any) -> Memory:
         return _of_interface(interface, CUDA, None)
     interface = getattr(tensor, "__array_interface__", None)
     if interface is not None:
+        if is_scalar(tensor):  # its interface is of a copy, which is gone
+            raise InvalidError(f"mscclgo: a {type(tensor).__name__} is a number and not a tensor; put it into an array")
         return _of_interface(interface, CPU, getattr(getattr(tensor, "dtype", None), "name", None))
     if hasattr(tensor, "__dlpack__"):
         return _of_dlpack(tensor)
@@ -122,6 +124,17 @@ def _meet(of: type) -> None:
 
 
 _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool", "c": "complex"}
+
+
+def is_scalar(argument: Any) -> bool:
+    """Whether an argument is a scalar of NumPy, which are of a type and a size."""
+    return (
+        hasattr(argument, "tobytes")
+        and hasattr(argument, "dtype")
+        and getattr(argument, "shape", None) == ()
+        and hasattr(argument, "item")
+        and (not hasattr(argument, "__setitem__") or type(argument).__name__ in ("void", "record"))
+    )
 
 
 def _of_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:

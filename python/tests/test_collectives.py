@@ -223,6 +223,16 @@ def test_wrong_tensors(group: mscclgo.Group) -> None:
     group.check()  # none of this has failed the group
 
 
+def test_numbers_are_no_tensors(group: mscclgo.Group) -> None:
+    array = group.array(np.ones(1))
+    for number in (np.float64(3), np.float64(3).astype(np.int32), np.bool_(True)):
+        with pytest.raises(mscclgo.InvalidError, match="is a number and not a tensor"):
+            group.all_reduce(array, number)
+    group.all_reduce(np.array(3.0), array)  # a tensor of no dimensions is one
+    with pytest.raises(mscclgo.InvalidError, match="a str and not bytes"):
+        group.all_gather_bytes("abc")  # type: ignore[arg-type]
+
+
 def test_gpu_tensors_refused(group: mscclgo.Group) -> None:
     class OnGPU:
         __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (1 << 40, False), "version": 3, "strides": None}
