@@ -151,7 +151,7 @@ func leaveGroups(all []*object) (errs []error) {
 			return false
 		}
 		done, err := s.Query()
-		return !done && err == nil // no more is known of one that captures
+		return !done && err == nil // of one that captures nothing is known
 	}
 	for start := time.Now(); left && slices.ContainsFunc(all, busy) && time.Since(start) < workTime; {
 		time.Sleep(100 * time.Microsecond)

@@ -545,8 +545,9 @@ class Worker {
     uint64_t* emptied = box(peer).emptied(group_.rank, task.lane);
     if (packed(message.bytes()) && !cleared) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
-      // data, and the barrier comes after. GPUs do not store ahead of a branch, so nothing is left
-      // that the peer could overwrite, and a fence would only wait for the copy to dst.
+      // data, and the barrier comes after. GPUs do not store ahead of a branch, though PTX's memory
+      // model alone does not promise it, so nothing is left that the peer could overwrite. A fence
+      // would wait for the copy to dst as well.
       store<Scope::System, Order::Relaxed>(emptied, chunk + 1);
     } else {
       store<Scope::System, Order::Release>(emptied, chunk + 1);
