@@ -436,10 +436,16 @@ func (c *Communicator) leave() bool {
 func (c *Communicator) leaveEarly() error {
 	c.reforming.Lock()
 	defer c.reforming.Unlock()
-	if !c.leave() || c.kept == nil {
+	if !c.leave() {
 		return nil
 	}
-	return c.kept.Close()
+	c.mu.Lock()
+	kept := c.kept
+	c.mu.Unlock()
+	if kept == nil {
+		return nil
+	}
+	return kept.Close()
 }
 
 // closeHeritage frees what Reform has kept, if no communicator has taken it.
