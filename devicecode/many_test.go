@@ -90,7 +90,8 @@ func TestFewRanks(t *testing.T) {
 	}
 }
 
-// TestFourRanks compiles inboxes for groups of at most four ranks, and checks that none is larger.
+// TestFourRanks compiles inboxes for groups of at most four ranks. On emulated devices it checks that none
+// is larger.
 func TestFourRanks(t *testing.T) {
 	const source = `
 #include <mscclgo/collective.cuh>
@@ -108,6 +109,9 @@ extern "C" __global__ void boxes(mscclgo::GroupHandle group) { mscclgo::Inboxes<
 	run(t, d, kernel, gpu.Blocks(1, 32), group)
 	if text, _, ok := status.get().Checked(); ok {
 		t.Errorf("a group of four: %s", text)
+	}
+	if d.Info().Arch != devicecode.ArchEmu {
+		return // a check that fails ends the context of a GPU
 	}
 	group.Size++
 	err = launched(t, d, kernel, gpu.Blocks(1, 32), group)
