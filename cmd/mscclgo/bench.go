@@ -82,7 +82,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
 	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
 	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
-	c.flags.BoolVar(&f.primitives, "primitives", false, "time semaphores, packets, port channels and the ring of triggers instead")
+	c.flags.BoolVar(&f.primitives, "primitives", false, "time semaphores, packets, port channels, pipes and the ring of triggers instead")
 	c.flags.DurationVar(&f.soak, "soak", 0, "no times: alternate everything at random for so long, and check it")
 }
 

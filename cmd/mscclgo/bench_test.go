@@ -154,7 +154,10 @@ func TestBenchPrimitives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"semaphore", "relaxed semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync"} {
+	for _, name := range []string{
+		"semaphore", "relaxed semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync",
+		"plain copy, ", "pipes, ", "pipes by ports, ", " blocks, slots of ", " blocks, zero copy",
+	} {
 		if !strings.Contains(stdout, name) {
 			t.Errorf("no %s in:\n%s", name, stdout)
 		}

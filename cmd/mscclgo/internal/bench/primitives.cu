@@ -3,6 +3,7 @@
 // memory may be read anew after each wait.
 #include <mscclgo/fifo.cuh>
 #include <mscclgo/memory_channel.cuh>
+#include <mscclgo/pipe.cuh>
 #include <mscclgo/port_channel.cuh>
 
 using namespace mscclgo;
@@ -98,6 +99,65 @@ extern "C" __global__ void putMany(const PortChannelHandle* channel, uint64_t by
   }
   if (peer.flush() != WaitResult::Done) return;
   *took = nanoseconds() - start;
+}
+
+namespace {
+
+// Part is what a block moves of a message.
+struct Part {
+  uint64_t first, bytes;
+};
+
+// partOf cuts a message into a part for each block, at multiples of 128 bytes.
+MSCCLGO_DEVICE Part partOf(uint64_t bytes) {
+  const uint64_t lines = bytes / 128;
+  const uint64_t first = lines * blockIdx.x / gridDim.x, end = lines * (blockIdx.x + 1) / gridDim.x;
+  return {first * 128, (end - first) * 128};
+}
+
+// Times are when a block began and ended, by nanoseconds().
+struct Times {
+  uint64_t begin, end;
+};
+
+// answer has rank 1 tell rank 0, by the pipe that goes back, that it has come so far.
+MSCCLGO_DEVICE WaitResult answer(const PipeHandle& out, const PipeHandle& in, uint32_t rank) {
+  return rank == 1 ? out.send(nullptr, 0) : in.recv(nullptr, 0);
+}
+
+}  // namespace
+
+// copies writes rank 0's message to rank 1, a number of times: what the link carries when
+// no block waits for the peer. Blocks are as those of `messages`.
+extern "C" __global__ void __launch_bounds__(512)
+    copies(const MemoryChannelHandle* channel, uint64_t bytes, uint32_t rounds, Times* times) {
+  const Part part = partOf(bytes);
+  const uint64_t begin = nanoseconds();
+  for (uint32_t i = 0; i < rounds; ++i)
+    channel->put(part.first, part.first, part.bytes, threadIdx.x, blockDim.x);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  fence<Scope::System, Order::Release>();  // the copies have arrived
+  times[blockIdx.x] = {begin, nanoseconds()};
+}
+
+// messages sends rank 0's message to rank 1 by pipes, a number of times. Each block has a
+// pipe of its own each way. It begins when rank 1's block runs, and ends when that has
+// received all.
+extern "C" __global__ void __launch_bounds__(512)
+    messages(PipeSet pipes, uint32_t rank, uint8_t* message, uint64_t bytes, uint32_t rounds, Times* times) {
+  const PipeHandle& out = pipes.to(0, blockIdx.x);
+  const PipeHandle& in = pipes.from(0, blockIdx.x);
+  const Part part = partOf(bytes);
+  uint8_t* const mine = message + part.first;
+  if (answer(out, in, rank) != WaitResult::Done) return;
+  const uint64_t begin = nanoseconds();
+  for (uint32_t i = 0; i < rounds; ++i) {
+    WaitResult result = rank == 0 ? out.send(mine, part.bytes) : in.recv(mine, part.bytes);
+    if (result != WaitResult::Done) return;
+  }
+  if (answer(out, in, rank) != WaitResult::Done) return;
+  if (threadIdx.x == 0) times[blockIdx.x] = {begin, nanoseconds()};
 }
 
 // pushes pushes triggers from one thread of each block, and waits until the host has

@@ -51,7 +51,7 @@ func (t *primitives) largestPut() uint64 {
 	return 128 << 20
 }
 
-// Primitives times semaphores, packets, port channels and the ring of triggers
+// Primitives times semaphores, packets, port channels, pipes and the ring of triggers
 // between ranks 0 and 1, and prints rank 0's results. Collective.
 //
 // Errors: for groups of one rank, and of several hosts.
@@ -90,7 +90,7 @@ func Primitives(ctx context.Context, comm *communicator.Communicator, sinks Sink
 		remark = ": emulated, times mean nothing"
 	}
 	fmt.Fprintf(sinks.Table, "# primitives, rank 0 on %v (%s)%s\n", comm.Device(), comm.Device().Info().Model, remark)
-	for _, part := range []func(context.Context) error{t.memoryChannels, t.portChannels, t.ring} {
+	for _, part := range []func(context.Context) error{t.memoryChannels, t.portChannels, t.pipes, t.ring} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -121,31 +121,39 @@ func (t *primitives) report(name string, bytes uint64, value float64, unit strin
 	})
 }
 
-// run runs a kernel of one block on each of the first `ranks` ranks, twice, and returns
-// the time of the second run on this rank. The kernel stores it where its last argument
-// points.
+// run launches a kernel of one block, and returns the time of the second launch on this
+// rank. The kernel stores it where its last argument points.
 func (t *primitives) run(ctx context.Context, name string, ranks, threads int, args func(again int) []any) (time.Duration, error) {
-	kernel, err := t.module.Kernel(name)
+	err := t.launch(ctx, name, ranks, gpu.Blocks(1, threads), func(again int) []any { return append(args(again), t.took) })
 	if err != nil {
 		return 0, err
-	}
-	for again := range 2 {
-		if err := t.comm.Barrier(ctx); err != nil {
-			return 0, err
-		}
-		if t.comm.Rank() >= ranks {
-			continue
-		}
-		if err := kernel.Launch(t.stream, gpu.Blocks(1, threads), append(args(again), t.took)...); err != nil {
-			return 0, err
-		}
-		if err := t.comm.Synchronize(ctx, t.stream); err != nil {
-			return 0, err
-		}
 	}
 	took := make([]uint64, 1)
 	err = gpu.CopyOut(took, t.took)
 	return time.Duration(took[0]), err
+}
+
+// launch launches a kernel on each of the first `ranks` ranks, twice, and waits for it.
+func (t *primitives) launch(ctx context.Context, name string, ranks int, config gpu.LaunchConfig, args func(again int) []any) error {
+	kernel, err := t.module.Kernel(name)
+	if err != nil {
+		return err
+	}
+	for again := range 2 {
+		if err := t.comm.Barrier(ctx); err != nil {
+			return err
+		}
+		if t.comm.Rank() >= ranks {
+			continue
+		}
+		if err := kernel.Launch(t.stream, config, args(again)...); err != nil {
+			return err
+		}
+		if err := t.comm.Synchronize(ctx, t.stream); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // memoryChannels times signals and packets.
