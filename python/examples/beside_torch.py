@@ -1,13 +1,26 @@
 # The device times of collectives in PyTorch's CUDA graphs, prepared and on tensors, beside
 # those of torch.distributed: torchrun --standalone --nproc-per-node=2 beside_torch.py
-# They are measured as mscclgo bench measures (docs/PERFORMANCE.md, "Method").
+# They are measured as mscclgo bench measures (docs/PERFORMANCE.md, "Method"). All-reduces
+# also stand beside those on PyTorch's symmetric memory.
 import os
 import statistics
+
+# Symmetric memory makes NVLink multicast objects where it can, though the all-reduces below
+# use none, and machines that are shared are better without.
+os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 import torch
 import torch.distributed as dist
 
 import mscclgo
+
+try:
+    import torch.distributed._symmetric_memory as symm_mem
+
+    # Older versions lack some of these.
+    symm_mem.empty, torch.ops.symm_mem.one_shot_all_reduce, torch.ops.symm_mem.two_shot_all_reduce_
+except (ImportError, AttributeError):
+    symm_mem = None
 
 CALLS, REPLAYS, ROUNDS = 20, 7, 3
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
@@ -61,8 +74,23 @@ def timed(graph):
     return [marks[i].elapsed_time(marks[i + 1]) * 1e3 / CALLS for i in range(REPLAYS)]
 
 
+def symmetric(source, want):
+    """Returns the two ways of all-reduces on symmetric memory, once they have given what is
+    wanted: of bfloat16, as they have no float16, which the small whole numbers fit too."""
+    tensor = symm_mem.empty(source.numel(), dtype=torch.bfloat16, device=source.device)
+    symm_mem.rendezvous(tensor, dist.group.WORLD)
+    ops, world = torch.ops.symm_mem, dist.group.WORLD.group_name
+    ways = [lambda: ops.one_shot_all_reduce(tensor, "sum", world), lambda: ops.two_shot_all_reduce_(tensor, "sum", world)]
+    for way in ways:
+        tensor.copy_(source)
+        assert torch.equal(way().half(), want), f"rank {rank}: an all-reduce on symmetric memory is wrong"
+    tensor.zero_()  # stays so
+    return ways
+
+
 def measure(name, bytes):
-    """Returns the times of the three ways, once they have given the same."""
+    """Returns the times of the three ways, once they have given the same, and of the two on
+    symmetric memory."""
     less_output, less_input, input_first, theirs = COLLECTIVES[name]
     count = bytes // 2
     torch.manual_seed(rank + bytes)
@@ -95,10 +123,11 @@ def measure(name, bytes):
     want = other.clone()
     if name == "all_reduce":
         other.zero_()  # stays so
+        ways += symmetric(source, want) if symm_mem else []
     torch.cuda.synchronize()
     group.barrier()
     graphs = [captured(way) for way in ways]
-    rows = [[], [], []]
+    rows = [[] for _ in ways]
     for _ in range(ROUNDS):
         for row, graph in zip(rows, graphs):
             row += timed(graph)
@@ -110,12 +139,18 @@ def measure(name, bytes):
 
 
 if rank == 0:
-    print(f"{'collective':16} {'size':>8} {'prepared':>9} {'tensors':>9} {'NCCL':>9} us  prepared/NCCL")
+    print(f"{'collective':16} {'size':>8} {'prepared':>9} {'tensors':>9} {'NCCL':>9} us  prepared/NCCL  symmetric memory")
+    if not symm_mem:
+        print("symmetric memory is left out, as this PyTorch has none")
 for name in COLLECTIVES:
     for bytes in SIZES:
-        prepared, tensors, nccl = measure(name, bytes)
+        prepared, tensors, nccl, *shots = measure(name, bytes)
         if rank == 0:
-            print(f"{name:16} {bytes:>8} {prepared:9.2f} {tensors:9.2f} {nccl:9.2f}     {prepared / nccl:8.2f}", flush=True)
+            row = f"{name:16} {bytes:>8} {prepared:9.2f} {tensors:9.2f} {nccl:9.2f}     {prepared / nccl:8.2f}"
+            if shots:
+                best, way = min(zip(shots, ("one shot", "two shots")))
+                row += f"   {best:9.2f} us, {way}"
+            print(row, flush=True)
 group.barrier()
 group.close()
 dist.destroy_process_group()
