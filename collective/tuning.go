@@ -38,8 +38,10 @@ const byModel = "model"
 type Rule struct {
 	Link  string // between the ranks: "nvlink", or "*" for any
 	Kind  Kind
-	Ranks int    // 0 for any number
-	UpTo  uint64 // bytes of the collective's size; the largest value for any
+	Ranks int // 0 for any number
+	// MostRanks makes a range of Ranks, its least number, and is its largest; 0 is for Ranks alone.
+	MostRanks int
+	UpTo      uint64 // bytes of the collective's size; the largest value for any
 	Choice
 	// Within is for runners that bound their blocks to so many, or fewer (Options.MaxBlocks);
 	// 0 for all runners.
@@ -57,8 +59,8 @@ func DefaultTuning() (*Tuning, error) { return ReadTuning(strings.NewReader(defa
 const maxRules = 10000
 
 // ReadTuning reads a tuning: a rule a line, with the columns of [Rule], "*" for
-// any link, ranks or size. The last column, Within, may be left out. Lines that start with #
-// are comments.
+// any link, ranks or size, and such as "5-8" for a range of ranks. The last column, Within, may be
+// left out. Lines that start with # are comments.
 //
 // Errors: naming the line that makes no sense.
 func ReadTuning(r io.Reader) (*Tuning, error) {
@@ -101,19 +103,25 @@ func parseRule(columns []string) (Rule, error) {
 	type number struct {
 		text string
 		to   *int
-		any  bool
 	}
-	numbers := []number{{columns[2], &rule.Ranks, true}, {columns[5], &rule.Blocks, false}, {columns[6], &rule.Threads, false}}
+	numbers := []number{{columns[5], &rule.Blocks}, {columns[6], &rule.Threads}}
+	if columns[2] != "*" {
+		least, largest, isRange := strings.Cut(columns[2], "-")
+		numbers = append(numbers, number{least, &rule.Ranks})
+		if isRange {
+			numbers = append(numbers, number{largest, &rule.MostRanks})
+		}
+	}
 	if len(columns) == 8 {
-		numbers = append(numbers, number{columns[7], &rule.Within, false})
+		numbers = append(numbers, number{columns[7], &rule.Within})
 	}
 	for _, field := range numbers {
-		if field.any && field.text == "*" {
-			continue
-		}
 		if *field.to, err = strconv.Atoi(field.text); err != nil || *field.to < 1 || *field.to > most {
 			return Rule{}, fmt.Errorf("%q is not a number from 1 to %d", field.text, most)
 		}
+	}
+	if rule.MostRanks != 0 && rule.MostRanks < rule.Ranks {
+		return Rule{}, fmt.Errorf("the range of ranks %s ends before it starts", columns[2])
 	}
 	if columns[3] == "*" {
 		rule.UpTo = math.MaxUint64
@@ -131,6 +139,9 @@ func (t *Tuning) Write(w io.Writer) error {
 		ranks, upTo := "*", "*"
 		if r.Ranks != 0 {
 			ranks = fmt.Sprint(r.Ranks)
+		}
+		if r.MostRanks != 0 {
+			ranks += fmt.Sprintf("-%d", r.MostRanks)
 		}
 		if r.UpTo != math.MaxUint64 {
 			upTo = FormatSize(r.UpTo)
@@ -169,7 +180,7 @@ func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes
 		switch {
 		case r.Within != 0 && (most == 0 || most > r.Within):
 			continue
-		case r.Link != "*" && r.Link != link || r.Kind != kind || r.Ranks != 0 && r.Ranks != ranks || bytes > r.UpTo:
+		case r.Link != "*" && r.Link != link || r.Kind != kind || !r.servesRanks(ranks) || bytes > r.UpTo:
 			continue
 		case r.Algorithm != byModel:
 			if fits(r.Choice) {
@@ -182,6 +193,11 @@ func (t *Tuning) choose(link string, fabric *Fabric, kind Kind, ranks int, bytes
 		}
 	}
 	return Choice{}, false
+}
+
+// servesRanks reports whether the rule is for so many ranks.
+func (r *Rule) servesRanks(n int) bool {
+	return r.Ranks == 0 || r.Ranks <= n && n <= max(r.Ranks, r.MostRanks)
 }
 
 // linkOf returns what [Runner.Link] does, and what the model knows of the links between the

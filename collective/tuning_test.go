@@ -22,7 +22,7 @@ func TestDefaultTuning(t *testing.T) {
 	}
 	for _, c := range Kinds() {
 		for _, link := range []string{NVLink, "other"} {
-			for _, ranks := range []int{1, 2, 3, 4, 8, 72} {
+			for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 72} {
 				for shift := range 40 {
 					for _, room := range []bool{true, false} {
 						choice, ok := tuning.Choose(link, c, ranks, 1<<shift, func(choice Choice) bool {
@@ -44,9 +44,11 @@ func TestDefaultTuning(t *testing.T) {
 // TestTuningText writes a tuning and reads it back.
 func TestTuningText(t *testing.T) {
 	want := &Tuning{Rules: []Rule{
-		{NVLink, AllReduce, 2, 4096, Choice{"oneShotLL8", 8, 512}, 0},
-		{"*", SendReceive, 0, math.MaxUint64, Choice{"direct", 128, 1024}, 16},
-		{"*", AllReduce, 0, math.MaxUint64, Choice{"model", 32, 256}, 0},
+		{NVLink, AllReduce, 2, 0, 4096, Choice{"oneShotLL8", 8, 512}, 0},
+		{"*", SendReceive, 0, 0, math.MaxUint64, Choice{"direct", 128, 1024}, 16},
+		{NVLink, Broadcast, 5, 8, 1 << 20, Choice{"relayed", 64, 1024}, 0},
+		{NVLink, Broadcast, 3, 3, 1 << 20, Choice{"relayed", 64, 1024}, 0},
+		{"*", AllReduce, 0, 0, math.MaxUint64, Choice{"model", 32, 256}, 0},
 	}}
 	var text bytes.Buffer
 	if err := want.Write(&text); err != nil {
@@ -66,6 +68,11 @@ func TestBadTuning(t *testing.T) {
 		"nvlink all-reduce 2 4K direct 8 512 0",
 		"nvlink all 2 4K direct 8 512",
 		"nvlink all-reduce two 4K direct 8 512",
+		"nvlink all-reduce 8-5 4K direct 8 512",
+		"nvlink all-reduce 5- 4K direct 8 512",
+		"nvlink all-reduce -5 4K direct 8 512",
+		"nvlink all-reduce 5-* 4K direct 8 512",
+		"nvlink all-reduce 5-8-9 4K direct 8 512",
 		"nvlink all-reduce 2 4X direct 8 512",
 		"nvlink all-reduce 2 4K relayed 8 512",
 		"nvlink all-reduce 2 4K direct 0 512",
@@ -86,6 +93,7 @@ func FuzzReadTuning(f *testing.F) {
 	f.Add(defaultTuning)
 	f.Add("* broadcast * * direct 8 512")
 	f.Add("* reduce 3 4K model 8 512")
+	f.Add("* reduce 5-8 4K direct 8 512")
 	f.Add("nvlink all-reduce 2 4096 oneShotLL8 8 512\n#")
 	f.Fuzz(func(t *testing.T, text string) {
 		tuning, err := ReadTuning(strings.NewReader(text))
@@ -201,6 +209,23 @@ func TestBoundedTuning(t *testing.T) {
 		got, ok := tuning.choose("other", nil, AllGather, 2, c.bytes, c.most, func(Choice) bool { return true })
 		if !ok || got != c.want {
 			t.Errorf("%d bytes, at most %d blocks: %+v, %v; want %+v", c.bytes, c.most, got, ok, c.want)
+		}
+	}
+}
+
+// TestRangeOfRanks finds a rule for each number of a range, and others beside it.
+func TestRangeOfRanks(t *testing.T) {
+	tuning, err := ReadTuning(strings.NewReader(`
+		* all-gather 2   * LL8    2 32
+		* all-gather 5-8 * LL128  5 32
+		* all-gather *   * direct 9 32`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ranks, blocks := range []int{1: 9, 2, 9, 9, 5, 5, 5, 5, 9} {
+		got, ok := tuning.Choose("other", AllGather, ranks, 1, func(Choice) bool { return true })
+		if ranks > 0 && (!ok || got.Blocks != blocks) {
+			t.Errorf("%d ranks: %+v, %v; want %d blocks", ranks, got, ok, blocks)
 		}
 	}
 }
