@@ -130,7 +130,7 @@ func TestModelChooses(t *testing.T) {
 	for _, kind := range Kinds() {
 		for shift := range 40 {
 			bytes := uint64(1) << shift
-			for _, ranks := range []int{2, 4} {
+			for _, ranks := range []int{2, 4, 5, 8} {
 				rule, _ := tuning.Choose(NVLink, kind, ranks, bytes, all)
 				if got, ok := tuning.choose(NVLink, &one, kind, ranks, bytes, 0, all); !ok || got != rule {
 					t.Errorf("%v of %d bytes on %d ranks: %v, where the rule says %v", kind, bytes, ranks, got, rule)
