@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo lib wheel test test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives clean need
+.PHONY: help demo lib wheel test test-python test-net test-netem test-rdma bench-rdma race fuzz soak lint build build-tests test-gpu bench-primitives bench-machine clean need
 
 # go-nvml calls functions that later versions of NVML deprecate.
 export CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
@@ -81,6 +81,9 @@ test-gpu: build-tests ## test all packages on this machine's NVIDIA GPUs
 
 bench-primitives: build-tests ## time the FIFO and the port channels, also over Ethernet, on this machine's NVIDIA GPUs
 	scripts/bench-primitives build/tests
+
+bench-machine: build ## check and time all collectives on RANKS=8 GPUs of this machine, in 25 minutes
+	scripts/bench-machine build $(or $(RANKS),8)
 
 clean: ## remove build/
 	rm -rf build
