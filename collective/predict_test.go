@@ -242,3 +242,50 @@ func ExampleFabric_Predict() {
 	// rings false 10.2ms
 	// tree false 12.6ms
 }
+
+// TestEightGPUs finds that the rules and the predictions for eight GPUs in docs/PERFORMANCE.md are
+// those that there are.
+func TestEightGPUs(t *testing.T) {
+	text, err := os.ReadFile("../docs/PERFORMANCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuning, err := DefaultTuning()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fabricOf(t, "switches", 8, 1)
+	row := regexp.MustCompile("^\\| ([a-z-]+) \\| (\\d+[KM]) \\| `(\\w+)` (\\d+x\\d+) \\| ([0-9.]+) \\| ([0-9.]+) \\|")
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		r := row.FindStringSubmatch(line)
+		if r == nil {
+			continue
+		}
+		rows++
+		kind, err := ParseKind(r[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes, err := ParseSize(r[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		choice, ok := tuning.Choose(NVLink, kind, 8, bytes, func(Choice) bool { return true })
+		if grid := fmt.Sprintf("%dx%d", choice.Blocks, choice.Threads); !ok || choice.Algorithm != r[3] || grid != r[4] {
+			t.Errorf("the rule for %v of %s is %+v: %s", kind, r[2], choice, line)
+			continue
+		}
+		all, _ := f.Time(kind, choice.Algorithm, bytes)
+		latency, _ := f.Time(kind, choice.Algorithm, 0)
+		for i, want := range []time.Duration{all, all - latency} {
+			us := float64(want) / 1000
+			if got, err := strconv.ParseFloat(r[5+i], 64); err != nil || math.Abs(got-us) > max(0.006, us*0.0005) {
+				t.Errorf("the model gives %.2f us where there is %s: %s", us, r[5+i], line)
+			}
+		}
+	}
+	if rows != 54 {
+		t.Errorf("%d rows", rows)
+	}
+}
