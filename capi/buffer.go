@@ -56,9 +56,11 @@ func capi_buffer_wrap_host(handle, pointer C.uintptr_t, bytes C.uint64_t, result
 		if pointer < lowest || bytes > 1<<47 || uint64(pointer) > 1<<63-uint64(bytes) {
 			return invalid(op, "there is no memory of %d bytes at %#x", uint64(bytes), uint64(pointer))
 		}
-		return newBuffer(op, o, result, func() (*gpu.Buffer, error) {
-			return d.WrapHost(unsafe.Slice((*byte)(C.capi_host(pointer)), int(bytes)))
-		})
+		memory, err := hostBytes(op, C.capi_host(pointer), C.size_t(bytes), reads)
+		if err != nil {
+			return err
+		}
+		return newBuffer(op, o, result, func() (*gpu.Buffer, error) { return d.WrapHost(memory) })
 	})
 }
 
@@ -123,8 +125,11 @@ func capi_copy_in(handle C.uintptr_t, offset C.uint64_t, from unsafe.Pointer, by
 		if err != nil {
 			return err
 		}
-		data, err := hostBytes(op, from, C.size_t(bytes))
+		data, err := hostBytes(op, from, C.size_t(bytes), reads)
 		if err != nil {
+			return err
+		}
+		if err := touch(op, part.HostBytes(), writes); err != nil { // which may be wrapped
 			return err
 		}
 		return gpu.CopyIn(part, data)
@@ -139,8 +144,11 @@ func capi_copy_out(to unsafe.Pointer, handle C.uintptr_t, offset, bytes C.uint64
 		if err != nil {
 			return err
 		}
-		data, err := hostBytes(op, to, C.size_t(bytes))
+		data, err := hostBytes(op, to, C.size_t(bytes), writes)
 		if err != nil {
+			return err
+		}
+		if err := touch(op, part.HostBytes(), reads); err != nil { // which may be wrapped
 			return err
 		}
 		return gpu.CopyOut(data, part)

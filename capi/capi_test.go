@@ -190,6 +190,10 @@ func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestAbandoned(t *testing.T)   { check(t, 0, nil, "abandoned") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 
+func TestInaccessible(t *testing.T) {
+	check(t, 0, nil, "inaccessible", filepath.Join(t.TempDir(), "file"))
+}
+
 // TestUndescribed loads an image that does not tell the types of parameters, as images of others.
 func TestUndescribed(t *testing.T) {
 	const source = `extern "C" __global__ void k(float* to, int n) { to[0] = n; }`

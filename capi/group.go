@@ -294,20 +294,6 @@ func capi_group_barrier(handle C.uintptr_t, ms C.int64_t) C.mscclgo_status {
 	})
 }
 
-// hostBytes returns n bytes of the caller's memory. NULL has none.
-func hostBytes(op string, at unsafe.Pointer, n C.size_t) ([]byte, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	if err := isNull(op, at); err != nil {
-		return nil, err
-	}
-	if uint64(n) > 1<<62 {
-		return nil, invalid(op, "there is no memory of %d bytes", uint64(n))
-	}
-	return unsafe.Slice((*byte)(at), int(n)), nil
-}
-
 //export capi_group_all_gather
 func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size_t, received unsafe.Pointer, ms C.int64_t) C.mscclgo_status {
 	const op = "gather from all ranks"
@@ -315,11 +301,11 @@ func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size
 		if int64(bytes) < 0 || uint64(bytes) > bootstrap.MaxMessage {
 			return invalid(op, "%d bytes are more than a message may have", uint64(bytes))
 		}
-		mine, err := hostBytes(op, sent, bytes)
+		mine, err := hostBytes(op, sent, bytes, reads)
 		if err != nil {
 			return err
 		}
-		all, err := hostBytes(op, received, bytes*C.size_t(g.comm.Size()))
+		all, err := hostBytes(op, received, bytes*C.size_t(g.comm.Size()), writes)
 		if err != nil {
 			return err
 		}
@@ -343,7 +329,11 @@ func capi_group_all_gather(handle C.uintptr_t, sent unsafe.Pointer, bytes C.size
 func capi_group_broadcast(handle C.uintptr_t, root C.int, data unsafe.Pointer, bytes C.size_t, ms C.int64_t) C.mscclgo_status {
 	const op = "broadcast to all ranks"
 	return withGroup(op, handle, func(_ *object, g *group) error {
-		mine, err := hostBytes(op, data, bytes)
+		how := writes
+		if int(root) == g.comm.Rank() {
+			how = reads
+		}
+		mine, err := hostBytes(op, data, bytes, how)
 		if err != nil {
 			return err
 		}
@@ -356,7 +346,9 @@ func capi_group_broadcast(handle C.uintptr_t, root C.int, data unsafe.Pointer, b
 		if len(sent) != len(mine) {
 			return invalid(op, "rank %d sent %d bytes, and this rank expects %d", int(root), len(sent), len(mine))
 		}
-		copy(mine, sent)
+		if how == writes {
+			copy(mine, sent)
+		}
 		return nil
 	})
 }

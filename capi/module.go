@@ -88,7 +88,7 @@ func capi_module_load(handle C.uintptr_t, image unsafe.Pointer, bytes C.size_t, 
 		if err := isNull(op, unsafe.Pointer(result)); err != nil {
 			return err
 		}
-		data, err := hostBytes(op, image, bytes)
+		data, err := hostBytes(op, image, bytes, reads)
 		if err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, 
 			if err := isNull(op, unsafe.Pointer(o)); err != nil {
 				return err
 			}
-			block, err := hostBytes(op, parameters, bytes)
+			block, err := hostBytes(op, parameters, bytes, reads)
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,9 @@
 // Errors. A function returns MSCCLGO_OK, or the kind of failure, and then stores nothing
 // in its results. mscclgo_error_text tells the rest. No argument ends the process: a
 // handle that is NULL, stale or of another kind is MSCCLGO_INVALID, and so is a NULL
-// pointer where a value is needed. Only the size of the memory behind a pointer of the
-// host must be right.
+// pointer where a value is needed, and a number of bytes of the host, where they are not
+// mapped or protected. Only the size of the memory behind a pointer of the host must be
+// right.
 //
 // Handles. A handle is a number in the type of a pointer; it points nowhere. A function
 // that stores a handle makes an object, which mscclgo_KIND_destroy destroys; where it

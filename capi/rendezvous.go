@@ -31,7 +31,7 @@ func capi_rendezvous_id(handle C.uintptr_t, id *C.char, bytes C.size_t) C.mscclg
 	const op = "get the id of a rendezvous"
 	return call(func() error {
 		return of(op, aRendezvous, handle, func(_ *object, r *bootstrap.Rendezvous) error {
-			room, err := hostBytes(op, unsafe.Pointer(id), bytes)
+			room, err := hostBytes(op, unsafe.Pointer(id), bytes, writes)
 			if err != nil {
 				return err
 			}

@@ -4,11 +4,13 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -891,6 +893,64 @@ static void collectives(void) {
   OK(mscclgo_group_destroy(g));
 }
 
+enum { PAGE = 65536 };  // a multiple of each machine's
+
+// map returns two pages, of which the second has another protection. Of a file, it is beyond its end.
+static char* map(int protection, const char* file) {
+  int f = file ? open(file, O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
+  TRUE(!file || (unlink(file) == 0 && ftruncate(f, PAGE) == 0));
+  char* at =
+      mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, f, 0);
+  TRUE(at != MAP_FAILED && mprotect(at + PAGE, PAGE, protection) == 0);
+  return at;
+}
+
+// inaccessible passes memory of the host that cannot be read, or only that, or is beyond the end of a file.
+static void inaccessible(const char* file) {
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_buffer b, wrapped;
+  mscclgo_stream s;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_rendezvous r;
+  mscclgo_launch_config config = {.grid = {1}, .block = {1}};
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_buffer_create(d, PAGE, &b));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_module_compile(d, "kernels.cu", kernels, NULL, &m));
+  OK(mscclgo_module_kernel(m, "ranks", &k));
+  OK(mscclgo_rendezvous_create("127.0.0.1:0", &r));
+  char* readable = map(PROT_READ, NULL) + PAGE;
+  char* none[] = {map(PROT_NONE, NULL) + PAGE, map(PROT_READ | PROT_WRITE, file) + PAGE, (char*)(1ul << 62)};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    char* end = i < 2 ? none[i] - 8 : none[i];  // some of it is there
+    const char* refused = "cannot be read";
+    FAILS(MSCCLGO_INVALID, "the 16 bytes at 0x", mscclgo_copy_in(b, 0, end, 16));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_copy_in(b, 0, none[i], PAGE));
+    FAILS(MSCCLGO_INVALID, "cannot be written", mscclgo_copy_out(end, b, 0, 16));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_group_all_gather(g, end, 16, end, -1));
+    FAILS(MSCCLGO_INVALID, "cannot be written", mscclgo_group_all_gather(g, "sixteen bytes..", 16, end, -1));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_group_broadcast(g, 0, end, 16, -1));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_module_load(d, end, 16, &m));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_kernel_launch(k, s, &config, end, 16));
+    FAILS(MSCCLGO_INVALID, "cannot be written", mscclgo_rendezvous_id(r, end, 4096));
+    FAILS(MSCCLGO_INVALID, i < 2 ? refused : "", mscclgo_buffer_wrap_host(d, end, 16, &wrapped));
+  }
+  FAILS(MSCCLGO_INVALID, "cannot be written", mscclgo_copy_out(readable - 1, b, 0, 2));
+  OK(mscclgo_copy_in(b, 0, readable, PAGE));
+  OK(mscclgo_group_broadcast(g, 0, readable, PAGE, -1));  // of the root nothing is written
+  OK(mscclgo_group_all_gather(g, readable, PAGE, readable - PAGE, -1));
+  if (mscclgo_buffer_wrap_host(d, readable, 16, &wrapped) == MSCCLGO_OK) {  // as on emulated devices
+    OK(mscclgo_copy_out(readable - PAGE, wrapped, 0, 16));
+    FAILS(MSCCLGO_INVALID, "cannot be written", mscclgo_copy_in(wrapped, 0, "sixteen bytes..", 16));
+    TRUE(mprotect(readable, PAGE, PROT_NONE) == 0);
+    FAILS(MSCCLGO_INVALID, "cannot be read", mscclgo_copy_out(none[0] - PAGE, wrapped, 0, 16));
+  }
+  OK(mscclgo_rendezvous_destroy(r));
+  OK(mscclgo_group_destroy(g));
+}
+
 static void* exchange(void* number) {
   intptr_t me = (intptr_t)number;
   mscclgo_group g;
@@ -1562,6 +1622,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "handles")) return handles(), 0;
   if (!strcmp(name, "launches")) return launches(), 0;
   if (!strcmp(name, "collectives")) return collectives(), 0;
+  if (!strcmp(name, "inaccessible")) return inaccessible(argument), 0;
   if (!strcmp(name, "prepared")) return prepared(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;
