@@ -136,7 +136,8 @@ func newGroup(comm *communicator.Communicator, collectives collective.Options, d
 const workTime = 30 * time.Second
 
 // leaveGroups has the groups among objects that are to be closed leave, which ends the waits of their
-// kernels, and then waits for what is queued on the streams among them: it uses what is closed next.
+// kernels, and then waits for what is queued on the streams among them, also retired ones: it uses what
+// is closed next.
 func leaveGroups(all []*object) (errs []error) {
 	left := false
 	for _, o := range all {
@@ -145,15 +146,13 @@ func leaveGroups(all []*object) (errs []error) {
 			left = true
 		}
 	}
-	busy := func(o *object) bool {
-		s, ok := o.value.(*gpu.Stream)
-		if !ok {
-			return false
-		}
-		done, err := s.Query()
-		return !done && err == nil // of one that captures nothing is known
+	if !left {
+		return nil
 	}
-	for start := time.Now(); left && slices.ContainsFunc(all, busy) && time.Since(start) < workTime; {
+	for _, o := range all {
+		errs = append(errs, stopCapture(o))
+	}
+	for start := time.Now(); slices.ContainsFunc(all, busy) && time.Since(start) < workTime; {
 		time.Sleep(100 * time.Microsecond)
 	}
 	return errs

@@ -63,6 +63,8 @@ type object struct {
 	users atomic.Int64
 
 	named map[string]*object // what once made of it
+
+	ours bool // a stream that is not other code's
 }
 
 const gone = -1
@@ -152,6 +154,10 @@ func wrongHandle(op string, k kind, handle uint64) error {
 	return invalid(op, "%#x is not the handle of %v", handle, k)
 }
 
+func isUsed(op string, o *object) error {
+	return invalid(op, "another thread is in a call that uses %v of it; wait for that call first", o.kind())
+}
+
 func (t *table) issued() uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -213,7 +219,7 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 				}
 			}
 			o.done()
-			return nil, invalid(op, "another thread is in a call that uses %v of it; wait for that call first", each.kind())
+			return nil, isUsed(op, each)
 		}
 	}
 	for _, each := range order {
@@ -224,6 +230,50 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 		o.parent.users.Add(1) // it is not gone: whoever takes it takes this one too
 	}
 	return order, nil
+}
+
+// retire takes a stream, which the caller uses and which has work, out of the table. It stays a child of
+// its device, which does not close before the work is done where it can wait for that.
+func (t *table) retire(op string, o *object) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !o.users.CompareAndSwap(1, 0) {
+		o.done()
+		return isUsed(op, o)
+	}
+	delete(t.all, o.id)
+	return nil
+}
+
+// sweep closes the retired streams of a device, which the caller uses, whose work is done.
+func (t *table) sweep(device *object) error {
+	var errs []error
+	for _, o := range t.retired(device) {
+		if !busy(o) && t.leave(o) {
+			errs = append(errs, o.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *table) retired(device *object) (all []*object) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for o := range device.children {
+		if o.ours && t.all[o.id] == nil {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// leave takes a retired stream from its device, and reports whether no other thread has.
+func (t *table) leave(o *object) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := o.parent.children[o]
+	delete(o.parent.children, o)
+	return was
 }
 
 // order appends what was made of o, the newest first, and o. Two are closed before what was made

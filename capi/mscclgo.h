@@ -216,9 +216,10 @@ MSCCLGO_API mscclgo_status mscclgo_group_connect_configured(const char* id, int 
 // mscclgo_group_destroy leaves the group and frees all that was made of it. It waits for the other
 // ranks to leave too, for at most 5 seconds, so ranks of one process call it on threads of their
 // own. Then waits in kernels end as aborted, and what is queued on streams of the group's device,
-// wrapped ones too, has 30 seconds to end before its memory is freed. It does not wait for
-// streams that were destroyed before or that capture, nor, for a subgroup, for any: their work
-// must have ended. Graphs that hold work of the group must not be launched afterwards.
+// wrapped ones too, has 30 seconds to end before its memory is freed. Captures that the library began
+// end with it. It does not wait for streams that other code captures, or that were destroyed while they
+// captured or were wrapped, nor, for a subgroup, for any: their work must have ended. Graphs that hold
+// work of the group must not be launched afterwards.
 MSCCLGO_API mscclgo_status mscclgo_group_destroy(mscclgo_group group);
 
 // mscclgo_group_rank stores this rank's number, from 0; mscclgo_group_size the number of ranks.

@@ -12,31 +12,72 @@ import (
 
 //export capi_stream_create
 func capi_stream_create(handle C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newStream("make a stream", handle, result, (*gpu.Device).NewStream)
+	return newStream("make a stream", handle, result, true, (*gpu.Device).NewStream)
 }
 
 //export capi_stream_wrap
 func capi_stream_wrap(handle, foreign C.uintptr_t, result *C.uintptr_t) C.mscclgo_status {
-	return newStream("wrap a stream", handle, result, func(d *gpu.Device) (*gpu.Stream, error) { return d.WrapStream(uintptr(foreign)) })
+	return newStream("wrap a stream", handle, result, false, func(d *gpu.Device) (*gpu.Stream, error) { return d.WrapStream(uintptr(foreign)) })
 }
 
-func newStream(op string, handle C.uintptr_t, result *C.uintptr_t, get func(*gpu.Device) (*gpu.Stream, error)) C.mscclgo_status {
+func newStream(op string, handle C.uintptr_t, result *C.uintptr_t, ours bool, get func(*gpu.Device) (*gpu.Stream, error)) C.mscclgo_status {
 	return withDevice(op, handle, func(o *object, d *gpu.Device) error {
 		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		if err := objects.sweep(o); err != nil {
 			return err
 		}
 		s, err := get(d)
 		if err != nil {
 			return err
 		}
-		objects.add(o, aStream, s, s.Close).store(result)
+		made := objects.add(o, aStream, s, s.Close)
+		made.ours = ours
+		made.store(result)
 		return nil
 	})
 }
 
+// busy reports whether an object is a stream that has work. Of one that captures nothing is known.
+func busy(o *object) bool {
+	s, ok := o.value.(*gpu.Stream)
+	if !ok {
+		return false
+	}
+	done, err := s.Query()
+	return !done && err == nil
+}
+
+// stopCapture ends a capture of a stream of ours, to know of its work.
+func stopCapture(o *object) error {
+	s, ok := o.value.(*gpu.Stream)
+	if !ok || !o.ours {
+		return nil
+	}
+	if _, err := s.Query(); err == nil {
+		return nil
+	}
+	g, err := s.EndCapture()
+	if err != nil {
+		return nil // its work has failed, or other code captures
+	}
+	return g.Close()
+}
+
 //export capi_stream_destroy
 func capi_stream_destroy(handle C.uintptr_t) C.mscclgo_status {
-	return call(func() error { return objects.destroy("destroy a stream", aStream, handle) })
+	const op = "destroy a stream"
+	return call(func() error {
+		o, err := objects.use(op, aStream, handle)
+		if err != nil {
+			return err
+		}
+		if o.ours && busy(o) {
+			return objects.retire(op, o)
+		}
+		return objects.close(op, o)
+	})
 }
 
 //export capi_stream_handle

@@ -1326,6 +1326,56 @@ static void* abandon(void* number) {
   return NULL;
 }
 
+static volatile int flags[2];  // that a kernel may go on, and that it has ended
+
+static void* let_go(void* unused) {
+  usleep(200000);
+  flags[0] = 1;
+  return unused;
+}
+
+// late destroys a group that has a stream with work: one that was destroyed, or that captures more.
+static void late(void) {
+  static const char source[] =
+      "extern \"C\" __global__ void wait(volatile int* flags) {\n"
+      "  while (!flags[0]) __nanosleep(1000);\n"
+      "  flags[1] = 1;\n"
+      "}\n";
+  for (int captures = 0; captures < 2; captures++) {
+    mscclgo_group g = open_group();
+    mscclgo_device d;
+    mscclgo_buffer b;
+    mscclgo_stream s, other;
+    mscclgo_module m;
+    mscclgo_kernel k;
+    pthread_t thread;
+    void* pointer;
+    int idle = 1;
+    flags[0] = flags[1] = 0;
+    OK(mscclgo_group_device(g, &d));
+    OK(mscclgo_buffer_wrap_host(d, (void*)flags, sizeof flags, &b));
+    OK(mscclgo_buffer_pointer(b, &pointer));
+    OK(mscclgo_stream_create(d, &s));
+    OK(mscclgo_module_compile(d, "wait.cu", source, NULL, &m));
+    OK(mscclgo_module_kernel(m, "wait", &k));
+    mscclgo_launch_config config = {.grid = {1}, .block = {1}};
+    OK(mscclgo_kernel_launch(k, s, &config, &pointer, sizeof pointer));
+    OK(mscclgo_stream_query(s, &idle));
+    TRUE(!idle);
+    if (captures) {
+      OK(mscclgo_stream_begin_capture(s));
+    } else {
+      OK(mscclgo_stream_destroy(s));
+      FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_stream_query(s, &idle));
+      OK(mscclgo_stream_create(d, &other));
+    }
+    pthread_create(&thread, NULL, let_go, NULL);
+    OK(mscclgo_group_destroy(g));
+    TRUE(flags[1]);
+    pthread_join(thread, NULL);
+  }
+}
+
 static void environment(void) {
   mscclgo_group g;
   int size = 0;
@@ -1632,6 +1682,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "triggers")) return triggers(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "abandoned")) return together(abandon), 0;
+  if (!strcmp(name, "late")) return late(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;
   if (!strcmp(name, "leaks")) return leaks(), 0;
