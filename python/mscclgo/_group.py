@@ -19,6 +19,7 @@ from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
 from ._stream import Stream, current_handle, handle_of
+from ._waiting import Waiting, wait
 
 if TYPE_CHECKING:
     from ._fast import Caller
@@ -110,22 +111,31 @@ class Group:
     def close(self) -> None:
         """Leaves the group and frees all that was made of it. It waits for the other ranks to leave
         too, for at most 5 seconds. Then waits in kernels end, and what is queued on streams has
-        30 seconds to end before its memory is freed. It may be called twice."""
+        30 seconds to end before its memory is freed. After Ctrl-C another thread goes on with that. It may
+        be called twice."""
         if self.closed:
             return
         self.closed = True
         try:
-            call(library.mscclgo_group_destroy, self._handle)
+            wait(lambda: call(library.mscclgo_group_destroy, self._handle), self._interrupted_close)
         except Error:
             if self._is_there():  # another thread is in a call; it may be closed later
                 self.closed = False
                 raise
-            for made in list(self._held):
-                if isinstance(made, Proxy):
-                    made._linger()
+            self._linger()
             self._left()
             raise
         self._left()
+
+    def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
+        self._linger()
+        self._left()
+
+    def _linger(self) -> None:
+        """Has the functions that proxies call live as long as the process."""
+        for made in list(self._held):
+            if isinstance(made, Proxy):
+                made._linger()
 
     def _is_there(self) -> bool:
         """Whether the library has the group."""
@@ -165,16 +175,29 @@ class Group:
     # Messages of the host
 
     def barrier(self, timeout: Optional[float] = None) -> None:
-        """Waits until all ranks have called it; not for streams. Collective."""
-        call(library.mscclgo_group_barrier, self._handle, milliseconds(timeout))
+        """Waits until all ranks have called it; not for streams. Ctrl-C fails the group. Collective."""
+        ms = milliseconds(timeout)
+        self._wait(lambda: call(library.mscclgo_group_barrier, self._handle, ms))
 
     def all_gather_bytes(self, data: bytes, timeout: Optional[float] = None) -> "list[bytes]":
-        """Returns the bytes of all ranks, as many from each, by rank. Collective."""
+        """Returns the bytes of all ranks, as many from each, by rank. Ctrl-C fails the group. Collective."""
         if not isinstance(data, bytes):
             raise InvalidError(f"mscclgo: gather bytes of all ranks: data is a {type(data).__name__} and not bytes")
         received = ctypes.create_string_buffer(max(len(data) * self.size, 1))
-        call(library.mscclgo_group_all_gather, self._handle, data, len(data), received, milliseconds(timeout))
+        ms = milliseconds(timeout)
+        self._wait(lambda: call(library.mscclgo_group_all_gather, self._handle, data, len(data), received, ms))
         return [received.raw[r * len(data) : (r + 1) * len(data)] for r in range(self.size)]
+
+    def _wait(self, body: Callable[[], None]) -> None:
+        """Calls what waits for other ranks, for which this one would be missing after an interrupt."""
+        wait(body, self._interrupted)
+
+    def _interrupted(self, error: BaseException, call: Waiting) -> None:
+        try:
+            self.abort(reason(error))
+        except Error:
+            pass  # the exception of the signal is the one to tell
+        call.ends.acquire(timeout=_END)
 
     # Streams and memory
 
@@ -545,6 +568,8 @@ _ADDRESSES = {name: address_of(getattr(library, "mscclgo_" + name)) for name in 
 if fast is not None:
     fast.own(Array, Stream, MemoryChannels, PortChannels, Group, PeerMemory)
 
+_END = 5.0  # seconds that a call of a group that has failed may last
+
 # The groups that are not closed: the library works for one also if nobody refers to it here.
 _open: Set[Group] = set()
 _default: Optional[Group] = None
@@ -579,7 +604,7 @@ def init(
     Raises InvalidError if the environment describes no group.
     """
     options, packed = _options(device, timeout, heartbeat_timeout, scratch), pack(config)
-    return _use(Group(make(library.mscclgo_group_join_configured, ctypes.addressof(options), _place(packed))))
+    return _use(_connected(lambda: make(library.mscclgo_group_join_configured, ctypes.addressof(options), _place(packed))))
 
 
 def connect(
@@ -598,7 +623,25 @@ def connect(
     rank, size = integer("rank", rank), integer("size", size)
     options = _options(device, timeout, heartbeat_timeout, scratch, rank if local_rank is None else local_rank)
     packed = pack(config)
-    return Group(make(library.mscclgo_group_connect_configured, id.encode(), rank, size, ctypes.addressof(options), _place(packed)))
+    place = id.encode()
+    return _connected(lambda: make(library.mscclgo_group_connect_configured, place, rank, size, ctypes.addressof(options), _place(packed)))
+
+
+def _connected(connect: Callable[[], int]) -> Group:
+    """Returns the group whose handle a function returns once all ranks are there."""
+
+    def interrupted(error: BaseException, call: Waiting) -> None:
+        threading.Thread(target=_forsake, args=(call, encode(reason(error))), daemon=True).start()
+
+    return Group(wait(connect, interrupted))
+
+
+def _forsake(call: Waiting, why: bytes) -> None:
+    """Fails a group that was interrupted while it connected, if that succeeds."""
+    call.ends.acquire()
+    if call.error is None:
+        library.mscclgo_group_abort(call.result, why)
+        library.mscclgo_group_destroy(call.result)
 
 
 def _use(group: Group) -> Group:

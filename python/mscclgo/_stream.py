@@ -7,13 +7,12 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
-from ._errors import Error, InvalidError, TimeoutError
-from ._library import call, library, make, milliseconds
+from ._errors import Error, InvalidError
+from ._library import call, library, make
+from ._waiting import in_ticks
 
 if TYPE_CHECKING:
     from ._group import Group
-
-_TICK = 0.2  # seconds that a wait lasts before Python looks at signals such as Ctrl-C
 
 
 def destroy(function: Any, handle: int) -> None:
@@ -55,20 +54,12 @@ class Stream:
     def _synchronize(self, group: int, timeout: Optional[float]) -> None:
         """Of the handle of a group, whose waits it tells of."""
         kept, self._kept = self._kept, []  # another thread may queue more meanwhile
-        left = timeout
         try:
-            while True:
-                tick = _TICK if left is None else min(left, _TICK)
-                try:
-                    call(library.mscclgo_group_synchronize, group, self._handle, milliseconds(tick))
-                    return
-                except TimeoutError:
-                    if library.mscclgo_group_error(group):
-                        raise
-                    if left is not None:
-                        left -= tick
-                        if left <= 0:
-                            raise
+            in_ticks(
+                lambda ms: call(library.mscclgo_group_synchronize, group, self._handle, ms),
+                timeout,
+                lambda: library.mscclgo_group_error(group),
+            )
         except BaseException:
             self._kept[:0] = kept  # the work may go on
             raise
@@ -169,7 +160,7 @@ class Event:
 
     def synchronize(self, timeout: Optional[float] = None) -> None:
         """Waits until the point is reached, at most for timeout seconds."""
-        call(library.mscclgo_event_synchronize, self._handle, milliseconds(timeout))
+        in_ticks(lambda ms: call(library.mscclgo_event_synchronize, self._handle, ms), timeout)
 
     def elapsed(self, start: "Event") -> float:
         """Returns the milliseconds since another event, as the device measured them."""

@@ -141,6 +141,62 @@ def test_interrupt() -> None:
     assert done.stdout == "interrupted\ntimeout\n", done.stderr
 
 
+# What waits for a rank that never comes, or for work, and what it prints after Ctrl-C.
+INTERRUPTED = {
+    "barrier": ("groups[0].barrier()", "KeyboardInterrupt"),
+    "all_gather_bytes": ("groups[0].all_gather_bytes(b'x')", "KeyboardInterrupt"),
+    "close": ("groups[0].close()", "groups[0].closed"),
+    "connect": ("mscclgo.connect(r.id, 0, 2)", ""),
+    "event": ("event.synchronize()", ""),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_interrupted(name: str) -> None:
+    """Ctrl-C ends a wait for other ranks, and fails the group if that would miss this rank."""
+    call, fails = INTERRUPTED[name]
+    program = (
+        "import faulthandler, os, signal, threading, time, mscclgo, numpy\n"
+        "faulthandler.dump_traceback_later(100, exit=True)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "r, groups = mscclgo.Rendezvous(), [None, None]\n"
+        "def join(rank): groups[rank] = mscclgo.connect(r.id, rank, 2)\n"
+    )
+    if name != "connect":
+        program += (
+            "threads = [threading.Thread(target=join, args=(n,)) for n in range(2)]\n"
+            "for t in threads: t.start()\n"
+            "for t in threads: t.join()\n"
+        )
+    if name == "event":
+        program += (
+            "kernel = groups[0].compile('extern \"C\" __global__ void k(volatile int* to) { while (!*to) __nanosleep(100); }').k\n"
+            "flag = numpy.zeros(1, 'int32')\n"
+            "kernel[1, 1](None, flag)\n"
+            "event = groups[0].stream().record()\n"
+        )
+    program += (
+        "start = time.monotonic()\n"
+        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        f"try: {call}\n"
+        "except KeyboardInterrupt: print('interrupted', time.monotonic() - start < 3)\n"
+    )
+    if fails == "KeyboardInterrupt":
+        program += "try: groups[1].barrier()\nexcept mscclgo.Error as error: print('KeyboardInterrupt' in str(error))\n"
+    elif fails:
+        program += f"print({fails})\n"
+    if name == "event":
+        program += (
+            "try: event.synchronize(timeout=0.3)\n"
+            "except TimeoutError: print(True)\n"
+            "flag[0] = 1\n"
+            "event.synchronize()\n"
+        )
+    done = python("-c", program)
+    want = "interrupted True\n" + ("True\n" if name != "connect" else "")
+    assert (done.returncode, done.stdout) == (0, want), done.stderr
+
+
 def test_signals() -> None:
     """The library leaves Python's handlers, and its own faults to faulthandler."""
     program = ALONE + (

@@ -1,0 +1,98 @@
+"""Waits that a signal such as Ctrl-C ends: Python raises in the main thread, and not in a call of the library."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import Any, Callable, List, Optional
+
+from ._errors import TimeoutError
+from ._library import milliseconds
+
+_TICK = 0.2  # seconds that a wait lasts before Python looks at signals
+
+
+def in_ticks(wait: Callable[[int], Any], timeout: Optional[float], failed: Callable[[], Any] = bool) -> None:
+    """Calls a function for times in milliseconds until it raises no TimeoutError, for at most timeout seconds.
+    Such an error is also that of what has failed."""
+    left = timeout
+    while True:
+        tick = milliseconds(left) if left is not None and left < _TICK else milliseconds(_TICK)
+        try:
+            wait(tick)
+            return
+        except TimeoutError:
+            if failed():
+                raise
+            if left is not None:
+                left -= _TICK
+                if left <= 0:
+                    raise
+
+
+class Waiting:
+    """A call that cannot be made in ticks, as it would fail its group. Another thread makes it."""
+
+    def __init__(self, body: Callable[[], Any]) -> None:
+        self._body = body
+        self.result: Any = None
+        self.error: Optional[BaseException] = None
+        self.ends = threading.Lock()  # free once the call has ended
+        self.ends.acquire()
+
+    def run(self) -> None:
+        try:
+            self.result = self._body()
+        except BaseException as error:
+            self.error = error
+        self.ends.release()
+
+
+class _Worker(threading.Thread):
+    """Makes calls. It takes milliseconds to start a thread for each."""
+
+    def __init__(self) -> None:
+        super().__init__(name="mscclgo", daemon=True)
+        self.calls: "queue.SimpleQueue[Waiting]" = queue.SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            self.calls.get().run()
+
+
+_idle: List[_Worker] = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def wait(body: Callable[[], Any], interrupted: Callable[[BaseException, Waiting], Any]) -> Any:
+    """Returns what a function returns that waits in the library. For an exception that a signal raises
+    meanwhile interrupted is called, which ends the wait where it can."""
+    worker = _worker()
+    if worker is None:
+        return body()
+    call = Waiting(body)
+    try:
+        worker.calls.put(call)
+        call.ends.acquire()
+    except BaseException as error:
+        interrupted(error, call)
+        raise
+    _idle.append(worker)
+    if call.error is not None:
+        raise call.error
+    return call.result
+
+
+def _worker() -> Optional[_Worker]:
+    """Returns a thread to wait for, or None where no signal comes."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    if _idle:
+        return _idle.pop()
+    worker = _Worker()
+    try:
+        worker.start()
+    except RuntimeError:  # Python ends, or there are too many threads
+        return None
+    return worker
