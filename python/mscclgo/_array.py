@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import weakref
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
-from ._library import call, integer, library, make
+from ._library import call, integer, integers, library, make
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -39,13 +40,9 @@ class Array:
 
     def __init__(self, group: Group, shape: Union[int, Sequence[int]], dtype: Any) -> None:
         self.group = group
-        self.shape: Tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape = integers("an extent of an array", shape, 0, (1 << 63) - 1)
         self.dtype = _name(dtype)
-        self.size = 1
-        for n in self.shape:
-            if n < 0:
-                raise InvalidError(f"mscclgo: the shape {self.shape} has a negative extent")
-            self.size *= n
+        self.size = math.prod(self.shape)
         self.nbytes = self.size * _memory.TYPES[self.dtype][1]
         self._handle = make(library.mscclgo_buffer_create, group._device, integer("the size of an array in bytes", max(self.nbytes, 1), 1, (1 << 64) - 1))
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
 from ._errors import InvalidError
-from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make
+from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make, text
 from ._messages import rank
 from ._stream import Stream
 
@@ -33,7 +33,7 @@ class _Channels:
                 raise InvalidError(f"mscclgo: channels take memory of group.empty or group.array, not a {type(array).__name__}")
             if array is not None:
                 array.pointer  # raises if it was closed
-        options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else name.encode())
+        options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else text("channels: the name", name))
         self._arrays: Tuple[Optional[Array], ...] = (local, inbox)  # which the channels need
         self._handle = make(self._create, *parents, local._handle, ctypes.addressof(options))
         self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
@@ -44,7 +44,7 @@ class _Channels:
         return _handle_at(self._struct, make(self._handles, self._handle))
 
     def __getitem__(self, which: Any) -> "Pointer":
-        i, rank = which if isinstance(which, tuple) else (0, which)
+        i, rank = which if isinstance(which, tuple) and len(which) == 2 else (0, which)
         where = make(self._handle_of, self._handle, integer("the index of a channel", i), integer("a rank", rank))
         return _handle_at(self._struct, where)
 
@@ -228,7 +228,7 @@ class Pipes:
             slot_bytes=integer("pipes: slot_bytes", slot_bytes, 0, (1 << 64) - 1),
             buffer=None if buffer is None else buffer._handle,
             ports=ports,
-            name=None if name is None else name.encode(),
+            name=None if name is None else text("pipes: the name", name),
         )
         setattr(options, "from", senders)  # which is no name in Python
         self._array = buffer  # which the pipes need

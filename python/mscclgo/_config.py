@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
-from typing import Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 from ._errors import InvalidError
 from ._library import GroupConfig, integer
@@ -54,6 +54,8 @@ def pack(config: Optional[Config]) -> Optional[GroupConfig]:
     if not isinstance(config, Config):
         raise InvalidError(f"mscclgo: config: a {type(config).__name__} is given, and mscclgo.Config(...) is needed")
     transports = config.transports
+    if transports is not None and not transports:
+        raise InvalidError("mscclgo: config: there are no transports; None is all of them")
     if transports is not None and not isinstance(transports, str):
         try:
             transports = ",".join(transports)
@@ -62,7 +64,7 @@ def pack(config: Optional[Config]) -> Optional[GroupConfig]:
     return GroupConfig(
         bytes=ctypes.sizeof(GroupConfig),
         transports=_text("transports", transports),
-        trace=_text("trace", None if config.trace is None else os.fspath(config.trace)),
+        trace=_text("trace", config.trace.__fspath__() if isinstance(config.trace, os.PathLike) else config.trace),
         trace_events=integer("config: trace_events", config.trace_events, 0, (1 << 64) - 1),
         tuning=_text("tuning", config.tuning),
         collective_scratch_bytes=integer("config: collective_scratch", config.collective_scratch, 0, (1 << 64) - 1),
@@ -71,9 +73,12 @@ def pack(config: Optional[Config]) -> Optional[GroupConfig]:
     )
 
 
-def _text(name: str, text: Optional[str]) -> Optional[bytes]:
+def _text(name: str, text: Any) -> Optional[bytes]:
     if text is None:
         return None
-    if not isinstance(text, str) or "\0" in text:
-        raise InvalidError(f"mscclgo: config: {name} is a text without zero bytes")
-    return os.fsencode(text)
+    try:
+        if isinstance(text, str) and "\0" not in text:
+            return os.fsencode(text)
+    except UnicodeEncodeError:
+        pass
+    raise InvalidError(f"mscclgo: config: {name} is a text without zero bytes, of characters of UTF-8")

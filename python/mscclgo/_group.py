@@ -13,7 +13,7 @@ from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
-from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, address_of, call, failure, fast, integer, library, make, milliseconds
+from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, address_of, call, failure, fast, integer, integers, library, make, milliseconds, text
 from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
@@ -151,6 +151,8 @@ class Group:
 
     def abort(self, reason: str) -> None:
         """Fails the group: waits of all ranks end, and their calls raise an error with the reason."""
+        if not isinstance(reason, str):
+            raise InvalidError(f"mscclgo: abort: the reason is a str, not a {type(reason).__name__}")
         call(library.mscclgo_group_abort, self._handle, encode(reason))
 
     def check(self) -> None:
@@ -484,13 +486,10 @@ class Group:
         """Sends send_counts[p] elements of the input to each rank p, and receives receive_counts[p] from
         it. Both lie in the order of the ranks, without gaps."""
         on = self.stream(stream)
-        if len(send_counts) != self.size or len(receive_counts) != self.size:
-            raise InvalidError(f"mscclgo: all_to_all_v: there must be a count for each of {self.size} ranks")
+        sends, receives = self._counts("send_counts", send_counts), self._counts("receive_counts", receive_counts)
         held: List[Any] = []
         places, dtype = [], None
-        for tensor, counts, written in ((output, receive_counts, True), (input, send_counts, False)):
-            if min(counts) < 0:
-                raise InvalidError("mscclgo: all_to_all_v: a count is negative")
+        for tensor, counts, written in ((output, receives, True), (input, sends, False)):
             address, memory = self.address(tensor, held, written)
             if sum(counts) > memory.elements:
                 raise InvalidError(f"mscclgo: all_to_all_v: the counts are {sum(counts)} elements, and the tensor has {memory.elements}")
@@ -505,11 +504,18 @@ class Group:
             on._handle,
             places[0],
             places[1],
-            array(*send_counts),
-            array(*receive_counts),
+            array(*sends),
+            array(*receives),
             _memory.TYPES[str(dtype)][0],
         )
         on.keep(held)
+
+    def _counts(self, name: str, counts: Any) -> Tuple[int, ...]:
+        """Returns the counts of all_to_all_v."""
+        numbers = integers(f"all_to_all_v: a count of {name}", counts, 0, (1 << 63) - 1)
+        if len(numbers) != self.size:
+            raise InvalidError(f"mscclgo: all_to_all_v: {name} has a count for each of {self.size} ranks")
+        return numbers
 
     # Sends and receives
 
@@ -576,10 +582,12 @@ _default: Optional[Group] = None
 
 
 def _options(device: Optional[str], timeout: float, heartbeat: Optional[float], scratch: int, local_rank: int = 0) -> GroupOptions:
-    if timeout <= 0:
-        raise InvalidError("mscclgo: the timeout must be above 0")
-    beat = 0 if heartbeat is None else milliseconds(heartbeat) or -1
-    return GroupOptions(None if device is None else device.encode(), integer("local_rank", local_rank), milliseconds(timeout), beat, integer("scratch", scratch, 0, (1 << 64) - 1))
+    ms = milliseconds(timeout)
+    if ms <= 0:
+        raise InvalidError("mscclgo: the timeout is a number of seconds above 0")
+    beat = 0 if heartbeat is None else milliseconds(heartbeat, "heartbeat_timeout") or -1
+    name = None if device is None else text("the device", device)
+    return GroupOptions(name, integer("local_rank", local_rank), ms, beat, integer("scratch", scratch, 0, (1 << 64) - 1))
 
 
 def _place(struct: Optional[ctypes.Structure]) -> Optional[int]:
@@ -623,7 +631,7 @@ def connect(
     rank, size = integer("rank", rank), integer("size", size)
     options = _options(device, timeout, heartbeat_timeout, scratch, rank if local_rank is None else local_rank)
     packed = pack(config)
-    place = id.encode()
+    place = text("connect: the id", id)
     return _connected(lambda: make(library.mscclgo_group_connect_configured, place, rank, size, ctypes.addressof(options), _place(packed)))
 
 

@@ -7,7 +7,7 @@ import functools
 import operator
 import os
 import struct
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from ._errors import KINDS, Error, InvalidError, UnsupportedError
 
@@ -364,10 +364,34 @@ def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31
     return number
 
 
-def milliseconds(seconds: Optional[float]) -> int:
+def integers(what: str, value: Any, least: int, most: int) -> Tuple[int, ...]:
+    """Returns the integers of a range of a sequence, or that of an int."""
+    try:
+        each = (operator.index(value),)
+    except TypeError:
+        each = (value,) if isinstance(value, bytes) or not hasattr(value, "__iter__") else tuple(value)
+    return tuple(integer(what, n, least, most) for n in each)
+
+
+def milliseconds(seconds: Optional[float], what: str = "a timeout") -> int:
     """Converts a time, of which None is without limit."""
     if seconds is None:
         return -1
+    if not hasattr(seconds, "__float__"):
+        raise InvalidError(f"mscclgo: {what} is a number of seconds, not a {type(seconds).__name__}")
     if not 0 <= seconds < 2**31:
         raise InvalidError(f"mscclgo: a time of {seconds} seconds is out of range")
     return max(int(seconds * 1000), 1 if seconds > 0 else 0)
+
+
+def text(what: str, value: Any) -> bytes:
+    """Returns a text for the library, which takes it up to a zero byte."""
+    if not isinstance(value, str):
+        raise InvalidError(f"mscclgo: {what} is a str, not a {type(value).__name__}")
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        raise InvalidError(f"mscclgo: {what} has a character that UTF-8 has not, a surrogate") from None
+    if b"\0" in data:
+        raise InvalidError(f"mscclgo: {what} has a zero byte")
+    return data

@@ -63,13 +63,19 @@ def of(tensor: Any) -> Memory:
     try:
         interface = getattr(tensor, "__cuda_array_interface__", None)
     except Exception as error:  # a property that refuses, such as that of a tensor with gradients
-        raise InvalidError(f"mscclgo: the tensor does not give its memory: {error}") from error
+        raise _no_memory(error) from error
     if interface is not None:
         if fast is not None and type(tensor) not in _met:
             _met.add(type(tensor))
             fast.learn(type(tensor), None)
         return _of_interface(interface, CUDA, None)
-    interface = getattr(tensor, "__array_interface__", None)
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(tensor, masked.MaskedArray):
+        raise InvalidError("mscclgo: the tensor has a mask; pass its data, or filled(...)")
+    try:
+        interface = getattr(tensor, "__array_interface__", None)
+    except Exception as error:
+        raise _no_memory(error) from error
     if interface is not None:
         if is_scalar(tensor):  # its interface is of a copy, which is gone
             raise InvalidError(f"mscclgo: a {type(tensor).__name__} is a number and not a tensor; put it into an array")
@@ -77,6 +83,10 @@ def of(tensor: Any) -> Memory:
     if hasattr(tensor, "__dlpack__"):
         return _of_dlpack(tensor)
     raise InvalidError(f"mscclgo: a {type(tensor).__name__} is not a tensor: it has neither __dlpack__ nor __cuda_array_interface__")
+
+
+def _no_memory(error: Exception) -> InvalidError:
+    return InvalidError(f"mscclgo: the tensor does not give its memory: {error}")
 
 
 def _not_contiguous() -> InvalidError:
@@ -138,10 +148,21 @@ def is_scalar(argument: Any) -> bool:
 
 
 def _of_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
-    """Of the dictionary of NumPy's or CUDA's array interface."""
+    """Of the dictionary of NumPy's or CUDA's array interface, which may be of any code."""
+    try:
+        return _read_interface(interface, kind, name)
+    except InvalidError:
+        raise
+    except Exception as error:
+        raise InvalidError(f"mscclgo: the tensor's array interface is wrong: {type(error).__name__}: {error}") from error
+
+
+def _read_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
     typestr, shape = interface["typestr"], interface["shape"]
     if interface.get("mask") is not None:
         raise InvalidError("mscclgo: the tensor has a mask")
+    if typestr[1] in "OUMmt":
+        raise InvalidError(f"mscclgo: the tensor has elements of {name or typestr}, which are no numbers")
     item = int(typestr[2:])
     if typestr[0] == ">" and item > 1:
         raise InvalidError("mscclgo: the tensor's elements are in the other byte order")
@@ -151,6 +172,8 @@ def _of_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
         raise _not_contiguous()
     if interface.get("data") is None:
         raise InvalidError("mscclgo: the tensor does not tell where its elements are")
+    if not isinstance(interface["data"], tuple):  # such as bytes of an image
+        raise InvalidError("mscclgo: the tensor does not tell where its elements are; pass a copy, as of numpy.array")
     address, read_only = interface["data"]
     return Memory(address, _product(shape), name, kind, None, not read_only, item)
 
@@ -201,11 +224,11 @@ def _of_dlpack(tensor: Any) -> Memory:
         kind, number = tensor.__dlpack_device__()
         # The work is put behind that of the stream which the caller names: no stream waits.
         capsule = tensor.__dlpack__(stream=-1) if kind in (CUDA, CUDA_MANAGED) else tensor.__dlpack__()
+        # The capsule's destructor gives the tensor back, when this function returns: the caller
+        # holds the object. One that was used has another name.
+        t = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     except Exception as error:
-        raise InvalidError(f"mscclgo: the tensor does not give its memory: {error}") from error
-    # The capsule's destructor gives the tensor back, when this function returns: the caller
-    # holds the object.
-    t = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+        raise _no_memory(error) from error
     if t.lanes != 1 or t.bits % 8:
         raise InvalidError("mscclgo: the tensor's elements are vectors, or parts of a byte")
     shape = tuple(t.shape[i] for i in range(t.ndim))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
 from ._errors import InvalidError
-from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, address_of, call, direct, failure, fast, library, make
+from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, address_of, call, direct, failure, fast, integer, integers, library, make, text
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 Extent = Union[int, Sequence[int]]
 
 
-def _texts(texts: Sequence[str]) -> Any:
-    return (ctypes.c_char_p * (len(texts) + 1))(*[text.encode() for text in texts], None)
+def _texts(what: str, given: Sequence[str]) -> Any:
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        raise InvalidError(f"mscclgo: compile: {what} is a list of texts, not a {type(given).__name__}")
+    texts = [text(f"compile: a text of {what}", t) for t in given]
+    return (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
 
 
 class Module:
@@ -35,13 +38,12 @@ class Module:
         flags: Sequence[str],
         check: bool,
     ) -> None:
-        if isinstance(defines, str) or isinstance(include_dirs, str) or isinstance(flags, str):
-            raise InvalidError("mscclgo: defines, include_dirs and flags are lists of texts")
-        if "\0" in source:
-            raise InvalidError("mscclgo: the source has a zero byte")
         self._group = group
-        options = CompileOptions(_texts(defines), _texts(include_dirs), _texts(flags), check)
-        handle = make(library.mscclgo_module_compile, group._device, name.encode(), source.encode(), ctypes.addressof(options))
+        options = CompileOptions(
+            _texts("defines", defines), _texts("include_dirs", include_dirs), _texts("flags", flags), bool(check)
+        )
+        texts = text("compile: the name", name), text("compile: the source", source)
+        handle = make(library.mscclgo_module_compile, group._device, *texts, ctypes.addressof(options))
         self._handle = handle
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_module_destroy, handle)
 
@@ -86,7 +88,7 @@ class Kernel:
     def __init__(self, module: Module, name: str) -> None:
         self.name = name
         self._module = module
-        self._handle = make(library.mscclgo_module_kernel, module._handle, name.encode())
+        self._handle = make(library.mscclgo_module_kernel, module._handle, text("the name of a kernel", name))
         count = ctypes.c_size_t()
         call(library.mscclgo_kernel_parameters, self._handle, None, 0, ctypes.addressof(count))
         places = (Parameter * max(count.value, 1))()
@@ -124,14 +126,12 @@ class Kernel:
             raise InvalidError(f"mscclgo: launch {self.name}: write {self.name}[grid, block](stream, ...)")
         config = LaunchConfig()
         for target, extent, what in ((config.grid, shape[0], "grid"), (config.block, shape[1], "block")):
-            each = (extent,) if isinstance(extent, int) else tuple(extent)
-            if not 1 <= len(each) <= 3 or any(not 0 < n < 1 << 31 for n in each):
+            each = integers(f"launch {self.name}: an extent of the {what}", extent, -(1 << 31), (1 << 31) - 1)
+            if not 1 <= len(each) <= 3 or min(each) <= 0:
                 raise InvalidError(f"mscclgo: launch {self.name}: a {what} of {extent} makes no sense")
             target[: len(each)] = each
-        shared = shape[2] if len(shape) == 3 else 0
-        if not 0 <= shared < 1 << 31:
-            raise InvalidError(f"mscclgo: launch {self.name}: {shared} bytes of shared memory make no sense")
-        config.dynamic_shared_bytes = shared
+        if len(shape) == 3:
+            config.dynamic_shared_bytes = integer(f"launch {self.name}: the shared memory", shape[2], 0)
         return Launch(self, config)
 
 

@@ -35,7 +35,7 @@ COLLECTIVES = {
 
 def operation(name: str, op: str) -> int:
     """Returns the number of an operation."""
-    if op not in OPERATIONS:
+    if not isinstance(op, str) or op not in OPERATIONS:
         raise InvalidError(f"mscclgo: {name}: {op!r} is not an operation: {', '.join(OPERATIONS)} are")
     return OPERATIONS[op]
 
@@ -44,7 +44,7 @@ class Prepared:
     """A collective that is ready to run; see Group.prepare."""
 
     def __init__(self, group: Group, name: str, output: PeerMemory, input: Optional[PeerMemory], op: str, root: int, count: Optional[int], overlap: bool) -> None:
-        if name not in COLLECTIVES:
+        if not isinstance(name, str) or name not in COLLECTIVES:
             raise InvalidError(f"mscclgo: prepare: {name!r} is not a collective: {', '.join(COLLECTIVES)} are")
         number, gathered, scattered = COLLECTIVES[name]
         # In place, the output holds both.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ._library import ID_BYTES, call, library, make
+from ._library import ID_BYTES, call, library, make, text
 
 
 class Rendezvous:
@@ -18,10 +18,10 @@ class Rendezvous:
     """
 
     def __init__(self, address: str = "127.0.0.1:0") -> None:
-        self._handle = make(library.mscclgo_rendezvous_create, address.encode())
-        text = ctypes.create_string_buffer(ID_BYTES)
-        call(library.mscclgo_rendezvous_id, self._handle, text, ID_BYTES)
-        self.id: str = text.value.decode()
+        self._handle = make(library.mscclgo_rendezvous_create, text("rendezvous: the address", address))
+        room = ctypes.create_string_buffer(ID_BYTES)
+        call(library.mscclgo_rendezvous_id, self._handle, room, ID_BYTES)
+        self.id: str = room.value.decode()
 
     def close(self) -> None:
         """Closes the rendezvous. A group that is complete stays."""

@@ -16,9 +16,10 @@ _TICK = 0.2  # seconds that a wait lasts before Python looks at signals
 def in_ticks(wait: Callable[[int], Any], timeout: Optional[float], failed: Callable[[], Any] = bool) -> None:
     """Calls a function for times in milliseconds until it raises no TimeoutError, for at most timeout seconds.
     Such an error is also that of what has failed."""
-    left = timeout
+    milliseconds(timeout)  # raises if it is wrong
+    left = None if timeout is None else float(timeout)
     while True:
-        tick = milliseconds(left) if left is not None and left < _TICK else milliseconds(_TICK)
+        tick = milliseconds(_TICK if left is None else min(left, _TICK))
         try:
             wait(tick)
             return

@@ -61,9 +61,13 @@ def test_arguments(group: mscclgo.Group, module: mscclgo.Module) -> None:
 
 def test_shape(group: mscclgo.Group, module: mscclgo.Module) -> None:
     to = np.zeros(1, "int32")
-    module.shape[(2, 3), (4, 1, 1), 64](None, to, None)
-    group.synchronize()
-    assert to[0] == 243
+    number = np.int64
+    for grid, block, shared in ((2, 3), (4, 1, 1), 64), ([number(2), 3], np.array([4, 1, 1]), number(64)):
+        to[0] = 0
+        module.shape[grid, block, shared](None, to, None)
+        group.synchronize()
+        assert to[0] == 243
+    assert module.shape[number(1), np.array(256)] is not None
 
 
 def test_wrong_launches(group: mscclgo.Group, module: mscclgo.Module) -> None:
@@ -95,7 +99,7 @@ def test_wrong_launches(group: mscclgo.Group, module: mscclgo.Module) -> None:
         group.compile("nonsense", "broken.cu")
     with pytest.raises(mscclgo.InvalidError, match="zero byte"):
         group.compile("\0")
-    with pytest.raises(mscclgo.InvalidError, match="lists"):
+    with pytest.raises(mscclgo.InvalidError, match="defines is a list"):
         group.compile(SOURCE, defines="A=1")
 
 
