@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import Any
 
 from ._library import ID_BYTES, call, library, make, text
@@ -14,8 +15,11 @@ class Rendezvous:
     password would.
 
     address is "host:port"; with port 0 the system chooses one, and with no host all addresses of
-    this machine count.
+    this machine count. It stays open until close, also where only the id is kept, and has a socket for as
+    long; Python warns of one that was forgotten (ResourceWarning).
     """
+
+    _handle = 0
 
     def __init__(self, address: str = "127.0.0.1:0") -> None:
         self._handle = make(library.mscclgo_rendezvous_create, text("rendezvous: the address", address))
@@ -34,3 +38,7 @@ class Rendezvous:
 
     def __exit__(self, *error: Any) -> None:
         self.close()
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if self._handle:
+            _warn("a mscclgo.Rendezvous was not closed, and stays open", ResourceWarning, source=self)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import warnings
 from typing import Any, Callable, Dict
 
 import numpy as np
@@ -119,3 +121,16 @@ def test_numpy_numbers(group: mscclgo.Group) -> None:
     group.barrier(np.float32(5))
     group.all_to_all_v(ONES.copy(), ONES, np.array([8]), (np.uint8(8),))
     group.synchronize(timeout=np.float64(5))
+
+
+def test_forgotten_rendezvous() -> None:
+    """A rendezvous that is dropped stays open for whoever has its id."""
+    with pytest.warns(ResourceWarning, match="not closed"):
+        id = mscclgo.Rendezvous().id
+        gc.collect()
+    mscclgo.connect(id, 0, 1, device="emu").close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with mscclgo.Rendezvous():
+            pass
+        gc.collect()
