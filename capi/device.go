@@ -4,8 +4,11 @@ package main
 import "C"
 
 import (
+	"errors"
+	"time"
 	"unsafe"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
@@ -19,6 +22,26 @@ func openDevice(kind string, localRank int) (*gpu.Device, error) {
 	return gpu.Open(name)
 }
 
+// addDevice makes the object of a device. It is closed later where the handler of a proxy has not returned,
+// of which destroying the proxy has told.
+func addDevice(parent *object, d *gpu.Device) *object {
+	return objects.add(parent, aDevice, d, func() error {
+		err := d.Close()
+		if !errors.Is(err, mscclgo.ErrInvalid) {
+			return err
+		}
+		go func() {
+			for errors.Is(d.Close(), mscclgo.ErrInvalid) {
+				time.Sleep(handlerPatience)
+			}
+		}()
+		return nil
+	})
+}
+
+// handlerPatience is how often a handler that has not returned is looked at.
+const handlerPatience = 100 * time.Millisecond
+
 //export capi_device_open
 func capi_device_open(name *C.char, result *C.uintptr_t) C.mscclgo_status {
 	const op = "open a device"
@@ -31,7 +54,7 @@ func capi_device_open(name *C.char, result *C.uintptr_t) C.mscclgo_status {
 		if err != nil {
 			return err
 		}
-		objects.add(nil, aDevice, d, d.Close).store(result)
+		addDevice(nil, d).store(result)
 		return nil
 	})
 }

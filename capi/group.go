@@ -127,7 +127,7 @@ func newGroup(comm *communicator.Communicator, collectives collective.Options, d
 		}
 		return err
 	})
-	g.device = objects.add(o, aDevice, dev, dev.Close)
+	g.device = addDevice(o, dev)
 	g.device.owned = "the group's"
 	return o
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -29,5 +32,21 @@ func TestClosing(t *testing.T) {
 	parent.users.Add(1)
 	if err := handles.close("destroy a group", parent); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSentence has errors of several calls told in one line, each once.
+func TestSentence(t *testing.T) {
+	first, second := mscclgo.Errorf(mscclgo.ErrTimeout, "one", "late"), errors.New("two")
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{second, "two"},
+		{first, "one: timeout: late"},
+		{errors.Join(errors.Join(first), nil, errors.Join(second, first)), "one: timeout: late; and two"},
+		{fmt.Errorf("the compiler says\n%w%w", first, second), "the compiler says\none: timeout: latetwo"},
+	} {
+		testcmp.Equal(t, "sentence", sentence(test.err), test.want)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -48,8 +50,31 @@ func fail(err error) C.mscclgo_status {
 	if errors.As(err, &e) {
 		rank, peer = e.Rank, e.Peer
 	}
-	C.capi_fail(C.CString(err.Error()), C.int(rank), C.int(peer))
+	C.capi_fail(C.CString(sentence(err)), C.int(rank), C.int(peer))
 	return C.mscclgo_status(mscclgo.KindOf(err))
+}
+
+// sentence returns the text of an error in one line, where errors.Join has a line for each error.
+func sentence(err error) string {
+	var texts []string
+	for _, e := range joined(err) {
+		if text := e.Error(); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "; and ")
+}
+
+// joined returns the errors that errors.Join has joined, or the error.
+func joined(err error) (all []error) {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(several.Unwrap()...).Error() { // it has a text of its own
+		return []error{err}
+	}
+	for _, e := range several.Unwrap() {
+		all = append(all, joined(e)...)
+	}
+	return all
 }
 
 //export capi_check_version

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -595,6 +596,31 @@ def test_triggers(group: mscclgo.Group) -> None:
     proxy.close()
     assert [t.a for t in got] == list(range(2000))
     group.check()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_stuck_handler(closes: bool) -> None:
+    """A group closes though a handler has not returned, and tells of that once, in one line."""
+    come, go = threading.Event(), threading.Event()
+
+    def handler(trigger: mscclgo.Trigger) -> None:
+        come.set()
+        go.wait(60)
+
+    def run(number: int, id: str) -> None:
+        group = mscclgo.connect(id, number, 1, device="emu")
+        try:
+            proxy = group.proxy(handler)
+            group.compile(TRIGGERS, "triggers.cu").report[1, 1](None, proxy, 200)
+            assert come.wait(60)
+            with pytest.raises(mscclgo.TimeoutError, match="the handler.* has not returned") as caught:
+                (proxy if closes else group).close()
+            assert "\n" not in str(caught.value) and "close that first" not in str(caught.value)
+            group.close()
+        finally:
+            go.set()
+
+    run_ranks(1, run)
 
 
 def test_closed_parts_go(group: mscclgo.Group) -> None:
