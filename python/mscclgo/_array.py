@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
-from ._library import call, integer, integers, library, make
+from ._library import Owner, call, integer, integers, library, make
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Pointer(int):
     to: Optional[str] = None  # the type of what is there, where the package knows it
 
 
-class Array:
+class Array(Owner):
     """Device memory of the group, which peers may access by channels. Group.empty and Group.array
     make one.
 
@@ -50,12 +50,17 @@ class Array:
         item = _memory.TYPES[self.dtype][1]
         self._memory = _memory.Memory(self._address, self.size, self.dtype, _memory.OWN, None, True, item)
         self._place = _PLACE.pack(group._device, self._address, self.size, _memory.TYPES[self.dtype][0])
+        group._arrays.add(self)
 
     def close(self) -> None:
         """Frees the memory. Kernels and peers that use it must be done."""
-        if self._finalizer.detach() is not None:
-            self._address, self._place = 0, b""
+        if self._forget():
             call(library.mscclgo_buffer_destroy, self._handle)
+
+    def _forget(self) -> bool:
+        """Ends the use of the memory, which is freed alone or with the group. Returns whether it was in use."""
+        self._address, self._place = 0, b""
+        return self._finalizer.detach() is not None
 
     @property
     def pointer(self) -> Pointer:
@@ -65,7 +70,7 @@ class Array:
 
     def _open(self) -> None:
         if not self._address:
-            raise InvalidError("mscclgo: the array was closed, its memory is freed")
+            raise InvalidError("mscclgo: the array was closed, or its group; its memory is freed")
 
     def _mscclgo_memory(self) -> _memory.Memory:
         self._open()
@@ -148,7 +153,7 @@ def _name(dtype: Any) -> str:
     return name
 
 
-class Wrapped:
+class Wrapped(Owner):
     """Memory of the host, wrapped for the device as long as this object lives. It keeps the owner."""
 
     def __init__(self, device: int, memory: _memory.Memory, owner: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
 from ._errors import InvalidError
-from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, call, integer, library, make, text
+from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, Owner, call, integer, library, make, text
 from ._messages import rank
 from ._stream import Stream
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._group import Group
 
 
-class _Channels:
+class _Channels(Owner):
     """Channels of either kind. As an argument of a kernel they are the array of handles, in which
     channel i to a rank has the index i * size + rank; channels[rank] and channels[i, rank] are the
     handle of one."""
@@ -198,7 +198,7 @@ def _word(name: str, value: Any) -> int:
 HANDLES = (MemoryChannels._struct, PortChannels._struct)
 
 
-class Pipes:
+class Pipes(Owner):
     """One-way streams of messages, mscclgo::PipeSet in kernels; see Group.pipes."""
 
     def __init__(
@@ -270,7 +270,7 @@ def _ranks(name: str, ranks: Sequence[int]) -> Any:
     return (ctypes.c_int * max(len(numbers), 1))(*[integer(f"pipes: a rank of {name}", n) for n in numbers])
 
 
-class PeerMemory:
+class PeerMemory(Owner):
     """An array of each rank, mscclgo::PeerMemory in kernels; see Group.share."""
 
     def __init__(self, group: Group, array: Array) -> None:

@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _memory
@@ -13,7 +14,7 @@ from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
-from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, address_of, call, failure, fast, integer, integers, library, make, milliseconds, text
+from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, integer, integers, library, make, milliseconds, text
 from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 AnyStream = Any
 
 
-class Group:
+class Group(Owner):
     """One rank's view of its group. init and connect make one.
 
     Methods marked collective are called by every rank, in the same order and with arguments
@@ -65,6 +66,8 @@ class Group:
         self._proxy: Optional[int] = None
         self._held: Set[Any] = set()  # what peers access and the library calls
         self._parts: List[Group] = []  # of split, which the library destroys with this one
+        self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()  # of its device, which a part does not free
+        self._is_part = False
         self.closed = False
         _open.add(self)
 
@@ -148,6 +151,9 @@ class Group:
         _open.discard(self)
         for part in self._parts:
             part._left()
+        if not self._is_part:
+            for array in list(self._arrays):
+                array._forget()
 
     def abort(self, reason: str) -> None:
         """Fails the group: waits of all ranks end, and their calls raise an error with the reason."""
@@ -171,6 +177,7 @@ class Group:
         if not result.value:
             return None
         part = Group(result.value)
+        part._arrays, part._is_part = self._arrays, True
         self._parts = [p for p in self._parts if not p.closed] + [part]
         return part
 

@@ -7,7 +7,7 @@ import functools
 import operator
 import os
 import struct
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, NoReturn, Optional, Tuple
 
 from ._errors import KINDS, Error, InvalidError, UnsupportedError
 
@@ -395,3 +395,10 @@ def text(what: str, value: Any) -> bytes:
     if b"\0" in data:
         raise InvalidError(f"mscclgo: {what} has a zero byte")
     return data
+
+
+class Owner:
+    """What has an object of the library, which is destroyed with it."""
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidError(f"mscclgo: a {type(self).__name__} can be neither copied nor pickled, as it stands for what the library has once")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
 
 from ._arguments import Packer
 from ._errors import InvalidError
-from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, address_of, call, direct, failure, fast, integer, integers, library, make, text
+from ._library import CompileOptions, LaunchConfig, Parameter, ParameterType, Owner, address_of, call, direct, failure, fast, integer, integers, library, make, text
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def _texts(what: str, given: Sequence[str]) -> Any:
     return (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
 
 
-class Module:
+class Module(Owner):
     """Compiled device code. Its kernels are attributes: module.all_reduce, module["all_reduce"]."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Module:
         return kernel
 
 
-class Kernel:
+class Kernel(Owner):
     """An entry point of a module. kernel[grid, block](stream, argument, ...) launches it, and
     kernel[grid, block, shared] with bytes of dynamic shared memory.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 from . import _memory
 from ._channels import PeerMemory
 from ._errors import InvalidError
-from ._library import Call, call, direct, failure, integer, library, make
+from ._library import Call, Owner, call, direct, failure, integer, library, make
 from ._messages import rank
 from ._stream import Stream, destroy
 
@@ -40,7 +40,7 @@ def operation(name: str, op: str) -> int:
     return OPERATIONS[op]
 
 
-class Prepared:
+class Prepared(Owner):
     """A collective that is ready to run; see Group.prepare."""
 
     def __init__(self, group: Group, name: str, output: PeerMemory, input: Optional[PeerMemory], op: str, root: int, count: Optional[int], overlap: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple
 
 from ._channels import _drop, _hold
 from ._errors import Error, InvalidError, encode, reason
-from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, call, library, make
+from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -24,7 +24,7 @@ class Trigger(NamedTuple):
     detail: int
 
 
-class Proxy:
+class Proxy(Owner):
     """Calls a function for triggers, mscclgo::FifoHandle in kernels; see Group.proxy."""
 
     def __init__(self, group: Group, handler: Callable[[Trigger], Any]) -> None:

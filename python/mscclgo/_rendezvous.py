@@ -6,10 +6,10 @@ import ctypes
 import warnings
 from typing import Any
 
-from ._library import ID_BYTES, call, library, make, text
+from ._library import ID_BYTES, Owner, call, library, make, text
 
 
-class Rendezvous:
+class Rendezvous(Owner):
     """The place where the ranks of a new group meet: one process opens it and passes the id to all
     ranks, for connect or the variable MSCCLGO_ID. Everyone who has it can join, so it travels as a
     password would.

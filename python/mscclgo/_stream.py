@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from ._errors import Error, InvalidError
-from ._library import call, library, make
+from ._library import Owner, call, library, make
 from ._waiting import in_ticks
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def destroy(function: Any, handle: int) -> None:
     function(handle)
 
 
-class Stream:
+class Stream(Owner):
     """Work of the group's device, done in order. group.stream() and Group.new_stream make one.
 
     A Stream of other code stays that code's: it must live as long as this object.
@@ -135,7 +135,7 @@ class Capture:
             self._graph = graph
 
 
-class Graph:
+class Graph(Owner):
     """Captured work, which can be launched any number of times. It keeps the tensors it uses."""
 
     def __init__(self, group: Group, handle: int, kept: List[Any]) -> None:
@@ -151,7 +151,7 @@ class Graph:
         on.keep((self,))
 
 
-class Event:
+class Event(Owner):
     """A point in the work of a stream."""
 
     def __init__(self, group: Group) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
+import pickle
 import warnings
 from typing import Any, Callable, Dict
 
 import numpy as np
 import pytest
+from conftest import run_ranks
 
 import mscclgo
 
@@ -121,6 +124,38 @@ def test_numpy_numbers(group: mscclgo.Group) -> None:
     group.barrier(np.float32(5))
     group.all_to_all_v(ONES.copy(), ONES, np.array([8]), (np.uint8(8),))
     group.synchronize(timeout=np.float64(5))
+
+
+def test_closed_group() -> None:
+    """Arrays are freed with their group, and not with a part of it."""
+
+    def run(number: int, id: str) -> None:
+        group = mscclgo.connect(id, number, 1, device="emu")
+        part = group.split(0)
+        assert part is not None
+        arrays = [group.array(ONES), part.array(ONES)]
+        part.close()
+        assert [a.numpy().sum() for a in arrays] == [8, 8]
+        group.close()
+        for array in arrays:
+            for use in (lambda: array.pointer, lambda: array.numpy(), lambda: array.__array_interface__):
+                with pytest.raises(mscclgo.InvalidError, match="the array was closed, or its group"):
+                    use()
+            array.close()
+
+    run_ranks(1, run)
+
+
+def test_copies(group: mscclgo.Group, kernel: mscclgo.Kernel) -> None:
+    """What owns an object of the library has no second owner, which would be left with nothing."""
+    array = group.array(ONES)
+    stream = group.new_stream()
+    for owner in (group, array, stream, stream.record(), kernel, kernel._module, group.memory_channels(array), group.proxy(print)):
+        for copies in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(mscclgo.InvalidError, match=f"a {type(owner).__name__} can be neither copied nor pickled"):
+                copies(owner)
+    gc.collect()
+    assert array.numpy().sum() == 8
 
 
 def test_forgotten_rendezvous() -> None:
