@@ -40,8 +40,9 @@ const spanBytes = 16
 
 // parts is Parts of alltoallv.cu.
 type parts struct {
-	Ranks [devicecode.RanksByValue]span
-	More  gpu.Ptr // of the others'
+	Ranks    [devicecode.RanksByValue]span
+	More     gpu.Ptr // of the others'
+	Reserved [7]uint64
 }
 
 // throughSlots returns the launch of an all-to-all between any buffers of the ranks,

@@ -14,10 +14,11 @@ struct Part {
   uint64_t at, bytes;
 };
 
-// Parts are those of all ranks.
+// Parts are those of all ranks, in whole lines of the constant bank, as handles are (group.cuh).
 struct Parts {
   Part ranks[kRanksByValue];  // of the first ranks
   const Part* more;           // of the others, in device memory
+  uint64_t unused[7];
 
   MSCCLGO_DEVICE const Part& of(uint32_t rank) const {
     return !kManyRanks || rank < kRanksByValue ? ranks[rank] : more[rank - kRanksByValue];
@@ -64,10 +65,23 @@ struct Exchange {
   uint8_t* out;
   uint64_t small, slotBytes;
   uint32_t streams, type;  // type: as Elements::of takes it
-  uint32_t epoch = group.epoch();
-  uint64_t number = numbers()[blockIdx.x] + 1;  // of the call among those by slots
+  uint32_t epoch = 0;
+  uint64_t number = 0;  // of the call among those by slots
 
   static constexpr uint32_t kCountBits = 23;  // for 256 GiB by one stream in slots of 64 KiB
+
+  // awaitParts waits until all parts may be looked at: those behind the first are from a kernel
+  // before. The others are, and what is made of them, while that ends.
+  MSCCLGO_DEVICE void awaitParts() const {
+    if (kManyRanks && group.size > kRanksByValue) awaitPrevious();
+  }
+
+  // begin awaits the kernel before, and learns the call's numbers. Every thread calls it.
+  MSCCLGO_DEVICE void begin() {
+    awaitPrevious();
+    epoch = group.epoch();
+    number = numbers()[blockIdx.x] + 1;
+  }
 
   MSCCLGO_DEVICE Lot lot(uint64_t bytes, uint32_t stream) const {
     constexpr uint32_t kLeastLot = (16 << 10) / kLine, kLeastPiece = (8 << 10) / kLine, kPieces = 4;
@@ -490,20 +504,22 @@ extern "C" __global__ void storeParts(__grid_constant__ const Some some) {
 
 // slotsLL16 takes LL16 packets for what is small.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL16(PARAMETERS) {
-  awaitPrevious();
   Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, type};
   (void)tiny;
+  call.awaitParts();
   Packets<LL16Packet> packets(call, 0, small);
+  call.begin();
   packets.begin();
   if (begun(call) && blockAll(packets.finish()) && call.large()) call.end();
 }
 
 // slotsLL128 takes LL8 packets for what is tiny, and LL128 packets for what is small.
 extern "C" __global__ void __launch_bounds__(1024, 1) slotsLL128(PARAMETERS) {
-  awaitPrevious();
   Exchange call{group, inbox, sends, receives, in, out, small, slotBytes, streams, type};
+  call.awaitParts();
   Packets<LL8Packet> few(call, 0, tiny);
   Packets<LL128Packet> more(call, tiny, small);
+  call.begin();
   few.begin();
   more.begin();
   if (begun(call) && blockAll(few.finish()) && blockAll(more.finish()) && call.large()) call.end();
