@@ -15,7 +15,7 @@ import (
 const (
 	groupSlots      = 4                           // kSlots
 	groupPacketSlot = 16 << 10                    // kPacketSlot
-	inTable         = 96                          // kInTable
+	inTable         = 92                          // kInTable
 	pairsInTable    = 2 * devicecode.RanksByValue // kPairsInTable
 	inStore         = 240                         // kInStore
 	mostOfPair      = 1<<20 - 1
@@ -57,6 +57,7 @@ type groupTable struct {
 		More                        gpu.Ptr
 		Lanes, Pairs                uint32
 		Pair                        [pairsInTable]workPair
+		Reserved                    [3]uint64
 		Messages                    [inTable]workMessage
 	}
 	messages []workMessage
@@ -320,8 +321,8 @@ func (m *message) work() workMessage {
 	return w
 }
 
-// launch queues a group's kernel. Messages that are all small go by a warp a peer, others by
-// a block for each lane, or two.
+// launch queues a group's kernel, of a block for each task if so many fit. Otherwise messages that
+// are all small go by a warp for each.
 func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 	if most := mostTasksOf(r.comm.Size()); t.tasks > most {
 		return fmt.Errorf("%d tasks are more than %d", t.tasks, most)
@@ -345,14 +346,18 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 		copy(t.arg.Messages[:], t.messages)
 	}
 	k, blocks, threads := g.blocks, 0, g.sizes.threads
-	if t.most <= min(g.sizes.leastPacked, t.arg.Small) {
+	limit := min(g.sizes.blocks, k.fit)
+	small := t.most <= min(g.sizes.leastPacked, t.arg.Small)
+	if small && t.tasks > limit {
 		k = g.warps
-		threads = min(threads, 32*t.tasks)
+		threads = min(threads, 32*(t.tasks+1)) // a warp besides, which waits until the peers have called for what is sent
 		blocks = int(min(divideUp(uint64(t.tasks), uint64(threads/32)), uint64(k.fit)))
 	} else {
 		// As many blocks as take the same number of tasks each.
-		limit := min(g.sizes.blocks, k.fit)
 		blocks = int(divideUp(uint64(t.tasks), divideUp(uint64(t.tasks), uint64(limit))))
+		if small {
+			threads = min(threads, max(64, int(divideUp(t.most, 8*32))*32)) // a thread for 8 bytes
+		}
 	}
 	shape := gpu.Blocks(blocks, threads)
 	shape.Overlap = r.comm.Sharers() == 1

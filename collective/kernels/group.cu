@@ -22,7 +22,7 @@ constexpr uint32_t kPairsInTable = 2 * kRanksByValue;
 // kMostTasks bounds the tasks of a rank; mostTasks of grouptable.go.
 constexpr uint32_t kMostTasks = kManyRanks ? 2 * kMaxRanks : 256;
 // kInTable is how many messages go with the kernel's parameters; inTable of group.go.
-constexpr uint32_t kInTable = 96;
+constexpr uint32_t kInTable = 92;
 // kInStore is how many messages go with those of storeMessages; inStore of grouptable.go.
 constexpr uint32_t kInStore = 240;
 
@@ -53,7 +53,8 @@ struct Pair {
 };
 
 // Table is the work of a kernel. Each lane of a pair is a task, which one worker does: a block
-// or a warp.
+// or a warp. The first pairs, and the first messages, are on one line of the constant bank each, of
+// 64 bytes.
 struct Table {
   uint64_t small;       // bytes of a message that goes as packets
   uint64_t slotBytes;   // of a slot for larger ones, whole lines
@@ -62,6 +63,7 @@ struct Table {
   uint32_t lanes;       // that each rank of a host has to each
   uint32_t pairs;
   Pair some[kPairsInTable];
+  uint64_t unused[3];
   Message messages[kInTable];
 
   // pair returns a pair. Where they are more than kPairsInTable, all are in front of `more`, as
@@ -106,15 +108,25 @@ struct Box {
   uint8_t* at;
   uint32_t ranks, lanes;
 
-  // The parts of a box. `peer` is the rank at the other end.
-  MSCCLGO_DEVICE LL16Packet* head(uint32_t peer, uint32_t lane, uint64_t chunk) const {
-    return reinterpret_cast<LL16Packet*>(at) + ring(peer, lane) * kSlots + chunk % kSlots;
+  // ring returns the number of a lane from or to a peer.
+  MSCCLGO_DEVICE uint32_t ring(uint32_t peer, uint32_t lane) const { return lane * ranks + peer; }
+
+  // The parts of a box. heads has one for each slot of a ring, packets returns the slots for packets, and
+  // bytes those for other data.
+  MSCCLGO_DEVICE LL16Packet* heads(uint32_t ring) const {
+    return reinterpret_cast<LL16Packet*>(at) + uint64_t(ring) * kSlots;
+  }
+  MSCCLGO_DEVICE uint8_t* packets(uint32_t ring) const {
+    return slots() + uint64_t(ring) * kSlots * kPacketSlot;
+  }
+  MSCCLGO_DEVICE uint8_t* bytes(uint32_t ring, uint64_t slotBytes) const {
+    return packets(ranks * lanes) + uint64_t(ring) * kSlots * slotBytes;
   }
   // emptied counts the slots of a lane to the peer that are free again, sent and received this
   // rank's chunks of lanes to and from it.
-  MSCCLGO_DEVICE uint64_t* emptied(uint32_t peer, uint32_t lane) const { return count(0, peer, lane); }
-  MSCCLGO_DEVICE uint64_t* sent(uint32_t peer, uint32_t lane) const { return count(1, peer, lane); }
-  MSCCLGO_DEVICE uint64_t* received(uint32_t peer, uint32_t lane) const { return count(2, peer, lane); }
+  MSCCLGO_DEVICE uint64_t* emptied(uint32_t ring) const { return counts() + ring; }
+  MSCCLGO_DEVICE uint64_t* sent(uint32_t ring) const { return emptied(ranks * lanes + ring); }
+  MSCCLGO_DEVICE uint64_t* received(uint32_t ring) const { return sent(ranks * lanes + ring); }
   // awaited counts the messages from this rank that the peer has called for.
   MSCCLGO_DEVICE uint64_t* awaited(uint32_t peer) const { return counts() + 3 * ranks * lanes + peer; }
   // number counts the messages to a peer, or from one, before a launch. Launches use two
@@ -134,22 +146,9 @@ struct Box {
   // reported is not 0 once a thread is about to report a mismatch.
   MSCCLGO_DEVICE uint64_t* reported() const { return launches() + kMaxBlocks; }
 
-  // packets returns a slot for packets, and bytes one for other data.
-  MSCCLGO_DEVICE uint8_t* packets(uint32_t peer, uint32_t lane, uint64_t chunk) const {
-    return slots() + (ring(peer, lane) * kSlots + chunk % kSlots) * kPacketSlot;
-  }
-  MSCCLGO_DEVICE uint8_t* bytes(uint32_t peer, uint32_t lane, uint64_t chunk, uint64_t slotBytes) const {
-    return slots() + uint64_t(ranks) * lanes * kSlots * kPacketSlot +
-           (ring(peer, lane) * kSlots + chunk % kSlots) * slotBytes;
-  }
-
  private:
-  MSCCLGO_DEVICE uint64_t ring(uint32_t peer, uint32_t lane) const { return uint64_t(lane) * ranks + peer; }
   MSCCLGO_DEVICE uint64_t* counts() const {
     return reinterpret_cast<uint64_t*>(at + uint64_t(ranks) * lanes * kSlots * sizeof(LL16Packet));
-  }
-  MSCCLGO_DEVICE uint64_t* count(uint32_t which, uint32_t peer, uint32_t lane) const {
-    return counts() + which * ranks * lanes + ring(peer, lane);
   }
   MSCCLGO_DEVICE uint8_t* slots() const {
     uint64_t end = reinterpret_cast<uint8_t*>(reported() + 1) - at;
@@ -235,23 +234,28 @@ struct Far {
 constexpr uint64_t kFlags = uint64_t(1) << 31;
 MSCCLGO_DEVICE uint32_t flagOf(uint64_t chunk) { return uint32_t(chunk % kFlags) + 1; }
 
-// Task is how far a worker has come with a lane of a pair.
+// Task is how far a worker has come with a lane of a pair. Its addresses are made while the kernel
+// before ends; tasks of far pairs have none.
 struct Task {
-  uint64_t chunk;    // of the lane, the next one
-  uint64_t number;   // of the pair's first message
-  uint64_t head;     // of the chunk to receive
-  uint64_t emptied;  // slots of the lane to send by that were free again when it was last looked at
-  uint32_t pair, lane;
+  uint64_t chunk;     // of the lane, the next one
+  uint64_t number;    // of the pair's first message
+  uint64_t seen;      // of a send, slots that were free again at the last look; else the chunk's head
+  LL16Packet* heads;  // of the ring, here or at the peer
+  uint8_t* packets;   // its slots for packets
+  uint64_t* emptied;  // at the sender
+  uint32_t pair, ring;
   uint32_t message;  // of the pair, the next one; all of them when it is done
   uint32_t step;     // of the message's lot
   Lot lot;
+  uint8_t lane;
   bool ready, stuck;
 };
 
 // Tasks are those of a block's workers.
 struct Tasks {
   Task task[kMostTasks];
-  uint32_t state[32];  // of each worker
+  uint32_t state[32];          // of each worker
+  uint64_t count[kMostTasks];  // of the first block: each pair's messages, after the kernel
 };
 
 // Worker does some of the tasks, a chunk at a time of each that is ready. It waits only when
@@ -270,13 +274,18 @@ class Worker {
     tasks_ = tasks.task + before;
     state_ = &tasks.state[number() % perBlock()];
     count_ = own;
+    for (uint32_t t = Threads::thread(); t < count_; t += Threads::threads()) place(tasks_[t], t);
   }
 
   // run does the tasks, and reports whether no wait has failed. launch is the number of the
   // kernel. All of the worker's threads call it and get the same result.
   MSCCLGO_DEVICE bool run(uint64_t launch) {
-    for (uint32_t t = Threads::thread(); t < count_; t += Threads::threads()) begin(tasks_[t], t, launch);
+    for (uint32_t t = Threads::thread(); t < count_; t += Threads::threads()) begin(tasks_[t], launch);
     for (;;) {
+      Threads::sync();
+      for (uint32_t t = 0; t < count_; ++t) {
+        if (tasks_[t].ready && !step(tasks_[t])) return false;
+      }
       Threads::sync();
       if (Threads::thread() < 32) {
         uint32_t state = poll();
@@ -285,9 +294,6 @@ class Worker {
       Threads::sync();
       uint32_t state = *state_;
       if (state != kReady) return state == kEnded;
-      for (uint32_t t = 0; t < count_; ++t) {
-        if (tasks_[t].ready && !step(tasks_[t])) return false;
-      }
     }
   }
 
@@ -311,49 +317,75 @@ class Worker {
   MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
   MSCCLGO_DEVICE Pair pairOf(const Task& t) const { return table_.pair(t.pair); }
 
-  // begin finds the worker's task t. One thread calls it.
-  MSCCLGO_DEVICE void begin(Task& task, uint32_t t, uint64_t launch) const {
+  // place finds the worker's task t, by the table alone. One thread calls it, and then begin().
+  MSCCLGO_DEVICE void place(Task& task, uint32_t t) const {
     uint32_t lane = number() + t * workers(), p = 0;
     for (; lane >= table_.pair(p).lanes(); ++p) lane -= table_.pair(p).lanes();
     const Pair pair = table_.pair(p);
-    task.pair = p, task.lane = lane;
-    task.ready = task.stuck = false;
-    task.chunk = task.number = task.head = task.emptied = 0;
-    if (isFar(pair)) {
-      if constexpr (Reach::kFar) {
+    task = {};
+    task.pair = p, task.lane = uint8_t(lane);
+    if (isNear(pair)) {
+      // The receiver has the ring, and tells the sender what it has emptied.
+      bool sends = pair.direction() == kSends;
+      Box receivers = box(sends ? pair.peer() : group_.rank),
+          senders = box(sends ? group_.rank : pair.peer());
+      task.ring = receivers.ring(sends ? group_.rank : pair.peer(), lane);
+      task.heads = receivers.heads(task.ring), task.packets = receivers.packets(task.ring);
+      task.emptied = senders.emptied(senders.ring(sends ? pair.peer() : group_.rank, lane));
+    }
+    find(task, pair);
+  }
+
+  // begin learns how far the task's lane and pair are.
+  MSCCLGO_DEVICE void begin(Task& task, uint64_t launch) const {
+    const Pair pair = pairOf(task);
+    if (isNear(pair)) {
+      bool sends = pair.direction() == kSends;
+      task.chunk = *done(task, pair);
+      if (sends) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
+      task.number = own().numberNow(launch, pair.direction(), pair.peer());
+      // Behind all three loads, which so wait for memory together. The peer has read the slots
+      // that it has emptied.
+      fence<Scope::System, Order::Acquire>();
+      task.ready = sends && hasRoom(task);
+    } else if constexpr (Reach::kFar) {
+      if (pair.far()) {
         task.chunk = reach_.chunks(pair);
         task.number = *reach_.number(pair);
       }
-    } else if (pair.direction() != kKeeps) {
-      task.chunk =
-          pair.direction() == kSends ? *own().sent(pair.peer(), lane) : *own().received(pair.peer(), lane);
-      if (pair.direction() == kSends)
-        task.emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), lane));
-      task.number = own().numberNow(launch, pair.direction(), pair.peer());
-      // Behind all three loads, which so wait for memory together. The peer has read the slots
-      // that `emptied` gave back.
-      fence<Scope::System, Order::Acquire>();
     }
-    task.message = 0;
-    find(task);
+    if (task.message == pair.messages()) task.ready = false, end(task, pair);
+  }
+
+  // done returns where chunks of a lane to or from the peer are counted, of the task's direction.
+  MSCCLGO_DEVICE uint64_t* done(const Task& task, const Pair& pair) const {
+    uint32_t ring = own().ring(pair.peer(), task.lane);
+    return pair.direction() == kSends ? own().sent(ring) : own().received(ring);
+  }
+
+  // hasRoom reports whether a slot to send by was free when it was last looked at.
+  MSCCLGO_DEVICE static bool hasRoom(const Task& task) {
+    return int64_t(task.chunk - task.seen) < int64_t(kSlots);
   }
 
   // find goes on to the next message of which the lane has a lot. One thread calls it.
-  MSCCLGO_DEVICE void find(Task& task) const {
-    const Pair pair = pairOf(task);
+  MSCCLGO_DEVICE void find(Task& task, const Pair& pair) const {
     for (; task.message < pair.messages(); ++task.message) {
       task.step = 0;
       task.lot = lotOf(pair, messageOf(task).bytes(), task.lane);
       if (task.lot.chunks(task.lane) > 0) return;
     }
+  }
+
+  // end counts what a task has done. One thread calls it.
+  MSCCLGO_DEVICE void end(const Task& task, const Pair& pair) const {
     if constexpr (Reach::kFar) {
       if (pair.far()) {
         *reach_.number(pair) = task.number + pair.messages();
         return;
       }
     }
-    if (pair.direction() == kSends) *own().sent(pair.peer(), task.lane) = task.chunk;
-    if (pair.direction() == kReceives) *own().received(pair.peer(), task.lane) = task.chunk;
+    if (isNear(pair)) *done(task, pair) = task.chunk;
   }
 
   // advance ends a chunk. One thread calls it.
@@ -361,7 +393,9 @@ class Worker {
     ++task.chunk;
     if (++task.step < task.lot.chunks(task.lane)) return;
     ++task.message;
-    find(task);
+    const Pair pair = pairOf(task);
+    find(task, pair);
+    if (task.message == pair.messages()) end(task, pair);
   }
 
   MSCCLGO_DEVICE const Message& messageOf(const Task& task) const {
@@ -439,16 +473,15 @@ class Worker {
     if constexpr (Reach::kFar) {
       if (pair.far())
         return pair.direction() == kSends ? reach_.answered(pair, task.chunk, Posts::kPosts - 1)
-                                          : reach_.arrived(pair, task.chunk, task.head);
+                                          : reach_.arrived(pair, task.chunk, task.seen);
     }
     if (pair.direction() == kSends) {
-      auto full = [&] { return int64_t(task.chunk - task.emptied) >= int64_t(kSlots); };
-      if (full()) task.emptied = load<Scope::System, Order::Relaxed>(own().emptied(pair.peer(), task.lane));
-      if (full()) return false;
+      if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
+      if (!hasRoom(task)) return false;
     } else {
       uint2 head;
-      if (!own().head(pair.peer(), task.lane, task.chunk)->tryRead(flagOf(task.chunk), head)) return false;
-      task.head = uint64_t(head.y) << 32 | head.x;
+      if (!task.heads[task.chunk % kSlots].tryRead(flagOf(task.chunk), head)) return false;
+      task.seen = uint64_t(head.y) << 32 | head.x;
     }
     fence<Scope::System, Order::Acquire>();
     return true;
@@ -460,7 +493,8 @@ class Worker {
     return (task.number + task.message) << Elements::kBits | message.what;
   }
 
-  // step does a chunk. All of the worker's threads call it. It is false if a wait failed.
+  // step does a chunk. All of the worker's threads call it. It is false if a wait failed. Its
+  // parts end with a barrier, behind which only the first thread looks at the task.
   MSCCLGO_DEVICE bool step(Task& task) const {
     const Message& message = messageOf(task);
     uint64_t from = (task.lot.from + uint64_t(task.step) * task.lot.piece) * kLine;
@@ -474,7 +508,7 @@ class Worker {
         ok = send(task, message, at, end - from);
         break;
       case kReceives:
-        if (task.head != headOf(task, message)) return mismatch(task, message);
+        if (task.seen != headOf(task, message)) return mismatch(task, message);
         ok = receive(task, message, at, end - from);
         break;
       default: {
@@ -484,7 +518,6 @@ class Worker {
       }
     }
     if (Threads::thread() == 0) advance(task);
-    Threads::sync();
     return ok;
   }
 
@@ -497,27 +530,33 @@ class Worker {
         return reach_.hosts.posts.template put<Threads>(pairOf(task).peer(), task.chunk,
                                                         headOf(task, message), 0, src, n);
     }
-    Box to = box(pairOf(task).peer());
     uint32_t thread = Threads::thread(), threads = Threads::threads(), flag = flagOf(task.chunk);
     uint64_t head = headOf(task, message);
     auto announce = [&] {
-      to.head(group_.rank, task.lane, task.chunk)
-          ->write(make_uint2(uint32_t(head), uint32_t(head >> 32)), flag);
+      task.heads[task.chunk % kSlots].write(make_uint2(uint32_t(head), uint32_t(head >> 32)), flag);
     };
     if (packed(message.bytes())) {
       if (thread == 0) announce();
-      putPackets(reinterpret_cast<Packet*>(to.packets(group_.rank, task.lane, task.chunk)), src, n, thread,
-                 threads, flag);
+      putPackets(reinterpret_cast<Packet*>(packets(task)), src, n, thread, threads, flag);
       Threads::sync();
       return true;
     }
-    copy(to.bytes(group_.rank, task.lane, task.chunk, table_.slotBytes), src, n, thread, threads);
+    copy(bytes(box(pairOf(task).peer()), task), src, n, thread, threads);
     Threads::sync();
     if (thread == 0) {
       fence<Scope::System, Order::Release>();
       announce();
     }
     return true;
+  }
+
+  // packets returns the slot of the task's chunk for packets, and bytes that for other data, in the
+  // receiver's box.
+  MSCCLGO_DEVICE static uint8_t* packets(const Task& task) {
+    return task.packets + task.chunk % kSlots * kPacketSlot;
+  }
+  MSCCLGO_DEVICE uint8_t* bytes(const Box& receivers, const Task& task) const {
+    return receivers.bytes(task.ring, table_.slotBytes) + task.chunk % kSlots * table_.slotBytes;
   }
 
   // receive copies a chunk from this rank's box, or its post, to its place, and then gives the slot
@@ -529,7 +568,7 @@ class Worker {
     }
     uint32_t peer = pairOf(task).peer(), thread = Threads::thread(), threads = Threads::threads();
     const uint64_t chunk = task.chunk;  // the first thread may go on to the next
-    uint8_t* packets = own().packets(peer, task.lane, chunk);
+    uint8_t* packets = this->packets(task);
     bool ok = true;
     if (packed(message.bytes())) {
       Watch watch = group_.watch;
@@ -537,20 +576,19 @@ class Worker {
       ok = unpackPackets(dst, reinterpret_cast<const Packet*>(packets), n, thread, threads, flagOf(chunk),
                          watch) == WaitResult::Done;
     } else {
-      copy(dst, own().bytes(peer, task.lane, chunk, table_.slotBytes), n, thread, threads);
+      copy(dst, bytes(own(), task), n, thread, threads);
     }
     ok = Threads::all(ok);
     bool cleared = clear(chunk, packets);
     if (thread != 0 || !ok) return ok;
-    uint64_t* emptied = box(peer).emptied(group_.rank, task.lane);
     if (packed(message.bytes()) && !cleared) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
       // data, and the barrier comes after. GPUs do not store ahead of a branch, though PTX's memory
       // model alone does not promise it, so nothing is left that the peer could overwrite. A fence
       // would wait for the copy to dst as well.
-      store<Scope::System, Order::Relaxed>(emptied, chunk + 1);
+      store<Scope::System, Order::Relaxed>(task.emptied, chunk + 1);
     } else {
-      store<Scope::System, Order::Release>(emptied, chunk + 1);
+      store<Scope::System, Order::Release>(task.emptied, chunk + 1);
     }
     return ok;
   }
@@ -571,21 +609,23 @@ class Worker {
   MSCCLGO_DEVICE bool mismatch(Task& task, const Message& message) const {
     if (Threads::thread() == 0) {
       task.stuck = true;
-      if ((task.head ^ headOf(task, message)) >> Elements::kBits == 0) tell(task, message);
+      if ((task.seen ^ headOf(task, message)) >> Elements::kBits == 0) tell(task, message);
     }
     Threads::sync();
     return true;
   }
   __device__ __noinline__ void tell(const Task& task, const Message& message) const {
     uint32_t peer = rankOf(pairOf(task));
-    Elements theirs{task.head & ((uint64_t(1) << Elements::kBits) - 1)}, mine{message.what};
+    Elements theirs{task.seen & ((uint64_t(1) << Elements::kBits) - 1)}, mine{message.what};
     detail::reportOnce(own().reported(), group_.watch.status, peer, "receive of ", mine.count(), " ",
                        mine.type(), " from rank ", peer, " by rank ", reach_.rankOf(group_.rank), ": rank ",
                        peer, " sends ", theirs.count(), " ", theirs.type(), " (message ",
                        task.number + task.message, " from rank ", peer, ")");
   }
 
-  // isFar is Pair::far(), known to be false where there is one host.
+  // isNear reports whether a pair's messages go through boxes, isFar whether they go through posts.
+  // Where there is one host it is known that none do.
+  MSCCLGO_DEVICE static bool isNear(const Pair& pair) { return pair.direction() != kKeeps && !isFar(pair); }
   MSCCLGO_DEVICE static bool isFar(const Pair& pair) { return Reach::kFar && pair.far(); }
   // rankOf returns the peer of a pair as a rank of the whole group.
   MSCCLGO_DEVICE uint32_t rankOf(const Pair& pair) const {
@@ -601,70 +641,98 @@ class Worker {
   uint32_t count_, all_ = 0;
 };
 
-// matched tells the peers on this host what this rank receives in this kernel, or waits until they
-// have called for all that it sends: a send ends only when its receive has begun, and a send that
-// has none so ends by the deadline. It costs no trip more where ranks send to each other. Those on
-// other hosts answer each chunk. The threads of the first block call it; each has its own result.
-template <bool Wait, class Reach>
-MSCCLGO_DEVICE bool matched(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
-                            const Reach& reach, uint64_t launch) {
-  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
-  bool ok = true;
-  // The last threads, since the first ones find the tasks.
-  for (uint32_t p = blockDim.x - 1 - threadIdx.x; p < table.pairs; p += blockDim.x) {
-    const Pair pair = table.pair(p);
-    if (pair.direction() != (Wait ? kSends : kReceives) || (Reach::kFar && pair.far())) continue;
-    uint64_t all = own.numberNow(launch, pair.direction(), pair.peer()) + pair.messages();
-    if constexpr (Wait) {
-      Watch watch = group.watch;
-      watch.peer = reach.rankOf(pair.peer());
-      const uint64_t* awaited = own.awaited(pair.peer());
+// Calls is what the ranks of a host tell each other of this kernel's messages, and count: a send ends
+// only when the peer has called for its message, so that one that has no receive ends by the deadline. That
+// costs no trip more where ranks send to each other. Those on other hosts answer each chunk, and
+// tasks count their messages. The threads of the first block make one and call it.
+template <class Reach>
+class Calls {
+ public:
+  MSCCLGO_DEVICE Calls(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
+                       const Reach& reach, Tasks& tasks, uint64_t launch)
+      : group_(group), boxes_(boxes), table_(table), reach_(reach), tasks_(tasks), launch_(launch) {}
+
+  // begin tells the peers what this rank receives.
+  MSCCLGO_DEVICE void begin() const {
+    forPairs([&](uint32_t p, const Pair& pair) {
+      uint64_t all = own().numberNow(launch_, pair.direction(), pair.peer()) + pair.messages();
+      tasks_.count[p] = all;
+      if (pair.direction() == kReceives)
+        store<Scope::System, Order::Relaxed>(box(pair.peer()).awaited(group_.rank), all);
+    });
+    // The next launch's counts, of which end() changes those of the pairs.
+    for (uint32_t i = threadIdx.x; i < 2 * group_.size; i += blockDim.x)
+      store<Scope::Device, Order::Relaxed>(own().number(launch_ + 1, 0, i), own().numberNow(launch_, 0, i));
+  }
+
+  // matched waits until the peers have called for all that this rank sends. Each thread has a
+  // result of its own.
+  MSCCLGO_DEVICE bool matched() const {
+    bool ok = true;
+    forPairs([&](uint32_t p, const Pair& pair) {
+      if (pair.direction() != kSends) return;
+      Watch watch = group_.watch;
+      watch.peer = reach_.rankOf(pair.peer());
+      const uint64_t *awaited = own().awaited(pair.peer()), all = tasks_.count[p];
       if (waitUntil(watch, [&] {
             return int64_t(load<Scope::System, Order::Relaxed>(awaited) - all) >= 0;
           }) != WaitResult::Done)
         ok = false;
-    } else {
-      Box to{boxes.of<uint8_t>(pair.peer()), group.size, table.lanes};
-      store<Scope::System, Order::Relaxed>(to.awaited(group.rank), all);
+    });
+    return ok;
+  }
+
+  // end counts the messages, behind a barrier.
+  MSCCLGO_DEVICE void end() const {
+    forPairs([&](uint32_t p, const Pair& pair) {
+      store<Scope::Device, Order::Relaxed>(own().number(launch_ + 1, pair.direction(), pair.peer()),
+                                           tasks_.count[p]);
+    });
+  }
+
+ private:
+  // forPairs calls use(p, pair) for each pair of ranks of this host, by the last threads, since the first
+  // ones have more to do.
+  template <class Use>
+  MSCCLGO_DEVICE void forPairs(Use use) const {
+    for (uint32_t p = blockDim.x - 1 - threadIdx.x; p < table_.pairs; p += blockDim.x) {
+      const Pair pair = table_.pair(p);
+      if (pair.direction() != kKeeps && !(Reach::kFar && pair.far())) use(p, pair);
     }
   }
-  return ok;
-}
 
-// end counts the launch and its messages; tasks count those of far pairs. Every thread of every block
-// calls it, last.
-template <class Reach>
-MSCCLGO_DEVICE void end(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
-                        uint64_t launch) {
-  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
-  for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
-    own.launches()[b] = launch + 1;
-  if (blockIdx.x > 0) return;
-  auto count = [&](uint32_t direction, uint32_t peer, uint32_t messages) {
-    store<Scope::Device, Order::Relaxed>(own.number(launch + 1, direction, peer),
-                                         *own.number(launch, direction, peer) + messages);
-  };
-  for (uint32_t i = threadIdx.x; i < 2 * group.size; i += blockDim.x) count(0, i, 0);  // of both directions
-  __syncthreads();
-  for (uint32_t p = threadIdx.x; p < table.pairs; p += blockDim.x) {
-    const Pair pair = table.pair(p);
-    if (pair.direction() != kKeeps && !(Reach::kFar && pair.far()))
-      count(pair.direction(), pair.peer(), pair.messages());
+  MSCCLGO_DEVICE Box box(uint32_t rank) const {
+    return {boxes_.of<uint8_t>(rank), group_.size, table_.lanes};
   }
-}
+  MSCCLGO_DEVICE Box own() const { return box(group_.rank); }
+
+  const GroupHandle& group_;
+  const PeerMemory& boxes_;
+  const Table& table_;
+  const Reach reach_;
+  Tasks& tasks_;
+  const uint64_t launch_;
+};
 
 template <class Threads, class Packet, class Reach>
 MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
                           const Reach& reach) {
   __shared__ Tasks tasks;
-  awaitPrevious();
-  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
-  uint64_t launch = own.launches()[blockIdx.x];
-  if (blockIdx.x == 0) matched<false>(group, boxes, table, reach, launch);
+  // What the parameters hold is looked at while the kernel before ends.
+  if (table.more != nullptr) awaitPrevious();
   Worker<Threads, Packet, Reach> worker(group, boxes, table, reach, tasks);
-  if (!blockAll(worker.run(launch))) return;
-  if (blockIdx.x == 0 && !blockAll(matched<true>(group, boxes, table, reach, launch))) return;
-  end<Reach>(group, boxes, table, launch);
+  Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
+  awaitPrevious();
+  uint64_t launch = own.launches()[blockIdx.x];
+  Calls<Reach> calls(group, boxes, table, reach, tasks, launch);
+  if (blockIdx.x == 0) calls.begin();
+  bool ok = worker.run(launch);
+  if (blockIdx.x == 0 && ok) ok = calls.matched();
+  if (!blockAll(ok)) return;
+  if (blockIdx.x == 0) calls.end();
+  // Every block counts the launch, also for those that were not launched.
+  for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
+    own.launches()[b] = launch + 1;
 }
 
 }  // namespace
