@@ -123,7 +123,7 @@ func TestTwoTasks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		call.Choice = Choice{"pushed", 4, 1024}
+		call.Choice = Choice{"pushed", 4, 512}
 		if _, err := runner.Prepare(ctx, call); !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "two blocks") {
 			return fmt.Errorf("pushed: %v", err)
 		}

@@ -150,7 +150,7 @@ MSCCLGO_DEVICE Pushed<Ranges> pushedOf(const GroupHandle& group, const PeerMemor
       uint64_t chunk, uint64_t piece, uint64_t lead
 
 // pushed is an all-reduce: rank r reduces shard r, and writes the result into all outputs.
-extern "C" __global__ void __launch_bounds__(1024, 1) pushed(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 1) pushed(PARAMETERS) {
   awaitPrevious();
   pushedOf(group, in, inbox, shardsOf(group, bytes, lead), chunk, piece, lead)
       .run(skewOf(out, group.size, out.ranks[0]), reinterpret_cast<uintptr_t>(out.ranks[0]),
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) pushed(PARAMETERS) {
 
 // pushedScatter is a reduce-scatter: rank r reduces part r into its own output. Peers reach
 // neither inputs nor outputs.
-extern "C" __global__ void __launch_bounds__(1024, 1) pushedScatter(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 1) pushedScatter(PARAMETERS) {
   awaitPrevious();
   uint8_t* first = out.of<uint8_t>(group.rank) - group.rank * bytes;  // where part 0 would be
   pushedOf(group, in, inbox, Parts{bytes}, chunk, piece, lead)
@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) pushedScatter(PARAMETERS) 
 
 // pushedReduce is a reduction to the root: rank r reduces shard r, and writes the result into
 // the root's output.
-extern "C" __global__ void __launch_bounds__(1024, 1) pushedReduce(PARAMETERS, uint32_t root) {
+extern "C" __global__ void __launch_bounds__(512, 1) pushedReduce(PARAMETERS, uint32_t root) {
   awaitPrevious();
   uint8_t* roots = out.of<uint8_t>(root);
   pushedOf(group, in, inbox, shardsOf(group, bytes, lead), chunk, piece, lead)
