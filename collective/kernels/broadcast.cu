@@ -137,8 +137,8 @@ extern "C" __global__ void direct(PARAMETERS) {
 // these write them into the others'. All go step by step; in a step a block has a
 // piece of every share. A relay's block waits for the root's of its number only, and
 // the root for none, so that the next steps are on their way while one is passed on.
-// Long steps signal less often, but the relays' last one goes alone: each is a part
-// of what is left.
+// Long steps signal less often, but the relays wait for the first one, and their last one goes
+// alone: what a block sends in a step is bounded, and a part of what is left.
 //
 // A relay's threads see what the root's wrote since a thread of theirs acquired the
 // root's signal, and the block's barrier passes that on (PTX: causality order). A rank
@@ -146,8 +146,9 @@ extern "C" __global__ void direct(PARAMETERS) {
 // for its own share, of the relays for theirs.
 extern "C" __global__ void relayed(PARAMETERS) {
   awaitPrevious();
-  constexpr uint64_t kPart = 2, kLeast = 16 << 10, kMost = 64 << 10;
+  constexpr uint64_t kPart = 2, kLeast = 16 << 10, kStep = 128 << 10;
   Relays relays(group, root);
+  const uint64_t most = kStep / relays.others / kLine * kLine;
   uint64_t pieces = uint64_t(relays.others) * gridDim.x;  // of a step
   const uint8_t* mine = in.of<const uint8_t>(group.rank);
   const uint8_t* result = out.of<const uint8_t>(group.rank);
@@ -162,7 +163,7 @@ extern "C" __global__ void relayed(PARAMETERS) {
   for (uint64_t at = 0, piece; at < bytes; at += pieces * piece) {
     piece = divideUp(bytes - at, kPart * pieces * kLine) * kLine;
     if (piece < kLeast) piece = kLeast;
-    if (piece > kMost) piece = kMost;
+    if (piece > most) piece = most;
     // The piece of a place starts where that of the place before ends.
     auto start = [&](uint32_t place) {
       uint64_t from = at + (uint64_t(blockIdx.x) * relays.others + place - 1) * piece;
