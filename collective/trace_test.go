@@ -28,7 +28,7 @@ func TestTrace(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, count := range []uint64{100, 1 << 21} { // by packets and, over any link, by a kernel that waits
+		for _, count := range []uint64{100, 1 << 22} { // by packets and, over any link, by a kernel that waits
 			in, err := gpu.Upload(comm.Device(), make([]float32, count))
 			if err != nil {
 				return err
