@@ -128,6 +128,9 @@ class Group(Owner):
             self._linger()
             self._left()
             raise
+        except BaseException:
+            self.closed = self not in _open  # a signal may come before the library is called
+            raise
         self._left()
 
     def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
@@ -206,7 +209,7 @@ class Group(Owner):
             self.abort(reason(error))
         except Error:
             pass  # the exception of the signal is the one to tell
-        call.ends.acquire(timeout=_END)
+        call.join(_END)
 
     # Streams and memory
 
@@ -653,7 +656,7 @@ def _connected(connect: Callable[[], int]) -> Group:
 
 def _forsake(call: Waiting, why: bytes) -> None:
     """Fails a group that was interrupted while it connected, if that succeeds."""
-    call.ends.acquire()
+    call.join()
     if call.error is None:
         library.mscclgo_group_abort(call.result, why)
         library.mscclgo_group_destroy(call.result)

@@ -39,15 +39,30 @@ class Waiting:
         self._body = body
         self.result: Any = None
         self.error: Optional[BaseException] = None
-        self.ends = threading.Lock()  # free once the call has ended
-        self.ends.acquire()
+        self._taken = threading.Lock()  # by whoever makes the call, or cancels it
+        self._has_ended = False
+        self._end = threading.Lock()  # free once the call has ended
+        self._end.acquire()
 
-    def run(self) -> None:
-        try:
-            self.result = self._body()
-        except BaseException as error:
-            self.error = error
-        self.ends.release()
+    def run(self, worker: _Worker) -> None:
+        if self._taken.acquire(blocking=False):
+            try:
+                self.result = self._body()
+            except BaseException as error:
+                self.error = error
+        _idle.append(worker)
+        self._has_ended = True
+        self._end.release()
+
+    def cancel(self) -> bool:
+        """Reports whether the call was not begun, and never will be."""
+        return self._taken.acquire(blocking=False)
+
+    def join(self, timeout: float = -1) -> None:
+        """Waits until the call has ended. After an exception it may be called again: a signal's may come once
+        the lock is taken."""
+        if not self._has_ended:
+            self._end.acquire(timeout=timeout)
 
 
 class _Worker(threading.Thread):
@@ -59,7 +74,7 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         while True:
-            self.calls.get().run()
+            self.calls.get().run(self)
 
 
 _idle: List[_Worker] = []
@@ -68,27 +83,31 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 def wait(body: Callable[[], Any], interrupted: Callable[[BaseException, Waiting], Any]) -> Any:
     """Returns what a function returns that waits in the library. For an exception that a signal raises
-    meanwhile interrupted is called, which ends the wait where it can."""
-    worker = _worker()
-    if worker is None:
-        return body()
+    once that was called, interrupted is called, which ends the wait where it can."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return body()  # no signal comes
     call = Waiting(body)
     try:
+        worker = _worker()
+        if worker is None:
+            return body()
         worker.calls.put(call)
-        call.ends.acquire()
+        call.join()
     except BaseException as error:
-        interrupted(error, call)
+        if not call.cancel():
+            interrupted(error, call)
         raise
-    _idle.append(worker)
-    if call.error is not None:
-        raise call.error
-    return call.result
+    failure, call.error = call.error, None
+    if failure is None:
+        return call.result
+    try:
+        raise failure
+    finally:
+        del failure  # whose traceback leads here: without the cycle it goes when nobody has it
 
 
 def _worker() -> Optional[_Worker]:
-    """Returns a thread to wait for, or None where no signal comes."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
+    """Returns a thread that makes calls, or None where none starts."""
     if _idle:
         return _idle.pop()
     worker = _Worker()

@@ -1,0 +1,113 @@
+"""Exceptions of signals at each moment of a wait that another thread makes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any, List
+
+import pytest
+
+import mscclgo
+from mscclgo import _waiting
+
+
+def connect(id: str, number: int = 0, ranks: int = 1) -> mscclgo.Group:
+    return mscclgo.connect(id, number, ranks, device="emu")
+
+
+def interrupt(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """Has a method raise what Ctrl-C does, once, when it has done its work."""
+    method, calls = getattr(owner, name), iter([True])
+
+    def then(*arguments: Any) -> Any:
+        method(*arguments)
+        if next(calls, False):
+            raise KeyboardInterrupt
+
+    patch.setattr(owner, name, then)
+
+
+def helpers() -> List[threading.Thread]:
+    return [t for t in threading.enumerate() if isinstance(t, _waiting._Worker) or "_forsake" in t.name]
+
+
+def test_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes when the call has just ended."""
+    with mscclgo.Rendezvous() as r:
+        group = connect(r.id)
+    start = time.monotonic()
+    interrupt(monkeypatch, _waiting.Waiting, "join")
+    with pytest.raises(KeyboardInterrupt):
+        group.barrier()
+    assert time.monotonic() - start < 3
+    with pytest.raises(mscclgo.AbortedError, match="KeyboardInterrupt"):
+        group.check()
+    group.close()
+
+
+def test_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others learn of a rank that was interrupted when the group was just complete."""
+    others: List[mscclgo.Group] = []
+    before = len(helpers())
+    interrupt(monkeypatch, _waiting.Waiting, "join")
+    with mscclgo.Rendezvous() as r:
+        thread = threading.Thread(target=lambda: others.append(connect(r.id, 1, 2)))
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            connect(r.id, 0, 2)
+        thread.join()
+    with pytest.raises(mscclgo.Error, match="KeyboardInterrupt"):
+        others[0].barrier(20)
+    others[0].close()
+    end = time.monotonic() + 20
+    while len(helpers()) > before + 1 and time.monotonic() < end:  # one stays, for more calls
+        time.sleep(0.01)
+    assert len(helpers()) <= before + 1
+
+
+def test_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that could not even begin to close can still be closed."""
+    with mscclgo.Rendezvous() as r:
+        group = connect(r.id)
+    monkeypatch.setattr(_waiting, "_idle", [])
+    interrupt(monkeypatch, _waiting._Worker, "start")
+    with pytest.raises(KeyboardInterrupt):
+        group.close()
+    assert not group.closed
+    group.barrier()
+    group.close()
+    assert group.closed and not group._is_there()
+
+
+def test_threads_are_used_again() -> None:
+    """Also those whose calls were interrupted."""
+    before = len(helpers())
+    for _ in range(5):
+        call = _waiting.Waiting(lambda: None)
+        worker = _waiting._worker()
+        assert worker is not None
+        worker.calls.put(call)  # nobody waits
+        while not call._has_ended:
+            time.sleep(0.001)
+    assert len(helpers()) <= before + 1
+
+
+def test_errors_go() -> None:
+    """An error does not keep itself, and with it what the call used, until Python collects garbage."""
+    with mscclgo.Rendezvous() as r:
+        group = connect(r.id)
+    group.abort("over")
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(mscclgo.AbortedError) as caught:
+            group.barrier()
+        error = weakref.ref(caught.value)
+        del caught
+        assert error() is None
+    finally:
+        gc.enable()
+    group.close()
