@@ -19,7 +19,7 @@ from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
-from ._stream import Stream, current_handle, handle_of
+from ._stream import Stream, current_handle, handle_of, sweep
 from ._waiting import Waiting, wait
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class Group(Owner):
             self.closed = self not in _open  # a signal may come before the library is called
             raise
         self._left()
+        sweep()
 
     def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
         self._linger()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ._errors import Error, InvalidError
 from ._library import Owner, call, library, make
@@ -20,19 +21,49 @@ def destroy(function: Any, handle: int) -> None:
     function(handle)
 
 
+def is_busy(handle: int) -> bool:
+    """Reports whether a stream is known to have work: one that captures, or has failed, or is gone, is not."""
+    done = ctypes.c_int()
+    return bool(library.mscclgo_stream_query(handle, ctypes.addressof(done)) == 0 and not done.value)
+
+
+# The streams that nobody has any more though they have work, and what that work uses.
+_dropped: Deque[Tuple[int, Any]] = deque()
+
+
+def sweep() -> None:
+    """Destroys streams that were dropped, once their work is done."""
+    for _ in range(len(_dropped)):
+        try:
+            handle, used = _dropped.popleft()
+        except IndexError:  # another thread is here too
+            return
+        if is_busy(handle):
+            _dropped.append((handle, used))
+        else:
+            destroy(library.mscclgo_stream_destroy, handle)
+
+
 class Stream(Owner):
     """Work of the group's device, done in order. group.stream() and Group.new_stream make one.
 
     A Stream of other code stays that code's: it must live as long as this object.
     """
 
+    owner: Any = None  # of a stream of other code: its object, if it has one
+
     def __init__(self, group: Group, handle: int) -> None:
         self.group = group
         self._handle = handle
-        self.owner: Any = None  # of a stream of other code: its object, if it has one
         self._kept: List[Any] = []  # what the work that is queued uses
         self._look = 1024  # the length of that at which to look whether the work is done
-        self._finalizer = weakref.finalize(self, destroy, library.mscclgo_stream_destroy, handle)
+        sweep()
+
+    def __del__(self) -> None:
+        if self._kept and is_busy(self._handle):
+            _dropped.append((self._handle, (self._kept, self.owner)))
+        else:
+            destroy(library.mscclgo_stream_destroy, self._handle)
 
     @property
     def handle(self) -> int:

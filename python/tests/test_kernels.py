@@ -759,3 +759,29 @@ def test_handler_fails() -> None:
                 1 / 0
 
     run_ranks(1, alone)
+
+
+def test_dropped_stream(group: mscclgo.Group) -> None:
+    """What the work of a stream uses lives until that is done, also if nobody has the stream any more."""
+    kernel = group.compile(
+        'extern "C" __global__ void k(volatile int* flags, int* to, int n) {\n'
+        "  while (!flags[0]) __nanosleep(100);\n"
+        "  for (int i = 0; i < n; i++) to[i] = 5;\n"
+        "}\n"
+    ).k
+    flags = group.array(np.zeros(1, "int32"))
+    stream, to = group.new_stream(), np.zeros(1 << 13, "int32")
+    there = weakref.ref(to)
+    kernel[1, 1](stream, flags, to, to.size)
+    last = stream.record()
+    del stream, to
+    gc.collect()
+    others = [np.zeros(1 << 13, "int32") for _ in range(8)]
+    assert there() is not None
+    flags.copy_from(np.ones(1, "int32"))
+    last.synchronize(60)
+    assert not any(other.any() for other in others)
+    end = time.monotonic() + 60
+    while there() is not None and time.monotonic() < end:
+        group.new_stream()
+    assert there() is None
