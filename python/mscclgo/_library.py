@@ -369,7 +369,10 @@ def integers(what: str, value: Any, least: int, most: int) -> Tuple[int, ...]:
     try:
         each = (operator.index(value),)
     except TypeError:
-        each = (value,) if isinstance(value, bytes) or not hasattr(value, "__iter__") else tuple(value)
+        try:
+            each = (value,) if isinstance(value, (str, bytes)) else tuple(value)
+        except TypeError:
+            each = (value,)  # of which integer tells what is wrong
     return tuple(integer(what, n, least, most) for n in each)
 
 
@@ -377,9 +380,13 @@ def milliseconds(seconds: Optional[float], what: str = "a timeout") -> int:
     """Converts a time, of which None is without limit."""
     if seconds is None:
         return -1
-    if not hasattr(seconds, "__float__"):
+    try:
+        fits = bool(0 <= seconds < 2**31) if hasattr(seconds, "__float__") else None
+    except Exception:  # such as that of an array
+        fits = None
+    if fits is None:
         raise InvalidError(f"mscclgo: {what} is a number of seconds, not a {type(seconds).__name__}")
-    if not 0 <= seconds < 2**31:
+    if not fits:
         raise InvalidError(f"mscclgo: a time of {seconds} seconds is out of range")
     return max(int(seconds * 1000), 1 if seconds > 0 else 0)
 

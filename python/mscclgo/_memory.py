@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import operator
 import sys
 from typing import Any, Dict, NamedTuple, Optional, Set, Tuple
 
@@ -158,7 +160,7 @@ def _of_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
 
 
 def _read_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
-    typestr, shape = interface["typestr"], interface["shape"]
+    typestr, shape = interface["typestr"], tuple(operator.index(n) for n in interface["shape"])
     if interface.get("mask") is not None:
         raise InvalidError("mscclgo: the tensor has a mask")
     if typestr[1] in "OUMmt":
@@ -175,18 +177,11 @@ def _read_interface(interface: Any, kind: int, name: Optional[str]) -> Memory:
     if not isinstance(interface["data"], tuple):  # such as bytes of an image
         raise InvalidError("mscclgo: the tensor does not tell where its elements are; pass a copy, as of numpy.array")
     address, read_only = interface["data"]
-    return Memory(address, _product(shape), name, kind, None, not read_only, item)
-
-
-def _product(shape: Tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
+    return Memory(operator.index(address), math.prod(shape), name, kind, None, not read_only, item)
 
 
 def _contiguous(shape: Tuple[int, ...], strides: Optional[Tuple[int, ...]], item: int) -> bool:
-    if strides is None or _product(shape) == 0:
+    if strides is None or math.prod(shape) == 0:
         return True
     expected = item
     for n, stride in zip(reversed(shape), reversed(strides)):
@@ -237,7 +232,7 @@ def _of_dlpack(tensor: Any) -> Memory:
         raise _not_contiguous()
     name = _EIGHT_BITS.get(t.code) or f"{_CODES.get(t.code, 'type %d of ' % t.code)}{t.bits}"
     if kind in (CUDA, CUDA_MANAGED):
-        return Memory((t.data or 0) + t.byte_offset, _product(shape), name, CUDA, number, True, item)
+        return Memory((t.data or 0) + t.byte_offset, math.prod(shape), name, CUDA, number, True, item)
     if kind in (CPU, CUDA_HOST):
-        return Memory((t.data or 0) + t.byte_offset, _product(shape), name, CPU, None, True, item)
+        return Memory((t.data or 0) + t.byte_offset, math.prod(shape), name, CPU, None, True, item)
     raise InvalidError(f"mscclgo: the tensor is on a device of DLPack's type {kind}, and this package knows CPUs and CUDA")

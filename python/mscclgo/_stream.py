@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ._errors import Error, InvalidError
-from ._library import Owner, call, library, make
+from ._library import Owner, call, integer, library, make
 from ._waiting import in_ticks
 
 if TYPE_CHECKING:
@@ -221,10 +221,14 @@ def current_handle(number: Optional[int]) -> Optional[int]:
 def handle_of(stream: Any) -> int:
     """Returns the handle of a stream of other code."""
     if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
+        return integer("the handle of a stream", stream, 0, (1 << 64) - 1)
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return int((protocol() if callable(protocol) else protocol)[1])
+        try:
+            handle = (protocol() if callable(protocol) else protocol)[1]
+        except Exception as error:
+            raise InvalidError(f"mscclgo: the stream does not give its handle: {error}") from error
+        return integer("the handle of a stream", handle, 0, (1 << 64) - 1)
     for name in ("cuda_stream", "ptr"):  # PyTorch's, CuPy's
         handle = getattr(stream, name, None)
         if isinstance(handle, int):

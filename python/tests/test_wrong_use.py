@@ -27,6 +27,11 @@ class Broken:
         self.__array_interface__ = interface
 
 
+class Streams:
+    def __init__(self, protocol: Any) -> None:
+        self.__cuda_stream__ = protocol
+
+
 class Refuses:
     @property
     def __array_interface__(self) -> Any:
@@ -62,16 +67,27 @@ WRONG: Dict[str, Callable[[Any, Any], Any]] = {
     "where its elements are; pass a copy": lambda g, k: g.array(Image()),
     "array interface is wrong: KeyError: 'typestr'": lambda g, k: g.array(Broken(shape=(1,))),
     "array interface is wrong: TypeError": lambda g, k: g.array(Broken(shape=3, typestr="<f4", data=(64, False), strides=3)),
+    "array interface is wrong: .*'str' object": lambda g, k: g.array(Broken(shape=(1,), typestr="<f4", data=("address", False))),
+    "array interface is wrong: .*'float' object": lambda g, k: g.array(Broken(shape=(1.5,), typestr="<f4", data=(64, False))),
+    "the handle of a stream is -1": lambda g, k: g.stream(-1),
+    "the handle of a stream is 1180591620717411303424": lambda g, k: g.stream(1 << 70),
+    "the stream does not give its handle: .*subscriptable": lambda g, k: g.stream(Streams(5)),
+    "the handle of a stream is an int, not a NoneType": lambda g, k: g.stream(Streams((0, None))),
     "does not give its memory: not now": lambda g, k: g.array(Refuses()),
     "does not give its memory: .*PyCapsule": lambda g, k: g.array(Used()),
     "has a mask; pass its data": lambda g, k: g.all_reduce(np.ma.masked_array(ONES, ONES > 0)),
     "an extent of an array is an int, not a NoneType": lambda g, k: g.empty(None),
     "an extent of an array is an int, not a float": lambda g, k: g.empty((2, 1.5)),
     "an extent of an array is an int, not a str": lambda g, k: g.empty("23"),
+    "an extent of an array is an int, not a ndarray": lambda g, k: g.empty(np.array(1.5)),
+    "an extent of an array is an int, not a type": lambda g, k: g.empty(list),
+    "an extent of an array is an int, not a str$": lambda g, k: g.empty(""),
     "an extent of an array is -1, and must be 0 to": lambda g, k: g.empty(-1),
     "the timeout is a number of seconds above 0$": lambda g, k: mscclgo.connect("", 0, 1, timeout=None),  # type: ignore[arg-type]
     "the timeout is a number of seconds above 0": lambda g, k: mscclgo.connect("", 0, 1, timeout=0),
     "a timeout is a number of seconds, not a str": lambda g, k: g.barrier("5"),
+    "a timeout is a number of seconds, not a ndarray": lambda g, k: g.barrier(np.array([1, 2])),
+    "a timeout is a number of seconds, not a type": lambda g, k: g.barrier(np.float32),
     "a timeout is a number of seconds, not a list": lambda g, k: g.synchronize(timeout=[1]),
     "heartbeat_timeout is a number of seconds, not a str": lambda g, k: mscclgo.connect("", 0, 1, heartbeat_timeout="1"),  # type: ignore[arg-type]
     r"\['sum'\] is not an operation": lambda g, k: g.all_reduce(ONES, op=["sum"]),
