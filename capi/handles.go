@@ -89,6 +89,15 @@ func (t *table) add(parent *object, k kind, value any, close func() error) *obje
 	return t.put(parent, k, value, close)
 }
 
+// addStream is add for a stream of a device, which is ours or other code's.
+func (t *table) addStream(device *object, s *gpu.Stream, ours bool) *object {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.put(device, aStream, s, s.Close)
+	o.ours = ours
+	return o
+}
+
 // once is add for a parent that has one such object of a name.
 func (t *table) once(parent *object, k kind, name string, value any, close func() error) *object {
 	t.mu.Lock()
@@ -267,13 +276,16 @@ func (t *table) retired(device *object) (all []*object) {
 	return all
 }
 
-// leave takes a retired stream from its device, and reports whether no other thread has.
+// leave takes a retired stream from its device, and reports whether it is the caller's to close: not that of
+// another thread, or of a call that found it just before it was retired.
 func (t *table) leave(o *object) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was := o.parent.children[o]
+	if !o.users.CompareAndSwap(0, gone) {
+		return false
+	}
 	delete(o.parent.children, o)
-	return was
+	return true
 }
 
 // order appends what was made of o, the newest first, and o. Two are closed before what was made

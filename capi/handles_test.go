@@ -35,6 +35,29 @@ func TestClosing(t *testing.T) {
 	}
 }
 
+// TestRetired has a call use a stream that it found just before that was destroyed with work.
+func TestRetired(t *testing.T) {
+	handles := table{all: map[uint64]*object{}}
+	device := handles.add(nil, aDevice, nil, nil)
+	stream := handles.addStream(device, nil, true)
+	closed := 0
+	stream.close = func() error { closed++; return nil }
+	stream.users.Add(1)
+	if err := handles.retire("destroy a stream", stream); err != nil {
+		t.Fatal(err)
+	}
+	stream.users.Add(1)
+	for _, want := range []int{0, 1, 1} {
+		if err := handles.sweep(device); err != nil {
+			t.Error(err)
+		}
+		testcmp.Equal(t, "streams closed", closed, want)
+		if want == 0 {
+			stream.done()
+		}
+	}
+}
+
 // TestSentence has errors of several calls told in one line, each once.
 func TestSentence(t *testing.T) {
 	first, second := mscclgo.Errorf(mscclgo.ErrTimeout, "one", "late"), errors.New("two")

@@ -32,9 +32,7 @@ func newStream(op string, handle C.uintptr_t, result *C.uintptr_t, ours bool, ge
 		if err != nil {
 			return err
 		}
-		made := objects.add(o, aStream, s, s.Close)
-		made.ours = ours
-		made.store(result)
+		objects.addStream(o, s, ours).store(result)
 		return nil
 	})
 }
