@@ -11,9 +11,10 @@
 // Errors. A function returns MSCCLGO_OK, or the kind of failure, and then stores nothing
 // in its results. mscclgo_error_text tells the rest. No argument ends the process: a
 // handle that is NULL, stale or of another kind is MSCCLGO_INVALID, and so is a NULL
-// pointer where a value is needed, and a number of bytes of the host, where they are not
-// mapped or protected. Only the size of the memory behind a pointer of the host must be
-// right.
+// pointer where a value is needed. Where bytes of the host are passed with their number,
+// each page of them is looked at: if one is not mapped, is protected or is beyond the end
+// of its file, that is MSCCLGO_INVALID too. Otherwise the memory behind a pointer of the
+// host must have the size that the function needs.
 //
 // Handles. A handle is a number in the type of a pointer; it points nowhere. A function
 // that stores a handle makes an object, which mscclgo_KIND_destroy destroys; where it
@@ -41,8 +42,10 @@
 // The process. The library holds a Go runtime. It stays loaded: dlclose does nothing.
 // Handlers that the process has for SIGSEGV, SIGBUS, SIGFPE and SIGPIPE when it loads the
 // library still get the signals of its own code, and where it has none they do what they
-// did. A handler installed later must have SA_ONSTACK, since it may run on a small stack; and
-// setting SIGPIPE to SIG_DFL later would have a connection that breaks end the process.
+// did. A handler installed later must have SA_ONSTACK, since it may run on a small stack; one
+// for SIGSEGV or SIGBUS must also call the handler of before for faults of the library's code,
+// or bytes that cannot be accessed end the process; and setting SIGPIPE to SIG_DFL later would
+// have a connection that breaks end the process.
 // After fork the child may call exec and nothing of this library: its functions return
 // MSCCLGO_INVALID there.
 #ifndef MSCCLGO_H
