@@ -19,7 +19,7 @@ from ._messages import RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
-from ._stream import Stream, current_handle, handle_of, sweep
+from ._stream import Stream, current_handle, handle_of, in_use, sweep
 from ._waiting import Waiting, wait
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Group(Owner):
         sweep()
 
     def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
+        call.used = in_use()
         self._linger()
         self._left()
 

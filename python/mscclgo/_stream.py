@@ -31,6 +31,14 @@ def is_busy(handle: int) -> bool:
 _dropped: Deque[Tuple[int, Any]] = deque()
 
 
+_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
+
+
+def in_use() -> List[Any]:
+    """Returns what the work of all streams uses."""
+    return [s._kept for s in list(_streams)] + [used for _, used in list(_dropped)]
+
+
 def sweep() -> None:
     """Destroys streams that were dropped, once their work is done."""
     for _ in range(len(_dropped)):
@@ -57,6 +65,7 @@ class Stream(Owner):
         self._handle = handle
         self._kept: List[Any] = []  # what the work that is queued uses
         self._look = 1024  # the length of that at which to look whether the work is done
+        _streams.add(self)
         sweep()
 
     def __del__(self) -> None:

@@ -37,6 +37,7 @@ class Waiting:
 
     def __init__(self, body: Callable[[], Any]) -> None:
         self._body = body
+        self.used: Any = None  # what lives until it has ended
         self.result: Any = None
         self.error: Optional[BaseException] = None
         self._taken = threading.Lock()  # by whoever makes the call, or cancels it

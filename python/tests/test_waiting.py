@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 import weakref
 from typing import Any, List
 
+import numpy as np
 import pytest
 
 import mscclgo
 from mscclgo import _waiting
+from mscclgo._stream import sweep
 
 
 def connect(id: str, number: int = 0, ranks: int = 1) -> mscclgo.Group:
@@ -111,3 +114,36 @@ def test_errors_go() -> None:
     finally:
         gc.enable()
     group.close()
+
+
+def test_work_of_interrupted_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What work uses lives until the group that another thread closes has waited for it."""
+    with mscclgo.Rendezvous() as r:
+        group = connect(r.id)
+    kernel = group.compile(
+        'extern "C" __global__ void k(volatile int* flag, int* to, int n) {\n'
+        "  while (!*flag) __nanosleep(100);\n"
+        "  for (int i = 0; i < n; i++) to[i] = 5;\n"
+        "}\n"
+    ).k
+    flag = np.zeros(1, "int32")
+    streams, tensors = [group.new_stream() for _ in range(2)], [np.zeros(1 << 13, "int32") for _ in range(2)]
+    there = [weakref.ref(to) for to in tensors]
+    for stream, to in zip(streams, tensors):
+        kernel[1, 1](stream, flag, to, to.size)
+    tensors.clear()
+    del to, stream
+    streams.pop()  # one is dropped before, and one after
+    with monkeypatch.context() as patch:
+        patch.setattr(_waiting.Waiting, "join", lambda call: (time.sleep(0.2), signal.raise_signal(signal.SIGINT)))
+        with pytest.raises(KeyboardInterrupt):
+            group.close()
+    streams.clear()
+    sweep()
+    gc.collect()
+    assert all(to() is not None for to in there)
+    flag[0] = 1
+    end = time.monotonic() + 30
+    while any(to() is not None for to in there) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert all(to() is None for to in there)
