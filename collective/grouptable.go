@@ -136,7 +136,7 @@ func (g *groups) small(r *Runner) uint64 {
 // slots for packets begin and end; see Box of group.cu.
 func boxLayout(ranks, lanes uint64) (counts, count, packets, end uint64) {
 	counts = ranks * lanes * groupSlots * 16
-	count = 3*ranks*lanes + 5*ranks
+	count = 4*ranks*lanes + 5*ranks
 	packets = divideUp(counts+(count+devicecode.MaxBlocks+1)*8, line) * line
 	return counts, count, packets, packets + ranks*lanes*groupSlots*groupPacketSlot
 }

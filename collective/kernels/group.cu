@@ -127,8 +127,10 @@ struct Box {
   MSCCLGO_DEVICE uint64_t* emptied(uint32_t ring) const { return counts() + ring; }
   MSCCLGO_DEVICE uint64_t* sent(uint32_t ring) const { return emptied(ranks * lanes + ring); }
   MSCCLGO_DEVICE uint64_t* received(uint32_t ring) const { return sent(ranks * lanes + ring); }
+  // copied counts the chunks received up to the last that was not packets alone.
+  MSCCLGO_DEVICE uint64_t* copied(uint32_t ring) const { return received(ranks * lanes + ring); }
   // awaited counts the messages from this rank that the peer has called for.
-  MSCCLGO_DEVICE uint64_t* awaited(uint32_t peer) const { return counts() + 3 * ranks * lanes + peer; }
+  MSCCLGO_DEVICE uint64_t* awaited(uint32_t peer) const { return counts() + 4 * ranks * lanes + peer; }
   // number counts the messages to a peer, or from one, before a launch. Launches use two
   // in turn, as blocks may begin when others have ended.
   MSCCLGO_DEVICE uint64_t* number(uint64_t launch, uint32_t direction, uint32_t peer) const {
@@ -248,6 +250,7 @@ struct Task {
   uint32_t step;     // of the message's lot
   Lot lot;
   uint8_t lane;
+  uint8_t packed;  // chunks in a row that were packets alone, kSlots at most; of a receive
   bool ready, stuck;
 };
 
@@ -340,12 +343,18 @@ class Worker {
   MSCCLGO_DEVICE void begin(Task& task, uint64_t launch) const {
     const Pair pair = pairOf(task);
     if (isNear(pair)) {
+      // Loaded before any is stored in the task, for which the next would wait.
       bool sends = pair.direction() == kSends;
-      task.chunk = *done(task, pair);
-      if (sends) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
-      task.number = own().numberNow(launch, pair.direction(), pair.peer());
-      // Behind all three loads, which so wait for memory together. The peer has read the slots
-      // that it has emptied.
+      const uint64_t* other = sends ? task.emptied : own().copied(own().ring(pair.peer(), task.lane));
+      uint64_t chunk = *done(task, pair), seen = load<Scope::System, Order::Relaxed>(other);
+      uint64_t number = own().numberNow(launch, pair.direction(), pair.peer());
+      task.chunk = chunk, task.number = number;
+      if (sends) {
+        task.seen = seen;
+      } else {
+        task.packed = uint8_t(chunk - seen < kSlots ? chunk - seen : kSlots);
+      }
+      // The peer has read the slots that it has emptied.
       fence<Scope::System, Order::Acquire>();
       task.ready = sends && hasRoom(task);
     } else if constexpr (Reach::kFar) {
@@ -385,7 +394,10 @@ class Worker {
         return;
       }
     }
-    if (isNear(pair)) *done(task, pair) = task.chunk;
+    if (!isNear(pair)) return;
+    *done(task, pair) = task.chunk;
+    if (pair.direction() == kReceives)
+      *own().copied(own().ring(pair.peer(), task.lane)) = task.chunk - task.packed;
   }
 
   // advance ends a chunk. One thread calls it.
@@ -561,7 +573,7 @@ class Worker {
 
   // receive copies a chunk from this rank's box, or its post, to its place, and then gives the slot
   // back. It is false if a wait failed.
-  MSCCLGO_DEVICE bool receive(const Task& task, const Message& message, uint8_t* dst, uint64_t n) const {
+  MSCCLGO_DEVICE bool receive(Task& task, const Message& message, uint8_t* dst, uint64_t n) const {
     if constexpr (Reach::kFar) {
       if (pairOf(task).far())
         return reach_.hosts.posts.template take<Threads>(pairOf(task).peer(), task.chunk, dst, n);
@@ -581,11 +593,17 @@ class Worker {
     ok = Threads::all(ok);
     bool cleared = clear(chunk, packets);
     if (thread != 0 || !ok) return ok;
-    if (packed(message.bytes()) && !cleared) {
+    if (!packed(message.bytes()) || cleared) {
+      task.packed = 0;
+    } else if (task.packed < kSlots) {
+      ++task.packed;
+    }
+    if (task.packed == kSlots) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
       // data, and the barrier comes after. GPUs do not store ahead of a branch, though PTX's memory
       // model alone does not promise it, so nothing is left that the peer could overwrite. A fence
-      // would wait for the copy to dst as well.
+      // would wait for the copy to dst as well. The peer may see this count and none before, so the
+      // chunks in all slots were packets.
       store<Scope::System, Order::Relaxed>(task.emptied, chunk + 1);
     } else {
       store<Scope::System, Order::Release>(task.emptied, chunk + 1);
