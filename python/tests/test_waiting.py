@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
 import threading
 import time
 import weakref
@@ -134,15 +133,22 @@ def test_work_of_interrupted_close(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors.clear()
     del to, stream
     streams.pop()  # one is dropped before, and one after
-    with monkeypatch.context() as patch:
-        patch.setattr(_waiting.Waiting, "join", lambda call: (time.sleep(0.2), signal.raise_signal(signal.SIGINT)))
-        with pytest.raises(KeyboardInterrupt):
-            group.close()
-    streams.clear()
-    sweep()
-    gc.collect()
-    assert all(to() is not None for to in there)
-    flag[0] = 1
+
+    def interrupt(call: _waiting.Waiting) -> None:
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(_waiting.Waiting, "join", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                group.close()
+        streams.clear()
+        sweep()
+        gc.collect()
+        assert all(to() is not None for to in there)
+    finally:
+        flag[0] = 1  # or the kernels never end
     end = time.monotonic() + 30
     while any(to() is not None for to in there) and time.monotonic() < end:
         time.sleep(0.01)
