@@ -641,8 +641,8 @@ class Worker {
                        task.number + task.message, " from rank ", peer, ")");
   }
 
-  // isNear reports whether a pair's messages go through boxes, isFar whether they go through posts.
-  // Where there is one host it is known that none do.
+  // isNear reports whether a pair's messages go through boxes, and isFar whether they go through
+  // posts, which the compiler knows to be false where there is one host.
   MSCCLGO_DEVICE static bool isNear(const Pair& pair) { return pair.direction() != kKeeps && !isFar(pair); }
   MSCCLGO_DEVICE static bool isFar(const Pair& pair) { return Reach::kFar && pair.far(); }
   // rankOf returns the peer of a pair as a rank of the whole group.
