@@ -128,14 +128,14 @@ func rawPrefix(w []byte) bool {
 func skipQuoted(text []byte, i int) int {
 	quote := text[i]
 	for i++; i < len(text) && text[i] != '\n'; i++ {
-		switch text[i] {
-		case '\\':
+		switch {
+		case text[i] == '\\' && i+1 < len(text) && text[i+1] != '\n':
 			i++
-		case quote:
+		case text[i] == quote:
 			return i + 1
 		}
 	}
-	return min(i, len(text))
+	return i
 }
 
 // skipRaw returns the end of the raw string whose quote is at i.
@@ -422,8 +422,10 @@ func (in *instrumenter) apply() []byte {
 	for i, t := range in.tokens {
 		out = append(out, in.text[done:t.start]...)
 		out = append(out, in.before[i]...)
-		if !in.removed[i] {
-			out = append(out, in.text[t.start:t.end]...)
+		if text := in.text[t.start:t.end]; !in.removed[i] {
+			out = append(out, text...)
+		} else { // only a raw string has line breaks
+			out = append(out, bytes.Repeat([]byte{'\n'}, bytes.Count(text, []byte{'\n'}))...)
 		}
 		out = append(out, in.behind[i]...)
 		done = t.end

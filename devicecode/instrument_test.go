@@ -68,6 +68,8 @@ func FuzzInstrument(f *testing.F) {
 	f.Add([]byte("# 0 \n<<<"))
 	f.Add([]byte("mscclgo_emu_launch_bounds(\n0"))
 	f.Add([]byte("mscclgo_emu_shared alignas(\n8) int a;"))
+	f.Add([]byte("mscclgo_emu_launch_bounds(sizeof(R\"(\n\n)\"))"))
+	f.Add([]byte("mscclgo_emu_launch_bounds(\"\\\n\")"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		out, _, err := instrument(text, "")
 		if err != nil {
