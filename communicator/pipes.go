@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/mscclgo/mscclgo"
@@ -123,7 +124,7 @@ func (c *Communicator) PipeBytes(o PipeOptions) (uint64, error) {
 	if err := p.check("communicator: size of pipes"); err != nil {
 		return 0, err
 	}
-	return p.lay(), nil
+	return p.lay("communicator: size of pipes")
 }
 
 // check returns the error of options that are wrong on this rank.
@@ -163,8 +164,9 @@ func (p *Pipes) byPort(peer int) bool {
 	return p.options.Ports || p.sems.c.links[peer] != registeredmem.CudaIPC
 }
 
-// lay gives the ends of this rank their places, and returns the bytes that they take.
-func (p *Pipes) lay() uint64 {
+// lay gives the ends of this rank their places, and returns the bytes that they take, or the error of
+// more than can be counted: thousands of ends of the largest size.
+func (p *Pipes) lay(op string) (uint64, error) {
 	o, at := &p.options, uint64(0)
 	p.ends = nil
 	for _, side := range []struct {
@@ -175,15 +177,18 @@ func (p *Pipes) lay() uint64 {
 			for _, peer := range side.ranks {
 				e := &pipeEnd{peer: peer, i: i, sends: side.sends, port: p.byPort(peer), offset: o.PoolOffset + at}
 				p.ends = append(p.ends, e)
+				bytes := o.Size.Bytes()
 				if e.sends && !e.port {
-					at += o.Size.ControlBytes()
-				} else {
-					at += o.Size.Bytes()
+					bytes = o.Size.ControlBytes()
+				}
+				var over uint64
+				if at, over = bits.Add64(at, bytes, 0); over != 0 {
+					return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d pipes for each peer with %d slots of %d bytes need more memory than there can be", o.PerPeer, o.Size.Slots, o.Size.SlotBytes).At(p.sems.c.Rank(), mscclgo.NoRank)
 				}
 			}
 		}
 	}
-	return at
+	return at, nil
 }
 
 // prepare allocates what this rank has of its ends, and returns the offer of it.
@@ -195,11 +200,13 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if o.Pool == nil {
 		o.PoolOffset = 0
 	}
-	bytes := p.lay()
+	bytes, err := p.lay(op)
+	if err != nil {
+		return nil, err
+	}
 	pool := o.Pool
 	switch {
 	case pool == nil && bytes > 0:
-		var err error
 		if p.own, err = c.dev.Alloc(bytes); err != nil {
 			return nil, err
 		}
@@ -210,7 +217,6 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	case o.PoolOffset > pool.Size() || bytes > pool.Size()-o.PoolOffset:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pool is too small: %d ends need %d bytes from offset %d on, and it has %d", len(p.ends), bytes, o.PoolOffset, pool.Size()).At(c.Rank(), mscclgo.NoRank)
 	}
-	var err error
 	if pool != nil {
 		if p.pool, err = p.sems.register(pool); err != nil {
 			return nil, err

@@ -103,6 +103,10 @@ func TestWrongPipes(t *testing.T) {
 			[]string{"rank 2, peer 0", "PerPeer is 3, this rank's 2"}},
 		"too many pipes": {0, func(o *communicator.PipeOptions, _ *communicator.Communicator) { o.PerPeer = 1 << 20 }, 0,
 			[]string{"1048576 pipes for each peer"}},
+		"more memory than there can be": {1, func(o *communicator.PipeOptions, _ *communicator.Communicator) {
+			o.To, o.From, o.PerPeer = []int{0, 1, 2}, []int{0, 1, 2}, 2048
+			o.Size = channel.PipeSize{Slots: channel.MaxPipeSlots, SlotBytes: channel.MaxPipeSlotBytes}
+		}, 1, []string{"rank 1", "2048 pipes for each peer with 4096 slots of 1099511627776 bytes need more memory than there can be"}},
 		"another receiver": {0, func(o *communicator.PipeOptions, _ *communicator.Communicator) { o.To = []int{2} }, 1,
 			[]string{"rank 1, peer 0", "this rank receives from it, but is not in its To"}},
 		"another receiver, at that": {0, func(o *communicator.PipeOptions, _ *communicator.Communicator) { o.To = []int{2} }, 2,
@@ -151,6 +155,23 @@ func TestWrongPipes(t *testing.T) {
 		}
 		return p.Close()
 	})
+}
+
+// TestPipeBytes refuses sizes that cannot be counted, and gives the others.
+func TestPipeBytes(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	o := communicator.PipeOptions{From: []int{0, 1}, Size: channel.PipeSize{Slots: channel.MaxPipeSlots, SlotBytes: channel.MaxPipeSlotBytes}}
+	for perPeer, fits := range map[int]bool{1: true, 2047: true, 2048: false} {
+		o.PerPeer = perPeer
+		got, err := comms[0].PipeBytes(o)
+		if !fits {
+			failing(t, 0, err, mscclgo.ErrInvalid, "rank 0", "more memory than there can be")
+			continue
+		}
+		if want := uint64(2*perPeer) * o.Size.Bytes(); err != nil || got != want {
+			t.Errorf("%d pipes for each peer need %d bytes (%v), want %d", perPeer, got, err, want)
+		}
+	}
 }
 
 // TestPortsAtOneEnd has one rank ask for ports, and the other not.
