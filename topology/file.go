@@ -209,7 +209,13 @@ func parseMachine(content []byte) (*Machine, error) {
 		Format  string
 		Version int
 	}
-	if err := json.Unmarshal(content, &kind); err != nil {
+	var wrong *json.UnmarshalTypeError
+	switch err := json.Unmarshal(content, &kind); {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return nil, fmt.Errorf("it is a JSON %s, not an object with a format and a version", wrong.Value)
+	case errors.As(err, &wrong):
+		return nil, fmt.Errorf("its %s is a JSON %s", strings.ToLower(wrong.Field), wrong.Value)
+	case err != nil:
 		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
 	switch {
@@ -372,7 +378,7 @@ func parseNode(n *int) (int, error) {
 // checkNames returns the error of a text that cannot be part of a line.
 func checkNames(what string, names ...string) error {
 	for _, name := range names {
-		if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsGraphic(c) }) {
 			return fmt.Errorf("%s: %.40q is too long or has characters that cannot be printed", what, name)
 		}
 	}
@@ -399,6 +405,10 @@ func (r *reader) addGPUs(f *fileMachine) error {
 	}
 	if f.GPUError == nil {
 		return nil
+	}
+	// It may have a line for each GPU.
+	if err := checkNames("gpu_error: text", strings.Split(f.GPUError.Text, "\n")...); err != nil {
+		return err
 	}
 	for kind := mscclgo.ErrInvalid; kind <= mscclgo.ErrSystem; kind++ {
 		if kind.Error() == f.GPUError.Kind {

@@ -99,9 +99,10 @@ func TestFilesAreWritten(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	head := `{"format":"mscclgo-machine","version":1,`
 	for text, want := range map[string]string{
-		``:                     "not JSON",
-		`[1]`:                  "not JSON",
-		`{"format":"picture"}`: "format",
+		``:    "not JSON",
+		`[1]`: "it is a JSON array, not an object",
+		`{"format":"mscclgo-machine","version":"1"}`:                              "its version is a JSON string",
+		`{"format":"picture"}`:                                                    "format",
 		`{"format":"mscclgo-machine","version":2,"quantum":true}`:                 "takes a newer",
 		`{"format":"mscclgo-machine","version":0}`:                                "no version 0",
 		head + `"colour":"red"}`:                                                  `unknown field "colour"`,
@@ -136,6 +137,8 @@ func TestBadFiles(t *testing.T) {
 		head + `"gpus":[{"index":0,"pci":"0000:01:00.0"},{"index":1,"pci":"0000:01:00.0"}],"pci":[{"id":"0000:01:00.0"}]}`: "two GPUs",
 		head + `"gpus":[{"index":0,"pci":"0000:01:00.0","cpus":"1"}],"pci":[{"id":"0000:01:00.0"}]}`:                       "those of its PCI device",
 		head + `"gpu_error":{"kind":"mood","text":"bad"}}`:                                                                 "mood",
+		head + `"gpu_error":{"kind":"unsupported","text":"bad\u001b[31m"}}`:                                                "gpu_error: text",
+		head + `"gpus":[{"index":0,"model":"a\uffffb"}]}`:                                                                  "model",
 		head + `"nics":[{"name":"","kind":"RoCE"}]}`:                                                                       "no name",
 		head + `"nics":[{"name":"a","kind":"pigeon"}]}`:                                                                    "pigeon",
 		head + `"nics":[{"name":"a","kind":"RoCE","pci":"b"}]}`:                                                            "pci",
