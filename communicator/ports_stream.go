@@ -253,18 +253,13 @@ func (s StreamPort) inside(op portOp, m *registeredmem.Memory, offset, n uint64)
 	return nil
 }
 
-// word is inside for a word, which must be aligned: at its address, or where a peer's memory is not
-// mapped, at its offset.
+// word is inside for a word, which must be aligned.
 func (s StreamPort) word(op portOp, m *registeredmem.Memory, offset uint64) error {
 	const bytes = 8
 	if err := s.inside(op, m, offset, bytes); err != nil {
 		return err
 	}
-	base := uint64(0)
-	if b := m.Buffer(); b != nil {
-		base = uint64(b.Ptr())
-	}
-	if (base+offset)%bytes != 0 {
+	if !m.WordAligned(offset) {
 		return s.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
 	}
 	return nil

@@ -40,11 +40,7 @@ func (c *Connection) checkWord(op string, m *registeredmem.Memory, rank int, off
 // checkAligned returns an error unless the word at an offset of a memory that was checked is
 // aligned.
 func (c *Connection) checkAligned(op string, m *registeredmem.Memory, offset uint64) error {
-	base := uint64(0)
-	if b := m.Buffer(); b != nil {
-		base = uint64(b.Ptr())
-	}
-	if (base+offset)%8 != 0 {
+	if !m.WordAligned(offset) {
 		return c.errorf(mscclgo.ErrInvalid, op, "the word at offset %d of %v is not aligned to 8 bytes", offset, m)
 	}
 	return nil

@@ -55,6 +55,9 @@ type Endpoint interface {
 // that queues waits where the transport's queue is full, and behind all that wait
 // already; a caller that must not wait takes a [Turn] with TryTurn, or a [Place].
 //
+// Words of 8 bytes are aligned by their address at the peer. In memory that begins at a multiple
+// of 8, as all does that is no slice of another, that is so where their offset is a multiple of 8.
+//
 // Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
 // rank or of another registry than the connection, for a range outside it, and
 // once the connection is closed; ErrSystem and ErrRemote when the transport

@@ -12,7 +12,7 @@ import (
 )
 
 var someMemory = description{
-	group: [16]byte{1, 2}, rank: 3, instance: 4, id: 5, transports: CudaIPC, size: 6,
+	group: [16]byte{1, 2}, rank: 3, instance: 4, id: 5, transports: CudaIPC, size: 6, phase: 7,
 	host: "host", device: [16]byte{7}, socket: "mscclgo-" + strings.Repeat("0a", 16),
 }
 
@@ -35,7 +35,7 @@ func TestAlteredBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.Import(t.Context(), wire.Seal(formatKind, formatVersion+1, body))
-	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 3")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "version 4")
 }
 
 // Bytes with a good checksum can still say what cannot be.
@@ -48,6 +48,7 @@ func TestImpossibleBytes(t *testing.T) {
 		"transports": func(d *description) { d.transports = 1 << 9 },
 		"no size":    func(d *description) { d.size = 0 },
 		"size":       func(d *description) { d.size = 1 << 63 },
+		"phase":      func(d *description) { d.phase = wordSize },
 		"no host":    func(d *description) { d.host = "" },
 		"host":       func(d *description) { d.host = strings.Repeat("x", 256) },
 		"socket":     func(d *description) { d.socket = "/run/socket" },

@@ -11,9 +11,12 @@ import (
 )
 
 // formatVersion is the version of a memory's bytes.
-const formatVersion = 3
+const formatVersion = 4
 
 const maxSocketName = 64
+
+// wordSize is the size of the words that are stored, added to and exchanged, in bytes.
+const wordSize = 8
 
 var formatKind = [4]byte{'M', 'G', 'R', 'M'}
 
@@ -25,6 +28,7 @@ type description struct {
 	id         uint32
 	transports Transports
 	size       uint64
+	phase      uint32 // of its address, by which words are aligned: the remainder by wordSize
 	host       string
 	device     [16]byte // UUID
 	socket     string   // where to ask for the memory
@@ -39,6 +43,7 @@ func (d *description) encode() []byte {
 	w.U32(d.id)
 	w.U32(uint32(d.transports))
 	w.U64(d.size)
+	w.U32(d.phase)
 	w.String(d.host)
 	w.Raw(d.device[:])
 	w.String(d.socket)
@@ -61,6 +66,7 @@ func decode(data []byte) (description, error) {
 	d.id = r.U32()
 	d.transports = Transports(r.U32())
 	d.size = r.U64()
+	d.phase = r.U32()
 	d.host = r.String(hostid.MaxSize)
 	copy(d.device[:], r.Raw(len(d.device)))
 	d.socket = r.String(maxSocketName)
@@ -74,6 +80,8 @@ func decode(data []byte) (description, error) {
 		r.Fail(fmt.Errorf("transports %#x are unknown", uint32(d.transports)))
 	case d.size == 0 || d.size > math.MaxInt64:
 		r.Fail(fmt.Errorf("a size of %d bytes is out of range", d.size))
+	case d.phase >= wordSize:
+		r.Fail(fmt.Errorf("an address of %d modulo %d is out of range", d.phase, wordSize))
 	case d.host == "":
 		r.Fail(errors.New("the host's identity is empty"))
 	case !fdpass.ValidName(d.socket):

@@ -46,6 +46,12 @@ func (m *Memory) Local() bool { return m.local }
 // here.
 func (m *Memory) Transports() Transports { return m.about.transports }
 
+// WordAligned reports whether an 8-byte word at an offset of the memory is aligned, at its
+// address on the rank whose it is, also where it is not mapped here.
+func (m *Memory) WordAligned(offset uint64) bool {
+	return (uint64(m.about.phase)+offset)%wordSize == 0
+}
+
 // Buffer returns the memory as this rank's device sees it, or nil if the memory is
 // not mapped here or is closed. While Close waits, it still returns the buffer.
 func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }

@@ -192,7 +192,7 @@ func (r *Registry) number(op string, buf *gpu.Buffer, transports Transports) (*M
 	}
 	m := &Memory{reg: r, local: true, allocation: r.allocations.join(buf), about: description{
 		group: r.options.Group, rank: uint32(r.options.Rank), instance: r.instance, id: r.nextID,
-		transports: transports, size: buf.Size(), host: r.host, device: r.options.Device.Info().UUID, socket: r.server.Name(),
+		transports: transports, size: buf.Size(), phase: uint32(buf.Ptr() % wordSize), host: r.host, device: r.options.Device.Info().UUID, socket: r.server.Name(),
 	}}
 	m.buf.Store(buf)
 	r.nextID++

@@ -102,6 +102,7 @@ func TestConnection(t *testing.T, make Maker) {
 		{"StoreThenUpdate", testStoreThenUpdate},
 		{"WrongStores", testWrongStores},
 		{"StoresToDeadPeer", testStoresToDeadPeer},
+		{"WordsOfSlices", testWordsOfSlices},
 		{"Adds", testAdds},
 		{"Exchanges", testExchanges},
 		{"OrderOfAtomics", testOrderOfAtomics},

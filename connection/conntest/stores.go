@@ -202,6 +202,57 @@ func testWrongStores(t *testing.T, p *pair) {
 	testerr.Expect(t, c.Store(dst, 0, 1), mscclgo.ErrInvalid, "closed", "rank 0, peer 1")
 }
 
+// testWordsOfSlices changes words of memory that begins between two words: a word is aligned by its
+// address at the peer, whatever its offset is. Others are refused here, and the connection works on.
+func testWordsOfSlices(t *testing.T, p *pair) {
+	const shift = 4
+	whole := p.b.memory(t, device, 64)
+	part, err := whole.Buffer().Slice(shift, 48)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := p.b.Registry.Register(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { own.Close() })
+	data, err := own.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst, err := p.a.Registry.Import(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dst.Close() })
+	c, mine := p.a.Connection, p.a.memory(t, device, 16)
+	want := make([]uint64, 8)
+	for name, op := range map[string]struct {
+		word uint64 // of the whole memory
+		do   func(offset uint64) error
+	}{
+		"update":   {1, func(offset uint64) error { return c.UpdateAndSync(dst, offset, 0, 5) }},
+		"store":    {2, func(offset uint64) error { return c.Store(dst, offset, 5) }},
+		"add":      {3, func(offset uint64) error { return c.Add(dst, offset, 5) }},
+		"exchange": {4, func(offset uint64) error { return c.Exchange(mine, 0, dst, offset, 5) }},
+	} {
+		offset := 8*op.word - shift
+		err := op.do(offset)
+		if errors.Is(err, mscclgo.ErrUnsupported) {
+			continue
+		}
+		if want[op.word] = 5; err != nil {
+			t.Errorf("%s of an aligned word: %v", name, err)
+		}
+		for _, off := range []uint64{shift, 1} {
+			testerr.Expect(t, op.do(offset+off), mscclgo.ErrInvalid, "rank 0, peer 1", "not aligned")
+		}
+	}
+	if p.flush(t) {
+		testcmp.Equal(t, "the memory", read[uint64](t, whole, 0, 8), want)
+	}
+}
+
 // testStoresToDeadPeer ends the peer among stores. Calls fail in time.
 func testStoresToDeadPeer(t *testing.T, p *pair) {
 	if p.b.Kill == nil {
