@@ -79,7 +79,8 @@ func TestOneRankLeavesACollective(t *testing.T) {
 }
 
 // A rank does not come to a collective, and the time of the others is up at once: all say
-// whom they waited for. It hears of that when it comes, and the next calls match.
+// whom they waited for. It hears of that when it comes, blames none of them, and the next
+// calls match.
 func TestOneRankDoesNotCall(t *testing.T) {
 	bs := group(t, 20)
 	for _, absent := range []int{0, 1, 7, 19} {
@@ -105,13 +106,45 @@ func TestOneRankDoesNotCall(t *testing.T) {
 		}
 		awaitNews(t, bs[absent])
 		start := time.Now()
-		wantError(t, bs[absent].Barrier(testContext(t)), mscclgo.ErrTimeout, "left call", culprit)
+		late := bs[absent].Barrier(testContext(t))
+		wantError(t, late, mscclgo.ErrTimeout, "left call", culprit)
+		if e := (*mscclgo.Error)(nil); errors.As(late, &e) && (e.Rank != absent || e.Peer != mscclgo.NoRank) {
+			t.Errorf("rank %d, for which the others waited, blames rank %d: %v", absent, e.Peer, late)
+		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		each(t, bs, func(b *Bootstrap) error { return collectivesOnce(testContext(t), b, 1) })
 	}
 	nothingKnown(t, bs)
+}
+
+// TestLateRankAborts checks that a rank that came too late, and fails the group because its
+// call failed, is the one that all errors name.
+func TestLateRankAborts(t *testing.T) {
+	bs := group(t, 4)
+	const late = 2
+	ctx, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
+	defer cancel()
+	var wg sync.WaitGroup
+	for rank, b := range bs {
+		if rank != late {
+			wg.Go(func() { b.Barrier(ctx) })
+		}
+	}
+	wg.Wait()
+	awaitNews(t, bs[late])
+	bs[late].Abort(bs[late].Barrier(testContext(t)))
+	for rank, b := range bs {
+		<-b.Done()
+		want := late
+		if rank == late {
+			want = mscclgo.NoRank
+		}
+		if e := (*mscclgo.Error)(nil); !errors.As(b.Err(), &e) || e.Peer != want {
+			t.Errorf("rank %d: %v, which does not name rank %d", rank, b.Err(), late)
+		}
+	}
 }
 
 // awaitNews returns when b has heard that a rank left the call that it makes next.

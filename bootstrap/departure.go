@@ -140,13 +140,18 @@ func (g *givenUp) culprit(self int) int {
 }
 
 // err returns the error of call c on another rank than d's. The peer is the rank that is
-// to blame: if d's time was up, the one for which it waited.
+// to blame: if d's time was up, the one for which it waited. On that rank itself, which came
+// too late, it is no other: d's rank did nothing wrong, and an Abort with the error would have
+// all ranks blame it.
 func (d *departure) err(c *call) error {
 	kind, peer := mscclgo.ErrRemote, d.rank
 	if d.kind == mscclgo.ErrTimeout {
 		kind = d.kind
-		if len(d.awaited) > 0 && d.awaited[0] != c.b.rank {
+		if len(d.awaited) > 0 {
 			peer = d.awaited[0]
+		}
+		if peer == c.b.rank {
+			peer = mscclgo.NoRank
 		}
 	}
 	return mscclgo.Errorf(kind, c.op, "rank %d left call %d: %s", d.rank, c.number, d.text).At(c.b.rank, peer)
