@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	reports, err := blame.Listen()
+	reports, err := blame.Listen(rendezvous.ID().Group())
 	if err != nil {
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "listen for the ranks' reports: %w", err)
 	}
@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	case outputErr != nil:
 		return exitFailed, mscclgo.Errorf(mscclgo.ErrSystem, op, "write the ranks' output: %w", outputErr)
 	case j.cause != nil:
-		report, reported := reports.First(rendezvous.ID().Group())
+		report, reported := reports.First()
 		switch {
 		case reported && report.Rank < uint32(o.Ranks):
 		case j.stopped != nil:

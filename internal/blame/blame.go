@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -32,26 +34,44 @@ type Report struct {
 	Text  string          // why; what is beyond 4 KiB is cut off
 }
 
-// A Listener receives reports.
+// A Listener receives the reports of one group.
 type Listener struct {
-	name string
-	fd   int
+	name  string
+	group [groupSize]byte
+	file  *os.File
+	conn  syscall.RawConn
+	ended chan struct{} // closed when nobody reads any more
+
+	mu    sync.Mutex
+	first *Report
 }
 
-// Listen opens a socket whose name nobody can guess.
-func Listen() (*Listener, error) {
+// Listen opens a socket whose name nobody can guess, for the reports of a group.
+//
+// It reads what arrives all the time: the kernel keeps as few as ten reports that nobody has
+// read (net.unix.max_dgram_qlen), and groups that a program splits off send some too.
+func Listen(group [groupSize]byte) (*Listener, error) {
 	var random [16]byte
 	rand.Read(random[:]) // never fails
-	name := prefix + hex.EncodeToString(random[:])
+	l := &Listener{name: prefix + hex.EncodeToString(random[:]), group: group, ended: make(chan struct{})}
 	fd, err := socket()
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: l.name}); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
 	}
-	return &Listener{name, fd}, nil
+	l.file = os.NewFile(uintptr(fd), l.name)
+	if l.conn, err = l.file.SyscallConn(); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	go func() {
+		defer close(l.ended)
+		l.conn.Read(func(fd uintptr) bool { l.drain(int(fd)); return false }) // until it is closed
+	}()
+	return l, nil
 }
 
 // socket opens a socket of datagrams on which no call waits.
@@ -63,26 +83,43 @@ func socket() (int, error) {
 // Name is the value of Env for the processes.
 func (l *Listener) Name() string { return l.name }
 
-// First takes the first report of a group that has arrived, and reports whether there
-// is one. It does not wait.
-func (l *Listener) First(group [groupSize]byte) (Report, bool) {
+// First returns the first report of the group that has arrived, and reports whether there is
+// one. It does not wait.
+func (l *Listener) First() (Report, bool) {
+	l.conn.Control(func(fd uintptr) { l.drain(int(fd)) }) // what has just arrived
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first == nil {
+		return Report{}, false
+	}
+	return *l.first, true
+}
+
+// drain takes all reports that have arrived, and keeps the first of the group.
+func (l *Listener) drain(fd int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var buf [maxBytes]byte
 	for {
-		n, _, err := unix.Recvfrom(l.fd, buf[:], 0)
+		n, _, err := unix.Recvfrom(fd, buf[:], 0)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
-			return Report{}, false
+			return
 		}
-		if r, err := decode(buf[:n]); err == nil && r.Group == group {
-			return r, true
+		if r, err := decode(buf[:n]); err == nil && r.Group == l.group && l.first == nil {
+			l.first = &r
 		}
 	}
 }
 
 // Close closes the socket.
-func (l *Listener) Close() error { return unix.Close(l.fd) }
+func (l *Listener) Close() error {
+	err := l.file.Close()
+	<-l.ended
+	return err
+}
 
 // Send sends a report to the launcher that started this process. It does nothing if
 // none did, or if it has ended or has not read many reports, and never waits.

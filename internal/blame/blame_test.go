@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func listen(t *testing.T) *Listener {
+func listen(t *testing.T, group [groupSize]byte) *Listener {
 	t.Helper()
-	l, err := Listen()
+	l, err := Listen(group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,31 +19,61 @@ func listen(t *testing.T) *Listener {
 }
 
 func TestReports(t *testing.T) {
-	l := listen(t)
 	mine, other := [16]byte{1}, [16]byte{2}
-	if r, ok := l.First(mine); ok {
+	l := listen(t, mine)
+	if r, ok := l.First(); ok {
 		t.Fatalf("First = %v before any report", r)
 	}
 	Send(Report{other, 1, "of another group"})
 	Send(Report{mine, 3, "lost\x1b[2J its \xff way\n"})
 	Send(Report{mine, 4, "later"})
 	want := Report{mine, 3, "lost?[2J its ? way\n"}
-	if r, ok := l.First(mine); !ok || r != want {
+	if r, ok := l.First(); !ok || r != want {
+		t.Errorf("First = %+v, %v, want %+v", r, ok, want)
+	}
+}
+
+// TestManyReports checks that reports of other groups, which those of Split are, keep out none
+// of the group: unread, they fill the socket's queue.
+func TestManyReports(t *testing.T) {
+	mine := [16]byte{1}
+	l := listen(t, mine)
+	fd, err := socket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2000 { // more than the queue holds; each waits for room, where Send does not
+		if err := unix.Sendto(fd, encode(Report{Group: [16]byte{2}}), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
+			t.Fatalf("nobody reads what is sent: %v after %d reports", err, i)
+		}
+	}
+	want := Report{mine, 3, "lost its way"}
+	if err := unix.Sendto(fd, encode(want), 0, &unix.SockaddrUnix{Name: l.Name()}); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok := l.First(); !ok || r != want {
 		t.Errorf("First = %+v, %v, want %+v", r, ok, want)
 	}
 }
 
 func TestLongText(t *testing.T) {
-	l := listen(t)
+	l := listen(t, [16]byte{})
 	Send(Report{Text: strings.Repeat("x", 1<<20)})
-	if r, ok := l.First([16]byte{}); !ok || len(r.Text) != maxText {
+	if r, ok := l.First(); !ok || len(r.Text) != maxText {
 		t.Errorf("a report with %d bytes of text arrived: %v", len(r.Text), ok)
 	}
 }
 
 // TestNobodyListens checks that Send returns wherever the report cannot go.
 func TestNobodyListens(t *testing.T) {
-	l := listen(t)
+	l := listen(t, [16]byte{})
 	for range 10_000 { // more than the queue holds
 		Send(Report{})
 	}
@@ -56,7 +86,7 @@ func TestNobodyListens(t *testing.T) {
 }
 
 func TestMalformedReports(t *testing.T) {
-	l := listen(t)
+	l := listen(t, [16]byte{})
 	fd, err := socket()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +98,7 @@ func TestMalformedReports(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, ok := l.First([16]byte{}); ok {
+	if r, ok := l.First(); ok {
 		t.Errorf("First = %v of malformed reports", r)
 	}
 }
