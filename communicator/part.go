@@ -24,7 +24,9 @@ func newPartFailure(err error, ranks int) *partFailure {
 }
 
 // partFailed returns the error of a call of which parts failed, by rank, mine among them if
-// that is not nil: it names the rank where the chain of ranks that awaited each other ends.
+// that is not nil: it names the rank where the chain of ranks that awaited each other ends. On
+// that rank itself, whose own part did not fail, it names none: an Abort with the error would
+// have all ranks blame one that awaited this.
 func (k *call) partFailed(mine error, parts []*partFailure) error {
 	if mine != nil {
 		p := newPartFailure(mine, len(parts)).peer
@@ -42,8 +44,11 @@ func (k *call) partFailed(mine error, parts []*partFailure) error {
 			continue
 		}
 		culprit := origin(rank, parts)
-		if culprit == rank || culprit == k.c.Rank() {
+		switch culprit {
+		case rank:
 			return k.errorf(mscclgo.ErrRemote, rank, "its part failed: %s", part.text)
+		case k.c.Rank():
+			culprit = mscclgo.NoRank
 		}
 		return k.errorf(mscclgo.ErrRemote, culprit, "rank %d's part failed: %s", rank, part.text)
 	}
