@@ -42,6 +42,31 @@ func failsAndGoes(t *testing.T, comms []*communicator.Communicator, leave func()
 	}
 }
 
+// TestConnectNamesCause has rank 2 fail while rank 0 connects to rank 1, which has met it and
+// does nothing more.
+func TestConnectNamesCause(t *testing.T) {
+	for name, o := range map[string]communicator.Options{
+		"Ethernet": overEthernet(),
+		"SHM":      {Timeout: 20 * time.Second, Transports: registeredmem.SHM},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comms := group(t, 3, o)
+			connected := make(chan error, 1)
+			go func() {
+				_, err := comms[0].Connect(t.Context(), 1, 7)
+				connected <- err
+			}()
+			done, err := communicator.MeetOnly(t.Context(), comms[1], 0, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer done()
+			comms[2].Abort(errors.New("the cause"))
+			causeFirst(t, "connect", <-connected)
+		})
+	}
+}
+
 // TestCauseComesFirst has rank 2 fail and rank 1 go after it. What rank 0 then does with rank 1
 // names rank 2 first.
 func TestCauseComesFirst(t *testing.T) {

@@ -31,7 +31,18 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if tag >= gatherTag {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
-	endpoint, err := c.endpoint(peer)
+	m := meeting{c: c, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
+	conn, err := m.connect(ctx)
+	if err != nil { // perhaps of the context, which the group's failure ended
+		return nil, c.causeFirst(err)
+	}
+	native.ExplainConnection(conn, c.causeFirst)
+	return conn, nil
+}
+
+// connect meets the peer and makes the connection.
+func (m *meeting) connect(ctx context.Context) (*connection.Connection, error) {
+	endpoint, err := m.c.endpoint(m.peer)
 	if err != nil {
 		return nil, err
 	}
@@ -40,21 +51,22 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := m.c.bounded(ctx)
 	defer cancel()
-	m := meeting{c: c, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
 	theirs, err := m.exchange(ctx, mine)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := endpoint.Connect(ctx, theirs)
 	if err != nil {
+		if errors.Is(err, mscclgo.ErrRemote) {
+			m.c.awaitNews() // a peer that has heard of a failure closes its sockets
+		}
 		return nil, err
 	}
 	if err := m.ready(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	native.ExplainConnection(conn, c.causeFirst)
 	return conn, nil
 }
 

@@ -1,9 +1,27 @@
 package communicator
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetLostPatience has a rank whose connection breaks wait for so long for news of why.
 func SetLostPatience(c *Communicator, d time.Duration) { c.patience = d }
+
+// MeetOnly does a rank's part of Connect until the peer goes on to the transport, where it then
+// waits for this rank's end, until done is called.
+func MeetOnly(ctx context.Context, c *Communicator, peer int, tag uint64) (done func() error, err error) {
+	endpoint, err := c.endpoint(peer)
+	if err != nil {
+		return nil, err
+	}
+	mine, err := endpoint.MarshalBinary()
+	if err == nil {
+		m := meeting{c: c, op: "meet", peer: peer, tag: tag, mine: 1}
+		_, err = m.exchange(ctx, mine)
+	}
+	return endpoint.Close, err
+}
 
 // ArenaBytes returns the bytes of device memory that are in use of a
 // communicator's arenas.
