@@ -229,6 +229,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err := r.checkStream(s, op); err != nil {
 		return err
 	}
+	var buffers []*gpu.Buffer
 	for _, side := range []struct {
 		b     *gpu.Buffer
 		bytes uint64
@@ -239,6 +240,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 		if err := r.checkBuffer(s, side.b, op, side.bytes); err != nil {
 			return err
 		}
+		buffers = append(buffers, side.b)
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
 	if !r.calledV { // which may wait for the other ranks
@@ -254,7 +256,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 		return wrap(r.comm, op, err)
 	}
 	r.calledV = true
-	return r.order.do(s, &orderedCall{op, description, []use{r}, l.queue})
+	return r.order.do(s, &orderedCall{op, description, []use{r}, buffers, l.queue})
 }
 
 // inARow returns parts of so many elements, without gaps.

@@ -226,8 +226,8 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestClosedInGraph launches graphs whose memory or runner is closed. Nothing is launched,
-// and the ranks go on.
+// TestClosedInGraph launches graphs whose memory, runner or buffers are closed. Nothing is
+// launched, and the ranks go on.
 func TestClosedInGraph(t *testing.T) {
 	runMembers(t, 2, collective.Options{}, func(m *member) error {
 		b, err := m.comm.Device().Alloc(800)
@@ -246,10 +246,37 @@ func TestClosedInGraph(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		var own [3]*gpu.Buffer // of a call each
+		for i := range own {
+			if own[i], err = m.comm.Device().Alloc(800); err != nil {
+				return err
+			}
+		}
+		under, err := m.runner.Share(m.ctx, own[2])
+		if err != nil {
+			return err
+		}
+		opUnder, err := m.runner.Prepare(m.ctx, collective.Call{Kind: collective.AllReduce, Count: 100, Out: under, InPlace: true})
+		if err != nil {
+			return err
+		}
 		for _, what := range []struct {
 			name        string
 			call, close func() error
 		}{
+			{
+				"a buffer of 800 bytes",
+				func() error { return m.runner.AllReduce(m.stream, b, own[0], 100, collective.F32, collective.Sum) },
+				own[0].Close,
+			},
+			{
+				"a buffer of 800 bytes",
+				func() error {
+					return m.runner.AllToAllV(m.stream, own[1], b, []uint64{50, 50}, []uint64{50, 50}, collective.F32)
+				},
+				own[1].Close,
+			},
+			{"a buffer of 800 bytes", func() error { return opUnder.Launch(m.stream) }, own[2].Close},
 			{"memory", func() error { return op.Launch(m.stream) }, func() error { return memory.Close(m.ctx) }},
 			{
 				"runner",
@@ -276,7 +303,7 @@ func TestClosedInGraph(t *testing.T) {
 			}
 		}
 		err = m.runner.AllReduce(m.stream, b, b, 100, collective.F32, collective.Sum)
-		return errors.Join(err, m.comm.Synchronize(m.ctx, m.stream), b.Close())
+		return errors.Join(err, m.comm.Synchronize(m.ctx, m.stream), under.Close(m.ctx), b.Close())
 	})
 }
 

@@ -298,36 +298,12 @@ func (g *Group) queue(op string, streams []*gpu.Stream, table *groupTable) error
 	}
 	call := &orderedCall{op: op, uses: []use{r}, queue: func(s *gpu.Stream) error { return r.groups.launch(r, s, table) }}
 	if native.CaptureOf(main) != nil {
-		u := &bufferUses{}
 		for i := range g.messages {
 			if m := &g.messages[i]; m.count > 0 {
-				u.all = append(u.all, m.buffer)
+				call.buffers = append(call.buffers, m.buffer)
 			}
 		}
-		call.uses = append(call.uses, u)
 	}
 	err := r.order.do(main, call) // after which the kernel may be queued, also where there is an error
 	return errors.Join(err, r.groups.part(main, streams[1:]))
-}
-
-// bufferUses is the use of buffers by a group in a graph.
-type bufferUses struct{ all []*gpu.Buffer }
-
-// closed returns one that is closed, or nil.
-func (u *bufferUses) closed() *gpu.Buffer {
-	for _, b := range u.all {
-		if _, err := b.Slice(0, 0); err != nil {
-			return b
-		}
-	}
-	return nil
-}
-
-func (u *bufferUses) over() bool { return u.closed() != nil }
-
-func (u *bufferUses) String() string {
-	if b := u.closed(); b != nil {
-		return fmt.Sprintf("a buffer of %d bytes", b.Size())
-	}
-	return fmt.Sprintf("%d buffers", len(u.all))
 }

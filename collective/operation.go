@@ -17,9 +17,8 @@ import (
 type Operation struct {
 	orderedCall
 	runner   *Runner
-	choice   Choice         // with the blocks of the grid
-	memories [2]*Memory     // of the call, or nil
-	buffers  [2]*gpu.Buffer // likewise
+	choice   Choice     // with the blocks of the grid
+	memories [2]*Memory // of the call, or nil
 	closed   atomic.Bool
 }
 
@@ -28,8 +27,8 @@ type Operation struct {
 func (r *Runner) newOperation(l launch, choice Choice, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) *Operation {
 	choice.Blocks = l.shape.Grid.X
 	o := &Operation{
-		runner: r, choice: choice, memories: memories, buffers: buffers,
-		orderedCall: orderedCall{op: op, description: description + r.name, uses: []use{r}, queue: l.queue},
+		runner: r, choice: choice, memories: memories,
+		orderedCall: orderedCall{op: op, description: description + r.name, uses: []use{r}, buffers: buffers[:], queue: l.queue},
 	}
 	for _, m := range memories {
 		if m != nil {

@@ -50,6 +50,10 @@ type captured struct {
 	sum   uint64 // of all their descriptions
 	text  string // a description of all, or ""
 	uses  []use  // of all calls, each once
+	// buffers are the callers' that all calls use, each once, unless other code captures: then
+	// nobody asks for them.
+	buffers []*gpu.Buffer
+	kept    map[*gpu.Buffer]bool // those
 	// handle is that of last if other code captures: it may wrap a stream anew for each
 	// call, which is then the same. Else it is 0.
 	handle uintptr
@@ -63,11 +67,14 @@ const mostCaptured = 64
 type orderedCall struct {
 	op          string // for errors
 	description string // for the other ranks; "" if they need not make the call
-	uses        []use  // what must be open when a graph that holds the call is launched
-	queue       func(*gpu.Stream) error
+	// What must be open when a graph that holds the call is launched. Buffers, of which some may
+	// be nil, were checked for the call itself.
+	uses    []use
+	buffers []*gpu.Buffer
+	queue   func(*gpu.Stream) error
 }
 
-// use is something that calls use: a *Runner, a *Memory or *bufferUses.
+// use is something that calls use: a *Runner or a *Memory.
 type use interface {
 	over() bool // is closed
 	String() string
@@ -234,7 +241,7 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 	switch {
 	case c == nil:
 		o.dropEnded()
-		c = &captured{}
+		c = &captured{kept: map[*gpu.Buffer]bool{}}
 		o.captures[key] = c
 		if others {
 			if err := o.reachAcross(s); err != nil {
@@ -256,6 +263,8 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 	c.last = s
 	if others {
 		c.handle = s.Handle()
+	} else {
+		c.keep(call.buffers)
 	}
 	c.add(call)
 	if err := call.queue(s); err != nil || !others {
@@ -312,20 +321,43 @@ func (c *captured) add(call *orderedCall) {
 	}
 }
 
+// keep adds buffers that calls use.
+func (c *captured) keep(buffers []*gpu.Buffer) {
+	for _, b := range buffers {
+		if b != nil && !c.kept[b] {
+			c.kept[b] = true
+			c.buffers = append(c.buffers, b)
+		}
+	}
+}
+
+// closed returns what calls use that is closed, or nil.
+func (c *captured) closed() any {
+	for _, u := range c.uses {
+		if u.over() {
+			return u
+		}
+	}
+	for _, b := range c.buffers {
+		if _, err := b.Slice(0, 0); err != nil {
+			return fmt.Sprintf("a buffer of %d bytes", b.Size())
+		}
+	}
+	return nil
+}
+
 // launch launches a capture's graph, as one call.
 func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	const op = "collective: launch a graph"
-	for _, u := range c.uses {
-		if u.over() {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v, which its calls use, is closed", u).At(o.comm.Rank(), mscclgo.NoRank)
-		}
+	if closed := c.closed(); closed != nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v, which its calls use, is closed", closed).At(o.comm.Rank(), mscclgo.NoRank)
 	}
 	if c.text == "" && c.calls > 0 {
 		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
 	}
-	if err := o.add(s, &orderedCall{op, c.text, c.uses, func(*gpu.Stream) error { return launch() }}); err != nil {
+	if err := o.add(s, &orderedCall{op, c.text, c.uses, c.buffers, func(*gpu.Stream) error { return launch() }}); err != nil {
 		return wrap(o.comm, op, err)
 	}
 	return nil

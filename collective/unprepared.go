@@ -23,7 +23,7 @@ import (
 // The first call of a kind, type, operation and count prepares what it needs, for which
 // it waits for the other ranks, and later ones only queue; see [Runner.Load]. Calls may
 // be captured. What a graph holds is done when it is launched, in the order of the
-// launches.
+// launches. A launch is an error once a buffer of its calls was closed.
 //
 // Other code may capture them too, on a stream of [gpu.Device.WrapStream], all ranks alike,
 // once such a call was made or loaded. Its graphs are launched on all ranks in the same order
@@ -215,8 +215,10 @@ func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	if err := p.bind(); err != nil {
 		return err
 	}
+	p.buffers = append(p.buffers[:0], in, out)
 	err := r.order.do(s, &p.orderedCall)
 	p.in, p.out = nil, nil
+	clear(p.buffers)
 	return err
 }
 
