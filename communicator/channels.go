@@ -167,14 +167,19 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 	return err
 }
 
-// Channel returns channel i, below PerPeer, to a rank of Ranks.
+// Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
 func (m *MemoryChannels) Channel(i, rank int) *channel.MemoryChannel {
-	return m.channels[m.index(i, rank)]
+	if at, ok := indexOf(m.Ranks, m.sems.perPeer, i, rank); ok {
+		return m.channels[at]
+	}
+	return nil
 }
 
-// index returns the index of a channel in Handles.
-func (m *MemoryChannels) index(i, rank int) int {
-	return i*len(m.Ranks) + slices.Index(m.Ranks, rank)
+// indexOf returns the index of channel i to a rank in the Handles of so many channels to each of
+// ranks, and whether there is one.
+func indexOf(ranks []int, perPeer, i, rank int) (int, bool) {
+	at := slices.Index(ranks, rank)
+	return i*len(ranks) + at, at >= 0 && i >= 0 && i < perPeer
 }
 
 // Set returns the channels for a kernel, which takes a MemoryChannelSet of
@@ -199,9 +204,17 @@ func (c *Communicator) channelSet(handles *gpu.Buffer, ranks []int, perPeer int)
 }
 
 // HandleOf returns the device address of the handle of channel i, below PerPeer, to
-// a rank of Ranks.
+// a rank of Ranks, or 0 if there is none.
 func (m *MemoryChannels) HandleOf(i, rank int) gpu.Ptr {
-	return m.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.MemoryChannel](m.index(i, rank)))
+	return handleOf[devicecode.MemoryChannel](m.Handles, m.Ranks, m.sems.perPeer, i, rank)
+}
+
+// handleOf is HandleOf for channels whose handles are a T each.
+func handleOf[T any](handles *gpu.Buffer, ranks []int, perPeer, i, rank int) gpu.Ptr {
+	if at, ok := indexOf(ranks, perPeer, i, rank); ok {
+		return handles.Ptr() + gpu.Ptr(sizeIn[T](at))
+	}
+	return 0
 }
 
 // Close frees the channels' memory. No kernel of any rank may use them any longer.

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
 // filled returns a buffer of a part for each rank, of which this rank's holds its
@@ -71,6 +72,43 @@ func TestMemoryChannels(t *testing.T) {
 			return channels.Close()
 		})
 	}
+}
+
+// TestNoSuchChannel asks for channels that there are not: they are none, and not those of others.
+func TestNoSuchChannel(t *testing.T) {
+	const n = 3
+	comms := group(t, n, communicator.Options{})
+	each(t, n, func(rank int) error {
+		c := comms[rank]
+		m, err := c.MemoryChannels(t.Context(), filled(t, c, 16), communicator.MemoryChannelOptions{PerPeer: 2})
+		if err != nil {
+			return err
+		}
+		s, err := c.ProxyService(t.Context(), proxyservice.ServiceOptions{})
+		if err != nil {
+			return err
+		}
+		var peers []int // all but this rank
+		for r := range n {
+			if r != rank {
+				peers = append(peers, r)
+			}
+		}
+		p, err := c.PortChannels(t.Context(), s, filled(t, c, 16), communicator.PortChannelOptions{PerPeer: 2, Peers: peers})
+		if err != nil {
+			return err
+		}
+		for _, none := range [][2]int{{0, -1}, {1, -1}, {0, n}, {1, n}, {2, 1}, {-1, 1}} {
+			i, to := none[0], none[1]
+			if m.Channel(i, to) != nil || m.HandleOf(i, to) != 0 || p.Channel(i, to) != nil || p.HandleOf(i, to) != 0 {
+				return fmt.Errorf("there is a channel %d to rank %d", i, to)
+			}
+		}
+		if p.Channel(1, rank) != nil || p.HandleOf(1, rank) != 0 {
+			return fmt.Errorf("there is a port channel to rank %d itself", rank)
+		}
+		return errors.Join(s.Close(), p.Close(), m.Close())
+	})
 }
 
 func TestInbox(t *testing.T) {

@@ -312,12 +312,12 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 	return err
 }
 
-// Channel returns channel i, below PerPeer, to a rank of Ranks.
-func (p *PortChannels) Channel(i, rank int) *channel.PortChannel { return p.channels[p.index(i, rank)] }
-
-// index returns the index of a channel in Handles.
-func (p *PortChannels) index(i, rank int) int {
-	return i*len(p.Ranks) + slices.Index(p.Ranks, rank)
+// Channel returns channel i, below PerPeer, to a rank of Ranks, or nil if there is none.
+func (p *PortChannels) Channel(i, rank int) *channel.PortChannel {
+	if at, ok := indexOf(p.Ranks, p.sems.perPeer, i, rank); ok {
+		return p.channels[at]
+	}
+	return nil
 }
 
 // Set returns the channels for a kernel, which takes a PortChannelSet of
@@ -328,9 +328,9 @@ func (p *PortChannels) Set() devicecode.PortChannelSet {
 }
 
 // HandleOf returns the device address of the handle of channel i, below PerPeer, to
-// a rank of Ranks.
+// a rank of Ranks, or 0 if there is none.
 func (p *PortChannels) HandleOf(i, rank int) gpu.Ptr {
-	return p.Handles.Ptr() + gpu.Ptr(sizeIn[devicecode.PortChannel](p.index(i, rank)))
+	return handleOf[devicecode.PortChannel](p.Handles, p.Ranks, p.sems.perPeer, i, rank)
 }
 
 // Flush waits until all that the channels' connections were asked for before is done at the peers:
