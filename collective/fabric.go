@@ -3,6 +3,7 @@ package collective
 import (
 	"math"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -28,8 +29,16 @@ type Fabric struct {
 
 // FabricOf returns the links between one rank on each of the GPUs of so many machines.
 //
-// Errors: those of [topology.Machine.Rings].
+// Errors: ErrInvalid for a machine that is nil, and for more ranks than can be counted; those of
+// [topology.Machine.Rings].
 func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
+	const op = "collective: links between machines"
+	switch {
+	case m == nil:
+		return Fabric{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the machine is nil")
+	case len(m.GPUs) > 0 && hosts > math.MaxInt/len(m.GPUs):
+		return Fabric{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d machines of %d GPUs have more ranks than can be counted", hosts, len(m.GPUs))
+	}
 	f := Fabric{Ranks: hosts * len(m.GPUs), Hosts: hosts}
 	rings, err := m.Rings(hosts)
 	if err != nil {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -41,6 +43,20 @@ func fabricOf(t testing.TB, name string, gpus, hosts int) Fabric {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// TestWrongFabrics asks for links of no machine, and of too many.
+func TestWrongFabrics(t *testing.T) {
+	m := &topology.Machine{GPUs: make([]topology.GPU, 8)}
+	for name, f := range map[string]func() (Fabric, error){
+		"nil":            func() (Fabric, error) { return FabricOf(nil, 1) },
+		"no hosts":       func() (Fabric, error) { return FabricOf(m, 0) },
+		"too many ranks": func() (Fabric, error) { return FabricOf(m, math.MaxInt/8+1) },
+	} {
+		if f, err := f(); !errors.Is(err, mscclgo.ErrInvalid) || f != (Fabric{}) {
+			t.Errorf("%s: %+v, %v", name, f, err)
+		}
+	}
 }
 
 // measurement is a row of a table of docs/PERFORMANCE.md.
