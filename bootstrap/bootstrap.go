@@ -118,8 +118,12 @@ func (b *Bootstrap) Key(purpose string) [secretSize]byte {
 // that are blocked return ErrAborted.
 //
 // Close waits until the peers have read everything, at most two seconds. It is
-// safe to call twice. To its peers, a process that ends without Close has failed.
+// safe to call twice, and does nothing on nil. To its peers, a process that ends
+// without Close has failed.
 func (b *Bootstrap) Close() error {
+	if b == nil {
+		return nil
+	}
 	b.once.Do(b.close)
 	return nil
 }

@@ -119,8 +119,11 @@ func NewElastic(addr string, o ElasticOptions) (*Elastic, error) {
 func (e *Elastic) ID() UniqueID { return e.id }
 
 // Close stops the server. Processes that wait for a generation go on waiting for a server
-// until their context ends. It is safe to call twice.
+// until their context ends. It is safe to call twice, and does nothing on nil.
 func (e *Elastic) Close() error {
+	if e == nil {
+		return nil
+	}
 	e.acc.Stop()
 	e.mu.Lock()
 	e.closed = true

@@ -258,8 +258,12 @@ func (m *Member) abort(b *Bootstrap, generation uint64) {
 		"the others went on without this rank after generation %d: it did not come back in time; call Next to come again", generation).At(b.rank, mscclgo.NoRank))
 }
 
-// Close leaves the server. Bootstraps stay the caller's. It is safe to call twice.
+// Close leaves the server. Bootstraps stay the caller's. It is safe to call twice, and does
+// nothing on nil.
 func (m *Member) Close() error {
+	if m == nil {
+		return nil
+	}
 	m.mu.Lock()
 	m.closed = true
 	if m.session != nil {

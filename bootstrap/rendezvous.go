@@ -157,8 +157,11 @@ func (r *Rendezvous) finish() {
 }
 
 // Close stops listening. Ranks that still wait for others get an ErrAborted. It
-// is safe to call twice.
+// is safe to call twice, and does nothing on nil.
 func (r *Rendezvous) Close() error {
+	if r == nil {
+		return nil
+	}
 	r.acc.Stop()
 	r.mu.Lock()
 	why := refusal{kind: mscclgo.ErrAborted, rank: mscclgo.NoRank, text: "the rendezvous was closed before all ranks had come"}

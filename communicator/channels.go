@@ -218,8 +218,11 @@ func handleOf[T any](handles *gpu.Buffer, ranks []int, perPeer, i, rank int) gpu
 }
 
 // Close frees the channels' memory. No kernel of any rank may use them any longer.
-// Close may be called twice.
+// Close may be called twice, and does nothing on nil.
 func (m *MemoryChannels) Close() error {
+	if m == nil {
+		return nil
+	}
 	errs := []error{m.peers.Close(), m.sems.close()}
 	if m.handles.slab != nil {
 		m.sems.c.private.free(m.handles)

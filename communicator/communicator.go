@@ -394,8 +394,11 @@ func (c *Communicator) Barrier(ctx context.Context) error {
 // the communicator. What the methods returned must not be used any longer, but
 // connections, [MemoryChannels] and [Pipes] may still be closed. Close waits for the other
 // ranks to close too, for at most 5 seconds, since their kernels may still use this
-// rank's memory. It may be called twice.
+// rank's memory. It may be called twice, and does nothing on nil.
 func (c *Communicator) Close() error {
+	if c == nil {
+		return nil
+	}
 	var err error
 	c.closing.Do(func() { err = c.close() })
 	return err

@@ -476,8 +476,12 @@ func (p *Pipes) closeEndpoints() {
 // Close closes the connections and frees the pipes' memory. No kernel of any rank may use
 // the pipes any longer. The services that move their messages must be closed before, on all
 // ranks, so with a Barrier between: when kernels have ended, a receiver's service may still
-// have to tell the sender that slots are free. Close may be called twice.
+// have to tell the sender that slots are free. Close may be called twice, and does nothing
+// on nil.
 func (p *Pipes) Close() error {
+	if p == nil {
+		return nil
+	}
 	var errs []error
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())

@@ -352,8 +352,11 @@ func (p *PortChannels) Flush(ctx context.Context) error {
 
 // Close closes the connections and frees the channels' memory. No kernel of any
 // rank may use the channels any longer, and the service must be closed before, as
-// it keeps their ids. Close may be called twice.
+// it keeps their ids. Close may be called twice, and does nothing on nil.
 func (p *PortChannels) Close() error {
+	if p == nil {
+		return nil
+	}
 	var errs []error
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())

@@ -161,8 +161,11 @@ func fitsHandle(ranks int) error {
 }
 
 // Close unmaps the peers' buffers and unregisters this rank's. Kernels that use them
-// must have ended. Close may be called twice.
+// must have ended. Close may be called twice, and does nothing on nil.
 func (p *PeerMemory) Close() error {
+	if p == nil {
+		return nil
+	}
 	p.more.close(p.c.private)
 	var errs []error
 	for _, m := range p.Memories {

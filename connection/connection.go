@@ -265,7 +265,7 @@ func (c *Connection) Flush(ctx context.Context) error {
 
 // Close waits for what is queued, for the registry's timeout at most, and
 // releases the connection. If the group has failed, or fails meanwhile, it waits only over
-// CUDA IPC. It is safe to call twice.
+// CUDA IPC. It is safe to call twice, and does nothing on nil.
 //
 // Errors: ErrTimeout when the queue did not drain; over CUDA IPC, where nothing can stop
 // copies that are queued, the connection is then released once they are done, and the
@@ -273,7 +273,7 @@ func (c *Connection) Flush(ctx context.Context) error {
 // of the transport failed. A failure of the peer is not an error, since the peer
 // may close first: Flush before Close where that matters.
 func (c *Connection) Close() error {
-	if c.closed.Swap(true) {
+	if c == nil || c.closed.Swap(true) {
 		return nil
 	}
 	const op = "close"

@@ -306,10 +306,13 @@ func (r *Ring) Len() int {
 }
 
 // Close frees the ring. Kernels that push and the goroutine that polls must have
-// ended. It is safe to call twice.
+// ended. It is safe to call twice, and does nothing on nil.
 //
 // Errors: ErrInvalid while a proxy serves the ring, which stays open then.
 func (r *Ring) Close() error {
+	if r == nil {
+		return nil
+	}
 	r.closing.Lock()
 	defer r.closing.Unlock()
 	if len(r.servers) > 0 {

@@ -82,9 +82,10 @@ func (f *RaceFinder) Races() (races []Race, unwatched []string, err error) {
 	return races, found.Lost, nil
 }
 
-// Close ends the finder and forgets what it found. It is safe to call again.
+// Close ends the finder and forgets what it found. It is safe to call again, and does nothing
+// on nil.
 func (f *RaceFinder) Close() error {
-	if f.arena == nil {
+	if f == nil || f.arena == nil {
 		return nil
 	}
 	race.End()

@@ -300,11 +300,11 @@ func (s *ProxyService) Pipe(sem *semaphore.Host2Device, c channel.PipeConfig) (*
 
 // Close stops the service once it has served what is in the ring, and frees the
 // ring: later, where a handler has not returned. Kernels that use it must have ended.
-// It is safe to call twice.
+// It is safe to call twice, and does nothing on nil.
 //
 // Errors: those of [Proxy.Stop], after a second. After ErrInvalid, the service goes on.
 func (s *ProxyService) Close() error {
-	if s.isClosed() {
+	if s == nil || s.isClosed() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

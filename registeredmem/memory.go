@@ -94,13 +94,14 @@ func (m *Memory) offered() description {
 // Close unmaps an imported memory, which kernels must no longer use, or unregisters
 // this rank's: peers can no longer import it or write to it over a [Registrar], but
 // what they have mapped stays mapped with them. Before that it waits for what
-// connections have queued, for at most Options.Timeout. It is safe to call twice.
+// connections have queued, for at most Options.Timeout. It is safe to call twice,
+// and does nothing on nil.
 //
 // Errors: ErrTimeout when that was not done in time. The memory is then mapped, or this
 // rank's is kept though its buffer is closed, until it is: a copy engine that still works
 // on it would fault.
 func (m *Memory) Close() error {
-	if m.closed.Swap(true) {
+	if m == nil || m.closed.Swap(true) {
 		return nil
 	}
 	r := m.reg

@@ -225,8 +225,11 @@ func (r *Registry) Retire() error {
 
 // Close stops the server, unmaps all imported memory and unregisters this rank's.
 // Kernels that use imported memory must have ended. Calls of Import that are under
-// way return ErrAborted. It is safe to call twice.
+// way return ErrAborted. It is safe to call twice, and does nothing on nil.
 func (r *Registry) Close() error {
+	if r == nil {
+		return nil
+	}
 	errs := []error{r.Retire()}
 	r.closing.Do(func() {
 		r.mu.Lock()
