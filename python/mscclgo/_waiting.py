@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
+import time
 from typing import Any, Callable, List, Optional
 
 from ._errors import TimeoutError
@@ -59,11 +61,14 @@ class Waiting:
         """Reports whether the call was not begun, and never will be."""
         return self._taken.acquire(blocking=False)
 
-    def join(self, timeout: float = -1) -> None:
+    def join(self, timeout: float = math.inf) -> None:
         """Waits until the call has ended. After an exception it may be called again: a signal's may come once
         the lock is taken."""
-        if not self._has_ended:
-            self._end.acquire(timeout=timeout)
+        end = time.monotonic() + timeout
+        # In ticks: a signal that the system gives to another thread does not wake this one.
+        while not self._has_ended and not self._end.acquire(timeout=min(_TICK, max(end - time.monotonic(), 0))):
+            if time.monotonic() >= end:
+                return
 
 
 class _Worker(threading.Thread):

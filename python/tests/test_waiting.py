@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 import weakref
-from typing import Any, List
+from typing import Any, Callable, List
 
 import numpy as np
 import pytest
@@ -153,3 +154,50 @@ def test_work_of_interrupted_close(monkeypatch: pytest.MonkeyPatch) -> None:
     while any(to() is not None for to in there) and time.monotonic() < end:
         time.sleep(0.01)
     assert all(to() is None for to in there)
+
+
+def two() -> List[mscclgo.Group]:
+    """Returns the groups of two ranks, whose waits end early where no interrupt ends them."""
+    groups: List[Any] = [None, None]
+
+    def join(number: int) -> None:
+        groups[number] = mscclgo.connect(r.id, number, 2, device="emu", timeout=8)
+
+    with mscclgo.Rendezvous() as r:
+        on_both([lambda n=n: join(n) for n in range(2)])  # type: ignore[misc]
+    return groups
+
+
+def on_both(bodies: List[Callable[[], Any]]) -> List[Any]:
+    """Returns what functions return that wait for each other."""
+    results: List[Any] = [None] * len(bodies)
+
+    def run(number: int) -> None:
+        results[number] = bodies[number]()
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_other_thread_takes_signal() -> None:
+    """A signal that comes to another thread ends a wait too, though it wakes nobody."""
+    groups = two()
+    had = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+    def hit() -> None:
+        time.sleep(0.2)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    thread = threading.Thread(target=hit)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            groups[0].barrier()
+    finally:
+        signal.signal(signal.SIGINT, had)
+        thread.join()
+    on_both([g.close for g in groups])
