@@ -27,7 +27,7 @@ class _Channels(Owner):
     _handles: Any
     _handle_of: Any
 
-    def __init__(self, parents: Tuple[int, ...], local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
+    def __init__(self, group: Group, proxy: Tuple[int, ...], local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
         for array in (local, inbox):
             if array is not None and not isinstance(array, Array):
                 raise InvalidError(f"mscclgo: channels take memory of group.empty or group.array, not a {type(array).__name__}")
@@ -35,7 +35,8 @@ class _Channels(Owner):
                 array.pointer  # raises if it was closed
         options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else text("channels: the name", name))
         self._arrays: Tuple[Optional[Array], ...] = (local, inbox)  # which the channels need
-        self._handle = make(self._create, *parents, local._handle, ctypes.addressof(options))
+        self._group = group
+        self._handle: int = group._wait(lambda: make(self._create, group._handle, *proxy, local._handle, ctypes.addressof(options)))
         self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
 
     @property
@@ -64,8 +65,7 @@ class MemoryChannels(_Channels):
     _handle_of = library.mscclgo_memory_channels_handle
 
     def __init__(self, group: Group, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
-        super().__init__((group._handle,), local, inbox, per_peer, name)
-        self._group = group
+        super().__init__(group, (), local, inbox, per_peer, name)
         _hold(group, self)
 
     def close(self) -> None:
@@ -88,8 +88,7 @@ class PortChannels(_Channels):
     def __init__(self, group: Group, proxy: int, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str], on_stream: bool) -> None:
         if on_stream:
             self._create = library.mscclgo_port_channels_create_for_streams
-        super().__init__((group._handle, proxy), local, inbox, per_peer, name)
-        self._group = group
+        super().__init__(group, (proxy,), local, inbox, per_peer, name)
         self._on_stream = on_stream
         self._per_peer = per_peer or 1
         _hold(group, self)
@@ -236,7 +235,7 @@ class Pipes(Owner):
         self._proxy = make(library.mscclgo_proxy_create, group._handle) if by_proxy else None
         options.proxy = self._proxy
         try:
-            self._handle = make(library.mscclgo_pipes_create, group._handle, ctypes.addressof(options))
+            self._handle: int = group._wait(lambda: make(library.mscclgo_pipes_create, group._handle, ctypes.addressof(options)))
         except Exception:
             if self._proxy is not None:
                 library.mscclgo_proxy_destroy(self._proxy)
@@ -253,10 +252,11 @@ class Pipes(Owner):
     def close(self) -> None:
         """Frees the pipes. No kernel of any rank may use them any longer. Collective: it waits for the
         other ranks, for at most 5 seconds."""
-        if self._proxy is not None:
-            call(library.mscclgo_proxy_destroy, self._proxy)
+        proxy, handle = self._proxy, self._handle
+        if proxy is not None:
+            self._group._wait(lambda: call(library.mscclgo_proxy_destroy, proxy))
         else:
-            call(library.mscclgo_pipes_destroy, self._handle)
+            self._group._wait(lambda: call(library.mscclgo_pipes_destroy, handle))
         _drop(self._group, self)
         self._array = None
 
@@ -279,7 +279,7 @@ class PeerMemory(Owner):
         array.pointer  # raises if it was closed
         self._array: Optional[Array] = array
         self._group = group
-        self._handle = make(library.mscclgo_peer_memory_create, group._handle, array._handle)
+        self._handle: int = group._wait(lambda: make(library.mscclgo_peer_memory_create, group._handle, array._handle))
         self._bytes = b""  # for kernels, once they were asked for and until it is closed
         _hold(group, self)
 
@@ -300,7 +300,7 @@ class PeerMemory(Owner):
         """Unmaps the peers' arrays. Kernels that use them must be done. Collective if a call was
         prepared on it: then it waits for the other ranks, for at most 5 seconds."""
         self._bytes = b""
-        call(library.mscclgo_peer_memory_destroy, self._handle)
+        self._group._wait(lambda: call(library.mscclgo_peer_memory_destroy, self._handle))
         _drop(self._group, self)
         self._array = None
 

@@ -57,6 +57,8 @@ typedef struct {
 
 typedef uint64_t word;
 
+enum { KNOWN = 512 };
+
 // caller makes the calls of a group.
 typedef struct {
   PyObject_HEAD word group, device;
@@ -66,6 +68,7 @@ typedef struct {
   // The stream that was current last, and its Stream. The library gives no handle twice.
   void* last;
   PyObject* last_stream;
+  word met[KNOWN];  // keys of collectives that wait for no other rank any more, by their last bits
 } caller;
 
 // The package's own types, and the names of attributes.

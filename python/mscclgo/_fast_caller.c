@@ -39,6 +39,31 @@ bool keep(PyObject* stream, PyObject* objects) {
   return kept != NULL;
 }
 
+// key_of returns a number for a collective's function, count, type and the arguments behind them. Where two
+// have the same, the first call of the second waits where no signal ends it: no more than that.
+static word key_of(word function, word elements, word type, const word* more, Py_ssize_t count) {
+  word key = (function * 31 + elements) * 31 + type;
+  for (Py_ssize_t i = 0; i < count; i++) key = key * 31 + more[i];
+  key = (key + 1) * 0x9E3779B97F4A7C15;
+  return key ^ key >> 32;
+}
+
+// meet(function, elements, type, more) says that such a collective was made, so that collect makes others.
+static PyObject* caller_meet(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  word all[3], more[2];
+  PyObject* last[2];
+  if (count != 4 || !PyTuple_Check(args[3]) || PyTuple_Size(args[3]) > 2) {
+    PyErr_SetString(PyExc_TypeError, "meet takes a function, a count, a type and more");
+    return NULL;
+  }
+  Py_ssize_t n = PyTuple_Size(args[3]);
+  for (Py_ssize_t i = 0; i < n; i++) last[i] = PyTuple_GetItem(args[3], i);
+  if (!words(args, 3, all) || !words(last, n, more)) return NULL;
+  word key = key_of(all[0], all[1], all[2], more, n);
+  ((caller*)self)->met[key % KNOWN] = key;
+  Py_RETURN_NONE;
+}
+
 // collect(function, stream, output, input, parts, more) makes a collective, and returns the status: -1 if
 // it did nothing. The arguments are those of Group._collect; the stream is a Stream or None.
 static PyObject* caller_collect(PyObject* self, PyObject* const* args, Py_ssize_t count) {
@@ -83,6 +108,8 @@ static PyObject* caller_collect(PyObject* self, PyObject* const* args, Py_ssize_
   for (Py_ssize_t i = 0; i < more; i++) last[i] = PyTuple_GetItem(args[5], i);
   word function = PyLong_AsUnsignedLongLong(args[0]);
   if (!words(last, more, all + 6) || PyErr_Occurred()) return NULL;
+  word key = key_of(function, each, (word)one->type, all + 6, more);
+  if (c->met[key % KNOWN] != key) return not_simple();
   int status = invoke(function, all, 6 + more);
   if (!status && (to.own || from.own)) {
     PyObject* held =
@@ -217,6 +244,7 @@ static void caller_free(PyObject* self) {
 }
 
 static PyMethodDef caller_methods[] = {
+    {"meet", (PyCFunction)(void (*)(void))caller_meet, METH_FASTCALL, NULL},
     {"collect", (PyCFunction)(void (*)(void))caller_collect, METH_FASTCALL, NULL},
     {"address", (PyCFunction)(void (*)(void))caller_address, METH_FASTCALL, NULL},
     {"add", (PyCFunction)(void (*)(void))caller_add, METH_FASTCALL, NULL},

@@ -15,7 +15,7 @@ from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
 from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, integer, integers, library, make, milliseconds, text
-from ._messages import RECV, SEND, Messages, place, rank
+from ._messages import MESSAGES, RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
 from ._proxy import Proxy, Trigger
@@ -34,7 +34,7 @@ class Group(Owner):
     """One rank's view of its group. init and connect make one.
 
     Methods marked collective are called by every rank, in the same order and with arguments
-    that fit. A tensor is an Array of this package, a NumPy array (on emulated devices), a
+    that fit. Ctrl-C in one that waits for other ranks ends the wait and fails the group. A tensor is an Array of this package, a NumPy array (on emulated devices), a
     tensor of PyTorch, or anything with __dlpack__ or __cuda_array_interface__; it is
     contiguous, and on the group's device. A stream is a Stream, one of PyTorch or CuPy, or a
     handle; None means the current one: PyTorch's where that runs on the device, else one of the
@@ -62,12 +62,14 @@ class Group(Owner):
         # What makes the simple calls; None where there is none.
         number = -1 if self._number is None else self._number
         self._quick: Optional[Caller] = None if fast is None else fast.Caller(handle, self._device, number, self.size, self._streams)
+        self._met: Set[Any] = set()  # the calls whose first one, which waits for the other ranks, was made
         self._bytes: Optional[bytes] = None
         self._proxy: Optional[int] = None
         self._held: Set[Any] = set()  # what peers access and the library calls
         self._parts: List[Group] = []  # of split, which the library destroys with this one
         self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()  # of its device, which a part does not free
         self._is_part = False
+        self._late: List[Waiting] = []  # closes of parts that were interrupted, and go on
         self.closed = False
         _open.add(self)
 
@@ -120,7 +122,7 @@ class Group(Owner):
             return
         self.closed = True
         try:
-            wait(lambda: call(library.mscclgo_group_destroy, self._handle), self._interrupted_close)
+            wait(self._destroy, self._interrupted_close)
         except Error:
             if self._is_there():  # another thread is in a call; it may be closed later
                 self.closed = False
@@ -134,8 +136,15 @@ class Group(Owner):
         self._left()
         sweep()
 
+    def _destroy(self) -> None:
+        while self._late:  # while a part is closed, its group cannot be
+            self._late.pop().join()
+        call(library.mscclgo_group_destroy, self._handle)
+
     def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
         call.used = in_use()
+        if self._is_part:
+            self._late.append(call)
         self._linger()
         self._left()
 
@@ -178,23 +187,23 @@ class Group(Owner):
         this group. Collective, also for ranks with a negative color."""
         result, packed = ctypes.c_void_p(), pack(config)
         numbers = integer("split: color", color), integer("split: key", key)
-        call(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed), ctypes.addressof(result))
+        self._wait(lambda: call(library.mscclgo_group_split_configured, self._handle, *numbers, _place(packed), ctypes.addressof(result)))
         if not result.value:
             return None
         part = Group(result.value)
-        part._arrays, part._is_part = self._arrays, True
+        part._arrays, part._late, part._is_part = self._arrays, self._late, True
         self._parts = [p for p in self._parts if not p.closed] + [part]
         return part
 
     # Messages of the host
 
     def barrier(self, timeout: Optional[float] = None) -> None:
-        """Waits until all ranks have called it; not for streams. Ctrl-C fails the group. Collective."""
+        """Waits until all ranks have called it; not for streams. Collective."""
         ms = milliseconds(timeout)
         self._wait(lambda: call(library.mscclgo_group_barrier, self._handle, ms))
 
     def all_gather_bytes(self, data: bytes, timeout: Optional[float] = None) -> "list[bytes]":
-        """Returns the bytes of all ranks, as many from each, by rank. Ctrl-C fails the group. Collective."""
+        """Returns the bytes of all ranks, as many from each, by rank. Collective."""
         if not isinstance(data, bytes):
             raise InvalidError(f"mscclgo: gather bytes of all ranks: data is a {type(data).__name__} and not bytes")
         received = ctypes.create_string_buffer(max(len(data) * self.size, 1))
@@ -202,9 +211,17 @@ class Group(Owner):
         self._wait(lambda: call(library.mscclgo_group_all_gather, self._handle, data, len(data), received, ms))
         return [received.raw[r * len(data) : (r + 1) * len(data)] for r in range(self.size)]
 
-    def _wait(self, body: Callable[[], None]) -> None:
+    def _wait(self, body: Callable[[], Any]) -> Any:
         """Calls what waits for other ranks, for which this one would be missing after an interrupt."""
-        wait(body, self._interrupted)
+        return wait(body, self._interrupted)
+
+    def _first(self, key: Any, body: Callable[[], Any]) -> None:
+        """Makes a call of which only the first of a key waits for other ranks."""
+        if key in self._met:
+            body()
+            return
+        self._wait(body)
+        self._met.add(key)
 
     def _interrupted(self, error: BaseException, call: Waiting) -> None:
         try:
@@ -304,14 +321,14 @@ class Group(Owner):
         loaded the kernel: call it before the first launch. Collective."""
         blocks = ctypes.c_int()
         sizes = integer("max_blocks: threads", threads), integer("max_blocks: shared", shared)
-        call(library.mscclgo_group_max_blocks, self._handle, kernel._handle, *sizes, ctypes.addressof(blocks))
+        self._wait(lambda: call(library.mscclgo_group_max_blocks, self._handle, kernel._handle, *sizes, ctypes.addressof(blocks)))
         return blocks.value
 
     def handle_bytes(self) -> bytes:
         """The mscclgo::GroupHandle that kernels take. Collective the first time."""
         if self._bytes is None:
             room = ctypes.create_string_buffer(GROUP_HANDLE_BYTES)
-            call(library.mscclgo_group_get_handle, self._handle, room)
+            self._wait(lambda: call(library.mscclgo_group_get_handle, self._handle, room))
             self._bytes = room.raw
         return self._bytes
 
@@ -443,8 +460,16 @@ class Group(Owner):
                 raise InvalidError(f"mscclgo: {name}: the output has {count} elements a part, and the input {n}")
             if of != dtype:
                 raise InvalidError(f"mscclgo: {name}: the output has elements of {dtype}, and the input of {of}")
-        call(getattr(library, "mscclgo_" + name), self._handle, on._handle, to, at, count, _memory.TYPES[dtype][0], *more)
-        on.keep(held)
+        number, used = _memory.TYPES[dtype][0], (output, input)
+
+        def queue() -> None:
+            call(getattr(library, "mscclgo_" + name), self._handle, on._handle, to, at, count, number, *more)
+            on.keep(held)
+            used  # live until here, also after an interrupt
+
+        self._first((name, count, number, more), queue)
+        if self._quick is not None:
+            self._quick.meet(_ADDRESSES[name], count, number, more)
 
     def all_reduce(self, tensor: Any, output: Any = None, op: str = "sum", stream: AnyStream = None) -> None:
         """Reduces the tensors of all ranks into every rank's output, or in place without one. op is
@@ -510,17 +535,14 @@ class Group(Owner):
             places.append(address)
             dtype = memory.dtype
         array = ctypes.c_uint64 * self.size
-        call(
-            library.mscclgo_all_to_all_v,
-            self._handle,
-            on._handle,
-            places[0],
-            places[1],
-            array(*sends),
-            array(*receives),
-            _memory.TYPES[str(dtype)][0],
-        )
-        on.keep(held)
+        number, used = _memory.TYPES[str(dtype)][0], (output, input)
+
+        def queue() -> None:
+            call(library.mscclgo_all_to_all_v, self._handle, on._handle, *places, array(*sends), array(*receives), number)
+            on.keep(held)
+            used  # live until here, also after an interrupt
+
+        self._first(("all_to_all_v", number), queue)
 
     def _counts(self, name: str, counts: Any) -> Tuple[int, ...]:
         """Returns the counts of all_to_all_v."""
@@ -552,7 +574,7 @@ class Group(Owner):
     def load_messages(self) -> None:
         """Prepares what messages need, so that the first ones concern only ranks that have some, and
         can be captured. Collective."""
-        call(library.mscclgo_messages_load, self._handle)
+        self._first(MESSAGES, lambda: call(library.mscclgo_messages_load, self._handle))
 
     def send(self, tensor: Any, peer: int, stream: AnyStream = None) -> None:
         """Sends a tensor to a rank, which receives it; see messages, for several at once."""
@@ -564,7 +586,7 @@ class Group(Owner):
 
     def _transfer(self, name: str, tensor: Any, peer: int, stream: AnyStream) -> None:
         """Queues one send or receive."""
-        if self._quick is not None:
+        if self._quick is not None and MESSAGES in self._met:
             status = self._quick.transfer(_ADDRESSES[name], stream, name == "recv", tensor, peer)
             if status < 0 and type(stream) is not Stream:
                 stream = self.stream(stream)
@@ -576,8 +598,14 @@ class Group(Owner):
         on = self.stream(stream)
         held: List[Any] = []
         direction = RECV if name == "recv" else SEND
-        call(getattr(library, "mscclgo_" + name), self._handle, on._handle, *place(self, name, tensor, direction, held), rank(self, name, peer))
-        on.keep(held)
+        what = *place(self, name, tensor, direction, held), rank(self, name, peer)
+
+        def queue() -> None:
+            call(getattr(library, "mscclgo_" + name), self._handle, on._handle, *what)
+            on.keep(held)
+            tensor  # lives until here, also after an interrupt
+
+        self._first(MESSAGES, queue)
 
 
 # Where the library's functions of the collectives and of messages are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from . import _memory
 from ._errors import InvalidError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._group import Group
 
 SEND, RECV = 0, 1
+MESSAGES = "messages"  # the key of Group._first, for all of them
 _NAMES = ("send", "recv")
 
 
@@ -47,14 +48,22 @@ class Messages:
         packed, self._packed, self._quick = self._packed, None, None
         try:
             if error is None and packed is not None:
-                status = _launch(self._group._handle, b"".join(packed), len(packed))
-                if status:
-                    raise failure(status)
-                first = self._first or self._stream
-                if first is not None and packed:
-                    first.keep(self._held)
+                if MESSAGES in self._group._met:
+                    self._queue(packed, self._held)
+                else:
+                    held, tensors = self._held, self._tensors
+                    self._group._first(MESSAGES, lambda: self._queue(packed, held, tensors))
         finally:
             self._tensors, self._held = [], []
+
+    def _queue(self, packed: List[bytes], held: List[Any], tensors: Sequence[Any] = ()) -> None:
+        """Launches messages. The tensors live as long as the call, also after an interrupt."""
+        status = _launch(self._group._handle, b"".join(packed), len(packed))
+        if status:
+            raise failure(status)
+        first = self._first or self._stream
+        if first is not None and packed:
+            first.keep(held)
 
     def send(self, tensor: Any, peer: int, stream: Any = None) -> None:
         """Adds a send of a tensor to a rank, which may be this one. The stream is that of the messages

@@ -75,7 +75,7 @@ class Prepared(Owner):
             output=output._handle,
             overlap=overlap,
         )
-        self._handle = make(library.mscclgo_prepare, group._handle, ctypes.addressof(wanted))
+        self._handle: int = group._wait(lambda: make(library.mscclgo_prepare, group._handle, ctypes.addressof(wanted)))
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_prepared_destroy, self._handle)
 
     def __call__(self, stream: Any = None) -> None:

@@ -111,6 +111,11 @@ def test_collect(caller: Any) -> None:
         return made[0] if status == 0 else status
 
     a, b = Tensor(), Tensor(0x2000)
+    assert collect(a, b) == -1  # the first call, which waits for other ranks
+    for elements in 24, 12, 8:
+        caller.meet(ADDRESS, elements, 0, (4,))
+    assert collect(a, Tensor(0x2000, code=0)) == collect(a, Tensor(0x2000, (7,))) == -1  # others
+    assert caller.collect(ADDRESS, None, a, b, (1, 1), (3,)) == caller.collect(ADDRESS, None, a, b, (1, 1), ()) == -1
     assert collect(a, b) == (GROUP, 33, 0x1000, 0x2000, 24, VOUCHED, 4)
     assert collect(a, a) == (GROUP, 33, 0x1000, 0x1000, 24, VOUCHED, 4)
     assert collect(a, None, (2, 1)) == (GROUP, 33, 0x1000, 0, 12, VOUCHED, 4)
@@ -221,6 +226,7 @@ def test_interface(caller: Any) -> None:
     assert place(caller, broken) is None
     assert place(fast.Caller(GROUP, DEVICE, -1, 2, {}), Interface()) is None  # no GPU
     made.clear()
+    caller.meet(ADDRESS, 24, 0, (4,))
     assert caller.collect(ADDRESS, None, Tensor(), Interface(), (1, 1), (4,)) == 0
     assert made[0] == (GROUP, 33, 0x1000, 0x3000, 24, 0, 4)
 

@@ -7,13 +7,13 @@ import signal
 import threading
 import time
 import weakref
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
 
 import mscclgo
-from mscclgo import _waiting
+from mscclgo import _group, _waiting
 from mscclgo._stream import sweep
 
 
@@ -183,6 +183,99 @@ def on_both(bodies: List[Callable[[], Any]]) -> List[Any]:
     return results
 
 
+def begin_and_interrupt(patch: pytest.MonkeyPatch) -> None:
+    """Has Ctrl-C come once a call has begun, and not at its end, for which a test would wait."""
+
+    def join(call: _waiting.Waiting, timeout: float = 0) -> None:
+        if not timeout:  # the first time
+            while not call._taken.locked():
+                time.sleep(0.001)
+            raise KeyboardInterrupt
+        method(call, timeout)
+
+    method = _waiting.Waiting.join
+    patch.setattr(_waiting.Waiting, "join", join)
+
+
+def ones(elements: int = 100) -> Any:
+    return np.ones(elements, "float32")
+
+
+def one_message(group: mscclgo.Group) -> None:
+    with group.messages() as m:
+        m.send(ones(), 1)
+
+
+def nothing(group: mscclgo.Group) -> None:
+    pass
+
+
+def prepared(group: mscclgo.Group) -> mscclgo.PeerMemory:
+    memory = group.share(group.empty(100))
+    group.prepare("all_reduce", memory)
+    return memory
+
+
+KERNEL = '#include <mscclgo/group.cuh>\nextern "C" __global__ void k(mscclgo::GroupHandle) {}'
+
+# What all ranks do before, and what waits for a rank that does not come.
+WAITS: Dict[str, Tuple[Callable[[mscclgo.Group], Any], Callable[[mscclgo.Group, Any], Any]]] = {
+    "barrier": (nothing, lambda group, _: group.barrier()),
+    "split": (nothing, lambda group, _: group.split(0)),
+    "max_blocks": (nothing, lambda group, _: group.max_blocks(group.compile(KERNEL).k, 32)),
+    "launch": (nothing, lambda group, _: group.compile(KERNEL).k[1, 32](None, group)),
+    "memory_channels": (nothing, lambda group, _: group.memory_channels(group.empty(100))),
+    "port_channels": (nothing, lambda group, _: group.port_channels(group.empty(100))),
+    "pipes": (lambda group: group.handle_bytes(), lambda group, _: group.pipes([1], [1])),
+    "pipes.close": (lambda group: group.pipes([1 - group.rank], [1 - group.rank]), lambda _, pipes: pipes.close()),
+    "pipes.close, by ports": (lambda group: group.pipes([1 - group.rank], [1 - group.rank], ports=True), lambda _, pipes: pipes.close()),
+    "share": (nothing, lambda group, _: group.share(group.empty(100))),
+    "prepare": (lambda group: group.share(group.empty(100)), lambda group, memory: group.prepare("all_reduce", memory)),
+    "memory.close": (prepared, lambda _, memory: memory.close()),
+    "all_reduce": (nothing, lambda group, _: group.all_reduce(ones())),
+    "all_reduce, of another size": (lambda group: group.all_reduce(ones()), lambda group, _: group.all_reduce(ones(200))),
+    "all_to_all_v": (nothing, lambda group, _: group.all_to_all_v(ones(), ones(), [0, 100], [0, 100])),
+    "load_messages": (nothing, lambda group, _: group.load_messages()),
+    "messages": (nothing, lambda group, _: one_message(group)),
+    "send": (nothing, lambda group, _: group.send(ones(), 1)),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends each call that waits for other ranks, which learn of it."""
+    before, wait = WAITS[name]
+    groups = two()
+    made = on_both([lambda g=g: before(g) for g in groups])[0]  # type: ignore[misc]
+    with monkeypatch.context() as patch:
+        begin_and_interrupt(patch)
+        with pytest.raises(KeyboardInterrupt):
+            wait(groups[0], made)
+    with pytest.raises(mscclgo.Error, match="KeyboardInterrupt"):
+        groups[1].barrier(20)
+    on_both([g.close for g in groups])
+
+
+def test_waits_once(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the calls that prepare go the way of those that wait."""
+    waits: List[Any] = []
+    monkeypatch.setattr(_group, "wait", lambda body, interrupted: (waits.append(body), body())[1])
+    x, y = ones(321), ones(321)
+
+    def message() -> None:
+        with group.messages() as m:
+            m.send(x, 0)
+            m.recv(y, 0)
+
+    group.load_messages()
+    for body, want in (lambda: group.all_reduce(x, op="min"), 1), (lambda: group.all_reduce(x, op="max"), 1), (message, 0):
+        waits.clear()
+        for _ in range(3):
+            body()
+        assert len(waits) == want
+    group.synchronize()
+
+
 def test_other_thread_takes_signal() -> None:
     """A signal that comes to another thread ends a wait too, though it wakes nobody."""
     groups = two()
@@ -201,3 +294,21 @@ def test_other_thread_takes_signal() -> None:
         signal.signal(signal.SIGINT, had)
         thread.join()
     on_both([g.close for g in groups])
+
+
+def test_close_of_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is closed once the close of its part, which was interrupted, has ended."""
+    groups = two()
+    parts = on_both([lambda g=g: g.split(0) for g in groups])  # type: ignore[misc]
+    with monkeypatch.context() as patch:
+        begin_and_interrupt(patch)
+        with pytest.raises(KeyboardInterrupt):
+            parts[0].close()
+
+    def leave() -> None:
+        time.sleep(0.2)  # the part's other rank closes it later
+        parts[1].close()
+        groups[1].close()
+
+    on_both([groups[0].close, leave])
+    assert not groups[0]._is_there()
