@@ -29,7 +29,7 @@ from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels, StreamPo
 from ._config import Config
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
-from ._library import LOG, VERSION, call, library
+from ._library import LOG, VERSION, call, integer, library
 from ._messages import Messages
 from ._module import Kernel, Launch, Module
 from ._prepared import Prepared
@@ -188,11 +188,14 @@ def set_log(function: Optional[Callable[[int, str], None]], level: int = 0) -> N
     that are not errors of a call. Levels are -4 (debug), 0, 4 (a warning) and 8. It is called by
     threads of the library, one at a time, and must not call this package. None ends it."""
     global _log
+    if function is not None and not callable(function):
+        raise InvalidError(f"mscclgo: set_log: the function is None or a function, not a {type(function).__name__}")
+    number = integer("set_log: level", level)
 
     def receive(_user: Any, at: int, text: bytes) -> None:
         if function is not None:
             function(at, text.decode("utf-8", "replace"))
 
     wrapped = LOG(receive) if function is not None else LOG()
-    call(library.mscclgo_set_log, ctypes.cast(wrapped, ctypes.c_void_p), None, level)
+    call(library.mscclgo_set_log, ctypes.cast(wrapped, ctypes.c_void_p), None, number)
     _log = wrapped

@@ -220,13 +220,13 @@ class Pipes(Owner):
         receivers, senders = _ranks("to", to), _ranks("from_", from_)
         options = PipeOptions(
             to=receivers,
-            to_count=len(to),
-            from_count=len(from_),
+            to_count=len(receivers),
+            from_count=len(senders),
             per_peer=integer("pipes: per_peer", per_peer),
             slots=integer("pipes: slots", slots),
             slot_bytes=integer("pipes: slot_bytes", slot_bytes, 0, (1 << 64) - 1),
             buffer=None if buffer is None else buffer._handle,
-            ports=ports,
+            ports=bool(ports),
             name=None if name is None else text("pipes: the name", name),
         )
         setattr(options, "from", senders)  # which is no name in Python
@@ -267,7 +267,7 @@ def _ranks(name: str, ranks: Sequence[int]) -> Any:
         numbers = [operator.index(r) for r in ranks]
     except TypeError:
         raise InvalidError(f"mscclgo: pipes: {name} is a list of ranks, not {ranks!r}") from None
-    return (ctypes.c_int * max(len(numbers), 1))(*[integer(f"pipes: a rank of {name}", n) for n in numbers])
+    return (ctypes.c_int * len(numbers))(*[integer(f"pipes: a rank of {name}", n) for n in numbers])
 
 
 class PeerMemory(Owner):

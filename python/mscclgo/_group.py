@@ -14,7 +14,7 @@ from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
-from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, integer, integers, library, make, milliseconds, text
+from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, text
 from ._messages import MESSAGES, RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
@@ -319,9 +319,9 @@ class Group(Owner):
         """Returns how many blocks of a kernel whose blocks wait for peers a rank may launch, with so
         many threads a block and bytes of dynamic shared memory. When it returns, all ranks have
         loaded the kernel: call it before the first launch. Collective."""
-        blocks = ctypes.c_int()
+        blocks, handle = ctypes.c_int(), instance("max_blocks: the kernel", kernel, Kernel)._handle
         sizes = integer("max_blocks: threads", threads), integer("max_blocks: shared", shared)
-        self._wait(lambda: call(library.mscclgo_group_max_blocks, self._handle, kernel._handle, *sizes, ctypes.addressof(blocks)))
+        self._wait(lambda: call(library.mscclgo_group_max_blocks, self._handle, handle, *sizes, ctypes.addressof(blocks)))
         return blocks.value
 
     def handle_bytes(self) -> bytes:

@@ -364,6 +364,13 @@ def integer(what: str, value: Any, least: int = -(1 << 31), most: int = (1 << 31
     return number
 
 
+def instance(what: str, value: Any, of: type) -> Any:
+    """Returns an object of this package, of the class that is needed."""
+    if not isinstance(value, of):
+        raise InvalidError(f"mscclgo: {what} is a mscclgo.{of.__name__}, not a {type(value).__name__}")
+    return value
+
+
 def integers(what: str, value: Any, least: int, most: int) -> Tuple[int, ...]:
     """Returns the integers of a range of a sequence, or that of an int."""
     try:

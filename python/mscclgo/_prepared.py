@@ -73,7 +73,7 @@ class Prepared(Owner):
             count=integer("prepare: count", count, 0, (1 << 64) - 1),
             input=None if input is None else input._handle,
             output=output._handle,
-            overlap=overlap,
+            overlap=bool(overlap),
         )
         self._handle: int = group._wait(lambda: make(library.mscclgo_prepare, group._handle, ctypes.addressof(wanted)))
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_prepared_destroy, self._handle)

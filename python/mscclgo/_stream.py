@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ._errors import Error, InvalidError
-from ._library import Owner, call, integer, library, make
+from ._library import Owner, call, instance, integer, library, make
 from ._waiting import in_ticks
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ class Stream(Owner):
 
     def wait(self, event: "Event") -> None:
         """Has what is queued from now on wait for what the event marks."""
-        call(library.mscclgo_event_wait, event._handle, self._handle)
+        call(library.mscclgo_event_wait, instance("wait: the event", event, Event)._handle, self._handle)
 
     def record(self, event: Optional["Event"] = None) -> "Event":
         """Has an event, a new one if none is given, mark the work queued so far."""
-        event = event or Event(self.group)
+        event = Event(self.group) if event is None else instance("record: the event", event, Event)
         call(library.mscclgo_event_record, event._handle, self._handle)
         return event
 
@@ -205,7 +205,7 @@ class Event(Owner):
     def elapsed(self, start: "Event") -> float:
         """Returns the milliseconds since another event, as the device measured them."""
         ms = ctypes.c_double()
-        call(library.mscclgo_event_elapsed, start._handle, self._handle, ctypes.addressof(ms))
+        call(library.mscclgo_event_elapsed, instance("elapsed: the start", start, Event)._handle, self._handle, ctypes.addressof(ms))
         return ms.value
 
 

@@ -117,6 +117,12 @@ WRONG: Dict[str, Callable[[Any, Any], Any]] = {
     "an extent of the block is an int, not a NoneType": lambda g, k: k[1, None],
     "the shared memory is an int, not a float": lambda g, k: k[1, 1, 64.0],
     "the reason is a str, not a NoneType": lambda g, k: g.abort(None),
+    "wait: the event is a mscclgo.Event, not a NoneType": lambda g, k: g.stream().wait(None),
+    "record: the event is a mscclgo.Event, not a int": lambda g, k: g.stream().record(0),
+    "elapsed: the start is a mscclgo.Event, not a Stream": lambda g, k: g.stream().record().elapsed(g.stream()),
+    "max_blocks: the kernel is a mscclgo.Kernel, not a Module": lambda g, k: g.max_blocks(k._module, 32),
+    "set_log: the function is None or a function, not a int": lambda g, k: mscclgo.set_log(5),  # type: ignore[arg-type]
+    "set_log: level is an int, not a str": lambda g, k: mscclgo.set_log(None, "debug"),  # type: ignore[arg-type]
 }
 
 
@@ -140,6 +146,14 @@ def test_numpy_numbers(group: mscclgo.Group) -> None:
     group.barrier(np.float32(5))
     group.all_to_all_v(ONES.copy(), ONES, np.array([8]), (np.uint8(8),))
     group.synchronize(timeout=np.float64(5))
+
+
+def test_flags_and_ranks(group: mscclgo.Group) -> None:
+    """Ranks are of any iterable, and flags of any kind."""
+    group.pipes((r for r in [0]), {0}, ports=None).close()  # type: ignore[arg-type]
+    memory = group.share(group.empty(8))
+    group.prepare("all_reduce", memory, overlap="yes").close()  # type: ignore[arg-type]
+    memory.close()
 
 
 def test_closed_group() -> None:
