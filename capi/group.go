@@ -372,6 +372,8 @@ func capi_group_max_blocks(handle, launched C.uintptr_t, threads, shared C.int, 
 			if err := isNull(op, unsafe.Pointer(blocks)); err != nil {
 				return err
 			}
+			// What is too much fits no block, which all ranks learn together.
+			_ = k.allow(int(shared))
 			n, err := g.comm.MaxBlocks(context.Background(), k.Kernel, int(threads), int(shared))
 			if err == nil {
 				*blocks = C.int(n)

@@ -21,6 +21,31 @@ type kernel struct {
 	mu       sync.Mutex
 	types    []C.mscclgo_parameter_type // nil until asked for; their texts are memory of C
 	pointees []*C.char                  // likewise
+	shared   int                        // the dynamic shared memory that a launch may have, once it was asked for
+}
+
+// allow lets launches have so much dynamic shared memory, for which C has no call of its own.
+func (k *kernel) allow(shared int) error {
+	if shared <= 0 {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.shared == 0 {
+		a, err := k.Attributes()
+		if err != nil {
+			return err
+		}
+		k.shared = a.MaxDynamicShared
+	}
+	if shared <= k.shared {
+		return nil
+	}
+	if err := k.SetMaxDynamicShared(shared); err != nil {
+		return err
+	}
+	k.shared = shared
+	return nil
 }
 
 // parameters returns what the kernel's parameters are in its source, and what those that are pointers
@@ -193,6 +218,9 @@ func capi_kernel_launch(handle, stream C.uintptr_t, o *C.mscclgo_launch_config, 
 			}
 			block, err := hostBytes(op, parameters, bytes, reads)
 			if err != nil {
+				return err
+			}
+			if err := k.allow(int(o.dynamic_shared_bytes)); err != nil {
 				return err
 			}
 			config := gpu.LaunchConfig{Grid: dim3(o.grid), Block: dim3(o.block), DynamicShared: int(o.dynamic_shared_bytes), Cooperative: o.cooperative != 0}

@@ -570,7 +570,7 @@ MSCCLGO_API mscclgo_status mscclgo_kernel_parameter_pointee(mscclgo_kernel kerne
 typedef struct {
   uint32_t grid[3];               // blocks
   uint32_t block[3];              // threads of each block
-  uint32_t dynamic_shared_bytes;  // of each block
+  uint32_t dynamic_shared_bytes;  // of each block: up to max_shared_per_block less the kernel's own
   int cooperative;                // not 0: fail unless all blocks fit on the device at once
 } mscclgo_launch_config;
 

@@ -227,6 +227,19 @@ static void launches(void) {
   FAILS(MSCCLGO_INVALID, "block", mscclgo_kernel_launch(nothing, s, &config, NULL, 0));
   config.block[0] = 0;
   OK(mscclgo_kernel_launch(nothing, s, &config, NULL, 0));
+  // All the shared memory that a block can have, with no call before.
+  mscclgo_device_info info;
+  OK(mscclgo_device_get_info(d, &info));
+  int blocks = 0;
+  config.dynamic_shared_bytes = (uint32_t)info.max_shared_per_block;
+  OK(mscclgo_group_max_blocks(g, nothing, 1, info.max_shared_per_block, &blocks));
+  TRUE(blocks > 0);
+  OK(mscclgo_kernel_launch(nothing, s, &config, NULL, 0));
+  config.dynamic_shared_bytes++;
+  FAILS(MSCCLGO_INVALID, "a block of", mscclgo_kernel_launch(nothing, s, &config, NULL, 0));
+  FAILS(MSCCLGO_UNSUPPORTED, "no block",
+        mscclgo_group_max_blocks(g, nothing, 1, info.max_shared_per_block + 1, &blocks));
+  config.dynamic_shared_bytes = 0;
   OK(mscclgo_group_synchronize(g, s, -1));
   int got = 0;
   OK(mscclgo_copy_out(&got, b, 0, sizeof got));

@@ -69,6 +69,10 @@ def test_shape(group: mscclgo.Group, module: mscclgo.Module) -> None:
         group.synchronize()
         assert to[0] == 243
     assert module.shape[number(1), np.array(256)] is not None
+    module.shape[1, 1, 200 << 10](None, to, None)  # more than CUDA gives without being asked
+    group.synchronize()
+    assert to[0] == 111
+    assert group.max_blocks(module.shape, 32, 220 << 10) > 0
 
 
 def test_wrong_launches(group: mscclgo.Group, module: mscclgo.Module) -> None:
