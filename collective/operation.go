@@ -102,7 +102,7 @@ func (r *Runner) checkStream(s *gpu.Stream, op string) error {
 	case s == nil:
 		return r.invalidUse(op, "the stream is nil")
 	case s.Device() != r.comm.Device():
-		return r.invalidUse(op, "the stream is of %v, the communicator of %v", s.Device(), r.comm.Device())
+		return r.invalidUse(op, "the stream is of %v, the communicator of %v%s", s.Device(), r.comm.Device(), native.Twice(s.Device(), r.comm.Device()))
 	}
 	return r.at(native.Usable(s, nil, op, 0))
 }

@@ -226,7 +226,7 @@ func (s StreamPort) check(op portOp, args []uint64) error {
 		return s.at(err)
 	}
 	if d := s.stream.Device(); d != c.dev {
-		return s.errorf(mscclgo.ErrInvalid, op, "the stream is of %v, the channels of %v", d, c.dev)
+		return s.errorf(mscclgo.ErrInvalid, op, "the stream is of %v, the channels of %v%s", d, c.dev, native.Twice(d, c.dev))
 	}
 	theirs := p.peers.Memories[s.rank]
 	switch portOps[op].takes {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // Event marks a point in the work of a stream; see [Stream.Record].
@@ -75,7 +76,7 @@ func (e *Event) Since(start *Event) (time.Duration, error) {
 		return 0, err
 	}
 	if e.dev != start.dev {
-		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the events are of %v and %v", start.dev, e.dev)
+		return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the events are of %v and %v%s", start.dev, e.dev, native.Twice(start.dev, e.dev))
 	}
 	return e.b.Since(start.b)
 }

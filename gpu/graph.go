@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // capture is one sequence from BeginCapture to EndCapture. Streams join it by
@@ -195,7 +196,7 @@ func (g *Graph) Launch(s *Stream) error {
 		return err
 	}
 	if s.dev != g.dev {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is of %v, the stream of %v", g.dev, s.dev)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the graph is of %v, the stream of %v%s", g.dev, s.dev, native.Twice(g.dev, s.dev))
 	}
 	return g.launch(s, g.hooks)
 }

@@ -216,7 +216,7 @@ func (k *Kernel) launchable(s *Stream, cfg LaunchConfig) (shape backend.LaunchCo
 		return shape, nil, err
 	}
 	if s.dev != k.mod.dev {
-		return shape, nil, k.invalid("the kernel is loaded on %v, the stream is of %v", k.mod.dev, s.dev)
+		return shape, nil, k.invalid("the kernel is loaded on %v, the stream is of %v%s", k.mod.dev, s.dev, native.Twice(k.mod.dev, s.dev))
 	}
 	shape, err = k.shape(cfg)
 	return shape, c, err

@@ -167,7 +167,7 @@ func (s *Stream) Record(e *Event) error {
 		return err
 	}
 	if e.dev != s.dev {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: record an event", "the event is of %v, the stream of %v", e.dev, s.dev)
+		return mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: record an event", "the event is of %v, the stream of %v%s", e.dev, s.dev, native.Twice(e.dev, s.dev))
 	}
 	e.capture.Store(s.capturing())
 	return s.b.Record(e.b)

@@ -239,6 +239,11 @@ func TestEventTime(t *testing.T) {
 	_, err = end.Since(newEvent(t, testdev.Open(t, 1)))
 	invalid(t, err, name(t))
 	invalid(t, s.Record(newEvent(t, testdev.Open(t, 1))), "record", name(t))
+	again := testdev.Open(t, 0) // of the same name
+	_, err = end.Since(newEvent(t, again))
+	invalid(t, err, "opened twice")
+	invalid(t, s.Record(newEvent(t, again)), "opened twice")
+	invalid(t, spin.Launch(newStream(t, again), gpu.Blocks(1, 1), flag, 1, out), "opened twice")
 	invalid(t, s.Record(nil), "nil")
 	invalid(t, s.Wait(nil), "nil")
 

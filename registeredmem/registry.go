@@ -148,7 +148,7 @@ func (r *Registry) Register(buf *gpu.Buffer) (*Memory, error) {
 		return nil, r.fault(op, "the buffer is nil")
 	}
 	if buf.Device() != r.options.Device {
-		return nil, r.fault(op, "the buffer and the registry are of different Devices (%v and %v)", buf.Device(), r.options.Device)
+		return nil, r.fault(op, "the buffer is of %v, the registry of %v%s", buf.Device(), r.options.Device, native.Twice(buf.Device(), r.options.Device))
 	}
 	if closed(buf) {
 		return nil, r.fault(op, "the buffer or its device is closed")

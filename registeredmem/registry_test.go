@@ -35,7 +35,7 @@ func TestRegisterChecks(t *testing.T) {
 	_, err := r.Register(nil)
 	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 0", "nil")
 	_, err = r.Register(upload(t, testdev.Open(t, 0), 8, 0))
-	testerr.Expect(t, err, mscclgo.ErrInvalid, "different Devices")
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "the registry of", "opened twice")
 	b := upload(t, r.Device(), 8, 0)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
