@@ -217,10 +217,10 @@ class Group(Owner):
 
     def _first(self, key: Any, body: Callable[[], Any]) -> None:
         """Makes a call of which only the first of a key waits for other ranks."""
-        if key in self._met:
+        if key in self._met or _PER_THREAD in self._streams:  # another thread would queue it on its own
             body()
-            return
-        self._wait(body)
+        else:
+            self._wait(body)
         self._met.add(key)
 
     def _interrupted(self, error: BaseException, call: Waiting) -> None:
@@ -607,6 +607,8 @@ class Group(Owner):
 
         self._first(MESSAGES, queue)
 
+
+_PER_THREAD = 2  # cudaStreamPerThread, the handle of a default stream that each thread has of its own
 
 # Where the library's functions of the collectives and of messages are.
 _ADDRESSES = {name: address_of(getattr(library, "mscclgo_" + name)) for name in (*COLLECTIVES, "send", "recv")}

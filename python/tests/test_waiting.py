@@ -276,6 +276,19 @@ def test_waits_once(group: mscclgo.Group, monkeypatch: pytest.MonkeyPatch) -> No
     group.synchronize()
 
 
+def test_stream_of_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work for a default stream that each thread has of its own is queued by the thread that calls."""
+    groups = two()
+    waits: List[Any] = []
+    sums = [ones(7), ones(7)]
+    with monkeypatch.context() as patch:
+        patch.setattr(_group, "wait", lambda body, interrupted: (waits.append(body), body())[1])
+        on_both([lambda n=n: groups[n].all_reduce(sums[n], stream=2) for n in range(2)])  # type: ignore[misc]
+    on_both([lambda g=g: (g.synchronize(2), g.close()) for g in groups])  # type: ignore[misc]
+    assert not waits
+    assert [list(s) for s in sums] == [[2] * 7] * 2
+
+
 def test_other_thread_takes_signal() -> None:
     """A signal that comes to another thread ends a wait too, though it wakes nobody."""
     groups = two()
