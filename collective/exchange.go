@@ -13,12 +13,11 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 	ranks, rank := uint32(r.comm.Size()), uint32(r.comm.Rank())
 	// A thread for each rank, though a tuning knows of fewer ranks.
 	const warp, mostThreads = 32, 1024
-	wide := *c
-	wide.Threads = max(c.Threads, int(divideUp(uint64(ranks), warp)*warp))
-	if wide.Threads > mostThreads {
+	if ranks > mostThreads {
 		return launch{}, r.invalid(c, "prepare", fmt.Errorf("%s is for at most %d ranks, and there are %d", c.Algorithm, mostThreads, ranks))
 	}
-	kernel, fit, err := r.kernel(ctx, &wide, a)
+	c.Threads = max(c.Threads, int(divideUp(uint64(ranks), warp)*warp))
+	kernel, fit, err := r.kernel(ctx, c, a)
 	if err != nil {
 		return launch{}, err
 	}
@@ -83,7 +82,7 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		Dst, Src, Stride uint64
 		Bytes, Lead      uint64
 	}{h.handles(0), rank, ranks, to, from, dst, src, stride, part, lead}
-	return launch{kernel: kernel, shape: gpu.Blocks(blocks, wide.Threads), args: []any{call, own, place, r.group, local.Buffer, c.Out.peers}}, nil
+	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{call, own, place, r.group, local.Buffer, c.Out.peers}}, nil
 }
 
 // exchangeLead returns how much of each of `fan` parts threads move, which takes them

@@ -109,6 +109,30 @@ func TestBadCalls(t *testing.T) {
 	})
 }
 
+// TestPortThreads prepares calls by ports with fewer threads than those need, and with more than
+// a block has.
+func TestPortThreads(t *testing.T) {
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, call, err := newCall(ctx, comm, 4096)
+		if err != nil {
+			return err
+		}
+		call.Kind, call.Choice = AllGather, Choice{"ports", 2, 1}
+		op, err := runner.Prepare(ctx, call)
+		if err != nil {
+			return err
+		}
+		if got := op.Choice().Threads; got != 32 {
+			return fmt.Errorf("%d threads where 1 is asked for, want 32", got)
+		}
+		call.Threads = 2048
+		if _, err := runner.Prepare(ctx, call); !errors.Is(err, mscclgo.ErrUnsupported) || !strings.Contains(err.Error(), "no block of 2048 threads") {
+			return fmt.Errorf("2048 threads: %v", err)
+		}
+		return errors.Join(op.Close(), runner.Close(ctx))
+	})
+}
+
 // TestTwoTasks has so many ranks on a device that each has one block.
 func TestTwoTasks(t *testing.T) {
 	if testdev.CUDA() {
