@@ -258,11 +258,7 @@ func (r *Runner) Choose(c Call) (Choice, error) {
 
 // choose is Choose for a call whose names and size are right.
 func (r *Runner) choose(c *Call) (Choice, error) {
-	var why error
-	choice, ok := r.look(c, func(a algorithm) bool {
-		why = r.fit(c, a)
-		return why == nil
-	})
+	choice, ok, why := r.look(c, func(algorithm) bool { return true })
 	switch {
 	case ok:
 		return choice, nil
@@ -274,12 +270,20 @@ func (r *Runner) choose(c *Call) (Choice, error) {
 	return Choice{}, mscclgo.Errorf(mscclgo.ErrUnsupported, "collective: choose", "%w", why).At(r.comm.Rank(), mscclgo.NoRank)
 }
 
-// look returns the choice of the first rule whose algorithm suits.
-func (r *Runner) look(c *Call, suits func(algorithm) bool) (Choice, bool) {
-	return r.tuning.choose(r.link, r.fabric, c.Kind, r.comm.Size(), c.size(r.comm.Size()), r.maxBlocks, func(choice Choice) bool {
+// look returns the choice of the first rule whose algorithm can be taken and suits, and why others
+// cannot, if there are such: there may be no algorithm of that name.
+func (r *Runner) look(c *Call, suits func(algorithm) bool) (choice Choice, ok bool, why error) {
+	choice, ok = r.tuning.choose(r.link, r.fabric, c.Kind, r.comm.Size(), c.size(r.comm.Size()), r.maxBlocks, func(choice Choice) bool {
 		a, err := c.Kind.algorithm(choice.Algorithm)
-		return err == nil && suits(a) && r.fit(c, a) == nil
+		if err == nil {
+			err = r.fit(c, a)
+		}
+		if err != nil {
+			why = err
+		}
+		return err == nil && suits(a)
 	})
+	return choice, ok, why
 }
 
 // size returns the bytes by which rules go.

@@ -59,7 +59,7 @@ func (k Kind) reach(a algorithm) reach {
 // chooseUnprepared returns the algorithm of a call on any buffer: the tuning's first that
 // needs a copy on one side at most, or its first of all.
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
-	choice, ok := r.look(c, func(a algorithm) bool {
+	choice, ok, _ := r.look(c, func(a algorithm) bool {
 		return c.Kind.reach(a) != reachBoth || a.through == byKernel && r.comm.Size() == 1
 	})
 	if !ok {

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -9,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/internal/wire"
 )
 
@@ -211,6 +215,23 @@ func TestBoundedTuning(t *testing.T) {
 			t.Errorf("%d bytes, at most %d blocks: %+v, %v; want %+v", c.bytes, c.most, got, ok, c.want)
 		}
 	}
+}
+
+// TestMisnamedAlgorithm makes calls by a tuning whose rules name an algorithm that there is not.
+func TestMisnamedAlgorithm(t *testing.T) {
+	testgroup.Run(t, 1, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		rule := Rule{Link: "*", Kind: AllReduce, UpTo: math.MaxUint64, Choice: Choice{"tree", 1, 32}}
+		runner, err := New(ctx, comm, Options{Tuning: &Tuning{Rules: []Rule{rule}}})
+		if err != nil {
+			return err
+		}
+		for _, kind := range []Kind{AllReduce, AllGather} {
+			want := map[Kind]string{AllReduce: `algorithm "tree" of all-reduce is none of`, AllGather: "no rule for all-gather"}[kind]
+			_, err := runner.Choose(Call{Kind: kind, Count: 1})
+			testerr.Expect(t, err, mscclgo.ErrUnsupported, want)
+		}
+		return runner.Close(ctx)
+	})
 }
 
 // TestRangeOfRanks finds a rule for each number of a range, and others beside it.
