@@ -29,7 +29,8 @@ type Options struct {
 	// MaxBlocks bounds the blocks of each kernel, and so the multiprocessors that it takes from
 	// kernels on other streams. The tuning's rules for so few blocks count then (see
 	// [Rule].Within), and others have fewer blocks than they ask for. Algorithms that need
-	// more are not chosen. 0 means no bound.
+	// more are not chosen: on several hosts, what only moves data needs 2, but for all-to-alls
+	// with counts and groups. 0 means no bound.
 	MaxBlocks int
 }
 
