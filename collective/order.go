@@ -36,6 +36,7 @@ type order struct {
 	left     *gpu.Event  // the last call, where its stream was closed, or nil
 	lost     bool        // the last call's stream was closed when it captured
 	event    *gpu.Event  // made when a second stream comes
+	inside   *gpu.Event  // likewise, for captures: event may still mark the call that was left
 	across   *gpu.Event  // of all calls since other code first captured one, or nil
 	captures map[any]*captured
 	runners  int // so far
@@ -171,7 +172,7 @@ func (o *order) turn(s *gpu.Stream) (err error) {
 	}
 	if native.OfThread(s) { // so that no other thread can mark its work
 		o.forget()
-		o.left, err = o.record(s)
+		o.left, err = record(&o.event, s)
 		return err
 	}
 	if o.last == s {
@@ -209,18 +210,18 @@ func (o *order) marked(s *gpu.Stream) (*gpu.Event, error) {
 	if native.CaptureOf(s) != nil {
 		return nil, errors.New("the call before it is on a stream that captures now, and can only be waited for when the capture has ended; end it first, or make both calls on one stream")
 	}
-	return o.record(s)
+	return record(&o.event, s)
 }
 
-// record returns the event, recorded on a stream.
-func (o *order) record(s *gpu.Stream) (*gpu.Event, error) {
-	if o.event == nil {
+// record returns an event, recorded on a stream. It is made if there is none.
+func record(event **gpu.Event, s *gpu.Stream) (*gpu.Event, error) {
+	if *event == nil {
 		var err error
-		if o.event, err = s.Device().NewEvent(); err != nil {
+		if *event, err = s.Device().NewEvent(); err != nil {
 			return nil, err
 		}
 	}
-	return o.event, s.Record(o.event)
+	return *event, s.Record(*event)
 }
 
 // capture is add for a stream that captures. The calls of one capture follow each other
@@ -252,7 +253,7 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 			return o.launch(stream.(*gpu.Stream), c, launch)
 		})
 	case c.last != s && (c.handle == 0 || c.handle != s.Handle()):
-		event, err := o.record(c.last)
+		event, err := record(&o.inside, c.last)
 		if err != nil {
 			return err
 		}
@@ -373,9 +374,9 @@ func (o *order) over() bool {
 // Close releases the events.
 func (o *order) Close() error {
 	o.mu.Lock()
-	event, across := o.event, o.across
+	event, inside, across := o.event, o.inside, o.across
 	o.forget()
-	o.closed, o.left, o.event, o.across = true, nil, nil, nil
+	o.closed, o.left, o.event, o.inside, o.across = true, nil, nil, nil, nil
 	o.mu.Unlock()
-	return errors.Join(event.Close(), across.Close())
+	return errors.Join(event.Close(), inside.Close(), across.Close())
 }
