@@ -129,6 +129,9 @@ func TestNil(t *testing.T) {
 		"load":    func(r *collective.Runner) error { return r.Load(t.Context(), collective.Call{}) },
 		"share":   func(r *collective.Runner) error { _, err := r.Share(t.Context(), nil); return err },
 		"prepare": func(r *collective.Runner) error { _, err := r.Prepare(t.Context(), collective.Call{}); return err },
+		"choose":  func(r *collective.Runner) error { _, err := r.Choose(collective.Call{}); return err },
+		"fit":     func(r *collective.Runner) error { return r.Fits(collective.Call{}) },
+		"compile": func(r *collective.Runner) error { return r.Compile(t.Context(), nil) },
 		"prepare counts": func(r *collective.Runner) error {
 			_, err := r.PrepareAllToAllV(t.Context(), collective.AllToAllV{})
 			return err

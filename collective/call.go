@@ -174,6 +174,9 @@ func overlap(a gpu.Ptr, aBytes uint64, b gpu.Ptr, bBytes uint64) bool {
 // nil. Kernels reach the memory of one host's ranks only; and packets, where there
 // are any, have to fit into the scratch (see the Inboxes of collective.cuh).
 func (r *Runner) Fits(c Call) error {
+	if err := r.made("collective: fit " + c.String()); err != nil {
+		return err
+	}
 	if err := c.checkNames(); err != nil {
 		return r.invalid(&c, "fit", err)
 	}
@@ -242,7 +245,11 @@ func (r *Runner) capacity(a algorithm) uint64 {
 //
 // Errors: ErrUnsupported where no rule is for it.
 func (r *Runner) Choose(c Call) (Choice, error) {
-	err := c.checkNames()
+	err := r.made("collective: choose " + c.String())
+	if err != nil {
+		return Choice{}, err
+	}
+	err = c.checkNames()
 	if err == nil {
 		_, _, err = c.checkSize(r.comm.Size())
 	}

@@ -30,6 +30,9 @@ func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string)
 // Errors: of an algorithm that is not the collective's, or a type that it does not
 // reduce, and those of [devicecode.Compile].
 func (r *Runner) Compile(ctx context.Context, calls []Call) error {
+	if err := r.made("collective: compile"); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error

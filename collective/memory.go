@@ -138,8 +138,8 @@ func (m *Memory) String() string {
 // begin locks mu for a method, whose errors have this op, and returns the error of a
 // runner that is not usable. Then mu is not locked.
 func (r *Runner) begin(op string) error {
-	if r == nil || r.comm == nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the runner is nil; New makes one")
+	if err := r.made(op); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	err := r.usable(op)
@@ -147,6 +147,14 @@ func (r *Runner) begin(op string) error {
 		r.mu.Unlock()
 	}
 	return err
+}
+
+// made returns the error of a runner that New did not make.
+func (r *Runner) made(op string) error {
+	if r == nil || r.comm == nil {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the runner is nil; New makes one")
+	}
+	return nil
 }
 
 // usable returns the error of a use of a closed runner or communicator, or of a failed

@@ -179,7 +179,7 @@ type step struct {
 // call makes a call on any buffer.
 func (r *Runner) call(s *gpu.Stream, out, in *gpu.Buffer, key planKey) error {
 	if r == nil || r.comm == nil {
-		return r.begin(key.name())
+		return r.made(key.name())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
