@@ -140,6 +140,69 @@ func runOnHosts(t *testing.T, hosts []int, options collective.Options, test func
 	})
 }
 
+// TestLeastScratch sends between hosts with the least scratch: through posts that hold the least.
+func TestLeastScratch(t *testing.T) {
+	const count = 1001
+	hosts := []int{0, 1, 1}
+	runOnHosts(t, hosts, collective.Options{Scratch: 1}, func(m *member) error {
+		ranks, rank := len(hosts), m.comm.Rank()
+		p := &problem{Call: collective.Call{Kind: collective.AllToAll, Type: collective.U8, Count: count}}
+		in, err := gpu.Upload(m.comm.Device(), p.data(rank, ranks))
+		if err != nil {
+			return err
+		}
+		var counts []uint64
+		var want []byte
+		for from := range ranks {
+			counts = append(counts, count)
+			want = append(want, p.data(from, ranks)[rank*count:][:count]...)
+		}
+		for _, way := range []struct {
+			name string
+			do   func(out *gpu.Buffer) error
+		}{
+			{"with counts", func(out *gpu.Buffer) error {
+				return m.runner.AllToAllV(m.stream, out, in, counts, counts, p.Type)
+			}},
+			{"by a group", func(out *gpu.Buffer) error {
+				g := m.runner.Group()
+				for peer := range ranks {
+					from, err := in.Slice(uint64(peer*count), count)
+					if err != nil {
+						return err
+					}
+					to, err := out.Slice(uint64(peer*count), count)
+					if err != nil {
+						return err
+					}
+					g.Send(m.stream, from, count, p.Type, peer)
+					g.Recv(m.stream, to, count, p.Type, peer)
+				}
+				return g.Launch()
+			}},
+		} {
+			out, err := m.comm.Device().Alloc(uint64(len(want)))
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(m.runner.LoadGroups(m.ctx), way.do(out), m.comm.Synchronize(m.ctx, m.stream)); err != nil {
+				return fmt.Errorf("%s: %w", way.name, err)
+			}
+			got := make([]byte, len(want))
+			if err := gpu.CopyOut(got, out); err != nil {
+				return err
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				return fmt.Errorf("%s on rank %d (-want +got):\n%.1500s", way.name, rank, diff)
+			}
+			if err := out.Close(); err != nil {
+				return err
+			}
+		}
+		return in.Close()
+	})
+}
+
 // TestOnHosts does the collectives of a root, and reduce-scatters, on ranks of several hosts: at
 // once and in pieces, of any alignment, in place and not, with roots on several hosts.
 func TestOnHosts(t *testing.T) {

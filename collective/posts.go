@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	postsOfPair = 4       // Posts::kPosts of posts.cuh
-	mostPost    = 1 << 20 // bytes: a few of them keep a network busy
-	postBlocks  = 16      // at most: a block copies about as fast as a network moves
+	postsOfPair = 4         // Posts::kPosts of posts.cuh
+	mostPost    = 1 << 20   // bytes: a few of them keep a network busy
+	leastPost   = 16 + line // Posts::kHead of posts.cuh, and what a piece of a group has at least
+	postBlocks  = 16        // at most: a block copies about as fast as a network moves
 )
 
 // The buffers of a host path of posts.
@@ -23,7 +24,7 @@ const (
 
 // postBytes returns the bytes of a post, alike on all ranks.
 func (r *Runner) postBytes() uint64 {
-	return min(r.staging.room/uint64(r.comm.Size())/postsOfPair, mostPost) / 16 * 16
+	return min(max(r.staging.room/uint64(r.comm.Size())/postsOfPair, leastPost), mostPost) / 16 * 16
 }
 
 // posts returns the host path of a key, of posts of so many bytes: with bytes behind those of the
