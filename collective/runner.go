@@ -213,6 +213,9 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 	w.String(cut(mine, r.mostContent()))
 	all, err := r.comm.AllGather(ctx, w.Bytes())
 	if err != nil {
+		if r.comm.Err() != nil { // which ended what failed here, perhaps, such as a compiler
+			return nil, errors.Join(err, failed)
+		}
 		return nil, errors.Join(failed, err)
 	}
 	op := "collective: " + name

@@ -64,6 +64,36 @@ func TestScratchLimit(t *testing.T) {
 	})
 }
 
+// TestFailsWhileCompiling has rank 2 fail while the others compile what a first call needs, which
+// ends the compilers. The errors name rank 2, and not what ended because of it.
+func TestFailsWhileCompiling(t *testing.T) {
+	t.Setenv("MSCCLGO_CACHE", t.TempDir()) // nothing is compiled yet
+	testgroup.Run(t, 3, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		runner, err := New(ctx, comm, Options{})
+		if err != nil {
+			return err
+		}
+		if err := comm.Barrier(ctx); err != nil {
+			return err
+		}
+		if comm.Rank() == 2 {
+			comm.Abort(errors.New("the cause"))
+			return nil
+		}
+		<-comm.Done() // the compiler has no time at all
+		call := Call{Kind: AllReduce, Type: F32, Op: Sum}
+		src, options, unit := call.unit(algorithm{})
+		runner.mu.Lock()
+		_, _, err = runner.kernelOf(ctx, src, options, unit, "direct", 32)
+		runner.mu.Unlock()
+		err = wrap(comm, "collective: a first call", err)
+		if e := (*mscclgo.Error)(nil); !errors.As(err, &e) || e.Peer != 2 || e.Kind != mscclgo.ErrRemote || !strings.Contains(err.Error(), "the cause") {
+			return fmt.Errorf("%v, which does not name rank 2 first", err)
+		}
+		return nil
+	})
+}
+
 // newCall returns a runner and a call on buffers of so many bytes.
 func newCall(ctx context.Context, comm *communicator.Communicator, bytes uint64) (*Runner, Call, error) {
 	runner, err := New(ctx, comm, Options{})
