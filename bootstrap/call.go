@@ -245,7 +245,7 @@ func (c *call) verdict(err error) error {
 	case c.outer.Err() != nil:
 		text := "before it began"
 		if len(awaited) > 0 {
-			text = fmt.Sprintf("waiting for %s, which did not call it or does not answer", rankNames(awaited))
+			text = fmt.Sprintf("waiting for %s, which did not call it or does not answer", rankList(awaited))
 		}
 		e = mscclgo.FromContext(c.outer, c.op, text).At(b.rank, mscclgo.NoRank)
 		if len(awaited) > 0 {

@@ -173,7 +173,7 @@ func TestRendezvousClosedEarly(t *testing.T) {
 
 func TestRankList(t *testing.T) {
 	for want, ranks := range map[string][]int{
-		"ranks 3":           {3},
+		"rank 3":            {3},
 		"ranks 0-2, 5, 7-8": {0, 1, 2, 5, 7, 8},
 	} {
 		if got := rankList(ranks); got != want {

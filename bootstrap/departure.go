@@ -168,11 +168,3 @@ func ownText(e *mscclgo.Error) string {
 	}
 	return strings.Join(parts, ": ")
 }
-
-// rankNames returns "rank 3" or "ranks 3, 5-8".
-func rankNames(ranks []int) string {
-	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d", ranks[0])
-	}
-	return rankList(ranks)
-}

@@ -163,7 +163,7 @@ func (f *formation) failed(ctx context.Context, err error, awaited []int) error 
 		return err
 	case ctx.Err() != nil:
 		b.fail(failure{rank: awaited[0], seenBy: b.rank, kind: mscclgo.ErrTimeout,
-			text: fmt.Sprintf("rank %d's time to connect was up, and it waited for %s", b.rank, rankNames(awaited))})
+			text: fmt.Sprintf("rank %d's time to connect was up, and it waited for %s", b.rank, rankList(awaited))})
 	default:
 		b.fail(failure{rank: awaited[0], seenBy: b.rank, kind: mscclgo.ErrRemote,
 			text: fmt.Sprintf("rank %d could not connect to it: %v", b.rank, err)})

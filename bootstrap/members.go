@@ -422,8 +422,11 @@ func (r *Rendezvous) awaitRefused(ctx context.Context, size int, patience time.D
 	}
 }
 
-// rankList formats ranks, in rising order, as "ranks 3, 5-8".
+// rankList formats ranks, in rising order, as "rank 3" or "ranks 3, 5-8".
 func rankList(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
 	var parts []string
 	for i := 0; i < len(ranks); {
 		j := i
