@@ -96,6 +96,9 @@ func TestBadBuffers(t *testing.T) {
 		} {
 			err := call()
 			var typed *mscclgo.Error
+			if never := name == "all-to-all" || name == "send-receive"; never && !strings.Contains(fmt.Sprint(err), name+" is never in place") {
+				return fmt.Errorf("%s: %v", name, err)
+			}
 			if !errors.Is(err, mscclgo.ErrInvalid) || !errors.As(err, &typed) || typed.Rank != m.comm.Rank() || !strings.HasPrefix(err.Error(), "collective: ") {
 				return fmt.Errorf("%s: %v", name, err)
 			}

@@ -257,7 +257,10 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 		if p.call.Kind.InOffset(rank, true) > 0 {
 			start = in.Ptr() - gpu.Ptr(part*uint64(p.call.Kind.InOffset(rank, true)))
 		}
-		if !p.call.Kind.InPlace() && !p.call.Kind.Rooted() || out.Ptr() != start {
+		switch {
+		case !p.call.Kind.InPlace() && !p.call.Kind.Rooted():
+			return p.r.invalidUse(p.op, "input and output overlap, and %v is never in place", p.call.Kind)
+		case out.Ptr() != start:
 			return p.r.invalidUse(p.op, "input and output overlap, and not as in a call in place")
 		}
 	}

@@ -547,8 +547,8 @@ func (r *reader) addNICs(f *fileMachine) error {
 			if err := checkNames("state", p.State); err != nil {
 				return fmt.Errorf("NIC %s: %w", n.Name, err)
 			}
-			if p.Number < 0 || p.Number > maxID || !(p.Gbps >= 0 && p.Gbps < 1e9) || math.Signbit(p.Gbps) {
-				return fmt.Errorf("NIC %s: a port has a number from 0 to %d and a rate of less than 10^9 Gbit/s", n.Name, maxID)
+			if p.Number < 0 || p.Number > maxID || !isRate(p.Gbps) && math.Float64bits(p.Gbps) != 0 {
+				return fmt.Errorf("NIC %s: a port has a number from 0 to %d and a rate of 0.001 to 10^9 Gbit/s, or 0 if it is not known", n.Name, maxID)
 			}
 			one.Ports = append(one.Ports, Port(p))
 		}

@@ -144,6 +144,7 @@ func TestBadFiles(t *testing.T) {
 		head + `"nics":[{"name":"a","kind":"RoCE","pci":"b"}]}`:                                                            "pci",
 		head + `"nics":[{"name":"a","kind":"RoCE","ports":[{"number":1,"gbps":-5}]}]}`:                                     "rate",
 		head + `"nics":[{"name":"a","kind":"RoCE","ports":[{"number":1,"gbps":1e300}]}]}`:                                  "rate",
+		head + `"nics":[{"name":"a","kind":"RoCE","ports":[{"number":1,"gbps":1e-300}]}]}`:                                 "rate",
 		head + `"gpus":[` + strings.Repeat(`{"index":0},`, 200) + `{"index":0}]}`:                                          "201 GPUs",
 		head + `"cpus":"` + strings.Repeat(" ", maxFile) + `"}`:                                                            "more than",
 		head + `"cpus":""} {"cpus":""}`:                                                                                    "not JSON",

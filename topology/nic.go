@@ -183,11 +183,14 @@ func (s sysfs) ethernet(name string) (NIC, bool) {
 // unknown.
 func gbps(s string, each float64) float64 {
 	rate, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(rate > 0 && rate < 1e9) {
+	if err != nil || !(rate < 1e9) || !isRate(rate/each) { // 4294967295 is an unknown one
 		return 0
 	}
 	return rate / each
 }
+
+// isRate reports whether a port can have a rate, in Gbit/s.
+func isRate(rate float64) bool { return rate >= 1e-3 && rate < 1e9 }
 
 // isName reports whether s can be the name of a network interface (dev_valid_name in the
 // kernel's source), and so part of a path.

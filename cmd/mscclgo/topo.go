@@ -198,11 +198,7 @@ func (f *topoFlags) printPredictions(w io.Writer, m *topology.Machine) error {
 	b.WriteString(rings)
 	notBuilt := false
 	for _, kind := range f.kinds {
-		hosts := "1 host"
-		if fabric.Hosts > 1 {
-			hosts = fmt.Sprintf("%d hosts", fabric.Hosts)
-		}
-		fmt.Fprintf(&b, "\n%v, %d ranks on %s, predicted us; [ ] is the least of what is built\n", kind, fabric.Ranks, hosts)
+		fmt.Fprintf(&b, "\n%v, %s on %s, predicted us; [ ] is the least of what is built\n", kind, counted(fabric.Ranks, "rank"), counted(fabric.Hosts, "host"))
 		names := fabric.Predict(kind, 1)
 		var table strings.Builder
 		t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -299,4 +295,12 @@ func plotPredictions(w io.Writer, m *topology.Machine) error {
 		charts = append(charts, chart)
 	}
 	return bench.PlotCharts(w, charts)
+}
+
+// counted returns a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
