@@ -64,6 +64,7 @@ type conn struct {
 
 	refused     error // why this rank refused what the peer sent; becomes err
 	refusedKind mscclgo.Kind
+	socketErr   error            // of a data socket that broke
 	peerGone    target.Withdrawn // memories that the peer has closed
 	untold      []uint32         // memories of this rank that were closed, while the peer is being told
 

@@ -79,7 +79,7 @@ func (c *conn) readControl() {
 			// The answer says that this process lives.
 			c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
 			c.tell(&frame{kind: kindBroke})
-			c.lost(errSocket)
+			c.lost(c.socketBroke())
 			return
 		case f.kind == kindGone:
 			c.gone(f.memory)
@@ -111,10 +111,23 @@ func (c *conn) readControl() {
 // socket broke, the peer may not have noticed: it is told, and its answer ends the
 // connection.
 func (c *conn) broke(err error) {
+	c.mu.Lock()
+	c.socketErr = err
+	c.mu.Unlock()
 	// Before the lock: its holder may wait for a peer that reads nothing.
 	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
 	c.tell(&frame{kind: kindBroke})
 	c.ends(fmt.Errorf("a data socket broke: %w", err))
+}
+
+// socketBroke is errSocket with what this rank has seen of it, if it has.
+func (c *conn) socketBroke() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.socketErr == nil {
+		return errSocket
+	}
+	return fmt.Errorf("%w: %v", errSocket, c.socketErr) // not as one of a process that has ended
 }
 
 // ends ends the connection because of the error of a socket, once the reader of the control
@@ -122,14 +135,24 @@ func (c *conn) broke(err error) {
 func (c *conn) ends(err error) {
 	for _, closed := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, errEnd} {
 		if errors.Is(err, closed) {
-			select {
-			case <-c.ctx.Done():
-			case <-time.After(c.t.parting):
-			}
+			c.awaitReason()
 			break
 		}
 	}
 	c.lost(err)
+}
+
+// awaitReason gives the reader of the control socket time to find the peer's reason. It does in
+// several parts: where this process gets little CPU, each takes longer, and the reader comes to run.
+func (c *conn) awaitReason() {
+	const parts = 10
+	for range parts {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(c.t.parting / parts):
+		}
+	}
 }
 
 // hungUp ends the connection because the control socket has ended.

@@ -3,6 +3,7 @@ package ethernet
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -127,8 +128,12 @@ func TestDataSocketBreaks(t *testing.T) {
 				if err := raw.Control(func(fd uintptr) { syscall.Shutdown(int(fd), syscall.SHUT_RDWR) }); err != nil {
 					t.Fatal(err)
 				}
-				testerr.Expect(t, failed(t, ab), mscclgo.ErrRemote, "the peer is lost", "a data socket")
-				testerr.Expect(t, failed(t, ba), mscclgo.ErrRemote, "the peer is lost", "a data socket")
+				one, other := failed(t, ab), failed(t, ba)
+				testerr.Expect(t, one, mscclgo.ErrRemote, "the peer is lost", "a data socket")
+				testerr.Expect(t, other, mscclgo.ErrRemote, "the peer is lost", "a data socket")
+				if why := "though both processes live: "; !strings.Contains(fmt.Sprint(one, other), why) {
+					t.Errorf("neither says what became of the socket: %v; %v", one, other)
+				}
 				told.Wait()
 				if took := time.Since(start); took > longTimeout/2 {
 					t.Errorf("it took %v", took)
