@@ -2,6 +2,7 @@ package connection
 
 import (
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -23,6 +24,10 @@ func (c *Connection) check(op string, m *registeredmem.Memory, rank int, offset,
 		return c.errorf(mscclgo.ErrInvalid, op, "%d bytes at offset %d are outside %v", n, offset, m)
 	case m.Closed():
 		return c.errorf(mscclgo.ErrInvalid, op, "%v is closed", m)
+	case freed(m) && m.Rank() == c.rank:
+		return c.errorf(mscclgo.ErrInvalid, op, "the buffer of %v is closed", m)
+	case freed(m):
+		return c.freedAtPeer(op, m)
 	case m.Buffer() == nil && !m.Transports().Has(c.transport):
 		return c.errorf(mscclgo.ErrInvalid, op, "%v cannot be reached over %v", m, c.transport)
 	}
@@ -53,6 +58,26 @@ func (c *Connection) op(what string) string {
 
 func (c *Connection) errorf(kind mscclgo.Kind, op, format string, args ...any) error {
 	return mscclgo.Errorf(kind, c.op(op), format, args...).At(c.rank, c.peer)
+}
+
+// freed reports whether the buffer of a memory that is mapped here was closed by its owner. Ranks
+// of other processes keep what they have mapped.
+func freed(m *registeredmem.Memory) bool {
+	b := m.Buffer()
+	return b != nil && native.Freed(b)
+}
+
+func (c *Connection) freedAtPeer(op string, m *registeredmem.Memory) error {
+	return c.errorf(mscclgo.ErrRemote, op, "rank %d has closed the buffer of memory %d; nothing was sent", c.peer, m.ID())
+}
+
+// result is wrap for what the driver did to m, a memory of the peer's, whose owner may have closed
+// the buffer since check.
+func (c *Connection) result(op string, m *registeredmem.Memory, err error) error {
+	if err != nil && c.peer != c.rank && mscclgo.KindOf(err) == mscclgo.ErrInvalid && !m.Closed() && freed(m) {
+		return c.freedAtPeer(op, m)
+	}
+	return c.wrap(op, err)
 }
 
 // wrap returns err, of the driver, with the operation and the ranks. It keeps

@@ -61,8 +61,8 @@ type Endpoint interface {
 // Errors of all methods: ErrInvalid for a memory that is nil, closed, of another
 // rank or of another registry than the connection, for a range outside it, and
 // once the connection is closed; ErrSystem and ErrRemote when the transport
-// failed, and ErrRemote for memory that this rank knows the peer to have closed, after which
-// the connection works on. What was queued before that news came fails the connection. They
+// failed, and ErrRemote for memory that this rank knows the peer to have closed, or of which a
+// peer in this process has closed the buffer, after which the connection works on. What was queued before that news came fails the connection. They
 // name both ranks.
 type Connection struct {
 	registry  *registeredmem.Registry

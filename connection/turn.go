@@ -101,7 +101,7 @@ func (t Turn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	c.queued(src, srcOffset, n, false)
 	c.sent(dst, dstOffset)
 	defer c.traced(native.EventWrite, c.clock(), n, 0)
-	return c.wrap(op, c.driver.Write(dst, dstOffset, src, srcOffset, n))
+	return c.result(op, dst, c.driver.Write(dst, dstOffset, src, srcOffset, n))
 }
 
 // WriteBytes is [Connection.WriteBytes].
@@ -119,7 +119,7 @@ func (t Turn) WriteBytes(dst *registeredmem.Memory, dstOffset uint64, data []byt
 	}
 	c.sent(dst, dstOffset)
 	defer c.traced(native.EventWrite, c.clock(), n, 0)
-	return c.wrap(op, c.bytes.WriteBytes(dst, dstOffset, data))
+	return c.result(op, dst, c.bytes.WriteBytes(dst, dstOffset, data))
 }
 
 // Read is [Connection.Read].
@@ -141,7 +141,7 @@ func (t Turn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredm
 	c.queued(dst, dstOffset, n, true)
 	c.sent(src, srcOffset)
 	defer c.traced(native.EventRead, c.clock(), n, 0)
-	return c.wrap(op, c.reads.Read(dst, dstOffset, src, srcOffset, n))
+	return c.result(op, src, c.reads.Read(dst, dstOffset, src, srcOffset, n))
 }
 
 // Store is [Connection.Store].
@@ -155,7 +155,7 @@ func (t Turn) Store(dst *registeredmem.Memory, dstOffset, value uint64) error {
 		return c.errorf(mscclgo.ErrUnsupported, op, "the transport's driver has no stores; write the value from memory")
 	}
 	defer c.traced(native.EventWrite, c.clock(), 8, value)
-	return c.wrap(op, c.stores.Store(dst, dstOffset, value))
+	return c.result(op, dst, c.stores.Store(dst, dstOffset, value))
 }
 
 // noAtomics is the text of what a transport without atomic operations returns.
@@ -172,7 +172,7 @@ func (t Turn) Add(dst *registeredmem.Memory, dstOffset, value uint64) error {
 		return c.errorf(mscclgo.ErrUnsupported, op, noAtomics)
 	}
 	defer c.traced(native.EventAtomic, c.clock(), 8, value)
-	return c.wrap(op, c.atomics.Add(dst, dstOffset, value))
+	return c.result(op, dst, c.atomics.Add(dst, dstOffset, value))
 }
 
 // Exchange is [Connection.Exchange].
@@ -190,7 +190,7 @@ func (t Turn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *regi
 	}
 	c.queued(own, ownOffset, 8, true)
 	defer c.traced(native.EventAtomic, c.clock(), 8, value)
-	return c.wrap(op, c.atomics.Exchange(own, ownOffset, theirs, offset, value))
+	return c.result(op, theirs, c.atomics.Exchange(own, ownOffset, theirs, offset, value))
 }
 
 // UpdateAndSync is [Connection.UpdateAndSync].
@@ -207,7 +207,7 @@ func (t Turn) UpdateAndSync(dst *registeredmem.Memory, dstOffset uint64, from, t
 		return err
 	}
 	defer c.traced(native.EventAtomic, c.clock(), 8, to)
-	return c.wrap(op, c.driver.Update(dst, dstOffset, from, to))
+	return c.result(op, dst, c.driver.Update(dst, dstOffset, from, to))
 }
 
 // Mark is [Connection.Mark].

@@ -52,6 +52,7 @@ func init() {
 		a := b.(*Buffer).mem
 		return a.letGo, a.keep()
 	}
+	native.Freed = func(b any) bool { return b.(*Buffer).mem.life.over() }
 	native.Renew = func(b any) error { return b.(*Buffer).renew() }
 	native.Remap = func(b any, file *os.File) error { return b.(*Buffer).remap(file) }
 	native.WrapVouched = func(d any, address, bytes uint64) any {

@@ -334,6 +334,84 @@ func testMemoryClosedAtPeerUnderLoad(t *testing.T, p *pair) {
 	expectZeros(t, "the memory that the peer has closed", buf)
 }
 
+// testBufferClosedAtPeer makes all calls on a memory of which the peer has closed the buffer. The
+// peer is named, and not its device. Where the memory is mapped the connection works on.
+func testBufferClosedAtPeer(t *testing.T, p *pair) {
+	c := p.a.Connection
+	src := source(t, p, device, 64, noise(64))
+	own, dst := p.onDevice(t, 64)
+	other, stays := p.onDevice(t, 64)
+	if err := own.Buffer().Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []struct {
+		name string
+		do   func() error
+	}{
+		{"write", func() error { return c.Write(dst, 0, src, 0, 64) }},
+		{"bytes", func() error { return c.WriteBytes(dst, 0, make([]byte, min(8, c.InlineLimit()))) }},
+		{"update", func() error { return c.UpdateAndSync(dst, 0, 0, 1) }},
+		{"read", func() error { return c.Read(src, 0, dst, 0, 64) }},
+		{"store", func() error { return c.Store(dst, 0, 1) }},
+		{"addition", func() error { return c.Add(dst, 0, 1) }},
+		{"exchange", func() error { return c.Exchange(src, 0, dst, 0, 1) }},
+	} {
+		err := call.do()
+		if errors.Is(err, mscclgo.ErrUnsupported) || call.name == "bytes" && c.InlineLimit() == 0 {
+			continue
+		}
+		if err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			err = p.flushUntil(ctx)
+			cancel()
+		}
+		expectBufferClosed(t, p, call.name, err)
+	}
+	if c.Transport() != registeredmem.CudaIPC {
+		return
+	}
+	if err := c.Write(stays, 0, src, 0, 64); err != nil {
+		t.Fatal(err)
+	}
+	p.flush(t)
+	testcmp.Equal(t, "another memory", read[byte](t, other, 0, 64), noise(64))
+}
+
+// expectBufferClosed checks the error of a call on a memory of which the peer has closed the
+// buffer. A network card knows of memory only, and goes on.
+func expectBufferClosed(t *testing.T, p *pair, what string, err error) {
+	t.Helper()
+	if err == nil && p.a.Connection.Transport() == registeredmem.InfiniBand {
+		return
+	}
+	expectRemote(t, what+" of memory of which the peer has closed the buffer", err)
+	if err != nil && !strings.Contains(err.Error(), "closed") {
+		t.Errorf("%s: the error does not say that the peer has closed it: %v", what, err)
+	}
+}
+
+// testBufferClosedAtPeerUnderLoad has the peer close the buffer of a memory while a write is under
+// way, which may still use it: what was queued before is done, or refused because of that.
+func testBufferClosedAtPeerUnderLoad(t *testing.T, p *pair) {
+	const size = 16 << 20
+	c := p.a.Connection
+	src := source(t, p, device, size, make([]byte, size))
+	own, dst := p.onDevice(t, size)
+	if err := errors.Join(c.Write(dst, 0, src, 0, size), own.Buffer().Close()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.flushUntil(ctx); err != nil {
+		expectBufferClosed(t, p, "the write under way", err)
+	}
+	err := c.Write(dst, 0, src, 0, size)
+	if err == nil {
+		err = p.flushUntil(ctx)
+	}
+	expectBufferClosed(t, p, "a write", err)
+}
+
 // testDeadPeer ends the peer. Calls fail in time, and go on failing.
 func testDeadPeer(t *testing.T, p *pair) {
 	if p.b.Kill == nil {

@@ -125,6 +125,8 @@ func TestConnection(t *testing.T, make Maker) {
 		{"MemoryClosedAtPeer", testMemoryClosedAtPeer},
 		{"MemoryHeardClosed", testMemoryHeardClosed},
 		{"MemoryClosedAtPeerUnderLoad", testMemoryClosedAtPeerUnderLoad},
+		{"BufferClosedAtPeer", testBufferClosedAtPeer},
+		{"BufferClosedAtPeerUnderLoad", testBufferClosedAtPeerUnderLoad},
 		{"DeadPeer", testDeadPeer},
 		{"DeadPeerHeld", testDeadPeerHeld},
 	} {

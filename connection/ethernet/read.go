@@ -257,7 +257,7 @@ func (s *sender) copyAnswer(b *batch, p *piece, at uint64) error {
 	b.holds = append(b.holds, m)
 	b.copies = true
 	if err := s.stream.Copy(b.staging, at, m.Buffer, p.srcOffset, p.length); err != nil {
-		return fmt.Errorf("%w: %w", errDevice, err)
+		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
 	}
 	return nil
 }

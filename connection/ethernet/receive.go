@@ -373,7 +373,7 @@ func (s *socket) queue(m *target.Memory, work func() error) error {
 	s.holds = append(s.holds, m)
 	s.copies = true
 	if err := work(); err != nil {
-		return fmt.Errorf("%w: %w", errDevice, err)
+		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
 	}
 	// Counted once it is queued, so that an event recorded after the count follows it.
 	s.rx.mu.Lock()

@@ -31,8 +31,7 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	for _, c := range t.all() {
 		c.tellGone(one.ID)
 	}
-	one.Withdraw()
-	return nil
+	return one.Withdraw()
 }
 
 // target returns the memory that a frame writes to or reads. All of the frame must lie inside

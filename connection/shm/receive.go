@@ -247,7 +247,7 @@ func (r *receiver) apply(e *entry) error {
 		err = r.stream.Copy(m.Buffer, e.offset, r.ring.buffer, entryAt(r.taken)+8*toWord, 8)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", errDevice, err)
+		return m.Failed(fmt.Errorf("%w: %w", errDevice, err))
 	}
 	return nil
 }

@@ -221,6 +221,5 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 	for _, r := range receivers {
 		r.tellGone(one.ID)
 	}
-	one.Withdraw()
-	return nil
+	return one.Withdraw()
 }

@@ -61,6 +61,9 @@ var (
 	// Keep has the memory of a *gpu.Buffer outlive the buffer's Close until letGo is
 	// called, once. It reports whether the memory was still there.
 	Keep func(buffer any) (letGo func() error, ok bool)
+	// Freed reports whether the memory of a *gpu.Buffer was closed by its owner, though it may
+	// be kept.
+	Freed func(buffer any) bool
 	// Renew replaces the memory of a *gpu.Buffer of Device.Alloc by new memory at the
 	// same address, of undefined content. No work of this process may use it meanwhile;
 	// other processes that map the old keep that. It fails as ErrUnsupported where the

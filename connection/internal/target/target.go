@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/race"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -15,6 +16,7 @@ type Memory struct {
 	ID     uint32
 	Buffer *gpu.Buffer
 	rank   int          // whose it is
+	letGo  func() error // ends the keep of the buffer's memory, or nil
 	races  *race.Finder // or nil
 
 	mu    sync.Mutex
@@ -53,14 +55,27 @@ func (m *Memory) Release() {
 	}
 }
 
-// Withdraw waits until nobody holds the memory, and has nobody hold it again.
-func (m *Memory) Withdraw() {
+// Withdraw waits until nobody holds the memory, and has nobody hold it again. It is called once.
+func (m *Memory) Withdraw() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gone = true
 	for m.users > 0 {
 		m.idle.Wait()
 	}
+	if m.letGo == nil {
+		return nil
+	}
+	return m.letGo()
+}
+
+// Failed returns err, of work that the device or the system could not do on the memory, or a
+// [Refusal] if that is because this rank has closed the buffer and not the memory.
+func (m *Memory) Failed(err error) error {
+	if native.Freed(m.Buffer) {
+		return Refuse(Closed, "it sent a frame for memory %d, whose buffer is closed", m.ID)
+	}
+	return err
 }
 
 // Table is the memories of a rank. The zero value has none.
@@ -73,6 +88,10 @@ type Table struct {
 // Offer adds a memory of this rank.
 func (t *Table) Offer(m *registeredmem.Memory) {
 	one := &Memory{ID: m.ID(), Buffer: m.Buffer(), rank: m.Rank()}
+	// Copies may be under way if the buffer is closed before the memory.
+	if letGo, ok := native.Keep(one.Buffer); ok {
+		one.letGo = letGo
+	}
 	one.idle = sync.NewCond(&one.mu)
 	one.races, _ = race.Current()
 	t.mu.Lock()
