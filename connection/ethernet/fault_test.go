@@ -341,7 +341,7 @@ func TestRefusals(t *testing.T) {
 			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {
 				return a.UpdateAndSync(dst, 8, 0, 1)
 			}, withdrawQuietly,
-			"rank 1 refused an update at 8 of memory 0: it was closed", "memory 0, which is closed",
+			"rank 1 refused a new value of the word at 8 of memory 0: it was closed", "memory 0, which is closed",
 		},
 		"read of closed memory": {
 			func(t *testing.T, a *link, dst, src *registeredmem.Memory) error {

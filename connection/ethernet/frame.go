@@ -29,7 +29,7 @@ type frameKind uint8
 
 const (
 	kindData   frameKind = 1 // part of a write
-	kindUpdate frameKind = 2 // a word gets a new value
+	kindUpdate frameKind = 2 // a word gets a new value, by an update or a store
 	kindAck    frameKind = 3 // on the control socket: all before op is done
 	kindBye    frameKind = 4 // on the control socket: the peer closes in good order
 	kindRefuse frameKind = 5 // on the control socket: the peer refused a frame, and will close

@@ -71,7 +71,7 @@ func (c *conn) explain(f *frame) error {
 	case f.refused == kindExchange:
 		return fmt.Errorf("rank %d refused an exchange at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
 	case f.refused == kindUpdate:
-		return fmt.Errorf("rank %d refused an update at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
+		return fmt.Errorf("rank %d refused a new value of the word at %d of memory %d: %v", c.peer, f.offset, f.memory, f.reason)
 	case f.length < f.total:
 		return fmt.Errorf("rank %d refused %d bytes at %d, part of a write of %d, to memory %d: %v", c.peer, f.length, f.offset, f.total, f.memory, f.reason)
 	}

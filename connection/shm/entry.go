@@ -14,7 +14,7 @@ type entryKind uint32
 
 const (
 	kindData   entryKind = 1 // length bytes at the place go to the offset
-	kindUpdate entryKind = 2 // the word at the offset changes
+	kindUpdate entryKind = 2 // the word at the offset gets a new value, by an update or a store
 	kindRead   entryKind = 3 // length bytes at the offset go to the place
 
 	kindAdd      entryKind = 4 // to is added to the word at the offset
@@ -87,7 +87,7 @@ func (e *entry) bytes() uint64 {
 func (e *entry) String() string {
 	switch e.kind {
 	case kindUpdate:
-		return fmt.Sprintf("an update at %d of memory %d", e.offset, e.memory)
+		return fmt.Sprintf("a new value of the word at %d of memory %d", e.offset, e.memory)
 	case kindAdd:
 		return fmt.Sprintf("an addition at %d of memory %d", e.offset, e.memory)
 	case kindExchange:

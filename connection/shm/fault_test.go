@@ -481,7 +481,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		"write":       {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 128, src, 0, 64) }, "rank 1 refused 64 bytes at 128 of memory 0: it was closed"},
 		"large write": {func(a *link, dst, src *registeredmem.Memory) error { return a.Write(dst, 0, src, 0, src.Size()) }, "rank 1 refused 524288 bytes at 0 of memory 0: it was closed"},
-		"update":      {func(a *link, dst, _ *registeredmem.Memory) error { return a.UpdateAndSync(dst, 8, 0, 1) }, "rank 1 refused an update at 8 of memory 0: it was closed"},
+		"update":      {func(a *link, dst, _ *registeredmem.Memory) error { return a.UpdateAndSync(dst, 8, 0, 1) }, "rank 1 refused a new value of the word at 8 of memory 0: it was closed"},
+		"store":       {func(a *link, dst, _ *registeredmem.Memory) error { return a.Store(dst, 8, 1) }, "rank 1 refused a new value of the word at 8 of memory 0: it was closed"},
 		"addition":    {func(a *link, dst, _ *registeredmem.Memory) error { return a.Add(dst, 8, 1) }, "rank 1 refused an addition at 8 of memory 0: it was closed"},
 		"exchange":    {func(a *link, dst, src *registeredmem.Memory) error { return a.Exchange(src, 0, dst, 8, 1) }, "rank 1 refused an exchange at 8 of memory 0: it was closed"},
 	} {

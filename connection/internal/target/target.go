@@ -131,7 +131,7 @@ func (t *Table) Find(id uint32, offset, n uint64, word bool) (*Memory, error) {
 		return nil, Refuse(Range, "it names %d bytes at offset %d of memory %d, which has %d", n, offset, id, size)
 	}
 	if word && (uint64(m.Buffer.Ptr())+offset)%8 != 0 {
-		return nil, Refuse(Range, "it sent an update for offset %d of memory %d, which is not aligned to 8 bytes", offset, id)
+		return nil, Refuse(Range, "it names the word at offset %d of memory %d, which is not aligned to 8 bytes", offset, id)
 	}
 	return m, nil
 }
