@@ -398,6 +398,26 @@ func TestStreamPortTimeout(t *testing.T) {
 	}
 }
 
+// TestPeerClosesInbox has a rank's proxy put to a buffer that the peer has closed: the peer is to
+// blame, on both ranks.
+func TestPeerClosesInbox(t *testing.T) {
+	ends := portEnds(t, group(t, 2, communicator.Options{Timeout: patience}), channel.HostOnly, communicator.PortChannelOptions{})
+	if err := ends[1].inbox.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ends[0].to().PutWithSignalAndFlush(8, 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	failing(t, 0, ends[0].comm.Synchronize(t.Context(), ends[0].stream), mscclgo.ErrRemote, "rank 0, peer 1", "rank 1 has closed the buffer")
+	select {
+	case <-ends[1].comm.Done():
+	case <-time.After(soon):
+		t.Fatal("rank 1 is not told")
+	}
+	failing(t, 1, ends[1].comm.Err(), mscclgo.ErrAborted, "rank 0 considers this rank failed", "rank 1 has closed the buffer")
+	failing(t, 0, ends[0].service.Close(), mscclgo.ErrRemote, "rank 1 has closed the buffer")
+}
+
 // TestStreamPortWrong makes wrong calls. Nothing is queued by them.
 func TestStreamPortWrong(t *testing.T) {
 	for _, o := range []communicator.Options{{}, overEthernet()} {
