@@ -62,8 +62,8 @@ type Endpoint interface {
 // rank or of another registry than the connection, for a range outside it, and
 // once the connection is closed; ErrSystem and ErrRemote when the transport
 // failed, and ErrRemote for memory that this rank knows the peer to have closed, or of which a
-// peer in this process has closed the buffer, after which the connection works on. What was queued before that news came fails the connection. They
-// name both ranks.
+// peer in this process has closed the buffer, after which the connection works on. What was
+// queued before that news came fails the connection. They name both ranks.
 type Connection struct {
 	registry  *registeredmem.Registry
 	rank      int
