@@ -126,7 +126,8 @@ func typeOf(t dwarf.Type) signature.Type {
 		}
 	case *dwarf.ArrayType:
 		element := typeOf(t.Type)
-		if t.Count >= 0 && uint64(t.Count)*uint64(element.Size) == uint64(out.Size) {
+		// One of no elements, which may end a struct, has no element for a description.
+		if t.Count > 0 && uint64(t.Count)*uint64(element.Size) == uint64(out.Size) {
 			out.Kind, out.Count = signature.Array, uint32(t.Count)
 			out.Fields = []signature.Field{{Type: element}}
 		}
@@ -228,7 +229,7 @@ func nameOf(t dwarf.Type) string {
 		}
 		return nameOf(t.Type) + "*"
 	case *dwarf.ArrayType:
-		return fmt.Sprintf("%s[%d]", nameOf(t.Type), t.Count)
+		return arrayName(t)
 	case *dwarf.StructType:
 		return cmp.Or(innerName(t.StructName), t.Kind)
 	case *dwarf.EnumType:
@@ -240,6 +241,23 @@ func nameOf(t dwarf.Type) string {
 		return name
 	}
 	return t.String()
+}
+
+// arrayName returns the name of an array, with the outermost of several dimensions first.
+func arrayName(t *dwarf.ArrayType) string {
+	dimensions := ""
+	for {
+		if t.Count < 0 { // not known, as that of a struct's last member
+			dimensions += "[]"
+		} else {
+			dimensions += fmt.Sprintf("[%d]", t.Count)
+		}
+		inner, ok := t.Type.(*dwarf.ArrayType)
+		if !ok {
+			return nameOf(t.Type) + dimensions
+		}
+		t = inner
+	}
 }
 
 // innerName returns the name of a type without that of the class around it, which NVIDIA's

@@ -2,6 +2,7 @@ package devicecode
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,6 +131,39 @@ func testSignatures(t *testing.T, arch string, o Options) {
 	}
 	if half.Kind != signature.Struct || half.Size != 2 {
 		t.Errorf("__half is described as %+v", half)
+	}
+}
+
+// TestArrayMembers has arrays of several dimensions, and of no elements, with which the other
+// kernels of the source are described too.
+func TestArrayMembers(t *testing.T) {
+	const source = `
+struct Flexible { int n; float rest[]; };
+struct None { int n; int none[0]; short table[2][3]; };
+extern "C" __global__ void flexible(Flexible f) {}
+extern "C" __global__ void none(None n) {}
+`
+	image, err := Compile(t.Context(), ArchEmu, "arrays.cu", []byte(source), Options{CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, kernels, err := signature.Split(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, k := range kernels {
+		for _, f := range k.Params[0].Type.Fields {
+			name := strings.Replace(f.Type.Name, "[]", "[0]", 1) // as clang has it
+			got[k.Name] = append(got[k.Name], fmt.Sprintf("%s %s at %d: %d bytes", name, f.Name, f.Offset, f.Type.Size))
+		}
+	}
+	want := map[string][]string{
+		"flexible": {"int n at 0: 4 bytes", "float[0] rest at 4: 0 bytes"},
+		"none":     {"int n at 0: 4 bytes", "int[0] none at 4: 0 bytes", "short[2][3] table at 4: 12 bytes"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

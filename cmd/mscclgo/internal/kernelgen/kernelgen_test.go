@@ -66,6 +66,7 @@ func TestLayout(t *testing.T) {
 		"sixteen bytes":    {fields(16, at(0, number(16))), "struct {\nF [16]byte // n\n}"},
 		"a struct in it":   {fields(8, at(0, fields(4))), "struct {\nF S // s\n_ [4]byte\n}"},
 		"opaque":           {fields(8, at(0, signature.Type{Name: "o", Size: 8})), "struct {\nF [8]byte // o\n}"},
+		"no elements":      {fields(4, at(0, number(4)), at(4, signature.Type{Name: "n[0]"})), "struct {\nF uint32 // n\n}"},
 		"float of 16 bits": {fields(2, at(0, signature.Type{Kind: signature.Float, Name: "h", Size: 2})), "struct {\nF uint16 // h\n}"},
 	} {
 		body, ok := newTypes().body(c.t)

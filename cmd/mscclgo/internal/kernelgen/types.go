@@ -118,6 +118,9 @@ func (ts *types) body(t signature.Type) (body string, ok bool) {
 		}
 	}
 	for i, f := range t.Fields {
+		if f.Type.Size == 0 { // Go would add bytes behind one that is the last
+			continue
+		}
 		align := alignment(f.Type)
 		most = max(most, align)
 		if f.Offset%align != 0 {
