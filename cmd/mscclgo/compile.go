@@ -83,8 +83,17 @@ func (s *sourceOptions) bundle(c *call) (*devicecode.Bundle, error) {
 	return devicecode.CompileBundle(ctx, archs, filepath.Base(file), source, o)
 }
 
-// replaceFile writes a file as a whole or not at all.
+// replaceFile writes a file as a whole or not at all. What is no regular file, such as
+// /dev/null or a pipe, stays what it is and is written to, and a link stays a link.
 func replaceFile(path string, data []byte) error {
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			return os.WriteFile(path, data, 0)
+		}
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return err
+		}
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err

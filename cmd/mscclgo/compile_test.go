@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -58,6 +62,38 @@ func TestCompile(t *testing.T) {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
 			t.Errorf("%s: %v, %v", file, info, err)
 		}
+	}
+}
+
+// TestCompileInto writes to what must not be replaced by a file.
+func TestCompileInto(t *testing.T) {
+	sources(t, map[string]string{"k.cu": "extern \"C\" __global__ void k() {}\n", "file": "old"})
+	if err := errors.Join(unix.Mkfifo("pipe", 0o600), os.Symlink("file", "link")); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile("pipe", os.O_RDWR, 0) // whose buffer has room for a bundle
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	for name, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink} {
+		if code, _, stderr := try("compile", "-o", name, "k.cu"); code != exitOK {
+			t.Errorf("%s: code %d, %q", name, code, stderr)
+		}
+		if info, err := os.Lstat(name); err != nil || info.Mode().Type() != kind {
+			t.Fatalf("%s: %v, %v", name, info, err)
+		}
+	}
+	want, err := os.ReadFile("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(pipe, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the pipe has another bundle than the file of %d bytes: %v", len(want), err)
+	}
+	if _, err := devicecode.OpenBundle(want); err != nil {
+		t.Error(err)
 	}
 }
 
