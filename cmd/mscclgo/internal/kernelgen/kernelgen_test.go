@@ -111,3 +111,23 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestEmbed has paths that are no patterns of //go:embed.
+func TestEmbed(t *testing.T) {
+	in := Input{Package: "p", Type: "Kernels", Source: "k.cu", Kernels: []signature.Kernel{{Name: "k"}}}
+	for path, want := range map[string]string{
+		"cuda/k.cu": "cuda/k.cu", "my kernels.cu": `"my kernels.cu"`, "a[1].cu": `a\[1].cu`, "a [1].cu": `"a \\[1].cu"`,
+	} {
+		in.Embed = path
+		text, err := Generate(in)
+		if err != nil || !strings.Contains(string(text), "//go:embed "+want+"\n") {
+			t.Errorf("%s: no %s in\n%s%v", path, want, text, err)
+		}
+	}
+	for _, path := range []string{"a*.cu", `a"b.cu`, "a\nb.cu", `a\b.cu`} {
+		in.Embed = path
+		if text, err := Generate(in); err == nil {
+			t.Errorf("%q is embedded:\n%s", path, text)
+		}
+	}
+}
