@@ -53,7 +53,9 @@ func (d *Device) Info() Info { return d.info }
 // String returns the device's name, such as "cuda:0".
 func (d *Device) String() string { return d.info.Name }
 
-// Close releases the device. It is safe to call twice, and does nothing on nil.
+// Close releases the device. It is safe to call twice, and does nothing on nil. An emulated
+// device ends work that has not ended: kernels at an atomic or a volatile access, a barrier
+// or __nanosleep. A kernel that loops without any is waited for.
 //
 // Errors: ErrInvalid while a proxy serves a ring of the device, which stays open then;
 // ErrAborted if it ended work of streams.
