@@ -1,6 +1,7 @@
 package devicecode
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,6 +43,19 @@ type Options struct {
 	CacheDir string
 }
 
+// checkWords returns an error if an option has a text that no command can have. A compiler
+// would take what is behind an empty macro or folder for it.
+func (o *Options) checkWords() error {
+	for what, texts := range map[string][]string{"macro": o.Defines, "folder for #include": o.IncludeDirs, "flag": o.Flags} {
+		for _, text := range texts {
+			if text == "" || strings.Contains(text, "\x00") {
+				return fmt.Errorf("a %s, %q, is empty or has a zero byte", what, text)
+			}
+		}
+	}
+	return nil
+}
+
 // EnvTrace is the variable that sets [Options].Trace, and names the file of the timeline for
 // package communicator.
 const EnvTrace = "MSCCLGO_TRACE"
@@ -73,10 +87,10 @@ func Load(ctx context.Context, dev *gpu.Device, name string, source []byte, o Op
 // Behind the image is a description of the kernels' parameters, by which [gpu.Kernel.Launch]
 // checks arguments. A program that reads the image without package gpu can ignore it.
 //
-// Errors: ErrInvalid with the compiler's message, file and line if the source is wrong;
-// ErrUnsupported if no compiler for the architecture is installed; ErrSystem if the
-// compiler or the cache folder fails; ErrTimeout or ErrAborted if ctx ends, which also
-// ends the compiler.
+// Errors: ErrInvalid with the compiler's message, file and line if the source is wrong,
+// and if a macro, a folder or a flag is empty; ErrUnsupported if no compiler for the
+// architecture is installed; ErrSystem if the compiler or the cache folder fails; ErrTimeout
+// or ErrAborted if ctx ends, which also ends the compiler.
 func Compile(ctx context.Context, arch, name string, source []byte, o Options) ([]byte, error) {
 	op := fmt.Sprintf("devicecode: compile %s for %s", name, arch)
 	if o.Check {
@@ -88,6 +102,10 @@ func Compile(ctx context.Context, arch, name string, source []byte, o Options) (
 	if strings.ContainsAny(name, "\n\r\x00") {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the name %q has a line break or a zero byte", name)
 	}
+	if err := o.checkWords(); err != nil {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%w", err)
+	}
+	source = bytes.TrimPrefix(source, []byte("\ufeff")) // which compilers skip in a file's first line alone
 	c, err := compilerFor(op, arch)
 	if err != nil {
 		return nil, err

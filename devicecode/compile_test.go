@@ -200,6 +200,18 @@ func TestCompileWrongUse(t *testing.T) {
 	}
 	check("an unknown architecture", mscclgo.ErrInvalid, "gfx90a", "k.cu", o)
 	check("a name of two lines", mscclgo.ErrInvalid, ArchEmu, "k\n.cu", o)
+	for _, word := range []string{"", "a\x00b"} {
+		for what, o := range map[string]Options{
+			"macro": {Defines: []string{word}}, "folder": {IncludeDirs: []string{word}}, "flag": {Flags: []string{word}},
+		} {
+			for _, arch := range []string{ArchEmu, "sm_90"} {
+				_, err := Compile(t.Context(), arch, "k.cu", []byte(okSource), o)
+				if !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), what) {
+					t.Errorf("a %s %q for %s: %v", what, word, arch, err)
+				}
+			}
+		}
+	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -213,6 +225,13 @@ func TestCompileWrongUse(t *testing.T) {
 	t.Setenv("CXX", "")
 	t.Setenv("PATH", t.TempDir())
 	check("no compiler at all", mscclgo.ErrUnsupported, ArchEmu, "k.cu", o)
+}
+
+// TestByteOrderMark compiles what some editors save.
+func TestByteOrderMark(t *testing.T) {
+	if _, err := Compile(t.Context(), ArchEmu, "k.cu", []byte("\ufeff"+okSource), Options{CacheDir: t.TempDir()}); err != nil {
+		t.Error(err)
+	}
 }
 
 // stuckCXX makes the C++ compiler start a child and never end. child waits for it and
