@@ -102,7 +102,7 @@ func (p *param) accept(arg any) error {
 		return p.takes(p.kind == signature.Float, arg)
 	case reflect.Bool:
 		return p.takes(p.kind == signature.Bool, arg)
-	case reflect.Struct, reflect.Array:
+	case reflect.Struct, reflect.Array, reflect.Complex64, reflect.Complex128: // a struct of two floats
 		return p.takes(p.wraps || p.kind == signature.Struct || p.kind == signature.Array, arg)
 	}
 	return nil
