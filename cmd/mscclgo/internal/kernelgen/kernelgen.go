@@ -43,7 +43,7 @@ func Generate(in Input) ([]byte, error) {
 		return nil, fmt.Errorf("the name of the Go type, %q, begins with no capital letter", in.Type)
 	}
 	if strings.ContainsAny(in.Embed, "\"'`*?<>|:\\\n\r") { // module.CheckFilePath of golang.org/x/mod
-		return nil, fmt.Errorf("Go embeds no file of the name %q; name it otherwise", in.Embed)
+		return nil, fmt.Errorf("a file named %q cannot be embedded in Go; give it another name", in.Embed)
 	}
 	kernels := slices.DeleteFunc(slices.Clone(in.Kernels), func(k signature.Kernel) bool { return strings.HasPrefix(k.Name, "_Z") })
 	if len(kernels) == 0 {
