@@ -34,9 +34,11 @@ class Group(Owner):
     """One rank's view of its group. init and connect make one.
 
     Methods marked collective are called by every rank, in the same order and with arguments
-    that fit. Ctrl-C in one that waits for other ranks ends the wait and fails the group. A tensor is an Array of this package, a NumPy array (on emulated devices), a
-    tensor of PyTorch, or anything with __dlpack__ or __cuda_array_interface__; it is
-    contiguous, and on the group's device. A stream is a Stream, one of PyTorch or CuPy, or a
+    that fit. Ctrl-C in one that waits for other ranks ends the wait and fails the group.
+
+    A tensor is an Array of this package, a NumPy array (on emulated devices), a tensor of PyTorch,
+    or anything with __dlpack__ or __cuda_array_interface__; it is contiguous, and on the group's
+    device. A stream is a Stream, one of PyTorch or CuPy, or a
     handle; None means the current one: PyTorch's where that runs on the device, else one of the
     group.
 
