@@ -120,12 +120,17 @@ const lostPatience = 100 * time.Millisecond
 // awaitNews gives the news of a failure of the group, of which an error of this rank's may
 // come, time to arrive. It reports whether there is none: then that error is the failure.
 func (c *Communicator) awaitNews() bool {
-	select {
-	case <-c.failure.stop:
-		return false
-	case <-c.boot.Done():
-		return false
-	case <-time.After(c.patience):
+	// In several parts: where this process gets little CPU, each takes longer, and what reads the
+	// news comes to run.
+	const parts = 10
+	for range parts {
+		select {
+		case <-c.failure.stop:
+			return false
+		case <-c.boot.Done():
+			return false
+		case <-time.After(c.patience / parts):
+		}
 	}
 	c.mu.Lock()
 	closed := c.closed
