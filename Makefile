@@ -32,7 +32,7 @@ wheel: need ## build the wheel of the Python package into build/python/
 
 test: need ## vet and test all packages; list what was skipped and why
 	go vet ./...
-	go test -json ./... | go run ./scripts/testsummary
+	go test -timeout 20m -json ./... | go run ./scripts/testsummary
 	scripts/test-python
 	scripts/test-netem
 	scripts/test-rdma
