@@ -295,9 +295,6 @@ func newCommunicator(ctx context.Context, boot Bootstrap, dev *gpu.Device, o Opt
 		}
 		return nil, errors.Join(err, c.release())
 	}
-	if dev != nil {
-		native.GroupsOf(dev).Add(1)
-	}
 	c.ownsDevice = from != nil && from.device
 	return c, nil
 }

@@ -14,7 +14,7 @@ import (
 func (o *observer) launches(s *verdict.Status) {
 	failed := slices.ContainsFunc(s.Waits, func(w verdict.Wait) bool { return w.Ended })
 	if o.c.dev != nil && (!failed || o.launched == nil) {
-		o.launched = telling(native.LaunchesOf(o.c.dev, false), native.GroupsOf(o.c.dev).Load() == 1)
+		o.launched = telling(native.LaunchesOf(o.c.dev, false))
 	}
 	s.Launches = o.launched
 }
@@ -31,10 +31,8 @@ func (o *observer) queryStreams() {
 	}()
 }
 
-// telling returns the launches that verdict.Status.Launches has, of all streams. alone is whether the
-// device has had one group: else the ranks' launches of a kernel, which are counted by its name, may be
-// of several groups, in which not all of them are, and those that have ended prove nothing.
-func telling(streams [][]native.Launch, alone bool) []verdict.Launch {
+// telling returns the launches that verdict.Status.Launches has, of all streams.
+func telling(streams [][]native.Launch) []verdict.Launch {
 	var under, ended []verdict.Launch
 	for i, launches := range streams {
 		var first, last *native.Launch
@@ -44,9 +42,6 @@ func telling(streams [][]native.Launch, alone bool) []verdict.Launch {
 					first = &l
 				}
 				last = &l
-				continue
-			}
-			if !alone {
 				continue
 			}
 			same := func(e verdict.Launch) bool { return e.Kernel == clipKernel(l.Name) }

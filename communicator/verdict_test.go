@@ -204,40 +204,6 @@ func TestMissingSignalStepApart(t *testing.T) {
 	}
 }
 
-// TestMissingSignalBesideParts has rank 1 not come to a kernel that it has launched in a group of Split,
-// as often as rank 0 has there, where it waits: that launch was another.
-func TestMissingSignalBesideParts(t *testing.T) {
-	comms := group(t, 3, communicator.Options{Timeout: verdictTimeout})
-	all := workers(t, comms)
-	each(t, 3, func(rank int) error {
-		part, err := comms[rank].Split(t.Context(), min(rank, 1), rank)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { part.Close() })
-		channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{})
-		if err != nil {
-			return err
-		}
-		if rank == 0 {
-			return all[0].launch("swap", 1, 1, channels.HandleOf(0, 1), false)
-		}
-		within, err := part.MemoryChannels(t.Context(), upload(t, part.Device(), 0, 64), communicator.MemoryChannelOptions{})
-		if err != nil {
-			return err
-		}
-		if err := all[rank].launch("swap", 1, 1, within.HandleOf(0, 2-rank), false); err != nil {
-			return err
-		}
-		return part.Synchronize(t.Context(), all[rank].stream)
-	})
-	for rank, err := range culprits(t, comms, all) {
-		if err == nil || !strings.Contains(err.Error(), "rank 0 has waited") || strings.Contains(err.Error(), "which has ended") {
-			t.Errorf("rank %d: %v", rank, err)
-		}
-	}
-}
-
 // TestKernelNotBegun has rank 2's kernel of a call wait on its stream behind one of the
 // user's that does not end.
 func TestKernelNotBegun(t *testing.T) {

@@ -33,7 +33,6 @@ type Device struct {
 	plain  sync.Map // types of launch arguments that are known to hold no Go pointers
 
 	counts sync.Map                    // launches by name; see launchesOf
-	groups atomic.Int64                // that there have been on it
 	trace  atomic.Pointer[launchTrace] // of a timeline, or nil
 
 	mu      sync.Mutex

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -62,7 +61,6 @@ func init() {
 		return nil
 	}
 	native.UseDevice = func(d any, by string) (func(), error) { return d.(*Device).use(by) }
-	native.GroupsOf = func(d any) *atomic.Int64 { return &d.(*Device).groups }
 	native.LaunchesOf = func(d any, query bool) [][]native.Launch { return d.(*Device).launches(query) }
 	native.StillOf = func(d any) native.Still {
 		if s, ok := d.(*Device).b.(backend.Stiller); ok {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo/internal/signature"
@@ -83,8 +82,6 @@ var (
 	// With query it asks the driver whether the streams are idle; else only what the
 	// program has waited for is known to have ended.
 	LaunchesOf func(device any, query bool) [][]Launch
-	// GroupsOf returns how many groups there have been on a *gpu.Device.
-	GroupsOf func(device any) *atomic.Int64
 	// StillOf returns when last all work of a *gpu.Device stood still; zeros where that is not
 	// known, as on GPUs.
 	StillOf func(device any) Still

@@ -37,8 +37,7 @@ type Status struct {
 	Waits []Wait // of its kernels, the most telling first
 
 	// Launches are those that tell most: of each stream the first and the last that are
-	// not known to have ended, and of each kernel the last that has, if the device has had no
-	// other group.
+	// not known to have ended, and of each kernel the last that has.
 	Launches []Launch
 
 	Still Still
