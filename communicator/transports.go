@@ -14,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/connection/shm"
+	"github.com/mscclgo/mscclgo/internal/grace"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -120,17 +121,8 @@ const lostPatience = 100 * time.Millisecond
 // awaitNews gives the news of a failure of the group, of which an error of this rank's may
 // come, time to arrive. It reports whether there is none: then that error is the failure.
 func (c *Communicator) awaitNews() bool {
-	// In several parts: where this process gets little CPU, each takes longer, and what reads the
-	// news comes to run.
-	const parts = 10
-	for range parts {
-		select {
-		case <-c.failure.stop:
-			return false
-		case <-c.boot.Done():
-			return false
-		case <-time.After(c.patience / parts):
-		}
+	if !grace.Wait(c.patience, c.failure.stop, c.boot.Done()) {
+		return false
 	}
 	c.mu.Lock()
 	closed := c.closed

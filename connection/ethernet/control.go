@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/grace"
 )
 
 var (
@@ -135,24 +136,11 @@ func (c *conn) socketBroke() error {
 func (c *conn) ends(err error) {
 	for _, closed := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, errEnd} {
 		if errors.Is(err, closed) {
-			c.awaitReason()
+			grace.Wait(c.t.parting, c.ctx.Done(), nil)
 			break
 		}
 	}
 	c.lost(err)
-}
-
-// awaitReason gives the reader of the control socket time to find the peer's reason. It does in
-// several parts: where this process gets little CPU, each takes longer, and the reader comes to run.
-func (c *conn) awaitReason() {
-	const parts = 10
-	for range parts {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-time.After(c.t.parting / parts):
-		}
-	}
 }
 
 // hungUp ends the connection because the control socket has ended.
