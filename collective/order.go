@@ -340,7 +340,7 @@ func (c *captured) closed() any {
 		}
 	}
 	for _, b := range c.buffers {
-		if _, err := b.Slice(0, 0); err != nil {
+		if native.Freed(b) {
 			return fmt.Sprintf("a buffer of %d bytes", b.Size())
 		}
 	}
