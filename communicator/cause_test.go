@@ -42,13 +42,18 @@ func failsAndGoes(t *testing.T, comms []*communicator.Communicator, leave func()
 	}
 }
 
+// unmapped are the options of groups that move data over a network, or shared memory.
+func unmapped() map[string]communicator.Options {
+	return map[string]communicator.Options{
+		"Ethernet": overEthernet(),
+		"SHM":      {Timeout: 20 * time.Second, Transports: registeredmem.SHM},
+	}
+}
+
 // TestConnectNamesCause has rank 2 fail while rank 0 connects to rank 1, which has met it and
 // does nothing more.
 func TestConnectNamesCause(t *testing.T) {
-	for name, o := range map[string]communicator.Options{
-		"Ethernet": overEthernet(),
-		"SHM":      {Timeout: 20 * time.Second, Transports: registeredmem.SHM},
-	} {
+	for name, o := range unmapped() {
 		t.Run(name, func(t *testing.T) {
 			comms := group(t, 3, o)
 			connected := make(chan error, 1)
@@ -70,10 +75,7 @@ func TestConnectNamesCause(t *testing.T) {
 // TestCauseComesFirst has rank 2 fail and rank 1 go after it. What rank 0 then does with rank 1
 // names rank 2 first.
 func TestCauseComesFirst(t *testing.T) {
-	for name, o := range map[string]communicator.Options{
-		"Ethernet": overEthernet(),
-		"SHM":      {Timeout: 20 * time.Second, Transports: registeredmem.SHM},
-	} {
+	for name, o := range unmapped() {
 		t.Run(name, func(t *testing.T) {
 			comms := group(t, 3, o)
 			all := workers(t, comms)

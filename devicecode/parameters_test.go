@@ -58,9 +58,10 @@ func TestSignaturesCUDA(t *testing.T) {
 	})
 }
 
-func testSignatures(t *testing.T, arch string, o Options) {
+// described returns what the image of a source tells of its kernels.
+func described(t *testing.T, arch, source string, o Options) []signature.Kernel {
 	t.Helper()
-	image, err := Compile(t.Context(), arch, "described.cu", []byte(describedSource), o)
+	image, err := Compile(t.Context(), arch, "described.cu", []byte(source), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +69,12 @@ func testSignatures(t *testing.T, arch string, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return kernels
+}
+
+func testSignatures(t *testing.T, arch string, o Options) {
+	t.Helper()
+	kernels := described(t, arch, describedSource, o)
 	got := map[string][]string{}
 	var args, half signature.Type
 	var to []string // of the pointers of the kernel of that name
@@ -143,14 +150,7 @@ struct None { int n; int none[0]; short table[2][3]; };
 extern "C" __global__ void flexible(Flexible f) {}
 extern "C" __global__ void none(None n) {}
 `
-	image, err := Compile(t.Context(), ArchEmu, "arrays.cu", []byte(source), Options{CacheDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, kernels, err := signature.Split(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kernels := described(t, ArchEmu, source, Options{CacheDir: t.TempDir()})
 	got := map[string][]string{}
 	for _, k := range kernels {
 		for _, f := range k.Params[0].Type.Fields {
