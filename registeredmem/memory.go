@@ -3,6 +3,7 @@ package registeredmem
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
@@ -22,6 +23,8 @@ type Memory struct {
 	buf        atomic.Pointer[gpu.Buffer]
 	closed     atomic.Bool
 	native     *native.Range // nil before it is first asked for; guarded by reg.mu
+	updatable  sync.Once     // sets canUpdate
+	canUpdate  bool
 }
 
 // Registry returns the registry that the memory is in.
@@ -59,7 +62,12 @@ func (m *Memory) Buffer() *gpu.Buffer { return m.buf.Load() }
 // CanUpdate reports whether kernels of this rank's device can make atomic
 // read-modify-writes in the memory, which is mapped here: see [gpu.Device.CanUpdate].
 func (m *Memory) CanUpdate() bool {
-	return m.Buffer() != nil && m.reg.options.Device.CanUpdate(m.about.device)
+	if m.Buffer() == nil {
+		return false
+	}
+	// The driver is asked once: ports ask for each atomic operation.
+	m.updatable.Do(func() { m.canUpdate = m.reg.options.Device.CanUpdate(m.about.device) })
+	return m.canUpdate
 }
 
 // Closed reports whether the memory is closed.
