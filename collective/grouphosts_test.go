@@ -54,9 +54,11 @@ func TestGroupTasks(t *testing.T) {
 	for ranks := 1; ranks <= devicecode.MaxRanks; ranks++ {
 		most := mostTasksOf(ranks)
 		for near := 1; near <= ranks; near++ {
-			lanes, far := lanesOf(defaultGroupSizes.lanes, uint64(near), uint64(ranks-near)), ranks-near
-			if tasks := int(lanes)*(2*near-1) + 2*far; tasks > most {
-				t.Errorf("%d ranks of %d: %d tasks, more than %d", near, ranks, tasks, most)
+			lanes := lanesOf(defaultGroupSizes.lanes, uint64(near), uint64(ranks-near))
+			others := othersTasks(uint64(near), uint64(ranks-near), lanes)
+			keeps := defaultGroupSizes.keepLanes(ranks, others)
+			if keeps < 1 || others+keeps > uint64(most) {
+				t.Errorf("%d ranks of %d: %d tasks and %d, more than %d", near, ranks, others, keeps, most)
 			}
 		}
 	}

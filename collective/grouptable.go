@@ -32,7 +32,8 @@ const (
 // groupSizes are what group.cu is launched with, alike on all ranks but for blocks and threads. lanes and
 // packets are for all ranks of a host together: each has its part of them.
 type groupSizes struct {
-	lanes       uint64
+	lanes       uint64 // that a rank has with others of its host, either way
+	keeps       uint64 // and for what stays where it is, at most
 	slot        uint64 // bytes of a slot for what does not go as packets, whole lines
 	packets     uint64 // bytes of a message that goes as LL128 packets, where there is NVLink
 	packets16   uint64 // bytes of one that goes as LL16 packets elsewhere
@@ -47,7 +48,7 @@ type groupSizes struct {
 // stays where it is, two a multiprocessor: while one waits until its stores are out, others store.
 // Packets end where they do in all-to-alls.
 var defaultGroupSizes = groupSizes{
-	lanes: 128, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 256, threads: 512,
+	lanes: 192, keeps: 64, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 256, threads: 512,
 }
 
 // groupTable is Table of group.cu, and what is beside it.
@@ -115,14 +116,25 @@ type launchable struct {
 
 func (g *groups) loaded() bool { return g.box != nil }
 
-// lanes returns how many lanes each rank of a host has to each. Those on other hosts have one.
+// lanes returns how many lanes each rank of a host has to each other. Those on other hosts have one.
 func (g *groups) lanes(r *Runner) uint64 {
 	near := uint64(r.group.Size)
 	return lanesOf(g.sizes.lanes, near, uint64(r.comm.Size())-near)
 }
 
-// lanesOf returns which part of so many lanes each of `near` ranks has, besides one for each of `far`.
-func lanesOf(all, near, far uint64) uint64 { return max(1, (max(all, far)-far)/near) }
+// lanesOf returns how many of so many lanes a rank has to another of its host of `near` ranks, which has
+// as many to it, besides one to and from each of `far`.
+func lanesOf(all, near, far uint64) uint64 {
+	return max(1, (max(all, 2*far)-2*far)/(2*max(near-1, 1)))
+}
+
+// othersTasks returns the tasks of a rank that exchanges large messages with all others.
+func othersTasks(near, far, lanes uint64) uint64 { return 2*(near-1)*lanes + 2*far }
+
+// keepLanes returns how many lanes there are for what stays where it is, besides so many tasks.
+func (s groupSizes) keepLanes(ranks int, others uint64) uint64 {
+	return min(s.keeps, uint64(mostTasksOf(ranks))-others)
+}
 
 // small returns the bytes of the largest message that goes as packets.
 func (g *groups) small(r *Runner) uint64 {
@@ -292,6 +304,10 @@ func (t *groupTable) add(r *Runner, direction, peer int, messages, others []*mes
 	} else {
 		most, far = 1, 1
 	}
+	if others != nil {
+		near := uint64(r.group.Size)
+		most = r.groups.sizes.keepLanes(r.comm.Size(), othersTasks(near, uint64(r.comm.Size())-near, most))
+	}
 	for i, m := range messages {
 		t.messages = append(t.messages, m.work())
 		if others != nil {
@@ -356,7 +372,8 @@ func (g *groups) launch(r *Runner, s *gpu.Stream, t *groupTable) error {
 		// As many blocks as take the same number of tasks each.
 		blocks = int(divideUp(uint64(t.tasks), divideUp(uint64(t.tasks), uint64(limit))))
 		if small {
-			threads = min(threads, max(64, int(divideUp(t.most, 8*32))*32)) // a thread for 8 bytes
+			// A thread for 8 bytes, and a warp besides, which tells the peers what is received.
+			threads = min(threads, max(64, int(divideUp(t.most, 8*32))*32)+32)
 		}
 	}
 	shape := gpu.Blocks(blocks, threads)

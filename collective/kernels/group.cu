@@ -261,6 +261,12 @@ struct Tasks {
   uint64_t count[kMostTasks];  // of the first block: each pair's messages, after the kernel
 };
 
+// kOneWorker is whether a block is one worker.
+template <class Threads>
+constexpr bool kOneWorker = false;
+template <>
+constexpr bool kOneWorker<BlockThreads> = true;
+
 // Worker does some of the tasks, a chunk at a time of each that is ready. It waits only when
 // none is, for any of them, so that sends and receives cannot hold each other up, whatever
 // their order is and however few workers there are.
@@ -278,7 +284,105 @@ class Worker {
     state_ = &tasks.state[number() % perBlock()];
     count_ = own;
     for (uint32_t t = Threads::thread(); t < count_; t += Threads::threads()) place(tasks_[t], t);
+    Threads::sync();
   }
+
+  // Brief is the one task of a block, where that is one chunk of packets: what a thread has of it.
+  // A thread looks at the head and at its own packets together, and stores them by itself.
+  struct Brief {
+    Packet* packets;  // the thread's first one of slot 0
+    uint8_t* at;      // of the message, for that packet
+    uint32_t left;    // bytes of the chunk from there on
+    uint32_t count;   // of the thread's packets, kMost at most
+    bool is;
+
+    static constexpr uint32_t kMost = 2;
+  };
+
+  // brief returns the worker's task as a brief one, if it is. All of its threads call it.
+  MSCCLGO_DEVICE Brief brief() const {
+    Brief b{};
+    if (!kOneWorker<Threads> || count_ != 1) return b;
+    const Task& task = tasks_[0];
+    const Pair pair = pairOf(task);
+    if (!isNear(pair) || pair.messages() != 1) return b;
+    const Message& message = messageOf(task);
+    if (!packed(message.bytes()) || task.lot.chunks(task.lane) != 1) return b;
+    constexpr uint32_t kPayload = Piece<Packet>::kPayload;
+    const Part part = partOf(task, message);
+    uint32_t packets = uint32_t(divideUp(part.bytes, kPayload)), first = Threads::thread() / kThreads;
+    if (packets > Brief::kMost * apart()) return b;
+    b.is = true;
+    b.packets = reinterpret_cast<Packet*>(task.packets) + first;
+    b.at = part.at + uint64_t(first) * kPayload;
+    b.count = first < packets ? (packets - first - 1) / apart() + 1 : 0;
+    b.left = b.count > 0 ? uint32_t(part.bytes) - first * kPayload : 0;
+    return b;
+  }
+
+  enum Outcome : uint32_t { kDone, kNotBrief, kBroken };
+
+  // exchange sends or receives a brief task's chunk. Each of the worker's threads calls it and has a
+  // result of its own. Where one has kNotBrief nothing has been counted or written, and run() does
+  // the task.
+  MSCCLGO_DEVICE Outcome exchange(const Brief& b, uint64_t launch) const {
+    constexpr uint32_t kPayload = Piece<Packet>::kPayload;
+    Task& task = tasks_[0];
+    const Pair pair = pairOf(task);
+    const bool sends = pair.direction() == kSends;
+    const uint32_t lane = Threads::thread() % kThreads;
+    Piece<Packet> pieces[Brief::kMost];
+    // What is sent is loaded before the counts are there.
+    if (sends) {
+#pragma unroll
+      for (uint32_t k = 0; k < Brief::kMost; ++k) {
+        uint32_t at = k * apart() * kPayload;
+        if (k < b.count) pieces[k].load(b.at + at, b.left - at, lane);
+      }
+    }
+    // One thread loads the counts: those of all lanes are on a few lines, where many loads queue up.
+    if (Threads::thread() == 0) learn(task, pair, launch);
+    Threads::sync();
+    const uint32_t flag = flagOf(task.chunk), slot = uint32_t(task.chunk % kSlots);
+    const uint64_t head = headOf(task, messageOf(task));
+    Packet* packets = b.packets + slot * (kPacketSlot / sizeof(Packet));
+    Watch watch = group_.watch;
+    watch.peer = rankOf(pair);
+    if (sends) {
+      if (!hasRoom(task)) return kNotBrief;
+      if (Threads::thread() == 0) announce(task, head);
+#pragma unroll
+      for (uint32_t k = 0; k < Brief::kMost; ++k) {
+        if (k < b.count) pieces[k].write(packets + k * apart(), lane, flag);
+      }
+      return kDone;
+    }
+    if (isLast(task.chunk)) return kNotBrief;
+    if (b.count == 0 && Threads::thread() >= kThreads) return kDone;
+    uint64_t found = 0;
+    WaitResult result = waitTogether<kThreads>(watch, [&] {
+      uint64_t words[2];
+      task.heads[slot].fetch(0, words);
+      uint32_t missing = tryReadSome(pieces, packets, apart(), b.count, lane, flag);
+      uint2 data;
+      if (!together(LL16Packet::unpack(words, flag, data))) return false;
+      found = uint64_t(data.y) << 32 | data.x;
+      return found != head || missing == 0;
+    });
+    if (result != WaitResult::Done) return kBroken;
+    if (found != head) return kNotBrief;
+#pragma unroll
+    for (uint32_t k = 0; k < Brief::kMost; ++k) {
+      uint32_t at = k * apart() * kPayload;
+      if (k < b.count) pieces[k].store(b.at + at, b.left - at, lane);
+    }
+    return kDone;
+  }
+
+  // end counts a brief task's chunk, behind a barrier that all threads have reached with kDone. One
+  // thread calls it. The next kernel that receives by the lane gives the slot back: this one would end
+  // only when the peer has heard of that.
+  MSCCLGO_DEVICE void end() const { *done(tasks_[0], pairOf(tasks_[0])) = tasks_[0].chunk + 1; }
 
   // run does the tasks, and reports whether no wait has failed. launch is the number of the
   // kernel. All of the worker's threads call it and get the same result.
@@ -302,6 +406,15 @@ class Worker {
 
  private:
   enum State : uint32_t { kFailed, kReady, kEnded };
+  // kThreads is how many threads carry a packet together.
+  static constexpr uint32_t kThreads = Piece<Packet>::kThreads;
+
+  // apart returns how far the packets of a thread lie from each other, in packets.
+  MSCCLGO_DEVICE static uint32_t apart() { return Threads::threads() / kThreads; }
+  // together reports whether ok is true in all threads that carry a packet together.
+  MSCCLGO_DEVICE static bool together(bool ok) {
+    return kThreads == 1 ? ok : __all_sync(0xffffffffu, ok) != 0;
+  }
 
   MSCCLGO_DEVICE static uint32_t perBlock() { return blockDim.x / Threads::threads(); }
   MSCCLGO_DEVICE static uint32_t workers() { return gridDim.x * perBlock(); }
@@ -339,24 +452,27 @@ class Worker {
     find(task, pair);
   }
 
+  // learn sets how far the task's lane and pair are, in boxes. One thread calls it.
+  MSCCLGO_DEVICE void learn(Task& task, const Pair& pair, uint64_t launch) const {
+    // Loaded before any is stored in the task, for which the next would wait.
+    bool sends = pair.direction() == kSends;
+    const uint64_t* other = sends ? task.emptied : own().copied(own().ring(pair.peer(), task.lane));
+    uint64_t chunk = *done(task, pair), seen = load<Scope::System, Order::Relaxed>(other);
+    uint64_t number = own().numberNow(launch, pair.direction(), pair.peer());
+    task.chunk = chunk, task.number = number, task.seen = seen;
+    if (sends) return;
+    task.packed = uint8_t(chunk - seen < kSlots ? chunk - seen : kSlots);
+    if (task.packed > 0) giveBack(task, chunk);  // a brief task did not; see end()
+  }
+
   // begin learns how far the task's lane and pair are.
   MSCCLGO_DEVICE void begin(Task& task, uint64_t launch) const {
     const Pair pair = pairOf(task);
     if (isNear(pair)) {
-      // Loaded before any is stored in the task, for which the next would wait.
-      bool sends = pair.direction() == kSends;
-      const uint64_t* other = sends ? task.emptied : own().copied(own().ring(pair.peer(), task.lane));
-      uint64_t chunk = *done(task, pair), seen = load<Scope::System, Order::Relaxed>(other);
-      uint64_t number = own().numberNow(launch, pair.direction(), pair.peer());
-      task.chunk = chunk, task.number = number;
-      if (sends) {
-        task.seen = seen;
-      } else {
-        task.packed = uint8_t(chunk - seen < kSlots ? chunk - seen : kSlots);
-      }
+      learn(task, pair, launch);
       // The peer has read the slots that it has emptied.
       fence<Scope::System, Order::Acquire>();
-      task.ready = sends && hasRoom(task);
+      task.ready = pair.direction() == kSends && hasRoom(task);
     } else if constexpr (Reach::kFar) {
       if (pair.far()) {
         task.chunk = reach_.chunks(pair);
@@ -430,7 +546,8 @@ class Worker {
     uint32_t leastLot = uint32_t(packets ? table_.leastLots >> 32 : table_.leastLots) / kLine;
     uint32_t most = packets ? kPacketLines : uint32_t(table_.slotBytes / kLine);
     uint32_t used = (lines + leastLot - 1) / leastLot;
-    if (used > table_.lanes) used = table_.lanes;
+    uint32_t lanes = pair.direction() == kKeeps ? pair.lanes() : table_.lanes;
+    if (used > lanes) used = lanes;
     if (used == 0) used = 1;
     uint32_t share = (lines + used - 1) / used, piece = packets ? share : (share + kPieces - 1) / kPieces;
     uint32_t least = leastLot / 2 < most ? leastLot / 2 : most;
@@ -499,6 +616,21 @@ class Worker {
     return true;
   }
 
+  // Part is what a chunk carries.
+  struct Part {
+    uint8_t* at;
+    uint64_t bytes;
+  };
+
+  // partOf returns that of a task's next chunk.
+  MSCCLGO_DEVICE static Part partOf(const Task& task, const Message& message) {
+    uint64_t from = (task.lot.from + uint64_t(task.step) * task.lot.piece) * kLine;
+    uint64_t end = from + task.lot.piece * kLine;
+    if (end > task.lot.to * kLine) end = task.lot.to * kLine;
+    if (end > message.bytes()) end = message.bytes();  // the last line is not whole
+    return {message.at + from, end - from};
+  }
+
   // headOf is what the head of a message's chunks holds: the low bits of its number among
   // those of the pair, then its type and bytes.
   MSCCLGO_DEVICE static uint64_t headOf(const Task& task, const Message& message) {
@@ -509,23 +641,19 @@ class Worker {
   // parts end with a barrier, behind which only the first thread looks at the task.
   MSCCLGO_DEVICE bool step(Task& task) const {
     const Message& message = messageOf(task);
-    uint64_t from = (task.lot.from + uint64_t(task.step) * task.lot.piece) * kLine;
-    uint64_t end = from + task.lot.piece * kLine;
-    if (end > task.lot.to * kLine) end = task.lot.to * kLine;
-    if (end > message.bytes()) end = message.bytes();  // the last line is not whole
-    uint8_t* at = message.at + from;
+    const Part part = partOf(task, message);
     bool ok = true;
     switch (pairOf(task).direction()) {
       case kSends:
-        ok = send(task, message, at, end - from);
+        ok = send(task, message, part.at, part.bytes);
         break;
       case kReceives:
         if (task.seen != headOf(task, message)) return mismatch(task, message);
-        ok = receive(task, message, at, end - from);
+        ok = receive(task, message, part.at, part.bytes);
         break;
       default: {
-        uint8_t* place = (&message)[1].at + from;
-        if (place != at) copy(place, at, end - from, Threads::thread(), Threads::threads());
+        uint8_t* place = (&message)[1].at + (part.at - message.at);
+        if (place != part.at) copy(place, part.at, part.bytes, Threads::thread(), Threads::threads());
         Threads::sync();
       }
     }
@@ -544,11 +672,8 @@ class Worker {
     }
     uint32_t thread = Threads::thread(), threads = Threads::threads(), flag = flagOf(task.chunk);
     uint64_t head = headOf(task, message);
-    auto announce = [&] {
-      task.heads[task.chunk % kSlots].write(make_uint2(uint32_t(head), uint32_t(head >> 32)), flag);
-    };
     if (packed(message.bytes())) {
-      if (thread == 0) announce();
+      if (thread == 0) announce(task, head);
       putPackets(reinterpret_cast<Packet*>(packets(task)), src, n, thread, threads, flag);
       Threads::sync();
       return true;
@@ -557,9 +682,14 @@ class Worker {
     Threads::sync();
     if (thread == 0) {
       fence<Scope::System, Order::Release>();
-      announce();
+      announce(task, head);
     }
     return true;
+  }
+
+  // announce writes the head of a task's chunk.
+  MSCCLGO_DEVICE static void announce(const Task& task, uint64_t head) {
+    task.heads[task.chunk % kSlots].write(make_uint2(uint32_t(head), uint32_t(head >> 32)), flagOf(task.chunk));
   }
 
   // packets returns the slot of the task's chunk for packets, and bytes that for other data, in the
@@ -598,23 +728,32 @@ class Worker {
     } else if (task.packed < kSlots) {
       ++task.packed;
     }
+    giveBack(task, chunk + 1);
+    return ok;
+  }
+
+  // giveBack tells the sender that the slots of the chunks before this one are free. One thread calls it,
+  // when task.packed counts those of packets up to there.
+  MSCCLGO_DEVICE static void giveBack(const Task& task, uint64_t chunk) {
     if (task.packed == kSlots) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
-      // data, and the barrier comes after. GPUs do not store ahead of a branch, though PTX's memory
+      // data, and a barrier has come after. GPUs do not store ahead of a branch, though PTX's memory
       // model alone does not promise it, so nothing is left that the peer could overwrite. A fence
       // would wait for the copy to dst as well. The peer may see this count and none before, so the
       // chunks in all slots were packets.
-      store<Scope::System, Order::Relaxed>(task.emptied, chunk + 1);
+      store<Scope::System, Order::Relaxed>(task.emptied, chunk);
     } else {
-      store<Scope::System, Order::Release>(task.emptied, chunk + 1);
+      store<Scope::System, Order::Release>(task.emptied, chunk);
     }
-    return ok;
   }
+
+  // isLast reports whether a chunk is the last one of its slot before the flags repeat.
+  MSCCLGO_DEVICE static bool isLast(uint64_t chunk) { return chunk % kFlags >= kFlags - kSlots; }
 
   // clear empties a slot before the flags repeat, as a packet that was not overwritten since
   // would pass for a new one. It reports whether it has.
   MSCCLGO_DEVICE bool clear(uint64_t chunk, uint8_t* slot) const {
-    if (chunk % kFlags < kFlags - kSlots) return false;
+    if (!isLast(chunk)) return false;
     for (uint32_t i = Threads::thread(); i < kPacketSlot / 8; i += Threads::threads())
       store<Scope::System, Order::Relaxed>(reinterpret_cast<uint64_t*>(slot) + i, uint64_t(0));
     Threads::sync();
@@ -679,7 +818,7 @@ class Calls {
         store<Scope::System, Order::Relaxed>(box(pair.peer()).awaited(group_.rank), all);
     });
     // The next launch's counts, of which end() changes those of the pairs.
-    for (uint32_t i = threadIdx.x; i < 2 * group_.size; i += blockDim.x)
+    for (uint32_t i = blockDim.x - 1 - threadIdx.x; i < 2 * group_.size; i += blockDim.x)
       store<Scope::Device, Order::Relaxed>(own().number(launch_ + 1, 0, i), own().numberNow(launch_, 0, i));
   }
 
@@ -739,14 +878,26 @@ MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, con
   // What the parameters hold is looked at while the kernel before ends.
   if (table.more != nullptr) awaitPrevious();
   Worker<Threads, Packet, Reach> worker(group, boxes, table, reach, tasks);
+  auto brief = worker.brief();
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   awaitPrevious();
   uint64_t launch = own.launches()[blockIdx.x];
   Calls<Reach> calls(group, boxes, table, reach, tasks, launch);
   if (blockIdx.x == 0) calls.begin();
-  bool ok = worker.run(launch);
-  if (blockIdx.x == 0 && ok) ok = calls.matched();
-  if (!blockAll(ok)) return;
+  bool done = false;
+  if (brief.is) {
+    auto outcome = worker.exchange(brief, launch);
+    bool ok = outcome != worker.kBroken && (blockIdx.x != 0 || calls.matched());
+    done = blockAll(ok && outcome == worker.kDone);
+    if (!done && !blockAll(ok)) return;
+  }
+  if (done) {
+    if (threadIdx.x == 0) worker.end();
+  } else {
+    bool ok = worker.run(launch);
+    if (blockIdx.x == 0 && ok) ok = calls.matched();
+    if (!blockAll(ok)) return;
+  }
   if (blockIdx.x == 0) calls.end();
   // Every block counts the launch, also for those that were not launched.
   for (uint32_t b = blockIdx.x + threadIdx.x * gridDim.x; b < kMaxBlocks; b += blockDim.x * gridDim.x)
