@@ -72,14 +72,49 @@ func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 		}
 	}
 	a, err := c.Kind.algorithm(choice.Algorithm)
+	if err == nil && c.Kind.reach(a) != reachNothing {
+		if lines, ok := r.chooseLines(c); ok {
+			choice = lines
+			a, err = c.Kind.algorithm(choice.Algorithm)
+		}
+	}
 	return choice, a, err
 }
 
+// chooseLines returns the choice of a call of which no element is reduced, between two ranks on
+// NVLink: LL128 packets, with the grid of the largest calls for which the tuning has them. The flags
+// among them cost less than a copy: on two H100s calls of 4M to 256M take 1.00 to 1.13
+// times as long as prepared ones, and through stagings 1.20 to 1.40 times.
+func (r *Runner) chooseLines(c *Call) (choice Choice, ok bool) {
+	if r.link != NVLink || r.comm.Size() != 2 || len(r.comm.Hosts()) > 1 || r.maxBlocks != 0 || c.Kind.Reduces() {
+		return Choice{}, false
+	}
+	for size := c.size(2); size > 0 && !ok; size /= 2 {
+		choice, ok = r.tuning.choose(r.link, nil, c.Kind, 2, size, 0, func(choice Choice) bool { return choice.Algorithm == "LL128" })
+	}
+	return choice, ok
+}
+
 // pieces returns the bytes of the pieces of a part that go through a staging of so many
-// parts: all alike but for the last one, and a multiple of a line. Shards of an
-// all-reduce thus start in lines as those of whole buffers do.
+// parts.
 func (r *Runner) pieces(part uint64, parts int) uint64 {
-	most := max(r.staging.room/uint64(parts)/line, 1) * line
+	return piecesOf(part, r.staging.room/uint64(parts))
+}
+
+// packetPiece returns the bytes of the pieces of a call's part that inboxes hold, and of an
+// algorithm without packets all.
+func (r *Runner) packetPiece(c *Call, a algorithm) uint64 {
+	if a.payload == 0 || a.inboxPackets(c.part(), uint64(r.comm.Size())) <= r.capacity(a) {
+		return c.part()
+	}
+	return piecesOf(c.part(), r.capacity(a)*a.payload)
+}
+
+// piecesOf returns the bytes of pieces of a part, at most so many: all alike but for the last
+// one, and a multiple of a line. Shards of an all-reduce thus start in lines as those of
+// whole buffers do.
+func piecesOf(part, most uint64) uint64 {
+	most = max(most/line, 1) * line
 	return divideUp(divideUp(part, divideUp(part, most)), line) * line
 }
 

@@ -308,7 +308,7 @@ func (p *plan) choose() (err error) {
 	if c.Choice, p.algorithm, err = p.r.chooseUnprepared(c); err != nil {
 		return err
 	}
-	p.piece = c.part()
+	p.piece = p.r.packetPiece(c, p.algorithm)
 	p.reach = c.Kind.reach(p.algorithm)
 	if ranks == 1 && p.algorithm.onDevice() {
 		p.reach = reachNothing
@@ -425,7 +425,7 @@ func (p *plan) bind() error {
 		var err error
 		switch p.reach {
 		case reachNothing:
-			err = p.local()
+			err = p.local(at, bytes)
 		case reachOutputs:
 			p.throughOutput(at, bytes)
 		case reachInputs:
@@ -445,8 +445,8 @@ func (p *plan) bind() error {
 	return nil
 }
 
-// local is a call that reaches no memory of peers.
-func (p *plan) local() error {
+// local moves a piece by an algorithm that reaches no memory of peers.
+func (p *plan) local(at, bytes uint64) error {
 	if p.algorithm.through == bySlots {
 		l, err := p.r.rootedSlots(context.Background(), &p.call, p.in, p.out)
 		p.steps = append(p.steps, step{launch: &l})
@@ -454,9 +454,9 @@ func (p *plan) local() error {
 	}
 	var in, out devicecode.PeerMemory
 	me := p.me()
-	in.Set(me, p.from)
-	out.Set(me, p.to)
-	p.kernelStep(in, out, p.call.part())
+	in.Set(me, p.from+gpu.Ptr(at))
+	out.Set(me, p.to+gpu.Ptr(at))
+	p.kernelStep(in, out, bytes)
 	return nil
 }
 

@@ -7,12 +7,14 @@ using namespace mscclgo;
 namespace {
 
 // Packets: one trip, no barrier. An inbox must hold a part. Inboxes may take
-// turns, since every rank waits for all others' packets.
+// turns, since every rank waits for all others' packets. The parts of an output lie `stride`
+// bytes apart, so that they can be moved in pieces.
 template <class Packet>
-MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes) {
+MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
+                            uint64_t stride) {
   Inboxes<Packet> inboxes(group);
-  Packing<Packet> packing(in, out, bytes);
-  uint8_t* place = out + group.rank * bytes;
+  Packing<Packet> packing(in, out, bytes, stride);
+  uint8_t* place = out + group.rank * stride;
   auto load = [&](uint32_t i) { return packing.load({in, i}); };
   auto send = [&](uint32_t i, const Piece<Packet>& piece) {
     inboxes.sendToAll(i, piece);
@@ -20,7 +22,7 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   };
   auto receive = [&](uint32_t i) {
     return inboxes.receiveEach(i, packing, [&](uint32_t from) {
-      return Place<uint8_t>{out + from * bytes, i};
+      return Place<uint8_t>{out + from * stride, i};
     });
   };
   if (inboxes.exchange(packing.packets(), load, send, receive)) inboxes.end();
@@ -33,9 +35,9 @@ MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in, \
       __grid_constant__ const PeerMemory out, uint64_t bytes
 
-#define PACKET_KERNEL(name, Packet)                                                               \
-  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS) {                        \
-    packets<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes); \
+#define PACKET_KERNEL(name, Packet)                                                                       \
+  extern "C" __global__ void __launch_bounds__(1024, 1) name(PARAMETERS, uint64_t stride) {               \
+    packets<Packet>(group, in.of<const uint8_t>(group.rank), out.of<uint8_t>(group.rank), bytes, stride); \
   }
 PACKET_KERNEL(LL8, LL8Packet)
 PACKET_KERNEL(LL16, LL16Packet)

@@ -102,9 +102,11 @@ class Packing {
   using Piece = mscclgo::Piece<Packet>;
 
   // Data of `bytes` bytes, that begin whole multiples of `bytes` after in or out.
-  MSCCLGO_DEVICE Packing(const void* in, const void* out, uint64_t bytes)
+  MSCCLGO_DEVICE Packing(const void* in, const void* out, uint64_t bytes) : Packing(in, out, bytes, bytes) {}
+  // Data that begin whole multiples of `stride` bytes after in or out.
+  MSCCLGO_DEVICE Packing(const void* in, const void* out, uint64_t bytes, uint64_t stride)
       : bytes_(bytes),
-        whole_((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(out) | bytes) %
+        whole_((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(out) | bytes | stride) %
                    sizeof(typename Piece::Word) ==
                0) {}
 

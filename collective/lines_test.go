@@ -1,0 +1,107 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+)
+
+// TestLines does calls on any buffer between two ranks on NVLink, for which the tuning has an
+// algorithm that peers' buffers are reached by: they go in packets, in as many pieces as the
+// inboxes need.
+func TestLines(t *testing.T) {
+	const count, offset = 100_003, 5 // of elements of one byte, so that parts do not lie in words
+	byteOf := func(rank, part, i int) byte { return byte(i*7 + i>>8 + 31*part + 101*rank) }
+	for kind, place := range map[Kind][]bool{AllGather: {false, true}, AllToAll: {false}, SendReceive: {false}, Broadcast: {false, true}} {
+		for _, inPlace := range place {
+			t.Run(fmt.Sprintf("%v, in place %v", kind, inPlace), func(t *testing.T) {
+				tuning := &Tuning{Rules: []Rule{
+					{Link: "*", Kind: kind, UpTo: 4 << 10, Choice: Choice{Algorithm: "LL128", Blocks: 3, Threads: 64}},
+					{Link: "*", Kind: kind, UpTo: math.MaxUint64, Choice: Choice{Algorithm: "direct", Blocks: 3, Threads: 64}},
+				}}
+				testgroup.Run(t, 2, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
+					r, err := New(ctx, comm, Options{Tuning: tuning})
+					if err != nil {
+						return err
+					}
+					r.link = NVLink
+					s, err := comm.Device().NewStream()
+					if err != nil {
+						return err
+					}
+					rank, ins, outs := comm.Rank(), kind.InParts(2), kind.OutParts(2)
+					all, err := comm.Device().Alloc(2*offset + count*4)
+					if err != nil {
+						return err
+					}
+					in, err := all.Slice(offset, uint64(ins*count))
+					if err != nil {
+						return err
+					}
+					out, err := all.Slice(2*offset+uint64(2*count), uint64(outs*count))
+					if err != nil {
+						return err
+					}
+					if inPlace {
+						in, err = out.Slice(uint64(kind.InOffset(rank, true)*count), uint64(ins*count))
+						if err != nil {
+							return err
+						}
+					}
+					for call := range 3 {
+						data := make([]byte, ins*count)
+						for i := range data {
+							data[i] = byteOf(rank+call, i/count, i%count)
+						}
+						if err := gpu.CopyIn(out, make([]byte, outs*count)); err != nil {
+							return err
+						}
+						if err := gpu.CopyIn(in, data); err != nil {
+							return err
+						}
+						if err := r.call(s, out, in, planKey{kind: kind, typ: U8, count: count, root: 1}); err != nil {
+							return err
+						}
+						if err := comm.Synchronize(ctx, s); err != nil {
+							return err
+						}
+						got := make([]byte, outs*count)
+						if err := gpu.CopyOut(got, out); err != nil {
+							return err
+						}
+						want := make([]byte, outs*count)
+						for i := range want {
+							from, part := 1-rank, 0 // of a send-receive
+							switch kind {
+							case AllGather:
+								from = i / count
+							case AllToAll:
+								from, part = i/count, rank
+							case Broadcast:
+								from = 1
+							}
+							want[i] = byteOf(from+call, part, i%count)
+						}
+						if diff := cmp.Diff(want, got); diff != "" {
+							return fmt.Errorf("call %d on rank %d (-want +got):\n%.2000s", call, rank, diff)
+						}
+					}
+					for _, p := range r.plans {
+						if p.algorithm.name != "LL128" || len(p.steps) < 5 {
+							return fmt.Errorf("%v is done by %s in %d steps", p.op, p.algorithm.name, len(p.steps))
+						}
+					}
+					return errors.Join(s.Close(), all.Close(), r.Close(ctx))
+				})
+			})
+		}
+	}
+}
