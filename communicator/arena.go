@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -17,9 +18,10 @@ type arena struct {
 	dev      *gpu.Device
 	registry *registeredmem.Registry // nil: for this rank alone
 
-	mu     sync.Mutex
-	slabs  []*slab
-	closed bool
+	mu       sync.Mutex
+	slabs    []*slab
+	launches native.LaunchGroup // is told of the slabs, or nil
+	closed   bool
 }
 
 const (
@@ -89,7 +91,20 @@ func (a *arena) grow(n uint64) (*slab, error) {
 		}
 	}
 	a.slabs = append(a.slabs, s)
+	if a.launches != nil {
+		a.launches.Has(uint64(buf.Ptr()), buf.Size())
+	}
 	return s, nil
+}
+
+// groups has launches that are given memory of the arena known as the group's.
+func (a *arena) groups(launches native.LaunchGroup) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.launches = launches
+	for _, s := range a.slabs {
+		launches.Has(uint64(s.buf.Ptr()), s.buf.Size())
+	}
 }
 
 // free frees a piece.

@@ -149,10 +149,11 @@ type Communicator struct {
 	options  Options
 	registry *registeredmem.Registry
 	failure  *failure
-	patience time.Duration // lostPatience
-	shared   *arena        // memory that peers write: semaphores
-	private  *arena        // memory of this rank's kernels alone: handles
-	sharers  int           // ranks that use this rank's device, itself included
+	patience time.Duration      // lostPatience
+	shared   *arena             // memory that peers write: semaphores
+	private  *arena             // memory of this rank's kernels alone: handles
+	launches native.LaunchGroup // by which the device knows those of this group
+	sharers  int                // ranks that use this rank's device, itself included
 	hosts    [][]int
 	links    []registeredmem.Transports // the transport to each peer
 	networks []network
@@ -351,6 +352,9 @@ func (c *Communicator) build(op string) error {
 	if c.private = (&arena{dev: c.dev}); c.from != nil {
 		c.private = c.from.private
 	}
+	c.launches = native.GroupLaunches(c.dev)
+	c.launches.Has(uint64(c.failure.status.Ptr()), c.failure.status.Size())
+	c.private.groups(c.launches)
 	return nil
 }
 
@@ -488,6 +492,9 @@ func (c *Communicator) release() error {
 	c.mu.Unlock()
 	if kept != nil {
 		errs = append(errs, kept.Close())
+	}
+	if c.launches != nil {
+		c.launches.End()
 	}
 	for _, g := range groups {
 		if g != nil {

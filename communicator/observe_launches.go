@@ -14,7 +14,7 @@ import (
 func (o *observer) launches(s *verdict.Status) {
 	failed := slices.ContainsFunc(s.Waits, func(w verdict.Wait) bool { return w.Ended })
 	if o.c.dev != nil && (!failed || o.launched == nil) {
-		o.launched = telling(native.LaunchesOf(o.c.dev, false))
+		o.launched = telling(native.LaunchesOf(o.c.dev, false), o.c.launches)
 	}
 	s.Launches = o.launched
 }
@@ -32,7 +32,7 @@ func (o *observer) queryStreams() {
 }
 
 // telling returns the launches that verdict.Status.Launches has, of all streams.
-func telling(streams [][]native.Launch) []verdict.Launch {
+func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Launch {
 	var under, ended []verdict.Launch
 	for i, launches := range streams {
 		var first, last *native.Launch
@@ -44,18 +44,22 @@ func telling(streams [][]native.Launch) []verdict.Launch {
 				last = &l
 				continue
 			}
-			same := func(e verdict.Launch) bool { return e.Kernel == clipKernel(l.Name) }
+			launch := launchOf(i, l, group)
+			if launch.Group == verdict.OtherGroup || launch.Group == verdict.UnknownGroup {
+				continue
+			}
+			same := func(e verdict.Launch) bool { return e.Kernel == launch.Kernel && e.Group == launch.Group }
 			if at := slices.IndexFunc(ended, same); at < 0 {
-				ended = append(ended, launchOf(i, l))
-			} else if ended[at].Nth < l.Nth {
-				ended[at] = launchOf(i, l)
+				ended = append(ended, launch)
+			} else if ended[at].Nth < launch.Nth {
+				ended[at] = launch
 			}
 		}
 		if first != nil {
-			under = append(under, launchOf(i, *first))
+			under = append(under, launchOf(i, *first, group))
 		}
 		if first != last {
-			under = append(under, launchOf(i, *last))
+			under = append(under, launchOf(i, *last, group))
 		}
 	}
 	slices.SortStableFunc(ended, func(a, b verdict.Launch) int { return cmp.Compare(b.Number, a.Number) })
@@ -65,10 +69,23 @@ func telling(streams [][]native.Launch) []verdict.Launch {
 
 func clipKernel(name string) string { return name[:min(len(name), verdict.MaxKernel)] }
 
-func launchOf(stream int, l native.Launch) verdict.Launch {
+func launchOf(stream int, l native.Launch, group native.LaunchGroup) verdict.Launch {
 	return verdict.Launch{
-		Stream: stream, Number: l.Number, Kernel: clipKernel(l.Name), Nth: l.Nth,
+		Stream: stream, Number: l.Number, Kernel: clipKernel(l.Name), Group: whose(l, group), Nth: l.Nth,
 		Blocks: l.Grid[0] * max(l.Grid[1], 1) * max(l.Grid[2], 1), Threads: l.Block[0] * max(l.Block[1], 1) * max(l.Block[2], 1),
 		Hash: l.Hash, Ended: l.Ended,
 	}
+}
+
+// whose returns whether a launch is of the group.
+func whose(l native.Launch, group native.LaunchGroup) verdict.Group {
+	switch {
+	case l.Group == group.Number():
+		return verdict.ThisGroup
+	case l.Group != 0:
+		return verdict.OtherGroup
+	case group.Only():
+		return verdict.NoGroup
+	}
+	return verdict.UnknownGroup
 }

@@ -133,6 +133,7 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 			h.groups[channel] = g
 		}
 	}
+	c.launches.End()
 	errs = append(errs, c.matcher.close(), c.shared.close(), c.registry.Retire(), c.closeNetworks())
 	h.status = c.failure.retire()
 	c.news.close()

@@ -173,32 +173,45 @@ func TestWaitCycle(t *testing.T) {
 func TestMissingSignalStepApart(t *testing.T) {
 	comms := group(t, 2, communicator.Options{Timeout: verdictTimeout})
 	all := workers(t, comms)
-	each(t, 2, func(rank int) error {
-		var handles []gpu.Ptr
-		for _, name := range []string{"first", "second"} {
-			channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{Name: name})
-			if err != nil {
-				return err
-			}
-			handles = append(handles, channels.HandleOf(0, 1-rank))
+	each(t, 2, func(rank int) error { return stepApart(t, all[rank]) })
+	stepApartVerdict(t, comms, all)
+}
+
+// stepApart has rank 1 swap with rank 0 over two channels, without the signal on the first.
+func stepApart(t *testing.T, w *worker) error {
+	rank := w.comm.Rank()
+	var handles []gpu.Ptr
+	for _, name := range []string{"first", "second"} {
+		h, err := handle(t, w.comm, name, 1-min(rank, 1))
+		if err != nil {
+			return err
 		}
-		for _, h := range handles {
-			if err := all[rank].launch("swap", 1, 1, h, rank == 1 && h == handles[0]); err != nil {
-				return err
-			}
-			if err := comms[rank].Synchronize(t.Context(), all[rank].stream); err != nil {
-				return nil // as it must
-			}
+		handles = append(handles, h)
+	}
+	for _, h := range handles {
+		if rank > 1 {
+			continue
 		}
-		return nil
-	})
+		if err := w.launch("swap", 1, 1, h, rank == 1 && h == handles[0]); err != nil {
+			return err
+		}
+		if err := w.comm.Synchronize(t.Context(), w.stream); err != nil {
+			return nil // as it must
+		}
+	}
+	return nil
+}
+
+// stepApartVerdict checks who is named after stepApart.
+func stepApartVerdict(t *testing.T, comms []*communicator.Communicator, all []*worker) {
+	t.Helper()
 	for rank, err := range culprits(t, comms, all) {
 		for _, part := range []string{"rank 1 never signalled rank 0: rank 0 has waited", "for signal 1 of channel 'first' from 1 to 0, block 0, in launch 1 of kernel swap (1x1), which has ended on rank 1", "for signal 1 of channel 'second' from 0 to 1"} {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				t.Errorf("rank %d: %v; want %q", rank, err, part)
 			}
 		}
-		if e := (*mscclgo.Error)(nil); rank == 0 && errors.As(err, &e) && e.Peer != 1 {
+		if e := (*mscclgo.Error)(nil); rank != 1 && errors.As(err, &e) && e.Peer != 1 {
 			t.Errorf("the error names rank %d", e.Peer)
 		}
 	}

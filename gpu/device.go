@@ -32,7 +32,7 @@ type Device struct {
 	closed atomic.Bool
 	plain  sync.Map // types of launch arguments that are known to hold no Go pointers
 
-	counts sync.Map                    // launches by name; see launchesOf
+	groups launchGroups
 	trace  atomic.Pointer[launchTrace] // of a timeline, or nil
 
 	mu      sync.Mutex

@@ -22,6 +22,7 @@ type capture struct {
 	mu       sync.Mutex
 	hooks    []launchHook // sorted by id
 	kernels  []string     // the first ones
+	of       uint64       // see launchGroups.find; of all kernels
 	launches int          // of kernels
 }
 
@@ -163,23 +164,23 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	if s.capturing().isForeign() {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: end capture", "other code began the capture on %v, and must end it", s.dev)
 	}
-	name := s.capturing().name()
+	name, of := s.capturing().name()
 	hooks := s.endCapture()
 	g, err := s.b.EndCapture()
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{dev: s.dev, b: g, hooks: hooks, name: name, launches: s.dev.launchesOf(name)}, nil
+	return &Graph{dev: s.dev, b: g, hooks: hooks, name: name, of: of}, nil
 }
 
 // Graph is captured work. It can be launched any number of times.
 type Graph struct {
-	dev      *Device
-	b        backend.Graph
-	hooks    []launchHook
-	name     string         // its kernels
-	launches *atomic.Uint64 // of graphs of this name on the device
-	closed   atomic.Bool
+	dev    *Device
+	b      backend.Graph
+	hooks  []launchHook
+	name   string // its kernels
+	of     uint64 // see launchGroups.find; of all kernels
+	closed atomic.Bool
 }
 
 // Launch queues the graph's work on a stream of the graph's device. The memory,
@@ -206,7 +207,7 @@ func (g *Graph) launch(s *Stream, hooks []launchHook) error {
 	if len(hooks) == 0 {
 		err := g.b.Launch(s.b)
 		if err == nil && s.capturing() == nil {
-			s.log.add(g.name, g.launches, [3]uint32{}, [3]uint32{}, nil)
+			s.launched(native.Launch{Name: g.name}, g.of)
 		}
 		return err
 	}

@@ -3,8 +3,8 @@ package gpu
 import (
 	"cmp"
 	"fmt"
+	"hash/crc32"
 	"sync"
-	"sync/atomic"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu/internal/backend"
@@ -65,17 +65,16 @@ func Blocks(blocks, threads int) LaunchConfig {
 
 // Kernel is an entry point of a module. It is valid as long as the module is open.
 type Kernel struct {
-	mod      *Module
-	name     string
-	b        backend.Kernel
-	params   []param
-	bytes    int            // of all arguments
-	packed   sync.Pool      // of *[]byte: arguments of the launches being made
-	launches *atomic.Uint64 // of kernels of this name on the device
+	mod    *Module
+	name   string
+	b      backend.Kernel
+	params []param
+	bytes  int       // of all arguments
+	packed sync.Pool // of *[]byte: arguments of the launches being made
 }
 
 func newKernel(m *Module, name string, b backend.Kernel) *Kernel {
-	k := &Kernel{mod: m, name: name, b: b, params: newParams(b.Params(), m.kernels[name]), launches: m.dev.launchesOf(name)}
+	k := &Kernel{mod: m, name: name, b: b, params: newParams(b.Params(), m.kernels[name])}
 	for _, p := range k.params {
 		k.bytes = max(k.bytes, int(p.place.Offset+p.place.Size))
 	}
@@ -230,10 +229,11 @@ func (k *Kernel) queue(s *Stream, capture *capture, shape backend.LaunchConfig, 
 		return err
 	}
 	trace.end(s, site)
+	of := s.dev.groups.find(packed)
 	if capture != nil {
-		capture.adds(k.name)
+		capture.adds(k.name, of, &s.dev.groups)
 	} else {
-		s.log.add(k.name, k.launches, shape.Grid, shape.Block, packed)
+		s.launched(native.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block, Hash: crc32.Checksum(packed, castagnoli)}, of)
 	}
 	return nil
 }

@@ -5,14 +5,13 @@ import (
 	"hash/crc32"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"weak"
 
 	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // A launchLog has the last launches of a stream: for a verdict on a group that does not
-// progress. Launching does no more for it than a few stores.
+// progress. Launching does no more for it than a few stores, and a count.
 type launchLog struct {
 	mu       sync.Mutex
 	launched uint64 // launches so far
@@ -29,9 +28,17 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// add adds a launch that was made. count counts those of its name.
-func (l *launchLog) add(name string, count *atomic.Uint64, grid, block [3]uint32, args []byte) {
-	launch := native.Launch{Name: name, Nth: count.Add(1), Grid: grid, Block: block, Hash: crc32.Checksum(args, castagnoli)}
+// launched adds a launch that was made to the stream's. of is what launchGroups.find returns of it:
+// the memory there may have been left to another group since it was captured.
+func (s *Stream) launched(launch native.Launch, of uint64) {
+	groups := &s.dev.groups
+	launch.Group = groups.of(of)
+	launch.Nth = groups.count(launch.Name, launch.Group)
+	s.log.add(launch)
+}
+
+// add adds a launch that was made, of which all but the number is known.
+func (l *launchLog) add(launch native.Launch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	launch.Number = l.launched + 1
@@ -118,38 +125,30 @@ func (d *Device) remember(s *Stream) {
 	d.streams = append(d.streams, weak.Make(s))
 }
 
-// launchesOf returns the count of launches by a name.
-func (d *Device) launchesOf(name string) *atomic.Uint64 {
-	if count, ok := d.counts.Load(name); ok {
-		return count.(*atomic.Uint64)
-	}
-	count, _ := d.counts.LoadOrStore(name, new(atomic.Uint64))
-	return count.(*atomic.Uint64)
-}
-
-// adds adds a kernel to those of the capture.
-func (c *capture) adds(kernel string) {
+// adds adds a kernel to those of the capture. of is what launchGroups.find returns of it.
+func (c *capture) adds(kernel string, of uint64, groups *launchGroups) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.of = groups.join(c.of, of)
 	if len(c.kernels) < graphNames {
 		c.kernels = append(c.kernels, kernel)
 	}
 	c.launches++
 }
 
-// name returns the name of the graph of the capture.
-func (c *capture) name() string {
+// name returns the name of the graph of the capture, and what launchGroups.find returns of it.
+func (c *capture) name() (name string, of uint64) {
 	if c == nil {
-		return "a graph"
+		return "a graph", 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := "a graph of " + strings.Join(c.kernels, ", ")
 	switch more := c.launches - len(c.kernels); {
 	case c.launches == 0:
-		return "a graph without kernels"
+		return "a graph without kernels", 0
 	case more > 0:
-		return fmt.Sprintf("%s and %d more", text, more)
+		return fmt.Sprintf("%s and %d more", text, more), c.of
 	}
-	return text
+	return text, c.of
 }

@@ -70,3 +70,80 @@ func TestLaunches(t *testing.T) {
 		t.Errorf("of a closed stream: %v", all)
 	}
 }
+
+// TestLaunchGroups launches a kernel and graphs of it with memory of groups, and looks at which group
+// they are said to be of, and at how they are counted.
+func TestLaunchGroups(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s := newStream(t, d)
+	module := load(t, d)
+	fill, sum := kernel(t, module, "fill"), kernel(t, module, "sum")
+	none, one, two, more := alloc(t, d, 8), alloc(t, d, 8), alloc(t, d, 8), alloc(t, d, 8)
+	launch := func(b *gpu.Buffer) { t.Helper(); check(t, fill.Launch(s, gpu.Blocks(1, 32), b.Ptr(), 0, uint32(1))) }
+	captured := func(of ...*gpu.Buffer) *gpu.Graph {
+		t.Helper()
+		check(t, s.BeginCapture())
+		for _, b := range of {
+			launch(b)
+		}
+		graph, err := s.EndCapture()
+		check(t, err)
+		closer(t, graph)
+		return graph
+	}
+	said := 0
+	say := func() (text string) {
+		t.Helper()
+		synchronize(t, s)
+		all := native.LaunchesOf(d, false)[0]
+		for _, l := range all {
+			if int(l.Number) > said {
+				text += fmt.Sprintf("%d#%d ", l.Group, l.Nth)
+			}
+		}
+		said = int(all[len(all)-1].Number)
+		return text
+	}
+	has := func(b *gpu.Buffer) native.LaunchGroup {
+		g := native.GroupLaunches(d)
+		g.Has(uint64(b.Ptr()), b.Size())
+		return g
+	}
+	launch(one)
+	testcmp.Equal(t, "before there are groups", say(), "0#1 ")
+	first := has(one)
+	testcmp.Equal(t, "whether the first is the only one", first.Only(), true)
+	second := has(two)
+	testcmp.Equal(t, "whether it is then", first.Only(), false)
+	for _, b := range []*gpu.Buffer{one, two, none, one} {
+		launch(b)
+	}
+	testcmp.Equal(t, "of two groups", say(), "1#1 2#1 0#2 1#2 ")
+	ofOne, ofBoth := captured(none, one), captured(one, two, one)
+	for _, g := range []*gpu.Graph{ofOne, ofBoth, ofOne} {
+		check(t, g.Launch(s))
+	}
+	testcmp.Equal(t, "of graphs", say(), "1#1 0#1 1#2 ")
+	first.Has(uint64(more.Ptr()), 8)
+	launchWide := func(of ...*gpu.Buffer) {
+		t.Helper()
+		var wide [250]uint64
+		for i, b := range of {
+			wide[100*i] = uint64(b.Ptr())
+		}
+		check(t, sum.Launch(s, gpu.Blocks(1, 1), wide, none))
+	}
+	launchWide(one, more)
+	launchWide(two, none)
+	launchWide(two, more)
+	testcmp.Equal(t, "of addresses in a struct", say(), "1#1 2#1 0#1 ")
+	first.End()
+	first.Has(uint64(one.Ptr()), 8)
+	launch(one) // it is nobody's
+	third := has(one)
+	launch(one)
+	check(t, ofOne.Launch(s))
+	testcmp.Equal(t, "when another group has the memory", say(), "0#3 3#1 3#1 ")
+	second.End()
+	third.End()
+}

@@ -62,6 +62,7 @@ func init() {
 	}
 	native.UseDevice = func(d any, by string) (func(), error) { return d.(*Device).use(by) }
 	native.LaunchesOf = func(d any, query bool) [][]native.Launch { return d.(*Device).launches(query) }
+	native.GroupLaunches = func(d any) native.LaunchGroup { return d.(*Device).groupLaunches() }
 	native.StillOf = func(d any) native.Still {
 		if s, ok := d.(*Device).b.(backend.Stiller); ok {
 			return s.Still()

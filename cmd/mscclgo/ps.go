@@ -180,7 +180,7 @@ type psLaunch struct {
 	Stream  int    `json:"stream"`
 	Number  uint64 `json:"number"` // among the stream's
 	Kernel  string `json:"kernel"`
-	Nth     uint64 `json:"nth"` // of that kernel
+	Nth     uint64 `json:"nth"` // of that kernel in its group
 	Blocks  uint32 `json:"blocks"`
 	Threads uint32 `json:"threads"`
 	Hash    string `json:"arguments_hash"`

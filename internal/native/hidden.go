@@ -82,6 +82,8 @@ var (
 	// With query it asks the driver whether the streams are idle; else only what the
 	// program has waited for is known to have ended.
 	LaunchesOf func(device any, query bool) [][]Launch
+	// GroupLaunches has a *gpu.Device tell the launches of one more group from the others.
+	GroupLaunches func(device any) LaunchGroup
 	// StillOf returns when last all work of a *gpu.Device stood still; zeros where that is not
 	// known, as on GPUs.
 	StillOf func(device any) Still
@@ -174,10 +176,24 @@ type Param struct{ Offset, Size uint32 }
 type Launch struct {
 	Number      uint64 // among the stream's launches, from 1
 	Name        string // of the kernel, or what graph it is
-	Nth         uint64 // launch of that name on the device, from 1
+	Group       uint64 // LaunchGroup.Number, or 0 if that is not known
+	Nth         uint64 // launch of that name in the group on the device, from 1
 	Grid, Block [3]uint32
 	Hash        uint32 // of the arguments
 	Ended       bool   // as far as is known
+}
+
+// LaunchGroup is a group of ranks to a device, which tells its launches by its memory.
+type LaunchGroup interface {
+	// Number is that of the group on the device, from 1.
+	Number() uint64
+	// Only reports whether the device has had no other group.
+	Only() bool
+	// Has tells of memory that is the group's alone. Launches with an argument that points there,
+	// also in a struct, are the group's from then on.
+	Has(address, bytes uint64)
+	// End has the device forget the memory, before that is freed or left to another group.
+	End()
 }
 
 // ProxyEnded stands for the rounds of a proxy that was closed.

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -88,27 +89,31 @@ func (g *graph) passed() (Verdict, bool) {
 }
 
 // isPast reports whether a rank has ended whatever launch another one may wait in, and
-// returns that. Ranks that launch other kernels, or one more often, prove nothing.
+// returns that. Ranks that launch other kernels, or one more often, prove nothing, nor do
+// launches of other groups, or which may be of one.
 func (g *graph) isPast(rank, waiter int) (Launch, bool) {
 	a, b := g.ranks[rank].Status, g.ranks[waiter].Status
 	if a == nil || b == nil {
 		return Launch{}, false
 	}
 	under := launchesUnderWay(b)
-	if len(under) == 0 {
-		return Launch{}, false
-	}
+	in, found := Launch{}, false
 	for i, l := range under {
 		if i > 0 && l.Stream == under[i-1].Stream && l.Number > under[i-1].Number+1 {
 			return Launch{}, false // there are more between them
 		}
-		past := false
-		for _, other := range a.Launches {
-			past = past || other.Ended && other.Kernel == l.Kernel && other.Nth >= l.Nth
+		if l.Group == OtherGroup {
+			continue
 		}
-		if !past {
+		past := func(other Launch) bool {
+			return other.Ended && other.Group == l.Group && other.Kernel == l.Kernel && other.Nth >= l.Nth
+		}
+		if l.Group == UnknownGroup || !slices.ContainsFunc(a.Launches, past) {
 			return Launch{}, false
 		}
+		if !found {
+			in, found = l, true
+		}
 	}
-	return under[0], true
+	return in, found
 }

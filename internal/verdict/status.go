@@ -37,7 +37,7 @@ type Status struct {
 	Waits []Wait // of its kernels, the most telling first
 
 	// Launches are those that tell most: of each stream the first and the last that are
-	// not known to have ended, and of each kernel the last that has.
+	// not known to have ended, and of each kernel the last that has and proves something.
 	Launches []Launch
 
 	Still Still
@@ -87,11 +87,24 @@ type Launch struct {
 	Stream          int    // of the rank's
 	Number          uint64 // among the stream's launches, from 1
 	Kernel          string // or what graph it is
-	Nth             uint64 // launch of that on the rank, from 1
+	Group           Group  // whose it is
+	Nth             uint64 // launch of that on the rank in its group, from 1
 	Blocks, Threads uint32 // of the grid, and of a block; 0 of a graph
 	Hash            uint32 // of the arguments
 	Ended           bool   // as far as is known
 }
+
+// Group is the group of a launch. What a rank has launched in one group proves nothing in another.
+type Group uint8
+
+// The groups of a launch.
+const (
+	UnknownGroup Group = iota // this one or another
+	ThisGroup                 // this one, of which it was given handles
+	NoGroup                   // given no handles that are known, on a device that has had no other group
+	OtherGroup
+	groups
+)
 
 // Encode returns the encoded status, which has at most MaxBytes bytes.
 func (s *Status) Encode() []byte {
@@ -118,6 +131,7 @@ func (s *Status) Encode() []byte {
 		w.U16(uint16(l.Stream))
 		w.U64(l.Number)
 		w.String(clip(l.Kernel, MaxKernel))
+		w.U8(uint8(l.Group))
 		w.U64(l.Nth)
 		w.U32(l.Blocks)
 		w.U32(l.Threads)
@@ -149,8 +163,11 @@ func Decode(b []byte) (*Status, error) {
 		r.Fail(errors.New("it has too many launches"))
 	}
 	for range min(n, MaxLaunches) {
-		l := Launch{Stream: int(r.U16()), Number: r.U64(), Kernel: Printable(r.String(MaxKernel)), Nth: r.U64()}
+		l := Launch{Stream: int(r.U16()), Number: r.U64(), Kernel: Printable(r.String(MaxKernel)), Group: Group(r.U8()), Nth: r.U64()}
 		l.Blocks, l.Threads, l.Hash, l.Ended = r.U32(), r.U32(), r.U32(), r.Bool()
+		if l.Group >= groups {
+			r.Fail(errors.New("it has a launch of no group"))
+		}
 		if r.Err() != nil {
 			break
 		}

@@ -102,8 +102,11 @@ func report(t *testing.T, ranks []Rank, line string) {
 		}
 		r.Waits = append(r.Waits, w)
 	case "launched":
-		// RANK launched KERNEL nth N number N on STREAM [ended]
-		l := Launch{Kernel: f[2], Nth: uint64(number(f[4])), Number: uint64(number(f[6])), Stream: number(f[8]), Blocks: 2, Threads: 64, Ended: len(f) > 9}
+		// RANK launched KERNEL nth N number N on STREAM [ended] [of none|other|unknown]
+		l := Launch{Kernel: f[2], Nth: uint64(number(f[4])), Number: uint64(number(f[6])), Stream: number(f[8]), Blocks: 2, Threads: 64, Group: ThisGroup, Ended: slices.Contains(f, "ended")}
+		if i := slices.Index(f, "of"); i > 0 {
+			l.Group = map[string]Group{"none": NoGroup, "other": OtherGroup, "unknown": UnknownGroup}[f[i+1]]
+		}
 		r.Launches = append(r.Launches, l)
 	default:
 		t.Fatalf("%s: what?", line)
@@ -147,7 +150,7 @@ func TestStatusRoundTrip(t *testing.T) {
 			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true},
 			{Kind: Ring, Peer: 1},
 		}, Launches: []Launch{
-			{Stream: 3, Number: 1 << 50, Kernel: "allReduce", Nth: 7, Blocks: 64, Threads: 256, Hash: 5, Ended: true},
+			{Stream: 3, Number: 1 << 50, Kernel: "allReduce", Group: OtherGroup, Nth: 7, Blocks: 64, Threads: 256, Hash: 5, Ended: true},
 			{Kernel: "a graph"},
 		}}
 	got, err := Decode(s.Encode())
@@ -197,7 +200,7 @@ func TestJudgeHostile(t *testing.T) {
 				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0})
 			}
 			for range random.IntN(4) {
-				s.Launches = append(s.Launches, Launch{Stream: random.IntN(2), Number: uint64(random.IntN(3)), Kernel: "k", Nth: uint64(random.IntN(3)), Blocks: uint32(random.IntN(2)), Ended: random.IntN(2) == 0})
+				s.Launches = append(s.Launches, Launch{Stream: random.IntN(2), Number: uint64(random.IntN(3)), Kernel: "k", Group: Group(random.IntN(int(groups))), Nth: uint64(random.IntN(3)), Blocks: uint32(random.IntN(2)), Ended: random.IntN(2) == 0})
 			}
 			ranks[i].Status = s
 		}

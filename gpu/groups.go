@@ -1,0 +1,142 @@
+package gpu
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// launchGroups are the groups of ranks that use a device. A launch is known to be of a group by an
+// argument that points to memory which that alone has: to a handle, or, from a handle by value, to
+// the status that waits look at.
+type launchGroups struct {
+	memory atomic.Pointer[[]groupMemory] // by group; replaced, and never changed
+
+	mu     sync.Mutex
+	made   uint64                    // groups so far
+	counts map[launchesOfName]uint64 // launches so far
+}
+
+// groupMemory is memory of the group with that number.
+type groupMemory struct{ address, bytes, group uint64 }
+
+// launchesOfName are the launches of a kernel, or of graphs of that name, in a group.
+type launchesOfName struct {
+	name  string
+	group uint64 // 0 for those of which it is not known
+}
+
+// severalGroups stands in place of an address for those of several groups; nothing is there.
+const severalGroups = 1<<64 - 1
+
+// of returns the number of the group in whose memory an address is, or 0.
+func (g *launchGroups) of(address uint64) uint64 {
+	if memory := g.memory.Load(); memory != nil {
+		for _, m := range *memory {
+			if address-m.address < m.bytes {
+				return m.group
+			}
+		}
+	}
+	return 0
+}
+
+// find returns an address among arguments that is in memory of a group, 0 if none is, or
+// severalGroups.
+func (g *launchGroups) find(args []byte) (found uint64) {
+	memory := g.memory.Load()
+	if memory == nil || len(*memory) == 0 {
+		return 0
+	}
+	one := (*memory)[0].group == (*memory)[len(*memory)-1].group
+	for at := 0; at+8 <= len(args) && (found == 0 || !one); at += 8 {
+		address := binary.NativeEndian.Uint64(args[at:])
+		if address != 0 && g.of(address) != 0 { // most of a handle for many ranks is 0
+			found = g.join(found, address)
+		}
+	}
+	return found
+}
+
+// join joins what find has returned of two.
+func (g *launchGroups) join(a, b uint64) uint64 {
+	switch {
+	case a == 0:
+		return b
+	case b == 0 || g.of(a) == g.of(b):
+		return a
+	}
+	return severalGroups
+}
+
+// count counts a launch, and returns how many there have been with it.
+func (g *launchGroups) count(name string, group uint64) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.counts == nil {
+		g.counts = map[launchesOfName]uint64{}
+	}
+	which := launchesOfName{name, group}
+	g.counts[which]++
+	return g.counts[which]
+}
+
+// replace replaces the memory of all groups by what change makes of it. The caller holds mu.
+func (g *launchGroups) replace(change func([]groupMemory) []groupMemory) {
+	var all []groupMemory
+	if memory := g.memory.Load(); memory != nil {
+		all = slices.Clone(*memory)
+	}
+	all = change(all)
+	slices.SortStableFunc(all, func(a, b groupMemory) int { return cmp.Compare(a.group, b.group) })
+	g.memory.Store(&all)
+}
+
+// launchGroup implements native.LaunchGroup.
+type launchGroup struct {
+	all    *launchGroups
+	number uint64
+	ended  bool
+}
+
+// groupLaunches implements native.GroupLaunches.
+func (d *Device) groupLaunches() native.LaunchGroup {
+	g := &d.groups
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.made++
+	return &launchGroup{all: g, number: g.made}
+}
+
+func (g *launchGroup) Number() uint64 { return g.number }
+
+func (g *launchGroup) Only() bool {
+	g.all.mu.Lock()
+	defer g.all.mu.Unlock()
+	return g.all.made == 1
+}
+
+func (g *launchGroup) Has(address, bytes uint64) {
+	g.all.mu.Lock()
+	defer g.all.mu.Unlock()
+	if !g.ended {
+		g.all.replace(func(all []groupMemory) []groupMemory {
+			return append(all, groupMemory{address, bytes, g.number})
+		})
+	}
+}
+
+func (g *launchGroup) End() {
+	g.all.mu.Lock()
+	defer g.all.mu.Unlock()
+	g.ended = true
+	g.all.replace(func(all []groupMemory) []groupMemory {
+		return slices.DeleteFunc(all, func(m groupMemory) bool { return m.group == g.number })
+	})
+	maps.DeleteFunc(g.all.counts, func(l launchesOfName, _ uint64) bool { return l.group == g.number })
+}
