@@ -530,7 +530,7 @@ typedef enum {
   MSCCLGO_KIND_BOOL = 1,
   MSCCLGO_KIND_INT = 2,  // signed
   MSCCLGO_KIND_UINT = 3,
-  MSCCLGO_KIND_ENUM = 4,  // an integer; whether it is signed is not known
+  MSCCLGO_KIND_ENUM = 4,  // an integer; the compiler does not tell whether it is signed
   MSCCLGO_KIND_FLOAT = 5,
   MSCCLGO_KIND_POINTER = 6,
   MSCCLGO_KIND_STRUCT = 7  // a struct, class or union

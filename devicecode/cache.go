@@ -54,7 +54,7 @@ func openCache(op, dir string) (cache, error) {
 var imageKind = [4]byte{'m', 'i', 'm', 'g'}
 
 const (
-	imageVersion = 5 // also raised when the description of parameters changes
+	imageVersion = 6 // also raised when the description of parameters changes
 	maxKey       = 256
 	maxFile      = 1 << 30 // bytes; no file of ours comes near it
 )

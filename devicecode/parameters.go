@@ -25,6 +25,7 @@ func signatures(object []byte, entry func(name string) bool) []signature.Kernel 
 	if err != nil {
 		return nil
 	}
+	d := describer{Data: data}
 	var kernels []signature.Kernel
 	r := data.Reader()
 	seen := map[string]bool{}
@@ -40,7 +41,7 @@ func signatures(object []byte, entry func(name string) bool) []signature.Kernel 
 			name := linkageName(data, e)
 			if name != "" && e.Val(dwarf.AttrDeclaration) == nil && entry(name) && !seen[name] {
 				seen[name] = true
-				if params, ok := parameters(data, r, e); ok {
+				if params, ok := d.parameters(r, e); ok {
 					kernels = append(kernels, signature.Kernel{Name: name, Params: params})
 				}
 				continue
@@ -71,8 +72,14 @@ func linkageName(data *dwarf.Data, e *dwarf.Entry) string {
 	return ""
 }
 
+// describer describes types of an object.
+type describer struct {
+	*dwarf.Data
+	integers map[*dwarf.EnumType]dwarf.Type // of which enums are made, which a dwarf.EnumType does not have
+}
+
 // parameters reads the children of a function's entry.
-func parameters(data *dwarf.Data, r *dwarf.Reader, function *dwarf.Entry) (params []signature.Param, ok bool) {
+func (d *describer) parameters(r *dwarf.Reader, function *dwarf.Entry) (params []signature.Param, ok bool) {
 	ok = true
 	for function.Children {
 		e, err := r.Next()
@@ -83,10 +90,10 @@ func parameters(data *dwarf.Data, r *dwarf.Reader, function *dwarf.Entry) (param
 			p := signature.Param{}
 			p.Name, _ = e.Val(dwarf.AttrName).(string)
 			offset, _ := e.Val(dwarf.AttrType).(dwarf.Offset)
-			t, err := data.Type(offset)
+			t, err := d.Type(offset)
 			ok = ok && err == nil
 			if ok {
-				p.Type = typeOf(t)
+				p.Type = d.typeOf(t)
 			}
 			params = append(params, p)
 		}
@@ -97,17 +104,17 @@ func parameters(data *dwarf.Data, r *dwarf.Reader, function *dwarf.Entry) (param
 
 // typeOf describes a type by value. const, volatile and restrict of the value itself do
 // not matter to the caller that passes it.
-func typeOf(t dwarf.Type) signature.Type {
+func (d *describer) typeOf(t dwarf.Type) signature.Type {
 	out := signature.Type{Name: nameOf(t)}
 	if size := t.Size(); size > 0 && size <= 1<<31 {
 		out.Size = uint32(size)
 	}
 	switch t := t.(type) {
 	case *dwarf.QualType:
-		return typeOf(t.Type)
+		return d.typeOf(t.Type)
 	case *dwarf.TypedefType:
 		name := out.Name
-		out = typeOf(t.Type)
+		out = d.typeOf(t.Type)
 		out.Name = name
 	case *dwarf.BoolType:
 		out.Kind = signature.Bool
@@ -118,23 +125,68 @@ func typeOf(t dwarf.Type) signature.Type {
 	case *dwarf.FloatType:
 		out.Kind = signature.Float
 	case *dwarf.EnumType:
-		out.Kind = signature.Enum
+		out.Kind = d.enumKind(t)
 	case *dwarf.PtrType:
 		out.Kind = signature.Pointer
-		if to := pointee(t.Type); to.Kind != signature.Opaque {
+		if to := d.pointee(t.Type); to.Kind != signature.Opaque {
 			out.PointsTo(to)
 		}
 	case *dwarf.ArrayType:
-		element := typeOf(t.Type)
+		element := d.typeOf(t.Type)
 		// One of no elements, which may end a struct, has no element for a description.
 		if t.Count > 0 && uint64(t.Count)*uint64(element.Size) == uint64(out.Size) {
 			out.Kind, out.Count = signature.Array, uint32(t.Count)
 			out.Fields = []signature.Field{{Type: element}}
 		}
 	case *dwarf.StructType:
-		out.Kind, out.Fields = signature.Struct, fieldsOf(t)
+		out.Kind, out.Fields = signature.Struct, d.fieldsOf(t)
 	}
 	return out
+}
+
+// enumKind returns the kind of the integer that an enum is made of. NVIDIA's compilers do not tell that, so
+// there only an enumerator does that one of the other sign cannot have.
+func (d *describer) enumKind(t *dwarf.EnumType) signature.Kind {
+	if d.integers == nil {
+		d.findIntegers()
+	}
+	if of := d.integers[t]; of != nil {
+		return d.typeOf(of).Kind
+	}
+	if t.ByteSize >= 8 { // where an enumerator's number may be the bits of another
+		return signature.Enum
+	}
+	for _, v := range t.Val {
+		switch {
+		case v.Val < 0:
+			return signature.Int
+		case v.Val>>(8*t.ByteSize-1) != 0:
+			return signature.Uint
+		}
+	}
+	return signature.Enum
+}
+
+// findIntegers finds the integers of all enums.
+func (d *describer) findIntegers() {
+	d.integers = map[*dwarf.EnumType]dwarf.Type{}
+	r := d.Reader()
+	for {
+		e, err := r.Next()
+		if err != nil || e == nil {
+			return
+		}
+		offset, ok := e.Val(dwarf.AttrType).(dwarf.Offset)
+		if e.Tag != dwarf.TagEnumerationType || !ok {
+			continue
+		}
+		// That of the same offset is the same each time.
+		t, err := d.Type(e.Offset)
+		of, errOf := d.Type(offset)
+		if enum, ok := t.(*dwarf.EnumType); ok && err == nil && errOf == nil {
+			d.integers[enum] = of
+		}
+	}
 }
 
 // elements are the types of CUDA's that stand for elements. On emulated devices they are typedefs.
@@ -142,7 +194,7 @@ var elements = map[string]bool{"__half": true, "__nv_bfloat16": true, "__nv_fp8_
 
 // pointee describes what a pointer points to, without const and volatile, by a name that is not the
 // program's own for a type of another name: no typedef but those of <cstdint> and CUDA.
-func pointee(t dwarf.Type) signature.Type {
+func (d *describer) pointee(t dwarf.Type) signature.Type {
 	for {
 		switch of := t.(type) {
 		case *dwarf.QualType:
@@ -152,7 +204,7 @@ func pointee(t dwarf.Type) signature.Type {
 			if elements[of.Name] {
 				return signature.Type{Kind: signature.Struct, Name: of.Name}
 			}
-			if !signature.IsNumber(of.Name, typeOf(of)) {
+			if !signature.IsNumber(of.Name, d.typeOf(of)) {
 				t = of.Type
 				continue
 			}
@@ -160,28 +212,30 @@ func pointee(t dwarf.Type) signature.Type {
 			return signature.Type{Kind: signature.Struct, Name: nameOf(t)}
 		case nil, *dwarf.FuncType, *dwarf.ArrayType, *dwarf.VoidType:
 			return signature.Type{}
+		case *dwarf.EnumType:
+			return signature.Type{Kind: signature.Enum, Name: nameOf(t), Size: uint32(of.Size())}
 		case *dwarf.PtrType:
 			return signature.Type{Kind: signature.Pointer, Name: nameOf(t), Size: uint32(of.Size())}
 		}
-		return typeOf(t)
+		return d.typeOf(t)
 	}
 }
 
 // fieldsOf describes the members of a struct. It returns nil for a union, and for a struct
 // that has bases or bit fields besides: those leave holes that alignment does not explain.
-func fieldsOf(t *dwarf.StructType) []signature.Field {
+func (d *describer) fieldsOf(t *dwarf.StructType) []signature.Field {
 	if t.Kind == "union" {
 		return nil
 	}
 	var fields []signature.Field
 	end := int64(0)
 	for i, f := range t.Field {
-		d := typeOf(f.Type)
-		if i == 0 && f.ByteOffset != 0 || f.BitSize != 0 || f.ByteOffset < end || f.ByteOffset-end >= alignmentOf(d) {
+		of := d.typeOf(f.Type)
+		if i == 0 && f.ByteOffset != 0 || f.BitSize != 0 || f.ByteOffset < end || f.ByteOffset-end >= alignmentOf(of) {
 			return nil
 		}
-		end = f.ByteOffset + int64(d.Size)
-		fields = append(fields, signature.Field{Name: f.Name, Offset: uint32(f.ByteOffset), Type: d})
+		end = f.ByteOffset + int64(of.Size)
+		fields = append(fields, signature.Field{Name: f.Name, Offset: uint32(f.ByteOffset), Type: of})
 	}
 	if end > t.ByteSize {
 		return nil

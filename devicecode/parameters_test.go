@@ -2,6 +2,7 @@ package devicecode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,6 +162,60 @@ extern "C" __global__ void none(None n) {}
 	want := map[string][]string{
 		"flexible": {"int n at 0: 4 bytes", "float[0] rest at 4: 0 bytes"},
 		"none":     {"int n at 0: 4 bytes", "int[0] none at 4: 0 bytes", "short[2][3] table at 4: 12 bytes"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestEnums has enums of all integers, which take numbers as those do, and pointers to them, which take any.
+func TestEnums(t *testing.T) { testEnums(t, ArchEmu, Options{CacheDir: t.TempDir()}) }
+
+func TestEnumsCUDA(t *testing.T) {
+	forEachCUDATool(t, func(t *testing.T, o Options) { testEnums(t, "sm_90", o) })
+}
+
+func testEnums(t *testing.T, arch string, o Options) {
+	t.Helper()
+	const source = `
+#include <mscclgo/config.cuh>
+enum class U8 : uint8_t { A }; enum class U16 : unsigned short { A }; enum class U32 : unsigned { A }; enum class U64 : uint64_t { A = 1ull << 63 };
+enum class I8 : signed char { A }; enum class I16 : short { A }; enum class I32 { A }; enum class I64 : long long { A = -1 };
+enum Plain { kA }; enum Negative { kB = -1 }; enum Large { kC = 1ull << 32 }; enum Fixed : unsigned char { kD };
+enum class Switch : bool { kOff }; enum class Letter : char { A }; namespace inner { typedef uint16_t word; enum class Named : const word { A }; }
+enum class Upper8 : uint8_t { A, B = 128 }; enum class Upper32 : uint32_t { A = ~0u }; enum class Lower : signed char { A, B = -128 };
+struct Outer { enum class Inner : uint8_t { A } in[2]; };
+extern "C" __global__ void enums(U8 a, U16 b, U32 c, U64 d, I8 e, I16 f, I32 g, const I64 h, Plain i, Negative j, Large k, Fixed l,
+    Switch m, Letter n, inner::Named o, Outer p, U8* q, Plain* r, Upper8 s, Upper32 t, Lower u) {}
+`
+	name := map[signature.Kind]string{signature.Bool: "bool", signature.Int: "signed", signature.Uint: "unsigned", signature.Enum: "unknown"}
+	var got []string
+	for _, k := range described(t, arch, source, o) {
+		for _, p := range k.Params {
+			of := p.Type
+			if to := of.Pointee(); of.Kind == signature.Pointer {
+				if to.Kind != signature.Opaque {
+					t.Errorf("%v points to %+v", p, to)
+				}
+				continue
+			}
+			for len(of.Fields) > 0 {
+				of = of.Fields[0].Type
+			}
+			got = append(got, fmt.Sprintf("%v: %s, of %d bytes", p, name[of.Kind], of.Size))
+		}
+	}
+	want := []string{"U8 a: unsigned, of 1 bytes", "U16 b: unsigned, of 2 bytes", "U32 c: unsigned, of 4 bytes", "U64 d: unsigned, of 8 bytes",
+		"I8 e: signed, of 1 bytes", "I16 f: signed, of 2 bytes", "I32 g: signed, of 4 bytes", "I64 h: signed, of 8 bytes",
+		"Plain i: unsigned, of 4 bytes", "Negative j: signed, of 4 bytes", "Large k: unsigned, of 8 bytes", "Fixed l: unsigned, of 1 bytes",
+		"Switch m: bool, of 1 bytes", "Letter n: signed, of 1 bytes", "Named o: unsigned, of 2 bytes", "Outer p: unsigned, of 1 bytes",
+		"Upper8 s: unsigned, of 1 bytes", "Upper32 t: unsigned, of 4 bytes", "Lower u: signed, of 1 bytes"}
+	if arch != ArchEmu { // NVIDIA's compilers tell no more than the enumerators
+		for i, w := range want {
+			if p, _, _ := strings.Cut(w, ":"); !slices.Contains([]string{"Negative j", "Upper8 s", "Upper32 t", "Lower u"}, p) {
+				want[i] = p + ": unknown" + w[strings.Index(w, ","):]
+			}
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -30,6 +30,7 @@ struct Base { int b; };
 struct Derived : Base { int d; };
 struct Bits { unsigned f : 3, g : 5; };
 enum class Color : short { Red, Green };
+enum class Flags : uint8_t { None };
 extern "C" {
 __global__ void plain(float* out, const float factor, uint32_t n, bool on, signed char c, int64_t type, uint16_t u16, double d,
                       Color color, unsigned) {
@@ -42,6 +43,7 @@ __global__ void structs(float* out, Args args, Either either, Derived derived, B
 __global__ void close() {}
 __global__ void load_all(int* k, int stream, int cfg, int func) { *k = stream + cfg + func; }
 }
+extern "C" __global__ void flagged(float* out, Flags flags) { out[0] = float(flags); }
 template <class T> __global__ void notHere(T) {}
 `
 
@@ -83,6 +85,8 @@ func main() {
 	peers.Ranks[3] = seven.Ptr()
 	check(k.Structs(s, one, out.Ptr(), args, either, Derived{5, 0, 0, 0, 6, 0, 0, 0}, Bits{3 | 2<<3}, 0x3c00, peers))
 	fmt.Println(value())
+	check(k.Flagged(s, one, out, 200))
+	fmt.Println(value())
 	check(k.Close2(s, one))
 	check(k.LoadAll(s, one, gpu.Pointer(out), 1, 2, 3))
 	check(s.Synchronize(ctx))
@@ -122,6 +126,7 @@ func wrong(k *MyKernels, s *gpu.Stream, c gpu.LaunchConfig, out *gpu.Buffer, n i
 	_ = k.Plain(s, c, out, 1, -1, true, 1, 1, 1, 1, 1, 1)
 	_ = k.Plain(s, c, out, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 	_ = k.Plain(s, c, out, 1, 1, true, 128, 1, 1, 1, 1, 1)
+	_ = k.Flagged(s, c, out, -1)
 	_ = k.Structs(s, c, out, Inner{}, Either{}, Derived{}, Bits{}, 0, [72]gpu.Ptr{})
 }
 `
@@ -177,7 +182,7 @@ func TestGen(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if diff := cmp.Diff("1.0485818e+06\n35.5\n3\n", out); diff != "" {
+	if diff := cmp.Diff("1.0485818e+06\n35.5\n200\n3\n", out); diff != "" {
 		t.Error(diff)
 	}
 

@@ -24,7 +24,7 @@ const (
 	Bool                 //
 	Int                  // signed
 	Uint                 // unsigned
-	Enum                 // an integer; whether it is signed is not known
+	Enum                 // an integer of an enum of which the compiler does not tell whether it is signed
 	Float                //
 	Pointer              //
 	Struct               // a struct, class or union; Fields are all of it but padding, or nil if not known

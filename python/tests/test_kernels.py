@@ -116,6 +116,7 @@ TYPED = """
 #include <mscclgo/port_channel.cuh>
 struct Pair { int a; float b; };
 enum class Color : signed char { Red };
+enum class Flags : uint16_t { None };
 extern "C" __global__ void numbers(double* to, float f, uint32_t u, int n, uint64_t w, int8_t c, bool g, Color color, Pair pair, __half half) {
   to[0] = f; to[1] = u; to[2] = n; to[3] = w >> 32; to[4] = c; to[5] = g; to[6] = int(color); to[7] = pair.a; to[8] = pair.b;
   to[9] = float(half);
@@ -128,6 +129,7 @@ extern "C" __global__ void channels(bool* any, const mscclgo::MemoryChannelHandl
   *any = m || p || f || v;
 }
 extern "C" __global__ void unnamed(float, int) {}
+extern "C" __global__ void flagged(double* to, Flags flags) { *to = double(flags); }
 """
 
 
@@ -156,6 +158,17 @@ def test_numbers(group: mscclgo.Group, typed: mscclgo.Module) -> None:
     assert got == [-(1 << 24), 9, 8, 0, 127, 1, -128, 1, 2, 0]
     got = launch(float("inf"), 0, 0, 0, 0, False, 0, pair, np.float16(0))
     assert got == [float("inf"), 0, 0, 0, 0, 0, 0, 7, 0.5, 0]
+
+
+def test_unsigned_enum(group: mscclgo.Group, typed: mscclgo.Module) -> None:
+    """An enum takes the numbers that its type has."""
+    to = group.empty(1, "float64")
+    typed.flagged[1, 1](None, to, 65535)
+    group.synchronize()
+    assert to.numpy()[0] == 65535
+    for number in (-1, 65536):
+        with pytest.raises(mscclgo.InvalidError, match=f"parameter flags is a Flags, and {number} is out of its range"):
+            typed.flagged[1, 1](None, to, number)
 
 
 def test_numbers_refused(group: mscclgo.Group, typed: mscclgo.Module) -> None:
@@ -200,6 +213,7 @@ def test_numbers_refused(group: mscclgo.Group, typed: mscclgo.Module) -> None:
         (6, 1.0, "takes a bool, not a float (1.0)"),
         (6, np.uint8(1), "takes a bool, not a uint8"),
         (7, 256, "256 is out of its range"),
+        (7, 128, "128 is out of its range"),
         (7, -129, "-129 is out of its range"),
         (7, 1.0, "takes an int"),
         (8, bytes(7), "a bytes has 7 bytes, not 8"),
