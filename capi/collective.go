@@ -4,8 +4,6 @@ package main
 import "C"
 
 import (
-	"unsafe"
-
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
@@ -183,9 +181,6 @@ func capi_all_to_all_v(handle, stream, out, in C.uintptr_t, sends, receives *C.u
 	const op = "all-to-all with counts"
 	return withGroup(op, handle, func(_ *object, g *group) error {
 		return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error {
-			if err := isNull(op, unsafe.Pointer(sends), unsafe.Pointer(receives)); err != nil {
-				return err
-			}
 			t, vouched, err := elementsOf(op, elements)
 			if err != nil {
 				return err
@@ -218,8 +213,12 @@ func capi_all_to_all_v(handle, stream, out, in C.uintptr_t, sends, receives *C.u
 
 // counts returns a count for each rank, and their sum.
 func counts(op string, at *C.uint64_t, ranks int) (all []uint64, sum uint64, err error) {
+	given, err := array(op, at, ranks)
+	if err != nil {
+		return nil, 0, err
+	}
 	all = make([]uint64, ranks)
-	for i, n := range unsafe.Slice(at, ranks) {
+	for i, n := range given {
 		all[i] = uint64(n)
 		if sum += all[i]; sum < all[i] {
 			return nil, 0, invalid(op, "no memory has room for the elements of all ranks")

@@ -25,7 +25,10 @@ func readConfig(op string, from *C.mscclgo_group_config) (c C.mscclgo_group_conf
 	if size < firstConfig || size > 1<<16 {
 		return c, invalid(op, "the config's bytes are %d, and must be sizeof(mscclgo_group_config), %d", size, unsafe.Sizeof(c))
 	}
-	given := unsafe.Slice((*byte)(unsafe.Pointer(from)), int(size))
+	given, err := array(op, (*byte)(unsafe.Pointer(from)), int(size))
+	if err != nil {
+		return c, err
+	}
 	known := copy(unsafe.Slice((*byte)(unsafe.Pointer(&c)), unsafe.Sizeof(c)), given)
 	for _, b := range given[known:] {
 		if b != 0 {

@@ -34,6 +34,14 @@ func hostBytes(op string, at unsafe.Pointer, n C.size_t, how access) ([]byte, er
 	return data, touch(op, data, how)
 }
 
+// array returns n elements of an array of the caller, which a call may read. NULL has none.
+func array[T any](op string, at *T, n int) ([]T, error) {
+	if _, err := hostBytes(op, unsafe.Pointer(at), C.size_t(n)*C.size_t(unsafe.Sizeof(*at)), reads); err != nil {
+		return nil, err
+	}
+	return unsafe.Slice(at, n), nil
+}
+
 var pageBytes = os.Getpagesize()
 
 // touch accesses each page of memory, whose content stays. A fault, as in memory that is protected or

@@ -35,13 +35,14 @@ func capi_messages_launch(handle C.uintptr_t, all *C.mscclgo_message, count C.si
 		if count == 0 {
 			return g.launch(op, nil)
 		}
-		if err := isNull(op, unsafe.Pointer(all)); err != nil {
-			return err
-		}
 		if count >= mostMessages {
 			return invalid(op, "there are %d messages, and a call takes fewer than %d", uint64(count), mostMessages)
 		}
-		return g.launch(op, unsafe.Slice(all, int(count)))
+		messages, err := array(op, all, int(count))
+		if err != nil {
+			return err
+		}
+		return g.launch(op, messages)
 	})
 }
 

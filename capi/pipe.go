@@ -109,11 +109,12 @@ func rankNumbers(op string, at *C.int, n C.int, ranks int) ([]int, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	if err := isNull(op, unsafe.Pointer(at)); err != nil {
+	given, err := array(op, at, int(n))
+	if err != nil {
 		return nil, err
 	}
 	all := make([]int, n)
-	for i, rank := range unsafe.Slice(at, int(n)) {
+	for i, rank := range given {
 		all[i] = int(rank)
 	}
 	return all, nil

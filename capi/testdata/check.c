@@ -920,9 +920,10 @@ static char* map(int protection, const char* file) {
 
 // inaccessible passes memory of the host that cannot be read, or only that, or is beyond the end of a file.
 static void inaccessible(const char* file) {
-  mscclgo_group g = open_group();
+  mscclgo_group g = open_group(), part;
   mscclgo_device d;
   mscclgo_buffer b, wrapped;
+  mscclgo_pipes pipes;
   mscclgo_stream s;
   mscclgo_module m;
   mscclgo_kernel k;
@@ -947,6 +948,15 @@ static void inaccessible(const char* file) {
     FAILS(MSCCLGO_INVALID, refused, mscclgo_group_broadcast(g, 0, end, 16, -1));
     FAILS(MSCCLGO_INVALID, refused, mscclgo_module_load(d, end, 16, &m));
     FAILS(MSCCLGO_INVALID, refused, mscclgo_kernel_launch(k, s, &config, end, 16));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_messages_launch(g, (mscclgo_message*)end, 2));
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_messages_launch(g, (mscclgo_message*)(none[i] - PAGE), PAGE));
+    FAILS(MSCCLGO_INVALID, refused,
+          mscclgo_all_to_all_v(g, s, NULL, NULL, (uint64_t*)none[i], (uint64_t*)none[i], MSCCLGO_F32));
+    mscclgo_pipe_options to = {.to = (int*)none[i], .to_count = 1};
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_pipes_create(g, &to, &pipes));
+    if (i == 2) continue;
+    *(size_t*)end = sizeof(mscclgo_group_config);
+    FAILS(MSCCLGO_INVALID, refused, mscclgo_group_join_configured(NULL, (mscclgo_group_config*)end, &part));
     FAILS(MSCCLGO_INVALID, "cannot be written", mscclgo_rendezvous_id(r, end, 4096));
     FAILS(MSCCLGO_INVALID, i < 2 ? refused : "", mscclgo_buffer_wrap_host(d, end, 16, &wrapped));
   }
