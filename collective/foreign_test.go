@@ -133,6 +133,30 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
+// TestForeignCaptureLeft closes the stream that has the last call while other code captures it: that call
+// cannot be waited for, and the error says how to go on.
+func TestForeignCaptureLeft(t *testing.T) {
+	runMembers(t, 2, collective.Options{Scratch: 4 << 10}, func(m *member) error {
+		c, o, err := newChainAndOthers(m, 1, 1)
+		if err != nil {
+			return err
+		}
+		wrapped := c.streams[1]
+		c.streams = c.streams[:1]
+		if err := errors.Join(c.call(wrapped), c.comm.Synchronize(c.ctx, wrapped), c.settle(), o.streams[0].BeginCapture(), wrapped.Close()); err != nil {
+			return err
+		}
+		if err := c.call(c.streams[0]); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), "go on with another communicator") {
+			return fmt.Errorf("a call behind one of a stream that is gone: %v", err)
+		}
+		g, err := o.streams[0].EndCapture()
+		if err != nil {
+			return err
+		}
+		return errors.Join(g.Close(), c.close(), o.close())
+	})
+}
+
 // TestDefaultStreams makes calls on the default streams, among others.
 func TestDefaultStreams(t *testing.T) {
 	runMembers(t, 2, collective.Options{Scratch: 4 << 10}, func(m *member) error {

@@ -34,7 +34,7 @@ type order struct {
 	mu       sync.Mutex
 	last     *gpu.Stream // that has the last call, or nil
 	left     *gpu.Event  // the last call, where its stream was closed, or nil
-	lost     bool        // the last call's stream was closed when it captured
+	lost     bool        // the last call's stream was closed in a capture that it had not begun
 	event    *gpu.Event  // made when a second stream comes
 	inside   *gpu.Event  // likewise, for captures: event may still mark the call that was left
 	across   *gpu.Event  // of all calls since other code first captured one, or nil
@@ -149,7 +149,7 @@ func (o *order) follow(s *gpu.Stream) error {
 	}
 	switch {
 	case o.lost:
-		return errors.New("the stream of the call before it was closed while it captured, so that nothing can wait for that call")
+		return errors.New("the stream of the call before it was closed while it took part in a capture, so that nothing can wait for that call: go on with another communicator, and close streams when their captures have ended")
 	case o.left != nil:
 		return s.Wait(o.left)
 	case o.last == nil || o.last == s:

@@ -211,6 +211,35 @@ func TestCaptureInBetween(t *testing.T) {
 	})
 }
 
+// TestCaptureAbandoned closes the stream that has the last call while it captures, and calls on others:
+// the capture never runs, and the call before it is waited for.
+func TestCaptureAbandoned(t *testing.T) {
+	runMembers(t, 2, collective.Options{Scratch: 4 << 10}, func(m *member) error {
+		c, err := newChain(m, 2)
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			s := c.streams[0]
+			if err := errors.Join(c.call(s), c.call(s), c.settle(), s.BeginCapture()); err != nil {
+				return err
+			}
+			before := c.calls
+			if err := errors.Join(c.call(s), s.Close()); err != nil {
+				return err
+			}
+			c.calls = before
+			if c.streams[0], err = m.comm.Device().NewStream(); err != nil {
+				return err
+			}
+			if err := errors.Join(c.settle(), c.call(c.streams[1])); err != nil {
+				return err
+			}
+		}
+		return errors.Join(c.check(), c.close())
+	})
+}
+
 // TestCaptureForks captures calls on two streams while a call goes on whose stream was closed, for
 // which the graph waits. An emulated device captures one stream at a time.
 func TestCaptureForks(t *testing.T) {

@@ -91,15 +91,22 @@ func (d *Device) captureOf(id any) *capture {
 }
 
 // endCapture ends the capture that s began, if any, and returns its hooks.
-func (s *Stream) endCapture() []launchHook {
+func (s *Stream) endCapture() (hooks []launchHook, began bool) {
 	c := s.capturing()
 	if c == nil || c.origin != s {
-		return nil
+		return nil, false
 	}
 	c.ended.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.hooks
+	return c.hooks, true
+}
+
+// dropCapture ends the capture that s began, if any, and drops its work.
+func (s *Stream) dropCapture() {
+	if _, began := s.endCapture(); began {
+		s.b.DropCapture()
+	}
 }
 
 // carry implements native.Carry.
@@ -165,7 +172,7 @@ func (s *Stream) EndCapture() (*Graph, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: end capture", "other code began the capture on %v, and must end it", s.dev)
 	}
 	name, of := s.capturing().name()
-	hooks := s.endCapture()
+	hooks, _ := s.endCapture()
 	g, err := s.b.EndCapture()
 	if err != nil {
 		return nil, err

@@ -240,9 +240,9 @@ func (s *Stream) finish(ctx context.Context) error {
 	return err
 }
 
-// Close releases the stream. It does not wait for queued work, which still runs. A stream
-// of [Device.WrapStream] stays open to its owner. It is safe to call twice, and does nothing
-// on nil.
+// Close releases the stream. It does not wait for queued work, which still runs. A capture that
+// the stream began ends, and its work is dropped. A stream of [Device.WrapStream] stays open to its
+// owner. It is safe to call twice, and does nothing on nil.
 func (s *Stream) Close() error {
 	if s == nil {
 		return nil
@@ -254,11 +254,11 @@ func (s *Stream) Close() error {
 	if ended {
 		return nil
 	}
+	s.dropCapture() // so that what closing has can mark the work before it
 	for _, f := range closing {
 		f()
 	}
 	s.closed.Store(true)
-	s.endCapture()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.native != nil {

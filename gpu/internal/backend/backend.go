@@ -170,6 +170,8 @@ type Stream interface {
 	WaitAcross(e Event) error
 	BeginCapture() error
 	EndCapture() (Graph, error)
+	// DropCapture ends a capture, which may have become invalid, without a graph.
+	DropCapture()
 	// Capture returns what identifies the capture that the stream takes part in, whoever
 	// began it, or nil. The error is that of a stream which cannot be used at all while
 	// another one captures.

@@ -194,6 +194,8 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 	return g, nil
 }
 
+func (s *stream) DropCapture() { C.stream_drop_capture(&s.c) }
+
 // Capture returns the driver's id. That of a capture which has become invalid is 0.
 func (s *stream) Capture() (any, error) {
 	var capturing C.bool

@@ -228,6 +228,15 @@ static inline status stream_end_capture(cuda_stream* s, CUgraphExec* exec) {
   return rc;
 }
 
+// stream_drop_capture ends a capture. Of an invalid one there is no graph.
+static inline status stream_drop_capture(cuda_stream* s) {
+  ENTER_UNSAFE(s->context);
+  CUgraph graph = NULL;
+  status rc = CALL(s->context->api, cuStreamEndCapture, s->handle, &graph);
+  if (graph) rc = CALL(s->context->api, cuGraphDestroy, graph);
+  return rc;
+}
+
 static inline status graph_launch(cuda_stream* s, CUgraphExec exec) {
   ENTER(s->context);
   return SUBMIT(s->context, stream_take(s, STREAM_MUCH), cuGraphLaunch, exec, s->handle);

@@ -167,4 +167,17 @@ func TestCapture(t *testing.T) {
 	s.EndCapture() // the query spoiled it, as the driver does
 	check(t, s.Fill(data.Ptr(), 0, 8))
 	finish(t, s)
+
+	for _, spoiled := range []bool{false, true} {
+		check(t, s.BeginCapture())
+		check(t, s.Fill(data.Ptr(), 9, 8))
+		if spoiled {
+			s.Query()
+		}
+		s.DropCapture()
+		finish(t, s)
+		if got := read64(t, d, data.Ptr()); got != 0 {
+			t.Errorf("dropped work ran: %#x", got)
+		}
+	}
 }

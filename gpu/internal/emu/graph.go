@@ -46,6 +46,8 @@ func (s *stream) EndCapture() (backend.Graph, error) {
 	return g, nil
 }
 
+func (s *stream) DropCapture() { s.EndCapture() }
+
 // Launch queues the graph's work as one call. On a stream that is capturing, the work
 // becomes part of the capture.
 func (g *graph) Launch(b backend.Stream) error {
