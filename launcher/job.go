@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -24,13 +25,22 @@ type job struct {
 	guard *deathwatch.Watch // of the ranks' process groups
 	meet  *bootstrap.Rendezvous
 
-	stops   map[int]time.Time // of the ranks that are stopped, since when
-	stopped *blame.Report     // of one because of which the group did not form
+	log     *slog.Logger
+	looked  time.Time     // when the ranks were looked at last
+	stops   map[int]*halt // the ranks that are stopped
+	stopped *blame.Report // of one because of which the group did not form
 
 	cause     *end             // the rank that failed first
 	cancelled bool             // the context ended first
 	sent      syscall.Signal   // the last to end the ranks: 0, SIGTERM, SIGKILL
 	expired   <-chan time.Time // the grace after SIGTERM
+}
+
+// halt is what was seen of a rank that is stopped.
+type halt struct {
+	process int
+	lasted  time.Duration // while this process ran
+	told    bool          // the user was
 }
 
 // start starts the ranks in order, up to the first that cannot be started.
@@ -62,8 +72,9 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 				j.cause = &e
 				j.escalate()
 			}
+			looking.Reset(lookInterval)
 		case s := <-signals:
-			j.signal(s.(syscall.Signal))
+			j.forward(s.(syscall.Signal))
 		case <-done:
 			done = nil
 			if j.sent == 0 {
@@ -72,7 +83,9 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 			}
 		case <-forming:
 			forming = nil
-			looking.Stop()
+			if len(j.ended) == 0 {
+				looking.Stop()
+			}
 		case now := <-looking.C:
 			j.look(now)
 		case <-j.expired:
@@ -81,22 +94,52 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// lookInterval is how often the ranks of a group that forms are looked at.
+// lookInterval is how often the ranks are looked at while the group forms, and once one has ended.
 const lookInterval = 250 * time.Millisecond
 
-// look tells the ranks that wait for others to come of those that are stopped.
+// look tells the ranks that wait for others to come of those that are stopped, and the user where no
+// other runs any more.
 func (j *job) look(now time.Time) {
+	// Where this process was stopped too, so may be the whole job, whose ranks go on in a moment.
+	passed := min(now.Sub(j.looked), 2*lookInterval)
+	j.looked = now
+	long := 0
 	for _, r := range j.ranks {
 		process, stopped := r.stopped()
-		since, known := j.stops[r.number]
+		s := j.stops[r.number]
 		switch {
 		case !stopped:
 			delete(j.stops, r.number)
-		case !known:
-			j.stops[r.number] = now
-		case j.meet.Stopped(r.number, process, since):
-			j.stopped = &blame.Report{Rank: uint32(r.number), Text: fmt.Sprintf("it is stopped (process %d)", process)}
+			continue
+		case s == nil:
+			s = &halt{process: process}
+			j.stops[r.number] = s
+		default:
+			s.process, s.lasted = process, s.lasted+passed
+			if j.meet.Stopped(r.number, process, time.Now().Add(-s.lasted)) {
+				j.stopped = &blame.Report{Rank: uint32(r.number), Text: fmt.Sprintf("it is stopped (process %d)", process)}
+			}
 		}
+		if s.lasted >= bootstrap.DefaultHeartbeatTimeout {
+			long++
+		}
+	}
+	if len(j.ended) == 0 || j.sent != 0 || long < len(j.ranks)-len(j.ended) {
+		return
+	}
+	for _, r := range j.ranks {
+		if s := j.stops[r.number]; s != nil && !s.told {
+			s.told = true
+			j.log.Warn("launcher: a rank is stopped, and no other runs: kill -CONT continues its process", "rank", r.number, "process", s.process)
+		}
+	}
+}
+
+// forward sends a signal that this process got to all ranks that still run.
+func (j *job) forward(s syscall.Signal) {
+	j.signal(s)
+	if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 {
+		j.signal(syscall.SIGCONT) // a stopped rank would not notice
 	}
 }
 

@@ -35,7 +35,8 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Prefix puts the rank before every line, as in "[ 3] ".
 	Prefix bool
-	// Logger receives the refused strangers of the ranks' rendezvous. Nil discards.
+	// Logger receives the refused strangers of the ranks' rendezvous, and ranks that are stopped while
+	// no other runs any more. Nil discards.
 	Logger *slog.Logger
 	// Grace is how long ranks may take to end after SIGTERM before they get
 	// SIGKILL. Zero means 5 seconds.

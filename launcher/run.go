@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
@@ -27,9 +26,12 @@ const (
 // of them have ended and their output is written.
 //
 // Until then it forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
-// from this process, which they do not affect, to all ranks. When a rank fails,
+// from this process, which they do not affect, to all ranks; the first four, which
+// are to end them, continue those that are stopped. When a rank fails,
 // that is, ends by a signal or with a code other than 0, or when ctx ends, the
-// ranks that still run get SIGTERM, and SIGKILL after Options.Grace.
+// ranks that still run get SIGTERM, and SIGKILL after Options.Grace. A rank that is
+// stopped when all others have ended well is waited for; Options.Logger is told of it
+// after [bootstrap.DefaultHeartbeatTimeout].
 //
 // The code is the one to exit with: 0 if all ranks ended with 0, the code of
 // the rank that failed first (128+n if signal n ended it), 126 or 127 if the
@@ -72,7 +74,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 		o.Logger.Debug("launcher: no shell watches over the ranks", "why", err)
 	}
 	defer guard.Close()
-	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, meet: rendezvous, stops: map[int]time.Time{}}
+	j := job{ends: make(chan end, o.Ranks), grace: o.Grace, guard: guard, meet: rendezvous, log: o.Logger, stops: map[int]*halt{}}
 	startErr := j.start(o, rendezvous.ID().String(), reports.Name())
 	if startErr != nil {
 		j.escalate()

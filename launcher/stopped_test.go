@@ -3,12 +3,19 @@ package launcher
 import (
 	"bytes"
 	"errors"
+	"io"
+	"log/slog"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 )
 
 // TestRankStoppedAtItsStart checks that the others do not wait until their time is up for a
@@ -35,5 +42,84 @@ func TestRankStoppedAtItsStart(t *testing.T) {
 				t.Errorf("%d ranks of 2 name it: %s", n, &out)
 			}
 		})
+	}
+}
+
+// TestLastRankStopped looks at a rank that is stopped when the others have ended well. The launcher says so once, and
+// goes on when the rank does. An hour between two looks, in which the launcher was stopped too, counts as nothing.
+func TestLastRankStopped(t *testing.T) {
+	var log bytes.Buffer
+	meet, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer meet.Close()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "kill -STOP $$; exec sleep 60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	for !procfs.Stopped(cmd.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+	j := job{ranks: []*rank{{number: 0, ended: true}, {number: 1, cmd: cmd}}, meet: meet, log: slog.New(slog.NewTextHandler(&log, nil)), stops: map[int]*halt{}}
+	now := time.Now()
+	look := func(looks int, after time.Duration, want int) {
+		t.Helper()
+		for range looks {
+			now = now.Add(after)
+			j.look(now)
+		}
+		if got := strings.Count(log.String(), "rank=1 process="+strconv.Itoa(cmd.Process.Pid)); got != want {
+			t.Errorf("it was told %d times, want %d: %s", got, want, &log)
+		}
+	}
+	look(100, lookInterval, 0) // the other runs
+	j.ended = []end{{rank: 0}}
+	j.stops = map[int]*halt{}
+	look(2, time.Hour, 0)
+	look(15, lookInterval, 0)
+	look(25, lookInterval, 1)
+	cmd.Process.Signal(syscall.SIGCONT)
+	for procfs.Stopped(cmd.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+	look(1, lookInterval, 1)
+	if len(j.stops) != 0 {
+		t.Error("a rank that goes on counts as stopped")
+	}
+}
+
+// TestStoppedRankIsToldOf runs a rank that is stopped longer than the others run.
+func TestStoppedRankIsToldOf(t *testing.T) {
+	const script = `[ $RANK = 1 ] || exit 0; (sleep 7; kill -CONT $$) & kill -STOP $$; echo goes on`
+	var out, log bytes.Buffer
+	code, err := Run(t.Context(), Options{Ranks: 3, Program: "/bin/sh", Args: []string{"-c", script}, Stdout: &out, Stderr: &out, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if code != 0 || err != nil || out.String() != "goes on\n" {
+		t.Errorf("Run = %d, %v, and the output is %q", code, err, &out)
+	}
+	if n := strings.Count(log.String(), "is stopped"); n != 1 || !strings.Contains(log.String(), "rank=1") {
+		t.Errorf("it was told %d times: %s", n, &log)
+	}
+}
+
+// TestInterruptStopped ends ranks that are stopped, and would notice no signal but one that has them go on.
+func TestInterruptStopped(t *testing.T) {
+	cmd, output := start(t, "launch", `echo $$; kill -STOP $$; exec sleep 60`)
+	for _, text := range pids(t, output) {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for !procfs.Stopped(pid) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	text, _ := io.ReadAll(output)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("the launcher exited with %d, want 130: %s", code, text)
 	}
 }
