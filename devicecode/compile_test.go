@@ -178,6 +178,9 @@ func TestCompilerMessages(t *testing.T) {
 		"after a macro":            {"#define K(n) extern \"C\" __global__ void n() { \\\n  int i; }\nK(a) K(b)\nextern \"C\" __global__ void c() { wrong; }\n", "dir/my kernel.cu:4:24: error: 'wrong'"},
 		"a define":                 {"#if TWO == 2 && defined(FLAG)\n#error both\n#endif\n", "dir/my kernel.cu:2:2: error: #error both"},
 		"a link error":             {"__device__ int there();\nextern \"C\" __global__ void k(int* p) { *p = there(); }\n", "there()"},
+		"a kernel's name":          {"\nextern \"C\" __global__ void füllen(int* p) {}\n", "dir/my kernel.cu:2: error: the name füllen has letters that are not ASCII"},
+		"a kernel's escaped name":  {"extern \"C\" {\n__global__ void f\\u00fcllen(int* p) {}\n}\n", "dir/my kernel.cu:2: error: the name füllen has"},
+		"an array's name":          {"extern \"C\" __global__ void k() {\n  extern __shared__ int größe[];\n}\n", "dir/my kernel.cu:2: error: the name größe has"},
 		"a value for a shared one": {"\nextern \"C\" __global__ void k(int* p) { __shared__ int s[2] = {1, *p}; *p = s[0]; }\n", "dir/my kernel.cu:2: error: a __shared__ variable cannot have an initial value"},
 	} {
 		_, err := Compile(t.Context(), ArchEmu, "dir/my kernel.cu", []byte(c.source), o)
@@ -187,6 +190,16 @@ func TestCompilerMessages(t *testing.T) {
 	}
 	if left := images(t, o.CacheDir); len(left) != 0 {
 		t.Errorf("failures left %v", left)
+	}
+}
+
+// TestLetters has names with letters that are not ASCII where CUDA takes them.
+func TestLetters(t *testing.T) {
+	const source = `struct Größe { int höhe; };
+extern "C" __global__ void __launch_bounds__(sizeof(Größe) * 8) k(int* é, Größe größe) { __shared__ int wörter[2]; *é = größe.höhe + wörter[0] + ZÄHLER; }`
+	kernels := described(t, ArchEmu, source, Options{CacheDir: t.TempDir(), Defines: []string{"ZÄHLER=1"}})
+	if len(kernels) != 1 || kernels[0].String() != "k(int* é, Größe größe)" {
+		t.Errorf("the kernels are %v", kernels)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode"
 )
 
 // The words that devicecode/include/mscclgo/emu/runtime.h defines CUDA's keywords as, and
@@ -77,9 +79,9 @@ func scan(text []byte) []token {
 				i = len(text)
 			}
 			continue
-		case wordByte(c) && !digit(c):
-			for i < len(text) && wordByte(text[i]) {
-				i++
+		case letter(text, i) > 0 && !digit(c):
+			for n := letter(text, i); n > 0; n = letter(text, i) {
+				i += n
 			}
 			if i < len(text) && text[i] == '"' && text[i-1] == 'R' && rawPrefix(text[start:i]) {
 				i = skipRaw(text, i)
@@ -113,6 +115,27 @@ func digit(c byte) bool { return '0' <= c && c <= '9' }
 
 func wordByte(c byte) bool {
 	return c == '_' || c == '$' || c >= 0x80 || digit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// letter returns the length of the part of a word at i, or 0 if there is none. The preprocessor of g++ writes
+// what is not ASCII as \U000000fc.
+func letter(text []byte, i int) int {
+	switch {
+	case i >= len(text):
+		return 0
+	case wordByte(text[i]):
+		return 1
+	case text[i] != '\\' || i+1 == len(text):
+		return 0
+	}
+	digits := map[byte]int{'u': 4, 'U': 8}[text[i+1]]
+	if digits == 0 || i+2+digits > len(text) {
+		return 0
+	}
+	if _, err := strconv.ParseUint(string(text[i+2:i+2+digits]), 16, 32); err != nil {
+		return 0
+	}
+	return 2 + digits
 }
 
 func rawPrefix(w []byte) bool {
@@ -197,7 +220,9 @@ func (in *instrumenter) run() error {
 			}
 		case globalWord:
 			in.remove(i, i+1)
-			in.kernel(statement, i)
+			if err := in.kernel(statement, i); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -275,18 +300,18 @@ func (in *instrumenter) between(from, to int) string {
 
 // kernel registers the kernel whose __global__ is token i, if it is an extern "C" one and
 // this is its definition.
-func (in *instrumenter) kernel(statement, i int) {
+func (in *instrumenter) kernel(statement, i int) error {
 	c := false
 	if n := len(in.scopes); n > 0 {
 		c = in.scopes[n-1].c
 		if in.scopes[n-1].function {
-			return
+			return nil
 		}
 	}
 	for j := statement; j < i; j++ {
 		switch in.at(j) {
 		case "template":
-			return
+			return nil
 		case "extern":
 			if in.tokens[j+1].kind == literal {
 				c = in.at(j+1) == `"C"`
@@ -309,18 +334,35 @@ func (in *instrumenter) kernel(statement, i int) {
 		case "(":
 			if name == "" && in.tokens[j-1].kind == word {
 				name = in.at(j - 1)
+				if err := in.plain(j - 1); err != nil {
+					return err
+				}
 			}
 			j = in.matching(j)
 		case ";":
-			return
+			return nil
 		case "{":
 			if c && name != "" {
 				in.behind[in.matching(j)] = registration(name, bounds)
 				in.kernels = append(in.kernels, name)
 			}
-			return
+			return nil
 		}
 	}
+	return nil
+}
+
+// plain returns an error if the name at token i is one that NVIDIA's compilers refuse for kernels and for
+// extern __shared__ arrays.
+func (in *instrumenter) plain(i int) error {
+	name := in.at(i)
+	if !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || r > unicode.MaxASCII }) {
+		return nil
+	}
+	if read, err := strconv.Unquote(`"` + name + `"`); err == nil {
+		name = read
+	}
+	return in.complain(i, "the name "+name+" has letters that are not ASCII, which CUDA takes in no name of a kernel or of an extern __shared__ array; give it another")
 }
 
 // registration returns a line of C++ that adds a kernel to the module's table.
@@ -392,6 +434,9 @@ func (in *instrumenter) dynamicShared(i, storage, end int) error {
 	}
 	if name < 0 || in.tokens[name].kind != word {
 		return in.complain(i, "an extern __shared__ declaration is of one array: extern __shared__ float name[]")
+	}
+	if err := in.plain(name); err != nil {
+		return err
 	}
 	in.remove(storage, storage+1)
 	if n := len(in.scopes); n > 0 && in.scopes[n-1].function {

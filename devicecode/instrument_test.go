@@ -70,6 +70,7 @@ func FuzzInstrument(f *testing.F) {
 	f.Add([]byte("mscclgo_emu_shared alignas(\n8) int a;"))
 	f.Add([]byte("mscclgo_emu_launch_bounds(sizeof(R\"(\n\n)\"))"))
 	f.Add([]byte("mscclgo_emu_launch_bounds(\"\\\n\")"))
+	f.Add([]byte("mscclgo_emu_global void a\\u00fcb\\U0000000() {}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		out, _, err := instrument(text, "")
 		if err != nil {
