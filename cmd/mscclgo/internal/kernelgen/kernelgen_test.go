@@ -80,6 +80,7 @@ func TestLayout(t *testing.T) {
 func TestNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"allReduce": "AllReduce", "all_reduce": "AllReduce", "__half": "Half", "Vec<double, 3>": "VecDouble3", "_3": "X3", "_": "X", "N": "N",
+		"größe": "Größe", "élan_vital": "ÉlanVital", "日": "X日", "ß": "Xß",
 	} {
 		if got := exported(name); got != want {
 			t.Errorf("%q is %q, want %q", name, got, want)
@@ -90,6 +91,12 @@ func TestNames(t *testing.T) {
 		if got := taken.unique(strings.TrimRight(want, "23")); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+	if got := unexported("Größe_É"); got != "größeÉ" {
+		t.Errorf("the parameter is %q", got)
+	}
+	if _, err := Generate(Input{Package: "p", Type: "Ärger", Source: "k.cu", Embed: "k.cu", Kernels: []signature.Kernel{{Name: "k"}}}); err != nil {
+		t.Error(err)
 	}
 	if got := TypeName("some/my_kernels.go"); got != "MyKernels" {
 		t.Errorf("TypeName is %q", got)
