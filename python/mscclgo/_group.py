@@ -71,7 +71,7 @@ class Group(Owner):
         self._parts: List[Group] = []  # of split, which the library destroys with this one
         self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()  # of its device, which a part does not free
         self._is_part = False
-        self._late: List[Waiting] = []  # closes of parts that were interrupted, and go on
+        self._late: List[Waiting] = []  # closes of parts and proxies that were interrupted, and go on
         self.closed = False
         _open.add(self)
 
@@ -139,7 +139,7 @@ class Group(Owner):
         sweep()
 
     def _destroy(self) -> None:
-        while self._late:  # while a part is closed, its group cannot be
+        while self._late:  # while a part or a proxy is closed, its group cannot be
             self._late.pop().join()
         call(library.mscclgo_group_destroy, self._handle)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple
 from ._channels import _drop, _hold
 from ._errors import Error, InvalidError, encode, reason
 from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make
+from ._waiting import Waiting, wait
 
 if TYPE_CHECKING:
     from ._group import Group
@@ -58,12 +59,19 @@ class Proxy(Owner):
 
     def close(self) -> None:
         """Serves what kernels have pushed, and ends the proxy. The kernels must have ended. The handler
-        must not call it."""
+        must not call it. After Ctrl-C another thread goes on with that."""
+        wait(self._destroy, self._interrupted_close)
+        _drop(self._group, self)
+
+    def _destroy(self) -> None:
         try:
             call(library.mscclgo_proxy_destroy, self._handle)
         except Error:
             self._linger()
             raise
+
+    def _interrupted_close(self, error: BaseException, call: Waiting) -> None:
+        self._group._late.append(call)
         _drop(self._group, self)
 
     def _linger(self) -> None:

@@ -325,3 +325,42 @@ def test_close_of_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
     on_both([groups[0].close, leave])
     assert not groups[0]._is_there()
+
+
+PUSH = '#include <mscclgo/fifo.cuh>\nextern "C" __global__ void k(mscclgo::FifoHandle fifo) { fifo.push(mscclgo::Trigger::user(200, 0, 0, 0)); }'
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_close_of_proxy(returns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the wait for a handler. It does not fail the group, which closes when the handler has returned."""
+    come, go = threading.Event(), threading.Event()
+    served: List[int] = []
+
+    def handler(trigger: mscclgo.Trigger) -> None:
+        come.set()
+        go.wait(60)
+        served.append(trigger.kind)
+
+    with mscclgo.Rendezvous() as r:
+        group = connect(r.id)
+    proxy = group.proxy(handler)
+    there = weakref.ref(proxy._function)
+    try:
+        group.compile(PUSH, "push.cu").k[1, 1](None, proxy)
+        assert come.wait(60)
+        start = time.monotonic()
+        with monkeypatch.context() as patch:
+            begin_and_interrupt(patch)
+            with pytest.raises(KeyboardInterrupt):
+                proxy.close()
+        assert time.monotonic() - start < 0.9
+        group.barrier()
+        if returns:
+            go.set()
+        del proxy
+        group.close()
+        gc.collect()
+        assert returns or there() is not None  # the handler is in it
+        assert served == returns * [200]
+    finally:
+        go.set()
