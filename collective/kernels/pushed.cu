@@ -143,14 +143,15 @@ MSCCLGO_DEVICE Pushed<Ranges> pushedOf(const GroupHandle& group, const PeerMemor
 
 // in and out hold each rank's buffers, of which no peer's input is looked at; a part, or the data
 // that ranks share, has `bytes` bytes. inbox holds each rank's, of a slot of chunk + 128 bytes for
-// each rank. The grid has an even number of blocks: even ones push, odd ones reduce.
+// each rank. The grid has an even number of blocks: even ones push, odd ones reduce. Two blocks
+// fit on a multiprocessor, so that a call begins while the one before ends.
 #define PARAMETERS                                                                                      \
   __grid_constant__ const GroupHandle group, __grid_constant__ const PeerMemory in,                     \
       __grid_constant__ const PeerMemory out, __grid_constant__ const PeerMemory inbox, uint64_t bytes, \
       uint64_t chunk, uint64_t piece, uint64_t lead
 
 // pushed is an all-reduce: rank r reduces shard r, and writes the result into all outputs.
-extern "C" __global__ void __launch_bounds__(512, 1) pushed(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 2) pushed(PARAMETERS) {
   awaitPrevious();
   pushedOf(group, in, inbox, shardsOf(group, bytes, lead), chunk, piece, lead)
       .run(skewOf(out, group.size, out.ranks[0]), reinterpret_cast<uintptr_t>(out.ranks[0]),
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) pushed(PARAMETERS) {
 
 // pushedScatter is a reduce-scatter: rank r reduces part r into its own output. Peers reach
 // neither inputs nor outputs.
-extern "C" __global__ void __launch_bounds__(512, 1) pushedScatter(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(512, 2) pushedScatter(PARAMETERS) {
   awaitPrevious();
   uint8_t* first = out.of<uint8_t>(group.rank) - group.rank * bytes;  // where part 0 would be
   pushedOf(group, in, inbox, Parts{bytes}, chunk, piece, lead)
@@ -168,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) pushedScatter(PARAMETERS) {
 
 // pushedReduce is a reduction to the root: rank r reduces shard r, and writes the result into
 // the root's output.
-extern "C" __global__ void __launch_bounds__(512, 1) pushedReduce(PARAMETERS, uint32_t root) {
+extern "C" __global__ void __launch_bounds__(512, 2) pushedReduce(PARAMETERS, uint32_t root) {
   awaitPrevious();
   uint8_t* roots = out.of<uint8_t>(root);
   pushedOf(group, in, inbox, shardsOf(group, bytes, lead), chunk, piece, lead)
