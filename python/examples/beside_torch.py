@@ -1,6 +1,7 @@
 # The device times of collectives in PyTorch's CUDA graphs, prepared and on tensors, beside
 # those of torch.distributed: torchrun --standalone --nproc-per-node=2 beside_torch.py
-# They are measured as mscclgo bench measures (docs/PERFORMANCE.md, "Method"). All-reduces
+# They are measured as mscclgo bench -iters 100 measures (docs/PERFORMANCE.md, "Method"): a graph
+# that other code captures takes a few microseconds more, whatever is in it. All-reduces
 # also stand beside those on PyTorch's symmetric memory.
 import os
 import statistics
@@ -22,7 +23,7 @@ try:
 except (ImportError, AttributeError):
     symm_mem = None
 
-CALLS, REPLAYS, ROUNDS = 20, 7, 3
+CALLS, REPLAYS, ROUNDS = 100, 7, 3
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 
 local = int(os.environ["LOCAL_RANK"])
