@@ -208,7 +208,7 @@ func (r *Runner) fit(c *Call, a algorithm) error {
 	if a.through == bySlots && c.part() > mostPart {
 		return fmt.Errorf("parts of %d bytes are larger than the %d that %s moves", c.part(), uint64(mostPart), a.name)
 	}
-	if a.payload != 0 && a.inboxPackets(c.part(), uint64(r.comm.Size())) > r.capacity(a) {
+	if a.payload != 0 && !r.holds(c, a) {
 		return fmt.Errorf("%s of %d bytes does not fit into a scratch of %d bytes; ask for more (communicator.Options.Scratch)", a.name, c.part(), r.group.ScratchSize)
 	}
 	return nil

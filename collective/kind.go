@@ -48,7 +48,8 @@ type spec struct {
 	rooted     bool   // one rank is the root
 	scattered  bool   // the input has a part for each rank
 	gathered   bool   // the output has a part of each rank
-	strided    bool   // the kernels take how far the parts of an input lie apart
+	strided    bool   // kernels that reach outputs take how far the parts of an input lie apart
+	spread     bool   // kernels of packets take how far the parts of an output lie apart
 	source     source // of the kernels
 	bus        func(n float64) float64
 	algorithms []algorithm
@@ -77,7 +78,7 @@ var specs = [...]spec{
 		sources: func(_, _, ranks, _ int) ([]int, int) { return everyRank(ranks), 0 },
 	},
 	AllGather: {
-		name: "all-gather", inPlace: true, gathered: true, source: source{"allgather.cu", allGatherSource},
+		name: "all-gather", inPlace: true, gathered: true, spread: true, source: source{"allgather.cu", allGatherSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
 		algorithms: packets(bulk, ports),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },

@@ -221,7 +221,7 @@ func (r *Runner) launchOf(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in,
 	switch {
 	case c.Kind.Rooted():
 		args = append(args, uint32(c.Root))
-	case c.Kind.spec().strided, c.Kind.spec().gathered && a.payload != 0:
+	case c.Kind.spec().strided && a.payload == 0, c.Kind.spec().spread && a.payload != 0:
 		args = append(args, cmp.Or(c.stride, c.part()))
 	}
 	return launch{kernel: kernel, shape: r.grid(c, r.blocks(c, a, fit)), args: args}
