@@ -14,7 +14,7 @@ import (
 )
 
 // findRaces runs a test on ranks of hosts under the race finder, and returns what it finds.
-func findRaces(t *testing.T, hosts []int, link string, test func(*groupMember) error) []gpu.Race {
+func findRaces(t *testing.T, hosts []int, sizes groupSizes, link string, test func(*groupMember) error) []gpu.Race {
 	t.Helper()
 	if testdev.CUDA() {
 		t.Skip("races are found on emulated devices")
@@ -24,7 +24,7 @@ func findRaces(t *testing.T, hosts []int, link string, test func(*groupMember) e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { finder.Close() }) // after the devices
-	runGroupsOnHosts(t, hosts, tinyGroups, link, func(m *groupMember) error {
+	runGroupsOnHosts(t, hosts, sizes, link, func(m *groupMember) error {
 		return errors.Join(m.runner.LoadGroups(m.ctx), test(m))
 	})
 	races, unwatched, err := finder.Races()
@@ -40,7 +40,7 @@ func TestGroupNoRaces(t *testing.T) {
 		ranks := len(hosts)
 		for _, link := range []string{"other", NVLink} {
 			t.Run(fmt.Sprint(hosts, link), func(t *testing.T) {
-				races := findRaces(t, hosts, link, func(m *groupMember) error {
+				races := findRaces(t, hosts, tinyGroups, link, func(m *groupMember) error {
 					other, err := m.comm.NewStream()
 					if err != nil {
 						return err
@@ -59,6 +59,21 @@ func TestGroupNoRaces(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBriefNoRaces plays rounds of messages that go in one chunk of packets, and larger ones.
+func TestBriefNoRaces(t *testing.T) {
+	for _, link := range []string{"other", NVLink} {
+		t.Run(link, func(t *testing.T) {
+			races := findRaces(t, []int{0, 0, 0}, briefSizes, link, func(m *groupMember) error {
+				s := newRounds(rand.New(rand.NewPCG(5, 5)), 3, 40, []uint64{0, 8, 600, 2500, 20_000})
+				return errors.Join(m.play(s, 5, []*gpu.Stream{m.stream}), m.shift(5))
+			})
+			for _, r := range races {
+				t.Errorf("%v", r)
+			}
+		})
 	}
 }
 
@@ -181,7 +196,7 @@ func TestGroupMistakes(t *testing.T) {
 		}
 		for _, mended := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/mended=%v", c.name, mended), func(t *testing.T) {
-				races := findRaces(t, []int{0, 0}, "other", func(m *groupMember) error {
+				races := findRaces(t, []int{0, 0}, tinyGroups, "other", func(m *groupMember) error {
 					other, err := m.comm.NewStream()
 					if err != nil {
 						return err

@@ -113,25 +113,61 @@ func (l *letter) fill(b []byte) {
 type schedule struct {
 	letters []letter
 	out, in []uint64 // bytes of each rank's buffers
+	rounds  int      // letters between which groups are cut, or 0
 }
 
 func newSchedule(random *rand.Rand, ranks, messages int, most []uint64) *schedule {
 	s := &schedule{out: make([]uint64, ranks), in: make([]uint64, ranks)}
 	for range messages {
-		l := letter{from: random.IntN(ranks), to: random.IntN(ranks), typ: Type(random.IntN(len(typeSpecs))), seed: random.Uint64()}
-		if n := most[random.IntN(len(most))]; n > 0 {
-			l.count = random.Uint64N(n+1) / uint64(l.typ.Size())
-		}
-		l.out = s.out[l.from] + random.Uint64N(20)
-		l.in = s.in[l.to] + random.Uint64N(20)
-		s.out[l.from], s.in[l.to] = l.out+l.bytes(), l.in+l.bytes()
-		s.letters = append(s.letters, l)
+		s.write(random, random.IntN(ranks), random.IntN(ranks), most)
 	}
-	for rank := range ranks {
+	s.end()
+	return s
+}
+
+// newRounds returns a schedule of rounds, in each of which every rank has a message for every other.
+func newRounds(random *rand.Rand, ranks, rounds int, most []uint64) *schedule {
+	s := &schedule{out: make([]uint64, ranks), in: make([]uint64, ranks), rounds: ranks * (ranks - 1)}
+	for range rounds {
+		for from := range ranks {
+			for k := 1; k < ranks; k++ {
+				s.write(random, from, (from+k)%ranks, most)
+			}
+		}
+	}
+	s.end()
+	return s
+}
+
+// write adds a letter.
+func (s *schedule) write(random *rand.Rand, from, to int, most []uint64) {
+	l := letter{from: from, to: to, typ: Type(random.IntN(len(typeSpecs))), seed: random.Uint64()}
+	if n := most[random.IntN(len(most))]; n > 0 {
+		l.count = random.Uint64N(n+1) / uint64(l.typ.Size())
+	}
+	l.out = s.out[l.from] + random.Uint64N(20)
+	l.in = s.in[l.to] + random.Uint64N(20)
+	s.out[l.from], s.in[l.to] = l.out+l.bytes(), l.in+l.bytes()
+	s.letters = append(s.letters, l)
+}
+
+// end makes room behind the letters.
+func (s *schedule) end() {
+	for rank := range s.out {
 		s.out[rank] += 20
 		s.in[rank] += 20
 	}
-	return s
+}
+
+// cut returns how many of a rank's letters that are left, by their numbers, go in its next group.
+func (s *schedule) cut(left []int, random *rand.Rand) int {
+	if s.rounds == 0 {
+		return min(len(left), 1+random.IntN([]int{3, 20, 300}[random.IntN(3)]))
+	}
+	// As a rule a round, and now and then several.
+	end := (left[0]/s.rounds + []int{1, 1, 1, 1, 6}[random.IntN(5)]) * s.rounds
+	n, _ := slices.BinarySearch(left, end)
+	return n
 }
 
 // buffers returns a rank's buffers, and what the second one holds in the end.
@@ -206,7 +242,7 @@ func (m *groupMember) play(s *schedule, seed uint64, streams []*gpu.Stream) erro
 	}
 	g := m.runner.Group()
 	for len(mine) > 0 {
-		n := min(len(mine), 1+random.IntN([]int{3, 20, 300}[random.IntN(3)]))
+		n := s.cut(mine, random)
 		stream := func() *gpu.Stream { return streams[random.IntN(len(streams))] }
 		if err := s.add(g, stream, mine[:n], out, in, rank, random); err != nil {
 			return err
@@ -266,6 +302,35 @@ func TestGroups(t *testing.T) {
 					return nil
 				})
 			})
+		}
+	}
+}
+
+// briefSizes have blocks enough that each has a task of its own, and threads enough that most tasks are
+// brief.
+var briefSizes = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, blocks: 64, threads: 96}
+
+// TestBriefGroups plays rounds of one message for each rank to each, which the kernels do in one go where
+// they are small, between larger ones and groups of several rounds; also where flags repeat.
+func TestBriefGroups(t *testing.T) {
+	for _, ranks := range []int{2, 3} {
+		for _, link := range []string{"other", NVLink} {
+			for _, start := range []uint64{0, 1<<31 - 30, 1<<64 - 30} {
+				t.Run(fmt.Sprintf("%d/%s/%#x", ranks, link, start), func(t *testing.T) {
+					runGroups(t, ranks, briefSizes, link, func(m *groupMember) error {
+						if err := m.runner.LoadGroups(m.ctx); err != nil {
+							return err
+						}
+						if start > 0 {
+							if err := m.startAt(start); err != nil {
+								return err
+							}
+						}
+						s := newRounds(rand.New(rand.NewPCG(start, uint64(ranks))), ranks, 120, []uint64{0, 8, 600, 600, 2500, 2500, 50_000})
+						return m.play(s, start, []*gpu.Stream{m.stream})
+					})
+				})
+			}
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (k Kind) reach(a algorithm) reach {
 }
 
 // chooseUnprepared returns the algorithm of a call on any buffer: the tuning's first that
-// needs a copy on one side at most, or its first of all.
+// needs a copy on one side at most, or its first of all; or that of chooseLines.
 func (r *Runner) chooseUnprepared(c *Call) (Choice, algorithm, error) {
 	choice, ok, _ := r.look(c, func(a algorithm) bool {
 		return c.Kind.reach(a) != reachBoth || a.through == byKernel && r.comm.Size() == 1

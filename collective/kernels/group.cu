@@ -349,7 +349,7 @@ class Worker {
     Watch watch = group_.watch;
     watch.peer = rankOf(pair);
     if (sends) {
-      if (!hasRoom(task)) return kNotBrief;
+      if (!hasRoom(task)) return kNotBrief;  // packets need no fence behind it; see giveBack()
       if (Threads::thread() == 0) announce(task, head);
 #pragma unroll
       for (uint32_t k = 0; k < Brief::kMost; ++k) {
