@@ -689,7 +689,8 @@ class Worker {
 
   // announce writes the head of a task's chunk.
   MSCCLGO_DEVICE static void announce(const Task& task, uint64_t head) {
-    task.heads[task.chunk % kSlots].write(make_uint2(uint32_t(head), uint32_t(head >> 32)), flagOf(task.chunk));
+    task.heads[task.chunk % kSlots].write(make_uint2(uint32_t(head), uint32_t(head >> 32)),
+                                          flagOf(task.chunk));
   }
 
   // packets returns the slot of the task's chunk for packets, and bytes that for other data, in the
