@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/mscclgo/mscclgo/collective"
@@ -26,8 +28,37 @@ type filling struct {
 
 // fill has all that the runs need compiled, into the cache: their ranks only load it. On GPUs
 // there are several processes: nothing says that NVIDIA's runtime compiler works for more than
-// one thread of a process at a time.
+// one thread of a process at a time. A cache that this program has filled for the kind of device is
+// left alone: to open GPUs in so many processes takes more than a minute.
 func (c *config) fill(ctx context.Context) error {
+	mark, err := c.filled()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(mark); err == nil {
+		return nil
+	}
+	if err := c.fillAll(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(mark, nil, 0o600)
+}
+
+// filled returns the file that is in a cache which this program has filled.
+func (c *config) filled() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(c.cache, fmt.Sprintf("filled-%s-%d-%t-%x", c.device, c.ranks, c.short, sha256.Sum256(program))), nil
+}
+
+// fillAll fills a cache.
+func (c *config) fillAll(ctx context.Context) error {
 	f := filling{Device: c.device, Short: c.short, Most: c.ranks, Parts: 1}
 	if c.device != "emu" {
 		f.Parts = min(max(runtime.NumCPU()/2, 1), len(callsOf(c.short))+1)
