@@ -80,7 +80,7 @@ type Connection struct {
 	leave     func()            // has the registry call waitForTransfers no more
 	trace     *native.Trace     // or nil
 	explain   func(error) error // of the transport's failures, or nil; see native.ExplainConnection
-	moves     *race.Line        // what the transport moves, or nil; streams tell of what they move
+	moves     *race.Sequence    // what the transport moves, or nil; streams tell of what they move
 
 	closed atomic.Bool   // nothing more is queued
 	ended  chan struct{} // closed once the driver is
@@ -125,7 +125,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	}
 	if transport != registeredmem.CudaIPC {
 		if f, _ := race.Current(); f != nil {
-			c.moves = f.NewLine(registry.Device().String())
+			c.moves = f.NewSequence(registry.Device().String())
 		}
 	}
 	if x := explore.Current(); x != nil && transport != registeredmem.CudaIPC {

@@ -19,6 +19,6 @@ func (c *Connection) queued(own *registeredmem.Memory, offset, n uint64, write b
 // sent tells it that something goes next to a place in the peer's memory, or is read there.
 func (c *Connection) sent(theirs *registeredmem.Memory, offset uint64) {
 	if c.moves != nil {
-		c.moves.Sent(race.Way{From: c.rank, To: c.peer, Memory: theirs.ID(), Offset: offset}, c.path.Asked)
+		c.moves.Sent(race.Route{From: c.rank, To: c.peer, Memory: theirs.ID(), Offset: offset}, c.path.Asked)
 	}
 }

@@ -19,7 +19,7 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return t.instance[:], nil
 }
 
-// Withdraw has everything refused that peers send for m from now on, but for what this rank
+// Withdraw refuses whatever peers send for m from now on, but for what this rank
 // has read into it, which is dropped. It waits for copies into it and out of it that are under
 // way, and has the peers told. None of that depends on the peers. Package registeredmem calls
 // it.

@@ -144,7 +144,7 @@ func (c *conn) sendGone(memory uint32) (bool, error) {
 	return err == nil, err
 }
 
-// end has nothing more told, and waits for who tells.
+// end ends the news, and returns when none is being sent.
 func (n *news) end() {
 	n.mu.Lock()
 	n.ended = true

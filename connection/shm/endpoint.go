@@ -161,7 +161,7 @@ func (e *Endpoint) connect(ctx context.Context, remote []byte) (*conn, error) {
 	return c, nil
 }
 
-// Close has peers connect to the endpoint no more. It is safe to call twice.
+// Close ends the endpoint: peers cannot connect to it any more. It is safe to call twice.
 func (e *Endpoint) Close() error {
 	e.closed.Store(true)
 	e.t.mu.Lock()

@@ -209,7 +209,7 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	return t.instance[:], nil
 }
 
-// Withdraw has everything refused that peers send for m from now on, waits for copies into
+// Withdraw refuses whatever peers send for m from now on, waits for copies into
 // it that are under way, and has the peers told. None of that depends on the peers. Package
 // registeredmem calls it.
 func (t *Transport) Withdraw(m *registeredmem.Memory) error {

@@ -108,8 +108,8 @@ void race_barrier(race_thread*, uint32_t, const void*);
 void race_previous(race_thread*, uint32_t, const void*);
 void race_warp(race_thread*, uint32_t, const void*);
 void race_shared(const void*, uint64_t);
-void race_queue_copy(race_line*, const void*, uint64_t, uint64_t, uint64_t);
-void race_queue_store(race_line*, const void*, uint64_t, uint64_t);
-void race_queue_mark(race_line*);
+void race_queue_copy(race_sequence*, const void*, uint64_t, uint64_t, uint64_t);
+void race_queue_store(race_sequence*, const void*, uint64_t, uint64_t);
+void race_queue_mark(race_sequence*);
 
 #endif

@@ -60,12 +60,12 @@ typedef struct {
   uint32_t end;  // clock: what its threads knew when they ended; atomic
 } race_launch;
 
-// race_line is something that does one thing after the other: a stream, or the host.
+// race_sequence is something that does one thing after the other: a stream, or the host.
 typedef struct {
   uint32_t stream, launches;
   uint32_t known;     // clock
   uint32_t copy, by;  // texts: how its proxy's copies are called, and the rank and device
-} race_line;
+} race_sequence;
 
 // race_old is what a load gets an older value for: a load by an actor, and the last write that it
 // does not know of.
@@ -120,9 +120,9 @@ typedef struct race_engine {
   void (*shared)(const void* begin, uint64_t bytes);
   // copy and store are what a proxy's thread has a stream do for an entry of a ring. They come before
   // it is done. mark is its mark, behind which hosts know what the stream has done.
-  void (*copy)(race_line* line, const void* trigger, uint64_t dst, uint64_t src, uint64_t n);
-  void (*store)(race_line* line, const void* trigger, uint64_t dst, uint64_t value);
-  void (*mark)(race_line* line);
+  void (*copy)(race_sequence* sequence, const void* trigger, uint64_t dst, uint64_t src, uint64_t n);
+  void (*store)(race_sequence* sequence, const void* trigger, uint64_t dst, uint64_t value);
+  void (*mark)(race_sequence* sequence);
 } race_engine;
 
 #endif

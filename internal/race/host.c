@@ -13,30 +13,33 @@
 #include "word.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static race_line host;
+static race_sequence host;
 
-race_line race_new_line(void) {
-  race_line l = {.stream = __atomic_fetch_add(&race->streams, 1, __ATOMIC_RELAXED)};
+race_sequence race_new_sequence(void) {
+  race_sequence l = {.stream = __atomic_fetch_add(&race->streams, 1, __ATOMIC_RELAXED)};
   if (l.stream >= RACE_STREAMS) race_lose(RACE_LOST_LAUNCHES);
   return l;
 }
 
 uint32_t race_both(uint32_t a, uint32_t b) { return clock_join(a, b); }
 
-void race_learn(race_line* line, uint32_t clock) { line->known = clock_join(line->known, clock); }
+void race_learn(race_sequence* sequence, uint32_t clock) {
+  sequence->known = clock_join(sequence->known, clock);
+}
 
-race_launch race_begin(race_line* line, uint32_t name, uint32_t where, uint32_t device) {
-  if (++line->launches >= RACE_LAUNCHES) race_lose(RACE_LOST_LAUNCHES);
-  return (race_launch){.stream = line->stream % RACE_STREAMS,
-                       .launch = line->launches % RACE_LAUNCHES,
-                       .base = line->known,
+race_launch race_begin(race_sequence* sequence, uint32_t name, uint32_t where, uint32_t device) {
+  if (++sequence->launches >= RACE_LAUNCHES) race_lose(RACE_LOST_LAUNCHES);
+  return (race_launch){.stream = sequence->stream % RACE_STREAMS,
+                       .launch = sequence->launches % RACE_LAUNCHES,
+                       .base = sequence->known,
                        .name = name,
                        .where = where,
                        .device = device};
 }
 
-void race_finish(race_line* line, const race_launch* launch) {
-  line->known = clock_add(clock_join(line->known, launch->end), clock_stream(launch->stream), launch->launch);
+void race_finish(race_sequence* sequence, const race_launch* launch) {
+  sequence->known =
+      clock_add(clock_join(sequence->known, launch->end), clock_stream(launch->stream), launch->launch);
 }
 
 static race_thread thread_of(const race_launch* l) {
@@ -165,53 +168,53 @@ void race_host_handled(void) { race_publish(&handled, race_host_now()); }
 
 // Clocks and places are those of one arena.
 void race_host_start(void) {
-  host = race_new_line();
+  host = race_new_sequence();
   handled = 0;
   memset(pushed, 0, sizeof(pushed));
 }
 
 // queued begins what a proxy has a transport do: after what the trigger's thread released with it, after
-// handlers, and after what the line does already; or if nobody knows who asked, after all that kernels have
-// told the host.
-static race_launch queued(race_line* line, const race_asked* asked) {
-  race_learn(line, asked->place ? asked->known : race_host_now());
-  race_learn(line, __atomic_load_n(&handled, __ATOMIC_ACQUIRE));
-  return race_begin(line, line->copy, line->by, 0);
+// handlers, and after what the sequence does already; or if nobody knows who asked, after all that kernels
+// have told the host.
+static race_launch queued(race_sequence* sequence, const race_asked* asked) {
+  race_learn(sequence, asked->place ? asked->known : race_host_now());
+  race_learn(sequence, __atomic_load_n(&handled, __ATOMIC_ACQUIRE));
+  return race_begin(sequence, sequence->copy, sequence->by, 0);
 }
 
-static void finish_queued(race_line* line, const race_launch* l) {
-  race_finish(line, l);
-  race_publish(&race->hosts, line->known);  // what learns of it from a host comes after it
+static void finish_queued(race_sequence* sequence, const race_launch* l) {
+  race_finish(sequence, l);
+  race_publish(&race->hosts, sequence->known);  // what learns of it from a host comes after it
 }
 
-void race_queue_copy(race_line* line, const void* trigger, uint64_t dst, uint64_t src, uint64_t n) {
+void race_queue_copy(race_sequence* sequence, const void* trigger, uint64_t dst, uint64_t src, uint64_t n) {
   const race_asked asked = race_who_asks(trigger);
-  const race_launch l = queued(line, &asked);
+  const race_launch l = queued(sequence, &asked);
   race_thread t = thread_of(&l);
-  const race_place place = asked.place ? asked.place : line->copy;
+  const race_place place = asked.place ? asked.place : sequence->copy;
   shadow_access(&t, (void*)(uintptr_t)src, n, RACE_READ, place);
   shadow_access(&t, (void*)(uintptr_t)dst, n, RACE_WRITE, place);
-  finish_queued(line, &l);
+  finish_queued(sequence, &l);
 }
 
-void race_queue_store(race_line* line, const void* trigger, uint64_t dst, uint64_t value) {
+void race_queue_store(race_sequence* sequence, const void* trigger, uint64_t dst, uint64_t value) {
   const race_asked asked = race_who_asks(trigger);
-  const race_launch l = queued(line, &asked);
-  race_store(&l, dst, value, asked.place ? asked.place : line->copy);
-  race_finish(line, &l);
+  const race_launch l = queued(sequence, &asked);
+  race_store(&l, dst, value, asked.place ? asked.place : sequence->copy);
+  race_finish(sequence, &l);
 }
 
 // Goroutines may have had the stream work too, of which hosts do not know yet.
-void race_queue_mark(race_line* line) { race_publish(&race->hosts, line->known); }
+void race_queue_mark(race_sequence* sequence) { race_publish(&race->hosts, sequence->known); }
 
-void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uint32_t flags) {
-  const race_launch l = queued(line, &asked);
+void race_queued(race_sequence* sequence, race_asked asked, uint64_t at, uint64_t n, uint32_t flags) {
+  const race_launch l = queued(sequence, &asked);
   race_touch(&l, at, n, flags, asked.place);
-  finish_queued(line, &l);
-  race_host_learn(line->known);  // at once, though only a flush tells it: nobody sees those of hosts
+  finish_queued(sequence, &l);
+  race_host_learn(sequence->known);  // at once, though only a flush tells it: nobody sees those of hosts
 }
 
-static uint64_t* sent_at(race_way w, uint32_t* part) {
+static uint64_t* sent_at(race_route w, uint32_t* part) {
   uint64_t h = ((uint64_t)w.from << 32 | w.to) * 0x9e3779b97f4a7c15ull;
   h = (h ^ h >> 29 ^ w.memory) * 0xbf58476d1ce4e5b9ull;
   h = (h ^ h >> 32 ^ w.offset) * 0x94d049bb133111ebull;
@@ -220,17 +223,17 @@ static uint64_t* sent_at(race_way w, uint32_t* part) {
   return &race->sent[h % RACE_SENT];
 }
 
-void race_sent(race_way w, race_place place) {
+void race_sent(race_route w, race_place place) {
   uint32_t part;
   uint64_t* s = sent_at(w, &part);
   __atomic_store_n(s, (uint64_t)part << 32 | place, __ATOMIC_RELEASE);
 }
 
-race_place race_arrived(race_way w) {
+race_place race_arrived(race_route w) {
   uint32_t part;
   uint64_t* at = sent_at(w, &part);
   uint64_t s = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-  // It counts once: what comes here later may be of another line.
+  // It counts once: what comes here later may be of another sequence.
   const int found =
       s && s >> 32 == part && __atomic_compare_exchange_n(at, &s, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
   return found ? (race_place)s : 0;

@@ -35,20 +35,20 @@ void race_forget(uint64_t base);
 
 void race_host_start(void);
 
-// race_new_line returns a line with nothing done.
-race_line race_new_line(void);
+// race_new_sequence returns a sequence with nothing done.
+race_sequence race_new_sequence(void);
 
-// race_learn adds to what a line knows.
-void race_learn(race_line* line, uint32_t clock);
+// race_learn adds to what a sequence knows.
+void race_learn(race_sequence* sequence, uint32_t clock);
 
-// race_begin begins the next thing that a line does, name and where are texts. race_finish ends it.
-race_launch race_begin(race_line* line, uint32_t name, uint32_t where, uint32_t device);
-void race_finish(race_line* line, const race_launch* launch);
+// race_begin begins the next thing that a sequence does, name and where are texts. race_finish ends it.
+race_launch race_begin(race_sequence* sequence, uint32_t name, uint32_t where, uint32_t device);
+void race_finish(race_sequence* sequence, const race_launch* launch);
 
 // race_both returns a clock of what either knows.
 uint32_t race_both(uint32_t a, uint32_t b);
 
-// race_touch is a read or write by what a line does: a copy, a fill. place is a text.
+// race_touch is a read or write by what a sequence does: a copy, a fill. place is a text.
 void race_touch(const race_launch* launch, uint64_t at, uint64_t n, uint32_t flags, uint32_t place);
 
 // race_store is a store of a word that releases, and race_await a wait that acquires what was.
@@ -69,7 +69,7 @@ typedef struct {
 // race_who_asks returns who wrote the entry of a ring, and race_queued is an access by a transport
 // for that.
 race_asked race_who_asks(const void* entry);
-void race_queued(race_line* line, race_asked asked, uint64_t at, uint64_t n, uint32_t flags);
+void race_queued(race_sequence* sequence, race_asked asked, uint64_t at, uint64_t n, uint32_t flags);
 
 // race_host_handled has what proxies serve from now on come after what hosts have done.
 void race_host_handled(void);
@@ -80,9 +80,9 @@ void race_host_handled(void);
 typedef struct {
   uint32_t from, to, memory;
   uint64_t offset;
-} race_way;
-void race_sent(race_way, race_place);
-race_place race_arrived(race_way);
+} race_route;
+void race_sent(race_route, race_place);
+race_place race_arrived(race_route);
 
 // race_host_now returns what this process's host knows, race_host_learn adds to it, and
 // race_host_meet adds what all hosts know. race_host_touch is an access of the host's.

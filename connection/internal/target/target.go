@@ -29,8 +29,8 @@ type Memory struct {
 // peer next, by the host. Streams tell of what they move.
 func (m *Memory) Moved(peer int, offset, n uint64, write bool) {
 	if m.races != nil {
-		way := race.Way{From: peer, To: m.rank, Memory: m.ID, Offset: offset}
-		m.races.Arrived(m.Buffer.Device().String(), way, uint64(m.Buffer.Ptr())+offset, n, write)
+		route := race.Route{From: peer, To: m.rank, Memory: m.ID, Offset: offset}
+		m.races.Arrived(m.Buffer.Device().String(), route, uint64(m.Buffer.Ptr())+offset, n, write)
 	}
 }
 

@@ -24,20 +24,20 @@ static void end(native_queue* queue) {
 
 static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
   emu_queue* q = (emu_queue*)queue;
-  if (q->race) q->race->copy(q->line, q->trigger, dst, src, n);
+  if (q->race) q->race->copy(q->sequence, q->trigger, dst, src, n);
   return memory_copy(dst, src, n) ? 0 : EMU_QUEUE_FAULT;
 }
 
 static int store(native_queue* queue, uint64_t dst, uint64_t value) {
   emu_queue* q = (emu_queue*)queue;
-  if (q->race) q->race->store(q->line, q->trigger, dst, value);
+  if (q->race) q->race->store(q->sequence, q->trigger, dst, value);
   return memory_write64(dst, value) ? 0 : EMU_QUEUE_FAULT;
 }
 
 static int mark(native_queue* queue, unsigned number) {
   emu_queue* q = (emu_queue*)queue;
   (void)number;
-  if (q->race) q->race->mark(q->line);
+  if (q->race) q->race->mark(q->sequence);
   return 0;
 }
 

@@ -36,7 +36,7 @@ func (s *stream) Native() *native.Queue {
 		barred++
 	}
 	C.emu_queue_init(c, (*C.native_gate)(s.dev.gate.Pointer()), C.uint32_t(barred))
-	c.race, c.line = (*C.race_engine)(s.owner.race.Engine()), (*C.race_line)(s.race.Pointer())
+	c.race, c.sequence = (*C.race_engine)(s.owner.race.Engine()), (*C.race_sequence)(s.race.Pointer())
 	s.native = &queue{q, c}
 	return q
 }

@@ -11,7 +11,7 @@ typedef struct {
   uint32_t claimed;         // 1 while a thread works, or Go bars it
   uint32_t barred;          // reasons not to use the stream: calls that have not ended, and others
   const race_engine* race;  // the race finder, or null, and what it knows of the stream
-  race_line* line;
+  race_sequence* sequence;
   const void* trigger;  // that a thread serves
 } emu_queue;
 

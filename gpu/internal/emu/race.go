@@ -47,11 +47,11 @@ func (d *device) hostAccess(at, n uint64, write bool) {
 }
 
 // raced is what the race finder knows of a work queue, or nil.
-func (d *device) raced() *race.Line {
+func (d *device) raced() *race.Sequence {
 	if d.race == nil {
 		return nil
 	}
-	return d.race.NewLine(d.info.Name)
+	return d.race.NewSequence(d.info.Name)
 }
 
 // after has steps run after what the host has done before it queued them.

@@ -60,7 +60,7 @@ type workQueue struct {
 	capture *graph // not nil while capturing
 	last    *mark  // of Synchronize, while nothing is queued after it
 	native  *queue // not nil once threads in C may use the stream
-	race    *race.Line
+	race    *race.Sequence
 	lead    *race.Clock    // what the launch was after that the next may begin beside, or nil
 	party   *explore.Party // of the explorer, or nil
 	turns   bool           // the goroutine has the party's turns; set before it begins

@@ -13,44 +13,44 @@ import (
 // Clock is what somebody knows to have happened before.
 type Clock uint32
 
-// Line is a stream: it does one thing after the other. A nil Line does nothing.
-type Line struct {
+// Sequence is a stream: it does one thing after the other. A nil Sequence does nothing.
+type Sequence struct {
 	f *Finder
-	c *C.race_line // in memory of C, for threads there
+	c *C.race_sequence // in memory of C, for threads there
 }
 
-// NewLine returns a line with nothing done.
-func (f *Finder) NewLine(device string) *Line {
-	c := (*C.race_line)(C.malloc(C.sizeof_race_line))
-	*c = C.race_new_line()
+// NewSequence returns a sequence with nothing done.
+func (f *Finder) NewSequence(device string) *Sequence {
+	c := (*C.race_sequence)(C.malloc(C.sizeof_race_sequence))
+	*c = C.race_new_sequence()
 	c.copy, c.by = f.text(proxyCopy), f.on(device)
-	l := &Line{f: f, c: c}
-	runtime.AddCleanup(l, func(c *C.race_line) { C.free(unsafe.Pointer(c)) }, c)
-	return l
+	s := &Sequence{f: f, c: c}
+	runtime.AddCleanup(s, func(c *C.race_sequence) { C.free(unsafe.Pointer(c)) }, c)
+	return s
 }
 
-// Pointer returns the line for threads in C, a race_line, valid as long as the Line is reachable.
-func (l *Line) Pointer() unsafe.Pointer {
-	if l == nil {
+// Pointer returns the sequence for threads in C, a race_sequence, valid as long as the Sequence is reachable.
+func (s *Sequence) Pointer() unsafe.Pointer {
+	if s == nil {
 		return nil
 	}
-	return unsafe.Pointer(l.c)
+	return unsafe.Pointer(s.c)
 }
 
-// Learn has all that the line does from now on happen after what a clock knows.
-func (l *Line) Learn(after Clock) {
-	if l == nil {
+// Learn has all that the sequence does from now on happen after what a clock knows.
+func (s *Sequence) Learn(after Clock) {
+	if s == nil {
 		return
 	}
-	C.race_learn(l.c, C.uint32_t(after))
+	C.race_learn(s.c, C.uint32_t(after))
 }
 
-// Clock returns what the line has done and knows.
-func (l *Line) Clock() Clock {
-	if l == nil {
+// Clock returns what the sequence has done and knows.
+func (s *Sequence) Clock() Clock {
+	if s == nil {
 		return 0
 	}
-	return Clock(l.c.known)
+	return Clock(s.c.known)
 }
 
 // Source is the line of Go that queued something.
@@ -65,86 +65,86 @@ func (f *Finder) Here() Source {
 }
 
 // begin begins something.
-func (l *Line) begin(name, device string) C.race_launch {
-	return C.race_begin(l.c, l.f.text(name), l.f.on(device), 0)
+func (s *Sequence) begin(name, device string) C.race_launch {
+	return C.race_begin(s.c, s.f.text(name), s.f.on(device), 0)
 }
 
 // Copy copies memory, between begin and end of the copy.
-func (l *Line) Copy(device string, at Source, dst, src, n uint64) {
-	if l == nil {
+func (s *Sequence) Copy(device string, at Source, dst, src, n uint64) {
+	if s == nil {
 		return
 	}
-	launch := l.begin("copy of a stream", device)
+	launch := s.begin("copy of a stream", device)
 	C.race_touch(&launch, C.uint64_t(src), C.uint64_t(n), C.RACE_READ, C.uint32_t(at))
 	C.race_touch(&launch, C.uint64_t(dst), C.uint64_t(n), C.RACE_WRITE, C.uint32_t(at))
-	C.race_finish(l.c, &launch)
+	C.race_finish(s.c, &launch)
 }
 
 // Fill writes memory.
-func (l *Line) Fill(device string, at Source, dst, n uint64) {
-	if l == nil {
+func (s *Sequence) Fill(device string, at Source, dst, n uint64) {
+	if s == nil {
 		return
 	}
-	launch := l.begin("fill of a stream", device)
+	launch := s.begin("fill of a stream", device)
 	C.race_touch(&launch, C.uint64_t(dst), C.uint64_t(n), C.RACE_WRITE, C.uint32_t(at))
-	C.race_finish(l.c, &launch)
+	C.race_finish(s.c, &launch)
 }
 
-// Store writes a value that waits of kernels and streams see, and releases what the line
+// Store writes a value that waits of kernels and streams see, and releases what the sequence
 // has done. It comes before the value is written.
-func (l *Line) Store(device string, dst, value uint64) {
-	if l == nil {
+func (s *Sequence) Store(device string, dst, value uint64) {
+	if s == nil {
 		return
 	}
-	launch := l.begin("value written by a stream", device)
+	launch := s.begin("value written by a stream", device)
 	C.race_store(&launch, C.uint64_t(dst), C.uint64_t(value), launch.name)
-	C.race_finish(l.c, &launch)
+	C.race_finish(s.c, &launch)
 }
 
-// Add adds to a word in one atomic operation, which releases what the line has done, and
+// Add adds to a word in one atomic operation, which releases what the sequence has done, and
 // returns what it was. It reports false, and does nothing, where the word is not watched.
-func (l *Line) Add(device string, dst, value uint64) (old uint64, done bool) {
-	if l == nil {
+func (s *Sequence) Add(device string, dst, value uint64) (old uint64, done bool) {
+	if s == nil {
 		return 0, false
 	}
-	launch := l.begin("addition of a stream", device)
-	return l.update(&launch, C.MSCCLGO_EMU_FETCH_ADD, dst, value)
+	launch := s.begin("addition of a stream", device)
+	return s.update(&launch, C.MSCCLGO_EMU_FETCH_ADD, dst, value)
 }
 
 // Exchange is Add of a value that replaces the word, and acquires what was released with it.
 // What the word was is written to old afterwards.
-func (l *Line) Exchange(device string, at Source, dst, value, old uint64) (was uint64, done bool) {
-	if l == nil {
+func (s *Sequence) Exchange(device string, at Source, dst, value, old uint64) (was uint64, done bool) {
+	if s == nil {
 		return 0, false
 	}
-	launch := l.begin("exchange of a stream", device)
+	launch := s.begin("exchange of a stream", device)
 	C.race_touch(&launch, C.uint64_t(old), 8, C.RACE_WRITE, C.uint32_t(at))
-	return l.update(&launch, C.MSCCLGO_EMU_EXCHANGE, dst, value)
+	return s.update(&launch, C.MSCCLGO_EMU_EXCHANGE, dst, value)
 }
 
-func (l *Line) update(launch *C.race_launch, what C.uint32_t, dst, value uint64) (uint64, bool) {
+func (s *Sequence) update(launch *C.race_launch, what C.uint32_t, dst, value uint64) (uint64, bool) {
 	var old C.uint64_t
 	done := C.race_update(launch, what, C.uint64_t(dst), C.uint64_t(value), &old) != 0
-	C.race_finish(l.c, launch)
+	C.race_finish(s.c, launch)
 	return uint64(old), done
 }
 
 // Await is a wait for a value, which has ended.
-func (l *Line) Await(device string, src, value uint64) {
-	if l == nil {
+func (s *Sequence) Await(device string, src, value uint64) {
+	if s == nil {
 		return
 	}
-	launch := l.begin("wait of a stream", device)
+	launch := s.begin("wait of a stream", device)
 	C.race_await(&launch, C.uint64_t(src), C.uint64_t(value))
-	C.race_finish(l.c, &launch)
+	C.race_finish(s.c, &launch)
 }
 
 // Launch is one launch of a kernel, a race_launch of engine.h.
 type Launch struct{ c C.race_launch }
 
 // Kernel begins a launch on a device of this number. base is where the module was loaded.
-func (l *Line) Kernel(name, device string, ordinal int, m Module, base uint64) *Launch {
-	launch := &Launch{l.begin(name, device)}
+func (s *Sequence) Kernel(name, device string, ordinal int, m Module, base uint64) *Launch {
+	launch := &Launch{s.begin(name, device)}
 	launch.c.device = C.uint32_t(ordinal + 1)
 	launch.c.module = m.number
 	launch.c.code = C.uint64_t(base)
@@ -152,19 +152,19 @@ func (l *Line) Kernel(name, device string, ordinal int, m Module, base uint64) *
 }
 
 // Base returns what the launch is after.
-func (l *Launch) Base() Clock { return Clock(l.c.base) }
+func (s *Launch) Base() Clock { return Clock(s.c.base) }
 
-// Beside has the launch be after what the one before it in its line was after, and after what the
+// Beside has the launch be after what the one before it in its sequence was after, and after what the
 // host knew, but not after that launch itself: only race_engine.previous is.
-func (l *Launch) Beside(base, host Clock) {
-	l.c.base = C.race_both(C.uint32_t(base), C.uint32_t(host))
+func (s *Launch) Beside(base, host Clock) {
+	s.c.base = C.race_both(C.uint32_t(base), C.uint32_t(host))
 }
 
 // Pointer returns the race_launch, to be copied.
-func (l *Launch) Pointer() unsafe.Pointer { return unsafe.Pointer(&l.c) }
+func (s *Launch) Pointer() unsafe.Pointer { return unsafe.Pointer(&s.c) }
 
 // Finish ends a launch, when its threads have: ended is its race_launch.
-func (l *Line) Finish(ended unsafe.Pointer) { C.race_finish(l.c, (*C.race_launch)(ended)) }
+func (s *Sequence) Finish(ended unsafe.Pointer) { C.race_finish(s.c, (*C.race_launch)(ended)) }
 
 // HostNow returns what the host knows.
 func (f *Finder) HostNow() Clock { return Clock(C.race_host_now()) }
@@ -226,41 +226,41 @@ func (f *Finder) Asked(entry unsafe.Pointer) Asked {
 
 // Queued is an access to memory of this rank's device that a transport makes by itself, at some time
 // from now on, for what is queued now: by who asked a proxy for it, or else by this line of Go. What
-// the line does so is in one order. Calls are one at a time.
-func (l *Line) Queued(at, n uint64, write bool, asked Asked) {
+// the sequence does so is in one order. Calls are one at a time.
+func (s *Sequence) Queued(at, n uint64, write bool, asked Asked) {
 	if asked.Place == 0 {
-		asked = Asked{Place: uint32(l.f.caller()), Known: uint32(C.race_host_now())}
+		asked = Asked{Place: uint32(s.f.caller()), Known: uint32(C.race_host_now())}
 	}
 	flags := C.uint32_t(C.RACE_READ)
 	if write {
 		flags = C.RACE_WRITE
 	}
-	C.race_queued(l.c, C.race_asked{place: C.race_place(asked.Place), known: C.uint32_t(asked.Known)}, C.uint64_t(at), C.uint64_t(n), flags)
+	C.race_queued(s.c, C.race_asked{place: C.race_place(asked.Place), known: C.uint32_t(asked.Known)}, C.uint64_t(at), C.uint64_t(n), flags)
 }
 
 // Handled has what proxies serve from now on come after what hosts have done, such as a trigger's
 // handler.
 func (f *Finder) Handled() { C.race_host_handled() }
 
-// Way is where something goes to, or comes from: from a rank to a place in a memory of another's.
-type Way struct {
+// Route is where something goes to, or comes from: from a rank to a place in a memory of another's.
+type Route struct {
 	From, To int
 	Memory   uint32 // its number
 	Offset   uint64
 }
 
-func (w Way) c() C.race_way {
-	return C.race_way{from: C.uint32_t(w.From), to: C.uint32_t(w.To), memory: C.uint32_t(w.Memory), offset: C.uint64_t(w.Offset)}
+func (r Route) c() C.race_route {
+	return C.race_route{from: C.uint32_t(r.From), to: C.uint32_t(r.To), memory: C.uint32_t(r.Memory), offset: C.uint64_t(r.Offset)}
 }
 
-// Sent tells who asks for what goes that way next, so that Arrived knows.
-func (l *Line) Sent(w Way, asked Asked) { C.race_sent(w.c(), C.race_place(asked.Place)) }
+// Sent tells who asks for what takes the route next, so that Arrived knows.
+func (s *Sequence) Sent(r Route, asked Asked) { C.race_sent(r.c(), C.race_place(asked.Place)) }
 
 // Arrived is an access that a transport makes for a peer, after all that any host has done.
-func (f *Finder) Arrived(device string, w Way, at, n uint64, write bool) {
+func (f *Finder) Arrived(device string, r Route, at, n uint64, write bool) {
 	C.race_host_meet()
-	what := f.text(fmt.Sprintf("%s of rank %d", proxyCopy, w.From))
-	place := C.race_arrived(w.c())
+	what := f.text(fmt.Sprintf("%s of rank %d", proxyCopy, r.From))
+	place := C.race_arrived(r.c())
 	if place == 0 {
 		place = what
 	}
