@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _memory
 from ._errors import InvalidError, UnsupportedError
-from ._library import Owner, call, integer, integers, library, make
+from ._library import Owner, call, fast, integer, integers, library, make
 from ._stream import Stream, destroy
 
 if TYPE_CHECKING:
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 _TYPESTR = {"float32": "<f4", "float16": "<f2", "float64": "<f8", "int32": "<i4", "int64": "<i8", "uint8": "|u1"}
 
+# Of the types of elements, their code and bits in DLPack.
+_DLPACK = {
+    "float32": (2, 32),
+    "float16": (2, 16),
+    "bfloat16": (4, 16),
+    "float64": (2, 64),
+    "int32": (0, 32),
+    "int64": (0, 64),
+    "uint8": (1, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e5m2": (12, 8),
+}
 
 # array_place of _fast.c: the device, the address, the elements and their type.
 _PLACE = struct.Struct("=QQQi")
@@ -33,9 +45,9 @@ class Array(Owner):
     """Device memory of the group, which peers may access by channels. Group.empty and Group.array
     make one.
 
-    Frameworks see it as one of their tensors: torch.as_tensor(array) and cupy.asarray(array)
-    on a GPU, numpy.asarray(array) on an emulated device. The memory is freed with the object, so
-    such a view must hold it, as these do.
+    Frameworks see it as one of their tensors: torch.from_dlpack(array) with elements of any type,
+    torch.as_tensor(array) and cupy.asarray(array) on a GPU, numpy.asarray(array) on an emulated
+    device. The memory is freed with the object, so such a view must hold it, as these do.
     """
 
     def __init__(self, group: Group, shape: Union[int, Sequence[int]], dtype: Any) -> None:
@@ -128,6 +140,35 @@ class Array(Owner):
         if self._host_address() is not None:
             raise AttributeError("this memory is not a GPU's")
         return self._interface(3, self._address)
+
+    def __dlpack_device__(self) -> "tuple[int, int]":
+        """The kind and the number of the device, for DLPack."""
+        self._open()
+        number = self.group._number
+        return (_memory.CPU, 0) if number is None else (_memory.CUDA, number)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: "Optional[tuple[int, int]]" = None,
+        dl_device: "Optional[tuple[int, int]]" = None,
+        copy: Optional[bool] = None,
+    ) -> Any:
+        """The elements for DLPack, where they are. What takes them holds the array. No stream waits:
+        calls on the array come before on the stream that is given, or have ended."""
+        device = self.__dlpack_device__()
+        if fast is None:
+            raise BufferError("mscclgo: arrays are exported by the package's compiled part, which this Python cannot load")
+        if copy:
+            raise BufferError("mscclgo: an array is exported without a copy")
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"mscclgo: the array is on device {device} of DLPack, not {tuple(dl_device)}")
+        address = self._address if device[0] == _memory.CUDA else self._host_address()
+        if address is None:
+            raise BufferError("mscclgo: the host cannot access this memory; use numpy() for a copy")
+        versioned = max_version is not None and max_version[0] >= 1
+        return fast.export(self, address, *device, *_DLPACK[self.dtype], self.shape, versioned)
 
     def _host_address(self) -> Optional[int]:
         try:

@@ -98,6 +98,10 @@ static PyMethodDef functions[] = {
     // with None by its __cuda_array_interface__.
     {"learn", learn_type, METH_VARARGS, NULL},
     {"own", fast_own, METH_VARARGS, NULL},
+    // export(owner, address, kind, number, code, bits, shape, versioned) returns a capsule of DLPack, of a
+    // tensor that holds its owner. kind and number are of the device, and code and bits of the elements, in
+    // DLPack's numbers.
+    {"export", export_tensor, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {

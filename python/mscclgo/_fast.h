@@ -1,6 +1,6 @@
 // What the sources of _fast share: the calls that programs make most often, without what ctypes takes for
 // each argument and Python for each attribute of a tensor. What is not simple is left to the package's code
-// in Python, which also makes the errors: this module is never needed, and the package works without it.
+// in Python, which also makes the errors: the package works without this module, but for export_tensor.
 //
 // It is of CPython's stable ABI: one file for all versions from 3.9 on.
 #ifndef MSCCLGO_FAST_H
@@ -11,6 +11,7 @@
 #include <Python.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef METH_FASTCALL  // of the limited API from 3.10 on, and the same before
@@ -82,6 +83,9 @@ bool find(const caller* c, PyObject* tensor, place* p);
 
 // find_elements is find for tensors of a type that the library takes. One that is written is not read-only.
 bool find_elements(const caller* c, PyObject* tensor, bool written, place* p);
+
+// export_tensor is export of the module.
+PyObject* export_tensor(PyObject* self, PyObject* args);
 
 // learn_type is learn of the module.
 PyObject* learn_type(PyObject* self, PyObject* args);

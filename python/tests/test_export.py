@@ -1,0 +1,91 @@
+"""Arrays as tensors of other packages, by DLPack."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any, Optional, Tuple
+
+import numpy as np
+import pytest
+
+import mscclgo
+from mscclgo import _memory
+
+
+class Exporter:
+    """Offers an array by DLPack alone, of the version that is asked for."""
+
+    def __init__(self, array: mscclgo.Array, version: Optional[Tuple[int, int]]) -> None:
+        self.array, self.version = array, version
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **how: Any) -> Any:
+        how["max_version"] = self.version
+        return self.array.__dlpack__(**how)
+
+
+VERSIONS = [None, (0, 8), (1, 0), (2, 7)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_shares(group: mscclgo.Group, version: Optional[Tuple[int, int]]) -> None:
+    array = group.array(np.arange(12, dtype=np.float32).reshape(3, 4))
+    view = np.from_dlpack(Exporter(array, version))
+    np.testing.assert_array_equal(view, array.numpy())
+    array.copy_from(np.full((3, 4), 7, np.float32))
+    np.testing.assert_array_equal(view, np.full((3, 4), 7, np.float32))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 5, 1)])
+def test_shapes(group: mscclgo.Group, shape: Tuple[int, ...]) -> None:
+    view = np.from_dlpack(group.empty(shape, "int64"))
+    assert view.shape == shape and view.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", list(_memory.TYPES))
+def test_types(group: mscclgo.Group, dtype: str) -> None:
+    array = group.empty((3, 5), dtype)
+    memory = _memory.of(Exporter(array, None))
+    assert (memory.dtype, memory.elements, memory.bytes) == (dtype, 15, array.nbytes)
+    assert memory.address == array._host_address()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_holds(group: mscclgo.Group, version: Optional[Tuple[int, int]]) -> None:
+    array = group.array(np.arange(1000, dtype=np.int32))
+    gone = weakref.ref(array)
+    view = np.from_dlpack(Exporter(array, version))
+    del array
+    gc.collect()
+    assert gone() is not None and view[999] == 999
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_capsule_unused(group: mscclgo.Group, version: Optional[Tuple[int, int]]) -> None:
+    array = group.empty(10, "float64")
+    gone = weakref.ref(array)
+    capsule = array.__dlpack__(max_version=version)
+    del array
+    gc.collect()
+    assert gone() is not None
+    del capsule
+    gc.collect()
+    assert gone() is None
+
+
+def test_refusals(group: mscclgo.Group) -> None:
+    array = group.empty(10, "float32")
+    with pytest.raises(BufferError, match="without a copy"):
+        array.__dlpack__(copy=True)
+    with pytest.raises(BufferError, match="not \\(2, 0\\)"):
+        array.__dlpack__(dl_device=(2, 0))
+    array.__dlpack__(dl_device=(1, 0), copy=False, stream=None)
+    array.close()
+    with pytest.raises(mscclgo.InvalidError, match="closed"):
+        array.__dlpack__()
