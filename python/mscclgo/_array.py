@@ -42,21 +42,27 @@ class Pointer(int):
 
 
 class Array(Owner):
-    """Device memory of the group, which peers may access by channels. Group.empty and Group.array
-    make one.
+    """Device memory of the group, which peers may access by channels. Group.empty, Group.array and
+    Group.wrap make one.
 
     Frameworks see it as one of their tensors: torch.from_dlpack(array) with elements of any type,
     torch.as_tensor(array) and cupy.asarray(array) on a GPU, numpy.asarray(array) on an emulated
     device. The memory is freed with the object, so such a view must hold it, as these do.
     """
 
-    def __init__(self, group: Group, shape: Union[int, Sequence[int]], dtype: Any) -> None:
+    def __init__(self, group: Group, shape: Union[int, Sequence[int]], dtype: Any, of: Optional[_memory.Memory] = None, owner: Any = None) -> None:
+        """Allocates the memory, or wraps that of a tensor of other code, which the array holds."""
         self.group = group
+        self._owner = owner
         self.shape = integers("an extent of an array", shape, 0, (1 << 63) - 1)
         self.dtype = _name(dtype)
         self.size = math.prod(self.shape)
         self.nbytes = self.size * _memory.TYPES[self.dtype][1]
-        self._handle = make(library.mscclgo_buffer_create, group._device, integer("the size of an array in bytes", max(self.nbytes, 1), 1, (1 << 64) - 1))
+        bytes = integer("the size of an array in bytes", max(self.nbytes, 1), 1, (1 << 64) - 1)
+        if of is None:
+            self._handle = make(library.mscclgo_buffer_create, group._device, bytes)
+        else:
+            self._handle = make(library.mscclgo_buffer_wrap, group._device, of.address, bytes)
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_buffer_destroy, self._handle)
         self._address = make(library.mscclgo_buffer_pointer, self._handle)  # 0 once it is closed
         item = _memory.TYPES[self.dtype][1]
@@ -65,13 +71,14 @@ class Array(Owner):
         group._arrays.add(self)
 
     def close(self) -> None:
-        """Frees the memory. Kernels and peers that use it must be done."""
+        """Frees the memory, or lets go of the tensor that was wrapped. Kernels and peers that use it
+        must be done."""
         if self._forget():
             call(library.mscclgo_buffer_destroy, self._handle)
 
     def _forget(self) -> bool:
         """Ends the use of the memory, which is freed alone or with the group. Returns whether it was in use."""
-        self._address, self._place = 0, b""
+        self._address, self._place, self._owner = 0, b"", None
         return self._finalizer.detach() is not None
 
     @property

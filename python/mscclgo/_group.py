@@ -271,6 +271,25 @@ class Group(Owner):
         memory = _memory.of(source)
         return Array(self, getattr(source, "shape", memory.elements), memory.dtype).copy_from(source)
 
+    def wrap(self, tensor: Any) -> Array:
+        """Returns an array of a tensor of other code on the group's device, such as PyTorch's, where it is:
+        for channels, pipes and prepared collectives, by which peers access it. The tensor is
+        contiguous and not freed before the array. On emulated devices it is a view of an Array.
+
+        Peers access all of the allocation that the tensor is in. They cannot access those that
+        PyTorch makes with expandable segments."""
+        memory = _memory.of(tensor)
+        if memory.kind == _memory.OWN:
+            raise InvalidError("mscclgo: wrap takes a tensor of other code, and this is an Array")
+        if memory.elements == 0:
+            raise InvalidError("mscclgo: the tensor has no elements to wrap")
+        if not memory.writable:
+            raise InvalidError("mscclgo: the tensor is read-only, and peers may write to what is wrapped")
+        if self._host_memory == (memory.kind == _memory.CUDA) or memory.number not in (None, self._number):
+            where = "in the host's memory" if memory.kind == _memory.CPU else "on a GPU" if memory.number is None else f"on cuda:{memory.number}"
+            raise InvalidError(f"mscclgo: the tensor is {where}, and the group's device is {self.device}")
+        return Array(self, getattr(tensor, "shape", memory.elements), memory.dtype, memory, tensor)
+
     def address(self, tensor: Any, held: List[Any], written: bool = True) -> Tuple[int, _memory.Memory]:
         """Returns where the tensor is for kernels, and adds what must live until their work is done to
         held, which the caller passes to Stream.keep once it has queued the work: an Array, or what

@@ -1,4 +1,4 @@
-"""Arrays as tensors of other packages, by DLPack."""
+"""Arrays as tensors of other packages, by DLPack, and tensors of other packages as arrays."""
 
 from __future__ import annotations
 
@@ -77,6 +77,55 @@ def test_capsule_unused(group: mscclgo.Group, version: Optional[Tuple[int, int]]
     del capsule
     gc.collect()
     assert gone() is None
+
+
+def test_wrap(together: Any) -> None:
+    """Prepares a collective on the rows of arrays, which others hold as tensors."""
+
+    def body(group: mscclgo.Group) -> None:
+        rows = np.asarray(group.array(np.arange(12, dtype=np.float32).reshape(3, 4) + 100 * group.rank))
+        row = group.wrap(rows[1])
+        assert row.shape == (4,) and row.dtype == "float32"
+        assert row.pointer == group.wrap(rows).pointer + 16
+        prepared = group.prepare("all_reduce", group.share(row))
+        prepared()
+        group.synchronize(timeout=60)
+        before = np.arange(12, dtype=np.float32).reshape(3, 4)
+        np.testing.assert_array_equal(rows[0], before[0] + 100 * group.rank)
+        np.testing.assert_array_equal(rows[1], 2 * before[1] + 100)
+        np.testing.assert_array_equal(row.numpy(), rows[1])
+
+    together(2, body)
+
+
+def test_wrap_holds(group: mscclgo.Group) -> None:
+    array = group.array(np.arange(10, dtype=np.int64))
+    gone = weakref.ref(array)
+    wrapped = group.wrap(np.asarray(array)[2:])
+    del array
+    gc.collect()
+    assert gone() is not None and wrapped.numpy()[7] == 9
+    wrapped.close()
+    gc.collect()
+    assert gone() is None
+
+
+def test_wrap_refusals(group: mscclgo.Group) -> None:
+    array = group.empty((4, 4), "float32")
+    view = np.asarray(array)
+    frozen = view.view()
+    frozen.flags.writeable = False
+    for tensor, what in [
+        (array, "is an Array"),
+        (view[:0], "no elements"),
+        (view[:, 1], "not contiguous"),
+        (frozen, "read-only"),
+        (view.view(np.int16), "int16"),
+        (np.zeros(4, np.float32), "allocation|emu"),
+        ([1, 2], "not a tensor"),
+    ]:
+        with pytest.raises(mscclgo.InvalidError, match=what):
+            group.wrap(tensor)
 
 
 def test_refusals(group: mscclgo.Group) -> None:

@@ -148,6 +148,46 @@ def test_prepared_shared_with_torch() -> None:
     ranks(2, body)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_dlpack(dtype: str) -> None:
+    """An array of a type that CUDA's array interface lacks is a tensor by DLPack."""
+
+    def body(group: mscclgo.Group) -> None:
+        array = group.empty((64, 64), dtype)
+        tensor = torch.from_dlpack(array)
+        assert tensor.dtype == getattr(torch, dtype) and tensor.shape == (64, 64)
+        assert tensor.data_ptr() == array.pointer
+        tensor.copy_(torch.full((64, 64), float(group.rank + 1), device="cuda"))
+        reduce = group.prepare("all_reduce", group.share(array))
+        torch.cuda.current_stream().synchronize()
+        settle(group)
+        reduce()
+        settle(group)
+        assert bool((tensor.float() == 3).all())
+
+    ranks(2, body)
+
+
+def test_wrapped_tensor() -> None:
+    """A tensor of PyTorch's allocator is an array, whose allocation peers reach."""
+
+    def body(group: mscclgo.Group) -> None:
+        storage = torch.full((1 << 16,), float(group.rank + 1), device="cuda")
+        array = group.wrap(storage[256:512])
+        assert array.pointer == storage.data_ptr() + 1024
+        reduce = group.prepare("all_reduce", group.share(array))
+        torch.cuda.current_stream().synchronize()
+        settle(group)
+        reduce()
+        settle(group)
+        assert bool((storage[256:512] == 3).all())
+        assert bool((storage[:256] == group.rank + 1).all()) and bool((storage[512:] == group.rank + 1).all())
+        group.barrier(60)
+        array.close()
+
+    ranks(2, body)
+
+
 def test_own_kernel() -> None:
     """A kernel of the program's on tensors and the current stream."""
     source = """
