@@ -213,6 +213,19 @@ func TestUndescribed(t *testing.T) {
 	check(t, 0, nil, "undescribed", file)
 }
 
+func TestBundle(t *testing.T) {
+	const source = `extern "C" __global__ void k(int* to, int n) { *to = n; }`
+	b, err := devicecode.CompileBundle(t.Context(), []string{devicecode.ArchEmu}, "k.cu", []byte(source), devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "k.bundle")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(t, 0, nil, "bundle", file)
+}
+
 // TestOpening runs often, as what would fail is rare: memory that is freed is overwritten.
 func TestOpening(t *testing.T) {
 	for range 5 {

@@ -146,6 +146,8 @@ CALL(module_compile,
      (ID(device), (char*)name, (char*)source, (mscclgo_compile_options*)options, NEW(module)))
 CALL(module_load, (mscclgo_device device, const void* image, size_t bytes, mscclgo_module* module),
      (ID(device), (void*)image, bytes, NEW(module)))
+CALL(module_load_bundle, (mscclgo_device device, const char* file, mscclgo_module* module),
+     (ID(device), (char*)file, NEW(module)))
 CALL(module_destroy, (mscclgo_module module), (ID(module)))
 CALL(module_kernel, (mscclgo_module module, const char* name, mscclgo_kernel* kernel),
      (ID(module), (char*)name, NEW(kernel)))

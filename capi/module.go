@@ -126,6 +126,22 @@ func capi_module_load(handle C.uintptr_t, image unsafe.Pointer, bytes C.size_t, 
 	})
 }
 
+//export capi_module_load_bundle
+func capi_module_load_bundle(handle C.uintptr_t, file *C.char, result *C.uintptr_t) C.mscclgo_status {
+	const op = "load a bundle"
+	return withDevice(op, handle, func(of *object, d *gpu.Device) error {
+		if err := isNull(op, unsafe.Pointer(file), unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		m, err := devicecode.LoadBundle(d, C.GoString(file))
+		if err != nil {
+			return err
+		}
+		objects.add(of, aModule, m, m.Close).store(result)
+		return nil
+	})
+}
+
 //export capi_module_destroy
 func capi_module_destroy(handle C.uintptr_t) C.mscclgo_status {
 	return call(func() error { return objects.destroy("destroy a module", aModule, handle) })

@@ -504,6 +504,15 @@ MSCCLGO_API mscclgo_status mscclgo_module_compile(mscclgo_device device, const c
 MSCCLGO_API mscclgo_status mscclgo_module_load(mscclgo_device device, const void* image, size_t bytes,
                                                mscclgo_module* module);
 
+// mscclgo_module_load_bundle loads the image for a device from a file that `mscclgo compile` has
+// made. No compiler is needed. What is in it runs with the rights of this process, on emulated
+// devices on the host: load no bundles of strangers.
+//
+// Errors: MSCCLGO_SYSTEM if the file cannot be read, MSCCLGO_INVALID if it is no bundle, or altered,
+// MSCCLGO_UNSUPPORTED if it has no image for the device.
+MSCCLGO_API mscclgo_status mscclgo_module_load_bundle(mscclgo_device device, const char* file,
+                                                      mscclgo_module* module);
+
 // mscclgo_module_destroy unloads a module. Its kernels must have ended.
 MSCCLGO_API mscclgo_status mscclgo_module_destroy(mscclgo_module module);
 

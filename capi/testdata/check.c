@@ -1688,6 +1688,36 @@ static void undescribed(const char* path) {
   OK(mscclgo_device_destroy(d));
 }
 
+// bundle loads a kernel from a file, and what is none.
+static void bundle(const char* path) {
+  mscclgo_device d;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_stream s;
+  mscclgo_buffer b;
+  void* at;
+  int result = 0;
+  OK(mscclgo_device_open("emu:0", &d));
+  OK(mscclgo_module_load_bundle(d, path, &m));
+  OK(mscclgo_module_kernel(m, "k", &k));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_buffer_create(d, sizeof result, &b));
+  OK(mscclgo_buffer_pointer(b, &at));
+  struct {
+    void* to;
+    int n;
+  } block = {at, 77};
+  mscclgo_launch_config config = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
+  OK(mscclgo_kernel_launch(k, s, &config, &block, sizeof block));
+  OK(mscclgo_stream_synchronize(s, 10000));
+  OK(mscclgo_copy_out(&result, b, 0, sizeof result));
+  TRUE(result == 77);
+  FAILS(MSCCLGO_SYSTEM, "no such file", mscclgo_module_load_bundle(d, "/no/such/file", &m));
+  FAILS(MSCCLGO_INVALID, "not a bundle", mscclgo_module_load_bundle(d, "/proc/self/exe", &m));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_module_load_bundle(d, NULL, &m));
+  OK(mscclgo_device_destroy(d));
+}
+
 int main(int count, char** arguments) {
   const char* name = count > 1 ? arguments[1] : "";
   const char* argument = count > 2 ? arguments[2] : "";
@@ -1696,6 +1726,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "launches")) return launches(), 0;
   if (!strcmp(name, "collectives")) return collectives(), 0;
   if (!strcmp(name, "inaccessible")) return inaccessible(argument), 0;
+  if (!strcmp(name, "bundle")) return bundle(argument), 0;
   if (!strcmp(name, "prepared")) return prepared(), 0;
   if (!strcmp(name, "messages")) return messages(), 0;
   if (!strcmp(name, "split")) return split(), 0;

@@ -79,6 +79,7 @@ __all__ = [
     "gather",
     "include",
     "init",
+    "load",
     "messages",
     "recv",
     "reduce",
@@ -173,6 +174,11 @@ def compile(
 ) -> Module:
     """Group.compile of the default group."""
     return default().compile(source, name, defines, include_dirs, flags, check)
+
+
+def load(file: Any) -> Module:
+    """Group.load of the default group."""
+    return default().load(file)
 
 
 def include() -> str:

@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _memory
+from . import _memory, _module
 from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._config import Config, pack
@@ -334,7 +334,14 @@ class Group(Owner):
         they check what they do with the library, as they always do on emulated devices.
         InvalidError has the compiler's messages.
         """
-        return Module(self, source, name, defines, include_dirs, flags, check)
+        return _module.compile(self, source, name, defines, include_dirs, flags, check)
+
+    def load(self, file: Any) -> Module:
+        """Loads the kernels for the group's device from a file that `mscclgo compile` has made, which
+        needs no compiler. What is in it runs with the rights of this process: load none of strangers.
+
+        UnsupportedError if the file has no image for the device, InvalidError if it is no bundle."""
+        return _module.load(self, file)
 
     def max_blocks(self, kernel: Kernel, threads: int, shared: int = 0) -> int:
         """Returns how many blocks of a kernel whose blocks wait for peers a rank may launch, with so

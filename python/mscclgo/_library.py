@@ -92,6 +92,7 @@ FUNCTIONS = dict(
     event_elapsed="ppp",
     module_compile="psspp",
     module_load="ppzp",
+    module_load_bundle="psp",
     module_destroy="p",
     module_kernel="psp",
     kernel_parameters="ppzp",

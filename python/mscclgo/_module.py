@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union
@@ -28,22 +29,8 @@ def _texts(what: str, given: Sequence[str]) -> Any:
 class Module(Owner):
     """Compiled device code. Its kernels are attributes: module.all_reduce, module["all_reduce"]."""
 
-    def __init__(
-        self,
-        group: Group,
-        source: str,
-        name: str,
-        defines: Sequence[str],
-        include_dirs: Sequence[str],
-        flags: Sequence[str],
-        check: bool,
-    ) -> None:
+    def __init__(self, group: Group, handle: int) -> None:
         self._group = group
-        options = CompileOptions(
-            _texts("defines", defines), _texts("include_dirs", include_dirs), _texts("flags", flags), bool(check)
-        )
-        texts = text("compile: the name", name), text("compile: the source", source)
-        handle = make(library.mscclgo_module_compile, group._device, *texts, ctypes.addressof(options))
         self._handle = handle
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_module_destroy, handle)
 
@@ -59,6 +46,27 @@ class Module(Owner):
             raise AttributeError(str(error)) from error
         self.__dict__[name] = kernel
         return kernel
+
+
+def compile(
+    group: Group,
+    source: str,
+    name: str,
+    defines: Sequence[str],
+    include_dirs: Sequence[str],
+    flags: Sequence[str],
+    check: bool,
+) -> Module:
+    """Group.compile."""
+    options = CompileOptions(_texts("defines", defines), _texts("include_dirs", include_dirs), _texts("flags", flags), bool(check))
+    texts = text("compile: the name", name), text("compile: the source", source)
+    return Module(group, make(library.mscclgo_module_compile, group._device, *texts, ctypes.addressof(options)))
+
+
+def load(group: Group, file: Any) -> Module:
+    """Group.load."""
+    path = os.fspath(file) if hasattr(file, "__fspath__") else file
+    return Module(group, make(library.mscclgo_module_load_bundle, group._device, text("load: the file", path)))
 
 
 class Kernel(Owner):

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, List
 
 import numpy as np
@@ -803,3 +804,29 @@ def test_dropped_stream(group: mscclgo.Group) -> None:
     while there() is not None and time.monotonic() < end:
         group.new_stream()
     assert there() is None
+
+
+@pytest.mark.skipif("MSCCLGO_TEST_BUNDLE" not in os.environ, reason="scripts/test-python makes the file of kernels")
+def test_load(group: mscclgo.Group) -> None:
+    """A kernel from a file, by a text and by a path, whose parameters are those of its source."""
+    file = os.environ["MSCCLGO_TEST_BUNDLE"]
+    for where in (file, Path(file)):
+        kernel = group.load(where).scale
+        source, result = group.array(np.arange(1000, dtype=np.float32)), group.empty(1000)
+        kernel[4, 256](None, result, source, 2.5, 1000)
+        group.synchronize(timeout=60)
+        np.testing.assert_array_equal(result.numpy(), np.arange(1000, dtype=np.float32) * 2.5)
+        with pytest.raises(mscclgo.InvalidError, match="parameter by is a float"):
+            kernel[4, 256](None, result, source, "2.5", 1000)
+
+
+def test_load_refusals(group: mscclgo.Group, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"no bundle")
+    for file, error, what in [
+        (tmp_path / "none", mscclgo.SystemError, "no such file"),
+        (tmp_path / "short", mscclgo.InvalidError, "not a bundle"),
+        (tmp_path, mscclgo.InvalidError, "regular file"),
+        (7, mscclgo.InvalidError, "the file"),
+    ]:
+        with pytest.raises(error, match=what):
+            group.load(file)
