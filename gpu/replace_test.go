@@ -8,6 +8,7 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -18,9 +19,7 @@ func holds(t *testing.T, what string, b *gpu.Buffer, value byte) {
 	if err := gpu.CopyOut(got, b); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, bytes.Repeat([]byte{value}, len(got))) {
-		t.Errorf("%s holds %#x..., not %#x", what, got[0], value)
-	}
+	testcmp.Equal(t, what, got, bytes.Repeat([]byte{value}, len(got)))
 }
 
 // TestRenewAndRemap replaces a buffer's memory, whose old content a mapping keeps, and then

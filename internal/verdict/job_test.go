@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 func TestSoFar(t *testing.T) {
@@ -47,7 +49,5 @@ has waited 1s for its own host to serve the ring of triggers or end a flush
 has served one trigger of kind 200 for 1s
 has waited 2s in exchange 4, a call that all ranks make on the host
 is not known to have ended launch 2 of kernel spin (1x32), arguments 0000000a, on stream 1`
-	if got := strings.Join(s.Doing(0), "\n"); got != want {
-		t.Errorf("it is\n%s\nnot\n%s", got, want)
-	}
+	testcmp.Equal(t, "what the rank does", strings.Join(s.Doing(0), "\n"), want)
 }

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
@@ -46,7 +47,7 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("kernels.go is old; run go generate. It would be:\n%s", got)
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("kernels.go is old; run go generate (-kernels.go +what it would be):\n%s", diff)
 	}
 }
