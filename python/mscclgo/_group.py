@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _memory, _module
+from . import _compiler, _memory, _module
 from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
 from ._config import Config, pack
@@ -711,6 +711,7 @@ def _connected(connect: Callable[[], int]) -> Group:
     def interrupted(error: BaseException, call: Waiting) -> None:
         threading.Thread(target=_forsake, args=(call, encode(reason(error))), daemon=True).start()
 
+    _compiler.find()
     return Group(wait(connect, interrupted))
 
 

@@ -354,3 +354,40 @@ def test_version() -> None:
     assert (number >> 16, number >> 8 & 255, number & 255) == _library.VERSION
     installed = wheel_version()
     assert installed is None or installed.startswith(mscclgo.__version__)
+
+
+def test_packaged_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC of a package is told to the library where nothing else is there or named."""
+    from mscclgo import _compiler
+
+    library = tmp_path / "site" / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path / "site")])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(_compiler, "_TOOLKIT", str(tmp_path / "cuda"))
+    for name in _compiler._SET:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.setenv(name, "/opt/cuda")
+        _compiler.find()
+        assert "MSCCLGO_NVRTC" not in os.environ
+        monkeypatch.delenv(name)
+    (tmp_path / "cuda").mkdir()
+    _compiler.find()
+    assert "MSCCLGO_NVRTC" not in os.environ
+    (tmp_path / "cuda").rmdir()
+    nvcc = tmp_path / "nvcc"
+    nvcc.touch(mode=0o755)
+    _compiler.find()
+    assert "MSCCLGO_NVRTC" not in os.environ
+    nvcc.unlink()
+    _compiler.find()
+    assert os.environ.pop("MSCCLGO_NVRTC") == str(library)
+    library.unlink()
+    _compiler.find()
+    assert "MSCCLGO_NVRTC" not in os.environ
+    monkeypatch.setenv("MSCCLGO_NVRTC", "mine")
+    library.touch()
+    _compiler.find()
+    assert os.environ["MSCCLGO_NVRTC"] == "mine"
