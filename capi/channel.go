@@ -75,6 +75,26 @@ func capi_memory_channels_handle(handle C.uintptr_t, i, rank C.int, result *C.ui
 	})
 }
 
+// A set for kernels, in C and in Go. An array of a negative length does not compile.
+var (
+	_ [unsafe.Sizeof(C.mscclgo_channel_set{}) - unsafe.Sizeof(devicecode.MemoryChannelSet{})]byte
+	_ [unsafe.Sizeof(devicecode.MemoryChannelSet{}) - unsafe.Sizeof(C.mscclgo_channel_set{})]byte
+)
+
+//export capi_memory_channels_get_set
+func capi_memory_channels_get_set(handle C.uintptr_t, result *C.mscclgo_channel_set) C.mscclgo_status {
+	const op = "get the set of memory channels"
+	return call(func() error {
+		return of(op, memoryChannels, handle, func(_ *object, m *communicator.MemoryChannels) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			*(*devicecode.MemoryChannelSet)(unsafe.Pointer(result)) = m.Set()
+			return nil
+		})
+	})
+}
+
 //export capi_memory_channels_destroy
 func capi_memory_channels_destroy(handle C.uintptr_t) C.mscclgo_status {
 	return call(func() error { return objects.destroy("destroy memory channels", memoryChannels, handle) })
@@ -152,6 +172,20 @@ func closePorts(owner *object, c *communicator.PortChannels, onStream bool) erro
 		return nil
 	}
 	return c.Close()
+}
+
+//export capi_port_channels_get_set
+func capi_port_channels_get_set(handle C.uintptr_t, result *C.mscclgo_channel_set) C.mscclgo_status {
+	const op = "get the set of port channels"
+	return call(func() error {
+		return of(op, portChannels, handle, func(_ *object, p ports) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			*(*devicecode.PortChannelSet)(unsafe.Pointer(result)) = p.Set()
+			return nil
+		})
+	})
 }
 
 //export capi_port_channels_handles

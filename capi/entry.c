@@ -167,6 +167,8 @@ CALL(memory_channels_create,
      (ID(group), ID(local), (mscclgo_channel_options*)options, NEW(channels)))
 CALL(memory_channels_handles, (mscclgo_memory_channels channels, void** handles),
      (ID(channels), NEW(handles)))
+CALL(memory_channels_get_set, (mscclgo_memory_channels channels, mscclgo_channel_set* set),
+     (ID(channels), set))
 CALL(memory_channels_handle, (mscclgo_memory_channels channels, int i, int rank, void** handle),
      (ID(channels), i, rank, NEW(handle)))
 CALL(memory_channels_destroy, (mscclgo_memory_channels channels), (ID(channels)))
@@ -181,6 +183,7 @@ CALL(port_channels_create,
       mscclgo_port_channels* channels),
      (ID(group), ID(proxy), ID(local), (mscclgo_channel_options*)options, NEW(channels)))
 CALL(port_channels_handles, (mscclgo_port_channels channels, void** handles), (ID(channels), NEW(handles)))
+CALL(port_channels_get_set, (mscclgo_port_channels channels, mscclgo_channel_set* set), (ID(channels), set))
 CALL(port_channels_handle, (mscclgo_port_channels channels, int i, int rank, void** handle),
      (ID(channels), i, rank, NEW(handle)))
 CALL(port_channels_create_for_streams,

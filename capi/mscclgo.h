@@ -626,6 +626,17 @@ MSCCLGO_API mscclgo_status mscclgo_memory_channels_handles(mscclgo_memory_channe
 MSCCLGO_API mscclgo_status mscclgo_memory_channels_handle(mscclgo_memory_channels channels, int i, int rank,
                                                           void** handle);
 
+// mscclgo_channel_set is what a kernel takes by value as mscclgo::MemoryChannelSet of
+// <mscclgo/memory_channel.cuh> or mscclgo::PortChannelSet of <mscclgo/port_channel.cuh>: set.to(rank, i)
+// is channel i to a rank. Kernels that are compiled with checks look whether there is one.
+typedef struct {
+  uint64_t words[6];
+} mscclgo_channel_set;
+
+// mscclgo_memory_channels_get_set stores the channels for kernels.
+MSCCLGO_API mscclgo_status mscclgo_memory_channels_get_set(mscclgo_memory_channels channels,
+                                                           mscclgo_channel_set* set);
+
 // mscclgo_memory_channels_destroy frees the channels. No kernel of any rank may use them any
 // longer.
 MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channels channels);
@@ -689,6 +700,10 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_handles(mscclgo_port_channels c
 // Errors: MSCCLGO_INVALID if there is no such channel.
 MSCCLGO_API mscclgo_status mscclgo_port_channels_handle(mscclgo_port_channels channels, int i, int rank,
                                                         void** handle);
+
+// mscclgo_port_channels_get_set stores the channels for kernels.
+MSCCLGO_API mscclgo_status mscclgo_port_channels_get_set(mscclgo_port_channels channels,
+                                                         mscclgo_channel_set* set);
 
 // mscclgo_port_channels_create_for_streams is mscclgo_port_channels_create for channels that take operations
 // on streams too, by the functions below, for which the program needs no kernel. The library compiles its

@@ -569,6 +569,13 @@ static void ports(void) {
   mscclgo_channel_options o = {.per_peer = 2, .inbox = inbox};
   OK(mscclgo_port_channels_create_for_streams(g, proxy, b, &o, &c));
   OK(mscclgo_port_channels_create(g, proxy, b, &o, &plain));
+  mscclgo_channel_set set = {{0}};
+  void* first;
+  OK(mscclgo_port_channels_get_set(plain, &set));
+  OK(mscclgo_port_channels_handles(plain, &first));
+  TRUE(set.words[0] == (uintptr_t)first);
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_get_set(plain, NULL));
+  FAILS(MSCCLGO_INVALID, "", mscclgo_memory_channels_get_set((mscclgo_memory_channels)plain, &set));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(NULL, proxy, b, &o, &none));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(g, NULL, b, &o, &none));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_create_for_streams(g, proxy, NULL, &o, &none));

@@ -212,7 +212,11 @@ class Packer:
             return bytes(argument)
         if not hasattr(argument, "handle_bytes"):
             return None
-        if isinstance(argument, (PeerMemory, Pipes)):  # a group or a proxy lives as long
+        if isinstance(argument, _Channels):
+            kind = self._type.rpartition("::")[2]
+            if kind and kind != argument._set:
+                self._refuse(f"the channels are a mscclgo::{argument._set}")
+        if isinstance(argument, (PeerMemory, Pipes, _Channels)):  # a group or a proxy lives as long
             held.append(argument)
         try:
             return bytes(argument.handle_bytes())
@@ -227,7 +231,7 @@ class Packer:
     def _unknown(self, argument: Any, held: List[Any]) -> bytes:
         """Of a parameter of which only the size is known."""
         size = self._size
-        packed = self._bytes(argument, held)
+        packed = None if isinstance(argument, _Channels) and size == 8 else self._bytes(argument, held)
         if packed is None and is_scalar(argument):
             packed = bytes(argument.tobytes())
         if packed is not None:

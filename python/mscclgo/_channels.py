@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
 from ._errors import InvalidError
-from ._library import PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, Owner, call, integer, library, make, text
+from ._library import CHANNEL_SET_BYTES, PEER_MEMORY_HANDLE_BYTES, PIPE_SET_BYTES, ChannelOptions, PipeOptions, Owner, call, integer, library, make, text
 from ._messages import rank
 from ._stream import Stream
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class _Channels(Owner):
-    """Channels of either kind. As an argument of a kernel they are the array of handles, in which
-    channel i to a rank has the index i * size + rank; channels[rank] and channels[i, rank] are the
-    handle of one."""
+    """Channels of either kind. As an argument of a kernel they are a set, mscclgo::MemoryChannelSet or
+    mscclgo::PortChannelSet, in which set.to(rank, i) is channel i to a rank and kernels with checks
+    look whether there is one, or for a pointer the array of handles, in which that has the index
+    i * size + rank; channels[rank] and channels[i, rank] are the handle of one."""
 
     _create: Any
     _struct: str  # the type of a handle
+    _set: str  # the type of the set
+    _get_set: Any
     _handles: Any
     _handle_of: Any
 
@@ -38,6 +41,12 @@ class _Channels(Owner):
         self._group = group
         self._handle: int = group._wait(lambda: make(self._create, group._handle, *proxy, local._handle, ctypes.addressof(options)))
         self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
+
+    def handle_bytes(self) -> bytes:
+        """The set that kernels take."""
+        room = ctypes.create_string_buffer(CHANNEL_SET_BYTES)
+        call(self._get_set, self._handle, room)
+        return room.raw
 
     @property
     def pointer(self) -> "Pointer":
@@ -61,6 +70,8 @@ class MemoryChannels(_Channels):
 
     _create = library.mscclgo_memory_channels_create
     _struct = "MemoryChannelHandle"
+    _set = "MemoryChannelSet"
+    _get_set = library.mscclgo_memory_channels_get_set
     _handles = library.mscclgo_memory_channels_handles
     _handle_of = library.mscclgo_memory_channels_handle
 
@@ -82,6 +93,8 @@ class PortChannels(_Channels):
 
     _create = library.mscclgo_port_channels_create
     _struct = "PortChannelHandle"
+    _set = "PortChannelSet"
+    _get_set = library.mscclgo_port_channels_get_set
     _handles = library.mscclgo_port_channels_handles
     _handle_of = library.mscclgo_port_channels_handle
 

@@ -86,7 +86,7 @@ class Kernel(Owner):
     - for any of these numbers: a scalar of NumPy of the parameter's kind and size. One of type
       float16, bfloat16 or float8 also for CUDA's type of that name, such as __half;
     - for mscclgo::GroupHandle a Group, for mscclgo::PeerMemory a PeerMemory, for mscclgo::PipeSet
-      Pipes, for mscclgo::FifoHandle a Proxy;
+      Pipes, for mscclgo::MemoryChannelSet or PortChannelSet channels, for mscclgo::FifoHandle a Proxy;
     - for any other parameter by value: bytes of its size.
 
     All else raises InvalidError, which names the parameter and its type, and nothing is queued. Where

@@ -469,6 +469,67 @@ def test_nothing_is_left(group: mscclgo.Group, module: mscclgo.Module) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+SETS = """
+#include <mscclgo/memory_channel.cuh>
+#include <mscclgo/port_channel.cuh>
+extern "C" __global__ void exchange(mscclgo::MemoryChannelSet channels, uint64_t bytes, uint32_t which) {
+  uint32_t peer = 1 - channels.rank;
+  auto& channel = channels.to(peer, which);
+  channel.put(bytes * channels.rank, bytes * channels.rank, bytes, threadIdx.x, blockDim.x);
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  channel.signal();
+  channel.wait();
+}
+extern "C" __global__ void ports(mscclgo::PortChannelSet channels, uint64_t bytes) {
+  auto& channel = channels.to(1 - channels.rank, 1);
+  channel.putWithSignal(bytes * channels.rank, bytes * channels.rank, bytes);
+  channel.wait();
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["memory", "ports"])
+def test_channel_sets(together: Any, kind: str) -> None:
+    """Kernels take channels by value, by rank and number, and a wrong index is told of."""
+
+    def body(group: mscclgo.Group) -> None:
+        data = group.array(np.full(64, group.rank + 1, np.float32))
+        module = group.compile(SETS, "sets.cu")
+        if kind == "ports":
+            channels: Any = group.port_channels(data, per_peer=2)
+            module.ports[1, 1](None, channels, 128)
+        else:
+            channels = group.memory_channels(data, per_peer=2)
+            module.exchange[1, 32](None, channels, 128, 1)
+        group.synchronize(timeout=60)
+        np.testing.assert_array_equal(data.numpy(), np.repeat(np.array([1, 2], np.float32), 32))
+        other = module.exchange if kind == "ports" else module.ports
+        with pytest.raises(mscclgo.InvalidError, match="the channels are a mscclgo::(Memory|Port)ChannelSet"):
+            other[1, 32](None, channels, *(128, 1)[: 2 if kind == "ports" else 1])
+        group.barrier(60)
+
+    together(2, body)
+
+
+def test_channel_set_index(group: mscclgo.Group) -> None:
+    channels = group.memory_channels(group.empty(64), per_peer=2)
+    with mscclgo.Rendezvous() as rendezvous, mscclgo.connect(rendezvous.id, 0, 1, device="emu") as own:
+        mine = own.memory_channels(own.empty(64), per_peer=2)
+        kernel = own.compile(
+            """
+#include <mscclgo/memory_channel.cuh>
+extern "C" __global__ void k(mscclgo::MemoryChannelSet channels, uint64_t* to) { *to = channels.to(0, 2).remoteSize; }
+"""
+        ).k
+        kernel[1, 1](None, mine, own.empty(1, "int64"))
+        with pytest.raises(mscclgo.Error, match="channel 2 to peer 0 of a set, which has 2 to each of 1 peers"):
+            own.synchronize(timeout=60)
+    channels.close()
+    with pytest.raises(mscclgo.InvalidError):
+        channels.handle_bytes()
+
+
 PIPES = """
 #include <mscclgo/pipe.cuh>
 extern "C" __global__ void shift(mscclgo::PipeSet pipes, const char* from, char* to, uint64_t bytes) {
