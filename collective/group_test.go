@@ -335,6 +335,64 @@ func TestBriefGroups(t *testing.T) {
 	}
 }
 
+// TestFullLane has a rank whose lane to a slow peer is full when its next group begins, in which it sends to
+// another rank that calls for the message only after it has heard from the slow one.
+func TestFullLane(t *testing.T) {
+	const big, each = 64 << 20, 8
+	sizes := briefSizes
+	sizes.keeps, sizes.slot = 1, 16<<20
+	testgroup.Run(t, 3, communicator.Options{Timeout: 15 * time.Second}, func(ctx context.Context, comm *communicator.Communicator) error {
+		sizes := sizes
+		if comm.Rank() == 1 {
+			sizes.blocks = 1
+		}
+		return groupTest(sizes, "other", func(m *groupMember) error {
+			b, err := m.comm.Device().Alloc(2*big + groupSlots*each)
+			if err != nil {
+				return err
+			}
+			part := func(at, n uint64) *gpu.Buffer {
+				slice, sliceErr := b.Slice(at, n)
+				err = errors.Join(err, sliceErr)
+				return slice
+			}
+			at := func(i uint64) *gpu.Buffer { return part(2*big+i*each, each) }
+			if err := errors.Join(m.runner.LoadGroups(m.ctx), m.comm.Barrier(m.ctx)); err != nil {
+				return err
+			}
+			g, s := m.runner.Group(), m.stream
+			launch := func() { err = errors.Join(err, g.Launch()) }
+			switch m.comm.Rank() {
+			case 0:
+				for i := range uint64(groupSlots) {
+					g.Send(s, at(i), each, U8, 1)
+				}
+				launch()
+				g.Send(s, at(0), each, U8, 1)
+				g.Send(s, at(0), each, U8, 2)
+				launch()
+			case 1:
+				g.Send(s, part(0, big), big, U8, 1) // which takes a while
+				g.Recv(s, part(big, big), big, U8, 1)
+				for i := range uint64(groupSlots) {
+					g.Recv(s, at(i), each, U8, 0)
+				}
+				launch()
+				g.Recv(s, at(0), each, U8, 0)
+				launch()
+				g.Send(s, at(0), each, U8, 2)
+				launch()
+			case 2:
+				g.Recv(s, at(0), each, U8, 1)
+				launch()
+				g.Recv(s, at(0), each, U8, 0)
+				launch()
+			}
+			return errors.Join(err, m.comm.Synchronize(m.ctx, s), m.comm.Barrier(m.ctx), b.Close())
+		})(ctx, comm)
+	})
+}
+
 // TestLargeGroups has messages of up to 64 MiB, in the sizes that users get.
 func TestLargeGroups(t *testing.T) {
 	for _, link := range []string{"other", NVLink} {

@@ -36,6 +36,10 @@ func TestLines(t *testing.T) {
 						return err
 					}
 					r.link = NVLink
+					if lines, ok := r.chooseLines(&Call{Kind: kind, Type: U8, Count: count}); ok {
+						return fmt.Errorf("%v with inboxes of so little room", lines)
+					}
+					r.staging.lines = 1
 					s, err := comm.Device().NewStream()
 					if err != nil {
 						return err

@@ -101,7 +101,7 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	r := &Runner{
 		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
 		groups: groups{sizes: defaultGroupSizes},
-		order:  orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room},
+		order:  orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room, lines: leastLines},
 		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -260,6 +261,31 @@ func TestNoCUDACompiler(t *testing.T) {
 
 	t.Setenv("MSCCLGO_CUDA_COMPILER", "clang")
 	testerr.Expect(t, compile(), mscclgo.ErrInvalid, `"clang"`, "nvrtc or nvcc")
+}
+
+// TestNVRTCFallback names a library that is taken only where there is no other.
+func TestNVRTCFallback(t *testing.T) {
+	t.Setenv("MSCCLGO_NVRTC", "")
+	t.Setenv("MSCCLGO_NVRTC_FALLBACK", "")
+	usual, none := findNVRTC()
+	last, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("MSCCLGO_NVRTC_FALLBACK", last)
+	got, err := findNVRTC()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none == nil {
+		testcmp.Equal(t, "the library where there is a usual one", got.identity, usual.identity)
+	} else if !strings.Contains(got.identity, last) {
+		t.Errorf("the library is %s, want %s", got.identity, last)
+	}
+	t.Setenv("MSCCLGO_NVRTC", filepath.Join(t.TempDir(), "absent"))
+	if _, err := findNVRTC(); err == nil || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("where MSCCLGO_NVRTC names another: %v", err)
+	}
 }
 
 func TestIncludedText(t *testing.T) {

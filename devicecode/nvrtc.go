@@ -23,7 +23,8 @@ import (
 var nvrtcNames = []string{"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}
 
 // findNVRTC searches for the library and does not open it, which costs a program nothing
-// if its images are in the cache. MSCCLGO_NVRTC is the library or its folder.
+// if its images are in the cache. MSCCLGO_NVRTC is the library or its folder, and
+// MSCCLGO_NVRTC_FALLBACK the library where it is in no other place.
 func findNVRTC() (cudaTool, error) {
 	var folders []string
 	for _, dir := range toolkits() {
@@ -45,6 +46,9 @@ func findNVRTC() (cudaTool, error) {
 				return nvrtcAt(path)
 			}
 		}
+	}
+	if last := os.Getenv("MSCCLGO_NVRTC_FALLBACK"); last != "" && os.Getenv("MSCCLGO_NVRTC") == "" {
+		return nvrtcAt(last)
 	}
 	return cudaTool{}, fmt.Errorf("libnvrtc.so was not found; searched: %s", strings.Join(folders, ", "))
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // A launchLog has the last launches of a stream: for a verdict on a group that does not
-// progress. Launching does no more for it than a few stores, and a count.
+// progress. Launching does no more for it than a few stores, a count, and a look at the
+// arguments.
 type launchLog struct {
 	mu       sync.Mutex
 	launched uint64 // launches so far

@@ -6,9 +6,9 @@ using namespace mscclgo;
 
 namespace {
 
-// Packets: one trip, no barrier. An inbox must hold a part. Inboxes may take
+// Packets: one trip, no barrier. An inbox must hold a piece. Inboxes may take
 // turns, since every rank waits for all others' packets. The parts of an output lie `stride`
-// bytes apart, so that they can be moved in pieces.
+// bytes apart, so that they can be moved in pieces of `bytes`.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint64_t stride) {

@@ -888,7 +888,8 @@ MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, con
   bool done = false;
   if (brief.is) {
     auto outcome = worker.exchange(brief, launch);
-    bool ok = outcome != worker.kBroken && (blockIdx.x != 0 || calls.matched());
+    // What is not sent yet is not waited for: a peer may call for what this rank sends only then.
+    bool ok = outcome != worker.kBroken && (outcome != worker.kDone || blockIdx.x != 0 || calls.matched());
     done = blockAll(ok && outcome == worker.kDone);
     if (!done && !blockAll(ok)) return;
   }

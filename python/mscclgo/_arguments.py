@@ -7,7 +7,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, NoReturn, Optional
 
 from ._array import Array, Pointer
-from ._channels import HANDLES, PeerMemory, Pipes, _Channels
+from ._channels import HANDLES, SETS, PeerMemory, Pipes, _Channels
 from ._errors import InvalidError
 from ._memory import BITS, is_scalar
 from ._library import KIND_BOOL, KIND_ENUM, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UINT, ParameterType
@@ -214,7 +214,7 @@ class Packer:
             return None
         if isinstance(argument, _Channels):
             kind = self._type.rpartition("::")[2]
-            if kind and kind != argument._set:
+            if kind in SETS and kind != argument._set:
                 self._refuse(f"the channels are a mscclgo::{argument._set}")
         if isinstance(argument, (PeerMemory, Pipes, _Channels)):  # a group or a proxy lives as long
             held.append(argument)

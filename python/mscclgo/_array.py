@@ -73,8 +73,10 @@ class Array(Owner):
     def close(self) -> None:
         """Frees the memory, or lets go of the tensor that was wrapped. Kernels and peers that use it
         must be done."""
+        owner = self._owner  # until the library has let go of its memory
         if self._forget():
             call(library.mscclgo_buffer_destroy, self._handle)
+        del owner
 
     def _forget(self) -> bool:
         """Ends the use of the memory, which is freed alone or with the group. Returns whether it was in use."""

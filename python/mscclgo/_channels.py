@@ -33,7 +33,7 @@ class _Channels(Owner):
     def __init__(self, group: Group, proxy: Tuple[int, ...], local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
         for array in (local, inbox):
             if array is not None and not isinstance(array, Array):
-                raise InvalidError(f"mscclgo: channels take memory of group.empty or group.array, not a {type(array).__name__}")
+                raise InvalidError(f"mscclgo: channels take an Array, of group.empty, group.array or group.wrap, not a {type(array).__name__}")
             if array is not None:
                 array.pointer  # raises if it was closed
         options = ChannelOptions(integer("per_peer", per_peer), None if inbox is None else inbox._handle, None if name is None else text("channels: the name", name))
@@ -208,6 +208,7 @@ def _word(name: str, value: Any) -> int:
 
 
 HANDLES = (MemoryChannels._struct, PortChannels._struct)
+SETS = (MemoryChannels._set, PortChannels._set)
 
 
 class Pipes(Owner):
@@ -228,7 +229,7 @@ class Pipes(Owner):
     ) -> None:
         if buffer is not None:
             if not isinstance(buffer, Array):
-                raise InvalidError(f"mscclgo: pipes take memory of group.empty or group.array, not a {type(buffer).__name__}")
+                raise InvalidError(f"mscclgo: pipes take an Array, of group.empty, group.array or group.wrap, not a {type(buffer).__name__}")
             buffer.pointer  # raises if it was closed
         receivers, senders = _ranks("to", to), _ranks("from_", from_)
         options = PipeOptions(
@@ -288,7 +289,7 @@ class PeerMemory(Owner):
 
     def __init__(self, group: Group, array: Array) -> None:
         if not isinstance(array, Array):
-            raise InvalidError(f"mscclgo: ranks share memory of group.empty or group.array, not a {type(array).__name__}")
+            raise InvalidError(f"mscclgo: ranks share an Array, of group.empty, group.array or group.wrap, not a {type(array).__name__}")
         array.pointer  # raises if it was closed
         self._array: Optional[Array] = array
         self._group = group

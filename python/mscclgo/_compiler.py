@@ -1,36 +1,38 @@
-"""Where NVIDIA's compiler library is, which kernels for GPUs are compiled by."""
+"""Where NVIDIA's compiler library is in packages of Python."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import Optional, Sequence
 
-# The files of the packages nvidia-cuda-nvrtc, on which PyTorch depends.
-_FILES = (
-    "nvidia/cu13/lib/libnvrtc.so.13",
-    "nvidia/cuda_nvrtc/lib/libnvrtc.so.13",
-    "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
-)
-_SET = ("MSCCLGO_NVRTC", "CUDA_HOME", "CUDA_PATH")
-_TOOLKIT = "/usr/local/cuda"
+# The variable that names NVRTC for the library where it finds none in the usual places.
+VARIABLE = "MSCCLGO_NVRTC_FALLBACK"
+
+# The files of the packages of NVRTC, on which PyTorch depends, by CUDA's major version.
+_FILES = {
+    "13": ("nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.13"),
+    "12": ("nvidia/cuda_nvrtc/lib/libnvrtc.so.12",),
+}
 
 
-def packaged(folders: Sequence[str]) -> Optional[str]:
-    """Returns NVRTC of the packages in these folders, if it is there."""
-    for folder in folders:
-        for file in _FILES:
-            path = os.path.join(folder or ".", file)
-            if os.path.exists(path):
-                return path
+def packaged(folders: Sequence[str], version: str) -> Optional[str]:
+    """Returns NVRTC of a package in these folders: of PyTorch's version of CUDA, if it is there."""
+    for major in sorted(_FILES, key=lambda major: (major != version, -int(major))):
+        for folder in folders:
+            for file in _FILES[major]:
+                path = os.path.join(folder or ".", file)
+                if os.path.exists(path):
+                    return path
     return None
 
 
 def find() -> None:
-    """Tells the library of Python's own NVRTC, by MSCCLGO_NVRTC, where no toolkit is installed or named."""
-    if any(os.environ.get(name) for name in _SET) or shutil.which("nvcc") or os.path.exists(_TOOLKIT):
+    """Tells the library of a package's NVRTC, which it takes where it finds no other."""
+    if VARIABLE in os.environ:
         return
-    path = packaged(sys.path)
+    torch = sys.modules.get("torch")
+    cuda = getattr(getattr(torch, "version", None), "cuda", None) or ""
+    path = packaged(sys.path, str(cuda).partition(".")[0])
     if path is not None:
-        os.environ["MSCCLGO_NVRTC"] = path
+        os.environ[VARIABLE] = path

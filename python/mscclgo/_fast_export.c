@@ -63,15 +63,15 @@ PyObject* export_tensor(PyObject* self, PyObject* args) {
   Py_ssize_t n = PyTuple_Size(shape);
   exported* e = calloc(1, sizeof *e + 2 * (size_t)n * sizeof *e->extents);
   if (!e) return PyErr_NoMemory();
-  int64_t stride = 1;
+  uint64_t stride = 1;  // which may overflow where there are no elements
   for (Py_ssize_t i = n - 1; i >= 0; i--) {
     e->extents[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
     if (PyErr_Occurred()) {
       free(e);
       return NULL;
     }
-    e->extents[n + i] = stride;
-    stride *= e->extents[i];
+    e->extents[n + i] = (int64_t)stride;
+    stride *= (uint64_t)e->extents[i];
   }
   dl_tensor* t = versioned ? &e->as.now.tensor : &e->as.old.tensor;
   *t = (dl_tensor){.data = (void*)(uintptr_t)address,

@@ -357,37 +357,32 @@ def test_version() -> None:
 
 
 def test_packaged_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVRTC of a package is told to the library where nothing else is there or named."""
+    """The library is told of NVRTC of a package, that of PyTorch's version of CUDA first."""
     from mscclgo import _compiler
 
-    library = tmp_path / "site" / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path / "site")])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(_compiler, "_TOOLKIT", str(tmp_path / "cuda"))
-    for name in _compiler._SET:
-        monkeypatch.delenv(name, raising=False)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.setenv(name, "/opt/cuda")
+    def library(path: str) -> Path:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        return file
+
+    def found() -> Optional[str]:
         _compiler.find()
-        assert "MSCCLGO_NVRTC" not in os.environ
-        monkeypatch.delenv(name)
-    (tmp_path / "cuda").mkdir()
-    _compiler.find()
-    assert "MSCCLGO_NVRTC" not in os.environ
-    (tmp_path / "cuda").rmdir()
-    nvcc = tmp_path / "nvcc"
-    nvcc.touch(mode=0o755)
-    _compiler.find()
-    assert "MSCCLGO_NVRTC" not in os.environ
-    nvcc.unlink()
-    _compiler.find()
-    assert os.environ.pop("MSCCLGO_NVRTC") == str(library)
-    library.unlink()
-    _compiler.find()
-    assert "MSCCLGO_NVRTC" not in os.environ
-    monkeypatch.setenv("MSCCLGO_NVRTC", "mine")
-    library.touch()
-    _compiler.find()
-    assert os.environ["MSCCLGO_NVRTC"] == "mine"
+        return os.environ.pop(_compiler.VARIABLE, None)
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path / "a"), str(tmp_path / "b")])
+    monkeypatch.delenv(_compiler.VARIABLE, raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert found() is None
+    twelve = library("a/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+    assert found() == str(twelve)
+    thirteen = library("b/nvidia/cu13/lib/libnvrtc.so.13")
+    assert found() == str(thirteen)
+    torch = type(sys)("torch")
+    torch.version = type(sys)("version")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for cuda, want in (("12.8", twelve), ("13.0", thirteen), (None, thirteen)):
+        torch.version.cuda = cuda
+        assert found() == str(want)
+    monkeypatch.setenv(_compiler.VARIABLE, "mine")
+    assert found() == "mine"
