@@ -174,13 +174,13 @@ func (f *failure) failBy(culprit int, err error) {
 	if first {
 		f.cause = err
 		f.failed.Store(true)
+		f.tracer.Load().failed() // before anyone is told of the cause, who waits for its file
 	}
 	f.mu.Unlock()
 	f.abort()
 	if !first {
 		return
 	}
-	f.tracer.Load().failed()
 	if b, ok := f.boot.(blamer); ok && culprit != mscclgo.NoRank {
 		b.Blame(culprit, err)
 		return
