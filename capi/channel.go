@@ -83,16 +83,7 @@ var (
 
 //export capi_memory_channels_get_set
 func capi_memory_channels_get_set(handle C.uintptr_t, result *C.mscclgo_channel_set) C.mscclgo_status {
-	const op = "get the set of memory channels"
-	return call(func() error {
-		return of(op, memoryChannels, handle, func(_ *object, m *communicator.MemoryChannels) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			*(*devicecode.MemoryChannelSet)(unsafe.Pointer(result)) = m.Set()
-			return nil
-		})
-	})
+	return storeHandle("get the set of memory channels", memoryChannels, handle, result, func(m *communicator.MemoryChannels) (devicecode.MemoryChannelSet, error) { return m.Set(), nil })
 }
 
 //export capi_memory_channels_destroy
@@ -176,16 +167,7 @@ func closePorts(owner *object, c *communicator.PortChannels, onStream bool) erro
 
 //export capi_port_channels_get_set
 func capi_port_channels_get_set(handle C.uintptr_t, result *C.mscclgo_channel_set) C.mscclgo_status {
-	const op = "get the set of port channels"
-	return call(func() error {
-		return of(op, portChannels, handle, func(_ *object, p ports) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			*(*devicecode.PortChannelSet)(unsafe.Pointer(result)) = p.Set()
-			return nil
-		})
-	})
+	return storeHandle("get the set of port channels", portChannels, handle, result, func(p ports) (devicecode.PortChannelSet, error) { return p.Set(), nil })
 }
 
 //export capi_port_channels_handles

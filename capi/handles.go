@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
@@ -347,6 +348,23 @@ func of[T any](op string, k kind, handle C.uintptr_t, f func(*object, T) error) 
 	}
 	defer o.done()
 	return f(o, o.value.(T))
+}
+
+// storeHandle stores what kernels take by value of the object of a handle: a Handle of Go, which has the
+// bytes of a Result of C.
+func storeHandle[T, Handle, Result any](op string, k kind, handle C.uintptr_t, result *Result, get func(T) (Handle, error)) C.mscclgo_status {
+	return call(func() error {
+		return of(op, k, handle, func(_ *object, value T) error {
+			if err := isNull(op, unsafe.Pointer(result)); err != nil {
+				return err
+			}
+			h, err := get(value)
+			if err == nil {
+				*(*Handle)(unsafe.Pointer(result)) = h
+			}
+			return err
+		})
+	})
 }
 
 // optional is of for a handle that may be NULL, with which f is called with nothing.

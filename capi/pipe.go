@@ -122,16 +122,7 @@ func rankNumbers(op string, at *C.int, n C.int, ranks int) ([]int, error) {
 
 //export capi_pipes_get_set
 func capi_pipes_get_set(handle C.uintptr_t, result *C.mscclgo_pipe_set) C.mscclgo_status {
-	const op = "get the set of pipes"
-	return call(func() error {
-		return of(op, aPipes, handle, func(_ *object, p *communicator.Pipes) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			*(*devicecode.PipeSet)(unsafe.Pointer(result)) = p.Set()
-			return nil
-		})
-	})
+	return storeHandle("get the set of pipes", aPipes, handle, result, func(p *communicator.Pipes) (devicecode.PipeSet, error) { return p.Set(), nil })
 }
 
 //export capi_pipes_destroy

@@ -78,19 +78,7 @@ func capi_peer_memory_create(handle, buffer C.uintptr_t, result *C.uintptr_t) C.
 
 //export capi_peer_memory_get_handle
 func capi_peer_memory_get_handle(handle C.uintptr_t, result *C.mscclgo_peer_memory_handle) C.mscclgo_status {
-	const op = "get the handle of peers' memory"
-	return call(func() error {
-		return of(op, aPeerMemory, handle, func(_ *object, m *peerMemory) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			h, err := m.peers.Handle()
-			if err == nil {
-				*(*devicecode.PeerMemory)(unsafe.Pointer(result)) = h
-			}
-			return err
-		})
-	})
+	return storeHandle("get the handle of peers' memory", aPeerMemory, handle, result, func(m *peerMemory) (devicecode.PeerMemory, error) { return m.peers.Handle() })
 }
 
 //export capi_peer_memory_destroy

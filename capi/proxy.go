@@ -65,16 +65,7 @@ var (
 
 //export capi_proxy_get_fifo
 func capi_proxy_get_fifo(handle C.uintptr_t, result *C.mscclgo_fifo_handle) C.mscclgo_status {
-	const op = "get the ring of a proxy"
-	return call(func() error {
-		return of(op, aProxy, handle, func(_ *object, p *proxyservice.ProxyService) error {
-			if err := isNull(op, unsafe.Pointer(result)); err != nil {
-				return err
-			}
-			*(*devicecode.Fifo)(unsafe.Pointer(result)) = p.Fifo()
-			return nil
-		})
-	})
+	return storeHandle("get the ring of a proxy", aProxy, handle, result, func(p *proxyservice.ProxyService) (devicecode.Fifo, error) { return p.Fifo(), nil })
 }
 
 //export capi_proxy_destroy
