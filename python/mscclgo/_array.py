@@ -17,19 +17,6 @@ if TYPE_CHECKING:
 
 _TYPESTR = {"float32": "<f4", "float16": "<f2", "float64": "<f8", "int32": "<i4", "int64": "<i8", "uint8": "|u1"}
 
-# Of the types of elements, their code and bits in DLPack.
-_DLPACK = {
-    "float32": (2, 32),
-    "float16": (2, 16),
-    "bfloat16": (4, 16),
-    "float64": (2, 64),
-    "int32": (0, 32),
-    "int64": (0, 64),
-    "uint8": (1, 8),
-    "float8_e4m3fn": (10, 8),
-    "float8_e5m2": (12, 8),
-}
-
 # array_place of _fast.c: the device, the address, the elements and their type.
 _PLACE = struct.Struct("=QQQi")
 
@@ -177,7 +164,8 @@ class Array(Owner):
         if address is None:
             raise BufferError("mscclgo: the host cannot access this memory; use numpy() for a copy")
         versioned = max_version is not None and max_version[0] >= 1
-        return fast.export(self, address, *device, *_DLPACK[self.dtype], self.shape, versioned)
+        code, bits = _memory.dlpack_type(self.dtype)
+        return fast.export(self, address, *device, code, bits, self.shape, versioned)
 
     def _host_address(self) -> Optional[int]:
         try:

@@ -17,12 +17,13 @@ _FILES = {
 
 
 def packaged(folders: Sequence[str], version: str) -> Optional[str]:
-    """Returns NVRTC of a package in these folders: of PyTorch's version of CUDA, if it is there."""
+    """Returns NVRTC of a package in these folders: of PyTorch's version of CUDA, if it is there. The
+    working directory, which is "" among them, has no packages."""
     for major in sorted(_FILES, key=lambda major: (major != version, -int(major))):
         for folder in folders:
             for file in _FILES[major]:
-                path = os.path.join(folder or ".", file)
-                if os.path.exists(path):
+                path = os.path.join(folder, file)
+                if os.path.isabs(path) and os.path.exists(path):
                     return path
     return None
 

@@ -209,6 +209,17 @@ class _Tensor(ctypes.Structure):  # DLTensor
 _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _EIGHT_BITS = {10: "float8_e4m3fn", 12: "float8_e5m2"}
 
+
+def dlpack_type(dtype: str) -> Tuple[int, int]:
+    """Returns the code and the bits of a type of elements in DLPack."""
+    bits = 8 * TYPES[dtype][1]
+    for names, name in ((_EIGHT_BITS, dtype), (_CODES, dtype.rstrip("0123456789"))):
+        for code, of in names.items():
+            if of == name:
+                return code, bits
+    raise KeyError(dtype)
+
+
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -374,6 +374,10 @@ def test_packaged_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv(_compiler.VARIABLE, raising=False)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert found() is None
+    monkeypatch.chdir(tmp_path)
+    library("nvidia/cu13/lib/libnvrtc.so.13")
+    monkeypatch.setattr(sys, "path", ["", "."] + sys.path)
+    assert found() is None
     twelve = library("a/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
     assert found() == str(twelve)
     thirteen = library("b/nvidia/cu13/lib/libnvrtc.so.13")
