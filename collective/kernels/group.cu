@@ -349,7 +349,9 @@ class Worker {
     Watch watch = group_.watch;
     watch.peer = rankOf(pair);
     if (sends) {
-      if (!hasRoom(task)) return kNotBrief;  // packets need no fence behind it; see giveBack()
+      // No fence: only packets go into the slot, stored behind this branch. The load of the count that
+      // it looks at has returned before the barrier, so the peer has read what was there; see giveBack().
+      if (!hasRoom(task)) return kNotBrief;
       if (Threads::thread() == 0) announce(task, head);
 #pragma unroll
       for (uint32_t k = 0; k < Brief::kMost; ++k) {
@@ -462,7 +464,8 @@ class Worker {
     task.chunk = chunk, task.number = number, task.seen = seen;
     if (sends) return;
     task.packed = uint8_t(chunk - seen < kSlots ? chunk - seen : kSlots);
-    if (task.packed > 0) giveBack(task, chunk);  // a brief task did not; see end()
+    // A brief task did not, see end(). Its kernel has ended (awaitPrevious), and with it its loads.
+    if (task.packed > 0) giveBack(task, chunk);
   }
 
   // begin learns how far the task's lane and pair are.
@@ -738,10 +741,10 @@ class Worker {
   MSCCLGO_DEVICE static void giveBack(const Task& task, uint64_t chunk) {
     if (task.packed == kSlots) {
       // Each thread has branched on the flags of its packets, which its loads returned with the
-      // data, and a barrier has come after. GPUs do not store ahead of a branch, though PTX's memory
-      // model alone does not promise it, so nothing is left that the peer could overwrite. A fence
-      // would wait for the copy to dst as well. The peer may see this count and none before, so the
-      // chunks in all slots were packets.
+      // data, and a barrier has come after, or the end of a kernel. GPUs do not store ahead of a branch,
+      // though PTX's memory model alone does not promise it, so nothing is left that the peer could
+      // overwrite. A fence would wait for the copy to dst as well. The peer may see this count and none
+      // before, so the chunks in all slots were packets.
       store<Scope::System, Order::Relaxed>(task.emptied, chunk);
     } else {
       store<Scope::System, Order::Release>(task.emptied, chunk);
