@@ -16,8 +16,9 @@ import (
 const (
 	// mostStrangers is how many connections strangers have open at a time.
 	mostStrangers = 300
-	// fewDescriptors is the limit of ranks on which twice as many strangers call.
-	fewDescriptors = 512
+	// fewDescriptors is the limit of ranks on which twice as many strangers call. A run of many
+	// steps, with groups beside each other, needs more than 500 for itself.
+	fewDescriptors = 1024
 )
 
 // disturb connects strangers to the rendezvous and whatever the run's processes listen on,
