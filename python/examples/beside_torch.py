@@ -55,7 +55,7 @@ COLLECTIVES = {
 def captured(call):
     """Returns a graph of CALLS calls."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, stream=stream):
         for _ in range(CALLS):
             call()
     return graph

@@ -278,4 +278,4 @@ def test_torchrun(expandable: bool) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("54 results are those of torch.distributed") == count, done.stdout
+    assert done.stdout.count("60 results are those of torch.distributed") == count, done.stdout

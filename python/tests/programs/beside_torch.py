@@ -80,6 +80,46 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
         mscclgo.send_receive(out, part)
         same("send_receive", out, lambda to, on: shift(to, on(part)))
 
+# All of them in one graph, which PyTorch captures in its default mode: a call that the driver
+# considers unsafe, on any thread of the process, would be the capture's end.
+whole, part = fresh(1000 * size, torch.float32), fresh(1000, torch.float32)
+calls = (
+    (mscclgo.all_reduce, whole, torch.empty_like(whole)),
+    (mscclgo.all_gather, torch.empty_like(whole), part),
+    (mscclgo.reduce_scatter, torch.empty_like(part), whole),
+    (mscclgo.all_to_all, torch.empty_like(whole), whole),
+    (mscclgo.broadcast, part.clone(), 1),
+    (mscclgo.send_receive, torch.empty_like(part), part),
+)
+results = [b if call is mscclgo.all_reduce else a for call, a, b in calls]
+
+
+def all_six():
+    for call, *arguments in calls:
+        call(*arguments)
+
+
+warm = torch.cuda.Stream()
+with torch.cuda.stream(warm):
+    all_six()
+torch.cuda.synchronize()
+wanted = [result.clone() for result in results]
+group.barrier()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    all_six()
+for i, result in enumerate(results):
+    if calls[i][0] is not mscclgo.broadcast:  # which is in place
+        result.fill_(-1)
+torch.cuda.synchronize()
+group.barrier()
+for _ in range(3):
+    graph.replay()
+torch.cuda.synchronize()
+for (call, *_), result, want in zip(calls, results, wanted):
+    assert torch.equal(result, want), f"rank {rank}: {call.__name__} in a graph: {(result != want).sum()} elements differ"
+    checked += 1
+
 group.barrier()
 print(f"rank {rank}: {checked} results are those of torch.distributed", flush=True)
 group.close()
