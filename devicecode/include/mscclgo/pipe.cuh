@@ -156,10 +156,11 @@ struct PipeHandle {
     return result;
   }
 
-  // signal adds one to the peer's count. One thread calls it; it releases at system scope.
+  // signal adds one to the peer's count. One thread calls it, behind a fence that releases at
+  // system scope; over ports it releases by itself.
   MSCCLGO_DEVICE WaitResult signal() const {
     if (is(kPipeByPort)) return portSignal();
-    semaphore.signal();
+    semaphore.relaxedSignal();
     return WaitResult::Done;
   }
   __device__ __noinline__ WaitResult portSignal() const { return port.signal(); }
@@ -307,7 +308,8 @@ using PipeLine = uint4;  // 16 bytes
 // PipeIn receives a message, and PipeOut sends one. Of each chunk the leader, one thread,
 // makes the first call and the last, and between them, with barriers around it, all threads
 // make place(), which returns where the chunk is or goes. All threads make next() before the
-// next chunk.
+// next chunk. The leader calls end() ahead of the last chunk's second barrier: all threads load
+// the count that it stores when they begin the next message.
 class PipeIn {
  public:
   // Receives bytes, to dst if they may go there directly.
@@ -315,13 +317,13 @@ class PipeIn {
       : p_(pipe),
         dst_(dst),
         bytes_(bytes),
-        direct_(pipe.is(kPipePosts) && PipeHandle::within(pipe.buffer, pipe.bufferSize, dst, bytes)) {}
+        direct_(pipe.is(kPipePosts) && PipeHandle::within(pipe.buffer, pipe.bufferSize, dst, bytes)),
+        start_(pipe.control->chunks) {}
 
   // arrive waits for the chunk.
   MSCCLGO_DEVICE WaitResult arrive() {
     if (index_ == 0) {
       p_.checkEnd(false, p_.slotBytes);
-      start_ = p_.control->chunks;
       WaitResult result = p_.is(kPipePosts) ? p_.tell(dst_, bytes_) : WaitResult::Done;
       if (result != WaitResult::Done) return result;
     }
@@ -331,23 +333,21 @@ class PipeIn {
   }
 
   // place returns where the chunk is, or null if it is at dst.
-  MSCCLGO_DEVICE const uint8_t* place() {
-    if (index_ == 0) start_ = p_.control->chunks;
-    return direct_ ? nullptr : p_.slot(start_ + index_);
-  }
+  MSCCLGO_DEVICE const uint8_t* place() const { return direct_ ? nullptr : p_.slot(start_ + index_); }
 
   // release gives the slot back.
   MSCCLGO_DEVICE WaitResult release() const { return p_.signal(); }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
-  // end ends the message. The leader calls it.
+  // end says that the chunk is the message's last.
   MSCCLGO_DEVICE void end() const {
-    p_.control->chunks = start_ + index_;
+    p_.control->chunks = start_ + index_ + 1;
     p_.control->posted = 0;
   }
 
   MSCCLGO_DEVICE bool byPort() const { return p_.is(kPipeByPort); }
+  MSCCLGO_DEVICE bool byMemory() const { return !byPort(); }
   MSCCLGO_DEVICE bool direct() const { return direct_; }
   template <class Threads>
   MSCCLGO_DEVICE void check() const {
@@ -359,7 +359,7 @@ class PipeIn {
   const void* dst_;
   uint64_t bytes_;
   bool direct_;
-  uint64_t start_ = 0, index_ = 0;  // the number of the message's first chunk; the chunk in the message
+  uint64_t start_, index_ = 0;  // the number of the message's first chunk; the chunk in the message
 };
 
 class PipeOut {
@@ -370,33 +370,31 @@ class PipeOut {
         bytes_(bytes),
         chunkBytes_(chunkBytes),
         fetched_(pipe.is(kPipeByPort) && PipeHandle::within(pipe.source, pipe.sourceSize, src, bytes)),
-        srcOffset_(PipeHandle::address(src) - PipeHandle::address(pipe.source)) {}
+        srcOffset_(PipeHandle::address(src) - PipeHandle::address(pipe.source)),
+        start_(pipe.control->chunks) {}
 
-  // room waits until the chunk has a place.
+  // room waits until the chunk has a place, where threads announce it ahead of pass()'s fence.
   MSCCLGO_DEVICE WaitResult room() {
     if (index_ == 0) {
       p_.checkEnd(true, chunkBytes_);
-      start_ = p_.control->chunks, answers_ = p_.control->answers;
+      if (p_.is(kPipePosts)) answers_ = p_.control->answers;
     }
     const uint64_t slots = p_.slotCount;
-    if (!p_.is(kPipePosts)) return p_.await(start_ + index_ + 1 - slots);
-    // The post, and the answers to the chunks of this message.
-    WaitResult result = p_.await(answers_ + 1 + (index_ < slots ? 0 : index_ + 1 - slots));
-    if (result == WaitResult::Done && index_ == 0) p_.checkLength(p_.control->post[1], bytes_);
-    return result;
+    // With posts, that of the message, and the answers to the message's chunks.
+    WaitResult result = p_.await(p_.is(kPipePosts) ? answers_ + 1 + (index_ < slots ? 0 : index_ + 1 - slots)
+                                                   : start_ + index_ + 1 - slots);
+    if (result != WaitResult::Done) return result;
+    if (p_.is(kPipePosts) && index_ == 0) p_.checkLength(p_.control->post[1], bytes_);
+    return byPort() ? result : p_.announce(start_ + index_, bytes_);
   }
 
   // place returns where the chunk goes, or null if the host fetches it.
   MSCCLGO_DEVICE uint8_t* place() {
-    if (index_ == 0) {
-      start_ = p_.control->chunks;
-      direct_ = false;
-      if (p_.is(kPipePosts) && p_.control->post[0] != 0) {
-        dstOffset_ = p_.control->post[0] - 1;
-        // Bytes that were not asked for must not go there.
-        direct_ = p_.control->post[1] == bytes_ && dstOffset_ <= p_.bufferSize &&
-                  bytes_ <= p_.bufferSize - dstOffset_;
-      }
+    if (index_ == 0 && p_.is(kPipePosts) && p_.control->post[0] != 0) {
+      dstOffset_ = p_.control->post[0] - 1;
+      // Bytes that were not asked for must not go there.
+      direct_ = p_.control->post[1] == bytes_ && dstOffset_ <= p_.bufferSize &&
+                bytes_ <= p_.bufferSize - dstOffset_;
     }
     if (fetched_) return nullptr;
     if (direct_ && !p_.is(kPipeByPort)) return p_.buffer + dstOffset_ + index_ * p_.slotBytes;
@@ -405,25 +403,22 @@ class PipeOut {
 
   // pass hands over n bytes at their place.
   MSCCLGO_DEVICE WaitResult pass(uint64_t n) const {
+    if (!p_.is(kPipeByPort)) return p_.signal();
     const uint64_t chunk = start_ + index_, at = index_ * p_.slotBytes;
-    if (!p_.is(kPipeByPort)) {
-      p_.announce(chunk, bytes_);
-      p_.semaphore.signal();
-      return WaitResult::Done;
-    }
     const bool last = at + n == bytes_;
     return p_.putChunk({chunk, n, bytes_, dstOffset_ + at, srcOffset_ + at, direct_, fetched_, last});
   }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
-  // end ends the message. The leader calls it.
+  // end says that the chunk is the message's last.
   MSCCLGO_DEVICE void end() const {
-    p_.control->chunks = start_ + index_;
-    if (p_.is(kPipePosts)) p_.control->answers = answers_ + 1 + index_;
+    p_.control->chunks = start_ + index_ + 1;
+    if (p_.is(kPipePosts)) p_.control->answers = answers_ + 2 + index_;
   }
 
   MSCCLGO_DEVICE bool byPort() const { return p_.is(kPipeByPort); }
+  MSCCLGO_DEVICE bool byMemory() const { return !byPort(); }
   template <class Threads>
   MSCCLGO_DEVICE void check() const {
     Threads::check(p_.semaphore.watch, "send");
@@ -434,7 +429,7 @@ class PipeOut {
   uint64_t bytes_, chunkBytes_;
   bool fetched_, direct_ = false;
   uint64_t srcOffset_, dstOffset_ = 0;
-  uint64_t start_ = 0, index_ = 0;  // the number of the message's first chunk; the chunk in the message
+  uint64_t start_, index_ = 0;  // the number of the message's first chunk; the chunk in the message
   uint64_t answers_ = 0;
 };
 
@@ -446,6 +441,7 @@ struct NoIn {
   MSCCLGO_DEVICE void next() const {}
   MSCCLGO_DEVICE void end() const {}
   MSCCLGO_DEVICE bool byPort() const { return false; }
+  MSCCLGO_DEVICE bool byMemory() const { return false; }
   MSCCLGO_DEVICE bool direct() const { return false; }
   template <class Threads>
   MSCCLGO_DEVICE void check() const {}
@@ -457,6 +453,7 @@ struct NoOut {
   MSCCLGO_DEVICE void next() const {}
   MSCCLGO_DEVICE void end() const {}
   MSCCLGO_DEVICE bool byPort() const { return false; }
+  MSCCLGO_DEVICE bool byMemory() const { return false; }
   template <class Threads>
   MSCCLGO_DEVICE void check() const {}
 };
@@ -480,15 +477,17 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
     const uint64_t n = bytes - at < chunkBytes ? bytes - at : chunkBytes;
     uint8_t* to = out.place();
     work(to, in.place(), at, n);
+    if (leads && at + n == bytes) in.end(), out.end();
     Threads::sync();
     if (leads) {
+      // One fence for the signals of both sides, as it takes long.
+      if (in.byMemory() || out.byMemory()) fence<Scope::System, Order::Release>();
       result = out.pass(n);
       if (result == WaitResult::Done) result = in.release();
     }
     in.next(), out.next();
     at += n;
   } while (at < bytes);
-  if (leads) in.end(), out.end();
   return in.byPort() || out.byPort() ? agree<Threads>(result) : WaitResult::Done;
 }
 
