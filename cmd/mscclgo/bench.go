@@ -82,7 +82,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.StringVar(&f.tune, "tune", "", "first measure all algorithms with many grids, write the choice to this `file`, and then use it")
 	c.flags.DurationVar(&cfg.Budget, "budget", 0, "of -tune: leave grids out to end within about so long; 0 is as long as it takes")
 	c.flags.StringVar(&f.with, "tuning", "", "`file` that -tune wrote, in the place of the built-in choice")
-	c.flags.BoolVar(&f.primitives, "primitives", false, "time semaphores, packets, port channels, pipes and the ring of triggers instead")
+	c.flags.BoolVar(&f.primitives, "primitives", false, "time semaphores, packets, port channels, pipes, rings of pipes beside NCCL's, and the ring of triggers instead")
 	c.flags.DurationVar(&f.soak, "soak", 0, "no times: alternate everything at random for so long, and check it")
 }
 
@@ -377,7 +377,7 @@ func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f 
 	}
 	switch {
 	case f.primitives:
-		return bench.Primitives(ctx, comm, sinks)
+		return endIfStuck(c, bench.Primitives(ctx, comm, cfg.NCCL, sinks))
 	case f.soak > 0:
 		return soak(ctx, comm, f, cfg, sinks)
 	}
@@ -391,11 +391,17 @@ func benchRank(ctx context.Context, comm *communicator.Communicator, c *call, f 
 	if comm.Rank() == 0 && f.plot != "" && len(results) > 0 {
 		err = errors.Join(err, bench.Plot(f.plot, results))
 	}
+	return errors.Join(failed, endIfStuck(c, err))
+}
+
+// endIfStuck returns err, or ends the process without a wait for the GPU if it is one that
+// [bench.Stuck] reports.
+func endIfStuck(c *call, err error) error {
 	if bench.Stuck(err) {
 		fmt.Fprintf(c.stderr, "mscclgo %s: %v\n", c.name, err)
-		os.Exit(exitFailed) // without a wait for the GPU
+		os.Exit(exitFailed)
 	}
-	return errors.Join(failed, err)
+	return err
 }
 
 func soak(ctx context.Context, comm *communicator.Communicator, f *benchFlags, cfg bench.Config, sinks bench.Sinks) error {

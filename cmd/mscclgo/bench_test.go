@@ -157,6 +157,7 @@ func TestBenchPrimitives(t *testing.T) {
 	for _, name := range []string{
 		"semaphore", "relaxed semaphore", "LL8", "LL16", "LL128", "put and signal", "puts", "8 pushing", "push and sync",
 		"plain copy, ", "pipes, ", "pipes by ports, ", " blocks, slots of ", " blocks, zero copy",
+		"ring of pipes, 2 blocks, slots of ", "ring of pipes, 1+1 blocks, slots of ",
 	} {
 		if !strings.Contains(stdout, name) {
 			t.Errorf("no %s in:\n%s", name, stdout)

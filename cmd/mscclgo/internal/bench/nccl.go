@@ -213,6 +213,18 @@ func (g *ncclGroup) close(failed error) error {
 	return errors.Join(errs...)
 }
 
+// abort releases what has been made of a group that is not joined.
+func (g *ncclGroup) abort() error {
+	var errs []error
+	if g.comm != nil {
+		errs = append(errs, g.comm.Close(true))
+	}
+	if g.stream != nil {
+		errs = append(errs, g.stream.Close())
+	}
+	return errors.Join(errs...)
+}
+
 // ncclContestant is NCCL, on this library's buffers or on its own.
 type ncclContestant struct {
 	name    string

@@ -35,6 +35,7 @@ type Primitive struct {
 type primitives struct {
 	comm    *communicator.Communicator
 	sinks   Sinks
+	library string // the file of NCCL, or "" to search
 	module  *gpu.Module
 	stream  *gpu.Stream
 	took    *gpu.Buffer
@@ -52,19 +53,24 @@ func (t *primitives) largestPut() uint64 {
 }
 
 // Primitives times semaphores, packets, port channels, pipes and the ring of triggers
-// between ranks 0 and 1, and prints rank 0's results. Collective.
+// between ranks 0 and 1, and all-reduces by rings of pipes between all ranks, beside those of
+// NCCL's ring if its library, a file or "" to search, can be used. It prints rank 0's results.
+// Collective.
 //
-// Errors: for groups of one rank, and of several hosts.
-func Primitives(ctx context.Context, comm *communicator.Communicator, sinks Sinks) (err error) {
+// Errors: for groups of one rank, and of several hosts; also those that [Stuck] reports.
+func Primitives(ctx context.Context, comm *communicator.Communicator, library string, sinks Sinks) (err error) {
 	sinks.fill()
 	if comm.Size() < 2 || len(comm.Hosts()) > 1 {
 		return errors.New("primitives are timed between two ranks of one host")
 	}
-	t := &primitives{comm: comm, sinks: sinks, rounds: 1000}
+	t := &primitives{comm: comm, sinks: sinks, library: library, rounds: 1000}
 	if emulated(comm) {
 		t.rounds = 20
 	}
 	defer func() {
+		if Stuck(err) {
+			return
+		}
 		if err == nil {
 			err = comm.Barrier(ctx)
 		} else {
@@ -90,7 +96,7 @@ func Primitives(ctx context.Context, comm *communicator.Communicator, sinks Sink
 		remark = ": emulated, times mean nothing"
 	}
 	fmt.Fprintf(sinks.Table, "# primitives, rank 0 on %v (%s)%s\n", comm.Device(), comm.Device().Info().Model, remark)
-	for _, part := range []func(context.Context) error{t.memoryChannels, t.portChannels, t.pipes, t.ring} {
+	for _, part := range []func(context.Context) error{t.memoryChannels, t.portChannels, t.pipes, t.rings, t.ring} {
 		if err := part(ctx); err != nil {
 			return err
 		}

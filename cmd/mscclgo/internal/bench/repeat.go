@@ -66,6 +66,25 @@ func timed(ctx context.Context, c *communicator.Communicator, r repeated, iters,
 	return slowest, err
 }
 
+// inTurns times what is ready, one after the other in each round. Collective.
+func inTurns(ctx context.Context, c *communicator.Communicator, cfg *Config, ready []repeated) (times []Times, err error) {
+	taken := make([][]time.Duration, len(ready))
+	leadIn := max(1, (cfg.Warmup+cfg.Iters-1)/cfg.Iters)
+	for range cfg.Rounds {
+		for i, r := range ready {
+			took, err := timed(ctx, c, r, cfg.Iters, leadIn, cfg.Replays)
+			if err != nil {
+				return nil, err
+			}
+			taken[i] = append(taken[i], took...)
+		}
+	}
+	for _, took := range taken {
+		times = append(times, Times{median(took), slices.Min(took), slices.Max(took)})
+	}
+	return times, nil
+}
+
 // slowestOf returns, for each of several times, the longest of all ranks'.
 // Collective.
 func slowestOf(ctx context.Context, c *communicator.Communicator, mine []time.Duration) ([]time.Duration, error) {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/cmd/mscclgo/internal/nccl"
@@ -492,19 +491,8 @@ func (b *bench) compete(ctx context.Context, p *problem, all []contestant) (time
 		}
 		ready = append(ready, r)
 	}
-	taken := make([][]time.Duration, len(all))
-	leadIn := max(1, (b.cfg.Warmup+b.cfg.Iters-1)/b.cfg.Iters)
-	for range b.cfg.Rounds {
-		for i, r := range ready {
-			took, err := timed(ctx, b.comm, r, b.cfg.Iters, leadIn, b.cfg.Replays)
-			if err != nil {
-				return nil, nil, err
-			}
-			taken[i] = append(taken[i], took...)
-		}
-	}
-	for _, took := range taken {
-		times = append(times, Times{median(took), slices.Min(took), slices.Max(took)})
+	if times, err = inTurns(ctx, b.comm, &b.cfg, ready); err != nil {
+		return nil, nil, err
 	}
 	return times, wrong, b.verifyAll(ctx, p, all, wrong)
 }
