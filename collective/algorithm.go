@@ -52,9 +52,11 @@ func packets(others ...algorithm) []algorithm {
 		{name: "LL8", kernel: "LL8", payload: payloadLL8},
 		{name: "LL16", kernel: "LL16", payload: payloadLL16},
 		{name: "LL128", kernel: "LL128", payload: payloadLL128},
-		{name: "direct", kernel: "direct"},
 	}, others...)
 }
+
+// direct moves or reduces the parts between two barriers, each straight to its place.
+var direct = algorithm{name: "direct", kernel: "direct"}
 
 // onDevice reports whether kernels alone move the data, by memory that all ranks reach.
 func (a algorithm) onDevice() bool {

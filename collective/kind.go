@@ -49,7 +49,7 @@ type spec struct {
 	scattered  bool   // the input has a part for each rank
 	gathered   bool   // the output has a part of each rank
 	strided    bool   // kernels that reach outputs take how far the parts of an input lie apart
-	spread     bool   // kernels of packets take how far the parts of an output lie apart
+	spread     bool   // kernels of packets take how far the parts of an output, or of an input, lie apart
 	source     source // of the kernels
 	bus        func(n float64) float64
 	algorithms []algorithm
@@ -69,7 +69,7 @@ var specs = [...]spec{
 			{name: "oneShotLL128", kernel: "oneShotLL128", payload: payloadLL128},
 			{name: "twoShotLL16", kernel: "twoShotLL16", payload: payloadLL16, split: twoShards},
 			{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
-			{name: "direct", kernel: "direct"},
+			direct,
 			pushed("pushed"),
 			{name: "ring", kernel: "ring", through: byRing},
 			{name: "staged", kernel: "staged", through: byStages},
@@ -80,32 +80,33 @@ var specs = [...]spec{
 	AllGather: {
 		name: "all-gather", inPlace: true, gathered: true, spread: true, source: source{"allgather.cu", allGatherSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(bulk, ports),
+		algorithms: packets(direct, bulk, ports),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
 		name: "reduce-scatter", reduces: true, inPlace: true, scattered: true,
 		source:     source{"reducescatter.cu", reduceScatterSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(pushed("pushedScatter"), hosts("hierScatter")),
+		algorithms: packets(direct, pushed("pushedScatter"), hosts("hierScatter")),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return everyRank(ranks), rank },
 	},
 	AllToAll: {
 		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{"alltoall.cu", allToAllSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(bulk, ports),
+		algorithms: packets(direct, bulk, ports),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
 		name: "send-receive", source: source{"sendrecv.cu", sendReceiveSource},
 		bus:        func(float64) float64 { return 1 },
-		algorithms: packets(bulk, ports),
+		algorithms: packets(direct, bulk, ports),
 		sources:    func(rank, _, ranks, _ int) ([]int, int) { return []int{(rank + ranks - 1) % ranks}, 0 },
 	},
 	Broadcast: {
 		name: "broadcast", inPlace: true, rooted: true, source: source{"broadcast.cu", broadcastSource},
 		bus: func(float64) float64 { return 1 },
 		algorithms: packets(
+			direct,
 			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, split: relayShare},
 			algorithm{name: "relayed", kernel: "relayed"},
 			bulk, ports,
@@ -116,6 +117,7 @@ var specs = [...]spec{
 		name: "reduce", reduces: true, inPlace: true, rooted: true, source: source{"reduce.cu", reduceSource},
 		bus: func(float64) float64 { return 1 },
 		algorithms: packets(
+			direct,
 			algorithm{name: "twoShotLL128", kernel: "twoShotLL128", payload: payloadLL128, split: twoShards},
 			pushed("pushedReduce"), hosts("hierReduce"),
 		),
@@ -127,9 +129,9 @@ var specs = [...]spec{
 		},
 	},
 	Gather: {
-		name: "gather", rooted: true, gathered: true, source: source{"alltoallv.cu", allToAllVSource},
+		name: "gather", rooted: true, gathered: true, spread: true, source: source{"gather.cu", gatherSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: []algorithm{slots, ports},
+		algorithms: packets(slots, ports),
 		sources: func(rank, part, _, root int) ([]int, int) {
 			if rank != root {
 				return nil, 0
@@ -138,9 +140,9 @@ var specs = [...]spec{
 		},
 	},
 	Scatter: {
-		name: "scatter", rooted: true, scattered: true, source: source{"alltoallv.cu", allToAllVSource},
+		name: "scatter", rooted: true, scattered: true, spread: true, source: source{"scatter.cu", scatterSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: []algorithm{slots, ports},
+		algorithms: packets(slots, ports),
 		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },
 	},
 }

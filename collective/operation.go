@@ -218,10 +218,10 @@ func (r *Runner) launchOf(c *Call, a algorithm, kernel *gpu.Kernel, fit int, in,
 		return r.launchBulk(c, a, kernel, fit, in, out)
 	}
 	args := []any{r.group, in, out, c.part()}
-	switch {
-	case c.Kind.Rooted():
+	if c.Kind.Rooted() {
 		args = append(args, uint32(c.Root))
-	case c.Kind.spec().strided && a.payload == 0, c.Kind.spec().spread && a.payload != 0:
+	}
+	if spec := c.Kind.spec(); spec.strided && a.payload == 0 || spec.spread && a.payload != 0 {
 		args = append(args, cmp.Or(c.stride, c.part()))
 	}
 	return launch{kernel: kernel, shape: r.grid(c, r.blocks(c, a, fit)), args: args}

@@ -29,6 +29,12 @@ var sendReceiveSource []byte
 //go:embed kernels/reduce.cu
 var reduceSource []byte
 
+//go:embed kernels/gather.cu
+var gatherSource []byte
+
+//go:embed kernels/scatter.cu
+var scatterSource []byte
+
 //go:embed kernels/alltoallv.cu
 var allToAllVSource []byte
 
@@ -64,6 +70,8 @@ func (k Kind) source(a algorithm) source {
 		return source{"pushed.cu", pushedSource}
 	case byBulk:
 		return source{"bulk.cu", bulkSource}
+	case bySlots:
+		return source{"alltoallv.cu", allToAllVSource}
 	case byStages:
 		return source{"staged.cu", stagedSource}
 	case byHosts:
