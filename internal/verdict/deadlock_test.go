@@ -53,7 +53,7 @@ func TestStillSince(t *testing.T) {
 
 func TestDeadlock(t *testing.T) {
 	ranks := stillRanks()
-	want := Verdict{1, "deadlock, nothing can go on: rank 1 never signalled rank 0: rank 0 has waited for signal 7 of channel 'halo' from 1 to 0, block 2; " +
+	want := Verdict{Culprit: 1, Text: "deadlock, nothing can go on: rank 1 never signalled rank 0: rank 0 has waited for signal 7 of channel 'halo' from 1 to 0, block 2; " +
 		"rank 1 itself has waited 1s for rank 0 to come to a call that all ranks make on the host; " +
 		"rank 0: thread 0 of block 2 of gather waits for signal 7 of channel 'halo' from 1 to 0, block 2, 93 threads of 3 blocks of gather, from 1 of block 2 on, are at __syncthreads, " +
 		"thread 32 of block 2 of gather is in a warp function, blocks that have not begun, as the device has no room for more: 4, 2 more such groups of threads; rank 1: no kernel runs, its host is in a call that all ranks make"}

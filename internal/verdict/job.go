@@ -62,7 +62,7 @@ func (s *Status) Doing(rank int) (lines []string) {
 	for _, w := range s.Waits {
 		what := ownHost
 		if w.Kind != Ring {
-			what = " for " + place(w, w.Peer, rank)
+			what = " for " + place(w, w.peer(), rank)
 		}
 		passed := ""
 		if w.Ended {

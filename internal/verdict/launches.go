@@ -61,8 +61,7 @@ func (l Launch) String() string {
 }
 
 // passed finds a rank that has ended the launch in which another waits for its signal: so that
-// never came, and the other waits came of it, also where a rank waits in another group, of which
-// nothing is known here.
+// never came, and the other waits came of it, also where a rank waits in another group.
 func (g *graph) passed() (Verdict, bool) {
 	by, missing, in := -1, Wait{}, Launch{}
 	for _, i := range g.reached {
@@ -70,7 +69,7 @@ func (g *graph) passed() (Verdict, bool) {
 			if w.Kind != Signal || by >= 0 && w.For <= missing.For {
 				continue
 			}
-			if l, ok := g.isPast(w.Peer, i); ok {
+			if l, ok := g.isPast(w, i); ok {
 				by, missing, in = i, w, l
 			}
 		}
@@ -79,20 +78,21 @@ func (g *graph) passed() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	rank := missing.Peer
-	text := fmt.Sprintf("rank %d never signalled rank %d: rank %d has waited%s for %s, in %s, which has ended on rank %d",
-		rank, by, by, since(missing), place(missing, rank, by), in, rank)
+	from, to := g.name(rank), g.name(by)
+	text := fmt.Sprintf("rank %s never signalled rank %s: rank %s has waited%s for %s, in %s, which has ended on rank %s",
+		from, to, to, since(missing), place(missing, from, to), in, from)
 	if len(g.edges[rank]) > 0 {
 		next := g.edges[rank][0]
-		text += fmt.Sprintf("; rank %d itself has waited%s for %s", rank, since(next), place(next, next.Peer, rank))
+		text += fmt.Sprintf("; rank %s itself has waited%s for %s", from, since(next), place(next, g.name(next.Peer), from))
 	}
-	return Verdict{rank, text}, true
+	return Verdict{Culprit: rank, Text: text}, true
 }
 
-// isPast reports whether a rank has ended whatever launch another one may wait in, and
+// isPast reports whether a wait's peer has ended whatever launch the waiter may wait in, and
 // returns that. Ranks that launch other kernels, or one more often, prove nothing, nor do
 // launches of other groups, or which may be of one.
-func (g *graph) isPast(rank, waiter int) (Launch, bool) {
-	a, b := g.ranks[rank].Status, g.ranks[waiter].Status
+func (g *graph) isPast(w Wait, waiter int) (Launch, bool) {
+	a, b := g.statusIn(w.Peer, w.Where), g.statusIn(waiter, w.Where)
 	if a == nil || b == nil {
 		return Launch{}, false
 	}

@@ -34,7 +34,9 @@ type Status struct {
 	Exchanging    time.Duration
 	ExchangeEnded bool
 
-	Waits []Wait // of its kernels, the most telling first
+	// Waits are those of its kernels, the most telling first, and behind them those of this rank
+	// in other groups of its process, by kernels and in exchanges.
+	Waits []Wait
 
 	// Launches are those that tell most: of each stream the first and the last that are
 	// not known to have ended, and of each kernel the last that has and proves something.
@@ -80,7 +82,23 @@ type Wait struct {
 	Number  uint64 // of the signal among the channel's, from 1, or 0
 	For     time.Duration
 	Ended   bool // its deadline has passed
+
+	Where   Where // the group in which the rank waits
+	Outside bool  // the peer is not of the group of the report, and Peer is its number in the outer group
 }
+
+// Where is the group of a wait, as seen from the group in which it is reported.
+type Where uint8
+
+// The groups of a wait. The outer group is that from which all others came by being split, perhaps
+// more than once.
+const (
+	Here      Where = iota // this one
+	Outer                  // the outer group of this one
+	Part                   // one that this one, or a part of it, was split into
+	Elsewhere              // another one that came of the outer group
+	wheres
+)
 
 // Launch is a launch of a kernel or a graph.
 type Launch struct {
@@ -189,13 +207,19 @@ func (wait Wait) encode(w *wire.Writer) {
 	w.U64(wait.Number)
 	w.U64(uint64(max(wait.For, 0)))
 	w.Bool(wait.Ended)
+	w.U8(uint8(wait.Where))
+	w.Bool(wait.Outside)
 }
 
 func decodeWait(r *wire.Reader) Wait {
 	w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(r.U32()), Block: int(r.U16())}
 	w.Number, w.For, w.Ended = r.U64(), readDuration(r), r.Bool()
+	w.Where, w.Outside = Where(r.U8()), r.Bool()
 	if w.Kind >= kinds {
 		r.Fail(errors.New("it has a wait of no kind"))
+	}
+	if w.Where >= wheres {
+		r.Fail(errors.New("it has a wait in no group"))
 	}
 	return w
 }

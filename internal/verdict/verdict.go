@@ -29,20 +29,36 @@ type Limits struct {
 type Verdict struct {
 	Culprit int    // the rank to look at first, or mscclgo.NoRank for several
 	Text    string // what is wrong and what to do
+
+	// Outside is set if the culprit is not of the group. Outer is its number in the outer group,
+	// and Culprit the rank of this group that waits for it, if one is known.
+	Outside bool
+	Outer   int
 }
 
 // Judge returns the earliest cause that explains the waits that have ended by their
 // deadline. There must be at least one such wait. Of several causes it prefers those
 // that are proved: a rank that is stopped or silent, calls that differ, a handler that
 // does not return, and then where the waits lead.
-func Judge(ranks []Rank, l Limits) Verdict {
+func Judge(ranks []Rank, l Limits) Verdict { return JudgePart(ranks, OuterGroup{}, l) }
+
+// JudgePart is Judge for a group that was split from another one.
+func JudgePart(ranks []Rank, outer OuterGroup, l Limits) Verdict {
 	if v, ok := Dead(ranks, l); ok {
 		return v
 	}
 	if v, ok := callsDiffer(ranks); ok {
 		return v
 	}
-	g := newGraph(ranks, l)
+	g := newGraph(ranks, outer, l)
+	return g.inGroup(g.judge())
+}
+
+// judge follows the waits.
+func (g *graph) judge() Verdict {
+	if v, ok := g.deadOutside(); ok {
+		return v
+	}
 	if v, ok := g.handler(); ok {
 		return v
 	}
@@ -61,8 +77,7 @@ func Judge(ranks []Rank, l Limits) Verdict {
 func Dead(ranks []Rank, l Limits) (Verdict, bool) {
 	worst := -1
 	for i, r := range ranks {
-		dead := r.Stopped || l.Silence > 0 && r.Silent >= l.Silence
-		if r.Left || !dead {
+		if !r.dead(l) {
 			continue
 		}
 		if worst < 0 || r.Stopped && !ranks[worst].Stopped || r.Stopped == ranks[worst].Stopped && r.Silent > ranks[worst].Silent {
@@ -72,23 +87,32 @@ func Dead(ranks []Rank, l Limits) (Verdict, bool) {
 	if worst < 0 {
 		return Verdict{}, false
 	}
-	r := ranks[worst]
+	return Verdict{Culprit: worst, Text: ranks[worst].deadText(fmt.Sprint(worst))}, true
+}
+
+// dead reports whether a rank is stopped, or silent for longer than the limit allows.
+func (r Rank) dead(l Limits) bool {
+	return !r.Left && (r.Stopped || l.Silence > 0 && r.Silent >= l.Silence)
+}
+
+// deadText says why a rank of a name is dead.
+func (r Rank) deadText(name string) string {
 	process := ""
 	if r.Status != nil && r.Process != 0 {
 		process = fmt.Sprintf(" (process %d)", r.Process)
 	}
 	if r.Stopped {
-		return Verdict{worst, fmt.Sprintf("rank %d is stopped%s: a signal, a shell or a debugger stopped it", worst, process)}, true
+		return fmt.Sprintf("rank %s is stopped%s: a signal, a shell or a debugger stopped it", name, process)
 	}
 	if r.Runs {
-		return Verdict{worst, fmt.Sprintf("rank %d%s has given no sign of life for %v, though it is not stopped: it gets no CPU, since the machine is too busy, or hangs; a longer heartbeat time-out (MSCCLGO_HEARTBEAT_TIMEOUT) waits for it", worst, process, round(r.Silent))}, true
+		return fmt.Sprintf("rank %s%s has given no sign of life for %v, though it is not stopped: it gets no CPU, since the machine is too busy, or hangs; a longer heartbeat time-out (MSCCLGO_HEARTBEAT_TIMEOUT) waits for it", name, process, round(r.Silent))
 	}
-	return Verdict{worst, fmt.Sprintf("rank %d%s has given no sign of life for %v: it is stopped, its host hangs, or the network to it is down", worst, process, round(r.Silent))}, true
+	return fmt.Sprintf("rank %s%s has given no sign of life for %v: it is stopped, its host hangs, or the network to it is down", name, process, round(r.Silent))
 }
 
 // Endless returns the verdict of a rank's wait that cannot end, for one that has left.
 func Endless(rank int, w Wait) Verdict {
-	return Verdict{w.Peer, fmt.Sprintf("rank %d has left the group, and rank %d has waited%s for %s, which cannot come any more", w.Peer, rank, since(w), place(w, w.Peer, rank))}
+	return Verdict{Culprit: w.Peer, Text: fmt.Sprintf("rank %d has left the group, and rank %d has waited%s for %s, which cannot come any more", w.Peer, rank, since(w), place(w, w.Peer, rank))}
 }
 
 // callsDiffer finds two ranks whose calls of one number differ.
@@ -107,7 +131,7 @@ func callsDiffer(ranks []Rank) (Verdict, bool) {
 			if a > b {
 				odd, rest = j, i
 			}
-			v := Verdict{odd, fmt.Sprintf("rank %d makes %s; rank %d makes %s: all ranks must make the same calls in the same order", odd, call(ranks[odd].Status), rest, call(ranks[rest].Status))}
+			v := Verdict{Culprit: odd, Text: fmt.Sprintf("rank %d makes %s; rank %d makes %s: all ranks must make the same calls in the same order", odd, call(ranks[odd].Status), rest, call(ranks[rest].Status))}
 			return v, true
 		}
 	}
@@ -135,28 +159,39 @@ func call(s *Status) string {
 // graph has a rank's waits for other ranks as edges. Those that last, or that have
 // ended by their deadline, count.
 type graph struct {
-	ranks   []Rank
+	ranks   []Rank    // those of the group, and behind them ranks of the outer group
+	members int       // the ranks of the group
+	outside []int     // the numbers of the others in the outer group
+	outer   []*Status // of each rank in the outer group, or nil
 	limits  Limits
 	edges   [][]Wait // of each rank, the longest first
 	own     []*Wait  // of each rank, a wait for its own host
 	reached []int    // the ranks to which the waits that have ended lead, nearest first
+	via     []int    // of each rank that is reached by a wait, whose
 }
 
-func newGraph(ranks []Rank, l Limits) *graph {
-	g := &graph{ranks: ranks, limits: l, edges: make([][]Wait, len(ranks)), own: make([]*Wait, len(ranks))}
-	for i, r := range ranks {
+func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
+	g := &graph{ranks: slices.Clone(ranks), members: len(ranks), limits: l}
+	g.extend(outer)
+	n := len(g.ranks)
+	g.edges, g.own, g.via = make([][]Wait, n), make([]*Wait, n), slices.Repeat([]int{-1}, n)
+	for i, r := range g.ranks {
 		if r.Status == nil {
 			continue
 		}
+		waits := r.Waits
+		if i < g.members {
+			waits = slices.Concat(waits, ExchangeWaits(ranks, i))
+		}
 		ended := false
-		for _, w := range slices.Concat(r.Waits, exchangeWaits(ranks, i)) {
+		for _, w := range waits {
 			if !w.Ended && w.For < l.Stuck {
 				continue
 			}
 			if w.Kind == Ring || w.Peer == i {
 				g.own[i] = &w
 				ended = ended || w.Ended
-			} else if w.Peer >= 0 && w.Peer < len(ranks) {
+			} else if w.Peer >= 0 && w.Peer < n {
 				g.edges[i] = append(g.edges[i], w)
 				ended = ended || w.Ended
 			}
@@ -169,15 +204,15 @@ func newGraph(ranks []Rank, l Limits) *graph {
 	for i := 0; i < len(g.reached); i++ {
 		for _, w := range g.edges[g.reached[i]] {
 			if !slices.Contains(g.reached, w.Peer) {
-				g.reached = append(g.reached, w.Peer)
+				g.reached, g.via[w.Peer] = append(g.reached, w.Peer), g.reached[i]
 			}
 		}
 	}
 	return g
 }
 
-// exchangeWaits returns a rank's waits, in its exchange, for those that have not begun it.
-func exchangeWaits(ranks []Rank, rank int) []Wait {
+// ExchangeWaits returns a rank's waits, in its exchange, for those that have not begun it.
+func ExchangeWaits(ranks []Rank, rank int) []Wait {
 	s := ranks[rank].Status
 	if s.Exchanging <= 0 {
 		return nil
@@ -208,7 +243,7 @@ func (g *graph) handler() (Verdict, bool) {
 	if s.Trigger < firstUserKind {
 		who = "transport"
 	}
-	return Verdict{worst, fmt.Sprintf("rank %d's %s has served one trigger of kind %d for %v: nothing behind it in the ring is served", worst, who, s.Trigger, round(s.Serving))}, true
+	return Verdict{Culprit: worst, Text: fmt.Sprintf("rank %s's %s has served one trigger of kind %d for %v: nothing behind it in the ring is served", g.name(worst), who, s.Trigger, round(s.Serving))}, true
 }
 
 // firstUserKind is fifo.FirstUserKind.
@@ -238,7 +273,7 @@ func (g *graph) end() (Verdict, bool) {
 			if len(g.edges[w.Peer]) > 0 {
 				continue
 			}
-			c := &candidate{w.Peer, by, w, g.behind(w.Peer, by)}
+			c := &candidate{w.Peer, by, w, g.behind(w, by)}
 			if better(c, best) {
 				best = c
 			}
@@ -248,51 +283,55 @@ func (g *graph) end() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	v := Verdict{Culprit: best.rank}
-	waits := fmt.Sprintf("rank %d has waited%s for %s", best.by, since(best.wait), place(best.wait, best.rank, best.by))
+	rank, by := g.name(best.rank), g.name(best.by)
+	waits := fmt.Sprintf("rank %s has waited%s for %s", by, since(best.wait), place(best.wait, rank, by))
 	switch {
 	case best.behind:
-		late, by := g.ranks[best.rank].Status, g.ranks[best.by].Status
+		late, other := g.statusIn(best.rank, best.wait.Where), g.statusIn(best.by, best.wait.Where)
 		last := "it has made none"
 		if late.Call > 0 {
 			last = "its last is " + call(late)
 		}
 		next := fmt.Sprintf("call %d", late.Call+1)
-		if late.Call+1 == by.Call {
-			next = call(by)
+		if late.Call+1 == other.Call {
+			next = call(other)
 		} else {
-			waits += ", and has made " + call(by)
+			waits += ", and has made " + call(other)
 		}
 		if under := launchesUnderWay(late); len(under) > 0 {
 			last += "; " + unended(under)
 		}
-		v.Text = fmt.Sprintf("rank %d has not made %s: %s; %s", best.rank, next, last, waits)
+		v.Text = fmt.Sprintf("rank %s has not made %s: %s; %s", rank, next, last, waits)
 	case best.wait.Kind == Room:
-		v.Text = fmt.Sprintf("rank %d takes nothing that rank %d sends: %s; %s", best.rank, best.by, waits, g.doing(best.rank))
-	case best.wait.Kind != Signal && g.queued(best.rank) != nil && g.ranks[best.rank].Call > 0:
-		s := g.ranks[best.rank].Status
-		v.Text = fmt.Sprintf("rank %d has queued %s, and its stream has not come to it: %s; %s", best.rank, call(s), front(g.queued(best.rank)), waits)
+		v.Text = fmt.Sprintf("rank %s takes nothing that rank %s sends: %s; %s", rank, by, waits, g.doing(best.rank))
+	case best.wait.Kind != Signal && g.queued(best.rank) != nil && calls(g.statusIn(best.rank, best.wait.Where)):
+		s := g.statusIn(best.rank, best.wait.Where)
+		v.Text = fmt.Sprintf("rank %s has queued %s, and its stream has not come to it: %s; %s", rank, call(s), front(g.queued(best.rank)), waits)
 	case best.wait.Kind == Signal:
-		v.Text = fmt.Sprintf("rank %d never signalled rank %d: %s; %s", best.rank, best.by, waits, g.doing(best.rank))
+		v.Text = fmt.Sprintf("rank %s never signalled rank %s: %s; %s", rank, by, waits, g.doing(best.rank))
 	default:
-		v.Text = fmt.Sprintf("rank %d did not come: %s; %s", best.rank, waits, g.doing(best.rank))
+		v.Text = fmt.Sprintf("rank %s did not come: %s; %s", rank, waits, g.doing(best.rank))
 	}
 	return v, true
 }
 
-// behind reports whether a rank has made fewer calls than one that waits for it.
-func (g *graph) behind(rank, by int) bool {
-	a, b := g.ranks[rank].Status, g.ranks[by].Status
+// behind reports whether a rank has made fewer calls of a wait's group than one that waits so for it.
+func (g *graph) behind(w Wait, by int) bool {
+	a, b := g.statusIn(w.Peer, w.Where), g.statusIn(by, w.Where)
 	return a != nil && b != nil && a.Call < b.Call
 }
+
+// calls reports whether a rank is known to have made a call.
+func calls(s *Status) bool { return s != nil && s.Call > 0 }
 
 // doing says what a rank does that waits for no other.
 func (g *graph) doing(rank int) string {
 	r := g.ranks[rank]
 	switch {
 	case r.Left:
-		return fmt.Sprintf("rank %d has left the group", rank)
+		return fmt.Sprintf("rank %s has left the group", g.name(rank))
 	case r.Status == nil:
-		return fmt.Sprintf("nothing is known of rank %d", rank)
+		return fmt.Sprintf("nothing is known of rank %s", g.name(rank))
 	case g.own[rank] != nil:
 		return "its kernel has waited" + since(*g.own[rank]) + ownHost
 	}
@@ -309,11 +348,11 @@ func (g *graph) doing(rank int) string {
 // cycle returns the verdict of ranks that wait for each other.
 func (g *graph) cycle() Verdict {
 	if len(g.reached) == 0 {
-		return Verdict{mscclgo.NoRank, "a wait passed its deadline, and nothing more is known"}
+		return Verdict{Culprit: mscclgo.NoRank, Text: "a wait passed its deadline, and nothing more is known"}
 	}
 	if w := g.own[g.reached[0]]; w != nil && len(g.edges[g.reached[0]]) == 0 {
 		rank := g.reached[0]
-		return Verdict{rank, fmt.Sprintf("rank %d's kernel has waited%s%s", rank, since(*w), ownHost)}
+		return Verdict{Culprit: rank, Text: fmt.Sprintf("rank %s's kernel has waited%s%s", g.name(rank), since(*w), ownHost)}
 	}
 	// A channel's signal that never came explains the barriers: the rank that should have
 	// sent it went on to a barrier, and the one that awaits it never gets there.
@@ -328,8 +367,9 @@ func (g *graph) cycle() Verdict {
 	if by >= 0 {
 		rank := missing.Peer
 		next := g.edges[rank][0]
-		return Verdict{rank, fmt.Sprintf("rank %d never signalled rank %d: rank %d has waited%s for %s; rank %d itself has waited%s for %s",
-			rank, by, by, since(missing), place(missing, rank, by), rank, since(next), place(next, next.Peer, rank))}
+		from, to := g.name(rank), g.name(by)
+		return Verdict{Culprit: rank, Text: fmt.Sprintf("rank %s never signalled rank %s: rank %s has waited%s for %s; rank %s itself has waited%s for %s",
+			from, to, to, since(missing), place(missing, from, to), from, since(next), place(next, g.name(next.Peer), from))}
 	}
 	// Follow the longest waits until a rank comes again.
 	var path []int
@@ -342,12 +382,12 @@ func (g *graph) cycle() Verdict {
 	var names, waits []string
 	for _, i := range path {
 		w := g.edges[i][0]
-		names = append(names, fmt.Sprint(i))
-		waits = append(waits, place(w, w.Peer, i))
+		names = append(names, g.name(i))
+		waits = append(waits, place(w, g.name(w.Peer), g.name(i)))
 	}
 	last := len(names) - 1
 	who := strings.Join(names[:last], ", ") + " and " + names[last]
-	return Verdict{mscclgo.NoRank, fmt.Sprintf("ranks %s wait for each other: %s", who, strings.Join(waits, ", and "))}
+	return Verdict{Culprit: mscclgo.NoRank, Text: fmt.Sprintf("ranks %s wait for each other: %s", who, strings.Join(waits, ", and "))}
 }
 
 // onlyBarriers reports whether a rank waits, and only in barriers.
@@ -355,8 +395,10 @@ func (g *graph) onlyBarriers(rank int) bool {
 	return !slices.ContainsFunc(g.edges[rank], func(w Wait) bool { return w.Kind == Signal })
 }
 
-// place says what a wait is for: rank `by` waits for rank `from`.
-func place(w Wait, from, by int) string {
+// place says what a wait is for: rank `by` waits for rank `from`. Both are numbers or names.
+func place(w Wait, from, by any) string { return whatOf(w, from, by) + w.Where.text() }
+
+func whatOf(w Wait, from, by any) string {
 	switch w.Kind {
 	case Signal:
 		name := fmt.Sprint(w.Channel)
@@ -364,19 +406,19 @@ func place(w Wait, from, by int) string {
 			name = "'" + w.Name + "'"
 		}
 		if w.Number > 0 {
-			return fmt.Sprintf("signal %d of channel %s from %d to %d, block %d", w.Number, name, from, by, w.Block)
+			return fmt.Sprintf("signal %d of channel %s from %v to %v, block %d", w.Number, name, from, by, w.Block)
 		}
-		return fmt.Sprintf("channel %s from %d to %d, block %d", name, from, by, w.Block)
+		return fmt.Sprintf("channel %s from %v to %v, block %d", name, from, by, w.Block)
 	case Room:
-		return fmt.Sprintf("room in the queue to rank %d, block %d", from, w.Block)
+		return fmt.Sprintf("room in the queue to rank %v, block %d", from, w.Block)
 	case Exchange:
-		return fmt.Sprintf("rank %d to come to a call that all ranks make on the host", from)
+		return fmt.Sprintf("rank %v to come to a call that all ranks make on the host", from)
 	case Message:
-		return fmt.Sprintf("a send or receive between %d and %d, block %d", from, by, w.Block)
+		return fmt.Sprintf("a send or receive between %v and %v, block %d", from, by, w.Block)
 	case Host:
-		return fmt.Sprintf("a barrier or packet of the host's ranks from %d to %d, block %d", from, by, w.Block)
+		return fmt.Sprintf("a barrier or packet of the host's ranks from %v to %v, block %d", from, by, w.Block)
 	default:
-		return fmt.Sprintf("a barrier or packet of the group from %d to %d, block %d", from, by, w.Block)
+		return fmt.Sprintf("a barrier or packet of the group from %v to %v, block %d", from, by, w.Block)
 	}
 }
 

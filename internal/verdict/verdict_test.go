@@ -77,7 +77,7 @@ func report(t *testing.T, ranks []Rank, line string) {
 			r.Exchanging, r.ExchangeEnded = duration(t, f[4]), len(f) > 5 && f[5] == "ended"
 		}
 	case "waits":
-		w := Wait{Peer: number(f[3]), Block: number(f[5]), For: duration(t, f[7]), Ended: len(f) > 8 && f[8] == "ended"}
+		w := Wait{Peer: number(f[3]), Block: number(f[5]), For: duration(t, f[7]), Ended: slices.Contains(f, "ended")}
 		switch what := strings.Split(f[2], ":"); what[0] {
 		case "channel":
 			w.Channel = uint32(number(what[1]))
@@ -100,6 +100,10 @@ func report(t *testing.T, ranks []Rank, line string) {
 		if i := slices.Index(f, "signal"); i > 0 {
 			w.Number = uint64(number(f[i+1]))
 		}
+		if i := slices.Index(f, "in"); i > 0 {
+			w.Where = map[string]Where{"outer": Outer, "part": Part, "another": Elsewhere}[f[i+1]]
+		}
+		w.Outside = slices.Contains(f, "outside")
 		r.Waits = append(r.Waits, w)
 	case "launched":
 		// RANK launched KERNEL nth N number N on STREAM [ended] [of none|other|unknown]
@@ -117,15 +121,21 @@ func TestJudge(t *testing.T) {
 	for _, text := range strings.Split(cases, "\ncase ")[1:] {
 		name, text, _ := strings.Cut(text, "\n")
 		t.Run(name, func(t *testing.T) {
-			ranks := make([]Rank, 4)
-			judged := false
+			ranks, judged := make([]Rank, 4), false
+			var outer OuterGroup
 			for line := range strings.Lines(text) {
 				line = strings.TrimSpace(line)
 				want, ok := strings.CutPrefix(line, "verdict ")
 				switch {
 				case ok:
-					v := Judge(ranks, limits)
+					v := JudgePart(ranks, outer, limits)
 					got := fmt.Sprint(v.Culprit) + " " + v.Text
+					if v.Outside {
+						got = fmt.Sprintf("%d<%s", v.Outer, got)
+					}
+					if number, ok := OuterCulprit("it failed: " + v.Text + ": so"); ok != v.Outside || number != v.Outer {
+						t.Errorf("the text tells of rank %d, %v", number, ok)
+					}
 					if v.Culprit == mscclgo.NoRank {
 						got = "- " + v.Text
 					}
@@ -133,6 +143,17 @@ func TestJudge(t *testing.T) {
 						t.Errorf("the verdict is\n%s\nnot\n%s", got, want)
 					}
 					judged = true
+				case strings.HasPrefix(line, "part"):
+					ranks = ranks[:0]
+					for _, number := range strings.Fields(line)[1:] {
+						n, _ := strconv.Atoi(number)
+						outer.Numbers, ranks = append(outer.Numbers, n), append(ranks, Rank{})
+					}
+				case strings.HasPrefix(line, "outer"):
+					if outer.Ranks == nil {
+						outer.Ranks = make([]Rank, 4)
+					}
+					report(t, outer.Ranks, strings.TrimPrefix(line, "outer"))
 				case line != "":
 					report(t, ranks, line)
 				}
@@ -148,6 +169,7 @@ func TestStatusRoundTrip(t *testing.T) {
 	s := &Status{Process: 7, Namespace: 1 << 40, Host: "a", Device: "emu:0", Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200,
 		Exchange: 9, Exchanging: time.Second, ExchangeEnded: true, Waits: []Wait{
 			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true},
+			{Kind: Exchange, Peer: 9, Where: Outer, Outside: true},
 			{Kind: Ring, Peer: 1},
 		}, Launches: []Launch{
 			{Stream: 3, Number: 1 << 50, Kernel: "allReduce", Group: OtherGroup, Nth: 7, Blocks: 64, Threads: 256, Hash: 5, Ended: true},
@@ -189,23 +211,31 @@ func TestStatusIsBounded(t *testing.T) {
 func TestJudgeHostile(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		ranks := make([]Rank, random.IntN(5))
-		for i := range ranks {
+		ranks, outer := make([]Rank, random.IntN(5)), OuterGroup{Ranks: make([]Rank, random.IntN(5))}
+		for range random.IntN(5) {
+			outer.Numbers = append(outer.Numbers, random.IntN(7)-1)
+		}
+		for i := range len(ranks) + len(outer.Ranks) {
 			if random.IntN(4) == 0 {
 				continue
 			}
 			s := &Status{Call: uint64(random.IntN(2)), Serving: time.Duration(random.IntN(3)) * time.Second,
 				Exchange: uint64(random.IntN(3)), Exchanging: time.Duration(random.IntN(3)) * time.Second, ExchangeEnded: random.IntN(2) == 0}
 			for range random.IntN(4) {
-				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0})
+				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0,
+					Where: Where(random.IntN(int(wheres))), Outside: random.IntN(3) == 0})
 			}
 			for range random.IntN(4) {
 				s.Launches = append(s.Launches, Launch{Stream: random.IntN(2), Number: uint64(random.IntN(3)), Kernel: "k", Group: Group(random.IntN(int(groups))), Nth: uint64(random.IntN(3)), Blocks: uint32(random.IntN(2)), Ended: random.IntN(2) == 0})
 			}
-			ranks[i].Status = s
+			if i < len(ranks) {
+				ranks[i].Status = s
+			} else {
+				outer.Ranks[i-len(ranks)].Status = s
+			}
 		}
-		if v := Judge(ranks, limits); v.Text == "" || v.Culprit >= len(ranks) {
-			t.Fatalf("%+v: %+v", ranks, v)
+		if v := JudgePart(ranks, outer, limits); v.Text == "" || v.Culprit >= len(ranks) {
+			t.Fatalf("%+v, %+v: %+v", ranks, outer, v)
 		}
 	}
 }

@@ -1,0 +1,170 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mscclgo/mscclgo"
+)
+
+// OuterGroup is what is known of the group from which a group came by being split. Its ranks may
+// wait there, or in other parts of it, for ranks that are not of the group.
+type OuterGroup struct {
+	Ranks   []Rank // nil if nothing is known
+	Numbers []int  // there, of the ranks of the group
+}
+
+// text says in which group a wait is, if it is another one.
+func (w Where) text() string {
+	switch w {
+	case Outer:
+		return ", in the outer group"
+	case Part:
+		return ", in a part of the group"
+	case Elsewhere:
+		return ", in another group"
+	}
+	return ""
+}
+
+// ofOuter is what names a rank by its number in the outer group.
+const ofOuter = " of the outer group"
+
+// peer names the rank that is waited for.
+func (w Wait) peer() string {
+	if w.Outside {
+		return fmt.Sprint(w.Peer) + ofOuter
+	}
+	return fmt.Sprint(w.Peer)
+}
+
+// name names a rank of the graph.
+func (g *graph) name(rank int) string {
+	if rank < g.members {
+		return fmt.Sprint(rank)
+	}
+	return fmt.Sprint(g.outside[rank-g.members]) + ofOuter
+}
+
+// extend adds the ranks of the outer group that are not of the group, and those for which ranks
+// of the group wait, of which nothing more may be known. What waits are for then has their place
+// in the graph.
+func (g *graph) extend(outer OuterGroup) {
+	at := map[int]int{} // by the number in the outer group
+	g.outer = make([]*Status, g.members)
+	for i, number := range outer.Numbers[:min(len(outer.Numbers), g.members)] {
+		at[number] = i
+		if number >= 0 && number < len(outer.Ranks) {
+			g.outer[i] = outer.Ranks[number].Status
+		}
+	}
+	place := func(number int) int {
+		if _, ok := at[number]; !ok {
+			at[number] = len(g.ranks)
+			g.ranks, g.outer, g.outside = append(g.ranks, Rank{}), append(g.outer, nil), append(g.outside, number)
+		}
+		return at[number]
+	}
+	for number, r := range outer.Ranks {
+		i := place(number)
+		if i < g.members {
+			continue
+		}
+		if g.ranks[i], g.outer[i] = r, r.Status; r.Status == nil {
+			continue
+		}
+		s := *r.Status
+		s.Waits = slices.Concat(s.Waits, ExchangeWaits(outer.Ranks, number))
+		for j := range s.Waits {
+			w := &s.Waits[j]
+			if w.Outside = w.Peer >= 0 && w.Peer < len(outer.Ranks); !w.Outside {
+				w.Peer = mscclgo.NoRank
+			}
+			if w.Where == Here {
+				w.Where = Outer
+			} else {
+				w.Where = Elsewhere
+			}
+		}
+		g.ranks[i].Status = &s
+	}
+	for i := range g.ranks {
+		if g.ranks[i].Status == nil {
+			continue
+		}
+		s := *g.ranks[i].Status
+		s.Waits = slices.Clone(s.Waits)
+		for j := range s.Waits {
+			if w := &s.Waits[j]; w.Outside {
+				w.Peer, w.Outside = place(w.Peer), false
+			}
+		}
+		g.ranks[i].Status = &s
+	}
+}
+
+// statusIn returns what a rank has reported in the group of a wait, or nil.
+func (g *graph) statusIn(rank int, where Where) *Status {
+	switch {
+	case where == Here && rank < g.members:
+		return g.ranks[rank].Status
+	case where == Outer:
+		return g.outer[rank]
+	}
+	return nil
+}
+
+// deadOutside finds a rank of the outer group that is stopped or silent, and to which waits lead.
+func (g *graph) deadOutside() (Verdict, bool) {
+	for _, i := range g.reached {
+		if i >= g.members && g.ranks[i].dead(g.limits) {
+			return Verdict{Culprit: i, Text: g.ranks[i].deadText(g.name(i))}, true
+		}
+	}
+	return Verdict{}, false
+}
+
+// inGroup returns a verdict with the numbers of the group.
+func (g *graph) inGroup(v Verdict) Verdict {
+	if v.Culprit < g.members {
+		return v
+	}
+	v.Outside, v.Outer = true, g.outside[v.Culprit-g.members]
+	v.Text += "; " + outsider(v.Outer)
+	for v.Culprit >= g.members {
+		v.Culprit = g.via[v.Culprit]
+	}
+	if v.Culprit < 0 {
+		v.Culprit = mscclgo.NoRank
+	}
+	return v
+}
+
+// OuterCulprit returns the number that a verdict's culprit has in the outer group, by the text of an
+// error that has the verdict's, and reports whether that tells of one.
+func OuterCulprit(text string) (number int, ok bool) {
+	before, _, ok := strings.Cut(text, notOfThis)
+	if !ok {
+		return 0, false
+	}
+	number, err := strconv.Atoi(before[strings.LastIndexByte(before, ' ')+1:])
+	return number, err == nil && number >= 0
+}
+
+const notOfThis = ofOuter + " is not of this one"
+
+// outsider is the end of a verdict of which a rank that is not of the group is the culprit.
+func outsider(number int) string { return fmt.Sprintf("rank %d%s", number, notOfThis) }
+
+// OuterFailed returns the verdict of a group whose outer group has failed, because of a rank of
+// that. numbers are those of the group's ranks there.
+func OuterFailed(numbers []int, culprit int, why error) Verdict {
+	v := Verdict{Culprit: slices.Index(numbers, culprit), Text: fmt.Sprintf("the outer group has failed, by whose numbers ranks are named: %v", why)}
+	if v.Culprit < 0 {
+		v.Culprit, v.Outside, v.Outer = mscclgo.NoRank, true, culprit
+		v.Text += "; " + outsider(culprit)
+	}
+	return v
+}
