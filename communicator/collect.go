@@ -52,6 +52,18 @@ func (k *call) collect(ctx context.Context, mine []byte, failed error) ([][]byte
 
 // gather is collect without the options' timeout.
 func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
+	if _, ours := k.c.ofOther(mscclgo.KindOf(failed), k.op, failed); ours != nil {
+		failed = ours
+	}
+	all, err := k.contributions(ctx, mine, failed)
+	if err != nil && k.c.failure != nil {
+		k.c.failure.observer.failed(err)
+	}
+	return all, err
+}
+
+// contributions is gather, of whose error the rank's other groups do not know.
+func (k *call) contributions(ctx context.Context, mine []byte, failed error) ([][]byte, error) {
 	c := k.c
 	if most := min(maxContribution, maxGathered/c.Size()-overhead); failed == nil && len(mine) > most {
 		failed = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "it takes a message of %d bytes to all %d ranks, at most %d are allowed; ask for less at once", len(mine), c.Size(), most)

@@ -82,6 +82,7 @@ func (f *failure) words() *devicecode.GroupStatus {
 // timed out or a rank gives no sign of life.
 func (f *failure) watch() {
 	defer close(f.done)
+	defer f.observer.quiet(false)
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	for {
@@ -181,6 +182,7 @@ func (f *failure) failBy(culprit int, err error) {
 	if !first {
 		return
 	}
+	f.observer.failed(err)
 	if b, ok := f.boot.(blamer); ok && culprit != mscclgo.NoRank {
 		b.Blame(culprit, err)
 		return
@@ -280,14 +282,24 @@ func (c *Communicator) Err() error { return c.failure.err() }
 func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
 // Abort fails the group with err: waits in kernels of all ranks end as aborted, and
-// calls on all ranks return an error that names this rank. A group that has failed
+// calls on all ranks return an error that names this rank, or the one that err says is to
+// blame: the Peer of an ErrTimeout or ErrRemote, also where err is of another group that came of
+// the same one by [Communicator.Split] and numbers its ranks otherwise. A group that has failed
 // keeps its first error. On a closed communicator Abort does nothing.
 func (c *Communicator) Abort(err error) {
 	const op = "communicator: abort"
 	if err == nil {
 		err = errors.New("no cause was given")
 	}
-	if c.usable(op) == nil {
+	if c.usable(op) != nil {
+		return
+	}
+	if culprit, ours := c.ofOther(mscclgo.ErrAborted, op, err); ours != nil {
+		if culprit == mscclgo.NoRank {
+			culprit = c.Rank()
+		}
+		c.failure.failBy(culprit, ours)
+	} else {
 		c.failure.fail(mscclgo.Errorf(mscclgo.ErrAborted, op, "%w", err).At(c.Rank(), mscclgo.NoRank))
 	}
 }

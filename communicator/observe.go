@@ -49,6 +49,7 @@ type observer struct {
 	querying   atomic.Bool       // see queryStreams
 	launched   []verdict.Launch  // as they were last told
 	still      ownStill
+	kin        atomic.Pointer[kin] // its place among groups that came of each other, or nil
 }
 
 // life is what is known of a rank's beat.
@@ -123,6 +124,7 @@ func (o *observer) join(b *board, owners, leaders []int) {
 
 // leave says on the board that this rank is gone, and does not use it any more.
 func (o *observer) leave() {
+	o.quiet(true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board != nil {
@@ -154,6 +156,9 @@ func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
 	o.askEarly(now)
 	o.readStill()
 	own := o.own(last, now)
+	o.tell(own, now)
+	elsewhere := o.elsewhere(now)
+	own.Waits = append(own.Waits[:min(len(own.Waits), verdict.MaxWaits-len(elsewhere))], elsewhere...)
 	if status := own.Encode(); !bytes.Equal(status, o.status) {
 		o.status = status
 		o.board.report(o.c.Rank(), status)
@@ -382,6 +387,7 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 // judge returns the verdict of waits that have passed their deadline, one of which is
 // this rank's, for a channel and a peer as handles have them.
 func (o *observer) judge(channel, peer int) (v verdict.Verdict, awaited int) {
+	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	wait := o.waitOf(channel, peer)
@@ -394,10 +400,10 @@ func (o *observer) judge(channel, peer int) (v verdict.Verdict, awaited int) {
 	if me.Status == nil {
 		me.Status = &verdict.Status{}
 	}
-	if !slices.ContainsFunc(me.Waits, func(w verdict.Wait) bool { return w.Ended }) {
+	if !slices.ContainsFunc(me.Waits, func(w verdict.Wait) bool { return w.Ended && w.Where == verdict.Here }) {
 		me.Waits = append(me.Waits, wait)
 	}
-	return o.verdict(ranks), wait.Peer
+	return o.verdict(ranks, outer), wait.Peer
 }
 
 // setHostRanks sets the ranks of the host group.

@@ -36,6 +36,7 @@ func (o *observer) ask() time.Duration {
 		return max(wait-since, reportInterval) // one for what has changed at the deadline
 	}
 	o.askAll()
+	o.askFamily(o.now())
 	return wait
 }
 
@@ -49,6 +50,9 @@ func (o *observer) askEarly(now time.Time) {
 		late = late || !w.timedOut && o.nearlyOver(w.lasted+now.Sub(w.seen))
 	}
 	if late {
+		o.askAll()
+		o.askFamily(now)
+	} else if asked := o.familyAsked(); !asked.IsZero() && now.Sub(asked) < askedFor {
 		o.askAll()
 	}
 }

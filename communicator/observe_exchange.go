@@ -46,6 +46,7 @@ func (e ownExchange) describe(s *verdict.Status, now time.Time) {
 
 // judgeExchange returns the verdict of this rank's exchange, whose deadline has passed.
 func (o *observer) judgeExchange() (verdict.Verdict, bool) {
+	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board == nil {
@@ -56,13 +57,19 @@ func (o *observer) judgeExchange() (verdict.Verdict, bool) {
 	if me := &ranks[o.c.Rank()]; me.Status != nil {
 		o.exchanging.describe(me.Status, now)
 	}
-	return o.verdict(ranks), true
+	return o.verdict(ranks, outer), true
 }
 
 // verdict judges what is known of all ranks.
-func (o *observer) verdict(ranks []verdict.Rank) verdict.Verdict {
-	return verdict.Judge(ranks, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: min(o.c.options.Timeout/4, mostStuck)})
+func (o *observer) verdict(ranks []verdict.Rank, outer verdict.OuterGroup) verdict.Verdict {
+	if v, ok := o.outerFailed(); ok {
+		return v
+	}
+	return verdict.JudgePart(ranks, outer, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: o.stuck()})
 }
+
+// stuck is how long a wait or a handler that a failed wait leads to has lasted to count.
+func (o *observer) stuck() time.Duration { return min(o.c.options.Timeout/4, mostStuck) }
 
 // explain returns the error of an exchange. Where its deadline has passed, the rank that
 // the bootstrap awaited may wait itself: the error names the cause.
@@ -80,7 +87,7 @@ func (f *failure) explain(err error) error {
 	}
 	const op = "communicator: exchange"
 	switch v, ok := f.observer.judgeExchange(); {
-	case !ok || v.Culprit == mscclgo.NoRank:
+	case !ok || v.Culprit == mscclgo.NoRank && !v.Outside:
 		return err
 	case v.Culprit == f.boot.Rank(): // the peer that err names is not to blame
 		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%s (%v)", v.Text, err).At(v.Culprit, mscclgo.NoRank)

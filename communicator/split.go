@@ -30,7 +30,10 @@ import (
 // Each group fails alone. When a rank dies, the parent fails, and of the children only
 // those that have this rank. An Abort, a wait that fails and calls that differ fail the
 // one communicator in which they happen; the parent's failure fails no child, and a
-// child's failure not its parent.
+// child's failure not its parent. Where ranks of one group wait for a rank that waits in another, the
+// error names whom that waits for. One that is not of the group that fails is named in the text, as
+// "rank 3 of the outer group", the one from which all these groups came; Error.Peer then is a rank of
+// the group that fails. [Communicator.Abort] of one group with the error of another finds its culprit.
 //
 // The caller closes the child, before or after the parent. But the parent of [Join]
 // closes the device, after which every call of a child that needs it fails: close the
@@ -79,6 +82,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		}
 		return nil, c.causeFirst(k.errorf(mscclgo.KindOf(err), peer, "the group of ranks %v was not made: %w", ranks, err))
 	}
+	c.failure.observer.adopt(child.failure.observer, ranks)
 	return child, nil
 }
 

@@ -373,6 +373,8 @@ var verdictModes = map[string]struct {
 	"the first host is silent":  {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 (process "},
 	// Rank 0 waits for rank 1, which waits for rank 2.
 	"across hosts": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: waitInLine, want: "rank 2 never signalled rank 1: rank 1 has waited"},
+	// Rank 0 waits in a part of the group for rank 1, which waits in the group for rank 2.
+	"across hosts, outside": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: waitForOutside, want: "rank 2 of the outer group never signalled rank 1: rank 1 has waited"},
 	// Long before the import's time is up.
 	"no descriptors": {timeout: 8 * time.Second, heartbeat: "off", do: acceptNobody, want: "rank 1 failed: communicator: answer peers"},
 	// Nothing fails while a rank leaves before the others.
@@ -455,6 +457,29 @@ func waitInLine(ctx context.Context, c *communicator.Communicator) error {
 	}
 	if next := c.Rank() + 1; next < c.Size() {
 		err = w.launch("awaitPort", 1, 1, channels.HandleOf(0, next))
+	}
+	return errors.Join(err, awaitFailure(c))
+}
+
+// waitForOutside has rank 0 wait for rank 1 in a part of the group, and a moment later rank 1 for
+// rank 2 in the whole.
+func waitForOutside(ctx context.Context, c *communicator.Communicator) error {
+	w, channels, err := portsBetween(ctx, c)
+	if err != nil {
+		return err
+	}
+	part, err := c.Split(ctx, c.Rank()/2, 0)
+	if err != nil {
+		return err
+	}
+	switch c.Rank() {
+	case 0:
+		err = part.Barrier(ctx)
+		c.Abort(err)
+		return err
+	case 1:
+		time.Sleep(apart)
+		err = w.launch("awaitPort", 1, 1, channels.HandleOf(0, 2))
 	}
 	return errors.Join(err, awaitFailure(c))
 }

@@ -1,0 +1,194 @@
+package communicator
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mscclgo/mscclgo/internal/verdict"
+)
+
+// A family is the groups of a rank that came of one of them, the outer group, by Split. A rank that
+// is awaited in one of them may wait in another, for a rank that others do not know: so its observers
+// tell each other what it waits for, and the ranks of each group hear of it.
+type family struct {
+	mu    sync.Mutex
+	told  map[*observer]told // of those that observe
+	asked time.Time          // when this rank last asked in one of the groups
+	fails []failing          // the newest last
+}
+
+// told is what an observer tells of its rank: waits for ranks by their numbers in the outer group.
+type told struct {
+	waits []verdict.Wait
+	at    time.Time
+	over  bool // the group has failed, and these were its last
+}
+
+// kin is an observer's place in its family.
+type kin struct {
+	family  *family
+	outer   *observer // of the outer group
+	parent  *observer // of the group that was split, nil for the outer one
+	numbers []int     // in the outer group, of the ranks of this one
+}
+
+const mostTold = 4 // waits of one group
+
+// adopt makes a new group one that came of this one, where its ranks are those of the numbers.
+func (o *observer) adopt(child *observer, numbers []int) {
+	k := o.kin.Load()
+	if k == nil {
+		k = &kin{family: &family{told: map[*observer]told{}}, outer: o, numbers: o.c.everyone()}
+		o.kin.Store(k)
+	}
+	outer := make([]int, len(numbers))
+	for i, n := range numbers {
+		outer[i] = k.numbers[n]
+	}
+	child.kin.Store(&kin{family: k.family, outer: k.outer, parent: o, numbers: outer})
+}
+
+// tell has the family know what this rank's kernels and exchange wait for. The caller holds mu.
+func (o *observer) tell(own *verdict.Status, now time.Time) {
+	k := o.kin.Load()
+	if k == nil {
+		return
+	}
+	waits := slices.Concat(own.Waits, o.exchangeWaits(own))
+	slices.SortStableFunc(waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
+	waits = slices.DeleteFunc(waits, func(w verdict.Wait) bool { return w.Peer < 0 || w.Peer >= len(k.numbers) })
+	waits = waits[:min(len(waits), mostTold)]
+	for i := range waits {
+		waits[i].Peer = k.numbers[waits[i].Peer]
+	}
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	k.family.told[o] = told{waits: waits, at: now}
+}
+
+// exchangeWaits returns this rank's waits in an exchange that has lasted. The caller holds mu.
+func (o *observer) exchangeWaits(own *verdict.Status) []verdict.Wait {
+	if own.Exchanging < o.stuck() {
+		return nil
+	}
+	ranks := make([]verdict.Rank, len(o.lives))
+	for i := range ranks {
+		if s, err := verdict.Decode(o.board.statusOf(i)); err == nil {
+			ranks[i].Status = s
+		}
+	}
+	ranks[o.c.Rank()].Status = own
+	return verdict.ExchangeWaits(ranks, o.c.Rank())
+}
+
+// quiet has the family hear no more of this group's waits: it has failed, which ends them, or is
+// closed. Ranks of other groups whose deadlines pass soon after a failure learn of the last.
+func (o *observer) quiet(closed bool) {
+	k := o.kin.Load()
+	if k == nil {
+		return
+	}
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	t, ok := k.family.told[o]
+	if closed || !ok {
+		delete(k.family.told, o)
+		return
+	}
+	t.at, t.over = o.now(), true
+	k.family.told[o] = t
+}
+
+// stale reports whether the waits are too old to be going on, or to have ended just now.
+func (t told) stale(now time.Time) bool {
+	if t.over {
+		return now.Sub(t.at) > askedFor
+	}
+	return now.Sub(t.at) > noteFresh
+}
+
+// elsewhere returns what this rank waits for in the other groups of its family.
+func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
+	k := o.kin.Load()
+	if k == nil {
+		return nil
+	}
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	for other, t := range k.family.told {
+		if other == o || t.stale(now) {
+			continue
+		}
+		for _, w := range t.waits {
+			if !w.Ended && !t.over {
+				w.For += max(now.Sub(t.at), 0)
+			}
+			w.Where = o.where(other)
+			if i := slices.Index(k.numbers, w.Peer); i >= 0 {
+				w.Peer = i
+			} else {
+				w.Outside = true
+			}
+			waits = append(waits, w)
+		}
+	}
+	slices.SortFunc(waits, func(a, b verdict.Wait) int {
+		return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Where, b.Where), tellingFirst(a, b))
+	})
+	return waits[:min(len(waits), mostTold)]
+}
+
+// where returns which group another of the family is, as seen from this one.
+func (o *observer) where(other *observer) verdict.Where {
+	if other == o.kin.Load().outer {
+		return verdict.Outer
+	}
+	for above := other.kin.Load().parent; above != nil; above = above.kin.Load().parent {
+		if above == o {
+			return verdict.Part
+		}
+	}
+	return verdict.Elsewhere
+}
+
+// outerGroup returns what is known of the outer group, if this is not it.
+func (o *observer) outerGroup() verdict.OuterGroup {
+	k := o.kin.Load()
+	if k == nil || k.outer == o {
+		return verdict.OuterGroup{}
+	}
+	g := verdict.OuterGroup{Numbers: k.numbers}
+	k.family.mu.Lock()
+	t, known := k.family.told[k.outer]
+	k.family.mu.Unlock()
+	if known && !t.stale(o.now()) {
+		k.outer.mu.Lock()
+		defer k.outer.mu.Unlock()
+		if k.outer.board != nil {
+			g.Ranks = k.outer.ranks(k.outer.now())
+		}
+	}
+	return g
+}
+
+// askFamily notes that this rank has asked, so that it soon asks in its other groups too.
+func (o *observer) askFamily(now time.Time) {
+	if k := o.kin.Load(); k != nil {
+		k.family.mu.Lock()
+		defer k.family.mu.Unlock()
+		k.family.asked = now
+	}
+}
+
+// familyAsked returns when this rank last asked in one of its groups.
+func (o *observer) familyAsked() time.Time {
+	k := o.kin.Load()
+	if k == nil {
+		return time.Time{}
+	}
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	return k.family.asked
+}

@@ -1,0 +1,296 @@
+package communicator_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+)
+
+// apart is by how much waits of one group begin before those of another, so that their deadlines
+// pass and the group's verdict is there before the other's deadlines.
+const apart = 400 * time.Millisecond
+
+// barrier has a rank wait for the others of a group, in a kernel.
+func barrier(t *testing.T, w *worker, c *communicator.Communicator) error {
+	g, err := c.Group(t.Context())
+	if err != nil {
+		return err
+	}
+	return w.launch("barriers", 1, 32, g, 1)
+}
+
+// blames checks that the errors of a group's ranks name one, and have texts.
+func blames(t *testing.T, what string, comms []*communicator.Communicator, culprit int, texts ...string) {
+	t.Helper()
+	for _, c := range comms {
+		if c == nil {
+			continue
+		}
+		select {
+		case <-c.Done():
+		case <-time.After(verdictTimeout + soon):
+		}
+		err := c.Err()
+		for _, text := range texts {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s, rank %d: %v; want %q", what, c.Rank(), err, text)
+			}
+		}
+		if e := (*mscclgo.Error)(nil); c.Rank() != culprit && errors.As(err, &e) && e.Peer != culprit {
+			t.Errorf("%s, rank %d: the error names rank %d, not %d: %v", what, c.Rank(), e.Peer, culprit, err)
+		}
+	}
+}
+
+// settled waits for the workers' kernels.
+func settled(t *testing.T, all []*worker) {
+	for rank, w := range all {
+		if err := w.stream.Synchronize(t.Context()); err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// parted is a group of four, with a channel of each to each, and a part of it.
+type parted struct {
+	comms, part []*communicator.Communicator
+	all         []*worker
+	channels    []*communicator.MemoryChannels
+}
+
+func newParted(t *testing.T, colors, keys []int) *parted {
+	p := &parted{comms: group(t, 4, communicator.Options{Timeout: verdictTimeout, Scratch: 4096})}
+	p.all = workers(t, p.comms)
+	p.part = children(t, p.comms, colors, keys)
+	p.channels = make([]*communicator.MemoryChannels, 4)
+	each(t, 4, func(rank int) (err error) {
+		for _, c := range []*communicator.Communicator{p.comms[rank], p.part[rank]} {
+			if c != nil {
+				_, err = c.Group(t.Context()) // which is an exchange
+			}
+			if err != nil {
+				return err
+			}
+		}
+		p.channels[rank], err = p.comms[rank].MemoryChannels(t.Context(), upload(t, p.comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{Name: "halo"})
+		return err
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return p
+}
+
+// await has a rank's kernel wait for another's signal in the whole group.
+func (p *parted) await(rank, from int) error {
+	return p.all[rank].launch("await", 1, 1, p.channels[rank].HandleOf(0, from))
+}
+
+// TestMissingSignalOutside has ranks of a part wait for rank 2, which waits in the outer group for a
+// rank that is not of the part, and sends nothing. The waits of the part end first.
+func TestMissingSignalOutside(t *testing.T) {
+	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
+	for rank := range 2 {
+		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(apart)
+	if err := p.await(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited",
+		"for signal 1 of channel 'halo' from 3 of the outer group to 2, block 0, in the outer group", "rank 3 of the outer group is not of this one")
+	for _, c := range p.comms {
+		if c.Err() != nil {
+			t.Errorf("rank %d: the outer group has failed before its deadline: %v", c.Rank(), c.Err())
+		}
+	}
+	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
+	settled(t, p.all)
+}
+
+// TestMissingSignalOutsideAborts is TestMissingSignalOutside where ranks of the part abort the outer
+// group with what they learn there.
+func TestMissingSignalOutsideAborts(t *testing.T) {
+	for _, first := range []int{0, 1} {
+		t.Run(fmt.Sprint(first), func(t *testing.T) {
+			p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
+			for rank := range 2 {
+				if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(apart)
+			if err := p.await(2, 3); err != nil {
+				t.Fatal(err)
+			}
+			err := p.part[first].Synchronize(t.Context(), p.all[first].stream)
+			p.comms[first].Abort(err)
+			blames(t, "the part", p.part, 0, "rank 3 of the outer group never signalled rank 0: rank 0 has waited")
+			blames(t, "the outer group", p.comms, 3, "rank 3 of the outer group never signalled rank 0")
+			settled(t, p.all)
+		})
+	}
+}
+
+// TestAbortByPart aborts the outer group, and another part, with an error that names ranks by their
+// numbers in a part.
+func TestAbortByPart(t *testing.T) {
+	p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
+	other := children(t, p.comms, []int{-1, 0, 0, 0}, []int{0, 0, 0, 0})
+	if err := barrier(t, p.all[0], p.part[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := barrier(t, p.all[1], p.part[1]); err != nil {
+		t.Fatal(err)
+	}
+	blames(t, "the part", p.part, 0, "rank 0 did not come")
+	p.comms[1].Abort(fmt.Errorf("step 3: %w", p.part[1].Err()))
+	blames(t, "the outer group", p.comms, 2, "another group of this rank has failed, by whose numbers ranks are named")
+	other[1].Abort(p.part[1].Err())
+	blames(t, "the other part", other, 1, "rank 0 did not come")
+	settled(t, p.all)
+}
+
+// TestMissingSignalInside is TestMissingSignalOutside where the rank that sends nothing is of the
+// part too, has another number there, and waits there as the others do.
+func TestMissingSignalInside(t *testing.T) {
+	p := newParted(t, []int{-1, 0, 0, 0}, []int{0, -1, -2, -3}) // 3, 2, 1
+	for _, rank := range []int{1, 3} {
+		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(apart)
+	if err := p.await(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	blames(t, "the part", p.part, 0, "rank 0 never signalled rank 1: rank 1 has waited", "channel 'halo' from 0 to 1, block 0, in the outer group; rank 0 itself has waited")
+	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
+	settled(t, p.all)
+}
+
+// TestMissingSignalOutsideInExchange is TestMissingSignalOutside where the ranks of the part wait on
+// the host.
+func TestMissingSignalOutsideInExchange(t *testing.T) {
+	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
+	each(t, 3, func(rank int) error {
+		if rank == 2 {
+			time.Sleep(apart)
+			return p.await(2, 3)
+		}
+		err := p.part[rank].Barrier(t.Context())
+		failing(t, rank, err, mscclgo.ErrTimeout, "peer 2", "rank 3 of the outer group never signalled rank 2: rank 2 has waited")
+		p.comms[rank].Abort(err)
+		return nil
+	})
+	blames(t, "the outer group", p.comms, 3, "rank 3 of the outer group never signalled rank 2")
+	settled(t, p.all)
+}
+
+// TestOuterGroupFailsFirst has ranks of a part wait for rank 2, whose wait in the outer group fails
+// just before theirs, and which then does nothing.
+func TestOuterGroupFailsFirst(t *testing.T) {
+	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
+	if err := p.await(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(apart / 2)
+	for rank := range 2 {
+		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
+	for _, c := range p.part[:3] {
+		if c.Err() != nil {
+			t.Errorf("rank %d: the part has failed before its deadline: %v", c.Rank(), c.Err())
+		}
+	}
+	blames(t, "the part", p.part, 2, "the outer group has failed, by whose numbers ranks are named", "rank 3 never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
+	settled(t, p.all)
+}
+
+// TestPartFailsFirst has rank 0 wait for rank 2, whose wait in a part of the group fails just before,
+// and which then does nothing.
+func TestPartFailsFirst(t *testing.T) {
+	p := newParted(t, []int{-1, 0, 0, -1}, []int{0, 0, 0, 0})
+	if err := barrier(t, p.all[2], p.part[2]); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(apart / 2)
+	if err := p.await(0, 2); err != nil {
+		t.Fatal(err)
+	}
+	blames(t, "the part", p.part, 0, "rank 0 did not come: rank 1 has waited")
+	for _, c := range p.comms {
+		if c.Err() != nil {
+			t.Errorf("rank %d: the group has failed before its deadline: %v", c.Rank(), c.Err())
+		}
+	}
+	blames(t, "the group", p.comms, 1, "rank 1 did not come: rank 2 has waited", ", in a part of the group")
+	settled(t, p.all)
+}
+
+// TestMissingSignalInPart has ranks wait for rank 2, which waits in a part of the group for rank 1,
+// in a kernel or on the host.
+func TestMissingSignalInPart(t *testing.T) {
+	for name, host := range map[string]bool{"kernel": false, "host": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newParted(t, []int{-1, 0, 0, -1}, []int{0, 0, 0, 0})
+			if err := p.await(0, 2); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(apart)
+			var wait sync.WaitGroup
+			if host {
+				wait.Go(func() { p.part[2].Barrier(t.Context()) })
+			} else if err := barrier(t, p.all[2], p.part[2]); err != nil {
+				t.Fatal(err)
+			}
+			blames(t, "the group", p.comms, 1, "rank 1 did not come: rank 2 has waited", ", in a part of the group; no kernel there waits for another rank")
+			for _, c := range p.part[1:3] {
+				if c.Err() != nil {
+					t.Errorf("rank %d: the part has failed before its deadline: %v", c.Rank(), c.Err())
+				}
+			}
+			p.part[2].Abort(p.comms[2].Err())
+			blames(t, "the part", p.part, 0, "rank 1 did not come")
+			wait.Wait()
+			settled(t, p.all)
+		})
+	}
+}
+
+// TestMissingSignalInOtherPart has ranks of a part wait for one that waits in another part, or in a
+// part of the part, for a rank that does not come.
+func TestMissingSignalInOtherPart(t *testing.T) {
+	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
+	other := children(t, p.comms, []int{-1, -1, 0, 0}, []int{0, 0, 1, 0}) // 3, 2
+	each(t, 4, func(rank int) error {
+		if other[rank] == nil {
+			return nil
+		}
+		_, err := other[rank].Group(t.Context())
+		return err
+	})
+	for rank := range 2 {
+		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(apart)
+	if err := barrier(t, p.all[2], other[2]); err != nil {
+		t.Fatal(err)
+	}
+	blames(t, "the part", p.part, 2, "rank 3 of the outer group did not come: rank 2 has waited", "from 3 of the outer group to 2, block 0, in another group")
+	blames(t, "the other part", other, 0, "rank 0 did not come: rank 1 has waited")
+	settled(t, p.all)
+}
