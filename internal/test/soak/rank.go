@@ -10,9 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -359,8 +357,6 @@ func byKey(keys []int) []int {
 	return ranks
 }
 
-var rankNumber = regexp.MustCompile(`\brank (\d+)\b`)
-
 // inPart returns the error of something in the subgroup as one of the group: why that has
 // failed, if it has, or the same with the group's numbers of the ranks. A rank whose end
 // fails one fails the other as well, but news may take different ways, and of one that is
@@ -378,19 +374,8 @@ func (w *worker) inPart(err error) error {
 		return w.comm.Err()
 	case <-time.After(patience):
 	}
-	members := w.subgroup.Load().members
-	text := rankNumber.ReplaceAllStringFunc(err.Error(), func(name string) string {
-		n, _ := strconv.Atoi(name[len("rank "):])
-		if n >= len(members) {
-			return name
-		}
-		return "rank " + strconv.Itoa(members[n])
-	})
-	peer := mscclgo.NoRank
-	if e := (*mscclgo.Error)(nil); errors.As(err, &e) && e.Peer >= 0 && e.Peer < len(members) {
-		peer = members[e.Peer]
-	}
-	return mscclgo.Errorf(mscclgo.KindOf(err), fmt.Sprintf("soak: the subgroup of ranks %v", members), "%s", text).At(w.comm.Rank(), peer)
+	w.comm.Abort(err)
+	return w.comm.Err()
 }
 
 // handle serves the triggers of the kernel report.
