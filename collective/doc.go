@@ -39,10 +39,11 @@
 // # Memory
 //
 // A runner allocates memory when it first needs it: twice [Options.Scratch] for large
-// calls on any buffers, an inbox of 256 MiB for large all-reduces, slots for gathers,
-// scatters and all-to-alls with counts, and for groups of sends and receives others of
-// 41 MiB. On several hosts there are inboxes for the reductions of each memory, and twice
-// [Options.Scratch] at most for all-to-alls with counts, and as much for groups. Close releases it.
+// calls on any buffers, an inbox of 256 MiB for large all-reduces, slots for all-to-alls
+// with counts and for gathers and scatters that packets do not carry, and for groups of
+// sends and receives others of 41 MiB, or 60 between two ranks. On several hosts there are
+// inboxes for the reductions of each memory, and twice [Options.Scratch] at most for
+// all-to-alls with counts, and as much for groups. Close releases it.
 //
 // # Several hosts
 //
