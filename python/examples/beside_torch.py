@@ -1,10 +1,11 @@
 # The device times of collectives in PyTorch's CUDA graphs, prepared and on tensors, beside
-# those of torch.distributed: torchrun --standalone --nproc-per-node=2 beside_torch.py
-# They are measured as mscclgo bench -iters 100 measures (docs/PERFORMANCE.md, "Method"): a graph
-# that other code captures takes a few microseconds more, whatever is in it. All-reduces
-# also stand beside those on PyTorch's symmetric memory.
+# those of torch.distributed: torchrun --standalone --nproc-per-node=2 beside_torch.py [CALLS]
+# They are measured as mscclgo bench -iters CALLS measures (docs/PERFORMANCE.md, "Method"), with 100
+# calls in a graph by default: one that other code captures takes a few microseconds more, whatever
+# is in it. All-reduces also stand beside those on PyTorch's symmetric memory.
 import os
 import statistics
+import sys
 
 # Symmetric memory makes NVLink multicast objects where it can, though the all-reduces below
 # use none, and machines that are shared are better without.
@@ -23,7 +24,8 @@ try:
 except (ImportError, AttributeError):
     symm_mem = None
 
-CALLS, REPLAYS, ROUNDS = 100, 7, 3
+CALLS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+REPLAYS, ROUNDS = 7, 3
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 
 local = int(os.environ["LOCAL_RANK"])
