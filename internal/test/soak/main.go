@@ -56,6 +56,7 @@ func main() {
 	flag.StringVar(&cfg.cache, "cache", "", "`folder` of compiled kernels that stays; a temporary one by default")
 	flag.DurationVar(&cfg.timeout, "timeout", 2*time.Second, "of the ranks' waits")
 	flag.DurationVar(&cfg.heartbeat, "heartbeat", 5*time.Second, "time-out of the ranks' signs of life")
+	flag.DurationVar(&cfg.within, "within", 0, "begin no run after so long, and print the table of those there were; 0 is no bound")
 	flag.Float64Var(&cfg.slack, "slack", 1, "times the promised times are allowed, on a busy machine")
 	flag.Parse()
 	var err error
@@ -63,8 +64,8 @@ func main() {
 		log.Fatal(err)
 	}
 	if flag.NArg() > 0 || cfg.runs < 0 || cfg.first < 0 || cfg.ranks < 2 || cfg.steps < 2 || cfg.most < 4<<10 || cfg.slack < 1 || cfg.timeout < time.Second ||
-		cfg.parallel < 1 || cfg.heartbeat < time.Second || cfg.device != "emu" && cfg.device != "cuda" {
-		log.Fatal("there are no arguments; -parallel is at least 1, -runs and -first 0, -n and -steps 2, -most 4096, -slack 1, -timeout and -heartbeat 1s; -device is emu or cuda")
+		cfg.parallel < 1 || cfg.within < 0 || cfg.heartbeat < time.Second || cfg.device != "emu" && cfg.device != "cuda" {
+		log.Fatal("there are no arguments; -parallel is at least 1, -runs, -first and -within 0, -n and -steps 2, -most 4096, -slack 1, -timeout and -heartbeat 1s; -device is emu or cuda")
 	}
 	failed, err := cfg.soak(context.Background(), log.Printf)
 	if err != nil {
@@ -95,6 +96,7 @@ type config struct {
 	device, cache      string
 	slack              float64
 	timeout, heartbeat time.Duration // of waits, and of signs of life
+	within             time.Duration // in which runs begin, or 0
 	faults             []fault
 }
 
@@ -161,6 +163,18 @@ func (t *tally) count(f fault, o outcome, slack float64) []string {
 	return o.all()
 }
 
+// bound returns the time in which all must know of a fault.
+func (c *config) bound(f fault) time.Duration {
+	bound := f.bound
+	if f.waits {
+		bound += c.timeout
+	}
+	if f.beats && !f.harmless {
+		bound += c.heartbeat
+	}
+	return bound
+}
+
 // soak does all runs and prints a line for each that fails, and at the end one for each fault.
 // It returns how many runs failed.
 func (c *config) soak(ctx context.Context, print func(format string, args ...any)) (failed int, err error) {
@@ -191,15 +205,16 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 	var errs []error
 	var all sync.WaitGroup
 	room := make(chan struct{}, c.parallel)
-	for i, f := range c.faults {
-		if f.waits {
-			f.bound += c.timeout
-		}
-		if f.beats && !f.harmless {
-			f.bound += c.heartbeat
-		}
-		for number := c.first; number < c.first+c.runs; number++ {
+	began = time.Now()
+	// One run of each fault after the other: where there is no time for all, each has as many.
+	for number := c.first; number < c.first+c.runs; number++ {
+		for i, f := range c.faults {
+			f.bound = c.bound(f)
 			room <- struct{}{}
+			if c.within > 0 && time.Since(began) > c.within {
+				<-room
+				continue
+			}
 			all.Go(func() {
 				defer func() { <-room }()
 				r := c.plan(f, number, span)
@@ -220,14 +235,7 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 	all.Wait()
 	print("%16s %6s %6s %8s %8s %8s %8s %6s %10s %10s %10s", "fault", "runs", "failed", "right", "went on", "again", "missed", "left", "median", "longest", "promised")
 	for i, f := range c.faults {
-		t := &tallies[i]
-		bound := f.bound
-		if f.waits {
-			bound += c.timeout
-		}
-		if f.beats && !f.harmless {
-			bound += c.heartbeat
-		}
+		t, bound := &tallies[i], c.bound(f)
 		slices.Sort(t.times)
 		median, longest := time.Duration(0), time.Duration(0)
 		if n := len(t.times); n > 0 && bound > 0 {
