@@ -20,11 +20,15 @@ import (
 func TestLines(t *testing.T) {
 	const count, offset = 100_003, 5 // of elements of one byte, so that parts do not lie in words
 	byteOf := func(rank, part, i int) byte { return byte(i*7 + i>>8 + 31*part + 101*rank) }
-	for kind, place := range map[Kind][]bool{AllGather: {false, true}, AllToAll: {false}, SendReceive: {false}, Broadcast: {false, true}} {
+	for kind, place := range map[Kind][]bool{AllGather: {false, true}, AllToAll: {false}, SendReceive: {false}, Broadcast: {false, true}, Gather: {false}, Scatter: {false}} {
 		for _, inPlace := range place {
 			t.Run(fmt.Sprintf("%v, in place %v", kind, inPlace), func(t *testing.T) {
+				name := "direct"
+				if kind == Gather || kind == Scatter {
+					name = "ports"
+				}
 				tuning := &Tuning{Rules: []Rule{
-					{Link: "*", Kind: kind, UpTo: math.MaxUint64, Choice: Choice{Algorithm: "direct", Blocks: 3, Threads: 64}},
+					{Link: "*", Kind: kind, UpTo: math.MaxUint64, Choice: Choice{Algorithm: name, Blocks: 3, Threads: 64}},
 				}}
 				scratch, steps := uint64(64<<10), 5
 				if kind == AllToAll { // its parts go at once
@@ -94,6 +98,12 @@ func TestLines(t *testing.T) {
 								from, part = i/count, rank
 							case Broadcast:
 								from = 1
+							case Gather:
+								if from = i / count; rank != 1 {
+									continue
+								}
+							case Scatter:
+								from, part = 1, rank
 							}
 							want[i] = byteOf(from+call, part, i%count)
 						}

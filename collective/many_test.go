@@ -45,7 +45,9 @@ func TestManyRanks(t *testing.T) {
 		{Kind: collective.AllToAll, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct"}},
 		{Kind: collective.AllGather, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct"}},
 		{Kind: collective.ReduceScatter, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "direct"}},
+		{Kind: collective.Gather, UpTo: uint64(4 * 8 * ranks), Choice: collective.Choice{Algorithm: "LL8"}},
 		{Kind: collective.Gather, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "slots"}},
+		{Kind: collective.Scatter, UpTo: uint64(4 * 8 * ranks), Choice: collective.Choice{Algorithm: "LL8"}},
 		{Kind: collective.Scatter, UpTo: math.MaxUint64, Choice: collective.Choice{Algorithm: "slots"}},
 	} {
 		r.Link, r.Blocks, r.Threads = "*", 1, 64
@@ -64,7 +66,10 @@ func TestManyRanks(t *testing.T) {
 			{"all-to-all of 33 directly", func() error { return m.manyExchanged(33) }},
 			{"all-gather in place", func() error { return m.manyInPlace(collective.AllGather, 19) }},
 			{"reduce-scatter in place", func() error { return m.manyInPlace(collective.ReduceScatter, 19) }},
-			{"gather", func() error { return m.manyGathered(11, ranks-2) }},
+			{"gather of 7 by LL8", func() error { return m.manyGathered(7, ranks-1) }},
+			{"gather of 11 by slots", func() error { return m.manyGathered(11, ranks-2) }},
+			{"scatter of 7 by LL8", func() error { return m.manyScattered(7, ranks-1) }},
+			{"scatter of 11 by slots", func() error { return m.manyScattered(11, 1) }},
 			{"all-to-all with counts", m.manyCounts},
 			{"group", m.manyMessages},
 		} {
@@ -203,6 +208,21 @@ func (m *member) manyGathered(n, root int) error {
 			out = nil
 		}
 		return m.runner.Gather(m.stream, out, in, uint64(n), collective.I32, root)
+	})
+}
+
+func (m *member) manyScattered(n, root int) error {
+	var all []uint32
+	if m.comm.Rank() == root {
+		for to := range m.comm.Size() {
+			all = append(all, words(root, to, n)...)
+		}
+	}
+	return m.called(all, words(root, m.comm.Rank(), n), func(out, in *gpu.Buffer) error {
+		if m.comm.Rank() != root {
+			in = nil
+		}
+		return m.runner.Scatter(m.stream, out, in, uint64(n), collective.I32, root)
 	})
 }
 

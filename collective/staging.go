@@ -100,7 +100,7 @@ func (r *Runner) chooseLines(c *Call) (Choice, bool) {
 		return Choice{}, false
 	}
 	// Pieces of their parts do not lie in a row.
-	if c.Kind.spec().gathered && !c.Kind.spec().spread && !r.holds(c, a) {
+	if spec := c.Kind.spec(); (spec.scattered || spec.gathered) && !spec.spread && !r.holds(c, a) {
 		return Choice{}, false
 	}
 	return linesChoice, true

@@ -373,7 +373,8 @@ class PipeOut {
         srcOffset_(PipeHandle::address(src) - PipeHandle::address(pipe.source)),
         start_(pipe.control->chunks) {}
 
-  // room waits until the chunk has a place, where threads announce it ahead of pass()'s fence.
+  // room waits until the chunk has a place. Over mapped memory it also announces the chunk, so that
+  // pass()'s fence covers that.
   MSCCLGO_DEVICE WaitResult room() {
     if (index_ == 0) {
       p_.checkEnd(true, chunkBytes_);

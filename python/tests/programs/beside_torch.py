@@ -81,7 +81,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
         same("send_receive", out, lambda to, on: shift(to, on(part)))
 
 # All of them in one graph, which PyTorch captures in its default mode: a call that the driver
-# considers unsafe, on any thread of the process, would be the capture's end.
+# considers unsafe, on any thread of the process, would end the capture.
 whole, part = fresh(1000 * size, torch.float32), fresh(1000, torch.float32)
 calls = (
     (mscclgo.all_reduce, whole, torch.empty_like(whole)),
@@ -109,7 +109,7 @@ graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
     all_six()
 for i, result in enumerate(results):
-    if calls[i][0] is not mscclgo.broadcast:  # which is in place
+    if calls[i][0] is not mscclgo.broadcast or rank != 1:  # that is in place, of rank 1
         result.fill_(-1)
 torch.cuda.synchronize()
 group.barrier()
