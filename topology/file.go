@@ -92,6 +92,7 @@ type (
 		CPUs          string  `json:"cpus,omitempty"`
 		Gigatransfers float64 `json:"gigatransfers,omitempty"`
 		Lanes         int     `json:"lanes,omitempty"`
+		Virtual       bool    `json:"virtual,omitempty"` // a virtual function
 	}
 	fileError struct {
 		Kind string `json:"kind"`
@@ -145,7 +146,7 @@ func (m *Machine) MarshalJSON() ([]byte, error) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.devices)) {
 		d := m.devices[id]
-		one := fileDevice{ID: id, Node: known(d.node), CPUs: formatList(d.cpus), Gigatransfers: d.gigatransfers, Lanes: d.lanes}
+		one := fileDevice{ID: id, Node: known(d.node), CPUs: formatList(d.cpus), Gigatransfers: d.gigatransfers, Lanes: d.lanes, Virtual: d.virtual}
 		if len(d.path) > 0 {
 			one.Under = strings.Join(d.path[:len(d.path)-1], "/")
 		}
@@ -316,7 +317,7 @@ func (r *reader) addDevices(f *fileMachine) error {
 		if _, twice := r.devices[d.ID]; twice {
 			return fmt.Errorf("it has PCI device %s twice", d.ID)
 		}
-		one := device{gigatransfers: d.Gigatransfers, lanes: d.Lanes}
+		one := device{gigatransfers: d.Gigatransfers, lanes: d.Lanes, virtual: d.Virtual}
 		var err error
 		if one.node, err = parseNode(d.Node); err != nil {
 			return fmt.Errorf("PCI device %s: %w", d.ID, err)

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 )
@@ -11,6 +12,8 @@ type device struct {
 	path []string // host bridge, bridges, the device itself; nil if unknown
 	node int      // or Unknown
 	cpus []int    // near it; nil if unknown
+
+	virtual bool // a virtual function (SR-IOV): its ports are those of another device
 
 	gigatransfers float64 // 10^9 transfers a second of each lane of its link; 0 if unknown
 	lanes         int     // of its link; 0 if unknown
@@ -41,6 +44,9 @@ func (s sysfs) devices() (map[string]device, error) {
 			return nil, err
 		}
 		d.gigatransfers, d.lanes = s.link(dir)
+		// Documentation/ABI/testing/sysfs-bus-pci in the kernel's source.
+		_, err := fs.ReadLink(s.root, dir+"/physfn")
+		d.virtual = err == nil
 		devices[id] = d
 	}
 	return devices, nil

@@ -42,7 +42,7 @@ const (
 // orders are compared, for more those that look best. The same machine has the same rings
 // whenever they are asked for. There is none around one GPU of one host.
 //
-// Several hosts have a ring for each NIC that serves a GPU (see [Machine.NICFor]), which
+// Several hosts have a ring for each NIC that serves a GPU (see [Machine.NICsFor]), which
 // enters the host there.
 //
 // Errors: ErrInvalid for hosts below 1; ErrUnsupported if the machine has no GPU, or for
@@ -247,35 +247,46 @@ func acrossHosts(inside []Ring, served []Served) (rings []Ring) {
 		inside = []Ring{{GPUs: []int{0}, Bandwidth: math.Inf(1)}}
 	}
 	var nics []string
+	of := map[int][]Served{} // the NICs of each GPU
 	for _, s := range served {
 		if !slices.Contains(nics, s.Name) {
 			nics = append(nics, s.Name)
 		}
+		of[s.GPU] = append(of[s.GPU], s)
+	}
+	by := func(gpu int, nic string) (Served, bool) {
+		i := slices.IndexFunc(of[gpu], func(s Served) bool { return s.Name == nic })
+		if i < 0 {
+			return Served{}, false
+		}
+		return of[gpu][i], true
 	}
 	leaves := map[string]int{}
 	for i, nic := range nics {
 		cycle := inside[i%len(inside)].GPUs
 		n := len(cycle)
-		exit := func(at int) string { return served[cycle[(at+n-1)%n]].Name }
-		best := -1
+		best, exit := -1, ""
 		for at, gpu := range cycle {
-			if served[gpu].Name != nic {
+			if _, enters := by(gpu, nic); !enters {
 				continue
 			}
-			if best < 0 || prefers(exit(at) == nic, exit(best) == nic, leaves[exit(at)], leaves[exit(best)]) {
-				best = at
+			for _, last := range of[cycle[(at+n-1)%n]] {
+				if best < 0 || prefers(last.Name == nic, exit == nic, leaves[last.Name], leaves[exit]) {
+					best, exit = at, last.Name
+				}
 			}
 		}
 		ring := inside[i%len(inside)]
 		ring.GPUs = append(slices.Clone(cycle[best:]), cycle[:best]...)
-		ring.In, ring.Out = nic, exit(best)
-		leaves[ring.Out]++
+		ring.In, ring.Out = nic, exit
+		leaves[exit]++
 		rings = append(rings, ring)
 	}
 	for i := range rings {
 		r := &rings[i]
 		sharing := (len(nics) - i%len(inside) + len(inside) - 1) / len(inside) // rings of the same order
-		first, last := served[r.GPUs[0]], served[r.GPUs[len(r.GPUs)-1]]
+		first, _ := by(r.GPUs[0], r.In)
+		last, _ := by(r.GPUs[len(r.GPUs)-1], r.Out)
 		r.Bandwidth = min(r.Bandwidth/float64(sharing), first.Bandwidth, last.Bandwidth/float64(leaves[r.Out]))
 	}
 	return rings

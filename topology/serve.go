@@ -9,24 +9,35 @@ import (
 // is what RDMA needs.
 func RDMA(n NIC) bool { return (n.Kind == InfiniBand || n.Kind == RoCE) && n.Active() }
 
-// NICFor returns the NIC that serves the PCI device with this bus ID: of those that are
-// usable the nearest, by path and then by the distance between NUMA nodes; of these the one
-// with the most bandwidth; and of these the one that serves the fewest GPUs, so that GPUs
-// that are as near to several NICs share them evenly. Processes that see
-// the same GPUs find the same; containers with a GPU each may all take one NIC. Of a device
-// that is not one of the machine's GPUs, the first of those counts; where its place is
-// unknown, or pciBusID is empty, all NICs are as near. It returns false if no NIC is usable.
-func (m *Machine) NICFor(pciBusID string, usable func(NIC) bool) (NearNIC, bool) {
+// NICsFor returns the NICs that serve the PCI device with this bus ID: one, and for some GPUs
+// a second one, over which large puts are spread.
+//
+// The first is, of those that are usable, the nearest, by path and then by the distance
+// between NUMA nodes; of these the one with the most bandwidth; and of these the one that
+// serves the fewest GPUs, so that GPUs that are as near to several NICs share them evenly. Of
+// a device that is not one of the machine's GPUs, the first of those counts, alone; where its
+// place is unknown, or pciBusID is empty, all NICs are as near.
+//
+// The second is as near as the first and has as much bandwidth, and no other GPU needs it: it
+// is the first of none, and the second of one. Both are RDMA devices of one kind, on the GPU's
+// NUMA node (up to [PathNODE]); neither is a virtual function, whose port is that of another
+// device; and the second adds bandwidth, which it does not if the GPU's link, or another part
+// of both paths, carries no more than the first. Of several that which adds most is taken, and
+// of GPUs that may have it the one that is as near to the fewest NICs.
+//
+// Processes that see the same GPUs find the same; containers with a GPU each may all take the
+// same NICs. NICsFor returns nothing if no NIC is usable.
+func (m *Machine) NICsFor(pciBusID string, usable func(NIC) bool) (serving []NearNIC) {
 	id, _ := normalBusID(pciBusID)
 	nics := m.candidates(id, usable)
-	if len(nics) == 0 {
-		return NearNIC{}, false
-	}
-	serving := nics[0]
+	nics = nics[:min(len(nics), 1)]
 	if gpu := slices.IndexFunc(m.GPUs, func(g GPU) bool { return g.PCIBusID == id }); gpu >= 0 && id != "" {
-		serving = m.assign(usable)[gpu]
+		nics = m.assign(usable)[gpu]
 	}
-	return m.nearNIC(id, m.NICs[serving]), true
+	for _, nic := range nics {
+		serving = append(serving, m.nearNIC(id, m.NICs[nic]))
+	}
+	return serving
 }
 
 // candidates returns which of NICs are the nearest that are usable, and have the most
@@ -59,9 +70,9 @@ func (m *Machine) candidates(id string, usable func(NIC) bool) (best []int) {
 	return best
 }
 
-// assign returns which of NICs serves each of GPUs, or -1 for all. GPUs with the fewest
+// assign returns which of NICs serve each of GPUs, the first one first. GPUs with the fewest
 // candidates choose first.
-func (m *Machine) assign(usable func(NIC) bool) []int {
+func (m *Machine) assign(usable func(NIC) bool) [][]int {
 	candidates := make([][]int, len(m.GPUs))
 	order := make([]int, len(m.GPUs))
 	for i, g := range m.GPUs {
@@ -69,16 +80,23 @@ func (m *Machine) assign(usable func(NIC) bool) []int {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(candidates[a]), len(candidates[b])) })
 	serves := make([]int, len(m.NICs))
-	assigned := make([]int, len(m.GPUs))
+	assigned := make([][]int, len(m.GPUs))
 	for _, gpu := range order {
-		assigned[gpu] = -1
+		first := -1
 		for _, nic := range candidates[gpu] {
-			if assigned[gpu] < 0 || serves[nic] < serves[assigned[gpu]] {
-				assigned[gpu] = nic
+			if first < 0 || serves[nic] < serves[first] {
+				first = nic
 			}
 		}
-		if assigned[gpu] >= 0 {
-			serves[assigned[gpu]]++
+		if first >= 0 {
+			serves[first]++
+			assigned[gpu] = []int{first}
+		}
+	}
+	for _, gpu := range order {
+		if second := m.second(gpu, candidates[gpu], assigned[gpu], serves); second >= 0 {
+			serves[second]++
+			assigned[gpu] = append(assigned[gpu], second)
 		}
 	}
 	return assigned
@@ -93,28 +111,33 @@ func (m *Machine) network() func(NIC) bool {
 	return func(n NIC) bool { return n.Kind == Ethernet && n.Active() }
 }
 
-// Served is a GPU with the NIC that serves it.
+// Served is a GPU with a NIC that serves it. Of a second NIC, Bandwidth is what it adds to
+// the first.
 type Served struct {
 	GPU int // as an index of Machine.GPUs
 	NearNIC
 	Sharing int // how many GPUs the NIC serves
 }
 
-// Serving returns the NIC of each GPU, by [Machine.NICFor]: of those for RDMA, or else of the
-// Ethernet devices. It is empty if no NIC is up.
+// Serving returns the NICs of each GPU, by [Machine.NICsFor]: of those for RDMA, or else of the
+// Ethernet devices. A GPU's second NIC follows its first. It is empty if no NIC is up.
 func (m *Machine) Serving() (all []Served) {
 	assigned := m.assign(m.network())
-	for gpu, nic := range assigned {
-		if nic < 0 {
-			return nil
+	sharing := make([]int, len(m.NICs))
+	for _, nics := range assigned {
+		for _, nic := range nics {
+			sharing[nic]++
 		}
-		sharing := 0
-		for _, other := range assigned {
-			if other == nic {
-				sharing++
+	}
+	for gpu, nics := range assigned {
+		for i, nic := range nics {
+			id := m.GPUs[gpu].PCIBusID
+			near := m.nearNIC(id, m.NICs[nic])
+			if i > 0 {
+				near.Bandwidth = m.adds(id, m.NICs[nics[0]], m.NICs[nic])
 			}
+			all = append(all, Served{gpu, near, sharing[nic]})
 		}
-		all = append(all, Served{gpu, m.nearNIC(m.GPUs[gpu].PCIBusID, m.NICs[nic]), sharing})
 	}
 	return all
 }

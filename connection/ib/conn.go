@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,7 @@ func (c *conn) start() error {
 	}
 	for _, q := range c.queues {
 		if err := q.qp.Connect(q.path(&c.t.o)); err != nil {
-			return err
+			return fmt.Errorf("%v: %w", q, err)
 		}
 	}
 	c.queues[0].nic.add(c)

@@ -122,6 +122,19 @@ func TestSeveralNICs(t *testing.T) {
 	}
 }
 
+// TestNumbersOfNICsDiffer has one side with two devices and one with one, which have one queue
+// pair in common, that of the first.
+func TestNumbersOfNICsDiffer(t *testing.T) {
+	names := testDevices(t)
+	two, one := newSide(t, 0, Options{Device: names[0] + "," + names[1]}), newSide(t, 1, Options{Device: names[1]})
+	connect(t, two, one)
+	if p, q := two.d.queues, one.d.queues; len(p) != 1 || len(q) != 1 || p[0].nic.name != names[0] {
+		t.Fatalf("the queue pairs are %v and %v", p, q)
+	}
+	puts(t, two, one, 20, 400_000, false)
+	puts(t, one, two, 20, 400_000, true)
+}
+
 func TestSelf(t *testing.T) {
 	testDevices(t)
 	s := newSide(t, 0, Options{})

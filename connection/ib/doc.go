@@ -3,6 +3,17 @@
 // RDMA fetch-and-add that follows them, as is an addition, an exchange is compare-and-swaps, and a
 // flush waits for reads behind them.
 //
+// # Devices
+//
+// A rank uses the NIC that serves its GPU, and a second one where that is as near and no other
+// GPU needs it ([topology.Machine.NICsFor]), or those that [Options] name. It has a queue pair
+// on each, by default. Two ranks connect the queue pairs that both have, the first of one to the
+// first of the other, and so on: a rank with two NICs and one with one use the first of each. The
+// networks of the NICs are not compared. If that of the second does not lead to the peers, large
+// writes fail, with an error that says so, and one device is to be named.
+//
+// Writes of 256 KiB and more are spread over all queue pairs, and all else is on the first.
+//
 // # Order
 //
 // A rank that reads an update's value must see all writes that were queued before it.

@@ -223,5 +223,9 @@ func (q *queue) path(o *Options) *verbs.Path {
 
 // String returns the names of the queue pair and its peer, for messages.
 func (q *queue) String() string {
-	return fmt.Sprintf("queue pair %d of %s to queue pair %d at GID %x", q.about.number, q.nic.name, q.peer.number, q.peer.gid)
+	text := fmt.Sprintf("queue pair %d of %s to queue pair %d at GID %x", q.about.number, q.nic.name, q.peer.number, q.peer.gid)
+	if q.nic.extra {
+		text += fmt.Sprintf(" (%s serves besides the GPU's first device; if it does not reach the peer's, name one device, by %s)", q.nic.name, EnvDevice)
+	}
+	return text
 }

@@ -9,16 +9,15 @@ import (
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/verbs"
-	"github.com/mscclgo/mscclgo/topology"
 	"golang.org/x/sys/unix"
 )
 
 // nic is an open device.
 type nic struct {
 	name    string
-	index   int // among the transport's
+	index   int  // among the transport's
+	extra   bool // nobody named it, and it is not the first
 	ctx     *verbs.Context
 	pd      *verbs.PD
 	channel *verbs.Channel // of the queues that receive messages
@@ -33,28 +32,6 @@ type nic struct {
 
 	mu    sync.Mutex // held while messages are applied
 	conns map[*conn]struct{}
-}
-
-// chooseDevices returns the names of the devices that the options choose.
-func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
-	if o.Device != "" {
-		return devices(o.Device)
-	}
-	const op = "ib: choose a device"
-	all, err := verbs.Devices()
-	if err != nil {
-		return nil, err
-	}
-	pci := device.Info().PCIBusID
-	machine, err := topology.Discover(topology.Options{NoGPUs: pci == ""})
-	if err != nil {
-		return nil, err
-	}
-	n, ok := machine.NICFor(pci, topology.RDMA)
-	if !ok {
-		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
-	}
-	return []string{n.Name}, nil
 }
 
 // openNIC opens a device. sysfs has the GID tables.

@@ -13,8 +13,9 @@ import (
 // variables replace zero values of some fields; see [EnvDevice].
 type Options struct {
 	// Device is the name of the RDMA device, such as "mlx5_0", or of several separated
-	// by commas, over which large writes are spread. "" means the one with an active
-	// port that serves the rank's GPU: see [topology.Machine.NICFor].
+	// by commas, over which large writes are spread. "" means the one or two with an active
+	// port that serve the rank's GPU: see [topology.Machine.NICsFor]. The second is left out,
+	// and Logger told, if it cannot be opened as the first, or is of another kind.
 	Device string
 	// Port is the port of each device, counted from 1. 0 means the first active one.
 	Port int
@@ -22,7 +23,8 @@ type Options struct {
 	// of RoCE v2, with an IPv4 address if possible. -1 means index 0.
 	GIDIndex int
 	// QueuePairs is the number of queue pairs of a connection. 0 means one for each
-	// device. Large writes are spread over all of them; an update waits for that.
+	// device. Large writes are spread over all of them; an update waits for that. The
+	// smaller number of both ends is used.
 	QueuePairs int
 	// Depth is the number of requests that a queue pair holds. 0 means 256, or the
 	// device's limit.

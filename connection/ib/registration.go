@@ -22,12 +22,12 @@ type registration struct {
 	users sync.WaitGroup // messages that are being applied to it; joined while it is in Transport.memories
 }
 
-// register registers a buffer with all devices, or returns an error.
-func (t *Transport) register(buf *gpu.Buffer) (*registration, error) {
+// register registers a buffer with all of the devices, or returns an error.
+func register(buf *gpu.Buffer, nics ...*nic) (*registration, error) {
 	source := sourceOf(buf)
 	defer source.close()
 	r := &registration{device: source.device, base: source.base()}
-	for _, n := range t.nics {
+	for _, n := range nics {
 		mr, err := source.register(n)
 		if err != nil {
 			return nil, errors.Join(err, r.close())
@@ -45,14 +45,14 @@ func (r *registration) close() error {
 	return errors.Join(errs...)
 }
 
-// tryDeviceMemory returns an error if the devices cannot access the memory of the
+// tryDeviceMemory returns an error if a device cannot access the memory of the
 // rank's GPU.
-func (t *Transport) tryDeviceMemory() error {
+func (t *Transport) tryDeviceMemory(n *nic) error {
 	b, err := t.reg.Device().Alloc(uint64(os.Getpagesize()))
 	if err != nil {
 		return err
 	}
-	r, err := t.register(b)
+	r, err := register(b, n)
 	if err == nil {
 		err = r.close()
 	}
@@ -73,7 +73,7 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 	}
 	defer t.changing.Done()
 	// Without the lock, which writes need: it takes long for gigabytes.
-	r, err := t.register(m.Buffer())
+	r, err := register(m.Buffer(), t.nics...)
 	if err != nil {
 		return nil, wrap(op, err, t.reg.Rank(), mscclgo.NoRank)
 	}

@@ -52,21 +52,18 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return newTransport(reg, o, names)
+}
+
+// newTransport returns a transport on the devices with these names.
+func newTransport(reg *registeredmem.Registry, o Options, names []string) (*Transport, error) {
 	t := &Transport{reg: reg, o: o, host: (*gpu.Buffer).HostBytes, memories: map[uint32]*registration{}, live: map[closer]struct{}{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	for i, name := range names {
-		n, err := openNIC(name, i, o, sys())
-		if err != nil {
-			return nil, errors.Join(err, t.closeNICs())
-		}
-		t.nics = append(t.nics, n)
-		t.o.Depth = min(t.o.Depth, n.attributes.Depth, n.attributes.Entries)
+	if err := t.openNICs(names); err != nil {
+		return nil, err
 	}
 	if t.o.QueuePairs == 0 {
 		t.o.QueuePairs = len(t.nics)
-	}
-	if err := t.tryDeviceMemory(); err != nil {
-		return nil, errors.Join(err, t.closeNICs())
 	}
 	if err := reg.Attach(t); err != nil {
 		return nil, errors.Join(err, t.closeNICs())

@@ -1,0 +1,96 @@
+package ib
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/topology"
+)
+
+// chooseDevices returns the names of the devices that the options choose.
+func chooseDevices(o Options, device *gpu.Device) ([]string, error) {
+	if o.Device != "" {
+		return devices(o.Device)
+	}
+	const op = "ib: choose a device"
+	all, err := verbs.Devices()
+	if err != nil {
+		return nil, err
+	}
+	pci := device.Info().PCIBusID
+	machine, err := topology.Discover(topology.Options{NoGPUs: pci == ""})
+	if err != nil {
+		return nil, err
+	}
+	names := near(machine, pci, o)
+	if len(names) == 0 {
+		return nil, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "none of the RDMA devices %q has an active port; see ibv_devinfo", all)
+	}
+	return names, nil
+}
+
+// near returns the names of the devices that serve a GPU, as many as there are queue pairs for.
+func near(machine *topology.Machine, pci string, o Options) (names []string) {
+	for _, n := range machine.NICsFor(pci, topology.RDMA) {
+		names = append(names, n.Name)
+	}
+	if o.QueuePairs > 0 {
+		names = names[:min(len(names), o.QueuePairs)]
+	}
+	return names
+}
+
+// openNICs opens devices. Of those that nobody named, the first must do, and the second is left
+// out if it does not: it may have no address, or no use of the GPU's memory.
+func (t *Transport) openNICs(names []string) error {
+	for i, name := range names {
+		extra := i > 0 && t.o.Device == ""
+		err := t.openNIC(name, extra)
+		switch {
+		case err != nil && extra:
+			t.o.Logger.Info("large writes are not spread over two RDMA devices", "rank", t.reg.Rank(), "device", names[0], "left out", name, "error", err)
+		case err != nil:
+			return errors.Join(err, t.closeNICs())
+		}
+	}
+	return nil
+}
+
+// openNIC opens one more device, if it can access the memory of the rank's GPU.
+func (t *Transport) openNIC(name string, extra bool) error {
+	n, err := openNIC(name, len(t.nics), t.o, sys())
+	if err != nil {
+		return err
+	}
+	if n.extra = extra; extra {
+		err = t.nics[0].suits(n)
+	}
+	if err == nil {
+		err = t.tryDeviceMemory(n)
+	}
+	if err != nil {
+		return errors.Join(err, n.close())
+	}
+	t.nics = append(t.nics, n)
+	t.o.Depth = min(t.o.Depth, n.attributes.Depth, n.attributes.Entries)
+	return nil
+}
+
+// suits returns why peers that reach n may not reach another device in the same way, or would
+// lose by it.
+func (n *nic) suits(other *nic) error {
+	const op = "ib: add a device"
+	a, b := netip.AddrFrom16(n.gid), netip.AddrFrom16(other.gid)
+	switch {
+	case n.state.InfiniBand != other.state.InfiniBand:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%s and %s are not both on InfiniBand or both on Ethernet", n.name, other.name)
+	case n.attributes.Atomics && !other.attributes.Atomics:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%s has no atomics, %s has", other.name, n.name)
+	case !n.state.InfiniBand && (a.Is4In6() != b.Is4In6() || a.IsLinkLocalUnicast() != b.IsLinkLocalUnicast()):
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%s has the address %v, %s has %v, which is of another kind", n.name, a.Unmap(), other.name, b.Unmap())
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package ib
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+	"github.com/mscclgo/mscclgo/internal/test/testerr"
+	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/topology"
+)
+
+// TestNear has GPUs with two NICs, and some that share one.
+func TestNear(t *testing.T) {
+	for _, c := range []struct {
+		machine string
+		gpu     int // -1: none
+		o       Options
+		want    []string
+	}{
+		{"cards", 2, Options{}, []string{"mlx5_4", "mlx5_5"}},
+		{"cards", 2, Options{QueuePairs: 4}, []string{"mlx5_4", "mlx5_5"}},
+		{"cards", 2, Options{QueuePairs: 1}, []string{"mlx5_4"}},
+		{"cards", -1, Options{}, []string{"mlx5_0"}},
+		{"switches", 7, Options{}, []string{"mlx5_7"}},
+		{"sockets", 1, Options{}, []string{"mlx5_0"}},
+		{"cloud", 0, Options{}, nil},
+	} {
+		f, err := os.Open("../../topology/testdata/" + c.machine + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := topology.Read(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		pci := ""
+		if c.gpu >= 0 {
+			pci = m.GPUs[c.gpu].PCIBusID
+		}
+		testcmp.Equal(t, c.machine, near(m, pci, c.o), c.want)
+	}
+}
+
+// TestSuits has second devices, some of which are left out.
+func TestSuits(t *testing.T) {
+	ipv4 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}
+	ipv6, local := [16]byte{0x20, 1, 15: 1}, [16]byte{0xfe, 0x80, 15: 1}
+	device := func(infiniBand, atomics bool, gid [16]byte) *nic {
+		return &nic{name: "n", gid: gid, state: verbs.Port{InfiniBand: infiniBand}, attributes: verbs.Attributes{Atomics: atomics}}
+	}
+	for _, c := range []struct {
+		name          string
+		first, second *nic
+		want          string // in the error; "": it suits
+	}{
+		{"alike", device(false, true, ipv4), device(false, true, ipv4), ""},
+		{"another network of InfiniBand", device(true, true, local), device(true, true, ipv6), ""},
+		{"atomics more", device(true, false, local), device(true, true, local), ""},
+		{"atomics less", device(true, true, local), device(true, false, local), "atomics"},
+		{"another layer", device(true, true, local), device(false, true, local), "not both on InfiniBand"},
+		{"no address", device(false, true, ipv4), device(false, true, local), "fe80::1"},
+		{"IPv6", device(false, true, ipv4), device(false, true, ipv6), "10.0.0.1"},
+		{"IPv6 and no address", device(false, true, ipv6), device(false, true, local), "fe80::1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.first.suits(c.second); c.want != "" {
+				testerr.Expect(t, err, mscclgo.ErrUnsupported, c.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestSecondDevice has a second device that nobody named, which can be used, or not.
+func TestSecondDevice(t *testing.T) {
+	names := testDevices(t)
+	var log strings.Builder
+	open := func(rank int, devices ...string) *side {
+		t.Helper()
+		reg := newRegistry(t, rank)
+		o, err := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.complete(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport, err := newTransport(reg, o, devices)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(reg.Close(), transport.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		return &side{reg: reg, t: transport}
+	}
+	for _, c := range []struct {
+		devices    [2][]string
+		queuePairs int
+	}{
+		{[2][]string{{names[0], names[1]}, {names[1], names[0]}}, 2},
+		{[2][]string{{names[0], names[1]}, {names[1], "none0"}}, 1},
+	} {
+		log.Reset()
+		a, b := open(0, c.devices[0]...), open(1, c.devices[1]...)
+		connect(t, a, b)
+		if len(a.d.queues) != c.queuePairs || len(b.d.queues) != c.queuePairs {
+			t.Errorf("%v: %d and %d queue pairs", c.devices, len(a.d.queues), len(b.d.queues))
+		}
+		if q := a.d.queues[c.queuePairs-1]; strings.Contains(q.String(), EnvDevice) != (c.queuePairs == 2) {
+			t.Errorf("%v: a failure would be told of %v", c.devices, q)
+		}
+		if missing := strings.Contains(strings.Join(c.devices[1], " "), "none0"); strings.Contains(log.String(), "none0") != missing {
+			t.Errorf("%v: the log is %q", c.devices, log.String())
+		}
+		puts(t, a, b, 2, 400_000, false)
+	}
+	if _, err := newTransport(newRegistry(t, 0), Options{Timeout: patience}, []string{"none0", names[0]}); err == nil {
+		t.Error("the first device is not there")
+	}
+}

@@ -1,0 +1,82 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
+)
+
+// namesOf joins the names of NICs.
+func namesOf(nics []NearNIC) string {
+	var names []string
+	for _, n := range nics {
+		names = append(names, n.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestNICsFor has GPUs that are as near to several NICs, and one that is near to one of these.
+func TestNICsFor(t *testing.T) {
+	up := func(gbps float64) []Port { return []Port{{Number: 1, Active: true, Gbps: gbps}} }
+	m := &Machine{
+		devices: map[string]device{
+			"0000:01:00.0": {path: []string{"pci0000:00", "0000:00:01.0", "0000:01:00.0"}, node: 0},
+			"0000:02:00.0": {path: []string{"pci0000:00", "0000:00:02.0", "0000:02:00.0"}, node: 0},
+			"0000:03:00.0": {path: []string{"pci0000:00", "0000:00:03.0", "0000:03:00.0"}, node: 0},
+			"0000:04:00.0": {path: []string{"pci0000:00", "0000:00:04.0", "0000:04:00.0"}, node: 0},
+			"0000:05:00.0": {path: []string{"pci0000:00", "0000:00:05.0", "0000:05:00.0"}, node: 0},
+			"0000:05:00.1": {path: []string{"pci0000:00", "0000:00:01.0", "0000:05:00.1"}, node: 0},
+		},
+		GPUs: []GPU{{Index: 0, PCIBusID: "0000:02:00.0"}, {Index: 1, PCIBusID: "0000:03:00.0"}, {Index: 2, PCIBusID: "0000:04:00.0"}, {Index: 3, PCIBusID: "0000:05:00.1"}},
+		NICs: []NIC{
+			{Name: "a", Kind: RoCE, PCIBusID: "0000:01:00.0", Ports: up(100)},
+			{Name: "slow", Kind: RoCE, PCIBusID: "0000:01:00.0", Ports: up(10)},
+			{Name: "b", Kind: InfiniBand, PCIBusID: "0000:05:00.0", Ports: up(100)},
+			{Name: "down", Kind: RoCE, PCIBusID: "0000:02:00.0"},
+			{Name: "eth0", Kind: Ethernet, PCIBusID: "0000:02:00.0", Ports: up(400)},
+		},
+	}
+	for range 3 { // the same each time
+		var got []string
+		for _, g := range m.GPUs {
+			got = append(got, namesOf(m.NICsFor(g.PCIBusID, RDMA)))
+		}
+		// GPU 3 is near to "a" alone, so that b serves two of those that may have either.
+		testcmp.Equal(t, "NICs", got, []string{"b", "a", "b", "a"})
+	}
+	for _, c := range []struct {
+		id     string
+		usable func(NIC) bool
+		want   string
+	}{
+		{"", RDMA, "a"},
+		{"0000:02:00.0", func(n NIC) bool { return n.Kind == Ethernet }, "eth0"},
+		{"0000:02:00.0", func(NIC) bool { return false }, ""},
+	} {
+		if got := namesOf(m.NICsFor(c.id, c.usable)); got != c.want {
+			t.Errorf("%q has %q, not %q", c.id, got, c.want)
+		}
+	}
+	if !slices.ContainsFunc(m.Serving(), func(s Served) bool { return s.Name == "b" && s.Sharing == 2 }) {
+		t.Errorf("%+v", m.Serving())
+	}
+}
+
+// TestNICsForNothing has no device, or one whose place is unknown, and NICs that may not serve.
+func TestNICsForNothing(t *testing.T) {
+	up := []Port{{Number: 1, Active: true}}
+	m := &Machine{NICs: []NIC{
+		{Name: "down", Kind: RoCE}, {Name: "efa", Kind: OtherRDMA, Ports: up},
+		{Name: "rxe0", Kind: RoCE, Ports: up}, {Name: "rxe1", Kind: RoCE, Ports: up}, {Name: "eth0", Kind: Ethernet, Ports: up},
+	}}
+	for _, id := range []string{"", "0000:01:00.0", "nonsense"} {
+		if got := namesOf(m.NICsFor(id, RDMA)); got != "rxe0" {
+			t.Errorf("%q: %q", id, got)
+		}
+	}
+	if got := namesOf((&Machine{}).NICsFor("", RDMA)); got != "" {
+		t.Errorf("found %q", got)
+	}
+}
