@@ -2,6 +2,7 @@ package collective
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/wire"
@@ -20,8 +21,8 @@ type Fabric struct {
 	All, Next float64
 	// Rings is what the rings of [topology.Machine.Rings] carry together.
 	Rings float64
-	// NIC is what a rank sends to another host alone, and Net what it does where all ranks
-	// of its host send at once, which may share NICs. They are 0 for one host.
+	// NIC is what a rank sends to another host alone, by all NICs that serve it, and Net what it
+	// does where all ranks of its host send at once, which may share NICs. They are 0 for one host.
 	NIC, Net float64
 	// RDMA is set where the hosts are connected by InfiniBand or RoCE.
 	RDMA bool
@@ -67,12 +68,13 @@ func FabricOf(m *topology.Machine, hosts int) (Fabric, error) {
 	}
 	f.All, f.Next = m.Together(all)*float64(max(n-1, 1)), m.Together(next)
 	if hosts > 1 {
-		f.NIC, f.Net = math.Inf(1), math.Inf(1)
+		alone, shared := make([]float64, n), make([]float64, n)
 		for _, s := range m.Serving() {
-			f.NIC = min(f.NIC, s.Bandwidth)
-			f.Net = min(f.Net, s.Bandwidth/float64(s.Sharing))
+			alone[s.GPU] += s.Bandwidth
+			shared[s.GPU] += s.Bandwidth / float64(s.Sharing)
 			f.RDMA = topology.RDMA(s.NIC)
 		}
+		f.NIC, f.Net = slices.Min(alone), slices.Min(shared)
 	}
 	return f, nil
 }

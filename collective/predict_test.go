@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -153,11 +154,37 @@ func TestModelAgrees(t *testing.T) {
 	}
 }
 
+// TestFabricOfTwoNICs has GPUs that have two NICs each, of 25 GB/s, and some that share one.
+func TestFabricOfTwoNICs(t *testing.T) {
+	for name, want := range map[string][2]float64{"cards": {50, 50}, "sockets": {25, 12.5}, "bridges": {12.5, 3.125}} {
+		if f := fabricOf(t, name, 0, 2); f.NIC != want[0] || f.Net != want[1] || !f.RDMA {
+			t.Errorf("%s: a rank alone has %v GB/s, with all %v; not %v", name, f.NIC, f.Net, want)
+		}
+	}
+}
+
+// TestOnlyWith has some GPUs of a machine, which have no NICs of others.
+func TestOnlyWith(t *testing.T) {
+	m := machineFile(t, "sockets")
+	only := onlyWith(m, []topology.GPU{m.GPUs[7], m.GPUs[2]})
+	var names []string
+	for _, n := range only.NICs {
+		names = append(names, n.Name)
+	}
+	testcmp.Equal(t, "NICs", names, []string{"mlx5_1", "mlx5_3"})
+	if only.GPUs[0].Index != 7 || only.GPUs[1].Index != 2 || len(m.GPUs) != 8 || len(m.NICs) != 4 {
+		t.Errorf("GPUs %+v of %d", only.GPUs, len(m.GPUs))
+	}
+	if served := only.Serving(); served[0].Sharing != 1 || served[0].Name != "mlx5_3" {
+		t.Errorf("%+v", served)
+	}
+}
+
 // TestMonotone finds that more bytes never take less time, and that wider links never take more.
 func TestMonotone(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var fabrics []Fabric
-	for _, name := range []string{"switches", "bridges", "sockets", "cloud"} {
+	for _, name := range []string{"switches", "bridges", "sockets", "cloud", "cards"} {
 		for _, hosts := range []int{1, 2, 3, 16, 1250} {
 			fabrics = append(fabrics, fabricOf(t, name, 0, hosts))
 			fabrics = append(fabrics, fabricOf(t, name, 1, hosts))

@@ -237,23 +237,41 @@ func linkOf(ctx context.Context, comm *communicator.Communicator, machine *topol
 // fabricAmong returns the links between the ranks of a communicator, as this rank's machine
 // has them; nil if it does not have all of them, or they share GPUs.
 func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids [][]byte) *Fabric {
-	among := *machine
-	among.GPUs = nil
+	var gpus []topology.GPU
 	for _, rank := range comm.HostRanks() {
 		var id [16]byte
 		copy(id[:], ids[rank])
 		g, found := machine.GPU(id)
-		if !found || slices.ContainsFunc(among.GPUs, func(o topology.GPU) bool { return o.UUID == g.UUID }) {
+		if !found || slices.ContainsFunc(gpus, func(o topology.GPU) bool { return o.UUID == g.UUID }) {
 			return nil
 		}
-		among.GPUs = append(among.GPUs, g)
+		gpus = append(gpus, g)
 	}
-	f, err := FabricOf(&among, len(comm.Hosts()))
+	f, err := FabricOf(onlyWith(machine, gpus), len(comm.Hosts()))
 	if err != nil {
 		return nil
 	}
 	f.Ranks = comm.Size()
 	return &f
+}
+
+// onlyWith returns a machine with some of its GPUs, in this order, and with the NICs that serve
+// these. Transports leave the NICs of the others alone, and so does the model.
+func onlyWith(machine *topology.Machine, gpus []topology.GPU) *topology.Machine {
+	only := *machine
+	only.GPUs, only.NICs = gpus, nil
+	serves := map[string]bool{}
+	for _, s := range machine.Serving() {
+		if slices.ContainsFunc(gpus, func(g topology.GPU) bool { return g.UUID == machine.GPUs[s.GPU].UUID }) {
+			serves[s.Name] = true
+		}
+	}
+	for _, n := range machine.NICs {
+		if serves[n.Name] {
+			only.NICs = append(only.NICs, n)
+		}
+	}
+	return &only
 }
 
 // linked reports whether this rank's GPU has NVLinks, and reaches that of every other rank

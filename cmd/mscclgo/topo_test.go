@@ -34,7 +34,7 @@ func golden(t *testing.T, file, text string) {
 
 // TestTopoPredicts compares predictions for each machine with a text that people can read.
 func TestTopoPredicts(t *testing.T) {
-	for _, name := range []string{"switches", "bridges", "sockets", "cloud"} {
+	for _, name := range []string{"switches", "bridges", "sockets", "cloud", "cards"} {
 		var text strings.Builder
 		for _, hosts := range []string{"1", "4"} {
 			code, stdout, stderr := try("topo", "-load", machineOf(name), "-predict", "-kind", "all", "-hosts", hosts)
