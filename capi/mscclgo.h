@@ -818,7 +818,8 @@ typedef struct {
   int to_count, from_count;
   int per_peer;           // pipes to and from each, so that each block can have its own; 0 means 1
   int slots;              // of a pipe's ring, a power of two up to 4096; 0 means 8
-  uint64_t slot_bytes;    // a multiple of 128; 0 means 128 KiB
+  uint64_t slot_bytes;    // a multiple of 128; 0 means 128 KiB, or among more than 8 ranks a half, a quarter
+                          // and so on, with which no rank's pipes take more than 64 MiB of device memory
   mscclgo_buffer buffer;  // what is received into it is written there at once, without slots; or NULL
   mscclgo_proxy proxy;    // moves the messages where memory is not mapped; or NULL, if there is no such peer
   int ports;              // not 0: the proxy moves all messages

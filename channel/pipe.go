@@ -24,8 +24,10 @@ const (
 // PipeSize is the size of a pipe's ring, the same at both ends. The zero value is the
 // default.
 type PipeSize struct {
-	Slots     int    // a power of two up to MaxPipeSlots; 0 means DefaultPipeSlots
-	SlotBytes uint64 // a multiple of PipeAlign up to MaxPipeSlotBytes; 0 means DefaultPipeSlotBytes
+	Slots int // a power of two up to MaxPipeSlots; 0 means DefaultPipeSlots
+	// SlotBytes is a multiple of PipeAlign up to MaxPipeSlotBytes. 0 means DefaultPipeSlotBytes,
+	// and less for communicator.Pipes of many pipes.
+	SlotBytes uint64
 }
 
 // OrDefault returns the size with its zeros replaced.

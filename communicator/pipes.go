@@ -28,7 +28,12 @@ type PipeOptions struct {
 	// PerPeer is the number of pipes to each rank of To and from each of From, so that
 	// each block of a grid can have its own. 0 means 1.
 	PerPeer int
-	// Size is the size of the ring of slots of each pipe.
+	// Size is the size of the ring of slots of each pipe. Each end that receives has such a ring
+	// in device memory, and by ports each that sends too: 1 MiB by default. If SlotBytes is 0 in
+	// a group of more than 8 ranks, slots have channel.DefaultPipeSlotBytes or half of it, or half
+	// of that and so on, so that no rank's ends take more than 64 MiB, and alike on all ranks for
+	// which it is 0. With a pipe from each of 256 ranks to all others it is 32 KiB, and by ports
+	// 16 KiB.
 	Size channel.PipeSize
 	// Pool is device memory of this rank for the ends of the pipes, from byte PoolOffset
 	// on, a multiple of channel.PipeAlign: PipeBytes bytes. nil means memory of the pipes'
@@ -66,6 +71,7 @@ func (o PipeOptions) withDefaults() PipeOptions {
 // another group by [Communicator.Reform].
 type Pipes struct {
 	options     PipeOptions
+	open        bool // the caller leaves the bytes of slots to defaults
 	sems        semaphores
 	own         *gpu.Buffer           // memory of the pipes' own, or nil
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
@@ -100,8 +106,8 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	if err := c.usable(op); err != nil {
 		return nil, err
 	}
-	p := &Pipes{options: o.withDefaults()}
-	p.sems = semaphores{c: c, perPeer: 2 * p.options.PerPeer, name: p.options.Name}
+	p := newPipes(c, o)
+	p.sems.perPeer, p.sems.name = 2*p.options.PerPeer, p.options.Name
 	k := c.begin("make pipes", op)
 	defer p.closeEndpoints()
 	mine, err := p.prepare(op)
@@ -115,15 +121,21 @@ func (c *Communicator) Pipes(ctx context.Context, o PipeOptions) (*Pipes, error)
 	return p, nil
 }
 
+// newPipes returns pipes that are not made yet.
+func newPipes(c *Communicator, o PipeOptions) *Pipes {
+	return &Pipes{options: o.withDefaults(), open: o.Size.SlotBytes == 0, sems: semaphores{c: c}}
+}
+
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.
-// The options need not name a pool.
+// The options need not name a pool. Pipes use less of it where another rank's ends make slots smaller.
 //
 // Errors: ErrInvalid for options that are wrong on this rank alone.
 func (c *Communicator) PipeBytes(o PipeOptions) (uint64, error) {
-	p := &Pipes{options: o.withDefaults(), sems: semaphores{c: c}}
+	p := newPipes(c, o)
 	if err := p.check("communicator: size of pipes"); err != nil {
 		return 0, err
 	}
+	p.fit()
 	return p.lay("communicator: size of pipes")
 }
 
@@ -177,12 +189,8 @@ func (p *Pipes) lay(op string) (uint64, error) {
 			for _, peer := range side.ranks {
 				e := &pipeEnd{peer: peer, i: i, sends: side.sends, port: p.byPort(peer), offset: o.PoolOffset + at}
 				p.ends = append(p.ends, e)
-				bytes := o.Size.Bytes()
-				if e.sends && !e.port {
-					bytes = o.Size.ControlBytes()
-				}
 				var over uint64
-				if at, over = bits.Add64(at, bytes, 0); over != 0 {
+				if at, over = bits.Add64(at, p.endBytes(e.sends, e.port), 0); over != 0 {
 					return 0, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d pipes for each peer with %d slots of %d bytes need more memory than there can be", o.PerPeer, o.Size.Slots, o.Size.SlotBytes).At(p.sems.c.Rank(), mscclgo.NoRank)
 				}
 			}
@@ -200,6 +208,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if o.Pool == nil {
 		o.PoolOffset = 0
 	}
+	p.fit()
 	bytes, err := p.lay(op)
 	if err != nil {
 		return nil, err
@@ -231,7 +240,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	offer := pipeOffer{size: o.Size, perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
+	offer := pipeOffer{size: o.Size, open: p.open, perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
 	if offer.pool, err = describe(p.pool); err != nil {
 		return nil, err
 	}
@@ -268,8 +277,9 @@ type pipePeer struct {
 	pool, buffer *registeredmem.Memory // imported, or nil
 }
 
-// compare returns an error if a rank's offer does not go with this rank's ends.
-func (p *Pipes) compare(k *call, rank int, offer *pipeOffer) error {
+// compare returns an error if a rank's offer does not go with this rank's ends. theirs is the size of its
+// pipes.
+func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs channel.PipeSize) error {
 	c, o := p.sems.c, &p.options
 	invalid := func(format string, args ...any) error { return k.errorf(mscclgo.ErrInvalid, rank, format, args...) }
 	to, from := slices.Contains(o.To, rank), slices.Contains(o.From, rank)
@@ -286,8 +296,8 @@ func (p *Pipes) compare(k *call, rank int, offer *pipeOffer) error {
 		return invalid("it sends to this rank, but is not in this rank's From")
 	case !to && !from:
 		return nil
-	case offer.size != o.Size:
-		return invalid("its pipes have %d slots of %d bytes, this rank's %d of %d", offer.size.Slots, offer.size.SlotBytes, o.Size.Slots, o.Size.SlotBytes)
+	case theirs != o.Size:
+		return invalid("its pipes have %d slots of %d bytes, this rank's %d of %d", theirs.Slots, theirs.SlotBytes, o.Size.Slots, o.Size.SlotBytes)
 	case offer.perPeer != o.PerPeer:
 		return invalid("its PerPeer is %d, this rank's %d", offer.perPeer, o.PerPeer)
 	case offer.ports != o.Ports:
@@ -342,7 +352,11 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		if offers[rank], err = decodePipeOffer(b, c.Size()); err != nil {
 			return k.errorf(mscclgo.ErrRemote, rank, "its offer is malformed: %w", err)
 		}
-		if err := p.compare(k, rank, offers[rank]); err != nil {
+	}
+	least := leastSlot(offers)
+	o.Size = offers[c.Rank()].agreed(least)
+	for rank, offer := range offers {
+		if err := p.compare(k, rank, offer, offer.agreed(least)); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 // pipeOffer describes one rank's ends of pipes to the peers.
 type pipeOffer struct {
 	size         channel.PipeSize
+	open         bool // the bytes of slots may be less
 	perPeer      int
 	ports        bool
 	pool, buffer []byte // descriptions of registered memory, or empty
@@ -32,6 +33,7 @@ func (o *pipeOffer) encode() []byte {
 	w := wire.NewWriter(256 + len(o.semaphores) + 32*len(o.ends))
 	w.U32(uint32(o.size.Slots))
 	w.U64(o.size.SlotBytes)
+	w.Bool(o.open)
 	w.U32(uint32(o.perPeer))
 	w.Bool(o.ports)
 	w.Blob(o.pool)
@@ -53,11 +55,14 @@ func (o *pipeOffer) encode() []byte {
 func decodePipeOffer(b []byte, ranks int) (*pipeOffer, error) {
 	r := wire.NewReader(b)
 	o := &pipeOffer{
-		size:    channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()},
+		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(),
 		perPeer: int(r.U32()), ports: r.Bool(),
 		pool: r.Blob(maxDescription), buffer: r.Blob(maxDescription), semaphores: r.Blob(maxContribution),
 	}
 	n := r.U32()
+	if err := o.checkOpen(); r.Err() == nil && err != nil {
+		r.Fail(err)
+	}
 	if r.Err() == nil && n > maxOfferedEnds {
 		r.Fail(fmt.Errorf("%d ends of pipes, at most %d are allowed", n, maxOfferedEnds))
 	}

@@ -393,7 +393,8 @@ class Group(Owner):
         its from_, and the other way round.
 
         A pipe has a ring of slots, a power of two, of so many bytes, a multiple of 128; 0 means 8 of
-        128 KiB. What is received into the buffer is written there at once, without slots. With ports,
+        128 KiB, or among more than 8 ranks of a half, a quarter and so on, with which no rank's pipes
+        take more than 64 MiB of device memory. What is received into the buffer is written there at once, without slots. With ports,
         and between ranks that do not map each other's memory, a thread of the library moves the
         messages. Collective: ranks without pipes call it too.
         """
