@@ -26,6 +26,7 @@ func TestAllToAllV(t *testing.T) {
 		"default":   defaultSlotSizes,
 		"small":     {streams: 9, slot: 1024, small: 900, tiny: 300},
 		"no packet": {streams: 3, slot: 128},
+		"of 256":    {streams: 1, slot: defaultSlotSizes.fitting(256).slot},
 	} {
 		for _, ranks := range []int{1, 2, 3, 4} {
 			t.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(t *testing.T) {

@@ -38,12 +38,16 @@
 //
 // # Memory
 //
-// A runner allocates memory when it first needs it: twice [Options.Scratch] for large
-// calls on any buffers, an inbox of 256 MiB for large all-reduces, slots for all-to-alls
-// with counts and for gathers and scatters that packets do not carry, and for groups of
-// sends and receives others of 41 MiB, or 60 between two ranks. On several hosts there are
-// inboxes for the reductions of each memory, and twice [Options.Scratch] at most for
-// all-to-alls with counts, and as much for groups. Close releases it.
+// A runner allocates memory when it first needs it, and Close releases it: twice [Options.Scratch]
+// for large calls on any buffers, an inbox of 256 MiB for large all-reduces, and on several hosts
+// inboxes for the reductions of each memory.
+//
+// All-to-alls with counts, and with them gathers and scatters that packets do not carry, take 32 MiB
+// on one host, and groups of sends and receives 61 MiB between two ranks and 33 to 46 among up to 8.
+// On several hosts both take up to 8 MiB for each rank, groups besides what they take for those of a
+// host. Among more than 8 ranks, up to 256, each of the two takes at most 64 MiB, on one host or on
+// several, as slots and pieces are smaller where that is needed. But where [Options.Scratch] is not
+// 64 MiB, pieces between hosts take up to twice as much as it for each of the two.
 //
 // # Several hosts
 //

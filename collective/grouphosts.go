@@ -23,8 +23,10 @@ type groupHostsOf struct {
 // reachHosts makes what the kernels need to send to ranks on other hosts, and returns their
 // argument for it. The caller holds the runner's mu. Collective the first time.
 func (g *groups) reachHosts(ctx context.Context, r *Runner) (*gpu.Buffer, error) {
-	ranks, post := r.comm.Size(), min(r.postBytes(), g.sizes.post)
-	h, err := r.posts(ctx, byGroups, post, 0, 0, 2*8*uint64(ranks), func(h *hostPath) error {
+	ranks := r.comm.Size()
+	words := 2 * 8 * uint64(ranks)
+	post := min(r.postBytes(words+largestBox(r.comm.Hosts(), ranks)), g.sizes.post)
+	h, err := r.posts(ctx, byGroups, post, 0, 0, words, func(h *hostPath) error {
 		var host []uint32
 		for _, rank := range r.comm.HostRanks() {
 			host = append(host, uint32(rank))

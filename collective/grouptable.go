@@ -46,7 +46,7 @@ type groupSizes struct {
 
 // defaultGroupSizes have a block for each lane that two ranks use, of either direction and for what
 // stays where it is, two a multiprocessor: while one waits until its stores are out, others store.
-// Packets end where they do in all-to-alls.
+// Packets end where they do in all-to-alls. Among many ranks slots are smaller; see fitting.
 var defaultGroupSizes = groupSizes{
 	lanes: 192, keeps: 64, slot: 64 << 10, packets: 8 << 20, packets16: 128 << 10, leastPacked: 4 << 10, least: 16 << 10, post: mostPost, blocks: 256, threads: 512,
 }
@@ -187,15 +187,15 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		}
 		g.hosts = []any{b}
 	}
-	ranks, lanes := uint64(r.group.Size), g.lanes(r)
-	_, _, _, end := boxLayout(ranks, lanes)
-	// The table is behind the slots.
-	slots, bytes := end+ranks*lanes*groupSlots*g.sizes.slot, uint64(loadedMessages*workMessageBytes)
-	box, err := r.allocate(ctx, slots+bytes, end)
+	near := uint64(r.group.Size)
+	all, bytes := g.sizes.boxBytes(near, uint64(r.comm.Size())-near), uint64(loadedMessages*workMessageBytes)
+	_, _, _, end := boxLayout(near, g.lanes(r))
+	box, err := r.allocate(ctx, all, end)
 	if err != nil {
 		return err
 	}
-	table, err := box.Buffer.Slice(slots, bytes)
+	// The table is behind the slots.
+	table, err := box.Buffer.Slice(all-bytes, bytes)
 	if err != nil {
 		return errors.Join(err, box.Buffer.Close())
 	}

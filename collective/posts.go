@@ -22,9 +22,9 @@ const (
 	postsCounts = 2
 )
 
-// postBytes returns the bytes of a post, alike on all ranks.
-func (r *Runner) postBytes() uint64 {
-	return min(max(r.staging.room/uint64(r.comm.Size())/postsOfPair, leastPost), mostPost) / 16 * 16
+// postBytes returns the bytes of a post, besides which a rank has so many at most; alike on all ranks.
+func (r *Runner) postBytes(others uint64) uint64 {
+	return postOf(uint64(r.comm.Size()), r.staging.room, others)
 }
 
 // posts returns the host path of a key, of posts of so many bytes: with bytes behind those of the
@@ -60,8 +60,9 @@ func (r *Runner) throughPosts(ctx context.Context, in, out *gpu.Buffer, sends, r
 	if err != nil {
 		return launch{}, err
 	}
-	post, words := r.postBytes(), 2*8*ranks
-	h, err := r.posts(ctx, bySlots, post, 2*behind(ranks)*spanBytes, words, words, func(*hostPath) error { return nil })
+	more, words := 2*behind(ranks)*spanBytes, 2*8*ranks
+	post := r.postBytes(more + 2*words)
+	h, err := r.posts(ctx, bySlots, post, more, words, words, func(*hostPath) error { return nil })
 	if err != nil {
 		return launch{}, err
 	}

@@ -24,7 +24,8 @@ type Options struct {
 	// Scratch is the bytes of device memory for the input, and for the output, of calls
 	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. It
 	// is allocated when it is first needed. Larger calls go through it in pieces. 0
-	// means 64 MiB.
+	// means 64 MiB. Another size is also the most for what groups and all-to-alls with
+	// counts send to other hosts, and for what they receive.
 	Scratch uint64
 	// MaxBlocks bounds the blocks of each kernel, and so the multiprocessors that it takes from
 	// kernels on other streams. The tuning's rules for so few blocks count then (see
@@ -98,9 +99,10 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 	if err == nil && o.MaxBlocks < 0 {
 		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "at most %d blocks: the number must not be negative", o.MaxBlocks).At(comm.Rank(), mscclgo.NoRank)
 	}
+	near := uint64(group.Size)
 	r := &Runner{
-		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
-		groups: groups{sizes: defaultGroupSizes},
+		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes.fitting(uint64(comm.Size())), rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
+		groups: groups{sizes: defaultGroupSizes.fitting(near, uint64(comm.Size())-near)},
 		order:  orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room, lines: leastLines},
 		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},

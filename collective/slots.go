@@ -24,8 +24,25 @@ type slotSizes struct {
 }
 
 // defaultSlotSizes have a block for each stream, enough to keep a GPU's links busy. Packets
-// end where they do in the tuning of all-to-alls.
+// end where they do in the tuning of all-to-alls. Among many ranks slots are smaller; see fitting.
 var defaultSlotSizes = slotSizes{streams: 128, slot: 64 << 10, small: 8 << 20, tiny: 128 << 10}
+
+// streamsOf returns how many streams each rank has to each.
+func (s slotSizes) streamsOf(ranks uint64) uint64 { return max(1, s.streams/ranks) }
+
+// layout returns where in a rank's memory the slots begin, behind the flags and the numbers of calls, and
+// where they end.
+func (s slotSizes) layout(ranks uint64) (slots, end uint64) {
+	streams := s.streamsOf(ranks)
+	slots = divideUp((streams+1)*ranks*2*8, line)*line + 8*devicecode.MaxBlocks
+	return slots, slots + streams*ranks*slotsOfStream*s.slot
+}
+
+// bytes returns the bytes of that memory. Behind the slots is what storeParts stores.
+func (s slotSizes) bytes(ranks uint64) uint64 {
+	_, end := s.layout(ranks)
+	return end + 2*behind(ranks)*spanBytes
+}
 
 // slotsChoice is how an all-to-all with counts is done.
 var slotsChoice = Choice{slots.name, 128, 512}
@@ -57,13 +74,10 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	}
 	ranks := uint64(r.comm.Size())
 	sizes := r.slotSizes
-	streams := max(1, sizes.streams/ranks)
-	flags := divideUp((streams+1)*ranks*2*8, line)*line + 8*devicecode.MaxBlocks // and the numbers of calls
-	end := flags + streams*ranks*slotsOfStream*sizes.slot
+	first, end := sizes.layout(ranks)
 	if r.slots == nil {
-		// Behind the slots is what storeParts stores.
 		var err error
-		if r.slots, err = r.allocate(ctx, end+2*behind(ranks)*spanBytes, flags); err != nil {
+		if r.slots, err = r.allocate(ctx, sizes.bytes(ranks), first); err != nil {
 			return launch{}, err
 		}
 	}
@@ -87,7 +101,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	}
 	blocks := divideUp(most, perThread*uint64(choice.Threads))
 	if most > small {
-		blocks = streams * ranks
+		blocks = sizes.streamsOf(ranks) * ranks
 	}
 	shape := gpu.Blocks(int(max(1, min(blocks, uint64(choice.Blocks), uint64(fit)))), choice.Threads)
 	shape.Overlap = overlap && r.comm.Sharers() == 1
@@ -96,7 +110,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 		return launch{}, err
 	}
 	return launch{kernel: kernel, shape: shape, args: []any{
-		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(streams), t.device(),
+		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), t.device(),
 	}, before: stores}, nil
 }
 

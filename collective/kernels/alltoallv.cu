@@ -68,7 +68,7 @@ struct Exchange {
   uint32_t epoch = 0;
   uint64_t number = 0;  // of the call among those by slots
 
-  static constexpr uint32_t kCountBits = 23;  // for 256 GiB by one stream in slots of 64 KiB
+  static constexpr uint32_t kCountBits = 23;  // for 256 GiB by one stream in slots of 33 KiB or more
 
   // awaitParts waits until all parts may be looked at: those behind the first are from a kernel
   // before. The others are, and what is made of them, while that ends.

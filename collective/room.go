@@ -1,0 +1,71 @@
+package collective
+
+// What groups of sends and receives, and all-to-alls with counts, take of the device memory of a rank by
+// default: each mostMemory at most, in communicators of more than fewRanks. Those of fewer have sizes that
+// were measured.
+const (
+	mostMemory = 64 << 20
+	fewRanks   = 8
+	slotStep   = 1 << 10
+)
+
+// slotIn returns the bytes of each of so many slots: as many as are wanted, or as there is room for besides
+// other bytes.
+func slotIn(room, want, slots, others uint64) uint64 {
+	return min(want, max((room-others)/slots/slotStep, 1)*slotStep)
+}
+
+// fitting returns the sizes for a rank with `near` ranks on its host, itself included, and `far` on others.
+// On several hosts they leave a part of mostMemory to posts.
+func (s groupSizes) fitting(near, far uint64) groupSizes {
+	if near+far <= fewRanks {
+		return s
+	}
+	room, bare := uint64(mostMemory), s
+	if far > 0 {
+		room = mostMemory / 4 * 3
+	}
+	bare.slot = 0
+	s.slot = slotIn(room, s.slot, near*lanesOf(s.lanes, near, far)*groupSlots, bare.boxBytes(near, far))
+	return s
+}
+
+// boxBytes returns the bytes of a box, with the table of messages.
+func (s groupSizes) boxBytes(near, far uint64) uint64 {
+	lanes := lanesOf(s.lanes, near, far)
+	_, _, _, end := boxLayout(near, lanes)
+	return end + near*lanes*groupSlots*s.slot + loadedMessages*workMessageBytes
+}
+
+// largestBox returns the bytes of the largest box by default of a rank of these hosts.
+func largestBox(hosts [][]int, ranks int) (most uint64) {
+	for _, host := range hosts {
+		near, far := uint64(len(host)), uint64(ranks-len(host))
+		most = max(most, defaultGroupSizes.fitting(near, far).boxBytes(near, far))
+	}
+	return most
+}
+
+// fitting returns the sizes for so many ranks of one host.
+func (s slotSizes) fitting(ranks uint64) slotSizes {
+	if ranks <= fewRanks {
+		return s
+	}
+	bare := s
+	bare.slot = 0
+	s.slot = slotIn(mostMemory, s.slot, s.streamsOf(ranks)*ranks*slotsOfStream, bare.bytes(ranks))
+	return s
+}
+
+// postOf returns the bytes of a post among so many ranks, whose outboxes and inboxes have those of the scratch
+// each; or by default, of a rank that has other bytes besides, what is left of mostMemory.
+func postOf(ranks, scratch, others uint64) uint64 {
+	room := scratch
+	if scratch == defaultScratch {
+		room = mostMemory / 2
+		if ranks > fewRanks {
+			room -= others / 2
+		}
+	}
+	return min(max(room/ranks/postsOfPair, leastPost), mostPost) / 16 * 16
+}
