@@ -73,8 +73,13 @@ func (j *job) watch(ctx context.Context, signals <-chan os.Signal) {
 				j.escalate()
 			}
 			looking.Reset(lookInterval)
-		case s := <-signals:
-			j.forward(s.(syscall.Signal))
+		case s, open := <-signals:
+			if !open {
+				signals = nil
+			}
+			if number, ok := s.(syscall.Signal); ok {
+				j.forward(number)
+			}
 		case <-done:
 			done = nil
 			if j.sent == 0 {

@@ -3,6 +3,7 @@ package launcher
 import (
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -41,6 +42,9 @@ type Options struct {
 	// Grace is how long ranks may take to end after SIGTERM before they get
 	// SIGKILL. Zero means 5 seconds.
 	Grace time.Duration
+	// Signals, unless nil, delivers the signals to forward, each of which is a [syscall.Signal], in
+	// place of this process's own, which Run leaves alone then: for a library in another's process.
+	Signals <-chan os.Signal
 }
 
 // check returns an error for invalid options, and sets defaults.

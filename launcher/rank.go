@@ -94,6 +94,9 @@ func (r *rank) wait() end {
 	for _, s := range r.streams {
 		s.end()
 	}
+	if r.cmd.ProcessState == nil {
+		return end{r.number, "ended, and its status was taken by code that waits for any child, or by the kernel because this process ignores SIGCHLD", exitFailed}
+	}
 	how, code := describe(r.cmd.ProcessState.Sys().(syscall.WaitStatus))
 	return end{r.number, how, code}
 }

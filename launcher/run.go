@@ -27,7 +27,7 @@ const (
 //
 // Until then it forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
 // from this process, which they do not affect, to all ranks; the first four, which
-// are to end them, continue those that are stopped. When a rank fails,
+// are to end them, continue those that are stopped. Options.Signals takes their place. When a rank fails,
 // that is, ends by a signal or with a code other than 0, or when ctx ends, the
 // ranks that still run get SIGTERM, and SIGKILL after Options.Grace. A rank that is
 // stopped when all others have ended well is waited for; Options.Logger is told of it
@@ -58,8 +58,12 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	}
 	defer rendezvous.Close()
 
-	signals, stop := catchSignals()
-	defer stop()
+	signals := o.Signals
+	if signals == nil {
+		caught, stop := catchSignals()
+		defer stop()
+		signals = caught
+	}
 	// The ranks die with the thread that starts them, so it must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -264,3 +264,15 @@ func TestInvalidOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherSignals has another source than this process deliver signals, which may end.
+func TestOtherSignals(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	signals <- syscall.SIGUSR1 // for this process it would be the end
+	signals <- syscall.SIGTERM
+	close(signals)
+	code, _, err := shell(t, 2, `exec sleep 60`, func(o *Options) { o.Signals = signals })
+	if code != 128+int(syscall.SIGUSR1) && code != 128+int(syscall.SIGTERM) {
+		t.Errorf("Run = %d, %v", code, err)
+	}
+}
