@@ -191,6 +191,13 @@ func TestAbandoned(t *testing.T)   { check(t, 0, nil, "abandoned") }
 func TestLate(t *testing.T)        { check(t, 0, nil, "late") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }
 
+// TestRun also compares what ranks print that the library has started.
+func TestRun(t *testing.T) {
+	lines := strings.Split(strings.TrimSpace(string(check(t, 0, nil, "run"))), "\n")
+	slices.Sort(lines)
+	testcmp.Equal(t, "output", lines, []string{"0 of 2, id, late", "1 of 2, id, late"})
+}
+
 func TestInaccessible(t *testing.T) {
 	check(t, 0, nil, "inaccessible", filepath.Join(t.TempDir(), "file"))
 }

@@ -92,6 +92,8 @@ CALL(rendezvous_create, (const char* address, mscclgo_rendezvous* rendezvous),
      ((char*)address, NEW(rendezvous)))
 CALL(rendezvous_id, (mscclgo_rendezvous rendezvous, char* text, size_t bytes), (ID(rendezvous), text, bytes))
 CALL(rendezvous_destroy, (mscclgo_rendezvous rendezvous), (ID(rendezvous)))
+CALL(run, (int ranks, const char* const* command, int signals, int* code),
+     (ranks, (char**)command, signals, code))
 CALL(device_open, (const char* name, mscclgo_device* device), ((char*)name, NEW(device)))
 CALL(device_destroy, (mscclgo_device device), (ID(device)))
 CALL(device_get_info, (mscclgo_device device, mscclgo_device_info* info), (ID(device), info))

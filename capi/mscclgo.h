@@ -321,6 +321,29 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_id(mscclgo_rendezvous rendezvous, 
 // mscclgo_rendezvous_destroy closes the rendezvous. A group that is complete stays.
 MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezvous);
 
+// ---- Processes ----
+
+// mscclgo_run starts processes on this machine as the ranks of a new group, as the command mscclgo run
+// does, and returns when all have ended. command is a program, a path or a name that is looked up in
+// PATH, and its arguments; NULL is behind the last. The ranks have the variables of this process, and
+// those by which mscclgo_group_join finds the group, and an empty input. What they write goes to this
+// process's standard output and error, in whole lines. When one fails, that is, ends by a signal or with a
+// status other than 0, the others get SIGTERM, and SIGKILL after 5 seconds. If this process ends first,
+// however it does, they are killed. The process needs some open files for each rank.
+//
+// The ranks have process groups of their own, which Ctrl-C does not reach. signals is a descriptor from
+// which the numbers of signals for all ranks are read, a byte each, or -1: a pipe, to which handlers of
+// the program write. The function installs none. Meanwhile the process must not ignore SIGCHLD, and no
+// other thread of it may wait for any child, as waitpid(-1, ...) does.
+//
+// code, which is stored with an error too, is the status to exit with: 0 if all ranks ended with 0; that
+// of the rank that failed first, 128 and the number of the signal if one ended it; 126 or 127 if the
+// program cannot be run or found; 2 if there is no group of so many ranks; otherwise 1.
+//
+// Errors: MSCCLGO_REMOTE when a rank failed, which tells how all ended, and, as mscclgo_error_rank does,
+// which one is to blame; MSCCLGO_INVALID also where the program cannot be run or found.
+MSCCLGO_API mscclgo_status mscclgo_run(int ranks, const char* const* command, int signals, int* code);
+
 // ---- Devices and memory ----
 
 // mscclgo_device_info describes a device.

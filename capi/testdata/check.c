@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -1725,6 +1726,63 @@ static void bundle(const char* path) {
   OK(mscclgo_device_destroy(d));
 }
 
+static int passed[2];  // a pipe of signals for ranks
+
+static void pass(int number) {
+  char byte = (char)number;
+  if (write(passed[1], &byte, 1) != 1) _exit(42);
+}
+
+// run runs ranks that are shells.
+static void run(void) {
+  int code = 0;
+#define RUN(ranks, signals, script) \
+  mscclgo_run((ranks), (const char* const[]){"/bin/sh", "-c", (script), NULL}, (signals), &code)
+  OK(mscclgo_set_log(NULL, NULL, 0));
+  setenv("SET_LATE", "late", 1);  // after Go has read the environment
+  code = 9;
+  OK(RUN(2, -1, "echo $RANK of $WORLD_SIZE, ${MSCCLGO_ID:+id}, $SET_LATE; cat"));
+  TRUE(code == 0);
+  FAILS(MSCCLGO_REMOTE, "exited with code 3; of the others, 0,2 were ended by SIGTERM",
+        RUN(3, -1, "[ $RANK = 1 ] && exit 3; exec sleep 60"));
+  TRUE(code == 3 && mscclgo_error_rank() == 1);
+  FAILS(MSCCLGO_INVALID, "from 1 to", RUN(0, -1, "exit 0"));
+  TRUE(code == 2);
+  FAILS(MSCCLGO_INVALID, "from 1 to", RUN(1000000, -1, "exit 0"));
+  TRUE(code == 2);
+  FAILS(MSCCLGO_INVALID, "not found", mscclgo_run(1, (const char* const[]){"mscclgo-none", NULL}, -1, &code));
+  TRUE(code == 127);
+  FAILS(MSCCLGO_INVALID, "permission", mscclgo_run(1, (const char* const[]){"/etc/passwd", NULL}, -1, &code));
+  TRUE(code == 126);
+  FAILS(MSCCLGO_INVALID, "the descriptor 999", RUN(1, 999, "exit 0"));
+  TRUE(code == 1);
+  FAILS(MSCCLGO_INVALID, "no program", mscclgo_run(1, (const char* const[]){NULL}, -1, &code));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_run(1, NULL, -1, &code));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_run(1, (const char* const[]){"true", NULL}, -1, NULL));
+
+  // Signals of this process are its own; those that it passes on go to all ranks.
+  TRUE(pipe(passed) == 0);
+  struct sigaction host = {.sa_handler = pass, .sa_flags = SA_ONSTACK}, before, after;
+  sigaction(SIGUSR1, &host, NULL);
+  sigaction(SIGUSR1, NULL, &before);
+  FAILS(MSCCLGO_REMOTE, "exited with code 7",
+        RUN(1, passed[0],
+            "exec 2>/dev/null; trap 'exit 7' USR1; kill -USR1 $PPID; while :; do sleep 0.02; done"));
+  TRUE(code == 7);
+  pass(SIGTERM);
+  FAILS(MSCCLGO_REMOTE, "ended by SIGTERM", RUN(2, passed[0], "exec sleep 60"));
+  TRUE(code == 128 + SIGTERM);
+  sigaction(SIGUSR1, NULL, &after);
+  TRUE(after.sa_handler == pass && after.sa_flags == before.sa_flags);
+  close(passed[1]);
+  OK(RUN(1, passed[0], "exit 0"));  // which has ended
+
+  // What takes the status of children is told of.
+  signal(SIGCHLD, SIG_IGN);
+  FAILS(MSCCLGO_REMOTE, "ignores SIGCHLD", RUN(2, -1, "exit 0"));
+  TRUE(code == 1);
+}
+
 int main(int count, char** arguments) {
   const char* name = count > 1 ? arguments[1] : "";
   const char* argument = count > 2 ? arguments[2] : "";
@@ -1745,6 +1803,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "abandoned")) return together(abandon), 0;
   if (!strcmp(name, "late")) return late(), 0;
   if (!strcmp(name, "environment")) return environment(), 0;
+  if (!strcmp(name, "run")) return run(), 0;
   if (!strcmp(name, "opening")) return opening(), 0;
   if (!strcmp(name, "leaks")) return leaks(), 0;
   if (!strcmp(name, "leak")) return leak(), 0;

@@ -55,6 +55,7 @@ FUNCTIONS = dict(
     rendezvous_create="sp",
     rendezvous_id="ppz",
     rendezvous_destroy="p",
+    run="ipip",
     device_open="sp",
     device_destroy="p",
     device_get_info="pp",

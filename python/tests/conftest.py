@@ -1,11 +1,12 @@
-"""Groups for tests: of one rank, and of several that are threads of this process."""
+"""Groups for tests: of one rank, and of several that are threads of this process. Other processes of Python."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -60,3 +61,14 @@ def together() -> Callable[[int, Callable[[mscclgo.Group], Any]], List[Any]]:
         return run_ranks(ranks, rank)
 
     return run
+
+
+def variables(**more: str) -> Dict[str, str]:
+    """Returns the variables of a process that is in no group, and these."""
+    group = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MSCCLGO_ID")
+    return {**{k: v for k, v in os.environ.items() if k not in group}, "MSCCLGO_DEVICE": "emu", **more}
+
+
+def python(*arguments: str, timeout: float = 120, **more: str) -> "subprocess.CompletedProcess[str]":
+    """Runs Python with these variables more."""
+    return subprocess.run([sys.executable, *arguments], env=variables(**more), capture_output=True, text=True, timeout=timeout)

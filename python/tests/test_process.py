@@ -7,25 +7,18 @@ import inspect
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, List, Optional
 
 import pytest
+from conftest import python
 
 import mscclgo
 from mscclgo import _library
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DEMO = Path(mscclgo.__file__).parent / "demo.py"
-GROUP_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MSCCLGO_ID")
-
-
-def python(*arguments: str, timeout: float = 120, **variables: str) -> "subprocess.CompletedProcess[str]":
-    environment = {k: v for k, v in os.environ.items() if k not in GROUP_VARIABLES}
-    environment.update(MSCCLGO_DEVICE="emu", **variables)
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 def right(ranks: int) -> List[str]:
@@ -88,7 +81,8 @@ def test_run_fails() -> None:
     finally:
         path.unlink()
     assert done.returncode == 1
-    assert "rank one has had enough" in done.stdout
+    assert "ValueError: rank one has had enough" in done.stderr
+    assert "(rank 1): remote failure: exited with code 1" in done.stderr
 
 
 def test_no_group() -> None:
