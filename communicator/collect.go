@@ -56,8 +56,9 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 		failed = ours
 	}
 	all, err := k.contributions(ctx, mine, failed)
-	if err != nil && k.c.failure != nil {
-		k.c.failure.observer.failed(err)
+	if err != nil && k.c.failure != nil && k.name != closing { // a group that is closed aborts no other
+		o := k.c.failure.observer
+		o.note(o.failing(err, mscclgo.NoRank, mscclgo.NoRank), false)
 	}
 	return all, err
 }

@@ -82,7 +82,7 @@ func (f *failure) words() *devicecode.GroupStatus {
 // timed out or a rank gives no sign of life.
 func (f *failure) watch() {
 	defer close(f.done)
-	defer f.observer.quiet(false)
+	defer f.observer.quiet()
 	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	for {
@@ -140,7 +140,7 @@ func (f *failure) blame(kind mscclgo.Kind, op string, v verdict.Verdict, peer in
 	} else if v.Culprit == rank || peer == rank {
 		peer = mscclgo.NoRank
 	}
-	f.failBy(v.Culprit, mscclgo.Errorf(kind, op, "%s", v.Text).At(rank, peer))
+	f.failBy(v.Culprit, mscclgo.Errorf(kind, op, "%w", f.observer.judged(v, peer, v.Text, nil)).At(rank, peer))
 }
 
 // notes returns what kernels have written about their waits.
@@ -167,13 +167,16 @@ type blamer interface{ Blame(rank int, cause error) }
 // failBy is fail, with the rank that is to blame, if it is known. If the bootstrap has failed
 // and watch has not come to it yet, that is the cause: what fails here now may come of it.
 func (f *failure) failBy(culprit int, err error) {
+	self := f.boot.Rank()
 	if earlier := f.boot.Err(); earlier != nil {
-		culprit, err = mscclgo.NoRank, earlier
+		culprit, self, err = mscclgo.NoRank, mscclgo.NoRank, earlier // which may name nobody
 	}
+	known := f.observer.failing(err, culprit, self)
 	f.mu.Lock()
 	first := f.cause == nil
 	if first {
 		f.cause = err
+		f.observer.note(known, true) // before a program can pass the cause to another group
 		f.failed.Store(true)
 		f.tracer.Load().failed() // before anyone is told of the cause, who waits for its file
 	}
@@ -182,7 +185,6 @@ func (f *failure) failBy(culprit int, err error) {
 	if !first {
 		return
 	}
-	f.observer.failed(err)
 	if b, ok := f.boot.(blamer); ok && culprit != mscclgo.NoRank {
 		b.Blame(culprit, err)
 		return
@@ -283,9 +285,14 @@ func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 
 // Abort fails the group with err: waits in kernels of all ranks end as aborted, and
 // calls on all ranks return an error that names this rank, or the one that err says is to
-// blame: the Peer of an ErrTimeout or ErrRemote, also where err is of another group that came of
-// the same one by [Communicator.Split] and numbers its ranks otherwise. A group that has failed
-// keeps its first error. On a closed communicator Abort does nothing.
+// blame, the Peer of an ErrTimeout or ErrRemote. A group that has failed keeps its first error. On
+// a closed communicator Abort does nothing.
+//
+// If err is, or wraps, one of the newest 16 errors with which groups that came of the same one by
+// [Communicator.Split] have failed on this rank, or that their collective calls returned here, its
+// Peer is found by the number that it has in this group. The Peer of any other error, also of one of a
+// group that a communicator of the family became by [Communicator.Reform], is taken for a number
+// of this group.
 func (c *Communicator) Abort(err error) {
 	const op = "communicator: abort"
 	if err == nil {

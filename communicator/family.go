@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
@@ -14,9 +15,9 @@ import (
 // tell each other what it waits for, and the ranks of each group hear of it.
 type family struct {
 	mu    sync.Mutex
-	told  map[*observer]told // of those that observe
-	asked time.Time          // when this rank last asked in one of the groups
-	fails []failing          // the newest last
+	told  map[*kin]told // of those that observe
+	asked time.Time     // when this rank last asked in one of the groups
+	fails []*failing    // the newest last
 }
 
 // told is what an observer tells of its rank: waits for ranks by their numbers in the outer group.
@@ -26,28 +27,37 @@ type told struct {
 	over  bool // the group has failed, and these were its last
 }
 
-// kin is an observer's place in its family.
+// kin is a group's place in its family. It is small, since it lives on while others of the family
+// do: what a communicator has that is closed does not.
 type kin struct {
 	family  *family
-	outer   *observer // of the outer group
-	parent  *observer // of the group that was split, nil for the outer one
-	numbers []int     // in the outer group, of the ranks of this one
+	outer   *kin  // the outer group, or this one
+	parent  *kin  // the group that was split, nil for the outer one
+	numbers []int // in the outer group, of the ranks of this one
+
+	observer *observer // of the outer group, while that is open; guarded by family.mu
+	failure  *failing  // why the group failed, or nil; guarded by family.mu
 }
 
 const mostTold = 4 // waits of one group
 
 // adopt makes a new group one that came of this one, where its ranks are those of the numbers.
 func (o *observer) adopt(child *observer, numbers []int) {
+	o.mu.Lock()
 	k := o.kin.Load()
 	if k == nil {
-		k = &kin{family: &family{told: map[*observer]told{}}, outer: o, numbers: o.c.everyone()}
+		k = &kin{family: &family{told: map[*kin]told{}}, numbers: o.c.everyone()}
+		if k.outer = k; o.board != nil {
+			k.observer = o
+		}
 		o.kin.Store(k)
 	}
+	o.mu.Unlock()
 	outer := make([]int, len(numbers))
 	for i, n := range numbers {
 		outer[i] = k.numbers[n]
 	}
-	child.kin.Store(&kin{family: k.family, outer: k.outer, parent: o, numbers: outer})
+	child.kin.Store(&kin{family: k.family, outer: k.outer, parent: k, numbers: outer})
 }
 
 // tell has the family know what this rank's kernels and exchange wait for. The caller holds mu.
@@ -56,7 +66,7 @@ func (o *observer) tell(own *verdict.Status, now time.Time) {
 	if k == nil {
 		return
 	}
-	waits := slices.Concat(own.Waits, o.exchangeWaits(own))
+	waits := slices.Concat(own.Waits, o.exchangeWaits(own, now))
 	slices.SortStableFunc(waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
 	waits = slices.DeleteFunc(waits, func(w verdict.Wait) bool { return w.Peer < 0 || w.Peer >= len(k.numbers) })
 	waits = waits[:min(len(waits), mostTold)]
@@ -65,12 +75,13 @@ func (o *observer) tell(own *verdict.Status, now time.Time) {
 	}
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
-	k.family.told[o] = told{waits: waits, at: now}
+	k.family.told[k] = told{waits: waits, at: now}
 }
 
-// exchangeWaits returns this rank's waits in an exchange that has lasted. The caller holds mu.
-func (o *observer) exchangeWaits(own *verdict.Status) []verdict.Wait {
-	if own.Exchanging < o.stuck() {
+// exchangeWaits returns this rank's waits in an exchange that has lasted, or that ended by its
+// deadline a moment ago: the rank may do something else since. The caller holds mu.
+func (o *observer) exchangeWaits(own *verdict.Status, now time.Time) []verdict.Wait {
+	if own.ExchangeEnded && now.Sub(o.exchanging.ended) > askedFor || !own.ExchangeEnded && own.Exchanging < o.stuck() {
 		return nil
 	}
 	ranks := make([]verdict.Rank, len(o.lives))
@@ -83,22 +94,32 @@ func (o *observer) exchangeWaits(own *verdict.Status) []verdict.Wait {
 	return verdict.ExchangeWaits(ranks, o.c.Rank())
 }
 
-// quiet has the family hear no more of this group's waits: it has failed, which ends them, or is
-// closed. Ranks of other groups whose deadlines pass soon after a failure learn of the last.
-func (o *observer) quiet(closed bool) {
+// quiet has the family hear no more of this group's waits: it has failed, which ends them. Ranks
+// of other groups whose deadlines pass soon after a failure learn of the last.
+func (o *observer) quiet() {
 	k := o.kin.Load()
 	if k == nil {
 		return
 	}
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
-	t, ok := k.family.told[o]
-	if closed || !ok {
-		delete(k.family.told, o)
+	if t, ok := k.family.told[k]; ok {
+		t.at, t.over = o.now(), true
+		k.family.told[k] = t
+	}
+}
+
+// leaveFamily has the family hear nothing more of this group, which is closed. The caller holds mu,
+// by which no tick tells anything any more.
+func (o *observer) leaveFamily() {
+	k := o.kin.Load()
+	if k == nil {
 		return
 	}
-	t.at, t.over = o.now(), true
-	k.family.told[o] = t
+	k.family.mu.Lock()
+	defer k.family.mu.Unlock()
+	delete(k.family.told, k)
+	k.observer = nil
 }
 
 // stale reports whether the waits are too old to be going on, or to have ended just now.
@@ -118,14 +139,14 @@ func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
 	for other, t := range k.family.told {
-		if other == o || t.stale(now) {
+		if other == k || t.stale(now) {
 			continue
 		}
 		for _, w := range t.waits {
 			if !w.Ended && !t.over {
 				w.For += max(now.Sub(t.at), 0)
 			}
-			w.Where = o.where(other)
+			w.Where = k.where(other)
 			if i := slices.Index(k.numbers, w.Peer); i >= 0 {
 				w.Peer = i
 			} else {
@@ -141,12 +162,12 @@ func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
 }
 
 // where returns which group another of the family is, as seen from this one.
-func (o *observer) where(other *observer) verdict.Where {
-	if other == o.kin.Load().outer {
+func (k *kin) where(other *kin) verdict.Where {
+	if other == k.outer {
 		return verdict.Outer
 	}
-	for above := other.kin.Load().parent; above != nil; above = above.kin.Load().parent {
-		if above == o {
+	for above := other.parent; above != nil; above = above.parent {
+		if above == k {
 			return verdict.Part
 		}
 	}
@@ -156,18 +177,22 @@ func (o *observer) where(other *observer) verdict.Where {
 // outerGroup returns what is known of the outer group, if this is not it.
 func (o *observer) outerGroup() verdict.OuterGroup {
 	k := o.kin.Load()
-	if k == nil || k.outer == o {
+	if k == nil || k.outer == k {
 		return verdict.OuterGroup{}
 	}
-	g := verdict.OuterGroup{Numbers: k.numbers}
+	g := verdict.OuterGroup{Numbers: k.numbers, Size: len(k.outer.numbers)}
 	k.family.mu.Lock()
+	outer, failure := k.outer.observer, k.outer.failure
 	t, known := k.family.told[k.outer]
 	k.family.mu.Unlock()
-	if known && !t.stale(o.now()) {
-		k.outer.mu.Lock()
-		defer k.outer.mu.Unlock()
-		if k.outer.board != nil {
-			g.Ranks = k.outer.ranks(k.outer.now())
+	if failure != nil && failure.culprit != mscclgo.NoRank && o.now().Sub(failure.at) < askedFor {
+		g.Failure = &verdict.OuterFailure{Culprit: failure.culprit, Text: failure.text}
+	}
+	if outer != nil && known && !t.stale(o.now()) {
+		outer.mu.Lock()
+		defer outer.mu.Unlock()
+		if outer.board != nil {
+			g.Ranks = outer.ranks(outer.now())
 		}
 	}
 	return g

@@ -12,84 +12,133 @@ import (
 
 // failing is an error of a group, by which it failed or with which a call ended.
 type failing struct {
-	of      *observer
+	of      *kin
 	err     error
-	culprit int // its number in the outer group, or NoRank
+	text    string // of err
+	culprit int    // its number in the outer group, or NoRank
 	at      time.Time
 }
 
 const mostFails = 16
 
-// failed has the family know an error of this group, in which numbers of ranks are the group's.
-func (o *observer) failed(err error) {
-	k := o.kin.Load()
-	if k == nil {
-		return
-	}
-	culprit, ok := verdict.OuterCulprit(err.Error())
-	if !ok || culprit >= k.outer.c.Size() {
-		culprit = mscclgo.NoRank
-		if i := blame.Culprit(err, o.c.Rank()); i >= 0 && i < len(k.numbers) {
-			culprit = k.numbers[i]
-		}
-	}
-	k.family.mu.Lock()
-	defer k.family.mu.Unlock()
-	k.family.fails = append(k.family.fails, failing{o, err, culprit, o.now()})
-	k.family.fails = k.family.fails[max(0, len(k.family.fails)-mostFails):]
+// judged is in errors of which this rank has found out the culprit. Others have the text alone.
+type judged struct {
+	family  *family
+	culprit int // its number in the outer group, or NoRank
+	text    string
+	err     error // that the text quotes, or nil
 }
 
-// culprit returns the rank, as this group numbers it, that an error of another group of the family
-// names, and reports whether it is such an error. A rank that is not of this group is NoRank.
-func (o *observer) culprit(err error) (rank int, ok bool) {
+func (j *judged) Error() string { return j.text }
+func (j *judged) Unwrap() error { return j.err }
+
+// judged returns an error with a text that has a verdict's. Where that names no culprit, it is
+// due to the rank that was awaited.
+func (o *observer) judged(v verdict.Verdict, awaited int, text string, err error) *judged {
+	k := o.kin.Load()
+	if k == nil {
+		return &judged{text: text, err: err}
+	}
+	culprit := k.number(v.Culprit)
+	if v.Outside {
+		culprit = v.Outer
+	} else if v.Culprit == mscclgo.NoRank {
+		culprit = k.number(awaited)
+	}
+	return &judged{k.family, culprit, text, err}
+}
+
+// number returns the number in the outer group of a rank of this one, or NoRank.
+func (k *kin) number(rank int) int {
+	if rank < 0 || rank >= len(k.numbers) {
+		return mscclgo.NoRank
+	}
+	return k.numbers[rank]
+}
+
+// failing returns what the family shall know of an error of this group, which is due to the culprit
+// if that is known, and to the rank otherwise if the error names none. Both may be NoRank. It
+// is called without locks, since methods of the program's errors may call anything.
+func (o *observer) failing(err error, culprit, otherwise int) *failing {
+	k := o.kin.Load()
+	if k == nil {
+		return nil
+	}
+	f := &failing{of: k, err: err, text: err.Error(), at: o.now()}
+	if j := (*judged)(nil); errors.As(err, &j) && j.family == k.family {
+		f.culprit = j.culprit
+		return f
+	}
+	if culprit == mscclgo.NoRank {
+		var ok bool
+		if f.culprit, ok = verdict.OuterCulprit(f.text); ok && f.culprit < len(k.outer.numbers) {
+			return f
+		}
+		culprit = blame.Culprit(err, mscclgo.NoRank)
+	}
+	if e := (*mscclgo.Error)(nil); culprit == mscclgo.NoRank && errors.As(err, &e) && e.Kind == mscclgo.ErrAborted {
+		culprit = e.Rank // that gave up, or which others gave up
+	}
+	if culprit == mscclgo.NoRank {
+		culprit = otherwise
+	}
+	f.culprit = k.number(culprit)
+	return f
+}
+
+// note has the family know an error of this group, by which the group has failed or not.
+func (o *observer) note(f *failing, failed bool) {
+	if f == nil {
+		return
+	}
+	family := f.of.family
+	family.mu.Lock()
+	defer family.mu.Unlock()
+	if failed {
+		f.of.failure = f
+	}
+	family.fails = append(family.fails, f)
+	family.fails = family.fails[max(0, len(family.fails)-mostFails):]
+}
+
+// culprit returns the rank that an error of another group of the family names, by its number in the
+// outer group, or NoRank, and reports whether it is such an error.
+func (o *observer) culprit(err error) (number int, ok bool) {
 	k := o.kin.Load()
 	if k == nil {
 		return mscclgo.NoRank, false
 	}
 	k.family.mu.Lock()
-	defer k.family.mu.Unlock()
-	for _, f := range k.family.fails {
+	fails := slices.Clone(k.family.fails)
+	k.family.mu.Unlock()
+	for _, f := range slices.Backward(fails) { // those that quote others are newer
 		if errors.Is(err, f.err) {
-			if f.of == o {
-				return mscclgo.NoRank, false
-			}
-			return slices.Index(k.numbers, f.culprit), true // which is NoRank where there is none
+			return f.culprit, f.of != k
 		}
 	}
 	return mscclgo.NoRank, false
 }
 
-// outerFailed returns why the outer group failed, if that was a moment ago: a rank that waited
-// there, and so did not come here, waits no more.
-func (o *observer) outerFailed() (verdict.Verdict, bool) {
-	k := o.kin.Load()
-	if k == nil || k.outer == o {
-		return verdict.Verdict{}, false
-	}
-	k.family.mu.Lock()
-	defer k.family.mu.Unlock()
-	for _, f := range k.family.fails {
-		if f.of == k.outer && f.of.c.failure.failed.Load() && f.culprit != mscclgo.NoRank && o.now().Sub(f.at) < askedFor {
-			return verdict.OuterFailed(k.numbers, f.culprit, f.err), true
-		}
-	}
-	return verdict.Verdict{}, false
-}
-
 // ofOther returns an error of another group of this rank, which names ranks by their numbers there,
-// as one of a kind and an operation here, and its culprit, a rank of this group or NoRank. The error is nil if
+// with this kind and operation, and its culprit, a rank of this group or NoRank. The error is nil if
 // err is no such error.
 func (c *Communicator) ofOther(kind mscclgo.Kind, op string, err error) (culprit int, ours error) {
 	if c.failure == nil || err == nil {
 		return mscclgo.NoRank, nil
 	}
-	culprit, ok := c.failure.observer.culprit(err)
+	number, ok := c.failure.observer.culprit(err)
 	if !ok {
 		return mscclgo.NoRank, nil
+	}
+	k := c.failure.observer.kin.Load()
+	culprit = slices.Index(k.numbers, number) // which is NoRank where there is none
+	text := "another group of this rank has failed, by whose numbers ranks are named: " + err.Error()
+	if number != mscclgo.NoRank && culprit == mscclgo.NoRank {
+		text = verdict.Outsider(text, number)
 	}
 	peer := culprit
 	if peer == c.Rank() {
 		peer = mscclgo.NoRank
 	}
-	return culprit, mscclgo.Errorf(kind, op, "another group of this rank has failed, by whose numbers ranks are named: %w", err).At(c.Rank(), peer)
+	return culprit, mscclgo.Errorf(kind, op, "%w", &judged{k.family, number, text, err}).At(c.Rank(), peer)
 }

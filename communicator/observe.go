@@ -124,13 +124,13 @@ func (o *observer) join(b *board, owners, leaders []int) {
 
 // leave says on the board that this rank is gone, and does not use it any more.
 func (o *observer) leave() {
-	o.quiet(true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.board != nil {
 		o.board.beat(o.c.Rank(), gone)
 		o.board = nil
 	}
+	o.leaveFamily()
 }
 
 // serves adds a proxy service of this rank, which it does not keep alive.

@@ -45,7 +45,7 @@ func (o *observer) askEarly(now time.Time) {
 	if !o.asked.IsZero() && now.Sub(o.asked) < askedFor {
 		return
 	}
-	late := !o.exchanging.ended && !o.exchanging.since.IsZero() && o.nearlyOver(now.Sub(o.exchanging.since))
+	late := o.exchanging.ended.IsZero() && !o.exchanging.since.IsZero() && o.nearlyOver(now.Sub(o.exchanging.since))
 	for _, w := range o.waits {
 		late = late || !w.timedOut && o.nearlyOver(w.lasted+now.Sub(w.seen))
 	}

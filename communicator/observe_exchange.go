@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -13,7 +14,7 @@ import (
 type ownExchange struct {
 	number uint64
 	since  time.Time // zero if it is done
-	ended  bool      // its deadline has passed
+	ended  time.Time // when the call returned because its deadline had passed, or zero
 }
 
 // exchange notes that this rank begins its next exchange. done is called with the
@@ -29,7 +30,7 @@ func (o *observer) exchange() (done func(error)) {
 		switch {
 		case o.exchanging.number != number: // of two at once, which is an error
 		case errors.Is(err, mscclgo.ErrTimeout):
-			o.exchanging.ended = true
+			o.exchanging.ended = o.now()
 		default:
 			o.exchanging.since = time.Time{}
 		}
@@ -38,7 +39,10 @@ func (o *observer) exchange() (done func(error)) {
 
 // describe adds the exchange to this rank's status.
 func (e ownExchange) describe(s *verdict.Status, now time.Time) {
-	s.Exchange, s.ExchangeEnded = e.number, e.ended
+	s.Exchange, s.ExchangeEnded = e.number, !e.ended.IsZero()
+	if s.ExchangeEnded {
+		now = e.ended
+	}
 	if !e.since.IsZero() {
 		s.Exchanging = max(now.Sub(e.since), 1)
 	}
@@ -62,9 +66,6 @@ func (o *observer) judgeExchange() (verdict.Verdict, bool) {
 
 // verdict judges what is known of all ranks.
 func (o *observer) verdict(ranks []verdict.Rank, outer verdict.OuterGroup) verdict.Verdict {
-	if v, ok := o.outerFailed(); ok {
-		return v
-	}
 	return verdict.JudgePart(ranks, outer, verdict.Limits{Silence: max(o.heartbeat, 0), Stuck: o.stuck()})
 }
 
@@ -90,8 +91,10 @@ func (f *failure) explain(err error) error {
 	case !ok || v.Culprit == mscclgo.NoRank && !v.Outside:
 		return err
 	case v.Culprit == f.boot.Rank(): // the peer that err names is not to blame
-		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%s (%v)", v.Text, err).At(v.Culprit, mscclgo.NoRank)
+		text := fmt.Sprintf("%s (%v)", v.Text, err)
+		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", f.observer.judged(v, mscclgo.NoRank, text, nil)).At(v.Culprit, mscclgo.NoRank)
 	default:
-		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%s (%w)", v.Text, err).At(f.boot.Rank(), v.Culprit)
+		text := fmt.Sprintf("%s (%v)", v.Text, err)
+		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", f.observer.judged(v, mscclgo.NoRank, text, err)).At(f.boot.Rank(), v.Culprit)
 	}
 }

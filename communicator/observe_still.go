@@ -56,7 +56,7 @@ func (o *observer) readStill() {
 		add(taken)
 	}
 	device := native.StillOf(o.c.dev)
-	exchanging := !o.exchanging.since.IsZero() && !o.exchanging.ended
+	exchanging := !o.exchanging.since.IsZero() && o.exchanging.ended.IsZero()
 	if device.Rounds == o.still.device || !idle || device.Hosts == 0 && !exchanging {
 		return
 	}

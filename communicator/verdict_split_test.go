@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 )
 
@@ -65,7 +66,11 @@ type parted struct {
 }
 
 func newParted(t *testing.T, colors, keys []int) *parted {
-	p := &parted{comms: group(t, 4, communicator.Options{Timeout: verdictTimeout, Scratch: 4096})}
+	return newPartedOf(t, group(t, 4, communicator.Options{Timeout: verdictTimeout, Scratch: 4096}), colors, keys)
+}
+
+func newPartedOf(t *testing.T, comms []*communicator.Communicator, colors, keys []int) *parted {
+	p := &parted{comms: comms}
 	p.all = workers(t, p.comms)
 	p.part = children(t, p.comms, colors, keys)
 	p.channels = make([]*communicator.MemoryChannels, 4)
@@ -159,6 +164,53 @@ func TestAbortByPart(t *testing.T) {
 	settled(t, p.all)
 }
 
+// TestAbortByPartThroughAnother has the error of a part pass through another part, which lacks the
+// culprit, to the outer group, on a rank that knows of the first part, and on one that has only
+// heard the text.
+func TestAbortByPartThroughAnother(t *testing.T) {
+	for _, last := range []int{1, 3} {
+		t.Run(fmt.Sprint(last), func(t *testing.T) {
+			p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
+			other := children(t, p.comms, []int{-1, 0, -1, 0}, []int{0, 0, 0, 0})
+			for rank := range 2 {
+				if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			blames(t, "the part", p.part, 0, "rank 0 did not come")
+			other[1].Abort(p.part[1].Err())
+			blames(t, "the other part", other, 0, "rank 0 did not come", "rank 2 of the outer group is not of this one")
+			p.comms[last].Abort(fmt.Errorf("step 4: %w", other[last].Err()))
+			blames(t, "the outer group", p.comms, 2, "another group of this rank has failed, by whose numbers ranks are named")
+			settled(t, p.all)
+		})
+	}
+}
+
+// spy is an error of a program's, that looks when errors are examined.
+type spy struct{ look func() }
+
+func (s *spy) Error() string { return "the disk is full" }
+func (s *spy) As(any) bool   { s.look(); return false }
+
+// TestAbortAtOnce aborts the outer group as soon as a part has an error.
+func TestAbortAtOnce(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	part := children(t, comms, []int{0, 0}, []int{0, -1})
+	looking, passed := false, false
+	part[0].Abort(&spy{func() {
+		if err := part[0].Err(); err != nil && !looking {
+			looking, passed = true, true
+			comms[0].Abort(err)
+			looking = false
+		}
+	}})
+	if !passed {
+		t.Fatal("the error was not passed on")
+	}
+	blames(t, "the outer group", comms, 0, "another group of this rank has failed, by whose numbers ranks are named")
+}
+
 // TestMissingSignalInside is TestMissingSignalOutside where the rank that sends nothing is of the
 // part too, has another number there, and waits there as the others do.
 func TestMissingSignalInside(t *testing.T) {
@@ -215,6 +267,43 @@ func TestOuterGroupFailsFirst(t *testing.T) {
 		}
 	}
 	blames(t, "the part", p.part, 2, "the outer group has failed, by whose numbers ranks are named", "rank 3 never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
+	settled(t, p.all)
+}
+
+// textual is a bootstrap of a program's own, which tells why a group failed by a text alone.
+type textual struct {
+	communicator.Bootstrap
+	group *bootstrap.Bootstrap
+}
+
+func (b textual) Abort(cause error)     { b.group.Blame(b.Rank(), errors.New(cause.Error())) }
+func (b textual) Done() <-chan struct{} { return b.group.Done() }
+
+func (b textual) Err() error {
+	if err := b.group.Err(); err != nil {
+		return errors.New("somebody gave up")
+	}
+	return nil
+}
+
+// TestOuterGroupFailsOfNobody is TestOuterGroupFailsFirst where nobody hears who failed.
+func TestOuterGroupFailsOfNobody(t *testing.T) {
+	var boots []communicator.Bootstrap
+	for _, b := range ranks(t, 4) {
+		boots = append(boots, textual{b, b})
+	}
+	o := communicator.Options{Timeout: verdictTimeout, Scratch: 4096}
+	p := newPartedOf(t, groupOver(t, boots, devices(t, 4), []communicator.Options{o, o, o, o}), []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
+	if err := p.await(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(apart / 2)
+	for rank := range 2 {
+		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
 	settled(t, p.all)
 }
 

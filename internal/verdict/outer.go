@@ -14,6 +14,15 @@ import (
 type OuterGroup struct {
 	Ranks   []Rank // nil if nothing is known
 	Numbers []int  // there, of the ranks of the group
+	Size    int    // of its ranks
+
+	Failure *OuterFailure // if it failed a moment ago, which ended the waits there
+}
+
+// OuterFailure is why the outer group failed.
+type OuterFailure struct {
+	Culprit int // a rank, by its number there
+	Text    string
 }
 
 // text says in which group a wait is, if it is another one.
@@ -97,8 +106,15 @@ func (g *graph) extend(outer OuterGroup) {
 		s := *g.ranks[i].Status
 		s.Waits = slices.Clone(s.Waits)
 		for j := range s.Waits {
-			if w := &s.Waits[j]; w.Outside {
-				w.Peer, w.Outside = place(w.Peer), false
+			w := &s.Waits[j]
+			if !w.Outside {
+				continue
+			}
+			w.Outside = false
+			if w.Peer >= 0 && w.Peer < outer.Size {
+				w.Peer = place(w.Peer)
+			} else {
+				w.Peer = mscclgo.NoRank
 			}
 		}
 		g.ranks[i].Status = &s
@@ -132,7 +148,7 @@ func (g *graph) inGroup(v Verdict) Verdict {
 		return v
 	}
 	v.Outside, v.Outer = true, g.outside[v.Culprit-g.members]
-	v.Text += "; " + outsider(v.Outer)
+	v.Text = Outsider(v.Text, v.Outer)
 	for v.Culprit >= g.members {
 		v.Culprit = g.via[v.Culprit]
 	}
@@ -142,29 +158,54 @@ func (g *graph) inGroup(v Verdict) Verdict {
 	return v
 }
 
-// OuterCulprit returns the number that a verdict's culprit has in the outer group, by the text of an
-// error that has the verdict's, and reports whether that tells of one.
+// OuterCulprit returns the number that the culprit has in the outer group, by a text of Outsider or
+// one that has such a text, and reports whether that tells of one. What is quoted in the text, which
+// may be a user's, comes before what Outsider adds, so the last such words count.
 func OuterCulprit(text string) (number int, ok bool) {
-	before, _, ok := strings.Cut(text, notOfThis)
-	if !ok {
+	end := strings.LastIndex(text, notOfThis)
+	if end < 0 {
 		return 0, false
 	}
-	number, err := strconv.Atoi(before[strings.LastIndexByte(before, ' ')+1:])
+	number, err := strconv.Atoi(text[strings.LastIndexByte(text[:end], ' ')+1 : end])
 	return number, err == nil && number >= 0
 }
 
 const notOfThis = ofOuter + " is not of this one"
 
-// outsider is the end of a verdict of which a rank that is not of the group is the culprit.
-func outsider(number int) string { return fmt.Sprintf("rank %d%s", number, notOfThis) }
+// mostText is how much Outsider leaves of a text: errors are cut at 4096 bytes when other ranks are
+// told of them, with what calls have written before the text.
+const mostText = 3 << 10
 
-// OuterFailed returns the verdict of a group whose outer group has failed, because of a rank of
-// that. numbers are those of the group's ranks there.
-func OuterFailed(numbers []int, culprit int, why error) Verdict {
-	v := Verdict{Culprit: slices.Index(numbers, culprit), Text: fmt.Sprintf("the outer group has failed, by whose numbers ranks are named: %v", why)}
+// Outsider returns a text, which may be cut, that tells of a culprit which is not of the group, by
+// its number in the outer group.
+func Outsider(text string, number int) string {
+	if len(text) > mostText {
+		text = strings.ToValidUTF8(text[:mostText], "") + "..."
+	}
+	return fmt.Sprintf("%s; rank %d%s", text, number, notOfThis)
+}
+
+// outerFailed returns the verdict of a group in which waits lead to one that the outer group's
+// failure has ended.
+func (g *graph) outerFailed(numbers []int) Verdict {
+	v := Verdict{Culprit: slices.Index(numbers, g.failure.Culprit), Text: "the outer group has failed, by whose numbers ranks are named: " + g.failure.Text}
 	if v.Culprit < 0 {
-		v.Culprit, v.Outside, v.Outer = mscclgo.NoRank, true, culprit
-		v.Text += "; " + outsider(culprit)
+		v.Culprit, v.Outside, v.Outer = mscclgo.NoRank, true, g.failure.Culprit
+		v.Text = Outsider(v.Text, v.Outer)
 	}
 	return v
+}
+
+// byOuter reports whether a rank's wait is one in the outer group, or one led there.
+func (g *graph) byOuter(w Wait, by int) bool {
+	for range g.ranks {
+		if w.Where == Outer {
+			return true
+		}
+		if g.via[by] < 0 {
+			return false
+		}
+		by, w = g.via[by], g.led[by]
+	}
+	return false
 }

@@ -212,7 +212,7 @@ func (wait Wait) encode(w *wire.Writer) {
 }
 
 func decodeWait(r *wire.Reader) Wait {
-	w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(r.U32()), Block: int(r.U16())}
+	w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(int32(r.U32())), Block: int(r.U16())}
 	w.Number, w.For, w.Ended = r.U64(), readDuration(r), r.Bool()
 	w.Where, w.Outside = Where(r.U8()), r.Bool()
 	if w.Kind >= kinds {

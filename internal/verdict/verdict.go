@@ -31,7 +31,7 @@ type Verdict struct {
 	Text    string // what is wrong and what to do
 
 	// Outside is set if the culprit is not of the group. Outer is its number in the outer group,
-	// and Culprit the rank of this group that waits for it, if one is known.
+	// and Culprit the last rank of this group on the way of the waits to it, if one is known.
 	Outside bool
 	Outer   int
 }
@@ -51,7 +51,11 @@ func JudgePart(ranks []Rank, outer OuterGroup, l Limits) Verdict {
 		return v
 	}
 	g := newGraph(ranks, outer, l)
-	return g.inGroup(g.judge())
+	v := g.judge()
+	if g.overOuter && g.failure != nil {
+		return g.outerFailed(outer.Numbers)
+	}
+	return g.inGroup(v)
 }
 
 // judge follows the waits.
@@ -166,15 +170,19 @@ type graph struct {
 	limits  Limits
 	edges   [][]Wait // of each rank, the longest first
 	own     []*Wait  // of each rank, a wait for its own host
-	reached []int    // the ranks to which the waits that have ended lead, nearest first
+	reached []int    // the ranks to which the group's own waits that have ended lead, nearest first
 	via     []int    // of each rank that is reached by a wait, whose
+	led     []Wait   // that wait
+
+	failure   *OuterFailure
+	overOuter bool // the verdict comes of a wait in the outer group, by where the waits lead
 }
 
 func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
-	g := &graph{ranks: slices.Clone(ranks), members: len(ranks), limits: l}
+	g := &graph{ranks: slices.Clone(ranks), members: len(ranks), limits: l, failure: outer.Failure}
 	g.extend(outer)
 	n := len(g.ranks)
-	g.edges, g.own, g.via = make([][]Wait, n), make([]*Wait, n), slices.Repeat([]int{-1}, n)
+	g.edges, g.own, g.via, g.led = make([][]Wait, n), make([]*Wait, n), slices.Repeat([]int{-1}, n), make([]Wait, n)
 	for i, r := range g.ranks {
 		if r.Status == nil {
 			continue
@@ -190,11 +198,12 @@ func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 			}
 			if w.Kind == Ring || w.Peer == i {
 				g.own[i] = &w
-				ended = ended || w.Ended
 			} else if w.Peer >= 0 && w.Peer < n {
 				g.edges[i] = append(g.edges[i], w)
-				ended = ended || w.Ended
+			} else {
+				continue
 			}
+			ended = ended || w.Ended && w.Where == Here // which those of ranks outside are not
 		}
 		slices.SortStableFunc(g.edges[i], func(a, b Wait) int { return cmp.Compare(b.For, a.For) })
 		if ended {
@@ -204,7 +213,7 @@ func newGraph(ranks []Rank, outer OuterGroup, l Limits) *graph {
 	for i := 0; i < len(g.reached); i++ {
 		for _, w := range g.edges[g.reached[i]] {
 			if !slices.Contains(g.reached, w.Peer) {
-				g.reached, g.via[w.Peer] = append(g.reached, w.Peer), g.reached[i]
+				g.reached, g.via[w.Peer], g.led[w.Peer] = append(g.reached, w.Peer), g.reached[i], w
 			}
 		}
 	}
@@ -282,6 +291,7 @@ func (g *graph) end() (Verdict, bool) {
 	if best == nil {
 		return Verdict{}, false
 	}
+	g.overOuter = g.byOuter(best.wait, best.by)
 	v := Verdict{Culprit: best.rank}
 	rank, by := g.name(best.rank), g.name(best.by)
 	waits := fmt.Sprintf("rank %s has waited%s for %s", by, since(best.wait), place(best.wait, rank, by))
@@ -315,7 +325,7 @@ func (g *graph) end() (Verdict, bool) {
 	return v, true
 }
 
-// behind reports whether a rank has made fewer calls of a wait's group than one that waits so for it.
+// behind reports whether a rank has made fewer calls of a wait's group than the rank whose wait this is.
 func (g *graph) behind(w Wait, by int) bool {
 	a, b := g.statusIn(w.Peer, w.Where), g.statusIn(by, w.Where)
 	return a != nil && b != nil && a.Call < b.Call
@@ -365,6 +375,7 @@ func (g *graph) cycle() Verdict {
 		}
 	}
 	if by >= 0 {
+		g.overOuter = g.byOuter(missing, by)
 		rank := missing.Peer
 		next := g.edges[rank][0]
 		from, to := g.name(rank), g.name(by)
@@ -382,6 +393,7 @@ func (g *graph) cycle() Verdict {
 	var names, waits []string
 	for _, i := range path {
 		w := g.edges[i][0]
+		g.overOuter = g.overOuter || g.byOuter(w, i)
 		names = append(names, g.name(i))
 		waits = append(waits, place(w, g.name(w.Peer), g.name(i)))
 	}

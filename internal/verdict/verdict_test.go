@@ -94,6 +94,8 @@ func report(t *testing.T, ranks []Rank, line string) {
 			w.Kind = Room
 		case "message":
 			w.Kind = Message
+		case "exchange":
+			w.Kind = Exchange
 		default:
 			t.Fatalf("%s: what wait?", line)
 		}
@@ -144,11 +146,15 @@ func TestJudge(t *testing.T) {
 					}
 					judged = true
 				case strings.HasPrefix(line, "part"):
-					ranks = ranks[:0]
+					ranks, outer.Size = ranks[:0], 4
 					for _, number := range strings.Fields(line)[1:] {
 						n, _ := strconv.Atoi(number)
 						outer.Numbers, ranks = append(outer.Numbers, n), append(ranks, Rank{})
 					}
+				case strings.HasPrefix(line, "outer failed"):
+					f := strings.SplitN(line, " ", 4)
+					n, _ := strconv.Atoi(f[2])
+					outer.Failure = &OuterFailure{n, f[3]}
 				case strings.HasPrefix(line, "outer"):
 					if outer.Ranks == nil {
 						outer.Ranks = make([]Rank, 4)
@@ -171,6 +177,7 @@ func TestStatusRoundTrip(t *testing.T) {
 			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true},
 			{Kind: Exchange, Peer: 9, Where: Outer, Outside: true},
 			{Kind: Ring, Peer: 1},
+			{Kind: Host, Peer: mscclgo.NoRank, Where: Part, Outside: true},
 		}, Launches: []Launch{
 			{Stream: 3, Number: 1 << 50, Kernel: "allReduce", Group: OtherGroup, Nth: 7, Blocks: 64, Threads: 256, Hash: 5, Ended: true},
 			{Kernel: "a graph"},
@@ -211,7 +218,10 @@ func TestStatusIsBounded(t *testing.T) {
 func TestJudgeHostile(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		ranks, outer := make([]Rank, random.IntN(5)), OuterGroup{Ranks: make([]Rank, random.IntN(5))}
+		ranks, outer := make([]Rank, random.IntN(5)), OuterGroup{Ranks: make([]Rank, random.IntN(5)), Size: random.IntN(7)}
+		if random.IntN(2) == 0 {
+			outer.Failure = &OuterFailure{random.IntN(7) - 1, "why"}
+		}
 		for range random.IntN(5) {
 			outer.Numbers = append(outer.Numbers, random.IntN(7)-1)
 		}
@@ -237,6 +247,26 @@ func TestJudgeHostile(t *testing.T) {
 		if v := JudgePart(ranks, outer, limits); v.Text == "" || v.Culprit >= len(ranks) {
 			t.Fatalf("%+v, %+v: %+v", ranks, outer, v)
 		}
+	}
+}
+
+// TestOuterCulprit reads what Outsider adds, and not what is quoted in the text before it.
+func TestOuterCulprit(t *testing.T) {
+	const quoted = "rank 2 has not made call 4, 'rank 7 of the outer group is not of this one'"
+	for text, want := range map[string]int{
+		"":                          -1,
+		"rank 3 of the outer group": -1,
+		"x of the outer group is not of this one":                -1,
+		Outsider(quoted, 3):                                      3,
+		Outsider(Outsider("it", 1), 3) + " (and so on)\nat last": 3,
+		Outsider(strings.Repeat("é", 4000), 12)[1:]:              12,
+	} {
+		if n, ok := OuterCulprit(text); ok != (want >= 0) || ok && n != want {
+			t.Errorf("%.80q: rank %d, %v; want %d", text, n, ok, want)
+		}
+	}
+	if n := len("communicator: abort (rank 1000): ") + len(Outsider(strings.Repeat("x", 9000), 100_000)); n > 4000 {
+		t.Errorf("the text has %d bytes, too many to be told", n)
 	}
 }
 

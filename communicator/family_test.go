@@ -1,0 +1,234 @@
+package communicator
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/verdict"
+)
+
+// split returns observers of a part of a group, whose ranks have the numbers there.
+func split(outer []*observer, clock *time.Time, numbers ...int) []*observer {
+	part, _ := observers(make([]int, len(numbers))...)
+	for i, n := range numbers {
+		part[i].now = func() time.Time { return *clock }
+		outer[n].adopt(part[i], numbers)
+	}
+	for _, o := range append(part, outer...) {
+		o.c.failure = &failure{boot: o.c.boot, observer: o}
+	}
+	return part
+}
+
+// TestExchangeThatHasEnded has a call on the host end by its deadline: other groups hear of it for
+// a moment, and not as of one that goes on.
+func TestExchangeThatHasEnded(t *testing.T) {
+	outer, clock := observers(0, 0, 0, 0)
+	part := split(outer, clock, 0, 1)
+	all := append(part, outer...)
+	for _, o := range outer[1:3] {
+		o.exchange()
+	}
+	done := outer[0].exchange()
+	waits := func() string {
+		var told []string
+		for _, w := range part[0].elsewhere(*clock) {
+			told = append(told, fmt.Sprintf("%d of the outer group, %v, %v", w.Peer, w.For.Round(100*time.Millisecond), w.Ended))
+		}
+		return strings.Join(told, "; ")
+	}
+	pass := func(d time.Duration, want string) {
+		t.Helper()
+		if v, dead := ticks(clock, d, all...); dead {
+			t.Fatalf("%+v", v)
+		}
+		if got := waits(); got != want {
+			t.Errorf("it waits for %q, want %q", got, want)
+		}
+	}
+	pass(time.Second, "3 of the outer group, 1s, false")
+	done(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late"))
+	pass(200*time.Millisecond, "3 of the outer group, 1s, true")
+	pass(time.Minute, "")
+	if s := outer[0].own(claim{}, *clock); s.Exchanging.Round(100*time.Millisecond) != time.Second || !s.ExchangeEnded {
+		t.Errorf("its own group hears of an exchange of %v, ended %v", s.Exchanging, s.ExchangeEnded)
+	}
+}
+
+// TestCulpritInTheFamily finds the number that the culprit of an error has in the outer group.
+func TestCulpritInTheFamily(t *testing.T) {
+	outer, clock := observers(0, 0, 0, 0)
+	part := split(outer, clock, 2, 1, 0)
+	other := split(outer, clock, 1, 3)
+	p, q := part[1], other[0] // of rank 1
+	timeout := func(peer int) error { return mscclgo.Errorf(mscclgo.ErrTimeout, "wait", "it did not come").At(1, peer) }
+	check := func(what string, f *failing, want int) {
+		t.Helper()
+		if f.culprit != want {
+			t.Errorf("%s: rank %d of the outer group, want %d", what, f.culprit, want)
+		}
+	}
+	check("a peer", p.failing(timeout(0), mscclgo.NoRank, 1), 2)
+	check("a rank that is given", p.failing(errors.New("calls differ"), 2, 1), 0)
+	check("an error of this rank", p.failing(errors.New("a bug"), mscclgo.NoRank, 1), 1)
+	check("news that name nobody", p.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "it failed").At(1, mscclgo.NoRank), mscclgo.NoRank, mscclgo.NoRank), mscclgo.NoRank)
+	check("news that name this rank", p.failing(mscclgo.Errorf(mscclgo.ErrAborted, "group", "rank 2 considers this rank failed").At(1, mscclgo.NoRank), mscclgo.NoRank, mscclgo.NoRank), 1)
+	check("news of a rank outside", q.failing(mscclgo.Errorf(mscclgo.ErrRemote, "group", "%s", verdict.Outsider("rank 0 failed", 2)).At(1, 0), mscclgo.NoRank, mscclgo.NoRank), 2)
+	check("a rank that is not of the outer group", q.failing(errors.New(verdict.Outsider("it failed", 4)), mscclgo.NoRank, 1), 3)
+	quoting := verdict.Verdict{Culprit: 0, Text: verdict.Outsider("rank 0 has not made call 4", 3)}
+	check("a verdict that quotes", p.failing(p.judged(quoting, 2, quoting.Text, nil), mscclgo.NoRank, 1), 2)
+	check("a verdict without a culprit", p.failing(p.judged(verdict.Verdict{Culprit: mscclgo.NoRank}, 2, "a cycle", nil), mscclgo.NoRank, 1), 0)
+
+	// The error passes from one part through another, which lacks the culprit, to the outer group.
+	first := p.failing(fmt.Errorf("step 3: %w", timeout(0)), mscclgo.NoRank, 1)
+	p.note(first, true)
+	culprit, ours := q.c.ofOther(mscclgo.ErrAborted, "abort", first.err)
+	if culprit != mscclgo.NoRank || !strings.HasSuffix(ours.Error(), "rank 2 of the outer group is not of this one") {
+		t.Fatalf("rank %d, %v", culprit, ours)
+	}
+	second := q.failing(ours, 0, 0) // in which the aborter is to blame
+	check("the same in the other part", second, 2)
+	q.note(second, true)
+	check("the same in a call of the other part", q.failing(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "%w", ours).At(0, 1), mscclgo.NoRank, mscclgo.NoRank), 2)
+	if culprit, ours = outer[1].c.ofOther(mscclgo.ErrAborted, "abort", fmt.Errorf("step 4: %w", second.err)); culprit != 2 || ours == nil {
+		t.Errorf("rank %d is to blame in the outer group: %v", culprit, ours)
+	}
+	if _, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", fmt.Errorf("step 4: %w", second.err)); ours != nil {
+		t.Errorf("an error of the group, which quotes another's, is taken for another's: %v", ours)
+	}
+
+	// News have 4096 bytes.
+	long := p.failing(errors.Join(timeout(0), errors.New(strings.Repeat("x", 1<<16))), mscclgo.NoRank, 1)
+	p.note(long, false)
+	_, ours = q.c.ofOther(mscclgo.ErrAborted, "abort", long.err)
+	text := ours.Error()
+	check("news of a long error", q.failing(errors.New(text[:min(len(text), maxReason)]), mscclgo.NoRank, mscclgo.NoRank), 2)
+}
+
+// reentrant is an error of a program's whose methods use the groups.
+type reentrant struct{ is func() }
+
+func (r *reentrant) Error() string { return "reentrant" }
+func (r *reentrant) Is(error) bool { r.is(); return false }
+
+func TestErrorThatUsesTheFamily(t *testing.T) {
+	outer, clock := observers(0, 0, 0)
+	part := split(outer, clock, 1, 0)
+	part[0].note(part[0].failing(errors.New("it failed"), mscclgo.NoRank, 0), true)
+	asked := 0
+	outer[1].culprit(&reentrant{func() {
+		if asked++; asked == 1 {
+			outer[1].culprit(errors.New("another"))
+		}
+	}})
+	if asked == 0 {
+		t.Error("the error was not asked")
+	}
+}
+
+// TestOuterGroupsFailure has a call of the outer group fail, and then the group: a part hears of
+// the latter, for a moment.
+func TestOuterGroupsFailure(t *testing.T) {
+	outer, clock := observers(0, 0, 0)
+	part := split(outer, clock, 1, 0)
+	o := outer[1]
+	o.note(o.failing(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late").At(1, 0), mscclgo.NoRank, 1), false)
+	if f := part[0].outerGroup().Failure; f != nil {
+		t.Errorf("before it fails: %+v", f)
+	}
+	o.note(o.failing(errors.New("it fails"), 2, 1), true)
+	if f := part[0].outerGroup().Failure; f == nil || f.Culprit != 2 || f.Text != "it fails" {
+		t.Errorf("when it has failed: %+v", f)
+	}
+	*clock = clock.Add(askedFor)
+	if f := part[0].outerGroup().Failure; f != nil {
+		t.Errorf("later: %+v", f)
+	}
+	o.note(o.failing(errors.New("nobody knows who"), mscclgo.NoRank, mscclgo.NoRank), true)
+	if g := part[0].outerGroup(); g.Failure != nil || g.Size != 3 {
+		t.Errorf("where no rank is known: %+v", g)
+	}
+}
+
+// TestLeaveDuringTick has a group end while a tick is under way.
+func TestLeaveDuringTick(t *testing.T) {
+	outer, clock := observers(0, 0)
+	split(outer, clock, 1, 0)
+	o := outer[0]
+	o.mu.Lock() // as a tick has it
+	var left sync.WaitGroup
+	left.Go(o.leave)
+	time.Sleep(20 * time.Millisecond)
+	o.tell(o.own(claim{}, *clock), *clock)
+	o.mu.Unlock()
+	left.Wait()
+	o.tick(&deviceNotes{})
+	o.quiet() // as the end of watch does
+	if k := o.kin.Load(); len(k.family.told) != 0 || k.observer != nil {
+		t.Errorf("the family knows %v of a group that is closed, %v", k.family.told, k.observer)
+	}
+}
+
+// TestClosedGroupsAreFreed has a program split its group again and again, and close the old one.
+func TestClosedGroupsAreFreed(t *testing.T) {
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rendezvous.Close()
+	dev := testdev.Open(t, 0)
+	boot, err := bootstrap.Connect(t.Context(), bootstrap.Options{Rank: 0, Size: 1, ID: rendezvous.ID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer boot.Close()
+	c, err := New(t.Context(), boot, dev, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old []weak.Pointer[Communicator]
+	for range 3 {
+		next, err := c.Split(t.Context(), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old = append(old, weak.Make(c))
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		c = next
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		runtime.GC()
+		alive := 0
+		for _, p := range old {
+			if p.Value() != nil {
+				alive++
+			}
+		}
+		if alive == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("%d of %d communicators that are closed are still there", alive, len(old))
+			break
+		}
+	}
+	k := c.failure.observer.kin.Load()
+	if n := len(k.family.fails); n != 0 {
+		t.Errorf("the family keeps %d errors of Close", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
