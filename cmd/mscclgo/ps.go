@@ -160,16 +160,22 @@ type psRank struct {
 	Call     uint64     `json:"call"`
 	CallText string     `json:"call_text,omitempty"`
 	Waits    []psWait   `json:"waits"`
+	Exchange *psWait    `json:"exchange,omitempty"` // that it is in, of kind exchange, which waits for any rank
 	Launches []psLaunch `json:"launches"`
 	Serving  *psServing `json:"serving,omitempty"`
 	Doing    []string   `json:"doing"` // the same in words
 }
 
+// psWait is a wait in JSON, in the group of the job or in another group of the rank's process. Where
+// outside is true, peer is no rank of the job: it is a number in the outer group, that from
+// which the job's group came by being split.
 type psWait struct {
-	Kind    string  `json:"kind"` // signal, barrier, host barrier, ring, room, message
+	Kind    string  `json:"kind"`            // signal, barrier, host barrier, ring, room, message, exchange
+	Group   string  `json:"group,omitempty"` // outer, part of this one, or another; none for this one
 	Channel uint32  `json:"channel,omitempty"`
 	Name    string  `json:"name,omitempty"`
-	Peer    int     `json:"peer"`
+	Peer    int     `json:"peer"` // or -1
+	Outside bool    `json:"outside,omitempty"`
 	Block   int     `json:"block"`
 	Signal  uint64  `json:"signal,omitempty"` // that is awaited, from 1
 	Seconds float64 `json:"seconds"`
@@ -228,8 +234,11 @@ func (p *psRank) describe(s *verdict.Status) {
 	p.Call, p.CallText = s.Call, s.CallText
 	p.Doing = append(p.Doing, s.Doing(p.Rank)...)
 	for _, w := range s.Waits {
-		kind := map[verdict.Kind]string{verdict.Signal: "signal", verdict.Barrier: "barrier", verdict.Host: "host barrier", verdict.Ring: "ring", verdict.Room: "room", verdict.Message: "message"}[w.Kind]
-		p.Waits = append(p.Waits, psWait{kind, w.Channel, w.Name, w.Peer, w.Block, w.Number, w.For.Seconds(), w.Ended})
+		p.Waits = append(p.Waits, describeWait(w))
+	}
+	if s.Exchanging > 0 {
+		w := describeWait(verdict.Wait{Kind: verdict.Exchange, Peer: root.NoRank, For: s.Exchanging, Ended: s.ExchangeEnded})
+		p.Exchange = &w
 	}
 	for _, l := range s.Launches {
 		p.Launches = append(p.Launches, psLaunch{l.Stream, l.Number, l.Kernel, l.Nth, l.Blocks, l.Threads, fmt.Sprintf("%08x", l.Hash), l.Ended})
@@ -237,6 +246,29 @@ func (p *psRank) describe(s *verdict.Status) {
 	if s.Serving > 0 {
 		p.Serving = &psServing{s.Trigger, s.Serving.Seconds()}
 	}
+}
+
+var (
+	waitKinds  = map[verdict.Kind]string{verdict.Signal: "signal", verdict.Barrier: "barrier", verdict.Host: "host barrier", verdict.Ring: "ring", verdict.Room: "room", verdict.Message: "message", verdict.Exchange: "exchange"}
+	waitGroups = map[verdict.Where]string{verdict.Outer: "outer", verdict.Part: "part", verdict.Elsewhere: "another"}
+)
+
+func describeWait(w verdict.Wait) psWait {
+	return psWait{Kind: waitKinds[w.Kind], Group: waitGroups[w.Where], Channel: w.Channel, Name: w.Name, Peer: w.Peer, Outside: w.Outside,
+		Block: w.Block, Signal: w.Number, Seconds: w.For.Seconds(), Ended: w.Ended}
+}
+
+// waiting returns the rank's waits in the group of the job.
+func (r psRank) waiting() (waits []psWait) {
+	for _, w := range r.Waits {
+		if w.Group == "" {
+			waits = append(waits, w)
+		}
+	}
+	if r.Exchange != nil {
+		waits = append(waits, *r.Exchange)
+	}
+	return waits
 }
 
 // call describes the rank's last call.

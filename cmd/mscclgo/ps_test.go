@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
+	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
 // startEndless starts the ranks of a job that all-reduces until it is killed, and returns when
@@ -84,6 +86,44 @@ func TestPs(t *testing.T) {
 	}
 	if code, stdout, stderr := try("ps", j.ID); code != exitFailed || !strings.Contains(stderr, "no job "+j.ID) {
 		t.Errorf("after it was killed: %d %s%s", code, stdout, stderr)
+	}
+}
+
+// TestPsGroups shows waits of other groups as such, and lets them give no verdict.
+func TestPsGroups(t *testing.T) {
+	waits := []verdict.Wait{
+		{Kind: verdict.Exchange, Peer: 7, For: 3 * time.Second, Where: verdict.Outer, Outside: true},
+		{Kind: verdict.Barrier, Peer: 1, For: 2 * time.Second, Ended: true, Where: verdict.Part},
+		{Kind: verdict.Ring, Peer: 0, For: time.Second, Where: verdict.Elsewhere},
+		{Kind: verdict.Signal, Channel: 5, Peer: 1, For: time.Second / 4},
+	}
+	see := func(exchanging time.Duration) psJob {
+		ranks := []verdict.Rank{{Status: &verdict.Status{Exchange: 9, Exchanging: exchanging, Waits: waits}}, {Status: &verdict.Status{}}}
+		r := running{Job: &verdict.Job{Ranks: ranks, Heard: make([]time.Duration, 2), Begun: []bool{true, true}}}
+		return r.describe()
+	}
+	j := see(0)
+	if j.Verdict != "" {
+		t.Errorf("the verdict is %q", j.Verdict)
+	}
+	text, err := json.Marshal(j.Ranks[0].Waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `[{"kind":"exchange","group":"outer","peer":7,"outside":true,"block":0,"seconds":3,"deadline_passed":false},` +
+		`{"kind":"barrier","group":"part","peer":1,"block":0,"seconds":2,"deadline_passed":true},` +
+		`{"kind":"ring","group":"another","peer":0,"block":0,"seconds":1,"deadline_passed":false},` +
+		`{"kind":"signal","channel":5,"peer":1,"block":0,"seconds":0.25,"deadline_passed":false}]`
+	testcmp.Equal(t, "the waits", string(text), want)
+	if w := j.Ranks[0].waiting(); len(w) != 1 || w[0].Seconds != 0.25 {
+		t.Errorf("in the group it waits %+v", w)
+	}
+	j = see(4 * time.Second)
+	if w := j.Ranks[0].waiting(); len(w) != 2 || w[1].Kind != "exchange" || w[1].Seconds != 4 {
+		t.Errorf("in an exchange it waits %+v", w)
+	}
+	if !strings.Contains(j.Verdict, "rank 1 did not come: rank 0 has waited 4s") {
+		t.Errorf("in an exchange the verdict is %q", j.Verdict)
 	}
 }
 

@@ -83,8 +83,8 @@ func (v view) print(w io.Writer, before view) error {
 			if i < len(old.Ranks) {
 				was = old.Ranks[i]
 			}
-			longest := 0.0
-			for _, one := range r.Waits {
+			longest, waits := 0.0, r.waiting()
+			for _, one := range waits {
 				longest = max(longest, one.Seconds)
 			}
 			wait := "-"
@@ -92,7 +92,7 @@ func (v view) print(w io.Writer, before view) error {
 				wait = time.Duration(longest * float64(time.Second)).Round(time.Millisecond).String()
 			}
 			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.Rank, r.PID, r.Device, r.State,
-				rate(was.Call, r.Call, passed), rate(was.launched(), r.launched(), passed), len(r.Waits), wait, shorten(r.call(), 70))
+				rate(was.Call, r.Call, passed), rate(was.launched(), r.launched(), passed), len(waits), wait, shorten(r.call(), 70))
 		}
 		if err := t.Flush(); err != nil {
 			return err

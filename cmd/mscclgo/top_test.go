@@ -79,6 +79,19 @@ func TestTopUsage(t *testing.T) {
 	}
 }
 
+// TestTopWaits counts the waits of the job's group alone.
+func TestTopWaits(t *testing.T) {
+	r := psRank{State: "running", Waits: []psWait{{Kind: "barrier", Group: "part", Seconds: 9}, {Kind: "barrier", Seconds: 2}}, Exchange: &psWait{Kind: "exchange", Seconds: 3}}
+	var out strings.Builder
+	v := view{at: time.Now(), jobs: []psJob{{Ranks: []psRank{r}}}}
+	if err := v.print(&out, view{}); err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^0 .* 2 +3s +-$`).MatchString(out.String()) {
+		t.Errorf("top prints\n%s", out.String())
+	}
+}
+
 // TestRates compares what two looks saw.
 func TestRates(t *testing.T) {
 	r := psRank{Launches: []psLaunch{{Stream: 0, Number: 3}, {Stream: 0, Number: 7}, {Stream: 2, Number: 5}}}

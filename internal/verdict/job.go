@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -20,7 +21,7 @@ const longWait = time.Second
 
 // SoFar returns why a group may not progress, though no deadline has passed, and whether
 // there is a reason: a rank that is stopped or silent, calls that differ, or where the
-// longest wait leads if it has lasted for a second. A group that is slow has such waits too.
+// longest wait in the group leads if it has lasted for a second. A group that is slow has such waits too.
 func SoFar(ranks []Rank, l Limits) (Verdict, bool) {
 	if v, ok := Dead(ranks, l); ok {
 		return v, true
@@ -34,6 +35,9 @@ func SoFar(ranks []Rank, l Limits) (Verdict, bool) {
 			continue
 		}
 		for _, w := range r.Waits {
+			if w.Where != Here {
+				continue // it is another group's to tell
+			}
 			if w.For > longest || w.Ended {
 				longest, at = max(longest, w.For), i
 			}
@@ -49,11 +53,11 @@ func SoFar(ranks []Rank, l Limits) (Verdict, bool) {
 	s := *ranks[at].Status
 	s.Waits = slices.Clone(s.Waits)
 	for i := range s.Waits {
-		s.Waits[i].Ended = s.Waits[i].Ended || s.Waits[i].For == longest
+		s.Waits[i].Ended = s.Waits[i].Ended || s.Waits[i].For == longest && s.Waits[i].Where == Here
 	}
 	s.ExchangeEnded = s.ExchangeEnded || s.Exchanging == longest
 	ranks[at].Status = &s
-	return Judge(ranks, l), true
+	return JudgePart(ranks, OuterGroup{Size: math.MaxInt}, l), true // of a size that is not known
 }
 
 // Doing says what a rank is busy with, in lines: its waits, the trigger that its proxy

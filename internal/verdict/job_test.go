@@ -20,7 +20,12 @@ func TestSoFar(t *testing.T) {
 		"an exchange":       {"0 exchange 3 for 2s\n1 exchange 2", "rank 1 did not come"},
 		"stopped":           {"1 process 7\n1 stopped", "rank 1 is stopped (process 7)"},
 		"calls that differ": {"0 call 3 sum\n1 call 3 max\n2 call 3 sum", "rank 1 makes call 3, max"},
-		"it has left":       {"0 waits barrier 1 block 0 for 2s\n0 left", ""},
+		"a wait of a part":  {"0 waits barrier 1 block 0 for 3s in part\n1 waits barrier 0 block 0 for 2s ended in part", ""},
+		"a short wait here": {"0 waits barrier 1 block 0 for 3s in part\n2 waits barrier 1 block 0 for 900ms", ""},
+		"a long wait here":  {"0 waits barrier 1 block 0 for 3s in part\n2 waits barrier 3 block 0 for 2s", "rank 3 did not come"},
+		"a wait that leads outside": {"0 waits barrier 1 block 0 for 2s\n1 waits channel:5 9 block 0 for 3s in outer outside",
+			"rank 9 of the outer group never signalled rank 1: rank 1 has waited 3s"},
+		"it has left": {"0 waits barrier 1 block 0 for 2s\n0 left", ""},
 	} {
 		ranks := make([]Rank, 4)
 		for line := range strings.Lines(c.told) {
