@@ -109,12 +109,6 @@ func (w *worker) options() communicator.Options {
 	return o
 }
 
-// subgroup is the one that a rank is in.
-type subgroup struct {
-	comm    *communicator.Communicator
-	members []int // by its ranks
-}
-
 // worker is what a rank works with.
 type worker struct {
 	task
@@ -129,7 +123,7 @@ type worker struct {
 
 	// What a group has until it ends: see leave.
 	team, part *team // part is that of the rank's subgroup
-	subgroup   atomic.Pointer[subgroup]
+	subgroup   atomic.Pointer[communicator.Communicator]
 	pipes      [2]*communicator.Pipes
 	pipeMost   [2]uint64
 	service    *proxyservice.ProxyService
@@ -191,22 +185,20 @@ func (w *worker) work(ctx context.Context) error {
 	}
 	w.failedAt = time.Now().UnixNano()
 	comm.Abort(err)
-	w.failPart(err)
+	if why := comm.Err(); why != nil {
+		w.failPart(why)
+	} else {
+		w.failPart(err)
+	}
 	return err
 }
 
 // failPart fails the subgroup, which the group's failure does not, so that nobody waits there for
-// this rank: for the failure of the rank that err names, if that is one of it.
+// this rank. err is why the group has failed.
 func (w *worker) failPart(err error) {
-	part := w.subgroup.Load()
-	if part == nil {
-		return
+	if part := w.subgroup.Load(); part != nil {
+		part.Abort(err)
 	}
-	peer := mscclgo.NoRank
-	if e := (*mscclgo.Error)(nil); errors.As(err, &e) {
-		peer = slices.Index(part.members, e.Peer)
-	}
-	part.comm.Abort(mscclgo.Errorf(mscclgo.KindOf(err), "soak: the group", "%v", err).At(part.comm.Rank(), peer))
 }
 
 // leave ends what does not live on in another group, and close all.
@@ -336,29 +328,14 @@ func (w *worker) split(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	part := &subgroup{comm: comm}
-	for _, rank := range byKey(keys) {
-		if colors[rank] == colors[me] {
-			part.members = append(part.members, rank)
-		}
-	}
-	w.subgroup.Store(part)
+	w.subgroup.Store(comm)
 	w.leaving(func() error { return w.inPart(comm.Close()) })
 	w.part, err = w.newTeam(ctx, comm, w.Most/4, w.Seed+uint64(colors[me]+1)<<60)
 	return w.inPart(err)
 }
 
-// byKey returns the ranks in the order of their keys.
-func byKey(keys []int) []int {
-	ranks := make([]int, len(keys))
-	for rank, key := range keys {
-		ranks[key] = rank
-	}
-	return ranks
-}
-
 // inPart returns the error of something in the subgroup as one of the group: why that has
-// failed, if it has, or the same with the group's numbers of the ranks. A rank whose end
+// failed, or does now, which Abort says by the group's numbers of the ranks. A rank whose end
 // fails one fails the other as well, but news may take different ways, and of one that is
 // silent each rank hears by itself.
 func (w *worker) inPart(err error) error {
@@ -375,7 +352,10 @@ func (w *worker) inPart(err error) error {
 	case <-time.After(patience):
 	}
 	w.comm.Abort(err)
-	return w.comm.Err()
+	if why := w.comm.Err(); why != nil {
+		return why
+	}
+	return err // the communicator is closed
 }
 
 // handle serves the triggers of the kernel report.
