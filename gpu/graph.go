@@ -24,6 +24,9 @@ type capture struct {
 	kernels  []string     // the first ones
 	of       uint64       // see launchGroups.find; of all kernels
 	launches int          // of kernels
+
+	grid, block [3]uint32 // of the kernels, if mixed is not set
+	mixed       bool      // they differ
 }
 
 // launchHook is called instead of each launch of a graph; see native.Carry.
@@ -171,13 +174,13 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	if s.capturing().isForeign() {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, "gpu: end capture", "other code began the capture on %v, and must end it", s.dev)
 	}
-	name, of := s.capturing().name()
+	launch, of := s.capturing().launch()
 	hooks, _ := s.endCapture()
 	g, err := s.b.EndCapture()
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{dev: s.dev, b: g, hooks: hooks, name: name, of: of}, nil
+	return &Graph{dev: s.dev, b: g, hooks: hooks, what: launch, of: of}, nil
 }
 
 // Graph is captured work. It can be launched any number of times.
@@ -185,8 +188,8 @@ type Graph struct {
 	dev    *Device
 	b      backend.Graph
 	hooks  []launchHook
-	name   string // its kernels
-	of     uint64 // see launchGroups.find; of all kernels
+	what   native.Launch // a launch of it, but for the numbers
+	of     uint64        // see launchGroups.find; of all kernels
 	closed atomic.Bool
 }
 
@@ -213,10 +216,15 @@ func (g *Graph) Launch(s *Stream) error {
 func (g *Graph) launch(s *Stream, hooks []launchHook) error {
 	if len(hooks) == 0 {
 		err := g.b.Launch(s.b)
-		if err == nil && s.capturing() == nil {
-			s.launched(native.Launch{Name: g.name}, g.of)
+		if err != nil {
+			return err
 		}
-		return err
+		if c := s.capturing(); c != nil {
+			c.mixes()
+		} else {
+			s.launched(g.what, g.of)
+		}
+		return nil
 	}
 	return hooks[0].around(s, func() error { return g.launch(s, hooks[1:]) })
 }

@@ -231,7 +231,7 @@ func (k *Kernel) queue(s *Stream, capture *capture, shape backend.LaunchConfig, 
 	trace.end(s, site)
 	of := s.dev.groups.find(packed)
 	if capture != nil {
-		capture.adds(k.name, of, &s.dev.groups)
+		capture.adds(native.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block}, of, &s.dev.groups)
 	} else {
 		s.launched(native.Launch{Name: k.name, Grid: shape.Grid, Block: shape.Block, Hash: crc32.Checksum(packed, castagnoli)}, of)
 	}

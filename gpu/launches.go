@@ -126,30 +126,47 @@ func (d *Device) remember(s *Stream) {
 	d.streams = append(d.streams, weak.Make(s))
 }
 
-// adds adds a kernel to those of the capture. of is what launchGroups.find returns of it.
-func (c *capture) adds(kernel string, of uint64, groups *launchGroups) {
+// adds adds the launch of a kernel to those of the capture. of is what launchGroups.find returns
+// of it.
+func (c *capture) adds(kernel native.Launch, of uint64, groups *launchGroups) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of = groups.join(c.of, of)
 	if len(c.kernels) < graphNames {
-		c.kernels = append(c.kernels, kernel)
+		c.kernels = append(c.kernels, kernel.Name)
+	}
+	if c.launches == 0 {
+		c.grid, c.block = kernel.Grid, kernel.Block
+	} else if c.grid != kernel.Grid || c.block != kernel.Block {
+		c.mixed = true
 	}
 	c.launches++
 }
 
-// name returns the name of the graph of the capture, and what launchGroups.find returns of it.
-func (c *capture) name() (name string, of uint64) {
+// mixes notes that the capture has kernels of unknown grids.
+func (c *capture) mixes() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mixed = true
+}
+
+// launch returns what is told of a launch of the capture's graph, and what launchGroups.find
+// returns of it.
+func (c *capture) launch() (launch native.Launch, of uint64) {
 	if c == nil {
-		return "a graph", 0
+		return native.Launch{Name: "a graph"}, 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	text := "a graph of " + strings.Join(c.kernels, ", ")
-	switch more := c.launches - len(c.kernels); {
-	case c.launches == 0:
-		return "a graph without kernels", 0
-	case more > 0:
-		return fmt.Sprintf("%s and %d more", text, more), c.of
+	if c.launches == 0 {
+		return native.Launch{Name: "a graph without kernels"}, 0
 	}
-	return text, c.of
+	launch.Name = "a graph of " + strings.Join(c.kernels, ", ")
+	if more := c.launches - len(c.kernels); more > 0 {
+		launch.Name += fmt.Sprintf(" and %d more", more)
+	}
+	if !c.mixed {
+		launch.Grid, launch.Block = c.grid, c.block
+	}
+	return launch, c.of
 }

@@ -57,7 +57,7 @@ func TestLaunches(t *testing.T) {
 	check(t, graph.Launch(s))
 	synchronize(t, s)
 	const name = "a graph of fill, fill, fill and 2 more"
-	testcmp.Equal(t, "of graphs", say(false), "1 fill#1 1x32 true; 2 fill#2 1x32 true; 3 "+name+"#1 0x0 true; 4 "+name+"#2 0x0 true; ")
+	testcmp.Equal(t, "of graphs", say(false), "1 fill#1 1x32 true; 2 fill#2 1x32 true; 3 "+name+"#1 1x32 true; 4 "+name+"#2 1x32 true; ")
 	for range 20 {
 		launch(s, 3)
 	}

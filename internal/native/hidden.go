@@ -174,13 +174,13 @@ type Param struct{ Offset, Size uint32 }
 
 // Launch is a launch of a kernel or of a graph.
 type Launch struct {
-	Number      uint64 // among the stream's launches, from 1
-	Name        string // of the kernel, or what graph it is
-	Group       uint64 // LaunchGroup.Number, or 0 if that is not known
-	Nth         uint64 // launch of that name in the group on the device, from 1
-	Grid, Block [3]uint32
-	Hash        uint32 // of the arguments
-	Ended       bool   // as far as is known
+	Number      uint64    // among the stream's launches, from 1
+	Name        string    // of the kernel, or what graph it is
+	Group       uint64    // LaunchGroup.Number, or 0 if that is not known
+	Nth         uint64    // launch of that name in the group on the device, from 1
+	Grid, Block [3]uint32 // of a graph those of its kernels, and 0 if they differ
+	Hash        uint32    // of the arguments
+	Ended       bool      // as far as is known
 }
 
 // LaunchGroup is a group of ranks to a device, which tells its launches by its memory.
