@@ -147,7 +147,7 @@ func (m *MemoryChannels) connect(ctx context.Context, op string, local, inbox *g
 			if err != nil {
 				return err
 			}
-			s, err := semaphore.NewDevice2Device(words, signalled, c.watch(rank, m.sems.number(i)))
+			s, err := semaphore.NewDevice2Device(words, signalled, c.watch(rank, m.sems.number(i, i)))
 			if err != nil {
 				return err
 			}

@@ -175,6 +175,7 @@ type Communicator struct {
 	calls    uint64            // collective calls so far
 	channels uint32            // channels so far
 	names    map[uint32]string // of channels that have one
+	blocks   map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
 	owned    []func() error
 	kept     io.Closer // see native.KeptBy
 	closed   bool

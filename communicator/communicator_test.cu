@@ -160,6 +160,13 @@ extern "C" __global__ void gatherBySet(MemoryChannelSet set, uint64_t bytes) {
   }
 }
 
+// shift signals to the next rank, each block over a channel of its own, and awaits the one before.
+extern "C" __global__ void shift(MemoryChannelSet set) {
+  if (threadIdx.x != 0) return;
+  set.to((set.rank + 1) % set.size, blockIdx.x).signal();
+  set.to((set.rank + set.size - 1) % set.size, blockIdx.x).wait();
+}
+
 // sendBySet puts the local buffer to a peer over a port channel, and another awaits it.
 extern "C" __global__ void sendBySet(PortChannelSet set, uint32_t to, uint32_t from, uint64_t bytes) {
   if (to < set.size) set.to(to).putWithSignal(0, 0, bytes);

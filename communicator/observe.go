@@ -250,7 +250,7 @@ func (o *observer) waitOf(channel, peer int) verdict.Wait {
 	case devicecode.MessageChannel:
 		w.Kind = verdict.Message
 	default:
-		w.Channel, w.Name = uint32(channel), o.c.nameOf(uint32(channel))
+		w.Channel, w.Name, w.Index = uint32(channel), o.c.nameOf(uint32(channel)), o.c.blockOf(uint32(channel))
 	}
 	return w
 }

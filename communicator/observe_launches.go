@@ -33,7 +33,7 @@ func (o *observer) queryStreams() {
 
 // telling returns the launches that verdict.Status.Launches has, of all streams.
 func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Launch {
-	var under, ended []verdict.Launch
+	var under, ended, earlier []verdict.Launch
 	for i, launches := range streams {
 		var first, last *native.Launch
 		for _, l := range launches {
@@ -52,7 +52,9 @@ func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Laun
 			if at := slices.IndexFunc(ended, same); at < 0 {
 				ended = append(ended, launch)
 			} else if ended[at].Nth < launch.Nth {
-				ended[at] = launch
+				earlier, ended[at] = append(earlier, ended[at]), launch
+			} else {
+				earlier = append(earlier, launch)
 			}
 		}
 		if first != nil {
@@ -62,8 +64,10 @@ func telling(streams [][]native.Launch, group native.LaunchGroup) []verdict.Laun
 			under = append(under, launchOf(i, *last, group))
 		}
 	}
-	slices.SortStableFunc(ended, func(a, b verdict.Launch) int { return cmp.Compare(b.Number, a.Number) })
-	all := append(under, ended...)
+	newestFirst := func(a, b verdict.Launch) int { return cmp.Compare(b.Number, a.Number) }
+	slices.SortStableFunc(ended, newestFirst)
+	slices.SortStableFunc(earlier, newestFirst)
+	all := slices.Concat(under, ended, earlier)
 	return all[:min(len(all), verdict.MaxLaunches)]
 }
 

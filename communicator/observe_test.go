@@ -213,20 +213,20 @@ func TestNotes(t *testing.T) {
 	check("none", "[]")
 	notes[3] = note(5, 2, 9, 1, 3)
 	notes[4] = note(hostGroupChannel, 1, 0, 1, 2)
-	check("two", "[{0 5 gather 2 9 0 2s false 0 false} {2 0  7 0 0 1s false 0 false}]")
+	check("two", "[{0 5 gather 2 9 0 2s false 0 false 0} {2 0  7 0 0 1s false 0 false 0}]")
 	notes[5] = note(5, 2, 8, 0, 3)
-	check("of another block", "[{0 5 gather 2 8 0 3s false 0 false} {2 0  7 0 0 1s false 0 false}]")
+	check("of another block", "[{0 5 gather 2 8 0 3s false 0 false 0} {2 0  7 0 0 1s false 0 false 0}]")
 	*clock = clock.Add(noteFresh + 1)
 	check("that stand still", "[]")
 	check("that still stand still", "[]")
 	notes[3].Last += second / 2
 	notes[3].Expected = notes[3].Start<<48 | 4
-	check("that goes on", "[{0 5 gather 2 9 4 2.5s false 0 false}]")
+	check("that goes on", "[{0 5 gather 2 9 4 2.5s false 0 false 0}]")
 	notes[3].What |= 1 << 63
 	*clock = clock.Add(time.Hour)
-	check("that has failed", "[{0 5 gather 2 9 4 2.5s true 0 false}]")
+	check("that has failed", "[{0 5 gather 2 9 4 2.5s true 0 false 0}]")
 	notes[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
-	check("noise", "[{0 5 gather 2 9 4 2.5s true 0 false} {2 0  -1 65535 0 0s false 0 false}]")
+	check("noise", "[{0 5 gather 2 9 4 2.5s true 0 false 0} {2 0  -1 65535 0 0s false 0 false 0}]")
 }
 
 func TestBoardStatus(t *testing.T) {

@@ -427,7 +427,7 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 	if err != nil {
 		return err
 	}
-	to, watch := peer.semaphores[theirs], c.watch(e.peer, p.sems.number(own))
+	to, watch := peer.semaphores[theirs], c.watch(e.peer, p.sems.number(own, e.i))
 	if !e.port {
 		signalled, err := to.slab.Buffer().Slice(to.offset, semaphoreBytes)
 		if err != nil {

@@ -291,7 +291,7 @@ func (p *PortChannels) connect(ctx context.Context, k *call, s *proxyservice.Pro
 			if err != nil {
 				return err
 			}
-			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, p.sems.number(i)))
+			sem, err := semaphore.NewHost2Device(conn, words, to.slab, to.offset, c.watch(rank, p.sems.number(i, i)))
 			if err != nil {
 				return err
 			}

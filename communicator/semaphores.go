@@ -23,7 +23,7 @@ type semaphores struct {
 	own      []piece                 // of channel i to rank r: own[i * Size + r]
 	memories []*registeredmem.Memory // imported or registered for these channels only
 	name     string                  // of the channels, or ""
-	numbers  []uint32                // of the channels, if they have a name
+	numbers  []uint32                // of the channels that Communicator.names or blocks has
 	call     uint64                  // that makes them, the same on all ranks
 }
 
@@ -99,8 +99,9 @@ func (s *semaphores) register(b *gpu.Buffer) (*registeredmem.Memory, error) {
 	return m, err
 }
 
-// number returns the number of the next channel, from 1, which is channel i to its peer.
-func (s *semaphores) number(i int) uint32 {
+// number returns the number of the next channel, from 1, which is channel i to its peer, and
+// the one for the blocks of a number where blocks have channels of their own.
+func (s *semaphores) number(i, block int) uint32 {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,6 +112,14 @@ func (s *semaphores) number(i int) uint32 {
 			c.names = map[uint32]string{}
 		}
 		c.names[c.channels] = s.name
+	}
+	if block > 0 {
+		if c.blocks == nil {
+			c.blocks = map[uint32]uint16{}
+		}
+		c.blocks[c.channels] = uint16(block)
+	}
+	if s.name != "" || block > 0 {
 		s.numbers = append(s.numbers, c.channels)
 	}
 	return c.channels
@@ -121,6 +130,13 @@ func (c *Communicator) nameOf(number uint32) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.names[number]
+}
+
+// blockOf returns for the blocks of which number a channel is.
+func (c *Communicator) blockOf(number uint32) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(c.blocks[number])
 }
 
 // close frees everything. It may be called twice.
@@ -135,6 +151,7 @@ func (s *semaphores) close() error {
 	s.c.mu.Lock()
 	for _, n := range s.numbers {
 		delete(s.c.names, n)
+		delete(s.c.blocks, n)
 	}
 	s.c.mu.Unlock()
 	s.memories, s.own, s.numbers = nil, nil, nil

@@ -57,7 +57,15 @@ func (l Launch) String() string {
 	if l.Blocks == 0 {
 		return fmt.Sprintf("launch %d of %s", l.Nth, l.Kernel)
 	}
-	return fmt.Sprintf("launch %d of kernel %s (%dx%d)", l.Nth, l.Kernel, l.Blocks, l.Threads)
+	return fmt.Sprintf("launch %d of %s (%dx%d)", l.Nth, l.what(), l.Blocks, l.Threads)
+}
+
+// what says what was launched. The names of kernels have no space.
+func (l Launch) what() string {
+	if strings.HasPrefix(l.Kernel, "a graph") {
+		return l.Kernel
+	}
+	return "kernel " + l.Kernel
 }
 
 // passed finds a rank that has ended the launch in which another waits for its signal: so that
@@ -76,6 +84,9 @@ func (g *graph) passed() (Verdict, bool) {
 	}
 	if by < 0 {
 		return Verdict{}, false
+	}
+	if v, ok := g.gridsDiffer(missing, by); ok {
+		return v, true
 	}
 	rank := missing.Peer
 	from, to := g.name(rank), g.name(by)

@@ -132,6 +132,14 @@ func (g *graph) statusIn(rank int, where Where) *Status {
 	return nil
 }
 
+// size returns how many ranks are known of the group of a wait.
+func (g *graph) size(where Where) int {
+	if where == Here {
+		return g.members
+	}
+	return len(g.ranks)
+}
+
 // deadOutside finds a rank of the outer group that is stopped or silent, and to which waits lead.
 func (g *graph) deadOutside() (Verdict, bool) {
 	for _, i := range g.reached {

@@ -39,7 +39,8 @@ type Status struct {
 	Waits []Wait
 
 	// Launches are those that tell most: of each stream the first and the last that are
-	// not known to have ended, and of each kernel the last that has and proves something.
+	// not known to have ended, of each kernel the last that has and proves something, and
+	// behind these earlier ones that have, which tell of their grids.
 	Launches []Launch
 
 	Still Still
@@ -85,6 +86,7 @@ type Wait struct {
 
 	Where   Where // the group in which the rank waits
 	Outside bool  // the peer is not of the group of the report, and Peer is its number in the outer group
+	Index   int   // of a Signal's channel among those to the peer: where blocks have channels of their own, the block's number
 }
 
 // Where is the group of a wait, as seen from the group in which it is reported.
@@ -107,7 +109,7 @@ type Launch struct {
 	Kernel          string // or what graph it is
 	Group           Group  // whose it is
 	Nth             uint64 // launch of that on the rank in its group, from 1
-	Blocks, Threads uint32 // of the grid, and of a block; 0 of a graph
+	Blocks, Threads uint32 // of the grid, and of a block; of a graph those of its kernels, 0 if they differ
 	Hash            uint32 // of the arguments
 	Ended           bool   // as far as is known
 }
@@ -209,12 +211,13 @@ func (wait Wait) encode(w *wire.Writer) {
 	w.Bool(wait.Ended)
 	w.U8(uint8(wait.Where))
 	w.Bool(wait.Outside)
+	w.U16(uint16(wait.Index))
 }
 
 func decodeWait(r *wire.Reader) Wait {
 	w := Wait{Kind: Kind(r.U8()), Channel: r.U32(), Name: Printable(r.String(MaxName)), Peer: int(int32(r.U32())), Block: int(r.U16())}
 	w.Number, w.For, w.Ended = r.U64(), readDuration(r), r.Bool()
-	w.Where, w.Outside = Where(r.U8()), r.Bool()
+	w.Where, w.Outside, w.Index = Where(r.U8()), r.Bool(), int(r.U16())
 	if w.Kind >= kinds {
 		r.Fail(errors.New("it has a wait of no kind"))
 	}

@@ -102,14 +102,21 @@ func report(t *testing.T, ranks []Rank, line string) {
 		if i := slices.Index(f, "signal"); i > 0 {
 			w.Number = uint64(number(f[i+1]))
 		}
+		if i := slices.Index(f, "index"); i > 0 {
+			w.Index = number(f[i+1])
+		}
 		if i := slices.Index(f, "in"); i > 0 {
 			w.Where = map[string]Where{"outer": Outer, "part": Part, "another": Elsewhere}[f[i+1]]
 		}
 		w.Outside = slices.Contains(f, "outside")
 		r.Waits = append(r.Waits, w)
 	case "launched":
-		// RANK launched KERNEL nth N number N on STREAM [ended] [of none|other|unknown]
-		l := Launch{Kernel: f[2], Nth: uint64(number(f[4])), Number: uint64(number(f[6])), Stream: number(f[8]), Blocks: 2, Threads: 64, Group: ThisGroup, Ended: slices.Contains(f, "ended")}
+		// RANK launched KERNEL nth N number N on STREAM [ended] [grid BLOCKSxTHREADS] [of none|other|unknown]
+		l := Launch{Kernel: strings.ReplaceAll(f[2], "_", " "), Nth: uint64(number(f[4])), Number: uint64(number(f[6])), Stream: number(f[8]), Blocks: 2, Threads: 64, Group: ThisGroup, Ended: slices.Contains(f, "ended")}
+		if i := slices.Index(f, "grid"); i > 0 {
+			grid, block, _ := strings.Cut(f[i+1], "x")
+			l.Blocks, l.Threads = uint32(number(grid)), uint32(number(block))
+		}
 		if i := slices.Index(f, "of"); i > 0 {
 			l.Group = map[string]Group{"none": NoGroup, "other": OtherGroup, "unknown": UnknownGroup}[f[i+1]]
 		}
@@ -174,7 +181,7 @@ func TestJudge(t *testing.T) {
 func TestStatusRoundTrip(t *testing.T) {
 	s := &Status{Process: 7, Namespace: 1 << 40, Host: "a", Device: "emu:0", Call: 42, CallText: "all-reduce", Serving: time.Minute, Trigger: 200,
 		Exchange: 9, Exchanging: time.Second, ExchangeEnded: true, Waits: []Wait{
-			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true},
+			{Kind: Signal, Channel: 5, Name: "gather", Peer: 3, Block: 255, Number: 1 << 40, For: 2 * time.Second, Ended: true, Index: 255},
 			{Kind: Exchange, Peer: 9, Where: Outer, Outside: true},
 			{Kind: Ring, Peer: 1},
 			{Kind: Host, Peer: mscclgo.NoRank, Where: Part, Outside: true},
@@ -233,10 +240,10 @@ func TestJudgeHostile(t *testing.T) {
 				Exchange: uint64(random.IntN(3)), Exchanging: time.Duration(random.IntN(3)) * time.Second, ExchangeEnded: random.IntN(2) == 0}
 			for range random.IntN(4) {
 				s.Waits = append(s.Waits, Wait{Kind: Kind(random.IntN(int(kinds))), Peer: random.IntN(7) - 1, For: time.Duration(random.IntN(3)) * time.Second, Ended: random.IntN(3) == 0,
-					Where: Where(random.IntN(int(wheres))), Outside: random.IntN(3) == 0})
+					Where: Where(random.IntN(int(wheres))), Outside: random.IntN(3) == 0, Block: random.IntN(2), Index: random.IntN(2)})
 			}
 			for range random.IntN(4) {
-				s.Launches = append(s.Launches, Launch{Stream: random.IntN(2), Number: uint64(random.IntN(3)), Kernel: "k", Group: Group(random.IntN(int(groups))), Nth: uint64(random.IntN(3)), Blocks: uint32(random.IntN(2)), Ended: random.IntN(2) == 0})
+				s.Launches = append(s.Launches, Launch{Stream: random.IntN(2), Number: uint64(random.IntN(3)), Kernel: "k", Group: Group(random.IntN(int(groups))), Nth: uint64(random.IntN(3)), Blocks: uint32(random.IntN(4)), Ended: random.IntN(2) == 0})
 			}
 			if i < len(ranks) {
 				ranks[i].Status = s

@@ -1,0 +1,75 @@
+package communicator_test
+
+import (
+	"testing"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+// TestOtherGrid has rank 2 of a ring launch a kernel in which block waits for block with another
+// number of blocks than the others, which go on. Whoever waits then, rank 2 is named.
+func TestOtherGrid(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocks int
+		graph  bool
+		texts  []string
+	}{
+		"more":            {5, false, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
+		"more in a graph": {5, true, []string{"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 2, in which rank 1 has no such block"}},
+		"fewer":           {3, false, []string{"rank 2 launched kernel shift with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank 0 has waited", "from 2 to 0, block 3, in launch 3, in which rank 2 has no such block"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdev.Parallel(t)
+			comms := group(t, 3, communicator.Options{Timeout: verdictTimeout})
+			all := workers(t, comms)
+			each(t, 3, func(rank int) error {
+				channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{PerPeer: 5})
+				if err != nil {
+					return err
+				}
+				for step, blocks := range []int{1, 3, 4, 2} {
+					if step == 2 && rank == 2 {
+						blocks = c.blocks
+					}
+					if err := all[rank].shift(t, channels.Set(), blocks, c.graph && step > 0); err != nil {
+						return err
+					}
+					if comms[rank].Synchronize(t.Context(), all[rank].stream) != nil {
+						return nil // as it must
+					}
+				}
+				return nil
+			})
+			blames(t, name, comms, 2, c.texts...)
+			settled(t, all)
+		})
+	}
+}
+
+// shift queues a signal to the next rank by each block, and a wait for the one before, perhaps in
+// a graph.
+func (w *worker) shift(t *testing.T, set devicecode.MemoryChannelSet, blocks int, graph bool) error {
+	kernel, err := w.module.Kernel("shift")
+	if err != nil {
+		return err
+	}
+	launch := func() error { return kernel.Launch(w.stream, gpu.Blocks(blocks, 32), set) }
+	if !graph {
+		return launch()
+	}
+	if err := w.stream.BeginCapture(); err != nil {
+		return err
+	}
+	if err := launch(); err != nil {
+		return err
+	}
+	g, err := w.stream.EndCapture()
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { g.Close() })
+	return g.Launch(w.stream)
+}
