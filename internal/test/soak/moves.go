@@ -50,9 +50,9 @@ func (b *inbox) traded(move int) uint64 {
 func (b *inbox) own() uint64 { return b.fetched() + b.area + uint64(b.areas)*(words+1)*wordSize }
 
 // shift puts a random number of bytes to the next of some ranks, nil for all, and checks what
-// comes from the one before. The victim of mute does not signal, that of fewer has a block
-// less than its peers.
-func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step int, mute, fewer bool) error {
+// comes from the one before. The victim of mute does not signal, that of other has a block
+// more or less than its peers.
+func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step int, mute, other bool) error {
 	kernel, handles, ranks, at := "shift", w.memory.Handles, w.memory.Ranks, w.inbox.shifted(w.shifts)
 	if ports {
 		kernel, handles, ranks, at = "portShift", w.ports.Handles, w.ports.Ranks, w.inbox.ported(w.moves)
@@ -65,13 +65,15 @@ func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step 
 	right, left := (me+1)%n, (me+n-1)%n
 	bytes, blocks, threads := amount(random, w.Most), 1+random.IntN(perPeer), 1<<random.IntN(9)
 	to, from := random.Uint64N(guard), random.Uint64N(guard)
-	if w.Fault == "other grid" && step == w.At {
-		blocks = max(blocks, 2)
+	differ, more := w.Fault == "other grid" && step == w.At, 0
+	if differ {
+		more = 1 - 2*random.IntN(2)
+		blocks = min(max(blocks, 2), perPeer-1)
 	}
 	graph := random.IntN(3) == 0
 	w.what = fmt.Sprintf("step %d: %s of %d bytes by %d blocks of %d, from byte %d to %d, in a graph %v", step, kernel, bytes, blocks, threads, from, to, graph)
-	if fewer {
-		blocks--
+	if other {
+		blocks += more
 	}
 	typ, err := elements.Of(collective.U8)
 	if err != nil {
@@ -85,8 +87,8 @@ func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step 
 	err = w.play(ctx, w.comm, func(s *gpu.Stream) error {
 		return w.kernels[kernel].Launch(s, gpu.Blocks(blocks, threads), handles, n, right, left, at+to, w.inbox.source()+from, bytes, mute)
 	}, graph, false)
-	if err != nil {
-		return err
+	if err != nil || differ {
+		return err // the shares of the victim's blocks are others
 	}
 	if err := get(data, w.inbox.Buffer, at+to); err != nil {
 		return err

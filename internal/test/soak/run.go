@@ -104,6 +104,9 @@ func (c *config) plan(f fault, number int, span time.Duration) *run {
 	if random.IntN(3) == 0 {
 		r.beside = 2
 	}
+	if f.name == "other grid" && r.ranks == 2 {
+		r.fault.either = true // of two, either may have the wrong one
+	}
 	if f.network {
 		r.hosts = 2 + random.IntN(min(2, r.ranks-1))
 	}
