@@ -11,25 +11,26 @@ import (
 // block that should signal is none of its rank's, and the grids did not differ before.
 
 // gridsDiffer returns the verdict of a wait for a block that is none of its rank's in the launch
-// in which the waiter waits, which has ended there, and reports whether that is so.
+// in which the waiter waits, or was none in an earlier one, and reports whether that is so. The
+// launch has ended on that rank.
 func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 	if w.Kind != Signal || w.Index != w.Block {
 		return Verdict{}, false
 	}
-	var here, there Launch // of the waiter, and of its peer
+	var in, here, there Launch // the launch of the wait, and that whose grids differ, on both ranks
 	for _, l := range launchesUnderWay(g.statusIn(waiter, w.Where)) {
 		if l.Group == OtherGroup || l.Blocks > 0 && int(l.Blocks) <= w.Block {
 			continue // the wait is not in that
 		}
-		theirs := g.launch(w.Peer, w.Where, l)
-		if l.Blocks == 0 || theirs.Blocks == 0 || int(theirs.Blocks) > w.Block || !theirs.Ended || g.differed(w, waiter, l) {
+		own, theirs, ok := g.without(w, waiter, l)
+		if !ok || g.differed(w, waiter, own) {
 			return Verdict{}, false
 		}
-		if here.Blocks == 0 {
-			here, there = l, theirs
+		if in.Blocks == 0 {
+			in, here, there = l, own, theirs
 		}
 	}
-	if here.Blocks == 0 {
+	if in.Blocks == 0 {
 		return Verdict{}, false
 	}
 	// The odd one is that from which all others differ, if these are most of the group. Where
@@ -41,15 +42,42 @@ func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 		odd, oddLaunch, rest, restLaunch = waiter, here, unlike, there
 	} else if !more && len(unlike) == 1 && most(like) {
 		rest = like
+	} else if here.Nth != in.Nth {
+		return Verdict{}, false
 	}
 	from, to := g.name(w.Peer), g.name(waiter)
 	text := fmt.Sprintf("rank %s launched %s with %s of %s, and %s with %d", g.name(odd), oddLaunch.what(), count(oddLaunch.Blocks, "block"), count(oddLaunch.Threads, "thread"), g.names(rest), restLaunch.Blocks)
 	if restLaunch.Threads != oddLaunch.Threads {
 		text += fmt.Sprintf(" of %d", restLaunch.Threads)
 	}
-	text += fmt.Sprintf(": rank %s has waited%s for %s, in launch %d, in which rank %s has no such block; blocks that wait for those of their number need the same grid on all ranks",
-		to, since(w), place(w, from, to), here.Nth, from)
+	text += fmt.Sprintf(": rank %s has waited%s for %s, in launch %d, ", to, since(w), place(w, from, to), in.Nth)
+	if here.Nth != in.Nth {
+		text += fmt.Sprintf("and the signal of that came to launch %d, ", here.Nth)
+	}
+	text += fmt.Sprintf("in which rank %s has no such block; blocks that wait for those of their number need the same grid on all ranks", from)
 	return Verdict{Culprit: odd, Text: text}, true
+}
+
+// without returns the launch in which a wait's block is none of the rank's that is awaited, on the
+// waiter and there: the one in which the waiter waits, or the latest earlier one, to which the
+// signal for this one has come if the block has been in both grids since. It has ended there.
+func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok bool) {
+	theirs := g.launch(w.Peer, w.Where, in)
+	if in.Blocks == 0 || theirs.Blocks == 0 || !theirs.Ended {
+		return here, there, false
+	}
+	if int(theirs.Blocks) <= w.Block {
+		return in, theirs, true
+	}
+	for _, l := range g.statusIn(waiter, w.Where).Launches {
+		if l.Group != in.Group || l.Kernel != in.Kernel || l.Nth >= in.Nth || l.Nth < here.Nth || !l.Ended || int(l.Blocks) <= w.Block {
+			continue
+		}
+		if theirs := g.launch(w.Peer, w.Where, l); theirs.Ended && theirs.Blocks > 0 && int(theirs.Blocks) <= w.Block {
+			here, there, ok = l, theirs, true
+		}
+	}
+	return here, there, ok
 }
 
 // launch returns a rank's launch that is the same as another one's, or one without blocks if its
