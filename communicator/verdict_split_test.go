@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,15 +198,15 @@ func (s *spy) As(any) bool   { s.look(); return false }
 func TestAbortAtOnce(t *testing.T) {
 	comms := group(t, 2, communicator.Options{})
 	part := children(t, comms, []int{0, 0}, []int{0, -1})
-	looking, passed := false, false
+	var looking, passed atomic.Bool // the group's own goroutines look at the error too
 	part[0].Abort(&spy{func() {
-		if err := part[0].Err(); err != nil && !looking {
-			looking, passed = true, true
+		if err := part[0].Err(); err != nil && looking.CompareAndSwap(false, true) {
+			passed.Store(true)
 			comms[0].Abort(err)
-			looking = false
+			looking.Store(false)
 		}
 	}})
-	if !passed {
+	if !passed.Load() {
 		t.Fatal("the error was not passed on")
 	}
 	blames(t, "the outer group", comms, 0, "another group of this rank has failed, by whose numbers ranks are named")
