@@ -93,6 +93,16 @@ func newPartedOf(t *testing.T, comms []*communicator.Communicator, colors, keys 
 	return p
 }
 
+// meet has some ranks wait for the others of their part, in kernels.
+func (p *parted) meet(t *testing.T, ranks ...int) {
+	t.Helper()
+	for _, rank := range ranks {
+		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // await has a rank's kernel wait for another's signal in the whole group.
 func (p *parted) await(rank, from int) error {
 	return p.all[rank].launch("await", 1, 1, p.channels[rank].HandleOf(0, from))
@@ -102,11 +112,7 @@ func (p *parted) await(rank, from int) error {
 // rank that is not of the part, and sends nothing. The waits of the part end first.
 func TestMissingSignalOutside(t *testing.T) {
 	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
-	for rank := range 2 {
-		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.meet(t, 0, 1)
 	time.Sleep(apart)
 	if err := p.await(2, 3); err != nil {
 		t.Fatal(err)
@@ -128,11 +134,7 @@ func TestMissingSignalOutsideAborts(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		t.Run(fmt.Sprint(first), func(t *testing.T) {
 			p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
-			for rank := range 2 {
-				if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-					t.Fatal(err)
-				}
-			}
+			p.meet(t, 0, 1)
 			time.Sleep(apart)
 			if err := p.await(2, 3); err != nil {
 				t.Fatal(err)
@@ -173,11 +175,7 @@ func TestAbortByPartThroughAnother(t *testing.T) {
 		t.Run(fmt.Sprint(last), func(t *testing.T) {
 			p := newParted(t, []int{0, 0, 0, -1}, []int{0, -1, -2, 0}) // 2, 1, 0
 			other := children(t, p.comms, []int{-1, 0, -1, 0}, []int{0, 0, 0, 0})
-			for rank := range 2 {
-				if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-					t.Fatal(err)
-				}
-			}
+			p.meet(t, 0, 1)
 			blames(t, "the part", p.part, 0, "rank 0 did not come")
 			other[1].Abort(p.part[1].Err())
 			blames(t, "the other part", other, 0, "rank 0 did not come", "rank 2 of the outer group is not of this one")
@@ -216,11 +214,7 @@ func TestAbortAtOnce(t *testing.T) {
 // part too, has another number there, and waits there as the others do.
 func TestMissingSignalInside(t *testing.T) {
 	p := newParted(t, []int{-1, 0, 0, 0}, []int{0, -1, -2, -3}) // 3, 2, 1
-	for _, rank := range []int{1, 3} {
-		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.meet(t, 1, 3)
 	time.Sleep(apart)
 	if err := p.await(2, 3); err != nil {
 		t.Fatal(err)
@@ -256,11 +250,7 @@ func TestOuterGroupFailsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(apart / 2)
-	for rank := range 2 {
-		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.meet(t, 0, 1)
 	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
 	for _, c := range p.part[:3] {
 		if c.Err() != nil {
@@ -299,11 +289,7 @@ func TestOuterGroupFailsOfNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(apart / 2)
-	for rank := range 2 {
-		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.meet(t, 0, 1)
 	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
 	settled(t, p.all)
 }
@@ -371,11 +357,7 @@ func TestMissingSignalInOtherPart(t *testing.T) {
 		_, err := other[rank].Group(t.Context())
 		return err
 	})
-	for rank := range 2 {
-		if err := barrier(t, p.all[rank], p.part[rank]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.meet(t, 0, 1)
 	time.Sleep(apart)
 	if err := barrier(t, p.all[2], other[2]); err != nil {
 		t.Fatal(err)

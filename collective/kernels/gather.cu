@@ -8,8 +8,9 @@ namespace {
 
 // Packets: one trip. An inbox must hold a piece. The barrier costs no trip more, since its flags
 // travel beside the first packets; it makes every rank hear of every other before it ends, which
-// inboxes need that take turns. The parts of the output lie `stride` bytes apart, so that they can
-// be moved in pieces of `bytes`.
+// inboxes need that take turns. A rank that sends in the next call but one has ended the next one:
+// so the root had begun that, when it had read the packets of this one, in whose place these go.
+// The parts of the output lie `stride` bytes apart, so that they can be moved in pieces of `bytes`.
 template <class Packet>
 MSCCLGO_DEVICE void packets(const GroupHandle& group, const uint8_t* in, uint8_t* out, uint64_t bytes,
                             uint32_t root, uint64_t stride) {

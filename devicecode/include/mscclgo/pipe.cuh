@@ -481,7 +481,9 @@ MSCCLGO_DEVICE WaitResult passMessage(In in, Out out, uint64_t bytes, uint64_t c
     if (leads && at + n == bytes) in.end(), out.end();
     Threads::sync();
     if (leads) {
-      // One fence for the signals of both sides, as it takes long.
+      // One fence for the signals of both sides, as it takes long. All threads' writes of the chunk, and
+      // their reads of the slot that is given back, happen before the barrier, which the fence follows:
+      // it is cumulative, so that they come before both relaxed signals (PTX: causality order).
       if (in.byMemory() || out.byMemory()) fence<Scope::System, Order::Release>();
       result = out.pass(n);
       if (result == WaitResult::Done) result = in.release();

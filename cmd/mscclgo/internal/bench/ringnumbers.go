@@ -35,12 +35,14 @@ func newRingNumbers(rank, ranks int, sizes []uint64) *ringNumbers {
 	n := &ringNumbers{
 		mine: make([]collective.Float16, count), sums: make([]collective.Float16, count), got: make([]collective.Float16, count),
 	}
+	// A sum is a whole number until all are added, and then its float16, of as many bits: that
+	// spares another slice of hundreds of megabytes.
 	theirs := make([]byte, count)
 	for other := range ranks {
 		rand.NewChaCha8([32]byte{byte(other), byte(other >> 8)}).Read(theirs) // alike on all ranks
 		for i, b := range theirs {
 			number := b % (ringMost + 1)
-			n.sums[i] += collective.Float16(number) // for now the number, not its bits
+			n.sums[i] += collective.Float16(number)
 			if other == rank {
 				n.mine[i] = half[number]
 			}
