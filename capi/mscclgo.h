@@ -155,7 +155,7 @@ typedef struct {
   // less than 0 for ever; at least 100.
   int64_t heartbeat_timeout_ms;
   // scratch_bytes is the size of the packet memory of each rank, the same on all ranks. 0
-  // means 32 MiB.
+  // means 48 MiB.
   uint64_t scratch_bytes;
 } mscclgo_group_options;
 

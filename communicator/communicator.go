@@ -60,7 +60,7 @@ type Options struct {
 	// set: a duration such as 20s, or off.
 	HeartbeatTimeout time.Duration
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
-	// same on all ranks; see [Communicator.Group]. 0 means 32 MiB.
+	// same on all ranks; see [Communicator.Group]. 0 means 48 MiB.
 	Scratch uint64
 	// Transports are the transports that may be used; they may differ among ranks. 0
 	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
@@ -133,7 +133,7 @@ func (o *Options) fill() {
 
 const (
 	defaultTimeout = 30 * time.Second
-	defaultScratch = 32 << 20
+	defaultScratch = 48 << 20 // holds what rules of tunings send as packets, up to a broadcast of 16 MiB
 	maxScratch     = 1 << 40
 
 	defaultHeartbeat = 5 * time.Second

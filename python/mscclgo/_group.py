@@ -678,7 +678,7 @@ def init(
     device is "auto" (the default), "cuda", "emu", or one such as "cuda:0"; the variable
     MSCCLGO_DEVICE overrides it. timeout bounds every wait in a kernel, and heartbeat_timeout for
     how long a rank may give no sign of life (0 is for ever), in seconds. scratch is the memory
-    for packets in bytes, 0 for 32 MiB. config has what is seldom needed, such as Config(max_blocks=8).
+    for packets in bytes, 0 for 48 MiB. config has what is seldom needed, such as Config(max_blocks=8).
 
     Raises InvalidError if the environment describes no group.
     """
