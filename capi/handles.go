@@ -159,7 +159,7 @@ func wrongHandle(op string, k kind, handle uint64) error {
 		return invalid(op, "the handle of %v is NULL", k)
 	}
 	if of := kind(handle >> kindShift); of == k && handle&(1<<kindShift-1) <= objects.issued() {
-		return invalid(op, "%v was destroyed, with this handle or with what it was made of", k)
+		return invalid(op, "what the handle stands for, %v, was destroyed, by itself or with its group or device", k)
 	}
 	return invalid(op, "%#x is not the handle of %v", handle, k)
 }
