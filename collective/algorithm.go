@@ -11,7 +11,11 @@ type algorithm struct {
 
 // acrossHosts reports whether the ranks may be on several hosts.
 func (a algorithm) acrossHosts() bool {
-	return a.through == byExchange || a.through == byRing || a.through == byHosts
+	switch a.through {
+	case byExchange, byRing, byHosts, byRails:
+		return true
+	}
+	return false
 }
 
 // split is how much of a part an inbox of packets holds.
@@ -33,6 +37,7 @@ const (
 	byPush                 // threads, through an inbox of the runner's
 	byStages               // port channels, and threads that reduce
 	byHosts                // threads within a host, port channels between hosts
+	byRails                // the same, of what is not reduced
 	bySlots                // threads, through slots of the runner's
 	byBulk                 // multiprocessors' copy engines, each part straight to its place
 	byGroups               // groups of sends and receives
@@ -67,7 +72,7 @@ func (a algorithm) onDevice() bool {
 // another task than the others.
 func (a algorithm) leastBlocks() int {
 	switch a.through {
-	case byPush, byStages, byExchange:
+	case byPush, byStages, byExchange, byRails:
 		return 2
 	}
 	return 1
@@ -90,6 +95,11 @@ func pushed(kernel string) algorithm {
 // hosts reduces within hosts by threads, and between them by the hosts' ports, all at once.
 func hosts(kernel string) algorithm {
 	return algorithm{name: "hier", kernel: kernel, through: byHosts}
+}
+
+// rails moves parts by threads within hosts, and between them by the hosts' ports, each once.
+func rails(kernel string) algorithm {
+	return algorithm{name: "hier", kernel: kernel, through: byRails}
 }
 
 // hierRing and hierTree go between hosts in a ring and in trees.

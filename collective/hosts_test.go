@@ -236,6 +236,33 @@ func TestOnHosts(t *testing.T) {
 	}
 }
 
+// TestRails does all-gathers and broadcasts by the hierarchy, on one to four hosts: of a piece and of
+// several, of shares that some owners have none of, in place and not, with roots that have twins and
+// that have none.
+func TestRails(t *testing.T) {
+	for _, hosts := range append(slices.Clone(groupsOnHosts), []int{0, 0, 0}, []int{0, 1, 1, 1, 1, 1}) {
+		for _, kind := range []collective.Kind{collective.AllGather, collective.Broadcast} {
+			t.Run(fmt.Sprint(hosts, kind), func(t *testing.T) {
+				options := collective.Options{Tuning: only(kind, "hier"), Scratch: 256 << 10}
+				runOnHosts(t, hosts, options, func(m *member) error {
+					for i, count := range []uint64{1, 17, 4_000, 300_001, 129} {
+						p := &problem{Call: collective.Call{Kind: kind, Type: collective.U8, Count: count}}
+						if kind.Rooted() {
+							p.Root = (len(hosts) - 1 + 2*i) % len(hosts)
+						}
+						p.offsetIn, p.offsetOut = []uint64{0, 1, 4, 128}[i%4]+uint64(m.comm.Rank()%2*12), []uint64{16, 3, 0}[i%3]
+						p.InPlace = i%2 == 0
+						if err := m.right(p); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
 // hierarchies are the all-reduces that reduce within hosts first.
 var hierarchies = []string{"hier", "hierRing", "hierTree"}
 
@@ -459,5 +486,63 @@ func TestAbsentOnHosts(t *testing.T) {
 				return err
 			}, mscclgo.ErrTimeout, mscclgo.ErrAborted, mscclgo.ErrRemote)
 		})
+	}
+}
+
+// TestRailsAbsent has a rank of a host, or of the other, that does not make a call by the hierarchy. Its
+// blocks wait for each other too, and none may be blamed for that.
+func TestRailsAbsent(t *testing.T) {
+	const count = 1000
+	for _, kind := range []collective.Kind{collective.AllGather, collective.Broadcast} {
+		for absent := range 4 {
+			t.Run(fmt.Sprint(kind, absent), func(t *testing.T) {
+				o := testgroup.Network()
+				o.Timeout = 1500 * time.Millisecond
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := communicator.RunTogether(ctx, testgroup.OnHosts(t, 0, 0, 1, 1), o, func(ctx context.Context, comm *communicator.Communicator) error {
+					runner, err := collective.New(ctx, comm, collective.Options{Tuning: only(kind, "hier")})
+					if err != nil {
+						return err
+					}
+					stream, err := comm.Device().NewStream()
+					if err != nil {
+						return err
+					}
+					defer func() { _ = errors.Join(stream.Close(), runner.Close(ctx)) }() // of a group that has failed
+					b, err := comm.Device().Alloc(4 * count)
+					if err != nil {
+						return err
+					}
+					call := func() error {
+						if kind == collective.Broadcast {
+							return errors.Join(runner.Broadcast(stream, b, b, count, collective.F32, 1), comm.Synchronize(ctx, stream))
+						}
+						part, err := b.Slice(uint64(comm.Rank()*count), count)
+						return errors.Join(err, runner.AllGather(stream, b, part, count/4, collective.F32), comm.Synchronize(ctx, stream))
+					}
+					if err := call(); err != nil { // the first, which prepares, is made by all
+						return err
+					}
+					if comm.Rank() == absent {
+						<-comm.Done()
+						return mscclgo.Errorf(mscclgo.ErrAborted, "be absent", "the others have given up")
+					}
+					err = call()
+					var typed *mscclgo.Error
+					if err == nil && kind == collective.Broadcast {
+						<-comm.Done() // it needs nothing of that rank
+						err = comm.Err()
+					}
+					if !errors.As(err, &typed) || typed.Peer != absent {
+						t.Errorf("rank %d, without rank %d: %v", comm.Rank(), absent, err)
+					}
+					return err
+				})
+				if err == nil {
+					t.Error("the call of some ranks succeeded")
+				}
+			})
+		}
 	}
 }

@@ -80,7 +80,7 @@ var specs = [...]spec{
 	AllGather: {
 		name: "all-gather", inPlace: true, gathered: true, spread: true, source: source{"allgather.cu", allGatherSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(direct, bulk, ports),
+		algorithms: packets(direct, bulk, ports, rails("railGather")),
 		sources:    func(_, part, _, _ int) ([]int, int) { return []int{part}, 0 },
 	},
 	ReduceScatter: {
@@ -109,7 +109,7 @@ var specs = [...]spec{
 			direct,
 			algorithm{name: "relayedLL128", kernel: "relayedLL128", payload: payloadLL128, split: relayShare},
 			algorithm{name: "relayed", kernel: "relayed"},
-			bulk, ports,
+			bulk, ports, rails("railBroadcast"),
 		),
 		sources: func(_, _, _, root int) ([]int, int) { return []int{root}, 0 },
 	},

@@ -197,6 +197,8 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 		return r.staged(ctx, c, a)
 	case byHosts:
 		return r.hier(ctx, c, a)
+	case byRails:
+		return r.rails(ctx, c, a)
 	case bySlots:
 		return r.rootedSlots(ctx, c, c.In.Buffer, c.Out.Buffer)
 	}

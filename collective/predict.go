@@ -101,6 +101,9 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	case "relayed", "relayedLL128":
 		carried, sources, trips = s, 1, 2
 	}
+	if k == Broadcast && a.through == byRails { // from the root, then from those that it has given shares
+		carried = 2 * s * (n - 1) / n
+	}
 	if a.split == twoShards {
 		trips = 2
 	}
@@ -131,6 +134,8 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 		if k == AllReduce {
 			return latency + 2*c.signal + s*(n-1)/n/c.read + s*(n-1)/n/c.write
 		}
+	case byRails: // a barrier more than direct
+		return latency + 3*c.signal + carried/c.write
 	case byPush:
 		return latency + 2*c.signal + carried/c.write
 	case bySlots:
@@ -171,6 +176,20 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 		// Each rank puts its shard to all other hosts, or the root's host gets it of all.
 		return start + f.within(s) + c.net + (hosts-1)*(posting+s/g/c.perRank)
 	}
+	if a.through == byRails { // the network and the threads of a host carry pieces side by side
+		wire, passed := (hosts-1)*s/n/c.perRank, 0.0
+		if k == Broadcast { // the root gives its host's ranks their shares first
+			wire = (hosts - 1) * s / g / c.perRank
+		}
+		if g > 1 {
+			passed = (g - 1) / g * s / c.write
+		}
+		us := start + 2*c.signal + c.net + (hosts-1)*posting + max(wire, passed) + min(wire, passed)/railPieces
+		if k == Broadcast {
+			us += passed
+		}
+		return us
+	}
 	// By ports, each part straight to its place.
 	switch k {
 	case SendReceive:
@@ -182,6 +201,9 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 	}
 	return start + c.net + (n-1)*posting + max((n-g)/n*s/c.perRank, (g-1)/n*s/c.engine)
 }
+
+// railPieces is in how many pieces rails.cu moves what is large.
+const railPieces = 8
 
 // reading returns the us of a reduction within each host, whose ranks each read their share
 // of the others' data.
@@ -235,7 +257,7 @@ func pipelined(latency, transfer float64) float64 {
 }
 
 // choose returns the algorithm with the least predicted time of those that fit; false if
-// none does. Algorithms through the host are done with few blocks, and between hosts only: what
+// none does. Most algorithms through the host are done with few blocks, and all between hosts only: what
 // they set up for each pair of buffers is not in the model. Times are compared to 10 ns, since
 // processors round the last digits in different ways, and all ranks must choose the same.
 func (f Fabric) choose(k Kind, bytes uint64, grid Choice, fits func(Choice) bool) (best Choice, ok bool) {
@@ -246,7 +268,9 @@ func (f Fabric) choose(k Kind, bytes uint64, grid Choice, fits func(Choice) bool
 			if f.Hosts == 1 {
 				continue
 			}
-			choice.Blocks = min(choice.Blocks, ringBlocks)
+			if a.through != byRails { // whose blocks share their channels
+				choice.Blocks = min(choice.Blocks, ringBlocks)
+			}
 		}
 		t, possible := f.Time(k, a.name, bytes)
 		t = t.Round(10 * time.Nanosecond)

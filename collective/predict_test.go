@@ -229,8 +229,8 @@ func TestPredictions(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{names(one, AllReduce), "oneShotLL8 oneShotLL16 oneShotLL128 twoShotLL16 twoShotLL128 direct pushed ring staged hier hierRing hierTree rings? tree?"},
 		{names(many, AllReduce), "ring hier hierRing hierTree rings? tree?"},
-		{names(one, Broadcast), "LL8 LL16 LL128 direct relayedLL128 relayed bulk ports"},
-		{names(many, AllGather), "ports"},
+		{names(one, Broadcast), "LL8 LL16 LL128 direct relayedLL128 relayed bulk ports hier"},
+		{names(many, AllGather), "ports hier"},
 		{names(many, ReduceScatter), "hier"},
 		{names(many, Reduce), "hier"},
 		{names(many, Gather), "ports"},

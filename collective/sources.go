@@ -59,6 +59,9 @@ var stagedSource []byte
 //go:embed kernels/hier.cu
 var hierSource []byte
 
+//go:embed kernels/rails.cu
+var railsSource []byte
+
 // source returns where an algorithm's kernel is.
 func (k Kind) source(a algorithm) source {
 	switch a.through {
@@ -76,6 +79,8 @@ func (k Kind) source(a algorithm) source {
 		return source{"staged.cu", stagedSource}
 	case byHosts:
 		return source{"hier.cu", hierSource}
+	case byRails:
+		return source{"rails.cu", railsSource}
 	}
 	return k.spec().source
 }

@@ -1,0 +1,58 @@
+package collective
+
+import (
+	"context"
+	"slices"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+// railsOf is Rails of rails.cu.
+type railsOf struct {
+	twins, order, progress gpu.Ptr
+	hosts, host, owners    uint32
+	_                      uint32
+}
+
+// rails prepares a call by rails.cu.
+func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error) {
+	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
+	if err != nil {
+		return launch{}, err
+	}
+	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
+	place := placeOf(r.comm.Rank(), hosts)
+	h, err := r.hostPath(ctx, pathKey{byRails, nil, c.Out, 1}, func(h *hostPath) error {
+		progress := 8 * uint64(1+place.hosts)
+		if _, err := h.allocate(ctx, progress, progress); err != nil {
+			return err
+		}
+		if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
+			return err
+		}
+		return h.connect(ctx, c.Out.Buffer, communicator.PortChannelOptions{Peers: place.peers})
+	})
+	if err != nil {
+		return launch{}, err
+	}
+	rails := railsOf{
+		twins: h.handles(0), progress: h.buffers[0].Ptr(), order: h.buffers[1].Ptr(),
+		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
+	}
+	in := c.input().Ptr()
+	if c.InPlace && c.Kind == AllGather {
+		in += gpu.Ptr(uint64(r.comm.Rank()) * c.part())
+	}
+	args := []any{r.group, c.Out.peers, rails, in, c.part()}
+	if c.Kind == AllGather {
+		args = append(args, uint32(r.comm.Rank()))
+	} else {
+		root := placeOf(c.Root, hosts).host
+		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+	}
+	copiers := divideUp(c.part(), 16*uint64(c.Threads))
+	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(fit, devicecode.MaxBlocks)-1)))
+	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
+}
