@@ -184,17 +184,17 @@ func (r *Runner) matching(told []string) error {
 	ranks := len(told)
 	for rank, text := range told {
 		if len(text) != 1+16*ranks {
-			return mscclgo.Errorf(mscclgo.ErrRemote, prepareV, "its counts are malformed").At(r.comm.Rank(), rank)
+			return r.because(rank, mscclgo.ErrRemote, prepareV, "its counts are malformed")
 		}
 		if text[0] != told[0][0] {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, "its elements are %v, those of rank 0 %v", Type(text[0]), Type(told[0][0])).At(r.comm.Rank(), rank)
+			return r.because(rank, mscclgo.ErrInvalid, prepareV, "its elements are %v, those of rank 0 %v", Type(text[0]), Type(told[0][0]))
 		}
 	}
 	count := func(rank, k int) uint64 { return binary.LittleEndian.Uint64([]byte(told[rank][1+8*k : 9+8*k])) }
 	for from := range ranks {
 		for to := range ranks {
 			if sent, received := count(from, to), count(to, ranks+from); sent != received {
-				return mscclgo.Errorf(mscclgo.ErrInvalid, prepareV, "rank %d sends %d elements to rank %d, which receives %d", from, sent, to, received).At(r.comm.Rank(), from)
+				return r.because(from, mscclgo.ErrInvalid, prepareV, "rank %d sends %d elements to rank %d, which receives %d", from, sent, to, received)
 			}
 		}
 	}

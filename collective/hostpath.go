@@ -84,7 +84,7 @@ func (h *hostPath) smallest(ctx context.Context, mine uint64) (uint64, error) {
 		read := wire.NewReader([]byte(b))
 		size := read.U64()
 		if err := read.End(); err != nil {
-			return 0, mscclgo.Errorf(mscclgo.ErrRemote, "collective: compare the sizes of buffers", "its size is malformed: %w", err).At(h.r.comm.Rank(), rank)
+			return 0, h.r.because(rank, mscclgo.ErrRemote, "collective: compare the sizes of buffers", "its size is malformed: %w", err)
 		}
 		least = min(least, size)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/topology"
 )
@@ -227,17 +228,25 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 		theirs, ok := read.String(mostName), read.Bool()
 		told[rank] = read.String(r.mostContent())
 		if err := read.End(); err != nil {
-			return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its message is malformed: %w", err).At(r.comm.Rank(), rank)
+			return nil, r.because(rank, mscclgo.ErrRemote, op, "its message is malformed: %w", err)
 		}
 		if theirs != cut(name, mostName) {
-			err := mscclgo.Errorf(mscclgo.ErrInvalid, op, "it is in %q; all ranks make the same calls in the same order", theirs).At(r.comm.Rank(), rank)
+			err := r.because(rank, mscclgo.ErrInvalid, op, "it is in %q; all ranks make the same calls in the same order", theirs)
 			return nil, errors.Join(failed, err)
 		}
 		if !ok && failed == nil {
-			failed = mscclgo.Errorf(mscclgo.ErrRemote, op, "its part failed: %s", told[rank]).At(r.comm.Rank(), rank)
+			failed = r.because(rank, mscclgo.ErrRemote, op, "its part failed: %s", told[rank])
 		}
 	}
 	return told, failed
+}
+
+// because returns the error of a collective call that fails because of another rank. A program may fail
+// another group of its with it, in which ranks have other numbers.
+func (r *Runner) because(rank int, kind mscclgo.Kind, op, format string, args ...any) error {
+	err := mscclgo.Errorf(kind, op, format, args...).At(r.comm.Rank(), rank)
+	native.NoteError(r.comm, err)
+	return err
 }
 
 // agree compares what all ranks say about a call. Collective.
@@ -248,7 +257,7 @@ func (r *Runner) agree(ctx context.Context, name, mine string, failed error) err
 	}
 	for rank, theirs := range told {
 		if theirs != told[r.comm.Rank()] {
-			return mscclgo.Errorf(mscclgo.ErrInvalid, fmt.Sprintf("collective: %s", name), "it has %s, this rank %s", theirs, mine).At(r.comm.Rank(), rank)
+			return r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", theirs, mine)
 		}
 	}
 	return nil

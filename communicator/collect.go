@@ -56,9 +56,8 @@ func (k *call) gather(ctx context.Context, mine []byte, failed error) ([][]byte,
 		failed = ours
 	}
 	all, err := k.contributions(ctx, mine, failed)
-	if err != nil && k.c.failure != nil && k.name != closing { // a group that is closed aborts no other
-		o := k.c.failure.observer
-		o.note(o.failing(err, mscclgo.NoRank, mscclgo.NoRank), false)
+	if err != nil && k.name != closing { // a group that is closed aborts no other
+		k.c.noteError(err)
 	}
 	return all, err
 }

@@ -41,6 +41,7 @@ func init() {
 		}
 		return c.kept
 	}
+	native.NoteError = func(comm any, err error) { comm.(*Communicator).noteError(err) }
 	native.Traced = func(comm any) bool { return comm.(*Communicator).tracer != nil }
 }
 

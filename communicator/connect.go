@@ -34,7 +34,9 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	m := meeting{c: c, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
 	conn, err := m.connect(ctx)
 	if err != nil { // perhaps of the context, which the group's failure ended
-		return nil, c.causeFirst(err)
+		err = c.causeFirst(err)
+		c.noteError(err)
+		return nil, err
 	}
 	native.ExplainConnection(conn, c.causeFirst)
 	return conn, nil

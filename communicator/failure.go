@@ -289,10 +289,10 @@ func (c *Communicator) Done() <-chan struct{} { return c.boot.Done() }
 // a closed communicator Abort does nothing.
 //
 // If err is, or wraps, one of the newest 16 errors with which groups that came of the same one by
-// [Communicator.Split] have failed on this rank, or that their collective calls returned here, its
-// Peer is found by the number that it has in this group. The Peer of any other error, also of one of a
-// group that a communicator of the family became by [Communicator.Reform], is taken for a number
-// of this group.
+// [Communicator.Split] have failed on this rank, or that their collective calls, also those of
+// package collective, and Connect returned here, its Peer is found by the number that it has in
+// this group. The Peer of any other error, also of one of a group that a communicator of the family
+// became by [Communicator.Reform], is taken for a number of this group.
 func (c *Communicator) Abort(err error) {
 	const op = "communicator: abort"
 	if err == nil {

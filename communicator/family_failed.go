@@ -101,6 +101,14 @@ func (o *observer) note(f *failing, failed bool) {
 	family.fails = family.fails[max(0, len(family.fails)-mostFails):]
 }
 
+// noteError has the rank's other groups know an error of this one, which may name a rank of it.
+func (c *Communicator) noteError(err error) {
+	if c.failure != nil {
+		o := c.failure.observer
+		o.note(o.failing(err, mscclgo.NoRank, mscclgo.NoRank), false)
+	}
+}
+
 // culprit returns the rank that an error of another group of the family names, by its number in the
 // outer group, or NoRank, and reports whether it is such an error.
 func (o *observer) culprit(err error) (number int, ok bool) {

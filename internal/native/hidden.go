@@ -118,6 +118,9 @@ var (
 	ServiceClosed func(service any) bool
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
+	// NoteError has the other groups of a *communicator.Communicator's rank know an error that names
+	// a rank by its number in this group, as they know those of its collective calls.
+	NoteError func(comm any, err error)
 	// ReadBoard returns what a board of package communicator shows, from its file.
 	ReadBoard func(file *os.File) (*verdict.Job, error)
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
