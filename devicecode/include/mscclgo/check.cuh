@@ -111,12 +111,17 @@ namespace mscclgo {
 namespace detail {
 
 // reportOnce is report for kernels without checks too, and any thread may call it: only the first
-// of those with the same word does anything, and it does nothing behind another fault. The word
-// is 0 at first, in memory of this device that no other group's kernels use.
+// of those with the same word does anything, and it does nothing behind another fault. What it reports may
+// have come of a kernel that ended early, by a wait that timed out on any rank: it waits until the host
+// has had the time to tell that first. The word is 0 at first, in memory of this device that no other
+// group's kernels use.
 template <class... Parts>
 inline __device__ __noinline__ void reportOnce(uint64_t* reported, GroupStatus* status, uint32_t peer,
                                                Parts... parts) {
   if (fetchAdd<Scope::Device, Order::Relaxed>(reported, uint64_t(1)) != 0) return;
+  constexpr uint64_t kPatience = 150000000;  // nanoseconds: ranks take 100 ms to compare what they wait for
+  for (const uint64_t start = nanoseconds(); nanoseconds() - start < kPatience;)
+    if (load<Scope::System, Order::Relaxed>(&status->aborted) != 0) return;
   if (load<Scope::System, Order::Relaxed>(&status->faulted) != 0) return;
 #if defined(MSCCLGO_CHECK)
   if (!claimFault(status)) return;
