@@ -493,14 +493,15 @@ func TestAbsentOnHosts(t *testing.T) {
 // blocks wait for each other too, and none may be blamed for that.
 func TestRailsAbsent(t *testing.T) {
 	const count = 1000
-	for _, kind := range []collective.Kind{collective.AllGather, collective.Broadcast} {
-		for absent := range 4 {
-			t.Run(fmt.Sprint(kind, absent), func(t *testing.T) {
+	for i, kind := range []collective.Kind{collective.AllGather, collective.Broadcast, collective.AllGather} {
+		hosts := [][]int{{0, 0, 1, 1}, {0, 0, 1, 1}, {1, 0, 0, 0}}[i] // of the last some ranks have no twins
+		for absent := range hosts {
+			t.Run(fmt.Sprint(kind, hosts, absent), func(t *testing.T) {
 				o := testgroup.Network()
 				o.Timeout = 1500 * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				err := communicator.RunTogether(ctx, testgroup.OnHosts(t, 0, 0, 1, 1), o, func(ctx context.Context, comm *communicator.Communicator) error {
+				err := communicator.RunTogether(ctx, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
 					runner, err := collective.New(ctx, comm, collective.Options{Tuning: only(kind, "hier")})
 					if err != nil {
 						return err

@@ -13,12 +13,12 @@ namespace {
 
 constexpr uint64_t kPieces = 8;                // of a range, at most,
 constexpr uint64_t kPieceBytes = 128 << 10;    // and at least so large
-constexpr uint64_t kMost = uint64_t(1) << 32;  // blocks, and pieces from a twin, of a call: fewer
+constexpr uint64_t kMost = uint64_t(1) << 20;  // blocks, and pieces from a twin, of a call: fewer
 
 MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Progress is how far a rank's call is, in device memory, for its own blocks. Each word is the number
-// of the call times kMost, and what there is of that call.
+// of the call, of which there are fewer than 2^44, times kMost, and what there is of that call.
 struct Progress {
   uint64_t copied;      // blocks that have done what comes before the twins
   uint64_t arrived[1];  // pieces from each twin
