@@ -170,6 +170,30 @@ func TestSplitNamesRank(t *testing.T) {
 	}
 }
 
+// TestSplitFailsByParent has a rank fail while its child is made, and the parent fail right after: that is
+// what another rank of the child is told, since the one may have come of the other.
+func TestSplitFailsByParent(t *testing.T) {
+	comms := group(t, 3, communicator.Options{})
+	if err := comms[2].Device().Close(); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan struct{})
+	all := outcomes(t, 3, func(rank int) error {
+		_, err := comms[rank].Split(t.Context(), min(rank, 1), 0)
+		switch rank {
+		case 2:
+			close(failed)
+		case 0:
+			<-failed
+			comms[0].Abort(errors.New("the cause"))
+		}
+		return err
+	})
+	if err := all[1]; err == nil || !strings.Contains(err.Error(), "the cause") {
+		t.Errorf("rank 1: %v", err)
+	}
+}
+
 // TestSplitClosedInAnyOrder closes the parent, its bootstrap and the device before the
 // child, whose calls then fail.
 func TestSplitClosedInAnyOrder(t *testing.T) {
