@@ -6,22 +6,24 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/garbage"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
 
-// ports are two ranks' port channels to each other over Ethernet, though both run
-// on this machine.
+// ports are two ranks' port channels to each other over a network, though both run on
+// this machine.
 type ports struct {
 	comms    []*communicator.Communicator
 	workers  []*worker
 	channels [2]*communicator.PortChannels
 }
 
-func newPorts(b *testing.B, bytes uint64, o proxyservice.ServiceOptions) *ports {
+func newPorts(b *testing.B, comms []*communicator.Communicator, bytes uint64, o proxyservice.ServiceOptions) *ports {
 	b.Helper()
-	p := &ports{comms: group(b, 2, overEthernet())}
+	p := &ports{comms: comms}
 	p.workers = workers(b, p.comms)
 	var services [2]*proxyservice.ProxyService
 	each(b, 2, func(rank int) (err error) {
@@ -58,7 +60,7 @@ func BenchmarkEthernetRoundTrip(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			bytes := c.bytes
-			p := newPorts(b, bytes, proxyservice.ServiceOptions{Inline: c.inline})
+			p := newPorts(b, group(b, 2, overEthernet()), bytes, proxyservice.ServiceOptions{Inline: c.inline})
 			rounds := min(b.N, 1<<20)
 			times := [2]*gpu.Buffer{}
 			for rank, c := range p.comms {
@@ -68,13 +70,51 @@ func BenchmarkEthernetRoundTrip(b *testing.B) {
 			each(b, 2, func(rank int) error {
 				return p.workers[rank].run(b.Context(), "portVolley", 1, p.handle(rank), bytes, uint32(rounds), rank == 0, times[rank])
 			})
-			took := make([]uint32, rounds)
-			if err := gpu.CopyOut(took, times[0]); err != nil {
+			spread(b, times[0], rounds, 1)
+		})
+	}
+}
+
+// spread reports quantiles of times, of which each is of so many ways.
+func spread(b *testing.B, times *gpu.Buffer, rounds, ways int) {
+	b.Helper()
+	took := make([]uint32, rounds)
+	if err := gpu.CopyOut(took, times); err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(took)
+	for _, q := range []struct {
+		name    string
+		permill int
+	}{{"p50-us", 500}, {"p99-us", 990}, {"p99.9-us", 999}} {
+		b.ReportMetric(float64(took[rounds*q.permill/1000])/1e3/float64(ways), q.name)
+	}
+}
+
+// BenchmarkInfiniBandLatency measures one way of a put of 8 bytes with its signal over
+// InfiniBand, as ib_write_lat measures writes: half of the way there and back. One thread
+// has both ends, and one thread serves both rings, so that as many threads poll as with
+// ib_write_lat, which matters where there are few cores. The kernel and, with a queue for
+// threads in C, the proxies have nothing to do with Go's collector.
+func BenchmarkInfiniBandLatency(b *testing.B) {
+	for _, beside := range []string{"nothing", "garbage"} {
+		b.Run("beside="+beside, func(b *testing.B) {
+			var o [2]communicator.Options
+			for rank := range o {
+				o[rank] = overInfiniBand(b, rank, ib.Options{})
+			}
+			one := []*gpu.Device{testdev.Open(b, 0), testdev.Open(b, 0)} // the kernel has addresses of both ranks
+			p := newPorts(b, groupOn(b, one, o[:]), 8, proxyservice.ServiceOptions{Options: proxyservice.Options{Threads: &proxyservice.Threads{}}})
+			if beside == "garbage" {
+				garbage.Make(b)
+			}
+			rounds := min(b.N, 1<<20)
+			times := upload(b, p.comms[0].Device(), 0, rounds*4)
+			b.ResetTimer()
+			if err := p.workers[0].run(b.Context(), "portThereAndBack", 1, p.handle(0), p.handle(1), uint64(8), uint32(rounds), times); err != nil {
 				b.Fatal(err)
 			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[rounds/2])/1e3, "p50-us")
-			b.ReportMetric(float64(took[rounds*99/100])/1e3, "p99-us")
+			spread(b, times, rounds, 2)
 		})
 	}
 }
@@ -88,7 +128,7 @@ func BenchmarkEthernetBandwidth(b *testing.B) {
 				b.Skip("an emulated device has no bandwidth to measure")
 			}
 			bytes := mib << 20
-			p := newPorts(b, bytes, proxyservice.ServiceOptions{})
+			p := newPorts(b, group(b, 2, overEthernet()), bytes, proxyservice.ServiceOptions{})
 			w := p.workers[0]
 			if err := w.run(b.Context(), "portStream", 1, p.handle(0), bytes, uint32(1)); err != nil {
 				b.Fatal(err)

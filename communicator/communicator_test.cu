@@ -107,6 +107,22 @@ extern "C" __global__ void portVolley(const PortChannelHandle* channel, uint64_t
   results[0] = uint32_t(r);
 }
 
+// portThereAndBack is portVolley by one thread at both ends, whose device both ranks have.
+extern "C" __global__ void portThereAndBack(const PortChannelHandle* near, const PortChannelHandle* far,
+                                            uint64_t bytes, uint32_t rounds, uint32_t* times,
+                                            uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < rounds && r == WaitResult::Done; ++i) {
+    uint64_t start = nanoseconds();
+    r = near->putWithSignal(0, 0, bytes);
+    if (r == WaitResult::Done) r = far->wait();
+    if (r == WaitResult::Done) r = far->putWithSignal(0, 0, bytes);
+    if (r == WaitResult::Done) r = near->wait();
+    times[i] = uint32_t(nanoseconds() - start);
+  }
+  results[0] = uint32_t(r);
+}
+
 // portStream puts and signals so many times and flushes once.
 extern "C" __global__ void portStream(const PortChannelHandle* channel, uint64_t bytes, uint32_t count,
                                       uint32_t* results) {

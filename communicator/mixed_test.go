@@ -33,7 +33,7 @@ func overEthernet() communicator.Options {
 }
 
 // overInfiniBand is overEthernet with RDMA devices, which the ranks take in turn.
-func overInfiniBand(t *testing.T, rank int, o ib.Options) communicator.Options {
+func overInfiniBand(t testing.TB, rank int, o ib.Options) communicator.Options {
 	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
 	if names == "" {
 		t.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")

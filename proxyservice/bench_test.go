@@ -10,6 +10,7 @@ import (
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/fifo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/garbage"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -105,31 +106,6 @@ func record(b *testing.B, r *rank, e *gpu.Event) {
 	}
 }
 
-// garbage allocates hard until the benchmark ends.
-func garbage(b *testing.B) {
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		var keep [1024][]*[4]int
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			part := make([]*[4]int, 256)
-			for j := range part {
-				part[j] = new([4]int)
-			}
-			keep[i%len(keep)] = part
-		}
-	}()
-	b.Cleanup(func() {
-		close(stop)
-		<-done
-	})
-}
-
 // BenchmarkGarbage measures round trips while a goroutine allocates hard: from a
 // kernel to a proxy's handler and back, and of puts from a kernel to another over the
 // host, served in C and in Go. It also measures them without that goroutine.
@@ -138,7 +114,7 @@ func BenchmarkGarbage(b *testing.B) {
 		b.Run("trigger/beside="+beside, func(b *testing.B) {
 			ranks := newPair(b, proxyservice.ServiceOptions{Handler: func(context.Context, fifo.Trigger) error { return nil }})
 			if beside == "garbage" {
-				garbage(b)
+				garbage.Make(b)
 			}
 			r := ranks[0]
 			rounds := min(b.N, 1<<20)
@@ -155,7 +131,7 @@ func BenchmarkGarbage(b *testing.B) {
 			b.Run(served.name+"/beside="+beside, func(b *testing.B) {
 				ranks := served.by(b, newPair(b, hostOnly))
 				if beside == "garbage" {
-					garbage(b)
+					garbage.Make(b)
 				}
 				volley(b, ranks, 1024)
 			})
