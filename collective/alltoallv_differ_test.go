@@ -68,9 +68,11 @@ func TestCountsDiffer(t *testing.T) {
 			}
 			for _, hosts := range [][]int{{0, 1}, {0, 1, 2, 2}} {
 				t.Run(fmt.Sprintf("hosts/%v", hosts), func(t *testing.T) {
-					o := testgroup.Network()
-					o.Timeout = time.Minute
-					testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
+					o := testgroup.Network(hosts...)
+					for rank := range o {
+						o[rank].Timeout = time.Minute
+					}
+					testgroup.RunEach(t, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
 						return c.run(ctx, comm, Options{Scratch: 16 << 10}, func(*Runner) {})
 					})
 				})

@@ -48,7 +48,7 @@ func runGroupsOnHosts(t *testing.T, hosts []int, sizes groupSizes, link string, 
 		runGroups(t, len(hosts), sizes, link, test)
 		return
 	}
-	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), testgroup.Network(), groupTest(sizes, link, func(m *groupMember) error {
+	testgroup.RunEach(t, testgroup.OnHosts(t, hosts...), testgroup.Network(hosts...), groupTest(sizes, link, func(m *groupMember) error {
 		if all := m.comm.Hosts(); len(all) != n {
 			return fmt.Errorf("the hosts are %v, want %d", all, n)
 		}
@@ -116,10 +116,17 @@ type schedule struct {
 	rounds  int      // letters between which groups are cut, or 0
 }
 
-func newSchedule(random *rand.Rand, ranks, messages int, most []uint64) *schedule {
+// newSchedule returns random messages, and among them some between different ranks of just these
+// numbers of bytes, which are multiples of 8.
+func newSchedule(random *rand.Rand, ranks, messages int, most []uint64, large ...uint64) *schedule {
 	s := &schedule{out: make([]uint64, ranks), in: make([]uint64, ranks)}
-	for range messages {
+	every := messages/(len(large)+1) + 1
+	for i := range messages {
 		s.write(random, random.IntN(ranks), random.IntN(ranks), most)
+		if i%every == every-1 {
+			from := random.IntN(ranks)
+			s.put(random, from, (from+1+random.IntN(ranks-1))%ranks, large[i/every])
+		}
 	}
 	s.end()
 	return s
@@ -139,12 +146,19 @@ func newRounds(random *rand.Rand, ranks, rounds int, most []uint64) *schedule {
 	return s
 }
 
-// write adds a letter.
+// write adds a letter of up to as many bytes as one of most says.
 func (s *schedule) write(random *rand.Rand, from, to int, most []uint64) {
-	l := letter{from: from, to: to, typ: Type(random.IntN(len(typeSpecs))), seed: random.Uint64()}
-	if n := most[random.IntN(len(most))]; n > 0 {
-		l.count = random.Uint64N(n+1) / uint64(l.typ.Size())
+	n := most[random.IntN(len(most))]
+	if n > 0 {
+		n = random.Uint64N(n + 1)
 	}
+	s.put(random, from, to, n)
+}
+
+// put adds a letter of so many bytes, or somewhat fewer if they are no whole elements.
+func (s *schedule) put(random *rand.Rand, from, to int, bytes uint64) {
+	l := letter{from: from, to: to, typ: Type(random.IntN(len(typeSpecs))), seed: random.Uint64()}
+	l.count = bytes / uint64(l.typ.Size())
 	l.out = s.out[l.from] + random.Uint64N(20)
 	l.in = s.in[l.to] + random.Uint64N(20)
 	s.out[l.from], s.in[l.to] = l.out+l.bytes(), l.in+l.bytes()
@@ -393,22 +407,20 @@ func TestFullLane(t *testing.T) {
 	})
 }
 
-// TestLargeGroups has messages of up to 64 MiB, in the sizes that users get.
+// TestLargeGroups has messages of up to 64 MiB among many small ones, in the sizes that users get.
 func TestLargeGroups(t *testing.T) {
 	for _, link := range []string{"other", NVLink} {
-		t.Run(link, func(t *testing.T) {
-			runGroups(t, 2, defaultGroupSizes, link, func(m *groupMember) error {
-				if err := m.runner.LoadGroups(m.ctx); err != nil {
-					return err
-				}
-				s := newSchedule(rand.New(rand.NewPCG(7, 7)), 2, 20, []uint64{100, 100_000, 5 << 20})
-				largest := letter{from: 1, to: 0, typ: F16, count: 32 << 20, out: s.out[1], in: s.in[0] + 3}
-				s.out[1] += largest.bytes()
-				s.in[0] += largest.bytes() + 3
-				s.letters = append(s.letters, largest)
-				return m.play(s, 7, []*gpu.Stream{m.stream})
+		for _, ranks := range []int{2, 4} {
+			t.Run(fmt.Sprintf("%d/%s", ranks, link), func(t *testing.T) {
+				runGroups(t, ranks, defaultGroupSizes, link, func(m *groupMember) error {
+					if err := m.runner.LoadGroups(m.ctx); err != nil {
+						return err
+					}
+					s := newSchedule(rand.New(rand.NewPCG(7, uint64(ranks))), ranks, 1000, []uint64{0, 8, 100, 5000, 100_000}, 16<<20, 64<<20, 5<<20)
+					return m.play(s, 7, []*gpu.Stream{m.stream})
+				})
 			})
-		})
+		}
 	}
 }
 

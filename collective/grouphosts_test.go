@@ -7,10 +7,14 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 // groupsOfHosts are hosts of ranks, even and uneven, in order and not.
-var groupsOfHosts = [][]int{{0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 1, 1, 0}, {0, 1, 2, 3}, {0, 0, 0, 1, 2, 2}}
+var groupsOfHosts = [][]int{{0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 1, 1, 0}, {0, 1, 2, 3}, {0, 0, 0, 1, 2, 2},
+	{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1}}
 
 // TestGroupsOnHosts plays random schedules of hundreds of messages, within hosts and between them.
 func TestGroupsOnHosts(t *testing.T) {
@@ -31,6 +35,37 @@ func TestGroupsOnHosts(t *testing.T) {
 	}
 }
 
+// TestGroupsOverEach plays random schedules of hundreds of messages, and one of 1 MiB, among ranks
+// that reach each other over one transport that maps no memory, and over all.
+func TestGroupsOverEach(t *testing.T) {
+	for name, over := range map[string]registeredmem.Transports{
+		"SHM": registeredmem.SHM, "Ethernet": registeredmem.Ethernet, "InfiniBand": registeredmem.InfiniBand, "mixed": 0,
+	} {
+		for _, ranks := range []int{2, 3, 4, 8} {
+			if over == 0 && ranks < 4 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) {
+				o := testgroup.Mixed(ranks)
+				if over != 0 {
+					o = testgroup.Over(t, over, ranks)
+				}
+				devices := make([]*gpu.Device, ranks)
+				for i := range devices {
+					devices[i] = testdev.Open(t, i)
+				}
+				testgroup.RunEach(t, devices, o, groupTest(tinyGroups, "other", func(m *groupMember) error {
+					if err := m.runner.LoadGroups(m.ctx); err != nil {
+						return err
+					}
+					random := rand.New(rand.NewPCG(9, uint64(ranks)))
+					return m.play(newSchedule(random, ranks, 300, []uint64{0, 8, 100, 600, 5000, 50_000}, 1<<20), 9, []*gpu.Stream{m.stream})
+				}))
+			})
+		}
+	}
+}
+
 // TestLargeGroupsOnHosts has messages of several MiB between hosts, in the sizes that users get.
 func TestLargeGroupsOnHosts(t *testing.T) {
 	runGroupsOnEach(t, [][]int{{0, 1}, {0, 0, 1}, {0, 1, 1, 2}}, defaultGroupSizes, "other", func(m *groupMember) error {
@@ -38,12 +73,7 @@ func TestLargeGroupsOnHosts(t *testing.T) {
 			return err
 		}
 		ranks := m.comm.Size()
-		s := newSchedule(rand.New(rand.NewPCG(8, uint64(ranks))), ranks, 40, []uint64{100, 100_000, 2 << 20})
-		last := ranks - 1
-		largest := letter{from: last, to: 0, typ: F16, count: 5<<20 + 1, seed: 1, out: s.out[last], in: s.in[0] + 3}
-		s.out[last] += largest.bytes()
-		s.in[0] += largest.bytes() + 3
-		s.letters = append(s.letters, largest)
+		s := newSchedule(rand.New(rand.NewPCG(8, uint64(ranks))), ranks, 40, []uint64{100, 100_000, 2 << 20}, 16<<20, 5<<20)
 		return m.play(s, 8, []*gpu.Stream{m.stream})
 	})
 }

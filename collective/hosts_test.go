@@ -115,9 +115,11 @@ var groupsOnHosts = [][]int{{0, 0, 1}, {0, 1, 1, 0, 2, 2}, {0, 1, 2, 2, 1, 0, 1}
 // runOnHosts runs a test on ranks of several hosts, which the network joins.
 func runOnHosts(t *testing.T, hosts []int, options collective.Options, test func(*member) error) {
 	t.Helper()
-	o := testgroup.Network()
-	o.Scratch = 1 << 20
-	testgroup.RunOn(t, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
+	o := testgroup.Network(hosts...)
+	for rank := range o {
+		o[rank].Scratch = 1 << 20
+	}
+	testgroup.RunEach(t, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
 		if n := slices.Max(hosts) + 1; len(comm.Hosts()) != n {
 			return fmt.Errorf("the hosts are %v, want %d", comm.Hosts(), n)
 		}

@@ -7,21 +7,72 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/hostid"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// Network returns the options of groups on several hosts: InfiniBand joins these where there are devices
-// to test with, and else Ethernet.
-func Network() communicator.Options {
-	if names := os.Getenv("MSCCLGO_TEST_IB_DEVICES"); names != "" {
-		device, _, _ := strings.Cut(names, ",")
-		return communicator.Options{Transports: registeredmem.CudaIPC | registeredmem.InfiniBand, InfiniBand: ib.Options{Device: device}}
+// networks returns the RDMA devices to test with, or none.
+func networks() []string {
+	names := os.Getenv("MSCCLGO_TEST_IB_DEVICES")
+	if names == "" {
+		return nil
 	}
-	return communicator.Options{Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
+	return strings.Split(names, ",")
+}
+
+// Over returns the options of n ranks that reach each other over one transport only. Over InfiniBand
+// they take the devices to test with in turn, and the test is skipped where there are none.
+func Over(t testing.TB, transport registeredmem.Transports, n int) []communicator.Options {
+	t.Helper()
+	names := networks()
+	if transport == registeredmem.InfiniBand && names == nil {
+		t.Skip("MSCCLGO_TEST_IB_DEVICES does not name RDMA devices to test with")
+	}
+	all := make([]communicator.Options, n)
+	for rank := range all {
+		all[rank].Transports, all[rank].Ethernet.Interface = transport, "lo"
+		if names != nil {
+			all[rank].InfiniBand.Device = names[rank%len(names)]
+		}
+	}
+	return all
+}
+
+// Mixed returns the options of n ranks, four or more, that reach each other over all transports. Of
+// every four the first two map each other's memory, the third has shared memory of the host with them, and
+// the fourth the network only: InfiniBand to the third where there are devices to test with, and else
+// Ethernet.
+func Mixed(n int) []communicator.Options {
+	const maps, host, net = registeredmem.CudaIPC, registeredmem.SHM, registeredmem.Ethernet
+	names := networks()
+	all := make([]communicator.Options, n)
+	for rank := range all {
+		o := &all[rank]
+		o.Ethernet.Interface = "lo"
+		o.Transports = []registeredmem.Transports{maps | host | net, maps | host | net, host | net, net}[rank%4]
+		if names != nil && rank%4 >= 2 {
+			o.Transports |= registeredmem.InfiniBand
+			o.InfiniBand.Device = names[rank%len(names)]
+		}
+	}
+	return all
+}
+
+// Network returns the options of ranks on several hosts, rank i on that of number hosts[i]: InfiniBand
+// joins these where there are devices to test with, which they take in turn, and else Ethernet.
+func Network(hosts ...int) []communicator.Options {
+	names := networks()
+	all := make([]communicator.Options, len(hosts))
+	for rank, host := range hosts {
+		all[rank].Transports = registeredmem.CudaIPC | registeredmem.Ethernet
+		if names != nil {
+			all[rank].Transports = registeredmem.CudaIPC | registeredmem.InfiniBand
+			all[rank].InfiniBand.Device = names[host%len(names)]
+		}
+	}
+	return all
 }
 
 // OnHosts opens an emulated device for each rank, rank i's on the host of number hosts[i]:

@@ -4,9 +4,12 @@ package testgroup
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -37,4 +40,46 @@ func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank fun
 	if err := communicator.RunTogether(ctx, devices, o, rank); err != nil {
 		t.Errorf("%v", err)
 	}
+}
+
+// RunEach is RunOn with options for each rank, such as transports. Ranks import memory as those of
+// several processes do.
+func RunEach(t testing.TB, devices []*gpu.Device, o []communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Duration(len(devices))*limitOfRank)
+	defer cancel()
+	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rendezvous.Close()
+	var all sync.WaitGroup
+	for i, d := range devices {
+		all.Go(func() {
+			if err := runOne(ctx, cancel, bootstrap.Options{Rank: i, Size: len(devices), ID: rendezvous.ID(), HeartbeatTimeout: -1}, d, o[i], rank); err != nil {
+				t.Errorf("rank %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// runOne runs a rank. cancel ends the others if it does not reach them.
+func runOne(ctx context.Context, cancel func(), config bootstrap.Options, d *gpu.Device, o communicator.Options, rank func(context.Context, *communicator.Communicator) error) error {
+	boot, err := bootstrap.Connect(ctx, config)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer boot.Close()
+	o.HeartbeatTimeout = -1 // ranks of one process are stopped together
+	comm, err := communicator.New(ctx, boot, d, o)
+	if err != nil {
+		boot.Abort(err)
+		return err
+	}
+	if err = rank(ctx, comm); err != nil {
+		comm.Abort(err)
+	}
+	return errors.Join(err, comm.Close())
 }
