@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/mscclgo/mscclgo/channel"
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
@@ -48,19 +48,23 @@ type schedule struct {
 	ops           [][][]op // by rank and actor
 	before, after [][]byte // the memory of each rank
 	chunks        int
+	bytes         uint64 // that are sent
 }
 
 // newSchedule returns random messages between ranks that each have pipes to all, of up to
-// five slots, by copies and by reductions.
-func newSchedule(seed uint64, ranks, actors, messages int, slotBytes uint64) *schedule {
+// five slots, by copies and by reductions, and among them large ones of these sizes.
+func newSchedule(seed uint64, ranks, actors, messages int, slotBytes uint64, large ...uint64) *schedule {
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := &schedule{ranks: ranks, actors: actors}
 	size := uint64(messages) * 4 * slotBytes
+	for _, n := range large {
+		size += (2*n + 207) &^ 7
+	}
 	fresh := make([]uint64, ranks) // where memory that nobody has used begins
 	for range ranks {
 		memory := make([]byte, size)
-		for i := range memory {
-			memory[i] = byte(random.Uint32())
+		for i := 0; i < len(memory); i += 8 {
+			binary.LittleEndian.PutUint64(memory[i:], random.Uint64())
 		}
 		s.before = append(s.before, memory)
 		s.after = append(s.after, bytes.Clone(memory))
@@ -71,14 +75,18 @@ func newSchedule(seed uint64, ranks, actors, messages int, slotBytes uint64) *sc
 		fresh[rank] = at + bytes
 		return at
 	}
-	for range messages {
+	for i := range messages {
 		length := []uint64{0, 1 + random.Uint64N(40), slotBytes - 4, slotBytes, slotBytes + 4, random.Uint64N(5 * slotBytes)}[random.IntN(6)]
+		most := ranks // that the message passes
+		if every := messages / (len(large) + 1); i%every == every-1 && i/every < len(large) {
+			length, most = large[i/every], 2
+		}
 		reduces := random.IntN(2) == 0
 		align := uint64(1)
 		if reduces {
 			length, align = length/4*4, 4
 		}
-		path := random.Perm(ranks)[:2+random.IntN(ranks-1)]
+		path := random.Perm(ranks)[:2+random.IntN(most-1)]
 		for _, rank := range path {
 			if fresh[rank]+2*length+200 > size {
 				path = nil
@@ -93,6 +101,7 @@ func newSchedule(seed uint64, ranks, actors, messages int, slotBytes uint64) *sc
 			last = 1 + random.IntN(len(path)-1)
 		}
 		actor := random.IntN(actors)
+		s.bytes += uint64(len(path)-1) * length
 		s.chunks += (len(path) - 1) * int(max(1, (length+slotBytes-1)/slotBytes))
 		var value []byte
 		for i, rank := range path {
@@ -167,6 +176,7 @@ type pipeConfig struct {
 	slots, slotBytes int
 	warps            bool // warps make the calls, in place of blocks
 	start            uint64
+	mixed            bool // the pairs of four ranks or more have different transports
 }
 
 var pipeConfigs = []pipeConfig{
@@ -180,11 +190,34 @@ var pipeConfigs = []pipeConfig{
 	{name: "Ethernet, zero copy", slots: 2, slotBytes: 2048, over: registeredmem.Ethernet, buffered: true},
 	{name: "SHM", slots: 4, slotBytes: 1024, over: registeredmem.SHM, pool: true},
 	{name: "SHM, zero copy", slots: 2, slotBytes: 2048, over: registeredmem.SHM, buffered: true},
+	{name: "InfiniBand", slots: 4, slotBytes: 1024, over: registeredmem.InfiniBand, pool: true},
+	{name: "InfiniBand, zero copy", slots: 2, slotBytes: 2048, over: registeredmem.InfiniBand, buffered: true},
+	{name: "mixed", slots: 4, slotBytes: 1024, mixed: true},
+	{name: "mixed, zero copy, warps", slots: 4, slotBytes: 512, mixed: true, buffered: true, warps: true},
 }
 
-// options returns what the communicators are made with.
-func (c pipeConfig) options() communicator.Options {
-	return communicator.Options{Transports: c.over, Ethernet: ethernet.Options{Interface: "lo"}}
+// run runs a test on so many ranks that are joined as the configuration says.
+func (c pipeConfig) run(t *testing.T, ranks int, rank func(context.Context, *communicator.Communicator) error) {
+	t.Helper()
+	options := make([]communicator.Options, ranks)
+	if c.over != 0 {
+		options = testgroup.Over(t, c.over, ranks)
+	} else if c.mixed {
+		options = testgroup.Mixed(ranks)
+	}
+	devices := make([]*gpu.Device, ranks)
+	for i := range devices {
+		devices[i] = testdev.Open(t, i)
+	}
+	testgroup.RunEach(t, devices, options, rank)
+}
+
+// least returns n, or how many ranks it takes for the configuration to have all its transports.
+func (c pipeConfig) least(n int) int {
+	if c.mixed {
+		return max(n, 4)
+	}
+	return n
 }
 
 // defines returns the macros that kernels are compiled with.
@@ -211,7 +244,7 @@ func (c pipeConfig) pipes(ctx context.Context, comm *communicator.Communicator, 
 		}
 		return errors.Join(err, p.Close())
 	}
-	if c.ports || c.over != 0 {
+	if c.ports || c.over != 0 || c.mixed {
 		var err error
 		if o.Service, err = comm.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
 			return nil, nil, err
@@ -329,10 +362,12 @@ func (p *player) check(ctx context.Context, s *schedule) error {
 			return fmt.Errorf("rank %d, actor %d: a call ended as %v", rank, actor, devicecode.WaitResult(r))
 		}
 	}
-	for i := range got {
-		if got[i] != s.after[rank][i] {
-			return fmt.Errorf("rank %d: byte %d of %d is %d, want %d", rank, i, len(got), got[i], s.after[rank][i])
+	if want := s.after[rank]; !bytes.Equal(got, want) {
+		i := 0
+		for got[i] == want[i] {
+			i++
 		}
+		return fmt.Errorf("rank %d: byte %d of %d is %d, want %d", rank, i, len(got), got[i], want[i])
 	}
 	return nil
 }
@@ -342,7 +377,7 @@ func (p *player) check(ctx context.Context, s *schedule) error {
 func (c pipeConfig) play(t *testing.T, s *schedule, launches, replays int) {
 	t.Helper()
 	preload(t, "pipe_test.cu", pipeSource, c.defines()...)
-	testgroup.Run(t, s.ranks, c.options(), func(ctx context.Context, comm *communicator.Communicator) error {
+	c.run(t, s.ranks, func(ctx context.Context, comm *communicator.Communicator) error {
 		p, err := newPlayer(ctx, comm, c, s)
 		if err != nil {
 			return err
@@ -379,13 +414,18 @@ func (c pipeConfig) play(t *testing.T, s *schedule, launches, replays int) {
 	})
 }
 
-// TestPipeSchedules plays random messages among two to four ranks with each configuration.
+// TestPipeSchedules plays random messages among two to eight ranks with each configuration: others
+// each time, so that -count plays more.
 func TestPipeSchedules(t *testing.T) {
 	for _, c := range pipeConfigs {
-		for _, ranks := range []int{2, 3, 4} {
+		for _, ranks := range []int{2, 3, 4, 8} {
+			if ranks < c.least(0) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, ranks=%d", c.name, ranks), func(t *testing.T) {
+				testgroup.Over(t, c.over, 0)
 				seed := uint64(time.Now().UnixNano())
-				s := newSchedule(seed, ranks, 2, 200*ranks, uint64(c.slotBytes))
+				s := newSchedule(seed, ranks, 2, 200*min(ranks, 4), uint64(c.slotBytes))
 				t.Logf("seed %d: %d chunks", seed, s.chunks)
 				c.play(t, s, 1, 0)
 			})
@@ -393,11 +433,29 @@ func TestPipeSchedules(t *testing.T) {
 	}
 }
 
+// TestLargePipes plays messages of up to 64 MiB among thousands of small ones, in the slots that
+// users get.
+func TestLargePipes(t *testing.T) {
+	for _, c := range pipeConfigs {
+		if c.warps || c.pool != (c.over != 0) && !c.mixed {
+			continue // one of each transport
+		}
+		t.Run(c.name, func(t *testing.T) {
+			testgroup.Over(t, c.over, 0)
+			seed := uint64(time.Now().UnixNano())
+			s := newSchedule(seed, c.least(2), 2, 2000, 256, 16<<20, 64<<20, 16<<20+1)
+			t.Logf("seed %d: %d bytes", seed, s.bytes)
+			c.slots, c.slotBytes = 0, 0
+			c.play(t, s, 1, 0)
+		})
+	}
+}
+
 // TestPipeReplays makes the same calls by several launches, and by those of a graph.
 func TestPipeReplays(t *testing.T) {
 	for _, c := range pipeConfigs {
 		t.Run(c.name, func(t *testing.T) {
-			c.play(t, newSchedule(7, 3, 2, 30, uint64(c.slotBytes)), 3, 5)
+			c.play(t, newSchedule(7, c.least(3), 2, 30, uint64(c.slotBytes)), 3, 5)
 		})
 	}
 }
@@ -409,7 +467,7 @@ func TestPipeCounts(t *testing.T) {
 		for _, c := range pipeConfigs {
 			t.Run(fmt.Sprintf("%s, bits=%d", c.name, bits), func(t *testing.T) {
 				c.start = 1<<(bits-1)<<1 - 20
-				c.play(t, newSchedule(uint64(bits), 2, 1, 60, uint64(c.slotBytes)), 1, 0)
+				c.play(t, newSchedule(uint64(bits), c.least(2), 1, 60, uint64(c.slotBytes)), 1, 0)
 			})
 		}
 	}
@@ -427,7 +485,7 @@ func TestPipeNoRaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { finder.Close() }) // after the devices
-			c.play(t, newSchedule(11, 3, 2, 40, uint64(c.slotBytes)), 2, 0)
+			c.play(t, newSchedule(11, c.least(3), 2, 40, uint64(c.slotBytes)), 2, 0)
 			if c.shifts() {
 				c.shift(t, 3)
 			}

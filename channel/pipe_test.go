@@ -81,9 +81,9 @@ func TestPipeShift(t *testing.T) {
 	}
 }
 
-// shifts reports whether shift is for the configuration: there is room in its slots, and blocks make
-// the calls.
-func (c pipeConfig) shifts() bool { return c.slots > 1 && !c.warps }
+// shifts reports whether shift is for the configuration: there is room in its slots, blocks make
+// the calls, and it is for one rank as well.
+func (c pipeConfig) shifts() bool { return c.slots > 1 && !c.warps && !c.mixed }
 
 // shift passes bytes round a ring, or has a rank send to itself by one block what another
 // receives.
@@ -95,7 +95,7 @@ func (c pipeConfig) shift(t *testing.T, ranks int) {
 	}
 	length := uint64((c.slots-1)*c.slotBytes - 3)
 	preload(t, "pipe_test.cu", pipeSource)
-	testgroup.Run(t, ranks, c.options(), func(ctx context.Context, comm *communicator.Communicator) error {
+	c.run(t, ranks, func(ctx context.Context, comm *communicator.Communicator) error {
 		k, result, err := loaded(ctx, comm, "pipe_test.cu", pipeSource, kernel)
 		if err != nil {
 			return err
