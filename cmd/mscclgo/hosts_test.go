@@ -27,8 +27,8 @@ func onHosts(t *testing.T, perHost []int, args ...string) []*testproc.Process {
 func TestHostsBench(t *testing.T) {
 	for root, perHost := range [][]int{{2, 1}, {1, 1, 2}, {1, 2, 1, 1}} {
 		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
-			benchOnHosts(t, perHost, 5, "-r", fmt.Sprint(root), "-compare", "all-to-all-v",
-				"reduce-scatter", "reduce", "gather", "scatter", "all-to-all")
+			benchOnHosts(t, perHost, 8, "-r", fmt.Sprint(root), "-compare", "all-to-all-v,sends", "all-gather", "broadcast",
+				"reduce-scatter", "reduce", "gather", "scatter", "all-to-all", "send-receive")
 			benchOnHosts(t, perHost, 3, "-algo", "hier,hierRing,hierTree", "all-reduce")
 		})
 	}
