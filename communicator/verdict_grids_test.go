@@ -1,6 +1,7 @@
 package communicator_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
@@ -14,12 +15,17 @@ import (
 func TestOtherGrid(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocks int
-		graph  bool
+		graphs []int // the steps that are in graphs
+		last   int   // blocks of the last step, of all ranks
 		texts  []string
 	}{
-		"more":            {5, false, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
-		"more in a graph": {5, true, []string{"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 2, in which rank 1 has no such block"}},
-		"fewer":           {3, false, []string{"rank 2 launched kernel shift with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank 0 has waited", "from 2 to 0, block 3, in launch 3, in which rank 2 has no such block"}},
+		"more":            {5, nil, 2, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
+		"more in a graph": {5, []int{1, 2, 3}, 2, []string{"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 2, in which rank 1 has no such block"}},
+		"more in a graph before": {5, []int{2}, 5, []string{
+			"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited",
+			"from 1 to 2, block 4, in launch 3, and the signal of that came to launch 1 of a graph of shift, in which rank 1 has no such block",
+		}},
+		"fewer": {3, nil, 2, []string{"rank 2 launched kernel shift with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank 0 has waited", "from 2 to 0, block 3, in launch 3, in which rank 2 has no such block"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testdev.Parallel(t)
@@ -30,11 +36,11 @@ func TestOtherGrid(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				for step, blocks := range []int{1, 3, 4, 2} {
+				for step, blocks := range []int{1, 3, 4, c.last} {
 					if step == 2 && rank == 2 {
 						blocks = c.blocks
 					}
-					if err := all[rank].shift(t, channels.Set(), blocks, c.graph && step > 0); err != nil {
+					if err := all[rank].shift(t, channels.Set(), blocks, slices.Contains(c.graphs, step)); err != nil {
 						return err
 					}
 					if comms[rank].Synchronize(t.Context(), all[rank].stream) != nil {

@@ -42,7 +42,7 @@ func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 		odd, oddLaunch, rest, restLaunch = waiter, here, unlike, there
 	} else if !more && len(unlike) == 1 && most(like) {
 		rest = like
-	} else if here.Nth != in.Nth {
+	} else if here != in {
 		return Verdict{}, false
 	}
 	from, to := g.name(w.Peer), g.name(waiter)
@@ -51,8 +51,8 @@ func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 		text += fmt.Sprintf(" of %d", restLaunch.Threads)
 	}
 	text += fmt.Sprintf(": rank %s has waited%s for %s, in launch %d, ", to, since(w), place(w, from, to), in.Nth)
-	if here.Nth != in.Nth {
-		text += fmt.Sprintf("and the signal of that came to launch %d, ", here.Nth)
+	if here != in {
+		text += fmt.Sprintf("and the signal of that came to launch %d%s, ", here.Nth, here.ifOther(in))
 	}
 	text += fmt.Sprintf("in which rank %s has no such block; blocks that wait for those of their number need the same grid on all ranks", from)
 	return Verdict{Culprit: odd, Text: text}, true
@@ -70,7 +70,7 @@ func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok b
 		return in, theirs, true
 	}
 	for _, l := range g.statusIn(waiter, w.Where).Launches {
-		if l.Group != in.Group || l.Kernel != in.Kernel || l.Nth >= in.Nth || l.Nth < here.Nth || !l.Ended || int(l.Blocks) <= w.Block {
+		if l.Group != in.Group || l.only() != in.only() || l.Number >= in.Number || l.Number < here.Number || !l.Ended || int(l.Blocks) <= w.Block {
 			continue
 		}
 		if theirs := g.launch(w.Peer, w.Where, l); theirs.Ended && theirs.Blocks > 0 && int(theirs.Blocks) <= w.Block {
@@ -78,6 +78,17 @@ func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok b
 		}
 	}
 	return here, there, ok
+}
+
+// only returns the kernel that was launched, by itself or as the only one of a graph.
+func (l Launch) only() string { return strings.TrimPrefix(l.Kernel, "a graph of ") }
+
+// ifOther says what was launched if that is not what another launch is of.
+func (l Launch) ifOther(than Launch) string {
+	if l.Kernel == than.Kernel {
+		return ""
+	}
+	return " of " + l.what()
 }
 
 // launch returns a rank's launch that is the same as another one's, or one without blocks if its
@@ -99,7 +110,7 @@ func (g *graph) launch(rank int, where Where, as Launch) (found Launch) {
 // than on the one it waits for, and has ended on both: so the program may mean it.
 func (g *graph) differed(w Wait, waiter int, l Launch) bool {
 	return slices.ContainsFunc(g.statusIn(waiter, w.Where).Launches, func(before Launch) bool {
-		if before.Group != l.Group || before.Kernel != l.Kernel || before.Nth >= l.Nth || !before.Ended {
+		if before.Group != l.Group || before.only() != l.only() || before.Number >= l.Number || !before.Ended {
 			return false
 		}
 		theirs := g.launch(w.Peer, w.Where, before)
