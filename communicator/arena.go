@@ -2,7 +2,6 @@ package communicator
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/mscclgo/mscclgo"
@@ -33,10 +32,8 @@ const (
 type slab struct {
 	buf  *gpu.Buffer
 	mem  *registeredmem.Memory
-	free []span
+	free spans
 }
-
-type span struct{ offset, size uint64 }
 
 // piece is a range of a slab.
 type piece struct {
@@ -57,15 +54,8 @@ func (a *arena) alloc(n uint64) (piece, error) {
 		return piece{}, mscclgo.Errorf(mscclgo.ErrInvalid, "communicator: allocate", "the communicator is closed")
 	}
 	for _, s := range a.slabs {
-		for i, f := range s.free {
-			if f.size < n {
-				continue
-			}
-			s.free[i] = span{f.offset + n, f.size - n}
-			if f.size == n {
-				s.free = slices.Delete(s.free, i, i+1)
-			}
-			return piece{s, span{f.offset, n}}, nil
+		if one, ok := s.free.take(n); ok {
+			return piece{s, one}, nil
 		}
 	}
 	s, err := a.grow(n)
@@ -73,7 +63,7 @@ func (a *arena) alloc(n uint64) (piece, error) {
 		return piece{}, err
 	}
 	if n < s.buf.Size() {
-		s.free = []span{{n, s.buf.Size() - n}}
+		s.free = spans{{n, s.buf.Size() - n}}
 	}
 	return piece{s, span{0, n}}, nil
 }
@@ -111,22 +101,7 @@ func (a *arena) groups(launches native.LaunchGroup) {
 func (a *arena) free(p piece) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := p.slab
-	i, _ := slices.BinarySearchFunc(s.free, p.offset, func(f span, offset uint64) int {
-		if f.offset < offset {
-			return -1
-		}
-		return 1
-	})
-	s.free = slices.Insert(s.free, i, p.span)
-	if i+1 < len(s.free) && s.free[i].offset+s.free[i].size == s.free[i+1].offset {
-		s.free[i].size += s.free[i+1].size
-		s.free = slices.Delete(s.free, i+1, i+2)
-	}
-	if i > 0 && s.free[i-1].offset+s.free[i-1].size == s.free[i].offset {
-		s.free[i-1].size += s.free[i].size
-		s.free = slices.Delete(s.free, i, i+1)
-	}
+	p.slab.free.give(p.span)
 }
 
 func (a *arena) close() error {
