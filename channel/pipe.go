@@ -28,6 +28,11 @@ type PipeSize struct {
 	// SlotBytes is a multiple of PipeAlign up to MaxPipeSlotBytes. 0 means DefaultPipeSlotBytes,
 	// and less for communicator.Pipes of many pipes.
 	SlotBytes uint64
+	// LotSlots is how many more slots a message of more than Slots chunks has while it is received, in
+	// a lot that it borrows of the receiver's PipePool: a power of two from Slots to MaxPipeLot, or 0 for
+	// none. Over a port the sender borrows as many of its own pool. If all lots are lent, the message
+	// goes through the pipe's slots. See PipePool.LotSlots.
+	LotSlots int
 }
 
 // OrDefault returns the size with its zeros replaced.
@@ -50,6 +55,8 @@ func (s PipeSize) Check() error {
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d slots; their number must be a power of two up to %d", s.Slots, MaxPipeSlots)
 	case s.SlotBytes > MaxPipeSlotBytes || s.SlotBytes%PipeAlign != 0:
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "slots of %d bytes; the size must be a multiple of %d up to %d", s.SlotBytes, PipeAlign, MaxPipeSlotBytes)
+	case s.LotSlots != 0 && (s.LotSlots < s.Slots || s.LotSlots > MaxPipeLot || bits.OnesCount(uint(s.LotSlots)) != 1):
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%d slots to borrow; their number must be a power of two from %d to %d, or 0", s.LotSlots, s.Slots, MaxPipeLot)
 	}
 	return nil
 }
@@ -58,7 +65,10 @@ func (s PipeSize) Check() error {
 // end of a pipe whose receiver's memory is mapped.
 func (s PipeSize) ControlBytes() uint64 {
 	const header, perSlot = 128, 16 // as pipe.cuh lays them out
-	n := header + perSlot*uint64(s.OrDefault().Slots)
+	n := uint64(header + perSlot*s.OrDefault().Slots)
+	if s.LotSlots > 0 {
+		n = header + perSlot*2*MaxPipeLot
+	}
 	return (n + PipeAlign - 1) / PipeAlign * PipeAlign
 }
 
@@ -90,6 +100,9 @@ type PipeConfig struct {
 	// Source is memory of a sending rank, or nil: the host fetches messages from it
 	// directly, where hosts move the bytes.
 	Source *registeredmem.Memory
+	// Pool is the pool of this rank that the end lies in, if PipeSize.LotSlots is not 0. The peer's end
+	// lies in a pool then too.
+	Pool *PipePool
 }
 
 // Pipe is one end of a one-way stream of messages between two ranks; the device functions
@@ -199,6 +212,12 @@ func (c *PipeConfig) check(op string, own, peer uint64) error {
 		return invalid("%v is closed", c.Buffer)
 	case c.Source != nil && (!c.Source.Local() || c.Source.Buffer() == nil):
 		return invalid("the source is %v, which is closed, or not this rank's", c.Source)
+	case c.LotSlots > 0 && (c.Pool == nil || c.Pool.memory != c.Own.Memory):
+		return invalid("messages are to borrow slots, and this end is in %v, which has no pool", c.Own.Memory)
+	case c.LotSlots > 0 && (c.Own.Offset < c.Pool.Begin() || own > c.Pool.End() || c.Own.Offset > c.Pool.End()-own):
+		return invalid("the end lies at offset %d of %v, where ends lie from %d to %d", c.Own.Offset, c.Own.Memory, c.Pool.Begin(), c.Pool.End())
+	case c.LotSlots > 0 && uint64(c.LotSlots) > c.Pool.layout.LotBytes/c.SlotBytes:
+		return invalid("messages are to borrow %d slots of %d bytes, and a lot of the pool has %d bytes", c.LotSlots, c.SlotBytes, c.Pool.layout.LotBytes)
 	}
 	return nil
 }
@@ -223,10 +242,16 @@ func (p *Pipe) Handle() devicecode.Pipe {
 		Control:   c.Own.Memory.Buffer().Ptr() + gpu.Ptr(c.Own.Offset),
 		SlotBytes: c.SlotBytes,
 		SlotCount: uint32(c.Slots),
+
+		ControlOffset: c.Own.Offset, PeerOffset: c.Peer.Offset,
 	}
 	h.Slots = h.Control + gpu.Ptr(c.ControlBytes())
 	if c.Sends {
 		h.Flags |= devicecode.PipeSends
+	}
+	if c.LotSlots > 0 {
+		h.Flags |= devicecode.PipeBorrows
+		h.Pool, h.LotSlots = c.Own.Memory.Buffer().Ptr(), uint32(c.LotSlots)
 	}
 	if c.Buffer != nil {
 		h.Flags |= devicecode.PipePosts
@@ -246,7 +271,6 @@ func (p *Pipe) Handle() devicecode.Pipe {
 	h.Flags |= devicecode.PipeByPort
 	h.Port = p.port.Handle()
 	h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: h.Port.Base.Semaphore.Inbound, Watch: h.Port.Base.Semaphore.Watch}
-	h.ControlOffset, h.PeerOffset = c.Own.Offset, c.Peer.Offset
 	h.BufferNumber, h.SourceNumber = uint32(p.numbers.Buffer), uint32(p.numbers.Source)
 	if c.Source != nil {
 		h.Source, h.SourceSize = c.Source.Buffer().Ptr(), c.Source.Size()

@@ -304,7 +304,8 @@ type PipeControl struct {
 	Posted    uint64    // 1 from a post until its message is received
 	Answers   uint64    // the receiver's signals up to a sending end's last message
 	Chunks    uint64    // the number of chunks sent or received
-	Reserved2 [7]uint64
+	Lot       uint64    // of this rank's, which the message goes through that a sending end by port sends last; or 0
+	Reserved2 [6]uint64
 }
 
 // Pipe is declared in <mscclgo/pipe.cuh> as PipeHandle.
@@ -319,20 +320,38 @@ type Pipe struct {
 	BufferSize    uint64  // bytes
 	SourceSize    uint64  // bytes
 	SlotBytes     uint64  // a multiple of 128
-	ControlOffset uint64  // of this end in Port's local memory, in bytes
-	PeerOffset    uint64  // of the peer's end in Port's remote memory, in bytes
+	ControlOffset uint64  // of this end in the memory that it lies in, in bytes
+	PeerOffset    uint64  // of the peer's end in the memory that it lies in, in bytes
+	Pool          gpu.Ptr // this rank's PipePool, at the beginning of that memory; or 0
 	SlotCount     uint32  // a power of two
-	Flags         uint32  // the sum of PipeSends, PipeByPort and PipePosts
+	Flags         uint32  // the sum of PipeSends and the like
 	BufferNumber  uint32  // ID of the receiver's buffer in the service
 	SourceNumber  uint32  // ID of the source in the service
+	LotSlots      uint32  // slots that a long message borrows, a power of two of at least SlotCount; or 0
+	Reserved      uint32
 }
 
 // What the end of a pipe is; see PipeFlag in <mscclgo/pipe.cuh>.
 const (
-	PipeSends  = 1 // the sending end
-	PipeByPort = 2 // hosts move the data
-	PipePosts  = 4 // the receiver posts where it wants each message
+	PipeSends   = 1 // the sending end
+	PipeByPort  = 2 // hosts move the data
+	PipePosts   = 4 // the receiver posts where it wants each message
+	PipeBorrows = 8 // messages of more than SlotCount chunks borrow slots of the receiver's pool
 )
+
+// MaxPipeLot is how many slots a message borrows at most.
+const MaxPipeLot = 16
+
+// PipePool is declared in <mscclgo/pipe_pool.cuh>. Behind it is a word for each lot: 1 if it is free.
+type PipePool struct {
+	Lots     uint64 // how many there are
+	First    uint64 // where the first is in the memory that the pool begins, in bytes
+	LotBytes uint64
+	Asked    uint64 // how often one was wanted
+	Refused  uint64 // how often all were lent
+	Lent     uint64 // lots that are lent now
+	Reserved [10]uint64
+}
 
 // PipeSet is declared in <mscclgo/pipe.cuh>.
 type PipeSet struct {

@@ -45,6 +45,7 @@ var handles = []struct {
 	{devicecode.PipeControl{}, "pipe.cuh", "PipeControl"},
 	{devicecode.Pipe{}, "pipe.cuh", "PipeHandle"},
 	{devicecode.PipeSet{}, "pipe.cuh", "PipeSet"},
+	{devicecode.PipePool{}, "pipe_pool.cuh", "PipePool"},
 }
 
 // traceEvent is a native.Event by the names of the header.
@@ -79,6 +80,8 @@ var constants = []struct {
 	{devicecode.PipeSends, "pipe.cuh", "kPipeSends"},
 	{devicecode.PipeByPort, "pipe.cuh", "kPipeByPort"},
 	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},
+	{devicecode.PipeBorrows, "pipe.cuh", "kPipeBorrows"},
+	{devicecode.MaxPipeLot, "pipe.cuh", "kMaxPipeLot"},
 }
 
 // offset returns the expression for a field's offset, at some address, as NVRTC has

@@ -14,6 +14,7 @@
 #include <mscclgo/channel_set.cuh>
 #include <mscclgo/check.cuh>
 #include <mscclgo/copy.cuh>
+#include <mscclgo/pipe_pool.cuh>
 #include <mscclgo/port_channel.cuh>
 #include <mscclgo/reduce.cuh>
 #include <mscclgo/semaphore.cuh>
@@ -21,24 +22,35 @@
 
 namespace mscclgo {
 
-// PipeControl begins each end's memory. Then come two words for each slot, which say of what
-// chunk and of how long a message the slot is, where MSCCLGO_CHECK is defined; and behind
-// them, at a multiple of 128 bytes, the slots, if the end has any.
+// kMaxPipeLot is how many slots of a lot a message borrows at most.
+constexpr uint32_t kMaxPipeLot = 16;
+
+// kPipeLot goes with the offset of a lot in a post.
+constexpr uint64_t kPipeLot = uint64_t(1) << 63;
+
+// PipeControl begins each end's memory. Then come two words for each slot, or for 2 * kMaxPipeLot
+// where messages borrow, which say of what chunk and of how long a message the slot is, where
+// MSCCLGO_CHECK is defined; and behind them, at a multiple of 128 bytes, the slots, if the end has
+// any.
 struct PipeControl {
-  uint64_t post[2];  // where the receiver wants the next message, and its bytes; the peer writes it
+  // Where the receiver wants the next message, and its bytes; the peer writes it. The place is 0
+  // for the pipe's slots, 1 more than an offset in the buffer, or kPipeLot and the offset of a lot.
+  uint64_t post[2];
   uint64_t reserved[2];
   uint64_t posting[2];  // at the receiving end: the post that it made last
   uint64_t posted;      // at the receiving end: 1 from post() until the message is received
   uint64_t answers;     // at the sending end: signals of the receiver, up to its last message
   uint64_t chunks;      // sent or received
-  uint64_t reserved2[7];
+  uint64_t lot;         // at a sending end by port: the lot of its own that the message goes through, or 0
+  uint64_t reserved2[6];
 };
 
 // What a pipe's end is: any sum of these.
 enum PipeFlag : uint32_t {
-  kPipeSends = 1,   // the sending end
-  kPipeByPort = 2,  // the hosts move the bytes
-  kPipePosts = 4,   // the receiver posts each message, as it has a buffer that the sender may write
+  kPipeSends = 1,    // the sending end
+  kPipeByPort = 2,   // the hosts move the bytes
+  kPipePosts = 4,    // the receiver posts each message, as it has a buffer that the sender may write
+  kPipeBorrows = 8,  // messages of more than slotCount chunks borrow slots of the receiver's pool
 };
 
 namespace detail {
@@ -69,6 +81,11 @@ class PipeOut;
 // straight into the buffer, if recv() or recvCopySend() is called for a place there, or
 // through slots. The sender waits for that, so ranks in a ring call post() before they send,
 // and pass nothing on by recvCopySend() and the like: for that are pipes without a buffer.
+//
+// Ends that share a pool (kPipeBorrows) have few slots of their own. When a message of more
+// chunks than those is received, the call borrows a lot for it, of lotSlots slots, and gives that
+// back at its end. Over ports the sender does so too. If all lots are lent, the message goes
+// through the pipe's own slots as shorter ones do, so that nobody waits for a lot.
 struct PipeHandle {
   Device2DeviceSemaphoreHandle semaphore;  // chunks to the receiver, and back; over ports only what waits
   PortChannelHandle port;                  // over ports, between the memories that hold the ends
@@ -80,12 +97,15 @@ struct PipeHandle {
   uint64_t bufferSize;     // bytes
   uint64_t sourceSize;     // bytes
   uint64_t slotBytes;      // a multiple of 128
-  uint64_t controlOffset;  // of this end in its port's memory, bytes
-  uint64_t peerOffset;     // of the peer's end in its port's memory, bytes
+  uint64_t controlOffset;  // of this end in the memory that it lies in, bytes
+  uint64_t peerOffset;     // of the peer's end in the memory that it lies in, bytes
+  PipePool* pool;          // of this rank, at the beginning of this end's memory, or null
   uint32_t slotCount;      // a power of two
   uint32_t flags;          // PipeFlag
   uint32_t bufferNumber;   // in the service
   uint32_t sourceNumber;   // in the service
+  uint32_t lotSlots;       // that a message borrows, a power of two of at least slotCount; 0 for none
+  uint32_t reserved;
 
   // send sends bytes.
   template <class Threads = BlockThreads>
@@ -170,12 +190,16 @@ struct PipeHandle {
     uint64_t where = within(buffer, bufferSize, dst, bytes) ? 1 + (address(dst) - address(buffer)) : 0;
     if (control->posted != 0) {
 #if defined(MSCCLGO_CHECK)
-      if (control->posting[0] != where || control->posting[1] != bytes)
+      if ((isLot(control->posting[0]) ? 0 : control->posting[0]) != where || control->posting[1] != bytes)
         detail::fault(semaphore.watch, semaphore.watch.peer, "receive of ", bytes, " bytes from rank ",
                       semaphore.watch.peer, " by a pipe, to another place than was posted, for ",
                       control->posting[1]);
 #endif
       return WaitResult::Done;
+    }
+    if (where == 0 && borrows(bytes)) {
+      const uint64_t lot = pool->borrow();
+      if (lot != 0) where = kPipeLot | lot;
     }
     control->posting[0] = where, control->posting[1] = bytes;
     control->posted = 1;
@@ -190,8 +214,9 @@ struct PipeHandle {
   // Chunk is what the port moves.
   struct Chunk {
     uint64_t number, bytes, messageBytes;
-    uint64_t dstOffset, srcOffset;  // in the receiver's buffer and in the source
-    bool direct, fetched, last;     // to that buffer; from that source; of the message
+    uint64_t dstOffset, srcOffset;  // in the memories
+    bool direct, fetched;           // to the receiver's buffer, not to its end's memory; from the source
+    bool flushed;                   // where it comes from may change when the call returns
   };
 
   // putChunk has the port move a chunk, and signals it. It is not inlined, because of its registers.
@@ -199,18 +224,38 @@ struct PipeHandle {
     WaitResult result = announce(c.number, c.messageBytes);
     if (result != WaitResult::Done) return result;
     if (c.bytes == 0) return port.signal();
-    const uint64_t at = offsetOf(slot(c.number));
-    if (!c.direct && !c.fetched) return port.putWithSignal(peerOffset + at, controlOffset + at, c.bytes);
+    if (!c.direct && !c.fetched && c.flushed)
+      return port.putWithSignalAndFlush(c.dstOffset, c.srcOffset, c.bytes);
+    if (!c.direct && !c.fetched) return port.putWithSignal(c.dstOffset, c.srcOffset, c.bytes);
     const uint32_t dst = c.direct ? bufferNumber : port.dst, src = c.fetched ? sourceNumber : port.src;
-    const uint64_t dstOffset = c.direct ? c.dstOffset : peerOffset + at;
-    const uint64_t srcOffset = c.fetched ? c.srcOffset : controlOffset + at;
-    if (c.fetched && c.last)  // the source may change when the call returns
-      return port.base.putWithSignalAndFlush(dst, dstOffset, src, srcOffset, c.bytes);
-    return port.base.putWithSignal(dst, dstOffset, src, srcOffset, c.bytes);
+    if (c.flushed) return port.base.putWithSignalAndFlush(dst, c.dstOffset, src, c.srcOffset, c.bytes);
+    return port.base.putWithSignal(dst, c.dstOffset, src, c.srcOffset, c.bytes);
   }
 
   // slot returns the slot of a chunk.
   MSCCLGO_DEVICE uint8_t* slot(uint64_t chunk) const { return slots + (chunk & (slotCount - 1)) * slotBytes; }
+
+  // borrows reports whether a message borrows a lot, unless it goes straight to its place.
+  MSCCLGO_DEVICE bool borrows(uint64_t bytes) const {
+    return is(kPipeBorrows) && bytes > slotCount * slotBytes;
+  }
+
+  // mine and theirs return what is at an offset of the memory that this end lies in, or the peer's.
+  MSCCLGO_DEVICE uint8_t* mine(uint64_t offset) const {
+    return reinterpret_cast<uint8_t*>(control) - controlOffset + offset;
+  }
+  MSCCLGO_DEVICE uint8_t* theirs(uint64_t offset) const {
+    return reinterpret_cast<uint8_t*>(peerControl) - peerOffset + offset;
+  }
+
+  // isLot reports whether the place in a post is a lot.
+  MSCCLGO_DEVICE static bool isLot(uint64_t where) { return (where & kPipeLot) != 0; }
+
+  // inLot returns where in its memory chunk i of a message is that has a lot there. The first chunks, as
+  // many as the pipe has slots, are in those.
+  MSCCLGO_DEVICE uint64_t inLot(uint64_t lot, uint64_t i) const {
+    return (lot & ~kPipeLot) + ((i - slotCount) & (lotSlots - 1)) * slotBytes;
+  }
 
   // offsetOf returns where something lies in this end's memory, and so in the peer's.
   MSCCLGO_DEVICE uint64_t offsetOf(const void* at) const { return address(at) - address(control); }
@@ -260,7 +305,8 @@ struct PipeHandle {
                   " by a pipe, and rank ", semaphore.watch.peer, sends ? " receives " : " sends ", theirs);
   }
   MSCCLGO_DEVICE uint64_t* announcement(PipeControl* end, uint64_t chunk) const {
-    return reinterpret_cast<uint64_t*>(end + 1) + 2 * (chunk & (slotCount - 1));
+    const uint32_t words = is(kPipeBorrows) ? 2 * kMaxPipeLot : slotCount;
+    return reinterpret_cast<uint64_t*>(end + 1) + 2 * (chunk & (words - 1));
   }
 #else
   MSCCLGO_DEVICE void checkEnd(bool, uint64_t) const {}
@@ -324,7 +370,7 @@ class PipeIn {
   MSCCLGO_DEVICE WaitResult arrive() {
     if (index_ == 0) {
       p_.checkEnd(false, p_.slotBytes);
-      WaitResult result = p_.is(kPipePosts) ? p_.tell(dst_, bytes_) : WaitResult::Done;
+      WaitResult result = p_.is(kPipePosts) || p_.borrows(bytes_) ? p_.tell(dst_, bytes_) : WaitResult::Done;
       if (result != WaitResult::Done) return result;
     }
     WaitResult result = p_.await(start_ + index_ + 1);
@@ -333,15 +379,23 @@ class PipeIn {
   }
 
   // place returns where the chunk is, or null if it is at dst.
-  MSCCLGO_DEVICE const uint8_t* place() const { return direct_ ? nullptr : p_.slot(start_ + index_); }
+  MSCCLGO_DEVICE const uint8_t* place() {
+    if (direct_) return nullptr;
+    if (index_ == p_.slotCount && p_.borrows(bytes_)) lent_ = PipeHandle::isLot(p_.control->posting[0]);
+    return lent_ ? p_.mine(p_.inLot(p_.control->posting[0], index_)) : p_.slot(start_ + index_);
+  }
 
-  // release gives the slot back.
-  MSCCLGO_DEVICE WaitResult release() const { return p_.signal(); }
+  // release gives the slot back, and with the last the lot.
+  MSCCLGO_DEVICE WaitResult release() const {
+    if (lent_ && last_) p_.pool->giveBack(p_.control->posting[0] & ~kPipeLot);
+    return p_.signal();
+  }
 
   MSCCLGO_DEVICE void next() { ++index_; }
 
   // end says that the chunk is the message's last.
-  MSCCLGO_DEVICE void end() const {
+  MSCCLGO_DEVICE void end() {
+    last_ = true;
     p_.control->chunks = start_ + index_ + 1;
     p_.control->posted = 0;
   }
@@ -358,7 +412,7 @@ class PipeIn {
   const PipeHandle& p_;
   const void* dst_;
   uint64_t bytes_;
-  bool direct_;
+  bool direct_, lent_ = false, last_ = false;  // lent_: the chunk is in a lot
   uint64_t start_, index_ = 0;  // the number of the message's first chunk; the chunk in the message
 };
 
@@ -378,36 +432,35 @@ class PipeOut {
   MSCCLGO_DEVICE WaitResult room() {
     if (index_ == 0) {
       p_.checkEnd(true, chunkBytes_);
-      if (p_.is(kPipePosts)) answers_ = p_.control->answers;
+      answers_ = counts() ? p_.control->answers : start_;
     }
-    const uint64_t slots = p_.slotCount;
-    // With posts, that of the message, and the answers to the message's chunks.
-    WaitResult result = p_.await(p_.is(kPipePosts) ? answers_ + 1 + (index_ < slots ? 0 : index_ + 1 - slots)
-                                                   : start_ + index_ + 1 - slots);
+    WaitResult result = posted() ? placed() : p_.await(answers_ + index_ + 1 - p_.slotCount);
     if (result != WaitResult::Done) return result;
-    if (p_.is(kPipePosts) && index_ == 0) p_.checkLength(p_.control->post[1], bytes_);
     return byPort() ? result : p_.announce(start_ + index_, bytes_);
   }
 
   // place returns where the chunk goes, or null if the host fetches it.
   MSCCLGO_DEVICE uint8_t* place() {
-    if (index_ == 0 && p_.is(kPipePosts) && p_.control->post[0] != 0) {
-      dstOffset_ = p_.control->post[0] - 1;
-      // Bytes that were not asked for must not go there.
-      direct_ = p_.control->post[1] == bytes_ && dstOffset_ <= p_.bufferSize &&
-                bytes_ <= p_.bufferSize - dstOffset_;
-    }
+    learn();
     if (fetched_) return nullptr;
-    if (direct_ && !p_.is(kPipeByPort)) return p_.buffer + dstOffset_ + index_ * p_.slotBytes;
-    return p_.slot(start_ + index_);
+    if (p_.is(kPipeByPort))
+      return staged_ ? p_.mine(p_.inLot(p_.control->lot, index_)) : p_.slot(start_ + index_);
+    if (direct_) return p_.buffer + place_ + index_ * p_.slotBytes;
+    return lent_ ? p_.theirs(p_.inLot(place_, index_)) : p_.slot(start_ + index_);
   }
 
   // pass hands over n bytes at their place.
   MSCCLGO_DEVICE WaitResult pass(uint64_t n) const {
     if (!p_.is(kPipeByPort)) return p_.signal();
-    const uint64_t chunk = start_ + index_, at = index_ * p_.slotBytes;
-    const bool last = at + n == bytes_;
-    return p_.putChunk({chunk, n, bytes_, dstOffset_ + at, srcOffset_ + at, direct_, fetched_, last});
+    const uint64_t at = index_ * p_.slotBytes, slot = p_.offsetOf(p_.slot(start_ + index_));
+    const uint64_t dst = direct_ ? place_ + at : lent_ ? p_.inLot(place_, index_) : p_.peerOffset + slot;
+    const uint64_t src = fetched_  ? srcOffset_ + at
+                         : staged_ ? p_.inLot(p_.control->lot, index_)
+                                   : p_.controlOffset + slot;
+    const bool flushed = (fetched_ || staged_) && at + n == bytes_;
+    WaitResult result = p_.putChunk({start_ + index_, n, bytes_, dst, src, direct_, fetched_, flushed});
+    if (staged_ && flushed && result == WaitResult::Done) p_.pool->giveBack(p_.control->lot);
+    return result;
   }
 
   MSCCLGO_DEVICE void next() { ++index_; }
@@ -415,7 +468,7 @@ class PipeOut {
   // end says that the chunk is the message's last.
   MSCCLGO_DEVICE void end() const {
     p_.control->chunks = start_ + index_ + 1;
-    if (p_.is(kPipePosts)) p_.control->answers = answers_ + 2 + index_;
+    if (counts()) p_.control->answers = answers_ + (posted() ? 1 : 0) + index_ + 1;
   }
 
   MSCCLGO_DEVICE bool byPort() const { return p_.is(kPipeByPort); }
@@ -426,12 +479,58 @@ class PipeOut {
   }
 
  private:
+  // counts reports whether the receiver signals more than that it has received chunks.
+  MSCCLGO_DEVICE bool counts() const { return p_.is(kPipePosts) || p_.is(kPipeBorrows); }
+
+  // posted reports whether the receiver's post of the message comes before the chunk.
+  MSCCLGO_DEVICE bool posted() const {
+    return p_.is(kPipePosts) || (index_ >= p_.slotCount && p_.borrows(bytes_));
+  }
+
+  // leaves reports whether the chunk is the first that may be in a lot.
+  MSCCLGO_DEVICE bool leaves() const { return index_ == p_.slotCount && p_.borrows(bytes_); }
+
+  // placed is room() for a chunk that the post comes before.
+  MSCCLGO_DEVICE WaitResult placed() {
+    if (index_ == 0 || leaves()) {
+      WaitResult result = p_.await(answers_ + 1);
+      if (result != WaitResult::Done) return result;
+      p_.checkLength(p_.control->post[1], bytes_);
+      if (leaves() && byPort() && !fetched_)
+        p_.control->lot = PipeHandle::isLot(p_.control->post[0]) ? p_.pool->borrow() : 0;
+      learn();
+    }
+    // It waits for the chunk that was in its place before, of which the first in lots have none.
+    const bool lots = lent_ && (!byPort() || fetched_ || staged_);
+    const uint64_t window = lots ? p_.lotSlots : p_.slotCount;
+    return index_ < window + (lots ? p_.slotCount : 0) ? WaitResult::Done
+                                                       : p_.await(answers_ + 1 + index_ + 1 - window);
+  }
+
+  // learn looks where the receiver wants the message, once that matters.
+  MSCCLGO_DEVICE void learn() {
+    if (index_ == 0 && p_.is(kPipePosts)) {
+      const uint64_t where = p_.control->post[0];
+      place_ = where - 1;
+      // Bytes that were not asked for must not go there.
+      direct_ = where != 0 && !PipeHandle::isLot(where) && p_.control->post[1] == bytes_ &&
+                place_ <= p_.bufferSize && bytes_ <= p_.bufferSize - place_;
+    }
+    if (leaves() && PipeHandle::isLot(p_.control->post[0])) {
+      place_ = p_.control->post[0];
+      lent_ = true;
+      staged_ = byPort() && !fetched_ && p_.control->lot != 0;
+    }
+  }
+
   const PipeHandle& p_;
   uint64_t bytes_, chunkBytes_;
-  bool fetched_, direct_ = false;
-  uint64_t srcOffset_, dstOffset_ = 0;
-  uint64_t start_, index_ = 0;  // the number of the message's first chunk; the chunk in the message
-  uint64_t answers_ = 0;
+  bool fetched_, direct_ = false;  // by the host from the source; straight to its place in the buffer
+  bool lent_ = false,
+       staged_ = false;             // the chunk goes to a lot of the receiver's; by way of one of this rank's
+  uint64_t srcOffset_, place_ = 0;  // place_: the offset in the buffer, or the lot
+  uint64_t start_, index_ = 0;      // the number of the message's first chunk; the chunk in the message
+  uint64_t answers_ = 0;            // signals of the receiver before the message
 };
 
 // NoIn and NoOut are the sides that a call does not have.

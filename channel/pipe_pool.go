@@ -1,0 +1,113 @@
+package channel
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+const (
+	// MaxPipeLot is how many slots of a lot a message borrows at most.
+	MaxPipeLot = devicecode.MaxPipeLot
+	// MaxPipeLots is how many lots a pool has at most.
+	MaxPipeLots = 1 << 12
+)
+
+// PipePool is memory of this rank for the ends of pipes, with lots at its end: pieces that messages
+// under way borrow for slots; see [PipeSize].
+type PipePool struct {
+	memory *registeredmem.Memory
+	head   uint64
+	layout devicecode.PipePool
+}
+
+// PipePoolStats is how a pool is used.
+type PipePoolStats struct {
+	Bytes   uint64 // of the memory
+	ForEnds uint64 // bytes of it for the control words and slots of ends
+	Taken   uint64 // bytes that ends take, for communicator.Communicator.PipePool
+	Lots    uint64 // pieces that messages borrow
+	Lent    uint64 // lots that messages under way have
+	Asked   uint64 // how often a message was to borrow a lot
+	Refused uint64 // how often all were lent, so that it went through its pipe's own slots
+}
+
+// NewPipePool makes a memory of this rank a pool with so many lots, of so many bytes each. The memory
+// stays the caller's, and must outlive the pool. No kernel may use it yet.
+//
+// Errors: ErrInvalid if the memory is not this rank's, closed, or too small for the lots, and for
+// wrong lots.
+func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool, error) {
+	const op = "channel: make a pool of pipes"
+	invalid := func(format string, args ...any) error {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, format, args...)
+	}
+	switch {
+	case m == nil || !m.Local() || m.Buffer() == nil:
+		return nil, invalid("the memory is nil, closed or not this rank's")
+	case uint64(m.Buffer().Ptr())%PipeAlign != 0:
+		return nil, invalid("%v begins at %#x, which is not a multiple of %d", m, uint64(m.Buffer().Ptr()), PipeAlign)
+	case lots < 0 || lots > MaxPipeLots:
+		return nil, invalid("%d lots; 0 to %d are allowed", lots, MaxPipeLots)
+	case lotBytes == 0 || lotBytes%PipeAlign != 0:
+		return nil, invalid("lots of %d bytes; the size must be a multiple of %d", lotBytes, PipeAlign)
+	}
+	const header = uint64(unsafe.Sizeof(devicecode.PipePool{}))
+	head := (header + 8*uint64(lots) + PipeAlign - 1) / PipeAlign * PipeAlign
+	size := m.Size() / PipeAlign * PipeAlign
+	if over, all := bits.Mul64(uint64(lots), lotBytes); over != 0 || head > size || all > size-head {
+		return nil, invalid("%d lots of %d bytes do not fit in %v", lots, lotBytes, m)
+	}
+	p := &PipePool{memory: m, head: head, layout: devicecode.PipePool{
+		Lots: uint64(lots), First: size - uint64(lots)*lotBytes, LotBytes: lotBytes,
+	}}
+	if err := gpu.CopyIn(m.Buffer(), []devicecode.PipePool{p.layout}); err != nil {
+		return nil, err
+	}
+	words, err := m.Buffer().Slice(header, 8*uint64(lots))
+	if err != nil {
+		return nil, err
+	}
+	free := make([]uint64, lots)
+	for i := range free {
+		free[i] = 1
+	}
+	return p, gpu.CopyIn(words, free)
+}
+
+// Memory returns the memory, in which ends lie from byte Begin to byte End.
+func (p *PipePool) Memory() *registeredmem.Memory { return p.memory }
+
+// Begin returns the offset in the memory from which on ends may lie, a multiple of PipeAlign.
+func (p *PipePool) Begin() uint64 { return p.head }
+
+// End returns the offset in the memory of the first lot, before which ends lie.
+func (p *PipePool) End() uint64 { return p.layout.First }
+
+// LotSlots returns how many slots of so many bytes a message borrows, for PipeSize.LotSlots. All ranks
+// whose lots have one size get the same.
+func (p *PipePool) LotSlots(slots int, slotBytes uint64) int {
+	fit := min(p.layout.LotBytes/slotBytes, MaxPipeLot)
+	if fit < uint64(slots) || fit < 2 {
+		return 0
+	}
+	return 1 << (bits.Len64(fit) - 1)
+}
+
+// Stats returns how the pool is used, but for what ends take. Kernels may be under way: then it is about so.
+//
+// Errors: ErrInvalid if the memory is closed.
+func (p *PipePool) Stats() (PipePoolStats, error) {
+	now := []devicecode.PipePool{{}}
+	if err := gpu.CopyOut(now, p.memory.Buffer()); err != nil {
+		return PipePoolStats{}, err
+	}
+	return PipePoolStats{
+		Bytes: p.memory.Size(), ForEnds: p.End() - p.Begin(),
+		Lots: now[0].Lots, Lent: now[0].Lent, Asked: now[0].Asked, Refused: now[0].Refused,
+	}, nil
+}

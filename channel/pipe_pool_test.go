@@ -1,0 +1,162 @@
+package channel_test
+
+import (
+	_ "embed"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+//go:embed pipe_pool_test.cu
+var poolSource []byte
+
+// poolMemory returns registered memory of so many bytes.
+func poolMemory(t *testing.T, device *gpu.Device, bytes uint64) *registeredmem.Memory {
+	t.Helper()
+	r, err := registeredmem.NewRegistry(registeredmem.Options{Group: [16]byte{1}, Secret: [32]byte{2}, Device: device})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	buffer, err := device.Alloc(bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.Register(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// borrow has blocks borrow of a pool with so many lots, and checks that none had a lot that another had.
+func borrow(t *testing.T, device *gpu.Device, lots int) {
+	t.Helper()
+	const blocks, rounds, lotBytes = 8, 40, 1024
+	m := poolMemory(t, device, 16<<10)
+	pool, err := channel.NewPipePool(m, lots, lotBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pool.End() != m.Size()-uint64(lots)*lotBytes || pool.Begin() >= pool.End() {
+		t.Errorf("ends lie from %d to %d", pool.Begin(), pool.End())
+	}
+	module, err := devicecode.Load(t.Context(), device, "pipe_pool_test.cu", poolSource, devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := module.Kernel("borrowers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := gpu.Upload(device, make([]uint64, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := device.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]uint64, 3)
+	if err := errors.Join(kernel.Launch(stream, gpu.Blocks(blocks, 1), m.Buffer(), rounds, counts), stream.Synchronize(t.Context()), gpu.CopyOut(got, counts)); err != nil {
+		t.Fatal(err)
+	}
+	if got[0]+got[1] != blocks*rounds || got[2] != 0 || (got[0] == 0) != (lots == 0) {
+		t.Errorf("lots were had %d times, and not %d times, of %d; %d words were overwritten", got[0], got[1], blocks*rounds, got[2])
+	}
+	stats, err := pool.Stats()
+	if want := (channel.PipePoolStats{Bytes: m.Size(), ForEnds: pool.End() - pool.Begin(), Lots: uint64(lots), Asked: blocks * rounds, Refused: got[1]}); err != nil || stats != want {
+		t.Errorf("the pool says %+v (%v), want %+v", stats, err, want)
+	}
+}
+
+// TestPipePool has more blocks than lots borrow these.
+func TestPipePool(t *testing.T) {
+	for _, lots := range []int{0, 1, 3, 12} {
+		borrow(t, testdev.Open(t, 0), lots)
+	}
+}
+
+// TestPipePoolNoRaces does so under the race finder: what is in a lot is ordered between its users.
+func TestPipePoolNoRaces(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("races are found on emulated devices")
+	}
+	finder, err := gpu.FindRaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { finder.Close() }) // after the device
+	borrow(t, testdev.Open(t, 0), 2)
+	races, unwatched, err := finder.Races()
+	if err != nil || len(unwatched) > 0 || len(races) > 0 {
+		t.Errorf("%v, %q, %v", races, unwatched, err)
+	}
+}
+
+// TestWrongPipePools makes pools of what does not do, and ends that do not lie in one.
+func TestWrongPipePools(t *testing.T) {
+	m := poolMemory(t, testdev.Open(t, 0), 4096)
+	for part, c := range map[string]struct {
+		memory *registeredmem.Memory
+		lots   int
+		bytes  uint64
+	}{
+		"not this rank's":        {nil, 1, 128},
+		"-1 lots":                {m, -1, 128},
+		"4097 lots":              {m, channel.MaxPipeLots + 1, 128},
+		"lots of 100 bytes":      {m, 1, 100},
+		"lots of 0 bytes":        {m, 1, 0},
+		"32 lots of 128 bytes":   {m, 32, 128},
+		"2 lots of 92233720368":  {m, 2, 1 << 63},
+		"1 lots of 8192 bytes d": {m, 1, 8192},
+	} {
+		if _, err := channel.NewPipePool(c.memory, c.lots, c.bytes); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
+			t.Errorf("got %v, want %q", err, part)
+		}
+	}
+	if _, err := channel.NewPipePool(m, 28, 128); err != nil { // 384 bytes remain for what is in front
+		t.Error(err)
+	}
+
+	end := newMemoryEnds(t)[0]
+	pool, err := channel.NewPipePool(m, 2, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slots, want := range map[channel.PipeSize]int{
+		{Slots: 2, SlotBytes: 128}: 2, {Slots: 1, SlotBytes: 128}: 2, {Slots: 4, SlotBytes: 128}: 0, {Slots: 1, SlotBytes: 256}: 0,
+	} {
+		if got := pool.LotSlots(slots.Slots, slots.SlotBytes); got != want {
+			t.Errorf("messages of %+v borrow %d slots, want %d", slots, got, want)
+		}
+	}
+	good := channel.PipeConfig{PipeSize: channel.PipeSize{Slots: 1, SlotBytes: 128, LotSlots: 2}, Pool: pool,
+		Own: channel.PipeEnd{Memory: m, Offset: pool.Begin()}, Peer: channel.PipeEnd{Memory: end.remote}}
+	for part, change := range map[string]func(c *channel.PipeConfig){
+		"which has no pool":                   func(c *channel.PipeConfig) { c.Pool = nil },
+		"where ends lie from 256 to 3584":     func(c *channel.PipeConfig) { c.Own.Offset = 128 },
+		"the end lies at offset 2944":         func(c *channel.PipeConfig) { c.Own.Offset = 2944 },
+		"borrow 4 slots of 128 bytes, and a":  func(c *channel.PipeConfig) { c.LotSlots = 4 },
+		"3 slots to borrow; their number":     func(c *channel.PipeConfig) { c.LotSlots = 3 },
+		"32 slots to borrow; their number":    func(c *channel.PipeConfig) { c.LotSlots = 32 },
+		"a power of two from 4 to 16, or 0":   func(c *channel.PipeConfig) { c.Slots = 4 },
+		"this rank's end needs 768 bytes at ": func(c *channel.PipeConfig) { c.Own.Offset = 3840 },
+	} {
+		c := good
+		change(&c)
+		if _, err := channel.NewMemoryPipe(end.semaphore, c); !errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), part) {
+			t.Errorf("got %v, want %q", err, part)
+		}
+	}
+	if _, err := channel.NewMemoryPipe(end.semaphore, good); err != nil {
+		t.Error(err)
+	}
+}
