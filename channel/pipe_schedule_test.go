@@ -174,7 +174,9 @@ type pipeConfig struct {
 	pool             bool                     // a pool of the caller's
 	buffered         bool                     // half of the memory is registered
 	slots, slotBytes int
-	warps            bool // warps make the calls, in place of blocks
+	warps            bool   // warps make the calls, in place of blocks
+	shared           bool   // in the communicator's memory, where long messages borrow slots
+	common           uint64 // bytes of that, or 0
 	start            uint64
 	mixed            bool // the pairs of four ranks or more have different transports
 }
@@ -194,6 +196,22 @@ var pipeConfigs = []pipeConfig{
 	{name: "InfiniBand, zero copy", slots: 2, slotBytes: 2048, over: registeredmem.InfiniBand, buffered: true},
 	{name: "mixed", slots: 4, slotBytes: 1024, mixed: true},
 	{name: "mixed, zero copy, warps", slots: 4, slotBytes: 512, mixed: true, buffered: true, warps: true},
+	{name: "shared", slots: 2, slotBytes: 128, shared: true},
+	{name: "shared, one slot, one lot, warps", slots: 1, slotBytes: 128, shared: true, common: 2 << 20, warps: true},
+	{name: "shared, zero copy, two lots", slots: 2, slotBytes: 256, shared: true, common: 3 << 20, buffered: true},
+	{name: "shared, no lots", slots: 2, slotBytes: 128, shared: true, common: 1 << 20},
+	{name: "shared, ports, one lot", slots: 2, slotBytes: 4096, shared: true, common: 2 << 20, ports: true},
+	{name: "shared, ports, zero copy, two lots, warps", slots: 4, slotBytes: 128, shared: true, common: 3 << 20, ports: true, buffered: true, warps: true},
+	{name: "shared, Ethernet, two lots", slots: 2, slotBytes: 256, shared: true, common: 3 << 20, over: registeredmem.Ethernet},
+}
+
+// unit returns the bytes after which the lengths of random messages go. Some of those that borrow go
+// round the lot twice.
+func (c pipeConfig) unit() uint64 {
+	if c.shared {
+		return uint64(8 * c.slotBytes)
+	}
+	return uint64(c.slotBytes)
 }
 
 // run runs a test on so many ranks that are joined as the configuration says.
@@ -207,6 +225,7 @@ func (c pipeConfig) run(t *testing.T, ranks int, rank func(context.Context, *com
 	}
 	devices := make([]*gpu.Device, ranks)
 	for i := range devices {
+		options[i].PipePool = c.common
 		devices[i] = testdev.Open(t, i)
 	}
 	testgroup.RunEach(t, devices, options, rank)
@@ -232,7 +251,7 @@ func (c pipeConfig) defines() []string {
 // and no service uses them.
 func (c pipeConfig) pipes(ctx context.Context, comm *communicator.Communicator, o communicator.PipeOptions) (*communicator.Pipes, func() error, error) {
 	o.Size = channel.PipeSize{Slots: c.slots, SlotBytes: uint64(c.slotBytes)}
-	o.Ports = c.ports
+	o.Ports, o.Shared = c.ports, c.shared
 	o.Name = c.name
 	end := func(p *communicator.Pipes) error {
 		var err error
@@ -410,8 +429,23 @@ func (c pipeConfig) play(t *testing.T, s *schedule, launches, replays int) {
 				}
 			}
 		}
-		return p.end()
+		return errors.Join(c.checkLots(comm), p.end())
 	})
+}
+
+// checkLots returns an error unless messages have borrowed lots and given them back.
+func (c pipeConfig) checkLots(comm *communicator.Communicator) error {
+	if !c.shared {
+		return nil
+	}
+	s, err := comm.PipePool()
+	switch {
+	case err != nil:
+		return err
+	case s.Asked == 0 || s.Lent != 0 || s.Refused > s.Asked || s.Lots > 0 && s.Refused == s.Asked || s.Lots == 0 && s.Refused != s.Asked:
+		return fmt.Errorf("rank %d: the pool says %+v", comm.Rank(), s)
+	}
+	return nil
 }
 
 // TestPipeSchedules plays random messages among two to eight ranks with each configuration: others
@@ -425,7 +459,7 @@ func TestPipeSchedules(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, ranks=%d", c.name, ranks), func(t *testing.T) {
 				testgroup.Over(t, c.over, 0)
 				seed := uint64(time.Now().UnixNano())
-				s := newSchedule(seed, ranks, 2, 200*min(ranks, 4), uint64(c.slotBytes))
+				s := newSchedule(seed, ranks, 2, 200*min(ranks, 4), c.unit())
 				t.Logf("seed %d: %d chunks", seed, s.chunks)
 				c.play(t, s, 1, 0)
 			})
@@ -455,7 +489,7 @@ func TestLargePipes(t *testing.T) {
 func TestPipeReplays(t *testing.T) {
 	for _, c := range pipeConfigs {
 		t.Run(c.name, func(t *testing.T) {
-			c.play(t, newSchedule(7, c.least(3), 2, 30, uint64(c.slotBytes)), 3, 5)
+			c.play(t, newSchedule(7, c.least(3), 2, 30, c.unit()), 3, 5)
 		})
 	}
 }
@@ -467,7 +501,7 @@ func TestPipeCounts(t *testing.T) {
 		for _, c := range pipeConfigs {
 			t.Run(fmt.Sprintf("%s, bits=%d", c.name, bits), func(t *testing.T) {
 				c.start = 1<<(bits-1)<<1 - 20
-				c.play(t, newSchedule(uint64(bits), c.least(2), 1, 60, uint64(c.slotBytes)), 1, 0)
+				c.play(t, newSchedule(uint64(bits), c.least(2), 1, 60, c.unit()), 1, 0)
 			})
 		}
 	}
@@ -485,7 +519,7 @@ func TestPipeNoRaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { finder.Close() }) // after the devices
-			c.play(t, newSchedule(11, c.least(3), 2, 40, uint64(c.slotBytes)), 2, 0)
+			c.play(t, newSchedule(11, c.least(3), 2, 40, c.unit()), 2, 0)
 			if c.shifts() {
 				c.shift(t, 3)
 			}

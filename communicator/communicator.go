@@ -63,6 +63,9 @@ type Options struct {
 	// Scratch is the size of the packet memory in each rank's window in bytes, the
 	// same on all ranks; see [Communicator.Group]. 0 means 48 MiB.
 	Scratch uint64
+	// PipePool is the size of the memory for pipes with PipeOptions.Shared in bytes, which each rank
+	// has from its first such pipes on; it may differ among ranks. 0 means 64 MiB.
+	PipePool uint64
 	// Transports are the transports that may be used; they may differ among ranks. 0
 	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
 	// same host. [Join] uses the variable MSCCLGO_TRANSPORTS instead if it is set.
@@ -124,6 +127,9 @@ func (o *Options) fill() {
 	if o.Scratch == 0 {
 		o.Scratch = defaultScratch
 	}
+	if o.PipePool == 0 {
+		o.PipePool = mostPipeBytes
+	}
 	if o.Transports == 0 {
 		o.Transports = registeredmem.CudaIPC | registeredmem.SHM | registeredmem.InfiniBand | registeredmem.Ethernet
 	}
@@ -153,6 +159,7 @@ type Communicator struct {
 	patience time.Duration      // lostPatience
 	shared   *arena             // memory that peers write: semaphores
 	private  *arena             // memory of this rank's kernels alone: handles
+	pipes    *pipePool          // memory of shared pipes
 	launches native.LaunchGroup // by which the device knows those of this group
 	sharers  int                // ranks that use this rank's device, itself included
 	hosts    [][]int
@@ -329,6 +336,8 @@ func (c *Communicator) build(op string) error {
 		return invalid("the heartbeat time-out %v is less than %v", o.HeartbeatTimeout, minHeartbeat)
 	case o.Scratch > maxScratch:
 		return invalid("a scratch of %d bytes is more than %d", o.Scratch, uint64(maxScratch))
+	case o.PipePool > maxScratch:
+		return invalid("a pool of pipes of %d bytes is more than %d", o.PipePool, uint64(maxScratch))
 	}
 	err := c.options.checkTrace()
 	if err != nil {
@@ -350,7 +359,7 @@ func (c *Communicator) build(op string) error {
 			return err
 		}
 	}
-	c.shared = &arena{dev: c.dev, registry: c.registry}
+	c.shared, c.pipes = &arena{dev: c.dev, registry: c.registry}, &pipePool{c: c}
 	if c.private = (&arena{dev: c.dev}); c.from != nil {
 		c.private = c.from.private
 	}
@@ -513,7 +522,7 @@ func (c *Communicator) release() error {
 		errs = append(errs, c.private.close())
 	}
 	if c.shared != nil {
-		errs = append(errs, c.shared.close())
+		errs = append(errs, c.shared.close(), c.pipes.close())
 	}
 	if c.registry != nil {
 		errs = append(errs, c.registry.Close(), c.closeNetworks())

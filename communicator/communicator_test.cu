@@ -223,3 +223,15 @@ extern "C" __global__ void passOn(PipeSet pipes, uint8_t* data, uint64_t bytes, 
   if (r == WaitResult::Done) r = pipes.from(0, 1).recv(data + bytes, bytes);
   if (threadIdx.x == 0) results[0] = uint32_t(r);
 }
+
+// toAll has block 0 send to all peers, and block 1 receive from all, in their order: so many bytes with
+// the first `longs` of them, and 1000 with the others, each message to a place of its own.
+extern "C" __global__ void toAll(PipeSet pipes, const uint8_t* src, uint8_t* dst, uint64_t bytes,
+                                 uint32_t longs, uint32_t* results) {
+  WaitResult r = WaitResult::Done;
+  for (uint32_t i = 0; i < pipes.outs && r == WaitResult::Done; ++i) {
+    const uint64_t n = i < longs ? bytes : 1000;
+    r = blockIdx.x == 0 ? pipes.to(i).send(src, n) : pipes.from(i).recv(dst + i * bytes, n);
+  }
+  if (threadIdx.x == 0) results[blockIdx.x] = uint32_t(r);
+}

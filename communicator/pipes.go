@@ -40,6 +40,13 @@ type PipeOptions struct {
 	// own.
 	Pool       *gpu.Buffer
 	PoolOffset uint64
+	// Shared has the ends lie in one memory of the communicator's, of Options.PipePool bytes, with those
+	// of its other shared pipes, for as long as these are open; both ends of a pipe, and without a
+	// Pool. By default each end then has two slots, and not eight, which have less than
+	// channel.DefaultPipeSlotBytes where the memory has no room. A message of more chunks than its pipe has
+	// slots borrows others of that memory while it is received; see <mscclgo/pipe.cuh>. A second such call
+	// registers and maps nothing.
+	Shared bool
 	// Buffer is memory of this rank, or nil. Messages that are received into it are
 	// written there directly, and those that are sent from it by hosts are fetched there.
 	// With it the senders of this rank's From wait for the call that receives a message;
@@ -57,6 +64,9 @@ type PipeOptions struct {
 
 // withDefaults returns the options with their zeros replaced.
 func (o PipeOptions) withDefaults() PipeOptions {
+	if o.Shared && o.Size.Slots == 0 {
+		o.Size.Slots = sharedSlots
+	}
 	o.Size = o.Size.OrDefault()
 	if o.PerPeer == 0 {
 		o.PerPeer = 1
@@ -74,6 +84,8 @@ type Pipes struct {
 	open        bool // the caller leaves the bytes of slots to defaults
 	sems        semaphores
 	own         *gpu.Buffer           // memory of the pipes' own, or nil
+	common      *channel.PipePool     // the communicator's, with Shared, else nil
+	taken       span                  // of common
 	pool        *registeredmem.Memory // with the ends of this rank, or nil where it has none
 	buffer      *registeredmem.Memory // options.Buffer, or nil
 	ends        []*pipeEnd
@@ -127,16 +139,20 @@ func newPipes(c *Communicator, o PipeOptions) *Pipes {
 }
 
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.
-// The options need not name a pool. Pipes use less of it where another rank's ends make slots smaller.
+// The options need not name a pool; with Shared it is what they need of the communicator's as that is now.
+// Pipes use less of it where another rank's ends make slots smaller.
 //
 // Errors: ErrInvalid for options that are wrong on this rank alone.
 func (c *Communicator) PipeBytes(o PipeOptions) (uint64, error) {
+	const op = "communicator: size of pipes"
 	p := newPipes(c, o)
-	if err := p.check("communicator: size of pipes"); err != nil {
+	if err := p.check(op); err != nil {
 		return 0, err
 	}
-	p.fit()
-	return p.lay("communicator: size of pipes")
+	if err := p.fit(op); err != nil {
+		return 0, err
+	}
+	return p.lay(op)
 }
 
 // check returns the error of options that are wrong on this rank.
@@ -153,6 +169,12 @@ func (p *Pipes) check(op string) error {
 		if len(slices.Compact(slices.Clone(sorted))) != len(ranks) || len(sorted) > 0 && (sorted[0] < 0 || sorted[len(sorted)-1] >= c.Size()) {
 			return invalid("the ranks of %s, %v, are not distinct ranks of a group of %d", what, ranks, c.Size())
 		}
+	}
+	switch {
+	case o.Size.LotSlots != 0:
+		return invalid("Size.LotSlots is %d; leave it to Pipes", o.Size.LotSlots)
+	case o.Shared && o.Pool != nil:
+		return invalid("shared pipes lie in the communicator's memory, and a pool is given")
 	}
 	if err := o.Size.Check(); err != nil {
 		return err
@@ -199,6 +221,22 @@ func (p *Pipes) lay(op string) (uint64, error) {
 	return at, nil
 }
 
+// share takes memory of the communicator's for the ends, and moves them there.
+func (p *Pipes) share(op string, bytes uint64) (err error) {
+	c := p.sems.c
+	if len(p.ends) == 0 {
+		return nil
+	}
+	if p.taken, err = c.pipes.take(op, len(p.ends), bytes); err != nil {
+		return err
+	}
+	for _, e := range p.ends {
+		e.offset += p.taken.offset
+	}
+	p.pool = p.common.Memory()
+	return nil
+}
+
 // prepare allocates what this rank has of its ends, and returns the offer of it.
 func (p *Pipes) prepare(op string) ([]byte, error) {
 	c, o := p.sems.c, &p.options
@@ -208,13 +246,19 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if o.Pool == nil {
 		o.PoolOffset = 0
 	}
-	p.fit()
+	if err := p.fit(op); err != nil {
+		return nil, err
+	}
 	bytes, err := p.lay(op)
 	if err != nil {
 		return nil, err
 	}
 	pool := o.Pool
 	switch {
+	case o.Shared:
+		if err := p.share(op, bytes); err != nil {
+			return nil, err
+		}
 	case pool == nil && bytes > 0:
 		if p.own, err = c.dev.Alloc(bytes); err != nil {
 			return nil, err
@@ -240,7 +284,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	offer := pipeOffer{size: o.Size, open: p.open, perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
+	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
 	if offer.pool, err = describe(p.pool); err != nil {
 		return nil, err
 	}
@@ -300,6 +344,8 @@ func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs channel.Pipe
 		return invalid("its pipes have %d slots of %d bytes, this rank's %d of %d", theirs.Slots, theirs.SlotBytes, o.Size.Slots, o.Size.SlotBytes)
 	case offer.perPeer != o.PerPeer:
 		return invalid("its PerPeer is %d, this rank's %d", offer.perPeer, o.PerPeer)
+	case offer.shared != o.Shared:
+		return invalid("its Shared is %v, this rank's %v", offer.shared, o.Shared)
 	case offer.ports != o.Ports:
 		return invalid("its Ports is %v, this rank's %v", offer.ports, o.Ports)
 	}
@@ -323,7 +369,12 @@ func (p *Pipes) accept(ctx context.Context, k *call, rank int, offer *pipeOffer)
 		peer.pool, peer.buffer = p.pool, p.buffer
 		return peer, nil
 	}
-	if peer.pool, err = p.imported(ctx, offer.pool); err != nil {
+	if p.options.Shared {
+		peer.pool, err = c.pipes.peer(ctx, k.op, rank, offer.pool)
+	} else {
+		peer.pool, err = p.imported(ctx, offer.pool)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if len(offer.buffer) > 0 {
@@ -359,6 +410,9 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 		if err := p.compare(k, rank, offer, offer.agreed(least)); err != nil {
 			return err
 		}
+	}
+	if p.common != nil {
+		o.Size.LotSlots = p.common.LotSlots(o.Size.Slots, o.Size.SlotBytes)
 	}
 	peers := map[int]*pipePeer{}
 	values := make([]devicecode.Pipe, len(p.ends))
@@ -417,7 +471,7 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 		PipeSize: o.Size, Sends: e.sends,
 		Own:    channel.PipeEnd{Memory: p.pool, Offset: e.offset},
 		Peer:   channel.PipeEnd{Memory: peer.pool, Offset: other.offset},
-		Buffer: p.buffer,
+		Buffer: p.buffer, Pool: p.common,
 	}
 	if e.sends {
 		config.Buffer, config.Source = peer.buffer, p.buffer
@@ -504,9 +558,12 @@ func (p *Pipes) Close() error {
 	if p.own != nil {
 		errs = append(errs, p.own.Close())
 	}
+	if p.taken.size > 0 {
+		p.sems.c.pipes.give(p.taken)
+	}
 	if p.handles.slab != nil {
 		p.sems.c.private.free(p.handles)
 	}
-	p.connections, p.own, p.handles = nil, nil, piece{}
+	p.connections, p.own, p.taken, p.handles = nil, nil, span{}, piece{}
 	return errors.Join(errs...)
 }

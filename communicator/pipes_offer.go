@@ -11,6 +11,7 @@ import (
 type pipeOffer struct {
 	size         channel.PipeSize
 	open         bool // the bytes of slots may be less
+	shared       bool
 	perPeer      int
 	ports        bool
 	pool, buffer []byte // descriptions of registered memory, or empty
@@ -34,6 +35,7 @@ func (o *pipeOffer) encode() []byte {
 	w.U32(uint32(o.size.Slots))
 	w.U64(o.size.SlotBytes)
 	w.Bool(o.open)
+	w.Bool(o.shared)
 	w.U32(uint32(o.perPeer))
 	w.Bool(o.ports)
 	w.Blob(o.pool)
@@ -55,7 +57,7 @@ func (o *pipeOffer) encode() []byte {
 func decodePipeOffer(b []byte, ranks int) (*pipeOffer, error) {
 	r := wire.NewReader(b)
 	o := &pipeOffer{
-		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(),
+		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(), shared: r.Bool(),
 		perPeer: int(r.U32()), ports: r.Bool(),
 		pool: r.Blob(maxDescription), buffer: r.Blob(maxDescription), semaphores: r.Blob(maxContribution),
 	}

@@ -14,15 +14,27 @@ const (
 )
 
 // fit sets the bytes of slots, where the caller leaves them open, by the ends that this rank has. All ranks
-// then use the least of what each has room for; see leastSlot.
-func (p *Pipes) fit() {
-	size := &p.options.Size
-	if !p.open || p.sems.c.Size() <= wholeSlotRanks {
-		return
+// then use the least of what each has room for; see leastSlot. It makes the communicator's memory for
+// shared pipes.
+func (p *Pipes) fit(op string) error {
+	c, size := p.sems.c, &p.options.Size
+	least, most := uint64(channel.PipeAlign), uint64(mostPipeBytes)
+	if p.options.Shared {
+		var err error
+		if p.common, err = c.pipes.get(op); err != nil {
+			return err
+		}
+		if size.Slots <= channel.MaxPipeLot {
+			size.LotSlots = channel.MaxPipeLot // at most; connect knows how many
+		}
+		least, most = leastSharedSlot, c.pipes.room()
+	} else if c.Size() <= wholeSlotRanks {
+		return nil
 	}
-	for size.SlotBytes > channel.PipeAlign && p.bytes() > mostPipeBytes {
+	for p.open && size.SlotBytes > least && p.bytes() > most {
 		size.SlotBytes /= 2
 	}
+	return nil
 }
 
 // bytes returns the bytes that this rank's ends take with slots of channel.DefaultPipeSlotBytes at most,

@@ -40,16 +40,25 @@ func TestPipeDefaults(t *testing.T) {
 		{ranks: 8, ports: true, want: 128 * kib},
 		{ranks: 64, ports: true, want: 64 * kib},
 		{ranks: 256, ports: true, want: 16 * kib},
+		{ranks: 2, options: PipeOptions{Shared: true}, want: 128 * kib},
+		{ranks: 64, options: PipeOptions{Shared: true}, want: 128 * kib},
+		{ranks: 256, options: PipeOptions{Shared: true}, want: 64 * kib},
+		{ranks: 256, ports: true, options: PipeOptions{Shared: true}, want: 32 * kib},
+		{ranks: 256, options: PipeOptions{Shared: true, PerPeer: 64}, want: 4 * kib},
 	} {
 		t.Run(fmt.Sprintf("%d/%v/%d/%v", c.ranks, c.ports, c.options.PerPeer, c.options.Size), func(t *testing.T) {
 			comm := &Communicator{boot: sizedBootstrap{size: c.ranks}, links: slices.Repeat([]registeredmem.Transports{registeredmem.CudaIPC}, c.ranks)}
+			const most = 36 << 20 // for ends
+			comm.pipes = &pipePool{c: comm, pool: new(channel.PipePool), free: spans{{size: most}}}
 			o := c.options
 			for peer := 1; peer < c.ranks; peer++ {
 				o.To, o.From = append(o.To, peer), append(o.From, peer)
 			}
 			o.Ports = c.ports
 			p := newPipes(comm, o)
-			p.fit()
+			if err := p.fit("lay pipes"); err != nil {
+				t.Fatal(err)
+			}
 			bytes, err := p.lay("lay pipes")
 			if err != nil {
 				t.Fatal(err)
@@ -60,6 +69,9 @@ func TestPipeDefaults(t *testing.T) {
 			}
 			if bytes != p.bytes() {
 				t.Errorf("the ends take %d bytes, and %d were counted", bytes, p.bytes())
+			}
+			if o.Shared && o.PerPeer == 0 && bytes > most {
+				t.Errorf("the shared ends take %d bytes, and there are %d", bytes, most)
 			}
 			plain := o.Size.SlotBytes == 0 && o.Size.Slots == 0 && o.PerPeer == 0
 			if plain && bytes > mostPipeBytes {

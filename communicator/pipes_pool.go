@@ -1,0 +1,169 @@
+package communicator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/channel"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+const (
+	// sharedSlots is the number of slots of shared pipes by default: ranks of a ring that all send
+	// before they receive need two.
+	sharedSlots = 2
+	// leastSharedSlot is the size that slots of shared pipes have at least, where their users leave it open.
+	leastSharedSlot = 4 << 10
+	// lotBytes is the size of a lot, alike on all ranks: four slots of channel.DefaultPipeSlotBytes.
+	lotBytes = 4 * channel.DefaultPipeSlotBytes
+)
+
+// lotsOf returns how many lots a pool of so many bytes has. The other nine sixteenths are for ends: with a
+// pipe from each of 256 ranks to all others, two slots of 64 KiB each.
+func lotsOf(bytes uint64) int { return int(min(bytes/16*7/lotBytes, channel.MaxPipeLots)) }
+
+// pipePool is the memory that the ends of this rank's shared pipes lie in, made and registered once, with
+// the lots that long messages borrow. It keeps what it has mapped of the peers' pools.
+type pipePool struct {
+	c *Communicator
+
+	mu     sync.Mutex
+	buf    *gpu.Buffer // nil before its first use
+	pool   *channel.PipePool
+	free   spans
+	peers  map[int]*peerPool
+	closed bool
+}
+
+// peerPool is what is mapped of a peer's pool.
+type peerPool struct {
+	description []byte
+	memory      *registeredmem.Memory
+}
+
+// get returns the pool, and makes it if that is not done.
+func (p *pipePool) get(op string) (*channel.PipePool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, p.over(op)
+	case p.pool != nil:
+		return p.pool, nil
+	}
+	size := p.c.options.PipePool
+	buf, err := p.c.dev.Alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := p.c.registry.Register(buf)
+	if err != nil {
+		return nil, errors.Join(err, buf.Close())
+	}
+	pool, err := channel.NewPipePool(memory, lotsOf(size), lotBytes)
+	if err != nil {
+		return nil, errors.Join(err, memory.Close(), buf.Close())
+	}
+	p.c.launches.Has(uint64(buf.Ptr()), buf.Size())
+	p.buf, p.pool = buf, pool
+	p.free = spans{{pool.Begin(), pool.End() - pool.Begin()}}
+	return pool, nil
+}
+
+// over returns the error of a call on a closed communicator.
+func (p *pipePool) over(op string) error {
+	return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the communicator is closed").At(p.c.Rank(), mscclgo.NoRank)
+}
+
+// room returns how many bytes are free for ends in one piece.
+func (p *pipePool) room() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.free.largest()
+}
+
+// take takes memory for so many ends.
+func (p *pipePool) take(op string, ends int, bytes uint64) (span, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return span{}, p.over(op)
+	}
+	if one, ok := p.free.take(bytes); ok {
+		return one, nil
+	}
+	return span{}, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pool of shared pipes is too small: %d ends need %d bytes in one piece, and %d are free of the %d for ends; close other pipes, or raise Options.PipePool, which is %d", ends, bytes, p.free.largest(), p.pool.End()-p.pool.Begin(), p.c.options.PipePool).At(p.c.Rank(), mscclgo.NoRank)
+}
+
+// give gives back what take took.
+func (p *pipePool) give(one span) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free.give(one)
+}
+
+// peer returns a peer's pool, which is imported once.
+func (p *pipePool) peer(ctx context.Context, op string, rank int, description []byte) (*registeredmem.Memory, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, p.over(op)
+	}
+	if one := p.peers[rank]; one != nil && bytes.Equal(one.description, description) {
+		return one.memory, nil
+	}
+	m, err := p.c.registry.Import(ctx, description)
+	if err != nil {
+		return nil, err
+	}
+	if p.peers == nil {
+		p.peers = map[int]*peerPool{}
+	}
+	p.peers[rank] = &peerPool{description, m}
+	return m, nil
+}
+
+// close frees the memory, and what is mapped of the peers'. It may be called twice.
+func (p *pipePool) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	var errs []error
+	for _, one := range p.peers {
+		errs = append(errs, one.memory.Close())
+	}
+	if p.pool != nil {
+		errs = append(errs, p.pool.Memory().Close(), p.buf.Close())
+	}
+	p.peers, p.pool, p.buf = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// PipePool returns how the memory of this rank's shared pipes is used; see PipeOptions.Shared. All is 0 before
+// its first use. Kernels may be under way. Any goroutine may call it.
+//
+// Errors: ErrInvalid for a closed communicator.
+func (c *Communicator) PipePool() (channel.PipePoolStats, error) {
+	p := c.pipes
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return channel.PipePoolStats{}, p.over("communicator: look at the pool of pipes")
+	case p.pool == nil:
+		return channel.PipePoolStats{}, nil
+	}
+	s, err := p.pool.Stats()
+	if err != nil {
+		return channel.PipePoolStats{}, err
+	}
+	s.Taken = s.ForEnds
+	for _, f := range p.free {
+		s.Taken -= f.size
+	}
+	return s, nil
+}
