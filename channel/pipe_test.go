@@ -245,6 +245,9 @@ func TestPipeChecks(t *testing.T) {
 		"a shorter receive":            {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, pipeConfig{slots: 8, slotBytes: 256}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
 		"a shorter receive, by port":   {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, pipeConfig{slots: 8, slotBytes: 256, ports: true}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
 		"a shorter receive, zero copy": {[2]int{opSend, opRecv}, [2]uint64{1000, 999}, pipeConfig{slots: 8, slotBytes: 256, buffered: true}, []string{"send of 1000 bytes to rank 1 by a pipe, and rank 1 receives 999", "receive of 999 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
+		"a shorter receive, shared":    {[2]int{opSend, opRecv}, [2]uint64{1000, 256}, pipeConfig{slots: 2, slotBytes: 128, shared: true}, []string{"receive of 256 bytes from rank 0 by a pipe, and rank 0 sends 1000"}, 0},
+		"a longer receive, shared":     {[2]int{opSend, opRecv}, [2]uint64{256, 1000}, pipeConfig{slots: 2, slotBytes: 128, shared: true}, []string{"receive of 1000 bytes from rank 0 by a pipe, and rank 0 sends 256"}, 0},
+		"other long receives, shared":  {[2]int{opSend, opRecv}, [2]uint64{600, 1000}, pipeConfig{slots: 2, slotBytes: 128, shared: true}, []string{"receive of 1000 bytes from rank 0 by a pipe, and rank 0 sends 600", "send of 600 bytes to rank 1 by a pipe, and rank 1 receives 1000"}, 0},
 		"half a warp":                  {[2]int{opSend, opRecv}, [2]uint64{8, 8}, pipeConfig{slots: 8, slotBytes: 256, warps: true}, []string{"by warps in blocks of 48 threads: they must be whole warps"}, 48},
 		"two senders":                  {[2]int{opSend, opSend}, [2]uint64{8, 8}, pipeConfig{slots: 8, slotBytes: 256}, []string{"channel 0 to peer 0 of a set, which has 1 to each of 0 peers"}, 0},
 	} {

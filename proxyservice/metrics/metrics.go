@@ -1,4 +1,4 @@
-// Package metrics exports what a proxy counts to Prometheus.
+// Package metrics exports to Prometheus what a proxy counts, and how the memory of shared pipes is used.
 //
 // The metrics of a service have the label service:
 //
@@ -12,6 +12,16 @@
 //	mscclgo_proxy_idle_seconds_total           time without work
 //
 // grafana.json, beside this file, is a Grafana dashboard of them.
+//
+// Those of the memory of shared pipes (communicator.PipeOptions.Shared) have the label rank:
+//
+//	mscclgo_pipe_pool_bytes                    of the memory
+//	mscclgo_pipe_pool_end_bytes                of it for the ends of pipes
+//	mscclgo_pipe_pool_taken_bytes              that ends take
+//	mscclgo_pipe_pool_lots                     pieces that long messages borrow
+//	mscclgo_pipe_pool_lent_lots                that messages under way have
+//	mscclgo_pipe_pool_asked_total              messages that were to borrow one
+//	mscclgo_pipe_pool_refused_total            messages that found all of them lent
 package metrics
 
 import (
