@@ -832,8 +832,8 @@ MSCCLGO_API mscclgo_status mscclgo_port_flush(mscclgo_port_channels channels, ms
 MSCCLGO_API mscclgo_status mscclgo_port_wait(mscclgo_port_channels channels, mscclgo_stream stream, int i,
                                              int rank);
 
-// mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots and ports are alike at both
-// ends of a pipe. All zero behind the ranks is right for most uses.
+// mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots, ports and shared are alike
+// at both ends of a pipe. All zero behind the ranks is right for most uses.
 typedef struct {
   // to are the ranks that this one sends to, and from those that it receives from, in the order by
   // which kernels count them. Each rank of to names this one in its from, and the other way round.
@@ -846,6 +846,8 @@ typedef struct {
   mscclgo_buffer buffer;  // what is received into it is written there at once, without slots; or NULL
   mscclgo_proxy proxy;    // moves the messages where memory is not mapped; or NULL, if there is no such peer
   int ports;              // not 0: the proxy moves all messages
+  int shared;             // not 0: slots of all such pipes of a group are in 64 MiB of a rank's memory: 2 of
+                          // each pipe, not 8, and others that longer messages borrow
   const char* name;       // in errors, of which 32 bytes are shown; or NULL
 } mscclgo_pipe_options;
 

@@ -48,7 +48,7 @@ func pipeOptions(op string, owner *object, g *group, o *C.mscclgo_pipe_options) 
 	}
 	options = communicator.PipeOptions{
 		PerPeer: int(o.per_peer), Size: channel.PipeSize{Slots: int(o.slots), SlotBytes: uint64(o.slot_bytes)},
-		Ports: o.ports != 0, Name: text(o.name),
+		Ports: o.ports != 0, Shared: o.shared != 0, Name: text(o.name),
 	}
 	if options.To, err = rankNumbers(op, o.to, o.to_count, g.comm.Size()); err != nil {
 		return options, nil, nil, err

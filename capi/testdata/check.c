@@ -343,7 +343,8 @@ static void* ring_of_pipes(void* number) {
   return NULL;
 }
 
-// pipes has a rank send to itself, by threads and by a proxy, through few slots, and at once.
+// pipes has a rank send to itself, by threads and by a proxy, through few slots, at once, and through
+// slots that it borrows.
 static void pipes(void) {
   mscclgo_group g = open_group(), other = open_group();
   mscclgo_device d;
@@ -375,8 +376,9 @@ static void pipes(void) {
   mscclgo_launch_config config = {.grid = {2}, .block = {64}};
   mscclgo_pipe_options o = {
       .to = self, .from = self, .to_count = 1, .from_count = 1, .slots = 2, .slot_bytes = 1024};
-  for (int way = 0; way < 3; way++) {
+  for (int way = 0; way < 4; way++) {
     o.ports = way == 1;
+    o.shared = way == 3;
     o.proxy = way == 1 ? proxy : NULL;
     o.buffer = way == 2 ? b : NULL;
     o.name = "itself";

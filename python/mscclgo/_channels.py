@@ -226,6 +226,7 @@ class Pipes(Owner):
         by_proxy: bool,
         ports: bool,
         name: Optional[str],
+        shared: bool,
     ) -> None:
         if buffer is not None:
             if not isinstance(buffer, Array):
@@ -241,6 +242,7 @@ class Pipes(Owner):
             slot_bytes=integer("pipes: slot_bytes", slot_bytes, 0, (1 << 64) - 1),
             buffer=None if buffer is None else buffer._handle,
             ports=bool(ports),
+            shared=bool(shared),
             name=None if name is None else text("pipes: the name", name),
         )
         setattr(options, "from", senders)  # which is no name in Python

@@ -387,6 +387,7 @@ class Group(Owner):
         buffer: Optional[Array] = None,
         ports: bool = False,
         name: Optional[str] = None,
+        shared: bool = False,
     ) -> Pipes:
         """Makes pipes, one-way streams of messages, with which kernels send to the ranks of to and receive
         from those of from_: mscclgo::PipeSet of <mscclgo/pipe.cuh>. Each rank of to names this one in
@@ -396,11 +397,12 @@ class Group(Owner):
         128 KiB, or among more than 8 ranks of a half, a quarter and so on, with which no rank's pipes
         take more than 64 MiB of device memory. What is received into the buffer is written there at once, without slots. With ports,
         and between ranks that do not map each other's memory, a thread of the library moves the
-        messages. Collective: ranks without pipes call it too.
+        messages. The slots of all shared pipes of the group lie in 64 MiB of a rank's memory: a pipe has 2
+        by default then, and longer messages borrow others. Collective: ranks without pipes call it too.
         """
         mapped = self._all_mapped()  # by all ranks, whatever their ports
         by_proxy = ports or not mapped
-        return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name)
+        return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name, shared)
 
     def _all_mapped(self) -> bool:
         """Whether all ranks map each other's memory. Collective the first time."""

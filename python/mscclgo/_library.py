@@ -259,6 +259,7 @@ class PipeOptions(ctypes.Structure):
         ("buffer", ctypes.c_void_p),
         ("proxy", ctypes.c_void_p),
         ("ports", ctypes.c_int),
+        ("shared", ctypes.c_int),
         ("name", ctypes.c_char_p),
     ]
 

@@ -541,9 +541,9 @@ extern "C" __global__ void shift(mscclgo::PipeSet pipes, const char* from, char*
 """
 
 
-@pytest.mark.parametrize("way", ["threads", "ports", "buffer"])
+@pytest.mark.parametrize("way", ["threads", "ports", "buffer", "shared"])
 def test_pipes(together: Any, way: str) -> None:
-    """Around a ring, through few slots, by threads or a proxy, and straight into a buffer."""
+    """Around a ring, through few slots, by threads or a proxy, straight into a buffer, and through borrowed slots."""
 
     def body(group: mscclgo.Group) -> None:
         me, size, count = group.rank, group.size, 5000
@@ -558,6 +558,7 @@ def test_pipes(together: Any, way: str) -> None:
             ports=way == "ports",
             buffer=room if way == "buffer" else None,
             name="ring",
+            shared=way == "shared",
         )
         kernel[2, 64](None, pipes, data, room, data.nbytes)
         group.synchronize()
