@@ -137,6 +137,8 @@ func (r *Registry) Failed() <-chan struct{} { return r.options.Failed }
 // may put allocations below 2 MiB together, and buffers of other code
 // ([gpu.Device.Wrap]) often share an allocation.
 //
+// A range may be registered several times. The network cards pin it once then.
+//
 // Pinned host memory can be registered too. Peers cannot map it, and reach it only
 // over a [Registrar].
 //

@@ -68,7 +68,8 @@
 // connection. So a rank that closes a memory tells its peers, by messages, and a call on such a
 // memory is refused and sends nothing. A call that comes before the news still ends the
 // connection. So may the first one: a rank is told only once it has used the connection, since
-// before that its end may not be connected.
+// before that its end may not be connected. Memories of one range of a buffer share a registration,
+// so a card refuses it once the last of them is closed.
 //
 // # Addresses
 //

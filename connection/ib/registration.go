@@ -8,6 +8,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -15,18 +16,35 @@ import (
 // registration is a memory of this rank.
 type registration struct {
 	memory *registeredmem.Memory
-	device bool
-	base   uint64
-	mrs    []*verbs.MR // one for each of the transport's devices
+	*region
 
 	users sync.WaitGroup // messages that are being applied to it; joined while it is in Transport.memories
 }
 
+// region is a range of memory that is registered with devices, for all memories of this rank that are that
+// range: the devices pin its pages, which takes long for gigabytes.
+type region struct {
+	device bool
+	base   uint64
+	mrs    []*verbs.MR // one for each of the transport's devices
+
+	buf     *gpu.Buffer
+	holders int // memories of the range; guarded by Transport.mu
+}
+
+// place identifies a range of memory while that is allocated.
+type place struct {
+	start          gpu.Ptr
+	size, capacity uint64
+}
+
+func placeOf(buf *gpu.Buffer) place { return place{buf.Ptr(), buf.Size(), buf.Capacity()} }
+
 // register registers a buffer with all of the devices, or returns an error.
-func register(buf *gpu.Buffer, nics ...*nic) (*registration, error) {
+func register(buf *gpu.Buffer, nics ...*nic) (*region, error) {
 	source := sourceOf(buf)
 	defer source.close()
-	r := &registration{device: source.device, base: source.base()}
+	r := &region{device: source.device, base: source.base(), buf: buf}
 	for _, n := range nics {
 		mr, err := source.register(n)
 		if err != nil {
@@ -37,7 +55,67 @@ func register(buf *gpu.Buffer, nics ...*nic) (*registration, error) {
 	return r, nil
 }
 
-func (r *registration) close() error {
+// hold returns the region of a buffer for one more memory.
+func (t *Transport) hold(buf *gpu.Buffer) (*region, error) {
+	at := placeOf(buf)
+	t.mu.Lock()
+	r := t.held(at)
+	t.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	// Without the lock, which writes need.
+	fresh, err := register(buf, t.nics...)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	if r = t.held(at); r == nil {
+		fresh.holders, t.regions[at] = 1, fresh
+	}
+	t.mu.Unlock()
+	if r == nil {
+		return fresh, nil
+	}
+	if err := fresh.close(); err != nil { // another goroutine was faster
+		return nil, errors.Join(err, t.letGo(r))
+	}
+	return r, nil
+}
+
+// held returns the region at a place for one more memory, or nil. The caller holds mu.
+func (t *Transport) held(at place) *region {
+	r := t.regions[at]
+	if r == nil || native.Freed(r.buf) { // what is there now may be other memory
+		return nil
+	}
+	r.holders++
+	return r
+}
+
+// letGo ends the use of a region by a memory. The last one unregisters it.
+func (t *Transport) letGo(r *region) error {
+	t.mu.Lock()
+	last := t.drop(r)
+	t.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return r.close()
+}
+
+// drop takes a memory from a region, and reports whether it was the last. The caller holds mu.
+func (t *Transport) drop(r *region) bool {
+	if r.holders--; r.holders > 0 {
+		return false
+	}
+	if at := placeOf(r.buf); t.regions[at] == r {
+		delete(t.regions, at)
+	}
+	return true
+}
+
+func (r *region) close() error {
 	var errs []error
 	for _, mr := range r.mrs {
 		errs = append(errs, mr.Close())
@@ -72,14 +150,12 @@ func (t *Transport) Offer(m *registeredmem.Memory) ([]byte, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the transport is closed")
 	}
 	defer t.changing.Done()
-	// Without the lock, which writes need: it takes long for gigabytes.
-	r, err := register(m.Buffer(), t.nics...)
+	r, err := t.hold(m.Buffer())
 	if err != nil {
 		return nil, wrap(op, err, t.reg.Rank(), mscclgo.NoRank)
 	}
-	r.memory = m
 	t.mu.Lock()
-	t.memories[m.ID()] = r
+	t.memories[m.ID()] = &registration{memory: m, region: r}
 	t.mu.Unlock()
 	k := key{device: r.device, base: r.base}
 	for _, mr := range r.mrs {
@@ -110,7 +186,7 @@ func (t *Transport) Withdraw(m *registeredmem.Memory) error {
 		return nil
 	}
 	r.users.Wait()
-	return wrap(fmt.Sprintf("ib: unregister %v", m), r.close(), t.reg.Rank(), mscclgo.NoRank)
+	return wrap(fmt.Sprintf("ib: unregister %v", m), t.letGo(r.region), t.reg.Rank(), mscclgo.NoRank)
 }
 
 // begin counts a change of what is registered, which Close waits for, until changing.Done.

@@ -25,6 +25,7 @@ type Transport struct {
 	mu       sync.RWMutex
 	closed   bool
 	memories map[uint32]*registration
+	regions  map[place]*region   // of the memories
 	live     map[closer]struct{} // endpoints and connections
 
 	changing sync.WaitGroup // registrations and their opposites under way
@@ -57,7 +58,7 @@ func New(reg *registeredmem.Registry, o Options) (_ *Transport, err error) {
 
 // newTransport returns a transport on the devices with these names.
 func newTransport(reg *registeredmem.Registry, o Options, names []string) (*Transport, error) {
-	t := &Transport{reg: reg, o: o, host: (*gpu.Buffer).HostBytes, memories: map[uint32]*registration{}, live: map[closer]struct{}{}}
+	t := &Transport{reg: reg, o: o, host: (*gpu.Buffer).HostBytes, memories: map[uint32]*registration{}, regions: map[place]*region{}, live: map[closer]struct{}{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if err := t.openNICs(names); err != nil {
 		return nil, err
@@ -97,7 +98,9 @@ func (t *Transport) Close() error {
 	t.mu.Lock()
 	for id, r := range t.memories {
 		delete(t.memories, id)
-		errs = append(errs, r.close())
+		if t.drop(r.region) {
+			errs = append(errs, r.close())
+		}
 	}
 	t.mu.Unlock()
 	errs = append(errs, t.closeNICs(), t.changer.close())
