@@ -18,7 +18,7 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// PipeOptions configure [Communicator.Pipes]. PerPeer, Size and Ports are alike at both
+// PipeOptions configure [Communicator.Pipes]. PerPeer, Size, Shared and Ports are alike at both
 // ends of a pipe.
 type PipeOptions struct {
 	// To are the ranks that this one sends to, and From those that it receives from, in

@@ -213,23 +213,51 @@ struct PipeHandle {
 
   // Chunk is what the port moves.
   struct Chunk {
-    uint64_t number, bytes, messageBytes;
-    uint64_t dstOffset, srcOffset;  // in the memories
-    bool direct, fetched;           // to the receiver's buffer, not to its end's memory; from the source
-    bool flushed;                   // where it comes from may change when the call returns
+    uint64_t first, index, bytes, messageBytes;  // the number of the message's first chunk; this one in it
+    uint64_t place, source;                      // of the message, as PipeOut has them
+    bool direct, lent, fetched, staged;
   };
 
   // putChunk has the port move a chunk, and signals it. It is not inlined, because of its registers.
   __device__ __noinline__ WaitResult putChunk(Chunk c) const {
-    WaitResult result = announce(c.number, c.messageBytes);
+    WaitResult result = announce(c.first + c.index, c.messageBytes);
     if (result != WaitResult::Done) return result;
     if (c.bytes == 0) return port.signal();
-    if (!c.direct && !c.fetched && c.flushed)
-      return port.putWithSignalAndFlush(c.dstOffset, c.srcOffset, c.bytes);
-    if (!c.direct && !c.fetched) return port.putWithSignal(c.dstOffset, c.srcOffset, c.bytes);
-    const uint32_t dst = c.direct ? bufferNumber : port.dst, src = c.fetched ? sourceNumber : port.src;
-    if (c.flushed) return port.base.putWithSignalAndFlush(dst, c.dstOffset, src, c.srcOffset, c.bytes);
-    return port.base.putWithSignal(dst, c.dstOffset, src, c.srcOffset, c.bytes);
+    const uint64_t at = c.index * slotBytes, slotAt = offsetOf(slot(c.first + c.index));
+    const bool last = at + c.bytes == c.messageBytes;
+    const uint64_t dst = c.direct ? c.place + at : c.lent ? inLot(c.place, c.index) : peerOffset + slotAt;
+    const uint64_t src = c.fetched  ? c.source + at
+                         : c.staged ? inLot(control->lot, c.index)
+                                    : controlOffset + slotAt;
+    if (c.direct || c.fetched) {
+      const uint32_t to = c.direct ? bufferNumber : port.dst, from = c.fetched ? sourceNumber : port.src;
+      return c.fetched && last  // the source may change when the call returns
+                 ? port.base.putWithSignalAndFlush(to, dst, from, src, c.bytes)
+                 : port.base.putWithSignal(to, dst, from, src, c.bytes);
+    }
+    if (!c.staged || !last) return port.putWithSignal(dst, src, c.bytes);
+    result = port.putWithSignalAndFlush(dst, src, c.bytes);
+    if (result == WaitResult::Done) pool->giveBack(control->lot);
+    return result;
+  }
+
+  // awaitPlace waits until a chunk has a place, of a message of so many bytes whose post comes before
+  // it, behind so many signals of the receiver. It is not inlined, because of its registers.
+  __device__ __noinline__ WaitResult awaitPlace(uint64_t index, uint64_t bytes, uint64_t answers,
+                                                bool fetched) const {
+    const bool leaves = index == slotCount && borrows(bytes);
+    if (index == 0 || leaves) {
+      WaitResult result = await(answers + 1);
+      if (result != WaitResult::Done) return result;
+      checkLength(control->post[1], bytes);
+      if (leaves && is(kPipeByPort) && !fetched) control->lot = isLot(control->post[0]) ? pool->borrow() : 0;
+    }
+    // It waits for the chunk that was in its place before, of which the first in lots have none.
+    const bool lots =
+        index >= slotCount && isLot(control->post[0]) && (!is(kPipeByPort) || fetched || control->lot != 0);
+    const uint64_t window = lots ? lotSlots : slotCount;
+    return index < window + (lots ? slotCount : 0) ? WaitResult::Done
+                                                   : await(answers + 1 + index + 1 - window);
   }
 
   // slot returns the slot of a chunk.
@@ -434,7 +462,8 @@ class PipeOut {
       p_.checkEnd(true, chunkBytes_);
       answers_ = counts() ? p_.control->answers : start_;
     }
-    WaitResult result = posted() ? placed() : p_.await(answers_ + index_ + 1 - p_.slotCount);
+    WaitResult result = posted() ? p_.awaitPlace(index_, bytes_, answers_, fetched_)
+                                 : p_.await(answers_ + index_ + 1 - p_.slotCount);
     if (result != WaitResult::Done) return result;
     return byPort() ? result : p_.announce(start_ + index_, bytes_);
   }
@@ -452,15 +481,7 @@ class PipeOut {
   // pass hands over n bytes at their place.
   MSCCLGO_DEVICE WaitResult pass(uint64_t n) const {
     if (!p_.is(kPipeByPort)) return p_.signal();
-    const uint64_t at = index_ * p_.slotBytes, slot = p_.offsetOf(p_.slot(start_ + index_));
-    const uint64_t dst = direct_ ? place_ + at : lent_ ? p_.inLot(place_, index_) : p_.peerOffset + slot;
-    const uint64_t src = fetched_  ? srcOffset_ + at
-                         : staged_ ? p_.inLot(p_.control->lot, index_)
-                                   : p_.controlOffset + slot;
-    const bool flushed = (fetched_ || staged_) && at + n == bytes_;
-    WaitResult result = p_.putChunk({start_ + index_, n, bytes_, dst, src, direct_, fetched_, flushed});
-    if (staged_ && flushed && result == WaitResult::Done) p_.pool->giveBack(p_.control->lot);
-    return result;
+    return p_.putChunk({start_, index_, n, bytes_, place_, srcOffset_, direct_, lent_, fetched_, staged_});
   }
 
   MSCCLGO_DEVICE void next() { ++index_; }
@@ -487,26 +508,6 @@ class PipeOut {
     return p_.is(kPipePosts) || (index_ >= p_.slotCount && p_.borrows(bytes_));
   }
 
-  // leaves reports whether the chunk is the first that may be in a lot.
-  MSCCLGO_DEVICE bool leaves() const { return index_ == p_.slotCount && p_.borrows(bytes_); }
-
-  // placed is room() for a chunk that the post comes before.
-  MSCCLGO_DEVICE WaitResult placed() {
-    if (index_ == 0 || leaves()) {
-      WaitResult result = p_.await(answers_ + 1);
-      if (result != WaitResult::Done) return result;
-      p_.checkLength(p_.control->post[1], bytes_);
-      if (leaves() && byPort() && !fetched_)
-        p_.control->lot = PipeHandle::isLot(p_.control->post[0]) ? p_.pool->borrow() : 0;
-      learn();
-    }
-    // It waits for the chunk that was in its place before, of which the first in lots have none.
-    const bool lots = lent_ && (!byPort() || fetched_ || staged_);
-    const uint64_t window = lots ? p_.lotSlots : p_.slotCount;
-    return index_ < window + (lots ? p_.slotCount : 0) ? WaitResult::Done
-                                                       : p_.await(answers_ + 1 + index_ + 1 - window);
-  }
-
   // learn looks where the receiver wants the message, once that matters.
   MSCCLGO_DEVICE void learn() {
     if (index_ == 0 && p_.is(kPipePosts)) {
@@ -516,7 +517,7 @@ class PipeOut {
       direct_ = where != 0 && !PipeHandle::isLot(where) && p_.control->post[1] == bytes_ &&
                 place_ <= p_.bufferSize && bytes_ <= p_.bufferSize - place_;
     }
-    if (leaves() && PipeHandle::isLot(p_.control->post[0])) {
+    if (index_ == p_.slotCount && p_.borrows(bytes_) && PipeHandle::isLot(p_.control->post[0])) {
       place_ = p_.control->post[0];
       lent_ = true;
       staged_ = byPort() && !fetched_ && p_.control->lot != 0;
@@ -525,12 +526,11 @@ class PipeOut {
 
   const PipeHandle& p_;
   uint64_t bytes_, chunkBytes_;
-  bool fetched_, direct_ = false;  // by the host from the source; straight to its place in the buffer
-  bool lent_ = false,
-       staged_ = false;             // the chunk goes to a lot of the receiver's; by way of one of this rank's
-  uint64_t srcOffset_, place_ = 0;  // place_: the offset in the buffer, or the lot
-  uint64_t start_, index_ = 0;      // the number of the message's first chunk; the chunk in the message
-  uint64_t answers_ = 0;            // signals of the receiver before the message
+  bool fetched_, direct_ = false;       // by the host from the source; straight to its place in the buffer
+  bool lent_ = false, staged_ = false;  // to a lot of the receiver's; over ports by way of one of this rank's
+  uint64_t srcOffset_, place_ = 0;      // place_: the offset in the buffer, or the lot
+  uint64_t start_, index_ = 0;          // the number of the message's first chunk; the chunk in the message
+  uint64_t answers_ = 0;                // signals of the receiver before the message
 };
 
 // NoIn and NoOut are the sides that a call does not have.
