@@ -499,7 +499,7 @@ func TestRailsAbsent(t *testing.T) {
 		hosts := [][]int{{0, 0, 1, 1}, {0, 0, 1, 1}, {1, 0, 0, 0}}[i] // of the last some ranks have no twins
 		for absent := range hosts {
 			t.Run(fmt.Sprint(kind, hosts, absent), func(t *testing.T) {
-				o := testgroup.Network()
+				o := testgroup.Network(hosts...)[0]
 				o.Timeout = 1500 * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
