@@ -1,4 +1,8 @@
 // Kernels of the tests of pipes.
+#if defined(UNCHECKED)  // as on GPUs
+#include <mscclgo/check.cuh>
+#undef MSCCLGO_CHECK
+#endif
 #include <mscclgo/pipe.cuh>
 
 using namespace mscclgo;
@@ -123,4 +127,24 @@ extern "C" __global__ void toItself(PipeSet pipes, const uint8_t* src, uint8_t* 
 // one makes a call of one kind, by 32 threads.
 extern "C" __global__ void one(PipeSet pipes, uint32_t kind, uint64_t bytes, uint8_t* memory) {
   play<int32_t, Sum>(pipes, Op{kind, 0, 0, 0, 0, 0, bytes}, 1, memory);
+}
+
+// lend borrows all lots of the pool of a pipe from peer 0 and fills them, as messages of other pipes do, or
+// counts the words that others have written since, and gives them back. One thread; lots is of pool->lots
+// words for their places, and the count.
+extern "C" __global__ void lend(PipeSet pipes, uint32_t begins, uint64_t* lots) {
+  const PipeHandle& pipe = pipes.from(0);
+  const uint64_t mark = 0x5a5a5a5a5a5a5a5a, n = pipe.pool->lots;
+  for (uint64_t i = 0; i < n; ++i) {
+    if (begins != 0) lots[i] = pipe.pool->borrow();
+    uint64_t* words = reinterpret_cast<uint64_t*>(reinterpret_cast<uint8_t*>(pipe.pool) + lots[i]);
+    for (uint64_t k = 0; k < pipe.pool->lotBytes / sizeof(uint64_t); ++k) {
+      if (begins != 0) {
+        words[k] = mark;
+      } else if (words[k] != mark) {
+        ++lots[n];
+      }
+    }
+    if (begins == 0) pipe.pool->giveBack(lots[i]);
+  }
 }

@@ -298,14 +298,15 @@ type PortChannel struct {
 
 // PipeControl is declared in <mscclgo/pipe.cuh>.
 type PipeControl struct {
-	Post      [2]uint64 // where the receiver wants its next message, and the bytes; the peer writes it
-	Reserved  [2]uint64
-	Posting   [2]uint64 // the post that a receiving end made last
+	Post      [3]uint64 // where the receiver wants a message, its bytes, and its first chunk's number; the peer writes it
+	Reserved  uint64
+	Posting   [3]uint64 // the post that a receiving end made last
 	Posted    uint64    // 1 from a post until its message is received
 	Answers   uint64    // the receiver's signals up to a sending end's last message
 	Chunks    uint64    // the number of chunks sent or received
+	Lent      uint64    // at a sending end, the receiver's lot that the message goes to; or 0
 	Lot       uint64    // of this rank's, which the message goes through that a sending end by port sends last; or 0
-	Reserved2 [6]uint64
+	Reserved2 [4]uint64
 }
 
 // Pipe is declared in <mscclgo/pipe.cuh> as PipeHandle.

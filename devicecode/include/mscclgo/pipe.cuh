@@ -33,16 +33,18 @@ constexpr uint64_t kPipeLot = uint64_t(1) << 63;
 // MSCCLGO_CHECK is defined; and behind them, at a multiple of 128 bytes, the slots, if the end has
 // any.
 struct PipeControl {
-  // Where the receiver wants the next message, and its bytes; the peer writes it. The place is 0
-  // for the pipe's slots, 1 more than an offset in the buffer, or kPipeLot and the offset of a lot.
-  uint64_t post[2];
-  uint64_t reserved[2];
-  uint64_t posting[2];  // at the receiving end: the post that it made last
+  // Where the receiver wants a message, its bytes, and the number of its first chunk; the peer writes
+  // it. The place is 0 for the pipe's slots, 1 more than an offset in the buffer, or kPipeLot and the
+  // offset of a lot.
+  uint64_t post[3];
+  uint64_t reserved;
+  uint64_t posting[3];  // at the receiving end: the post that it made last
   uint64_t posted;      // at the receiving end: 1 from post() until the message is received
   uint64_t answers;     // at the sending end: signals of the receiver, up to its last message
   uint64_t chunks;      // sent or received
+  uint64_t lent;        // at the sending end: the lot of the receiver's that the message goes to, or 0
   uint64_t lot;         // at a sending end by port: the lot of its own that the message goes through, or 0
-  uint64_t reserved2[6];
+  uint64_t reserved2[4];
 };
 
 // What a pipe's end is: any sum of these.
@@ -201,12 +203,12 @@ struct PipeHandle {
       const uint64_t lot = pool->borrow();
       if (lot != 0) where = kPipeLot | lot;
     }
-    control->posting[0] = where, control->posting[1] = bytes;
+    control->posting[0] = where, control->posting[1] = bytes, control->posting[2] = control->chunks;
     control->posted = 1;
     if (is(kPipeByPort))
       return port.putWithSignal(peerOffset + offsetOf(control->post),
                                 controlOffset + offsetOf(control->posting), sizeof(control->post));
-    peerControl->post[0] = where, peerControl->post[1] = bytes;
+    peerControl->post[0] = where, peerControl->post[1] = bytes, peerControl->post[2] = control->chunks;
     semaphore.signal();
     return WaitResult::Done;
   }
@@ -249,12 +251,14 @@ struct PipeHandle {
     if (index == 0 || leaves) {
       WaitResult result = await(answers + 1);
       if (result != WaitResult::Done) return result;
-      checkLength(control->post[1], bytes);
-      if (leaves && is(kPipeByPort) && !fetched) control->lot = isLot(control->post[0]) ? pool->borrow() : 0;
+      const bool asked = isPosted(control->chunks, bytes);
+      if (control->post[2] == control->chunks) checkLength(control->post[1], bytes);
+      if (leaves) control->lent = asked && isLot(control->post[0]) ? control->post[0] : 0;
+      if (leaves && is(kPipeByPort) && !fetched) control->lot = control->lent != 0 ? pool->borrow() : 0;
     }
     // It waits for the chunk that was in its place before, of which the first in lots have none.
     const bool lots =
-        index >= slotCount && isLot(control->post[0]) && (!is(kPipeByPort) || fetched || control->lot != 0);
+        index >= slotCount && control->lent != 0 && (!is(kPipeByPort) || fetched || control->lot != 0);
     const uint64_t window = lots ? lotSlots : slotCount;
     return index < window + (lots ? slotCount : 0) ? WaitResult::Done
                                                    : await(answers + 1 + index + 1 - window);
@@ -274,6 +278,12 @@ struct PipeHandle {
   }
   MSCCLGO_DEVICE uint8_t* theirs(uint64_t offset) const {
     return reinterpret_cast<uint8_t*>(peerControl) - peerOffset + offset;
+  }
+
+  // isPosted reports whether the post is for the message that begins with a chunk and has so many bytes.
+  // If the ranks' calls do not go together, it may be that of another, and its place be others' by now.
+  MSCCLGO_DEVICE bool isPosted(uint64_t first, uint64_t bytes) const {
+    return control->post[2] == first && control->post[1] == bytes;
   }
 
   // isLot reports whether the place in a post is a lot.
@@ -514,11 +524,11 @@ class PipeOut {
       const uint64_t where = p_.control->post[0];
       place_ = where - 1;
       // Bytes that were not asked for must not go there.
-      direct_ = where != 0 && !PipeHandle::isLot(where) && p_.control->post[1] == bytes_ &&
+      direct_ = where != 0 && !PipeHandle::isLot(where) && p_.isPosted(start_, bytes_) &&
                 place_ <= p_.bufferSize && bytes_ <= p_.bufferSize - place_;
     }
-    if (index_ == p_.slotCount && p_.borrows(bytes_) && PipeHandle::isLot(p_.control->post[0])) {
-      place_ = p_.control->post[0];
+    if (index_ == p_.slotCount && p_.borrows(bytes_) && p_.control->lent != 0) {
+      place_ = p_.control->lent;
       lent_ = true;
       staged_ = byPort() && !fetched_ && p_.control->lot != 0;
     }
