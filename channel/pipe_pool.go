@@ -15,6 +15,9 @@ const (
 	MaxPipeLot = devicecode.MaxPipeLot
 	// MaxPipeLots is how many lots a pool has at most.
 	MaxPipeLots = 1 << 12
+	// mostLotBytes is what lots have fewer bytes than in all: kernels count these in 32 bits, by PipeAlign.
+	mostLotBytes = PipeAlign << 32
+	poolHeader   = uint64(unsafe.Sizeof(devicecode.PipePool{}))
 )
 
 // PipePool is memory of this rank for the ends of pipes, with lots at its end: pieces that messages
@@ -33,7 +36,7 @@ type PipePoolStats struct {
 	Lots    uint64 // pieces that messages borrow
 	Lent    uint64 // lots that messages under way have
 	Asked   uint64 // how often a message was to borrow a lot
-	Refused uint64 // how often all were lent, so that it went through its pipe's own slots
+	Refused uint64 // how often all were lent, or the 64 of a larger pool that were looked at, so that it went through its pipe's own slots
 }
 
 // NewPipePool makes a memory of this rank a pool with so many lots, of so many bytes each. The memory
@@ -56,10 +59,9 @@ func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool,
 	case lotBytes == 0 || lotBytes%PipeAlign != 0:
 		return nil, invalid("lots of %d bytes; the size must be a multiple of %d", lotBytes, PipeAlign)
 	}
-	const header = uint64(unsafe.Sizeof(devicecode.PipePool{}))
-	head := (header + 8*uint64(lots) + PipeAlign - 1) / PipeAlign * PipeAlign
+	head := (poolHeader + 8*uint64(lots) + PipeAlign - 1) / PipeAlign * PipeAlign
 	size := m.Size() / PipeAlign * PipeAlign
-	if over, all := bits.Mul64(uint64(lots), lotBytes); over != 0 || head > size || all > size-head {
+	if over, all := bits.Mul64(uint64(lots), lotBytes); over != 0 || all >= mostLotBytes || head > size || all > size-head {
 		return nil, invalid("%d lots of %d bytes do not fit in %v", lots, lotBytes, m)
 	}
 	p := &PipePool{memory: m, head: head, layout: devicecode.PipePool{
@@ -68,7 +70,7 @@ func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool,
 	if err := gpu.CopyIn(m.Buffer(), []devicecode.PipePool{p.layout}); err != nil {
 		return nil, err
 	}
-	words, err := m.Buffer().Slice(header, 8*uint64(lots))
+	words, err := m.Buffer().Slice(poolHeader, 8*uint64(lots))
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +110,6 @@ func (p *PipePool) Stats() (PipePoolStats, error) {
 	}
 	return PipePoolStats{
 		Bytes: p.memory.Size(), ForEnds: p.End() - p.Begin(),
-		Lots: now[0].Lots, Lent: now[0].Lent, Asked: now[0].Asked, Refused: now[0].Refused,
+		Lots: now[0].Lots, Lent: now[0].Lent - now[0].Returned, Asked: now[0].Asked, Refused: now[0].Refused,
 	}, nil
 }

@@ -20,3 +20,19 @@ extern "C" __global__ void borrowers(uint8_t* memory, uint32_t rounds, uint64_t*
     pool->giveBack(lot);
   }
 }
+
+// borrowAll has one thread borrow all lots and one more, after it has had some, and then find the only lot
+// that is free, once from each lot on where a search begins. places are those of the lots; the last is 0 if
+// that went well.
+extern "C" __global__ void borrowAll(uint8_t* memory, uint32_t skips, uint64_t* places) {
+  PipePool* pool = reinterpret_cast<PipePool*>(memory);
+  for (uint32_t i = 0; i < skips; ++i) pool->giveBack(pool->borrow());
+  for (uint64_t i = 0; i <= pool->lots; ++i) places[i] = pool->borrow();
+  const uint64_t had = places[skips % pool->lots];
+  pool->giveBack(had);  // the only one that is free now, wherever the search begins
+  for (uint64_t i = 0; i < pool->lots; ++i) {
+    const uint64_t lot = pool->borrow();
+    if (lot != had) places[pool->lots] = lot + 1;
+    pool->giveBack(had);
+  }
+}

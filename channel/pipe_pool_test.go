@@ -3,6 +3,7 @@ package channel_test
 import (
 	_ "embed"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,53 @@ func borrow(t *testing.T, device *gpu.Device, lots int) {
 func TestPipePool(t *testing.T) {
 	for _, lots := range []int{0, 1, 3, 12} {
 		borrow(t, testdev.Open(t, 0), lots)
+	}
+}
+
+// TestPipePoolNearlyFull has one thread borrow all lots, and then the only one that is free.
+func TestPipePoolNearlyFull(t *testing.T) {
+	device := testdev.Open(t, 0)
+	module, err := devicecode.Load(t.Context(), device, "pipe_pool_test.cu", poolSource, devicecode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := module.Kernel("borrowAll")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := device.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lots := range []int{1, 2, 7, 8, 9, 17, 64} {
+		const lotBytes = 384
+		m := poolMemory(t, device, 32<<10)
+		pool, err := channel.NewPipePool(m, lots, lotBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places, err := gpu.Upload(device, make([]uint64, lots+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]uint64, lots+1)
+		const skips = 5
+		if err := errors.Join(kernel.Launch(stream, gpu.Blocks(1, 1), m.Buffer(), skips, places), stream.Synchronize(t.Context()), gpu.CopyOut(got, places)); err != nil {
+			t.Fatal(err)
+		}
+		if got[lots] != 0 {
+			t.Errorf("of %d lots, none was free, or one was, and the place was %#x", lots, got[lots])
+		}
+		slices.Sort(got)
+		for i, place := range got[1:] {
+			if want := pool.End() + uint64(i)*lotBytes; place != want {
+				t.Errorf("of %d lots number %d is at %d, want %d", lots, i, place, want)
+			}
+		}
+		stats, err := pool.Stats()
+		if err != nil || stats.Lent != uint64(lots-1) || stats.Refused != 1 || stats.Asked != uint64(skips+2*lots+1) {
+			t.Errorf("the pool says %+v (%v)", stats, err)
+		}
 	}
 }
 

@@ -349,9 +349,10 @@ type PipePool struct {
 	First    uint64 // where the first is in the memory that the pool begins, in bytes
 	LotBytes uint64
 	Asked    uint64 // how often one was wanted
-	Refused  uint64 // how often all were lent
-	Lent     uint64 // lots that are lent now
-	Reserved [10]uint64
+	Refused  uint64 // how often none was found
+	Lent     uint64 // how often one was lent, less how often a kernel gave one back
+	Returned uint64 // lots that the host gave back
+	Reserved [9]uint64
 }
 
 // PipeSet is declared in <mscclgo/pipe.cuh>.

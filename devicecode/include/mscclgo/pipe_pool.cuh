@@ -8,27 +8,35 @@ namespace mscclgo {
 // PipePool begins the memory that it is of. Behind it is a word for each lot: 1 if the lot is
 // free. Kernels of one device use it; any thread may make any call.
 struct PipePool {
-  uint64_t lots;      // how many there are
+  uint64_t lots;      // how many there are, up to 4096
   uint64_t first;     // where the first is in the memory, bytes, a multiple of 128
-  uint64_t lotBytes;  // a multiple of 128
+  uint64_t lotBytes;  // a multiple of 128; all lots have less than 512 GiB
   uint64_t asked;     // how often one was wanted
-  uint64_t refused;   // how often all were lent
-  uint64_t lent;      // lots that are lent now
-  uint64_t reserved[10];
+  uint64_t refused;   // how often none was found
+  uint64_t lent;      // how often one was lent, less how often a kernel gave one back
+  uint64_t returned;  // lots that the host gave back
+  uint64_t reserved[9];
 
-  // borrow returns the offset of a lot in the memory, or 0 if all are lent. It does not wait. What
-  // those did with the lot who had it before is done (acquire at device scope).
+  // borrow returns the offset of a lot in the memory, or 0 if all are lent, or of more than kProbes all
+  // that it looks at. It does not wait. What those did with the lot who had it before is done (acquire at
+  // device scope).
   MSCCLGO_DEVICE uint64_t borrow() {
-    const uint64_t number = fetchAdd<Scope::Device, Order::Relaxed>(&asked, uint64_t(1));
-    if (load<Scope::Device, Order::Relaxed>(&lent) < lots) {
-      // Those who ask at a time begin at different lots, and at those that were lent longest ago.
-      for (uint64_t i = 0; i < lots; ++i) {
-        const uint64_t lot = (number + i) % lots;
-        if (load<Scope::Device, Order::Relaxed>(word(lot)) == 0 ||
-            fetchExchange<Scope::Device>(word(lot), 0) == 0)
-          continue;
-        add<Scope::Device, Order::Relaxed>(&lent, 1);
-        return first + lot * lotBytes;
+    const uint32_t number = uint32_t(fetchAdd<Scope::Device, Order::Relaxed>(&asked, uint64_t(1)));
+    const uint64_t back = load<Scope::Device, Order::Relaxed>(&returned);
+    if (load<Scope::Device, Order::Relaxed>(&lent) - back < lots) {
+      uint32_t lot = number % uint32_t(lots);  // those who ask at a time begin at different ones
+      for (uint32_t probes = 0; probes < lots && probes < kProbes; probes += kAtOnce) {
+        // The loads are under way together, as each takes long. Few lots are looked at several times.
+        uint32_t found = 0, end = lot;
+#pragma unroll
+        for (uint32_t i = 0; i < kAtOnce; ++i, end = next(end))
+          found |= uint32_t(load<Scope::Device, Order::Relaxed>(word(end)) != 0) << i;
+        for (; found != 0; found >>= 1, lot = next(lot)) {
+          if ((found & 1) == 0 || fetchExchange<Scope::Device>(word(lot), 0) == 0) continue;
+          add<Scope::Device, Order::Relaxed>(&lent, 1);
+          return first + lot * lotBytes;
+        }
+        lot = end;
       }
     }
     add<Scope::Device, Order::Relaxed>(&refused, 1);
@@ -39,11 +47,17 @@ struct PipePool {
   // those who borrow the lot next (release at device scope).
   MSCCLGO_DEVICE void giveBack(uint64_t offset) {
     add<Scope::Device, Order::Relaxed>(&lent, ~uint64_t(0));
-    store<Scope::Device, Order::Release>(word((offset - first) / lotBytes), 1);
+    // In units of 128 bytes 32 bits are enough, and divided in less time.
+    const uint32_t lot = uint32_t((offset - first) / 128) / uint32_t(lotBytes / 128);
+    store<Scope::Device, Order::Release>(word(lot), 1);
   }
 
  private:
-  MSCCLGO_DEVICE uint64_t* word(uint64_t lot) { return reinterpret_cast<uint64_t*>(this + 1) + lot; }
+  static constexpr uint32_t kAtOnce = 8, kProbes = 64;
+
+  MSCCLGO_DEVICE uint64_t* word(uint32_t lot) { return reinterpret_cast<uint64_t*>(this + 1) + lot; }
+
+  MSCCLGO_DEVICE uint32_t next(uint32_t lot) const { return lot + 1 < lots ? lot + 1 : 0; }
 };
 
 }  // namespace mscclgo
