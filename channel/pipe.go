@@ -2,6 +2,7 @@ package channel
 
 import (
 	"math/bits"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -114,6 +115,7 @@ type Pipe struct {
 	semaphore *semaphore.Device2Device
 	port      *PortChannel
 	numbers   PipeNumbers
+	closed    bool
 }
 
 // PipeNumbers are the ids of a pipe's memories in the service of its port.
@@ -276,4 +278,31 @@ func (p *Pipe) Handle() devicecode.Pipe {
 		h.Source, h.SourceSize = c.Source.Buffer().Ptr(), c.Source.Size()
 	}
 	return h
+}
+
+// Close gives back the lots that the end still has: of a message that was posted and has not been received, or
+// whose call has failed. No kernel and no service of either rank may use the pipe any longer; the memory of the
+// ends is there, or this rank's is closed. It frees nothing else, and may be called twice.
+func (p *Pipe) Close() error {
+	c := &p.config
+	b := c.Own.Memory.Buffer()
+	if p.closed || c.LotSlots == 0 || b == nil {
+		return nil
+	}
+	p.closed = true
+	words, err := b.Slice(c.Own.Offset, uint64(unsafe.Sizeof(devicecode.PipeControl{})))
+	if err != nil {
+		return err
+	}
+	now := []devicecode.PipeControl{{}}
+	if err := gpu.CopyOut(now, words); err != nil {
+		return err
+	}
+	switch {
+	case !c.Sends && now[0].Posted != 0 && now[0].Posting[0]&devicecode.PipeLot != 0:
+		return c.Pool.giveBack(now[0].Posting[0] &^ devicecode.PipeLot)
+	case c.Sends && now[0].Lot != 0:
+		return c.Pool.giveBack(now[0].Lot)
+	}
+	return nil
 }

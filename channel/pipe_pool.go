@@ -2,6 +2,7 @@ package channel
 
 import (
 	"math/bits"
+	"sync"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
@@ -26,6 +27,9 @@ type PipePool struct {
 	memory *registeredmem.Memory
 	head   uint64
 	layout devicecode.PipePool
+
+	mu       sync.Mutex
+	returned uint64 // the count in the memory, which kernels only read
 }
 
 // PipePoolStats is how a pool is used.
@@ -112,4 +116,24 @@ func (p *PipePool) Stats() (PipePoolStats, error) {
 		Bytes: p.memory.Size(), ForEnds: p.End() - p.Begin(),
 		Lots: now[0].Lots, Lent: now[0].Lent - now[0].Returned, Asked: now[0].Asked, Refused: now[0].Refused,
 	}, nil
+}
+
+// giveBack gives back the lot at an offset, which no kernel has any longer. Kernels may have others meanwhile: a
+// lot's word is its holder's to write.
+func (p *PipePool) giveBack(offset uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	word, err := p.memory.Buffer().Slice(poolHeader+8*((offset-p.layout.First)/p.layout.LotBytes), 8)
+	if err != nil {
+		return err
+	}
+	count, err := p.memory.Buffer().Slice(uint64(unsafe.Offsetof(p.layout.Returned)), 8)
+	if err != nil {
+		return err
+	}
+	if err := gpu.CopyIn(word, []uint64{1}); err != nil {
+		return err
+	}
+	p.returned++
+	return gpu.CopyIn(count, []uint64{p.returned})
 }

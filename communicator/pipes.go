@@ -541,7 +541,8 @@ func (p *Pipes) closeEndpoints() {
 	}
 }
 
-// Close closes the connections and frees the pipes' memory. No kernel of any rank may use
+// Close closes the connections and frees the pipes' memory, with what messages borrowed that were posted and
+// not received. No kernel of any rank may use
 // the pipes any longer. The services that move their messages must be closed before, on all
 // ranks, so with a Barrier between: when kernels have ended, a receiver's service may still
 // have to tell the sender that slots are free. Close may be called twice, and does nothing
@@ -553,6 +554,11 @@ func (p *Pipes) Close() error {
 	var errs []error
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())
+	}
+	for _, e := range p.ends {
+		if e.pipe != nil {
+			errs = append(errs, e.pipe.Close())
+		}
 	}
 	errs = append(errs, p.sems.close())
 	if p.own != nil {

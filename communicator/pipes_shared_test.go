@@ -142,6 +142,54 @@ func TestSharedPipes(t *testing.T) {
 	})
 }
 
+// TestSharedPipesPosted closes pipes after a message was posted, which borrowed a lot, and was not sent: more
+// often than there are lots.
+func TestSharedPipesPosted(t *testing.T) {
+	const n, lots, length = 2, 2, 600_000
+	for _, ports := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ports=%v", ports), func(t *testing.T) {
+			testgroup.Run(t, n, communicator.Options{PipePool: 3 << 20}, func(ctx context.Context, c *communicator.Communicator) error {
+				w, err := newWorker(ctx, c)
+				if err != nil {
+					return err
+				}
+				o := toAllOthers(c.Rank(), n)
+				o.Ports = ports
+				if o.Buffer, err = c.Device().Alloc(1000); err != nil {
+					return err
+				}
+				for round := range uint64(2*lots + 1) {
+					if ports {
+						if o.Service, err = c.ProxyService(ctx, proxyservice.ServiceOptions{}); err != nil {
+							return err
+						}
+					}
+					p, err := c.Pipes(ctx, o)
+					if err != nil {
+						return err
+					}
+					if err := errors.Join(sendToAll(ctx, w, p, o, length), w.run(ctx, "postMore", 32, p.Set(), length)); err != nil {
+						return err
+					}
+					s, err := c.PipePool()
+					if err != nil || s.Lots != lots || s.Lent != 1 || s.Refused != 0 {
+						return fmt.Errorf("round %d: the memory of shared pipes says %+v (%v)", round, s, err)
+					}
+					if ports {
+						if err := o.Service.Close(); err != nil {
+							return err
+						}
+					}
+					if err := errors.Join(c.Barrier(ctx), p.Close(), p.Close(), pool(c, 0)); err != nil {
+						return err
+					}
+				}
+				return errors.Join(w.close(), o.Buffer.Close())
+			})
+		})
+	}
+}
+
 // TestSharedPipesTooMany has a rank ask for more ends than its memory has room for. All ranks' errors name it,
 // and the pipes that there are work as before.
 func TestSharedPipesTooMany(t *testing.T) {

@@ -343,6 +343,9 @@ const (
 // MaxPipeLot is how many slots a message borrows at most.
 const MaxPipeLot = 16
 
+// PipeLot goes with the offset of a lot in a post.
+const PipeLot = 1 << 63
+
 // PipePool is declared in <mscclgo/pipe_pool.cuh>. Behind it is a word for each lot: 1 if it is free.
 type PipePool struct {
 	Lots     uint64 // how many there are

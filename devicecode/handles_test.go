@@ -82,6 +82,7 @@ var constants = []struct {
 	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},
 	{devicecode.PipeBorrows, "pipe.cuh", "kPipeBorrows"},
 	{devicecode.MaxPipeLot, "pipe.cuh", "kMaxPipeLot"},
+	{devicecode.PipeLot, "pipe.cuh", "kPipeLot"},
 }
 
 // offset returns the expression for a field's offset, at some address, as NVRTC has

@@ -239,7 +239,7 @@ struct PipeHandle {
     }
     if (!c.staged || !last) return port.putWithSignal(dst, src, c.bytes);
     result = port.putWithSignalAndFlush(dst, src, c.bytes);
-    if (result == WaitResult::Done) pool->giveBack(control->lot);
+    if (result == WaitResult::Done) pool->giveBack(control->lot), control->lot = 0;
     return result;
   }
 
