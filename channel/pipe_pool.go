@@ -63,13 +63,12 @@ func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool,
 	case lotBytes == 0 || lotBytes%PipeAlign != 0:
 		return nil, invalid("lots of %d bytes; the size must be a multiple of %d", lotBytes, PipeAlign)
 	}
-	head := (poolHeader + 8*uint64(lots) + PipeAlign - 1) / PipeAlign * PipeAlign
-	size := m.Size() / PipeAlign * PipeAlign
-	if over, all := bits.Mul64(uint64(lots), lotBytes); over != 0 || all >= mostLotBytes || head > size || all > size-head {
+	begin, end, ok := layPool(m.Size(), lots, lotBytes)
+	if !ok {
 		return nil, invalid("%d lots of %d bytes do not fit in %v", lots, lotBytes, m)
 	}
-	p := &PipePool{memory: m, head: head, layout: devicecode.PipePool{
-		Lots: uint64(lots), First: size - uint64(lots)*lotBytes, LotBytes: lotBytes,
+	p := &PipePool{memory: m, head: begin, layout: devicecode.PipePool{
+		Lots: uint64(lots), First: end, LotBytes: lotBytes,
 	}}
 	if err := gpu.CopyIn(m.Buffer(), []devicecode.PipePool{p.layout}); err != nil {
 		return nil, err
@@ -83,6 +82,24 @@ func NewPipePool(m *registeredmem.Memory, lots int, lotBytes uint64) (*PipePool,
 		free[i] = 1
 	}
 	return p, gpu.CopyIn(words, free)
+}
+
+// layPool returns from where to where ends lie in memory of so many bytes, or false if the lots do not fit.
+func layPool(bytes uint64, lots int, lotBytes uint64) (begin, end uint64, ok bool) {
+	begin = (poolHeader + 8*uint64(lots) + PipeAlign - 1) / PipeAlign * PipeAlign
+	size := bytes / PipeAlign * PipeAlign
+	over, all := bits.Mul64(uint64(lots), lotBytes)
+	if over != 0 || all >= mostLotBytes || begin > size || all > size-begin {
+		return 0, 0, false
+	}
+	return begin, size - all, true
+}
+
+// PipePoolRoom returns how many bytes there are for ends in a pool of memory of so many bytes: 0 if the lots
+// do not fit.
+func PipePoolRoom(bytes uint64, lots int, lotBytes uint64) uint64 {
+	begin, end, _ := layPool(bytes, lots, lotBytes)
+	return end - begin
 }
 
 // Memory returns the memory, in which ends lie from byte Begin to byte End.

@@ -139,7 +139,8 @@ func newPipes(c *Communicator, o PipeOptions) *Pipes {
 }
 
 // PipeBytes returns the bytes of the pool that this rank needs for the pipes of the options.
-// The options need not name a pool; with Shared it is what they need of the communicator's as that is now.
+// The options need not name a pool; with Shared it is what they need of the communicator's as that is now, or will be:
+// PipeBytes does not make it.
 // Pipes use less of it where another rank's ends make slots smaller.
 //
 // Errors: ErrInvalid for options that are wrong on this rank alone.
@@ -221,11 +222,14 @@ func (p *Pipes) lay(op string) (uint64, error) {
 	return at, nil
 }
 
-// share takes memory of the communicator's for the ends, and moves them there.
+// share takes memory of the communicator's for the ends, which it makes if there is none, and moves them there.
 func (p *Pipes) share(op string, bytes uint64) (err error) {
 	c := p.sems.c
 	if len(p.ends) == 0 {
 		return nil
+	}
+	if p.common, err = c.pipes.get(op); err != nil {
+		return err
 	}
 	if p.taken, err = c.pipes.take(op, len(p.ends), bytes); err != nil {
 		return err

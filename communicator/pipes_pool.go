@@ -79,11 +79,18 @@ func (p *pipePool) over(op string) error {
 	return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the communicator is closed").At(p.c.Rank(), mscclgo.NoRank)
 }
 
-// room returns how many bytes are free for ends in one piece.
-func (p *pipePool) room() uint64 {
+// room returns how many bytes are free for ends in one piece, or will be once the pool is made.
+func (p *pipePool) room(op string) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.free.largest()
+	switch {
+	case p.closed:
+		return 0, p.over(op)
+	case p.pool == nil:
+		size := p.c.options.PipePool
+		return channel.PipePoolRoom(size, lotsOf(size), lotBytes), nil
+	}
+	return p.free.largest(), nil
 }
 
 // take takes memory for so many ends.

@@ -87,6 +87,9 @@ func TestSharedPipes(t *testing.T) {
 		if need[rank], err = c.PipeBytes(options[rank]); err != nil {
 			return err
 		}
+		if s, err := c.PipePool(); err != nil || s != (channel.PipePoolStats{}) {
+			return fmt.Errorf("PipeBytes has made the memory: %+v (%v)", s, err)
+		}
 		if lasting[rank], err = c.Pipes(t.Context(), options[rank]); err != nil {
 			return err
 		}
@@ -139,6 +142,37 @@ func TestSharedPipes(t *testing.T) {
 			err = fmt.Errorf("%d messages were to borrow, want %d", s.Asked, want)
 		}
 		return errors.Join(err, lasting[rank].Close(), pool(comms[rank], 0))
+	})
+}
+
+// TestSharedPipesOfOthers makes pipes between two ranks, and the third has none and needs no memory for them.
+// The first pipes too have slots as small as they must be for the least memory of those two.
+func TestSharedPipesOfOthers(t *testing.T) {
+	const n, perPeer = 3, 8
+	options := make([]communicator.Options, n)
+	options[1].PipePool = 2 << 20
+	options[2].PipePool = 1
+	comms := groupWith(t, options)
+	each(t, n, func(rank int) error {
+		o := communicator.PipeOptions{Shared: true, PerPeer: perPeer}
+		if rank < 2 {
+			o.To, o.From = []int{1 - rank}, []int{1 - rank}
+		}
+		p, err := comms[rank].Pipes(t.Context(), o)
+		if err != nil {
+			return err
+		}
+		s, err := comms[rank].PipePool()
+		if err != nil || (s.Bytes == 0) != (rank == 2) {
+			return fmt.Errorf("the memory of shared pipes says %+v (%v)", s, err)
+		}
+		if rank < 2 {
+			// 1.5 MiB less some words are for eight ends of two slots each.
+			if h := p.From(0, 1-rank).Handle(); h.SlotBytes != 64<<10 || h.SlotCount != 2 {
+				return fmt.Errorf("pipes have %d slots of %d bytes", h.SlotCount, h.SlotBytes)
+			}
+		}
+		return errors.Join(comms[rank].Barrier(t.Context()), p.Close())
 	})
 }
 

@@ -14,20 +14,19 @@ const (
 )
 
 // fit sets the bytes of slots, where the caller leaves them open, by the ends that this rank has. All ranks
-// then use the least of what each has room for; see leastSlot. It makes the communicator's memory for
-// shared pipes.
+// then use the least of what each has room for; see leastSlot.
 func (p *Pipes) fit(op string) error {
 	c, size := p.sems.c, &p.options.Size
 	least, most := uint64(channel.PipeAlign), uint64(mostPipeBytes)
 	if p.options.Shared {
-		var err error
-		if p.common, err = c.pipes.get(op); err != nil {
+		room, err := c.pipes.room(op)
+		if err != nil {
 			return err
 		}
 		if size.Slots <= channel.MaxPipeLot {
 			size.LotSlots = channel.MaxPipeLot // at most; connect knows how many
 		}
-		least, most = leastSharedSlot, c.pipes.room()
+		least, most = leastSharedSlot, room
 	} else if c.Size() <= wholeSlotRanks {
 		return nil
 	}
