@@ -111,7 +111,8 @@ func (p *PipePool) Begin() uint64 { return p.head }
 // End returns the offset in the memory of the first lot, before which ends lie.
 func (p *PipePool) End() uint64 { return p.layout.First }
 
-// LotSlots returns how many slots of so many bytes a message borrows, for PipeSize.LotSlots. All ranks
+// LotSlots returns how many slots of so many bytes a message borrows, for PipeSize.LotSlots: 0, so
+// that it borrows none, if so many slots, or two, are more than a lot has, or than MaxPipeLot. All ranks
 // whose lots have one size get the same.
 func (p *PipePool) LotSlots(slots int, slotBytes uint64) int {
 	fit := min(p.layout.LotBytes/slotBytes, MaxPipeLot)

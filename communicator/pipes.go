@@ -44,8 +44,9 @@ type PipeOptions struct {
 	// of its other shared pipes, for as long as these are open; both ends of a pipe, and without a
 	// Pool. By default each end then has two slots, and not eight, which have less than
 	// channel.DefaultPipeSlotBytes where the memory has no room. A message of more chunks than its pipe has
-	// slots borrows others of that memory while it is received; see <mscclgo/pipe.cuh>. A second such call
-	// registers and maps nothing.
+	// slots borrows others of that memory while it is received, in a lot of 512 KiB; see <mscclgo/pipe.cuh>.
+	// Pipes with more than channel.MaxPipeLot slots, with slots that have more bytes than a lot together, or
+	// more than half of one each, borrow nothing. A second such call registers and maps nothing.
 	Shared bool
 	// Buffer is memory of this rank, or nil. Messages that are received into it are
 	// written there directly, and those that are sent from it by hosts are fetched there.
@@ -288,7 +289,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
+	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports, semaphores: words}
 	if offer.pool, err = describe(p.pool); err != nil {
 		return nil, err
 	}
@@ -350,6 +351,8 @@ func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs channel.Pipe
 		return invalid("its PerPeer is %d, this rank's %d", offer.perPeer, o.PerPeer)
 	case offer.shared != o.Shared:
 		return invalid("its Shared is %v, this rank's %v", offer.shared, o.Shared)
+	case offer.lots != p.lots():
+		return invalid("lots of its memory for shared pipes have %d bytes and lend %d slots at most, this rank's %d and %d; use one version of the library on all ranks", offer.lots.bytes, offer.lots.slots, p.lots().bytes, p.lots().slots)
 	case offer.ports != o.Ports:
 		return invalid("its Ports is %v, this rank's %v", offer.ports, o.Ports)
 	}

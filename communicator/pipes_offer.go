@@ -12,11 +12,18 @@ type pipeOffer struct {
 	size         channel.PipeSize
 	open         bool // the bytes of slots may be less
 	shared       bool
+	lots         lotSize
 	perPeer      int
 	ports        bool
 	pool, buffer []byte // descriptions of registered memory, or empty
 	semaphores   []byte // an offer
 	ends         []offeredEnd
+}
+
+// lotSize is how both ends of a pipe count in lots: alike on all ranks of one version.
+type lotSize struct {
+	bytes uint64
+	slots int // that a message borrows at most
 }
 
 // offeredEnd is an end of a pipe.
@@ -36,6 +43,8 @@ func (o *pipeOffer) encode() []byte {
 	w.U64(o.size.SlotBytes)
 	w.Bool(o.open)
 	w.Bool(o.shared)
+	w.U64(o.lots.bytes)
+	w.U32(uint32(o.lots.slots))
 	w.U32(uint32(o.perPeer))
 	w.Bool(o.ports)
 	w.Blob(o.pool)
@@ -58,7 +67,7 @@ func decodePipeOffer(b []byte, ranks int) (*pipeOffer, error) {
 	r := wire.NewReader(b)
 	o := &pipeOffer{
 		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(), shared: r.Bool(),
-		perPeer: int(r.U32()), ports: r.Bool(),
+		lots: lotSize{bytes: r.U64(), slots: int(r.U32())}, perPeer: int(r.U32()), ports: r.Bool(),
 		pool: r.Blob(maxDescription), buffer: r.Blob(maxDescription), semaphores: r.Blob(maxContribution),
 	}
 	n := r.U32()

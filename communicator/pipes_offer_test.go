@@ -1,16 +1,18 @@
 package communicator
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/channel"
 )
 
 func samplePipeOffer() *pipeOffer {
 	return &pipeOffer{
-		size: channel.PipeSize{Slots: 8, SlotBytes: 4096}, open: true, shared: true, perPeer: 2, ports: true,
+		size: channel.PipeSize{Slots: 8, SlotBytes: 4096}, open: true, shared: true, lots: lotSize{1024, 4}, perPeer: 2, ports: true,
 		pool: []byte("a pool"), buffer: []byte("a buffer"), semaphores: sampleOffer().encode(),
 		ends: []offeredEnd{{peer: 1, i: 1, sends: true, offset: 128, endpoint: []byte("a socket")}, {peer: 2, offset: 1 << 40, endpoint: []byte{0}}},
 	}
@@ -23,7 +25,7 @@ func TestPipeOffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(good, got, cmp.AllowUnexported(pipeOffer{}, offeredEnd{})); diff != "" {
+	if diff := cmp.Diff(good, got, cmp.AllowUnexported(pipeOffer{}, offeredEnd{}, lotSize{})); diff != "" {
 		t.Errorf("decoded offer (-want +got):\n%s", diff)
 	}
 	if e := got.end(1, true, 1); e != &got.ends[0] {
@@ -75,4 +77,28 @@ func FuzzDecodePipeOffer(f *testing.F) {
 			t.Fatalf("decoded and encoded again (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestOtherLots compares offers of ranks that share memory, of which one counts otherwise in lots.
+func TestOtherLots(t *testing.T) {
+	comm := &Communicator{boot: sizedBootstrap{size: 2}}
+	k := &call{c: comm, op: "make pipes"}
+	for _, c := range []struct {
+		shared bool
+		lots   lotSize
+		want   string
+	}{
+		{true, lotSize{lotBytes, channel.MaxPipeLot}, ""},
+		{true, lotSize{2 * lotBytes, channel.MaxPipeLot}, "rank 0, peer 1"},
+		{true, lotSize{2 * lotBytes, channel.MaxPipeLot}, "lots of its memory for shared pipes have 1048576 bytes and lend 16 slots at most, this rank's 524288 and 16"},
+		{true, lotSize{lotBytes, 32}, "lots of its memory for shared pipes have 524288 bytes and lend 32 slots at most"},
+		{false, lotSize{}, ""},
+	} {
+		p := newPipes(comm, PipeOptions{To: []int{1}, Shared: c.shared})
+		offer := &pipeOffer{size: p.options.Size, shared: c.shared, lots: c.lots, perPeer: 1, ends: []offeredEnd{{peer: 0}}}
+		err := p.compare(k, 1, offer, offer.size)
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, mscclgo.ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.lots, err, c.want)
+		}
+	}
 }

@@ -26,6 +26,14 @@ const (
 // pipe from each of 256 ranks to all others, two slots of 64 KiB each.
 func lotsOf(bytes uint64) int { return int(min(bytes/16*7/lotBytes, channel.MaxPipeLots)) }
 
+// lots returns how this rank counts in lots, or nothing where pipes do not borrow.
+func (p *Pipes) lots() lotSize {
+	if !p.options.Shared {
+		return lotSize{}
+	}
+	return lotSize{lotBytes, channel.MaxPipeLot}
+}
+
 // pipePool is the memory that the ends of this rank's shared pipes lie in, made and registered once, with
 // the lots that long messages borrow. It keeps what it has mapped of the peers' pools.
 type pipePool struct {

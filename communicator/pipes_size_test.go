@@ -9,13 +9,14 @@ import (
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
-// sizedBootstrap is that of a group which has a size and nothing else.
+// sizedBootstrap is that of rank 0 of a group which has a size and nothing else.
 type sizedBootstrap struct {
 	fullBootstrap
 	size int
 }
 
 func (b sizedBootstrap) Size() int { return b.size }
+func (sizedBootstrap) Rank() int   { return 0 }
 
 // TestPipeDefaults has pipes from and to all other ranks, in groups of several sizes.
 func TestPipeDefaults(t *testing.T) {
