@@ -359,7 +359,7 @@ func (c *Communicator) build(op string) error {
 			return err
 		}
 	}
-	c.shared, c.pipes = &arena{dev: c.dev, registry: c.registry}, &pipePool{c: c}
+	c.shared, c.pipes = &arena{dev: c.dev, registry: c.registry}, &pipePool{c: c, load: c.registry.Import}
 	if c.private = (&arena{dev: c.dev}); c.from != nil {
 		c.private = c.from.private
 	}

@@ -37,7 +37,8 @@ func (p *Pipes) lots() lotSize {
 // pipePool is the memory that the ends of this rank's shared pipes lie in, made and registered once, with
 // the lots that long messages borrow. It keeps what it has mapped of the peers' pools.
 type pipePool struct {
-	c *Communicator
+	c    *Communicator
+	load func(ctx context.Context, description []byte) (*registeredmem.Memory, error) // the registry's Import
 
 	mu     sync.Mutex
 	buf    *gpu.Buffer // nil before its first use
@@ -121,8 +122,24 @@ func (p *pipePool) give(one span) {
 	p.free.give(one)
 }
 
-// peer returns a peer's pool, which is imported once.
+// peer returns a peer's pool, which is imported once. No lock is held meanwhile, as the peer may take its time.
 func (p *pipePool) peer(ctx context.Context, op string, rank int, description []byte) (*registeredmem.Memory, error) {
+	if m, err := p.known(op, rank, description); m != nil || err != nil {
+		return m, err
+	}
+	m, err := p.load(ctx, description)
+	if err != nil {
+		return nil, err
+	}
+	first, err := p.know(op, rank, &peerPool{description, m})
+	if first != m {
+		err = errors.Join(err, m.Close())
+	}
+	return first, err
+}
+
+// known returns what is mapped of a peer's pool, or nil.
+func (p *pipePool) known(op string, rank int, description []byte) (*registeredmem.Memory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -131,15 +148,24 @@ func (p *pipePool) peer(ctx context.Context, op string, rank int, description []
 	if one := p.peers[rank]; one != nil && bytes.Equal(one.description, description) {
 		return one.memory, nil
 	}
-	m, err := p.c.registry.Import(ctx, description)
-	if err != nil {
-		return nil, err
+	return nil, nil
+}
+
+// know keeps what was imported of a peer's pool, and returns that, or what another call has imported before.
+func (p *pipePool) know(op string, rank int, one *peerPool) (*registeredmem.Memory, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, p.over(op)
+	}
+	if first := p.peers[rank]; first != nil && bytes.Equal(first.description, one.description) {
+		return first.memory, nil
 	}
 	if p.peers == nil {
 		p.peers = map[int]*peerPool{}
 	}
-	p.peers[rank] = &peerPool{description, m}
-	return m, nil
+	p.peers[rank] = one
+	return one.memory, nil
 }
 
 // close frees the memory, and what is mapped of the peers'. It may be called twice.
