@@ -456,7 +456,7 @@ func (c pipeConfig) checkLots(comm *communicator.Communicator) error {
 func TestPipeSchedules(t *testing.T) {
 	for _, c := range pipeConfigs {
 		for _, ranks := range []int{2, 3, 4, 8} {
-			if ranks < c.least(0) {
+			if ranks < c.least(0) || ranks > 4 && detector.Enabled { // which finds no more in more of the same
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, ranks=%d", c.name, ranks), func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -42,7 +43,7 @@ func TestGroupsOverEach(t *testing.T) {
 		"SHM": registeredmem.SHM, "Ethernet": registeredmem.Ethernet, "InfiniBand": registeredmem.InfiniBand, "mixed": 0,
 	} {
 		for _, ranks := range []int{2, 3, 4, 8} {
-			if over == 0 && ranks < 4 {
+			if over == 0 && ranks < 4 || ranks > 4 && detector.Enabled { // which finds no more in more of the same
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) {
