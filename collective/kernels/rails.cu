@@ -2,6 +2,7 @@
 // crosses the network once, divided among its ranks, each of which gets its share from its twin
 // there; threads pass it on within the host. Over ports alone each rank of a host would get all
 // of it by itself.
+#include <mscclgo/collective.cuh>
 #include <mscclgo/copy.cuh>
 #include <mscclgo/group.cuh>
 #include <mscclgo/port_channel.cuh>
@@ -14,8 +15,6 @@ namespace {
 constexpr uint64_t kPieces = 8;                // of a range, at most,
 constexpr uint64_t kPieceBytes = 128 << 10;    // and at least so large
 constexpr uint64_t kMost = uint64_t(1) << 20;  // blocks, and pieces from a twin, of a call: fewer
-
-MSCCLGO_DEVICE uint64_t divideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Progress is how far a rank's call is, in device memory, for its own blocks. Each word is the number
 // of the call, of which there are fewer than 2^44, times kMost, and what there is of that call.
@@ -38,7 +37,9 @@ struct Progress {
     return await(watch, &copied, call * kMost + gridDim.x - 1);
   }
 
-  // await waits until a word of this rank's blocks has a value or more.
+  // await waits until a word of this rank's blocks has a value or more. Its acquire and the block's
+  // barrier pass on what came before the word was stored: what other blocks copied, by their barrier
+  // and count(), and what a twin put, which the thread that stored the word had acquired from its wait().
   MSCCLGO_DEVICE static bool await(const Watch& watch, const uint64_t* word, uint64_t value) {
     return blockAll(threadIdx.x != 0 || waitUntil(watch, [&] {
                                           return load<Scope::Device, Order::Acquire>(word) >= value;
@@ -64,8 +65,8 @@ struct Rails {
   }
 };
 
-// Piece is a part of the outputs, which is in the same place on all ranks.
-struct Piece {
+// Range is a part of the outputs, which is in the same place on all ranks.
+struct Range {
   uint64_t at, bytes;
 };
 
@@ -74,14 +75,13 @@ struct Cut {
   uint64_t bytes, piece, count;
 
   MSCCLGO_DEVICE explicit Cut(uint64_t n) : bytes(n) {
-    constexpr uint64_t kLine = 128;
     piece = divideUp(divideUp(n, kPieces), kLine) * kLine;
     if (piece < kPieceBytes) piece = kPieceBytes;
     count = divideUp(n, piece);
   }
 
   // of returns piece i of a range that begins at `start`.
-  MSCCLGO_DEVICE Piece of(uint64_t start, uint64_t i) const {
+  MSCCLGO_DEVICE Range of(uint64_t start, uint64_t i) const {
     uint64_t at = i * piece;
     return {start + at, at + piece < bytes ? piece : bytes - at};
   }
@@ -100,7 +100,7 @@ struct Gather {
     return rank < ranks ? divideUp(ranks - rank, rails.owners) * part.count : 0;
   }
 
-  MSCCLGO_DEVICE Piece piece(uint32_t host, uint64_t i) const {
+  MSCCLGO_DEVICE Range piece(uint32_t host, uint64_t i) const {
     uint64_t of = rails.order[rails.order[host] + rank + i / part.count * rails.owners];
     return part.of(of * part.bytes, i % part.count);
   }
@@ -116,15 +116,14 @@ struct Broadcast {
       : root(host), start(shareOf(rails, owner, bytes).at), share(shareOf(rails, owner, bytes).bytes) {}
 
   // shareOf returns an owner's share, which begins in a line of its own.
-  MSCCLGO_DEVICE static Piece shareOf(const Rails& rails, uint32_t owner, uint64_t bytes) {
-    constexpr uint64_t kLine = 128;
+  MSCCLGO_DEVICE static Range shareOf(const Rails& rails, uint32_t owner, uint64_t bytes) {
     uint64_t size = divideUp(divideUp(bytes, kLine), rails.owners) * kLine, at = owner * size;
     if (owner >= rails.owners || at >= bytes) return {0, 0};
     return {at, at + size < bytes ? size : bytes - at};
   }
 
   MSCCLGO_DEVICE uint64_t pieces(uint32_t host) const { return host == root ? share.count : 0; }
-  MSCCLGO_DEVICE Piece piece(uint32_t, uint64_t i) const { return share.of(start, i); }
+  MSCCLGO_DEVICE Range piece(uint32_t, uint64_t i) const { return share.of(start, i); }
 };
 
 // conduct is what block 0 does, with a thread for each twin: it has the host put this owner's
@@ -144,7 +143,7 @@ MSCCLGO_DEVICE void conduct(const GroupHandle& group, const Rails& rails, const 
   for (uint32_t k = threadIdx.x; k < others && ok && sends > 0; k += blockDim.x) {
     ok = rails.twins[k].wait() == WaitResult::Done;
     for (uint64_t i = 0; i < sends && ok; ++i) {
-      Piece p = plan.piece(rails.host, i);
+      Range p = plan.piece(rails.host, i);
       ok = rails.twins[k].putWithSignal(p.at, p.at, p.bytes) == WaitResult::Done;
     }
   }
@@ -157,6 +156,7 @@ MSCCLGO_DEVICE void conduct(const GroupHandle& group, const Rails& rails, const 
   }
   for (uint32_t k = threadIdx.x; k < others && ok && sends > 0; k += blockDim.x)
     ok = rails.twins[k].flush() == WaitResult::Done;
+  // Relaxed, as only the next kernel of the stream, which begins once this one has ended, relies on it.
   if (blockAll(ok) && threadIdx.x == 0)
     store<Scope::Device, Order::Relaxed>(&progress.copied, (call + 1) * kMost);
 }
@@ -171,7 +171,7 @@ struct Copiers {
 
   // deliver writes a piece of this rank's output into those of the other ranks of its host, but
   // for `has`.
-  MSCCLGO_DEVICE void deliver(const GroupHandle& group, const PeerMemory& out, Piece p, uint32_t has) const {
+  MSCCLGO_DEVICE void deliver(const GroupHandle& group, const PeerMemory& out, Range p, uint32_t has) const {
     const uint8_t* own = out.of<uint8_t>(group.rank) + p.at;
     for (uint32_t k = 1; k < group.size; ++k) {
       uint32_t to = (group.rank + k) % group.size;
@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
   if (here && group.rank == root) {
     for (uint32_t k = 1; k < group.size; ++k) {
       uint32_t to = (root + k) % group.size;
-      Piece share = Broadcast::shareOf(rails, to, bytes);
+      Range share = Broadcast::shareOf(rails, to, bytes);
       copiers.copyTo(out.of<uint8_t>(to) + share.at, in + share.at, share.bytes);
     }
     copiers.copyTo(out.of<uint8_t>(root), in, bytes);
