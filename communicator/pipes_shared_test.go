@@ -125,17 +125,7 @@ func TestSharedPipes(t *testing.T) {
 		}
 		return errors.Join(p.Close(), p.Close(), pool(c, need[rank]))
 	}
-	each(t, n, remake) // what is made once
-	before := take(t, comms)
-	each(t, n, func(rank int) error {
-		for round := range rounds {
-			if err := remake(rank); err != nil {
-				return fmt.Errorf("round %d: %w", round, err)
-			}
-		}
-		return nil
-	})
-	take(t, comms).grown(t, before)
+	remakes(t, comms, rounds, remake)
 	each(t, n, func(rank int) error {
 		s, err := comms[rank].PipePool()
 		if want := uint64(2 * (rounds + 1)); err == nil && s.Asked != want {

@@ -64,9 +64,16 @@ func TestPipes(t *testing.T) {
 		}
 		return nil
 	}
-	each(t, n, remake) // what is made once
+	remakes(t, comms, rounds, remake)
+}
+
+// remakes has all ranks make something once, for what stays, and then so many times, after which nothing
+// more must be left.
+func remakes(t *testing.T, comms []*communicator.Communicator, rounds int, remake func(rank int) error) {
+	t.Helper()
+	each(t, len(comms), remake)
 	before := take(t, comms)
-	each(t, n, func(rank int) error {
+	each(t, len(comms), func(rank int) error {
 		for round := range rounds {
 			if err := remake(rank); err != nil {
 				return fmt.Errorf("round %d: %w", round, err)

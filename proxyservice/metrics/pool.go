@@ -39,7 +39,7 @@ func NewPipePool(rank string, source PoolSource) prometheus.Collector {
 	add("lots", "Lots that long messages may borrow.", prometheus.GaugeValue, func(s *channel.PipePoolStats) uint64 { return s.Lots })
 	add("lent_lots", "Lots that messages under way have.", prometheus.GaugeValue, func(s *channel.PipePoolStats) uint64 { return s.Lent })
 	add("asked_total", "Messages that were to borrow a lot.", prometheus.CounterValue, func(s *channel.PipePoolStats) uint64 { return s.Asked })
-	add("refused_total", "Messages that found all lots lent.", prometheus.CounterValue, func(s *channel.PipePoolStats) uint64 { return s.Refused })
+	add("refused_total", "Messages for which no free lot was found.", prometheus.CounterValue, func(s *channel.PipePoolStats) uint64 { return s.Refused })
 	return c
 }
 

@@ -39,7 +39,7 @@ mscclgo_pipe_pool_lent_lots{rank="0"} 5
 # HELP mscclgo_pipe_pool_lots Lots that long messages may borrow.
 # TYPE mscclgo_pipe_pool_lots gauge
 mscclgo_pipe_pool_lots{rank="0"} 4
-# HELP mscclgo_pipe_pool_refused_total Messages that found all lots lent.
+# HELP mscclgo_pipe_pool_refused_total Messages for which no free lot was found.
 # TYPE mscclgo_pipe_pool_refused_total counter
 mscclgo_pipe_pool_refused_total{rank="0"} 7
 # HELP mscclgo_pipe_pool_taken_bytes Bytes that ends of pipes take.
