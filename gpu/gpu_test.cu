@@ -66,6 +66,9 @@ extern "C" __global__ void reversed(uint32_t* out, uint32_t n) {
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) out[i] = words[n - 1 - i];
 }
 
+// bounded has few registers, so that only its bounds keep its blocks small.
+extern "C" __global__ void __launch_bounds__(64) bounded(uint32_t* out) { *out = blockDim.x; }
+
 // meet counts the block in and waits for all others, or for the nanoseconds to
 // be over, which it counts in late.
 extern "C" __global__ void meet(uint32_t* arrived, uint32_t* late, uint64_t nanoseconds) {

@@ -291,6 +291,26 @@ func TestDynamicShared(t *testing.T) {
 	}
 }
 
+// TestLaunchBounds asks for more threads than a kernel's bounds allow.
+func TestLaunchBounds(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, out := newStream(t, d), alloc(t, d, 4)
+	k := kernel(t, load(t, d), "bounded")
+	a, err := k.Attributes()
+	check(t, err)
+	if a.MaxThreadsPerBlock != 64 {
+		t.Errorf("the kernel's blocks can have %d threads", a.MaxThreadsPerBlock)
+	}
+	for threads, some := range map[int]bool{64: true, 65: false, 128: false} {
+		if n, err := k.MaxResidentBlocks(threads, 0); (n > 0) != some || err != nil {
+			t.Errorf("%d blocks of %d threads are resident, %v", n, threads, err)
+		}
+	}
+	check(t, k.Launch(s, gpu.Blocks(1, 64), out))
+	synchronize(t, s)
+	invalid(t, k.Launch(s, gpu.Blocks(1, 65), out), "bounded", "64")
+}
+
 // TestCooperative fills the device with blocks that wait for each other.
 func TestCooperative(t *testing.T) {
 	d := testdev.Open(t, 0)

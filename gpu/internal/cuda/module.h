@@ -92,9 +92,15 @@ static inline status kernel_set_max_dynamic_shared(cuda_context* c, CUfunction k
   return CALL(c->api, cuFuncSetAttribute, kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
+// kernel_resident counts the blocks that fit on a multiprocessor: none where a block has more
+// threads than the kernel's launch bounds, to which the driver's count does not look.
 static inline status kernel_resident(cuda_context* c, CUfunction kernel, int threads, size_t dynamic_shared,
                                      int* blocks) {
   ENTER(c);
+  int most;
+  TRY(CALL(c->api, cuFuncGetAttribute, &most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel));
+  *blocks = 0;
+  if (threads > most) return 0;
   return CALL(c->api, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, kernel, threads, dynamic_shared);
 }
 
