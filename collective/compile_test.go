@@ -15,12 +15,27 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
-// TestFailsWhileCompiling has the group fail while a rank compiles the kernels of its call,
-// which does not wait for the compiler.
+// TestFailsWhileCompiling has the group fail while a rank compiles the kernels of its call, or
+// of calls to come, which does not wait for the compiler.
 func TestFailsWhileCompiling(t *testing.T) {
 	if testdev.CUDA() {
 		t.Skip("the compiler of emulated devices is held up")
 	}
+	t.Run("a call", func(t *testing.T) {
+		testFailsWhileCompiling(t, func(_ context.Context, r *splitRun) error {
+			return r.runner.AllReduce(r.stream, r.data, r.data, 1000, collective.I32, collective.Sum)
+		})
+	})
+	t.Run("calls to come", func(t *testing.T) {
+		testFailsWhileCompiling(t, func(ctx context.Context, r *splitRun) error {
+			call := collective.Call{Kind: collective.AllReduce, Type: collective.I32, Op: collective.Sum, Count: 1000,
+				Choice: collective.Choice{Algorithm: "direct", Blocks: 1, Threads: 32}}
+			return errors.Join(r.runner.Compile(ctx, []collective.Call{call}), r.child.Err())
+		})
+	})
+}
+
+func testFailsWhileCompiling(t *testing.T, compiles func(context.Context, *splitRun) error) {
 	dir := t.TempDir()
 	begun := filepath.Join(dir, "begun")
 	compiler := filepath.Join(dir, "compiler")
@@ -49,7 +64,7 @@ func TestFailsWhileCompiling(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		err = r.runner.AllReduce(r.stream, r.data, r.data, 1000, collective.I32, collective.Sum)
+		err = compiles(ctx, r)
 		if err == nil || !errors.Is(err, mscclgo.KindOf(r.child.Err())) {
 			t.Errorf("rank %d: the call returned %v", comm.Rank(), err)
 		}

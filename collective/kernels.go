@@ -25,14 +25,16 @@ func (c *Call) unit(a algorithm) (src source, o devicecode.Options, name string)
 }
 
 // Compile compiles what some calls need and is not loaded, many at a time, so that
-// [Runner.Prepare] finds it in the cache. It only saves time.
+// [Runner.Prepare] finds it in the cache. It only saves time. It ends when the group fails.
 //
 // Errors: of an algorithm that is not the collective's, or a type that it does not
-// reduce, and those of [devicecode.Compile].
+// reduce, those of [devicecode.Compile], and the group's.
 func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	if err := r.made("collective: compile"); err != nil {
 		return err
 	}
+	ctx, cancel := r.untilFailure(ctx)
+	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -127,16 +129,23 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 
 // load compiles and loads a unit. It ends when the group fails.
 func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*gpu.Module, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := r.untilFailure(ctx)
 	defer cancel()
+	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, r.complete(o))
+}
+
+// untilFailure returns a context that ends when the group fails: who compiles may wait for
+// another rank that compiles the same, and that is stopped.
+func (r *Runner) untilFailure(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-r.comm.Done():
-			cancel()
+			cancel(r.comm.Err())
 		case <-ctx.Done():
 		}
 	}()
-	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, r.complete(o))
+	return ctx, func() { cancel(nil) }
 }
 
 // complete adds to a unit's options those that are alike for all.
