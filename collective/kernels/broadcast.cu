@@ -136,7 +136,9 @@ extern "C" __global__ void direct(PARAMETERS) {
 // relayed: the root writes the shares straight into the outputs of their relays, and
 // these write them into the others'. All go step by step; in a step a block has a
 // piece of every share. A relay's block waits for the root's of its number only, and
-// the root for none, so that the next steps are on their way while one is passed on.
+// the root for none, so that the next steps are on their way while one is passed on. The root's
+// blocks begin with different relays: if all wrote to one at a time, its link would be full, which
+// carries what other relays pass on as well.
 // Long steps signal less often, but the relays wait for the first one, and their last one goes
 // alone: what a block sends in a step is bounded, and a part of what is left.
 //
@@ -144,9 +146,9 @@ extern "C" __global__ void direct(PARAMETERS) {
 // root's signal, and the block's barrier passes that on (PTX: causality order). A rank
 // ends when it has acquired the signals of all that wrote into its output: of the root
 // for its own share, of the relays for theirs.
-extern "C" __global__ void relayed(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(1024, 1) relayed(PARAMETERS) {
   awaitPrevious();
-  constexpr uint64_t kPart = 2, kLeast = 16 << 10, kStep = 128 << 10;
+  constexpr uint64_t kPart = 2, kLeast = 8 << 10, kStep = 64 << 10;
   Relays relays(group, root);
   const uint64_t most = kStep / relays.others / kLine * kLine;
   uint64_t pieces = uint64_t(relays.others) * gridDim.x;  // of a step
@@ -159,7 +161,7 @@ extern "C" __global__ void relayed(PARAMETERS) {
   Rounds rounds(group, blockIdx.x);  // that a rank has begun, and the steps
   rounds.signal();
   if (!rounds.wait(1)) return;  // all outputs may be written
-  uint32_t steps = 0;
+  uint32_t steps = 0, first = blockIdx.x % relays.others;
   for (uint64_t at = 0, piece; at < bytes; at += pieces * piece) {
     piece = divideUp(bytes - at, kPart * pieces * kLine) * kLine;
     if (piece < kLeast) piece = kLeast;
@@ -171,7 +173,10 @@ extern "C" __global__ void relayed(PARAMETERS) {
     };
     ++steps;
     if (relays.place == 0) {
-      for (uint32_t p = 1; p < relays.ranks; ++p) write(relays.rankAt(p), mine, start(p), start(p + 1));
+      for (uint32_t k = 0; k + 1 < relays.ranks; ++k) {
+        uint32_t p = 1 + (first + k < relays.others ? first + k : first + k - relays.others);
+        write(relays.rankAt(p), mine, start(p), start(p + 1));
+      }
       rounds.signal();
       if (result != mine) write(root, mine, start(1), start(relays.others + 1));
     } else {

@@ -48,7 +48,7 @@ func (t *primitives) ringSizes() ringSizes {
 	}
 	return ringSizes{
 		sizes: []uint64{4 << 20, 64 << 20, 256 << 20}, slots: []uint64{128 << 10, 256 << 10, 512 << 10},
-		shapes: []ringShape{{16, 1}, {24, 1}, {32, 1}, {32, 2}}, threads: 512,
+		shapes: []ringShape{{16, 1}, {32, 1}, {64, 1}, {32, 2}, {64, 2}}, threads: 512,
 		timing: Config{Iters: 20, Warmup: 20, Replays: 7, Rounds: 3, Graph: true},
 	}
 }

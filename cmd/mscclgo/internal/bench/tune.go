@@ -18,11 +18,11 @@ import (
 // first, since time may run out.
 var tunedGrids = []collective.Choice{
 	{Blocks: 128, Threads: 1024}, {Blocks: 132, Threads: 512}, {Blocks: 64, Threads: 512}, {Blocks: 16, Threads: 256},
-	{Blocks: 256, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
+	{Blocks: 132, Threads: 128}, {Blocks: 256, Threads: 512}, {Blocks: 132, Threads: 1024}, {Blocks: 32, Threads: 512}, {Blocks: 16, Threads: 512}, {Blocks: 64, Threads: 256},
 	{Blocks: 8, Threads: 512}, {Blocks: 96, Threads: 512}, {Blocks: 132, Threads: 256}, {Blocks: 256, Threads: 256},
 	{Blocks: 4, Threads: 128}, {Blocks: 8, Threads: 128}, {Blocks: 64, Threads: 1024}, {Blocks: 8, Threads: 256},
 	{Blocks: 32, Threads: 1024}, {Blocks: 4, Threads: 512}, {Blocks: 16, Threads: 1024}, {Blocks: 2, Threads: 512},
-	{Blocks: 1, Threads: 1024}, {Blocks: 8, Threads: 1024},
+	{Blocks: 1, Threads: 1024}, {Blocks: 8, Threads: 1024}, {Blocks: 132, Threads: 192}, {Blocks: 132, Threads: 768},
 }
 
 const (
