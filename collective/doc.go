@@ -43,7 +43,7 @@
 // inboxes for the reductions of each memory.
 //
 // All-to-alls with counts, and with them gathers and scatters that packets do not carry, take 32 MiB
-// on one host, and groups of sends and receives 61 MiB between two ranks and 33 to 46 among up to 8.
+// on one host, and groups of sends and receives 61 MiB between two ranks and 69 to 91 among up to 8.
 // On several hosts both take up to 8 MiB for each rank, groups besides what they take for those of a
 // host. Among more than 8 ranks, up to 256, each of the two takes at most 64 MiB, on one host or on
 // several, as slots and pieces are smaller where that is needed. But where [Options.Scratch] is not

@@ -32,7 +32,7 @@ const (
 // groupSizes are what group.cu is launched with, alike on all ranks but for blocks and threads. lanes and
 // packets are for all ranks of a host together: each has its part of them.
 type groupSizes struct {
-	lanes       uint64 // that a rank has with others of its host, either way
+	lanes       uint64 // that a rank has with another of its host, either way; see lanesOf
 	keeps       uint64 // and for what stays where it is, at most
 	slot        uint64 // bytes of a slot for what does not go as packets, whole lines
 	packets     uint64 // bytes of a message that goes as LL128 packets, where there is NVLink
@@ -83,7 +83,7 @@ func mostTasksOf(ranks int) int {
 	if ranks > devicecode.RanksByValue {
 		return 2 * devicecode.MaxRanks
 	}
-	return 256
+	return 448
 }
 
 // groups is what a runner has for its groups of sends and receives.
@@ -123,8 +123,12 @@ func (g *groups) lanes(r *Runner) uint64 {
 }
 
 // lanesOf returns how many of so many lanes a rank has to another of its host of `near` ranks, which has
-// as many to it, besides one to and from each of `far`.
+// as many to it, besides one to and from each of `far`. Where a rank has several others there are twice
+// as many: it may have large messages with one of them only, and their lanes are not for others.
 func lanesOf(all, near, far uint64) uint64 {
+	if near > 2 {
+		all *= 2
+	}
 	return max(1, (max(all, 2*far)-2*far)/(2*max(near-1, 1)))
 }
 

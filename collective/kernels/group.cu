@@ -20,7 +20,7 @@ constexpr uint32_t kPacketSlot = 16 << 10;
 // kPairsInTable is how many pairs go with the kernel's parameters; pairsInTable of grouptable.go.
 constexpr uint32_t kPairsInTable = 2 * kRanksByValue;
 // kMostTasks bounds the tasks of a rank; mostTasks of grouptable.go.
-constexpr uint32_t kMostTasks = kManyRanks ? 2 * kMaxRanks : 256;
+constexpr uint32_t kMostTasks = kManyRanks ? 2 * kMaxRanks : 448;
 // kInTable is how many messages go with the kernel's parameters; inTable of group.go.
 constexpr uint32_t kInTable = 92;
 // kInStore is how many messages go with those of storeMessages; inStore of grouptable.go.
