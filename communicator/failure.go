@@ -93,7 +93,7 @@ func (f *failure) watch() {
 			f.fail(f.boot.Err())
 			return
 		case <-tick.C:
-			if v, dead := f.observer.tick(f.notes()); dead {
+			if v, dead := f.observer.tick(f.notes); dead {
 				f.blame(mscclgo.ErrRemote, "communicator: watch the group", v, mscclgo.NoRank)
 			} else if v, dead := f.observer.deadlock(); dead {
 				f.blame(mscclgo.ErrTimeout, waitOp, v, mscclgo.NoRank)
@@ -118,7 +118,7 @@ func (f *failure) look() {
 	f.judging.Lock() // for one caller to judge, and the others to wait for that
 	defer f.judging.Unlock()
 	wait := f.observer.ask()
-	f.observer.tick(f.notes())
+	f.observer.tick(f.notes)
 	select {
 	case <-f.boot.Done(): // another rank was first
 	case <-time.After(wait):
@@ -126,7 +126,7 @@ func (f *failure) look() {
 	if f.err() != nil {
 		return
 	}
-	f.observer.tick(f.notes())
+	f.observer.tick(f.notes)
 	v, awaited := f.observer.judge(channel, peer)
 	f.blame(mscclgo.ErrTimeout, waitOp, v, awaited)
 }
@@ -149,10 +149,11 @@ func (f *failure) notes() *deviceNotes {
 	defer f.mu.Unlock()
 	notes := &deviceNotes{}
 	if words := f.words(); words != nil {
-		for i := range notes {
+		for i := range notes.waits {
 			from := &words.Notes[i]
-			notes[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last), Expected: atomic.LoadUint64(&from.Expected)}
+			notes.waits[i] = devicecode.WaitNote{What: atomic.LoadUint64(&from.What), Start: atomic.LoadUint64(&from.Start), Last: atomic.LoadUint64(&from.Last), Expected: atomic.LoadUint64(&from.Expected)}
 		}
+		notes.failed = atomic.LoadUint64(&words.FirstFailed) != 0
 	}
 	return notes
 }

@@ -172,7 +172,7 @@ func TestLeaveDuringTick(t *testing.T) {
 	o.tell(o.own(claim{}, *clock), *clock)
 	o.mu.Unlock()
 	left.Wait()
-	o.tick(&deviceNotes{})
+	o.tick(noNotes)
 	o.quiet() // as the end of watch does
 	if k := o.kin.Load(); len(k.family.told) != 0 || k.observer != nil {
 		t.Errorf("the family knows %v of a group that is closed, %v", k.family.told, k.observer)

@@ -47,7 +47,7 @@ type observer struct {
 	asked      time.Time         // when that was
 	woken      chan struct{}     // closed at the next one
 	querying   atomic.Bool       // see queryStreams
-	launched   []verdict.Launch  // as they were last told
+	launched   []verdict.Launch  // before any wait had passed its deadline
 	still      ownStill
 	kin        atomic.Pointer[kin] // its place among groups that came of each other, or nil
 }
@@ -59,7 +59,10 @@ type life struct {
 }
 
 // deviceNotes are what kernels write about their waits.
-type deviceNotes [devicecode.WaitNotes]devicecode.WaitNote
+type deviceNotes struct {
+	waits  [devicecode.WaitNotes]devicecode.WaitNote
+	failed bool // a wait has passed its deadline
+}
 
 // deviceWait is a wait that a note told of.
 type deviceWait struct {
@@ -140,13 +143,14 @@ func (o *observer) serves(s *proxyservice.ProxyService) {
 	o.services = append(o.services, &service{proxy: weak.Make(s)})
 }
 
-// tick looks at this rank's kernels, whose notes are given, and proxies, and tells the
-// others. It returns the verdict if a rank gives no sign of life, or a wait cannot end.
-func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
+// tick looks at this rank's kernels, whose notes are read by a function, and proxies, and tells
+// the others. It returns the verdict if a rank gives no sign of life, or a wait cannot end.
+func (o *observer) tick(read func() *deviceNotes) (verdict.Verdict, bool) {
 	last := o.c.lastCall()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.now()
+	notes := o.readLaunches(read)
 	o.readNotes(notes, now)
 	o.readServices(now)
 	if o.board == nil {
@@ -174,8 +178,8 @@ func (o *observer) tick(notes *deviceNotes) (verdict.Verdict, bool) {
 
 // readNotes updates the waits by the notes that have changed. The caller holds mu.
 func (o *observer) readNotes(notes *deviceNotes, now time.Time) {
-	for i, n := range notes {
-		if n == o.notes[i] {
+	for i, n := range notes.waits {
+		if n == o.notes.waits[i] {
 			continue
 		}
 		_, _, _, timedOut := devicecode.ParseWaitNote(n.What)
@@ -299,7 +303,7 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 	})
 	slices.SortStableFunc(s.Waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
 	s.Waits = s.Waits[:min(len(s.Waits), verdict.MaxWaits)]
-	o.launches(s)
+	s.Launches = o.launched
 	s.Still = o.still.last
 	if o.c.dev != nil {
 		s.Device = o.c.dev.String()

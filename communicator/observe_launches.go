@@ -8,15 +8,19 @@ import (
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
 
-// launches adds this rank's launches to its status: once a wait has passed its deadline,
-// those that there were before, since the kernel with the wait then ends. The caller holds
-// mu.
-func (o *observer) launches(s *verdict.Status) {
-	failed := slices.ContainsFunc(s.Waits, func(w verdict.Wait) bool { return w.Ended })
-	if o.c.dev != nil && (!failed || o.launched == nil) {
-		o.launched = telling(native.LaunchesOf(o.c.dev, false), o.c.launches)
+// readLaunches reads this rank's launches, and then the notes, which it returns. A wait that passes
+// its deadline ends its kernel: so launches count only if none has done so since they were read,
+// and else those that there were before stay. The caller holds mu.
+func (o *observer) readLaunches(read func() *deviceNotes) *deviceNotes {
+	if o.c.dev == nil {
+		return read()
 	}
-	s.Launches = o.launched
+	launched := telling(native.LaunchesOf(o.c.dev, false), o.c.launches)
+	notes := read()
+	if !notes.failed || o.launched == nil {
+		o.launched = launched
+	}
+	return notes
 }
 
 // queryStreams asks the driver which launches have ended. It may wait for a lock that a

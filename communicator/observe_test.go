@@ -46,11 +46,14 @@ func observers(owners ...int) (all []*observer, clock *time.Time) {
 	return all, clock
 }
 
+// noNotes is what kernels write that do not wait.
+func noNotes() *deviceNotes { return &deviceNotes{} }
+
 // ticks has observers tick for a while, and returns the first verdict.
 func ticks(clock *time.Time, d time.Duration, all ...*observer) (verdict.Verdict, bool) {
 	for end := clock.Add(d); clock.Before(end); *clock = clock.Add(reportInterval) {
 		for _, o := range all {
-			if v, dead := o.tick(&deviceNotes{}); dead {
+			if v, dead := o.tick(noNotes); dead {
 				return v, true
 			}
 		}
@@ -197,7 +200,7 @@ func TestNotes(t *testing.T) {
 	o.c.names = map[uint32]string{5: "gather"}
 	notes := &deviceNotes{}
 	waits := func() string {
-		o.tick(notes)
+		o.tick(func() *deviceNotes { return notes })
 		return fmt.Sprint(o.own(claim{}, *clock).Waits)
 	}
 	const second = uint64(time.Second)
@@ -211,21 +214,21 @@ func TestNotes(t *testing.T) {
 		}
 	}
 	check("none", "[]")
-	notes[3] = note(5, 2, 9, 1, 3)
-	notes[4] = note(hostGroupChannel, 1, 0, 1, 2)
+	notes.waits[3] = note(5, 2, 9, 1, 3)
+	notes.waits[4] = note(hostGroupChannel, 1, 0, 1, 2)
 	check("two", "[{0 5 gather 2 9 0 2s false 0 false 0} {2 0  7 0 0 1s false 0 false 0}]")
-	notes[5] = note(5, 2, 8, 0, 3)
+	notes.waits[5] = note(5, 2, 8, 0, 3)
 	check("of another block", "[{0 5 gather 2 8 0 3s false 0 false 0} {2 0  7 0 0 1s false 0 false 0}]")
 	*clock = clock.Add(noteFresh + 1)
 	check("that stand still", "[]")
 	check("that still stand still", "[]")
-	notes[3].Last += second / 2
-	notes[3].Expected = notes[3].Start<<48 | 4
+	notes.waits[3].Last += second / 2
+	notes.waits[3].Expected = notes.waits[3].Start<<48 | 4
 	check("that goes on", "[{0 5 gather 2 9 4 2.5s false 0 false 0}]")
-	notes[3].What |= 1 << 63
+	notes.waits[3].What |= 1 << 63
 	*clock = clock.Add(time.Hour)
 	check("that has failed", "[{0 5 gather 2 9 4 2.5s true 0 false 0}]")
-	notes[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
+	notes.waits[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
 	check("noise", "[{0 5 gather 2 9 4 2.5s true 0 false 0} {2 0  -1 65535 0 0s false 0 false 0}]")
 }
 
@@ -268,8 +271,8 @@ func TestAskEarly(t *testing.T) {
 	asked := all[1].questions()
 	first := time.Duration(0)
 	for lasted := time.Duration(0); lasted < timeout; lasted += reportInterval {
-		notes[0] = devicecode.WaitNote{What: 5<<32 | 1<<16, Start: 1, Last: 1 + uint64(lasted)}
-		if v, dead := all[0].tick(notes); dead {
+		notes.waits[0] = devicecode.WaitNote{What: 5<<32 | 1<<16, Start: 1, Last: 1 + uint64(lasted)}
+		if v, dead := all[0].tick(func() *deviceNotes { return notes }); dead {
 			t.Fatalf("%+v", v)
 		}
 		if all[1].questions() > asked && first == 0 {
@@ -286,8 +289,8 @@ func TestAskEarly(t *testing.T) {
 	// A wait of long ago, without a deadline that is near, asks nothing.
 	for range 100 {
 		*clock = clock.Add(reportInterval)
-		notes[0].Last += uint64(reportInterval)
-		all[0].tick(notes)
+		notes.waits[0].Last += uint64(reportInterval)
+		all[0].tick(func() *deviceNotes { return notes })
 	}
 	if n := all[1].questions(); n != asked+1 {
 		t.Errorf("%d questions were asked after the deadline", n-asked-1)
@@ -335,7 +338,7 @@ func TestAsk(t *testing.T) {
 	for _, c := range comms {
 		wg.Go(func() { // as failure.watch does
 			for ctx.Err() == nil {
-				c.failure.observer.tick(&deviceNotes{})
+				c.failure.observer.tick(noNotes)
 				time.Sleep(reportInterval)
 			}
 		})
