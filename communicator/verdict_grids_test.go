@@ -17,22 +17,28 @@ func TestOtherGrid(t *testing.T) {
 		blocks int
 		graphs []int // the steps that are in graphs
 		last   int   // blocks of the last step, of all ranks
+		behind bool  // a barrier is queued behind the step
 		texts  []string
 	}{
-		"more":            {5, nil, 2, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
-		"more in a graph": {5, []int{1, 2, 3}, 2, []string{"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 2, in which rank 1 has no such block"}},
-		"more in a graph before": {5, []int{2}, 5, []string{
+		"more":            {5, nil, 2, false, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
+		"more in a graph": {5, []int{1, 2, 3}, 2, false, []string{"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 2, in which rank 1 has no such block"}},
+		"more in a graph before": {5, []int{2}, 5, false, []string{
 			"rank 2 launched a graph of shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited",
 			"from 1 to 2, block 4, in launch 3, and the signal of that came to launch 1 of a graph of shift, in which rank 1 has no such block",
 		}},
-		"fewer": {3, nil, 2, []string{"rank 2 launched kernel shift with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank 0 has waited", "from 2 to 0, block 3, in launch 3, in which rank 2 has no such block"}},
+		"more, and a barrier behind": {5, nil, 2, true, []string{"rank 2 launched kernel shift with 5 blocks of 32 threads, and ranks 0 and 1 with 4: rank 2 has waited", "from 1 to 2, block 4, in launch 3, in which rank 1 has no such block"}},
+		"fewer":                      {3, nil, 2, false, []string{"rank 2 launched kernel shift with 3 blocks of 32 threads, and ranks 0 and 1 with 4: rank 0 has waited", "from 2 to 0, block 3, in launch 3, in which rank 2 has no such block"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testdev.Parallel(t)
-			comms := group(t, 3, communicator.Options{Timeout: verdictTimeout})
+			comms := group(t, 3, communicator.Options{Timeout: verdictTimeout, Scratch: 4096})
 			all := workers(t, comms)
 			each(t, 3, func(rank int) error {
 				channels, err := comms[rank].MemoryChannels(t.Context(), upload(t, comms[rank].Device(), 0, 64), communicator.MemoryChannelOptions{PerPeer: 5})
+				if err != nil {
+					return err
+				}
+				group, err := comms[rank].Group(t.Context())
 				if err != nil {
 					return err
 				}
@@ -42,6 +48,11 @@ func TestOtherGrid(t *testing.T) {
 					}
 					if err := all[rank].shift(t, channels.Set(), blocks, slices.Contains(c.graphs, step)); err != nil {
 						return err
+					}
+					if step == 2 && c.behind {
+						if err := all[rank].launch("barriers", 1, 32, group, 1); err != nil {
+							return err
+						}
 					}
 					if comms[rank].Synchronize(t.Context(), all[rank].stream) != nil {
 						return nil // as it must

@@ -12,18 +12,19 @@ import (
 
 // gridsDiffer returns the verdict of a wait for a block that is none of its rank's in the launch
 // in which the waiter waits, or was none in an earlier one, and reports whether that is so. The
-// launch has ended on that rank.
+// launch has ended on that rank, or that waits in a barrier, and has another launch behind it.
 func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
-	if w.Kind != Signal || w.Index != w.Block {
+	mine := g.statusIn(waiter, w.Where)
+	if w.Kind != Signal || w.Index != w.Block || mine == nil {
 		return Verdict{}, false
 	}
 	var in, here, there Launch // the launch of the wait, and that whose grids differ, on both ranks
-	for _, l := range launchesUnderWay(g.statusIn(waiter, w.Where)) {
+	for _, l := range launchesUnderWay(mine) {
 		if l.Group == OtherGroup || l.Blocks > 0 && int(l.Blocks) <= w.Block {
 			continue // the wait is not in that
 		}
 		own, theirs, ok := g.without(w, waiter, l)
-		if !ok || g.differed(w, waiter, own) {
+		if !ok || l.Group == UnknownGroup || g.differed(w, waiter, own) {
 			return Verdict{}, false
 		}
 		if in.Blocks == 0 {
@@ -60,10 +61,10 @@ func (g *graph) gridsDiffer(w Wait, waiter int) (Verdict, bool) {
 
 // without returns the launch in which a wait's block is none of the rank's that is awaited, on the
 // waiter and there: the one in which the waiter waits, or the latest earlier one, to which the
-// signal for this one has come if the block has been in both grids since. It has ended there.
+// signal for this one has come if the block has been in both grids since. The rank is past it there.
 func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok bool) {
 	theirs := g.launch(w.Peer, w.Where, in)
-	if in.Blocks == 0 || theirs.Blocks == 0 || !theirs.Ended {
+	if in.Blocks == 0 || theirs.Blocks == 0 || !g.leftBehind(w.Peer, w.Where, theirs) {
 		return here, there, false
 	}
 	if int(theirs.Blocks) <= w.Block {
@@ -78,6 +79,14 @@ func (g *graph) without(w Wait, waiter int, in Launch) (here, there Launch, ok b
 		}
 	}
 	return here, there, ok
+}
+
+// leftBehind reports whether a launch has ended on a rank, or another one of its stream is behind it,
+// in which the rank may wait.
+func (g *graph) leftBehind(rank int, where Where, l Launch) bool {
+	return l.Ended || slices.ContainsFunc(g.statusIn(rank, where).Launches, func(later Launch) bool {
+		return later.Stream == l.Stream && later.Number > l.Number
+	})
 }
 
 // only returns the kernel that was launched, by itself or as the only one of a graph.

@@ -376,6 +376,9 @@ func (g *graph) cycle() Verdict {
 	}
 	if by >= 0 {
 		g.overOuter = g.byOuter(missing, by)
+		if v, ok := g.gridsDiffer(missing, by); ok {
+			return v
+		}
 		rank := missing.Peer
 		next := g.edges[rank][0]
 		from, to := g.name(rank), g.name(by)
