@@ -70,7 +70,7 @@ func (s *sharedBoard) serve([]byte, bool) fdpass.Answer {
 // fetchBoard returns the board of another rank.
 func (c *Communicator) fetchBoard(ctx context.Context, socket string, ranks int) (*sharedBoard, error) {
 	s := &sharedBoard{}
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	err := fdpass.Call(ctx, c.boardKey(), socket, nil, func(a fdpass.Answer) error { return s.attach(a.File, ranks, c.Size()) })
 	if err == nil && (s.head.version != boardVersion || s.head.ranks != uint64(ranks) || s.head.group != uint64(c.Size())) {
