@@ -133,8 +133,12 @@ func (b *Bootstrap) close() {
 	b.closing = true
 	close(b.closed)
 	for _, p := range b.peers {
+		linger := lingerTime
+		if f := b.failure; f != nil && f.rank == p.rank && f.seenBy != p.rank {
+			linger = newsPatience // others have found it failed: it may never read
+		}
 		for c := range p.conns {
-			c.nc.SetDeadline(time.Now().Add(lingerTime))
+			c.nc.SetDeadline(time.Now().Add(linger))
 			if c.up { // otherwise establish says goodbye
 				c.enqueue(frame{kind: frameGoodbye})
 				c.end()

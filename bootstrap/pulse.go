@@ -20,6 +20,8 @@ const (
 	// beatShare is the part of the time-out after which a sign of life is sent, and looked
 	// for.
 	beatShare = 10
+	// askShare is the part after which ranks that are connected ask each other for one.
+	askShare = 20
 	// gapShare is the part by which the rank that looks may be late. If it is later, it was
 	// stopped, or had no CPU, and so perhaps were the others: silence counts from then on.
 	gapShare = 5
@@ -34,7 +36,7 @@ type silence struct {
 }
 
 // lasts reports whether there was no sign of life for the time-out; beats counts them. It
-// is called beatShare times in that time.
+// is called at least beatShare times in that time.
 func (s *silence) lasts(now time.Time, beats uint64, timeout time.Duration) bool {
 	late := s.look.IsZero() || now.Sub(s.look) > timeout/gapShare
 	s.look = now
@@ -108,7 +110,7 @@ func (b *Bootstrap) watchNeighbours() {
 	if timeout <= 0 {
 		return
 	}
-	every := timeout / beatShare
+	every := timeout / askShare
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	known := map[*conn]*silence{}

@@ -160,6 +160,11 @@ func TestSilentNeighbour(t *testing.T) {
 				awaitDone(t, b)
 				wantCulprit(t, []error{b.Err()}, mscclgo.ErrRemote, victim)
 			}
+			closing := time.Now()
+			bs[1-victim].Close() // a neighbour, which does not wait for the silent one to read
+			if took := time.Since(closing); took >= lingerTime {
+				t.Errorf("Close took %v", took)
+			}
 		})
 	}
 }
