@@ -25,7 +25,11 @@ func (r *run) inflict(victim *process) int64 {
 	}
 	pid := victim.cmd.Process.Pid
 	if r.lab != nil {
-		awaitJoin(pid, victim.done)
+		peers := 1
+		if r.Victim == 0 { // all others come to its host
+			peers = r.ranks - 1
+		}
+		awaitJoin(pid, peers, victim.done)
 	}
 	began := time.Now().UnixNano()
 	signal := func(s syscall.Signal) { victim.cmd.Process.Signal(s) } // fails if it has ended
@@ -57,20 +61,30 @@ func (r *run) inflict(victim *process) int64 {
 	return began
 }
 
-// awaitJoin returns when a process has had a TCP connection for a moment: before, the others
-// cannot know that it is there.
-func awaitJoin(pid int, done <-chan struct{}) {
+// awaitJoin returns when a process's host has had TCP connections to so many peers for a moment:
+// before, the others cannot know that it is there, nor find it.
+func awaitJoin(pid, peers int, done <-chan struct{}) {
 	const established, moment = "01", 50 * time.Millisecond
 	for joined := false; !joined; {
+		n := 0
 		lines("/proc/"+strconv.Itoa(pid)+"/net/tcp", func(f []string) {
-			joined = joined || len(f) > 3 && f[3] == established
+			if len(f) > 3 && f[3] == established && (peers == 1 || host(f[1]) != host(f[2])) {
+				n++
+			}
 		})
+		joined = n >= peers
 		select {
 		case <-done:
 			return
 		case <-time.After(moment):
 		}
 	}
+}
+
+// host returns the host of an address in /proc/net/tcp.
+func host(address string) string {
+	host, _, _ := strings.Cut(address, ":")
+	return host
 }
 
 // cut shuts down the TCP sockets of a process that are connected, or one of them, as if the
