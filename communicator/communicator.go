@@ -71,7 +71,8 @@ type Options struct {
 	// same host. [Join] uses the variable MSCCLGO_TRANSPORTS instead if it is set.
 	Transports registeredmem.Transports
 	// SHM configures the transport through shared memory of the host, for peers on this host
-	// whose memory is not mapped. Its secret is set by the communicator.
+	// whose memory is not mapped. Its secret is set by the communicator. The Timeout of this and of the
+	// other networks is a second more than that of waits unless it is set, so that these end first.
 	SHM shm.Options
 	// InfiniBand configures the transport for peers on other hosts that is used where
 	// both ranks have an RDMA device with an active port.

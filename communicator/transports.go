@@ -42,6 +42,13 @@ var networks = []struct {
 	}},
 }
 
+// silenceGrace is how much longer than a wait lasts a network waits for a peer that does nothing with
+// what it was sent. A wait for the same peer has a verdict by then, which knows the cause.
+const silenceGrace = time.Second
+
+// silence returns for how long a peer may do nothing with what a network has sent it.
+func (c *Communicator) silence() time.Duration { return c.options.Timeout + silenceGrace }
+
 func openSHM(c *Communicator) (network, error) {
 	o := c.options.SHM
 	o.Secret = c.boot.Key("shm")
@@ -49,7 +56,7 @@ func openSHM(c *Communicator) (network, error) {
 		o.Logger = c.options.Logger
 	}
 	if o.Timeout == 0 {
-		o.Timeout = c.options.Timeout
+		o.Timeout = c.silence()
 	}
 	o.Lost = c.lostBy(o.Lost)
 	t, err := shm.New(c.registry, o)
@@ -67,6 +74,9 @@ func openInfiniBand(c *Communicator) (network, error) {
 	o := c.options.InfiniBand
 	if o.Logger == nil {
 		o.Logger = c.options.Logger
+	}
+	if o.Timeout == 0 {
+		o.Timeout = c.silence()
 	}
 	t, err := ib.New(c.registry, o)
 	if err != nil {
@@ -86,7 +96,7 @@ func openEthernet(c *Communicator) (network, error) {
 		o.Logger = c.options.Logger
 	}
 	if o.Timeout == 0 {
-		o.Timeout = c.options.Timeout
+		o.Timeout = c.silence()
 	}
 	if boot, ok := c.boot.(*bootstrap.Bootstrap); ok && !o.Fallback.IsValid() {
 		o.Fallback = boot.LocalAddr()

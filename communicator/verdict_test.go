@@ -369,8 +369,10 @@ var verdictModes = map[string]struct {
 	"stopped first": {timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 is stopped (process "},
 	// A wait fails long before the silence counts.
 	"stopped, and a wait fails": {timeout: verdictTimeout, heartbeat: "1h", do: waitForStopped, want: "rank 2 is stopped (process "},
-	"a host is silent":          {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank2, want: "rank 2 (process "},
-	"the first host is silent":  {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 (process "},
+	// What it was sent has been without an acknowledgement for longer than the wait lasts.
+	"stopped, with data under way": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: putToStopped, want: "rank 2 never signalled rank 0: rank 0 has waited"},
+	"a host is silent":             {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank2, want: "rank 2 (process "},
+	"the first host is silent":     {hosts: true, timeout: time.Hour, heartbeat: "2s", do: stopRank0, want: "rank 0 (process "},
 	// Rank 0 waits for rank 1, which waits for rank 2.
 	"across hosts": {hosts: true, timeout: verdictTimeout, heartbeat: "off", do: waitInLine, want: "rank 2 never signalled rank 1: rank 1 has waited"},
 	// Rank 0 waits in a part of the group for rank 1, which waits in the group for rank 2.
@@ -414,6 +416,30 @@ func waitForStopped(ctx context.Context, c *communicator.Communicator) error {
 		return stopItself()
 	}
 	return errors.Join(err, awaitFailure(c))
+}
+
+// putToStopped has rank 0 put to rank 2, which is stopped, and half a second later wait for it.
+func putToStopped(ctx context.Context, c *communicator.Communicator) error {
+	w, channels, err := portsBetween(ctx, c)
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 2 {
+		return stopItself()
+	}
+	if c.Rank() == 0 {
+		time.Sleep(apart)
+		send, err := w.module.Kernel("sendBySet")
+		if err != nil {
+			return err
+		}
+		if err := send.Launch(w.stream, gpu.Blocks(1, 1), channels.Set(), uint32(2), uint32(c.Size()), uint64(64)); err != nil {
+			return err
+		}
+		time.Sleep(500 * time.Millisecond)
+		return errors.Join(w.launch("awaitPort", 1, 1, channels.HandleOf(0, 2)), awaitFailure(c))
+	}
+	return awaitFailure(c)
 }
 
 // acceptNobody has rank 0 ask rank 1, which has no descriptor left, for a memory.
