@@ -71,14 +71,15 @@ func (r *run) hostOf(rank int) *netlab.Host {
 // drop loses the packets of a host until stop is closed: for moments without a period, in
 // bursts. TCP sends again after 200 ms, and each time twice that, so that what a burst held up
 // has come 3 s after its beginning: less than the heartbeat time-out, however long the system
-// takes to change the port.
-func drop(h *netlab.Host, random *rand.Rand, stop <-chan struct{}) error {
+// takes to change the port, unless a burst takes far longer than it should: longest is the longest.
+func drop(h *netlab.Host, random *rand.Rand, stop <-chan struct{}) (longest time.Duration, err error) {
 	const burst, rest = 1500 * time.Millisecond, 3 * time.Second
-	return try(func() {
+	err = try(func() {
 		for began := time.Now(); ; {
 			h.Mute()
 			time.Sleep(20 * time.Millisecond)
 			h.Unmute()
+			longest = max(longest, time.Since(began))
 			pause := time.Duration(random.IntN(360)) * time.Millisecond
 			if time.Since(began)+pause > burst {
 				pause += rest
@@ -91,4 +92,5 @@ func drop(h *netlab.Host, random *rand.Rand, stop <-chan struct{}) error {
 			}
 		}
 	})
+	return longest, err
 }
