@@ -50,8 +50,12 @@ func makeRing(device *gpu.Device, n uint64) (*ring, *os.File, error) {
 		return nil, nil, fmt.Errorf("making shared memory: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "ring")
-	// Fallocate, so that there is no memory left to be found missing at a store.
-	if err = unix.Fallocate(fd, 0, 0, int64(dataAt+n)); err == nil {
+	// Fallocate, so that there is no memory left to be found missing at a store. A signal of Go's
+	// scheduler may interrupt it.
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Fallocate(fd, 0, 0, int64(dataAt+n))
+	}
+	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	}
 	if err != nil {
