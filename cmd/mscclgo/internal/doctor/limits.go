@@ -172,7 +172,10 @@ func sealedMemory() error {
 		return os.NewSyscallError("memfd_create", err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Fallocate(fd, 0, 0, int64(shm.DefaultRing)); err != nil {
+	for err = unix.EINTR; err == unix.EINTR; { // by a signal of Go's scheduler
+		err = unix.Fallocate(fd, 0, 0, int64(shm.DefaultRing))
+	}
+	if err != nil {
 		return os.NewSyscallError("fallocate", err)
 	}
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
