@@ -119,7 +119,7 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 		bandwidth = c.engine
 		if k == SendReceive {
 			bandwidth = c.nextEngine
-		} else if n > 2 {
+		} else if n > 2 && !k.Rooted() {
 			bandwidth *= sharedEngines
 		}
 		return start + copying + carried/bandwidth
@@ -152,8 +152,8 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 	return latency + 2*c.signal + carried/bandwidth
 }
 
-// sharedEngines is what the copy engines of a GPU keep of their bandwidth where they copy to
-// several peers: a 256M all-gather of four GPUs took 954 us.
+// sharedEngines is what the copy engines of a GPU keep of their bandwidth where those of all copy to
+// several peers: a 256M all-gather of four GPUs took 954 us, and a scatter, which one GPU does, 531.
 const sharedEngines = 0.55
 
 // betweenHosts returns the us of an algorithm on several hosts.
