@@ -106,6 +106,9 @@ func (d *driver) Write(dst *registeredmem.Memory, dstOffset uint64, src *registe
 	return d.add(op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+n], src: src.Buffer().HostBytes()[srcOffset : srcOffset+n]}, nil)
 }
 
+// lateness is how late the fault "late" is: longer than a test takes to look on a busy machine.
+const lateness = 2 * time.Millisecond
+
 func (d *driver) ReadyToRead(uint64) bool { return d.Ready(0) }
 
 func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *registeredmem.Memory, srcOffset, n uint64) error {
@@ -122,7 +125,7 @@ func (d *driver) Read(dst *registeredmem.Memory, dstOffset uint64, src *register
 		return nil
 	case "late":
 		later := o
-		time.AfterFunc(200*time.Microsecond, later.do)
+		time.AfterFunc(lateness, later.do)
 		return nil
 	}
 	return d.add(o, nil)
@@ -149,7 +152,7 @@ func (d *driver) Update(dst *registeredmem.Memory, dstOffset uint64, _, to uint6
 func (d *driver) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) error {
 	if d.fault == "late" {
 		o := op{dst: dst.Buffer().HostBytes()[dstOffset : dstOffset+8], update: true, value: value}
-		time.AfterFunc(200*time.Microsecond, o.do)
+		time.AfterFunc(lateness, o.do)
 		return nil
 	}
 	return d.Update(dst, dstOffset, 0, value)
@@ -166,7 +169,7 @@ func (d *driver) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 		}
 	case "late":
 		later := o
-		time.AfterFunc(200*time.Microsecond, later.do)
+		time.AfterFunc(lateness, later.do)
 		return nil
 	case "hasty":
 		o.do()
@@ -276,7 +279,7 @@ func (o *op) do() {
 		switch {
 		case into != nil && o.late:
 			later := op{dst: into, update: true, value: old}
-			time.AfterFunc(200*time.Microsecond, later.do)
+			time.AfterFunc(lateness, later.do)
 		case into != nil:
 			binary.NativeEndian.PutUint64(into, old)
 		}
