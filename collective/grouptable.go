@@ -78,7 +78,8 @@ const workMessageBytes = 16
 // workPair is Pair of group.cu.
 type workPair struct{ Where, What uint32 }
 
-// mostTasksOf returns kMostTasks of group.cu for so many ranks.
+// mostTasksOf returns kMostTasks of group.cu for so many ranks: among a few, the lanes with several
+// others by default and those that keep.
 func mostTasksOf(ranks int) int {
 	if ranks > devicecode.RanksByValue {
 		return 2 * devicecode.MaxRanks

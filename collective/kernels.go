@@ -33,7 +33,8 @@ func (r *Runner) Compile(ctx context.Context, calls []Call) error {
 	if err := r.made("collective: compile"); err != nil {
 		return err
 	}
-	ctx, cancel := r.untilFailure(ctx)
+	// Another rank that compiles the same, and is awaited, may be stopped.
+	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -129,23 +130,9 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 
 // load compiles and loads a unit. It ends when the group fails.
 func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*gpu.Module, error) {
-	ctx, cancel := r.untilFailure(ctx)
+	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
 	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, r.complete(o))
-}
-
-// untilFailure returns a context that ends when the group fails: who compiles may wait for
-// another rank that compiles the same, and that is stopped.
-func (r *Runner) untilFailure(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-r.comm.Done():
-			cancel(r.comm.Err())
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
 }
 
 // complete adds to a unit's options those that are alike for all.

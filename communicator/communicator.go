@@ -42,6 +42,9 @@ func init() {
 		return c.kept
 	}
 	native.NoteError = func(comm any, err error) { comm.(*Communicator).noteError(err) }
+	native.UntilFailure = func(ctx context.Context, comm any) (context.Context, context.CancelFunc) {
+		return comm.(*Communicator).untilFailure(ctx)
+	}
 	native.Traced = func(comm any) bool { return comm.(*Communicator).tracer != nil }
 }
 
@@ -587,11 +590,11 @@ func (c *Communicator) bounded(ctx context.Context) (context.Context, context.Ca
 	return ctx, cancel
 }
 
-// untilFailure returns a context that ends when the group fails.
+// untilFailure returns a context that ends when the group fails, with its error as the cause.
 func (c *Communicator) untilFailure(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	c.cancelOnFailure(ctx, cancel)
-	return ctx, cancel
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.cancelOnFailure(ctx, func() { cancel(c.boot.Err()) })
+	return ctx, func() { cancel(nil) }
 }
 
 // cancelOnFailure has a context that ends some day end when the group fails.

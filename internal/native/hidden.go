@@ -118,6 +118,9 @@ var (
 	ServiceClosed func(service any) bool
 	// Traced reports whether a *communicator.Communicator records a timeline.
 	Traced func(comm any) bool
+	// UntilFailure returns a context that ends when the group of a *communicator.Communicator
+	// fails, with its error as the cause.
+	UntilFailure func(ctx context.Context, comm any) (context.Context, context.CancelFunc)
 	// NoteError has the other groups of a *communicator.Communicator's rank know an error that names
 	// a rank by its number in this group, as they know those of its collective calls.
 	NoteError func(comm any, err error)
