@@ -1,7 +1,7 @@
 // Testsummary reads the output of "go test -json" and prints a summary: a line for
 // each package, the output of failed tests, and at the end which tests were skipped and
-// why, and how many passed, failed and were skipped. It exits with 1 if anything failed,
-// or if no test of a package was selected.
+// which failed, each with the reason, and how many passed, failed and were skipped. It
+// exits with 1 if anything failed, or if no test of a package was selected.
 package main
 
 import (
@@ -38,9 +38,20 @@ type summary struct {
 	out             io.Writer
 	running         map[test][]string // the output of tests that have not ended
 	skipped         map[string][]test // by reason
+	failures        []failure         // in the order in which they ended
 	passed, failed  int
 	skips, packages int
 	anyFailed       bool
+}
+
+// failure is a test that failed, and the last line that it wrote.
+type failure struct {
+	test
+	reason string
+}
+
+func (f failure) isParentOf(other failure) bool {
+	return f.Package == other.Package && strings.HasPrefix(other.Name, f.Name+"/")
 }
 
 func summarize(in io.Reader, out io.Writer) (failed bool, err error) {
@@ -109,6 +120,7 @@ func (s *summary) end(t test, action string) {
 		s.passed++
 	case "fail":
 		s.failed++
+		s.failures = append(s.failures, failure{t, reason(output)})
 	case "skip":
 		s.skips++
 		r := reason(output)
@@ -121,12 +133,13 @@ func (s *summary) printUnfinished(pkg string) {
 	for t, output := range s.running {
 		if t.Package == pkg {
 			io.WriteString(s.out, strings.Join(output, ""))
+			s.failures = append(s.failures, failure{t, "its process ended"})
 			delete(s.running, t)
 		}
 	}
 }
 
-// reason returns why a test skipped itself: the last line of its output that is not
+// reason returns why a test failed or skipped itself: the last line of its output that is not
 // from go test, without the place in the source.
 func reason(output []string) string {
 	for _, line := range slices.Backward(output) {
@@ -141,8 +154,10 @@ func reason(output []string) string {
 		}
 		return line
 	}
-	return "no reason given"
+	return noReason
 }
+
+const noReason = "no reason given"
 
 func (s *summary) print() {
 	for _, r := range slices.Sorted(maps.Keys(s.skipped)) {
@@ -150,6 +165,13 @@ func (s *summary) print() {
 		for _, t := range s.skipped[r] {
 			fmt.Fprintf(s.out, "    %s %s\n", t.Package, t.Name)
 		}
+	}
+	// The failures come last, since a log is often seen by its end alone.
+	for _, f := range s.failures {
+		if f.reason == noReason && slices.ContainsFunc(s.failures, f.isParentOf) {
+			continue
+		}
+		fmt.Fprintf(s.out, "failed: %s %s: %s\n", f.Package, f.Name, f.reason)
 	}
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skips)
 }

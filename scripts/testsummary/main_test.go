@@ -32,10 +32,16 @@ func TestSummary(t *testing.T) {
 {"Action":"fail","Package":"m/a","Test":"TestOne"}
 {"Action":"output","Package":"m/a","Output":"FAIL\tm/a\t0.1s\n"}
 {"Action":"fail","Package":"m/a"}
-`, true, "    a_test.go:7: wrong\nFAIL\tm/a\t0.1s\n0 passed, 1 failed, 0 skipped\n"},
+`, true, "    a_test.go:7: wrong\nFAIL\tm/a\t0.1s\nfailed: m/a TestOne: wrong\n0 passed, 1 failed, 0 skipped\n"},
+		{"fail within", header + `{"Action":"output","Package":"m/a","Test":"TestOne","Output":"--- FAIL: TestOne (0.00s)\n"}
+{"Action":"output","Package":"m/a","Test":"TestOne/x","Output":"    a_test.go:7: wrong\n"}
+{"Action":"fail","Package":"m/a","Test":"TestOne/x"}
+{"Action":"fail","Package":"m/a","Test":"TestOne"}
+{"Action":"fail","Package":"m/a"}
+`, true, "    a_test.go:7: wrong\n--- FAIL: TestOne (0.00s)\nfailed: m/a TestOne/x: wrong\n0 passed, 2 failed, 0 skipped\n"},
 		{"process ended within a test", header + `{"Action":"output","Package":"m/a","Test":"TestOne","Output":"last words\n"}
 {"Action":"fail","Package":"m/a"}
-`, true, "last words\n0 passed, 0 failed, 0 skipped\n"},
+`, true, "last words\nfailed: m/a TestOne: its process ended\n0 passed, 0 failed, 0 skipped\n"},
 		{"does not build", `{"ImportPath":"m/b","Action":"build-output","Output":"b.go:1: wrong\n"}
 {"ImportPath":"m/b","Action":"build-fail"}
 {"Action":"fail","Package":"m/b"}
