@@ -224,12 +224,10 @@ func (c pipeConfig) run(t *testing.T, ranks int, rank func(context.Context, *com
 	} else if c.mixed {
 		options = testgroup.Mixed(ranks)
 	}
-	devices := make([]*gpu.Device, ranks)
-	for i := range devices {
+	for i := range options {
 		options[i].PipePool = c.common
-		devices[i] = testdev.Open(t, i)
 	}
-	testgroup.RunEach(t, devices, options, rank)
+	testgroup.RunEach(t, options, rank)
 }
 
 // least returns n, or how many ranks it takes for the configuration to have all its transports.

@@ -72,7 +72,7 @@ func TestCountsDiffer(t *testing.T) {
 					for rank := range o {
 						o[rank].Timeout = time.Minute
 					}
-					testgroup.RunEach(t, testgroup.OnHosts(t, hosts...), o, func(ctx context.Context, comm *communicator.Communicator) error {
+					testgroup.RunEach(t, o, func(ctx context.Context, comm *communicator.Communicator) error {
 						return c.run(ctx, comm, Options{Scratch: 16 << 10}, func(*Runner) {})
 					})
 				})

@@ -316,7 +316,7 @@ func TestAllToAllVOnHosts(t *testing.T) {
 		scratch uint64
 	}{{[]int{0, 1}, 4 << 10}, {[]int{0, 0, 1}, 16 << 10}, {[]int{0, 0, 0, 1, 2, 2}, 64 << 10}, {[]int{0, 1, 2, 3}, 0}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			testgroup.RunEach(t, testgroup.OnHosts(t, c.hosts...), testgroup.Network(c.hosts...), func(ctx context.Context, comm *communicator.Communicator) error {
+			testgroup.RunEach(t, testgroup.Network(c.hosts...), func(ctx context.Context, comm *communicator.Communicator) error {
 				return withRunner(ctx, comm, Options{Scratch: c.scratch}, func(runner *Runner, stream *gpu.Stream) error {
 					for round := range uint64(4) {
 						if err := exchangeOnce(ctx, runner, stream, round); err != nil {

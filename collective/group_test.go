@@ -49,7 +49,7 @@ func runGroupsOnHosts(t *testing.T, hosts []int, sizes groupSizes, link string, 
 		runGroups(t, len(hosts), sizes, link, test)
 		return
 	}
-	testgroup.RunEach(t, testgroup.OnHosts(t, hosts...), testgroup.Network(hosts...), groupTest(sizes, link, func(m *groupMember) error {
+	testgroup.RunEach(t, testgroup.Network(hosts...), groupTest(sizes, link, func(m *groupMember) error {
 		if all := m.comm.Hosts(); len(all) != n {
 			return fmt.Errorf("the hosts are %v, want %d", all, n)
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
-	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -51,11 +50,7 @@ func TestGroupsOverEach(t *testing.T) {
 				if over != 0 {
 					o = testgroup.Over(t, over, ranks)
 				}
-				devices := make([]*gpu.Device, ranks)
-				for i := range devices {
-					devices[i] = testdev.Open(t, i)
-				}
-				testgroup.RunEach(t, devices, o, groupTest(tinyGroups, "other", func(m *groupMember) error {
+				testgroup.RunEach(t, o, groupTest(tinyGroups, "other", func(m *groupMember) error {
 					if err := m.runner.LoadGroups(m.ctx); err != nil {
 						return err
 					}

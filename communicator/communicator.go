@@ -73,6 +73,11 @@ type Options struct {
 	// means all. Without CudaIPC no memory is mapped, not even that of ranks on the
 	// same host. [Join] uses the variable MSCCLGO_TRANSPORTS instead if it is set.
 	Transports registeredmem.Transports
+	// Host is the identity of this rank's host: ranks with the same one may map each other's
+	// memory, others need a network. Ranks of one machine with several are a group on several
+	// hosts, to try a program there. "" means that of the variable MSCCLGO_HOST_ID, or else the
+	// kernel's.
+	Host string
 	// SHM configures the transport through shared memory of the host, for peers on this host
 	// whose memory is not mapped. Its secret is set by the communicator. The Timeout of this and of the
 	// other networks is a second more than that of waits unless it is set, so that these end first.
@@ -353,7 +358,7 @@ func (c *Communicator) build(op string) error {
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
-		Failed: c.boot.Done(), Process: c.options.process,
+		Host: c.options.Host, Failed: c.boot.Done(), Process: c.options.process,
 	}); err != nil {
 		return err
 	}

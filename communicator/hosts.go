@@ -78,11 +78,12 @@ func (c *Communicator) explore(ctx context.Context, k *call, failed error) error
 	return c.chooseTransports(ctx, k, identities, maps)
 }
 
-// countSharers counts the ranks that use this rank's device.
+// countSharers counts the ranks that use this rank's device, also in containers that are not
+// known for one host.
 func (c *Communicator) countSharers(identities []identity) {
 	me := identities[c.Rank()]
 	for _, other := range identities {
-		if other.host == me.host && other.device == me.device {
+		if other.device == me.device {
 			c.sharers++
 		}
 	}

@@ -118,8 +118,8 @@ func (r *Registry) mappable(d *description) error {
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it can be reached over %v, this rank has only CudaIPC", d.transports)
 	case r.options.Unmapped:
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "Options.Unmapped keeps this rank from mapping it, and no other transport of this rank is among %v", d.transports)
-	case d.host != r.host:
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is on host %q, this rank on host %q", d.host, r.host)
+	case d.host != r.options.Host:
+		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "it is on host %q, this rank on host %q", d.host, r.options.Host)
 	case !r.options.Device.CanAccess(d.device):
 		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "%v has no access to the memory of device %x: %s", r.options.Device, d.device, r.absence(d.device))
 	}

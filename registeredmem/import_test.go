@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -256,6 +257,15 @@ func TestOutOfReach(t *testing.T) {
 	cfg := config(t, 2)
 	_, err = newRegistry(t, cfg).Import(t.Context(), data)
 	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 2, peer 1", "elsewhere")
+
+	cfg = config(t, 3)
+	cfg.Host = "of its own" // before the variable
+	_, err = newRegistry(t, cfg).Import(t.Context(), data)
+	testerr.Expect(t, err, mscclgo.ErrUnsupported, "rank 3, peer 1", "of its own")
+
+	cfg.Host = strings.Repeat("x", hostid.MaxSize+1)
+	_, err = NewRegistry(cfg)
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "rank 3", "256 bytes")
 }
 
 func TestStrangers(t *testing.T) {

@@ -34,6 +34,9 @@ type Options struct {
 	Timeout time.Duration // bounds waiting for a peer; 0 means DefaultTimeout
 	// Unmapped keeps memory from being mapped, so that it is reached over registrars.
 	Unmapped bool
+	// Host is the identity of this rank's host: only ranks whose hosts have the same one map each
+	// other's memory. "" means that of the variable MSCCLGO_HOST_ID, or else the kernel's.
+	Host string
 	// Failed is closed when the group has failed: closing a connection or a memory then no
 	// longer waits for what is queued to peers whose memory is not mapped, which is
 	// abandoned. nil means that it does not fail.
@@ -47,7 +50,6 @@ type Options struct {
 // peers' that it has imported.
 type Registry struct {
 	options  Options
-	host     string
 	instance uint64 // random: differs from that of an earlier registry of the rank
 	server   *fdpass.Server
 
@@ -72,8 +74,8 @@ type Registry struct {
 // NewRegistry returns an empty registry and starts the server that peers on this
 // host import from.
 //
-// Errors: ErrInvalid for Options without a device or with a negative rank or
-// timeout, ErrSystem when the server's socket cannot be opened.
+// Errors: ErrInvalid for Options without a device, with a negative rank or
+// timeout, or with a host of more than 255 bytes, ErrSystem when the server's socket cannot be opened.
 func NewRegistry(o Options) (*Registry, error) {
 	const op = "registeredmem: new registry"
 	switch {
@@ -83,6 +85,8 @@ func NewRegistry(o Options) (*Registry, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Rank is %d", o.Rank)
 	case o.Timeout < 0:
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Timeout is %v", o.Timeout).At(o.Rank, mscclgo.NoRank)
+	case len(o.Host) > hostid.MaxSize:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "Options.Host has %d bytes, at most %d are allowed", len(o.Host), hostid.MaxSize).At(o.Rank, mscclgo.NoRank)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
@@ -90,12 +94,14 @@ func NewRegistry(o Options) (*Registry, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	host, err := hostid.Get()
-	if err != nil {
-		return nil, wrap(err, op, o.Rank, mscclgo.NoRank)
+	var err error
+	if o.Host == "" {
+		if o.Host, err = hostid.Get(); err != nil {
+			return nil, wrap(err, op, o.Rank, mscclgo.NoRank)
+		}
 	}
 	r := &Registry{
-		options: o, host: host, instance: randomInstance(),
+		options: o, instance: randomInstance(),
 		local: map[uint32]*Memory{}, imported: map[*Memory]struct{}{}, transfers: map[*transfers]struct{}{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -119,7 +125,7 @@ func (r *Registry) Device() *gpu.Device { return r.options.Device }
 
 // Host returns the identity of this rank's host. Ranks with equal hosts can map
 // each other's memory.
-func (r *Registry) Host() string { return r.host }
+func (r *Registry) Host() string { return r.options.Host }
 
 // Timeout returns the bound on waiting for a peer.
 func (r *Registry) Timeout() time.Duration { return r.options.Timeout }
@@ -194,7 +200,7 @@ func (r *Registry) number(op string, buf *gpu.Buffer, transports Transports) (*M
 	}
 	m := &Memory{reg: r, local: true, allocation: r.allocations.join(buf), about: description{
 		group: r.options.Group, rank: uint32(r.options.Rank), instance: r.instance, id: r.nextID,
-		transports: transports, size: buf.Size(), phase: uint32(buf.Ptr() % wordSize), host: r.host, device: r.options.Device.Info().UUID, socket: r.server.Name(),
+		transports: transports, size: buf.Size(), phase: uint32(buf.Ptr() % wordSize), host: r.options.Host, device: r.options.Device.Info().UUID, socket: r.server.Name(),
 	}}
 	m.buf.Store(buf)
 	r.nextID++

@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
-	"github.com/mscclgo/mscclgo/gpu"
-	"github.com/mscclgo/mscclgo/internal/hostid"
-	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
@@ -60,12 +57,14 @@ func Mixed(n int) []communicator.Options {
 	return all
 }
 
-// Network returns the options of ranks on several hosts, rank i on that of number hosts[i]: InfiniBand
-// joins these where there are devices to test with, which they take in turn, and else Ethernet.
+// Network returns the options of ranks that take each other for ranks of several hosts, rank i on that
+// of number hosts[i]: InfiniBand joins these where there are devices to test with, which they take in
+// turn, and else Ethernet.
 func Network(hosts ...int) []communicator.Options {
 	names := networks()
 	all := make([]communicator.Options, len(hosts))
 	for rank, host := range hosts {
+		all[rank].Host = fmt.Sprintf("host %d", host)
 		all[rank].Transports = registeredmem.CudaIPC | registeredmem.Ethernet
 		if names != nil {
 			all[rank].Transports = registeredmem.CudaIPC | registeredmem.InfiniBand
@@ -73,19 +72,4 @@ func Network(hosts ...int) []communicator.Options {
 		}
 	}
 	return all
-}
-
-// OnHosts opens an emulated device for each rank, rank i's on the host of number hosts[i]:
-// devices of different hosts do not reach each other, so that a group on them is as one on several
-// hosts. It skips the test on GPUs.
-func OnHosts(t *testing.T, hosts ...int) (devices []*gpu.Device) {
-	t.Helper()
-	if testdev.CUDA() {
-		t.Skip("GPUs of one machine reach each other, whatever its name")
-	}
-	for rank, host := range hosts {
-		t.Setenv(hostid.Env, fmt.Sprintf("host %d", host))
-		devices = append(devices, testdev.Open(t, rank))
-	}
-	return devices
 }

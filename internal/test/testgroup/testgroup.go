@@ -25,11 +25,17 @@ const (
 // of one is an error of the test, and reaches the others through the group.
 func Run(t testing.TB, n int, o communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
 	t.Helper()
+	RunOn(t, Devices(t, n), o, rank)
+}
+
+// Devices opens the devices of n ranks.
+func Devices(t testing.TB, n int) []*gpu.Device {
+	t.Helper()
 	devices := make([]*gpu.Device, n)
 	for i := range devices {
 		devices[i] = testdev.Open(t, i)
 	}
-	RunOn(t, devices, o, rank)
+	return devices
 }
 
 // RunOn is Run with a device for each rank.
@@ -42,11 +48,21 @@ func RunOn(t testing.TB, devices []*gpu.Device, o communicator.Options, rank fun
 	}
 }
 
-// RunEach is RunOn with options for each rank, such as transports. Ranks import memory as those of
+// RunEach runs ranks, each with its options, such as transports. Ranks import memory as those of
 // several processes do.
-func RunEach(t testing.TB, devices []*gpu.Device, o []communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
+func RunEach(t testing.TB, o []communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Duration(len(devices))*limitOfRank)
+	for i, err := range Errors(t, o, rank) {
+		if err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
+// Errors is RunEach for ranks of which some are to fail: it returns each one's error.
+func Errors(t testing.TB, o []communicator.Options, rank func(ctx context.Context, c *communicator.Communicator) error) []error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Duration(len(o))*limitOfRank)
 	defer cancel()
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", nil)
 	if err != nil {
@@ -54,14 +70,14 @@ func RunEach(t testing.TB, devices []*gpu.Device, o []communicator.Options, rank
 	}
 	defer rendezvous.Close()
 	var all sync.WaitGroup
-	for i, d := range devices {
+	errs := make([]error, len(o))
+	for i, d := range Devices(t, len(o)) {
 		all.Go(func() {
-			if err := runOne(ctx, cancel, bootstrap.Options{Rank: i, Size: len(devices), ID: rendezvous.ID(), HeartbeatTimeout: -1}, d, o[i], rank); err != nil {
-				t.Errorf("rank %d: %v", i, err)
-			}
+			errs[i] = runOne(ctx, cancel, bootstrap.Options{Rank: i, Size: len(o), ID: rendezvous.ID(), HeartbeatTimeout: -1}, d, o[i], rank)
 		})
 	}
 	all.Wait()
+	return errs
 }
 
 // runOne runs a rank. cancel ends the others if it does not reach them.

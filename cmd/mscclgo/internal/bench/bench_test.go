@@ -178,8 +178,11 @@ func TestSoak(t *testing.T) {
 		})
 	}
 	t.Run("hosts", func(t *testing.T) {
-		o := communicator.Options{Scratch: 1 << 20, Transports: registeredmem.CudaIPC | registeredmem.Ethernet}
-		testgroup.RunOn(t, testgroup.OnHosts(t, 0, 0, 1), o, soak)
+		o := testgroup.Network(0, 0, 1)
+		for rank := range o {
+			o[rank].Scratch = 1 << 20
+		}
+		testgroup.RunEach(t, o, soak)
 	})
 }
 
