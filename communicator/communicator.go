@@ -352,9 +352,11 @@ func (c *Communicator) build(op string) error {
 	if err != nil {
 		return invalid("%v", err)
 	}
+	c.launches = native.GroupLaunches(c.dev) // which the failure's watcher reads
 	if c.failure, err = newFailure(c); err != nil {
 		return err
 	}
+	c.launches.Has(uint64(c.failure.status.Ptr()), c.failure.status.Size())
 	if c.registry, err = registeredmem.NewRegistry(registeredmem.Options{
 		Rank: c.Rank(), Group: c.boot.Group(), Secret: c.boot.Key("registered memory"), Device: c.dev,
 		Logger: c.options.Logger, Timeout: c.options.Timeout, Unmapped: !c.options.Transports.Has(registeredmem.CudaIPC),
@@ -372,8 +374,6 @@ func (c *Communicator) build(op string) error {
 	if c.private = (&arena{dev: c.dev}); c.from != nil {
 		c.private = c.from.private
 	}
-	c.launches = native.GroupLaunches(c.dev)
-	c.launches.Has(uint64(c.failure.status.Ptr()), c.failure.status.Size())
 	c.private.groups(c.launches)
 	return nil
 }
