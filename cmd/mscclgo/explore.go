@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -81,7 +82,7 @@ func runExplore(c *call) error {
 		if failure != "" {
 			fmt.Fprintf(c.stdout, "seed %d (%s): %s\n", p.Seed, p.Scheduler, failure)
 			tellUncontrolled(c.stdout, o.Uncontrolled)
-			if err := e.examine(c.stdout, p, o, *shrink); err != nil {
+			if err := e.examine(c.stdout, p, o, failure, *shrink); err != nil {
 				return of(p, err)
 			}
 			strong := ""
@@ -223,21 +224,21 @@ func (l *lastOutput) text() string {
 	return text
 }
 
-// examine runs a plan that failed once more, and looks for few switches that make it fail.
-func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, runs int) error {
+// examine runs a plan that failed once more, and looks for few switches that make it fail so.
+func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, failure string, runs int) error {
 	if len(o.Trace) == 0 {
 		fmt.Fprintln(out, "the process ended before its schedule was written, so that no switches are known")
 		return nil
 	}
 	p.Expected = o.Trace
-	again, failure, err := e.run(p)
+	again, failureAgain, err := e.run(p)
 	switch {
 	case err != nil:
 		return err
 	case again.Diverged != "":
 		fmt.Fprintln(out, uncontrolled(again, o))
 		return nil
-	case failure == "":
+	case failureAgain == "":
 		fmt.Fprintln(out, "the same schedule did not fail again: something that is not under control decides")
 		return nil
 	}
@@ -245,10 +246,14 @@ func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, run
 		fmt.Fprintln(out, "the run has too many switches to look for few")
 		return nil
 	}
-	last, all, found := o, len(o.Switches), false
+	last, all, found, other := o, len(o.Switches), false, ""
 	few := explore.Shrink(o.Switches, runs, func(some []explore.Switch) ([]explore.Switch, bool) {
-		o, failure, runErr := e.run(explore.Plan{Scheduler: explore.Fixed, Switches: explore.Sorted(some)})
-		if err = errors.Join(err, runErr); runErr != nil || failure == "" {
+		o, how, runErr := e.run(explore.Plan{Scheduler: explore.Fixed, Switches: explore.Sorted(some)})
+		if err = errors.Join(err, runErr); runErr != nil || how == "" {
+			return nil, false
+		}
+		if !alike(how, failure) {
+			other = how
 			return nil, false
 		}
 		last, found = o, true
@@ -256,6 +261,9 @@ func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, run
 	})
 	if err != nil {
 		return err
+	}
+	if other != "" {
+		fmt.Fprintf(out, "with some of its switches it fails in another way: %s\n", other)
 	}
 	const otherwise = "each thread goes on while it can, and then its block"
 	switch {
@@ -281,6 +289,18 @@ func (e *explorer) examine(out io.Writer, p explore.Plan, o explore.Outcome, run
 		fmt.Fprintf(out, "and then: %s\n", last.Ended)
 	}
 	return nil
+}
+
+// numbers are what failures of one kind differ in: words, times, addresses.
+var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
+
+// alike reports whether two failures are of one kind, by their first lines without the numbers.
+func alike(a, b string) bool {
+	kind := func(failure string) string {
+		first, _, _ := strings.Cut(failure, "\n")
+		return numbers.ReplaceAllString(first, "0")
+	}
+	return kind(a) == kind(b)
 }
 
 // mostPrinted is how many switches are printed.
