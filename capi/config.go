@@ -58,6 +58,7 @@ func configure(op string, from *C.mscclgo_group_config, o *communicator.Options)
 	}
 	o.Trace, o.TraceEvents = text(c.trace), int(c.trace_events)
 	o.FindDeadlocks = c.find_deadlocks != 0
+	o.PipePool, o.Host = uint64(c.pipe_pool_bytes), text(c.host)
 	return collectivesOf(op, &c)
 }
 
@@ -67,8 +68,8 @@ func configurePart(op string, from *C.mscclgo_group_config) (collective.Options,
 	if err != nil {
 		return collective.Options{}, err
 	}
-	if c.transports != nil || c.trace != nil || c.trace_events != 0 || c.find_deadlocks != 0 {
-		return collective.Options{}, invalid(op, "a part has the transports, the trace and find_deadlocks of the group that it is of: leave them 0")
+	if c.transports != nil || c.trace != nil || c.trace_events != 0 || c.find_deadlocks != 0 || c.pipe_pool_bytes != 0 || c.host != nil {
+		return collective.Options{}, invalid(op, "a part has the transports, the trace, find_deadlocks, pipe_pool_bytes and the host of the group that it is of: leave them 0")
 	}
 	return collectivesOf(op, &c)
 }

@@ -67,6 +67,7 @@ CALL(group_connect_configured,
      ((char*)id, rank, size, (mscclgo_group_options*)options, (mscclgo_group_config*)config, NEW(group)))
 CALL(group_destroy, (mscclgo_group group), (ID(group)))
 CALL(group_rank, (mscclgo_group group, int* rank), (ID(group), rank))
+CALL(group_get_pipe_pool, (mscclgo_group group, mscclgo_pipe_pool* pool), (ID(group), pool))
 CALL(group_size, (mscclgo_group group, int* size), (ID(group), size))
 CALL(group_device, (mscclgo_group group, mscclgo_device* device), (ID(group), NEW(device)))
 CALL(group_error, (mscclgo_group group), (ID(group)))

@@ -200,6 +200,12 @@ typedef struct {
   // devices of one host, for programs in which no other thread ends a wait. All ranks set it, or nothing
   // is found. mscclgo_group_join uses the variable MSCCLGO_DEADLOCKS instead if it is set.
   int find_deadlocks;
+  // pipe_pool_bytes is the size of the memory for shared pipes, which each rank has from its first such
+  // pipes on; it may differ among ranks. 0 means 64 MiB.
+  uint64_t pipe_pool_bytes;
+  // host is the identity of this rank's host: ranks with the same one may map each other's memory, others
+  // need a network. NULL means that of the variable MSCCLGO_HOST_ID, or else the kernel's.
+  const char* host;
 } mscclgo_group_config;
 
 // mscclgo_group_join_configured and mscclgo_group_connect_configured are mscclgo_group_join and
@@ -846,8 +852,9 @@ typedef struct {
   mscclgo_buffer buffer;  // what is received into it is written there at once, without slots; or NULL
   mscclgo_proxy proxy;    // moves the messages where memory is not mapped; or NULL, if there is no such peer
   int ports;              // not 0: the proxy moves all messages
-  int shared;             // not 0: slots of all such pipes of a group are in 64 MiB of a rank's memory: 2 of
-                          // each pipe, not 8, and others that longer messages borrow
+  int shared;             // not 0: slots of all such pipes of a group are in one memory of a rank, of 64 MiB
+                          // or pipe_pool_bytes of the group's config: 2 of each pipe, not 8, and others
+                          // that longer messages borrow
   const char* name;       // in errors, of which 32 bytes are shown; or NULL
 } mscclgo_pipe_options;
 
@@ -873,6 +880,21 @@ MSCCLGO_API mscclgo_status mscclgo_pipes_get_set(mscclgo_pipes pipes, mscclgo_pi
 // are the proxy's, and destroyed with it. Collective in either case: it waits for the other ranks,
 // for at most 5 seconds. Destroying the group destroys them too, where all ranks do that.
 MSCCLGO_API mscclgo_status mscclgo_pipes_destroy(mscclgo_pipes pipes);
+
+// mscclgo_pipe_pool is how the memory of a rank's shared pipes is used. All is 0 before its first use.
+typedef struct {
+  uint64_t bytes;     // of the memory
+  uint64_t for_ends;  // bytes of it for the control words and own slots of pipes
+  uint64_t taken;     // bytes of these that pipes take
+  uint64_t lots;      // pieces that long messages borrow
+  uint64_t lent;      // lots that messages under way have
+  uint64_t asked;     // how often a message was to borrow a lot
+  uint64_t refused;   // how often it got none, so that it went through its pipe's own slots
+} mscclgo_pipe_pool;
+
+// mscclgo_group_get_pipe_pool stores how the memory of this rank's shared pipes is used. Kernels may be
+// under way.
+MSCCLGO_API mscclgo_status mscclgo_group_get_pipe_pool(mscclgo_group group, mscclgo_pipe_pool* pool);
 
 // mscclgo_peer_memory_handle is what a kernel takes by value as mscclgo::PeerMemory of
 // <mscclgo/group.cuh>.

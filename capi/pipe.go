@@ -40,6 +40,25 @@ func capi_pipes_create(handle C.uintptr_t, o *C.mscclgo_pipe_options, result *C.
 	})
 }
 
+//export capi_group_get_pipe_pool
+func capi_group_get_pipe_pool(handle C.uintptr_t, result *C.mscclgo_pipe_pool) C.mscclgo_status {
+	const op = "look at the pool of pipes"
+	return withGroup(op, handle, func(_ *object, g *group) error {
+		if err := isNull(op, unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		s, err := g.comm.PipePool()
+		if err != nil {
+			return err
+		}
+		*result = C.mscclgo_pipe_pool{
+			bytes: C.uint64_t(s.Bytes), for_ends: C.uint64_t(s.ForEnds), taken: C.uint64_t(s.Taken),
+			lots: C.uint64_t(s.Lots), lent: C.uint64_t(s.Lent), asked: C.uint64_t(s.Asked), refused: C.uint64_t(s.Refused),
+		}
+		return nil
+	})
+}
+
 // pipeOptions returns the options of a call. The caller ends the use of the buffer and the proxy, of
 // which each may be nil, also where there is an error.
 func pipeOptions(op string, owner *object, g *group, o *C.mscclgo_pipe_options) (options communicator.PipeOptions, buffer, proxy *object, err error) {

@@ -404,6 +404,12 @@ static void pipes(void) {
   OK(mscclgo_pipes_create(g, &none, &p));  // of no ranks
   OK(mscclgo_pipes_get_set(p, &parameters.set));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_get_set(p, NULL));
+  mscclgo_pipe_pool pool;
+  OK(mscclgo_group_get_pipe_pool(other, &pool));
+  TRUE(pool.bytes == 0);
+  OK(mscclgo_group_get_pipe_pool(g, &pool));
+  TRUE(pool.bytes == 64 << 20 && pool.for_ends > 0 && pool.taken == 0 && pool.lots > 0 && pool.lent == 0);
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_group_get_pipe_pool(g, NULL));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_create(g, NULL, &p));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_create(g, &o, NULL));
   FAILS(MSCCLGO_INVALID, "pipes", mscclgo_pipes_destroy((mscclgo_pipes)b));
@@ -1229,6 +1235,46 @@ static void* configure(void* number) {
   return NULL;
 }
 
+// on_hosts joins a group on as many hosts as it has ranks, whose pool has room for few pipes.
+static void* on_hosts(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group g;
+  mscclgo_proxy proxy;
+  mscclgo_pipes p;
+  mscclgo_pipe_pool pool;
+  int next = (int)(me + 1) % RANKS, before = (int)(me + RANKS - 1) % RANKS;
+  char host[] = {'A' + (char)me, 0};
+  mscclgo_group_config config = {
+      .bytes = sizeof config, .transports = "cudaipc,ethernet", .host = host, .pipe_pool_bytes = 1 << 20};
+  OK(mscclgo_group_connect_configured(shared_id, (int)me, RANKS, NULL, &config, &g));
+  OK(mscclgo_proxy_create(g, &proxy));
+  mscclgo_pipe_options o = {.to = &next,
+                            .from = &before,
+                            .to_count = 1,
+                            .from_count = 1,
+                            .slot_bytes = 1024,
+                            .proxy = proxy,
+                            .shared = 1};
+  OK(mscclgo_pipes_create(g, &o, &p));
+  OK(mscclgo_group_get_pipe_pool(g, &pool));
+  TRUE(pool.bytes == 1 << 20 && pool.taken > 0);
+  o.slot_bytes = 1 << 20;
+  FAILS(MSCCLGO_INVALID, "raise Options.PipePool", mscclgo_pipes_create(g, &o, &p));
+  OK(mscclgo_group_barrier(g, -1));  // no rank leaves before all were told
+  OK(mscclgo_group_destroy(g));
+  return NULL;
+}
+
+// out_of_reach asks for a group whose ranks map no memory of each other's and have no network.
+static void* out_of_reach(void* number) {
+  intptr_t me = (intptr_t)number;
+  mscclgo_group g;
+  char host[] = {'A' + (char)me, 0};
+  mscclgo_group_config config = {.bytes = sizeof config, .transports = "cudaipc", .host = host};
+  TRUE(mscclgo_group_connect_configured(shared_id, (int)me, RANKS, NULL, &config, &g) == MSCCLGO_UNSUPPORTED);
+  return NULL;
+}
+
 static void configured(void) {
   mscclgo_rendezvous r;
   mscclgo_group g;
@@ -1243,8 +1289,8 @@ static void configured(void) {
     mscclgo_group_config wrong = {__VA_ARGS__};                                               \
     FAILS(status, part, mscclgo_group_connect_configured(shared_id, 0, 1, NULL, &wrong, &g)); \
   } while (0)
-  WRONG_CONFIG(MSCCLGO_INVALID, "sizeof(mscclgo_group_config), 56", .max_blocks = 1);
-  WRONG_CONFIG(MSCCLGO_INVALID, "sizeof(mscclgo_group_config), 56", .bytes = SIZE_MAX);
+  WRONG_CONFIG(MSCCLGO_INVALID, "sizeof(mscclgo_group_config), 72", .max_blocks = 1);
+  WRONG_CONFIG(MSCCLGO_INVALID, "sizeof(mscclgo_group_config), 72", .bytes = SIZE_MAX);
   WRONG_CONFIG(MSCCLGO_INVALID, "max_blocks is -1", .bytes = sizeof wrong, .max_blocks = -1);
   WRONG_CONFIG(MSCCLGO_INVALID, "pigeons", .bytes = sizeof wrong, .transports = "cudaipc,pigeons");
   WRONG_CONFIG(MSCCLGO_INVALID, "line 2", .bytes = sizeof wrong, .tuning = "# mine\nnonsense");
@@ -1273,6 +1319,8 @@ static void configured(void) {
   OK(mscclgo_group_destroy(g));
   OK(mscclgo_rendezvous_destroy(r));
   together(configure);
+  together(on_hosts);
+  together(out_of_reach);
 }
 
 static mscclgo_group ranks[2];

@@ -25,7 +25,7 @@ import os
 from typing import Any, Callable, Optional, Sequence
 
 from ._array import Array, Pointer
-from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels, StreamPort
+from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels, StreamPort
 from ._config import Config
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
@@ -55,6 +55,7 @@ __all__ = [
     "Messages",
     "Module",
     "PeerMemory",
+    "PipePool",
     "Pipes",
     "Pointer",
     "Prepared",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import struct
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Tuple
 
 from ._array import Array, Pointer
 from ._errors import InvalidError
@@ -209,6 +209,18 @@ def _word(name: str, value: Any) -> int:
 
 HANDLES = (MemoryChannels._struct, PortChannels._struct)
 SETS = (MemoryChannels._set, PortChannels._set)
+
+
+class PipePool(NamedTuple):
+    """How the memory of a rank's shared pipes is used; see Group.pipe_pool."""
+
+    bytes: int  # of the memory
+    for_ends: int  # bytes of it for the control words and own slots of pipes
+    taken: int  # bytes of these that pipes take
+    lots: int  # pieces that long messages borrow
+    lent: int  # lots that messages under way have
+    asked: int  # how often a message was to borrow a lot
+    refused: int  # how often it got none, so that it went through its pipe's own slots
 
 
 class Pipes(Owner):

@@ -33,6 +33,10 @@ class Config:
       65536.
     - find_deadlocks has the group fail as soon as nothing of it can go on, on emulated devices of one
       host, for programs in which no other thread ends a wait. All ranks set it.
+    - pipe_pool is the size in bytes of the memory for shared pipes, which each rank has from its first
+      such pipes on; 0 is 64 MiB.
+    - host is the identity of this rank's host: ranks with the same one may map each other's memory,
+      others need a network. None is that of the variable MSCCLGO_HOST_ID, or else the kernel's.
 
     For init the variables MSCCLGO_TRANSPORTS, MSCCLGO_TRACE, MSCCLGO_TRACE_EVENTS and MSCCLGO_DEADLOCKS
     are used instead where they are set.
@@ -45,6 +49,8 @@ class Config:
     trace: "Union[None, str, os.PathLike[str]]" = None
     trace_events: int = 0
     find_deadlocks: bool = False
+    pipe_pool: int = 0
+    host: Optional[str] = None
 
 
 def pack(config: Optional[Config]) -> Optional[GroupConfig]:
@@ -70,6 +76,8 @@ def pack(config: Optional[Config]) -> Optional[GroupConfig]:
         collective_scratch_bytes=integer("config: collective_scratch", config.collective_scratch, 0, (1 << 64) - 1),
         max_blocks=integer("config: max_blocks", config.max_blocks, 0),
         find_deadlocks=bool(config.find_deadlocks),
+        pipe_pool_bytes=integer("config: pipe_pool", config.pipe_pool, 0, (1 << 64) - 1),
+        host=_text("host", config.host),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from . import _compiler, _memory, _module
 from ._array import Array, Wrapped
-from ._channels import MemoryChannels, PeerMemory, Pipes, PortChannels
+from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
 from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, text
@@ -398,11 +398,19 @@ class Group(Owner):
         take more than 64 MiB of device memory. What is received into the buffer is written there at once, without slots. With ports,
         and between ranks that do not map each other's memory, a thread of the library moves the
         messages. The slots of all shared pipes of the group lie in 64 MiB of a rank's memory: a pipe has 2
-        by default then, and longer messages borrow others. Collective: ranks without pipes call it too.
+        by default then, and longer messages borrow others; Config.pipe_pool makes it another size, and
+        pipe_pool tells how it is used. Collective: ranks without pipes call it too.
         """
         mapped = self._all_mapped()  # by all ranks, whatever their ports
         by_proxy = ports or not mapped
         return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name, shared)
+
+    def pipe_pool(self) -> PipePool:
+        """How the memory of this rank's shared pipes is used; all is 0 before its first use. Kernels may be
+        under way."""
+        words = (ctypes.c_uint64 * len(PipePool._fields))()
+        call(library.mscclgo_group_get_pipe_pool, self._handle, ctypes.addressof(words))
+        return PipePool(*words)
 
     def _all_mapped(self) -> bool:
         """Whether all ranks map each other's memory. Collective the first time."""

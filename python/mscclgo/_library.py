@@ -41,6 +41,7 @@ FUNCTIONS = dict(
     group_destroy="p",
     group_rank="pp",
     group_size="pp",
+    group_get_pipe_pool="pp",
     group_device="pp",
     group_error="p",
     group_abort="ps",
@@ -176,6 +177,8 @@ class GroupConfig(ctypes.Structure):
         ("collective_scratch_bytes", ctypes.c_uint64),
         ("max_blocks", ctypes.c_int),
         ("find_deadlocks", ctypes.c_int),
+        ("pipe_pool_bytes", ctypes.c_uint64),
+        ("host", ctypes.c_char_p),
     ]
 
 

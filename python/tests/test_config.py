@@ -46,6 +46,24 @@ def test_trace(tmp_path: pathlib.Path) -> None:
         assert (tmp_path / name).stat().st_size > 0
 
 
+def test_hosts() -> None:
+    """Ranks of one process on several hosts, which pipes by ports join, with a pool for few."""
+
+    def rank(number: int, id: str) -> Any:
+        config = Config(host=f"host {number}", transports="cudaipc,ethernet", pipe_pool=1 << 20)
+        with mscclgo.connect(id, number, 2, device="emu", config=config) as group:
+            with pytest.raises(mscclgo.UnsupportedError):
+                group.handle_bytes()
+            pipes = group.pipes([1 - number], [1 - number], slot_bytes=1024, shared=True)
+            x = group.array(np.full(3, number + 1, "int32"))
+            group.all_reduce(x)
+            pool = group.pipe_pool().bytes
+            pipes.close()
+            return x.numpy().tolist(), pool
+
+    assert run_ranks(2, rank) == [([3, 3, 3], 1 << 20)] * 2
+
+
 def test_refused() -> None:
     wrong: Any
     for wrong, says in (
@@ -54,6 +72,9 @@ def test_refused() -> None:
         (Config(max_blocks=1.5), "config: max_blocks is an int, not a float"),  # type: ignore[arg-type]
         (Config(collective_scratch=-1), "config: collective_scratch is -1"),
         (Config(collective_scratch=1 << 63), "is more than"),
+        (Config(pipe_pool=-1), "config: pipe_pool is -1"),
+        (Config(pipe_pool=1 << 60), "a pool of pipes of 1152921504606846976 bytes"),
+        (Config(host="x" * 256), "256 bytes"),
         (Config(transports="pigeons"), '"pigeons", which is none of'),
         (Config(transports=3), "transports are names"),  # type: ignore[arg-type]
         (Config(transports=[3]), "transports are names"),  # type: ignore[list-item]

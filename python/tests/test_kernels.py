@@ -563,6 +563,8 @@ def test_pipes(together: Any, way: str) -> None:
         kernel[2, 64](None, pipes, data, room, data.nbytes)
         group.synchronize()
         np.testing.assert_array_equal(room.numpy(), np.arange(count) * ((me - 1) % size + 1))
+        pool = group.pipe_pool()
+        assert (pool.bytes, pool.taken > 0, pool.lots > 0, pool.lent) == ((64 << 20, True, True, 0) if way == "shared" else (0, False, False, 0))
         pipes.close()
         with pytest.raises(mscclgo.InvalidError, match="destroyed"):
             kernel[2, 64](None, pipes, data, room, data.nbytes)
