@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -201,7 +200,7 @@ func (c differing) found(r *Runner, s *gpu.Stream) error {
 	if err := gpu.CopyOut(got, whole); err != nil {
 		return err
 	}
-	if diff := cmp.Diff([][]byte{fill(behind), fill(behind)}, [][]byte{got[:behind], got[behind+end:]}); diff != "" {
+	if diff := testcmp.Diff([][]byte{fill(behind), fill(behind)}, [][]byte{got[:behind], got[behind+end:]}); diff != "" {
 		return fmt.Errorf("rank %d: what is beside the output was written (-want +got):\n%s", rank, diff)
 	}
 	return nil

@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
@@ -506,7 +505,7 @@ func (m *member) exchangeCounts() error {
 	if err := gpu.CopyOut(got, out); err != nil {
 		return err
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := testcmp.Diff(want, got); diff != "" {
 		return fmt.Errorf("rank %d got something else (-want +got):\n%.2000s", me, diff)
 	}
 	return errors.Join(in.Close(), out.Close())

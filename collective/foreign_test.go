@@ -9,11 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 )
 
 // others is other code of the process: it has the same GPU, and streams of its own, which
@@ -409,7 +408,7 @@ func TestForeignGraphOfAll(t *testing.T) {
 				if err := gpu.CopyOut(result, p.out); err != nil {
 					return err
 				}
-				if diff := cmp.Diff(p.want, result); diff != "" {
+				if diff := testcmp.Diff(p.want, result); diff != "" {
 					return fmt.Errorf("%v: the result (-want +got):\n%s", p.op.Choice(), diff)
 				}
 			}

@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
@@ -973,7 +972,7 @@ func TestManyMessages(t *testing.T) {
 			if err := gpu.CopyOut(got, in); err != nil {
 				return err
 			}
-			if diff := cmp.Diff(data, got); diff != "" {
+			if diff := testcmp.Diff(data, got); diff != "" {
 				return fmt.Errorf("round %d: what was received (-want +got):\n%s", round, diff)
 			}
 			if n := len(m.runner.groups.tables); n != c.tables {

@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
@@ -101,7 +100,7 @@ func (m *member) right(p *problem) error {
 		for i, name := range []string{"input", "output"} {
 			if !bytes.Equal(want[i], got[i]) {
 				return fmt.Errorf("%v, %s, in place %v, %d and %d off, on rank %d: the %s differs (-want +got):\n%.1500s",
-					&p.Call, way, p.InPlace, p.offsetIn, p.offsetOut, m.comm.Rank(), name, cmp.Diff(want[i], got[i]))
+					&p.Call, way, p.InPlace, p.offsetIn, p.offsetOut, m.comm.Rank(), name, testcmp.Diff(want[i], got[i]))
 			}
 		}
 	}
@@ -194,7 +193,7 @@ func TestLeastScratch(t *testing.T) {
 			if err := gpu.CopyOut(got, out); err != nil {
 				return err
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := testcmp.Diff(want, got); diff != "" {
 				return fmt.Errorf("%s on rank %d (-want +got):\n%.1500s", way.name, rank, diff)
 			}
 			if err := out.Close(); err != nil {
@@ -355,7 +354,7 @@ func TestHierarchiesInTurn(t *testing.T) {
 			if err := gpu.CopyOut(got, memory.Buffer); err != nil {
 				return err
 			}
-			if diff := cmp.Diff(want[i][m.comm.Rank()], got); diff != "" {
+			if diff := testcmp.Diff(want[i][m.comm.Rank()], got); diff != "" {
 				return fmt.Errorf("rank %d: memory %d differs (-want +got):\n%.2000s", m.comm.Rank(), i, diff)
 			}
 		}
@@ -436,7 +435,7 @@ func TestChainOnHosts(t *testing.T) {
 			}
 		}
 		want := slices.Repeat(parts[m.comm.Rank()], ranks)
-		if diff := cmp.Diff(want, values); diff != "" {
+		if diff := testcmp.Diff(want, values); diff != "" {
 			return fmt.Errorf("rank %d: the results differ (-want +got):\n%.2000s", m.comm.Rank(), diff)
 		}
 		return errors.Join(graph.Close(), second.Close(), x.Close(), other.Close(), y.Close(), z.Close(), w.Close())

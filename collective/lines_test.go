@@ -7,10 +7,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -107,7 +106,7 @@ func TestLines(t *testing.T) {
 							}
 							want[i] = byteOf(from+call, part, i%count)
 						}
-						if diff := cmp.Diff(want, got); diff != "" {
+						if diff := testcmp.Diff(want, got); diff != "" {
 							return fmt.Errorf("call %d on rank %d (-want +got):\n%.2000s", call, rank, diff)
 						}
 					}

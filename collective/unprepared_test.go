@@ -9,13 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 	"github.com/mscclgo/mscclgo/registeredmem"
@@ -246,7 +245,7 @@ func (m *member) compare(p *problem) error {
 	if err != nil {
 		return fmt.Errorf("%v: %w", &p.Call, err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := testcmp.Diff(want, got); diff != "" {
 		return fmt.Errorf("%v, in place %v, %d and %d off, on rank %d: the buffers differ (-prepared +unprepared):\n%.2000s", &p.Call, p.InPlace, p.offsetIn, p.offsetOut, m.comm.Rank(), diff)
 	}
 	return nil

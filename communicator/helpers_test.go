@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -245,7 +245,7 @@ func (w *worker) want(result uint32, more ...uint32) error {
 	}
 	want := make([]uint32, mostResults)
 	copy(want, append([]uint32{result}, more...))
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := testcmp.Diff(want, got); diff != "" {
 		return fmt.Errorf("how the waits ended (-want +got):\n%s", diff)
 	}
 	return nil

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/connection/ib"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/proxyservice"
@@ -250,7 +249,7 @@ func TestTransportsOfAHost(t *testing.T) {
 			got[rank] = append(got[rank], over)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := testcmp.Diff(want, got); diff != "" {
 		t.Errorf("the transports by rank and peer (-want +got):\n%s", diff)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/proxyservice"
 )
@@ -49,7 +49,7 @@ func TestShare(t *testing.T) {
 			if err := gpu.CopyOut(got, m.Buffer()); err != nil {
 				return err
 			}
-			if diff := cmp.Diff(bytes.Repeat([]byte{byte(peer + 1)}, len(got)), got); diff != "" {
+			if diff := testcmp.Diff(bytes.Repeat([]byte{byte(peer + 1)}, len(got)), got); diff != "" {
 				return fmt.Errorf("the memory of rank %d (-want +got):\n%s", peer, diff)
 			}
 		}

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -85,7 +85,7 @@ func TestSplit(t *testing.T) {
 					got = append(got, fmt.Sprintf("%d of %d", c.Rank(), c.Size()))
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := testcmp.Diff(want, got); diff != "" {
 				t.Fatalf("ranks of the children (-want +got):\n%s", diff)
 			}
 			each(t, len(comms), func(rank int) error {

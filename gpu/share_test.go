@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
@@ -67,7 +65,7 @@ func child() error {
 	if err := gpu.CopyOut(got, b); err != nil {
 		return err
 	}
-	if diff := cmp.Diff(counting(size, 1), got); diff != "" {
+	if diff := testcmp.Diff(counting(size, 1), got); diff != "" {
 		return fmt.Errorf("the memory (-want +got):\n%s", diff)
 	}
 	if _, err := b.Export(); !errors.Is(err, mscclgo.ErrUnsupported) {

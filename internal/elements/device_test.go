@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/elements"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 )
 
@@ -55,7 +54,7 @@ func compare(t *testing.T, d *gpu.Device, stream *gpu.Stream, typ elements.Type)
 		if err := gpu.CopyOut(got, data[i]); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := testcmp.Diff(want, got); diff != "" {
 			t.Fatalf("seed %d: the device fills otherwise than the host (-host +device):\n%.2000s", seed, diff)
 		}
 		host[i] = want[offset : offset+count*typ.Size()]

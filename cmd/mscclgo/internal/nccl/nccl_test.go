@@ -10,12 +10,12 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/collective"
 	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -113,7 +113,7 @@ func TestCollectives(t *testing.T) {
 		}
 		want := make([]byte, 4096)
 		copy(want, bytes.Repeat([]byte{byte(i + 1)}, 200))
-		if diff := cmp.Diff(want, bytes.Clone(at(out.Ptr, 4096))); diff != "" {
+		if diff := testcmp.Diff(want, bytes.Clone(at(out.Ptr, 4096))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
