@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +41,7 @@ type Env struct {
 	LocalRank int     // this rank's number among those on this machine
 	LocalSize int     // the ranks on this machine
 	Launcher  string  // who started the process, for people to read
+	Warning   string  // who might join besides the ranks and what keeps them out, for people to read, or ""
 }
 
 // A launcher names the variables that one kind of launcher sets.
@@ -52,8 +52,9 @@ type launcher struct {
 	localRank   string
 	localSize   []string // the first that is set
 	marks       []string // set under this launcher, besides rank
-	jobs        []string // what distinguishes one job from another; any may be missing
-	public      []string // NAME=value or NAME of those jobs that anyone can see or guess
+	jobs        []string // what distinguishes one job from another, and is no secret; any may be missing
+	chosen      string   // the one of jobs that users may choose, or ""
+	unchosen    string   // its value if they have not
 	exports     bool     // its ranks have the environment of its caller
 	option      string   // that it needs to export a secret, or ""
 	oneRankEach bool     // one rank on each machine, so no local variables
@@ -69,28 +70,27 @@ var launchers = []launcher{
 	{
 		name: "torchrun", rank: "RANK", size: []string{"WORLD_SIZE"},
 		localRank: "LOCAL_RANK", localSize: []string{"LOCAL_WORLD_SIZE"},
-		jobs: []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-		// The run id is "none" unless torchrun got a --rdzv-id.
-		public: []string{"TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT"},
+		// The run id, a --rdzv-id, is among torchrun's arguments, which any user sees, and in the
+		// names of the keys that its agents ask each other for.
+		jobs:   []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+		chosen: "TORCHELASTIC_RUN_ID", unchosen: "none",
 	},
 	{
 		name: "Open MPI's mpirun", rank: "OMPI_COMM_WORLD_RANK", size: []string{"OMPI_COMM_WORLD_SIZE"},
 		localRank: "OMPI_COMM_WORLD_LOCAL_RANK", localSize: []string{"OMPI_COMM_WORLD_LOCAL_SIZE"},
 		addr: loopbackIfAlone,
-		jobs: []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
 		// All are made of mpirun's host and process number, such as prterun-host-4711@1, and its
 		// daemons on other hosts have them among their arguments, which any user sees.
-		public:  []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+		jobs:    []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
 		exports: true, option: "-x " + EnvSecret,
 	},
 	{
 		name: "MPICH's mpiexec", rank: "PMI_RANK", size: []string{"PMI_SIZE"},
 		localRank: "MPI_LOCALRANKID", localSize: []string{"MPI_LOCALNRANKS"},
 		addr: loopbackIfAlone,
-		jobs: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 		// PMI_KVSNAME is made of mpiexec's host and process number and a number from the clock, or
 		// of Slurm's numbers.
-		public: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
+		jobs: []string{"PMI_JOBID", "PMI_KVSNAME", "SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
 	},
 	{
 		// SLURM_STEP_ID is there under srun and not in a batch script, which
@@ -99,9 +99,8 @@ var launchers = []launcher{
 		localRank: "SLURM_LOCALID", localSize: []string{"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"},
 		marks: []string{"SLURM_STEP_ID"}, byNode: true,
 		addr: slurmFirstNode,
-		jobs: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"},
 		// squeue shows them to any user.
-		public: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
+		jobs: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, exports: true,
 	},
 	{
 		name: "a Kubernetes indexed job", rank: "JOB_COMPLETION_INDEX", size: []string{"WORLD_SIZE"},
@@ -135,10 +134,12 @@ const opEnv = "bootstrap: read the environment"
 //   - on the port MSCCLGO_PORT; else MASTER_PORT + 1, because torchrun's own
 //     store holds MASTER_PORT; else one from 20000 to 31999 derived from the
 //     job;
-//   - with a secret derived from MSCCLGO_SECRET; else from torchrun's --rdzv-id, which is
-//     weaker: other users of the cluster may see or guess it. Without these, since anyone can
-//     see or guess the identifiers that launchers set, ranks of several machines require
-//     MSCCLGO_SECRET, and those of one meet at a loopback address.
+//   - with a secret derived from MSCCLGO_SECRET. The identifiers that launchers set are none,
+//     since others can see or guess them: without a secret the ranks of one machine meet at a
+//     loopback address, which keeps out all but that machine's users, and those of several
+//     need MSCCLGO_SECRET. Only torchrun's --rdzv-id is taken in its place there, and Warning
+//     says who may join then: users of the ranks' machines, who see torchrun's arguments, and
+//     whoever hears or may ask its agents. Others fail, unless they guess it.
 //
 // Text that may be easy to guess is stretched with 600,000 rounds of PBKDF2
 // (HMAC-SHA256), which takes a core 0.1 to 0.3 seconds: once in each process,
@@ -241,7 +242,7 @@ func (v vars) env() (Env, error) {
 		}
 		return env, nil
 	}
-	env.Options.ID, err = v.deriveID(l, env)
+	env.Options.ID, env.Warning, err = v.deriveID(l, env)
 	return env, err
 }
 
@@ -277,38 +278,44 @@ func (v vars) local(l *launcher) (rank, size int, err error) {
 	})
 }
 
-// deriveID makes the id that each rank can derive by itself.
-func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
-	secret := v.get(EnvSecret)
-	job, guessed := v.jobs(l)
+// deriveID makes the id that each rank can derive by itself, and the Env's warning.
+func (v vars) deriveID(l *launcher, env Env) (id UniqueID, warning string, err error) {
+	secret, job := v.get(EnvSecret), v.jobs(l)
+	together := env.LocalSize == env.Options.Size
+	var open error // which strangers of other machines could join
+	if secret == "" && !together && !v.choseJob(l) {
+		open = l.noSecret()
+	}
 	host := v.get("MASTER_ADDR")
 	if host == "" {
 		if l.addr == nil {
-			return UniqueID{}, fmt.Errorf("neither %s nor MASTER_ADDR is set: one is needed to find rank 0", EnvID)
+			return UniqueID{}, "", fmt.Errorf("neither %s nor MASTER_ADDR is set: one is needed to find rank 0", EnvID)
 		}
-		var err error
 		if host, err = l.addr(v, env.LocalSize, env.Options.Size); err != nil {
-			if secret == "" && guessed && env.LocalSize != env.Options.Size {
-				err = fmt.Errorf("%w. Also, %w", err, l.noSecret())
+			if open != nil {
+				err = fmt.Errorf("%w. Also, %w", err, open)
 			}
-			return UniqueID{}, err
+			return UniqueID{}, "", err
 		}
 	} else if err := checkHost(host); err != nil {
-		return UniqueID{}, fmt.Errorf("MASTER_ADDR: %w", err)
+		return UniqueID{}, "", fmt.Errorf("MASTER_ADDR: %w", err)
 	}
-	open := secret == "" && guessed && !isLoopback(host) // to strangers
-	if open && env.LocalSize == env.Options.Size {
-		host, open = loopback, false // rank 0 is here too
+	if secret == "" && !isLoopback(host) {
+		if together {
+			host = loopback // rank 0 is here too
+		} else if open == nil {
+			warning = l.seenSecret()
+		}
 	}
 	weak := sync.OnceValue(func() [secretSize]byte {
 		return stretch(strings.Join(append([]string{secret}, job...), "\n"), host)
 	})
 	port, err := v.port(l, job, weak)
 	if err != nil {
-		return UniqueID{}, err
+		return UniqueID{}, "", err
 	}
-	if open {
-		return UniqueID{}, l.noSecret()
+	if open != nil && !isLoopback(host) {
+		return UniqueID{}, "", open
 	}
 	place := fmt.Sprintf("%s:%d", host, port)
 	// The group's number is not a secret, so it must not help to guess one: it
@@ -321,25 +328,37 @@ func (v vars) deriveID(l *launcher, env Env) (UniqueID, error) {
 	return UniqueID{hosts: host, port: port, hosted: true, group: [groupSize]byte(group[:]), secret: sync.OnceValue(func() [secretSize]byte {
 		text := weak()
 		return derive(append(text[:], place...), "secret")
-	})}, nil
+	})}, warning, nil
 }
 
-// jobs returns what distinguishes the job from others, and whether strangers can see or guess
-// all of it.
-func (v vars) jobs(l *launcher) (job []string, guessed bool) {
-	guessed = true
+// jobs returns what distinguishes the job from others.
+func (v vars) jobs(l *launcher) (job []string) {
 	for _, name := range l.jobs {
 		if v.has(name) {
-			one := name + "=" + v.get(name)
-			job = append(job, one)
-			guessed = guessed && (slices.Contains(l.public, name) || slices.Contains(l.public, one))
+			job = append(job, name+"="+v.get(name))
 		}
 	}
-	return job, guessed
+	return job
+}
+
+// choseJob reports whether the user has chosen what distinguishes the job from others.
+func (v vars) choseJob(l *launcher) bool {
+	return l.chosen != "" && v.has(l.chosen) && v.get(l.chosen) != l.unchosen
 }
 
 // noSecret is the error of ranks that strangers could join.
 func (l *launcher) noSecret() error {
+	return fmt.Errorf("%s shares no secret among its ranks: %s (or set %s)", l.name, l.setSecret(), EnvID)
+}
+
+// seenSecret is the warning of ranks that have no secret but an identifier which the user chose.
+func (l *launcher) seenSecret() string {
+	return fmt.Sprintf("%s's --rdzv-id is taken for the group's secret, but other users of the ranks' machines see it in the output of ps, and it "+
+		"crosses the network unencrypted, so they could join: %s", l.name, l.setSecret())
+}
+
+// setSecret says how to set one.
+func (l *launcher) setSecret() string {
 	how := `such as one output of "openssl rand -hex 16"`
 	if l.exports {
 		how = fmt.Sprintf(`by "export %s=$(openssl rand -hex 16)" before it starts them`, EnvSecret)
@@ -347,7 +366,7 @@ func (l *launcher) noSecret() error {
 	if l.option != "" {
 		how += fmt.Sprintf(" with its option %q", l.option)
 	}
-	return fmt.Errorf("%s shares no secret among its ranks: set %s to the same random text for all, %s (or set %s)", l.name, EnvSecret, how, EnvID)
+	return fmt.Sprintf("set %s to the same random text for all, %s", EnvSecret, how)
 }
 
 // port returns where rank 0 listens. weak is what the secret is derived from.

@@ -44,7 +44,10 @@ func TestFromEnv(t *testing.T) {
 		{"torchrun, one machine", ranks + "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0",
 			"torchrun", 5, 8, 1, 4, "127.0.0.1:29501", "", "", ""},
 		{"torchrun with a port", ranks + "MASTER_ADDR=::1 MASTER_PORT=29500 MSCCLGO_PORT=4000 MSCCLGO_INTERFACE=eth1", "torchrun", 5, 8, 1, 4, "[::1]:4000", "eth1", "", ""},
-		{"torchrun inside Slurm", ranks + slurm + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r", "torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+		{"torchrun inside Slurm", ranks + slurm + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none MSCCLGO_SECRET=s", "torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+		{"torchrun with an identifier and a secret", ranks + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r MSCCLGO_SECRET=s", "torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+		{"torchrun with an identifier, one machine", "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r",
+			"torchrun", 1, 2, 1, 2, "127.0.0.1:29501", "", "", ""},
 		{"Open MPI, one machine", ompi + "PMIX_NAMESPACE=prterun-node-1", "Open MPI's mpirun", 2, 4, 2, 4, "", "", "", "127.0.0.1"},
 		{"Open MPI, several", "OMPI_COMM_WORLD_RANK=6 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99 MASTER_ADDR=head MSCCLGO_ADVERTISE=me MSCCLGO_SECRET=s",
 			"Open MPI's mpirun", 6, 8, 2, 4, "", "", "me", "head"},
@@ -144,6 +147,27 @@ func TestFromEnvErrors(t *testing.T) {
 			continue
 		}
 		wantError(t, err, mscclgo.ErrInvalid, want...)
+	}
+}
+
+// Ranks of several machines that have no secret but torchrun's identifier join, and are told who
+// else may.
+func TestWarning(t *testing.T) {
+	const run = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_RUN_ID=job7"
+	env, err := FromEnv(environment(run))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if addr := env.Options.ID.Addr(); addr != "node0:29501" {
+		t.Errorf("the rendezvous is at %s", addr)
+	}
+	for _, want := range []string{"--rdzv-id", "other users of the ranks' machines", "set MSCCLGO_SECRET", "openssl rand"} {
+		if !strings.Contains(env.Warning, want) {
+			t.Errorf("the warning lacks %q: %s", want, env.Warning)
+		}
+	}
+	if strings.Contains(env.Warning, "job7") {
+		t.Errorf("the warning tells the identifier: %s", env.Warning)
 	}
 }
 

@@ -204,7 +204,8 @@ type Communicator struct {
 // Join joins the group that the environment describes, as set by torchrun, mpirun,
 // srun, a Kubernetes indexed job or mscclgo run. It opens a device of this machine
 // for the rank: that of the variable MSCCLGO_DEVICE if it is set, else of
-// Options.Device. Close releases everything. Collective.
+// Options.Device. Close releases everything. The Logger of rank 0 is told who might join
+// besides the ranks; see [bootstrap.Env.Warning]. Collective.
 //
 // Errors: those of [bootstrap.FromEnv], [bootstrap.Connect], [gpu.Open] and
 // [New].
@@ -219,6 +220,9 @@ func Join(ctx context.Context, o Options) (*Communicator, error) {
 	timeout := o.Timeout
 	o.fill()
 	o.Timeout = timeout // New checks it
+	if env.Warning != "" && env.Options.Rank == 0 {
+		o.Logger.Warn(env.Warning)
+	}
 	if kind := os.Getenv("MSCCLGO_DEVICE"); kind != "" {
 		o.Device = kind
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -95,6 +96,27 @@ func TestJoinAlone(t *testing.T) {
 	}
 	if c, err := communicator.Join(t.Context(), communicator.Options{}); err == nil {
 		t.Errorf("joined %v without a launcher", c)
+	}
+}
+
+// TestJoinWarns has Join tell who might join besides the ranks, before it connects.
+func TestJoinWarns(t *testing.T) {
+	for rank, warned := range map[string]bool{"0": true, "1": false} {
+		for name, value := range map[string]string{
+			"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "29500",
+			"TORCHELASTIC_RUN_ID": "job7", "MSCCLGO_SECRET": "", "MSCCLGO_ID": "",
+		} {
+			t.Setenv(name, value)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var log bytes.Buffer
+		if _, err := communicator.Join(ctx, communicator.Options{Device: testdev.Name(t, 0), Logger: slog.New(slog.NewTextHandler(&log, nil))}); err == nil {
+			t.Error("joined a group that is not there")
+		}
+		if got := strings.Count(log.String(), "level=WARN msg=\"torchrun's --rdzv-id is taken for the group's secret"); got != 1 && warned || got != 0 && !warned {
+			t.Errorf("%d warnings at rank %s: %s", got, rank, &log)
+		}
 	}
 }
 

@@ -86,6 +86,9 @@ func doctorRank(ctx context.Context, c *call) error {
 			return json.NewEncoder(c.stdout).Encode(f)
 		}
 		report := doctor.Report{Findings: []doctor.Finding{f}}
+		if env, err := bootstrap.FromEnv(os.LookupEnv); err == nil && env.Warning != "" {
+			report.Findings = append(report.Findings, doctor.Finding{Name: "secret", State: doctor.Warning, Text: env.Warning})
+		}
 		if err := report.Print(c.stdout); err != nil {
 			return err
 		}

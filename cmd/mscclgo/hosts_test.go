@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/internal/test/netlab"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testproc"
@@ -54,6 +56,35 @@ func benchOnHosts(t *testing.T, perHost []int, want int, args ...string) {
 	}
 	if rows != want {
 		t.Errorf("%d rows, want %d:\n%s", rows, want, &all[0].Stdout)
+	}
+}
+
+// TestHostsTorchrun has the doctor warn ranks that torchrun starts on two hosts with an identifier,
+// which other users of these can see, and with no secret besides.
+func TestHostsTorchrun(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("hosts of network namespaces are tested with emulated devices")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
+	for secret, warned := range map[string]bool{"": true, "of the ranks": false} {
+		var all []*testproc.Process
+		for _, p := range testproc.Places(1, 1) {
+			env := append(append(lab.Env(), p.Env...), "TORCHELASTIC_RUN_ID=job7", bootstrap.EnvSecret+"="+secret)
+			all = append(all, s.Run(lab.Hosts[p.Host].Command(t.Context(), program, "doctor"), env))
+		}
+		for rank, p := range all {
+			p.End(0)
+			if got := strings.Contains(p.Stdout.String(), "--rdzv-id is taken for the group's secret"); got != (warned && rank == 0) {
+				t.Errorf("rank %d with the secret %q: warned is %v:\n%s", rank, secret, got, &p.Stdout)
+			}
+		}
+		if !strings.Contains(all[0].Stdout.String(), "2 ranks on 2 hosts wrote") {
+			t.Errorf("the group did not meet:\n%s", &all[0].Stdout)
+		}
 	}
 }
 
