@@ -273,6 +273,9 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(verdictEnv); name != "" {
 		os.Exit(ended(verdictChild(name)))
 	}
+	if file := os.Getenv(lossyEnv); file != "" {
+		os.Exit(ended(lossyChild(file)))
+	}
 	if os.Getenv(traceEnv) != "" {
 		os.Exit(ended(traceChild()))
 	}

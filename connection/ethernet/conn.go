@@ -51,6 +51,7 @@ type conn struct {
 	queued   atomic.Uint64 // operations added to the queue, ever
 	acked    atomic.Uint64 // operations that are done at the peer
 	closing  atomic.Bool   // Close has begun
+	parts    atomic.Bool   // Close has told the peer: the sockets stay until it knows
 	ended    atomic.Bool   // err is set
 	progress atomic.Uint64 // changes with everything that the peer takes or sends
 
@@ -252,11 +253,10 @@ func (c *conn) fail(kind mscclgo.Kind, err error) (because bool) {
 	c.ended.Store(true)
 	c.cancel()
 	c.timer = time.AfterFunc(c.t.reg.Timeout(), c.giveUp)
-	for _, nc := range c.sockets {
-		// Close of a TLS connection would write.
-		if tcp := tcpOf(nc); tcp != nil {
-			tcp.Close()
-		}
+	if c.parts.Load() {
+		c.interrupt()
+	} else {
+		c.shut()
 	}
 	c.changed.Broadcast()
 	c.work.Broadcast()
@@ -264,6 +264,25 @@ func (c *conn) fail(kind mscclgo.Kind, err error) (because bool) {
 		c.rx.wake()
 	}
 	return c.refused == nil
+}
+
+// shut closes the sockets.
+func (c *conn) shut() {
+	for _, nc := range c.sockets {
+		// Close of a TLS connection would write.
+		if tcp := tcpOf(nc); tcp != nil {
+			tcp.Close()
+		}
+	}
+}
+
+// interrupt ends all reading and writing, and closes no socket.
+func (c *conn) interrupt() {
+	for _, nc := range c.sockets {
+		if tcp := tcpOf(nc); tcp != nil {
+			tcp.SetDeadline(time.Unix(1, 0))
+		}
+	}
 }
 
 // lost ends the connection because the peer failed or broke the protocol. A peer that this
@@ -330,12 +349,13 @@ func (c *conn) Close() error {
 
 // release frees everything once the connection has ended.
 func (c *conn) release() error {
-	for _, nc := range c.sockets {
-		if tcp := tcpOf(nc); tcp != nil {
-			tcp.Close()
-		}
+	if c.parts.Load() {
+		c.tasks.Wait()
+		c.part()
+	} else {
+		c.shut()
+		c.tasks.Wait()
 	}
-	c.tasks.Wait()
 	var errs []error
 	if c.rx != nil {
 		errs = append(errs, c.rx.close())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/grace"
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 var (
@@ -52,7 +53,27 @@ func (c *conn) bye() {
 	}
 	f := frame{kind: kindBye, op: c.queued.Load()}
 	f.encode(c.ackFrame[:])
-	c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
+	_, err := c.control.Write(c.ackFrame[:]) // a peer that is gone does not need it
+	c.parts.Store(err == nil)
+}
+
+// part closes the sockets of a connection that this rank has closed, once the peer has been told,
+// which takes a while where the network loses packets: a socket that is closed before answers what
+// the peer still sends by a reset, and the peer, which cannot know why, takes that for a death.
+// Transport.Close waits for it.
+func (c *conn) part() {
+	if handshake.Acknowledged(c.control) {
+		c.shut()
+		return
+	}
+	c.t.parts.Go(func() {
+		defer c.shut()
+		const least, most = 100 * time.Microsecond, 20 * time.Millisecond
+		end := time.Now().Add(handshake.Resent)
+		for pause := least; !handshake.Acknowledged(c.control) && time.Now().Before(end); pause = min(2*pause, most) {
+			time.Sleep(pause)
+		}
+	})
 }
 
 // readControl reads the peer's acknowledgements.

@@ -92,6 +92,7 @@ type Transport struct {
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
+	parts   sync.WaitGroup // connections that are closed, of which the peers do not know yet
 
 	spin    spin.Spinner
 	targets *target.Table
@@ -207,7 +208,8 @@ func (t *Transport) all() []*conn {
 }
 
 // Close stops listening and ends the connections that are left, without waiting for
-// what they have queued. It is safe to call twice.
+// what they have queued. It waits until the peers of those that were closed know, four seconds at
+// most. It is safe to call twice.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	closed := t.closed
@@ -227,6 +229,7 @@ func (t *Transport) Close() error {
 	for _, c := range t.all() {
 		errs = append(errs, c.Close())
 	}
+	t.parts.Wait()
 	return errors.Join(errs...)
 }
 

@@ -3,6 +3,8 @@ package handshake
 import (
 	"net"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // DefaultSilence is how long a peer may be silent by default.
@@ -18,4 +20,35 @@ func Watch(conn net.Conn, silence time.Duration) {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: probes})
 		setUserTimeout(tcp, silence)
 	}
+}
+
+// Resent bounds how long TCP takes to send again what the network has lost for a second or two: it
+// does so after 0.2 s, and each time after twice that. Who closes a connection in good order stays
+// so long if the other end has not acknowledged why: a socket that is closed answers what still
+// comes by a reset, after which nothing is sent again.
+const Resent = 4 * time.Second
+
+// Acknowledged reports whether the other end's kernel has all that was written to conn, or will
+// never have it. conn is a TCP connection, or TLS over one; of others it is true.
+func Acknowledged(conn net.Conn) bool {
+	for {
+		over, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = over.NetConn()
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return true
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return true
+	}
+	left := 0
+	if raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }) != nil || err != nil {
+		return true
+	}
+	return left == 0
 }

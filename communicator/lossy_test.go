@@ -1,0 +1,115 @@
+package communicator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+	"github.com/mscclgo/mscclgo/internal/test/testproc"
+)
+
+// lossyEnv makes the test's program a rank of TestHostsLosePackets; its value is a file that appears
+// once the network loses packets.
+const lossyEnv = "MSCCLGO_TEST_LOSSY"
+
+// TestHostsLosePackets has rank 1 close a connection while the network loses what it says. TCP says
+// it again later than what rank 0 had sent before, which comes to a connection that is closed.
+func TestHostsLosePackets(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("hosts of network namespaces are tested with emulated devices")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "lost")
+	lab := netlab.New(t, 2, netlab.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var outputs [2]testproc.Buffer
+	ends := make(chan error, 2)
+	for rank, p := range testproc.Places(1, 1) {
+		cmd := lab.Hosts[rank].Command(ctx, program)
+		cmd.Env = append(append(append(os.Environ(), lab.Env()...), p.Env...), lossyEnv+"="+file, "MSCCLGO_DEVICE=emu")
+		cmd.Stdout, cmd.Stderr = &outputs[rank], &outputs[rank]
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			err := cmd.Wait()
+			if err != nil {
+				err = fmt.Errorf("rank %d: %w: %s", rank, err, &outputs[rank])
+			}
+			ends <- err
+		}()
+	}
+	for !strings.Contains(outputs[0].String(), "ready") || !strings.Contains(outputs[1].String(), "ready") {
+		select {
+		case err := <-ends:
+			t.Fatalf("a rank ended before the network lost anything: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	lab.Hosts[1].Mute()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(lossyTime)
+	lab.Hosts[1].Unmute()
+	if err := errors.Join(<-ends, <-ends); err != nil {
+		t.Error(err)
+	}
+}
+
+// TCP sends again after 0.2, 0.6, 1.4 and 3 s. What rank 0 sends at once comes with the third time,
+// and what rank 1 says half a second later only after that.
+const (
+	lossyTime  = 1200 * time.Millisecond
+	lossyLater = 500 * time.Millisecond
+)
+
+func lossyChild(file string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return communicator.Run(ctx, communicator.Options{}, func(ctx context.Context, c *communicator.Communicator) error {
+		b, err := c.Device().Alloc(64)
+		if err != nil {
+			return err
+		}
+		shared, err := c.Share(ctx, b)
+		if err != nil {
+			return err
+		}
+		defer shared.Close()
+		conn, err := c.Connect(ctx, 1-c.Rank(), 0)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		write := func() error {
+			return conn.Write(shared.Memories[1-c.Rank()], 0, shared.Memories[c.Rank()], 0, 64)
+		}
+		if err := errors.Join(write(), conn.Flush(ctx), c.Barrier(ctx)); err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
+			time.Sleep(time.Millisecond)
+		}
+		if c.Rank() == 0 {
+			err = write() // whether it arrives does not matter
+		} else {
+			time.Sleep(lossyLater)
+			err = conn.Close()
+		}
+		return errors.Join(err, c.Barrier(ctx))
+	})
+}
