@@ -71,14 +71,7 @@ func openSHM(c *Communicator) (network, error) {
 }
 
 func openInfiniBand(c *Communicator) (network, error) {
-	o := c.options.InfiniBand
-	if o.Logger == nil {
-		o.Logger = c.options.Logger
-	}
-	if o.Timeout == 0 {
-		o.Timeout = c.silence()
-	}
-	t, err := ib.New(c.registry, o)
+	t, err := ib.New(c.registry, c.infiniBandOptions())
 	if err != nil {
 		return network{}, err
 	}
@@ -87,6 +80,17 @@ func openInfiniBand(c *Communicator) (network, error) {
 		endpoint:  func() (connection.Endpoint, error) { return t.NewEndpoint() },
 		close:     t.Close,
 	}, nil
+}
+
+func (c *Communicator) infiniBandOptions() ib.Options {
+	o := c.options.InfiniBand
+	if o.Logger == nil {
+		o.Logger = c.options.Logger
+	}
+	if o.Timeout == 0 {
+		o.Timeout = c.silence()
+	}
+	return o
 }
 
 func openEthernet(c *Communicator) (network, error) {
