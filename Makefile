@@ -51,7 +51,7 @@ bench-rdma: need ## time InfiniBand beside perftest, there too
 
 test-net: need ## test groups on several hosts, which are network namespaces; needs root
 	scripts/require ip mpirun
-	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/test/netlab ./communicator ./samples/allreduce ./cmd/mscclgo | go run ./scripts/testsummary
+	MSCCLGO_REQUIRE=netns,mpirun go test -json -count=1 -run '^Test(Host|Unplug|Cable|RankOnOther|Mpirun)' ./internal/test/netlab ./bootstrap ./communicator ./samples/allreduce ./cmd/mscclgo | go run ./scripts/testsummary
 
 race: need ## test all packages with the race detector
 	go test -race -timeout 20m -json ./... | go run ./scripts/testsummary

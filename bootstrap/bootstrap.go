@@ -117,9 +117,9 @@ func (b *Bootstrap) Key(purpose string) [secretSize]byte {
 // so does a Recv from it once its messages have been received. Calls of this rank
 // that are blocked return ErrAborted.
 //
-// Close waits until the peers have read everything, at most two seconds. It is
-// safe to call twice, and does nothing on nil. To its peers, a process that ends
-// without Close has failed.
+// Close waits until the peers have read everything, at most two seconds, or four
+// where the network loses packets. It is safe to call twice, and does nothing on
+// nil. To its peers, a process that ends without Close has failed.
 func (b *Bootstrap) Close() error {
 	if b == nil {
 		return nil
@@ -133,12 +133,15 @@ func (b *Bootstrap) close() {
 	b.closing = true
 	close(b.closed)
 	for _, p := range b.peers {
-		linger := lingerTime
-		if f := b.failure; f != nil && f.rank == p.rank && f.seenBy != p.rank {
-			linger = newsPatience // others have found it failed: it may never read
-		}
 		for c := range p.conns {
-			c.nc.SetDeadline(time.Now().Add(linger))
+			switch f := b.failure; {
+			case f == nil:
+				c.leave()
+			case f.rank == p.rank && f.seenBy != p.rank:
+				c.nc.SetDeadline(time.Now().Add(newsPatience)) // others have found it failed: it may never read
+			default:
+				c.nc.SetDeadline(time.Now().Add(lingerTime))
+			}
 			if c.up { // otherwise establish says goodbye
 				c.enqueue(frame{kind: frameGoodbye})
 				c.end()

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/mscclgo/mscclgo/internal/handshake"
 )
 
 // lingerTime bounds how long a connection that ends in good order waits until the
@@ -25,6 +28,9 @@ type conn struct {
 
 	// signs changes with what the peer sends, and while it takes a long message.
 	signs atomic.Uint64
+	// stays is until when it is read, in Unix nanoseconds, though a deadline has passed, where the
+	// peer's host has not acknowledged all; 0 for not at all.
+	stays atomic.Int64
 
 	mu      sync.Mutex
 	wake    sync.Cond // a frame was queued, or ending or broken set
@@ -224,8 +230,27 @@ type signReader struct{ c *conn }
 
 func (r signReader) Read(b []byte) (int, error) {
 	n, err := r.c.nc.Read(b)
+	for n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && r.c.staysOn() {
+		r.c.nc.SetReadDeadline(time.Now().Add(stayStep))
+		n, err = r.c.nc.Read(b)
+	}
 	r.c.signs.Add(1)
 	return n, err
+}
+
+// stayStep is how often a connection that stays looks whether it still must.
+const stayStep = 20 * time.Millisecond
+
+// leave has c end in good order: it is read until the other end has read everything and hangs up,
+// for a while, and longer if the network has lost what this rank said last.
+func (c *conn) leave() {
+	now := time.Now()
+	c.stays.Store(now.Add(handshake.Resent).UnixNano())
+	c.nc.SetDeadline(now.Add(lingerTime))
+}
+
+func (c *conn) staysOn() bool {
+	return time.Now().UnixNano() < c.stays.Load() && !handshake.Acknowledged(c.nc)
 }
 
 // serve runs c's writer, reads until the connection ends, and closes it. It

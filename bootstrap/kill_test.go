@@ -42,6 +42,13 @@ func rankMain() {
 		collectives(ctx, env.Options, patience, say)
 		return
 	}
+	if file := os.Getenv(lossyEnv); file != "" {
+		if err := lossyRank(ctx, env.Options, file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	b, err := bootstrap.Connect(ctx, env.Options)
 	if err != nil {
 		say("failed %v", err)
