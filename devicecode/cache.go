@@ -22,7 +22,14 @@ import (
 // complete, and a lock keeps two processes from compiling the same. It only saves time:
 // where it cannot be written, all works without it. What others have put there is not
 // read.
-type cache struct{ dir string } // "" if there is none
+type cache struct {
+	dir   string    // "" if there is none
+	until time.Time // when others that compile the same are no longer waited for
+}
+
+// lockPatience is longer than a compilation takes on a busy machine, of which the others that need
+// it are better off if they wait: there may be hundreds. Who takes longer is stopped, or hangs.
+const lockPatience = 2 * time.Minute
 
 // openCache creates the folder if there is none. dir may be "".
 func openCache(op, dir string) (cache, error) {
@@ -46,7 +53,7 @@ func openCache(op, dir string) (cache, error) {
 	case err != nil:
 		return cache{}, nil
 	}
-	return cache{dir}, nil
+	return cache{dir, time.Now().Add(lockPatience)}, nil
 }
 
 // imageKind is the envelope of an image's file, which holds the key and the image. Its
@@ -158,7 +165,8 @@ func (c cache) sweep() {
 }
 
 // lock excludes other processes and goroutines from the key until unlock. Where the
-// folder cannot be written it excludes nobody.
+// folder cannot be written it excludes nobody, and nor does it once who has the lock
+// was waited for long enough.
 //
 // A lock is on a byte of one file, of an open file description (fcntl(2)), so that
 // nothing is left of it when its owner is killed.
@@ -184,6 +192,9 @@ func (c cache) lock(ctx context.Context, op, key string) (unlock func(), err err
 			unlock()
 			return nil, mscclgo.FromContext(ctx, op, "while another process was compiling the same source")
 		case <-time.After(pause):
+		}
+		if time.Now().After(c.until) {
+			return unlock, nil
 		}
 	}
 }

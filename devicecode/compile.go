@@ -39,6 +39,8 @@ type Options struct {
 	Flags []string
 	// CacheDir is the cache folder. The default is $MSCCLGO_CACHE, or mscclgo in the
 	// user's cache folder. If it cannot be written, sources are compiled each time.
+	// What another process compiles is waited for, two minutes at most, and then compiled
+	// here too: that process may be stopped.
 	// Files in it that belong to other users, root aside, are not read.
 	CacheDir string
 }

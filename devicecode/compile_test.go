@@ -306,6 +306,38 @@ func TestCompileEndsWithContext(t *testing.T) {
 	await(t, "the compiler's child has ended", func() bool { return !running(pid) })
 }
 
+// TestLockIsGivenUp compiles what another, which is stopped, has begun to compile.
+func TestLockIsGivenUp(t *testing.T) {
+	c, err := openCache("test", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := c.lock(t.Context(), "test", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if left := time.Until(c.until); left < time.Minute {
+		t.Errorf("others are waited for only %v", left)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c.until = time.Now().Add(100 * time.Millisecond)
+	build := func(context.Context) ([]byte, error) {
+		if left := time.Until(c.until); left > 0 {
+			t.Errorf("it is compiled %v before the other is given up", left)
+		}
+		return []byte("an image"), nil
+	}
+	for range 2 { // of which the second finds it in the cache
+		image, err := c.image(ctx, "test", "key", build)
+		if err != nil || string(image) != "an image" {
+			t.Fatalf("%q, %v", image, err)
+		}
+		c.until = time.Now().Add(time.Hour)
+	}
+}
+
 // running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {

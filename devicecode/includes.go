@@ -27,7 +27,7 @@ func (c cache) includes(ctx context.Context, op string, w *workspace, files map[
 		return "", err
 	}
 	dir := filepath.Join(temporary, "include")
-	if err := (cache{temporary}).writeHeaders(ctx, dir, files); err != nil {
+	if err := (cache{dir: temporary}).writeHeaders(ctx, dir, files); err != nil {
 		return "", mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write the headers to a temporary folder: %w", err)
 	}
 	return dir, nil
