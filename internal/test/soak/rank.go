@@ -329,9 +329,20 @@ func (w *worker) split(ctx context.Context) error {
 		return err
 	}
 	w.subgroup.Store(comm)
+	go w.watchPart(ctx, comm)
 	w.leaving(func() error { return w.inPart(comm.Close()) })
 	w.part, err = w.newTeam(ctx, comm, w.Most/4, w.Seed+uint64(colors[me]+1)<<60)
 	return w.inPart(err)
+}
+
+// watchPart fails the group when the subgroup fails, until ctx ends: this rank may be about something
+// else, and would find out when it calls there again.
+func (w *worker) watchPart(ctx context.Context, part *communicator.Communicator) {
+	select {
+	case <-part.Done():
+		w.inPart(part.Err())
+	case <-ctx.Done():
+	}
 }
 
 // inPart returns the error of something in the subgroup as one of the group: why that has
