@@ -186,6 +186,7 @@ func TestConfigured(t *testing.T)  { check(t, 0, nil, "configured") }
 func TestPipes(t *testing.T)       { check(t, 0, nil, "pipes") }
 func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }
 func TestTriggers(t *testing.T)    { check(t, 0, nil, "triggers") }
+func TestTriggerEnds(t *testing.T) { check(t, 0, nil, "waiting-triggers") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
 func TestAbandoned(t *testing.T)   { check(t, 0, nil, "abandoned") }
 func TestLate(t *testing.T)        { check(t, 0, nil, "late") }

@@ -176,6 +176,8 @@ CALL(memory_channels_handle, (mscclgo_memory_channels channels, int i, int rank,
      (ID(channels), i, rank, NEW(handle)))
 CALL(memory_channels_destroy, (mscclgo_memory_channels channels), (ID(channels)))
 CALL(proxy_create, (mscclgo_group group, mscclgo_proxy* proxy), (ID(group), NEW(proxy)))
+CALL(trigger_ends, (const mscclgo_trigger* trigger, int64_t timeout_ms, int* ends),
+     ((mscclgo_trigger*)trigger, timeout_ms, ends))
 CALL(proxy_create_with_handler,
      (mscclgo_group group, mscclgo_handler handler, void* user, mscclgo_proxy* proxy),
      (ID(group), handler, AT(user), NEW(proxy)))

@@ -73,7 +73,8 @@ const gone = -1
 func (o *object) kind() kind { return kind(o.id >> kindShift) }
 
 // objects is the table of all handles. It is the one state of the process in this module
-// besides the driver, since the functions of C have no other place for it.
+// besides the driver, the log and the handlers that are called now (serving), since the functions of
+// C have no other place for it.
 var objects = table{all: map[uint64]*object{}}
 
 // table finds objects by their handles.

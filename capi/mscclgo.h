@@ -686,10 +686,21 @@ typedef struct {
 // mscclgo_handler serves a trigger, which is valid during the call. It returns 0, or stores in why, a
 // text of less than MSCCLGO_WHY_BYTES, why the group is to fail. A thread of the library calls it
 // for one trigger after the other, in the order of the pushes, and serves nothing else of the
-// proxy meanwhile. It may call the library, but neither destroy the proxy or its group nor wait
-// for kernels that wait for the proxy. To destroy either there is MSCCLGO_INVALID, and destroys
-// nothing.
+// proxy meanwhile; one that may wait for something calls mscclgo_trigger_ends. It may call the library,
+// but neither destroy the proxy or its group nor wait for kernels that wait for the proxy. To destroy
+// either there is MSCCLGO_INVALID, and destroys nothing.
 typedef int (*mscclgo_handler)(void* user, const mscclgo_trigger* trigger, char* why);
+
+// mscclgo_trigger_ends waits until the handler that serves a trigger is to return, at most timeout_ms,
+// and stores in ends whether it is: the group has failed, or who destroys the proxy or its group waits
+// no longer for what is in the ring. 0 only looks. A handler that waits for something calls it now and
+// then, or in place of a sleep, and returns a reason; else it is told of as one that has not returned.
+// trigger is what the handler was called with, not a copy. Any thread may call it until the handler
+// returns.
+//
+// Errors: MSCCLGO_INVALID if no handler serves the trigger.
+MSCCLGO_API mscclgo_status mscclgo_trigger_ends(const mscclgo_trigger* trigger, int64_t timeout_ms,
+                                                int* ends);
 
 // mscclgo_proxy_create_with_handler starts a proxy that also serves triggers of the program's own, which
 // without a handler are a failure. The handler is not called any longer when the proxy is destroyed.

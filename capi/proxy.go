@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/devicecode"
@@ -24,7 +26,7 @@ func capi_proxy_create_with_handler(handle C.uintptr_t, f C.mscclgo_handler, use
 	if f == nil {
 		return call(func() error { return invalid("start a proxy", "the handler is NULL") })
 	}
-	return newProxy(handle, func(_ context.Context, t fifo.Trigger) error { return serve(f, user, t) }, result)
+	return newProxy(handle, func(ctx context.Context, t fifo.Trigger) error { return serve(ctx, f, user, t) }, result)
 }
 
 func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintptr_t) C.mscclgo_status {
@@ -42,11 +44,19 @@ func newProxy(handle C.uintptr_t, handler proxyservice.Handler, result *C.uintpt
 	})
 }
 
+// serving has the contexts of handlers that are called now, by the addresses of their triggers: the
+// functions of C have no other place for them.
+var serving sync.Map
+
 // serve has a handler of C serve a trigger.
-func serve(f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
-	trigger := C.mscclgo_trigger{a: C.uint64_t(t.A), b: C.uint64_t(t.B), c: C.uint64_t(t.C), detail: C.uint64_t(t.Detail), kind: C.uint32_t(t.Kind)}
+func serve(ctx context.Context, f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
+	trigger := &C.mscclgo_trigger{a: C.uint64_t(t.A), b: C.uint64_t(t.B), c: C.uint64_t(t.C), detail: C.uint64_t(t.Detail), kind: C.uint32_t(t.Kind)}
 	var why [C.MSCCLGO_WHY_BYTES]C.char
-	status := C.capi_handle(f, user, &trigger, &why[0])
+	at := uintptr(unsafe.Pointer(trigger))
+	serving.Store(at, ctx)
+	status := C.capi_handle(f, user, trigger, &why[0])
+	serving.Delete(at)
+	runtime.KeepAlive(trigger) // or another could be at its address
 	if status == 0 {
 		return nil
 	}
@@ -55,6 +65,34 @@ func serve(f C.mscclgo_handler, user C.uintptr_t, t fifo.Trigger) error {
 		return fmt.Errorf("the handler returned %d without a reason; store one in why", int(status))
 	}
 	return errors.New(C.GoString(&why[0]))
+}
+
+//export capi_trigger_ends
+func capi_trigger_ends(trigger *C.mscclgo_trigger, ms C.int64_t, result *C.int) C.mscclgo_status {
+	const op = "wait for the end of a handler"
+	return call(func() error {
+		if err := isNull(op, unsafe.Pointer(trigger), unsafe.Pointer(result)); err != nil {
+			return err
+		}
+		found, ok := serving.Load(uintptr(unsafe.Pointer(trigger)))
+		if !ok {
+			return invalid(op, "no handler serves the trigger: it has returned, or this is a copy")
+		}
+		handler := found.(context.Context)
+		*result = 0
+		wait, cancel := within(ms)
+		defer cancel()
+		if ms != 0 {
+			select {
+			case <-handler.Done():
+			case <-wait.Done():
+			}
+		}
+		if handler.Err() != nil {
+			*result = 1
+		}
+		return nil
+	})
 }
 
 // The handle for kernels, in C and in Go. An array of a negative length does not compile.

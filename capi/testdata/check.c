@@ -680,11 +680,30 @@ typedef struct {
   int wrong;
   mscclgo_group group;
   mscclgo_proxy proxy;
+  int waits, ended;
 } reports;
 
 static int serve(void* user, const mscclgo_trigger* t, char* why) {
   reports* r = user;
   if (t->kind == 201) return snprintf(why, MSCCLGO_WHY_BYTES, "kind %d is not for me", (int)t->kind);
+  if (t->kind == 203) {  // waits for what never comes
+    mscclgo_trigger copy = *t;
+    int ends = 1;
+    FAILS(MSCCLGO_INVALID, "no handler serves", mscclgo_trigger_ends(&copy, 0, &ends));
+    FAILS(MSCCLGO_INVALID, "NULL", mscclgo_trigger_ends(NULL, 0, &ends));
+    FAILS(MSCCLGO_INVALID, "NULL", mscclgo_trigger_ends(t, 0, NULL));
+    OK(mscclgo_trigger_ends(t, 0, &ends));
+    r->wrong |= ends;
+    OK(mscclgo_trigger_ends(t, 10, &ends));
+    r->wrong |= ends;
+    __atomic_store_n(&r->waits, 1, __ATOMIC_RELEASE);
+    OK(mscclgo_trigger_ends(t, -1, &ends));
+    r->wrong |= !ends;
+    OK(mscclgo_trigger_ends(t, 0, &ends));
+    r->wrong |= !ends;
+    __atomic_store_n(&r->ended, 1, __ATOMIC_RELEASE);
+    return snprintf(why, MSCCLGO_WHY_BYTES, "what it waits for has not come");
+  }
   if (t->kind == 202 && t->b == 0) {  // which would wait for this call
     FAILS(MSCCLGO_INVALID, "a handler calls it", mscclgo_proxy_destroy(r->proxy));
     FAILS(MSCCLGO_INVALID, "a handler calls it", mscclgo_group_destroy(r->group));
@@ -753,6 +772,51 @@ static void triggers(void) {
   TRUE(strstr(mscclgo_error_text(), "kind 201 is not for me") != NULL);
   mscclgo_proxy_destroy(p);
   OK(mscclgo_group_destroy(g));
+}
+
+// waiting_trigger has a kernel push a trigger whose handler waits until it is to return.
+static void waiting_trigger(int destroys) {
+  mscclgo_group g = open_group();
+  mscclgo_device d;
+  mscclgo_stream s;
+  mscclgo_module m;
+  mscclgo_kernel k;
+  mscclgo_proxy p;
+  reports got = {0};
+  struct {
+    mscclgo_fifo_handle fifo;
+    uint32_t kind;
+  } parameters = {.kind = 203};
+  OK(mscclgo_group_device(g, &d));
+  OK(mscclgo_stream_create(d, &s));
+  OK(mscclgo_module_compile(d, "report.cu", trigger_source, NULL, &m));
+  OK(mscclgo_module_kernel(m, "report", &k));
+  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
+  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  mscclgo_launch_config config = {.grid = {1}, .block = {1}};
+  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
+  for (int tries = 0; !__atomic_load_n(&got.waits, __ATOMIC_ACQUIRE); tries++) {
+    TRUE(tries < 60000);
+    usleep(1000);
+  }
+  if (destroys) {
+    TRUE(mscclgo_proxy_destroy(p) != MSCCLGO_OK);
+    TRUE(strstr(mscclgo_error_text(), "has not returned") == NULL);
+  } else {
+    OK(mscclgo_group_abort(g, "the program gives up"));
+    for (int tries = 0; !__atomic_load_n(&got.ended, __ATOMIC_ACQUIRE); tries++) {
+      TRUE(tries < 60000);
+      usleep(1000);
+    }
+    mscclgo_proxy_destroy(p);
+  }
+  TRUE(got.ended && !got.wrong);
+  mscclgo_group_destroy(g);
+}
+
+static void waiting_triggers(void) {
+  waiting_trigger(0);
+  waiting_trigger(1);
 }
 
 // prepared has calls prepared on memory that the ranks, of which there is one, reach.
@@ -1849,6 +1913,7 @@ int main(int count, char** arguments) {
   if (!strcmp(name, "pipes")) return pipes(), 0;
   if (!strcmp(name, "ports")) return ports(), 0;
   if (!strcmp(name, "triggers")) return triggers(), 0;
+  if (!strcmp(name, "waiting-triggers")) return waiting_triggers(), 0;
   if (!strcmp(name, "busy")) return busy(), 0;
   if (!strcmp(name, "abandoned")) return together(abandon), 0;
   if (!strcmp(name, "late")) return late(), 0;

@@ -424,7 +424,7 @@ class Group(Owner):
         """Has a function called for each trigger that kernels push with the proxy as mscclgo::FifoHandle
         of <mscclgo/fifo.cuh>, in the order of the pushes, on a thread of the library. An exception
         of the handler fails the group. The handler must neither wait for kernels that wait for the proxy
-        nor close the proxy or the group."""
+        nor close the proxy or the group. Proxy.ends tells one that waits for something when to return."""
         return Proxy(self, handler)
 
     def share(self, array: Array) -> PeerMemory:

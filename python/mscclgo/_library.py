@@ -108,6 +108,7 @@ FUNCTIONS = dict(
     memory_channels_destroy="p",
     proxy_create="pp",
     proxy_create_with_handler="pppp",
+    trigger_ends="plp",
     proxy_get_fifo="pp",
     proxy_destroy="p",
     port_channels_create="ppppp",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
 
 from ._channels import _drop, _hold
 from ._errors import Error, InvalidError, encode, reason
-from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make
+from ._library import FIFO_HANDLE_BYTES, HANDLER, WHY_BYTES, Owner, call, library, make, milliseconds
 from ._waiting import Waiting, wait
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ class Proxy(Owner):
         if not callable(handler):
             raise InvalidError(f"mscclgo: proxy: the handler is a function, not a {type(handler).__name__}")
 
+        self._serves: Any = None  # the trigger that is being served
+
         def serve(_user: Any, trigger: Any, why: int) -> int:
             try:
+                self._serves = trigger
                 t = trigger.contents
                 handler(Trigger(t.kind, t.a, t.b, t.c, t.detail))
                 return 0
@@ -43,6 +46,8 @@ class Proxy(Owner):
                     ctypes.memmove(why, text, len(text))
                 except BaseException:
                     pass  # the library tells that there is no reason
+            finally:
+                self._serves = None
             return 1
 
         self._function = HANDLER(serve)  # must live as long as the proxy
@@ -56,6 +61,18 @@ class Proxy(Owner):
         room = ctypes.create_string_buffer(FIFO_HANDLE_BYTES)
         call(library.mscclgo_proxy_get_fifo, self._handle, room)
         return room.raw
+
+    def ends(self, timeout: Optional[float] = 0.0) -> bool:
+        """For the handler: waits for at most timeout seconds until it is to return, and tells whether it
+        is, as the group has failed, or who closes the proxy or the group waits no longer for what kernels
+        have pushed. A handler that waits for something looks here now and then, or sleeps here, and
+        raises an error; else it is told of as one that has not returned. InvalidError if no handler runs."""
+        serves = self._serves
+        if serves is None:
+            raise InvalidError("mscclgo: proxy: ends is for the handler, and none runs")
+        result = ctypes.c_int()
+        call(library.mscclgo_trigger_ends, serves, milliseconds(timeout), ctypes.byref(result))
+        return bool(result.value)
 
     def close(self) -> None:
         """Serves what kernels have pushed, and ends the proxy. The kernels must have ended. The handler

@@ -706,6 +706,41 @@ def test_stuck_handler(closes: bool) -> None:
     run_ranks(1, run)
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_handler_ends(closes: bool) -> None:
+    """A handler that waits learns that its proxy closes, or that the group has failed."""
+    come, told = threading.Event(), threading.Event()
+    proxies: List[mscclgo.Proxy] = []
+
+    def handler(trigger: mscclgo.Trigger) -> None:
+        assert not proxies[0].ends() and not proxies[0].ends(0.01)
+        come.set()
+        while not proxies[0].ends(0.2):
+            pass
+        assert proxies[0].ends(None)
+        told.set()
+        raise RuntimeError("what it waits for has not come")
+
+    def run(number: int, id: str) -> None:
+        group = mscclgo.connect(id, number, 1, device="emu")
+        proxies.append(group.proxy(handler))
+        with pytest.raises(mscclgo.InvalidError, match="none runs"):
+            proxies[0].ends()
+        group.compile(TRIGGERS, "triggers.cu").report[1, 1](None, proxies[0], 200)
+        assert come.wait(60)
+        if not closes:
+            group.abort("the program gives up")
+            assert told.wait(60)
+        with pytest.raises(mscclgo.Error) as caught:
+            proxies[0].close()
+        assert told.is_set() and "has not returned" not in str(caught.value)
+        with pytest.raises(mscclgo.InvalidError, match="none runs"):
+            proxies[0].ends()
+        group.close()
+
+    run_ranks(1, run)
+
+
 def test_closed_parts_go(group: mscclgo.Group) -> None:
     """A group keeps what is made of it until that is closed."""
     array = group.empty(8)
