@@ -22,7 +22,8 @@
 //
 // A rank that closes a memory tells its peers, whose writes to it are refused before they
 // are sent. If one was on its way, or a frame is wrong, the receiver tells the peer
-// what it refuses and why, and the connection ends.
+// what it refuses and why, and the connection ends. One that closes a connection tells the peer,
+// and keeps the sockets, which it does not read any more, until the peer's kernel has acknowledged that.
 //
 // Device memory goes through pinned staging memory of a fixed size at both ends,
 // in chunks: while one is sent the next is copied. Memory that the host can access
