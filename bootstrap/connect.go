@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -182,6 +183,12 @@ type joiner struct {
 	broke   time.Time    // when the last connection on which it had broke
 }
 
+// thisProgram returns a random number that is this process's, by which a rendezvous knows it again.
+var thisProgram = sync.OnceValue(func() (id [16]byte) {
+	rand.Read(id[:])
+	return id
+})
+
 // lostRendezvous returns the error for a rendezvous that died.
 func (j *joiner) lostRendezvous(err error) error {
 	if j.o.ID.hosted {
@@ -248,6 +255,7 @@ func (j *joiner) ask(ctx context.Context, nc *pulse, self bool) ([]string, error
 		silence: max(j.o.HeartbeatTimeout, 0),
 		left:    left - min(left/10, 250*time.Millisecond), // to receive the verdict in time
 		process: j.process,
+		program: thisProgram(),
 		addr:    net.JoinHostPort(host, strconv.Itoa(j.ln.Addr().(*net.TCPAddr).Port)),
 	}
 	if _, err := nc.Write(frame{kind: frameJoin, payload: m.encode()}.encode()); err != nil {

@@ -21,6 +21,7 @@ type joinMessage struct {
 	left    time.Duration // until the rank gives up
 	silence time.Duration // for which a rank that gives no sign of life is not taken for stopped; 0 for ever
 	process [16]byte      // random: distinguishes a rank that tries again from a second one
+	program [16]byte      // the same in all joins of an operating system's process
 	addr    string        // where the rank's peers reach it
 }
 
@@ -31,6 +32,7 @@ func (m joinMessage) encode() []byte {
 	w.U64(uint64(m.left / time.Millisecond))
 	w.U64(uint64(m.silence / time.Millisecond))
 	w.Raw(m.process[:])
+	w.Raw(m.program[:])
 	w.String(m.addr)
 	return w.Bytes()
 }
@@ -42,6 +44,7 @@ func decodeJoin(b []byte) (joinMessage, error) {
 	left := r.U64()
 	silence := r.U64()
 	copy(m.process[:], r.Raw(len(m.process)))
+	copy(m.program[:], r.Raw(len(m.program)))
 	m.addr = r.String(maxAddr)
 	if err := r.End(); err != nil {
 		return m, fmt.Errorf("malformed join: %w", err)

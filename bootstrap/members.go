@@ -93,6 +93,7 @@ func (r *Rendezvous) serve(m *member) {
 	defer wg.Wait()
 	defer m.end()
 	wg.Go(m.write)
+	r.awaitOver(m)
 	if !r.admit(m) {
 		return
 	}
@@ -174,10 +175,16 @@ func (r *Rendezvous) Ended(rank int, how string) {
 	switch {
 	case r.closed || rank < 0 || r.size > 0 && rank >= r.size:
 	case r.table == nil:
-		r.refuse(refusal{mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before all ranks had come", rank, how)})
-	case r.members[rank] != nil:
+		r.refuse(endedEarly(rank, how))
+	case r.members[rank] == nil:
+		r.ended[rank] = how
+	default:
 		r.fail(failure{rank: rank, seenBy: toRendezvous, kind: mscclgo.ErrRemote, text: "it " + how + " before the ranks were connected"})
 	}
+}
+
+func endedEarly(rank int, how string) refusal {
+	return refusal{mscclgo.ErrRemote, rank, fmt.Sprintf("rank %d %s before all ranks had come", rank, how)}
 }
 
 // Stopped tells the ranks that came that the process of one has been stopped by a signal
@@ -220,11 +227,55 @@ func (r *Rendezvous) fail(f failure) {
 	}
 }
 
+// awaitOver waits until the ranks are connected where m was one of them, so that it comes for another group.
+func (r *Rendezvous) awaitOver(m *member) {
+	r.mu.Lock()
+	wait := r.table != nil && r.failure == nil && r.hasMet(m) && r.members[m.rank] == nil
+	over := r.over
+	r.mu.Unlock()
+	if !wait {
+		return
+	}
+	timer := time.NewTimer(time.Until(m.until))
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	}
+}
+
+// hasMet reports whether m is a process of the last group that was complete, and has the rank it had.
+func (r *Rendezvous) hasMet(m *member) bool {
+	return m.rank >= 0 && m.rank < len(r.met) && r.met[m.rank] == m.join.program
+}
+
+// mayMeetAgain reports whether m comes for another group. Ranks that look for the rendezvous
+// of the next group may find the one that rank 0 holds and is about to close.
+func (r *Rendezvous) mayMeetAgain(m *member) bool {
+	return !r.closed && !r.id.hosted && r.table != nil && r.failure == nil && len(r.members) == 0 && r.hasMet(m)
+}
+
+// meetAgain has the processes of the last group meet for another one.
+func (r *Rendezvous) meetAgain() {
+	r.table, r.addrs, r.timer = nil, nil, nil
+	clear(r.told)
+	r.over = make(chan struct{})
+	for rank, how := range r.ended {
+		r.refuse(endedEarly(rank, how))
+	}
+}
+
 // admit adds m to the group, answers it, and reports whether it stays connected
 // until it has read the answer.
 func (r *Rendezvous) admit(m *member) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.mayMeetAgain(m) {
+		if r.meetAgain(); r.refused != nil {
+			r.tell(m, *r.refused)
+			return true
+		}
+	}
 	old := r.members[m.rank]
 	switch {
 	case r.closed:
@@ -252,6 +303,11 @@ func (r *Rendezvous) admit(m *member) bool {
 		r.size, r.tls, r.first = m.join.size, m.join.tls, m.rank
 	case old != nil && old.join.process == m.join.process:
 		old.nc.Close() // it lost that connection and tries again
+	}
+	if r.met != nil && !r.hasMet(m) {
+		r.tell(m, refusal{mscclgo.ErrInvalid, mscclgo.NoRank, fmt.Sprintf(
+			"the processes of a group meet here for another one, and rank %d is none of them: is there a second rank %d, or is the unique id of an earlier run?", m.rank, m.rank)})
+		return true
 	}
 	if text := r.conflict(m); text != "" {
 		r.log.Error("bootstrap: the group cannot form", "err", text)
@@ -333,6 +389,10 @@ func (r *Rendezvous) peerAddrs() []string {
 func (r *Rendezvous) complete() {
 	r.addrs = r.peerAddrs()
 	r.table = encodeTable(r.addrs)
+	r.met = make([][16]byte, r.size)
+	for rank, m := range r.members {
+		r.met[rank] = m.join.program
+	}
 	if r.timer != nil {
 		r.timer.Stop()
 	}

@@ -24,6 +24,11 @@ import (
 // launcher, or a rank 0 that can pass its id to the others by other means, opens
 // its own, and so has the port before any rank starts.
 //
+// Once all ranks of a group are connected, the same processes may meet again for another one,
+// whether they have left the last one or not: another call of [Connect] on every rank. A process
+// that was not in the last one is refused. The rendezvous that rank 0 opened in Connect is for one group;
+// when that is closed, rank 0 opens another for the same id.
+//
 // A dialer that does not prove to have the id is refused and logged. Each rank
 // that joins chooses whether it does so under TLS.
 type Rendezvous struct {
@@ -39,19 +44,21 @@ type Rendezvous struct {
 	first   int             // that rank
 	members map[int]*member // that came, and have neither left nor connected
 	lost    map[int]*time.Timer
-	table   []byte       // set when the group is complete
-	addrs   []string     // what is in it
-	refused *refusal     // set when the group can no longer form
-	gaveUp  time.Time    // when refused was set
-	told    map[int]bool // the ranks that heard the refusal
-	failure *failure     // of a complete group that did not connect
+	table   []byte         // set when the group is complete
+	addrs   []string       // what is in it
+	refused *refusal       // set when the group can no longer form
+	gaveUp  time.Time      // when refused was set
+	told    map[int]bool   // the ranks that heard the refusal
+	failure *failure       // of a complete group that did not connect
+	met     [][16]byte     // the processes of the last group that was complete, by rank
+	ended   map[int]string // of those, how the ones ended that were connected
 	timer   *time.Timer
 	looking *time.Timer // for ranks that are silent, while there are members
 	// lookEvery is how often, once that has begun.
 	lookEvery time.Duration
 	expires   time.Time
 	changed   chan struct{} // closed and replaced when told changes
-	over      chan struct{} // closed when no rank needs it any more
+	over      chan struct{} // closed when no rank needs it any more; each group has its own
 	closed    bool
 }
 
@@ -135,6 +142,7 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 	r := &Rendezvous{
 		id: id, log: logger(log), member: id.member(handshake.Either),
 		members: map[int]*member{}, lost: map[int]*time.Timer{}, told: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
+		ended: map[int]string{},
 	}
 	r.acc = handshake.NewAcceptor("bootstrap", r.log, r.shake, ln)
 	return r
@@ -143,9 +151,13 @@ func serveRendezvous(ln net.Listener, id UniqueID, log *slog.Logger) *Rendezvous
 // ID returns the group's id, for [Options].
 func (r *Rendezvous) ID() UniqueID { return r.id }
 
-// Over returns a channel that is closed when all ranks are connected to each other, or will
-// not be.
-func (r *Rendezvous) Over() <-chan struct{} { return r.over }
+// Over returns a channel that is closed when all ranks of the group that meets now, or met last, are
+// connected to each other, or will not be.
+func (r *Rendezvous) Over() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over
+}
 
 // finish closes over. The caller holds r.mu.
 func (r *Rendezvous) finish() {

@@ -315,7 +315,8 @@ MSCCLGO_API mscclgo_status mscclgo_group_split_configured(mscclgo_group group, i
 
 // mscclgo_rendezvous_create opens the place where the ranks of a new group meet, at an
 // address "host:port". With port 0 the system chooses one, with no host all addresses of this
-// machine count: ":0" suits most. One process calls it, and passes the id to all ranks.
+// machine count: ":0" suits most. One process calls it, and passes the id to all ranks. When all
+// are connected, the same processes may meet there for another group.
 MSCCLGO_API mscclgo_status mscclgo_rendezvous_create(const char* address, mscclgo_rendezvous* rendezvous);
 
 // mscclgo_rendezvous_id stores the id in text. Everyone who has it can join, so it travels

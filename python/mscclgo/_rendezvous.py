@@ -12,7 +12,7 @@ from ._library import ID_BYTES, Owner, call, library, make, text
 class Rendezvous(Owner):
     """The place where the ranks of a new group meet: one process opens it and passes the id to all
     ranks, for connect or the variable MSCCLGO_ID. Everyone who has it can join, so it travels as a
-    password would.
+    password would. When all are connected, the same processes may meet there for another group.
 
     address is "host:port"; with port 0 the system chooses one, and with no host all addresses of
     this machine count. It stays open until close, also where only the id is kept, and has a socket for as
