@@ -18,7 +18,6 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/test/detector"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
-	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
 )
 
@@ -661,12 +660,9 @@ func capture(s *gpu.Stream, queue func() error) (*gpu.Graph, error) {
 func (m *groupMember) replay() error {
 	const n = 200
 	rank, peer := m.comm.Rank(), 1-m.comm.Rank()
-	side := m.stream
-	if testdev.CUDA() { // an emulated device captures one stream at a time
-		var err error
-		if side, err = m.comm.Device().NewStream(); err != nil {
-			return err
-		}
+	side, err := m.comm.Device().NewStream()
+	if err != nil {
+		return err
 	}
 	for _, messages := range []int{3, 150} {
 		out, err := m.comm.Device().Alloc(uint64(messages) * n)
@@ -693,15 +689,12 @@ func (m *groupMember) replay() error {
 			}
 			return g.Launch()
 		}
-		var fork *gpu.Event // if there is a side
-		graph, err := capture(m.stream, func() (err error) {
-			if side == m.stream {
-				return exchange(side)
-			}
-			if fork, err = m.comm.Device().NewEvent(); err != nil {
-				return err
-			}
-			err = errors.Join(m.stream.Record(fork), side.Wait(fork))
+		fork, err := m.comm.Device().NewEvent()
+		if err != nil {
+			return err
+		}
+		graph, err := capture(m.stream, func() error {
+			err := errors.Join(m.stream.Record(fork), side.Wait(fork))
 			return errors.Join(err, exchange(side), side.Record(fork), m.stream.Wait(fork))
 		})
 		if err != nil {
@@ -746,10 +739,7 @@ func (m *groupMember) replay() error {
 			return err
 		}
 	}
-	if side != m.stream {
-		return side.Close()
-	}
-	return nil
+	return side.Close()
 }
 
 // TestGroupMismatch has ranks whose messages differ in count or type: the group fails on both

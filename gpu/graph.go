@@ -128,8 +128,9 @@ func (s *Stream) carry(id uint64, around func(stream any, launch func() error) e
 
 // BeginCapture makes the stream collect the work that it is given into a graph
 // instead of running it, until [Stream.EndCapture]. Another stream of the device
-// takes part in the capture once it waits for an event that was recorded in it; an
-// emulated device captures one stream at a time and refuses such a wait.
+// takes part in the capture once it waits for an event that was recorded in it, and this
+// one waits for its work before the capture ends. A graph of an emulated device runs the work in
+// the order of the calls, so that what streams leave unordered is not done at the same time.
 //
 // Memory can be allocated, and modules loaded, while a stream captures: that is done
 // at once and is no part of the graph. But [Stream.Query], [Stream.Synchronize] and

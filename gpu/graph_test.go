@@ -138,13 +138,10 @@ func TestCaptureOf(t *testing.T) {
 	check(t, joined.Wait(e)) // recorded before
 	is(joined, nil)
 	check(t, s.Record(e))
-	if err := joined.Wait(e); err == nil {
-		is(joined, first)
-		check(t, joined.Record(e))
-		check(t, s.Wait(e))
-	} else {
-		testerr.Expect(t, err, mscclgo.ErrUnsupported, "one stream at a time")
-	}
+	check(t, joined.Wait(e))
+	is(joined, first)
+	check(t, joined.Record(e))
+	check(t, s.Wait(e))
 	check(t, must[*gpu.Graph](t)(s.EndCapture()).Launch(joined))
 	synchronize(t, joined)
 	is(s, nil)
@@ -154,6 +151,71 @@ func TestCaptureOf(t *testing.T) {
 		t.Error("a new capture has no identity, or the old one's")
 	}
 	must[*gpu.Graph](t)(s.EndCapture())
+}
+
+// TestCaptureForks captures work of three streams, each of which waits for others.
+func TestCaptureForks(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, left, right := newStream(t, d), newStream(t, d), newStream(t, d)
+	fork, first, last := newEvent(t, d), newEvent(t, d), newEvent(t, d)
+	b := must[*gpu.Buffer](t)(d.Alloc(32))
+	check(t, gpu.CopyIn(b, make([]uint64, 4)))
+	check(t, s.BeginCapture())
+	check(t, errors.Join(
+		s.Add64(b, 0, 1), s.Record(fork), left.Wait(fork), right.Wait(fork),
+		left.Copy(b, 8, b, 0, 8), left.Record(first),
+		right.Copy(b, 16, b, 0, 8), right.Wait(first), right.Add64(b, 8, 10), right.Record(last),
+		s.Wait(last), s.Copy(b, 24, b, 8, 8)))
+	_, err := left.Query()
+	testerr.Expect(t, err, mscclgo.ErrInvalid, "captur", name(t))
+	g := must[*gpu.Graph](t)(s.EndCapture())
+	for _, on := range []*gpu.Stream{s, left, newStream(t, d)} {
+		check(t, g.Launch(on))
+		synchronize(t, on)
+	}
+	for _, freed := range []*gpu.Stream{left, right} {
+		check(t, freed.Add64(b, 0, 100)) // at once
+		synchronize(t, freed)
+	}
+	got := make([]uint64, 4)
+	check(t, gpu.CopyOut(got, b))
+	testcmp.Equal(t, "words", got, []uint64{203, 13, 3, 13})
+	check(t, g.Close())
+}
+
+// TestCaptureUnjoined: the stream that began a capture ends it, and waits for all that took part.
+func TestCaptureUnjoined(t *testing.T) {
+	d := testdev.Open(t, 0)
+	s, side, other := newStream(t, d), newStream(t, d), newStream(t, d)
+	fork := newEvent(t, d)
+	b := must[*gpu.Buffer](t)(d.Alloc(8))
+	check(t, gpu.CopyIn(b, []uint64{0}))
+	begin := func() {
+		t.Helper()
+		check(t, errors.Join(s.BeginCapture(), s.Record(fork), side.Wait(fork), side.Add64(b, 0, 1)))
+	}
+	begin()
+	_, err := s.EndCapture()
+	testerr.Expect(t, err, mscclgo.ErrInvalid, name(t))
+	check(t, side.Add64(b, 0, 10)) // takes part no more
+	synchronize(t, side)
+
+	begin()
+	_, err = side.EndCapture()
+	testerr.Expect(t, err, mscclgo.ErrInvalid, name(t))
+	s.EndCapture() // the driver may have ended it
+
+	begin()
+	check(t, other.BeginCapture())
+	testerr.Expect(t, other.Wait(fork), mscclgo.ErrInvalid, name(t))
+	s.EndCapture()
+	other.EndCapture()
+	for _, stream := range []*gpu.Stream{s, side, other} {
+		synchronize(t, stream)
+	}
+	got := make([]uint64, 1)
+	check(t, gpu.CopyOut(got, b))
+	testcmp.Equal(t, "the word", got, []uint64{10})
 }
 
 func TestCaptureRefuses(t *testing.T) {

@@ -30,7 +30,7 @@ func (m *mark) finish(err error) {
 	close(m.done)
 }
 
-func (m *mark) step() (step, error) {
+func (m *mark) step(*workQueue) (step, error) {
 	return step{run: func() error { m.reach(); return nil }, done: m.finish}, nil
 }
 
@@ -77,9 +77,10 @@ type point struct {
 	owner *device
 
 	mu     sync.Mutex
-	handle handle     // 0 until it is asked for
-	last   *mark      // nil before the first Record
-	inside *workQueue // the stream if it was capturing at the last Record
+	handle handle   // 0 until it is asked for
+	last   *mark    // nil before the first Record
+	inside *capture // that the stream took part in at the last Record, or nil
+	before known    // what comes before the event in it
 }
 
 func (d *device) NewEvent() (backend.Event, error) {
@@ -106,31 +107,42 @@ func (s *stream) Record(b backend.Event) error {
 	if err != nil {
 		return err
 	}
+	m := s.guarded(op, e.marker())
 	s.mu.Lock()
-	inside := s.workQueue
-	if s.capture == nil {
-		inside = nil
+	c := s.capture
+	var before known
+	if c != nil && s.open(op) == nil {
+		before = c.mark(s.workQueue, m)
 	}
 	s.mu.Unlock()
-	return s.record(op, e, inside)
+	e.place(c, before)
+	if before != nil {
+		return nil
+	}
+	return s.do(op, e.marker())
 }
 
-// record queues a mark. inside is the stream if the event belongs to its capture.
-func (s *stream) record(op string, e *event, inside *workQueue) error {
+// place notes where in a capture the event was recorded last, or that it was in none.
+func (e *event) place(inside *capture, before known) {
 	e.mu.Lock()
-	e.inside = inside
-	e.mu.Unlock()
-	return s.do(op, func() (step, error) {
-		m := newMark(s.workQueue)
+	defer e.mu.Unlock()
+	e.inside, e.before = inside, before
+}
+
+// marker makes a new mark, which is what the event stands for then.
+func (e *event) marker() maker {
+	return func(by *workQueue) (step, error) {
+		m := newMark(by)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.last = m
-		return m.step()
-	})
+		return m.step(by)
+	}
 }
 
 // WaitEvent makes the stream wait for the event's last mark. It does not wait for an
-// event that was never recorded.
+// event that was never recorded. Where the event was recorded in a capture, the stream takes part
+// in that.
 func (s *stream) WaitEvent(b backend.Event) error {
 	op := s.dev.op("wait for an event")
 	e, err := s.dev.own(op, b)
@@ -138,31 +150,53 @@ func (s *stream) WaitEvent(b backend.Event) error {
 		return err
 	}
 	e.mu.Lock()
-	inside := e.inside
+	c, before := e.inside, e.before
 	e.mu.Unlock()
-	if inside != nil && inside != s.workQueue && inside.isCapturing() {
-		return mscclgo.Errorf(mscclgo.ErrUnsupported, op, "another stream is capturing the event; an emulated device captures one stream at a time")
+	if c != nil {
+		if joined, err := s.join(op, c, before); joined || err != nil {
+			return err
+		}
 	}
 	return s.waitFor(op, e)
 }
 
+// join has the stream take part in a capture from a point on, unless that has ended, which it reports.
+func (s *stream) join(op string, c *capture, from known) (joined bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch err := s.open(op); {
+	case err != nil:
+		return false, err
+	case s.capture != nil && s.capture != c && c.isUnderway():
+		return false, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the event was recorded in another capture than the stream takes part in")
+	case s.owner != c.origin.owner && c.isUnderway():
+		return false, mscclgo.Errorf(mscclgo.ErrUnsupported, op, "a stream of another device is capturing the event; an emulated device captures its own streams")
+	case s.capture != c && s.capture != nil || !c.wait(s.workQueue, from):
+		return false, nil
+	case s.capture == nil:
+		s.native.bar()
+		s.capture = c
+	}
+	return true, nil
+}
+
 // waitFor queues a wait for what the event marks then.
 func (s *stream) waitFor(op string, e *event) error {
-	return s.do(op, func() (step, error) {
+	return s.do(op, func(by *workQueue) (step, error) {
 		m := e.mark()
 		return step{run: func() error {
 			if m == nil {
 				return nil
 			}
-			if s.inTurn() {
-				s.party.Until("wait for an event", false, m.reached)
+			if by.inTurn() {
+				by.party.Until("wait for an event", false, m.reached)
 			}
-			if m.queue.owner == s.workQueue.owner {
+			if m.queue.owner == by.owner {
 				defer m.queue.owner.still.queue(m)()
 			}
 			select {
 			case <-m.done:
-				s.race.Learn(m.clock)
+				by.race.Learn(m.clock)
 				return m.err
 			case <-s.dev.ending:
 				return s.dev.open("wait for an event")
@@ -177,7 +211,8 @@ func (s *stream) RecordAcross(b backend.Event) error {
 	if err != nil {
 		return err
 	}
-	return s.record(op, e, nil)
+	e.place(nil, nil)
+	return s.do(op, e.marker())
 }
 
 func (s *stream) WaitAcross(b backend.Event) error {
@@ -187,12 +222,6 @@ func (s *stream) WaitAcross(b backend.Event) error {
 		return err
 	}
 	return s.waitFor(op, e)
-}
-
-func (w *workQueue) isCapturing() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.capture != nil
 }
 
 func (e *event) Query() (bool, error) {

@@ -132,8 +132,8 @@ func (s *stream) guarded(op string, m maker) maker {
 	if s.dev == s.owner {
 		return m
 	}
-	return func() (step, error) {
-		st, err := m()
+	return func(by *workQueue) (step, error) {
+		st, err := m(by)
 		run := st.run
 		st.launch, st.overlap = nil, false
 		st.run = func() error {

@@ -18,7 +18,7 @@ func (s *stream) BeginCapture() error {
 		return err
 	}
 	s.native.bar()
-	s.capture = &graph{dev: s.dev}
+	s.capture = newCapture(s.workQueue)
 	return nil
 }
 
@@ -32,18 +32,23 @@ func (s *stream) Capture() (any, error) {
 }
 
 func (s *stream) EndCapture() (backend.Graph, error) {
+	op := s.dev.op("end a capture")
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.open(s.dev.op("end a capture")); err != nil {
+	err, c := s.open(op), s.capture
+	s.mu.Unlock()
+	switch {
+	case err != nil:
 		return nil, err
+	case c == nil:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the stream is not capturing")
+	case c.origin != s.workQueue:
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "another stream began the capture, and must end it")
 	}
-	g := s.capture
-	if g == nil {
-		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, s.dev.op("end a capture"), "the stream is not capturing")
+	makers, joined := c.end()
+	if !joined {
+		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "another stream took part, whose work this one does not wait for: have it wait for an event that is recorded there last")
 	}
-	s.capture = nil
-	s.native.unbar()
-	return g, nil
+	return &graph{s.dev, makers}, nil
 }
 
 func (s *stream) DropCapture() { s.EndCapture() }
@@ -63,7 +68,7 @@ func (g *graph) Launch(b backend.Stream) error {
 		return err
 	}
 	if s.capture != nil {
-		s.capture.makers = append(s.capture.makers, g.makers...)
+		s.capture.add(s.workQueue, g.makers...)
 		return nil
 	}
 	s.waitForRoom()

@@ -133,17 +133,17 @@ func (s *stream) Launch(b backend.Kernel, cfg backend.LaunchConfig, args []byte)
 		return err
 	}
 	args = bytes.Clone(args)
-	return s.do(op, func() (step, error) {
+	return s.do(op, func(by *workQueue) (step, error) {
 		if err := k.mod.use(op); err != nil {
 			return step{}, err
 		}
 		st := step{
-			run:  func() error { return k.run(s.workQueue, cfg, args) },
+			run:  func() error { return k.run(by, cfg, args) },
 			done: func(error) { k.mod.unuse() },
 		}
 		if s.dev.overlaps() {
 			st.launch = func(beside *flight, after race.Clock) (*flight, error) {
-				return k.begin(s.workQueue, cfg, args, beside, after)
+				return k.begin(by, cfg, args, beside, after)
 			}
 			st.overlap = cfg.Overlap
 		}

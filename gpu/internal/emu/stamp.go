@@ -16,7 +16,7 @@ func (*device) HostClock() bool { return true }
 
 // Stamp is work of the stream, as a kernel is.
 func (s *stream) Stamp(ring, what, value uint64) error {
-	return s.do(s.dev.op("stamp the time"), func() (step, error) {
+	return s.do(s.dev.op("stamp the time"), func(*workQueue) (step, error) {
 		return step{run: func() error {
 			C.stamp(C.uint64_t(ring), C.uint64_t(what), C.uint64_t(value))
 			return nil

@@ -29,9 +29,9 @@ type step struct {
 	done func(error)
 }
 
-// maker makes the step of a call. A graph keeps makers, since each launch needs new
-// steps.
-type maker func() (step, error)
+// maker makes the step of a call, for the work queue that runs it. A graph keeps makers, since each
+// launch needs new steps, and may be on another stream than the call was.
+type maker func(by *workQueue) (step, error)
 
 // mostQueued is the most calls that a stream's queue holds. The next call waits, as with
 // a GPU, so that a host far ahead of its device does not use up memory.
@@ -54,12 +54,12 @@ type workQueue struct {
 	closed  bool     // by the owner's Close
 	queue   [][]step // one entry a call
 	room    sync.Cond
-	working bool   // the goroutine exists
-	pending int    // calls whose work has not ended
-	err     error  // the first failure; later work does not run
-	capture *graph // not nil while capturing
-	last    *mark  // of Synchronize, while nothing is queued after it
-	native  *queue // not nil once threads in C may use the stream
+	working bool     // the goroutine exists
+	pending int      // calls whose work has not ended
+	err     error    // the first failure; later work does not run
+	capture *capture // not nil while capturing
+	last    *mark    // of Synchronize, while nothing is queued after it
+	native  *queue   // not nil once threads in C may use the stream
 	race    *race.Sequence
 	lead    *race.Clock    // what the launch was after that the next may begin beside, or nil
 	party   *explore.Party // of the explorer, or nil
@@ -87,7 +87,7 @@ func (s *stream) do(op string, m maker) error {
 		return err
 	}
 	if s.capture != nil {
-		s.capture.makers = append(s.capture.makers, m)
+		s.capture.add(s.workQueue, m)
 		return nil
 	}
 	s.waitForRoom()
@@ -120,7 +120,7 @@ func (w *workQueue) enqueue(op string, makers ...maker) error {
 		return err
 	}
 	for _, m := range makers {
-		st, err := m()
+		st, err := m(w)
 		if err != nil {
 			return drop(err)
 		}
@@ -282,9 +282,9 @@ func (d *device) open(what string) error {
 
 func (s *stream) Copy(dst, src, n uint64) error {
 	from := s.dev.race.Here()
-	return s.do(s.dev.op("copy %d bytes", n), func() (step, error) {
+	return s.do(s.dev.op("copy %d bytes", n), func(by *workQueue) (step, error) {
 		return step{run: func() error {
-			s.race.Copy(s.dev.info.Name, from, dst, src, n)
+			by.race.Copy(s.dev.info.Name, from, dst, src, n)
 			ok := C.memory_copy(C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n))
 			return s.dev.accessed(ok, "copy %d bytes from %#x to %#x", n, src, dst)
 		}}, nil
@@ -293,18 +293,18 @@ func (s *stream) Copy(dst, src, n uint64) error {
 
 func (s *stream) Fill(dst uint64, value byte, n uint64) error {
 	from := s.dev.race.Here()
-	return s.do(s.dev.op("fill %d bytes", n), func() (step, error) {
+	return s.do(s.dev.op("fill %d bytes", n), func(by *workQueue) (step, error) {
 		return step{run: func() error {
-			s.race.Fill(s.dev.info.Name, from, dst, n)
+			by.race.Fill(s.dev.info.Name, from, dst, n)
 			return s.dev.accessed(s.dev.fill(dst, value, n), "fill %d bytes at %#x", n, dst)
 		}}, nil
 	})
 }
 
 func (s *stream) WriteValue64(dst, value uint64) error {
-	return s.do(s.dev.op("write a value"), func() (step, error) {
+	return s.do(s.dev.op("write a value"), func(by *workQueue) (step, error) {
 		return step{run: func() error {
-			s.race.Store(s.dev.info.Name, dst, value)
+			by.race.Store(s.dev.info.Name, dst, value)
 			ok := C.memory_write64(C.uint64_t(dst), C.uint64_t(value))
 			return s.dev.accessed(ok, "write a value to %#x", dst)
 		}}, nil
@@ -315,9 +315,9 @@ func (s *stream) WriteValue64(dst, value uint64) error {
 func (*device) PrepareAtomics() error { return nil }
 
 func (s *stream) Add64(dst, value uint64) error {
-	return s.do(s.dev.op("add to a word"), func() (step, error) {
+	return s.do(s.dev.op("add to a word"), func(by *workQueue) (step, error) {
 		return step{run: func() error {
-			if _, done := s.race.Add(s.dev.info.Name, dst, value); done {
+			if _, done := by.race.Add(s.dev.info.Name, dst, value); done {
 				return nil
 			}
 			return s.dev.accessed(C.memory_add64(C.uint64_t(dst), C.uint64_t(value)), "add to the word at %#x", dst)
@@ -327,9 +327,9 @@ func (s *stream) Add64(dst, value uint64) error {
 
 func (s *stream) Exchange64(dst, value, old uint64) error {
 	from := s.dev.race.Here()
-	return s.do(s.dev.op("exchange a word"), func() (step, error) {
+	return s.do(s.dev.op("exchange a word"), func(by *workQueue) (step, error) {
 		return step{run: func() error {
-			had, done := s.race.Exchange(s.dev.info.Name, from, dst, value, old)
+			had, done := by.race.Exchange(s.dev.info.Name, from, dst, value, old)
 			was := C.uint64_t(had)
 			if !done && !bool(C.memory_exchange64(C.uint64_t(dst), C.uint64_t(value), &was)) {
 				return s.dev.accessed(false, "exchange the word at %#x", dst)
@@ -341,18 +341,18 @@ func (s *stream) Exchange64(dst, value, old uint64) error {
 
 func (s *stream) WaitValue64(src, value uint64, equal bool) error {
 	op := "wait for a value"
-	return s.do(s.dev.op("%s", op), func() (step, error) {
+	return s.do(s.dev.op("%s", op), func(by *workQueue) (step, error) {
 		return step{run: func() error {
 			pause := time.Microsecond
-			if s.inTurn() {
-				s.party.Until(op, true, func() bool {
+			if by.inTurn() {
+				by.party.Until(op, true, func() bool {
 					return C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal)) != C.MEMORY_NOT_YET
 				})
 			}
 			for {
 				reached := C.memory_wait64(C.uint64_t(src), C.uint64_t(value), C.bool(equal))
 				if reached != C.MEMORY_NOT_YET {
-					s.race.Await(s.dev.info.Name, src, value)
+					by.race.Await(s.dev.info.Name, src, value)
 					return s.dev.accessed(reached == C.MEMORY_REACHED, "wait for a value at %#x", src)
 				}
 				if err := s.dev.open(op); err != nil {
