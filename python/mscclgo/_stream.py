@@ -65,6 +65,7 @@ class Stream(Owner):
         self._handle = handle
         self._kept: List[Any] = []  # what the work that is queued uses
         self._look = 1024  # the length of that at which to look whether the work is done
+        self._capture: Optional[Capture] = None  # that it takes part in
         _streams.add(self)
         sweep()
 
@@ -121,11 +122,15 @@ class Stream(Owner):
     def wait(self, event: "Event") -> None:
         """Has what is queued from now on wait for what the event marks."""
         call(library.mscclgo_event_wait, instance("wait: the event", event, Event)._handle, self._handle)
+        capture = None if event._capture is None else event._capture()
+        if capture is not None and self._capture is None:
+            capture._join(self)
 
     def record(self, event: Optional["Event"] = None) -> "Event":
         """Has an event, a new one if none is given, mark the work queued so far."""
         event = Event(self.group) if event is None else instance("record: the event", event, Event)
         call(library.mscclgo_event_record, event._handle, self._handle)
+        event._capture = None if self._capture is None else weakref.ref(self._capture)
         return event
 
     def keep(self, objects: Sequence[Any]) -> None:
@@ -147,8 +152,24 @@ class Capture:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._before: List[Any] = []
+        self._before: List[Tuple[Stream, List[Any]]] = []  # what the streams that take part had kept
+        self._active = False
         self._graph: Optional[Graph] = None
+
+    def _join(self, stream: Stream) -> None:
+        """Has what a stream keeps from now on be the graph's, until the capture ends."""
+        if self._active:
+            self._before.append((stream, stream._kept))
+            stream._kept, stream._capture = [], self
+
+    def _leave(self) -> List[Any]:
+        """Returns what is the graph's."""
+        kept: List[Any] = []
+        for stream, before in self._before:
+            kept += stream._kept
+            stream._kept, stream._capture = before, None
+        self._active, self._before = False, []
+        return kept
 
     @property
     def graph(self) -> "Graph":
@@ -159,11 +180,12 @@ class Capture:
 
     def __enter__(self) -> "Capture":
         call(library.mscclgo_stream_begin_capture, self._stream._handle)
-        self._before, self._stream._kept = self._stream._kept, []
+        self._active = True
+        self._join(self._stream)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        kept, self._stream._kept = self._stream._kept, self._before
+        kept = self._leave()
         try:
             handle = make(library.mscclgo_stream_end_capture, self._stream._handle)
         except Error:
@@ -195,6 +217,7 @@ class Event(Owner):
     """A point in the work of a stream."""
 
     def __init__(self, group: Group) -> None:
+        self._capture: Optional[weakref.ref[Capture]] = None  # that it was recorded in
         self._handle = make(library.mscclgo_event_create, group._device)
         self._finalizer = weakref.finalize(self, destroy, library.mscclgo_event_destroy, self._handle)
 

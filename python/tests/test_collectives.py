@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,37 @@ def test_capture(together: Any) -> None:
             capture.graph.launch(stream)
         stream.synchronize()
         np.testing.assert_array_equal(tensor, np.full(100, 16.0))
+
+    together(2, body)
+
+
+def test_capture_forks(together: Any) -> None:
+    """A graph keeps what its work uses, on all streams that took part."""
+
+    def body(group: mscclgo.Group) -> None:
+        stream, side = group.new_stream(), group.new_stream()
+        tensor, result = group.array(np.ones(100, "float32")), group.empty(100)
+        group.all_reduce(tensor, result, stream=stream)
+        group.synchronize(stream)
+        with stream.capture() as capture:
+            fork = stream.record()
+            side.wait(fork)
+            between = np.zeros(100, "float32")
+            group.all_reduce(tensor, between, stream=side)
+            group.all_reduce(between, result, stream=side)
+            kept = weakref.ref(between)
+            del between
+            stream.wait(side.record())
+        del fork
+        group.synchronize(side)  # drops what the stream itself keeps
+        assert kept() is not None
+        for _ in range(3):
+            capture.graph.launch(side)
+        group.synchronize(side)
+        np.testing.assert_array_equal(result.numpy(), np.full(100, group.size**2))
+        del capture
+        group.synchronize(side)
+        assert kept() is None
 
     together(2, body)
 
