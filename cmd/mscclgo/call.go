@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,14 +43,11 @@ func newCall(c command, args []string, stdin io.Reader, stdout, stderr io.Writer
 
 // do runs the command and returns the code to exit with.
 func (c *call) do() int {
-	err := c.run(c)
+	err := c.runOrHelp()
 	var wrong *usageError
 	var exit *exitError
 	switch {
 	case err == nil:
-		return exitOK
-	case errors.Is(err, flag.ErrHelp):
-		c.usage(c.stdout)
 		return exitOK
 	case errors.As(err, &wrong):
 		fmt.Fprintf(c.stderr, "mscclgo %s: %v\n%sRun \"mscclgo help %s\" for its flags.\n", c.name, err, c.usageLine(), c.name)
@@ -60,6 +58,15 @@ func (c *call) do() int {
 		return exit.code
 	}
 	return exitFailed
+}
+
+// runOrHelp runs the command, or describes it where its arguments ask for that.
+func (c *call) runOrHelp() error {
+	err := c.run(c)
+	if errors.Is(err, flag.ErrHelp) {
+		return writeAll(c.stdout, c.usage)
+	}
+	return err
 }
 
 // parse parses the flags. What is left is in c.flags.Args.
@@ -92,6 +99,14 @@ func (c *call) usage(w io.Writer) {
 	fmt.Fprintf(w, "%s  %s\n", c.usageLine(), c.summary)
 	c.flags.SetOutput(w)
 	c.flags.PrintDefaults()
+}
+
+// writeAll writes what print prints, and returns the error of that.
+func writeAll(w io.Writer, print func(io.Writer)) error {
+	var text bytes.Buffer
+	print(&text)
+	_, err := w.Write(text.Bytes())
+	return err
 }
 
 // usageError is the error of a command that was called in a wrong way.

@@ -12,16 +12,14 @@ func help(c *call) error {
 	}
 	switch names := c.flags.Args(); len(names) {
 	case 0:
-		listCommands(c.stdout)
-		return nil
+		return writeAll(c.stdout, listCommands)
 	case 1:
 		about, ok := find(names[0])
 		if !ok {
 			return &usageError{fmt.Sprintf("there is no command %q", names[0])}
 		}
 		// Only the command itself knows its flags.
-		newCall(about, []string{"-h"}, nil, c.stdout, c.stderr).do()
-		return nil
+		return newCall(about, []string{"-h"}, nil, c.stdout, c.stderr).runOrHelp()
 	default:
 		return &usageError{"it takes one command at most"}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -61,6 +62,21 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		code, stdout, stderr := try("help", c.name)
 		if code != exitOK || !strings.HasPrefix(stdout, "usage: mscclgo "+c.name) || stderr != "" {
 			t.Errorf("help %s = %d, %q, %q", c.name, code, stdout, stderr)
+		}
+	}
+}
+
+// TestFullOutput: what a command cannot print is an error.
+func TestFullOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"help"}, {"help", "run"}, {"run", "-h"}, {"version"}, {"ps"}, {"devices"}} {
+		var stderr bytes.Buffer
+		if code := dispatch(args, nil, full, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("%q: code %d, %q", args, code, &stderr)
 		}
 	}
 }

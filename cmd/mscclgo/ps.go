@@ -46,7 +46,8 @@ func ps(c *call) error {
 		return e.Encode(v.jobs)
 	}
 	if len(v.jobs) == 0 {
-		fmt.Fprintln(c.stdout, "no job runs here as this user")
+		_, err := fmt.Fprintln(c.stdout, "no job runs here as this user")
+		return err
 	}
 	for i, j := range v.jobs {
 		if i > 0 {
