@@ -188,6 +188,7 @@ func TestPorts(t *testing.T)       { check(t, 0, nil, "ports") }
 func TestTriggers(t *testing.T)    { check(t, 0, nil, "triggers") }
 func TestTriggerEnds(t *testing.T) { check(t, 0, nil, "waiting-triggers") }
 func TestBusy(t *testing.T)        { check(t, 0, nil, "busy") }
+func TestReformed(t *testing.T)    { check(t, 0, nil, "reformed") }
 func TestAbandoned(t *testing.T)   { check(t, 0, nil, "abandoned") }
 func TestLate(t *testing.T)        { check(t, 0, nil, "late") }
 func TestEnvironment(t *testing.T) { check(t, 0, nil, "environment") }

@@ -158,7 +158,7 @@ func newPortChannels(op string, handle, proxy, local C.uintptr_t, o *C.mscclgo_c
 // closePorts closes port channels. Where the group goes too, a stream may still wait in a kernel of
 // theirs, which is unloaded once leaving the group has ended the wait.
 func closePorts(owner *object, c *communicator.PortChannels, onStream bool) error {
-	if g := owner.value.(*group); onStream && !objects.has(owner) {
+	if g := objects.group(owner); onStream && !objects.has(owner) {
 		g.last = append(g.last, c.Close)
 		return nil
 	}

@@ -93,6 +93,27 @@ CALL(rendezvous_create, (const char* address, mscclgo_rendezvous* rendezvous),
      ((char*)address, NEW(rendezvous)))
 CALL(rendezvous_id, (mscclgo_rendezvous rendezvous, char* text, size_t bytes), (ID(rendezvous), text, bytes))
 CALL(rendezvous_destroy, (mscclgo_rendezvous rendezvous), (ID(rendezvous)))
+CALL(group_reform, (mscclgo_group group, const char* id, int rank, int size, int64_t timeout_ms),
+     (ID(group), (char*)id, rank, size, timeout_ms))
+CALL(elastic_create, (const char* address, const mscclgo_elastic_options* options, mscclgo_elastic* server),
+     ((char*)address, (mscclgo_elastic_options*)options, NEW(server)))
+CALL(elastic_id, (mscclgo_elastic server, char* text, size_t bytes), (ID(server), text, bytes))
+CALL(elastic_destroy, (mscclgo_elastic server), (ID(server)))
+CALL(member_create,
+     (const char* id, const mscclgo_group_options* options, const mscclgo_group_config* config,
+      mscclgo_member* member),
+     ((char*)id, (mscclgo_group_options*)options, (mscclgo_group_config*)config, NEW(member)))
+CALL(member_connect, (mscclgo_member member, int64_t timeout_ms, mscclgo_group* group),
+     (ID(member), timeout_ms, NEW(group)))
+CALL(member_reform, (mscclgo_member member, mscclgo_group group, int64_t timeout_ms),
+     (ID(member), ID(group), timeout_ms))
+CALL(member_generation, (mscclgo_member member, uint64_t* generation), (ID(member), generation))
+CALL(member_newcomers, (mscclgo_member member, int* waiting), (ID(member), waiting))
+CALL(member_destroy, (mscclgo_member member), (ID(member)))
+CALL(memory_channels_reform, (mscclgo_memory_channels channels, int* captured), (ID(channels), captured))
+CALL(port_channels_reform, (mscclgo_port_channels channels, mscclgo_proxy proxy, int* captured),
+     (ID(channels), ID(proxy), captured))
+CALL(peer_memory_reform, (mscclgo_peer_memory memory, int* captured), (ID(memory), captured))
 CALL(run, (int ranks, const char* const* command, int signals, int* code),
      (ranks, (char**)command, signals, code))
 CALL(device_open, (const char* name, mscclgo_device* device), ((char*)name, NEW(device)))

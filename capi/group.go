@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -90,43 +91,39 @@ func capi_group_connect_configured(id *C.char, rank, size C.int, o *C.mscclgo_gr
 		if o != nil {
 			localRank = int(o.local_rank)
 		}
-		kind := options.Device
-		if kind == "" {
-			kind = "auto"
-		}
-		dev, err := openDevice(kind, localRank)
-		if err != nil {
-			return err
-		}
-		ctx := context.Background()
-		boot, err := bootstrap.Connect(ctx, bootstrap.Options{
-			Rank: int(rank), Size: int(size), ID: unique, Timeout: options.Timeout,
-			HeartbeatTimeout: options.HeartbeatTimeout, Logger: options.Logger,
+		return connectGroup(context.Background(), localRank, options, collectives, result, func(ctx context.Context) (*bootstrap.Bootstrap, error) {
+			return bootstrap.Connect(ctx, bootstrap.Options{
+				Rank: int(rank), Size: int(size), ID: unique, Timeout: options.Timeout,
+				HeartbeatTimeout: options.HeartbeatTimeout, Logger: options.Logger,
+			})
 		})
-		if err != nil {
-			return errors.Join(err, dev.Close())
-		}
-		comm, err := communicator.New(ctx, boot, dev, options)
-		if err != nil {
-			boot.Abort(err)
-			return errors.Join(err, boot.Close(), dev.Close())
-		}
-		newGroup(comm, collectives, dev, boot.Close).store(result)
-		return nil
 	})
 }
 
-// newGroup makes the object of a group, which owns its device. then closes what is below it, if
-// it is not nil.
-func newGroup(comm *communicator.Communicator, collectives collective.Options, dev *gpu.Device, then func() error) *object {
-	g := &group{comm: comm, options: collectives}
-	o := objects.add(nil, aGroup, g, func() error {
-		err := g.close()
-		if then != nil {
-			err = errors.Join(err, then())
-		}
+// connectGroup stores the handle of a group on a device that it opens, over the bootstrap that connect returns.
+func connectGroup(ctx context.Context, localRank int, o communicator.Options, c collective.Options, result *C.uintptr_t, connect func(context.Context) (*bootstrap.Bootstrap, error)) error {
+	dev, err := openDevice(cmp.Or(o.Device, "auto"), localRank)
+	if err != nil {
 		return err
-	})
+	}
+	boot, err := connect(ctx)
+	if err != nil {
+		return errors.Join(err, dev.Close())
+	}
+	comm, err := communicator.New(ctx, boot, dev, o)
+	if err != nil {
+		boot.Abort(err)
+		return errors.Join(err, boot.Close(), dev.Close())
+	}
+	newGroup(comm, c, dev, boot.Close).store(result)
+	return nil
+}
+
+// newGroup makes the object of a group, which owns its device. below closes what is below it, if
+// it is not nil.
+func newGroup(comm *communicator.Communicator, collectives collective.Options, dev *gpu.Device, below func() error) *object {
+	g := &group{comm: comm, options: collectives, below: below}
+	o := objects.add(nil, aGroup, g, g.close)
 	g.device = addDevice(o, dev)
 	g.device.owned = "the group's"
 	return o
@@ -162,9 +159,12 @@ func leaveGroups(all []*object) (errs []error) {
 func (g *group) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	errs := []error{g.runner.Close(context.Background()), g.comm.Close()} // which wait for nobody now
+	errs := []error{g.end(), g.runner.Close(context.Background()), g.comm.Close()} // which wait for nobody now
 	for _, f := range g.last {
 		errs = append(errs, f())
+	}
+	if g.below != nil {
+		errs = append(errs, g.below())
 	}
 	return errors.Join(errs...)
 }
@@ -221,14 +221,18 @@ func capi_group_destroy(handle C.uintptr_t) C.mscclgo_status {
 	return call(func() error { return destroyAndCollect("destroy a group", aGroup, handle) })
 }
 
-// destroyAndCollect destroys what has a proxy, whose memory of C is freed when Go's collector
-// finds it unused. A program of C or Python has little memory of Go's, so that the collector
-// would not come by for long.
+// destroyAndCollect destroys what has a proxy.
 func destroyAndCollect(op string, k kind, handle C.uintptr_t) error {
 	err := objects.destroy(op, k, handle)
+	collectProxies()
+	return err
+}
+
+// collectProxies has the memory of C freed of proxies that were closed, as soon as Go's collector finds it unused. A
+// program of C or Python has little memory of Go's, so that the collector would not come by for long.
+func collectProxies() {
 	// Once no stack of this call points to it any more; one collection does not empty a sync.Pool.
 	time.AfterFunc(10*time.Millisecond, func() { runtime.GC(); runtime.GC() })
-	return err
 }
 
 //export capi_group_rank

@@ -6,6 +6,7 @@ import "C"
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,12 +38,14 @@ const (
 	aPeerMemory
 	aPrepared
 	aPipes
+	anElastic
+	aMember
 )
 
 const kindShift = 56
 
 var kindNames = [...]string{"no handle", "a group", "a rendezvous", "a device", "a buffer", "a stream", "an event", "a graph", "a module",
-	"a kernel", "memory channels", "port channels", "a proxy", "peer memory", "a prepared call", "pipes"}
+	"a kernel", "memory channels", "port channels", "a proxy", "peer memory", "a prepared call", "pipes", "an elastic server", "a member"}
 
 func (k kind) String() string {
 	if int(k) < len(kindNames) {
@@ -54,21 +57,26 @@ func (k kind) String() string {
 // object is what a handle stands for.
 type object struct {
 	id       uint64
-	value    any
+	value    any          // of a group it changes: see table.follow
 	close    func() error // or nil
 	parent   *object      // what it was made of
 	children map[*object]bool
 	owned    string // who destroys it, if the caller may not
 
-	// users is the number of calls that use the object now, or gone.
+	// users is the number of calls that use the object now, or gone, or changing.
 	users atomic.Int64
+
+	left atomic.Bool // its group was re-formed, and it was not carried to the new one yet
 
 	named map[string]*object // what once made of it
 
 	ours bool // a stream that is not other code's
 }
 
-const gone = -1
+const (
+	gone     = -1
+	changing = -2 // a call changes what the object is, and no other may use it; see carry
+)
 
 func (o *object) kind() kind { return kind(o.id >> kindShift) }
 
@@ -128,22 +136,40 @@ func (t *table) put(parent *object, k kind, value any, close func() error) *obje
 
 // use returns the object of a handle, which is not destroyed until done.
 func (t *table) use(op string, k kind, handle C.uintptr_t) (*object, error) {
+	o, _, err := t.find(op, k, handle)
+	return o, err
+}
+
+// find is use that also returns what the handle stands for now.
+func (t *table) find(op string, k kind, handle C.uintptr_t) (*object, any, error) {
+	var value any
 	t.mu.RLock()
 	o := t.all[uint64(handle)]
+	if o != nil {
+		value = o.value
+	}
 	t.mu.RUnlock()
 	switch {
 	case o == nil:
-		return nil, wrongHandle(op, k, uint64(handle))
+		return nil, nil, wrongHandle(op, k, uint64(handle))
 	case o.kind() != k:
-		return nil, invalid(op, "%v is needed, and the handle is that of %v", k, o.kind())
+		return nil, nil, invalid(op, "%v is needed, and the handle is that of %v", k, o.kind())
 	}
+	switch o.begin() {
+	case gone:
+		return nil, nil, wrongHandle(op, k, uint64(handle))
+	case changing:
+		return nil, nil, isUsed(op, o)
+	}
+	return o, value, nil
+}
+
+// begin begins a use of an object, and returns the number of those before, or why there is none.
+func (o *object) begin() int64 {
 	for {
 		n := o.users.Load()
-		if n == gone {
-			return nil, wrongHandle(op, k, uint64(handle))
-		}
-		if o.users.CompareAndSwap(n, n+1) {
-			return o, nil
+		if n < 0 || o.users.CompareAndSwap(n, n+1) {
+			return n
 		}
 	}
 }
@@ -160,7 +186,7 @@ func wrongHandle(op string, k kind, handle uint64) error {
 		return invalid(op, "the handle of %v is NULL", k)
 	}
 	if of := kind(handle >> kindShift); of == k && handle&(1<<kindShift-1) <= objects.issued() {
-		return invalid(op, "what the handle stands for, %v, was destroyed, by itself or with its group or device", k)
+		return invalid(op, "what the handle stands for, %v, was destroyed, by itself, with its group or device, or when its group was re-formed", k)
 	}
 	return invalid(op, "%#x is not the handle of %v", handle, k)
 }
@@ -211,36 +237,55 @@ func (t *table) take(op string, o *object) ([]*object, error) {
 		return nil, invalid(op, "it is %s, and destroyed with that", o.owned)
 	}
 	order := o.order(nil)
-	for _, each := range order {
-		if p, ok := each.value.(*proxyservice.ProxyService); ok && native.InProxy(p) {
-			o.done()
-			return nil, invalid(op, "a handler calls it, for which its proxy would wait; call it on another thread")
-		}
+	if err := seize(op, order, o); err != nil {
+		o.done()
+		return nil, err
 	}
-	for i, each := range order {
-		free := int64(0)
-		if each == o {
-			free = 1 // this call
-		}
-		if !each.users.CompareAndSwap(free, gone) {
-			for _, taken := range order[:i] {
-				taken.users.Store(0)
-				if taken == o {
-					taken.users.Store(1)
-				}
-			}
-			o.done()
-			return nil, isUsed(op, each)
-		}
-	}
-	for _, each := range order {
-		delete(t.all, each.id)
-	}
+	t.remove(order)
 	if o.parent != nil {
 		delete(o.parent.children, o)
 		o.parent.users.Add(1) // it is not gone: whoever takes it takes this one too
 	}
 	return order, nil
+}
+
+// seize has objects be gone, of which the caller uses one, or none if that is nil. After an error they are
+// as before.
+func seize(op string, all []*object, used *object) error {
+	for _, o := range all {
+		if p, ok := o.value.(*proxyservice.ProxyService); ok && native.InProxy(p) {
+			return invalid(op, "a handler calls it, for which its proxy would wait; call it on another thread")
+		}
+	}
+	for i, o := range all {
+		free := int64(0)
+		if o == used {
+			free = 1
+		}
+		if !o.users.CompareAndSwap(free, gone) {
+			release(all[:i], used)
+			return isUsed(op, o)
+		}
+	}
+	return nil
+}
+
+// release undoes seize.
+func release(all []*object, used *object) {
+	for _, o := range all {
+		free := int64(0)
+		if o == used {
+			free = 1
+		}
+		o.users.Store(free)
+	}
+}
+
+// remove takes objects out of the table, which is locked.
+func (t *table) remove(all []*object) {
+	for _, o := range all {
+		delete(t.all, o.id)
+	}
 }
 
 // retire takes a stream, which the caller uses and which has work, out of the table. It stays a child of
@@ -294,13 +339,8 @@ func (t *table) leave(o *object) bool {
 // of them: a group before its device, as it ends the waits of kernels, and waits for the peers
 // that use the memory; and a proxy before its channels and pipes, whose ids it keeps.
 func (o *object) order(all []*object) []*object {
-	var children []*object
-	for c := range o.children {
-		children = append(children, c)
-	}
-	slices.SortFunc(children, func(a, b *object) int { return cmp.Compare(b.serial(), a.serial()) })
 	var after []*object
-	for _, c := range children {
+	for _, c := range o.newest() {
 		if c.kind() == aDevice || o.kind() == aProxy {
 			after = append(after, c)
 			continue
@@ -312,6 +352,11 @@ func (o *object) order(all []*object) []*object {
 		all = c.order(all)
 	}
 	return all
+}
+
+// newest returns what was made of o alone, the newest first.
+func (o *object) newest() []*object {
+	return slices.SortedFunc(maps.Keys(o.children), func(a, b *object) int { return cmp.Compare(b.serial(), a.serial()) })
 }
 
 // has reports whether an object is in the table: it is not being destroyed.
@@ -343,12 +388,15 @@ func (o *object) store(to *C.uintptr_t) { *to = C.uintptr_t(o.id) }
 
 // of has f called with the value of a handle, which is not destroyed meanwhile.
 func of[T any](op string, k kind, handle C.uintptr_t, f func(*object, T) error) error {
-	o, err := objects.use(op, k, handle)
+	o, value, err := objects.find(op, k, handle)
 	if err != nil {
 		return err
 	}
 	defer o.done()
-	return f(o, o.value.(T))
+	if o.left.Load() {
+		return invalid(op, "the group was re-formed: re-form %v too, before another call", k)
+	}
+	return f(o, value.(T))
 }
 
 // storeHandle stores what kernels take by value of the object of a handle: a Handle of Go, which has the
@@ -408,7 +456,11 @@ type group struct {
 	mu     sync.Mutex
 	runner *collective.Runner // made by the first collective
 
-	last []func() error // called when the other ranks have left the group too
+	below func() error   // closes what the communicator is on, after it; or nil
+	last  []func() error // called when the other ranks have left the group too
+
+	reforming sync.Mutex // held by a call that re-forms the group
+	ending    []*object  // what that has taken out of the table, and could not close yet, in order
 
 	spare atomic.Pointer[collective.Group] // empty, for the next launch of messages; or nil
 

@@ -94,6 +94,8 @@ typedef struct mscclgo_proxy_* mscclgo_proxy;                      // serves wha
 typedef struct mscclgo_peer_memory_* mscclgo_peer_memory;          // a buffer of each rank
 typedef struct mscclgo_prepared_* mscclgo_prepared;                // a collective that is ready to run
 typedef struct mscclgo_pipes_* mscclgo_pipes;                      // one-way streams of messages
+typedef struct mscclgo_elastic_* mscclgo_elastic;                  // where processes meet again and again
+typedef struct mscclgo_member_* mscclgo_member;                    // a process that comes there
 
 // ---- Version and errors ----
 
@@ -327,6 +329,110 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_id(mscclgo_rendezvous rendezvous, 
 
 // mscclgo_rendezvous_destroy closes the rendezvous. A group that is complete stays.
 MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezvous);
+
+// ---- After a failure ----
+
+// The ranks that survive a failure go on in the same processes, as another group. A rank's handle stays, and
+// is that of its new group, whose rank and size may differ. So do the device and all that was made of it:
+// buffers with what is in them, streams, modules, graphs. What was made of the group itself
+//
+//   is carried to the new one by collective calls, one for each object, which newcomers match with the call
+//   that makes such an object: mscclgo_memory_channels_reform, mscclgo_port_channels_reform and
+//   mscclgo_peer_memory_reform. Until then it must not be used;
+//   or is destroyed: proxies, pipes, prepared calls and parts. Make these again.
+//
+// The first collectives prepare anew, and mscclgo_group_get_handle is collective once more. Graphs that hold
+// collectives or messages must be captured again. Others may be launched where what they use is carried and
+// the function that carries it says so, or the handle that they were captured with is the same as before.
+//
+// What is queued on streams of the device, wrapped ones too, ends first: where the group has failed its waits
+// end as aborted, and where it works as they would. Streams of which the library has no handle must have no
+// work of the group. Memory of the caller's is not written. But a rank that was left out while its kernels
+// run still reaches what it has mapped: see docs/RELIABILITY.md.
+//
+// Who goes on is the program's choice. All ranks of the new group, and no others, call mscclgo_group_reform
+// with the id of a rendezvous and numbers that the program gave them, while newcomers call
+// mscclgo_group_connect. Or an elastic server decides.
+
+// mscclgo_group_reform makes this rank's part in a group one in the next: rank of size, at the rendezvous of
+// an id. The old group has failed, or works and all its ranks go to other groups or leave. Its options and
+// config are the new one's. timeout_ms bounds the wait for the other ranks, and for the work of streams.
+// Collective, for the ranks of the new group.
+//
+// After an error it may be called again, with another rendezvous, or the group destroyed. If the ranks did
+// not come together, all is as before the call. Otherwise this rank has left the old group: the group's other
+// calls are MSCCLGO_INVALID until it is re-formed, or return why it had failed.
+//
+// Errors: MSCCLGO_INVALID for a part, for a handler that calls it, and when another thread re-forms the group
+// or is in a call that uses what is destroyed; MSCCLGO_TIMEOUT; the errors of mscclgo_group_connect, and of
+// mscclgo_proxy_destroy where a handler does not return. What ends a call on one rank ends those of the
+// others.
+MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char* id, int rank, int size,
+                                                int64_t timeout_ms);
+
+// mscclgo_elastic_options are options of an elastic server. All zero is right for many uses.
+typedef struct {
+  // least and most are the fewest and the most ranks of a group. 0 means 1, and as many as there may be. A
+  // least above half of the usual number keeps ranks that lost the others from going on as a second group.
+  int least, most;
+  // settle_ms is for how long the server waits for more ranks after the last that came: longer than ranks
+  // take to notice a failure one after the other. 0 means 1 second.
+  int64_t settle_ms;
+  // id is that of a server that has ended, in the place of which this one comes, or NULL.
+  const char* id;
+} mscclgo_elastic_options;
+
+// mscclgo_elastic_create opens an elastic server, at an address as for mscclgo_rendezvous_create: processes
+// meet there as one group after the other, each a generation. One forms of those who came when settle_ms have
+// passed since the last did, or at once when they are most and nobody of the generation before is missing.
+// Those who do not come, since they ended or are stopped, are left out, and their old group fails. Survivors
+// keep their rank where possible, and their order; newcomers take the ranks between. options may be NULL. The
+// process of the server need not be a rank, and should outlive the ranks.
+//
+// Errors: MSCCLGO_INVALID for options that are wrong, MSCCLGO_SYSTEM when it cannot listen.
+MSCCLGO_API mscclgo_status mscclgo_elastic_create(const char* address, const mscclgo_elastic_options* options,
+                                                  mscclgo_elastic* server);
+
+// mscclgo_elastic_id is mscclgo_rendezvous_id for an elastic server.
+MSCCLGO_API mscclgo_status mscclgo_elastic_id(mscclgo_elastic server, char* text, size_t bytes);
+
+// mscclgo_elastic_destroy closes the server. Groups stay. Members that wait for a generation go on waiting
+// for a server.
+MSCCLGO_API mscclgo_status mscclgo_elastic_destroy(mscclgo_elastic server);
+
+// mscclgo_member_create makes what comes to the elastic server of an id, for groups with these options and
+// config, which may be NULL. A process has one for each rank, for as long as it is one.
+//
+// Errors: those of mscclgo_group_connect_configured for the options and the config.
+MSCCLGO_API mscclgo_status mscclgo_member_create(const char* id, const mscclgo_group_options* options,
+                                                 const mscclgo_group_config* config, mscclgo_member* member);
+
+// mscclgo_member_connect waits for a generation with this process, and makes its first group, on a device
+// that it opens. timeout_ms bounds the wait for the server and the generation. After an error it may be
+// called again. Collective.
+//
+// Errors: MSCCLGO_TIMEOUT when no generation has formed; those of mscclgo_group_connect, as when a rank ends
+// before all are connected.
+MSCCLGO_API mscclgo_status mscclgo_member_connect(mscclgo_member member, int64_t timeout_ms,
+                                                  mscclgo_group* group);
+
+// mscclgo_member_reform waits for the next generation with this process, and re-forms its group as
+// mscclgo_group_reform does. While it waits, the old group is as before. Collective.
+//
+// Errors: those of mscclgo_group_reform and mscclgo_member_connect.
+MSCCLGO_API mscclgo_status mscclgo_member_reform(mscclgo_member member, mscclgo_group group,
+                                                 int64_t timeout_ms);
+
+// mscclgo_member_generation stores the number of the last generation that this process was in, from 1, or 0.
+MSCCLGO_API mscclgo_status mscclgo_member_generation(mscclgo_member member, uint64_t* generation);
+
+// mscclgo_member_newcomers stores 1 if processes wait to be taken in by the generation of this one, and else
+// 0. It asks nobody, and may differ among ranks: they agree, as by mscclgo_group_all_gather, to re-form the
+// group.
+MSCCLGO_API mscclgo_status mscclgo_member_newcomers(mscclgo_member member, int* waiting);
+
+// mscclgo_member_destroy leaves the server. Groups stay.
+MSCCLGO_API mscclgo_status mscclgo_member_destroy(mscclgo_member member);
 
 // ---- Processes ----
 
@@ -671,6 +777,17 @@ MSCCLGO_API mscclgo_status mscclgo_memory_channels_get_set(mscclgo_memory_channe
 // longer.
 MSCCLGO_API mscclgo_status mscclgo_memory_channels_destroy(mscclgo_memory_channels channels);
 
+// mscclgo_memory_channels_reform carries the channels to the group that theirs was re-formed to, with the
+// buffers and options that they were made with. Their semaphores begin anew. The handles stay at their
+// address if there are as many as before. captured, which may be NULL, tells whether they do and this rank
+// and the number of ranks are as before: whether graphs that use the channels are right, 1 or 0. After an
+// error it may be called again once the group was re-formed again. Collective, matched by
+// mscclgo_memory_channels_create.
+//
+// Errors: those of that; MSCCLGO_INVALID when another thread uses the channels, or the group was not
+// re-formed.
+MSCCLGO_API mscclgo_status mscclgo_memory_channels_reform(mscclgo_memory_channels channels, int* captured);
+
 // mscclgo_proxy_create starts a proxy, a thread that moves data for this rank's port channels.
 MSCCLGO_API mscclgo_status mscclgo_proxy_create(mscclgo_group group, mscclgo_proxy* proxy);
 
@@ -730,6 +847,13 @@ MSCCLGO_API mscclgo_status mscclgo_port_channels_create(mscclgo_group group, msc
                                                         mscclgo_buffer local,
                                                         const mscclgo_channel_options* options,
                                                         mscclgo_port_channels* channels);
+
+// mscclgo_port_channels_reform is mscclgo_memory_channels_reform for port channels, which a proxy of the new
+// group serves from then on. Collective, matched by the function that makes them.
+//
+// Errors: also MSCCLGO_INVALID for the proxy of another group.
+MSCCLGO_API mscclgo_status mscclgo_port_channels_reform(mscclgo_port_channels channels, mscclgo_proxy proxy,
+                                                        int* captured);
 
 // mscclgo_port_channels_handles stores the address, for kernels, of the handles: an array of
 // mscclgo::PortChannelHandle of <mscclgo/port_channel.cuh>, in which channel i to a rank has
@@ -926,6 +1050,11 @@ MSCCLGO_API mscclgo_status mscclgo_peer_memory_create(mscclgo_group group, msccl
 // 256.
 MSCCLGO_API mscclgo_status mscclgo_peer_memory_get_handle(mscclgo_peer_memory memory,
                                                           mscclgo_peer_memory_handle* handle);
+
+// mscclgo_peer_memory_reform is mscclgo_memory_channels_reform for peers' memory: each survivor's buffer is
+// the one that it shared, untouched. captured tells whether the handle, and this rank and the number of
+// ranks, are as before. Collective, matched by mscclgo_peer_memory_create.
+MSCCLGO_API mscclgo_status mscclgo_peer_memory_reform(mscclgo_peer_memory memory, int* captured);
 
 // mscclgo_peer_memory_destroy unmaps the peers' buffers. Kernels that use them must have ended. It
 // is collective if a call was prepared on the memory, and the group still there: then it waits

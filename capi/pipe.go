@@ -108,7 +108,7 @@ func newPipes(group, proxy *object, pipes *communicator.Pipes) *object {
 // closePipes closes pipes once all ranks come to that, as another rank's proxy may still have to tell
 // this one's that slots are free. Where the group goes too, they wait for each other as they leave it.
 func closePipes(owner *object, pipes *communicator.Pipes) error {
-	g := owner.value.(*group)
+	g := objects.group(owner)
 	if !objects.has(owner) {
 		g.last = append(g.last, pipes.Close)
 		return nil

@@ -42,6 +42,13 @@ func (m *peerMemory) collective(ctx context.Context, r *collective.Runner) (*col
 	return m.shared, nil
 }
 
+// forget has the next runner make what is for prepared calls: that of before has closed its own.
+func (m *peerMemory) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shared = nil
+}
+
 // close unmaps the peers' buffers. Where the group goes too, its runner closes what is for
 // prepared calls, of all memories at once.
 func (m *peerMemory) close() error {

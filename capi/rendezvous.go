@@ -31,18 +31,23 @@ func capi_rendezvous_id(handle C.uintptr_t, id *C.char, bytes C.size_t) C.mscclg
 	const op = "get the id of a rendezvous"
 	return call(func() error {
 		return of(op, aRendezvous, handle, func(_ *object, r *bootstrap.Rendezvous) error {
-			room, err := hostBytes(op, unsafe.Pointer(id), bytes, writes)
-			if err != nil {
-				return err
-			}
-			text := r.ID().String()
-			if len(text) >= len(room) {
-				return invalid(op, "the id has %d bytes and a zero, and there is room for %d; MSCCLGO_ID_BYTES is enough", len(text), len(room))
-			}
-			room[copy(room, text)] = 0
-			return nil
+			return storeID(op, r.ID(), id, bytes)
 		})
 	})
+}
+
+// storeID stores an id as a text with a zero behind it.
+func storeID(op string, id bootstrap.UniqueID, to *C.char, bytes C.size_t) error {
+	room, err := hostBytes(op, unsafe.Pointer(to), bytes, writes)
+	if err != nil {
+		return err
+	}
+	text := id.String()
+	if len(text) >= len(room) {
+		return invalid(op, "the id has %d bytes and a zero, and there is room for %d; MSCCLGO_ID_BYTES is enough", len(text), len(room))
+	}
+	room[copy(room, text)] = 0
+	return nil
 }
 
 //export capi_rendezvous_destroy

@@ -1,0 +1,306 @@
+package main
+
+// #include "process.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/bootstrap"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/proxyservice"
+)
+
+const opReform = "re-form a group"
+
+//export capi_group_reform
+func capi_group_reform(handle C.uintptr_t, id *C.char, rank, size C.int, ms C.int64_t) C.mscclgo_status {
+	return call(func() error {
+		if err := isNull(opReform, unsafe.Pointer(id)); err != nil {
+			return err
+		}
+		unique, err := bootstrap.ParseUniqueID(C.GoString(id))
+		if err != nil {
+			return err
+		}
+		return reform(handle, ms, func(ctx context.Context, g *group) (*bootstrap.Bootstrap, error) {
+			o := g.comm.Bootstrap().(*bootstrap.Bootstrap).Options()
+			o.Rank, o.Size, o.ID = int(rank), int(size), unique
+			if o.Timeout = maxMilliseconds * time.Millisecond; ms >= 0 && ms < maxMilliseconds {
+				o.Timeout = time.Duration(ms) * time.Millisecond // of 0, ctx has ended
+			}
+			return bootstrap.Connect(ctx, o)
+		})
+	})
+}
+
+// reform takes a group to the next one, whose bootstrap connect returns. The handle and the device stay, with
+// all that was made of the device.
+func reform(handle C.uintptr_t, ms C.int64_t, connect func(context.Context, *group) (*bootstrap.Bootstrap, error)) error {
+	return of(opReform, aGroup, handle, func(o *object, g *group) error {
+		if o.parent != nil {
+			return invalid(opReform, "it is a part: re-form the group that it is of, and split that again")
+		}
+		if !g.reforming.TryLock() {
+			return isUsed(opReform, o)
+		}
+		defer g.reforming.Unlock()
+		if objects.group(o) != g {
+			return isUsed(opReform, o) // and has re-formed it
+		}
+		if err := objects.dismissable(opReform, o); err != nil {
+			return err // before the other ranks come
+		}
+		ctx, cancel := within(ms)
+		defer cancel()
+		boot, err := connect(ctx, g)
+		if err != nil {
+			return err
+		}
+		next, err := g.reform(ctx, o, boot)
+		if err != nil {
+			boot.Abort(err) // so that nobody waits for this rank
+			return errors.Join(err, boot.Close())
+		}
+		objects.follow(o, next)
+		collectProxies()
+		if g.below != nil {
+			g.logLeft(g.below())
+		}
+		return nil
+	})
+}
+
+// reform ends the group, and returns the one that follows it. After an error it may be called again.
+func (g *group) reform(ctx context.Context, o *object, boot *bootstrap.Bootstrap) (*group, error) {
+	ended, err := objects.dismiss(opReform, o)
+	if err != nil {
+		return nil, err
+	}
+	g.ending = append(g.ending, ended...)
+	if err := errors.Join(leaveGroups(ended)...); err != nil { // the parts
+		return nil, err
+	}
+	// Kernels reach the memory of proxies, which is freed next.
+	streams, done := objects.busyStreams(g.device)
+	defer done()
+	for _, s := range streams {
+		if err := native.Synchronize(ctx, s); err != nil {
+			return nil, mscclgo.Errorf(mscclgo.KindOf(err), "mscclgo: "+opReform, "wait for the work of the old group: %w", err).At(g.comm.Rank(), mscclgo.NoRank)
+		}
+	}
+	if err := g.end(aProxy); err != nil { // before the memory that they reach
+		return nil, err
+	}
+	comm, err := g.comm.Reform(ctx, boot, streams...)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.logLeft(g.end(), g.runner.Close(ctx)) // which wait for nobody now
+	return &group{comm: comm, device: g.device, options: g.options, below: boot.Close}, nil
+}
+
+// end closes what a call that re-forms the group has taken: all, or what is of some kinds.
+func (g *group) end(kinds ...kind) error {
+	var left []*object
+	var errs []error
+	for _, o := range g.ending {
+		if len(kinds) > 0 && !slices.Contains(kinds, o.kind()) {
+			left = append(left, o)
+		} else if o.close != nil {
+			errs = append(errs, o.close())
+		}
+	}
+	g.ending = left
+	return errors.Join(errs...)
+}
+
+// logLeft logs what the end of the old group had to tell: the new one works.
+func (g *group) logLeft(errs ...error) {
+	if err := errors.Join(errs...); err != nil {
+		logger().Warn("what the old group leaves did not close well", "rank", g.comm.Rank(), "error", err)
+	}
+}
+
+// group returns what the handle of a group stands for now.
+func (t *table) group(o *object) *group {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return o.value.(*group)
+}
+
+// follow has the handle of a group, which the caller uses, stand for the next one from now on.
+func (t *table) follow(o *object, next *group) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o.value, o.close = next, next.close
+	for c := range o.children {
+		if m, ok := c.value.(*peerMemory); ok {
+			m.forget()
+		}
+		c.left.Store(c.kind() != aDevice)
+	}
+}
+
+// dismissable returns the error that dismiss would return.
+func (t *table) dismissable(op string, o *object) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, all := o.uncarried()
+	if err := seize(op, all, nil); err != nil {
+		return err
+	}
+	release(all, nil)
+	return nil
+}
+
+// dismiss takes what was made of a group out of the table, but for its device and what the next one takes
+// over, and returns it in the order in which it is to be closed. Port channels become the group's: their
+// proxy ends.
+func (t *table) dismiss(op string, o *object) ([]*object, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	roots, all := o.uncarried()
+	if err := seize(op, all, nil); err != nil {
+		return nil, err
+	}
+	t.remove(all)
+	for _, root := range roots {
+		for c := range root.children {
+			if c.kind() == portChannels {
+				t.move(c, o)
+			}
+		}
+		delete(o.children, root)
+	}
+	return all, nil
+}
+
+// uncarried returns what was made of a group and is not the next one's, and all that was made of that, in the
+// order in which it is to be closed.
+func (o *object) uncarried() (roots, all []*object) {
+	for _, c := range o.newest() {
+		switch c.kind() {
+		case aDevice, memoryChannels, portChannels, aPeerMemory:
+			continue
+		case aProxy:
+			all = append(all, slices.DeleteFunc(c.order(nil), func(each *object) bool { return each.kind() == portChannels })...)
+		default:
+			all = c.order(all)
+		}
+		roots = append(roots, c)
+	}
+	return roots, all
+}
+
+// move makes an object another one's. The table is locked.
+func (t *table) move(o, parent *object) {
+	delete(o.parent.children, o)
+	o.parent = parent
+	parent.children[o] = true
+}
+
+// busyStreams returns the streams of a device that have work, which are not destroyed until done is called.
+func (t *table) busyStreams(device *object) (all []*gpu.Stream, done func()) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var used []*object
+	for o := range device.children {
+		if o.kind() == aStream && busy(o) && o.begin() >= 0 {
+			used = append(used, o)
+			all = append(all, o.value.(*gpu.Stream))
+		}
+	}
+	return all, func() {
+		for _, o := range used {
+			o.done()
+		}
+	}
+}
+
+// carry has f take what a handle stands for to the group that its own was re-formed to, while no other call uses
+// it, and stores whether captured graphs are right, where the caller wants to know.
+func carry[T any](op string, k kind, handle C.uintptr_t, captured *C.int, f func(o *object, value T, owner *object, g *group) (bool, error)) error {
+	o, value, err := objects.find(op, k, handle)
+	if err != nil {
+		return err
+	}
+	defer o.done()
+	if !o.users.CompareAndSwap(1, changing) {
+		return isUsed(op, o)
+	}
+	defer o.users.Store(1)
+	owner := objects.owner(o)
+	right, err := f(o, value.(T), owner, objects.group(owner))
+	if err != nil {
+		return err
+	}
+	o.left.Store(false)
+	if captured != nil {
+		*captured = truth(right)
+	}
+	return nil
+}
+
+// owner returns the group that an object is of, which is not destroyed while the object is used.
+func (t *table) owner(o *object) *object {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for o.kind() != aGroup {
+		o = o.parent
+	}
+	return o
+}
+
+//export capi_memory_channels_reform
+func capi_memory_channels_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
+	return call(func() error {
+		return carry("re-form memory channels", memoryChannels, handle, captured, func(_ *object, m *communicator.MemoryChannels, _ *object, g *group) (bool, error) {
+			return m.Reform(context.Background(), g.comm)
+		})
+	})
+}
+
+//export capi_port_channels_reform
+func capi_port_channels_reform(handle, proxy C.uintptr_t, captured *C.int) C.mscclgo_status {
+	const op = "re-form port channels"
+	return call(func() error {
+		return of(op, aProxy, proxy, func(service *object, s *proxyservice.ProxyService) error {
+			return carry(op, portChannels, handle, captured, func(o *object, p ports, owner *object, g *group) (bool, error) {
+				if service.parent != owner {
+					return false, invalid(op, "the proxy is another group's")
+				}
+				right, err := p.Reform(context.Background(), g.comm, s)
+				if err == nil {
+					objects.give(o, service)
+				}
+				return right, err
+			})
+		})
+	})
+}
+
+// give makes an object another one's, of which both are used.
+func (t *table) give(o, parent *object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.move(o, parent)
+}
+
+//export capi_peer_memory_reform
+func capi_peer_memory_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
+	return call(func() error {
+		return carry("re-form peer memory", aPeerMemory, handle, captured, func(_ *object, m *peerMemory, _ *object, g *group) (bool, error) {
+			return m.peers.Reform(context.Background(), g.comm)
+		})
+	})
+}
