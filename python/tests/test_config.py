@@ -58,6 +58,7 @@ def test_hosts() -> None:
             x = group.array(np.full(3, number + 1, "int32"))
             group.all_reduce(x)
             pool = group.pipe_pool().bytes
+            group.synchronize()
             pipes.close()
             return x.numpy().tolist(), pool
 
