@@ -27,6 +27,7 @@ from typing import Any, Callable, Optional, Sequence
 from ._array import Array, Pointer
 from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels, StreamPort
 from ._config import Config
+from ._elastic import Elastic, Member
 from ._errors import AbortedError, Error, InvalidError, RemoteError, SystemError, TimeoutError, UnsupportedError
 from ._group import AnyStream, Group, connect, default, init
 from ._library import LOG, VERSION, call, integer, library
@@ -44,6 +45,7 @@ __all__ = [
     "Array",
     "Capture",
     "Config",
+    "Elastic",
     "Error",
     "Event",
     "Graph",
@@ -51,6 +53,7 @@ __all__ = [
     "InvalidError",
     "Kernel",
     "Launch",
+    "Member",
     "MemoryChannels",
     "Messages",
     "Module",

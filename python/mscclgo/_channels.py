@@ -42,6 +42,11 @@ class _Channels(Owner):
         self._handle: int = group._wait(lambda: make(self._create, group._handle, *proxy, local._handle, ctypes.addressof(options)))
         self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
 
+    def _reform(self, function: Any, *proxy: int) -> bool:
+        right = _carried(self._group, function, self._handle, *proxy)
+        self._bytes = struct.pack("=Q", self.pointer)
+        return right
+
     def handle_bytes(self) -> bytes:
         """The set that kernels take."""
         room = ctypes.create_string_buffer(CHANNEL_SET_BYTES)
@@ -57,6 +62,13 @@ class _Channels(Owner):
         i, rank = which if isinstance(which, tuple) and len(which) == 2 else (0, which)
         where = make(self._handle_of, self._handle, integer("the index of a channel", i), integer("a rank", rank))
         return _handle_at(self._struct, where)
+
+
+def _carried(group: Group, function: Any, *handles: int) -> bool:
+    """Takes what was made of a group to the one that it was re-formed to, and returns whether captured graphs are right."""
+    right = ctypes.c_int()
+    group._wait(lambda: call(function, *handles, ctypes.addressof(right)))
+    return bool(right.value)
 
 
 def _handle_at(struct: str, address: int) -> "Pointer":
@@ -78,6 +90,12 @@ class MemoryChannels(_Channels):
     def __init__(self, group: Group, local: Array, inbox: Optional[Array], per_peer: int, name: Optional[str]) -> None:
         super().__init__(group, (), local, inbox, per_peer, name)
         _hold(group, self)
+
+    def reform(self) -> bool:
+        """Carries the channels to the group that theirs was re-formed to: see Group.reform. Returns whether
+        graphs that use them are right, as those of as many ranks in which this one has its number. New ranks
+        call Group.memory_channels. Collective."""
+        return self._reform(library.mscclgo_memory_channels_reform)
 
     def close(self) -> None:
         """Frees the channels. No kernel of any rank may use them any longer."""
@@ -105,6 +123,10 @@ class PortChannels(_Channels):
         self._on_stream = on_stream
         self._per_peer = per_peer or 1
         _hold(group, self)
+
+    def reform(self) -> bool:
+        """Is MemoryChannels.reform; new ranks call Group.port_channels. Collective."""
+        return self._reform(library.mscclgo_port_channels_reform, self._group._port_proxy())
 
     def on_stream(self, peer: int, channel: int = 0, stream: Any = None) -> "StreamPort":
         """Returns a channel to a rank, for operations on a stream, without a kernel of the program's. The
@@ -323,6 +345,11 @@ class PeerMemory(Owner):
         call(library.mscclgo_peer_memory_get_handle, self._handle, room)
         self._bytes = room.raw
         return room.raw
+
+    def reform(self) -> bool:
+        """Carries the memory to the group that this one's was re-formed to, each survivor's array untouched: see
+        Group.reform. Returns whether graphs that use it are right. New ranks call Group.share. Collective."""
+        return _carried(self._group, library.mscclgo_peer_memory_reform, self._handle)
 
     def close(self) -> None:
         """Unmaps the peers' arrays. Kernels that use them must be done. Collective if a call was

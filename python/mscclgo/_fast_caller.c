@@ -64,6 +64,20 @@ static PyObject* caller_meet(PyObject* self, PyObject* const* args, Py_ssize_t c
   Py_RETURN_NONE;
 }
 
+// renew(ranks) says that the group is another one, of so many ranks, in which no call was made.
+static PyObject* caller_renew(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  caller* c = (caller*)self;
+  long ranks = count == 1 ? PyLong_AsLong(args[0]) : -1;
+  if (PyErr_Occurred()) return NULL;
+  if (ranks < 1 || ranks > INT32_MAX) {
+    PyErr_SetString(PyExc_ValueError, "renew takes a number of ranks");
+    return NULL;
+  }
+  c->ranks = (int)ranks;
+  memset(c->met, 0, sizeof c->met);
+  Py_RETURN_NONE;
+}
+
 // collect(function, stream, output, input, parts, more) makes a collective, and returns the status: -1 if
 // it did nothing. The arguments are those of Group._collect; the stream is a Stream or None.
 static PyObject* caller_collect(PyObject* self, PyObject* const* args, Py_ssize_t count) {
@@ -245,6 +259,7 @@ static void caller_free(PyObject* self) {
 
 static PyMethodDef caller_methods[] = {
     {"meet", (PyCFunction)(void (*)(void))caller_meet, METH_FASTCALL, NULL},
+    {"renew", (PyCFunction)(void (*)(void))caller_renew, METH_FASTCALL, NULL},
     {"collect", (PyCFunction)(void (*)(void))caller_collect, METH_FASTCALL, NULL},
     {"address", (PyCFunction)(void (*)(void))caller_address, METH_FASTCALL, NULL},
     {"add", (PyCFunction)(void (*)(void))caller_add, METH_FASTCALL, NULL},

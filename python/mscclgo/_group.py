@@ -14,7 +14,7 @@ from ._array import Array, Wrapped
 from ._channels import MemoryChannels, PeerMemory, PipePool, Pipes, PortChannels
 from ._config import Config, pack
 from ._errors import Error, InvalidError, UnsupportedError, encode, reason
-from ._library import GROUP_HANDLE_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, text
+from ._library import FIFO_HANDLE_BYTES, GROUP_HANDLE_BYTES, PIPE_SET_BYTES, DeviceInfo, GroupOptions, Owner, address_of, call, failure, fast, instance, integer, integers, library, make, milliseconds, text
 from ._messages import MESSAGES, RECV, SEND, Messages, place, rank
 from ._module import Kernel, Module
 from ._prepared import COLLECTIVES, Prepared, operation
@@ -197,6 +197,75 @@ class Group(Owner):
         self._parts = [p for p in self._parts if not p.closed] + [part]
         return part
 
+    def reform(self, id: str, rank: int, size: int, timeout: Optional[float] = None) -> None:
+        """Makes this rank's part in the group, which has failed or works, one in the next: rank of size, at the
+        Rendezvous of an id. The ranks that survive a failure call it, or others that all agree, and new ranks call
+        connect. This object is that of the new group, with other rank and size; Member.reform has a server
+        decide who goes on. Collective, for the ranks of the new group.
+
+        Arrays with their elements, streams, modules, graphs and events stay. Memory channels, port channels and shared
+        memory stay once reform of each was called, on all ranks in one order. Prepared calls, pipes, proxies and parts are
+        closed: make them again. Graphs that hold collectives must be captured again, as others where reform of
+        what they use returns False, or handle_bytes of the group is not as before. What is queued ends before: waits
+        as aborted if the group has failed. What the package has no stream of must have ended.
+
+        After an error it may be called again with another id, or the group closed. If the ranks did not
+        come together, all is as before. After Ctrl-C another thread goes on with it, and fails the new group."""
+        place = text("reform: the id", id)
+        numbers = integer("reform: rank", rank), integer("reform: size", size)
+        ms = milliseconds(timeout)
+        self._follow(lambda: call(library.mscclgo_group_reform, self._handle, place, *numbers, ms))
+
+    def _follow(self, reform: Callable[[], Any]) -> None:
+        """Calls a function that has the library re-form the group."""
+
+        def body() -> None:
+            while self._late:  # while a part or a proxy is closed, its group cannot be re-formed
+                self._late.pop().join()
+            try:
+                reform()
+            except Error:
+                self._drop_destroyed(failed=True)
+                raise
+            self._drop_destroyed()
+            self._begin_anew()
+
+        def interrupted(error: BaseException, call: Waiting) -> None:
+            threading.Thread(target=self._give_up, args=(call, encode(reason(error))), daemon=True).start()
+
+        wait(body, interrupted)
+
+    def _give_up(self, call: Waiting, why: bytes) -> None:
+        """Fails the group once an interrupted call has re-formed it."""
+        call.join()
+        if call.error is None:
+            library.mscclgo_group_abort(self._handle, why)
+
+    def _drop_destroyed(self, failed: bool = False) -> None:
+        """Drops what the library has destroyed with the old group, of which a handler may go on if that failed."""
+        room = ctypes.create_string_buffer(max(FIFO_HANDLE_BYTES, PIPE_SET_BYTES))
+        for part in [p for p in self._parts if not p.closed and not p._is_there()]:
+            part._left()
+        for made in list(self._held):
+            get = {Proxy: library.mscclgo_proxy_get_fifo, Pipes: library.mscclgo_pipes_get_set}.get(type(made))
+            if get is not None and get(made._handle, room):
+                if failed and isinstance(made, Proxy):
+                    made._linger()
+                self._held.discard(made)
+        if self._proxy is not None and library.mscclgo_proxy_get_fifo(self._proxy, room):
+            self._proxy = None
+
+    def _begin_anew(self) -> None:
+        """Forgets what was so of the old group."""
+        self.rank = self._integer(library.mscclgo_group_rank)
+        self.size = self._integer(library.mscclgo_group_size)
+        self._bytes = None
+        for made in list(self._held):  # channels and memory, until they are carried
+            made._bytes = b""
+        self._met.clear()
+        if self._quick is not None:
+            self._quick.renew(self.size)
+
     # Messages of the host
 
     def barrier(self, timeout: Optional[float] = None) -> None:
@@ -373,9 +442,13 @@ class Group(Owner):
         """Makes channels between all ranks over any transport, which a thread of the library serves.
         Peers write the local array, or the inbox. With on_stream, alike on all ranks, they take operations
         on streams too: channels.on_stream(peer).put(...). Collective."""
+        return PortChannels(self, self._port_proxy(), local, inbox, per_peer, name, on_stream)
+
+    def _port_proxy(self) -> int:
+        """The proxy of all port channels."""
         if self._proxy is None:
             self._proxy = make(library.mscclgo_proxy_create, self._handle)
-        return PortChannels(self, self._proxy, local, inbox, per_peer, name, on_stream)
+        return self._proxy
 
     def pipes(
         self,

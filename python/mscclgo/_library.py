@@ -53,6 +53,16 @@ FUNCTIONS = dict(
     group_get_handle="pp",
     group_split="piip",
     group_split_configured="piipp",
+    group_reform="psiil",
+    elastic_create="spp",
+    elastic_id="ppz",
+    elastic_destroy="p",
+    member_create="sppp",
+    member_connect="plp",
+    member_reform="ppl",
+    member_generation="pp",
+    member_newcomers="pp",
+    member_destroy="p",
     rendezvous_create="sp",
     rendezvous_id="ppz",
     rendezvous_destroy="p",
@@ -105,6 +115,7 @@ FUNCTIONS = dict(
     memory_channels_handles="pp",
     memory_channels_get_set="pp",
     memory_channels_handle="piip",
+    memory_channels_reform="pp",
     memory_channels_destroy="p",
     proxy_create="pp",
     proxy_create_with_handler="pppp",
@@ -114,6 +125,7 @@ FUNCTIONS = dict(
     port_channels_create="ppppp",
     port_channels_handles="pp",
     port_channels_get_set="pp",
+    port_channels_reform="ppp",
     port_channels_handle="piip",
     port_channels_create_for_streams="ppppp",
     port_put="ppiiLLL",
@@ -135,6 +147,7 @@ FUNCTIONS = dict(
     pipes_destroy="p",
     peer_memory_create="ppp",
     peer_memory_get_handle="pp",
+    peer_memory_reform="pp",
     peer_memory_destroy="p",
     prepare="ppp",
     prepared_launch="pp",
@@ -180,6 +193,15 @@ class GroupConfig(ctypes.Structure):
         ("find_deadlocks", ctypes.c_int),
         ("pipe_pool_bytes", ctypes.c_uint64),
         ("host", ctypes.c_char_p),
+    ]
+
+
+class ElasticOptions(ctypes.Structure):
+    _fields_ = [
+        ("least", ctypes.c_int),
+        ("most", ctypes.c_int),
+        ("settle_ms", ctypes.c_int64),
+        ("id", ctypes.c_char_p),
     ]
 
 

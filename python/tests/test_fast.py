@@ -134,6 +134,17 @@ def test_collect(caller: Any) -> None:
     made[:] = [5]
     assert caller.collect(ADDRESS, None, a, b, (1, 1), (4,)) == 5
 
+    # Another group, in which this call is the first again.
+    caller.renew(5)
+    assert collect(a, b) == -1
+    caller.meet(ADDRESS, 24, 0, (4,))
+    assert collect(a, b) == (GROUP, 33, 0x1000, 0x2000, 24, VOUCHED, 4)
+    for wrong in (0, -1, 1 << 31):
+        with pytest.raises(ValueError):
+            caller.renew(wrong)
+    with pytest.raises(TypeError):
+        caller.renew("5")
+
 
 @pytest.mark.parametrize("code, bits, number", [(2, 32, 0), (2, 16, 1), (4, 16, 2), (2, 64, 3), (0, 32, 4), (0, 64, 5), (1, 8, 6), (10, 8, 7), (12, 8, 8)])
 def test_types(caller: Any, code: int, bits: int, number: int) -> None:

@@ -1,0 +1,130 @@
+"""Where processes meet as one group after the other: the survivors of a failure, and new ones."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from typing import Any, Optional
+
+from ._config import Config, pack
+from ._group import Group, _connected, _options, _place
+from ._library import ID_BYTES, ElasticOptions, Owner, call, instance, integer, library, make, milliseconds, text
+
+
+class Elastic(Owner):
+    """A server at which processes meet as a group again and again, each time as a generation:
+
+        server = mscclgo.Elastic(least=3, most=4)   # in a process that outlives the ranks
+
+        member = mscclgo.Member(id)                 # in each rank, with the server's id
+        group = member.connect()
+        while working:
+            try:
+                step(group)
+            except (mscclgo.RemoteError, mscclgo.AbortedError, mscclgo.TimeoutError):
+                member.reform(group)            # with those who are left; if it raises, once more
+
+    A generation forms out of those who came when settle seconds have passed since the last did, or at
+    once when they are most and nobody of the generation before is missing. Those who do not come are left out,
+    and their old group fails. Survivors keep their rank where possible, and their order. least and most
+    bound the ranks of a generation: 0 is 1, and as many as there may be. A least above half of the usual
+    number keeps ranks that lost the others from going on as a second group. settle is longer than ranks take to
+    notice a failure one after the other.
+
+    id is that of a server that has ended, in the place of which this one comes. The address is as that of
+    a Rendezvous. Everyone who has the server's id can come, so it travels as a password would.
+    """
+
+    _handle = 0
+
+    def __init__(self, address: str = "127.0.0.1:0", least: int = 0, most: int = 0, settle: float = 1.0, id: Optional[str] = None) -> None:
+        options = ElasticOptions(
+            integer("elastic: least", least),
+            integer("elastic: most", most),
+            max(milliseconds(settle, "settle"), 1),
+            None if id is None else text("elastic: the id", id),
+        )
+        self._handle = make(library.mscclgo_elastic_create, text("elastic: the address", address), ctypes.addressof(options))
+        room = ctypes.create_string_buffer(ID_BYTES)
+        call(library.mscclgo_elastic_id, self._handle, room, ID_BYTES)
+        self.id: str = room.value.decode()
+
+    def close(self) -> None:
+        """Closes the server. Groups stay; who waits for a generation goes on waiting for a server."""
+        if self._handle:
+            handle, self._handle = self._handle, 0
+            call(library.mscclgo_elastic_destroy, handle)
+
+    def __enter__(self) -> "Elastic":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if self._handle:
+            _warn("a mscclgo.Elastic was not closed, and stays open", ResourceWarning, source=self)
+
+
+class Member(Owner):
+    """A process that takes part in the generations of an Elastic, for as long as it is a rank. The arguments
+    are those of connect, for the groups."""
+
+    _handle = 0
+
+    def __init__(
+        self,
+        id: str,
+        device: Optional[str] = None,
+        timeout: float = 30.0,
+        heartbeat_timeout: Optional[float] = None,
+        scratch: int = 0,
+        local_rank: int = 0,
+        config: Optional[Config] = None,
+    ) -> None:
+        options, packed = _options(device, timeout, heartbeat_timeout, scratch, local_rank), pack(config)
+        self._handle = make(library.mscclgo_member_create, text("member: the id", id), ctypes.addressof(options), _place(packed))
+
+    def connect(self, timeout: Optional[float] = None) -> Group:
+        """Waits for a generation with this process, for at most timeout seconds, and returns its first group. After
+        an error it may be called again. Collective."""
+        ms = milliseconds(timeout)
+        return _connected(lambda: make(library.mscclgo_member_connect, self._handle, ms))
+
+    def reform(self, group: Group, timeout: Optional[float] = None) -> None:
+        """Waits for the next generation with this process, and makes its group that one, as Group.reform does.
+        Collective."""
+        of = instance("reform: the group", group, Group)
+        ms = milliseconds(timeout)
+        of._follow(lambda: call(library.mscclgo_member_reform, self._handle, of._handle, ms))
+
+    @property
+    def generation(self) -> int:
+        """The number of the last generation that this process was in, from 1, or 0."""
+        number = ctypes.c_uint64()
+        call(library.mscclgo_member_generation, self._handle, ctypes.addressof(number))
+        return number.value
+
+    @property
+    def newcomers(self) -> bool:
+        """Whether processes wait to be taken in by the generation of this one. It may differ among ranks: they agree,
+        as by Group.all_gather_bytes, to call reform."""
+        waiting = ctypes.c_int()
+        call(library.mscclgo_member_newcomers, self._handle, ctypes.addressof(waiting))
+        return bool(waiting.value)
+
+    def close(self) -> None:
+        """Leaves the server. The group stays."""
+        if self._handle:
+            call(library.mscclgo_member_destroy, self._handle)
+            self._handle = 0
+
+    def __enter__(self) -> "Member":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._handle:
+            library.mscclgo_member_destroy(self._handle)
