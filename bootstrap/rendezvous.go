@@ -134,7 +134,7 @@ func hostRendezvous(ctx context.Context, id UniqueID, log *slog.Logger) (*Rendez
 			return nil, mscclgo.FromContext(ctx, op, "while waiting for the port of "+addr).At(0, mscclgo.NoRank)
 		}
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op,
-			"cannot listen at %s; is another group using the port? %w", addr, err).At(0, mscclgo.NoRank)
+			"cannot listen at %s; is another group using the port? Of one group, Split makes others. %w", addr, err).At(0, mscclgo.NoRank)
 	}
 }
 

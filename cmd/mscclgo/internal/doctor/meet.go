@@ -157,7 +157,7 @@ func judge(comm *communicator.Communicator, all [][]byte, took time.Duration, on
 		over = append(over, fmt.Sprintf("%d by %s", pairs[t], t))
 	}
 	text := fmt.Sprintf("%d ranks on %s wrote %s to each other, and it arrived (%v); pairs: %s",
-		comm.Size(), count(len(comm.Hosts()), "host"), sizeText(slot), took.Round(time.Millisecond), strings.Join(over, ", "))
+		comm.Size(), count(len(comm.Hosts()), "host"), sizeText(slot), took.Round(10*time.Microsecond), strings.Join(over, ", "))
 	if oneMachine && len(pairs) > 0 && pairs[registeredmem.CudaIPC.String()] == 0 {
 		return warning("unset MSCCLGO_TRANSPORTS; look at peer-access", "%s\nno memory is mapped between ranks of this machine", text), nil
 	}
