@@ -252,7 +252,8 @@ func testOrderOfAtomics(t *testing.T, p *pair) {
 	testcmp.Equal(t, "the words after writes and atomic operations in turn", read[uint64](t, own, 0, words), want)
 	for i, old := range read[uint64](t, olds, 0, rounds) {
 		if old != wantOlds[i] {
-			t.Fatalf("exchange %d found %#x, not %#x", i, old, wantOlds[i])
+			t.Errorf("exchange %d found %#x, not %#x", i, old, wantOlds[i])
+			break // what was sent on may be wrong too
 		}
 	}
 	if !can["read"] {
