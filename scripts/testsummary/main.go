@@ -44,7 +44,7 @@ type summary struct {
 	anyFailed       bool
 }
 
-// failure is a test that failed, and the last line that it wrote.
+// failure is a test that failed, and its first error.
 type failure struct {
 	test
 	reason string
@@ -120,7 +120,7 @@ func (s *summary) end(t test, action string) {
 		s.passed++
 	case "fail":
 		s.failed++
-		s.failures = append(s.failures, failure{t, reason(output)})
+		s.failures = append(s.failures, failure{t, firstError(output)})
 	case "skip":
 		s.skips++
 		r := reason(output)
@@ -139,7 +139,20 @@ func (s *summary) printUnfinished(pkg string) {
 	}
 }
 
-// reason returns why a test failed or skipped itself: the last line of its output that is not
+// firstError returns the first line that a test wrote itself, without the place in the source, or else
+// the last one of its output.
+func firstError(output []string) string {
+	for _, line := range output {
+		if _, after, ok := strings.Cut(line, "_test.go:"); ok {
+			if _, text, ok := strings.Cut(after, ": "); ok {
+				return strings.TrimSpace(text)
+			}
+		}
+	}
+	return reason(output)
+}
+
+// reason returns why a test skipped itself: the last line of its output that is not
 // from go test, without the place in the source.
 func reason(output []string) string {
 	for _, line := range slices.Backward(output) {

@@ -29,10 +29,11 @@ func TestSummary(t *testing.T) {
 {"Action":"pass","Package":"m/a"}
 `, false, "skipped: no GPU: none found\n    m/a TestOne\n0 passed, 0 failed, 1 skipped\n"},
 		{"fail", header + `{"Action":"output","Package":"m/a","Test":"TestOne","Output":"    a_test.go:7: wrong\n"}
+{"Action":"output","Package":"m/a","Test":"TestOne","Output":"        more\n"}
 {"Action":"fail","Package":"m/a","Test":"TestOne"}
 {"Action":"output","Package":"m/a","Output":"FAIL\tm/a\t0.1s\n"}
 {"Action":"fail","Package":"m/a"}
-`, true, "    a_test.go:7: wrong\nFAIL\tm/a\t0.1s\nfailed: m/a TestOne: wrong\n0 passed, 1 failed, 0 skipped\n"},
+`, true, "    a_test.go:7: wrong\n        more\nFAIL\tm/a\t0.1s\nfailed: m/a TestOne: wrong\n0 passed, 1 failed, 0 skipped\n"},
 		{"fail within", header + `{"Action":"output","Package":"m/a","Test":"TestOne","Output":"--- FAIL: TestOne (0.00s)\n"}
 {"Action":"output","Package":"m/a","Test":"TestOne/x","Output":"    a_test.go:7: wrong\n"}
 {"Action":"fail","Package":"m/a","Test":"TestOne/x"}
