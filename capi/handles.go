@@ -140,7 +140,7 @@ func (t *table) use(op string, k kind, handle C.uintptr_t) (*object, error) {
 	return o, err
 }
 
-// find is use that also returns what the handle stands for now.
+// find is use that also returns the object's value, which is another one once a group was re-formed.
 func (t *table) find(op string, k kind, handle C.uintptr_t) (*object, any, error) {
 	var value any
 	t.mu.RLock()

@@ -131,7 +131,7 @@ func (g *group) logLeft(errs ...error) {
 	}
 }
 
-// group returns what the handle of a group stands for now.
+// group returns the group of its object, which is another one once it was re-formed.
 func (t *table) group(o *object) *group {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -306,16 +306,22 @@ func TestCompileEndsWithContext(t *testing.T) {
 	await(t, "the compiler's child has ended", func() bool { return !running(pid) })
 }
 
+// lockedCache returns an empty cache in which somebody compiles what has the key "key".
+func lockedCache(t *testing.T) (c cache, unlock func()) {
+	t.Helper()
+	c, err := openCache("test", t.TempDir())
+	if err == nil {
+		unlock, err = c.lock(t.Context(), "test", "key")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, unlock
+}
+
 // TestLockIsGivenUp compiles what another, which is stopped, has begun to compile.
 func TestLockIsGivenUp(t *testing.T) {
-	c, err := openCache("test", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock, err := c.lock(t.Context(), "test", "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, unlock := lockedCache(t)
 	defer unlock()
 	if left := time.Until(c.until); left < time.Minute {
 		t.Errorf("others are waited for only %v", left)
@@ -349,21 +355,14 @@ func running(pid int) bool {
 
 // TestLockHonoursContext waits for a source that another one compiles.
 func TestLockHonoursContext(t *testing.T) {
-	c, err := openCache("test", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock, err := c.lock(t.Context(), "test", "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, unlock := lockedCache(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := c.lock(ctx, "test", "key"); !errors.Is(err, mscclgo.ErrTimeout) {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	unlock()
-	unlock, err = c.lock(t.Context(), "test", "key")
+	unlock, err := c.lock(t.Context(), "test", "key")
 	if err != nil {
 		t.Fatal(err)
 	}

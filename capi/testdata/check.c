@@ -53,6 +53,15 @@ static mscclgo_group open_group(void) {
   return g;
 }
 
+// AWAIT waits until something is so, a minute at most.
+#define AWAIT(condition)                 \
+  do {                                   \
+    for (int n = 0; !(condition); n++) { \
+      TRUE(n < 60000);                   \
+      usleep(1000);                      \
+    }                                    \
+  } while (0)
+
 static char shared_id[MSCCLGO_ID_BYTES];
 
 enum { RANKS = 3 };
@@ -715,103 +724,89 @@ static int serve(void* user, const mscclgo_trigger* t, char* why) {
   return 0;
 }
 
-// triggers has kernels push triggers of their own.
-static void triggers(void) {
-  mscclgo_group g = open_group();
+// reporter launches kernels that push triggers.
+typedef struct {
+  mscclgo_group group;
+  mscclgo_stream stream;
+  mscclgo_kernel kernel;
+} reporter;
+
+static reporter open_reporter(void) {
+  reporter r = {.group = open_group()};
   mscclgo_device d;
-  mscclgo_stream s;
   mscclgo_module m;
-  mscclgo_kernel k;
-  mscclgo_proxy p;
-  reports got = {0};
+  OK(mscclgo_group_device(r.group, &d));
+  OK(mscclgo_stream_create(d, &r.stream));
+  OK(mscclgo_module_compile(d, "report.cu", trigger_source, NULL, &m));
+  OK(mscclgo_module_kernel(m, "report", &r.kernel));
+  return r;
+}
+
+// report has each thread push four triggers of a kind to a proxy.
+static void report(reporter r, mscclgo_proxy p, uint32_t kind, uint32_t blocks, uint32_t threads) {
   struct {
     mscclgo_fifo_handle fifo;
     uint32_t kind;
-  } parameters = {.kind = 200};
-  OK(mscclgo_group_device(g, &d));
-  OK(mscclgo_stream_create(d, &s));
-  OK(mscclgo_module_compile(d, "report.cu", trigger_source, NULL, &m));
-  OK(mscclgo_module_kernel(m, "report", &k));
-  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(g, NULL, NULL, &p));
-  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(g, serve, NULL, NULL));
-  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(NULL, serve, NULL, &p));
-  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
-  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_get_fifo(p, NULL));
+  } parameters = {.kind = kind};
+  mscclgo_launch_config config = {.grid = {blocks}, .block = {threads}};
   OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
-  mscclgo_launch_config config = {.grid = {4}, .block = {32}};
-  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
-  OK(mscclgo_group_synchronize(g, s, -1));
+  OK(mscclgo_kernel_launch(r.kernel, r.stream, &config, &parameters, sizeof parameters));
+}
+
+// triggers has kernels push triggers of their own.
+static void triggers(void) {
+  reporter r = open_reporter();
+  mscclgo_proxy p;
+  mscclgo_fifo_handle fifo;
+  reports got = {0};
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(r.group, NULL, NULL, &p));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(r.group, serve, NULL, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_create_with_handler(NULL, serve, NULL, &p));
+  OK(mscclgo_proxy_create_with_handler(r.group, serve, &got, &p));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_proxy_get_fifo(p, NULL));
+  report(r, p, 200, 4, 32);
+  OK(mscclgo_group_synchronize(r.group, r.stream, -1));
   OK(mscclgo_proxy_destroy(p));  // which serves what is left
   TRUE(got.count == 4 * 128 && !got.wrong);
-  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_proxy_get_fifo(p, &fifo));
 
   // A handler may not destroy what waits for it, which goes on.
   memset(&got, 0, sizeof got);
-  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
-  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
-  got.group = g, got.proxy = p;
-  config.grid[0] = 1, config.block[0] = 1, parameters.kind = 202;
-  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
-  for (int tries = 0; __atomic_load_n(&got.count, __ATOMIC_ACQUIRE) < 4; tries++) {
-    TRUE(tries < 60000);
-    usleep(1000);
-  }
-  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
+  OK(mscclgo_proxy_create_with_handler(r.group, serve, &got, &p));
+  got.group = r.group, got.proxy = p;
+  report(r, p, 202, 1, 1);
+  AWAIT(__atomic_load_n(&got.count, __ATOMIC_ACQUIRE) >= 4);
+  OK(mscclgo_proxy_get_fifo(p, &fifo));
   OK(mscclgo_proxy_destroy(p));
   TRUE(got.count == 4 && !got.wrong);
 
   // A handler that fails, fails the group.
-  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
-  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
-  parameters.kind = 201;
-  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
-  for (int tries = 0; mscclgo_group_error(g) == MSCCLGO_OK; tries++) {
-    TRUE(tries < 60000);
-    usleep(1000);
-  }
+  OK(mscclgo_proxy_create_with_handler(r.group, serve, &got, &p));
+  report(r, p, 201, 1, 1);
+  AWAIT(mscclgo_group_error(r.group) != MSCCLGO_OK);
   TRUE(strstr(mscclgo_error_text(), "kind 201 is not for me") != NULL);
   mscclgo_proxy_destroy(p);
-  OK(mscclgo_group_destroy(g));
+  OK(mscclgo_group_destroy(r.group));
 }
 
 // waiting_trigger has a kernel push a trigger whose handler waits until it is to return.
 static void waiting_trigger(int destroys) {
-  mscclgo_group g = open_group();
-  mscclgo_device d;
-  mscclgo_stream s;
-  mscclgo_module m;
-  mscclgo_kernel k;
+  reporter r = open_reporter();
   mscclgo_proxy p;
   reports got = {0};
-  struct {
-    mscclgo_fifo_handle fifo;
-    uint32_t kind;
-  } parameters = {.kind = 203};
-  OK(mscclgo_group_device(g, &d));
-  OK(mscclgo_stream_create(d, &s));
-  OK(mscclgo_module_compile(d, "report.cu", trigger_source, NULL, &m));
-  OK(mscclgo_module_kernel(m, "report", &k));
-  OK(mscclgo_proxy_create_with_handler(g, serve, &got, &p));
-  OK(mscclgo_proxy_get_fifo(p, &parameters.fifo));
-  mscclgo_launch_config config = {.grid = {1}, .block = {1}};
-  OK(mscclgo_kernel_launch(k, s, &config, &parameters, sizeof parameters));
-  for (int tries = 0; !__atomic_load_n(&got.waits, __ATOMIC_ACQUIRE); tries++) {
-    TRUE(tries < 60000);
-    usleep(1000);
-  }
+  OK(mscclgo_proxy_create_with_handler(r.group, serve, &got, &p));
+  report(r, p, 203, 1, 1);
+  AWAIT(__atomic_load_n(&got.waits, __ATOMIC_ACQUIRE));
   if (destroys) {
     TRUE(mscclgo_proxy_destroy(p) != MSCCLGO_OK);
     TRUE(strstr(mscclgo_error_text(), "has not returned") == NULL);
   } else {
-    OK(mscclgo_group_abort(g, "the program gives up"));
-    for (int tries = 0; !__atomic_load_n(&got.ended, __ATOMIC_ACQUIRE); tries++) {
-      TRUE(tries < 60000);
-      usleep(1000);
-    }
+    OK(mscclgo_group_abort(r.group, "the program gives up"));
+    AWAIT(__atomic_load_n(&got.ended, __ATOMIC_ACQUIRE));
     mscclgo_proxy_destroy(p);
   }
   TRUE(got.ended && !got.wrong);
-  mscclgo_group_destroy(g);
+  mscclgo_group_destroy(r.group);
 }
 
 static void waiting_triggers(void) {

@@ -29,7 +29,7 @@ func Watch(conn net.Conn, silence time.Duration) {
 const Resent = 4 * time.Second
 
 // Acknowledged reports whether the other end's kernel has all that was written to conn, or will
-// never have it. conn is a TCP connection, or TLS over one; of others it is true.
+// never have it (SIOCOUTQ in tcp(7)). conn is a TCP connection, or TLS over one; of others it is true.
 func Acknowledged(conn net.Conn) bool {
 	for {
 		over, ok := conn.(interface{ NetConn() net.Conn })
