@@ -94,8 +94,8 @@ func (o *observer) exchangeWaits(own *verdict.Status, now time.Time) []verdict.W
 	return verdict.ExchangeWaits(ranks, o.c.Rank())
 }
 
-// quiet has the family hear no more of this group's waits: it has failed, which ends them. Ranks
-// of other groups whose deadlines pass soon after a failure learn of the last.
+// quiet has the family hear no more of this group's waits: it has failed, which ends them. Other
+// groups learn of the last for as long as they explain waits there; see explains.
 func (o *observer) quiet() {
 	k := o.kin.Load()
 	if k == nil {
@@ -122,12 +122,19 @@ func (o *observer) leaveFamily() {
 	k.observer = nil
 }
 
-// stale reports whether the waits are too old to be going on, or to have ended just now.
-func (t told) stale(now time.Time) bool {
+// explains reports whether what ended then, with another group's failure, may be why a wait of
+// this group passes its deadline now: the rank that is awaited was held up by it while the wait
+// went on, or was about to begin.
+func (o *observer) explains(ended, now time.Time) bool {
+	return now.Sub(ended) < o.c.options.Timeout+askedFor
+}
+
+// fresh reports whether waits of another group are going on, or explain ones of this group.
+func (o *observer) fresh(t told, now time.Time) bool {
 	if t.over {
-		return now.Sub(t.at) > askedFor
+		return o.explains(t.at, now)
 	}
-	return now.Sub(t.at) > noteFresh
+	return now.Sub(t.at) <= noteFresh
 }
 
 // elsewhere returns what this rank waits for in the other groups of its family.
@@ -138,8 +145,9 @@ func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
 	}
 	k.family.mu.Lock()
 	defer k.family.mu.Unlock()
+	var over []verdict.Wait
 	for other, t := range k.family.told {
-		if other == k || t.stale(now) {
+		if other == k || !o.fresh(t, now) {
 			continue
 		}
 		for _, w := range t.waits {
@@ -152,12 +160,19 @@ func (o *observer) elsewhere(now time.Time) (waits []verdict.Wait) {
 			} else {
 				w.Outside = true
 			}
-			waits = append(waits, w)
+			if t.over {
+				over = append(over, w)
+			} else {
+				waits = append(waits, w)
+			}
 		}
 	}
-	slices.SortFunc(waits, func(a, b verdict.Wait) int {
-		return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Where, b.Where), tellingFirst(a, b))
-	})
+	for _, of := range [][]verdict.Wait{waits, over} {
+		slices.SortFunc(of, func(a, b verdict.Wait) int {
+			return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.Where, b.Where), tellingFirst(a, b))
+		})
+	}
+	waits = append(waits, over...)
 	return waits[:min(len(waits), mostTold)]
 }
 
@@ -185,14 +200,19 @@ func (o *observer) outerGroup() verdict.OuterGroup {
 	outer, failure := k.outer.observer, k.outer.failure
 	t, known := k.family.told[k.outer]
 	k.family.mu.Unlock()
-	if failure != nil && failure.culprit != mscclgo.NoRank && o.now().Sub(failure.at) < askedFor {
+	if failure != nil && failure.culprit != mscclgo.NoRank && o.explains(failure.at, o.now()) {
 		g.Failure = &verdict.OuterFailure{Culprit: failure.culprit, Text: failure.text}
 	}
-	if outer != nil && known && !t.stale(o.now()) {
+	if outer != nil && known && o.fresh(t, o.now()) {
 		outer.mu.Lock()
 		defer outer.mu.Unlock()
 		if outer.board != nil {
 			g.Ranks = outer.ranks(outer.now())
+		}
+		for i := range g.Ranks {
+			if t.over {
+				g.Ranks[i].Silent = 0 // as all ranks of a group are that has failed
+			}
 		}
 	}
 	return g

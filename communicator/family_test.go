@@ -137,10 +137,11 @@ func TestErrorThatUsesTheFamily(t *testing.T) {
 }
 
 // TestOuterGroupsFailure has a call of the outer group fail, and then the group: a part hears of
-// the latter, for a moment.
+// the latter, for as long as it may explain a wait there.
 func TestOuterGroupsFailure(t *testing.T) {
 	outer, clock := observers(0, 0, 0)
 	part := split(outer, clock, 1, 0)
+	part[0].c.options.Timeout = time.Minute
 	o := outer[1]
 	o.note(o.failing(mscclgo.Errorf(mscclgo.ErrTimeout, "gather", "it is late").At(1, 0), mscclgo.NoRank, 1), false)
 	if f := part[0].outerGroup().Failure; f != nil {
@@ -149,6 +150,10 @@ func TestOuterGroupsFailure(t *testing.T) {
 	o.note(o.failing(errors.New("it fails"), 2, 1), true)
 	if f := part[0].outerGroup().Failure; f == nil || f.Culprit != 2 || f.Text != "it fails" {
 		t.Errorf("when it has failed: %+v", f)
+	}
+	*clock = clock.Add(time.Minute)
+	if f := part[0].outerGroup().Failure; f == nil || f.Culprit != 2 {
+		t.Errorf("when a wait ends that began just before: %+v", f)
 	}
 	*clock = clock.Add(askedFor)
 	if f := part[0].outerGroup().Failure; f != nil {

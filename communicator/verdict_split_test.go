@@ -16,7 +16,7 @@ import (
 
 // apart is by how much waits of one group begin before those of another, so that their deadlines
 // pass and the group's verdict is there before the other's deadlines.
-const apart = 400 * time.Millisecond
+const apart = verdictTimeout / 3
 
 // barrier has a rank wait for the others of a group, in a kernel.
 func barrier(t *testing.T, w *worker, c *communicator.Communicator) error {
@@ -243,13 +243,13 @@ func TestMissingSignalOutsideInExchange(t *testing.T) {
 }
 
 // TestOuterGroupFailsFirst has ranks of a part wait for rank 2, whose wait in the outer group fails
-// just before theirs, and which then does nothing.
+// before theirs, and which then does nothing.
 func TestOuterGroupFailsFirst(t *testing.T) {
 	p := newParted(t, []int{0, 0, 0, -1}, []int{0, 0, 0, 0})
 	if err := p.await(2, 3); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(apart / 2)
+	time.Sleep(apart)
 	p.meet(t, 0, 1)
 	blames(t, "the outer group", p.comms, 3, "rank 3 never signalled rank 2: rank 2 has waited")
 	for _, c := range p.part[:3] {
@@ -288,7 +288,7 @@ func TestOuterGroupFailsOfNobody(t *testing.T) {
 	if err := p.await(2, 3); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(apart / 2)
+	time.Sleep(apart)
 	p.meet(t, 0, 1)
 	blames(t, "the part", p.part, 2, "rank 3 of the outer group never signalled rank 2: rank 2 has waited", "rank 3 of the outer group is not of this one")
 	settled(t, p.all)
@@ -301,7 +301,7 @@ func TestPartFailsFirst(t *testing.T) {
 	if err := barrier(t, p.all[2], p.part[2]); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(apart / 2)
+	time.Sleep(apart)
 	if err := p.await(0, 2); err != nil {
 		t.Fatal(err)
 	}

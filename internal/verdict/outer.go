@@ -16,7 +16,7 @@ type OuterGroup struct {
 	Numbers []int  // there, of the ranks of the group
 	Size    int    // of its ranks
 
-	Failure *OuterFailure // if it failed a moment ago, which ended the waits there
+	Failure *OuterFailure // if it failed while ranks of the group waited
 }
 
 // OuterFailure is why the outer group failed.
