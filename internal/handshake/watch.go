@@ -3,8 +3,6 @@ package handshake
 import (
 	"net"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // DefaultSilence is how long a peer may be silent by default.
@@ -29,7 +27,7 @@ func Watch(conn net.Conn, silence time.Duration) {
 const Resent = 4 * time.Second
 
 // Acknowledged reports whether the other end's kernel has all that was written to conn, or will
-// never have it (SIOCOUTQ in tcp(7)). conn is a TCP connection, or TLS over one; of others it is true.
+// never have it. conn is a TCP connection, or TLS over one; of others it is true.
 func Acknowledged(conn net.Conn) bool {
 	for {
 		over, ok := conn.(interface{ NetConn() net.Conn })
@@ -39,16 +37,5 @@ func Acknowledged(conn net.Conn) bool {
 		conn = over.NetConn()
 	}
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return true
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return true
-	}
-	left := 0
-	if raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }) != nil || err != nil {
-		return true
-	}
-	return left == 0
+	return !ok || !unacknowledged(tcp)
 }

@@ -10,3 +10,6 @@ import (
 // setUserTimeout has an effect on Linux only; elsewhere the kernel's own limit
 // holds.
 func setUserTimeout(*net.TCPConn, time.Duration) {}
+
+// unacknowledged is known on Linux only.
+func unacknowledged(*net.TCPConn) bool { return false }

@@ -31,3 +31,31 @@ func TestWatch(t *testing.T) {
 		}
 	}
 }
+
+// TestAcknowledged writes what the other end does not read, until its kernel takes no more: that
+// is not acknowledged, and is given up when the other end resets the connection.
+func TestAcknowledged(t *testing.T) {
+	near, far := pair(t)
+	if _, err := near.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, want bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); Acknowledged(near) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: acknowledged is %v", what, !want)
+			}
+		}
+	}
+	await("read by the kernel", true)
+	near.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for data, err := make([]byte, 1<<20), error(nil); err == nil; {
+		_, err = near.Write(data)
+	}
+	if Acknowledged(near) {
+		t.Error("what the other end has no room for is acknowledged")
+	}
+	far.(*net.TCPConn).SetLinger(0)
+	far.Close() // by a reset
+	await("after a reset", true)
+}
