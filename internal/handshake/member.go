@@ -80,8 +80,7 @@ func expand(secret, salt []byte, info string, size int) []byte {
 // Dial connects to a TCP address and proves that this end is of the group, as
 // [Member.Client] does. The error names the address.
 func (m *Member) Dial(ctx context.Context, addr string, claim []byte) (net.Conn, error) {
-	d := net.Dialer{Timeout: m.o.Patience}
-	raw, err := d.DialContext(ctx, "tcp", addr)
+	raw, err := dialer(m.o.Patience).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

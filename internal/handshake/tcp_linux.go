@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"net"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,17 @@ func setUserTimeout(c *net.TCPConn, d time.Duration) {
 			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 		})
 	}
+}
+
+// dialer returns what dials with a time-out. Its connections, open or closed, keep nobody from
+// listening on their port (SO_REUSEADDR in socket(7), which Go's listeners set too): the kernel may
+// pick the port at which rank 0 is yet to listen, even for a rank that dials that port.
+func dialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{Timeout: timeout, Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		})
+	}}
 }
 
 // tcpClose is the state TCP_CLOSE in tcpi_state (Linux, include/net/tcp_states.h): the other end

@@ -32,6 +32,29 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A rendezvous can listen on the port from which a connection dials, be that open or closed: the
+// kernel takes any free port for it, so also that of a group whose rank 0 is yet to come.
+func TestListenWhereDialed(t *testing.T) {
+	m := New(testOptions)
+	acc, _ := echo(t, m)
+	conn, err := m.Dial(t.Context(), acc.Addr().String(), testClaim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	listen := func(when string) {
+		t.Helper()
+		ln, err := net.Listen("tcp", conn.LocalAddr().String())
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		ln.Close()
+	}
+	listen("open")
+	conn.Close() // before the other end does, so that the kernel keeps its port (TIME_WAIT)
+	listen("closed")
+}
+
 // TestAcknowledged writes what the other end does not read, until its kernel takes no more: that
 // is not acknowledged, and is given up when the other end resets the connection.
 func TestAcknowledged(t *testing.T) {

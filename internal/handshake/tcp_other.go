@@ -11,5 +11,8 @@ import (
 // holds.
 func setUserTimeout(*net.TCPConn, time.Duration) {}
 
+// dialer returns what dials with a time-out.
+func dialer(timeout time.Duration) *net.Dialer { return &net.Dialer{Timeout: timeout} }
+
 // unacknowledged is known on Linux only.
 func unacknowledged(*net.TCPConn) bool { return false }
