@@ -131,9 +131,10 @@ const opEnv = "bootstrap: read the environment"
 //
 //   - at the host MASTER_ADDR; else srun's first node; else, if mpirun started
 //     all ranks on one machine, the loopback address;
-//   - on the port MSCCLGO_PORT; else MASTER_PORT + 1, because torchrun's own
-//     store holds MASTER_PORT; else one from 20000 to 31999 derived from the
-//     job;
+//   - on the port MSCCLGO_PORT; else MASTER_PORT + 2, because torchrun's own
+//     store holds MASTER_PORT, and the port after one that Linux chose for a
+//     server is one that connections dial from; else one from 20000 to 31999
+//     derived from the job;
 //   - with a secret derived from MSCCLGO_SECRET. The identifiers that launchers set are none,
 //     since others can see or guess them: without a secret the ranks of one machine meet at a
 //     loopback address, which keeps out all but that machine's users, and those of several
@@ -372,8 +373,8 @@ func (l *launcher) setSecret() string {
 // port returns where rank 0 listens. weak is what the secret is derived from.
 func (v vars) port(l *launcher, job []string, weak func() [secretSize]byte) (uint16, error) {
 	name, add := EnvPort, 0
-	if !v.has(EnvPort) {
-		name, add = "MASTER_PORT", 1
+	if !v.has(EnvPort) { // Linux takes ports of one parity for servers, and of the other for connections.
+		name, add = "MASTER_PORT", 2
 	}
 	if v.has(name) {
 		n, err := v.number(name, 1)

@@ -40,14 +40,14 @@ func TestFromEnv(t *testing.T) {
 		{"own launcher", ranks + "MSCCLGO_ID=" + id.String(), "mscclgo run", 5, 8, 1, 4, id.Addr(), "", "", ""},
 		{"own launcher, RANK and WORLD_SIZE alone", "RANK=0 WORLD_SIZE=1 MSCCLGO_ID=" + id.String(), "mscclgo run", 0, 1, 0, 1, id.Addr(), "", "", ""},
 		{"torchrun", ranks + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 GROUP_RANK=1 MSCCLGO_SECRET=s",
-			"torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+			"torchrun", 5, 8, 1, 4, "node0:29502", "", "", ""},
 		{"torchrun, one machine", ranks + "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0",
-			"torchrun", 5, 8, 1, 4, "127.0.0.1:29501", "", "", ""},
+			"torchrun", 5, 8, 1, 4, "127.0.0.1:29502", "", "", ""},
 		{"torchrun with a port", ranks + "MASTER_ADDR=::1 MASTER_PORT=29500 MSCCLGO_PORT=4000 MSCCLGO_INTERFACE=eth1", "torchrun", 5, 8, 1, 4, "[::1]:4000", "eth1", "", ""},
-		{"torchrun inside Slurm", ranks + slurm + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none MSCCLGO_SECRET=s", "torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
-		{"torchrun with an identifier and a secret", ranks + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r MSCCLGO_SECRET=s", "torchrun", 5, 8, 1, 4, "node0:29501", "", "", ""},
+		{"torchrun inside Slurm", ranks + slurm + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none MSCCLGO_SECRET=s", "torchrun", 5, 8, 1, 4, "node0:29502", "", "", ""},
+		{"torchrun with an identifier and a secret", ranks + "MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r MSCCLGO_SECRET=s", "torchrun", 5, 8, 1, 4, "node0:29502", "", "", ""},
 		{"torchrun with an identifier, one machine", "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r",
-			"torchrun", 1, 2, 1, 2, "127.0.0.1:29501", "", "", ""},
+			"torchrun", 1, 2, 1, 2, "127.0.0.1:29502", "", "", ""},
 		{"Open MPI, one machine", ompi + "PMIX_NAMESPACE=prterun-node-1", "Open MPI's mpirun", 2, 4, 2, 4, "", "", "", "127.0.0.1"},
 		{"Open MPI, several", "OMPI_COMM_WORLD_RANK=6 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99 MASTER_ADDR=head MSCCLGO_ADVERTISE=me MSCCLGO_SECRET=s",
 			"Open MPI's mpirun", 6, 8, 2, 4, "", "", "me", "head"},
@@ -56,15 +56,15 @@ func TestFromEnv(t *testing.T) {
 		{"MPICH, one machine with a name", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_KVSNAME=kvs_1_0_2_h MASTER_ADDR=h", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
 		{"MPICH", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 MSCCLGO_SECRET=s", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
 		{"MPICH, one machine without a secret", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_JOBID=7", "MPICH's mpiexec", 1, 2, 1, 2, "", "", "", "127.0.0.1"},
-		{"MPICH, one rank a machine", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1 MSCCLGO_SECRET=s MASTER_ADDR=h MASTER_PORT=10", "MPICH's mpiexec", 1, 2, 0, 1, "h:11", "", "", ""},
+		{"MPICH, one rank a machine", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1 MSCCLGO_SECRET=s MASTER_ADDR=h MASTER_PORT=10", "MPICH's mpiexec", 1, 2, 0, 1, "h:12", "", "", ""},
 		{"srun", slurm + "SLURM_STEP_NODELIST=gpu[003-007,12],login1 MSCCLGO_SECRET=s", "srun", 5, 11, 1, 4, "", "", "", "gpu003"},
 		{"srun, one machine", alone + "SLURM_STEP_NODELIST=gpu003", "srun", 1, 4, 1, 4, "", "", "", "127.0.0.1"},
-		{"srun, one machine with an address", alone + "MASTER_ADDR=gpu003 MASTER_PORT=29500", "srun", 1, 4, 1, 4, "127.0.0.1:29501", "", "", ""},
+		{"srun, one machine with an address", alone + "MASTER_ADDR=gpu003 MASTER_PORT=29500", "srun", 1, 4, 1, 4, "127.0.0.1:29502", "", "", ""},
 		{"srun, one machine with a secret", alone + "SLURM_STEP_NODELIST=gpu003 MSCCLGO_SECRET=s", "srun", 1, 4, 1, 4, "", "", "", "gpu003"},
 		{"srun, names with two numbers", slurm + "SLURM_STEP_NODELIST=rack[1-2]node[03,05-07]x,login[1-2] MSCCLGO_SECRET=s", "srun", 5, 11, 1, 4, "", "", "", "rack1node03x"},
-		{"srun, a step smaller than the job", slurm + "SLURM_STEP_NUM_TASKS=7 SLURM_NODELIST=a,b MASTER_PORT=100 MSCCLGO_SECRET=s", "srun", 5, 7, 1, 4, "a:101", "", "", ""},
+		{"srun, a step smaller than the job", slurm + "SLURM_STEP_NUM_TASKS=7 SLURM_NODELIST=a,b MASTER_PORT=100 MSCCLGO_SECRET=s", "srun", 5, 7, 1, 4, "a:102", "", "", ""},
 		{"srun with an id", slurm + "MSCCLGO_ID=" + id.String(), "srun", 5, 11, 1, 4, id.Addr(), "", "", ""},
-		{"Kubernetes", "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=job-0.svc MASTER_PORT=23456 MSCCLGO_SECRET=x", "a Kubernetes indexed job", 3, 4, 0, 1, "job-0.svc:23457", "", "", ""},
+		{"Kubernetes", "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=job-0.svc MASTER_PORT=23456 MSCCLGO_SECRET=x", "a Kubernetes indexed job", 3, 4, 0, 1, "job-0.svc:23458", "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			env, err := FromEnv(environment(c.env))
@@ -115,7 +115,7 @@ func TestFromEnvErrors(t *testing.T) {
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=3": {"torchrun", "MSCCLGO_SECRET", "one output of"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost":                                                             {"MSCCLGO_PORT", "MASTER_PORT"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h;w MASTER_PORT=1":                                                     {"MASTER_ADDR", "';'"},
-		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=65535":                                                   {"MASTER_PORT=65535", "MSCCLGO_PORT"},
+		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=65534":                                                   {"MASTER_PORT=65534", "MSCCLGO_PORT"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MSCCLGO_PORT=65536":                                                  {"MSCCLGO_PORT=65536", "1 to 65535"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h:1 MASTER_PORT=1":                                                     {"MASTER_ADDR", "port"},
 		"RANK=0 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=x":                                                       {`MASTER_PORT="x"`},
@@ -158,7 +158,7 @@ func TestWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if addr := env.Options.ID.Addr(); addr != "node0:29501" {
+	if addr := env.Options.ID.Addr(); addr != "node0:29502" {
 		t.Errorf("the rendezvous is at %s", addr)
 	}
 	for _, want := range []string{"--rdzv-id", "other users of the ranks' machines", "set MSCCLGO_SECRET", "openssl rand"} {
