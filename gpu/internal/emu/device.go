@@ -40,6 +40,7 @@ type device struct {
 	still  stillness
 
 	standard map[uintptr]*workQueue // the default streams, by handle; guarded by mu
+	modules  map[*module]bool       // that are loaded and not closed; guarded by mu
 }
 
 func newDevice(ordinal int, peers []backend.Info) (*device, error) {
@@ -52,7 +53,7 @@ func newDevice(ordinal int, peers []backend.Info) (*device, error) {
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, "emu: open "+info.Name, "%w", err)
 	}
-	d := &device{info: info, ordinal: ordinal, peers: peers, ending: make(chan struct{}), gate: native.NewGate(), race: finder, turns: turns}
+	d := &device{info: info, ordinal: ordinal, peers: peers, ending: make(chan struct{}), gate: native.NewGate(), race: finder, turns: turns, modules: map[*module]bool{}}
 	d.idle.L = &d.mu
 	d.info.LaunchOverlap = d.overlaps()
 	finder.Joined()
@@ -149,8 +150,8 @@ func (d *device) CopyFromHost(dst uint64, src []byte) error {
 	return d.accessed(ok, "copy %d bytes from the host to %#x", len(src), dst)
 }
 
-// Close ends the work that still runs and then releases all memory of the device. It
-// returns an error if it ended any work.
+// Close ends the work that still runs, and then releases all memory of the device and unloads its
+// modules. It returns an error if it ended any work.
 func (d *device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -163,8 +164,8 @@ func (d *device) Close() error {
 	for d.busy > 0 {
 		d.idle.Wait()
 	}
-	table, lost := d.table, d.lost
-	d.table = nil
+	table, modules, lost := d.table, d.modules, d.lost
+	d.table, d.modules = nil, nil
 	d.mu.Unlock()
 
 	d.still.close()
@@ -172,6 +173,9 @@ func (d *device) Close() error {
 	for _, m := range table {
 		d.forget(m)
 		m.drop()
+	}
+	for m := range modules {
+		m.Close()
 	}
 	if lost > 0 {
 		return mscclgo.Errorf(mscclgo.ErrAborted, d.op("close"), "%d operations of streams had not ended; synchronize the streams first", lost)

@@ -78,7 +78,22 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 		k.static = o.staticShared(name, names)
 		k.dynamic = max(0, defaultShared-k.static)
 	}
+	if !d.keep(m) {
+		m.Close()
+		return nil, d.gone(op)
+	}
 	return m, nil
+}
+
+// keep has Close unload a module that is still loaded then. It reports false if the device is closed.
+func (d *device) keep(m *module) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.modules[m] = true
+	return true
 }
 
 // writeAll writes all data to a descriptor.
@@ -152,6 +167,9 @@ func (m *module) unload() {
 
 // Close unloads the module when the launches of its kernels have ended.
 func (m *module) Close() error {
+	m.dev.mu.Lock()
+	delete(m.dev.modules, m)
+	m.dev.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -104,6 +105,48 @@ func TestForgottenModule(t *testing.T) {
 		must(t, err)
 		kernelOf(t, m, "b")
 	}
+}
+
+// TestCloseUnloads closes a device with modules that nobody closed, as programs do that leave all to
+// the device: it keeps none of their memory files.
+func TestCloseUnloads(t *testing.T) {
+	d := open(t)
+	image := compiled(t, `extern "C" __global__ void a() {}`)
+	before := moduleFiles(t)
+	closed, err := d.LoadModule(image)
+	must(t, err)
+	left, err := d.LoadModule(image)
+	must(t, err)
+	kernel := kernelOf(t, left, "a")
+	s := stream(t, d)
+	must(t, s.Launch(kernel, shape(1, 1), nil), s.Synchronize(deadline(t)))
+	if n := moduleFiles(t) - before; n != 2 {
+		t.Fatalf("two modules have %d memory files", n)
+	}
+	must(t, closed.Close(), d.Close())
+	if n := moduleFiles(t) - before; n != 0 {
+		t.Errorf("the closed device keeps %d memory files of modules", n)
+	}
+	testerr.Expect(t, s.Launch(kernel, shape(1, 1), nil), mscclgo.ErrInvalid)
+	_, err = d.LoadModule(image)
+	testerr.Expect(t, err, mscclgo.ErrInvalid)
+	must(t, left.Close())
+	if n := moduleFiles(t) - before; n != 0 {
+		t.Errorf("%d memory files of modules after all", n)
+	}
+}
+
+// moduleFiles returns how many modules are loaded in this process.
+func moduleFiles(t *testing.T) (n int) {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	for _, f := range files {
+		if name, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.HasPrefix(name, "/memfd:mscclgo-module") {
+			n++
+		}
+	}
+	return n
 }
 
 func TestMalformedImages(t *testing.T) {
