@@ -121,7 +121,10 @@ func (r *Runner) check(c *Call) (algorithm, error) {
 		return algorithm{}, fmt.Errorf("the root is rank %d of %d", c.Root, ranks)
 	}
 	if c.Count == 0 {
-		return algorithm{}, nil
+		if c.Choice != (Choice{}) {
+			_, err = c.Kind.algorithm(c.Algorithm)
+		}
+		return algorithm{}, err
 	}
 	if err := r.checkMemory("output", c.Out, out); err != nil {
 		return algorithm{}, err

@@ -120,14 +120,15 @@ func TestBadCalls(t *testing.T) {
 			return err
 		}
 		for name, spoil := range map[string]func(*Call){
-			"algorithm":        func(c *Call) { c.Algorithm = "tree" },
-			"too many":         func(c *Call) { c.Count = 1025 },
-			"blocks":           func(c *Call) { c.Blocks = 0 },
-			"threads":          func(c *Call) { c.Threads = 0 },
-			"too many threads": func(c *Call) { c.Threads = 2048 },
-			"root":             func(c *Call) { c.Kind, c.Root = Broadcast, 2 },
-			"half a warp":      func(c *Call) { c.Algorithm, c.Threads = "oneShotLL128", 48 },
-			"in place":         func(c *Call) { c.Kind, c.InPlace = AllToAll, true },
+			"algorithm":         func(c *Call) { c.Algorithm = "tree" },
+			"algorithm of none": func(c *Call) { c.Algorithm, c.Count = "tree", 0 },
+			"too many":          func(c *Call) { c.Count = 1025 },
+			"blocks":            func(c *Call) { c.Blocks = 0 },
+			"threads":           func(c *Call) { c.Threads = 0 },
+			"too many threads":  func(c *Call) { c.Threads = 2048 },
+			"root":              func(c *Call) { c.Kind, c.Root = Broadcast, 2 },
+			"half a warp":       func(c *Call) { c.Algorithm, c.Threads = "oneShotLL128", 48 },
+			"in place":          func(c *Call) { c.Kind, c.InPlace = AllToAll, true },
 		} {
 			call := good
 			spoil(&call)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -78,6 +79,14 @@ func TestTime(t *testing.T) {
 		spoilt := errors.New("spoilt")
 		if _, err := comm.Time(ctx, stream, func() error { return spoilt }); !errors.Is(err, spoilt) {
 			return fmt.Errorf("got %v", err)
+		}
+		var nothing func() error
+		want := mscclgo.ErrInvalid
+		if comm.Rank() == 1 {
+			nothing, want = func() error { return nil }, mscclgo.ErrRemote
+		}
+		if _, err := comm.Time(ctx, stream, nothing); !errors.Is(err, want) {
+			return fmt.Errorf("rank 0 has no function: %v", err)
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ const drainPatience = time.Second
 // If queue fails on one rank, the kernels of others may wait for that rank: abort the
 // group with the error, as [Run] does.
 //
-// Errors: ErrInvalid for a nil stream, which is ErrRemote on the other ranks; that of
+// Errors: ErrInvalid for a nil stream or function, which is ErrRemote on the other ranks; that of
 // queue; those of [Communicator.Synchronize].
 func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() error) (slowest time.Duration, err error) {
 	const op = "communicator: time a stream's work"
@@ -30,6 +30,8 @@ func (c *Communicator) Time(ctx context.Context, s *gpu.Stream, queue func() err
 	k := c.begin("time", op)
 	if s == nil {
 		err = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "the stream is nil")
+	} else if queue == nil {
+		err = k.errorf(mscclgo.ErrInvalid, mscclgo.NoRank, "there is no function that queues work")
 	}
 	if err := k.agree(ctx, err); err != nil {
 		return 0, err
