@@ -209,9 +209,9 @@ func (o *observer) outerGroup() verdict.OuterGroup {
 		if outer.board != nil {
 			g.Ranks = outer.ranks(outer.now())
 		}
-		for i := range g.Ranks {
-			if t.over {
-				g.Ranks[i].Silent = 0 // as all ranks of a group are that has failed
+		if t.over { // all ranks of a group that has failed are silent there
+			for i := range g.Ranks {
+				g.Ranks[i].Silent = 0
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -162,6 +163,50 @@ func TestOuterGroupsFailure(t *testing.T) {
 	o.note(o.failing(errors.New("nobody knows who"), mscclgo.NoRank, mscclgo.NoRank), true)
 	if g := part[0].outerGroup(); g.Failure != nil || g.Size != 3 {
 		t.Errorf("where no rank is known: %+v", g)
+	}
+}
+
+// TestWaitsOfAFailedGroup has the outer group fail while a rank waits there: a part hears of that
+// wait, behind those that go on, for as long as it may explain one of the part, and does not take
+// the ranks of the failed group, which tell nothing more, for silent.
+func TestWaitsOfAFailedGroup(t *testing.T) {
+	outer, clock := observers(0, 0, 0, 0)
+	part, other := split(outer, clock, 0, 1), split(outer, clock, 0, 2)
+	part[0].c.options.Timeout = time.Minute
+	for _, o := range outer[:3] {
+		o.exchange() // which rank 3 does not begin
+	}
+	ticks(clock, 2*time.Second, append(part, outer...)...)
+	for _, o := range outer {
+		o.quiet()
+	}
+	other[0].exchange()
+	ticks(clock, time.Second, append(part, other...)...)
+	told := func() (waits []string) {
+		for _, w := range part[0].elsewhere(*clock) {
+			waits = append(waits, fmt.Sprintf("%d for %v", w.Peer, w.For.Round(100*time.Millisecond)))
+		}
+		return waits
+	}
+	if got := told(); !slices.Equal(got, []string{"2 for 1s", "3 for 2s"}) {
+		t.Errorf("rank 0 waits elsewhere for %q", got)
+	}
+	*clock = clock.Add(50 * time.Second)
+	if got := told(); !slices.Equal(got, []string{"3 for 2s"}) {
+		t.Errorf("50 s later it waits for %q", got)
+	}
+	ranks := part[0].outerGroup().Ranks
+	if len(ranks) != 4 {
+		t.Errorf("%d ranks of the outer group are known", len(ranks))
+	}
+	for i, r := range ranks {
+		if r.Silent != 0 {
+			t.Errorf("rank %d of the failed group is silent for %v", i, r.Silent)
+		}
+	}
+	*clock = clock.Add(10 * time.Second)
+	if got := told(); len(got) != 0 || part[0].outerGroup().Ranks != nil {
+		t.Errorf("a minute later it waits for %q", got)
 	}
 }
 
