@@ -172,7 +172,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 		packet = "LL128"
 	}
 	hosts := len(r.comm.Hosts()) > 1
-	blocks, warps, options := "blocks", "warps", devicecode.Options{Defines: []string{"ONE_HOST"}}
+	blocks, warps, options := "blocks", "warps", devicecode.Options{Defines: []string{"ONE_HOST", "ONLY_" + packet}}
 	if hosts {
 		blocks, warps, options.Defines[0] = "hostsBlocks", "hostsWarps", "SEVERAL_HOSTS"
 	}

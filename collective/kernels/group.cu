@@ -3,8 +3,9 @@
 // rank to another are received in the order in which they were sent, also across kernels. Those
 // between ranks of a host go through boxes that threads write, those between hosts through posts.
 //
-// ONE_HOST is defined where all ranks are on one host, and SEVERAL_HOSTS where they are not: each has
-// kernels of its own.
+// ONE_HOST is defined where all ranks are on one host, and SEVERAL_HOSTS where they are not; ONLY_LL128
+// where packets are LL128, and ONLY_LL16 where they are LL16. Each has kernels of its own, which take
+// seconds to compile.
 #include <mscclgo/collective.cuh>
 #include <mscclgo/posts.cuh>
 #include <mscclgo/threads.cuh>
@@ -925,15 +926,17 @@ extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
       __grid_constant__ const Table table
 
 // The workers are blocks, or warps; packets are LL16 or LL128.
-#if !defined(SEVERAL_HOSTS)
+#if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL128)
 extern "C" __global__ void __launch_bounds__(512, 2) blocksLL16(PARAMETERS) {
   group<BlockThreads, LL16Packet>(handle, boxes, table, Near{});
 }
-extern "C" __global__ void __launch_bounds__(512, 2) blocksLL128(PARAMETERS) {
-  group<BlockThreads, LL128Packet>(handle, boxes, table, Near{});
-}
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL16(PARAMETERS) {
   group<WarpThreads, LL16Packet>(handle, boxes, table, Near{});
+}
+#endif
+#if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL16)
+extern "C" __global__ void __launch_bounds__(512, 2) blocksLL128(PARAMETERS) {
+  group<BlockThreads, LL128Packet>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
   group<WarpThreads, LL128Packet>(handle, boxes, table, Near{});
@@ -942,15 +945,17 @@ extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
 
 // These are for ranks on several hosts: handle and boxes are of those of this rank's host, and
 // ranks of different hosts agree on their posts.
-#if !defined(ONE_HOST)
+#if !defined(ONE_HOST) && !defined(ONLY_LL128)
 extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
   group<BlockThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
 }
-extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
-  group<BlockThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
-}
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL16(PARAMETERS, const Hosts* hosts) {
   group<WarpThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
+}
+#endif
+#if !defined(ONE_HOST) && !defined(ONLY_LL16)
+extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
+  group<BlockThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL128(PARAMETERS, const Hosts* hosts) {
   group<WarpThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
