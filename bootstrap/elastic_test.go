@@ -186,6 +186,9 @@ func TestLeftOut(t *testing.T) {
 	}
 	cancel()
 	wantError(t, <-result, mscclgo.ErrAborted, "no generation formed")
+	// A server that is not asked for lack of time is not said to be silent.
+	_, err := members[2].Next(ctx)
+	wantError(t, err, mscclgo.ErrAborted, "no generation formed")
 	for i, b := range next(t, []*Member{members[2], members[0], members[1]}) {
 		if b.Size() != 3 || (i == 0) != (b.Rank() == 2) {
 			t.Errorf("member %d is rank %d of %d", i, b.Rank(), b.Size())

@@ -124,6 +124,7 @@ func (m *Member) await(ctx context.Context) (assignment, error) {
 	}
 	var last error
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		over := ctx.Err() != nil // so that the server is not asked
 		s, err := m.connect(ctx)
 		if err == nil {
 			var a assignment
@@ -135,7 +136,7 @@ func (m *Member) await(ctx context.Context) (assignment, error) {
 		if verdict := (*mscclgo.Error)(nil); errors.As(err, &verdict) {
 			return assignment{}, err
 		}
-		if ctx.Err() == nil || last == nil {
+		if ctx.Err() == nil || last == nil && !over {
 			last = err
 		}
 		if sleep(ctx, pause) != nil {

@@ -109,9 +109,11 @@ func capi_member_connect(handle C.uintptr_t, ms C.int64_t, result *C.uintptr_t) 
 		if err := isNull(op, unsafe.Pointer(result)); err != nil {
 			return err
 		}
-		ctx, cancel := within(ms)
-		defer cancel()
-		return connectGroup(ctx, m.localRank, m.options, m.collectives, result, m.Next)
+		return connectGroup(m.localRank, m.options, m.collectives, result, func() (*bootstrap.Bootstrap, error) {
+			ctx, cancel := within(ms) // from here, since a GPU may take seconds to open
+			defer cancel()
+			return m.Next(ctx)
+		})
 	})
 }
 

@@ -91,8 +91,8 @@ func capi_group_connect_configured(id *C.char, rank, size C.int, o *C.mscclgo_gr
 		if o != nil {
 			localRank = int(o.local_rank)
 		}
-		return connectGroup(context.Background(), localRank, options, collectives, result, func(ctx context.Context) (*bootstrap.Bootstrap, error) {
-			return bootstrap.Connect(ctx, bootstrap.Options{
+		return connectGroup(localRank, options, collectives, result, func() (*bootstrap.Bootstrap, error) {
+			return bootstrap.Connect(context.Background(), bootstrap.Options{
 				Rank: int(rank), Size: int(size), ID: unique, Timeout: options.Timeout,
 				HeartbeatTimeout: options.HeartbeatTimeout, Logger: options.Logger,
 			})
@@ -101,16 +101,16 @@ func capi_group_connect_configured(id *C.char, rank, size C.int, o *C.mscclgo_gr
 }
 
 // connectGroup stores the handle of a group on a device that it opens, over the bootstrap that connect returns.
-func connectGroup(ctx context.Context, localRank int, o communicator.Options, c collective.Options, result *C.uintptr_t, connect func(context.Context) (*bootstrap.Bootstrap, error)) error {
+func connectGroup(localRank int, o communicator.Options, c collective.Options, result *C.uintptr_t, connect func() (*bootstrap.Bootstrap, error)) error {
 	dev, err := openDevice(cmp.Or(o.Device, "auto"), localRank)
 	if err != nil {
 		return err
 	}
-	boot, err := connect(ctx)
+	boot, err := connect()
 	if err != nil {
 		return errors.Join(err, dev.Close())
 	}
-	comm, err := communicator.New(ctx, boot, dev, o)
+	comm, err := communicator.New(context.Background(), boot, dev, o)
 	if err != nil {
 		boot.Abort(err)
 		return errors.Join(err, boot.Close(), dev.Close())
