@@ -68,6 +68,7 @@ type FailureNotifier interface {
 // The communicator's tags, besides that of a matcher, which is random.
 const (
 	gatherTag = 1 << 63 // plus the number of the call
+	pipeTag   = 3 << 62 // plus the number of the call that made the pipes
 	newsTag   = 1<<64 - 1
 )
 

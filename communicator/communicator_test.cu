@@ -241,3 +241,21 @@ extern "C" __global__ void postMore(PipeSet pipes, uint64_t bytes, uint32_t* res
   WaitResult r = pipes.from(0).post(nullptr, bytes);
   if (threadIdx.x == 0) results[0] = uint32_t(r);
 }
+
+// passTo is passOn by the first pipe to and from two peers of the set.
+extern "C" __global__ void passTo(PipeSet pipes, uint8_t* data, uint64_t bytes, uint32_t to, uint32_t from,
+                                  uint32_t* results) {
+  WaitResult r = pipes.to(to).send(data, bytes);
+  if (r == WaitResult::Done) r = pipes.from(from).recv(data + bytes, bytes);
+  if (threadIdx.x == 0) results[0] = uint32_t(r);
+}
+
+// sendOnly sends bytes to the first peer, and recvOnly receives them from it.
+extern "C" __global__ void sendOnly(PipeSet pipes, uint8_t* data, uint64_t bytes, uint32_t* results) {
+  WaitResult r = pipes.to(0).send(data, bytes);
+  if (threadIdx.x == 0) results[0] = uint32_t(r);
+}
+extern "C" __global__ void recvOnly(PipeSet pipes, uint8_t* data, uint64_t bytes, uint32_t* results) {
+  WaitResult r = pipes.from(0).recv(data, bytes);
+  if (threadIdx.x == 0) results[0] = uint32_t(r);
+}

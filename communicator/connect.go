@@ -1,10 +1,12 @@
 package communicator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/connection"
@@ -31,7 +33,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if tag >= gatherTag {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
-	m := meeting{c: c, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
+	m := newMeeting(c, "Connect", op, peer, tag)
 	conn, err := m.connect(ctx)
 	if err != nil { // perhaps of the context, which the group's failure ended
 		err = c.causeFirst(err)
@@ -55,7 +57,7 @@ func (m *meeting) connect(ctx context.Context) (*connection.Connection, error) {
 	}
 	ctx, cancel := m.c.bounded(ctx)
 	defer cancel()
-	theirs, err := m.exchange(ctx, mine)
+	theirs, err := m.exchange(ctx, mine, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -66,36 +68,57 @@ func (m *meeting) connect(ctx context.Context) (*connection.Connection, error) {
 		}
 		return nil, err
 	}
-	if err := m.ready(ctx); err != nil {
+	if err := m.ready(ctx, nil); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// meeting is one Connect's exchange of messages with the peer. A Connect that ended
-// early leaves messages behind, so each one has a number, and both ranks wait until
+// meeting is one exchange of messages with the peer, for a call of two ranks. A call that
+// ended early leaves messages behind, so each one has a number, and both ranks wait until
 // they have seen each other's latest.
 type meeting struct {
 	c            *Communicator
-	op           string
+	name         string // of the call
+	op           string // for errors
 	peer         int
 	tag          uint64
 	mine, theirs uint64 // the numbers; theirs is 0 until it is known
+	met          bool   // the peer knows this rank's number, and this rank the peer's
 }
 
-// meetingMessage is a message of Connect.
+func newMeeting(c *Communicator, name, op string, peer int, tag uint64) *meeting {
+	return &meeting{c: c, name: name, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
+}
+
+// lastWords is how long a rank takes at most to tell the peer that its part failed.
+const lastWords = time.Second
+
+// meetingMessage is a message of a call of two ranks.
 type meetingMessage struct {
-	from, to uint64 // the numbers of the sender's Connect and of the receiver's
-	ready    bool   // the sender has connected
-	endpoint []byte
+	from, to uint64 // the numbers of the sender's call and of the receiver's
+	ready    bool   // the sender has done its part, unless it failed
+	failed   string // why it failed, or ""
+	content  []byte
 }
 
-// exchange sends this rank's endpoint and returns the peer's.
-func (m *meeting) exchange(ctx context.Context, endpoint []byte) (theirs []byte, err error) {
+// exchange sends what this rank has for the peer, and returns what the peer has. If failed is not nil, this
+// rank has nothing: then the call fails on both.
+func (m *meeting) exchange(ctx context.Context, content []byte, failed error) (theirs []byte, err error) {
 	if m.peer == m.c.Rank() {
-		return endpoint, nil
+		return content, failed
 	}
-	if err := m.send(ctx, meetingMessage{endpoint: endpoint}); err != nil {
+	mine := meetingMessage{content: content, failed: reasonOf(failed)}
+	theirs, err = m.swap(ctx, mine)
+	if failed != nil {
+		return nil, failed
+	}
+	return theirs, err
+}
+
+// swap is exchange of messages, of which each rank sends its own twice: it tells the peer's number when that is known.
+func (m *meeting) swap(ctx context.Context, mine meetingMessage) (theirs []byte, err error) {
+	if err := m.send(ctx, mine); err != nil {
 		return nil, err
 	}
 	for {
@@ -104,24 +127,32 @@ func (m *meeting) exchange(ctx context.Context, endpoint []byte) (theirs []byte,
 			return nil, err
 		}
 		if !in.ready && in.from != m.theirs {
-			m.theirs, theirs = in.from, in.endpoint
-			if err := m.send(ctx, meetingMessage{endpoint: endpoint}); err != nil {
+			m.theirs, theirs = in.from, in.content
+			if err := m.send(ctx, mine); err != nil {
 				return nil, err
 			}
 		}
 		if !in.ready && in.to == m.mine {
-			return theirs, nil
+			m.met = true
+			return theirs, m.partFailed(in)
 		}
 	}
 }
 
-// ready waits until the peer has connected.
-func (m *meeting) ready(ctx context.Context) error {
+// ready tells the peer that this rank has done its part, and waits until the peer has. If this rank's
+// part failed, it tells the peer that, waits for nothing and returns the error.
+func (m *meeting) ready(ctx context.Context, failed error) error {
 	if m.peer == m.c.Rank() {
-		return nil
+		return failed
 	}
-	if err := m.send(ctx, meetingMessage{ready: true}); err != nil {
-		return err
+	mine := meetingMessage{ready: true, failed: reasonOf(failed)}
+	if failed != nil { // perhaps of the context
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+	}
+	if err := m.send(ctx, mine); err != nil || failed != nil {
+		return errors.Join(failed, err)
 	}
 	for {
 		in, err := m.receive(ctx)
@@ -129,11 +160,31 @@ func (m *meeting) ready(ctx context.Context) error {
 		case err != nil:
 			return err
 		case in.from != m.theirs:
-			return mscclgo.Errorf(mscclgo.ErrRemote, m.op, "the peer's Connect failed, and it calls Connect again").At(m.c.Rank(), m.peer)
+			return mscclgo.Errorf(mscclgo.ErrRemote, m.op, "the peer's %s failed, and it calls %s again", m.name, m.name).At(m.c.Rank(), m.peer)
 		case in.ready && in.to == m.mine:
-			return nil
+			return m.partFailed(in)
 		}
 	}
+}
+
+// errPeerFailed is in the errors of calls of two ranks in which the peer's part failed.
+var errPeerFailed = errors.New("its part failed")
+
+// partFailed returns the error of a message of a peer whose part failed, else nil.
+func (m *meeting) partFailed(in meetingMessage) error {
+	if in.failed == "" {
+		return nil
+	}
+	return mscclgo.Errorf(mscclgo.ErrRemote, m.op, "%w: %s", errPeerFailed, in.failed).At(m.c.Rank(), m.peer)
+}
+
+// reasonOf returns what a rank tells its peer of an error, "" for nil.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	s := cmp.Or(err.Error(), "an error without a text")
+	return s[:min(len(s), maxReason)]
 }
 
 func (m *meeting) send(ctx context.Context, out meetingMessage) error {
@@ -157,16 +208,17 @@ func (m *meeting) receive(ctx context.Context) (meetingMessage, error) {
 }
 
 func (m meetingMessage) encode() []byte {
-	w := wire.NewWriter(64 + len(m.endpoint))
+	w := wire.NewWriter(64 + len(m.failed) + len(m.content))
 	w.U64(m.from)
 	w.U64(m.to)
 	w.Bool(m.ready)
-	w.Blob(m.endpoint)
+	w.String(m.failed)
+	w.Blob(m.content)
 	return w.Bytes()
 }
 
 func decodeMeeting(b []byte) (meetingMessage, error) {
 	r := wire.NewReader(b)
-	m := meetingMessage{from: r.U64(), to: r.U64(), ready: r.Bool(), endpoint: r.Blob(maxDescription)}
+	m := meetingMessage{from: r.U64(), to: r.U64(), ready: r.Bool(), failed: r.String(maxReason), content: r.Blob(maxContribution)}
 	return m, r.End()
 }

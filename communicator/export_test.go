@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -17,8 +18,7 @@ func MeetOnly(ctx context.Context, c *Communicator, peer int, tag uint64) (done 
 	}
 	mine, err := endpoint.MarshalBinary()
 	if err == nil {
-		m := meeting{c: c, op: "meet", peer: peer, tag: tag, mine: 1}
-		_, err = m.exchange(ctx, mine)
+		_, err = newMeeting(c, "Connect", "meet", peer, tag).exchange(ctx, mine, nil)
 	}
 	return endpoint.Close, err
 }
@@ -38,4 +38,15 @@ func ArenaBytes(c *Communicator) uint64 {
 		a.mu.Unlock()
 	}
 	return used
+}
+
+// OpenHalf does a rank's part of Open up to where it would tell the peer that it is done.
+func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
+	q, m := p.lazy.part(rank), newMeeting(p.sems.c, "Open", openOp(rank), rank, p.lazy.tag)
+	mine, err := q.prepare(m.op)
+	if err != nil {
+		return err
+	}
+	_, err = m.exchange(ctx, mine, nil)
+	return errors.Join(err, q.Close())
 }

@@ -64,8 +64,9 @@ func (one) Rank() int { return 0 }
 func (one) Size() int { return 1 }
 
 func FuzzMeeting(f *testing.F) {
-	f.Add(meetingMessage{from: 1, to: 3, endpoint: []byte("an endpoint")}.encode())
+	f.Add(meetingMessage{from: 1, to: 3, content: []byte("an endpoint")}.encode())
 	f.Add(meetingMessage{from: 1, to: 3, ready: true}.encode())
+	f.Add(meetingMessage{from: 1, to: 3, ready: true, failed: "no memory"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := decodeMeeting(b); err == nil {
 			again(t, b, m.encode())

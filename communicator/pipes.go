@@ -18,8 +18,8 @@ import (
 	"github.com/mscclgo/mscclgo/semaphore"
 )
 
-// PipeOptions configure [Communicator.Pipes]. PerPeer, Size, Shared and Ports are alike at both
-// ends of a pipe.
+// PipeOptions configure [Communicator.Pipes]. PerPeer, Size, Shared, Lazy and Ports are alike at
+// both ends of a pipe.
 type PipeOptions struct {
 	// To are the ranks that this one sends to, and From those that it receives from, in
 	// the order by which kernels count them. This rank may be among them. Each rank of To
@@ -48,6 +48,10 @@ type PipeOptions struct {
 	// Pipes with more than channel.MaxPipeLot slots, with slots that have more bytes than a lot together, or
 	// more than half of one each, borrow nothing. A second such call registers and maps nothing.
 	Shared bool
+	// Lazy makes shared pipes that cost no more than their handles until [Pipes.Open] connects those to and
+	// from a rank: no connection, no memory for slots and semaphores, no descriptor and no goroutine. The
+	// size of slots is chosen as if all were open.
+	Lazy bool
 	// Buffer is memory of this rank, or nil. Messages that are received into it are
 	// written there directly, and those that are sent from it by hosts are fetched there.
 	// With it the senders of this rank's From wait for the call that receives a message;
@@ -65,6 +69,7 @@ type PipeOptions struct {
 
 // withDefaults returns the options with their zeros replaced.
 func (o PipeOptions) withDefaults() PipeOptions {
+	o.Shared = o.Shared || o.Lazy
 	if o.Shared && o.Size.Slots == 0 {
 		o.Size.Slots = sharedSlots
 	}
@@ -79,7 +84,8 @@ func (o PipeOptions) withDefaults() PipeOptions {
 }
 
 // Pipes are one rank's ends of pipes, one-way streams of messages. They are not carried to
-// another group by [Communicator.Reform].
+// another group by [Communicator.Reform]. Those of PipeOptions.Lazy are of no use to kernels before
+// [Pipes.Open].
 type Pipes struct {
 	options     PipeOptions
 	open        bool // the caller leaves the bytes of slots to defaults
@@ -93,6 +99,7 @@ type Pipes struct {
 	connections []*connection.Connection
 	handles     piece
 	set         devicecode.PipeSet
+	lazy        *lazyPipes // of PipeOptions.Lazy, else nil
 }
 
 // pipeEnd is an end of this rank.
@@ -107,8 +114,8 @@ type pipeEnd struct {
 
 // Pipes makes pipes from ranks to ranks. Where both map each other's memory, the threads of
 // kernels write to the receiver's memory; else, or with PipeOptions.Ports, the hosts move
-// the bytes, and kernels are the same. When it returns, kernels may use the pipes. The
-// pool, the buffer and the service remain the caller's, and must outlive the pipes.
+// the bytes, and kernels are the same. When it returns, kernels may use the pipes, unless they are
+// lazy. The pool, the buffer and the service remain the caller's, and must outlive the pipes.
 // Collective: ranks without pipes call it too.
 //
 // Errors: ErrInvalid for ranks outside the group or named twice, a wrong size, a pool that
@@ -260,6 +267,8 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 	}
 	pool := o.Pool
 	switch {
+	case o.Lazy:
+		return p.promise(), nil
 	case o.Shared:
 		if err := p.share(op, bytes); err != nil {
 			return nil, err
@@ -280,7 +289,7 @@ func (p *Pipes) prepare(op string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if o.Buffer != nil {
+	if o.Buffer != nil && p.buffer == nil {
 		if p.buffer, err = p.sems.register(o.Buffer); err != nil {
 			return nil, err
 		}
@@ -351,6 +360,8 @@ func (p *Pipes) compare(k *call, rank int, offer *pipeOffer, theirs channel.Pipe
 		return invalid("its PerPeer is %d, this rank's %d", offer.perPeer, o.PerPeer)
 	case offer.shared != o.Shared:
 		return invalid("its Shared is %v, this rank's %v", offer.shared, o.Shared)
+	case offer.lazy != o.Lazy:
+		return invalid("its Lazy is %v, this rank's %v", offer.lazy, o.Lazy)
 	case offer.lots != p.lots():
 		return invalid("lots of its memory for shared pipes have %d bytes and lend %d slots at most, this rank's %d and %d; use one version of the library on all ranks", offer.lots.bytes, offer.lots.slots, p.lots().bytes, p.lots().slots)
 	case offer.ports != o.Ports:
@@ -418,23 +429,18 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 			return err
 		}
 	}
-	if p.common != nil {
-		o.Size.LotSlots = p.common.LotSlots(o.Size.Slots, o.Size.SlotBytes)
-	}
-	peers := map[int]*pipePeer{}
 	values := make([]devicecode.Pipe, len(p.ends))
-	for at, e := range p.ends {
-		if peers[e.peer] == nil {
-			peer, err := p.accept(ctx, k, e.peer, offers[e.peer])
-			if err != nil {
-				return err
-			}
-			peers[e.peer] = peer
-		}
-		if err := p.end(ctx, e, peers[e.peer]); err != nil {
+	if o.Lazy {
+		if err := p.leaveClosed(values); err != nil {
 			return err
 		}
-		values[at] = e.pipe.Handle()
+	} else {
+		if err := p.makeEnds(ctx, k, offers); err != nil {
+			return err
+		}
+		for at, e := range p.ends {
+			values[at] = e.pipe.Handle()
+		}
 	}
 	p.set = devicecode.PipeSet{
 		Outs: uint32(len(o.To)), Ins: uint32(len(o.From)), PerPeer: uint32(o.PerPeer), Watch: c.watch(c.Rank(), groupChannel),
@@ -449,6 +455,27 @@ func (p *Pipes) connect(ctx context.Context, k *call, all [][]byte) error {
 	}
 	p.set.Out = buf.Ptr()
 	p.set.In = buf.Ptr() + gpu.Ptr(sizeIn[devicecode.Pipe](len(o.To)*o.PerPeer))
+	return nil
+}
+
+// makeEnds makes this rank's ends, by the offers of the ranks that they go to or come from.
+func (p *Pipes) makeEnds(ctx context.Context, k *call, offers []*pipeOffer) error {
+	if o := &p.options; p.common != nil {
+		o.Size.LotSlots = p.common.LotSlots(o.Size.Slots, o.Size.SlotBytes)
+	}
+	peers := map[int]*pipePeer{}
+	for _, e := range p.ends {
+		if peers[e.peer] == nil {
+			peer, err := p.accept(ctx, k, e.peer, offers[e.peer])
+			if err != nil {
+				return err
+			}
+			peers[e.peer] = peer
+		}
+		if err := p.end(ctx, e, peers[e.peer]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -522,14 +549,21 @@ func (p *Pipes) end(ctx context.Context, e *pipeEnd, peer *pipePeer) error {
 func (p *Pipes) Set() devicecode.PipeSet { return p.set }
 
 // To returns the sending end of pipe i, below PerPeer, to a rank of PipeOptions.To, or nil
-// if there is none.
+// if there is none, or it is lazy and not open.
 func (p *Pipes) To(i, rank int) *channel.Pipe { return p.find(i, rank, true) }
 
 // From returns the receiving end of pipe i, below PerPeer, from a rank of PipeOptions.From,
-// or nil if there is none.
+// or nil if there is none, or it is lazy and not open.
 func (p *Pipes) From(i, rank int) *channel.Pipe { return p.find(i, rank, false) }
 
 func (p *Pipes) find(i, rank int, sends bool) *channel.Pipe {
+	if p.lazy != nil {
+		one := p.lazy.openedTo(rank)
+		if one == nil {
+			return nil
+		}
+		p = one
+	}
 	for _, e := range p.ends {
 		if e.i == i && e.peer == rank && e.sends == sends {
 			return e.pipe
@@ -558,7 +592,7 @@ func (p *Pipes) Close() error {
 	if p == nil {
 		return nil
 	}
-	var errs []error
+	errs := []error{p.lazy.close()}
 	for _, conn := range p.connections {
 		errs = append(errs, conn.Close())
 	}

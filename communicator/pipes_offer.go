@@ -12,6 +12,7 @@ type pipeOffer struct {
 	size         channel.PipeSize
 	open         bool // the bytes of slots may be less
 	shared       bool
+	lazy         bool // nothing is there yet: ends have no place and no endpoint
 	lots         lotSize
 	perPeer      int
 	ports        bool
@@ -43,6 +44,7 @@ func (o *pipeOffer) encode() []byte {
 	w.U64(o.size.SlotBytes)
 	w.Bool(o.open)
 	w.Bool(o.shared)
+	w.Bool(o.lazy)
 	w.U64(o.lots.bytes)
 	w.U32(uint32(o.lots.slots))
 	w.U32(uint32(o.perPeer))
@@ -66,7 +68,7 @@ func (o *pipeOffer) encode() []byte {
 func decodePipeOffer(b []byte, ranks int) (*pipeOffer, error) {
 	r := wire.NewReader(b)
 	o := &pipeOffer{
-		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(), shared: r.Bool(),
+		size: channel.PipeSize{Slots: int(r.U32()), SlotBytes: r.U64()}, open: r.Bool(), shared: r.Bool(), lazy: r.Bool(),
 		lots: lotSize{bytes: r.U64(), slots: int(r.U32())}, perPeer: int(r.U32()), ports: r.Bool(),
 		pool: r.Blob(maxDescription), buffer: r.Blob(maxDescription), semaphores: r.Blob(maxContribution),
 	}

@@ -12,7 +12,7 @@ import (
 
 func samplePipeOffer() *pipeOffer {
 	return &pipeOffer{
-		size: channel.PipeSize{Slots: 8, SlotBytes: 4096}, open: true, shared: true, lots: lotSize{1024, 4}, perPeer: 2, ports: true,
+		size: channel.PipeSize{Slots: 8, SlotBytes: 4096}, open: true, shared: true, lazy: true, lots: lotSize{1024, 4}, perPeer: 2, ports: true,
 		pool: []byte("a pool"), buffer: []byte("a buffer"), semaphores: sampleOffer().encode(),
 		ends: []offeredEnd{{peer: 1, i: 1, sends: true, offset: 128, endpoint: []byte("a socket")}, {peer: 2, offset: 1 << 40, endpoint: []byte{0}}},
 	}

@@ -16,11 +16,12 @@ const semaphoreBytes = semaphore.Device2DeviceBytes
 var _ [semaphoreBytes]byte = [semaphore.Host2DeviceBytes]byte{}
 
 // semaphores is the memory of this rank's ends of the semaphores of channels to all
-// ranks, and what it has mapped of the peers'.
+// ranks, or to one, and what it has mapped of the peers'.
 type semaphores struct {
 	c        *Communicator
 	perPeer  int
-	own      []piece                 // of channel i to rank r: own[i * Size + r]
+	pair     bool                    // the channels are those of two ranks alone
+	own      []piece                 // of channel i to rank r: own[index(i, r)]
 	memories []*registeredmem.Memory // imported or registered for these channels only
 	name     string                  // of the channels, or ""
 	numbers  []uint32                // of the channels that Communicator.names or blocks has
@@ -33,12 +34,35 @@ type peerSemaphore struct {
 	offset uint64
 }
 
+// ranks returns to how many ranks there are channels.
+func (s *semaphores) ranks() int {
+	if s.pair {
+		return 1
+	}
+	return s.c.Size()
+}
+
+// index returns where channel i to a rank is, in own and in an offer.
+func (s *semaphores) index(i, rank int) int {
+	if s.pair {
+		return i
+	}
+	return i*s.c.Size() + rank
+}
+
+// called notes the collective call that makes the channels.
+func (s *semaphores) called() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.call = s.c.calls
+}
+
 // take allocates this rank's ends and returns the offer that describes them.
 func (s *semaphores) take() ([]byte, error) {
-	s.c.mu.Lock()
-	s.call = s.c.calls
-	s.c.mu.Unlock()
-	for range s.perPeer * s.c.Size() {
+	if !s.pair {
+		s.called()
+	}
+	for range s.perPeer * s.ranks() {
 		p, err := s.c.shared.alloc(semaphoreBytes)
 		if err != nil {
 			return nil, err
@@ -54,14 +78,14 @@ func (s *semaphores) take() ([]byte, error) {
 
 // buffer returns the memory of this rank's end of channel i to a rank.
 func (s *semaphores) buffer(i, rank int) (*gpu.Buffer, error) {
-	return s.own[i*s.c.Size()+rank].buffer(semaphoreBytes)
+	return s.own[s.index(i, rank)].buffer(semaphoreBytes)
 }
 
 // accept decodes a peer's offer, imports the slabs that it names, and returns the
 // peer's ends of the channels to this rank, by channel number.
 func (s *semaphores) accept(ctx context.Context, op string, rank int, b []byte) ([]peerSemaphore, error) {
 	c := s.c
-	o, err := decodeOffer(b, c.Size())
+	o, err := decodeOffer(b, s.ranks())
 	if err != nil {
 		return nil, mscclgo.Errorf(mscclgo.ErrRemote, op, "its offer is malformed: %w", err).At(c.Rank(), rank)
 	}
@@ -73,7 +97,7 @@ func (s *semaphores) accept(ctx context.Context, op string, rank int, b []byte) 
 	slabs := map[uint32]*registeredmem.Memory{}
 	theirs := make([]peerSemaphore, s.perPeer)
 	for i := range s.perPeer {
-		p := o.places[i*c.Size()+c.Rank()]
+		p := o.places[s.index(i, c.Rank())]
 		slab := slabs[p.slab]
 		if slab == nil {
 			if slab, err = c.registry.Import(ctx, o.slabs[p.slab]); err != nil {

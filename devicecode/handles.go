@@ -338,6 +338,8 @@ const (
 	PipeByPort  = 2 // hosts move the data
 	PipePosts   = 4 // the receiver posts where it wants each message
 	PipeBorrows = 8 // messages of more than SlotCount chunks borrow slots of the receiver's pool
+
+	PipeUnopened = 16 // it is not connected yet, and its calls fail
 )
 
 // MaxPipeLot is how many slots a message borrows at most.

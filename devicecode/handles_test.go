@@ -81,6 +81,7 @@ var constants = []struct {
 	{devicecode.PipeByPort, "pipe.cuh", "kPipeByPort"},
 	{devicecode.PipePosts, "pipe.cuh", "kPipePosts"},
 	{devicecode.PipeBorrows, "pipe.cuh", "kPipeBorrows"},
+	{devicecode.PipeUnopened, "pipe.cuh", "kPipeUnopened"},
 	{devicecode.MaxPipeLot, "pipe.cuh", "kMaxPipeLot"},
 	{devicecode.PipeLot, "pipe.cuh", "kPipeLot"},
 }

@@ -49,10 +49,11 @@ struct PipeControl {
 
 // What a pipe's end is: any sum of these.
 enum PipeFlag : uint32_t {
-  kPipeSends = 1,    // the sending end
-  kPipeByPort = 2,   // the hosts move the bytes
-  kPipePosts = 4,    // the receiver posts each message, as it has a buffer that the sender may write
-  kPipeBorrows = 8,  // messages of more than slotCount chunks borrow slots of the receiver's pool
+  kPipeSends = 1,      // the sending end
+  kPipeByPort = 2,     // the hosts move the bytes
+  kPipePosts = 4,      // the receiver posts each message, as it has a buffer that the sender may write
+  kPipeBorrows = 8,    // messages of more than slotCount chunks borrow slots of the receiver's pool
+  kPipeUnopened = 16,  // the host has not connected the pipe yet
 };
 
 namespace detail {
@@ -88,6 +89,9 @@ class PipeOut;
 // chunks than those is received, the call borrows a lot for it, of lotSlots slots, and gives that
 // back at its end. Over ports the sender does so too. If all lots are lent, the message goes
 // through the pipe's own slots as shorter ones do, so that nobody waits for a lot.
+//
+// An end that the host has not connected yet (kPipeUnopened) is of no use: calls wait for a signal that
+// does not come, until the deadline, and where MSCCLGO_CHECK is defined they end the kernel.
 struct PipeHandle {
   Device2DeviceSemaphoreHandle semaphore;  // chunks to the receiver, and back; over ports only what waits
   PortChannelHandle port;                  // over ports, between the memories that hold the ends
@@ -311,6 +315,9 @@ struct PipeHandle {
   // announces each chunk with the length of its message, the receiver compares.
 #if defined(MSCCLGO_CHECK)
   MSCCLGO_DEVICE void checkEnd(bool sends, uint64_t chunkBytes) const {
+    if (is(kPipeUnopened))
+      detail::fault(semaphore.watch, semaphore.watch.peer, sends ? "send to rank " : "receive from rank ",
+                    semaphore.watch.peer, " by a pipe that is not open: the host opens it before the launch");
     if (is(kPipeSends) != sends)
       detail::fault(
           semaphore.watch, semaphore.watch.peer, sends ? "send" : "receive",

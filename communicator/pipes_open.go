@@ -1,0 +1,287 @@
+package communicator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// lazyPipes is what pipes of PipeOptions.Lazy have of each peer.
+type lazyPipes struct {
+	p      *Pipes
+	tag    uint64                                // of messages between two ranks that open pipes
+	closed semaphores                            // the channel that handles name which are not open
+	still  piece                                 // zeros, which these handles wait for
+	peers  map[int]*door                         // never changes
+	buffer func() (*registeredmem.Memory, error) // options.Buffer, registered once
+
+	mu     sync.Mutex
+	opened map[int]*Pipes // by peer
+	over   bool           // the pipes are closed
+}
+
+// door is what the Opens of one peer's pipes take turns at.
+type door struct {
+	turn chan bool // has room for the one whose turn it is
+	// Pipes of Opens that failed when the peer may have gone on: its kernels may write to their memory.
+	given []*Pipes
+}
+
+// promise returns the offer of lazy pipes, of which nothing is there.
+func (p *Pipes) promise() []byte {
+	o := &p.options
+	offer := pipeOffer{size: o.Size, open: p.open, shared: o.Shared, lazy: true, lots: p.lots(), perPeer: o.PerPeer, ports: o.Ports}
+	for _, e := range p.ends {
+		offer.ends = append(offer.ends, offeredEnd{peer: e.peer, sends: e.sends, i: e.i})
+	}
+	return offer.encode()
+}
+
+// leaveClosed makes the handles of lazy pipes that are not open. Kernels with checks report their use; in
+// others a call waits, and fails with a name that says what is missing.
+func (p *Pipes) leaveClosed(values []devicecode.Pipe) error {
+	c, o := p.sems.c, &p.options
+	o.Size.LotSlots = 0 // Open knows how many
+	p.sems.called()
+	l := &lazyPipes{p: p, tag: pipeTag + p.sems.call, closed: semaphores{c: c, call: p.sems.call, name: "unopened " + o.Name}, peers: map[int]*door{}, opened: map[int]*Pipes{}}
+	p.lazy = l
+	l.buffer = sync.OnceValues(func() (*registeredmem.Memory, error) { return p.sems.register(o.Buffer) })
+	if len(p.ends) == 0 {
+		return nil
+	}
+	var err error
+	var zeros *gpu.Buffer
+	if l.still, zeros, err = handles(c, []devicecode.PipeControl{{}}); err != nil {
+		return err
+	}
+	number := l.closed.number(0, 0)
+	for at, e := range p.ends {
+		if l.peers[e.peer] == nil {
+			l.peers[e.peer] = &door{turn: make(chan bool, 1)}
+		}
+		h := &values[at]
+		h.Flags = devicecode.PipeUnopened
+		if e.sends {
+			h.Flags |= devicecode.PipeSends | devicecode.PipePosts // so that it waits before it writes
+		}
+		h.Semaphore = devicecode.Device2DeviceSemaphore{Inbound: zeros.Ptr(), Watch: c.watch(e.peer, number)}
+		h.Control, h.SlotBytes, h.SlotCount = zeros.Ptr(), o.Size.SlotBytes, uint32(o.Size.Slots)
+	}
+	return nil
+}
+
+// Open connects lazy pipes to and from ranks, of To and From, for kernels that are launched afterwards; in
+// graphs too, as sets and handles stay where they are. Each of these ranks names this one in an Open of its
+// own: both calls return when the pipes of the two are connected, and no other rank takes part. Ranks that are
+// open, and pipes that are not lazy, cost nothing. Any goroutine may call it.
+//
+// The pipes to some of the ranks may be open after an error, which joins those of the others. These may be
+// opened again if both ranks had an error.
+//
+// Errors: ErrTimeout, naming the rank, when it does not call Open in time; ErrInvalid for a rank without pipes,
+// when the pool of either rank has no room, and for pipes that are closed; ErrRemote when the rank's part failed;
+// those of [registeredmem.Registry.Import] and [connection.Endpoint].
+func (p *Pipes) Open(ctx context.Context, ranks ...int) error {
+	l, c := p.lazy, p.sems.c
+	var wanted []int
+	for _, rank := range ranks {
+		switch {
+		case !slices.Contains(p.options.To, rank) && !slices.Contains(p.options.From, rank):
+			return mscclgo.Errorf(mscclgo.ErrInvalid, openOp(rank), "there are no pipes to or from it").At(c.Rank(), mscclgo.NoRank)
+		case l != nil && l.openedTo(rank) == nil && !slices.Contains(wanted, rank):
+			wanted = append(wanted, rank)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	if err := c.usable(openOp(wanted[0])); err != nil {
+		return err
+	}
+	// Under an explorer of schedules, in whose order all pairs of an Open of all ranks end.
+	if c.turn() != nil || len(wanted) == 1 {
+		slices.SortFunc(wanted, func(a, b int) int {
+			return cmp.Or(min(a, c.Rank())-min(b, c.Rank()), max(a, c.Rank())-max(b, c.Rank()))
+		})
+		for _, rank := range wanted {
+			if err := l.open(ctx, rank); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// Together, as ranks name each other in any order.
+	errs := make([]error, len(wanted))
+	var all sync.WaitGroup
+	for i, rank := range wanted {
+		all.Go(func() { errs[i] = l.open(ctx, rank) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func openOp(rank int) string {
+	return fmt.Sprintf("communicator: open pipes to and from rank %d", rank)
+}
+
+// open is Open for one rank.
+func (l *lazyPipes) open(ctx context.Context, rank int) error {
+	c, op, d := l.p.sems.c, openOp(rank), l.peers[rank]
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	select {
+	case d.turn <- true:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return mscclgo.FromContext(ctx, op, "another Open of this rank waits for it").At(c.Rank(), rank)
+	}
+	if l.isOver() {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pipes are closed").At(c.Rank(), mscclgo.NoRank)
+	}
+	if l.openedTo(rank) != nil {
+		return nil
+	}
+	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag)
+	goesOn, err := q.meet(ctx, l, m)
+	if err == nil {
+		err, goesOn = l.show(op, rank, q), true
+	}
+	switch {
+	case err == nil:
+		return nil
+	case goesOn:
+		d.given = append(d.given, q)
+	default:
+		err = errors.Join(err, q.Close())
+	}
+	if errors.Is(err, mscclgo.ErrTimeout) && !m.met {
+		err = mscclgo.Errorf(mscclgo.ErrTimeout, op, "it does not open its pipes to and from this rank; each of the two names the other in Open: %w", err).At(c.Rank(), rank)
+	}
+	err = c.causeFirst(err)
+	c.noteError(err)
+	return err
+}
+
+// part returns the pipes to and from one rank, which are not made yet.
+func (l *lazyPipes) part(rank int) *Pipes {
+	c, o := l.p.sems.c, l.p.options
+	other := func(peer int) bool { return peer != rank }
+	o.Lazy, o.To, o.From = false, slices.DeleteFunc(slices.Clone(o.To), other), slices.DeleteFunc(slices.Clone(o.From), other)
+	q := newPipes(c, o)
+	q.sems = semaphores{c: c, perPeer: l.p.sems.perPeer, pair: true, name: o.Name, call: l.p.sems.call}
+	return q
+}
+
+// meet makes the pipes to and from one rank with that rank. If it fails, it reports whether the peer may go on
+// with this rank's ends.
+func (p *Pipes) meet(ctx context.Context, lazy *lazyPipes, m *meeting) (goesOn bool, err error) {
+	defer p.closeEndpoints()
+	size := p.options.Size
+	if p.options.Buffer != nil {
+		p.buffer, err = lazy.buffer()
+	}
+	var mine []byte
+	if err == nil {
+		mine, err = p.prepare(m.op)
+	}
+	theirs, err := m.exchange(ctx, mine, err)
+	if err != nil {
+		return false, err
+	}
+	p.options.Size = size
+	if failed := p.join(ctx, m, theirs); failed != nil {
+		if errors.Is(failed, mscclgo.ErrRemote) {
+			m.c.awaitNews() // a peer that has heard of a failure closes its sockets
+		}
+		return false, m.ready(ctx, failed)
+	}
+	err = m.ready(ctx, nil)
+	return !errors.Is(err, errPeerFailed), err
+}
+
+// join makes this rank's ends by the offer of the one peer.
+func (p *Pipes) join(ctx context.Context, m *meeting, theirs []byte) error {
+	k := &call{c: m.c, op: m.op}
+	offer, err := decodePipeOffer(theirs, m.c.Size())
+	if err != nil {
+		return k.errorf(mscclgo.ErrRemote, m.peer, "its offer is malformed: %w", err)
+	}
+	if err := p.compare(k, m.peer, offer, offer.size); err != nil {
+		return err
+	}
+	offers := make([]*pipeOffer, m.c.Size())
+	offers[m.peer] = offer
+	return p.makeEnds(ctx, k, offers)
+}
+
+// show writes the handles of pipes that have been made where kernels find them.
+func (l *lazyPipes) show(op string, rank int, q *Pipes) error {
+	next := 0 // the ends of one peer are in one order in both
+	for at, e := range l.p.ends {
+		if e.peer != rank {
+			continue
+		}
+		h, size := []devicecode.Pipe{q.ends[next].pipe.Handle()}, sizeIn[devicecode.Pipe](1)
+		next++
+		b, err := l.p.handles.slab.buf.Slice(l.p.handles.offset+uint64(at)*size, size)
+		if err == nil {
+			err = gpu.CopyIn(b, h)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "the pipes were closed meanwhile").At(l.p.sems.c.Rank(), mscclgo.NoRank)
+	}
+	l.opened[rank] = q
+	return nil
+}
+
+// openedTo returns the pipes to and from a rank if they are open, else nil.
+func (l *lazyPipes) openedTo(rank int) *Pipes {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened[rank]
+}
+
+func (l *lazyPipes) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// close closes all that was opened, once no Open is under way. It does nothing on nil, or the second time.
+func (l *lazyPipes) close() error {
+	if l == nil || l.isOver() {
+		return nil
+	}
+	l.mu.Lock()
+	opened := l.opened
+	l.opened, l.over = nil, true
+	l.mu.Unlock()
+	var errs []error
+	for rank, d := range l.peers {
+		d.turn <- true
+		for _, q := range append(d.given, opened[rank]) {
+			errs = append(errs, q.Close())
+		}
+		d.given = nil
+		<-d.turn
+	}
+	errs = append(errs, l.closed.close())
+	if l.still.slab != nil {
+		l.p.sems.c.private.free(l.still)
+	}
+	return errors.Join(errs...)
+}
