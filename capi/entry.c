@@ -254,6 +254,7 @@ PORT_ALONE(wait)
 
 CALL(pipes_create, (mscclgo_group group, const mscclgo_pipe_options* options, mscclgo_pipes* pipes),
      (ID(group), (mscclgo_pipe_options*)options, NEW(pipes)))
+CALL(pipes_open, (mscclgo_pipes pipes, const int* ranks, int count), (ID(pipes), (int*)ranks, count))
 CALL(pipes_get_set, (mscclgo_pipes pipes, mscclgo_pipe_set* set), (ID(pipes), set))
 CALL(pipes_destroy, (mscclgo_pipes pipes), (ID(pipes)))
 CALL(peer_memory_create, (mscclgo_group group, mscclgo_buffer buffer, mscclgo_peer_memory* memory),

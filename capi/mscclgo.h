@@ -974,8 +974,8 @@ MSCCLGO_API mscclgo_status mscclgo_port_flush(mscclgo_port_channels channels, ms
 MSCCLGO_API mscclgo_status mscclgo_port_wait(mscclgo_port_channels channels, mscclgo_stream stream, int i,
                                              int rank);
 
-// mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots, ports and shared are alike
-// at both ends of a pipe. All zero behind the ranks is right for most uses.
+// mscclgo_pipe_options say which pipes a rank has. per_peer, the sizes of slots, ports, shared and lazy are
+// alike at both ends of a pipe. All zero behind the ranks is right for most uses.
 typedef struct {
   // to are the ranks that this one sends to, and from those that it receives from, in the order by
   // which kernels count them. Each rank of to names this one in its from, and the other way round.
@@ -991,6 +991,8 @@ typedef struct {
   int shared;             // not 0: slots of all such pipes of a group are in one memory of a rank, of 64 MiB
                           // or pipe_pool_bytes of the group's config: 2 of each pipe, not 8, and others
                           // that longer messages borrow
+  int lazy;               // not 0: shared pipes, of which none costs more than a handle for kernels before
+                          // mscclgo_pipes_open connects it
   const char* name;       // in errors, of which 32 bytes are shown; or NULL
 } mscclgo_pipe_options;
 
@@ -1003,6 +1005,15 @@ typedef struct {
 // another rank asks for is wrong.
 MSCCLGO_API mscclgo_status mscclgo_pipes_create(mscclgo_group group, const mscclgo_pipe_options* options,
                                                 mscclgo_pipes* pipes);
+
+// mscclgo_pipes_open connects lazy pipes to and from ranks, for kernels that are launched afterwards; in
+// graphs too. Each of these ranks names this one in such a call of its own, for which this one waits, at most
+// for the group's timeout; no other rank takes part. What is connected costs nothing.
+//
+// Errors: MSCCLGO_TIMEOUT, naming the rank, where it makes no such call in time; MSCCLGO_INVALID for a rank
+// without pipes, and where the memory for shared pipes has no room; MSCCLGO_REMOTE where the rank's part
+// failed. Pipes to others of the ranks may be connected then; these may be opened again if both ranks failed.
+MSCCLGO_API mscclgo_status mscclgo_pipes_open(mscclgo_pipes pipes, const int* ranks, int count);
 
 // mscclgo_pipe_set is what a kernel takes by value as mscclgo::PipeSet of <mscclgo/pipe.cuh>.
 typedef struct {

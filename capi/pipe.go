@@ -67,7 +67,7 @@ func pipeOptions(op string, owner *object, g *group, o *C.mscclgo_pipe_options) 
 	}
 	options = communicator.PipeOptions{
 		PerPeer: int(o.per_peer), Size: channel.PipeSize{Slots: int(o.slots), SlotBytes: uint64(o.slot_bytes)},
-		Ports: o.ports != 0, Shared: o.shared != 0, Name: text(o.name),
+		Ports: o.ports != 0, Shared: o.shared != 0, Lazy: o.lazy != 0, Name: text(o.name),
 	}
 	if options.To, err = rankNumbers(op, o.to, o.to_count, g.comm.Size()); err != nil {
 		return options, nil, nil, err
@@ -137,6 +137,24 @@ func rankNumbers(op string, at *C.int, n C.int, ranks int) ([]int, error) {
 		all[i] = int(rank)
 	}
 	return all, nil
+}
+
+//export capi_pipes_open
+func capi_pipes_open(handle C.uintptr_t, at *C.int, n C.int) C.mscclgo_status {
+	const op = "open pipes"
+	return call(func() error {
+		return of(op, aPipes, handle, func(o *object, p *communicator.Pipes) error {
+			owner := o.parent
+			if owner.kind() == aProxy {
+				owner = owner.parent
+			}
+			ranks, err := rankNumbers(op, at, n, objects.group(owner).comm.Size())
+			if err != nil {
+				return err
+			}
+			return p.Open(context.Background(), ranks...)
+		})
+	})
 }
 
 //export capi_pipes_get_set

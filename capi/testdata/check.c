@@ -347,6 +347,11 @@ static void* ring_of_pipes(void* number) {
   OK(mscclgo_pipes_create(g, &o, &p));
   o.proxy = proxy, o.ports = 1;
   OK(mscclgo_pipes_create(g, &o, &p));
+  o.lazy = 1;
+  OK(mscclgo_pipes_create(g, &o, &p));
+  int both[] = {next, before}, self = (int)me;
+  FAILS(MSCCLGO_INVALID, "no pipes to or from it", mscclgo_pipes_open(p, &self, 1));
+  OK(mscclgo_pipes_open(p, both, 2));
   if (me != 0) TRUE(mscclgo_group_barrier(g, -1) != MSCCLGO_OK);  // rank 0 does not come
   OK(mscclgo_group_destroy(g));
   return NULL;
@@ -385,14 +390,16 @@ static void pipes(void) {
   mscclgo_launch_config config = {.grid = {2}, .block = {64}};
   mscclgo_pipe_options o = {
       .to = self, .from = self, .to_count = 1, .from_count = 1, .slots = 2, .slot_bytes = 1024};
-  for (int way = 0; way < 4; way++) {
+  for (int way = 0; way < 5; way++) {
     o.ports = way == 1;
     o.shared = way == 3;
+    o.lazy = way == 4;
     o.proxy = way == 1 ? proxy : NULL;
     o.buffer = way == 2 ? b : NULL;
     o.name = "itself";
     OK(mscclgo_pipes_create(g, &o, &p));
     OK(mscclgo_pipes_get_set(p, &parameters.set));
+    OK(mscclgo_pipes_open(p, self, 1));
     for (int i = 0; i < BYTES; i++) sent[i] = (char)(i * 7 + way), got[i] = 0;
     OK(mscclgo_copy_in(b, 0, sent, BYTES));
     OK(mscclgo_copy_in(b, BYTES, got, BYTES));
@@ -413,6 +420,9 @@ static void pipes(void) {
   OK(mscclgo_pipes_create(g, &none, &p));  // of no ranks
   OK(mscclgo_pipes_get_set(p, &parameters.set));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_get_set(p, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_pipes_open(p, NULL, 1));
+  FAILS(MSCCLGO_INVALID, "-1 ranks", mscclgo_pipes_open(p, self, -1));
+  OK(mscclgo_pipes_open(p, NULL, 0));
   mscclgo_pipe_pool pool;
   OK(mscclgo_group_get_pipe_pool(other, &pool));
   TRUE(pool.bytes == 0);

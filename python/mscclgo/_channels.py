@@ -261,6 +261,7 @@ class Pipes(Owner):
         ports: bool,
         name: Optional[str],
         shared: bool,
+        lazy: bool,
     ) -> None:
         if buffer is not None:
             if not isinstance(buffer, Array):
@@ -277,6 +278,7 @@ class Pipes(Owner):
             buffer=None if buffer is None else buffer._handle,
             ports=bool(ports),
             shared=bool(shared),
+            lazy=bool(lazy),
             name=None if name is None else text("pipes: the name", name),
         )
         setattr(options, "from", senders)  # which is no name in Python
@@ -292,6 +294,13 @@ class Pipes(Owner):
             raise
         self._group = group
         _hold(group, self)
+
+    def open(self, *ranks: int) -> None:
+        """Connects lazy pipes to and from ranks, for kernels that are launched afterwards; in graphs too.
+        Each of these ranks names this one in such a call of its own, for which this one waits; no other
+        rank takes part. What is connected costs nothing."""
+        numbers = _ranks("open", ranks)
+        self._group._wait(lambda: call(library.mscclgo_pipes_open, self._handle, numbers, len(numbers)))
 
     def handle_bytes(self) -> bytes:
         """The mscclgo::PipeSet that kernels take."""

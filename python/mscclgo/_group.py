@@ -461,6 +461,7 @@ class Group(Owner):
         ports: bool = False,
         name: Optional[str] = None,
         shared: bool = False,
+        lazy: bool = False,
     ) -> Pipes:
         """Makes pipes, one-way streams of messages, with which kernels send to the ranks of to and receive
         from those of from_: mscclgo::PipeSet of <mscclgo/pipe.cuh>. Each rank of to names this one in
@@ -472,11 +473,12 @@ class Group(Owner):
         and between ranks that do not map each other's memory, a thread of the library moves the
         messages. The slots of all shared pipes of the group lie in 64 MiB of a rank's memory: a pipe has 2
         by default then, and longer messages borrow others; Config.pipe_pool makes it another size, and
-        pipe_pool tells how it is used. Collective: ranks without pipes call it too.
+        pipe_pool tells how it is used. Lazy pipes are shared ones that cost no more than a handle until
+        Pipes.open connects them. Collective: ranks without pipes call it too.
         """
         mapped = self._all_mapped()  # by all ranks, whatever their ports
         by_proxy = ports or not mapped
-        return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name, shared)
+        return Pipes(self, to, from_, per_peer, slots, slot_bytes, buffer, by_proxy, ports, name, shared, lazy)
 
     def pipe_pool(self) -> PipePool:
         """How the memory of this rank's shared pipes is used; all is 0 before its first use. Kernels may be

@@ -143,6 +143,7 @@ FUNCTIONS = dict(
     port_flush="ppii",
     port_wait="ppii",
     pipes_create="ppp",
+    pipes_open="ppi",
     pipes_get_set="pp",
     pipes_destroy="p",
     peer_memory_create="ppp",
@@ -286,6 +287,7 @@ class PipeOptions(ctypes.Structure):
         ("proxy", ctypes.c_void_p),
         ("ports", ctypes.c_int),
         ("shared", ctypes.c_int),
+        ("lazy", ctypes.c_int),
         ("name", ctypes.c_char_p),
     ]
 

@@ -541,9 +541,10 @@ extern "C" __global__ void shift(mscclgo::PipeSet pipes, const char* from, char*
 """
 
 
-@pytest.mark.parametrize("way", ["threads", "ports", "buffer", "shared"])
+@pytest.mark.parametrize("way", ["threads", "ports", "buffer", "shared", "lazy"])
 def test_pipes(together: Any, way: str) -> None:
-    """Around a ring, through few slots, by threads or a proxy, straight into a buffer, and through borrowed slots."""
+    """Around a ring, through few slots, by threads or a proxy, straight into a buffer, through borrowed slots, and
+    connected later."""
 
     def body(group: mscclgo.Group) -> None:
         me, size, count = group.rank, group.size, 5000
@@ -559,12 +560,15 @@ def test_pipes(together: Any, way: str) -> None:
             buffer=room if way == "buffer" else None,
             name="ring",
             shared=way == "shared",
+            lazy=way == "lazy",
         )
+        assert (group.pipe_pool().bytes > 0) == (way == "shared")
+        pipes.open((me + 1) % size, (me - 1) % size)
         kernel[2, 64](None, pipes, data, room, data.nbytes)
         group.synchronize()
         np.testing.assert_array_equal(room.numpy(), np.arange(count) * ((me - 1) % size + 1))
         pool = group.pipe_pool()
-        assert (pool.bytes, pool.taken > 0, pool.lots > 0, pool.lent) == ((64 << 20, True, True, 0) if way == "shared" else (0, False, False, 0))
+        assert (pool.bytes, pool.taken > 0, pool.lots > 0, pool.lent) == ((64 << 20, True, True, 0) if way in ("shared", "lazy") else (0, False, False, 0))
         pipes.close()
         with pytest.raises(mscclgo.InvalidError, match="destroyed"):
             kernel[2, 64](None, pipes, data, room, data.nbytes)
@@ -595,7 +599,10 @@ def test_pipes_refused(group: mscclgo.Group) -> None:
         with pytest.raises(mscclgo.InvalidError, match=problem) as caught:
             make()
         assert "\n" not in str(caught.value)
-    group.pipes([], [], ports=True).close()
+    pipes = group.pipes([], [], ports=True)
+    with pytest.raises(mscclgo.InvalidError, match="rank 0.*there are no pipes to or from it"):
+        pipes.open(0)
+    pipes.close()
     group.check()
 
 
