@@ -40,7 +40,7 @@ func ArenaBytes(c *Communicator) uint64 {
 	return used
 }
 
-// OpenHalf does a rank's part of Open up to where it would tell the peer that it is done.
+// OpenHalf does a rank's part of Open up to where it would tell the peer that it is done, as the peer has.
 func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
 	q, m := p.lazy.part(rank), newMeeting(p.sems.c, "Open", openOp(rank), rank, p.lazy.tag)
 	mine, err := q.prepare(m.op)
@@ -48,5 +48,8 @@ func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
 		return err
 	}
 	_, err = m.exchange(ctx, mine, nil)
+	for in := (meetingMessage{}); err == nil && !in.ready; {
+		in, err = m.receive(ctx)
+	}
 	return errors.Join(err, q.Close())
 }

@@ -268,13 +268,13 @@ func TestLazyPipesHalf(t *testing.T) {
 		pipes[rank], err = comms[rank].Pipes(t.Context(), o)
 		return err
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
 	each(t, 2, func(rank int) error {
 		if rank == 1 {
+			defer cancel()
 			return communicator.OpenHalf(t.Context(), pipes[1], 0)
 		}
-		failing(t, 0, pipes[0].Open(ctx, 1), mscclgo.ErrTimeout, "rank 0, peer 1")
+		failing(t, 0, pipes[0].Open(ctx, 1), mscclgo.ErrAborted, "rank 0, peer 1")
 		return pool(comms[0], need)
 	})
 	each(t, 2, func(rank int) error { return errors.Join(pipes[rank].Close(), pool(comms[rank], 0)) })
@@ -299,6 +299,30 @@ func TestLazyPipesClosed(t *testing.T) {
 		}
 		failing(t, rank, p.Open(t.Context(), 1-rank), mscclgo.ErrInvalid, "the pipes are closed")
 		return errors.Join(closed, comms[rank].Barrier(t.Context()), p.Close(), pool(comms[rank], 0))
+	})
+}
+
+// TestLazyPipesAborted fails the group while a rank waits for another to open its pipes: it hears of that at once.
+func TestLazyPipesAborted(t *testing.T) {
+	comms := group(t, 2, communicator.Options{})
+	cause := errors.New("out of flour")
+	each(t, 2, func(rank int) error {
+		p, err := comms[rank].Pipes(t.Context(), lazyToAllOthers(rank, 2))
+		if err != nil {
+			return err
+		}
+		if rank == 1 {
+			time.Sleep(50 * time.Millisecond)
+			comms[1].Abort(cause)
+		} else {
+			begun := time.Now()
+			failing(t, 0, p.Open(t.Context(), 1), mscclgo.ErrRemote, "out of flour", "rank 1")
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("it took %v to hear of it", took)
+			}
+		}
+		failing(t, rank, p.Open(t.Context(), 1-rank), mscclgo.KindOf(comms[rank].Err()), "out of flour")
+		return p.Close()
 	})
 }
 
