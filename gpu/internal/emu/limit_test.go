@@ -3,6 +3,7 @@ package emu_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 )
 
@@ -89,4 +91,27 @@ func addressSpace(t *testing.T) uint64 {
 	}
 	t.Fatal("no VmSize")
 	return 0
+}
+
+// TestDescriptorLimit loads a module where the process may open no file for the loader: the error
+// tells that, and does not blame the image.
+func TestDescriptorLimit(t *testing.T) {
+	d := open(t)
+	image, err := devicecode.Compile(t.Context(), "emu", "k.cu", []byte(`extern "C" __global__ void k() {}`), devicecode.Options{})
+	must(t, err)
+	var before unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	probe, err := unix.Dup(0) // the lowest number that is free, which the memory file gets
+	must(t, err)
+	unix.Close(probe)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(probe) + 1, Max: before.Max}))
+	_, err = d.LoadModule(image)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	testerr.Expect(t, err, mscclgo.ErrSystem, "load a module", "too many open files")
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("the error does not wrap EMFILE: %v", err)
+	}
+	m, err := d.LoadModule(image)
+	must(t, err)
+	must(t, m.Close())
 }

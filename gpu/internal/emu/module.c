@@ -2,15 +2,30 @@
 #include "module.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-int module_open(module* m, int fd, char* text, uint64_t size) {
+// shortage returns the errno value of what the process has too little of, by what the loader says,
+// which tells it in words only, or 0.
+static int shortage(const char* why) {
+  const int all[] = {EMFILE, ENFILE, ENOMEM};
+  for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+    if (strstr(why, strerror(all[i]))) return all[i];
+  }
+  return 0;
+}
+
+int module_open(module* m, int fd, char* text, uint64_t size, int* lacked) {
   char path[64];
+  *lacked = 0;
   snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
   m->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!m->handle) {
     const char* why = dlerror();
-    snprintf(text, size, "%s", why ? why : "dlopen failed");
+    if (!why) why = "dlopen failed";
+    *lacked = shortage(why);
+    snprintf(text, size, "%s", why);
     return 0;
   }
   m->table = dlsym(m->handle, MSCCLGO_EMU_MODULE_SYMBOL);

@@ -54,8 +54,12 @@ func (d *device) LoadModule(image []byte) (backend.Module, error) {
 		return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "cannot write a memory file: %w", err)
 	}
 	var text [512]C.char
-	if C.module_open(&m.c, C.int(fd), &text[0], C.uint64_t(len(text))) == 0 {
+	var lacked C.int
+	if C.module_open(&m.c, C.int(fd), &text[0], C.uint64_t(len(text)), &lacked) == 0 {
 		unix.Close(fd)
+		if lacked != 0 {
+			return nil, mscclgo.Errorf(mscclgo.ErrSystem, op, "the system's loader cannot load it: %w (%s)", unix.Errno(lacked), C.GoString(&text[0]))
+		}
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", C.GoString(&text[0]))
 	}
 	if why := m.race(data); why != "" {

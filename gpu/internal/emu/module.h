@@ -11,8 +11,9 @@ typedef struct module {
 } module;
 
 // module_open loads the object in the file of a descriptor. It returns 1, or 0 and an
-// error text of at most size bytes.
-int module_open(module*, int fd, char* text, uint64_t size);
+// error text of at most size bytes; then *lacked is the errno value of what the process has too
+// little of, or 0.
+int module_open(module*, int fd, char* text, uint64_t size, int* lacked);
 
 void module_close(module*);
 
