@@ -117,7 +117,7 @@ func (b *Bootstrap) Key(purpose string) [secretSize]byte {
 // so does a Recv from it once its messages have been received. Calls of this rank
 // that are blocked return ErrAborted.
 //
-// Close waits until the peers have read everything, at most two seconds, or four
+// Close waits until the peers have read everything, at most two seconds, or six
 // where the network loses packets. It is safe to call twice, and does nothing on
 // nil. To its peers, a process that ends without Close has failed.
 func (b *Bootstrap) Close() error {
@@ -136,11 +136,11 @@ func (b *Bootstrap) close() {
 		for c := range p.conns {
 			switch f := b.failure; {
 			case f == nil:
-				c.leave()
+				c.leave(time.Now())
 			case f.rank == p.rank && f.seenBy != p.rank:
 				c.nc.SetDeadline(time.Now().Add(newsPatience)) // others have found it failed: it may never read
 			default:
-				c.nc.SetDeadline(time.Now().Add(lingerTime))
+				c.leave(f.told)
 			}
 			if c.up { // otherwise establish says goodbye
 				c.enqueue(frame{kind: frameGoodbye})

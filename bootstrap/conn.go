@@ -183,9 +183,10 @@ func (c *conn) write() {
 		o.err = c.writeFrame(o, buf)
 		close(o.done)
 		if o.err != nil {
-			// The reader finds out too, and knows whether it matters.
+			// The reader finds out too, and knows whether it matters. It has not read all that
+			// came: the other end may have said why the group failed, and then hung up.
 			c.fail(errConnBroken)
-			c.nc.Close()
+			c.nc.SetReadDeadline(time.Now().Add(lingerTime))
 			return
 		}
 	}
@@ -241,12 +242,11 @@ func (r signReader) Read(b []byte) (int, error) {
 // stayStep is how often a connection that stays looks whether it still must.
 const stayStep = 20 * time.Millisecond
 
-// leave has c end in good order: it is read until the other end has read everything and hangs up,
-// for a while, and longer if the network has lost what this rank said last.
-func (c *conn) leave() {
-	now := time.Now()
-	c.stays.Store(now.Add(handshake.Resent).UnixNano())
-	c.nc.SetDeadline(now.Add(lingerTime))
+// leave has c end: it is read until the other end has read everything and hangs up, for a while, and
+// longer if the network has lost what this rank said last, at the time said.
+func (c *conn) leave(said time.Time) {
+	c.stays.Store(said.Add(handshake.Resent).UnixNano())
+	c.nc.SetDeadline(time.Now().Add(lingerTime))
 }
 
 func (c *conn) staysOn() bool {

@@ -25,6 +25,7 @@ type failure struct {
 	kind   mscclgo.Kind // ErrRemote, or ErrTimeout if a rank waited for it in vain in Connect
 	text   string       // why
 	cause  error        // on the rank that called Abort, what it was called with
+	told   time.Time    // when this rank told its neighbours
 }
 
 func (f failure) frame() frame {
@@ -120,6 +121,7 @@ func (b *Bootstrap) fail(f failure) []*outgoing {
 		}
 		return nil
 	}
+	f.told = time.Now()
 	b.failure = &f
 	news := b.tellAll(f.frame())
 	b.mu.Unlock()

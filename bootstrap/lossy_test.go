@@ -2,6 +2,7 @@ package bootstrap_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,10 +19,16 @@ import (
 // network loses packets.
 const lossyEnv = "BOOTSTRAP_TEST_LOSSY"
 
-// TestHostsLosePackets has rank 1 leave while the network loses its last message and its goodbye. Of
-// rank 0, which asks for signs of life, something comes before TCP sends them again.
+// TestHostsLosePackets has rank 1 leave while the network loses its last message and its goodbye, or
+// why it gives up. Of rank 0, which asks for signs of life, something comes before TCP sends them again.
 func TestHostsLosePackets(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "lost")
+	for mode, says := range map[string]string{"leaves": "received the last, <nil>", "aborts": "this is why"} {
+		t.Run(mode, func(t *testing.T) { losePackets(t, mode, says) })
+	}
+}
+
+func losePackets(t *testing.T, mode, says string) {
+	file := filepath.Join(t.TempDir(), mode)
 	s, lab := testproc.New(t), netlab.New(t, 2, netlab.Options{})
 	program, err := os.Executable()
 	if err != nil {
@@ -44,8 +51,8 @@ func TestHostsLosePackets(t *testing.T) {
 	for _, p := range all {
 		p.End(0)
 	}
-	if got := all[0].Stdout.String(); !strings.Contains(got, "received the last") {
-		t.Errorf("rank 0 says %q", got)
+	if got := all[0].Stdout.String(); !strings.Contains(got, says) {
+		t.Errorf("rank 0 says %q, not %q", got, says)
 	}
 }
 
@@ -72,11 +79,15 @@ func lossyRank(ctx context.Context, o bootstrap.Options, file string) error {
 	fmt.Println("ready")
 	if b.Rank() == 0 {
 		got, err := b.Recv(ctx, 1, tag)
-		fmt.Printf("received %s\n", got)
-		return err
+		fmt.Printf("received %s, %v\n", got, err)
+		return nil
 	}
 	for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
 		time.Sleep(time.Millisecond)
+	}
+	if filepath.Base(file) == "aborts" {
+		b.Abort(errors.New("this is why"))
+		return nil
 	}
 	return b.Send(ctx, 0, tag, []byte("the last"))
 }

@@ -77,7 +77,7 @@ func (b *Bootstrap) establish(c *conn) {
 	if b.closing {
 		c.enqueue(frame{kind: frameGoodbye})
 		c.end()
-		c.leave()
+		c.leave(time.Now())
 	}
 	if c.peer.out == nil {
 		c.peer.out = c
