@@ -23,6 +23,21 @@ const lossyEnv = "MSCCLGO_TEST_LOSSY"
 // TestHostsLosePackets has rank 1 close a connection while the network loses what it says. TCP says
 // it again later than what rank 0 had sent before, which comes to a connection that is closed.
 func TestHostsLosePackets(t *testing.T) {
+	for name, test := range map[string]struct {
+		resends      string // the least time after which TCP of rank 1's host sends again
+		loses, stays time.Duration
+	}{
+		// TCP sends again after 0.2, 0.6, 1.4 and 3 s. What rank 0 sends at once comes with the third
+		// time, and what rank 1 says half a second later only after that.
+		"quick answers": {"200ms", 1200 * time.Millisecond, 0},
+		// As where answers are slow, what rank 1 says is sent again after 0.6, 1.8 and 4.2 s.
+		"slow answers": {"600ms", 2600 * time.Millisecond, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) { losePackets(t, test.resends, test.loses, test.stays) })
+	}
+}
+
+func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	if testdev.CUDA() {
 		t.Skip("hosts of network namespaces are tested with emulated devices")
 	}
@@ -30,10 +45,13 @@ func TestHostsLosePackets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "lost")
+	file := filepath.Join(t.TempDir(), stays.String()) // for which rank 1 stays in the group
 	lab := netlab.New(t, 2, netlab.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	if out, err := lab.Hosts[1].Command(ctx, "ip", "route", "replace", "10.78.0.0/24", "dev", "eth0", "rto_min", resends).CombinedOutput(); err != nil {
+		t.Fatalf("ip route: %v: %s", err, out)
+	}
 	var outputs [2]testproc.Buffer
 	ends := make(chan error, 2)
 	for rank, p := range testproc.Places(1, 1) {
@@ -62,19 +80,15 @@ func TestHostsLosePackets(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(lossyTime)
+	time.Sleep(loses)
 	lab.Hosts[1].Unmute()
 	if err := errors.Join(<-ends, <-ends); err != nil {
 		t.Error(err)
 	}
 }
 
-// TCP sends again after 0.2, 0.6, 1.4 and 3 s. What rank 0 sends at once comes with the third time,
-// and what rank 1 says half a second later only after that.
-const (
-	lossyTime  = 1200 * time.Millisecond
-	lossyLater = 500 * time.Millisecond
-)
+// lossyLater is how much later than rank 0 writes rank 1 closes the connection.
+const lossyLater = 500 * time.Millisecond
 
 func lossyChild(file string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -109,6 +123,8 @@ func lossyChild(file string) error {
 		} else {
 			time.Sleep(lossyLater)
 			err = conn.Close()
+			stays, _ := time.ParseDuration(filepath.Base(file))
+			time.Sleep(stays)
 		}
 		return errors.Join(err, c.Barrier(ctx))
 	})

@@ -59,7 +59,9 @@ func (c *conn) bye() {
 
 // part closes the sockets of a connection that this rank has closed, once the peer has been told,
 // which takes a while where the network loses packets: a socket that is closed before answers what
-// the peer still sends by a reset, and the peer, which cannot know why, takes that for a death.
+// the peer still sends by a reset, and the peer, which cannot know why, takes that for a death. In a
+// group that has failed, the while began when this rank knew that: the peer hears of that too, or is
+// silent, and each connection and group that closes after the other would wait for it again.
 // Transport.Close waits for it.
 func (c *conn) part() {
 	if handshake.Acknowledged(c.control) {
@@ -69,7 +71,7 @@ func (c *conn) part() {
 	c.t.parts.Go(func() {
 		defer c.shut()
 		const least, most = 100 * time.Microsecond, 20 * time.Millisecond
-		end := time.Now().Add(handshake.Resent)
+		end := c.t.told().Add(handshake.Resent)
 		for pause := least; !handshake.Acknowledged(c.control) && time.Now().Before(end); pause = min(2*pause, most) {
 			time.Sleep(pause)
 		}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mscclgo/mscclgo"
@@ -92,7 +93,8 @@ type Transport struct {
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	watched sync.WaitGroup
-	parts   sync.WaitGroup // connections that are closed, of which the peers do not know yet
+	failed  atomic.Pointer[time.Time] // when this rank knew that the group has failed, or nil
+	parts   sync.WaitGroup            // connections that are closed, of which the peers do not know yet
 
 	spin    spin.Spinner
 	targets *target.Table
@@ -168,21 +170,34 @@ func newTransport(reg *registeredmem.Registry, o Options, patience time.Duration
 	return t, nil
 }
 
-// watch fails the connections whose peers are stuck.
+// watch fails the connections whose peers are stuck, and notes when the group fails.
 func (t *Transport) watch() {
 	defer t.watched.Done()
 	tick := time.NewTicker(max(t.opts.Timeout/8, time.Millisecond))
 	defer tick.Stop()
+	failed := t.reg.Failed()
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
+		case <-failed:
+			now := time.Now()
+			t.failed.Store(&now)
+			failed = nil
 		case now := <-tick.C:
 			for _, c := range t.all() {
 				c.watch(now)
 			}
 		}
 	}
+}
+
+// told returns when the peers were told that this rank ends: when the group failed, or now.
+func (t *Transport) told() time.Time {
+	if at := t.failed.Load(); at != nil {
+		return *at
+	}
+	return time.Now()
 }
 
 // wake has all that wait for a peer to dial look again.
@@ -208,7 +223,7 @@ func (t *Transport) all() []*conn {
 }
 
 // Close stops listening and ends the connections that are left, without waiting for
-// what they have queued. It waits until the peers of those that were closed know, four seconds at
+// what they have queued. It waits until the peers of those that were closed know, six seconds at
 // most. It is safe to call twice.
 func (t *Transport) Close() error {
 	t.mu.Lock()

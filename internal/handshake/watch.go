@@ -20,11 +20,12 @@ func Watch(conn net.Conn, silence time.Duration) {
 	}
 }
 
-// Resent bounds how long TCP takes to send again what the network has lost for a second or two: it
-// does so after 0.2 s, and each time after twice that. Who closes a connection in good order stays
-// so long if the other end has not acknowledged why: a socket that is closed answers what still
-// comes by a reset, after which nothing is sent again.
-const Resent = 4 * time.Second
+// Resent bounds how long TCP takes to send again what the network has lost for up to 2.5 s: it does so
+// after 0.2 s, or up to a second where answers have been slow, as of a busy machine, and each time after
+// twice that, so that the first time after the loss comes at most a second later than twice its end. Who
+// closes a connection stays so long if the other end has not acknowledged why: a socket that is closed
+// answers what still comes by a reset, after which nothing is sent again.
+const Resent = 6 * time.Second
 
 // Acknowledged reports whether the other end's kernel has all that was written to conn, or will
 // never have it. conn is a TCP connection, or TLS over one; of others it is true.
