@@ -276,6 +276,9 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(lossyEnv); file != "" {
 		os.Exit(ended(lossyChild(file)))
 	}
+	if os.Getenv(silentHostEnv) != "" {
+		os.Exit(ended(silentHostChild()))
+	}
 	if os.Getenv(traceEnv) != "" {
 		os.Exit(ended(traceChild()))
 	}

@@ -41,10 +41,6 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	if testdev.CUDA() {
 		t.Skip("hosts of network namespaces are tested with emulated devices")
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), stays.String()) // for which rank 1 stays in the group
 	lab := netlab.New(t, 2, netlab.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -52,11 +48,31 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 	if out, err := lab.Hosts[1].Command(ctx, "ip", "route", "replace", "10.78.0.0/24", "dev", "eth0", "rto_min", resends).CombinedOutput(); err != nil {
 		t.Fatalf("ip route: %v: %s", err, out)
 	}
+	ends := onHosts(ctx, t, lab, lossyEnv+"="+file)
+	lab.Hosts[1].Mute()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(loses)
+	lab.Hosts[1].Unmute()
+	if err := errors.Join(<-ends, <-ends); err != nil {
+		t.Error(err)
+	}
+}
+
+// onHosts starts the test's program as two ranks, on a host each, and returns when both are ready. Each
+// sends why it ended, or nil.
+func onHosts(ctx context.Context, t *testing.T, lab *netlab.Lab, env string) <-chan error {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var outputs [2]testproc.Buffer
 	ends := make(chan error, 2)
 	for rank, p := range testproc.Places(1, 1) {
 		cmd := lab.Hosts[rank].Command(ctx, program)
-		cmd.Env = append(append(append(os.Environ(), lab.Env()...), p.Env...), lossyEnv+"="+file, "MSCCLGO_DEVICE=emu")
+		cmd.Env = append(append(append(os.Environ(), lab.Env()...), p.Env...), env, "MSCCLGO_DEVICE=emu")
 		cmd.Stdout, cmd.Stderr = &outputs[rank], &outputs[rank]
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -76,15 +92,7 @@ func losePackets(t *testing.T, resends string, loses, stays time.Duration) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	lab.Hosts[1].Mute()
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(loses)
-	lab.Hosts[1].Unmute()
-	if err := errors.Join(<-ends, <-ends); err != nil {
-		t.Error(err)
-	}
+	return ends
 }
 
 // lossyLater is how much later than rank 0 writes rank 1 closes the connection.

@@ -106,6 +106,9 @@ func openEthernet(c *Communicator) (network, error) {
 		o.Fallback = boot.LocalAddr()
 	}
 	o.Lost = c.lostBy(o.Lost)
+	if o.Dead == nil {
+		o.Dead = c.dead
+	}
 	t, err := ethernet.New(c.registry, o)
 	if err != nil {
 		return network{}, err
@@ -126,6 +129,12 @@ func (c *Communicator) lostBy(users func(peer int, err error)) func(peer int, er
 			users(peer, err)
 		}
 	}
+}
+
+// dead reports whether the group has failed because of a peer.
+func (c *Communicator) dead(peer int) bool {
+	var e *mscclgo.Error
+	return errors.As(c.boot.Err(), &e) && e.Peer == peer
 }
 
 // lostPatience is how long news of the cause may take where a connection breaks because of

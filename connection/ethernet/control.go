@@ -64,7 +64,10 @@ func (c *conn) bye() {
 // silent, and each connection and group that closes after the other would wait for it again.
 // Transport.Close waits for it.
 func (c *conn) part() {
-	if handshake.Acknowledged(c.control) {
+	knows := func() bool {
+		return handshake.Acknowledged(c.control) || c.t.opts.Dead != nil && c.t.opts.Dead(c.peer)
+	}
+	if knows() {
 		c.shut()
 		return
 	}
@@ -72,7 +75,7 @@ func (c *conn) part() {
 		defer c.shut()
 		const least, most = 100 * time.Microsecond, 20 * time.Millisecond
 		end := c.t.told().Add(handshake.Resent)
-		for pause := least; !handshake.Acknowledged(c.control) && time.Now().Before(end); pause = min(2*pause, most) {
+		for pause := least; !knows() && time.Now().Before(end); pause = min(2*pause, most) {
 			time.Sleep(pause)
 		}
 	})

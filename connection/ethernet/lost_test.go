@@ -144,28 +144,36 @@ func TestDataSocketBreaks(t *testing.T) {
 }
 
 // TestPartsAfterAFailure closes a connection whose peer acknowledges nothing, in a group that has
-// failed as long ago as the peer may take to hear of that: closing waits for it no longer.
+// failed as long ago as the peer may take to hear of that, or because of the peer: closing waits for
+// it no longer.
 func TestPartsAfterAFailure(t *testing.T) {
-	group := make(chan struct{})
-	a := newMortalRank(t, 1, loopback(), handshake.DefaultPatience, group)
-	r := newRogue(t, a, 1)
-	control := tcpOf(r.conn.d.control)
-	if err := errors.Join(tcpOf(r.control).SetReadBuffer(4<<10), control.SetWriteBuffer(1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	control.Write(make([]byte, 128<<10)) // more than the peer's system takes, so that it has no bye
-	if handshake.Acknowledged(control) {
-		t.Fatal("the peer's system has taken all")
-	}
-	close(group)
-	eventually(t, "the transport notes the failure", func() bool { return a.t.failed.Load() != nil })
-	before := a.t.failed.Load().Add(-handshake.Resent)
-	a.t.failed.Store(&before)
-	start := time.Now()
-	if err := errors.Join(r.conn.Close(), a.t.Close()); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > handshake.Resent/2 {
-		t.Errorf("it took %v", took)
+	for _, dead := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dead %v", dead), func(t *testing.T) {
+			group, o := make(chan struct{}), loopback()
+			o.Dead = func(peer int) bool { return peer == 0 && dead }
+			a := newMortalRank(t, 1, o, handshake.DefaultPatience, group)
+			r := newRogue(t, a, 1)
+			control := tcpOf(r.conn.d.control)
+			if err := errors.Join(tcpOf(r.control).SetReadBuffer(4<<10), control.SetWriteBuffer(1<<20)); err != nil {
+				t.Fatal(err)
+			}
+			control.Write(make([]byte, 128<<10)) // more than the peer's system takes, so that it has no bye
+			if handshake.Acknowledged(control) {
+				t.Fatal("the peer's system has taken all")
+			}
+			close(group)
+			eventually(t, "the transport notes the failure", func() bool { return a.t.failed.Load() != nil })
+			if !dead {
+				before := a.t.failed.Load().Add(-handshake.Resent)
+				a.t.failed.Store(&before)
+			}
+			start := time.Now()
+			if err := errors.Join(r.conn.Close(), a.t.Close()); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > handshake.Resent/2 {
+				t.Errorf("it took %v", took)
+			}
+		})
 	}
 }

@@ -61,6 +61,9 @@ type Options struct {
 	// its bytes make no sense, and not when either end closes it. It may be called for
 	// each connection. nil ignores it: the next call on the connection returns the error.
 	Lost func(peer int, err error)
+	// Dead reports whether a peer is known to have failed: closing a connection to it does not
+	// wait until its host knows. nil means that no peer is.
+	Dead func(peer int) bool
 
 	// Logger gets a record of each refused stranger; nil discards.
 	Logger *slog.Logger

@@ -1,0 +1,62 @@
+package communicator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/netlab"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+// silentHostEnv makes the test's program a rank of TestCloseAfterAHostIsSilent.
+const silentHostEnv = "MSCCLGO_TEST_SILENT_HOST"
+
+// TestCloseAfterAHostIsSilent has a rank close what it has of a group that has failed because the
+// other rank's host is silent: it does not wait for that host to take what it is told.
+func TestCloseAfterAHostIsSilent(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("hosts of network namespaces are tested with emulated devices")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lab := netlab.New(t, 2, netlab.Options{})
+	ends := onHosts(ctx, t, lab, silentHostEnv+"=1")
+	lab.Hosts[1].Mute()
+	if err := errors.Join(<-ends, <-ends); err != nil { // each takes the other's host for silent
+		t.Error(err)
+	}
+}
+
+func silentHostChild() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := communicator.Join(ctx, communicator.Options{HeartbeatTimeout: time.Second})
+	if err != nil {
+		return err
+	}
+	peer := 1 - c.Rank()
+	conn, err := c.Connect(ctx, peer, 0)
+	if err != nil {
+		return errors.Join(err, c.Close())
+	}
+	if err := c.Barrier(ctx); err != nil {
+		return errors.Join(err, conn.Close(), c.Close())
+	}
+	fmt.Println("ready")
+	<-c.Done()
+	var e *mscclgo.Error
+	if !errors.As(c.Err(), &e) || e.Peer != peer {
+		return fmt.Errorf("the error does not name rank %d: %w", peer, c.Err())
+	}
+	start := time.Now()
+	err = errors.Join(conn.Close(), c.Close())
+	if took := time.Since(start); took > 3*time.Second {
+		err = errors.Join(err, fmt.Errorf("it took %v to close", took))
+	}
+	return err
+}
