@@ -127,6 +127,7 @@ type tally struct {
 	again                     int // runs in which survivors went on in another group
 	culprit                   int // runs in which all is right but perhaps the time
 	left                      int // runs that left something
+	busy                      int // runs in which an error was late since ranks did not run
 	skipped                   string
 }
 
@@ -153,7 +154,11 @@ func (t *tally) count(f fault, o outcome, slack float64) []string {
 		t.goesOn++
 	default:
 		t.times = append(t.times, o.late)
-		if f.bound > 0 && o.late > time.Duration(float64(f.bound)*slack) {
+		switch late := o.late - time.Duration(float64(f.bound)*slack); {
+		case f.bound == 0 || late <= 0:
+		case late <= o.paused:
+			t.busy++
+		default:
 			o.wrong = append(o.wrong, fmt.Sprintf("the last error came after %v, %s", o.late, o.last))
 		}
 	}
@@ -233,7 +238,7 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 		}
 	}
 	all.Wait()
-	print("%16s %6s %6s %8s %8s %8s %8s %6s %10s %10s %10s", "fault", "runs", "failed", "right", "went on", "again", "missed", "left", "median", "longest", "promised")
+	print("%16s %6s %6s %8s %8s %8s %8s %6s %6s %10s %10s %10s", "fault", "runs", "failed", "right", "went on", "again", "missed", "left", "busy", "median", "longest", "promised")
 	for i, f := range c.faults {
 		t, bound := &tallies[i], c.bound(f)
 		slices.Sort(t.times)
@@ -241,7 +246,7 @@ func (c *config) soak(ctx context.Context, print func(format string, args ...any
 		if n := len(t.times); n > 0 && bound > 0 {
 			median, longest = t.times[n/2], t.times[n-1]
 		}
-		print("%16s %6d %6d %8d %8d %8d %8d %6d %10v %10v %10v", f.name, t.runs, t.bad, t.culprit, t.goesOn, t.again, t.missed, t.left,
+		print("%16s %6d %6d %8d %8d %8d %8d %6d %6d %10v %10v %10v", f.name, t.runs, t.bad, t.culprit, t.goesOn, t.again, t.missed, t.left, t.busy,
 			median.Round(time.Millisecond), longest.Round(time.Millisecond), bound)
 		if t.skipped != "" {
 			print("%16s is skipped: %s", f.name, t.skipped)

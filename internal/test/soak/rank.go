@@ -44,16 +44,17 @@ type task struct {
 
 // report is a line that a rank prints.
 type report struct {
-	Event string // "fault" before the victim commits it, "closing" when all is done, "end"
-	Time  int64  // Unix nanoseconds
-	Text  string // of the error, for "end"
-	Kind  string
-	Peer  int      // that the error names
-	Wrong uint64   // elements
-	What  string   // the first step with wrong elements
-	Steps int      // that are done
-	Left  []string // what the rank has not released, though all is closed
-	Again string   // of a survivor that was to go on with others: "right", or why it was not
+	Event  string // "fault" before the victim commits it, "closing" when all is done, "end"
+	Time   int64  // Unix nanoseconds
+	Text   string // of the error, for "end"
+	Kind   string
+	Peer   int      // that the error names
+	Wrong  uint64   // elements
+	What   string   // the first step with wrong elements
+	Steps  int      // that are done
+	Left   []string // what the rank has not released, though all is closed
+	Pauses []pause  // of the process
+	Again  string   // of a survivor that was to go on with others: "right", or why it was not
 }
 
 func say(r report) {
@@ -77,6 +78,8 @@ func rank(text string) {
 			panic(err)
 		}
 	}
+	var watched pauses
+	go watched.watch(ctx)
 	before := takeStock()
 	end := report{Event: "end"}
 	var err error
@@ -85,6 +88,7 @@ func rank(text string) {
 	} else {
 		err = communicator.Run(ctx, w.options(), w.run)
 	}
+	end.Pauses = watched.list()
 	end.Wrong, end.What, end.Steps, end.Peer = w.wrong, w.firstWrong, w.done, mscclgo.NoRank
 	if err != nil {
 		end.Text = err.Error()

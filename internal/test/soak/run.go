@@ -69,6 +69,7 @@ type outcome struct {
 	skipped string        // why it could not be done here
 	late    time.Duration // from the fault to the last survivor's error
 	last    string        // that one
+	paused  time.Duration // by which it may be late since ranks did not run meanwhile
 	wrong   []string      // what is not as promised
 	left    []string      // what is left that should not be
 }
@@ -594,7 +595,28 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 		o.wrong = append(o.wrong, "it failed before the fault")
 	}
 	o.goes = r.fault.tolerated && failed == 0
+	o.paused = r.paused(ranks, began, o.late)
 	return o
+}
+
+// restart is the part of the heartbeat time-out for which a rank that did not run counts the silence of
+// others anew.
+const restart = 5
+
+// paused returns by how much a run's last error may be late. News wait for each rank that they pass
+// while it does not run, and one that is to find another's silence may begin to count anew.
+func (r *run) paused(ranks []*process, began int64, late time.Duration) (excuse time.Duration) {
+	anew := time.Duration(0)
+	for i, p := range ranks {
+		if end := p.event("end"); end != nil && (i != r.Victim || !r.fault.beats) {
+			sum, longest := paused(end.Pauses, began, began+int64(late))
+			excuse += sum
+			if r.fault.beats && longest >= r.Heartbeat/restart {
+				anew = r.Heartbeat
+			}
+		}
+	}
+	return excuse + anew
 }
 
 // killLauncher kills a launcher, whose ranks end with it.

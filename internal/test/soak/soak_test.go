@@ -134,3 +134,70 @@ func TestJudgeGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestJudgeBusy checks that an error which is late is not held against ranks that did not run for so
+// long, and only then. The promise is a second, and 5 s more where the heartbeat time-out must pass.
+func TestJudgeBusy(t *testing.T) {
+	const began, second = int64(1000), int64(time.Second)
+	for what, c := range map[string]struct {
+		fault  string
+		late   time.Duration
+		pauses [3][]pause
+		busy   int
+		wrong  bool
+	}{
+		"in time":                  {"killed", time.Second, [3][]pause{}, 0, false},
+		"late":                     {"killed", 1100 * time.Millisecond, [3][]pause{}, 0, true},
+		"one did not run":          {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began, began + second}}}, 1, false},
+		"several did not run":      {"killed", 2900 * time.Millisecond, [3][]pause{{{began, began + second}}, nil, {{began, began + second}}}, 1, false},
+		"not for so long":          {"killed", 2900 * time.Millisecond, [3][]pause{2: {{began, began + second}}}, 0, true},
+		"before the fault":         {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began - second, began}}}, 0, true},
+		"after the error":          {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began + 2*second, began + 3*second}}}, 0, true},
+		"silence counted anew":     {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 2*second}}}, 1, false},
+		"a pause too short for it": {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 2*second - 1}}}, 0, true},
+		"the stopped one's own":    {"stopped", 11 * time.Second, [3][]pause{1: {{began, began + 9*second}}}, 0, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			chosen, err := choose(c.fault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &run{task: task{Victim: 1, Heartbeat: 5 * time.Second}, fault: chosen[0], ranks: 3}
+			var ranks []*process
+			for i, pauses := range c.pauses {
+				end := report{Event: "end", Time: began + int64(c.late), Text: "it failed", Peer: 1, Pauses: pauses}
+				if i == 1 {
+					end.Time, end.Peer = began, -1
+				}
+				ranks = append(ranks, &process{cmd: new(exec.Cmd), reports: []report{end}, ended: end.Time})
+			}
+			f := r.fault
+			f.bound = (&config{heartbeat: r.Heartbeat}).bound(f)
+			var got tally
+			if wrong := got.count(f, r.judge(ranks, nil, began), 1); len(wrong) > 0 != c.wrong || got.busy != c.busy {
+				t.Errorf("%d runs were busy, and wrong is %q", got.busy, wrong)
+			}
+		})
+	}
+}
+
+// TestPauses checks that the newest pauses are noted, and what of them counts.
+func TestPauses(t *testing.T) {
+	var p pauses
+	start := time.Unix(100, 0)
+	p.note(start, start.Add(pauseTick-1))
+	if all := p.list(); len(all) > 0 {
+		t.Errorf("a moment is noted: %v", all)
+	}
+	for i := range mostPauses + 1 {
+		due := start.Add(time.Duration(i) * time.Second)
+		p.note(due, due.Add(pauseTick))
+	}
+	all := p.list()
+	if first := start.Add(time.Second); len(all) != mostPauses || all[0] != (pause{first.UnixNano(), first.Add(pauseTick).UnixNano()}) {
+		t.Errorf("%d pauses, the first %v", len(all), all[0])
+	}
+	if sum, longest := paused([]pause{{0, 30}, {50, 90}, {100, 200}}, 10, 80); sum != 50 || longest != 30 {
+		t.Errorf("paused = %v, %v, want 50 and 30 ns", sum, longest)
+	}
+}
