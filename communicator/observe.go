@@ -93,7 +93,8 @@ const (
 	noteFresh = 300 * time.Millisecond
 	// gapShare is the part of the heartbeat time-out by which this rank may be late
 	// itself. If it is later, it was stopped, or had no CPU, and so perhaps had others:
-	// silence counts from then on.
+	// silence counts from then on. That of a rank which is seen to be stopped goes on, but
+	// for the time in which this rank did not run.
 	gapShare = 5
 	// mostStuck is how long a wait or a handler that a failed wait leads to has lasted
 	// to count as stuck itself, at most.
@@ -326,9 +327,13 @@ func tellingFirst(a, b verdict.Wait) int {
 
 // listen notes whose beats have moved. The caller holds mu.
 func (o *observer) listen(now time.Time) {
-	if now.Sub(o.ticked) > o.heartbeat/gapShare {
+	if gap := now.Sub(o.ticked); gap > o.heartbeat/gapShare {
 		for i := range o.lives {
-			o.lives[i].moved = now
+			if o.heartbeat > 0 && o.stopped(i) {
+				o.lives[i].moved = o.lives[i].moved.Add(gap)
+			} else {
+				o.lives[i].moved = now
+			}
 		}
 		for rank := range o.leaders {
 			o.leaders[rank] = now
@@ -340,6 +345,17 @@ func (o *observer) listen(now time.Time) {
 			o.lives[rank] = life{beat, now}
 		}
 	}
+}
+
+// stopped reports whether a rank's process is seen to be stopped. The caller holds mu.
+func (o *observer) stopped(rank int) bool {
+	s, err := verdict.Decode(o.board.statusOf(rank))
+	return err == nil && o.sees(rank, s) && procfs.Stopped(int(s.Process))
+}
+
+// sees reports whether this rank can see the process of one with that status.
+func (o *observer) sees(rank int, s *verdict.Status) bool {
+	return o.owners[rank] == o.owners[o.c.Rank()] && s.Namespace == o.namespace && o.namespace != 0
 }
 
 // silence returns how long a rank has given no sign of life, or 0 if that cannot be
@@ -377,7 +393,7 @@ func (o *observer) ranks(now time.Time) []verdict.Rank {
 		r.Silent = o.silence(i, now)
 		if s, err := verdict.Decode(o.board.statusOf(i)); err == nil {
 			r.Status = s
-			near := o.owners[i] == o.owners[o.c.Rank()] && s.Namespace == o.namespace && o.namespace != 0
+			near := o.sees(i, s)
 			if near && int(s.Process) == os.Getpid() {
 				r.Silent = 0 // this very process, which is not silent
 			} else if near {

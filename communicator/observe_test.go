@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mscclgo/mscclgo/bootstrap"
 	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/procfs"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/verdict"
 )
@@ -133,6 +136,38 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 	ticks(clock, time.Second, all...)
 	if v, dead := ticks(clock, 10*time.Second, all[0]); dead {
 		t.Errorf("of a rank of this process: %+v", v)
+	}
+}
+
+// TestStoppedWhileThisRankDoesNotRun has rank 1 stop, and rank 0 get no CPU for a while: it counts on
+// from what it had counted before. Where neither ran, as of a job that a shell has stopped, it begins there too.
+func TestStoppedWhileThisRankDoesNotRun(t *testing.T) {
+	process := exec.Command("sleep", "600")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer process.Wait()
+	defer process.Process.Kill()
+	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for start := time.Now(); !procfs.Stopped(process.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatal("the process is not stopped")
+		}
+	}
+	all, clock := observers(0, 0)
+	ticks(clock, time.Second, all...)
+	all[0].board.report(1, (&verdict.Status{Process: uint32(process.Process.Pid), Namespace: all[0].namespace}).Encode())
+	const before, gap = 3 * time.Second, time.Hour
+	if v, dead := ticks(clock, before, all[0]); dead {
+		t.Fatalf("too early: %+v", v)
+	}
+	start := clock.Add(gap)
+	*clock = start
+	v, dead := ticks(clock, 10*time.Second, all[0])
+	if took, rest := clock.Sub(start), all[0].heartbeat-before; !dead || v.Culprit != 1 || took < rest-2*reportInterval || took > rest+2*reportInterval {
+		t.Errorf("after %v: %v, %+v; want it after %v", took, dead, v, rest)
 	}
 }
 
