@@ -264,7 +264,7 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 		inAt, inBuffer = at+guard+uint64(k.kind.InOffset(me, true)*k.part()), t.out
 	}
 	for p := range k.kind.InParts(ranks) {
-		k.elements.Fill(in[p*k.part():][:k.part()], k.seeds(me, p))
+		w.pauses.alone(func() { k.elements.Fill(in[p*k.part():][:k.part()], k.seeds(me, p)) })
 	}
 	if err := put(t.out, at, all); err != nil {
 		return err
@@ -314,7 +314,7 @@ func (w *worker) collective(ctx context.Context, t *team, random *rand.Rand, ste
 	if err := get(all, t.out, at); err != nil {
 		return err
 	}
-	w.check(k.wrong(all, me, ranks))
+	w.checked(func() int { return k.wrong(all, me, ranks) })
 	return nil
 }
 

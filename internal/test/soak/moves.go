@@ -80,7 +80,7 @@ func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step 
 		return err
 	}
 	data := make([]byte, bytes)
-	typ.Fill(data, w.seed(step, w.comm.Rank()))
+	w.pauses.alone(func() { typ.Fill(data, w.seed(step, w.comm.Rank())) })
 	if err := put(w.inbox.Buffer, w.inbox.source()+from, data); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (w *worker) shift(ctx context.Context, ports bool, random *rand.Rand, step 
 	if err := get(data, w.inbox.Buffer, at+to); err != nil {
 		return err
 	}
-	w.check(typ.Wrong(data, w.seed(step, ranks[left])))
+	w.checked(func() int { return typ.Wrong(data, w.seed(step, ranks[left])) })
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (w *worker) trade(ctx context.Context, random *rand.Rand, step int) error {
 		return err
 	}
 	data := make([]byte, bytes)
-	typ.Fill(data, w.seed(step, me))
+	w.pauses.alone(func() { typ.Fill(data, w.seed(step, me)) })
 	if err := put(w.inbox.Buffer, w.inbox.source()+from, data); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (w *worker) pass(ctx context.Context, t *team, random *rand.Rand, step int)
 		return err
 	}
 	data := make([]byte, bytes)
-	e.Fill(data, w.seed(step, me))
+	w.pauses.alone(func() { e.Fill(data, w.seed(step, me)) })
 	in := t.in
 	if reduces { // in place
 		in = t.out
@@ -203,9 +203,9 @@ func (w *worker) pass(ctx context.Context, t *team, random *rand.Rand, step int)
 		for rank := range n {
 			seeds = append(seeds, w.seed(step, rank))
 		}
-		w.check(e.WrongReduced(data, collective.Sum, seeds, n))
+		w.checked(func() int { return e.WrongReduced(data, collective.Sum, seeds, n) })
 		return nil
 	}
-	w.check(e.Wrong(data, w.seed(step, (me+n-1)%n)))
+	w.checked(func() int { return e.Wrong(data, w.seed(step, (me+n-1)%n)) })
 	return nil
 }

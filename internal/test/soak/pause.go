@@ -7,11 +7,15 @@ import (
 	"time"
 )
 
-// A pause is a time in which a process did not run, since it was stopped or got no CPU: from when to
-// when, in Unix nanoseconds.
-type pause struct{ From, To int64 }
+// A pause is a time in which a rank could not return an error, from when to when, in Unix nanoseconds:
+// its process did not run, since it was stopped or got no CPU, or the rank was about its own, such as to
+// check elements, and made no call.
+type pause struct {
+	From, To int64
+	Own      bool
+}
 
-// pauses finds those of this process.
+// pauses are those of this process.
 type pauses struct {
 	mu  sync.Mutex
 	all []pause // the newest
@@ -22,17 +26,17 @@ const (
 	mostPauses = 500
 )
 
-// watch looks for pauses until ctx ends.
+// watch looks for times in which the process does not run, until ctx ends.
 func (p *pauses) watch(ctx context.Context) {
 	for last := time.Now(); ctx.Err() == nil; last = time.Now() {
 		time.Sleep(pauseTick)
-		p.note(last.Add(pauseTick), time.Now())
+		p.note(last.Add(pauseTick), time.Now(), false)
 	}
 }
 
-// note notes that what was due at one time came at another.
-func (p *pauses) note(due, came time.Time) {
-	if came.Sub(due) < pauseTick {
+// note notes a pause, unless it is short.
+func (p *pauses) note(from, to time.Time, own bool) {
+	if to.Sub(from) < pauseTick {
 		return
 	}
 	p.mu.Lock()
@@ -40,7 +44,14 @@ func (p *pauses) note(due, came time.Time) {
 	if len(p.all) == mostPauses {
 		p.all = slices.Delete(p.all, 0, 1)
 	}
-	p.all = append(p.all, pause{due.UnixNano(), came.UnixNano()})
+	p.all = append(p.all, pause{from.UnixNano(), to.UnixNano(), own})
+}
+
+// alone does what is the rank's own, in which it makes no call.
+func (p *pauses) alone(what func()) {
+	start := time.Now()
+	what()
+	p.note(start, time.Now(), true)
 }
 
 func (p *pauses) list() []pause {
@@ -49,11 +60,15 @@ func (p *pauses) list() []pause {
 	return slices.Clone(p.all)
 }
 
-// paused returns how long pauses lasted between two times, all together and the longest.
+// paused returns how long pauses lasted between two times, all together and the longest in which the
+// process did not run.
 func paused(all []pause, from, to int64) (sum, longest time.Duration) {
 	for _, p := range all {
 		d := time.Duration(min(p.To, to) - max(p.From, from))
-		sum, longest = sum+max(d, 0), max(longest, d)
+		sum += max(d, 0)
+		if !p.Own {
+			longest = max(longest, d)
+		}
 	}
 	return sum, longest
 }

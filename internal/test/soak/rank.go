@@ -53,8 +53,8 @@ type report struct {
 	What   string   // the first step with wrong elements
 	Steps  int      // that are done
 	Left   []string // what the rank has not released, though all is closed
-	Pauses []pause  // of the process
-	Again  string   // of a survivor that was to go on with others: "right", or why it was not
+	Pauses []pause
+	Again  string // of a survivor that was to go on with others: "right", or why it was not
 }
 
 func say(r report) {
@@ -78,8 +78,7 @@ func rank(text string) {
 			panic(err)
 		}
 	}
-	var watched pauses
-	go watched.watch(ctx)
+	go w.pauses.watch(ctx)
 	before := takeStock()
 	end := report{Event: "end"}
 	var err error
@@ -88,7 +87,7 @@ func rank(text string) {
 	} else {
 		err = communicator.Run(ctx, w.options(), w.run)
 	}
-	end.Pauses = watched.list()
+	end.Pauses = w.pauses.list()
 	end.Wrong, end.What, end.Steps, end.Peer = w.wrong, w.firstWrong, w.done, mscclgo.NoRank
 	if err != nil {
 		end.Text = err.Error()
@@ -143,6 +142,7 @@ type worker struct {
 	wrong         uint64
 	done          int
 	failedAt      int64
+	pauses        pauses
 }
 
 // seed returns the one of what a rank puts in a step.
@@ -156,6 +156,11 @@ func (w *worker) check(wrong int) {
 		w.firstWrong = w.what
 	}
 	w.wrong += uint64(wrong)
+}
+
+// checked is check of what is still to be counted, which may take a while.
+func (w *worker) checked(wrong func() int) {
+	w.pauses.alone(func() { w.check(wrong()) })
 }
 
 // run does the steps of the task. Which they are depends on the seed alone.

@@ -604,7 +604,8 @@ func (r *run) judge(ranks []*process, hung map[int]bool, began int64) (o outcome
 const restart = 5
 
 // paused returns by how much a run's last error may be late. News wait for each rank that they pass
-// while it does not run, and one that is to find another's silence may begin to count anew.
+// while it does not run, a rank that makes no call returns no error, and one that is to find another's
+// silence may begin to count anew once it runs again.
 func (r *run) paused(ranks []*process, began int64, late time.Duration) (excuse time.Duration) {
 	anew := time.Duration(0)
 	for i, p := range ranks {

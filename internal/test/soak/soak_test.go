@@ -148,14 +148,16 @@ func TestJudgeBusy(t *testing.T) {
 	}{
 		"in time":                  {"killed", time.Second, [3][]pause{}, 0, false},
 		"late":                     {"killed", 1100 * time.Millisecond, [3][]pause{}, 0, true},
-		"one did not run":          {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began, began + second}}}, 1, false},
-		"several did not run":      {"killed", 2900 * time.Millisecond, [3][]pause{{{began, began + second}}, nil, {{began, began + second}}}, 1, false},
-		"not for so long":          {"killed", 2900 * time.Millisecond, [3][]pause{2: {{began, began + second}}}, 0, true},
-		"before the fault":         {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began - second, began}}}, 0, true},
-		"after the error":          {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began + 2*second, began + 3*second}}}, 0, true},
-		"silence counted anew":     {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 2*second}}}, 1, false},
-		"a pause too short for it": {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 2*second - 1}}}, 0, true},
-		"the stopped one's own":    {"stopped", 11 * time.Second, [3][]pause{1: {{began, began + 9*second}}}, 0, true},
+		"one did not run":          {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began, began + second, false}}}, 1, false},
+		"several did not run":      {"killed", 2900 * time.Millisecond, [3][]pause{{{began, began + second, false}}, nil, {{began, began + second, false}}}, 1, false},
+		"not for so long":          {"killed", 2900 * time.Millisecond, [3][]pause{2: {{began, began + second, false}}}, 0, true},
+		"before the fault":         {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began - second, began, false}}}, 0, true},
+		"after the error":          {"killed", 1900 * time.Millisecond, [3][]pause{2: {{began + 2*second, began + 3*second, false}}}, 0, true},
+		"silence counted anew":     {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 2*second, false}}}, 1, false},
+		"own work is no reason":    {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 4*second, true}}}, 0, true},
+		"own work delays":          {"stopped", 8 * time.Second, [3][]pause{2: {{began + second, began + 4*second, true}}}, 1, false},
+		"a pause too short for it": {"stopped", 11 * time.Second, [3][]pause{2: {{began + second, began + 2*second - 1, false}}}, 0, true},
+		"the stopped one's own":    {"stopped", 11 * time.Second, [3][]pause{1: {{began, began + 9*second, false}}}, 0, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			chosen, err := choose(c.fault)
@@ -185,19 +187,19 @@ func TestJudgeBusy(t *testing.T) {
 func TestPauses(t *testing.T) {
 	var p pauses
 	start := time.Unix(100, 0)
-	p.note(start, start.Add(pauseTick-1))
+	p.note(start, start.Add(pauseTick-1), false)
 	if all := p.list(); len(all) > 0 {
 		t.Errorf("a moment is noted: %v", all)
 	}
 	for i := range mostPauses + 1 {
 		due := start.Add(time.Duration(i) * time.Second)
-		p.note(due, due.Add(pauseTick))
+		p.note(due, due.Add(pauseTick), false)
 	}
 	all := p.list()
-	if first := start.Add(time.Second); len(all) != mostPauses || all[0] != (pause{first.UnixNano(), first.Add(pauseTick).UnixNano()}) {
+	if first := start.Add(time.Second); len(all) != mostPauses || all[0] != (pause{first.UnixNano(), first.Add(pauseTick).UnixNano(), false}) {
 		t.Errorf("%d pauses, the first %v", len(all), all[0])
 	}
-	if sum, longest := paused([]pause{{0, 30}, {50, 90}, {100, 200}}, 10, 80); sum != 50 || longest != 30 {
-		t.Errorf("paused = %v, %v, want 50 and 30 ns", sum, longest)
+	if sum, longest := paused([]pause{{0, 30, false}, {50, 90, true}, {100, 200, false}}, 10, 80); sum != 50 || longest != 20 {
+		t.Errorf("paused = %v, %v, want 50 and 20 ns", sum, longest)
 	}
 }
