@@ -1,9 +1,7 @@
 #include "api.h"
 
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,55 +181,10 @@ int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp) {
   return api->ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-enum { BATCH = 64 };
-
-int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* posted) {
-  struct ibv_send_wr requests[BATCH];
-  struct ibv_sge parts[BATCH];
-  *posted = 0;
-  while (*posted < n) {
-    int count = n - *posted < BATCH ? n - *posted : BATCH;
-    for (int i = 0; i < count; i++, work++) {
-      struct ibv_send_wr* r = &requests[i];
-      memset(r, 0, sizeof *r);
-      r->wr_id = work->id;
-      r->next = i + 1 < count ? r + 1 : NULL;
-      r->opcode = work->opcode;
-      r->send_flags = work->flags;
-      r->imm_data = htonl((uint32_t)work->value);
-      if (work->size) {
-        parts[i].addr = work->local;
-        parts[i].length = work->size;
-        parts[i].lkey = work->lkey;
-        r->sg_list = &parts[i];
-        r->num_sge = 1;
-      }
-      const bool swaps = work->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-      if (swaps || work->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        r->wr.atomic.remote_addr = work->remote;
-        r->wr.atomic.compare_add = swaps ? work->compare : work->value;
-        r->wr.atomic.swap = swaps ? work->value : 0;
-        r->wr.atomic.rkey = work->rkey;
-      } else {
-        r->wr.rdma.remote_addr = work->remote;
-        r->wr.rdma.rkey = work->rkey;
-      }
-    }
-    struct ibv_send_wr* bad = NULL;
-    int rc = qp->context->ops.post_send(qp, requests, &bad);
-    if (rc) {
-      *posted += bad ? (int)(bad - requests) : 0;
-      return rc < 0 ? -rc : rc;
-    }
-    *posted += count;
-  }
-  return 0;
-}
-
 int verbs_post_receives(struct ibv_qp* qp, int n) {
-  struct ibv_recv_wr requests[BATCH];
-  for (; n > 0; n -= BATCH) {
-    int count = n < BATCH ? n : BATCH;
+  struct ibv_recv_wr requests[VERBS_BATCH];
+  for (; n > 0; n -= VERBS_BATCH) {
+    int count = n < VERBS_BATCH ? n : VERBS_BATCH;
     memset(requests, 0, (size_t)count * sizeof *requests);
     for (int i = 0; i + 1 < count; i++) requests[i].next = &requests[i + 1];
     struct ibv_recv_wr* bad;
@@ -239,19 +192,6 @@ int verbs_post_receives(struct ibv_qp* qp, int n) {
     if (rc) return rc < 0 ? -rc : rc;
   }
   return 0;
-}
-
-int verbs_poll(struct ibv_cq* cq, verbs_completion* out, int n) {
-  struct ibv_wc found[BATCH];
-  int got = cq->context->ops.poll_cq(cq, n < BATCH ? n : BATCH, found);
-  for (int i = 0; i < got; i++) {
-    out[i].id = found[i].wr_id;
-    out[i].status = (uint32_t)found[i].status;
-    out[i].vendor = found[i].vendor_err;
-    out[i].qp = found[i].qp_num;
-    out[i].immediate = ntohl(found[i].imm_data);
-  }
-  return got;
 }
 
 int verbs_arm(struct ibv_cq* cq) { return cq->context->ops.req_notify_cq(cq, 0); }

@@ -3,7 +3,7 @@
 #ifndef MSCCLGO_VERBS_API_H
 #define MSCCLGO_VERBS_API_H
 
-#include "abi.h"
+#include "post.h"
 
 typedef struct {
 #define X(result, name, parameters, needed) result(*name) parameters;
@@ -76,37 +76,9 @@ typedef struct {
 int verbs_qp_connect(const verbs_api* api, struct ibv_qp* qp, const verbs_path* path, int* step);
 int verbs_qp_fail(const verbs_api* api, struct ibv_qp* qp);
 
-// verbs_work is one work request. Go has the same struct.
-typedef struct {
-  uint64_t id;
-  uint64_t local;
-  uint64_t remote;
-  uint64_t value;    // added or stored, or the immediate value
-  uint64_t compare;  // what a word must be to be swapped
-  uint32_t size;
-  uint32_t lkey;
-  uint32_t rkey;
-  uint16_t opcode;
-  uint16_t flags;
-} verbs_work;
-
-// verbs_post_send posts n requests, with one call of the driver for each 64.
-// posted is the number that was posted.
-int verbs_post_send(struct ibv_qp* qp, const verbs_work* work, int n, int* posted);
 // verbs_post_receives posts n requests without memory.
 int verbs_post_receives(struct ibv_qp* qp, int n);
 
-// verbs_completion is one completion. Go has the same struct.
-typedef struct {
-  uint64_t id;
-  uint32_t status;
-  uint32_t vendor;
-  uint32_t qp;
-  uint32_t immediate;
-} verbs_completion;
-
-// verbs_poll takes at most n and at most 64 completions; below 0 it failed.
-int verbs_poll(struct ibv_cq* cq, verbs_completion* out, int n);
 // verbs_arm asks for an event for the next completion.
 int verbs_arm(struct ibv_cq* cq);
 

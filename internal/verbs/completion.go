@@ -72,6 +72,9 @@ func (c *Context) NewCQ(entries int, channel *Channel) (*CQ, error) {
 	return &CQ{c, cq}, nil
 }
 
+// Pointer returns the ibv_cq of post.h, for C code that polls.
+func (q *CQ) Pointer() unsafe.Pointer { return unsafe.Pointer(q.cq) }
+
 // Completion is the result of a request. If Status is not StatusSuccess, only ID,
 // Status, Vendor and QueuePair are valid.
 type Completion struct {

@@ -13,6 +13,7 @@ package verbs
 import "C"
 
 import (
+	"embed"
 	"io/fs"
 	"slices"
 	"sync"
@@ -21,6 +22,13 @@ import (
 
 	"github.com/mscclgo/mscclgo"
 )
+
+// Embedding the headers makes the go command rebuild the packages that include one of them.
+//
+//go:embed *.h
+var headers embed.FS
+
+var _ = headers
 
 // process is the library of this process. It is never unloaded.
 var process = sync.OnceValues(func() (*C.verbs_api, error) { return load("libibverbs.so.1") })

@@ -106,6 +106,9 @@ type Work struct {
 	Flags     Flags
 }
 
+// Pointer returns the ibv_qp of post.h, for C code that posts.
+func (q *QP) Pointer() unsafe.Pointer { return unsafe.Pointer(q.qp) }
+
 // Post posts requests in order, with one call of the driver for each 64, and returns
 // how many were posted. The caller must know that the queue has room. Calls for one
 // queue pair must not be concurrent.
