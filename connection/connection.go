@@ -118,14 +118,14 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	c.reads, _ = d.(ReadDriver)
 	c.stores, _ = d.(StoreDriver)
 	c.atomics, _ = d.(AtomicDriver)
-	if n, ok := d.(native.Driver); ok {
-		if q := n.NativeQueue(); q != nil {
-			c.native, c.path.Queue = n, q
-		}
-	}
 	if transport != registeredmem.CudaIPC {
 		if f, _ := race.Current(); f != nil {
 			c.moves = f.NewSequence(registry.Device().String())
+		}
+	}
+	if n, ok := d.(native.Driver); ok && c.moves == nil { // what C moves it does not tell
+		if q := n.NativeQueue(); q != nil {
+			c.native, c.path.Queue = n, q
 		}
 	}
 	if x := explore.Current(); x != nil && transport != registeredmem.CudaIPC {

@@ -83,7 +83,7 @@ int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_cou
   proxy_connection* c = flushing->at[flushing->asked];
   uint32_t mark = at(c, 0)->mark;
   if (mark == PROXY_GO_MARK) return PROXY_ASK_GO;
-  int rc = native_queue_enter(c->queue, thread);
+  int rc = native_queue_enter(c->queue, thread, NULL);
   if (rc == NATIVE_BUSY) return 0;
   if (rc) return rc;
   rc = c->queue->operations->reached(c->queue, mark);

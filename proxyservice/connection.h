@@ -27,6 +27,7 @@ typedef struct {
   uint32_t transport;     // the number of its bit
   uint32_t number;        // in the service
   uint64_t* done;         // pinned: 1 + the position of the newest flush that is done
+  uint64_t* taken;        // pinned: the triggers that the transport took; Go adds too. NULL where nobody asks
   int64_t waiting;        // triggers in the backlog, which are before all that come; Go's
 
   // All else belongs to the proxy's thread.

@@ -26,7 +26,7 @@ enum { PROXY_WORD = 8 };
 
 // proxy_memory is what a memory's id stands for.
 typedef struct {
-  native_range* range;  // NULL where it is not mapped
+  native_range* range;  // NULL where it was closed
   uint64_t registry;    // which one it is registered in or imported by
   uint64_t size;        // bytes
   uint32_t rank;        // whose memory it is
@@ -38,7 +38,7 @@ typedef struct {
   // What a thread in C signals with; sent is NULL where only Go can.
   native_count* sent;
   native_range* words;  // of the semaphore at the peer
-  uint64_t word;        // the address of the one that signals are stored to
+  uint64_t word;        // the offset there of the one that signals are stored to
   uint64_t where;       // of events: the channel and the peer
 } proxy_port;
 
@@ -76,7 +76,7 @@ typedef struct {
   proxy_verdict verdict;
   const uint8_t* payload;  // of an inlined put
   const proxy_port* port;
-  native_range* ranges[PROXY_RANGES];  // NULL where it uses none, or none is mapped
+  native_range* ranges[PROXY_RANGES];  // NULL where it uses none, or it was closed
   uint32_t place, known;               // who asks for it, where races are looked for; see race.Asked
 } proxy_job;
 
@@ -107,6 +107,11 @@ static inline bool proxy_is_kind(uint8_t kind) {
   return kind != 0 && kind < PROXY_GET && (!(kind & PROXY_INLINE) || (kind & PROXY_PUT));
 }
 
+// proxy_reaches reports whether a thread in C can have a memory used for a port.
+static inline bool proxy_reaches(const proxy_port* port, const native_range* range) {
+  return port->sent && range && (range->mapped || port->connection->queue->operations->remote);
+}
+
 static inline proxy_verdict proxy_check_copy(proxy_job* job, const proxy_tables* tables,
                                              const native_ring* ring) {
   const proxy_connection* c = job->port->connection;
@@ -125,7 +130,8 @@ static inline proxy_verdict proxy_check_copy(proxy_job* job, const proxy_tables*
   if (!proxy_holds(src, c->registry, from, job->src_offset, bytes)) return PROXY_BAD_SRC;
   job->ranges[0] = dst->range;
   job->ranges[1] = src->range;
-  return dst->range && src->range && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
+  return proxy_reaches(job->port, dst->range) && proxy_reaches(job->port, src->range) ? PROXY_NATIVE
+                                                                                      : PROXY_MOVE;
 }
 
 // proxy_check_store leaves a word that is not aligned to Go, which returns the error, and
@@ -138,7 +144,7 @@ static inline proxy_verdict proxy_check_store(proxy_job* job, const proxy_tables
   job->ranges[0] = dst->range;
   const bool aligned = dst->range && (dst->range->address + job->dst_offset) % PROXY_WORD == 0;
   const bool adds = job->trigger.kind & PROXY_ATOMIC;
-  return aligned && !adds && job->port->sent ? PROXY_NATIVE : PROXY_MOVE;
+  return aligned && !adds && proxy_reaches(job->port, dst->range) ? PROXY_NATIVE : PROXY_MOVE;
 }
 
 // proxy_check_exchange leaves exchanges to Go, as additions are.

@@ -25,6 +25,24 @@ static void leave(const proxy_job* j) {
   leave_ranges(j, PROXY_RANGES);
 }
 
+static native_place dst_of(const proxy_job* j) { return (native_place){j->ranges[0], j->dst_offset}; }
+static native_place src_of(const proxy_job* j) { return (native_place){j->ranges[1], j->src_offset}; }
+static native_place word_of(const proxy_job* j) { return (native_place){j->ranges[2], j->port->word}; }
+
+// request returns what a job asks of its connection's queue.
+static native_request request(const proxy_job* j) {
+  const native_trigger* t = &j->trigger;
+  return (native_request){
+      .dst = dst_of(j),
+      .src = src_of(j),
+      .bytes = t->kind & PROXY_COPIES ? t->c : 0,
+      .reads = t->kind & PROXY_GET,
+      .stores = t->kind & PROXY_STORE,
+      .marks = t->kind & PROXY_FLUSH,
+      .word = word_of(j),
+  };
+}
+
 // enter takes all that the job of an entry needs, until leave, or nothing, so that a trigger is
 // served whole or left whole to Go. It returns 0, a code of queue.h or the
 // transport's.
@@ -32,8 +50,9 @@ static int enter(const proxy_job* j, const void* entry, native_thread* thread) {
   if (!enter_ranges(j)) return NATIVE_CLOSED;
   int rc = NATIVE_BUSY;
   if (!(j->trigger.kind & PROXY_SIGNAL) || native_count_claim(j->port->sent)) {
+    const native_request r = request(j);
     thread->trigger = entry;
-    rc = native_queue_enter(j->port->connection->queue, thread);
+    rc = native_queue_enter(j->port->connection->queue, thread, &r);
     if (!rc) return 0;
     leave_count(j);
   }
@@ -83,18 +102,21 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
   const uint64_t start = loop->trace ? native_trace_now() : 0;
   int rc = 0;
   if ((t->kind & PROXY_COPIES) && t->c) {
-    *f = (proxy_failure){t->kind & PROXY_GET ? NATIVE_READ : NATIVE_WRITE, 0,
-                         j->ranges[0]->address + j->dst_offset, j->ranges[1]->address + j->src_offset, t->c};
-    rc = queue->operations->write(queue, f->dst, f->src, f->bytes);
+    const native_place dst = dst_of(j), src = src_of(j);
+    *f = (proxy_failure){t->kind & PROXY_GET ? NATIVE_READ : NATIVE_WRITE, 0, native_address(dst),
+                         native_address(src), t->c};
+    rc = queue->operations->write(queue, dst, src, t->c);
   }
   if (t->kind & PROXY_STORE) {
-    *f = (proxy_failure){.op = NATIVE_VALUE, .dst = j->ranges[0]->address + j->dst_offset};
-    rc = queue->operations->store(queue, f->dst, t->b);
+    const native_place dst = dst_of(j);
+    *f = (proxy_failure){.op = NATIVE_STORE, .dst = native_address(dst)};
+    rc = queue->operations->store(queue, dst, t->b);
   }
   if (!rc && (t->kind & PROXY_SIGNAL)) {
     native_count* sent = j->port->sent;
-    *f = (proxy_failure){.op = NATIVE_STORE, .dst = j->port->word};
-    rc = queue->operations->store(queue, f->dst, sent->sent + 1);
+    const native_place word = word_of(j);
+    *f = (proxy_failure){.op = NATIVE_UPDATE, .dst = native_address(word)};
+    rc = queue->operations->update(queue, word, sent->sent, sent->sent + 1);
     if (!rc) sent->sent++;
   }
   if (!rc && (t->kind & PROXY_FLUSH)) {
@@ -132,6 +154,8 @@ static int serve(proxy_loop* loop, proxy_job* j, native_thread* thread) {
   rc = perform(loop, j);
   leave(j);
   if (rc) return PROXY_FAILED;
+  uint64_t* taken = j->port->connection->taken;
+  if (taken) __atomic_fetch_add(taken, 1, __ATOMIC_RELEASE);
   count(j, loop->counters);
   return SERVED;
 }

@@ -75,14 +75,14 @@ func (l *loop) finish() { C.proxy_finish(l.c) }
 // failed returns the operation that failed.
 func (l *loop) failed() native.Failure { return *(*native.Failure)(unsafe.Pointer(&l.c.failure)) }
 
-// addConnection adds the next connection. done is pinned. It returns the number of
-// triggers in the connection's backlog, which Go keeps.
-func (l *loop) addConnection(conn *connection.Connection, done *atomic.Uint64) (waiting *atomic.Int64) {
+// addConnection adds the next connection. done and taken are pinned; taken may be nil. It
+// returns the number of triggers in the connection's backlog, which Go keeps.
+func (l *loop) addConnection(conn *connection.Connection, done, taken *atomic.Uint64) (waiting *atomic.Int64) {
 	p := native.PathOf(conn)
 	c := C.proxy_connection{
 		registry: C.uint64_t(p.Registry), rank: C.uint32_t(p.Rank), peer: C.uint32_t(p.Peer),
 		inline_limit: C.uint64_t(conn.InlineLimit()), transport: C.uint32_t(transportNumber(conn.Transport())),
-		number: l.c.tables.connections.size, done: (*C.uint64_t)(unsafe.Pointer(done)),
+		number: l.c.tables.connections.size, done: (*C.uint64_t)(unsafe.Pointer(done)), taken: (*C.uint64_t)(unsafe.Pointer(taken)),
 	}
 	if p.Queue != nil {
 		c.queue = (*C.native_queue)(p.Queue.Pointer())
@@ -99,8 +99,9 @@ func (l *loop) addPort(connection int, s native.SemaphoreInfo) {
 	port := C.proxy_port{connection: c, where: C.uint64_t(native.WhereOf(s.Channel, int(s.Rank)))}
 	if c.queue != nil && s.Peer != nil {
 		words := (*C.native_range)(s.Peer.Pointer())
-		word := words.address + C.uint64_t(s.Offset)
-		if words.registry == c.registry && words.rank == c.peer && s.Offset+8 <= uint64(words.size) && word%8 == 0 {
+		word := C.uint64_t(s.Offset)
+		if words.registry == c.registry && words.rank == c.peer && word+8 <= words.size && (words.address+word)%8 == 0 &&
+			bool(words.mapped || c.queue.operations.remote) {
 			port.sent, port.words, port.word = (*C.native_count)(s.Sent.Pointer()), words, word
 		}
 	}

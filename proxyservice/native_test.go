@@ -494,7 +494,7 @@ func TestBusyQueue(t *testing.T) {
 // TestNativeFailures checks that each failure in C has the connection's error, with
 // channel and ranks.
 func TestNativeFailures(t *testing.T) {
-	for op, what := range map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Store: "signal", native.Mark: "flush", native.Reach: ""} {
+	for op, what := range map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Update: "signal", native.Mark: "flush", native.Reach: ""} {
 		t.Run(fmt.Sprintf("operation %d", op), func(t *testing.T) {
 			ranks := newPair(t, hostOnly)
 			r := ranks[0]

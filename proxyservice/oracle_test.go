@@ -196,7 +196,7 @@ func (p *pool) tables(firstUser int, ports, memories []byte) (*loop, *oracle) {
 	o := &oracle{ring: native.RingOf(p.ring), firstUser: firstUser, connections: p.connections}
 	words, _ := p.ring.Words()
 	for i, c := range p.connections {
-		l.addConnection(c, &words[i])
+		l.addConnection(c, &words[i], nil)
 	}
 	for _, b := range ports {
 		i := int(b) % len(p.connections)

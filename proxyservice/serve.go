@@ -32,8 +32,8 @@ type link struct {
 	waiting *atomic.Int64 // the backlog's count, as the loop sees it
 
 	// taken counts for kernels what the transport has taken of what they asked for. It is
-	// pinned, and nil where they need not know. The proxy's goroutine uses it, and holders
-	// of mu.
+	// pinned, and nil where they need not know. The proxy's goroutine uses it, in C too, and
+	// holders of mu.
 	taken *atomic.Uint64
 
 	mu      sync.Mutex
@@ -41,9 +41,12 @@ type link struct {
 	marks   []connection.Mark // oldest first
 }
 
-// limited reports whether kernels push only as much as the backlog has room for. Where
-// threads in C can use the transport, it waits for this rank's device alone.
-func (l *link) limited() bool { return native.PathOf(l.Connection).Queue == nil }
+// limited reports whether kernels push only as much as the backlog has room for. A queue that
+// threads in C can use and that leads over no network waits for this rank's device alone.
+func (l *link) limited() bool {
+	q := native.PathOf(l.Connection).Queue
+	return q == nil || q.Remote()
+}
 
 // took tells kernels that the transport has taken a trigger.
 func (l *link) took() {
@@ -197,7 +200,7 @@ func (t *tables) wrong(j *job) error {
 // failed returns the error of an operation that failed in C for a trigger: what move
 // returns where it fails.
 func (t *tables) failed(j *job, f native.Failure) error {
-	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Read: "get", native.Value: "store", native.Store: "signal", native.Mark: "flush"}[f.Op]
+	what := map[native.Op]string{native.Begin: "serve", native.Write: "put", native.Read: "get", native.Store: "store", native.Update: "signal", native.Mark: "flush"}[f.Op]
 	p := t.ports[j.trigger.detail]
 	return p.wrap(j, what, native.PathError(p.Connection, f))
 }

@@ -223,10 +223,10 @@ func (s *ProxyService) AddSemaphore(sem *semaphore.Host2Device) (uint16, error) 
 		if l.number == s.options.MaxConnections {
 			return 0, s.invalid(op, "the service has %d connections; raise ServiceOptions.MaxConnections", l.number)
 		}
-		l.waiting = s.loop.addConnection(l.Connection, &s.words[l.number*progressWords])
 		if l.limited() {
 			l.taken = &s.words[l.number*progressWords+1]
 		}
+		l.waiting = s.loop.addConnection(l.Connection, &s.words[l.number*progressWords], l.taken)
 		s.links[l.Connection] = l
 		s.known.links = append(s.known.links, l)
 	}

@@ -16,16 +16,22 @@ func init() {
 	native.TraceOf = func(r any) *native.Trace { return r.(*Registry).trace.Load() }
 }
 
-// asRange returns the memory to threads in C, the same each time, or nil where it is
-// not mapped here or was closed before. Closing the memory closes it to them, and
-// waits for those that use it before the memory is unmapped.
+// asRange returns the memory to threads in C, the same each time, or nil where it was
+// closed before. Closing the memory closes it to them, and waits for those that use it before
+// the memory is unmapped.
 func (m *Memory) asRange() *native.Range {
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
-	if buf := m.buf.Load(); m.native == nil && buf != nil && !m.closed.Load() {
-		m.native = native.NewRange(native.GateOf(buf), native.RangeInfo{
-			Address: uint64(buf.Ptr()), Size: m.Size(), Registry: m.reg.instance, Rank: m.Rank(),
-		})
+	if m.native == nil && !m.closed.Load() {
+		gate, about := (*native.Gate)(nil), native.RangeInfo{
+			Address: uint64(m.about.phase), Size: m.Size(), Registry: m.reg.instance, Rank: m.Rank(), Number: m.ID(),
+		}
+		if buf := m.buf.Load(); buf != nil {
+			gate, about.Address, about.Mapped = native.GateOf(buf), uint64(buf.Ptr()), true
+		} else {
+			gate = native.NewGate()
+		}
+		m.native = native.NewRange(gate, about)
 	}
 	return m.native
 }

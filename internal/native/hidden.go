@@ -129,7 +129,7 @@ var (
 	// GateOf returns the gate of a *gpu.Buffer's memory, one for all its views.
 	GateOf func(buffer any) *Gate
 	// RangeOf returns a *registeredmem.Memory to threads in C, the same each
-	// time, or nil where it is not mapped here or was closed.
+	// time, or nil where it was closed.
 	RangeOf func(memory any) *Range
 	// JoinRegistry has a *registeredmem.Registry call wait before it unmaps or
 	// withdraws a memory, until leave is called. ctx ends with the registry's
@@ -245,7 +245,7 @@ const BoardName = "mscclgo-board"
 // SemaphoreInfo is a semaphore as threads in C see it.
 type SemaphoreInfo struct {
 	Sent   *Count // claimed while the value after it is stored
-	Peer   *Range // the peer's memory, or nil where it is not mapped here
+	Peer   *Range // the peer's memory, or nil where it was closed
 	Offset uint64 // in Peer, of the word that counts the host's signals
 
 	Channel, Rank uint32 // the channel's number and the peer, as its Watch has them

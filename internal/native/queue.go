@@ -24,6 +24,10 @@ func NewQueue(size uintptr) *Queue {
 // goroutine may call it, any number of times.
 func (q *Queue) Close() { closeGate(&q.c.gate) }
 
+// Remote reports whether the queue leads over a network, so that it may have no room for as
+// long as the peer likes.
+func (q *Queue) Remote() bool { return bool(q.c.operations.remote) }
+
 // Pointer returns the native_queue.
 func (q *Queue) Pointer() unsafe.Pointer { return unsafe.Pointer(q.c) }
 
@@ -54,20 +58,20 @@ type Op int
 
 // The operations of a queue.
 const (
-	Begin Op = C.NATIVE_BEGIN
-	Write Op = C.NATIVE_WRITE
-	Store Op = C.NATIVE_STORE
-	Mark  Op = C.NATIVE_MARK
-	Reach Op = C.NATIVE_REACH
-	Read  Op = C.NATIVE_READ  // a Write from the peer's memory to this rank's
-	Value Op = C.NATIVE_VALUE // a Store of the user's
+	Begin  Op = C.NATIVE_BEGIN
+	Write  Op = C.NATIVE_WRITE
+	Store  Op = C.NATIVE_STORE
+	Update Op = C.NATIVE_UPDATE
+	Mark   Op = C.NATIVE_MARK
+	Reach  Op = C.NATIVE_REACH
+	Read   Op = C.NATIVE_READ // a Write from the peer's memory to this rank's
 )
 
 // Failure is an operation that failed in C.
 type Failure struct {
 	Op              Op
 	Code            int    // the transport's
-	Dst, Src, Bytes uint64 // of a Write or Read; of a Store or Value there is Dst
+	Dst, Src, Bytes uint64 // of a Write or Read; of a Store or Update there is Dst
 }
 
 // Closed reports whether the operation failed because the queue was closed.

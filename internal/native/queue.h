@@ -4,19 +4,18 @@
 
 #include <limits.h>
 
-#include "native/gate.h"
+#include "native/range.h"
 
 // What operations return: 0 when done, the transport's own code when they failed,
 // or one of these.
 enum {
-  NATIVE_BUSY = INT_MIN,         // in use by a goroutine, which threads in C never wait for
+  NATIVE_BUSY = INT_MIN,         // in use by a goroutine, or no room: threads in C wait for neither
   NATIVE_PENDING = INT_MIN + 1,  // not yet
   NATIVE_CLOSED = INT_MIN + 2,   // by its owner
 };
 
-// The operations, for reports that one failed. A read is a write from the peer's memory, and
-// a value a store of the user's.
-enum { NATIVE_BEGIN, NATIVE_WRITE, NATIVE_STORE, NATIVE_MARK, NATIVE_REACH, NATIVE_READ, NATIVE_VALUE };
+// The operations, for reports that one failed. A read is a write from the peer's memory.
+enum { NATIVE_BEGIN, NATIVE_WRITE, NATIVE_STORE, NATIVE_UPDATE, NATIVE_MARK, NATIVE_REACH, NATIVE_READ };
 
 // NATIVE_MARKS is how many marks a queue has.
 enum { NATIVE_MARKS = 16 };
@@ -28,6 +27,16 @@ typedef struct {
   const void* trigger;  // the entry of a ring that asks for its next operations, for reports
 } native_thread;
 
+// native_request is all that a trigger asks of a queue, in the order of the operations.
+typedef struct {
+  native_place dst, src;  // of a copy; dst of a value too
+  uint64_t bytes;         // of a copy; 0: none
+  bool reads;             // the copy is one from the peer's memory
+  bool stores;            // a value
+  bool marks;
+  native_place word;  // to be updated; its range is NULL where there is none
+} native_request;
+
 typedef struct native_queue native_queue;
 
 // native_operations are a transport's functions. One thread at a time calls those
@@ -35,15 +44,18 @@ typedef struct native_queue native_queue;
 // thread's operations follow what it finds there. No function waits for longer than
 // queueing takes.
 typedef struct {
-  // begin makes the queue ready for this thread, until end. It may return
+  // begin makes the queue ready for this thread and a request, all of whose operations
+  // come before end, or if it is NULL for asking whether marks are reached. It may return
   // NATIVE_BUSY.
-  int (*begin)(native_queue* queue, native_thread* thread);
+  int (*begin)(native_queue* queue, native_thread* thread, const native_request* request);
   void (*end)(native_queue* queue);
-  // write queues the copy of n bytes, not 0, between addresses of this rank's device.
-  int (*write)(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n);
-  // store queues the store of an aligned value. A reader of it at system scope sees
-  // what was queued before.
-  int (*store)(native_queue* queue, uint64_t dst, uint64_t value);
+  // write queues the copy of n bytes, not 0, to the peer's memory, or from there if the request reads.
+  int (*write)(native_queue* queue, native_place dst, native_place src, uint64_t n);
+  // store queues the store of a value to an aligned word of the peer's.
+  int (*store)(native_queue* queue, native_place dst, uint64_t value);
+  // update queues the change of an aligned word of the peer's, which only grows, from one value to
+  // another. A reader of the new one at system scope sees what was queued before.
+  int (*update)(native_queue* queue, native_place dst, uint64_t from, uint64_t to);
   // mark puts a mark, below NATIVE_MARKS, behind all that was queued before. The mark
   // may be under way from an earlier call. 0 means that it is reached already,
   // NATIVE_PENDING that it is not.
@@ -51,6 +63,9 @@ typedef struct {
   // reached returns 0 once all before the mark is done at the peer, NATIVE_PENDING
   // until then.
   int (*reached)(native_queue* queue, unsigned mark);
+  // remote is whether the queue leads over a network: it takes memory that is not mapped
+  // here, and begin may find no room for as long as the peer likes.
+  bool remote;
 } native_operations;
 
 // native_queue is the first member of a transport's own struct.
@@ -59,11 +74,12 @@ struct native_queue {
   native_gate gate;
 };
 
-// native_queue_enter makes a queue ready for this thread, until native_queue_leave.
-// It returns 0, or else the queue is not entered.
-static inline int native_queue_enter(native_queue* queue, native_thread* thread) {
+// native_queue_enter makes a queue ready for this thread and a request, as begin does, until
+// native_queue_leave. It returns 0, or else the queue is not entered.
+static inline int native_queue_enter(native_queue* queue, native_thread* thread,
+                                     const native_request* request) {
   if (!native_gate_enter(&queue->gate)) return NATIVE_CLOSED;
-  int rc = queue->operations->begin(queue, thread);
+  int rc = queue->operations->begin(queue, thread, request);
   if (rc) native_gate_leave(&queue->gate);
   return rc;
 }

@@ -14,10 +14,12 @@ type Range struct {
 
 // RangeInfo describes a range.
 type RangeInfo struct {
-	Address  uint64 // for this rank's device
+	Address  uint64 // for this rank's device; where it is not mapped, its rank's modulo 8
 	Size     uint64 // bytes
 	Registry uint64 // the number of the registry that it is registered in or imported by
 	Rank     int    // whose memory it is
+	Number   uint32 // among that rank's; used once
+	Mapped   bool   // for this rank's device
 }
 
 // NewRange returns a range that can be used until it or the gate, which is that of
@@ -27,7 +29,7 @@ func NewRange(gate *Gate, about RangeInfo) *Range {
 	free(r, unsafe.Pointer(r.c))
 	*r.c = C.native_range{
 		gate: gate.c, address: C.uint64_t(about.Address), size: C.uint64_t(about.Size),
-		registry: C.uint64_t(about.Registry), rank: C.uint32_t(about.Rank),
+		registry: C.uint64_t(about.Registry), rank: C.uint32_t(about.Rank), number: C.uint32_t(about.Number), mapped: C.bool(about.Mapped),
 	}
 	return r
 }

@@ -1,4 +1,4 @@
-// A range of memory that transports may read and write.
+// A range of memory that transports may read and write, and places in it.
 #ifndef MSCCLGO_NATIVE_RANGE_H
 #define MSCCLGO_NATIVE_RANGE_H
 
@@ -7,11 +7,20 @@
 typedef struct {
   native_gate open;   // of the range alone
   native_gate* gate;  // of the allocation
-  uint64_t address;   // for this rank's device
+  uint64_t address;   // for this rank's device; where it is not mapped, its rank's modulo 8
   uint64_t size;      // bytes
   uint64_t registry;  // the one that it is registered in or imported by
   uint32_t rank;      // whose memory it is
+  uint32_t number;    // among that rank's; used once
+  bool mapped;        // for this rank's device
 } native_range;
+
+typedef struct {
+  native_range* range;
+  uint64_t offset;
+} native_place;
+
+static inline uint64_t native_address(native_place p) { return p.range->address + p.offset; }
 
 // native_range_enter reports whether the range may be used, until
 // native_range_leave.

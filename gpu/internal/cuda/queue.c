@@ -2,7 +2,8 @@
 
 // begin makes the context current, unless the thread has done so: that is needed once
 // for the calls of many triggers.
-static int begin(native_queue* queue, native_thread* thread) {
+static int begin(native_queue* queue, native_thread* thread, const native_request* request) {
+  (void)request;
   cuda_queue* q = (cuda_queue*)queue;
   if (thread->context == q->context) return 0;
   ENTER(q->context);
@@ -15,15 +16,21 @@ static void end(native_queue* queue) { (void)queue; }
 
 static bool turn(const cuda_queue* q) { return turn_take(&q->context->submitting); }
 
-static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
+static int write(native_queue* queue, native_place dst, native_place src, uint64_t n) {
   cuda_queue* q = (cuda_queue*)queue;
-  return SUBMIT(q->context, turn(q), cuMemcpyAsync, dst, src, n, q->stream);
+  return SUBMIT(q->context, turn(q), cuMemcpyAsync, native_address(dst), native_address(src), n, q->stream);
 }
 
-static int store(native_queue* queue, uint64_t dst, uint64_t value) {
+static int store(native_queue* queue, native_place dst, uint64_t value) {
   cuda_queue* q = (cuda_queue*)queue;
-  return SUBMIT(q->context, turn(q), cuStreamWriteValue64_v2, q->stream, dst, value,
+  return SUBMIT(q->context, turn(q), cuStreamWriteValue64_v2, q->stream, native_address(dst), value,
                 CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+// update stores the value: a stream writes it behind its copies.
+static int update(native_queue* queue, native_place dst, uint64_t from, uint64_t to) {
+  (void)from;
+  return store(queue, dst, to);
 }
 
 static status make_event(cuda_queue* q, unsigned mark) {
@@ -53,7 +60,7 @@ static status make_events(cuda_queue* q) {
 }
 
 void cuda_queue_init(cuda_queue* q, cuda_context* context, CUstream stream) {
-  static const native_operations operations = {begin, end, write, store, mark, reached};
+  static const native_operations operations = {begin, end, write, store, update, mark, reached, false};
   q->queue.operations = &operations;
   q->context = context;
   q->stream = stream;

@@ -24,7 +24,7 @@ func (s *stream) NativeError(f native.Failure) error {
 	switch f.Op {
 	case native.Write, native.Read:
 		return s.copyError(rc, f.Dst, f.Src, f.Bytes)
-	case native.Store, native.Value:
+	case native.Store, native.Update:
 		return s.writeValueError(rc, f.Dst)
 	case native.Mark:
 		return s.recordError(rc)

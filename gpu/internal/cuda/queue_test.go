@@ -33,7 +33,8 @@ func TestNativeQueue(t *testing.T) {
 		}
 	}
 	expect("a copy", nativetest.Do(q, native.Write, at+8, at, 8), 0)
-	expect("a store", nativetest.Do(q, native.Store, at+16, 9, 0), 0)
+	expect("a store", nativetest.Do(q, native.Store, at+16, 1, 0), 0)
+	expect("an update", nativetest.Do(q, native.Update, at+16, 9, 1), 0)
 	if words[1] != 7 || words[2] != 9 {
 		t.Errorf("the words are %d", *words)
 	}
@@ -53,6 +54,7 @@ func TestNativeQueue(t *testing.T) {
 	}{
 		{native.Failure{Op: native.Write, Code: launchFailed, Src: at, Bytes: 8}, s.Copy(0, at, 8)},
 		{native.Failure{Op: native.Store, Code: launchFailed}, s.WriteValue64(0, 1)},
+		{native.Failure{Op: native.Update, Code: launchFailed}, s.WriteValue64(0, 1)},
 	} {
 		if got := s.NativeError(c.f); c.method == nil || got.Error() != c.method.Error() {
 			t.Errorf("operation %d in C: %v\nthe method: %v", c.f.Op, got, c.method)

@@ -2,7 +2,8 @@
 
 #include "memory.h"
 
-static int begin(native_queue* queue, native_thread* thread) {
+static int begin(native_queue* queue, native_thread* thread, const native_request* request) {
+  (void)request;
   emu_queue* q = (emu_queue*)queue;
   if (!native_gate_enter(q->device)) return NATIVE_BUSY;  // Go has the error for it
   if (__atomic_exchange_n(&q->claimed, 1, __ATOMIC_ACQUIRE) == 0) {
@@ -22,16 +23,23 @@ static void end(native_queue* queue) {
   native_gate_leave(q->device);
 }
 
-static int write(native_queue* queue, uint64_t dst, uint64_t src, uint64_t n) {
+static int write(native_queue* queue, native_place dst, native_place src, uint64_t n) {
   emu_queue* q = (emu_queue*)queue;
-  if (q->race) q->race->copy(q->sequence, q->trigger, dst, src, n);
-  return memory_copy(dst, src, n) ? 0 : EMU_QUEUE_FAULT;
+  const uint64_t to = native_address(dst), from = native_address(src);
+  if (q->race) q->race->copy(q->sequence, q->trigger, to, from, n);
+  return memory_copy(to, from, n) ? 0 : EMU_QUEUE_FAULT;
 }
 
-static int store(native_queue* queue, uint64_t dst, uint64_t value) {
+static int store(native_queue* queue, native_place dst, uint64_t value) {
   emu_queue* q = (emu_queue*)queue;
-  if (q->race) q->race->store(q->sequence, q->trigger, dst, value);
-  return memory_write64(dst, value) ? 0 : EMU_QUEUE_FAULT;
+  const uint64_t at = native_address(dst);
+  if (q->race) q->race->store(q->sequence, q->trigger, at, value);
+  return memory_write64(at, value) ? 0 : EMU_QUEUE_FAULT;
+}
+
+static int update(native_queue* queue, native_place dst, uint64_t from, uint64_t to) {
+  (void)from;
+  return store(queue, dst, to);
 }
 
 static int mark(native_queue* queue, unsigned number) {
@@ -48,7 +56,7 @@ static int reached(native_queue* queue, unsigned number) {
 }
 
 void emu_queue_init(emu_queue* q, native_gate* device, uint32_t barred) {
-  static const native_operations operations = {begin, end, write, store, mark, reached};
+  static const native_operations operations = {begin, end, write, store, update, mark, reached, false};
   q->queue.operations = &operations;
   q->device = device;
   q->barred = barred;

@@ -18,4 +18,8 @@ void fake_init(fake_queue* queue);
 // fake_do does one operation on any queue; see Do.
 int fake_do(native_queue* queue, int op, uint64_t a, uint64_t b, uint64_t n);
 
+// fake_serve does all of a request on any queue; see Serve.
+int fake_serve(native_queue* queue, const native_request* r, uint64_t value, uint64_t from, uint64_t to,
+               unsigned mark);
+
 #endif

@@ -57,10 +57,44 @@ func ClaimCount(n *native.Count) (release func(), ok bool) {
 }
 
 // Do enters a queue, does one operation, and leaves it: a Write of n bytes from b
-// to a, a Store of the value b at a, a Mark or Reach with the number a, or with
+// to a, a Store of the value b at a, an Update of a from n to b, a Mark or Reach with the number a, or with
 // Begin nothing. It returns the operation's result.
 func Do(q *native.Queue, op native.Op, a, b, n uint64) int {
 	return int(C.fake_do((*C.native_queue)(q.Pointer()), C.int(op), C.uint64_t(a), C.uint64_t(b), C.uint64_t(n)))
+}
+
+// Request is what a trigger asks of a queue: a copy of Bytes, a store of Value to Dst, an update of
+// Word, and a mark, each if it is there.
+type Request struct {
+	Dst, Src, Word Place
+	Bytes          uint64
+	Reads, Stores  bool // the copy is one from the peer's memory; there is a store
+	Value          uint64
+	From, To       uint64
+	Mark           int // 1 + its number, or 0 for none
+}
+
+// Place is a place in memory, or none.
+type Place struct {
+	Range  *native.Range
+	Offset uint64
+}
+
+func (p Place) c() (to C.native_place) {
+	if p.Range != nil {
+		to._range, to.offset = (*C.native_range)(p.Range.Pointer()), C.uint64_t(p.Offset)
+	}
+	return to
+}
+
+// Serve enters a queue for a request, does all of it, and leaves. It returns the result of the first
+// operation that did not return 0, or 0.
+func Serve(q *native.Queue, r Request) int {
+	request := C.native_request{
+		dst: r.Dst.c(), src: r.Src.c(), bytes: C.uint64_t(r.Bytes), reads: C.bool(r.Reads), stores: C.bool(r.Stores),
+		marks: r.Mark > 0, word: r.Word.c(),
+	}
+	return int(C.fake_serve((*C.native_queue)(q.Pointer()), &request, C.uint64_t(r.Value), C.uint64_t(r.From), C.uint64_t(r.To), C.uint(r.Mark)))
 }
 
 // Queue is a queue that works on host memory at once, unless a test changes that.
