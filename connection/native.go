@@ -12,13 +12,14 @@ func init() {
 // method which does the same.
 func (c *Connection) nativeError(f native.Failure) error {
 	op := map[native.Op]string{
-		native.Begin:  "use the queue",
-		native.Write:  "write",
-		native.Read:   "read",
-		native.Store:  "store",
-		native.Update: "update a word",
-		native.Mark:   "mark",
-		native.Reach:  "reach a mark",
+		native.Begin:    "use the queue",
+		native.Write:    "write",
+		native.Read:     "read",
+		native.Store:    "store",
+		native.Update:   "update a word",
+		native.Progress: "queue what waited",
+		native.Mark:     "mark",
+		native.Reach:    "reach a mark",
 	}[f.Op]
 	return c.wrap(op, c.native.NativeError(f))
 }

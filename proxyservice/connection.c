@@ -44,7 +44,7 @@ static void add(proxy_flushing* flushing, proxy_connection* c, proxy_flush f) {
 // newest returns the newest flush with a mark of the queue's.
 static proxy_flush* newest(const proxy_connection* c) {
   uint32_t age = c->under_way;
-  while (at(c, --age)->mark == PROXY_GO_MARK) continue;
+  while (at(c, --age)->mark >= NATIVE_MARKS) continue;
   return at(c, age);
 }
 
@@ -78,15 +78,22 @@ void proxy_flush_began(proxy_flushing* flushing, proxy_connection* c, uint64_t p
   add(flushing, c, (proxy_flush){position, since, 1, PROXY_GO_MARK});
 }
 
-int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_counters* counters) {
+void proxy_flush_parked(proxy_flushing* flushing, proxy_connection* c) {
+  if (c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED) return;
+  add(flushing, c, (proxy_flush){.mark = PROXY_PARKED});
+}
+
+int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_counters* counters, int* op) {
   flushing->asked = (flushing->asked + 1) % flushing->size;
   proxy_connection* c = flushing->at[flushing->asked];
   uint32_t mark = at(c, 0)->mark;
+  *op = mark == PROXY_PARKED ? NATIVE_PROGRESS : NATIVE_REACH;
   if (mark == PROXY_GO_MARK) return PROXY_ASK_GO;
   int rc = native_queue_enter(c->queue, thread, NULL);
   if (rc == NATIVE_BUSY) return 0;
   if (rc) return rc;
-  rc = c->queue->operations->reached(c->queue, mark);
+  rc = mark == PROXY_PARKED ? c->queue->operations->progress(c->queue)
+                            : c->queue->operations->reached(c->queue, mark);
   native_queue_leave(c->queue);
   if (rc == NATIVE_PENDING) return 0;
   if (rc == 0) proxy_flush_done(flushing, counters);
@@ -96,9 +103,9 @@ int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_cou
 void proxy_flush_done(proxy_flushing* flushing, proxy_counters* counters) {
   proxy_connection* c = flushing->at[flushing->asked];
   const proxy_flush* f = at(c, 0);
-  tell(c, f->position);
+  if (f->mark != PROXY_PARKED) tell(c, f->position);
   count(counters, f->since, f->number);
-  if (f->mark != PROXY_GO_MARK) {
+  if (f->mark < NATIVE_MARKS) {
     c->marks--;
     trace(flushing->trace, c, f->since);
   }

@@ -12,11 +12,12 @@ typedef struct {
   uint64_t position;  // of its trigger
   int64_t since;      // of the first; 0 when nobody counts or traces
   uint32_t number;    // of those that share the mark
-  uint32_t mark;      // the queue's, or PROXY_GO_MARK
+  uint32_t mark;      // the queue's, PROXY_GO_MARK or PROXY_PARKED
 } proxy_flush;
 
-// PROXY_GO_MARK is a mark that Go made and can query.
-enum { PROXY_GO_MARK = NATIVE_MARKS };
+// PROXY_GO_MARK is a mark that Go made and can query. PROXY_PARKED is none, of no flush: the
+// connection's queue has taken operations that wait, until its progress returns 0.
+enum { PROXY_GO_MARK = NATIVE_MARKS, PROXY_PARKED };
 
 typedef struct {
   native_queue* queue;    // NULL where only Go can use it
@@ -52,14 +53,17 @@ int proxy_flush_begin(proxy_flushing* flushing, proxy_connection* c, uint64_t po
 // proxy_flush_began adds a flush whose mark Go made.
 void proxy_flush_began(proxy_flushing* flushing, proxy_connection* c, uint64_t position, int64_t since);
 
+// proxy_flush_parked notes that the connection's queue has operations that wait.
+void proxy_flush_parked(proxy_flushing* flushing, proxy_connection* c);
+
 // PROXY_ASK_GO means that Go must query the mark.
 enum { PROXY_ASK_GO = NATIVE_CLOSED + 1 };
 
 // proxy_flush_query asks the next of the connections, of which there must be one,
 // whether its oldest flush is done: one only, since a query takes about as long as a
-// trigger, and triggers are waiting. It returns 0, PROXY_ASK_GO, NATIVE_CLOSED or
-// the transport's code.
-int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_counters* counters);
+// trigger, and triggers are waiting; or whether what waits is queued. It returns 0, PROXY_ASK_GO,
+// NATIVE_CLOSED or the transport's code, and sets op to what was tried.
+int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_counters* counters, int* op);
 
 // proxy_flush_done ends the oldest flush of the connection that was asked.
 void proxy_flush_done(proxy_flushing* flushing, proxy_counters* counters);

@@ -117,7 +117,11 @@ static int perform(proxy_loop* loop, const proxy_job* j) {
     const native_place word = word_of(j);
     *f = (proxy_failure){.op = NATIVE_UPDATE, .dst = native_address(word)};
     rc = queue->operations->update(queue, word, sent->sent, sent->sent + 1);
-    if (!rc) sent->sent++;
+    if (!rc || rc == NATIVE_PENDING) sent->sent++;
+  }
+  if (rc == NATIVE_PENDING) {
+    proxy_flush_parked(&loop->flushing, j->port->connection);
+    rc = 0;
   }
   if (!rc && (t->kind & PROXY_FLUSH)) {
     f->op = NATIVE_MARK;
@@ -180,11 +184,11 @@ static void hand(proxy_loop* loop, const proxy_job* first, uint32_t n) {
 
 // query asks whether a flush is done. It returns PROXY_IDLE, or what there is for Go.
 static proxy_end query(proxy_loop* loop, native_thread* thread) {
-  int rc = proxy_flush_query(&loop->flushing, thread, loop->counters);
+  int op, rc = proxy_flush_query(&loop->flushing, thread, loop->counters, &op);
   if (rc == 0) return PROXY_IDLE;
   loop->connection = loop->flushing.at[loop->flushing.asked]->number;
   if (rc == PROXY_ASK_GO) return PROXY_QUERY;
-  loop->failure = (proxy_failure){.op = NATIVE_REACH, .code = rc};
+  loop->failure = (proxy_failure){.op = op, .code = rc};
   return PROXY_FLUSH_FAILED;
 }
 

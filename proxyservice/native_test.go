@@ -514,6 +514,40 @@ func TestNativeFailures(t *testing.T) {
 	}
 }
 
+// TestParked has the queue take a signal that must wait. The service asks until it is queued, and
+// does not stop before.
+func TestParked(t *testing.T) {
+	for _, code := range []int{0, 719} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			ranks := newPair(t, hostOnly)
+			r := ranks[0]
+			conn := r.fake(t)
+			c, _, _ := r.channelOver(t, conn.conn, 64)
+			r.must(t, c, putWithSignalAndFlush, 0, 0, 64)
+			conn.queue.Fail(native.Update, nativetest.Pending)
+			conn.queue.Fail(native.Progress, nativetest.Pending)
+			r.must(t, c, signal, 0, 0, 0)
+			r.must(t, c, signal, 0, 0, 0)
+			stopped := make(chan error, 1)
+			go func() { stopped <- r.service.Stop(t.Context()) }()
+			select {
+			case err := <-stopped:
+				t.Error("it stopped though a signal waits:", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			conn.queue.Fail(native.Progress, code)
+			err := <-stopped
+			if code != 0 {
+				r.expectFailure(t, mscclgo.ErrRemote, fmt.Sprintf("operation %d has code %d", native.Progress, code), "rank 0, peer 1")
+				return
+			}
+			if n := conn.queue.Done(native.Progress); err != nil || n != 1 {
+				t.Errorf("it stopped after %d ends of the wait: %v", n, err)
+			}
+		})
+	}
+}
+
 // TestClosedDuringFlush checks that closing a connection ends the waits for its flushes.
 func TestClosedDuringFlush(t *testing.T) {
 	ranks := newPair(t, hostOnly)

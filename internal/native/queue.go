@@ -58,13 +58,14 @@ type Op int
 
 // The operations of a queue.
 const (
-	Begin  Op = C.NATIVE_BEGIN
-	Write  Op = C.NATIVE_WRITE
-	Store  Op = C.NATIVE_STORE
-	Update Op = C.NATIVE_UPDATE
-	Mark   Op = C.NATIVE_MARK
-	Reach  Op = C.NATIVE_REACH
-	Read   Op = C.NATIVE_READ // a Write from the peer's memory to this rank's
+	Begin    Op = C.NATIVE_BEGIN
+	Write    Op = C.NATIVE_WRITE
+	Store    Op = C.NATIVE_STORE
+	Update   Op = C.NATIVE_UPDATE
+	Mark     Op = C.NATIVE_MARK
+	Reach    Op = C.NATIVE_REACH
+	Read     Op = C.NATIVE_READ // a Write from the peer's memory to this rank's
+	Progress Op = C.NATIVE_PROGRESS
 )
 
 // Failure is an operation that failed in C.

@@ -15,7 +15,16 @@ enum {
 };
 
 // The operations, for reports that one failed. A read is a write from the peer's memory.
-enum { NATIVE_BEGIN, NATIVE_WRITE, NATIVE_STORE, NATIVE_UPDATE, NATIVE_MARK, NATIVE_REACH, NATIVE_READ };
+enum {
+  NATIVE_BEGIN,
+  NATIVE_WRITE,
+  NATIVE_STORE,
+  NATIVE_UPDATE,
+  NATIVE_MARK,
+  NATIVE_REACH,
+  NATIVE_READ,
+  NATIVE_PROGRESS
+};
 
 // NATIVE_MARKS is how many marks a queue has.
 enum { NATIVE_MARKS = 16 };
@@ -56,6 +65,12 @@ typedef struct {
   // update queues the change of an aligned word of the peer's, which only grows, from one value to
   // another. A reader of the new one at system scope sees what was queued before.
   int (*update)(native_queue* queue, native_place dst, uint64_t from, uint64_t to);
+  // What an operation but mark returns NATIVE_PENDING for is taken, but waits for what is under way,
+  // until progress returns 0. Only the last operation of a request returns it.
+  //
+  // progress queues what waits, as far as it need not wait any more, and returns NATIVE_PENDING while
+  // some does. NULL where nothing ever does.
+  int (*progress)(native_queue* queue);
   // mark puts a mark, below NATIVE_MARKS, behind all that was queued before. The mark
   // may be under way from an earlier call. 0 means that it is reached already,
   // NATIVE_PENDING that it is not.

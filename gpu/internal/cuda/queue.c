@@ -60,7 +60,7 @@ static status make_events(cuda_queue* q) {
 }
 
 void cuda_queue_init(cuda_queue* q, cuda_context* context, CUstream stream) {
-  static const native_operations operations = {begin, end, write, store, update, mark, reached, false};
+  static const native_operations operations = {begin, end, write, store, update, NULL, mark, reached, false};
   q->queue.operations = &operations;
   q->context = context;
   q->stream = stream;

@@ -56,7 +56,7 @@ static int reached(native_queue* queue, unsigned number) {
 }
 
 void emu_queue_init(emu_queue* q, native_gate* device, uint32_t barred) {
-  static const native_operations operations = {begin, end, write, store, update, mark, reached, false};
+  static const native_operations operations = {begin, end, write, store, update, NULL, mark, reached, false};
   q->queue.operations = &operations;
   q->device = device;
   q->barred = barred;

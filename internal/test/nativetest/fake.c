@@ -45,6 +45,8 @@ static int mark(native_queue* queue, unsigned mark) {
   return rc ? rc : NATIVE_PENDING;
 }
 
+static int progress(native_queue* queue) { return outcome(queue, NATIVE_PROGRESS); }
+
 static int reached(native_queue* queue, unsigned mark) {
   (void)mark;
   if (__atomic_load_n(&((fake_queue*)queue)->held, __ATOMIC_SEQ_CST)) return NATIVE_PENDING;
@@ -52,7 +54,8 @@ static int reached(native_queue* queue, unsigned mark) {
 }
 
 void fake_init(fake_queue* q) {
-  static const native_operations operations = {begin, end, write, store, update, mark, reached, false};
+  static const native_operations operations = {begin,    end,  write,   store, update,
+                                               progress, mark, reached, false};
   q->queue.operations = &operations;
 }
 
@@ -66,7 +69,7 @@ int fake_do(native_queue* queue, int op, uint64_t a, uint64_t b, uint64_t n) {
                                   .stores = op == NATIVE_STORE,
                                   .marks = op == NATIVE_MARK,
                                   .word = op == NATIVE_UPDATE ? to : (native_place){NULL, 0}};
-  int rc = native_queue_enter(queue, &thread, op == NATIVE_REACH ? NULL : &request);
+  int rc = native_queue_enter(queue, &thread, op == NATIVE_REACH || op == NATIVE_PROGRESS ? NULL : &request);
   if (rc) return rc;
   switch (op) {
     case NATIVE_WRITE:
@@ -77,6 +80,9 @@ int fake_do(native_queue* queue, int op, uint64_t a, uint64_t b, uint64_t n) {
       break;
     case NATIVE_UPDATE:
       rc = queue->operations->update(queue, to, n, b);
+      break;
+    case NATIVE_PROGRESS:
+      rc = queue->operations->progress(queue);
       break;
     case NATIVE_MARK:
       rc = queue->operations->mark(queue, (unsigned)a);

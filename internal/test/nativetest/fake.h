@@ -8,8 +8,8 @@
 typedef struct {
   native_queue queue;
   uint32_t held, busy;
-  uint32_t codes[NATIVE_REACH + 1];  // by operation; 0 does not fail
-  uint32_t done[NATIVE_REACH + 1];
+  uint32_t codes[NATIVE_PROGRESS + 1];  // by operation; 0 does not fail
+  uint32_t done[NATIVE_PROGRESS + 1];
 } fake_queue;
 
 // fake_init makes a queue of zeros.

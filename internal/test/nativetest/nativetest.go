@@ -57,7 +57,7 @@ func ClaimCount(n *native.Count) (release func(), ok bool) {
 }
 
 // Do enters a queue, does one operation, and leaves it: a Write of n bytes from b
-// to a, a Store of the value b at a, an Update of a from n to b, a Mark or Reach with the number a, or with
+// to a, a Store of the value b at a, an Update of a from n to b, a Mark or Reach with the number a, a Progress, or with
 // Begin nothing. It returns the operation's result.
 func Do(q *native.Queue, op native.Op, a, b, n uint64) int {
 	return int(C.fake_do((*C.native_queue)(q.Pointer()), C.int(op), C.uint64_t(a), C.uint64_t(b), C.uint64_t(n)))
