@@ -1,5 +1,8 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"time"
 
@@ -17,15 +20,15 @@ func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) er
 	if err != nil {
 		return err
 	}
-	what := entry{doing: "addition", memory: dst, offset: dstOffset, n: 8}
+	q := c.queues[0]
+	word := k.theirs(dst, q)
 	if c.adds {
-		what.atomic = true
-		if err := c.awaitConflicts(op, c.queues[0], &what); err != nil {
-			return err
-		}
-		return c.fetchAdd(op, k, what, value)
+		return c.until(op, q, func() C.int {
+			return C.ib_increase(c.c, &word, C.uint64_t(dstOffset), C.uint64_t(value))
+		})
 	}
-	if err := c.follow(op, k, what); err != nil {
+	what := entry{doing: C.IB_ADDITION, there: partOf(dst, dstOffset), n: 8}
+	if err := c.follow(op, &word, &what); err != nil {
 		return err
 	}
 	err = c.sendMessage(op, what, message{dst.ID(), messageAdd, dstOffset, value})
@@ -58,12 +61,13 @@ func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *reg
 	if err := c.awaitAll(op); err != nil {
 		return err
 	}
-	what := entry{doing: "exchange", memory: theirs, offset: offset, n: 8}
+	what := entry{doing: C.IB_EXCHANGE, there: partOf(theirs, offset), n: 8}
+	word := k.theirs(theirs, c.queues[0])
 	swap := c.swap
 	if !c.adds {
 		swap = c.askToSwap
 	}
-	old, err := swap(op, k, what, value)
+	old, err := swap(op, theirs, word, what, value)
 	if err != nil {
 		return err
 	}
@@ -77,24 +81,19 @@ func (c *conn) Exchange(own *registeredmem.Memory, ownOffset uint64, theirs *reg
 // may store next.
 func (c *conn) awaitAll(op string) error {
 	for _, q := range c.queues {
-		if err := c.fence(q); err != nil {
+		if err := c.fence(op, q); err != nil {
 			return err
 		}
 		if err := c.await(op, q, q.posted); err != nil {
 			return err
 		}
 	}
-	for i := 0; ; i++ {
-		if landed, err := c.landed(op, c.landing.newest); landed || err != nil {
-			return err
-		}
-		pause(i)
-	}
+	return c.until(op, c.queues[0], func() C.int { return C.ib_landed(c.c, c.c.landing.newest) })
 }
 
 // swap has the card compare the word and swap it until it has found the word as it was last
 // seen, and returns what it was. The first guess is that of a lock that is free.
-func (c *conn) swap(op string, k *key, what entry, value uint64) (uint64, error) {
+func (c *conn) swap(op string, m *registeredmem.Memory, word C.ib_memory, what entry, value uint64) (uint64, error) {
 	q := c.queues[0]
 	var since time.Time // of the second try
 	for seen := uint64(0); ; seen = c.scratch.old() {
@@ -103,35 +102,33 @@ func (c *conn) swap(op string, k *key, what entry, value uint64) (uint64, error)
 		}
 		w := verbs.Work{
 			Opcode: verbs.Swap, Size: 8, Local: oldAt, LocalKey: c.scratch.mrs[q.nic.index].LocalKey(),
-			Remote: k.base + what.offset, RemoteKey: k.keys[q.peer.nic], Compare: seen, Value: value,
+			Remote: uint64(word.base) + what.there.offset, RemoteKey: uint32(word.key), Compare: seen, Value: value,
 		}
-		w.ID, w.Flags = q.add(what, true)
-		c.work = append(c.work[:0], w)
-		if err := c.post(op, q); err != nil {
+		if err := c.request(op, q, what, w); err != nil {
 			return 0, err
 		}
 		if err := c.await(op, q, q.posted); err != nil {
 			return 0, err
 		}
 		if c.scratch.old() == seen {
-			c.changed(k, touched{true, w.RemoteKey, w.Remote})
+			C.ib_changed(c.c, &word, C.uint64_t(w.Remote))
 			return seen, nil
 		}
 		if since.IsZero() {
 			since = time.Now()
 		} else if waited := time.Since(since); waited > c.t.o.Timeout {
-			return 0, mscclgo.Errorf(mscclgo.ErrTimeout, op, "others changed the word at offset %d of %v between all tries for %v; nothing was exchanged", what.offset, what.memory, waited.Round(time.Millisecond))
+			return 0, mscclgo.Errorf(mscclgo.ErrTimeout, op, "others changed the word at offset %d of %v between all tries for %v; nothing was exchanged", what.there.offset, m, waited.Round(time.Millisecond))
 		}
 	}
 }
 
 // askToSwap has the peer's process exchange the word, and reads what it was in the peer's inbox.
-func (c *conn) askToSwap(op string, k *key, what entry, value uint64) (uint64, error) {
+func (c *conn) askToSwap(op string, m *registeredmem.Memory, word C.ib_memory, what entry, value uint64) (uint64, error) {
 	q := c.queues[0]
-	if err := c.follow(op, k, what); err != nil {
+	if err := c.follow(op, &word, &what); err != nil {
 		return 0, err
 	}
-	if err := c.sendMessage(op, what, message{what.memory.ID(), messageExchange, what.offset, value}); err != nil {
+	if err := c.sendMessage(op, what, message{m.ID(), messageExchange, what.there.offset, value}); err != nil {
 		return 0, err
 	}
 	slot := (c.out.sent - 1) % messages
@@ -145,9 +142,7 @@ func (c *conn) askToSwap(op string, k *key, what entry, value uint64) (uint64, e
 		Local: oldAt, Remote: oldsAt + 8*uint64(slot), Size: 8, Opcode: verbs.Read,
 		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
 	}
-	w.ID, w.Flags = q.add(entry{doing: "read of what a word was"}, true)
-	c.work = append(c.work[:0], w)
-	if err := c.post(op, q); err != nil {
+	if err := c.request(op, q, entry{doing: C.IB_OLD}, w); err != nil {
 		return 0, err
 	}
 	if err := c.await(op, q, q.posted); err != nil {

@@ -62,6 +62,16 @@
 //
 // Relaxed ordering is never requested.
 //
+// # Threads in C
+//
+// What is posted and what is done is recorded in C (post.h), where requests are posted and
+// completions polled, for goroutines and for threads in C alike, under one lock that those do
+// not wait for. A thread in C posts what a trigger asks for with one call of the driver. What
+// must follow others that are not done, such as the update behind a write of several queue
+// pairs, it parks, with all that comes behind, and posts when polls have found these. What
+// goroutines queue comes behind that too. It leaves to Go what is for memories whose keys Go has
+// not found, and all once too much is parked. Go also tells why a connection has failed in C.
+//
 // # Closed memory
 //
 // A card refuses what comes for a memory that is not registered any more, and that ends the

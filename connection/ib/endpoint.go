@@ -28,13 +28,14 @@ type Endpoint struct {
 
 // queue is a queue pair with the ledger of its requests.
 type queue struct {
-	ledger
-	nic   *nic
-	cq    *verbs.CQ
-	qp    *verbs.QP
-	about address
-	peer  address
-	max   uint64 // bytes of one request
+	*ledger     // nil before it is connected
+	at      int // among the connection's
+	nic     *nic
+	cq      *verbs.CQ
+	qp      *verbs.QP
+	about   address
+	peer    address
+	max     uint64 // bytes of one request
 }
 
 // NewEndpoint makes the queue pairs for one connection.
@@ -57,7 +58,7 @@ func (t *Transport) NewEndpoint() (*Endpoint, error) {
 	}
 	for i := range t.o.QueuePairs {
 		n := t.nics[i%len(t.nics)]
-		q := &queue{nic: n, ledger: newLedger(t.o.Depth), max: uint64(n.state.MaxMessage)}
+		q := &queue{nic: n, max: uint64(n.state.MaxMessage)}
 		e.queues = append(e.queues, q)
 		if q.cq, err = n.ctx.NewCQ(t.o.Depth, nil); err != nil {
 			return fail(err)

@@ -1,7 +1,14 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"fmt"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
 
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/internal/verbs"
@@ -9,30 +16,54 @@ import (
 
 // completionError is the error of a request that did not succeed.
 type completionError struct {
-	what   entry
+	what   string
 	queue  string
 	status uint32
 	vendor uint32
 }
 
 func (e *completionError) Error() string {
-	return fmt.Sprintf("%v ended with %s (status %d, vendor's %#x) on %s",
-		&e.what, verbs.StatusText(e.status), e.status, e.vendor, e.queue)
+	return fmt.Sprintf("%s ended with %s (status %d, vendor's %#x) on %s",
+		e.what, verbs.StatusText(e.status), e.status, e.vendor, e.queue)
 }
 
 // explain returns the error of a completion.
-func (c *conn) explain(q *queue, what entry, d *verbs.Completion) *mscclgo.Error {
+func (c *conn) explain(q *queue, what *entry, status, vendor uint32) *mscclgo.Error {
 	kind := mscclgo.ErrSystem
-	if verbs.Remote(d.Status) {
+	if verbs.Remote(status) {
 		kind = mscclgo.ErrRemote
 	}
-	return mscclgo.Errorf(kind, "ib: complete a request", "%w", &completionError{what, q.String(), d.Status, d.Vendor})
+	return mscclgo.Errorf(kind, "ib: complete a request", "%w", &completionError{what.text(c.peer), q.String(), status, vendor})
+}
+
+// adopt returns the error of what has failed in C, during op if Go knows that.
+func (c *conn) adopt(op string) *mscclgo.Error {
+	f := &c.c.failure
+	q, what := c.queues[f.queue], (*entry)(unsafe.Pointer(&f.what))
+	switch f.why {
+	case C.IB_BAD_POST:
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "%v: the request was not posted: %w", q, syscall.Errno(f.code))
+	case C.IB_BAD_POLL:
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "polling for completions on %v: the driver gave %d", q, f.code)
+	case C.IB_BAD_NUMBER:
+		return mscclgo.Errorf(mscclgo.ErrSystem, op, "a completion of request %d, which is not under way on %v", f.number, q)
+	case C.IB_SILENCE:
+		return mscclgo.Errorf(mscclgo.ErrRemote, op, "the peer has acknowledged nothing for %v; the oldest request is a %s on %v", time.Duration(f.silent).Round(time.Millisecond), what.text(c.peer), q)
+	}
+	return c.explain(q, what, uint32(f.status), uint32(f.vendor))
+}
+
+// breaks keeps the first reason for which nothing more is queued, and reports whether it is this.
+func (c *conn) breaks(err *mscclgo.Error) bool {
+	first := c.broken.CompareAndSwap(nil, err)
+	atomic.StoreUint32((*uint32)(&c.c.broken), 1)
+	return first
 }
 
 // fail fails the connection and returns the error. The first reason stays.
 func (c *conn) fail(err *mscclgo.Error) error {
 	err.At(c.t.reg.Rank(), c.peer)
-	if c.broken.CompareAndSwap(nil, err) {
+	if c.breaks(err) {
 		c.t.o.Logger.Warn("a connection failed", "rank", c.t.reg.Rank(), "peer", c.peer, "error", err)
 		return err
 	}
@@ -43,7 +74,10 @@ func (c *conn) fail(err *mscclgo.Error) error {
 func (c *conn) failed(op string) error {
 	err := c.broken.Load()
 	if err == nil {
-		return nil
+		if atomic.LoadUint32((*uint32)(&c.c.failed)) == 0 {
+			return nil
+		}
+		return c.fail(c.adopt(op))
 	}
 	return mscclgo.Errorf(err.Kind, op, "the connection has failed: %w", err).At(c.t.reg.Rank(), c.peer)
 }

@@ -1,5 +1,8 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"fmt"
 	"time"
@@ -38,7 +41,7 @@ const (
 )
 
 const (
-	messageSize = 24
+	messageSize = C.IB_OUT_BYTES
 	// messages is how many may be under way.
 	messages = 256
 )
@@ -74,13 +77,13 @@ func (o *outbox) forget() {
 }
 
 // addsTo reports whether one of these may add to what a request changes.
-func (o *outbox) addsTo(e *entry) bool {
+func (o *outbox) addsTo(m *registeredmem.Memory, offset, n uint64) bool {
 	if !o.adding() {
 		return false
 	}
 	for i := o.taken; i != o.sent; i++ {
 		p := &o.places[i%messages]
-		if overlap(p.memory, p.offset, 8, e.memory, e.offset, e.n) {
+		if p.memory != nil && p.memory.ID() == m.ID() && p.offset < offset+n && offset < p.offset+8 {
 			return true
 		}
 	}
@@ -103,8 +106,7 @@ func (c *conn) credit(op string, q *queue) error {
 			if err := c.reserve(op, q, 1); err != nil {
 				return err
 			}
-			c.work = append(c.work[:0], c.ask(q))
-			if err := c.post(op, q); err != nil {
+			if err := c.ask(op, q); err != nil {
 				return err
 			}
 		}
@@ -155,19 +157,18 @@ func (c *conn) applied(op string, number uint32) (bool, error) {
 	if c.out.asked > 0 || q.room() == 0 {
 		return false, nil
 	}
-	c.work = append(c.work[:0], c.ask(q))
-	return false, c.post(op, q)
+	return false, c.ask(op, q)
 }
 
-// ask returns the request that reads the peer's count.
-func (c *conn) ask(q *queue) verbs.Work {
+// ask posts a read of the peer's count.
+func (c *conn) ask(op string, q *queue) error {
 	w := verbs.Work{
 		Local: takenAt, Remote: countAt, Size: 4, Opcode: verbs.Read,
 		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
 	}
-	w.ID, w.Flags = q.add(entry{doing: "read of the number of updates applied"}, true)
+	err := c.request(op, q, entry{doing: C.IB_APPLIED}, w)
 	c.out.asked = q.posted
-	return w
+	return err
 }
 
 // sendMessage posts a message behind all that was posted before, once the peer has room.
@@ -179,21 +180,20 @@ func (c *conn) sendMessage(op string, what entry, m message) error {
 	if err := c.reserve(op, q, 2); err != nil {
 		return err
 	}
-	id, flags := q.add(what, true)
-	w := c.send(q, id, m)
-	w.ID, w.Flags = id, flags
-	c.work = append(c.work[:0], w)
-	if c.out.asked == 0 && c.out.underWay() >= messages/2 {
-		c.work = append(c.work, c.ask(q)) // early, so that nothing waits
+	if err := c.request(op, q, what, c.send(q, m)); err != nil {
+		return err
 	}
-	return c.post(op, q)
+	if c.out.asked == 0 && c.out.underWay() >= messages/2 {
+		return c.ask(op, q) // early, so that nothing waits
+	}
+	return nil
 }
 
-// send returns the request that sends a message, for which the peer has room. Its slot
+// send returns the next request, which sends a message, for which the peer has room. Its slot
 // here belonged to a request that is done, since the queue has room.
-func (c *conn) send(q *queue, id uint64, m message) verbs.Work {
+func (c *conn) send(q *queue, m message) verbs.Work {
 	w := verbs.Work{
-		Local:  c.scratch.put(id%q.depth, m),
+		Local:  c.scratch.put(q.posted%q.depth, m),
 		Remote: uint64(c.out.sent%messages) * messageSize, Size: messageSize, Value: uint64(c.out.sent), Opcode: verbs.WriteImm,
 		LocalKey: c.scratch.mrs[q.nic.index].LocalKey(), RemoteKey: c.inboxKey,
 	}
@@ -237,7 +237,7 @@ func (c *conn) receive() {
 				return // the request that failed has the reason
 			}
 			if d.Status != verbs.StatusSuccess {
-				c.fail(c.explain(c.queues[0], entry{doing: "receive"}, d))
+				c.fail(c.explain(c.queues[0], &entry{doing: C.IB_RECEIVE}, d.Status, d.Vendor))
 				return
 			}
 			if err := c.apply(d.Immediate); err != nil {

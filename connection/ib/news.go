@@ -1,5 +1,8 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"sync"
 	"time"
@@ -22,10 +25,7 @@ type news struct {
 	ended   bool // nothing more is told
 	tasks   sync.WaitGroup
 
-	greeted bool // guarded by the connection's lock, as what follows
-	// The newest requests of the first queue that carry news, and no more than that, which marks
-	// do not wait for: the peer may have left.
-	from, to uint64
+	greeted bool // guarded by the connection's lock
 }
 
 // find returns an error if the peer has said that it has closed a memory.
@@ -46,9 +46,10 @@ func (c *conn) greet(op string) error {
 		return nil
 	}
 	c.news.greeted = true
-	if err := c.sendMessage(op, entry{doing: "greeting"}, message{kind: messageHello}); err != nil {
+	if err := c.sendMessage(op, entry{doing: C.IB_GREETING}, message{kind: messageHello}); err != nil {
 		return err
 	}
+	c.c.open = 1
 	c.meet()
 	return nil
 }
@@ -67,6 +68,7 @@ func (c *conn) closedAtPeer(memory uint32) {
 	c.news.mu.Lock()
 	defer c.news.mu.Unlock()
 	c.news.gone.Add(memory)
+	c.forget(memory)
 }
 
 // tellGone has the peer told that a memory was closed. It does not wait.
@@ -126,13 +128,13 @@ func (c *conn) sendGone(memory uint32) (bool, error) {
 	if err := c.usable(op); err != nil {
 		return false, err
 	}
-	q, n := c.queues[0], &c.news
-	from := q.posted
+	q := c.queues[0]
+	from := C.uint64_t(q.posted)
 	defer func() {
-		if from != n.to {
-			n.from = from
+		if from != c.c.news_to {
+			c.c.news_from = from
 		}
-		n.to = q.posted
+		c.c.news_to = C.uint64_t(q.posted)
 	}()
 	if room, err := c.applied(op, c.out.sent+1-messages/2); !room || err != nil {
 		return false, err
@@ -140,7 +142,7 @@ func (c *conn) sendGone(memory uint32) (bool, error) {
 	if q.room() <= int(q.depth/2) {
 		return false, c.poll(op, q)
 	}
-	err := c.sendMessage(op, entry{doing: "news of a closed memory"}, message{memory: memory, kind: messageGone})
+	err := c.sendMessage(op, entry{doing: C.IB_NEWS}, message{memory: memory, kind: messageGone})
 	return err == nil, err
 }
 

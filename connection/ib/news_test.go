@@ -64,7 +64,7 @@ func TestNewsToOneWhoLeft(t *testing.T) {
 	posted := func() bool {
 		b.d.mu.Lock()
 		defer b.d.mu.Unlock()
-		return b.d.queues[0].posted == b.d.news.to
+		return b.d.queues[0].posted == uint64(b.d.c.news_to)
 	}
 	for end := time.Now().Add(patience); !posted(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

@@ -55,9 +55,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// maxQueuePairs is the largest number of queue pairs of a connection.
-const maxQueuePairs = 16
-
 // complete returns the options with defaults filled in.
 func (o Options) complete(timeout time.Duration) (Options, error) {
 	bad := func(format string, args ...any) (Options, error) {

@@ -1,16 +1,18 @@
 package ib
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/connection/ib/internal/ledgertest"
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/verbs"
-	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 func TestOptions(t *testing.T) {
@@ -52,26 +54,53 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// testLedger is a ledger whose entries Go keeps.
+type testLedger struct {
+	ledger
+	entries []entry
+}
+
+func newTestLedger(t *testing.T, depth int) *testLedger {
+	l := &testLedger{entries: make([]entry, depth)}
+	l.ledger = ledger{depth: uint64(depth), entries: &l.entries[0]}
+	var pins runtime.Pinner
+	pins.Pin(l.ledger.entries)
+	t.Cleanup(pins.Unpin)
+	return l
+}
+
+func (l *testLedger) add(e entry) (id uint64, signaled bool) {
+	return ledgertest.Add(unsafe.Pointer(&l.ledger), unsafe.Pointer(&e), false)
+}
+
+func (l *testLedger) complete(id uint64) bool {
+	return ledgertest.Complete(unsafe.Pointer(&l.ledger), id)
+}
+
+func (l *testLedger) conflict(next entry, same bool) uint64 {
+	return ledgertest.Conflict(unsafe.Pointer(&l.ledger), unsafe.Pointer(&next), same)
+}
+
 func TestLedger(t *testing.T) {
-	l := newLedger(16)
+	l := newTestLedger(t, 16)
 	signals := 0
 	for i := range 16 {
-		id, flags := l.add(entry{doing: "x"}, false)
+		id, signaled := l.add(entry{})
 		if id != uint64(i) {
 			t.Fatalf("request %d has number %d", i, id)
 		}
-		if flags != 0 {
+		if signaled {
 			signals++
 		}
 	}
 	if signals != 4 || l.room() != 0 || l.signaled != 16 {
 		t.Errorf("%d signals, room for %d, %d signaled", signals, l.room(), l.signaled)
 	}
-	if _, ok := l.complete(7); !ok || l.room() != 8 {
+	if !l.complete(7) || l.room() != 8 {
 		t.Errorf("room for %d after 8 completed", l.room())
 	}
 	for _, id := range []uint64{7, 0, 16, 1 << 63} {
-		if _, ok := l.complete(id); ok {
+		if l.complete(id) {
 			t.Errorf("a completion of %d was believed", id)
 		}
 	}
@@ -79,9 +108,8 @@ func TestLedger(t *testing.T) {
 
 // TestConflicts adds a request of each kind and asks what another must wait for.
 func TestConflicts(t *testing.T) {
-	mine, theirs := new(registeredmem.Memory), new(registeredmem.Memory)
 	at := func(doing string, remote, local uint64) entry {
-		return entry{doing: doing, memory: theirs, offset: remote, n: 8, local: mine, localOffset: local, read: doing == "read", atomic: doing == "addition"}
+		return entry{there: part{memory: 1, offset: remote}, here: part{memory: 1, offset: local}, n: 8, read: doing == "read", atomic: doing == "addition"}
 	}
 	const here, there, apart = "here", "at the peer", "apart"
 	for _, c := range []struct {
@@ -98,30 +126,30 @@ func TestConflicts(t *testing.T) {
 		{"addition", "write", apart, false, false}, {"read", "addition", apart, false, false},
 		{"write", "read", apart, false, false}, {"read", "write", apart, false, false},
 	} {
-		l := newLedger(16)
-		l.add(entry{doing: "empty write"}, false)
-		l.add(at(c.before, 0, 100), false)
+		l := newTestLedger(t, 16)
+		l.add(entry{}) // an empty write
+		l.add(at(c.before, 0, 100))
 		if c.before == "read" {
 			l.waitFor = l.posted
 		}
 		next := at(c.next, 8, 108)
 		switch c.overlap {
 		case there:
-			next.offset = 7
+			next.there.offset = 7
 		case here:
-			next.localOffset = 107
+			next.here.offset = 107
 		}
 		for _, same := range []bool{true, false} {
 			want := uint64(0)
 			if same && c.same || !same && c.other {
 				want = 2
 			}
-			if got := l.conflict(&next, same); got != want {
+			if got := l.conflict(next, same); got != want {
 				t.Errorf("a %s behind a %s that it overlaps %s, same queue pair %v: it waits for %d, not %d", c.next, c.before, c.overlap, same, got, want)
 			}
 		}
 		l.complete(1)
-		if got := l.conflict(&next, false); got != 0 {
+		if got := l.conflict(next, false); got != 0 {
 			t.Errorf("a %s waits for a %s that is done", c.next, c.before)
 		}
 	}

@@ -1,15 +1,12 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"github.com/mscclgo/mscclgo"
-	"github.com/mscclgo/mscclgo/internal/verbs"
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
-
-// readSize is the most bytes of one request. What is lost of a read's answer has all behind
-// it sent again, and a device counts such attempts until the request is done: with 16 MiB in
-// one, both ways at once, Soft-RoCE (Linux 6.1) gives up.
-const readSize = 1 << 20
 
 // ReadyToRead reports whether there is room for all requests that a read and a mark may
 // make. It is false more often than need be: while there are writes under way, from whose
@@ -30,17 +27,17 @@ func (c *conn) ReadyToRead(n uint64) bool {
 			return false
 		}
 	}
+	if C.ib_unpark(c.c) != 0 {
+		return c.usable(op) != nil
+	}
 	if !c.adds {
 		if applied, err := c.applied(op, c.out.changes); !applied {
 			return err != nil
 		}
 	}
 	const others = 2 // for a mark
-	return first.room() > others && n/first.perRead() < uint64(first.room()-others)
+	return uint64(C.ib_pieces(c.c, 0, C.uint64_t(n), true))+others <= uint64(first.room())
 }
-
-// perRead returns the most bytes of one read.
-func (q *queue) perRead() uint64 { return min(q.max, readSize) }
 
 // Read posts RDMA reads on the first queue pair, which has made all updates. Writes of other
 // queue pairs that it overlaps, and those that still send what it overwrites here, are done
@@ -58,34 +55,22 @@ func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	if to == nil { // it was closed meanwhile
 		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v is closed", dst)
 	}
+	c.knowOwn(to)
 	q := c.queues[0]
-	what := entry{doing: "read", memory: src, offset: srcOffset, n: n, local: dst, localOffset: dstOffset, read: true}
-	if err := c.awaitConflicts(op, q, &what); err != nil {
-		return err
-	}
 	if err := c.awaitApplied(op, q); err != nil {
 		return err
 	}
-	localKey, remoteKey := to.mrs[q.nic.index].LocalKey(), from.keys[q.peer.nic]
-	c.work = c.work[:0]
+	here, there := to.own(q), from.theirs(src, q)
 	for at := uint64(0); at < n; {
-		size := min(q.perRead(), n-at)
-		if err := c.reserve(op, q, 1); err != nil {
+		size := min(n-at, uint64(C.ib_fits(c.c, 0)))
+		if err := c.until(op, q, func() C.int {
+			return C.ib_read(c.c, &here, C.uint64_t(dstOffset+at), &there, C.uint64_t(srcOffset+at), C.uint64_t(size))
+		}); err != nil {
 			return err
 		}
-		w := verbs.Work{
-			Local: to.base + dstOffset + at, Remote: from.base + srcOffset + at, Size: uint32(size),
-			LocalKey: localKey, RemoteKey: remoteKey, Opcode: verbs.Read,
-		}
 		at += size
-		w.ID, w.Flags = q.add(what, at == n)
-		c.work = append(c.work, w)
 	}
-	q.waitFor = q.posted
-	if to.device {
-		c.landing.newest, c.landing.key, c.landing.at = q.posted, localKey, to.base+dstOffset+n-1
-	}
-	return c.post(op, q)
+	return nil
 }
 
 // awaitApplied waits until the peer's process has applied all updates that are messages,
@@ -105,45 +90,4 @@ func (c *conn) awaitApplied(op string, q *queue) error {
 		}
 		pause(i)
 	}
-}
-
-// landing is what is known of reads into memory of this rank's device. The card announces
-// their end in host memory, which may come before the bytes are in the device's: they are
-// once the card has read there again, as it does for a write from there.
-type landing struct {
-	newest  uint64 // all these reads are requests below
-	key     uint32 // where the newest has put its last byte
-	at      uint64
-	pushed  uint64 // for the reads below, such a write was posted
-	until   uint64 // which is done when all requests below are
-	settled uint64 // the reads below have landed
-}
-
-// landed reports whether the reads below a number, which are done, are in the device's
-// memory. If that is not known it posts a write of their last byte, which waits for
-// nothing, to a byte of the peer's inbox that nobody reads.
-func (c *conn) landed(op string, number uint64) (bool, error) {
-	l, q := &c.landing, c.queues[0]
-	if l.pushed > l.settled && q.done < l.until {
-		if err := c.poll(op, q); err != nil {
-			return false, err
-		}
-	}
-	if q.done >= l.until {
-		l.settled = l.pushed
-	}
-	if number <= l.settled {
-		return true, nil
-	}
-	if err := c.usable(op); err != nil {
-		return false, err
-	}
-	if number <= l.pushed || q.room() == 0 {
-		return false, nil
-	}
-	w := verbs.Work{Local: l.at, Remote: dumpAt, Size: 1, LocalKey: l.key, RemoteKey: c.inboxKey, Opcode: verbs.Write}
-	w.ID, w.Flags = q.add(entry{doing: "write behind a read"}, true)
-	l.pushed, l.until = number, q.posted
-	c.work = append(c.work[:0], w)
-	return false, c.post(op, q)
 }

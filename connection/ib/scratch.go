@@ -1,5 +1,8 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"encoding/binary"
 	"errors"
@@ -22,11 +25,9 @@ type scratch struct {
 
 // Offsets in this rank's part.
 const (
-	fetchedAt = 0  // what atomics return; not used
-	touchedAt = 8  // what reads after writes return; not used
-	takenAt   = 16 // what a read of the peer's count returns
-	oldAt     = 24 // what an exchanged word was
-	outAt     = 64 // outgoing messages and values, one for each request that may be under way
+	takenAt = 16          // what a read of the peer's count returns, behind what C uses
+	oldAt   = 24          // what an exchanged word was
+	outAt   = C.IB_OUT_AT // outgoing messages and values, one for each request that may be under way
 )
 
 // Offsets in the inbox. The first messages are the slots of messages.
@@ -67,13 +68,6 @@ func (s *scratch) put(slot uint64, m message) uint64 {
 	binary.LittleEndian.PutUint32(s.bytes[at+4:], uint32(m.kind))
 	binary.LittleEndian.PutUint64(s.bytes[at+8:], m.offset)
 	binary.LittleEndian.PutUint64(s.bytes[at+16:], m.value)
-	return at
-}
-
-// putValue writes a value to the place of an outgoing message and returns its offset.
-func (s *scratch) putValue(slot, value uint64) uint64 {
-	at := outAt + slot*messageSize
-	binary.NativeEndian.PutUint64(s.bytes[at:], value)
 	return at
 }
 

@@ -1,5 +1,8 @@
 package ib
 
+// #include "post.h"
+import "C"
+
 import (
 	"errors"
 	"time"
@@ -119,10 +122,7 @@ func (c *conn) look() {
 		}
 	}
 	if idle && first.room() > 0 {
-		w := verbs.Work{Opcode: verbs.Write}
-		w.ID, w.Flags = first.add(entry{doing: "empty write"}, true)
-		c.work = append(c.work[:0], w)
-		c.post(op, first)
+		c.request(op, first, entry{doing: C.IB_EMPTY}, verbs.Work{Opcode: verbs.Write})
 	}
 	c.lookedAt = first.posted
 }

@@ -1,0 +1,139 @@
+// What a connection offers to threads in C. Nothing waits: what must follow others that are not
+// done is parked, and posted when polls have found these. What is for a memory whose keys Go has
+// not found yet is left to Go, and all while Go has the connection or too much is parked.
+#include "post.h"
+
+static ib_conn* conn_of(native_queue* queue) { return (ib_conn*)queue; }
+
+static int code_of(int rc) { return rc == IB_WAIT ? NATIVE_PENDING : rc; }
+
+// know finds the keys of a memory.
+static bool know(const ib_known* table, const native_range* range, ib_memory* m, uint32_t* keys,
+                 uint32_t count) {
+  const uint64_t number = (uint64_t)range->number + 1;
+  const ib_known* found = &table[range->number % IB_KNOWN];
+  if (__atomic_load_n(&found->memory.memory, __ATOMIC_ACQUIRE) != number) return false;
+  *m = found->memory;
+  m->memory = number;  // Go may forget it meanwhile
+  memcpy(keys, found->keys, count * sizeof *keys);
+  return true;
+}
+
+// take makes the next request to be parked of what a trigger asks for. It reports false if that is
+// Go's.
+static bool take(ib_conn* c, const native_request* r) {
+  if (!c->open || ib_broken(c) || c->parked_to - c->parked_from == IB_PARKED) return false;
+  ib_parked* p = &c->parked[c->parked_to % IB_PARKED];
+  *p = (ib_parked){
+      .dst_offset = r->dst.offset,
+      .src_offset = r->src.offset,
+      .word_offset = r->word.offset,
+      .bytes = r->bytes,
+      .reads = r->reads,
+      .stores = r->stores,
+      .updates = r->word.range != NULL,
+  };
+  uint32_t word_keys[IB_QUEUES];
+  if ((r->bytes || r->stores) &&
+      !know(r->reads ? c->own : c->theirs, r->dst.range, &p->dst, p->dst_keys, c->count))
+    return false;
+  if (r->bytes && !know(r->reads ? c->theirs : c->own, r->src.range, &p->src, p->src_keys, c->count))
+    return false;
+  if (p->updates && !know(c->theirs, r->word.range, &p->word, word_keys, c->count)) return false;
+  c->left = (r->bytes != 0) + p->stores + p->updates + r->marks;
+  return true;
+}
+
+static int poll(ib_conn* c) {
+  for (uint32_t i = 0; i < c->count; i++)
+    if (c->queues[i].ledger.done < c->queues[i].ledger.posted && ib_poll(c, i)) return IB_BROKEN;
+  return 0;
+}
+
+static void end(native_queue* queue) { __atomic_store_n(&conn_of(queue)->claimed, 0, __ATOMIC_RELEASE); }
+
+static int begin(native_queue* queue, native_thread* thread, const native_request* request) {
+  (void)thread;
+  ib_conn* c = conn_of(queue);
+  if (__atomic_exchange_n(&c->claimed, 1, __ATOMIC_ACQUIRE)) return NATIVE_BUSY;
+  // Go tells what polls find wrong.
+  if (!request || (!poll(c) && take(c, request))) return 0;
+  end(queue);
+  return NATIVE_BUSY;
+}
+
+// settle sets a mark once what is parked before it is posted.
+static int settle(ib_conn* c, unsigned mark) {
+  if (c->marks[mark].set) return 0;
+  if (c->parked_from < c->marks[mark].behind) return IB_WAIT;
+  int rc = ib_settle(c, &c->marks[mark].mark);
+  c->marks[mark].set = rc == 0;
+  return rc;
+}
+
+// did is called after each operation. After the last it parks the request, and posts what it can
+// with one call of the driver.
+static int did(ib_conn* c) {
+  if (--c->left) return 0;
+  c->parked_to++;
+  return code_of(ib_unpark(c));
+}
+
+static int write(native_queue* queue, native_place dst, native_place src, uint64_t n) {
+  (void)dst, (void)src, (void)n;  // as begin has them
+  return did(conn_of(queue));
+}
+
+static int store(native_queue* queue, native_place dst, uint64_t value) {
+  (void)dst;
+  ib_conn* c = conn_of(queue);
+  c->parked[c->parked_to % IB_PARKED].value = value;
+  return did(c);
+}
+
+static int update(native_queue* queue, native_place dst, uint64_t from, uint64_t to) {
+  (void)dst;
+  ib_conn* c = conn_of(queue);
+  c->parked[c->parked_to % IB_PARKED].increase = to - from;
+  return did(c);
+}
+
+static int progress(native_queue* queue) {
+  ib_conn* c = conn_of(queue);
+  if (c->parked_from == c->parked_to) return 0;
+  int rc = poll(c);
+  return code_of(rc ? rc : ib_unpark(c));
+}
+
+static int mark(native_queue* queue, unsigned mark) {
+  ib_conn* c = conn_of(queue);
+  c->left = 0;
+  c->marks[mark].set = false;
+  c->marks[mark].behind = ++c->parked_to;
+  int rc = ib_run(c);
+  if (!rc) rc = settle(c, mark);
+  if (ib_post_all(c)) rc = IB_BROKEN;
+  return rc == IB_BROKEN ? rc : NATIVE_PENDING;
+}
+
+static int reached(native_queue* queue, unsigned mark) {
+  ib_conn* c = conn_of(queue);
+  int rc = progress(queue);
+  if (!c->marks[mark].set) {
+    if (rc != IB_BROKEN) rc = settle(c, mark);
+    if (rc) return code_of(rc);
+  }
+  return code_of(ib_reached(c, &c->marks[mark].mark));
+}
+
+void ib_init(ib_conn* c, uint32_t count, uint64_t depth) {
+  static const native_operations operations = {begin,    end,  write,   store, update,
+                                               progress, mark, reached, true};
+  c->queue.operations = &operations;
+  c->count = count;
+  ib_entry* entries = (ib_entry*)&c->queues[count];
+  for (uint32_t i = 0; i < count; i++) {
+    c->queues[i].ledger.depth = depth;
+    c->queues[i].ledger.entries = entries + i * depth;
+  }
+}

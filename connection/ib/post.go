@@ -1,0 +1,164 @@
+package ib
+
+/*
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/../../internal
+#cgo noescape ib_request
+#cgo nocallback ib_request
+#cgo noescape ib_post
+#cgo nocallback ib_post
+#cgo noescape ib_poll
+#cgo nocallback ib_poll
+#cgo noescape ib_fence
+#cgo nocallback ib_fence
+#cgo noescape ib_write
+#cgo nocallback ib_write
+#cgo noescape ib_read
+#cgo nocallback ib_read
+#cgo noescape ib_store
+#cgo nocallback ib_store
+#cgo noescape ib_follow
+#cgo nocallback ib_follow
+#cgo noescape ib_update
+#cgo nocallback ib_update
+#cgo noescape ib_increase
+#cgo nocallback ib_increase
+#cgo noescape ib_changed
+#cgo nocallback ib_changed
+#cgo noescape ib_settle
+#cgo nocallback ib_settle
+#cgo noescape ib_reached
+#cgo nocallback ib_reached
+#cgo noescape ib_spread
+#cgo nocallback ib_spread
+#cgo noescape ib_unpark
+#cgo nocallback ib_unpark
+#cgo noescape ib_landed
+#cgo nocallback ib_landed
+#include "post.h"
+*/
+import "C"
+
+import (
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
+)
+
+// theirs returns the peer's memory as requests of q name it.
+func (k *key) theirs(m *registeredmem.Memory, q *queue) C.ib_memory {
+	return C.ib_memory{
+		memory: C.uint64_t(m.ID()) + 1, size: C.uint64_t(m.Size()), base: C.uint64_t(k.base),
+		key: C.uint32_t(k.keys[q.peer.nic]), device: C.bool(k.device),
+	}
+}
+
+// own returns this rank's memory likewise.
+func (r *registration) own(q *queue) C.ib_memory {
+	return C.ib_memory{
+		memory: C.uint64_t(r.memory.ID()) + 1, size: C.uint64_t(r.memory.Size()), base: C.uint64_t(r.base),
+		key: C.uint32_t(r.mrs[q.nic.index].LocalKey()), device: C.bool(r.device),
+	}
+}
+
+// until has C gather requests on q and posts them. Where C must not do so before others are
+// done, it polls until they are.
+func (c *conn) until(op string, q *queue, gather func() C.int) error {
+	for i := 0; ; i++ {
+		switch gather() {
+		case 0:
+			return c.post(op, q)
+		case C.IB_BROKEN:
+			return c.usable(op)
+		}
+		if i > 0 {
+			pause(i)
+		}
+		for _, q := range c.queues {
+			if q.done == q.posted {
+				continue
+			}
+			if err := c.poll(op, q); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// unpark waits until what threads in C have left to wait is posted. The caller holds mu, and
+// queues what comes behind.
+func (c *conn) unpark(op string) error {
+	return c.until(op, c.queues[0], func() C.int { return C.ib_unpark(c.c) })
+}
+
+// post posts what was gathered.
+func (c *conn) post(op string, q *queue) error {
+	if C.ib_post(c.c, C.uint32_t(q.at)) != 0 {
+		return c.usable(op)
+	}
+	return nil
+}
+
+// request posts a request of this package's own, for which there is room, with a completion.
+func (c *conn) request(op string, q *queue, what entry, w verbs.Work) error {
+	if C.ib_request(c.c, C.uint32_t(q.at), (*C.ib_entry)(unsafe.Pointer(&what)), (*C.verbs_work)(unsafe.Pointer(&w))) != 0 {
+		return c.usable(op)
+	}
+	return nil
+}
+
+// poll takes the completions of q.
+func (c *conn) poll(op string, q *queue) error {
+	if err := c.failed(op); err != nil {
+		return err
+	}
+	if C.ib_poll(c.c, C.uint32_t(q.at)) != 0 {
+		return c.failed(op)
+	}
+	return nil
+}
+
+// reserve waits until q has room for n more requests.
+func (c *conn) reserve(op string, q *queue, n int) error {
+	if q.room() >= n {
+		return nil
+	}
+	return c.await(op, q, q.posted-q.depth+uint64(n))
+}
+
+// await polls until all requests below a number are done.
+func (c *conn) await(op string, q *queue, number uint64) error {
+	for i := 0; q.done < number; i++ {
+		if err := c.poll(op, q); err != nil {
+			return err
+		}
+		if q.done < number {
+			pause(i)
+		}
+	}
+	return nil
+}
+
+// fence makes sure that a completion will cover all requests posted so far.
+func (c *conn) fence(op string, q *queue) error {
+	return c.until(op, q, func() C.int { return C.ib_fence(c.c, C.uint32_t(q.at)) })
+}
+
+// follow waits until what is posted next on the first queue comes behind all that was posted
+// before, for the peer's process too.
+func (c *conn) follow(op string, word *C.ib_memory, what *entry) error {
+	return c.until(op, c.queues[0], func() C.int {
+		return C.ib_follow(c.c, word, C.uint64_t(what.there.offset), C.uint32_t(what.doing), false)
+	})
+}
+
+// pause yields between two polls, for longer after many of them.
+func pause(i int) {
+	if i < 2000 {
+		runtime.Gosched()
+		return
+	}
+	time.Sleep(50 * time.Microsecond)
+}
