@@ -1,15 +1,7 @@
 #include "post.h"
 
-#include <time.h>
-
 uint64_t ib_size(uint32_t count, uint64_t depth) {
   return sizeof(ib_conn) + count * (sizeof(ib_queue) + depth * sizeof(ib_entry));
-}
-
-static int64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 // fail keeps the first failure, for Go to explain.
@@ -63,19 +55,6 @@ static ib_entry oldest(const ib_ledger* l) {
   return l->entries[l->done % l->depth];
 }
 
-// silence returns for how long polls have found nothing although requests are under way, after
-// one that found some. It reads the clock once in 64 polls.
-static int64_t silence(ib_ledger* l, int found) {
-  if (found > 0 || l->done == l->posted) {
-    l->polls = 0;
-    return 0;
-  }
-  if (++l->polls % 64 != 0) return 0;
-  const int64_t t = now();
-  if (l->polls == 64) l->since = t;
-  return t - l->since;
-}
-
 // poll takes completions. It fails the connection if there are none for the transport's
 // timeout, since not every device gives up by itself.
 static int poll(ib_conn* c, ib_queue* q) {
@@ -89,7 +68,7 @@ static int poll(ib_conn* c, ib_queue* q) {
     f.why = f.status ? IB_BAD_STATUS : under_way ? 0 : IB_BAD_NUMBER;
     if (f.why) return fail(c, q, f);
   }
-  const int64_t silent = silence(&q->ledger, n);
+  const int64_t silent = ib_silence(&q->ledger, n > 0);
   if (silent <= c->timeout) return 0;
   return fail(c, q, (ib_failure){.why = IB_SILENCE, .silent = silent, .what = oldest(&q->ledger)});
 }

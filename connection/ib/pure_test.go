@@ -106,6 +106,40 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// TestSilenceIsOfWhatIsDue has polls find nothing, which counts only while a completion is due.
+func TestSilenceIsOfWhatIsDue(t *testing.T) {
+	l := newTestLedger(t, 16)
+	polls := func() (silent int64) {
+		for range 64 {
+			silent = max(silent, ledgertest.Silence(unsafe.Pointer(&l.ledger), false))
+		}
+		time.Sleep(time.Millisecond)
+		return silent
+	}
+	l.add(entry{}) // asks for no completion
+	polls()
+	if silent := polls(); silent != 0 || l.polls != 0 {
+		t.Errorf("no completion is due, and polls have found none for %d ns", silent)
+	}
+	for signaled := false; !signaled; {
+		_, signaled = l.add(entry{})
+	}
+	last := l.posted - 1
+	l.add(entry{})
+	polls()
+	if silent := polls(); silent < int64(time.Millisecond) {
+		t.Errorf("a completion is due, and polls have found none for %d ns", silent)
+	}
+	if silent := ledgertest.Silence(unsafe.Pointer(&l.ledger), true); silent != 0 || l.polls != 0 {
+		t.Errorf("a poll that found some has found none for %d ns", silent)
+	}
+	polls()
+	l.complete(last)
+	if silent := polls(); silent != 0 {
+		t.Errorf("all that asked for a completion is done, and polls have found none for %d ns", silent)
+	}
+}
+
 // TestConflicts adds a request of each kind and asks what another must wait for.
 func TestConflicts(t *testing.T) {
 	at := func(doing string, remote, local uint64) entry {

@@ -99,8 +99,8 @@ func (n *nic) lookAll() {
 }
 
 // look notices that the peer is gone while nobody calls: it polls for what is under way,
-// and where nothing was posted since the last look, it posts an empty write, which the
-// peer's card acknowledges. Before the first request is done the peer may not be
+// and where nothing was posted since the last look and no completion is due, it posts an
+// empty write, which the peer's card acknowledges, and with it all before. Before the first request is done the peer may not be
 // connected yet.
 func (c *conn) look() {
 	const op = "ib: look after an idle connection"
@@ -114,11 +114,11 @@ func (c *conn) look() {
 	first := c.queues[0]
 	idle := first.posted == c.lookedAt && first.done > 0
 	for _, q := range c.queues {
-		if q.done < q.posted {
+		if q.done < q.signaled {
 			idle = false
-			if c.poll(op, q) != nil {
-				return
-			}
+		}
+		if q.done < q.posted && c.poll(op, q) != nil {
+			return
 		}
 	}
 	if idle && first.room() > 0 {

@@ -23,6 +23,11 @@ func Complete(ledger unsafe.Pointer, id uint64) bool {
 	return bool(C.ib_complete((*C.ib_ledger)(ledger), C.uint64_t(id), &what))
 }
 
+// Silence counts a poll, and returns for how many nanoseconds polls have found nothing.
+func Silence(ledger unsafe.Pointer, found bool) int64 {
+	return int64(C.ib_silence((*C.ib_ledger)(ledger), C.bool(found)))
+}
+
 // Conflict returns the number below which all requests must be done before another is posted.
 func Conflict(ledger, next unsafe.Pointer, same bool) uint64 {
 	return uint64(C.ib_conflict((*C.ib_ledger)(ledger), (*C.ib_entry)(next), C.bool(same)))
