@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	_ "github.com/mscclgo/mscclgo/connection/ib/internal/ledger" // the header
 	"github.com/mscclgo/mscclgo/registeredmem"
 )
 

@@ -1,7 +1,7 @@
 package ib
 
 /*
-#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/../../internal
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/internal -I${SRCDIR}/../../internal
 #cgo noescape ib_request
 #cgo nocallback ib_request
 #cgo noescape ib_post

@@ -3,7 +3,7 @@
 #ifndef MSCCLGO_IB_POST_H
 #define MSCCLGO_IB_POST_H
 
-#include "ledger.h"
+#include "ledger/ledger.h"
 #include "native/queue.h"
 
 // What functions return: 0, or one of these.

@@ -3,12 +3,17 @@
 package ledgertest
 
 /*
-#cgo CFLAGS: -std=gnu11 -Wall -Wextra -I${SRCDIR}/../.. -I${SRCDIR}/../../../../internal
-#include "ledger.h"
+#cgo CFLAGS: -std=gnu11 -Wall -Wextra -I${SRCDIR}/.. -I${SRCDIR}/../../../../internal
+#include "ledger/ledger.h"
 */
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	_ "github.com/mscclgo/mscclgo/connection/ib/internal/ledger" // the header
+	_ "github.com/mscclgo/mscclgo/internal/verbs"                // and one that it includes
+)
 
 // Add adds a request and returns its number, and whether it requests a completion.
 func Add(ledger, entry unsafe.Pointer, signal bool) (id uint64, signaled bool) {
