@@ -120,7 +120,7 @@ func (c *conn) Ready(n uint64) bool {
 	switch {
 	case spread(n, 0, len(c.queues)).n < n:
 		return false
-	case uint64(first.room()) < others || n/first.max >= uint64(first.room())-others:
+	case uint64(C.ib_pieces(c.c, 0, C.uint64_t(n), false))+others > uint64(first.room()):
 		return false
 	case !c.adds && c.out.underWay() >= messages-1:
 		return false
@@ -149,7 +149,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 		part := spread(n, i, len(c.queues))
 		there, here := to.theirs(dst, q), from.own(q)
 		for at, end := part.offset, part.offset+part.n; at < end; {
-			size := min(end-at, uint64(C.ib_fits(c.c, C.uint32_t(i))))
+			size := min(end-at, uint64(C.ib_fits(c.c, C.uint32_t(i), false)))
 			if err := c.until(op, q, func() C.int {
 				return C.ib_write(c.c, C.uint32_t(i), &there, C.uint64_t(dstOffset+at), &here, C.uint64_t(srcOffset+at), C.uint64_t(size))
 			}); err != nil {

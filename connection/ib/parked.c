@@ -8,7 +8,7 @@ static int copy(ib_conn* c, ib_parked* p) {
     p->dst.key = p->dst_keys[p->queue];
     p->src.key = p->src_keys[p->queue];
     while (p->at < n) {
-      const uint64_t most = ib_fits(c, p->queue), size = n - p->at < most ? n - p->at : most;
+      const uint64_t most = ib_fits(c, p->queue, p->reads), size = n - p->at < most ? n - p->at : most;
       const uint64_t dst = p->dst_offset + begin + p->at, src = p->src_offset + begin + p->at;
       int rc = p->reads ? ib_read(c, &p->dst, dst, &p->src, src, size)
                         : ib_write(c, p->queue, &p->dst, dst, &p->src, src, size);

@@ -116,14 +116,15 @@ static uint64_t per_read(const ib_queue* q) { return q->max < IB_READ_BYTES ? q-
 
 static uint64_t pieces(uint64_t n, uint64_t each) { return n / each + (n % each != 0); }
 
+static uint64_t most(const ib_queue* q, bool read) { return read ? per_read(q) : q->max; }
+
 uint64_t ib_pieces(const ib_conn* c, uint32_t queue, uint64_t n, bool read) {
-  const ib_queue* q = &c->queues[queue];
-  return pieces(n, read ? per_read(q) : q->max);
+  return pieces(n, most(&c->queues[queue], read));
 }
 
-uint64_t ib_fits(const ib_conn* c, uint32_t queue) {
+uint64_t ib_fits(const ib_conn* c, uint32_t queue, bool read) {
   const ib_queue* q = &c->queues[queue];
-  return (q->ledger.depth / 2) * per_read(q);
+  return q->ledger.depth / 2 * most(q, read);
 }
 
 // read_back gathers a read of a byte at the peer. Once it is complete, the writes before it are

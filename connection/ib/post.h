@@ -181,8 +181,9 @@ uint64_t ib_spread(uint64_t n, uint32_t i, uint32_t count, uint64_t* begin);
 // ib_pieces returns how many requests n bytes take on a queue pair, of a write or of a read.
 uint64_t ib_pieces(const ib_conn* c, uint32_t queue, uint64_t n, bool read);
 
-// ib_fits returns the most bytes of a write or a read that fit in an empty queue.
-uint64_t ib_fits(const ib_conn* c, uint32_t queue);
+// ib_fits returns the bytes after which a longer write or read is cut, so that a part fits in an
+// empty queue. The parts take as many requests as ib_pieces has for the whole.
+uint64_t ib_fits(const ib_conn* c, uint32_t queue, bool read);
 
 // ib_write writes n bytes on a queue pair. If that is not the first, a read of the last byte
 // ends it, whose answer means that all of the queue pair's writes are in place.

@@ -62,7 +62,7 @@ func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	}
 	here, there := to.own(q), from.theirs(src, q)
 	for at := uint64(0); at < n; {
-		size := min(n-at, uint64(C.ib_fits(c.c, 0)))
+		size := min(n-at, uint64(C.ib_fits(c.c, 0, true)))
 		if err := c.until(op, q, func() C.int {
 			return C.ib_read(c.c, &here, C.uint64_t(dstOffset+at), &there, C.uint64_t(srcOffset+at), C.uint64_t(size))
 		}); err != nil {
