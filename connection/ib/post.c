@@ -4,8 +4,10 @@ uint64_t ib_size(uint32_t count, uint64_t depth) {
   return sizeof(ib_conn) + count * (sizeof(ib_queue) + depth * sizeof(ib_entry));
 }
 
-// fail keeps the first failure, for Go to explain.
+// fail keeps the first failure, for Go to explain. What was gathered is not posted any more, which
+// callers are told of.
 static int fail(ib_conn* c, const ib_queue* q, ib_failure f) {
+  for (uint32_t i = 0; i < c->count; i++) c->queues[i].gathered = 0;
   if (!c->failed) {
     f.queue = (uint32_t)(q - c->queues);
     c->failure = f;
@@ -20,6 +22,7 @@ static int post(ib_conn* c, ib_queue* q) {
   const uint32_t n = q->gathered;
   if (n == 0) return 0;
   q->gathered = 0;
+  if (ib_broken(c)) return IB_BROKEN;
   int posted, rc = verbs_post_send(q->qp, q->work, (int)n, &posted);
   // It is not known which of the requests were posted.
   return rc ? fail(c, q, (ib_failure){.why = IB_BAD_POST, .code = rc}) : 0;
@@ -37,10 +40,11 @@ int ib_post_all(ib_conn* c) {
 }
 
 static int request(ib_conn* c, ib_queue* q, const ib_entry* what, verbs_work work, bool signal) {
-  int rc = q->gathered == VERBS_BATCH ? post(c, q) : 0;
+  int rc = q->gathered == VERBS_BATCH ? post(c, q) : ib_broken(c) ? IB_BROKEN : 0;
+  if (rc) return rc;
   work.id = ib_add(&q->ledger, what, signal, &work.flags);
   q->work[q->gathered++] = work;
-  return rc;
+  return 0;
 }
 
 int ib_request(ib_conn* c, uint32_t queue, const ib_entry* what, const verbs_work* work) {
