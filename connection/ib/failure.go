@@ -36,8 +36,8 @@ func (c *conn) explain(q *queue, what *entry, status, vendor uint32) *mscclgo.Er
 	return mscclgo.Errorf(kind, "ib: complete a request", "%w", &completionError{what.text(c.peer), q.String(), status, vendor})
 }
 
-// adopt returns the error of what has failed in C, during op if Go knows that.
-func (c *conn) adopt(op string) *mscclgo.Error {
+// reason returns the error of what has failed in C, during op if Go knows that.
+func (c *conn) reason(op string) *mscclgo.Error {
 	f := &c.c.failure
 	q, what := c.queues[f.queue], (*entry)(unsafe.Pointer(&f.what))
 	switch f.why {
@@ -53,18 +53,42 @@ func (c *conn) adopt(op string) *mscclgo.Error {
 	return c.explain(q, what, uint32(f.status), uint32(f.vendor))
 }
 
-// breaks keeps the first reason for which nothing more is queued, and reports whether it is this.
-func (c *conn) breaks(err *mscclgo.Error) bool {
+// adopt has what has failed in C be the reason for which nothing more is queued, unless there is
+// one. It returns the error if that is new.
+func (c *conn) adopt(op string) *mscclgo.Error {
+	if c.broken.Load() != nil || atomic.LoadUint32((*uint32)(&c.c.failed)) == 0 {
+		return nil
+	}
+	err := c.reason(op).At(c.t.reg.Rank(), c.peer)
+	if !c.keep(err) {
+		return nil
+	}
+	c.warn(err)
+	return err
+}
+
+// keep keeps the first reason for which nothing more is queued, and reports whether it is this.
+func (c *conn) keep(err *mscclgo.Error) bool {
 	first := c.broken.CompareAndSwap(nil, err)
 	atomic.StoreUint32((*uint32)(&c.c.broken), 1)
 	return first
+}
+
+func (c *conn) warn(err error) {
+	c.t.o.Logger.Warn("a connection failed", "rank", c.t.reg.Rank(), "peer", c.peer, "error", err)
+}
+
+// breaks is keep where something may have failed in C before, which then is the reason.
+func (c *conn) breaks(err *mscclgo.Error) bool {
+	c.adopt(err.Op)
+	return c.keep(err)
 }
 
 // fail fails the connection and returns the error. The first reason stays.
 func (c *conn) fail(err *mscclgo.Error) error {
 	err.At(c.t.reg.Rank(), c.peer)
 	if c.breaks(err) {
-		c.t.o.Logger.Warn("a connection failed", "rank", c.t.reg.Rank(), "peer", c.peer, "error", err)
+		c.warn(err)
 		return err
 	}
 	return c.failed(err.Op)
@@ -72,12 +96,12 @@ func (c *conn) fail(err *mscclgo.Error) error {
 
 // failed returns an error if the connection has failed.
 func (c *conn) failed(op string) error {
+	if err := c.adopt(op); err != nil {
+		return err
+	}
 	err := c.broken.Load()
 	if err == nil {
-		if atomic.LoadUint32((*uint32)(&c.c.failed)) == 0 {
-			return nil
-		}
-		return c.fail(c.adopt(op))
+		return nil
 	}
 	return mscclgo.Errorf(err.Kind, op, "the connection has failed: %w", err).At(c.t.reg.Rank(), c.peer)
 }

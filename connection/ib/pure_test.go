@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/mscclgo/mscclgo/internal/test/testcmp"
 	"github.com/mscclgo/mscclgo/internal/test/testerr"
 	"github.com/mscclgo/mscclgo/internal/verbs"
+	"github.com/mscclgo/mscclgo/registeredmem"
 )
 
 func TestOptions(t *testing.T) {
@@ -50,6 +52,47 @@ func TestOptions(t *testing.T) {
 	for d, want := range map[time.Duration]uint8{1: 1, ackUnit * 4: 2, ackUnit*4 + 1: 3, maxAckTimeout: 31} {
 		if e := ackExponent(d); e != want {
 			t.Errorf("%v is %d, want %d", d, e, want)
+		}
+	}
+}
+
+// newUnconnected returns a driver whose queue pair, of a depth, has requests of at most max bytes
+// and no device.
+func newUnconnected(t *testing.T, depth int, max uint64) *conn {
+	q := &queue{qp: &verbs.QP{}, cq: &verbs.CQ{}, nic: &nic{}, max: max}
+	c := &conn{
+		t:      &Transport{reg: newRegistry(t, 0), o: Options{Logger: slog.New(slog.DiscardHandler)}},
+		queues: []*queue{q}, peer: 1, adds: true, remotes: map[*registeredmem.Memory]*key{nil: nil},
+	}
+	c.native, c.c = newState(c.queues, depth)
+	c.mu = lockOf(c.c)
+	return c
+}
+
+// TestReady has writes of as many requests as there is room for beside the others of a turn.
+func TestReady(t *testing.T) {
+	for _, w := range []struct {
+		max, bytes uint64
+		ready      bool
+	}{{1 << 20, 11 << 20, true}, {1 << 20, 11<<20 + 1, false}, {1 << 30, 11 << 30, true}, {1 << 30, 64 << 20, true}, {1 << 16, 1 << 20, false}} {
+		if c := newUnconnected(t, 16, w.max); c.Ready(w.bytes) != w.ready {
+			t.Errorf("a write of %d bytes, at most %d a request: ready is %v", w.bytes, w.max, !w.ready)
+		}
+	}
+}
+
+// TestFirstFailure has a connection fail in C, and closed or failed again before anybody asks.
+func TestFirstFailure(t *testing.T) {
+	for name, again := range map[string]func(c *conn){
+		"asked":  func(*conn) {},
+		"closed": func(c *conn) { c.breaks(mscclgo.Errorf(mscclgo.ErrInvalid, "ib: close", "it is closed")) },
+		"failed": func(c *conn) { c.fail(mscclgo.Errorf(mscclgo.ErrRemote, "ib: event", "an event")) },
+	} {
+		c := newUnconnected(t, 16, 1)
+		c.c.failure.why, c.c.failure.code, c.c.failed = 2, 7, 1 // a poll
+		again(c)
+		for range 2 {
+			testerr.Expect(t, c.failed("ib: try "+name), mscclgo.ErrSystem, "polling for completions", "the driver gave 7", "rank 0, peer 1")
 		}
 	}
 }
