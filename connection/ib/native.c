@@ -8,15 +8,18 @@ static ib_conn* conn_of(native_queue* queue) { return (ib_conn*)queue; }
 static int code_of(int rc) { return rc == IB_WAIT ? NATIVE_PENDING : rc; }
 
 // know finds the keys of a memory.
-static bool know(const ib_known* table, const native_range* range, ib_memory* m, uint32_t* keys,
+static bool know(const ib_known (*table)[IB_WAYS], const native_range* range, ib_memory* m, uint32_t* keys,
                  uint32_t count) {
   const uint64_t number = (uint64_t)range->number + 1;
-  const ib_known* found = &table[range->number % IB_KNOWN];
-  if (__atomic_load_n(&found->memory.memory, __ATOMIC_ACQUIRE) != number) return false;
-  *m = found->memory;
-  m->memory = number;  // Go may forget it meanwhile
-  memcpy(keys, found->keys, count * sizeof *keys);
-  return true;
+  const ib_known* found = table[range->number % IB_SETS];
+  for (const ib_known* end = found + IB_WAYS; found < end; found++) {
+    if (__atomic_load_n(&found->memory.memory, __ATOMIC_ACQUIRE) != number) continue;
+    *m = found->memory;
+    m->memory = number;  // Go may forget it meanwhile
+    memcpy(keys, found->keys, count * sizeof *keys);
+    return true;
+  }
+  return false;
 }
 
 // take makes the next request to be parked of what a trigger asks for. It reports false if that is

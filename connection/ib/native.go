@@ -65,28 +65,46 @@ func (c *conn) know(k *key, m *registeredmem.Memory) {
 // knowOwn tells them of one of this rank's. They do not use it once it is closed.
 func (c *conn) knowOwn(r *registration) { remember(&c.c.own, c.queues, r.own) }
 
-// remember puts a memory, as requests of each queue name it, into a table.
-func remember(table *[C.IB_KNOWN]C.ib_known, queues []*queue, on func(*queue) C.ib_memory) {
+// known are the memories of one side that threads in C know.
+type known = [C.IB_SETS][C.IB_WAYS]C.ib_known
+
+// wayOf returns where among its ways a memory is, or -1. 0 is none.
+func wayOf(ways *[C.IB_WAYS]C.ib_known, memory uint64) int {
+	for i := range ways {
+		if uint64(ways[i].memory.memory) == memory {
+			return i
+		}
+	}
+	return -1
+}
+
+// remember puts a memory, as requests of each queue name it, into a table, for the one there that was
+// put there first if none was forgotten. Nobody else uses the table meanwhile.
+func remember(table *known, queues []*queue, on func(*queue) C.ib_memory) {
 	m := on(queues[0])
-	slot := &table[(m.memory-1)%C.IB_KNOWN]
-	if slot.memory == m {
+	ways := &table[(m.memory-1)%C.IB_SETS]
+	at := wayOf(ways, uint64(m.memory))
+	if at >= 0 && ways[at].memory == m {
 		return
 	}
-	number := m.memory
-	m.memory = 0
-	slot.memory = m
-	for i, q := range queues {
-		slot.keys[i] = on(q).key
+	if at < 0 {
+		at = wayOf(ways, 0)
 	}
-	memoryOf(slot).Store(uint64(number))
+	if at < 0 {
+		at = len(ways) - 1
+	}
+	copy(ways[1:at+1], ways[:at])
+	ways[0] = C.ib_known{memory: m}
+	for i, q := range queues {
+		ways[0].keys[i] = on(q).key
+	}
 }
 
-// forget has threads in C leave what is for a memory of the peer's to Go. The caller holds the
-// lock of the news.
+// forget has threads in C leave what is for a memory of the peer's to Go. They may use the table
+// meanwhile; nobody remembers, as the caller holds the lock of the news.
 func (c *conn) forget(memory uint32) {
-	memoryOf(&c.c.theirs[memory%C.IB_KNOWN]).CompareAndSwap(uint64(memory)+1, 0)
-}
-
-func memoryOf(k *C.ib_known) *atomic.Uint64 {
-	return (*atomic.Uint64)(unsafe.Pointer(&k.memory.memory))
+	ways := &c.c.theirs[memory%C.IB_SETS]
+	if at := wayOf(ways, uint64(memory)+1); at >= 0 {
+		atomic.StoreUint64((*uint64)(&ways[at].memory.memory), 0)
+	}
 }

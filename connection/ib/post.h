@@ -76,9 +76,9 @@ typedef struct {
   uint64_t read;  // the number below which are the reads
 } ib_mark;
 
-// IB_KNOWN is of how many memories of each side threads in C know the keys. Of two whose numbers
-// are equal modulo it they know the one that Go used last.
-enum { IB_KNOWN = 128 };
+// Threads in C know the keys of IB_WAYS memories of each side whose numbers are equal modulo
+// IB_SETS: those that Go last had to tell them of.
+enum { IB_SETS = 32, IB_WAYS = 4 };
 
 // Offsets in the scratch memory of this side.
 enum {
@@ -147,9 +147,9 @@ typedef struct {
     bool set;
     uint64_t behind;  // it is set once the requests below this number are posted
   } marks[NATIVE_MARKS];
-  // By number modulo IB_KNOWN. Go sets them when it uses the memory, and forgets the peer's, at
+  // By number modulo IB_SETS. Go sets them when it uses the memory, and forgets the peer's, at
   // any time, when that closes them.
-  ib_known theirs[IB_KNOWN], own[IB_KNOWN];
+  ib_known theirs[IB_SETS][IB_WAYS], own[IB_SETS][IB_WAYS];
 
   uint32_t count;  // of queues
   ib_queue queues[];

@@ -97,6 +97,55 @@ func TestFirstFailure(t *testing.T) {
 	}
 }
 
+// TestKnown has threads in C told of more memories than they can know whose numbers are alike, and
+// one of these forgotten.
+func TestKnown(t *testing.T) {
+	c := newUnconnected(t, 16, 1)
+	sets, ways := uint32(len(c.c.theirs)), len(c.c.theirs[0])
+	b, err := c.t.reg.Device().AllocHost(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	var alike []*registeredmem.Memory
+	for len(alike) < ways+2 {
+		m, err := c.t.reg.Register(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if m.ID()%sets == 3 {
+			alike = append(alike, m)
+		}
+	}
+	know := func(i int) { c.know(&key{base: 8, keys: []uint32{uint32(100 + i)}}, alike[i]) }
+	expect := func(when string, want ...int) {
+		t.Helper()
+		var got []int
+		for i, m := range alike {
+			if at := wayOf(&c.c.theirs[3], uint64(m.ID())+1); at >= 0 {
+				got = append(got, i)
+				if k := c.c.theirs[3][at].keys[0]; int(k) != 100+i {
+					t.Errorf("%s: the key of memory %d is %d", when, i, k)
+				}
+			}
+		}
+		testcmp.Equal(t, when, got, want)
+	}
+	for i := range ways {
+		know(i)
+	}
+	expect("all ways are used", 0, 1, 2, 3)
+	know(1)
+	know(4)
+	expect("one more", 1, 2, 3, 4)
+	c.forget(alike[3].ID())
+	c.forget(alike[0].ID()) // which they do not know
+	expect("one is forgotten", 1, 2, 4)
+	know(5)
+	expect("in its place", 1, 2, 4, 5)
+}
+
 // testLedger is a ledger whose entries Go keeps.
 type testLedger struct {
 	ledger
