@@ -125,7 +125,7 @@ func New(registry *registeredmem.Registry, peer int, transport registeredmem.Tra
 	}
 	if n, ok := d.(native.Driver); ok && c.moves == nil { // what C moves it does not tell
 		if q := n.NativeQueue(); q != nil {
-			c.native, c.path.Queue = n, q
+			c.native, c.path.Queue, c.turns.native = n, q, q
 		}
 	}
 	if x := explore.Current(); x != nil && transport != registeredmem.CudaIPC {

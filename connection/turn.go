@@ -10,9 +10,9 @@ import (
 )
 
 // Turn is the right to queue on a connection, which one goroutine has at a time: what
-// it queues is done in that order, with nothing of others in between. Its methods are
-// those of the [Connection], and have the same errors. The goroutine must not call the
-// connection's own methods that queue before End.
+// it queues is done in that order, with nothing of others in between; over CUDA IPC a trigger
+// that a proxy took just before may be. Its methods are those of the [Connection], and have the
+// same errors. The goroutine must not call the connection's own methods that queue before End.
 type Turn struct {
 	c     *Connection
 	place uint64

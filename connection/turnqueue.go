@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/mscclgo/mscclgo/internal/explore"
+	"github.com/mscclgo/mscclgo/internal/native"
 )
 
 // turnQueue holds the places of goroutines that wait for a connection's turn. They take
@@ -15,6 +16,7 @@ type turnQueue struct {
 	next    uint64              // the next place
 	now     uint64              // the place whose turn it is
 	left    map[uint64]struct{} // places behind now that nobody waits in any more
+	native  *native.Queue       // whose users in C give way to all places, or nil
 }
 
 func (q *turnQueue) init() { q.changed.L, q.left = &q.mu, map[uint64]struct{}{} }
@@ -23,6 +25,14 @@ func (q *turnQueue) init() { q.changed.L, q.left = &q.mu, map[uint64]struct{}{} 
 func (q *turnQueue) join() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.add()
+}
+
+// add returns the next place. The caller holds mu.
+func (q *turnQueue) add() uint64 {
+	if q.native != nil {
+		q.native.Turns().Add(1)
+	}
 	q.next++
 	return q.next - 1
 }
@@ -34,8 +44,7 @@ func (q *turnQueue) try() (place uint64, ok bool) {
 	if q.now != q.next {
 		return 0, false
 	}
-	q.next++
-	return q.now, true
+	return q.add(), true
 }
 
 // wait waits for the turn of a place. If ctx ends first it leaves, and reports false.
@@ -77,6 +86,9 @@ func (q *turnQueue) leave(place uint64) {
 	}
 	for again := true; again; {
 		q.now++
+		if q.native != nil {
+			q.native.Turns().Add(-1)
+		}
 		_, again = q.left[q.now]
 		delete(q.left, q.now)
 	}

@@ -231,6 +231,56 @@ func TestMixedWithUsersTriggers(t *testing.T) {
 	}
 }
 
+// TestPlaceIsKept has a handler take a place on the connection whose turn is used later. The puts
+// behind its trigger come behind that.
+func TestPlaceIsKept(t *testing.T) {
+	const words = 20
+	var r *rank
+	var zeros, dst *registeredmem.Memory
+	var late sync.WaitGroup
+	o := hostOnly
+	o.Handler = func(_ context.Context, x fifo.Trigger) error {
+		place := r.conn.Place()
+		late.Go(func() {
+			time.Sleep(time.Millisecond)
+			turn := place.Turn()
+			defer turn.End()
+			if err := turn.Write(dst, 4*(x.A+1), zeros, 0, 4); err != nil {
+				t.Error(err)
+			}
+		})
+		return nil
+	}
+	ranks := newPair(t, o)
+	r = ranks[0]
+	from, to := r.alloc(t, 4*(words+1)), ranks[1].alloc(t, 4*(words+1))
+	zeros, dst = r.register(t, r.alloc(t, 4)), r.share(t, to)
+	c, err := r.service.PortChannel(r.newSemaphore(t, r.conn), dst, r.register(t, from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ones := make([]uint32, words+1)
+	for i := range ones {
+		ones[i] = 1
+	}
+	if err := gpu.CopyIn(from, ones); err != nil {
+		t.Fatal(err)
+	}
+	result := r.alloc(t, 4)
+	r.launch(t, "mix", 1, 1, c.Handle(), uint32(words), result)
+	r.wait(t)
+	if got := read[uint32](t, result, 1)[0]; got != 0 {
+		t.Fatalf("result %d (%v)", got, r.service.Err())
+	}
+	r.must(t, c, flush, 0, 0, 0)
+	late.Wait()
+	if err := r.conn.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ones[words] = 0
+	testcmp.Equal(t, "the peer's words", read[uint32](t, to, words+1), ones)
+}
+
 // TestSignalsDuringTheLoop has goroutines signal and write over a connection that the
 // loop works on. No signal is lost or seen twice.
 func TestSignalsDuringTheLoop(t *testing.T) {

@@ -4,6 +4,7 @@ package native
 import "C"
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/mscclgo/mscclgo/internal/race"
@@ -27,6 +28,10 @@ func (q *Queue) Close() { closeGate(&q.c.gate) }
 // Remote reports whether the queue leads over a network, so that it may have no room for as
 // long as the peer likes.
 func (q *Queue) Remote() bool { return bool(q.c.operations.remote) }
+
+// Turns returns the number of goroutines that have the turn of a connection that uses the queue, or a
+// place for it. While there are any, threads in C leave what triggers ask for to Go.
+func (q *Queue) Turns() *atomic.Int32 { return (*atomic.Int32)(unsafe.Pointer(&q.c.turns)) }
 
 // Pointer returns the native_queue.
 func (q *Queue) Pointer() unsafe.Pointer { return unsafe.Pointer(q.c) }

@@ -87,14 +87,22 @@ typedef struct {
 struct native_queue {
   const native_operations* operations;
   native_gate gate;
+  uint32_t turns;  // places of goroutines in the queue for the connection's turn; theirs
 };
 
 // native_queue_enter makes a queue ready for this thread and a request, as begin does, until
-// native_queue_leave. It returns 0, or else the queue is not entered.
+// native_queue_leave. It returns 0, or else the queue is not entered. It returns NATIVE_BUSY for a
+// request while a goroutine has the connection's turn or a place for it. Turns are looked at once
+// begin has kept goroutines out, where it does, so that none begins in the midst of the request, nor
+// the request in the midst of one.
 static inline int native_queue_enter(native_queue* queue, native_thread* thread,
                                      const native_request* request) {
   if (!native_gate_enter(&queue->gate)) return NATIVE_CLOSED;
   int rc = queue->operations->begin(queue, thread, request);
+  if (!rc && request && __atomic_load_n(&queue->turns, __ATOMIC_ACQUIRE)) {
+    queue->operations->end(queue);
+    rc = NATIVE_BUSY;
+  }
   if (rc) native_gate_leave(&queue->gate);
   return rc;
 }

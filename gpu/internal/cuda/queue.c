@@ -1,7 +1,7 @@
 #include "queue.h"
 
 // begin makes the context current, unless the thread has done so: that is needed once
-// for the calls of many triggers.
+// for the calls of many triggers. It keeps no goroutine out.
 static int begin(native_queue* queue, native_thread* thread, const native_request* request) {
   (void)request;
   cuda_queue* q = (cuda_queue*)queue;
