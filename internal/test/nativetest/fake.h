@@ -7,13 +7,20 @@
 
 typedef struct {
   native_queue queue;
-  uint32_t held, busy;
+  uint32_t held, busy, parks;
   uint32_t codes[NATIVE_PROGRESS + 1];  // by operation; 0 does not fail
   uint32_t done[NATIVE_PROGRESS + 1];
+  uint32_t wrong;  // operations that a request did not ask for as they were, and requests not done
+
+  // Of the thread that has entered.
+  bool serves;  // a request
+  native_request request;
+  int last;  // the operation done last
+  bool failed;
 } fake_queue;
 
 // fake_init makes a queue of zeros.
-void fake_init(fake_queue* queue);
+void fake_init(fake_queue* queue, bool remote);
 
 // fake_do does one operation on any queue; see Do.
 int fake_do(native_queue* queue, int op, uint64_t a, uint64_t b, uint64_t n);

@@ -105,15 +105,28 @@ type Queue struct {
 }
 
 // NewQueue returns a queue that is free, fails never and reaches its marks.
-func NewQueue() *Queue {
+func NewQueue() *Queue { return newQueue(false) }
+
+// NewRemoteQueue is NewQueue for a queue over a network. What is done to memory that is not mapped
+// here is only counted.
+func NewRemoteQueue() *Queue { return newQueue(true) }
+
+func newQueue(remote bool) *Queue {
 	q := native.NewQueue(C.sizeof_fake_queue)
 	c := (*C.fake_queue)(q.Pointer())
-	C.fake_init(c)
+	C.fake_init(c, C.bool(remote))
 	return &Queue{q, c}
 }
 
 // Hold sets whether marks are kept from being reached.
 func (q *Queue) Hold(on bool) { flag(&q.c.held).Store(number(on)) }
+
+// Park sets whether what requests end with waits, unless it is a mark, and with it all marks.
+func (q *Queue) Park(on bool) { flag(&q.c.parks).Store(number(on)) }
+
+// Wrong returns how many operations were not what their request asked for, in kind, places or
+// order, and how many requests were left before all was done and nothing had failed.
+func (q *Queue) Wrong() int { return int(flag(&q.c.wrong).Load()) }
 
 // Busy sets whether somebody else seems to use the queue.
 func (q *Queue) Busy(on bool) { flag(&q.c.busy).Store(number(on)) }
