@@ -172,14 +172,19 @@ static bool next(const proxy_loop* loop, proxy_job* j) {
   return true;
 }
 
-// hand hands Go a job, and those behind it that are for Go as well, up to n.
-static void hand(proxy_loop* loop, const proxy_job* first, uint32_t n) {
+// hand hands Go a job, and those behind it that are for Go as well, up to n. in_use is its
+// connection if that was in use or had no room, or NULL: it would again for what C could serve behind
+// it, unless a handler takes its time in between.
+static void hand(proxy_loop* loop, const proxy_job* first, const proxy_connection* in_use, uint32_t n) {
   loop->jobs[0] = *first;
-  do {
+  for (proxy_job* j = loop->jobs;;) {
+    if (j->verdict == PROXY_USER) in_use = NULL;
     loop->ring->polled++;
-    loop->taken++;
-  } while (loop->taken < n && next(loop, &loop->jobs[loop->taken]) &&
-           loop->jobs[loop->taken].verdict != PROXY_NATIVE);
+    if (++loop->taken == n || !next(loop, ++j)) return;
+    if (j->verdict != PROXY_NATIVE) continue;
+    if (j->port->connection != in_use) return;
+    j->verdict = PROXY_MOVE;
+  }
 }
 
 // query asks whether a flush is done. It returns PROXY_IDLE, or what there is for Go.
@@ -198,8 +203,9 @@ static proxy_end poll(proxy_loop* loop, native_thread* thread) {
   uint32_t n = 0;
   for (; n < PROXY_BATCH && next(loop, &j); n++) {
     __atomic_store_n(&loop->begun, loop->begun + 1, __ATOMIC_RELEASE);
+    const proxy_connection* native = j.verdict == PROXY_NATIVE ? j.port->connection : NULL;
     int how = serve(loop, &j, thread);
-    if (how == PROXY_JOBS) hand(loop, &j, PROXY_BATCH - n);
+    if (how == PROXY_JOBS) hand(loop, &j, native, PROXY_BATCH - n);
     if (how == PROXY_FAILED) loop->jobs[0] = j;
     if (how != SERVED) return (proxy_end)how;
     native_ring_pop(loop->ring);

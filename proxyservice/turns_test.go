@@ -185,3 +185,18 @@ func TestStillWhileStarted(t *testing.T) {
 	n, _, _ := s.still()
 	testcmp.Equal(t, "rounds of a closed service", n, native.ProxyEnded)
 }
+
+// TestBusyTogether has Go get a turn's triggers together where C finds their connection in use.
+func TestBusyTogether(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("the queue writes to host memory")
+	}
+	queue := nativetest.NewQueue()
+	queue.Busy(true)
+	d := &idle{queue: queue.Queue}
+	b := newBed(t, over(d))
+	b.push(fifo.Trigger{Kind: devicecode.PortSignal}, 20)
+	if _, _, err := b.thread.serve(); err != nil || d.updates != 16 {
+		t.Errorf("Go served %d in a turn, not 16: %v", d.updates, err)
+	}
+}
