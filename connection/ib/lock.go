@@ -11,7 +11,7 @@ import (
 )
 
 // lock guards a connection's state in C. Goroutines take turns by the mutex. A thread in C has
-// the word claimed for at most one trigger, and waits for nobody.
+// the word claimed for at most one trigger, and waits for no goroutine.
 type lock struct {
 	mu      sync.Mutex
 	claimed *atomic.Uint32
@@ -23,7 +23,7 @@ func lockOf(c *C.ib_conn) lock {
 
 func (l *lock) Lock() {
 	l.mu.Lock()
-	for !l.claimed.CompareAndSwap(0, 1) {
+	for !l.claimed.CompareAndSwap(C.IB_NOBODY, C.IB_GOROUTINE) {
 		runtime.Gosched()
 	}
 }
@@ -32,7 +32,7 @@ func (l *lock) TryLock() bool {
 	if !l.mu.TryLock() {
 		return false
 	}
-	if l.claimed.CompareAndSwap(0, 1) {
+	if l.claimed.CompareAndSwap(C.IB_NOBODY, C.IB_GOROUTINE) {
 		return true
 	}
 	l.mu.Unlock()
@@ -40,6 +40,6 @@ func (l *lock) TryLock() bool {
 }
 
 func (l *lock) Unlock() {
-	l.claimed.Store(0)
+	l.claimed.Store(C.IB_NOBODY)
 	l.mu.Unlock()
 }

@@ -1,6 +1,8 @@
 // What a connection offers to threads in C. Nothing waits: what must follow others that are not
 // done is parked, and posted when polls have found these. What is for a memory whose keys Go has
 // not found yet is left to Go, and all while Go has the connection or too much is parked.
+#include <sched.h>
+
 #include "post.h"
 
 static ib_conn* conn_of(native_queue* queue) { return (ib_conn*)queue; }
@@ -53,12 +55,28 @@ static int poll(ib_conn* c) {
   return 0;
 }
 
-static void end(native_queue* queue) { __atomic_store_n(&conn_of(queue)->claimed, 0, __ATOMIC_RELEASE); }
+// claim takes the lock unless a goroutine has it. A thread of another service has it for one
+// trigger: it is waited for, but not for long, as it may be kept from running.
+static bool claim(ib_conn* c) {
+  enum { LOOKS = 256 };
+  for (int i = 0; i < LOOKS; i++) {
+    uint32_t who = IB_NOBODY;
+    if (__atomic_compare_exchange_n(&c->claimed, &who, IB_THREAD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+      return true;
+    if (who == IB_GOROUTINE) return false;
+    sched_yield();
+  }
+  return false;
+}
+
+static void end(native_queue* queue) {
+  __atomic_store_n(&conn_of(queue)->claimed, IB_NOBODY, __ATOMIC_RELEASE);
+}
 
 static int begin(native_queue* queue, native_thread* thread, const native_request* request) {
   (void)thread;
   ib_conn* c = conn_of(queue);
-  if (__atomic_exchange_n(&c->claimed, 1, __ATOMIC_ACQUIRE)) return NATIVE_BUSY;
+  if (!claim(c)) return NATIVE_BUSY;
   // Go tells what polls find wrong.
   if (!request || (!poll(c) && take(c, request))) return 0;
   end(queue);

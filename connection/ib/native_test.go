@@ -344,6 +344,41 @@ func orderInC(t *testing.T, p *port, n, rounds uint64) {
 	t.Logf("C served %d of %d", inC, rounds)
 }
 
+// TestThreadsInC has two threads in C, of two services, use a connection. Each finds it free, or soon.
+func TestThreadsInC(t *testing.T) {
+	const each, words = 2000, 512
+	p := newPort(t, Options{Depth: 1024}, 8*words)
+	p.meet()
+	own, theirs := p.words(p.from), p.words(p.at)
+	var inC [2]atomic.Int64
+	var all sync.WaitGroup
+	for i := range inC {
+		data, word := uint64(8*8*i), uint64(8*(words-1-8*i))
+		all.Go(func() {
+			for sent := uint64(0); sent < each; {
+				atomic.StoreUint64(&own[data/8], sent+1)
+				r := nativetest.Request{Dst: placeIn(p.to, data), Src: placeIn(p.from, data), Bytes: 8, Word: placeIn(p.to, word), From: sent, To: sent + 1}
+				switch rc := nativetest.Serve(p.queue(), r); rc {
+				case nativetest.Busy: // so much waits
+				case 0, nativetest.Pending:
+					sent++
+					inC[i].Add(1)
+				default:
+					t.Errorf("thread %d got %d: %v", i, rc, p.a.d.failed("look"))
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	p.a.flush(t)
+	for i := range inC {
+		if data, signals := theirs[8*i], theirs[words-1-8*i]; data != each || signals != each {
+			t.Errorf("thread %d: %d arrived with signal %d", i, data, signals)
+		}
+	}
+}
+
 // TestClosedUnderLoadInC closes the connection, or its driver, while a thread in C uses it.
 func TestClosedUnderLoadInC(t *testing.T) {
 	for name, end := range map[string]func(*side) error{

@@ -110,10 +110,13 @@ typedef struct {
   uint32_t keys[IB_QUEUES];
 } ib_known;
 
+// Who may have a connection's lock.
+enum { IB_NOBODY, IB_GOROUTINE, IB_THREAD };
+
 typedef struct {
   native_queue queue;
 
-  uint32_t claimed;  // the lock: 1 while somebody has it
+  uint32_t claimed;  // the lock: who has it
   uint32_t open;     // threads in C may queue: the peer is greeted
   uint32_t broken;   // Go has said why
   uint32_t failed;   // failure is set, once
