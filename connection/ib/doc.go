@@ -65,12 +65,13 @@
 // # Threads in C
 //
 // What is posted and what is done is recorded in C (post.h), where requests are posted and
-// completions polled, for goroutines and for threads in C alike, under one lock that those do
-// not wait for. A thread in C posts what a trigger asks for with one call of the driver. What
-// must follow others that are not done, such as the update behind a write of several queue
-// pairs, it parks, with all that comes behind, and posts when polls have found these. What
-// goroutines queue comes behind that too. It leaves to Go what is for memories whose keys Go has
-// not found, and all once too much is parked. Go also tells why a connection has failed in C.
+// completions polled, for goroutines and for threads in C alike, under one lock, for which the
+// latter do not wait where a goroutine has it. A thread in C posts what a trigger asks for with one
+// call of the driver. What must follow others that are not done, such as the update behind a write
+// of several queue pairs, it parks, with all that comes behind, and posts when polls have found
+// these. What goroutines queue comes behind that too. It leaves to Go what is for memories whose
+// keys Go has not found, and all once too much is parked. Go also tells why a connection has failed
+// in C.
 //
 // # Closed memory
 //

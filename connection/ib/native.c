@@ -1,6 +1,7 @@
-// What a connection offers to threads in C. Nothing waits: what must follow others that are not
-// done is parked, and posted when polls have found these. What is for a memory whose keys Go has
-// not found yet is left to Go, and all while Go has the connection or too much is parked.
+// What a connection offers to threads in C. Nothing waits for a peer or for Go: what must follow
+// others that are not done is parked, and posted when polls have found these. What is for a memory
+// whose keys Go has not found yet is left to Go, and all while Go has the connection or too much is
+// parked.
 #include <sched.h>
 
 #include "post.h"

@@ -48,10 +48,10 @@ typedef struct {
 
 typedef struct native_queue native_queue;
 
-// native_operations are a transport's functions. One thread at a time calls those
-// of a queue. Goroutines may add to the same underlying queue meanwhile; the
-// thread's operations follow what it finds there. No function waits for longer than
-// queueing takes.
+// native_operations are a transport's functions. Goroutines may add to the same underlying queue
+// meanwhile; the thread's operations follow what they find there. So may threads of other proxies,
+// which the transport keeps apart where it must: a mark that one of them sets anew is reached later.
+// No function waits for longer than queueing takes.
 typedef struct {
   // begin makes the queue ready for this thread and a request, all of whose operations
   // come before end, or if it is NULL for asking whether marks are reached. It may return
