@@ -101,7 +101,7 @@ func (c *conn) Ready(n uint64) bool {
 			return false
 		}
 	}
-	if C.ib_unpark(c.c) != 0 {
+	if c.parked() && C.ib_unpark(c.c) != 0 {
 		return c.usable(op) != nil
 	}
 	if !c.adds && c.learn(op, first) != nil {
@@ -149,7 +149,10 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 		part := spread(n, i, len(c.queues))
 		there, here := to.theirs(dst, q), from.own(q)
 		for at, end := part.offset, part.offset+part.n; at < end; {
-			size := min(end-at, uint64(C.ib_fits(c.c, C.uint32_t(i), false)))
+			size := end - at
+			if size > q.max {
+				size = min(size, uint64(C.ib_fits(c.c, C.uint32_t(i), false)))
+			}
 			if err := c.until(op, q, func() C.int {
 				return C.ib_write(c.c, C.uint32_t(i), &there, C.uint64_t(dstOffset+at), &here, C.uint64_t(srcOffset+at), C.uint64_t(size))
 			}); err != nil {

@@ -87,9 +87,15 @@ func (c *conn) until(op string, q *queue, gather func() C.int) error {
 	}
 }
 
+// parked reports whether anything waits, which is rare: a call of C takes longer than to look.
+func (c *conn) parked() bool { return c.c.parked_from < c.c.parked_to }
+
 // unpark waits until what threads in C have left to wait is posted. The caller holds mu, and
 // queues what comes behind.
 func (c *conn) unpark(op string) error {
+	if !c.parked() {
+		return nil
+	}
 	return c.until(op, c.queues[0], func() C.int { return C.ib_unpark(c.c) })
 }
 

@@ -21,6 +21,9 @@ const spreadFrom = C.IB_SPREAD_FROM
 // spread returns the part of n bytes that queue pair i of count writes. All parts but
 // the last are whole pages.
 func spread(n uint64, i, count int) piece {
+	if i == 0 && n < spreadFrom {
+		return piece{0, n}
+	}
 	var begin C.uint64_t
 	size := C.ib_spread(C.uint64_t(n), C.uint32_t(i), C.uint32_t(count), &begin)
 	return piece{uint64(begin), uint64(size)}

@@ -27,7 +27,7 @@ func (c *conn) ReadyToRead(n uint64) bool {
 			return false
 		}
 	}
-	if C.ib_unpark(c.c) != 0 {
+	if c.parked() && C.ib_unpark(c.c) != 0 {
 		return c.usable(op) != nil
 	}
 	if !c.adds {
