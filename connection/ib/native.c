@@ -25,10 +25,17 @@ static bool know(const ib_known (*table)[IB_WAYS], const native_range* range, ib
   return false;
 }
 
+// room reports whether one more request can be parked. It posts what is, if that helps.
+static bool room(ib_conn* c) {
+  if (c->parked_to - c->parked_from < IB_PARKED) return true;
+  ib_unpark(c);
+  return c->parked_to - c->parked_from < IB_PARKED;
+}
+
 // take makes the next request to be parked of what a trigger asks for. It reports false if that is
 // Go's.
 static bool take(ib_conn* c, const native_request* r) {
-  if (!c->open || ib_broken(c) || c->parked_to - c->parked_from == IB_PARKED) return false;
+  if (!c->open || !room(c) || ib_broken(c)) return false;
   ib_parked* p = &c->parked[c->parked_to % IB_PARKED];
   *p = (ib_parked){
       .dst_offset = r->dst.offset,
