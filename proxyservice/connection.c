@@ -90,6 +90,10 @@ int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_cou
   *op = mark == PROXY_PARKED ? NATIVE_PROGRESS : NATIVE_REACH;
   if (mark == PROXY_GO_MARK) return PROXY_ASK_GO;
   int rc = native_queue_enter(c->queue, thread, NULL);
+  if (rc == NATIVE_CLOSED && mark == PROXY_PARKED) {  // who closes it has what waits queued
+    proxy_flush_done(flushing, counters);
+    return 0;
+  }
   if (rc == NATIVE_BUSY) return 0;
   if (rc) return rc;
   rc = mark == PROXY_PARKED ? c->queue->operations->progress(c->queue)

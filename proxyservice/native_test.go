@@ -598,6 +598,25 @@ func TestParked(t *testing.T) {
 	}
 }
 
+// TestClosedWhileParked closes a connection of which a signal waits. To close it is to queue that, and
+// the service goes on.
+func TestClosedWhileParked(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
+	conn.queue.Fail(native.Update, nativetest.Pending)
+	conn.queue.Fail(native.Progress, nativetest.Pending)
+	r.must(t, c, signal, 0, 0, 0)
+	eventually(t, "the signal waits", func() bool { return conn.queue.Done(native.Begin) > 1 })
+	if err := conn.conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := r.service.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClosedDuringFlush checks that closing a connection ends the waits for its flushes.
 func TestClosedDuringFlush(t *testing.T) {
 	ranks := newPair(t, hostOnly)

@@ -66,7 +66,8 @@ typedef struct {
   // another. A reader of the new one at system scope sees what was queued before.
   int (*update)(native_queue* queue, native_place dst, uint64_t from, uint64_t to);
   // What an operation but mark returns NATIVE_PENDING for is taken, but waits for what is under way,
-  // until progress returns 0. Only the last operation of a request returns it.
+  // until progress returns 0, or, once the queue is closed, the connection is. Only the last operation
+  // of a request returns it.
   //
   // progress queues what waits, as far as it need not wait any more, and returns NATIVE_PENDING while
   // some does. NULL where nothing ever does.
