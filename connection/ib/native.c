@@ -91,15 +91,6 @@ static int begin(native_queue* queue, native_thread* thread, const native_reques
   return NATIVE_BUSY;
 }
 
-// settle sets a mark once what is parked before it is posted.
-static int settle(ib_conn* c, unsigned mark) {
-  if (c->marks[mark].set) return 0;
-  if (c->parked_from < c->marks[mark].behind) return IB_WAIT;
-  int rc = ib_settle(c, &c->marks[mark].mark);
-  c->marks[mark].set = rc == 0;
-  return rc;
-}
-
 // did is called after each operation. After the last it parks the request, and posts what it can
 // with one call of the driver.
 static int did(ib_conn* c) {
@@ -136,22 +127,16 @@ static int progress(native_queue* queue) {
 
 static int mark(native_queue* queue, unsigned mark) {
   ib_conn* c = conn_of(queue);
-  c->left = 0;
-  c->marks[mark].set = false;
-  c->marks[mark].behind = ++c->parked_to;
-  int rc = ib_run(c);
-  if (!rc) rc = settle(c, mark);
-  if (ib_post_all(c)) rc = IB_BROKEN;
-  return rc == IB_BROKEN ? rc : NATIVE_PENDING;
+  c->parked[c->parked_to % IB_PARKED].mark = mark + 1;
+  c->marks[mark].behind = c->parked_to + 1;
+  int rc = did(c);
+  return rc ? rc : NATIVE_PENDING;
 }
 
 static int reached(native_queue* queue, unsigned mark) {
   ib_conn* c = conn_of(queue);
   int rc = progress(queue);
-  if (!c->marks[mark].set) {
-    if (rc != IB_BROKEN) rc = settle(c, mark);
-    if (rc) return code_of(rc);
-  }
+  if (c->parked_from < c->marks[mark].behind) return rc;
   return code_of(ib_reached(c, &c->marks[mark].mark));
 }
 

@@ -236,6 +236,29 @@ func TestParkedInC(t *testing.T) {
 	}
 }
 
+// TestMarkedInC has a mark wait. It is set with what is before it, so that it takes no room of a turn that
+// begins then.
+func TestMarkedInC(t *testing.T) {
+	p := newPort(t, Options{QueuePairs: 2}, 4096)
+	p.meet()
+	d, first, second := p.a.d, p.a.d.queues[0], p.a.d.queues[1]
+	second.waitFor = 1
+	r := p.signaled(p.put(8))
+	r.Mark = 1
+	p.must(r, nativetest.Pending)
+	second.mayPass()
+	if !d.Ready(8) {
+		t.Error("nothing waits, and there is room")
+	}
+	before := first.posted
+	if rc := p.reach(0); rc != 0 || p.word() != 1 {
+		t.Errorf("the mark returned %d, and the word is %d", rc, p.word())
+	}
+	if got := first.posted - before; got != 0 {
+		t.Errorf("the mark takes %d requests of a turn's room", got)
+	}
+}
+
 // mayPass has updates wait for the queue no more. A call that waits looks all the time.
 func (q *queue) mayPass() { atomic.StoreUint64(&q.waitFor, 0) }
 

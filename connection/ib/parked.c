@@ -20,7 +20,7 @@ static int copy(ib_conn* c, ib_parked* p) {
   return 0;
 }
 
-// run gathers what is left of a request. It returns 0 once nothing is.
+// run gathers what is left of a request, and sets its mark. It returns 0 once nothing is.
 static int run(ib_conn* c, ib_parked* p) {
   int rc = p->bytes ? copy(c, p) : 0;
   if (!rc && p->stores) {
@@ -32,21 +32,16 @@ static int run(ib_conn* c, ib_parked* p) {
     rc = ib_update(c, &p->word, p->word_offset, p->increase);
     p->updates = rc != 0;
   }
-  return rc;
-}
-
-int ib_run(ib_conn* c) {
-  if (c->parked_from == c->parked_to) return 0;
-  if (ib_broken(c)) return IB_BROKEN;
-  int rc = 0;
-  while (!rc && c->parked_from < c->parked_to) {
-    rc = run(c, &c->parked[c->parked_from % IB_PARKED]);
-    if (!rc) c->parked_from++;
-  }
+  if (!rc && p->mark) rc = ib_settle(c, &c->marks[p->mark - 1].mark);
   return rc;
 }
 
 int ib_unpark(ib_conn* c) {
-  int rc = ib_run(c);
+  if (c->parked_from == c->parked_to) return 0;
+  int rc = ib_broken(c) ? IB_BROKEN : 0;
+  while (!rc && c->parked_from < c->parked_to) {
+    rc = run(c, &c->parked[c->parked_from % IB_PARKED]);
+    if (!rc) c->parked_from++;
+  }
   return ib_post_all(c) ? IB_BROKEN : rc;
 }

@@ -102,6 +102,7 @@ typedef struct {
   uint64_t value;     // stored
   uint64_t increase;  // of the word
   bool reads, stores, updates;
+  uint32_t mark;  // 1 + that which is set behind all; 0: none
 } ib_parked;
 
 // ib_known is a memory that threads in C know.
@@ -147,7 +148,6 @@ typedef struct {
   uint64_t parked_from, parked_to;
   struct {
     ib_mark mark;
-    bool set;
     uint64_t behind;  // it is set once the requests below this number are posted
   } marks[NATIVE_MARKS];
   // By number modulo IB_SETS. Go sets them when it uses the memory, and forgets the peer's, at
@@ -221,9 +221,8 @@ int ib_settle(ib_conn* c, ib_mark* mark);
 // ib_reached returns 0 if all before a mark is done and has landed here.
 int ib_reached(ib_conn* c, const ib_mark* mark);
 
-// ib_run gathers what is parked, in order, as far as it need not wait. It returns 0 once nothing
-// is. ib_unpark posts that too.
-int ib_run(ib_conn* c);
+// ib_unpark posts what is parked, in order, and sets its marks, as far as it need not wait. It returns
+// 0 once nothing is.
 int ib_unpark(ib_conn* c);
 
 // ib_broken reports whether the connection has failed or is closed.
