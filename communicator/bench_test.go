@@ -119,6 +119,34 @@ func BenchmarkInfiniBandLatency(b *testing.B) {
 	}
 }
 
+// BenchmarkInfiniBandServices measures puts of 8 KiB with signals, one behind the other, by one service,
+// and by two that share the connection.
+func BenchmarkInfiniBandServices(b *testing.B) {
+	const bytes = 8 << 10
+	for services := 1; services <= 2; services++ {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			var o [2]communicator.Options
+			for rank := range o {
+				o[rank] = overInfiniBand(b, rank, ib.Options{})
+			}
+			comms := groupWith(b, o[:])
+			all := make([]*ports, services)
+			for i := range all {
+				all[i] = newPorts(b, comms, bytes, proxyservice.ServiceOptions{})
+			}
+			stream := func(count int) {
+				each(b, services, func(i int) error {
+					return all[i].workers[0].run(b.Context(), "portStream", 1, all[i].handle(0), uint64(bytes), uint32(count))
+				})
+			}
+			stream(1)
+			b.SetBytes(bytes)
+			b.ResetTimer()
+			stream((b.N + services - 1) / services)
+		})
+	}
+}
+
 // BenchmarkEthernetBandwidth measures puts with signals, one behind the other, and
 // a flush behind the last. BenchmarkWrite of connection/ethernet has plain TCP's.
 func BenchmarkEthernetBandwidth(b *testing.B) {
