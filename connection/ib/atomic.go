@@ -23,7 +23,7 @@ func (c *conn) Add(dst *registeredmem.Memory, dstOffset uint64, value uint64) er
 	q := c.queues[0]
 	word := k.theirs(dst, q)
 	if c.adds {
-		return c.until(op, q, func() C.int {
+		return c.until(op, func() C.int {
 			return C.ib_increase(c.c, &word, C.uint64_t(dstOffset), C.uint64_t(value))
 		})
 	}
@@ -88,7 +88,7 @@ func (c *conn) awaitAll(op string) error {
 			return err
 		}
 	}
-	return c.until(op, c.queues[0], func() C.int { return C.ib_landed(c.c, c.c.landing.newest) })
+	return c.until(op, func() C.int { return C.ib_landed(c.c, c.c.landing.newest) })
 }
 
 // swap has the card compare the word and swap it until it has found the word as it was last

@@ -120,7 +120,7 @@ func (c *conn) Ready(n uint64) bool {
 	switch {
 	case spread(n, 0, len(c.queues)).n < n:
 		return false
-	case uint64(C.ib_pieces(c.c, 0, C.uint64_t(n), false))+others > uint64(first.room()):
+	case c.pieces(n, false)+others > uint64(first.room()):
 		return false
 	case !c.adds && c.out.underWay() >= messages-1:
 		return false
@@ -153,7 +153,7 @@ func (c *conn) Write(dst *registeredmem.Memory, dstOffset uint64, src *registere
 			if size > q.max {
 				size = min(size, uint64(C.ib_fits(c.c, C.uint32_t(i), false)))
 			}
-			if err := c.until(op, q, func() C.int {
+			if err := c.until(op, func() C.int {
 				return C.ib_write(c.c, C.uint32_t(i), &there, C.uint64_t(dstOffset+at), &here, C.uint64_t(srcOffset+at), C.uint64_t(size))
 			}); err != nil {
 				return err
@@ -176,7 +176,7 @@ func (c *conn) Update(dst *registeredmem.Memory, dstOffset uint64, from, to uint
 	q := c.queues[0]
 	word := k.theirs(dst, q)
 	if c.adds {
-		return c.until(op, q, func() C.int {
+		return c.until(op, func() C.int {
 			return C.ib_update(c.c, &word, C.uint64_t(dstOffset), C.uint64_t(to-from))
 		})
 	}
@@ -216,8 +216,11 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
 	}
-	if err := c.find(m); err != nil {
-		return nil, err
+	known := knows(&c.c.theirs, m.ID()) // as none is that the peer has closed
+	if !known {
+		if err := c.find(m); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.unpark(op); err != nil {
 		return nil, err
@@ -226,7 +229,9 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 		return nil, err
 	}
 	if k := c.remotes[m]; k != nil {
-		c.know(k, m)
+		if !known {
+			c.know(k, m)
+		}
 		return k, nil
 	}
 	k, err := decodeKey(m.Key(registeredmem.InfiniBand))
@@ -243,7 +248,9 @@ func (c *conn) remote(op string, m *registeredmem.Memory) (*key, error) {
 	}
 	c.remotes[m] = &k
 	c.toDevices, c.toHosts = c.toDevices || k.device, c.toHosts || !k.device
-	c.know(&k, m)
+	if !known {
+		c.know(&k, m)
+	}
 	return &k, nil
 }
 

@@ -25,7 +25,7 @@ func (m *mark) Set() error {
 	if err := c.unpark(op); err != nil {
 		return err
 	}
-	err := c.until(op, c.queues[0], func() C.int { return C.ib_settle(c.c, &m.c) })
+	err := c.until(op, func() C.int { return C.ib_settle(c.c, &m.c) })
 	m.sent = c.out.changes
 	return err
 }

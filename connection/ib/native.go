@@ -52,18 +52,22 @@ func (c *conn) setScratchKey(q *queue) {
 	n.scratch_key = C.uint32_t(c.scratch.mrs[q.nic.index].LocalKey())
 }
 
-// know tells threads in C of a memory of the peer's, unless this rank knows that it is closed.
-// The caller holds mu.
+// know tells threads in C of a memory of the peer's, unless they know it or this rank knows that it
+// is closed. The caller holds mu.
 func (c *conn) know(k *key, m *registeredmem.Memory) {
 	c.news.mu.Lock()
 	defer c.news.mu.Unlock()
-	if !c.news.gone.Has(m.ID()) {
+	if !knows(&c.c.theirs, m.ID()) && !c.news.gone.Has(m.ID()) {
 		remember(&c.c.theirs, c.queues, func(q *queue) C.ib_memory { return k.theirs(m, q) })
 	}
 }
 
 // knowOwn tells them of one of this rank's. They do not use it once it is closed.
-func (c *conn) knowOwn(r *registration) { remember(&c.c.own, c.queues, r.own) }
+func (c *conn) knowOwn(r *registration) {
+	if !knows(&c.c.own, r.memory.ID()) {
+		remember(&c.c.own, c.queues, r.own)
+	}
+}
 
 // known are the memories of one side that threads in C know.
 type known = [C.IB_SETS][C.IB_WAYS]C.ib_known
@@ -71,25 +75,24 @@ type known = [C.IB_SETS][C.IB_WAYS]C.ib_known
 // wayOf returns where among its ways a memory is, or -1. 0 is none.
 func wayOf(ways *[C.IB_WAYS]C.ib_known, memory uint64) int {
 	for i := range ways {
-		if uint64(ways[i].memory.memory) == memory {
+		if atomic.LoadUint64((*uint64)(&ways[i].memory.memory)) == memory {
 			return i
 		}
 	}
 	return -1
 }
 
-// remember puts a memory, as requests of each queue name it, into a table, for the one there that was
-// put there first if none was forgotten. Nobody else uses the table meanwhile.
+// knows reports whether a memory is in a table. No other of its rank ever has its number.
+func knows(table *known, memory uint32) bool {
+	return wayOf(&table[memory%C.IB_SETS], uint64(memory)+1) >= 0
+}
+
+// remember puts a memory, as requests of each queue name it, into a table that it is not in, for the one
+// there that was put there first if none was forgotten. Nobody else does so meanwhile.
 func remember(table *known, queues []*queue, on func(*queue) C.ib_memory) {
 	m := on(queues[0])
 	ways := &table[(m.memory-1)%C.IB_SETS]
-	at := wayOf(ways, uint64(m.memory))
-	if at >= 0 && ways[at].memory == m {
-		return
-	}
-	if at < 0 {
-		at = wayOf(ways, 0)
-	}
+	at := wayOf(ways, 0)
 	if at < 0 {
 		at = len(ways) - 1
 	}

@@ -28,12 +28,15 @@ static int post(ib_conn* c, ib_queue* q) {
   return rc ? fail(c, q, (ib_failure){.why = IB_BAD_POST, .code = rc}) : 0;
 }
 
-int ib_post(ib_conn* c, uint32_t queue) { return post(c, &c->queues[queue]); }
+// finish posts a call's requests, unless there are more to come. It returns what gathering them has, if
+// that is not 0.
+static int finish(ib_conn* c, ib_queue* q, int rc) { return rc || c->gathers ? rc : post(c, q); }
 
 int ib_post_all(ib_conn* c) {
+  c->gathers = false;
   int first = 0;
   for (uint32_t i = 0; i < c->count; i++) {
-    int rc = ib_post(c, i);
+    int rc = post(c, &c->queues[i]);
     if (rc) first = rc;
   }
   return first;
@@ -48,8 +51,8 @@ static int request(ib_conn* c, ib_queue* q, const ib_entry* what, verbs_work wor
 }
 
 int ib_request(ib_conn* c, uint32_t queue, const ib_entry* what, const verbs_work* work) {
-  int rc = request(c, &c->queues[queue], what, *work, true);
-  return rc ? rc : ib_post(c, queue);
+  ib_queue* q = &c->queues[queue];
+  return finish(c, q, request(c, q, what, *work, true));
 }
 
 // oldest returns the first request that is not done, of a caller's if there is one.
@@ -179,9 +182,11 @@ int ib_write(ib_conn* c, uint32_t queue, const ib_memory* dst, uint64_t dst_offs
     rc = request(c, q, &what, w, false);
   }
   const uint64_t last = dst->base + dst_offset + n - 1;
-  if (!rc && queue > 0) return read_back(c, q, dst->key, last, what);
-  ib_changed(c, dst, last);
-  return rc;
+  if (queue == 0)
+    ib_changed(c, dst, last);
+  else if (!rc)
+    rc = read_back(c, q, dst->key, last, what);
+  return finish(c, q, rc);
 }
 
 static ib_entry read_entry(const ib_memory* dst, uint64_t dst_offset, const ib_memory* src,
@@ -217,7 +222,7 @@ int ib_read(ib_conn* c, const ib_memory* dst, uint64_t dst_offset, const ib_memo
     c->landing.key = dst->key;
     c->landing.at = dst->base + dst_offset + n - 1;
   }
-  return rc;
+  return finish(c, q, rc);
 }
 
 static ib_entry word_entry(const ib_memory* dst, uint64_t offset, uint32_t doing) {
@@ -241,7 +246,7 @@ int ib_store(ib_conn* c, const ib_memory* dst, uint64_t offset, uint64_t value) 
                         .opcode = IBV_WR_RDMA_WRITE};
   rc = request(c, q, &what, w, false);
   ib_changed(c, dst, w.remote);
-  return rc;
+  return finish(c, q, rc);
 }
 
 int ib_follow(ib_conn* c, const ib_memory* dst, uint64_t offset, uint32_t doing, bool at_device) {
@@ -271,7 +276,7 @@ static int fetch_add(ib_conn* c, const ib_memory* dst, uint64_t offset, uint32_t
                         .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD};
   int rc = request(c, q, &what, w, true);
   ib_changed(c, dst, w.remote);
-  return rc;
+  return finish(c, q, rc);
 }
 
 int ib_update(ib_conn* c, const ib_memory* dst, uint64_t offset, uint64_t value) {

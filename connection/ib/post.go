@@ -4,8 +4,6 @@ package ib
 #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -I${SRCDIR}/internal -I${SRCDIR}/../../internal
 #cgo noescape ib_request
 #cgo nocallback ib_request
-#cgo noescape ib_post
-#cgo nocallback ib_post
 #cgo noescape ib_poll
 #cgo nocallback ib_poll
 #cgo noescape ib_fence
@@ -28,6 +26,10 @@ package ib
 #cgo nocallback ib_settle
 #cgo noescape ib_reached
 #cgo nocallback ib_reached
+#cgo noescape ib_fits
+#cgo nocallback ib_fits
+#cgo noescape ib_pieces
+#cgo nocallback ib_pieces
 #cgo noescape ib_spread
 #cgo nocallback ib_spread
 #cgo noescape ib_unpark
@@ -63,13 +65,13 @@ func (r *registration) own(q *queue) C.ib_memory {
 	}
 }
 
-// until has C gather requests on q and posts them. Where C must not do so before others are
-// done, it polls until they are.
-func (c *conn) until(op string, q *queue, gather func() C.int) error {
+// until has C post requests. Where C must not do so before others are done, it polls until they
+// are.
+func (c *conn) until(op string, post func() C.int) error {
 	for i := 0; ; i++ {
-		switch gather() {
+		switch post() {
 		case 0:
-			return c.post(op, q)
+			return nil
 		case C.IB_BROKEN:
 			return c.usable(op)
 		}
@@ -87,6 +89,14 @@ func (c *conn) until(op string, q *queue, gather func() C.int) error {
 	}
 }
 
+// pieces returns how many requests n bytes take on the first queue pair, of a write or of a read.
+func (c *conn) pieces(n uint64, read bool) uint64 {
+	if n <= min(c.queues[0].max, spreadFrom) { // a call of C takes longer
+		return min(n, 1)
+	}
+	return uint64(C.ib_pieces(c.c, 0, C.uint64_t(n), C.bool(read)))
+}
+
 // parked reports whether anything waits, which is rare: a call of C takes longer than to look.
 func (c *conn) parked() bool { return c.c.parked_from < c.c.parked_to }
 
@@ -96,15 +106,7 @@ func (c *conn) unpark(op string) error {
 	if !c.parked() {
 		return nil
 	}
-	return c.until(op, c.queues[0], func() C.int { return C.ib_unpark(c.c) })
-}
-
-// post posts what was gathered.
-func (c *conn) post(op string, q *queue) error {
-	if C.ib_post(c.c, C.uint32_t(q.at)) != 0 {
-		return c.usable(op)
-	}
-	return nil
+	return c.until(op, func() C.int { return C.ib_unpark(c.c) })
 }
 
 // request posts a request of this package's own, for which there is room, with a completion.
@@ -149,13 +151,13 @@ func (c *conn) await(op string, q *queue, number uint64) error {
 
 // fence makes sure that a completion will cover all requests posted so far.
 func (c *conn) fence(op string, q *queue) error {
-	return c.until(op, q, func() C.int { return C.ib_fence(c.c, C.uint32_t(q.at)) })
+	return c.until(op, func() C.int { return C.ib_fence(c.c, C.uint32_t(q.at)) })
 }
 
 // follow waits until what is posted next on the first queue comes behind all that was posted
 // before, for the peer's process too.
 func (c *conn) follow(op string, word *C.ib_memory, what *entry) error {
-	return c.until(op, c.queues[0], func() C.int {
+	return c.until(op, func() C.int {
 		return C.ib_follow(c.c, word, C.uint64_t(what.there.offset), C.uint32_t(what.doing), false)
 	})
 }

@@ -140,6 +140,8 @@ typedef struct {
   // do not wait for: the peer may have left.
   uint64_t news_from, news_to;
 
+  bool gathers;  // requests are left for ib_post_all to post
+
   // Of threads in C.
   uint32_t left;  // operations of the newest request that are to come
   // A ring of requests: those from the first number to below the second wait, in order, for those
@@ -167,9 +169,8 @@ void ib_init(ib_conn* c, uint32_t count, uint64_t depth);
 // ib_request posts a request, for which there is room, with a completion.
 int ib_request(ib_conn* c, uint32_t queue, const ib_entry* what, const verbs_work* work);
 
-// ib_post posts what was gathered. ib_poll takes completions. ib_fence makes sure that a
+// ib_post_all posts what was gathered. ib_poll takes completions. ib_fence makes sure that a
 // completion will cover all requests posted so far, if necessary by an empty write.
-int ib_post(ib_conn* c, uint32_t queue);
 int ib_post_all(ib_conn* c);
 int ib_poll(ib_conn* c, uint32_t queue);
 int ib_fence(ib_conn* c, uint32_t queue);
@@ -178,8 +179,8 @@ int ib_fence(ib_conn* c, uint32_t queue);
 // begin. All parts but the last are whole pages.
 uint64_t ib_spread(uint64_t n, uint32_t i, uint32_t count, uint64_t* begin);
 
-// What follows gathers requests for the caller to post. What it returns IB_WAIT for is asked
-// for again after a poll.
+// What follows posts, or gathers while the connection says so. What it returns IB_WAIT for is asked for
+// again after a poll.
 
 // ib_pieces returns how many requests n bytes take on a queue pair, of a write or of a read.
 uint64_t ib_pieces(const ib_conn* c, uint32_t queue, uint64_t n, bool read);

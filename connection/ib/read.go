@@ -36,7 +36,7 @@ func (c *conn) ReadyToRead(n uint64) bool {
 		}
 	}
 	const others = 2 // for a mark
-	return uint64(C.ib_pieces(c.c, 0, C.uint64_t(n), true))+others <= uint64(first.room())
+	return c.pieces(n, true)+others <= uint64(first.room())
 }
 
 // Read posts RDMA reads on the first queue pair, which has made all updates. Writes of other
@@ -63,7 +63,7 @@ func (c *conn) Read(dst *registeredmem.Memory, dstOffset uint64, src *registered
 	here, there := to.own(q), from.theirs(src, q)
 	for at := uint64(0); at < n; {
 		size := min(n-at, uint64(C.ib_fits(c.c, 0, true)))
-		if err := c.until(op, q, func() C.int {
+		if err := c.until(op, func() C.int {
 			return C.ib_read(c.c, &here, C.uint64_t(dstOffset+at), &there, C.uint64_t(srcOffset+at), C.uint64_t(size))
 		}); err != nil {
 			return err

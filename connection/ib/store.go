@@ -20,7 +20,7 @@ func (c *conn) Store(dst *registeredmem.Memory, dstOffset uint64, value uint64) 
 	}
 	q := c.queues[0]
 	word := k.theirs(dst, q)
-	return c.until(op, q, func() C.int {
+	return c.until(op, func() C.int {
 		return C.ib_store(c.c, &word, C.uint64_t(dstOffset), C.uint64_t(value))
 	})
 }
