@@ -26,7 +26,18 @@ static void trace(const native_trace* to, const proxy_connection* c, int64_t sin
   native_trace_add(to, &e);
 }
 
+// parked reports whether the newest entry is of operations that wait.
+static bool parked(const proxy_connection* c) {
+  return c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED;
+}
+
+// add adds a flush, in place of operations that wait before it: to ask for its mark is to ask for them too,
+// and it would wait for those that come behind it.
 static void add(proxy_flushing* flushing, proxy_connection* c, proxy_flush f) {
+  if (parked(c)) {
+    *at(c, c->under_way - 1) = f;
+    return;
+  }
   if (c->under_way == c->capacity) {
     uint32_t capacity = c->capacity ? 2 * c->capacity : NATIVE_MARKS;
     proxy_flush* flushes = malloc(capacity * sizeof *flushes);
@@ -79,8 +90,7 @@ void proxy_flush_began(proxy_flushing* flushing, proxy_connection* c, uint64_t p
 }
 
 void proxy_flush_parked(proxy_flushing* flushing, proxy_connection* c) {
-  if (c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED) return;
-  add(flushing, c, (proxy_flush){.mark = PROXY_PARKED});
+  if (!parked(c)) add(flushing, c, (proxy_flush){.mark = PROXY_PARKED});
 }
 
 int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_counters* counters, int* op) {

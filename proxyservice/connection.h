@@ -16,7 +16,8 @@ typedef struct {
 } proxy_flush;
 
 // PROXY_GO_MARK is a mark that Go made and can query. PROXY_PARKED is none, of no flush: the
-// connection's queue has taken operations that wait, until its progress returns 0 or it is closed.
+// connection's queue has taken operations that wait, until its progress returns 0 or it is closed. There
+// is one at most, behind all flushes.
 enum { PROXY_GO_MARK = NATIVE_MARKS, PROXY_PARKED };
 
 typedef struct {

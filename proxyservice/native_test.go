@@ -598,6 +598,25 @@ func TestParked(t *testing.T) {
 	}
 }
 
+// TestFlushBehindParked has signals wait all the time, each behind a flush of what came before. A flush
+// ends when that is done, though what came later waits.
+func TestFlushBehindParked(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
+	conn.queue.Fail(native.Update, nativetest.Pending)
+	conn.queue.Fail(native.Progress, nativetest.Pending)
+	for range 3 {
+		r.must(t, c, signal, 0, 0, 0)
+		r.must(t, c, flush, 0, 0, 0)
+	}
+	conn.queue.Fail(native.Progress, 0)
+	if err := r.service.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClosedWhileParked closes a connection of which a signal waits. To close it is to queue that, and
 // the service goes on.
 func TestClosedWhileParked(t *testing.T) {
