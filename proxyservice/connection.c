@@ -26,15 +26,10 @@ static void trace(const native_trace* to, const proxy_connection* c, int64_t sin
   native_trace_add(to, &e);
 }
 
-// parked reports whether the newest entry is of operations that wait.
-static bool parked(const proxy_connection* c) {
-  return c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED;
-}
-
-// add adds a flush, in place of operations that wait before it: to ask for its mark is to ask for them too,
-// and it would wait for those that come behind it.
+// add adds an entry, in place of operations that wait before it: to ask for what comes behind them is to
+// ask for them too.
 static void add(proxy_flushing* flushing, proxy_connection* c, proxy_flush f) {
-  if (parked(c)) {
+  if (c->under_way && at(c, c->under_way - 1)->mark == PROXY_PARKED) {
     *at(c, c->under_way - 1) = f;
     return;
   }
@@ -90,7 +85,7 @@ void proxy_flush_began(proxy_flushing* flushing, proxy_connection* c, uint64_t p
 }
 
 void proxy_flush_parked(proxy_flushing* flushing, proxy_connection* c) {
-  if (!parked(c)) add(flushing, c, (proxy_flush){.mark = PROXY_PARKED});
+  add(flushing, c, (proxy_flush){.position = c->queue->taken, .mark = PROXY_PARKED});
 }
 
 int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_counters* counters, int* op) {
@@ -106,7 +101,7 @@ int proxy_flush_query(proxy_flushing* flushing, native_thread* thread, proxy_cou
   }
   if (rc == NATIVE_BUSY) return 0;
   if (rc) return rc;
-  rc = mark == PROXY_PARKED ? c->queue->operations->progress(c->queue)
+  rc = mark == PROXY_PARKED ? c->queue->operations->progress(c->queue, at(c, 0)->position)
                             : c->queue->operations->reached(c->queue, mark);
   native_queue_leave(c->queue);
   if (rc == NATIVE_PENDING) return 0;

@@ -9,7 +9,7 @@
 
 // proxy_flush is a flush under way, or the last of several that share a mark.
 typedef struct {
-  uint64_t position;  // of its trigger
+  uint64_t position;  // of its trigger; of PROXY_PARKED the requests that the queue had taken
   int64_t since;      // of the first; 0 when nobody counts or traces
   uint32_t number;    // of those that share the mark
   uint32_t mark;      // the queue's, PROXY_GO_MARK or PROXY_PARKED

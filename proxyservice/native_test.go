@@ -617,6 +617,27 @@ func TestFlushBehindParked(t *testing.T) {
 	}
 }
 
+// TestParkedOfOthers has a signal of another service wait behind one of this, which stops once its own is
+// queued.
+func TestParkedOfOthers(t *testing.T) {
+	ranks := newPair(t, hostOnly)
+	r := ranks[0]
+	conn := r.fake(t)
+	c, _, _ := r.channelOver(t, conn.conn, 64)
+	conn.queue.Park(true)
+	r.must(t, c, signal, 0, 0, 0)
+	eventually(t, "the signal waits", func() bool { return conn.queue.Done(native.Update) == 1 })
+	if rc := nativetest.Do(conn.queue.Queue, native.Update, uint64(r.alloc(t, 8).Ptr()), 1, 0); rc != nativetest.Pending {
+		t.Fatal(rc)
+	}
+	conn.queue.Unpark(1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := r.service.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestClosedWhileParked closes a connection of which a signal waits. To close it is to queue that, and
 // the service goes on.
 func TestClosedWhileParked(t *testing.T) {

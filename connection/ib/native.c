@@ -27,16 +27,16 @@ static bool know(const ib_known (*table)[IB_WAYS], const native_range* range, ib
 
 // room reports whether one more request can be parked. It posts what is, if that helps.
 static bool room(ib_conn* c) {
-  if (c->parked_to - c->parked_from < IB_PARKED) return true;
+  if (c->queue.taken - c->parked_from < IB_PARKED) return true;
   ib_unpark(c);
-  return c->parked_to - c->parked_from < IB_PARKED;
+  return c->queue.taken - c->parked_from < IB_PARKED;
 }
 
 // take makes the next request to be parked of what a trigger asks for. It reports false if that is
 // Go's.
 static bool take(ib_conn* c, const native_request* r) {
   if (!c->open || !room(c) || ib_broken(c)) return false;
-  ib_parked* p = &c->parked[c->parked_to % IB_PARKED];
+  ib_parked* p = &c->parked[c->queue.taken % IB_PARKED];
   *p = (ib_parked){
       .dst_offset = r->dst.offset,
       .src_offset = r->src.offset,
@@ -95,7 +95,7 @@ static int begin(native_queue* queue, native_thread* thread, const native_reques
 // with one call of the driver.
 static int did(ib_conn* c) {
   if (--c->left) return 0;
-  c->parked_to++;
+  c->queue.taken++;
   return code_of(ib_unpark(c));
 }
 
@@ -107,36 +107,42 @@ static int write(native_queue* queue, native_place dst, native_place src, uint64
 static int store(native_queue* queue, native_place dst, uint64_t value) {
   (void)dst;
   ib_conn* c = conn_of(queue);
-  c->parked[c->parked_to % IB_PARKED].value = value;
+  c->parked[c->queue.taken % IB_PARKED].value = value;
   return did(c);
 }
 
 static int update(native_queue* queue, native_place dst, uint64_t from, uint64_t to) {
   (void)dst;
   ib_conn* c = conn_of(queue);
-  c->parked[c->parked_to % IB_PARKED].increase = to - from;
+  c->parked[c->queue.taken % IB_PARKED].increase = to - from;
   return did(c);
 }
 
-static int progress(native_queue* queue) {
-  ib_conn* c = conn_of(queue);
-  if (c->parked_from == c->parked_to) return 0;
+// advance posts what is parked, as far as it need not wait.
+static int advance(ib_conn* c) {
+  if (c->parked_from == c->queue.taken) return 0;
   int rc = poll(c);
-  return code_of(rc ? rc : ib_unpark(c));
+  return rc ? rc : ib_unpark(c);
+}
+
+static int progress(native_queue* queue, uint64_t requests) {
+  ib_conn* c = conn_of(queue);
+  int rc = advance(c);
+  return rc == IB_WAIT && c->parked_from >= requests ? 0 : code_of(rc);
 }
 
 static int mark(native_queue* queue, unsigned mark) {
   ib_conn* c = conn_of(queue);
-  c->parked[c->parked_to % IB_PARKED].mark = mark + 1;
-  c->marks[mark].behind = c->parked_to + 1;
+  c->parked[c->queue.taken % IB_PARKED].mark = mark + 1;
+  c->marks[mark].behind = c->queue.taken + 1;
   int rc = did(c);
   return rc ? rc : NATIVE_PENDING;
 }
 
 static int reached(native_queue* queue, unsigned mark) {
   ib_conn* c = conn_of(queue);
-  int rc = progress(queue);
-  if (c->parked_from < c->marks[mark].behind) return rc;
+  int rc = advance(c);
+  if (c->parked_from < c->marks[mark].behind) return code_of(rc);
   return code_of(ib_reached(c, &c->marks[mark].mark));
 }
 

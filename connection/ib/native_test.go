@@ -221,7 +221,7 @@ func TestParkedInC(t *testing.T) {
 	if err := <-written; err != nil {
 		t.Fatal(err)
 	}
-	if d.c.parked_from != d.c.parked_to {
+	if d.c.parked_from != d.c.queue.taken {
 		t.Error("Go overtook what was parked")
 	}
 	if rc := p.progress(); rc != 0 {

@@ -37,10 +37,10 @@ static int run(ib_conn* c, ib_parked* p) {
 }
 
 int ib_unpark(ib_conn* c) {
-  if (c->parked_from == c->parked_to) return 0;
+  if (c->parked_from == c->queue.taken) return 0;
   int rc = ib_broken(c) ? IB_BROKEN : 0;
   c->gathers = true;
-  while (!rc && c->parked_from < c->parked_to) {
+  while (!rc && c->parked_from < c->queue.taken) {
     rc = run(c, &c->parked[c->parked_from % IB_PARKED]);
     if (!rc) c->parked_from++;
   }

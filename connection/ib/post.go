@@ -98,7 +98,7 @@ func (c *conn) pieces(n uint64, read bool) uint64 {
 }
 
 // parked reports whether anything waits, which is rare: a call of C takes longer than to look.
-func (c *conn) parked() bool { return c.c.parked_from < c.c.parked_to }
+func (c *conn) parked() bool { return c.c.parked_from < c.c.queue.taken }
 
 // unpark waits until what threads in C have left to wait is posted. The caller holds mu, and
 // queues what comes behind.

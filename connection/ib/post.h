@@ -144,10 +144,10 @@ typedef struct {
 
   // Of threads in C.
   uint32_t left;  // operations of the newest request that are to come
-  // A ring of requests: those from the first number to below the second wait, in order, for those
+  // A ring of requests: those from this number on that the queue has taken wait, in order, for those
   // before them. Whatever else is posted in the order of calls comes behind them.
   ib_parked parked[IB_PARKED];
-  uint64_t parked_from, parked_to;
+  uint64_t parked_from;
   struct {
     ib_mark mark;
     uint64_t behind;  // it is set once the requests below this number are posted

@@ -70,8 +70,8 @@ typedef struct {
   // of a request returns it.
   //
   // progress queues what waits, as far as it need not wait any more, and returns NATIVE_PENDING while
-  // some does. NULL where nothing ever does.
-  int (*progress)(native_queue* queue);
+  // some does of that many requests, the first that the queue has taken. NULL where nothing ever does.
+  int (*progress)(native_queue* queue, uint64_t requests);
   // mark puts a mark, below NATIVE_MARKS, behind all that was queued before. The mark
   // may be under way from an earlier call. 0 means that it is reached already,
   // NATIVE_PENDING that it is not.
@@ -89,6 +89,7 @@ struct native_queue {
   const native_operations* operations;
   native_gate gate;
   uint32_t turns;  // places of goroutines in the queue for the connection's turn; theirs
+  uint64_t taken;  // requests, if some may wait; for those who have entered
 };
 
 // native_queue_enter makes a queue ready for this thread and a request, as begin does, until

@@ -41,6 +41,7 @@ static int outcome(fake_queue* q, int op) {
 // next is outcome for an operation of the request, which must be what that asks for next.
 static int next(fake_queue* q, int op, bool as_asked) {
   expect(q, as_asked && q->serves && op > q->last && asks(&q->request, op) && !follows(q, q->last, op));
+  if (q->last == NATIVE_BEGIN) q->queue.taken++;
   q->last = op;
   return outcome(q, op);
 }
@@ -102,9 +103,10 @@ static int mark(native_queue* queue, unsigned mark) {
   return rc ? rc : NATIVE_PENDING;
 }
 
-static int progress(native_queue* queue) {
+static int progress(native_queue* queue, uint64_t requests) {
   fake_queue* q = (fake_queue*)queue;
-  return __atomic_load_n(&q->parks, __ATOMIC_SEQ_CST) ? NATIVE_PENDING : outcome(q, NATIVE_PROGRESS);
+  const bool waits = requests > __atomic_load_n(&q->queued, __ATOMIC_SEQ_CST);
+  return waits && __atomic_load_n(&q->parks, __ATOMIC_SEQ_CST) ? NATIVE_PENDING : outcome(q, NATIVE_PROGRESS);
 }
 
 static int reached(native_queue* queue, unsigned mark) {
@@ -144,7 +146,7 @@ int fake_do(native_queue* queue, int op, uint64_t a, uint64_t b, uint64_t n) {
       rc = queue->operations->update(queue, to, n, b);
       break;
     case NATIVE_PROGRESS:
-      rc = queue->operations->progress(queue);
+      rc = queue->operations->progress(queue, UINT64_MAX);
       break;
     case NATIVE_MARK:
       rc = queue->operations->mark(queue, (unsigned)a);

@@ -8,6 +8,7 @@
 typedef struct {
   native_queue queue;
   uint32_t held, busy, parks;
+  uint32_t queued;                      // requests of which nothing waits any more, though the queue parks
   uint32_t codes[NATIVE_PROGRESS + 1];  // by operation; 0 does not fail
   uint32_t done[NATIVE_PROGRESS + 1];
   uint32_t wrong;  // operations that a request did not ask for as they were, and requests not done

@@ -124,6 +124,9 @@ func (q *Queue) Hold(on bool) { flag(&q.c.held).Store(number(on)) }
 // Park sets whether what requests end with waits, unless it is a mark, and with it all marks.
 func (q *Queue) Park(on bool) { flag(&q.c.parks).Store(number(on)) }
 
+// Unpark has nothing of the first n requests wait any more, though that of others does.
+func (q *Queue) Unpark(n int) { flag(&q.c.queued).Store(uint32(n)) }
+
 // Wrong returns how many operations were not what their request asked for, in kind, places or
 // order, and how many requests were left before all was done and nothing had failed.
 func (q *Queue) Wrong() int { return int(flag(&q.c.wrong).Load()) }
