@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,25 @@ func TestConnection(t *testing.T) {
 				return rank(a), rank(b)
 			})
 		})
+	}
+}
+
+// TestCrossings counts the calls of C of a small write for which there is room: each takes as long as half
+// of all else.
+func TestCrossings(t *testing.T) {
+	a, b := newPair(t, Options{QueuePairs: 2})
+	src, dst := a.memory(t, 64, true), a.imported(t, b.memory(t, 64, true))
+	least := int64(1 << 32) // others may call C meanwhile
+	for range 20 {
+		before := runtime.NumCgoCall()
+		if err := a.conn.Write(dst, 0, src, 0, 64); err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, runtime.NumCgoCall()-before)
+		a.flush(t)
+	}
+	if least != 1 {
+		t.Errorf("a write calls C %d times", least)
 	}
 }
 
