@@ -53,13 +53,14 @@ func (t *Transport) serve(c claim, nc net.Conn) error {
 		return err
 	}
 	made, err := newConn(t, int(c.from), a.sockets)
-	if err != nil {
-		return err
-	}
 	t.mu.Lock()
 	e := t.endpoints[c.acceptor]
 	t.mu.Unlock()
-	if !e.deliver(delivery{peer: c.dialer, connection: c.connection, conn: made}) {
+	delivered := e.deliver(delivery{peer: c.dialer, connection: c.connection, conn: made, err: err})
+	if err != nil {
+		return err
+	}
+	if !delivered {
 		return errors.Join(fmt.Errorf("%d connections wait already for this rank's Connect, or the endpoint is closed", maxUnclaimed), made.Close())
 	}
 	return nil

@@ -51,7 +51,7 @@ type conn struct {
 	queued   atomic.Uint64 // operations added to the queue, ever
 	acked    atomic.Uint64 // operations that are done at the peer
 	closing  atomic.Bool   // Close has begun
-	parts    atomic.Bool   // Close has told the peer: the sockets stay until it knows
+	parts    atomic.Bool   // this rank has told the peer that it ends: the sockets stay until it knows
 	ended    atomic.Bool   // err is set
 	progress atomic.Uint64 // changes with everything that the peer takes or sends
 
@@ -110,7 +110,8 @@ func newConn(t *Transport, peer int, sockets []net.Conn) (*conn, error) {
 	c.drain, c.giveUp = context.WithCancel(context.Background())
 	err := c.start(sockets[1:])
 	if err != nil {
-		c.broken(err)
+		c.bye() // the peer is to hear of it from this rank's caller
+		c.fail(mscclgo.ErrSystem, err)
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
@@ -304,8 +305,13 @@ func peerLost(err error) error {
 	return fmt.Errorf("the peer is lost: %w", err)
 }
 
-// broken ends the connection because this rank's device or system failed.
+// broken ends the connection because this rank's device or system failed, of which it tells the peer.
 func (c *conn) broken(err error) {
+	// Before the lock: its holder may wait for a peer that reads nothing.
+	c.control.SetWriteDeadline(time.Now().Add(c.t.parting))
+	if c.tell(&frame{kind: kindFailed}) {
+		c.parts.Store(true) // release closes the sockets, once the peer knows
+	}
 	c.fail(mscclgo.ErrSystem, err)
 }
 

@@ -19,6 +19,8 @@ var (
 	errClosed = errors.New("the connection is closed")
 	// errSocket ends one of whose data sockets the peer says that it broke.
 	errSocket = errors.New("a data socket broke, though both processes live")
+	// errFailed ends one that the peer says it cannot go on with.
+	errFailed = errors.New("its device or system failed, though its process lives, and it knows more")
 )
 
 // ack acknowledges the peer's first n operations.
@@ -101,6 +103,9 @@ func (c *conn) readControl() {
 			return
 		case f.kind == kindRefuse:
 			c.fail(mscclgo.ErrRemote, c.explain(&f))
+			return
+		case f.kind == kindFailed:
+			c.lost(errFailed)
 			return
 		case f.kind == kindBroke:
 			// The answer says that this process lives.

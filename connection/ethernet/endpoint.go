@@ -36,6 +36,7 @@ var _ connection.Endpoint = (*Endpoint)(nil)
 type delivery struct {
 	peer, connection [idSize]byte
 	conn             *conn
+	err              error // why there is none
 }
 
 // formatVersion is the version of an endpoint's bytes.
@@ -261,7 +262,7 @@ func (e *Endpoint) dial(ctx context.Context, peer *description) (*conn, error) {
 	}
 	made, err := newConn(e.t, int(peer.rank), sockets)
 	if err != nil {
-		return nil, drop(err)
+		return nil, err
 	}
 	if peer.id == e.about.id {
 		// No other Connect returns the other half, so this connection owns it.
@@ -287,7 +288,9 @@ func (e *Endpoint) Close() error {
 	e.mu.Unlock()
 	var errs []error
 	for _, d := range unclaimed {
-		errs = append(errs, d.conn.Close())
+		if d.err == nil {
+			errs = append(errs, d.conn.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -305,7 +308,9 @@ func (e *Endpoint) deliver(d delivery) bool {
 	}
 	e.waiting = append(e.waiting, d)
 	e.arrived.Broadcast()
-	context.AfterFunc(d.conn.ctx, func() { e.drop(d.conn) })
+	if d.err == nil {
+		context.AfterFunc(d.conn.ctx, func() { e.drop(d.conn) })
+	}
 	return true
 }
 
@@ -342,7 +347,7 @@ func (e *Endpoint) take(ctx context.Context, peer [idSize]byte, number *[idSize]
 		for i, d := range e.waiting {
 			if d.peer == peer && (number == nil || d.connection == *number) {
 				e.waiting = slices.Delete(e.waiting, i, i+1)
-				return d.conn, nil
+				return d.conn, d.err
 			}
 		}
 		switch {

@@ -49,7 +49,7 @@ func TestBadFrames(t *testing.T) {
 		"odd exchange":      {frame{kind: kindExchange, offset: 1, length: 8}, "not aligned"},
 		"wide exchange":     {frame{kind: kindExchange, length: 16}, "a word of 16 bytes"},
 		"acknowledgement":   {frame{kind: kindAck}, "data socket"},
-		"kind":              {frame{kind: 12}, "unknown kind 12"},
+		"kind":              {frame{kind: 13}, "unknown kind 13"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRank(t, 1, o)

@@ -19,7 +19,7 @@ import (
 // an acknowledgement op counts the operations that are done. length bytes of payload
 // follow the head of a data frame and of an answer. reason and the kind that was refused are 0 but in a
 // refusal, which otherwise repeats the frame that was refused. A withdrawal has a
-// memory only, and news of a broken socket nothing.
+// memory only, and news of a broken socket or of a failure nothing.
 const (
 	frameSize    = 40
 	frameVersion = 4
@@ -40,6 +40,8 @@ const (
 
 	kindAdd      frameKind = 10 // a value is added to a word
 	kindExchange frameKind = 11 // a word gets a new value, and the receiver answers with the old one
+
+	kindFailed frameKind = 12 // on the control socket: the peer's device or system failed, and the connection ends
 )
 
 // frame is the head of a message on a socket.
@@ -105,9 +107,9 @@ func decodeFrame(b []byte) (frame, error) {
 		return frame{}, errors.New("an acknowledgement with fields set that must be zero")
 	case f.kind == kindGone && f.op|f.offset|f.length|f.total != 0:
 		return frame{}, errors.New("a withdrawal with fields set that must be zero")
-	case f.kind == kindBroke && uint64(f.memory)|f.op|f.offset|f.length|f.total != 0:
-		return frame{}, errors.New("news of a broken socket with fields set that must be zero")
-	case f.kind < kindData || f.kind > kindExchange:
+	case (f.kind == kindBroke || f.kind == kindFailed) && uint64(f.memory)|f.op|f.offset|f.length|f.total != 0:
+		return frame{}, errors.New("news of the end with fields set that must be zero")
+	case f.kind < kindData || f.kind > kindFailed:
 		return frame{}, fmt.Errorf("a frame of unknown kind %d", f.kind)
 	}
 	return f, nil

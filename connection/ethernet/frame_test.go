@@ -19,6 +19,7 @@ func TestFrame(t *testing.T) {
 		{kind: kindBye},
 		{kind: kindGone, memory: 7},
 		{kind: kindBroke},
+		{kind: kindFailed},
 		{kind: kindGet, memory: 1, op: 2, offset: 3, length: 5, total: 5},
 		{kind: kindAnswer, op: 2, offset: 3, length: 4, total: 7},
 		{kind: kindAdd, memory: 1, op: 2, offset: 8, length: 8, total: 1<<64 - 1},
@@ -51,8 +52,8 @@ func TestFrame(t *testing.T) {
 		"a word of 4 bytes":      func() { (&frame{kind: kindAdd, length: 4}).encode(b) },
 		"a word of 9 bytes":      func() { (&frame{kind: kindExchange, length: 9}).encode(b) },
 		"from memory 1":          func() { (&frame{kind: kindAnswer, memory: 1, length: 1, total: 1}).encode(b) },
-		"unknown kind 12":        func() { b[1] = 12 },
-		"news of a broken":       func() { (&frame{kind: kindBroke, memory: 1}).encode(b) },
+		"unknown kind 13":        func() { b[1] = 13 },
+		"news of the end":        func() { (&frame{kind: kindBroke, memory: 1}).encode(b) },
 		"bits":                   func() { b[3] = 1 },
 		"fields":                 func() { b[39] = 1 },
 		"40":                     func() { b = b[:39] },
@@ -68,7 +69,7 @@ func TestFrame(t *testing.T) {
 
 func FuzzFrame(f *testing.F) {
 	b := make([]byte, frameSize)
-	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1}, {kind: kindBroke}, {kind: kindGet, length: 4, total: 4}, {kind: kindAnswer, offset: 1, length: 4, total: 5},
+	for _, one := range []frame{{kind: kindData, length: 4, total: 5}, {kind: kindUpdate, total: 1}, {kind: kindAck, op: 3}, {kind: kindBye}, {kind: kindGone, memory: 1}, {kind: kindBroke}, {kind: kindFailed}, {kind: kindGet, length: 4, total: 4}, {kind: kindAnswer, offset: 1, length: 4, total: 5},
 		{kind: kindRefuse, reason: target.Range, refused: kindData, length: 4, total: 5}, {kind: kindRefuse, reason: target.Closed, refused: kindUpdate, total: 1},
 	} {
 		one.encode(b)

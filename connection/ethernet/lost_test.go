@@ -19,12 +19,13 @@ import (
 func TestLost(t *testing.T) {
 	tests := map[string]struct {
 		end  func(ab, ba *link)
-		told bool
+		told string // what it is told, or ""
 	}{
-		"the peer hangs up": {func(_, ba *link) { ba.d.hangUp() }, true},
-		"the peer closes":   {func(_, ba *link) { ba.Close() }, false},
+		"the peer hangs up": {func(_, ba *link) { ba.d.hangUp() }, "its process has ended"},
+		"the peer fails":    {func(_, ba *link) { ba.d.broken(errors.New("out of order")) }, "its device or system failed, though its process lives"},
+		"the peer closes":   {func(_, ba *link) { ba.Close() }, ""},
 		// Close is bye and then the end, before which the peer may have answered.
-		"this rank closes": {func(ab, _ *link) { ab.d.bye() }, false},
+		"this rank closes": {func(ab, _ *link) { ab.d.bye() }, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -40,16 +41,16 @@ func TestLost(t *testing.T) {
 			test.end(ab, ba)
 			failed(t, ab)
 			patience := 100 * time.Millisecond
-			if test.told {
+			if test.told != "" {
 				patience = 20 * time.Second
 			}
 			select {
 			case err := <-told:
-				if !test.told || !errors.Is(err, mscclgo.ErrRemote) {
+				if test.told == "" || !errors.Is(err, mscclgo.ErrRemote) || !strings.Contains(err.Error(), test.told) {
 					t.Errorf("Lost says %v", err)
 				}
 			case <-time.After(patience):
-				if test.told {
+				if test.told != "" {
 					t.Error("the connection broke, and Lost says nothing")
 				}
 			}

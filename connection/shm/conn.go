@@ -104,7 +104,7 @@ func newConn(t *Transport, peer *description, sock *net.UnixConn, r *ring) (*con
 		err = c.start()
 	}
 	if err != nil {
-		c.broken(err)
+		c.leave() // the peer is to hear of it from this rank's caller
 		return nil, errors.Join(err, c.free())
 	}
 	return c, nil

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -391,31 +392,50 @@ func TestPeerCloses(t *testing.T) {
 	}
 }
 
-// TestLost has the process at the other end die, of one that sends or one that receives.
+// TestLost has the other end die, or its device fail, of one that sends or one that receives.
 func TestLost(t *testing.T) {
-	for _, dies := range []int{0, 1} {
-		told := make(chan error, 10)
-		var ranks [2]*rank
-		for i := range ranks {
-			o := Options{}
-			if i != dies {
-				o.Lost = func(peer int, err error) {
-					if peer != dies {
-						t.Errorf("Lost names rank %d, want %d", peer, dies)
-					}
-					told <- err
-				}
+	ends := map[string]struct {
+		of   func(t *testing.T, ranks [2]*rank, rank int)
+		says string
+	}{
+		"hangs up": {func(t *testing.T, ranks [2]*rank, rank int) { ranks[rank].die() }, "its process has ended"},
+		"fails": {func(t *testing.T, ranks [2]*rank, rank int) {
+			if rank == 1 {
+				receiverOf(t, ranks[1]).broken(errors.New("out of order"))
+				return
 			}
-			ranks[i] = newRank(t, i, o)
-		}
-		connect(t, ranks[0], ranks[1])
-		receiverOf(t, ranks[1])
-		ranks[dies].die()
-		select {
-		case err := <-told:
-			testerr.Expect(t, err, mscclgo.ErrRemote, "its process has ended")
-		case <-time.After(longTimeout):
-			t.Errorf("rank %d hung up, and Lost says nothing", dies)
+			for c := range ranks[0].t.conns {
+				c.broken(errors.New("out of order"))
+			}
+		}, "its device or system failed, though its process lives"},
+	}
+	for name, end := range ends {
+		for _, dies := range []int{0, 1} {
+			t.Run(fmt.Sprintf("rank %d %s", dies, name), func(t *testing.T) {
+				told := make(chan error, 10)
+				var ranks [2]*rank
+				for i := range ranks {
+					o := Options{}
+					if i != dies {
+						o.Lost = func(peer int, err error) {
+							if peer != dies {
+								t.Errorf("Lost names rank %d, want %d", peer, dies)
+							}
+							told <- err
+						}
+					}
+					ranks[i] = newRank(t, i, o)
+				}
+				connect(t, ranks[0], ranks[1])
+				receiverOf(t, ranks[1])
+				end.of(t, ranks, dies)
+				select {
+				case err := <-told:
+					testerr.Expect(t, err, mscclgo.ErrRemote, end.says)
+				case <-time.After(longTimeout):
+					t.Error("Lost says nothing")
+				}
+			})
 		}
 	}
 }

@@ -58,6 +58,8 @@ var (
 	errClosed = errors.New("the connection is closed")
 	// errDied ends one whose peer hangs up.
 	errDied = errors.New("it hung up without closing the connection and without a reason: its process has ended")
+	// errFailed ends one whose peer says that it cannot go on.
+	errFailed = errors.New("its device or system failed, though its process lives, and it knows more")
 )
 
 // fail ends the half because of err, unless it has ended: the first reason stays.
@@ -102,8 +104,13 @@ func (h *half) lostLocked(err error) {
 	}
 }
 
-// broken ends the half because this rank's device or system failed.
-func (h *half) broken(err error) { h.fail(mscclgo.ErrSystem, err) }
+// broken ends the half because this rank's device or system failed, of which it tells the peer.
+func (h *half) broken(err error) {
+	if !h.over() {
+		h.tell(&message{kind: messageFailed}, partingTime) // a peer that is gone does not need it
+	}
+	h.fail(mscclgo.ErrSystem, err)
+}
 
 // failure returns why the half has ended. The caller holds mu.
 func (h *half) failure() error { return mscclgo.Errorf(h.kind, "shm", "%w", h.err) }
@@ -131,8 +138,12 @@ func (h *half) listen(take func(*message) error) {
 			return
 		}
 		*m, err = decodeMessage(packet[:n])
-		if err == nil && m.kind == messageBye {
+		switch {
+		case err != nil:
+		case m.kind == messageBye:
 			err = errLeft
+		case m.kind == messageFailed:
+			err = errFailed
 		}
 		if err == nil {
 			err = take(m)

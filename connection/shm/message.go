@@ -23,10 +23,11 @@ const (
 	messageBye    messageKind = 2 // the end closes in good order
 	messageRefuse messageKind = 3 // the receiver refuses an entry, and will hang up
 	messageGone   messageKind = 4 // the receiver has closed a memory
+	messageFailed messageKind = 5 // the end's device or system failed, and it will hang up
 )
 
 // message is what the ends tell each other outside the ring. All fields but kind are 0 in a
-// wake and a bye, and all but kind and memory in news of a memory. A refusal repeats the
+// wake, a bye and news of a failure, and all but kind and memory in news of a memory. A refusal repeats the
 // entry, with its number.
 type message struct {
 	kind    messageKind
@@ -64,11 +65,11 @@ func decodeMessage(b []byte) (message, error) {
 	}
 	rest := uint64(b[2]|b[3]) | m.offset | m.length | m.number
 	switch {
-	case m.kind < messageWake || m.kind > messageGone:
+	case m.kind < messageWake || m.kind > messageFailed:
 		return m, fmt.Errorf("a packet of unknown kind %d", m.kind)
 	case m.kind == messageRefuse && !m.reason.Valid():
 		return m, fmt.Errorf("a refusal with reason %d", m.reason)
-	case m.kind == messageGone && rest != 0, m.kind < messageRefuse && rest|uint64(m.memory) != 0:
+	case m.kind == messageGone && rest != 0, (m.kind < messageRefuse || m.kind == messageFailed) && rest|uint64(m.memory) != 0:
 		return m, errors.New("a packet with fields set that must be zero")
 	}
 	return m, nil

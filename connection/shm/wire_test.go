@@ -86,6 +86,7 @@ func FuzzEntry(f *testing.F) {
 var goodMessages = []message{
 	{kind: messageWake},
 	{kind: messageBye},
+	{kind: messageFailed},
 	{kind: messageGone, memory: 7},
 	{kind: messageRefuse, reason: target.Closed, refused: kindUpdate, memory: 1, offset: 2, length: 3, number: 4},
 }
@@ -103,9 +104,10 @@ func TestMessages(t *testing.T) {
 		"long":                       append(goodMessages[0].encode(), 0),
 		"of version 0":               make([]byte, messageSize),
 		"of kind 0":                  (&message{}).encode(),
-		"of kind 5":                  (&message{kind: 5}).encode(),
+		"of kind 6":                  (&message{kind: 6}).encode(),
 		"a wake with a memory":       (&message{kind: messageWake, memory: 1}).encode(),
 		"a bye with a number":        (&message{kind: messageBye, number: 1}).encode(),
+		"a failure with an offset":   (&message{kind: messageFailed, offset: 1}).encode(),
 		"news of an offset":          (&message{kind: messageGone, offset: 1}).encode(),
 		"a refusal without a reason": (&message{kind: messageRefuse}).encode(),
 		"a refusal with reason 6":    (&message{kind: messageRefuse, reason: 6}).encode(),
