@@ -66,7 +66,7 @@ func (m *meeting) connect(ctx context.Context) (*connection.Connection, error) {
 		if errors.Is(err, mscclgo.ErrRemote) {
 			m.c.awaitNews() // a peer that has heard of a failure closes its sockets
 		}
-		return nil, err
+		return nil, m.ready(ctx, err)
 	}
 	if err := m.ready(ctx, nil); err != nil {
 		return nil, errors.Join(err, conn.Close())
