@@ -191,20 +191,28 @@ func TestConnectAgain(t *testing.T) {
 	}
 }
 
-// TestConnectFailsOnOne has one rank without memory for a connection: the other hears of it at once.
+// TestConnectFailsOnOne has one rank without memory for a connection, which dials or is dialled: the other hears
+// of it at once.
 func TestConnectFailsOnOne(t *testing.T) {
-	o := communicator.Options{Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}
-	greedy := o
-	greedy.Ethernet.Staging = 1 << 50
-	comms := groupWith(t, []communicator.Options{o, greedy})
-	start := time.Now()
-	errs := outcomes(t, 2, func(rank int) error {
-		_, err := comms[rank].Connect(t.Context(), 1-rank, 5)
-		return err
-	})
-	failing(t, 0, errs[0], mscclgo.ErrRemote, "rank 0, peer 1", "its part failed")
-	failing(t, 1, errs[1], mscclgo.ErrSystem)
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("after %v", took)
+	for greedy := range 2 {
+		t.Run(fmt.Sprint("rank ", greedy), func(t *testing.T) {
+			options := make([]communicator.Options, 2)
+			for rank := range options {
+				options[rank] = communicator.Options{Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}
+			}
+			options[greedy].Ethernet.Staging = 1 << 50
+			comms := groupWith(t, options)
+			start := time.Now()
+			errs := outcomes(t, 2, func(rank int) error {
+				_, err := comms[rank].Connect(t.Context(), 1-rank, 5)
+				return err
+			})
+			failing(t, greedy, errs[greedy], mscclgo.ErrSystem)
+			failing(t, 1-greedy, errs[1-greedy], mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer %d", 1-greedy, greedy), "its part failed")
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("after %v", took)
+			}
+			each(t, 2, func(rank int) error { return comms[rank].Barrier(t.Context()) })
+		})
 	}
 }
