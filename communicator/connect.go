@@ -33,7 +33,7 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 	if tag >= gatherTag {
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
-	m := newMeeting(c, "Connect", op, peer, tag)
+	m := newMeeting(c, "Connect", op, peer, tag, maxDescription)
 	conn, err := m.connect(ctx)
 	if err != nil { // perhaps of the context, which the group's failure ended
 		err = c.causeFirst(err)
@@ -83,12 +83,13 @@ type meeting struct {
 	op           string // for errors
 	peer         int
 	tag          uint64
+	most         int    // bytes of the content that the peer may send
 	mine, theirs uint64 // the numbers; theirs is 0 until it is known
 	met          bool   // the peer knows this rank's number, and this rank the peer's
 }
 
-func newMeeting(c *Communicator, name, op string, peer int, tag uint64) *meeting {
-	return &meeting{c: c, name: name, op: op, peer: peer, tag: tag, mine: rand.Uint64() | 1}
+func newMeeting(c *Communicator, name, op string, peer int, tag uint64, most int) *meeting {
+	return &meeting{c: c, name: name, op: op, peer: peer, tag: tag, most: most, mine: rand.Uint64() | 1}
 }
 
 // lastWords is how long a rank takes at most to tell the peer that its part failed.
@@ -200,7 +201,7 @@ func (m *meeting) receive(ctx context.Context) (meetingMessage, error) {
 	if err != nil {
 		return meetingMessage{}, err
 	}
-	in, err := decodeMeeting(b)
+	in, err := decodeMeeting(b, m.most)
 	if err != nil {
 		return in, mscclgo.Errorf(mscclgo.ErrRemote, m.op, "its message is malformed: %w", err).At(m.c.Rank(), m.peer)
 	}
@@ -217,8 +218,9 @@ func (m meetingMessage) encode() []byte {
 	return w.Bytes()
 }
 
-func decodeMeeting(b []byte) (meetingMessage, error) {
+// decodeMeeting decodes a message whose content has `most` bytes at most.
+func decodeMeeting(b []byte, most int) (meetingMessage, error) {
 	r := wire.NewReader(b)
-	m := meetingMessage{from: r.U64(), to: r.U64(), ready: r.Bool(), failed: r.String(maxReason), content: r.Blob(maxContribution)}
+	m := meetingMessage{from: r.U64(), to: r.U64(), ready: r.Bool(), failed: r.String(maxReason), content: r.Blob(most)}
 	return m, r.End()
 }

@@ -18,7 +18,7 @@ func MeetOnly(ctx context.Context, c *Communicator, peer int, tag uint64) (done 
 	}
 	mine, err := endpoint.MarshalBinary()
 	if err == nil {
-		_, err = newMeeting(c, "Connect", "meet", peer, tag).exchange(ctx, mine, nil)
+		_, err = newMeeting(c, "Connect", "meet", peer, tag, maxDescription).exchange(ctx, mine, nil)
 	}
 	return endpoint.Close, err
 }
@@ -42,7 +42,7 @@ func ArenaBytes(c *Communicator) uint64 {
 
 // OpenHalf does a rank's part of Open up to where it would tell the peer that it is done, as the peer has.
 func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
-	q, m := p.lazy.part(rank), newMeeting(p.sems.c, "Open", openOp(rank), rank, p.lazy.tag)
+	q, m := p.lazy.part(rank), newMeeting(p.sems.c, "Open", openOp(rank), rank, p.lazy.tag, maxContribution)
 	mine, err := q.prepare(m.op)
 	if err != nil {
 		return err

@@ -63,12 +63,22 @@ type one struct{ fullBootstrap }
 func (one) Rank() int { return 0 }
 func (one) Size() int { return 1 }
 
+// TestMeetingBound has an endpoint of a byte more than one may have.
+func TestMeetingBound(t *testing.T) {
+	for extra := range 2 {
+		b := meetingMessage{from: 1, to: 3, content: make([]byte, maxDescription+extra)}.encode()
+		if _, err := decodeMeeting(b, maxDescription); (err == nil) != (extra == 0) {
+			t.Errorf("%d bytes too many: %v", extra, err)
+		}
+	}
+}
+
 func FuzzMeeting(f *testing.F) {
 	f.Add(meetingMessage{from: 1, to: 3, content: []byte("an endpoint")}.encode())
 	f.Add(meetingMessage{from: 1, to: 3, ready: true}.encode())
 	f.Add(meetingMessage{from: 1, to: 3, ready: true, failed: "no memory"}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := decodeMeeting(b); err == nil {
+		if m, err := decodeMeeting(b, maxDescription); err == nil {
 			again(t, b, m.encode())
 		}
 	})

@@ -149,7 +149,7 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 	if l.openedTo(rank) != nil {
 		return nil
 	}
-	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag)
+	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag, maxContribution)
 	goesOn, err := q.meet(ctx, l, m)
 	if err == nil {
 		err, goesOn = l.show(op, rank, q), true
