@@ -365,19 +365,7 @@ func TestWrongLazyPipes(t *testing.T) {
 		"in a pool":  {func(o *communicator.PipeOptions) { o.Pool = upload(t, comms[1].Device(), 0, 6000) }, 1, []string{"rank 1", "and a pool is given"}},
 		"one-sided":  {func(o *communicator.PipeOptions) { o.To = nil }, 2, []string{"rank 2, peer 1", "this rank receives from it, but is not in its To"}},
 	} {
-		errs := outcomes(t, n, func(rank int) error {
-			o := neighbours(rank, n)
-			o.Lazy = true
-			if rank == 1 {
-				c.spoil(&o)
-			}
-			_, err := comms[rank].Pipes(t.Context(), o)
-			return err
-		})
-		t.Run(name, func(t *testing.T) { failing(t, c.of, errs[c.of], mscclgo.ErrInvalid, c.want...) })
-		if slices.Contains(errs, nil) {
-			t.Errorf("%s: the errors are %v", name, errs)
-		}
+		refusedPipes(t, comms, name, communicator.PipeOptions{Lazy: true}, c.spoil, c.of, c.want)
 	}
 	each(t, n, func(rank int) error {
 		for _, lazy := range []bool{false, true} {

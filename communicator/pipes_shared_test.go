@@ -266,19 +266,7 @@ func TestWrongSharedPipes(t *testing.T) {
 		"slots, but not such": {func(o *communicator.PipeOptions) { o.Shared, o.Size.LotSlots = false, 4 }, 1, []string{"rank 1", "Size.LotSlots is 4"}},
 		"other slots":         {func(o *communicator.PipeOptions) { o.Size.Slots = 8 }, 2, []string{"rank 2, peer 1", "its pipes have 8 slots of 256 bytes, this rank's 4 of 256"}},
 	} {
-		errs := outcomes(t, n, func(rank int) error {
-			o := neighbours(rank, n)
-			o.Shared = true
-			if rank == 1 {
-				c.spoil(&o)
-			}
-			_, err := comms[rank].Pipes(t.Context(), o)
-			return err
-		})
-		t.Run(name, func(t *testing.T) { failing(t, c.of, errs[c.of], mscclgo.ErrInvalid, c.want...) })
-		if slices.Contains(errs, nil) {
-			t.Errorf("%s: the errors are %v", name, errs)
-		}
+		refusedPipes(t, comms, name, communicator.PipeOptions{Shared: true}, c.spoil, c.of, c.want)
 	}
 	each(t, n, func(rank int) error { return pool(comms[rank], 0) })
 }
@@ -338,5 +326,22 @@ func TestManySharedPipes(t *testing.T) {
 				return errors.Join(c.Barrier(ctx), w.close(), p.Close())
 			})
 		})
+	}
+}
+
+// refusedPipes has rank 1 spoil its options, those of o between neighbours: no rank makes pipes, and the rank `of` says want.
+func refusedPipes(t *testing.T, comms []*communicator.Communicator, name string, o communicator.PipeOptions, spoil func(*communicator.PipeOptions), of int, want []string) {
+	errs := outcomes(t, len(comms), func(rank int) error {
+		mine := neighbours(rank, len(comms))
+		mine.Shared, mine.Lazy = o.Shared, o.Lazy
+		if rank == 1 {
+			spoil(&mine)
+		}
+		_, err := comms[rank].Pipes(t.Context(), mine)
+		return err
+	})
+	t.Run(name, func(t *testing.T) { failing(t, of, errs[of], mscclgo.ErrInvalid, want...) })
+	if slices.Contains(errs, nil) {
+		t.Errorf("%s: the errors are %v", name, errs)
 	}
 }
