@@ -96,7 +96,8 @@ struct native_queue {
 // native_queue_leave. It returns 0, or else the queue is not entered. It returns NATIVE_BUSY for a
 // request while a goroutine has the connection's turn or a place for it. Turns are looked at once
 // begin has kept goroutines out, where it does, so that none begins in the midst of the request, nor
-// the request in the midst of one.
+// the request in the midst of one: a goroutine raises turns before it first has what begin takes, and
+// begin acquires what it released. One that raises them later has not begun, and waits for end.
 static inline int native_queue_enter(native_queue* queue, native_thread* thread,
                                      const native_request* request) {
   if (!native_gate_enter(&queue->gate)) return NATIVE_CLOSED;
