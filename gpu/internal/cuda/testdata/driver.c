@@ -284,7 +284,8 @@ int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t n, void
   }
   began[mine] = now();
   pthread_mutex_unlock(&mutex);
-  for (long end = began[mine] + (long)n; now() < end;) usleep(end - now());  // signals cut it short
+  for (long left, end = began[mine] + (long)n; (left = end - now()) > 0;)
+    usleep(left);  // signals cut it short
   pthread_mutex_lock(&mutex);
   began[mine] = 0;
   pthread_mutex_unlock(&mutex);
