@@ -61,15 +61,16 @@ func (m *meeting) connect(ctx context.Context) (*connection.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := endpoint.Connect(ctx, theirs)
-	if err != nil {
-		if errors.Is(err, mscclgo.ErrRemote) {
-			m.c.awaitNews() // a peer that has heard of a failure closes its sockets
-		}
-		return nil, m.ready(ctx, err)
+	var conn *connection.Connection
+	err = m.part(ctx, func(ctx context.Context) error {
+		conn, err = endpoint.Connect(ctx, theirs)
+		return err
+	})
+	if err != nil && conn != nil {
+		err = errors.Join(err, conn.Close())
 	}
-	if err := m.ready(ctx, nil); err != nil {
-		return nil, errors.Join(err, conn.Close())
+	if err != nil {
+		return nil, err
 	}
 	return conn, nil
 }
@@ -83,9 +84,16 @@ type meeting struct {
 	op           string // for errors
 	peer         int
 	tag          uint64
-	most         int    // bytes of the content that the peer may send
-	mine, theirs uint64 // the numbers; theirs is 0 until it is known
-	met          bool   // the peer knows this rank's number, and this rank the peer's
+	most         int        // bytes of the content that the peer may send
+	mine, theirs uint64     // the numbers; theirs is 0 until it is known
+	met          bool       // the peer knows this rank's number, and this rank the peer's
+	heard        chan heard // by a rank that does its part, or waits for the peer's; before that nil
+}
+
+// heard is a message, or why none came.
+type heard struct {
+	in  meetingMessage
+	err error
 }
 
 func newMeeting(c *Communicator, name, op string, peer int, tag uint64, most int) *meeting {
@@ -140,6 +148,49 @@ func (m *meeting) swap(ctx context.Context, mine meetingMessage) (theirs []byte,
 	}
 }
 
+// part does this rank's part, and waits until the peer has done its own. A part that waits for the peer
+// must end when its context does: it is cancelled when the peer tells that its own failed. Then that is the error.
+func (m *meeting) part(ctx context.Context, do func(context.Context) error) error {
+	doing, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	listening, stop := context.WithCancel(ctx)
+	m.heard = make(chan heard, 4)
+	go m.listen(listening, cancel)
+	defer func() {
+		stop()
+		for range m.heard { // until it ends: it must not take a message of a later call
+		}
+	}()
+	failed := do(doing)
+	if errors.Is(failed, mscclgo.ErrRemote) {
+		m.c.awaitNews() // a peer that has heard of a failure, or whose part failed, closes its sockets
+	}
+	if told := context.Cause(doing); failed != nil && errors.Is(told, errPeerFailed) {
+		return told
+	}
+	return m.ready(ctx, failed)
+}
+
+// listen passes on what the peer sends while and after this rank does its part, up to the message that ends the
+// call, which cancels the part if the peer's failed.
+func (m *meeting) listen(ctx context.Context, cancel context.CancelCauseFunc) {
+	defer close(m.heard)
+	for m.peer != m.c.Rank() {
+		in, err := m.receiveNext(ctx)
+		over := err != nil
+		if !over {
+			var failed error
+			if over, failed = m.done(in); failed != nil {
+				cancel(failed)
+			}
+		}
+		m.heard <- heard{in, err}
+		if over {
+			return
+		}
+	}
+}
+
 // ready tells the peer that this rank has done its part, and waits until the peer has. If this rank's
 // part failed, it tells the peer that, waits for nothing and returns the error.
 func (m *meeting) ready(ctx context.Context, failed error) error {
@@ -157,15 +208,24 @@ func (m *meeting) ready(ctx context.Context, failed error) error {
 	}
 	for {
 		in, err := m.receive(ctx)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case in.from != m.theirs:
-			return mscclgo.Errorf(mscclgo.ErrRemote, m.op, "the peer's %s failed, and it calls %s again", m.name, m.name).At(m.c.Rank(), m.peer)
-		case in.ready && in.to == m.mine:
-			return m.partFailed(in)
+		}
+		if done, err := m.done(in); done {
+			return err
 		}
 	}
+}
+
+// done reports whether a message ends the call of a rank that has done its part, and the error with which it does.
+func (m *meeting) done(in meetingMessage) (bool, error) {
+	if in.from != m.theirs {
+		return true, mscclgo.Errorf(mscclgo.ErrRemote, m.op, "%w, and it calls %s again", errPeerFailed, m.name).At(m.c.Rank(), m.peer)
+	}
+	if in.ready && in.to == m.mine {
+		return true, m.partFailed(in)
+	}
+	return false, nil
 }
 
 // errPeerFailed is in the errors of calls of two ranks in which the peer's part failed.
@@ -197,6 +257,15 @@ func (m *meeting) send(ctx context.Context, out meetingMessage) error {
 
 func (m *meeting) receive(ctx context.Context) (meetingMessage, error) {
 	m.c.receive(m.peer, m.tag)
+	if m.heard != nil {
+		h := <-m.heard
+		return h.in, h.err
+	}
+	return m.receiveNext(ctx)
+}
+
+// receiveNext is receive where nobody listens. Any goroutine may call it.
+func (m *meeting) receiveNext(ctx context.Context) (meetingMessage, error) {
 	b, err := m.c.boot.Recv(ctx, m.peer, m.tag)
 	if err != nil {
 		return meetingMessage{}, err

@@ -191,6 +191,38 @@ func TestConnectAgain(t *testing.T) {
 	}
 }
 
+// TestConnectFailsBeforeTheTransport has one rank fail before it dials, or before it takes a connection: the
+// other, which waits for that, hears of it at once.
+func TestConnectFailsBeforeTheTransport(t *testing.T) {
+	for name, o := range map[string]communicator.Options{
+		"SHM":      {Transports: registeredmem.SHM},
+		"Ethernet": {Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}},
+	} {
+		for fails := range 2 {
+			t.Run(fmt.Sprint(name, " rank ", fails), func(t *testing.T) {
+				comms := group(t, 2, o)
+				errs := outcomes(t, 2, func(rank int) error {
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					defer cancel()
+					if rank == fails {
+						return communicator.ConnectHalf(ctx, comms[rank], 1-rank, 5, errors.New("no room"))
+					}
+					_, err := comms[rank].Connect(ctx, 1-rank, 5)
+					return err
+				})
+				failing(t, 1-fails, errs[1-fails], mscclgo.ErrRemote, fmt.Sprintf("rank %d, peer %d", 1-fails, fails), "its part failed", "no room")
+				each(t, 2, func(rank int) error { // again
+					conn, err := comms[rank].Connect(t.Context(), 1-rank, 5)
+					if err != nil {
+						return err
+					}
+					return errors.Join(comms[rank].Barrier(t.Context()), conn.Close())
+				})
+			})
+		}
+	}
+}
+
 // TestConnectFailsOnOne has one rank without memory for a connection, which dials or is dialled: the other hears
 // of it at once.
 func TestConnectFailsOnOne(t *testing.T) {

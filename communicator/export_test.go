@@ -53,3 +53,21 @@ func OpenHalf(ctx context.Context, p *Pipes, rank int) error {
 	}
 	return errors.Join(err, q.Close())
 }
+
+// ConnectHalf does a rank's part of Connect up to where it would make the connection, which then fails.
+func ConnectHalf(ctx context.Context, c *Communicator, peer int, tag uint64, failed error) error {
+	endpoint, err := c.endpoint(peer)
+	if err != nil {
+		return err
+	}
+	defer endpoint.Close()
+	mine, err := endpoint.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	m := newMeeting(c, "Connect", "meet", peer, tag, maxDescription)
+	if _, err := m.exchange(ctx, mine, nil); err != nil {
+		return err
+	}
+	return m.part(ctx, func(context.Context) error { return failed })
+}

@@ -197,14 +197,13 @@ func (p *Pipes) meet(ctx context.Context, lazy *lazyPipes, m *meeting) (goesOn b
 		return false, err
 	}
 	p.options.Size = size
-	if failed := p.join(ctx, m, theirs); failed != nil {
-		if errors.Is(failed, mscclgo.ErrRemote) {
-			m.c.awaitNews() // a peer that has heard of a failure closes its sockets
-		}
-		return false, m.ready(ctx, failed)
-	}
-	err = m.ready(ctx, nil)
-	return !errors.Is(err, errPeerFailed), err
+	joined := false
+	err = m.part(ctx, func(ctx context.Context) error {
+		err := p.join(ctx, m, theirs)
+		joined = err == nil
+		return err
+	})
+	return joined && !errors.Is(err, errPeerFailed), err
 }
 
 // join makes this rank's ends by the offer of the one peer.
