@@ -34,7 +34,11 @@ func (c *Communicator) Connect(ctx context.Context, peer int, tag uint64) (*conn
 		return nil, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the tag %d is not below 1<<63", tag).At(c.Rank(), peer)
 	}
 	m := newMeeting(c, "Connect", op, peer, tag, maxDescription)
-	conn, err := m.connect(ctx)
+	var conn *connection.Connection
+	err := c.waitIn(m.name, op, peer, func() (err error) {
+		conn, err = m.connect(ctx)
+		return err
+	})
 	if err != nil { // perhaps of the context, which the group's failure ended
 		err = c.causeFirst(err)
 		c.noteError(err)

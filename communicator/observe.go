@@ -40,6 +40,7 @@ type observer struct {
 	waits      map[uint64]*deviceWait // of this rank's kernels, by what they are for
 	services   []*service
 	exchanging ownExchange
+	pairs      []*ownPair
 	lives      []life            // of all ranks
 	leaders    map[int]time.Time // when a leader of another host was last heard
 	ticked     time.Time         // when this rank last ticked, at first when it joined
@@ -297,10 +298,11 @@ func (o *observer) own(last claim, now time.Time) *verdict.Status {
 		}
 		s.Waits = append(s.Waits, w)
 	}
+	s.Waits = append(s.Waits, o.pairWaits(last, now)...)
 	slices.SortFunc(s.Waits, tellingFirst)
 	// One block tells as much as all of them.
 	s.Waits = slices.CompactFunc(s.Waits, func(a, b verdict.Wait) bool {
-		return a.Kind == b.Kind && a.Channel == b.Channel && a.Peer == b.Peer
+		return a.Kind == b.Kind && a.Channel == b.Channel && a.Peer == b.Peer && a.Name == b.Name
 	})
 	slices.SortStableFunc(s.Waits, func(a, b verdict.Wait) int { return cmp.Compare(b.For, a.For) })
 	s.Waits = s.Waits[:min(len(s.Waits), verdict.MaxWaits)]

@@ -49,6 +49,9 @@ func (o *observer) askEarly(now time.Time) {
 	for _, w := range o.waits {
 		late = late || !w.timedOut && o.nearlyOver(w.lasted+now.Sub(w.seen))
 	}
+	for _, p := range o.pairs {
+		late = late || p.ended.IsZero() && o.nearlyOver(now.Sub(p.since))
+	}
 	if late {
 		o.askAll()
 		o.askFamily(now)

@@ -86,15 +86,21 @@ func (f *failure) explain(err error) error {
 	if cause := f.err(); cause != nil {
 		return cause
 	}
-	const op = "communicator: exchange"
-	switch v, ok := f.observer.judgeExchange(); {
-	case !ok || v.Culprit == mscclgo.NoRank && !v.Outside:
-		return err
-	case v.Culprit == f.boot.Rank(): // the peer that err names is not to blame
-		text := fmt.Sprintf("%s (%v)", v.Text, err)
-		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", f.observer.judged(v, mscclgo.NoRank, text, nil)).At(v.Culprit, mscclgo.NoRank)
-	default:
-		text := fmt.Sprintf("%s (%v)", v.Text, err)
-		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", f.observer.judged(v, mscclgo.NoRank, text, err)).At(f.boot.Rank(), v.Culprit)
+	if v, ok := f.observer.judgeExchange(); ok {
+		return f.observer.overdue("communicator: exchange", v, err)
 	}
+	return err
+}
+
+// overdue returns the error of a wait on the host whose deadline has passed, by which it has ended with err:
+// one that names the verdict's culprit, if there is one.
+func (o *observer) overdue(op string, v verdict.Verdict, err error) error {
+	rank, text := o.c.Rank(), fmt.Sprintf("%s (%v)", v.Text, err)
+	switch {
+	case v.Culprit == mscclgo.NoRank && !v.Outside:
+		return err
+	case v.Culprit == rank: // the peer that err names is not to blame
+		return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", o.judged(v, mscclgo.NoRank, text, nil)).At(rank, mscclgo.NoRank)
+	}
+	return mscclgo.Errorf(mscclgo.ErrTimeout, op, "%w", o.judged(v, mscclgo.NoRank, text, err)).At(rank, v.Culprit)
 }

@@ -150,7 +150,14 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 		return nil
 	}
 	q, m := l.part(rank), newMeeting(c, "Open", op, rank, l.tag, maxContribution)
-	goesOn, err := q.meet(ctx, l, m)
+	goesOn := false
+	err := c.waitIn(m.name, op, rank, func() (err error) {
+		goesOn, err = q.meet(ctx, l, m)
+		if errors.Is(err, mscclgo.ErrTimeout) && !m.met {
+			err = mscclgo.Errorf(mscclgo.ErrTimeout, op, "it does not open its pipes to and from this rank; each of the two names the other in Open: %w", err).At(c.Rank(), rank)
+		}
+		return err
+	})
 	if err == nil {
 		err, goesOn = l.show(op, rank, q), true
 	}
@@ -161,9 +168,6 @@ func (l *lazyPipes) open(ctx context.Context, rank int) error {
 		d.given = append(d.given, q)
 	default:
 		err = errors.Join(err, q.Close())
-	}
-	if errors.Is(err, mscclgo.ErrTimeout) && !m.met {
-		err = mscclgo.Errorf(mscclgo.ErrTimeout, op, "it does not open its pipes to and from this rank; each of the two names the other in Open: %w", err).At(c.Rank(), rank)
 	}
 	err = c.causeFirst(err)
 	c.noteError(err)

@@ -171,7 +171,7 @@ type psRank struct {
 // outside is true, peer is no rank of the job: it is a number in the outer group, that from
 // which the job's group came by being split.
 type psWait struct {
-	Kind    string  `json:"kind"`            // signal, barrier, host barrier, ring, room, message, exchange
+	Kind    string  `json:"kind"`            // signal, barrier, host barrier, ring, room, message, exchange, pair
 	Group   string  `json:"group,omitempty"` // outer, part of this one, or another; none for this one
 	Channel uint32  `json:"channel,omitempty"`
 	Name    string  `json:"name,omitempty"`
@@ -250,7 +250,7 @@ func (p *psRank) describe(s *verdict.Status) {
 }
 
 var (
-	waitKinds  = map[verdict.Kind]string{verdict.Signal: "signal", verdict.Barrier: "barrier", verdict.Host: "host barrier", verdict.Ring: "ring", verdict.Room: "room", verdict.Message: "message", verdict.Exchange: "exchange"}
+	waitKinds  = map[verdict.Kind]string{verdict.Signal: "signal", verdict.Barrier: "barrier", verdict.Host: "host barrier", verdict.Ring: "ring", verdict.Room: "room", verdict.Message: "message", verdict.Exchange: "exchange", verdict.Pair: "pair"}
 	waitGroups = map[verdict.Where]string{verdict.Outer: "outer", verdict.Part: "part", verdict.Elsewhere: "another"}
 )
 

@@ -95,6 +95,7 @@ func TestPsGroups(t *testing.T) {
 		{Kind: verdict.Exchange, Peer: 7, For: 3 * time.Second, Where: verdict.Outer, Outside: true},
 		{Kind: verdict.Barrier, Peer: 1, For: 2 * time.Second, Ended: true, Where: verdict.Part},
 		{Kind: verdict.Ring, Peer: 0, For: time.Second, Where: verdict.Elsewhere},
+		{Kind: verdict.Pair, Name: "Connect", Peer: 1, For: time.Second / 2, Where: verdict.Outer},
 		{Kind: verdict.Signal, Channel: 5, Peer: 1, For: time.Second / 4},
 	}
 	see := func(exchanging time.Duration) psJob {
@@ -113,6 +114,7 @@ func TestPsGroups(t *testing.T) {
 	const want = `[{"kind":"exchange","group":"outer","peer":7,"outside":true,"block":0,"seconds":3,"deadline_passed":false},` +
 		`{"kind":"barrier","group":"part","peer":1,"block":0,"seconds":2,"deadline_passed":true},` +
 		`{"kind":"ring","group":"another","peer":0,"block":0,"seconds":1,"deadline_passed":false},` +
+		`{"kind":"pair","group":"outer","name":"Connect","peer":1,"block":0,"seconds":0.5,"deadline_passed":false},` +
 		`{"kind":"signal","channel":5,"peer":1,"block":0,"seconds":0.25,"deadline_passed":false}]`
 	testcmp.Equal(t, "the waits", string(text), want)
 	if w := j.Ranks[0].waiting(); len(w) != 1 || w[0].Seconds != 0.25 {

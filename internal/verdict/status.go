@@ -70,6 +70,7 @@ const (
 	Exchange             // an exchange on the host; of no kernel
 	Room                 // a peer to take what the kernel's host has for it
 	Message              // the other half of a send or receive
+	Pair                 // a call of two ranks on the host, called Name; of no kernel
 	kinds
 )
 
@@ -77,7 +78,7 @@ const (
 type Wait struct {
 	Kind    Kind
 	Channel uint32 // the number of a Signal's channel, which its rank gave it
-	Name    string // of that channel, or ""
+	Name    string // of that channel, or "", or of a Pair's call
 	Peer    int    // the rank that is waited for
 	Block   int    // of the kernel
 	Number  uint64 // of the signal among the channel's, from 1, or 0

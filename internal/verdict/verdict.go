@@ -428,6 +428,8 @@ func whatOf(w Wait, from, by any) string {
 		return fmt.Sprintf("room in the queue to rank %v, block %d", from, w.Block)
 	case Exchange:
 		return fmt.Sprintf("rank %v to come to a call that all ranks make on the host", from)
+	case Pair:
+		return fmt.Sprintf("rank %v to come to %s, a call that the two make on the host", from, w.Name)
 	case Message:
 		return fmt.Sprintf("a send or receive between %v and %v, block %d", from, by, w.Block)
 	case Host:

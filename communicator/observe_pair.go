@@ -1,0 +1,113 @@
+package communicator
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/verdict"
+)
+
+// ownPair is a call that this rank makes with one other on the host, and in which it waits. One
+// whose deadline has passed explains why the rank was late until it does something else.
+type ownPair struct {
+	name  string
+	peer  int
+	since time.Time
+	ended time.Time // when its deadline had passed, or zero
+
+	calls, exchanges uint64 // of this rank until then
+}
+
+// pair notes that this rank begins such a call.
+func (o *observer) pair(name string, peer int) *ownPair {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := &ownPair{name: name, peer: peer, since: o.now()}
+	over := func(other *ownPair) bool { return !other.ended.IsZero() }
+	o.pairs = append(slices.DeleteFunc(o.pairs, over), p)
+	return p
+}
+
+// pairDone notes that such a call is over, but not by its deadline.
+func (o *observer) pairDone(p *ownPair) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pairs = slices.DeleteFunc(o.pairs, func(other *ownPair) bool { return other == p })
+}
+
+// pairEnded notes that the deadline of such a call has passed, and returns how long it lasted.
+func (o *observer) pairEnded(p *ownPair) time.Duration {
+	last := o.c.lastCall()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.ended, p.calls, p.exchanges = o.now(), last.number, o.exchanging.number
+	return p.ended.Sub(p.since)
+}
+
+// pairWaits returns the waits in such calls. The caller holds mu.
+func (o *observer) pairWaits(last claim, now time.Time) (waits []verdict.Wait) {
+	o.pairs = slices.DeleteFunc(o.pairs, func(p *ownPair) bool {
+		same := p.calls == last.number && p.exchanges == o.exchanging.number && o.explains(p.ended, now)
+		return !p.ended.IsZero() && !same
+	})
+	for _, p := range o.pairs {
+		waits = append(waits, p.wait(now))
+	}
+	return waits
+}
+
+// wait returns the call as others see it.
+func (p *ownPair) wait(now time.Time) verdict.Wait {
+	w := verdict.Wait{Kind: verdict.Pair, Name: p.name, Peer: p.peer, Ended: !p.ended.IsZero()}
+	if w.Ended {
+		now = p.ended
+	}
+	w.For = max(now.Sub(p.since), 1)
+	return w
+}
+
+// waitIn makes this rank's part of a call with one other rank. While it lasts, all ranks are told of
+// the wait for that one. If its deadline passes, the peer may wait itself: the error names the cause.
+func (c *Communicator) waitIn(name, op string, peer int, part func() error) error {
+	if peer == c.Rank() {
+		return part()
+	}
+	o := c.failure.observer
+	p := o.pair(name, peer)
+	err := part()
+	if !errors.Is(err, mscclgo.ErrTimeout) {
+		o.pairDone(p)
+		return err
+	}
+	if o.pairEnded(p) < o.stuck() {
+		return err
+	}
+	select {
+	case <-c.boot.Done():
+		return err
+	case <-time.After(o.ask()): // for all ranks to report what they wait for
+	}
+	if v, ok := o.judgePair(p); ok {
+		return o.overdue(op, v, err)
+	}
+	return err
+}
+
+// judgePair returns the verdict of such a call, whose deadline has passed.
+func (o *observer) judgePair(p *ownPair) (verdict.Verdict, bool) {
+	outer := o.outerGroup()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.board == nil {
+		return verdict.Verdict{}, false
+	}
+	now := o.now()
+	ranks := o.ranks(now)
+	if me := &ranks[o.c.Rank()]; me.Status != nil {
+		same := func(w verdict.Wait) bool { return w.Kind == verdict.Pair && w.Peer == p.peer && w.Name == p.name }
+		me.Waits = append(slices.DeleteFunc(me.Waits, same), p.wait(now))
+	}
+	return o.verdict(ranks, outer), true
+}

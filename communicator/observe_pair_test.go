@@ -1,0 +1,63 @@
+package communicator_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/internal/test/testdev"
+)
+
+// TestWaitForRankInConnect has ranks wait for one that waits in Connect for another, which does not come: that
+// one is to blame, and not the one that is held up.
+func TestWaitForRankInConnect(t *testing.T) {
+	connect := func(ctx context.Context, c *communicator.Communicator, peer int) error {
+		conn, err := c.Connect(ctx, peer, 7)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	for name, test := range map[string]struct {
+		timeouts [2]time.Duration // of ranks 0 and 1
+		first    func(ctx context.Context, c *communicator.Communicator) error
+	}{
+		"in Connect": {[2]time.Duration{verdictTimeout, time.Minute}, func(ctx context.Context, c *communicator.Communicator) error {
+			return connect(ctx, c, 1)
+		}},
+		"in a barrier": {[2]time.Duration{verdictTimeout, time.Minute}, func(ctx context.Context, c *communicator.Communicator) error {
+			return c.Barrier(ctx)
+		}},
+		"longer than that one": {[2]time.Duration{verdictTimeout + time.Second, verdictTimeout}, func(ctx context.Context, c *communicator.Communicator) error {
+			return connect(ctx, c, 1)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdev.Parallel(t)
+			over := make(chan struct{})
+			comms := groupWith(t, []communicator.Options{{Timeout: test.timeouts[0]}, {Timeout: test.timeouts[1]}, {Timeout: time.Minute}})
+			errs := outcomes(t, 3, func(rank int) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				switch rank {
+				case 0:
+					defer close(over)
+					return test.first(ctx, comms[rank])
+				case 1:
+					if test.timeouts[1] == time.Minute {
+						go func() { <-over; cancel() }()
+					}
+					return connect(ctx, comms[rank], 2)
+				}
+				<-over
+				return nil
+			})
+			failing(t, 0, errs[0], mscclgo.ErrTimeout, "rank 0, peer 2", "rank 2 did not come", "for rank 2 to come to ")
+			if test.timeouts[1] != time.Minute {
+				failing(t, 1, errs[1], mscclgo.ErrTimeout, "rank 1, peer 2", "rank 2 did not come")
+			}
+		})
+	}
+}
