@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/connection/ethernet"
 	"github.com/mscclgo/mscclgo/internal/test/testdev"
 	"github.com/mscclgo/mscclgo/internal/test/testgroup"
+	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -115,4 +117,36 @@ func chooses128(r *Runner) bool {
 		}
 		return false
 	})
+}
+
+// TestFabricByTransport has groups on two hosts that go by Ethernet, in machines with RDMA devices: the
+// model knows nothing where the machine has no others.
+func TestFabricByTransport(t *testing.T) {
+	if testdev.CUDA() {
+		t.Skip("GPUs have links of their own")
+	}
+	const rate = 25.0 / 8
+	for name, known := range map[string]bool{"switches": true, "sockets": false} {
+		t.Run(name, func(t *testing.T) {
+			o := communicator.Options{Scratch: 4 << 20, Transports: registeredmem.Ethernet, Ethernet: ethernet.Options{Interface: "lo"}}
+			testgroup.RunEach(t, []communicator.Options{o, o}, func(ctx context.Context, comm *communicator.Communicator) error {
+				m := machineFile(t, name)
+				m.GPUs = m.GPUs[:1]
+				m.GPUs[0].UUID = comm.Device().Info().UUID
+				for _, n := range m.NICs {
+					if n.Kind == topology.Ethernet {
+						n.Ports[0].Gbps = 8 * rate
+					}
+				}
+				runner, err := newRunner(ctx, comm, Options{}, m)
+				if err != nil {
+					return err
+				}
+				if f := runner.fabric; (f != nil) != known || known && (f.Hosts != 2 || f.RDMA || f.NIC != rate || f.Net != rate) {
+					err = fmt.Errorf("the links are %+v", f)
+				}
+				return errors.Join(err, runner.Close(ctx))
+			})
+		})
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/wire"
+	"github.com/mscclgo/mscclgo/registeredmem"
 	"github.com/mscclgo/mscclgo/topology"
 )
 
@@ -247,12 +248,32 @@ func fabricAmong(comm *communicator.Communicator, machine *topology.Machine, ids
 		}
 		gpus = append(gpus, g)
 	}
+	if overEthernet(comm) {
+		machine = withoutRDMA(machine)
+	}
 	f, err := FabricOf(onlyWith(machine, gpus), len(comm.Hosts()))
 	if err != nil {
 		return nil
 	}
 	f.Ranks = comm.Size()
 	return &f
+}
+
+// overEthernet reports whether this rank reaches ranks of other hosts by Ethernet.
+func overEthernet(comm *communicator.Communicator) bool {
+	for rank := range comm.Size() {
+		if t, err := comm.Transport(rank); err == nil && t == registeredmem.Ethernet {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutRDMA returns a machine without its RDMA devices. The interfaces of RoCE cards stay.
+func withoutRDMA(machine *topology.Machine) *topology.Machine {
+	without := *machine
+	without.NICs = slices.DeleteFunc(slices.Clone(machine.NICs), topology.RDMA)
+	return &without
 }
 
 // onlyWith returns a machine with some of its GPUs, in this order, and with the NICs that serve
