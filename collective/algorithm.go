@@ -12,7 +12,7 @@ type algorithm struct {
 // acrossHosts reports whether the ranks may be on several hosts.
 func (a algorithm) acrossHosts() bool {
 	switch a.through {
-	case byExchange, byRing, byHosts, byRails:
+	case byExchange, byRing, byHosts, byRails, byRoutes:
 		return true
 	}
 	return false
@@ -37,7 +37,8 @@ const (
 	byPush                 // threads, through an inbox of the runner's
 	byStages               // port channels, and threads that reduce
 	byHosts                // threads within a host, port channels between hosts
-	byRails                // the same, of what is not reduced
+	byRails                // the same, of what is not reduced, and all ranks or hosts get
+	byRoutes               // the same, of what is for one rank
 	bySlots                // threads, through slots of the runner's
 	byBulk                 // multiprocessors' copy engines, each part straight to its place
 	byGroups               // groups of sends and receives
@@ -72,7 +73,7 @@ func (a algorithm) onDevice() bool {
 // another task than the others.
 func (a algorithm) leastBlocks() int {
 	switch a.through {
-	case byPush, byStages, byExchange, byRails:
+	case byPush, byStages, byExchange, byRails, byRoutes:
 		return 2
 	}
 	return 1
@@ -100,6 +101,11 @@ func hosts(kernel string) algorithm {
 // rails moves parts by threads within hosts, and between them by the hosts' ports, each once.
 func rails(kernel string) algorithm {
 	return algorithm{name: "hier", kernel: kernel, through: byRails}
+}
+
+// routes moves each part by the rail of its sender or receiver, and threads of their hosts.
+func routes(kernel string) algorithm {
+	return algorithm{name: "hier", kernel: kernel, through: byRoutes}
 }
 
 // hierRing and hierTree go between hosts in a ring and in trees.

@@ -40,7 +40,8 @@
 //
 // A runner allocates memory when it first needs it, and Close releases it: twice [Options.Scratch]
 // for large calls on any buffers, an inbox of 256 MiB for large all-reduces, and on several hosts
-// inboxes for the reductions of each memory.
+// inboxes for the reductions of each memory, and 8 MiB for each other host, but no more than
+// Options.Scratch, for all-to-alls, gathers and scatters by hier.
 //
 // All-to-alls with counts, and with them gathers and scatters that packets do not carry, take 32 MiB
 // on one host, and groups of sends and receives 61 MiB between two ranks and 69 to 91 among up to 8.

@@ -494,8 +494,19 @@ func TestAbsentOnHosts(t *testing.T) {
 // blocks wait for each other too, and none may be blamed for that.
 func TestRailsAbsent(t *testing.T) {
 	const count = 1000
-	for i, kind := range []collective.Kind{collective.AllGather, collective.Broadcast, collective.AllGather} {
-		hosts := [][]int{{0, 0, 1, 1}, {0, 0, 1, 1}, {1, 0, 0, 0}}[i] // of the last some ranks have no twins
+	even, uneven := []int{0, 0, 1, 1}, []int{1, 0, 0, 0} // of the latter some ranks have no twins
+	for _, c := range []struct {
+		kind  collective.Kind
+		hosts []int
+	}{
+		{collective.AllGather, even},
+		{collective.AllGather, uneven},
+		{collective.Broadcast, even},
+		{collective.AllToAll, uneven},
+		{collective.Gather, uneven},
+		{collective.Scatter, even},
+	} {
+		kind, hosts := c.kind, c.hosts
 		for absent := range hosts {
 			t.Run(fmt.Sprint(kind, hosts, absent), func(t *testing.T) {
 				o := testgroup.Network(hosts...)
@@ -512,16 +523,28 @@ func TestRailsAbsent(t *testing.T) {
 						return err
 					}
 					defer func() { _ = errors.Join(stream.Close(), runner.Close(ctx)) }() // of a group that has failed
-					b, err := comm.Device().Alloc(4 * count)
-					if err != nil {
-						return err
-					}
-					call := func() error {
-						if kind == collective.Broadcast {
-							return errors.Join(runner.Broadcast(stream, b, b, count, collective.F32, 1), comm.Synchronize(ctx, stream))
+					var b [2]*gpu.Buffer
+					for i := range b {
+						if b[i], err = comm.Device().Alloc(4 * count); err != nil {
+							return err
 						}
-						part, err := b.Slice(uint64(comm.Rank()*count), count)
-						return errors.Join(err, runner.AllGather(stream, b, part, count/4, collective.F32), comm.Synchronize(ctx, stream))
+					}
+					out, in := b[1], b[0]
+					call := func() (err error) {
+						const typ, part, root = collective.F32, count / 4, 1
+						switch kind {
+						case collective.AllGather:
+							err = runner.AllGather(stream, out, in, part, typ)
+						case collective.Broadcast:
+							err = runner.Broadcast(stream, in, in, count, typ, root)
+						case collective.AllToAll:
+							err = runner.AllToAll(stream, out, in, part, typ)
+						case collective.Gather:
+							err = runner.Gather(stream, out, in, part, typ, root)
+						case collective.Scatter:
+							err = runner.Scatter(stream, out, in, part, typ, root)
+						}
+						return errors.Join(err, comm.Synchronize(ctx, stream))
 					}
 					if err := call(); err != nil { // the first, which prepares, is made by all
 						return err
@@ -532,7 +555,7 @@ func TestRailsAbsent(t *testing.T) {
 					}
 					err = call()
 					var typed *mscclgo.Error
-					if err == nil && kind == collective.Broadcast {
+					if err == nil && kind.Rooted() {
 						<-comm.Done() // it needs nothing of that rank
 						err = comm.Err()
 					}

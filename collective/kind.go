@@ -93,7 +93,7 @@ var specs = [...]spec{
 	AllToAll: {
 		name: "all-to-all", scattered: true, gathered: true, strided: true, source: source{"alltoall.cu", allToAllSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(direct, bulk, ports),
+		algorithms: packets(direct, bulk, ports, routes("routedAllToAll")),
 		sources:    func(rank, part, _, _ int) ([]int, int) { return []int{part}, rank },
 	},
 	SendReceive: {
@@ -131,7 +131,7 @@ var specs = [...]spec{
 	Gather: {
 		name: "gather", rooted: true, gathered: true, spread: true, source: source{"gather.cu", gatherSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(slots, ports),
+		algorithms: packets(slots, ports, routes("routedGather")),
 		sources: func(rank, part, _, root int) ([]int, int) {
 			if rank != root {
 				return nil, 0
@@ -142,7 +142,7 @@ var specs = [...]spec{
 	Scatter: {
 		name: "scatter", rooted: true, scattered: true, spread: true, source: source{"scatter.cu", scatterSource},
 		bus:        func(n float64) float64 { return (n - 1) / n },
-		algorithms: packets(slots, ports),
+		algorithms: packets(slots, ports, routes("routedScatter")),
 		sources:    func(rank, _, _, root int) ([]int, int) { return []int{root}, rank },
 	},
 }

@@ -14,8 +14,8 @@ import (
 
 // Memory is a buffer of each rank that all ranks reach, as one rank sees it.
 //
-// The algorithms that move data through the host make channels at their first use
-// with a pair of memories, and those that reduce an inbox, as large as the output and on
+// The algorithms that move data through the host, but for hier of what is for one rank, make
+// channels at their first use with a pair of memories, and those that reduce an inbox, as large as the output and on
 // several hosts some times as large. These belong to the memories: they are released when
 // the first of the two is closed.
 type Memory struct {

@@ -199,6 +199,8 @@ func (r *Runner) prepare(ctx context.Context, c *Call, a algorithm) (launch, err
 		return r.hier(ctx, c, a)
 	case byRails:
 		return r.rails(ctx, c, a)
+	case byRoutes:
+		return r.routes(ctx, c, a)
 	case bySlots:
 		return r.rootedSlots(ctx, c, c.In.Buffer, c.Out.Buffer)
 	}

@@ -136,6 +136,11 @@ func (f Fabric) onHost(k Kind, a algorithm, s float64) float64 {
 		}
 	case byRails: // a barrier more than direct
 		return latency + 3*c.signal + carried/c.write
+	case byRoutes: // as direct, by reads from a root
+		if k == Scatter {
+			return latency + 2*c.signal + 2*c.trip + carried/c.read
+		}
+		return latency + 2*c.signal + carried/c.write
 	case byPush:
 		return latency + 2*c.signal + carried/c.write
 	case bySlots:
@@ -190,6 +195,9 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 		}
 		return us
 	}
+	if a.through == byRoutes {
+		return f.routed(k, s)
+	}
 	// By ports, each part straight to its place.
 	switch k {
 	case SendReceive:
@@ -200,6 +208,34 @@ func (f Fabric) betweenHosts(k Kind, a algorithm, s float64) float64 {
 		return start + c.net + (n-1)*posting + max((n-g)/n*s/c.nic, (g-1)/n*s/c.engine)
 	}
 	return start + c.net + (n-1)*posting + max((n-g)/n*s/c.perRank, (g-1)/n*s/c.engine)
+}
+
+// routed returns the us of an algorithm by routes.cu, whose streams the network and the threads of a host
+// carry piece by piece, side by side.
+func (f Fabric) routed(k Kind, s float64) float64 {
+	c, n, hosts, g := f.costs(), float64(f.Ranks), float64(f.Hosts), f.perHost()
+	// What a rank, or the root, has of other hosts or for them, how much of that goes from or to other
+	// ranks of its host, and what stays there.
+	far := (n - g) / n * s
+	passed, near := (g-1)/g*far, (g-1)/n*s
+	stream, threads := far/(hosts-1), passed/c.read+near/c.write
+	twins := hosts - 1 // to which a rank puts
+	if k.Rooted() {    // the root's host divides what is the root's among its ranks
+		stream /= g
+	}
+	switch k {
+	case Gather: // into the root's output
+		twins, threads = 1, (passed+near)/c.write
+	case Scatter: // from the root's input
+		threads = (passed + near) / c.read
+	}
+	pieces := stream / float64(routeSlot(defaultScratch, uint64(f.Hosts-1)))
+	wire := max((hosts-1)*stream/c.perRank, twins*pieces*posting)
+	us := start + 2*c.signal + c.net + twins*posting + max(wire, threads) + min(wire, threads)/max(pieces, 1)
+	if g > 1 && k != Gather {
+		us += 2 * c.trip // of the first read
+	}
+	return us
 }
 
 // railPieces is in how many pieces rails.cu moves what is large.
@@ -268,7 +304,7 @@ func (f Fabric) choose(k Kind, bytes uint64, grid Choice, fits func(Choice) bool
 			if f.Hosts == 1 {
 				continue
 			}
-			if a.through != byRails { // whose blocks share their channels
+			if a.through != byRails && a.through != byRoutes { // whose blocks share their channels
 				choice.Blocks = min(choice.Blocks, ringBlocks)
 			}
 		}

@@ -214,6 +214,32 @@ func TestMonotone(t *testing.T) {
 	}
 }
 
+// TestRoutedTimes has a rank put to fewer ranks by hier than by ports, and the root's host share what by ports
+// the root's NIC takes.
+func TestRoutedTimes(t *testing.T) {
+	f := fabricOf(t, "switches", 0, 4)
+	us := func(k Kind, name string, bytes uint64) float64 {
+		d, ok := f.Time(k, name, bytes)
+		if !ok {
+			t.Fatalf("no time for %v by %s", k, name)
+		}
+		return float64(d) / 1000
+	}
+	for _, c := range []struct {
+		kind        Kind
+		puts        float64 // fewer by hier
+		least, most float64 // times of hier that much takes by ports
+	}{{AllToAll, 31 - 3, 0.99, 1.01}, {Gather, 31 - 1, 6, 8}, {Scatter, 31 - 3, 5, 8}} {
+		if less := us(c.kind, "ports", 32) - us(c.kind, "hier", 32); less < (c.puts-5)*posting || less > c.puts*posting {
+			t.Errorf("a tiny %v takes %.1f us less by hier, with %v puts less", c.kind, less, c.puts)
+		}
+		// Threads take a little longer for what a root has than the NICs do.
+		if ratio := us(c.kind, "ports", 1<<32) / us(c.kind, "hier", 1<<32); ratio < c.least || ratio > c.most {
+			t.Errorf("%v of 4G takes %.2f times as long by ports as by hier, want %v to %v", c.kind, ratio, c.least, c.most)
+		}
+	}
+}
+
 func TestPredictions(t *testing.T) {
 	one, many := fabricOf(t, "switches", 0, 1), fabricOf(t, "switches", 0, 1250)
 	names := func(f Fabric, k Kind) string {
@@ -233,8 +259,10 @@ func TestPredictions(t *testing.T) {
 		{names(many, AllGather), "ports hier"},
 		{names(many, ReduceScatter), "hier"},
 		{names(many, Reduce), "hier"},
-		{names(many, Gather), "ports"},
-		{names(many, Scatter), "ports"},
+		{names(many, AllToAll), "ports hier"},
+		{names(many, SendReceive), "ports"},
+		{names(many, Gather), "ports hier"},
+		{names(many, Scatter), "ports hier"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

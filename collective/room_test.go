@@ -142,3 +142,21 @@ func TestFittedGroups(t *testing.T) {
 		})
 	}
 }
+
+// TestRouteSlot bounds the boxes of routes by the scratch, but for slots of the least size.
+func TestRouteSlot(t *testing.T) {
+	for _, room := range []uint64{1, 4 << 10, 1 << 20, defaultScratch, 1 << 40} {
+		for _, others := range []uint64{0, 1, 2, 7, 8, 9, 255, 1249} {
+			slot := routeSlot(room, others)
+			if slot%line != 0 || slot < line || slot > mostRouteSlot {
+				t.Errorf("slots of %d bytes of %d for %d other hosts", slot, room, others)
+			}
+			if all := 2 * routeSlots * others * slot; all > room && slot > line {
+				t.Errorf("boxes of %d bytes of %d for %d other hosts", all, room, others)
+			}
+		}
+	}
+	if slot := routeSlot(defaultScratch, 8); slot != mostRouteSlot {
+		t.Errorf("slots of %d bytes for 8 other hosts by default", slot)
+	}
+}

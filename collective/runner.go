@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ type Options struct {
 	// on any buffer whose algorithms reach the peers' memory; see [Runner.AllReduce]. It
 	// is allocated when it is first needed. Larger calls go through it in pieces. 0
 	// means 64 MiB. Another size is also the most for what groups and all-to-alls with
-	// counts send to other hosts, and for what they receive.
+	// counts send to other hosts, and for what they receive; and for the two together of what
+	// other all-to-alls, gathers and scatters pass on between hosts (hier).
 	Scratch uint64
 	// MaxBlocks bounds the blocks of each kernel, and so the multiprocessors that it takes from
 	// kernels on other streams. The tuning's rules for so few blocks count then (see
@@ -136,10 +138,10 @@ func (r *Runner) Close(ctx context.Context) error {
 	}
 	if len(r.memories) > 0 || len(r.hostPaths) > 0 {
 		var errs []error
-		for key, path := range r.hostPaths {
+		for key, h := range r.hostPaths {
 			// Other kernels end when their peers have what they sent.
-			if (key.through == bySlots || key.through == byGroups) && r.comm.Err() == nil && !r.order.over() {
-				errs = append(errs, path.settle(ctx))
+			if slices.Contains([]path{bySlots, byGroups, byRoutes}, key.through) && r.comm.Err() == nil && !r.order.over() {
+				errs = append(errs, h.settle(ctx))
 			}
 		}
 		return errors.Join(append(errs, r.partWith(ctx, r.release))...)

@@ -62,6 +62,9 @@ var hierSource []byte
 //go:embed kernels/rails.cu
 var railsSource []byte
 
+//go:embed kernels/routes.cu
+var routesSource []byte
+
 // source returns where an algorithm's kernel is.
 func (k Kind) source(a algorithm) source {
 	switch a.through {
@@ -81,6 +84,8 @@ func (k Kind) source(a algorithm) source {
 		return source{"hier.cu", hierSource}
 	case byRails:
 		return source{"rails.cu", railsSource}
+	case byRoutes:
+		return source{"routes.cu", routesSource}
 	}
 	return k.spec().source
 }

@@ -1,0 +1,73 @@
+package collective
+
+import (
+	"context"
+	"slices"
+
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/gpu"
+)
+
+const (
+	routeSlots     = 8         // kSlots of routes.cu
+	mostRouteSlot  = 512 << 10 // bytes: a few of them keep a network busy
+	routeTwinBytes = 4*8 + 2*4*routeSlots
+)
+
+// routesOf is Rails of routes.cu.
+type routesOf struct {
+	channels, order, progress, boxes gpu.Ptr
+	slot                             uint64
+	hosts, host, owners              uint32
+	_                                uint32
+}
+
+// routeSlot returns the bytes of a slot, where a rank has boxes of so many bytes together for so
+// many other hosts.
+func routeSlot(room, others uint64) uint64 {
+	return max(min(room/max(2*routeSlots*others, 1), mostRouteSlot)/line, 1) * line
+}
+
+// routes prepares a call by routes.cu. Its boxes are the runner's, for calls on any memories.
+func (r *Runner) routes(ctx context.Context, c *Call, a algorithm) (launch, error) {
+	const warp = 32
+	c.Threads = int(divideUp(uint64(c.Threads), warp) * warp)
+	kernel, fit, err := r.kernelOfTwo(ctx, c, a)
+	if err != nil {
+		return launch{}, err
+	}
+	hosts := byTwins(r.comm.Rank(), r.comm.Hosts())
+	place := placeOf(r.comm.Rank(), hosts)
+	h, err := r.hostPath(ctx, pathKey{byRoutes, nil, nil, 1}, func(h *hostPath) error {
+		twins := uint64(len(place.peers))
+		h.slot = routeSlot(r.staging.room, uint64(place.hosts-1))
+		boxes, err := h.allocate(ctx, max(2*routeSlots*twins*h.slot, line), 0)
+		if err != nil {
+			return err
+		}
+		progress := 4*4 + routeTwinBytes*twins
+		if _, err := h.allocate(ctx, progress, progress); err != nil {
+			return err
+		}
+		if err := upload(ctx, h, orderOfHosts(hosts)); err != nil {
+			return err
+		}
+		return h.connect(ctx, boxes, communicator.PortChannelOptions{PerPeer: 2, Peers: place.peers})
+	})
+	if err != nil {
+		return launch{}, err
+	}
+	rails := routesOf{
+		channels: h.handles(0), boxes: h.buffers[0].Ptr(), progress: h.buffers[1].Ptr(), order: h.buffers[2].Ptr(), slot: h.slot,
+		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
+	}
+	args := []any{r.group, c.In.peers, c.Out.peers, rails, c.part()}
+	if c.Kind.Rooted() {
+		root := placeOf(c.Root, hosts).host
+		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))
+	}
+	copiers := divideUp(c.part()*uint64(r.comm.Size()), 16*uint64(c.Threads))
+	blocks := 1 + int(min(copiers, uint64(max(c.Blocks, 2)-1), uint64(min(fit, devicecode.MaxBlocks)-1)))
+	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: args}, nil
+}
