@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestAlgorithms runs all algorithms of all collectives under the finder, with two and four
-// ranks: where they map each other's memory, and over each transport that a machine has by itself.
-func TestAlgorithms(t *testing.T) {
+// commandLine builds the command mscclgo, which runs ranks under the finder. It skips the test where it cannot.
+func commandLine(ctx context.Context, t *testing.T) string {
+	t.Helper()
 	if detector {
 		t.Skip("the ranks are programs without Go's race detector, as when this test runs without it")
 	}
@@ -19,11 +19,18 @@ func TestAlgorithms(t *testing.T) {
 		t.Skip("there is no go command")
 	}
 	program := filepath.Join(t.TempDir(), "mscclgo")
-	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
-	defer cancel()
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "../../cmd/mscclgo").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return program
+}
+
+// TestAlgorithms runs all algorithms of all collectives under the finder, with two and four
+// ranks: where they map each other's memory, and over each transport that a machine has by itself.
+func TestAlgorithms(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	defer cancel()
+	program := commandLine(ctx, t)
 	for _, transports := range []string{"", "ethernet", "shm"} {
 		for _, c := range []struct{ ranks, first, last string }{{"2", "1K", "32K"}, {"4", "16K", "16K"}} {
 			cmd := exec.CommandContext(ctx, program, "race", "-n", c.ranks, "--", program, "bench",
@@ -33,6 +40,24 @@ func TestAlgorithms(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s ranks by %q: %v\n%s", c.ranks, transports, err, out)
 			}
+		}
+	}
+}
+
+// TestHierarchies runs the algorithms for several hosts under the finder, on two hosts of two ranks, and on
+// hosts of which some ranks have no twins.
+func TestHierarchies(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	defer cancel()
+	program := commandLine(ctx, t)
+	for _, ranks := range []string{"4", "5"} {
+		cmd := exec.CommandContext(ctx, program, "race", "-n", ranks, "--",
+			"sh", "-c", `MSCCLGO_HOST_ID=$((RANK / 2)) exec "$@"`, "sh", program, "bench",
+			"-algo", "hier", "-b", "16K", "-e", "16K", "-graph=false", "-iters", "2", "-replays", "1", "-rounds", "1",
+			"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "gather", "scatter")
+		cmd.Env = append(os.Environ(), "MSCCLGO_DEVICE=emu")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s ranks: %v\n%s", ranks, err, out)
 		}
 	}
 }
