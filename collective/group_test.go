@@ -22,7 +22,7 @@ import (
 )
 
 // tinyGroups has small slots, which are used again and again, and few workers.
-var tinyGroups = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, blocks: 3, threads: 64}
+var tinyGroups = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 2000, piece: 256, blocks: 3, threads: 64}
 
 // groupMember is a rank of a test.
 type groupMember struct {
@@ -239,11 +239,20 @@ func (s *schedule) add(g *Group, stream func() *gpu.Stream, letters []int, out, 
 	return nil
 }
 
-// play makes a rank's groups of a schedule.
+// play makes a rank's groups of a schedule. Three quarters of what they receive is in memory that the ranks
+// share, where large messages may be stored by their senders.
 func (m *groupMember) play(s *schedule, seed uint64, streams []*gpu.Stream) error {
 	rank := m.comm.Rank()
 	random := rand.New(rand.NewPCG(seed, uint64(rank)))
 	out, in, want, err := s.buffers(m.comm.Device(), rank)
+	if err != nil {
+		return err
+	}
+	part, err := in.Slice(0, in.Size()/4*3)
+	if err != nil {
+		return err
+	}
+	shared, err := m.runner.Share(m.ctx, part)
 	if err != nil {
 		return err
 	}
@@ -290,7 +299,7 @@ func (m *groupMember) play(s *schedule, seed uint64, streams []*gpu.Stream) erro
 		}
 		return fmt.Errorf("rank %d: byte %d is %#x, not %#x: %s", rank, at, got[at], want[at], what)
 	}
-	return errors.Join(out.Close(), in.Close())
+	return errors.Join(shared.Close(m.ctx), out.Close(), in.Close())
 }
 
 // TestGroups plays random schedules of thousands of messages.
@@ -321,7 +330,7 @@ func TestGroups(t *testing.T) {
 
 // briefSizes have blocks enough that each has a task of its own, and threads enough that most tasks are
 // brief.
-var briefSizes = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, blocks: 64, threads: 96}
+var briefSizes = groupSizes{lanes: 12, keeps: 4, slot: 1024, packets: 40_000, packets16: 20_000, leastPacked: 512, least: 1024, post: 1040, large: 4000, piece: 512, blocks: 64, threads: 96}
 
 // TestBriefGroups plays rounds of one message for each rank to each, which the kernels do in one go where
 // they are small, between larger ones and groups of several rounds; also where flags repeat.
@@ -743,7 +752,8 @@ func (m *groupMember) replay() error {
 }
 
 // TestGroupMismatch has ranks whose messages differ in count or type: the group fails on both
-// with an error that names both, and nothing is written.
+// with an error that names both, and nothing is written; also where the receiver offers the places of large
+// ones, one after the other.
 func TestGroupMismatch(t *testing.T) {
 	type half struct {
 		count uint64
@@ -760,6 +770,10 @@ func TestGroupMismatch(t *testing.T) {
 		"small, large":  {[]half{{3, I64}}, []half{{50_000, I64}}, "receive of 50000 i64 from rank 0 by rank 1: rank 0 sends 3 i64"},
 		"zero":          {[]half{{0, F64}}, []half{{1, F64}}, "receive of 1 f64 from rank 0 by rank 1: rank 0 sends 0 f64"},
 		"order":         {[]half{{1, F16}, {50_000, F16}}, []half{{50_000, F16}, {1, F16}}, "receive of 50000 f16 from rank 0 by rank 1: rank 0 sends 1 f16"},
+		"both large":    {[]half{{60_000, U8}}, []half{{50_000, U8}}, "receive of 50000 u8 from rank 0 by rank 1: rank 0 sends 60000 u8"},
+		"large type":    {[]half{{20_000, F32}}, []half{{20_000, I32}}, "receive of 20000 i32 from rank 0 by rank 1: rank 0 sends 20000 f32"},
+		"large, zero":   {[]half{{0, F32}}, []half{{20_000, F32}}, "receive of 20000 f32 from rank 0 by rank 1: rank 0 sends 0 f32"},
+		"second large":  {[]half{{20_000, F32}, {9000, F32}}, []half{{20_000, F32}, {9001, F32}}, "receive of 9001 f32 from rank 0 by rank 1: rank 0 sends 9000 f32 (message 1 from rank 0)"},
 		"third":         {[]half{{1, F8E4M3}, {2, F8E4M3}, {3, F8E4M3}}, []half{{1, F8E4M3}, {2, F8E4M3}, {4, F8E4M3}}, "sends 3 f8e4m3 (message 2 from rank 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -773,6 +787,9 @@ func TestGroupMismatch(t *testing.T) {
 				for _, h := range halves {
 					b, err := gpu.Upload(m.comm.Device(), bytes.Repeat([]byte{byte(m.comm.Rank())}, int(h.count)*h.typ.Size()+1))
 					if err != nil {
+						return err
+					}
+					if _, err := m.runner.Share(m.ctx, b); err != nil {
 						return err
 					}
 					bufs = append(bufs, b)
@@ -796,7 +813,7 @@ func TestGroupMismatch(t *testing.T) {
 					}
 				}
 				for i, b := range bufs {
-					if m.comm.Rank() == 0 || i < len(bufs)-1 && name == "third" {
+					if m.comm.Rank() == 0 || i < len(bufs)-1 && (name == "third" || name == "second large") {
 						continue
 					}
 					got := make([]byte, b.Size())
@@ -816,8 +833,13 @@ func TestGroupMismatch(t *testing.T) {
 // TestGroupAlone has sends and receives of which the peer never makes the other half. Their
 // groups end by the timeout, and the errors tell who waits for whom.
 func TestGroupAlone(t *testing.T) {
-	for _, name := range []string{"send", "receive", "crossed"} {
+	for _, name := range []string{"send", "receive", "crossed", "large send", "large receive", "large crossed"} {
 		t.Run(name, func(t *testing.T) {
+			name, large := strings.CutPrefix(name, "large ")
+			count := uint64(10)
+			if large {
+				count = 10_000
+			}
 			runGroupsOnEach(t, [][]int{{0, 0, 0}, {0, 0, 1}}, tinyGroups, "other", func(m *groupMember) error {
 				if err := m.runner.LoadGroups(m.ctx); err != nil {
 					return err
@@ -827,18 +849,21 @@ func TestGroupAlone(t *testing.T) {
 					m.setTimeout(10 * time.Second)
 				}
 				rank := m.comm.Rank()
-				b, err := m.comm.Device().Alloc(100)
+				b, err := m.comm.Device().Alloc(4 * count)
 				if err != nil {
+					return err
+				}
+				if _, err := m.runner.Share(m.ctx, b); err != nil {
 					return err
 				}
 				switch {
 				case name == "send" && rank == 1:
-					err = m.runner.Send(m.stream, b, 10, I32, 2)
+					err = m.runner.Send(m.stream, b, count, I32, 2)
 				case name == "receive" && rank == 1:
-					err = m.runner.Recv(m.stream, b, 10, I32, 2)
+					err = m.runner.Recv(m.stream, b, count, I32, 2)
 				case name == "crossed" && rank > 0: // both send first
-					err = m.runner.Send(m.stream, b, 10, I32, 3-rank)
-					err = errors.Join(err, m.runner.Recv(m.stream, b, 10, I32, 3-rank))
+					err = m.runner.Send(m.stream, b, count, I32, 3-rank)
+					err = errors.Join(err, m.runner.Recv(m.stream, b, count, I32, 3-rank))
 					if m.comm.Err() != nil {
 						err = nil // the send has ended already
 					}

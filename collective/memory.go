@@ -25,7 +25,8 @@ type Memory struct {
 	offset      uint64 // of a view in the memory that was shared
 	peers       devicecode.PeerMemory
 	shared      *communicator.PeerMemory
-	whole       *Memory // what a view is of, else nil
+	theirs      []gpu.Ptr // by rank, where the others have mapped Buffer, or 0; nil for what Share did not make
+	whole       *Memory   // what a view is of, else nil
 	closed      atomic.Bool
 }
 
@@ -39,19 +40,53 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 		return nil, err
 	}
 	defer r.mu.Unlock()
-	m, err := r.share(ctx, b)
+	shared, err := r.comm.Share(ctx, b)
 	if err != nil {
+		return nil, wrap(r.comm, op, err)
+	}
+	m, err := r.reach(b, shared)
+	if err = r.tell(ctx, m, err); err != nil {
 		return nil, wrap(r.comm, op, err)
 	}
 	return m, nil
 }
 
-// share is Share for a caller that holds mu.
+// tell has all ranks know where the others have mapped their buffers. failed is why this rank has no memory,
+// or nil. Where there is an error, the memory is released. Collective.
+func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
+	mine := ""
+	if failed == nil {
+		mine = m.addresses()
+	}
+	told, err := r.exchange(ctx, "share a buffer", mine, failed)
+	if err == nil {
+		m.theirs = make([]gpu.Ptr, r.comm.Size())
+		for rank, theirs := range told {
+			if m.theirs[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
+				err = r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
+				break
+			}
+		}
+	}
+	if err != nil && m != nil {
+		delete(r.memories, m)
+		return errors.Join(err, m.release())
+	}
+	return err
+}
+
+// share makes a buffer of each rank known to all, for this package. The caller holds mu. Collective.
 func (r *Runner) share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 	shared, err := r.comm.Share(ctx, b)
 	if err != nil {
 		return nil, err
 	}
+	return r.reach(b, shared)
+}
+
+// reach makes the memory of a buffer that was shared, which it closes if there is an error. The caller
+// holds mu.
+func (r *Runner) reach(b *gpu.Buffer, shared *communicator.PeerMemory) (*Memory, error) {
 	peers, err := shared.HostHandle()
 	if err != nil {
 		return nil, errors.Join(err, shared.Close())

@@ -1,7 +1,9 @@
 // Groups of sends and receives: any number of messages between a rank and its peers, of any
 // sizes and alignments, in one kernel. Each rank knows its own messages only. Those from one
 // rank to another are received in the order in which they were sent, also across kernels. Those
-// between ranks of a host go through boxes that threads write, those between hosts through posts.
+// between ranks of a host go through boxes that threads write, those between hosts through posts. A
+// large one between ranks of a host need not: a receiver whose place for it is mapped at the sender
+// offers that, and the sender stores it there.
 //
 // ONE_HOST is defined where all ranks are on one host, and SEVERAL_HOSTS where they are not; ONLY_LL128
 // where packets are LL128, and ONLY_LL16 where they are LL16. Each has kernels of its own, which take
@@ -18,6 +20,10 @@ namespace {
 constexpr uint32_t kSlots = 4;
 // kPacketSlot is the room for packets of a slot, bytes; groupPacketSlot of group.go.
 constexpr uint32_t kPacketSlot = 16 << 10;
+// kOffer is the packets of an offer: the head of a message, and its place. kOfferRoom is those of a lane's
+// two offers; groupOfferRoom of grouptable.go. With as many as there are heads, addresses in boxes are made
+// as if there were no offers: with half as many, kernels without offers needed more registers.
+constexpr uint32_t kOffer = 2, kOfferRoom = 2 * kOffer;
 // kPairsInTable is how many pairs go with the kernel's parameters; pairsInTable of grouptable.go.
 constexpr uint32_t kPairsInTable = 2 * kRanksByValue;
 // kMostTasks bounds the tasks of a rank; mostTasks of grouptable.go.
@@ -27,7 +33,9 @@ constexpr uint32_t kInTable = 92;
 // kInStore is how many messages go with those of storeMessages; inStore of grouptable.go.
 constexpr uint32_t kInStore = 240;
 
-// Message is data of this rank that it sends, or the place of what it receives.
+// Message is data of this rank that it sends, or the place of what it receives. In kernels that offer
+// places a second one follows each that is received, whose `at` is that place as the sender has it
+// mapped, or null.
 struct Message {
   uint8_t* at;
   uint64_t what;  // Elements
@@ -64,7 +72,9 @@ struct Table {
   uint32_t lanes;       // that each rank of a host has to each
   uint32_t pairs;
   Pair some[kPairsInTable];
-  uint64_t unused[3];
+  uint64_t large;  // bytes of the largest message whose place is not offered
+  uint64_t piece;  // of such a message that a lane stores at a time, bytes, a multiple of a line
+  uint64_t unused;
   Message messages[kInTable];
 
   // pair returns a pair. Where they are more than kPairsInTable, all are in front of `more`, as
@@ -117,6 +127,12 @@ struct Box {
   MSCCLGO_DEVICE LL16Packet* heads(uint32_t ring) const {
     return reinterpret_cast<LL16Packet*>(at) + uint64_t(ring) * kSlots;
   }
+  // offer is what the peer offers for a message that this rank sends it by a lane. Messages take turns with
+  // two. This rank empties it before it announces that it has stored the message, or sent it by slots: then
+  // the peer may make the offer for the message after the next.
+  MSCCLGO_DEVICE LL16Packet* offer(uint32_t ring, uint64_t number) const {
+    return heads(ranks * lanes) + uint64_t(ring) * kOfferRoom + number % 2 * kOffer;
+  }
   MSCCLGO_DEVICE uint8_t* packets(uint32_t ring) const {
     return slots() + uint64_t(ring) * kSlots * kPacketSlot;
   }
@@ -151,7 +167,8 @@ struct Box {
 
  private:
   MSCCLGO_DEVICE uint64_t* counts() const {
-    return reinterpret_cast<uint64_t*>(at + uint64_t(ranks) * lanes * kSlots * sizeof(LL16Packet));
+    return reinterpret_cast<uint64_t*>(at +
+                                       uint64_t(ranks) * lanes * (kSlots + kOfferRoom) * sizeof(LL16Packet));
   }
   MSCCLGO_DEVICE uint8_t* slots() const {
     uint64_t end = reinterpret_cast<uint8_t*>(reported() + 1) - at;
@@ -237,6 +254,13 @@ struct Far {
 constexpr uint64_t kFlags = uint64_t(1) << 31;
 MSCCLGO_DEVICE uint32_t flagOf(uint64_t chunk) { return uint32_t(chunk % kFlags) + 1; }
 
+// Stage is what is next of a task's message. One that is not large, or not of two ranks of a host, has
+// kChunks alone: its chunks in slots. The lanes of a large one begin with a chunk that is a head and no
+// data (kCall), by which the receiver compares the message, while the receiver's offer is on its way, which
+// the sender awaits (kAwaitOffer). It then goes by slots, or is stored where it belongs (kPlace), behind
+// which a second such chunk follows.
+enum Stage : uint8_t { kChunks, kCall, kAwaitOffer, kPlace };
+
 // Task is how far a worker has come with a lane of a pair. Its addresses are made while the kernel
 // before ends; tasks of far pairs have none.
 struct Task {
@@ -246,7 +270,9 @@ struct Task {
   LL16Packet* heads;  // of the ring, here or at the peer
   uint8_t* packets;   // its slots for packets
   uint64_t* emptied;  // at the sender
-  uint32_t pair, ring;
+  uint16_t pair;
+  Stage stage;
+  uint32_t ring;
   uint32_t message;  // of the pair, the next one; all of them when it is done
   uint32_t step;     // of the message's lot
   Lot lot;
@@ -271,7 +297,10 @@ constexpr bool kOneWorker<BlockThreads> = true;
 // Worker does some of the tasks, a chunk at a time of each that is ready. It waits only when
 // none is, for any of them, so that sends and receives cannot hold each other up, whatever
 // their order is and however few workers there are.
-template <class Threads, class Packet, class Reach>
+//
+// Places is whether there may be large messages between ranks of a host. Kernels without them know
+// nothing of offers.
+template <class Threads, class Packet, class Reach, bool Places>
 class Worker {
  public:
   MSCCLGO_DEVICE Worker(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
@@ -303,7 +332,7 @@ class Worker {
   // brief returns the worker's task as a brief one, if it is. All of its threads call it.
   MSCCLGO_DEVICE Brief brief() const {
     Brief b{};
-    if (!kOneWorker<Threads> || count_ != 1) return b;
+    if (!kOneWorker<Threads> || Places || count_ != 1) return b;
     const Task& task = tasks_[0];
     const Pair pair = pairOf(task);
     if (!isNear(pair) || pair.messages() != 1) return b;
@@ -442,7 +471,7 @@ class Worker {
     for (; lane >= table_.pair(p).lanes(); ++p) lane -= table_.pair(p).lanes();
     const Pair pair = table_.pair(p);
     task = {};
-    task.pair = p, task.lane = uint8_t(lane);
+    task.pair = uint16_t(p), task.lane = uint8_t(lane);
     if (isNear(pair)) {
       // The receiver has the ring, and tells the sender what it has emptied.
       bool sends = pair.direction() == kSends;
@@ -477,6 +506,7 @@ class Worker {
       // The peer has read the slots that it has emptied.
       fence<Scope::System, Order::Acquire>();
       task.ready = pair.direction() == kSends && hasRoom(task);
+      open(task, pair, false);
     } else if constexpr (Reach::kFar) {
       if (pair.far()) {
         task.chunk = reach_.chunks(pair);
@@ -501,9 +531,96 @@ class Worker {
   MSCCLGO_DEVICE void find(Task& task, const Pair& pair) const {
     for (; task.message < pair.messages(); ++task.message) {
       task.step = 0;
-      task.lot = lotOf(pair, messageOf(task).bytes(), task.lane);
+      const uint64_t bytes = messageOf(task).bytes();
+      task.lot = lotOf(pair, bytes, task.lane);
+      if (Places) task.stage = isLarge(pair, bytes) ? kCall : kChunks;
       if (task.lot.chunks(task.lane) > 0) return;
     }
+  }
+
+  // isLarge reports whether a message of a pair is large.
+  MSCCLGO_DEVICE bool isLarge(const Pair& pair, uint64_t bytes) const {
+    return Places && isNear(pair) && bytes > table_.large;
+  }
+
+  // open begins the task's message where that is large: of one that it sends it announces the first
+  // chunk, if there is room, and of one that it receives it makes the offer, unless that was made ahead. It
+  // also offers the place of the next message, so that the sender goes on without a trip between them. One
+  // thread calls it.
+  MSCCLGO_DEVICE void open(Task& task, const Pair& pair, bool ahead) const {
+    if (!Places || task.message == pair.messages() || task.stage != kCall) return;
+    if (pair.direction() == kSends) {
+      if (hasRoom(task)) call(task);
+      task.ready = false;
+      return;
+    }
+    if (!ahead) offer(task, pair, task.message);
+    const uint32_t next = task.message + 1;
+    if (next == pair.messages()) return;
+    const uint64_t bytes = messageOf(pair, next).bytes();
+    if (isLarge(pair, bytes) && lotOf(pair, bytes, task.lane).chunks(task.lane) > 0) offer(task, pair, next);
+  }
+
+  // call announces the first chunk of a large message. One thread calls it.
+  MSCCLGO_DEVICE void call(Task& task) const {
+    announce(task, headOf(task, messageOf(task)));
+    ++task.chunk;
+    task.stage = kAwaitOffer;
+  }
+
+  // offer offers the sender the place of message i of the pair, or tells it that there is none. One thread
+  // calls it, when the task is done with message i - 2.
+  MSCCLGO_DEVICE void offer(const Task& task, const Pair& pair, uint32_t i) const {
+    const Message& message = messageOf(pair, i);
+    const Box senders = box(pair.peer());
+    const uint64_t number = task.number + i;
+    LL16Packet* packets = senders.offer(senders.ring(group_.rank, task.lane), number);
+    const uint64_t words[kOffer] = {headOf(number, message), reinterpret_cast<uint64_t>(placeOf(message))};
+#pragma unroll
+    for (uint32_t k = 0; k < kOffer; ++k)
+      packets[k].write(make_uint2(uint32_t(words[k]), uint32_t(words[k] >> 32)), flagOf(number));
+  }
+
+  // placeOf returns where the sender finds the place of a message that this rank receives, or null.
+  MSCCLGO_DEVICE static uint8_t* placeOf(const Message& message) { return (&message)[1].at; }
+
+  // offerFor is what the peer offers for the message that the task sends.
+  MSCCLGO_DEVICE LL16Packet* offerFor(const Task& task, const Pair& pair) const {
+    return own().offer(own().ring(pair.peer(), task.lane), task.number + task.message);
+  }
+
+  // offered reads what the peer has offered for the task's message, and reports whether it is there.
+  MSCCLGO_DEVICE bool offered(const Task& task, const Pair& pair, uint64_t& head, uint8_t*& place) const {
+    const LL16Packet* packets = offerFor(task, pair);
+    const uint32_t flag = flagOf(task.number + task.message);
+    uint2 words[kOffer];
+    bool there = true;
+#pragma unroll
+    for (uint32_t k = 0; k < kOffer; ++k) there = packets[k].tryRead(flag, words[k]) && there;
+    head = uint64_t(words[0].y) << 32 | words[0].x;
+    place = reinterpret_cast<uint8_t*>(uint64_t(words[1].y) << 32 | words[1].x);
+    return there;
+  }
+
+  // empty empties the task's offer. One thread calls it, and later announces a chunk behind a release.
+  MSCCLGO_DEVICE void empty(const Task& task, const Pair& pair) const {
+    uint64_t* words = offerFor(task, pair)->words;
+    for (uint32_t k = 0; k < kOffer * 2; ++k) store<Scope::System, Order::Relaxed>(words + k, uint64_t(0));
+  }
+
+  // decided reports whether the peer has offered a place for the task's message, or said that there is none.
+  // Where it expects another message it will tell so itself, and nothing is stored. One thread calls it.
+  MSCCLGO_DEVICE bool decided(Task& task, const Pair& pair) const {
+    uint64_t head;
+    uint8_t* place;
+    if (!offered(task, pair, head, place)) return false;
+    if (head != headOf(task, messageOf(task))) {
+      task.stuck = true;
+      return false;
+    }
+    task.stage = place != nullptr ? kPlace : kChunks;
+    if (place == nullptr) empty(task, pair);
+    return true;
   }
 
   // end counts what a task has done. One thread calls it.
@@ -524,16 +641,25 @@ class Worker {
   MSCCLGO_DEVICE void advance(Task& task) const {
     ++task.chunk;
     if (++task.step < task.lot.chunks(task.lane)) return;
-    ++task.message;
+    next(task);
+  }
+
+  // next goes on to the next message, of a task that is done with one. One thread calls it.
+  MSCCLGO_DEVICE void next(Task& task) const {
     const Pair pair = pairOf(task);
+    const bool large = Places && isLarge(pair, messageOf(task).bytes());
+    const uint32_t following = ++task.message;
     find(task, pair);
+    open(task, pair, large && task.message == following);
     if (task.message == pair.messages()) end(task, pair);
   }
 
   MSCCLGO_DEVICE const Message& messageOf(const Task& task) const {
-    const Pair pair = pairOf(task);
-    uint32_t each = pair.direction() == kKeeps ? 2 : 1;
-    return table_.message(pair.first() + task.message * each);
+    return messageOf(pairOf(task), task.message);
+  }
+  MSCCLGO_DEVICE const Message& messageOf(const Pair& pair, uint32_t i) const {
+    uint32_t each = pair.direction() == kKeeps || (Places && pair.direction() == kReceives) ? 2 : 1;
+    return table_.message(pair.first() + i * each);
   }
 
   MSCCLGO_DEVICE bool packed(uint64_t bytes) const { return bytes <= table_.small; }
@@ -609,6 +735,14 @@ class Worker {
                                           : reach_.arrived(pair, task.chunk, task.seen);
     }
     if (pair.direction() == kSends) {
+      if constexpr (Places) {
+        // There is room for its last chunk still.
+        if (task.stage == kPlace) return true;
+        if (task.stage == kAwaitOffer && !(hasRoom(task) && decided(task, pair))) {
+          if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
+          return false;
+        }
+      }
       if (!hasRoom(task)) task.seen = load<Scope::System, Order::Relaxed>(task.emptied);
       if (!hasRoom(task)) return false;
     } else {
@@ -638,13 +772,19 @@ class Worker {
   // headOf is what the head of a message's chunks holds: the low bits of its number among
   // those of the pair, then its type and bytes.
   MSCCLGO_DEVICE static uint64_t headOf(const Task& task, const Message& message) {
-    return (task.number + task.message) << Elements::kBits | message.what;
+    return headOf(task.number + task.message, message);
+  }
+  MSCCLGO_DEVICE static uint64_t headOf(uint64_t number, const Message& message) {
+    return number << Elements::kBits | message.what;
   }
 
   // step does a chunk. All of the worker's threads call it. It is false if a wait failed. Its
   // parts end with a barrier, behind which only the first thread looks at the task.
   MSCCLGO_DEVICE bool step(Task& task) const {
     const Message& message = messageOf(task);
+    if constexpr (Places) {
+      if (task.stage != kChunks) return stepLarge(task, message);
+    }
     const Part part = partOf(task, message);
     bool ok = true;
     switch (pairOf(task).direction()) {
@@ -663,6 +803,64 @@ class Worker {
     }
     if (Threads::thread() == 0) advance(task);
     return ok;
+  }
+
+  // stepLarge is step for a large message that does not go by slots, or not yet.
+  MSCCLGO_DEVICE bool stepLarge(Task& task, const Message& message) const {
+    const Pair pair = pairOf(task);
+    if (pair.direction() == kReceives) {
+      if (task.seen != headOf(task, message)) return mismatch(task, message);
+      // The chunk has nothing in its slot, where packets of long ago may be.
+      clear(task.chunk, packets(task));
+      Threads::sync();
+      if (Threads::thread() == 0) {
+        task.packed = 0;
+        giveBack(task, ++task.chunk);
+        if (task.stage == kPlace) {
+          next(task);
+        } else {
+          task.stage = placeOf(message) != nullptr ? kPlace : kChunks;
+        }
+      }
+      return true;
+    }
+    if (task.stage == kCall) {
+      Threads::sync();
+      if (Threads::thread() == 0) call(task);
+      return true;
+    }
+    const bool last = storePiece(task, pair, message);
+    Threads::sync();
+    if (Threads::thread() == 0) {
+      ++task.step;
+      if (last) {
+        empty(task, pair);
+        fence<Scope::System, Order::Release>();
+        announce(task, headOf(task, message));
+        ++task.chunk;
+        next(task);
+      }
+    }
+    return true;
+  }
+
+  // storePiece stores the task's next piece of a message in the place that the peer has offered, and
+  // reports whether it was the last one. All of the worker's threads call it. The lanes of a pair sweep
+  // the message together: by turns they store words of the same stretch, for which links are faster than
+  // for stores to as many stretches as there are lanes.
+  __device__ __noinline__ bool storePiece(const Task& task, const Pair& pair, const Message& message) const {
+    uint64_t head;
+    uint8_t* place;
+    offered(task, pair, head, place);
+    const uint64_t bytes = message.bytes();
+    // The lanes that have lots, of which all but the last are as long as the first one's.
+    const Lot first = lotOf(pair, bytes, 0);
+    const uint32_t lanes = (uint32_t(divideUp(bytes, kLine)) + first.to - 1) / first.to;
+    const uint64_t stretch = lanes * table_.piece, from = task.step * stretch;
+    const bool last = bytes - from <= stretch;
+    copy(place + from, message.at + from, last ? bytes - from : stretch,
+         task.lane * Threads::threads() + Threads::thread(), lanes * Threads::threads());
+    return last;
   }
 
   // send writes a chunk to the peer's box, or has the host send it to another host. It is false if
@@ -876,13 +1074,13 @@ class Calls {
   const uint64_t launch_;
 };
 
-template <class Threads, class Packet, class Reach>
+template <class Threads, class Packet, bool Places, class Reach>
 MSCCLGO_DEVICE void group(const GroupHandle& group, const PeerMemory& boxes, const Table& table,
                           const Reach& reach) {
   __shared__ Tasks tasks;
   // What the parameters hold is looked at while the kernel before ends.
   if (table.more != nullptr) awaitPrevious();
-  Worker<Threads, Packet, Reach> worker(group, boxes, table, reach, tasks);
+  Worker<Threads, Packet, Reach, Places> worker(group, boxes, table, reach, tasks);
   auto brief = worker.brief();
   Box own{boxes.of<uint8_t>(group.rank), group.size, table.lanes};
   awaitPrevious();
@@ -925,21 +1123,28 @@ extern "C" __global__ void storeMessages(__grid_constant__ const Some some) {
   __grid_constant__ const GroupHandle handle, __grid_constant__ const PeerMemory boxes, \
       __grid_constant__ const Table table
 
-// The workers are blocks, or warps; packets are LL16 or LL128.
+// The workers are blocks, or warps; packets are LL16 or LL128. Where a message between ranks of a host is
+// large, its two ranks launch the kernel with places, whose workers are blocks.
 #if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL128)
 extern "C" __global__ void __launch_bounds__(512, 2) blocksLL16(PARAMETERS) {
-  group<BlockThreads, LL16Packet>(handle, boxes, table, Near{});
+  group<BlockThreads, LL16Packet, false>(handle, boxes, table, Near{});
+}
+extern "C" __global__ void __launch_bounds__(512, 2) placesLL16(PARAMETERS) {
+  group<BlockThreads, LL16Packet, true>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL16(PARAMETERS) {
-  group<WarpThreads, LL16Packet>(handle, boxes, table, Near{});
+  group<WarpThreads, LL16Packet, false>(handle, boxes, table, Near{});
 }
 #endif
 #if !defined(SEVERAL_HOSTS) && !defined(ONLY_LL16)
 extern "C" __global__ void __launch_bounds__(512, 2) blocksLL128(PARAMETERS) {
-  group<BlockThreads, LL128Packet>(handle, boxes, table, Near{});
+  group<BlockThreads, LL128Packet, false>(handle, boxes, table, Near{});
+}
+extern "C" __global__ void __launch_bounds__(512, 2) placesLL128(PARAMETERS) {
+  group<BlockThreads, LL128Packet, true>(handle, boxes, table, Near{});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
-  group<WarpThreads, LL128Packet>(handle, boxes, table, Near{});
+  group<WarpThreads, LL128Packet, false>(handle, boxes, table, Near{});
 }
 #endif
 
@@ -947,17 +1152,23 @@ extern "C" __global__ void __launch_bounds__(512, 1) warpsLL128(PARAMETERS) {
 // ranks of different hosts agree on their posts.
 #if !defined(ONE_HOST) && !defined(ONLY_LL128)
 extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL16(PARAMETERS, const Hosts* hosts) {
-  group<BlockThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
+  group<BlockThreads, LL16Packet, false>(handle, boxes, table, Far{*hosts});
+}
+extern "C" __global__ void __launch_bounds__(512, 2) hostsPlacesLL16(PARAMETERS, const Hosts* hosts) {
+  group<BlockThreads, LL16Packet, true>(handle, boxes, table, Far{*hosts});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL16(PARAMETERS, const Hosts* hosts) {
-  group<WarpThreads, LL16Packet>(handle, boxes, table, Far{*hosts});
+  group<WarpThreads, LL16Packet, false>(handle, boxes, table, Far{*hosts});
 }
 #endif
 #if !defined(ONE_HOST) && !defined(ONLY_LL16)
 extern "C" __global__ void __launch_bounds__(512, 2) hostsBlocksLL128(PARAMETERS, const Hosts* hosts) {
-  group<BlockThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
+  group<BlockThreads, LL128Packet, false>(handle, boxes, table, Far{*hosts});
+}
+extern "C" __global__ void __launch_bounds__(512, 2) hostsPlacesLL128(PARAMETERS, const Hosts* hosts) {
+  group<BlockThreads, LL128Packet, true>(handle, boxes, table, Far{*hosts});
 }
 extern "C" __global__ void __launch_bounds__(512, 1) hostsWarpsLL128(PARAMETERS, const Hosts* hosts) {
-  group<WarpThreads, LL128Packet>(handle, boxes, table, Far{*hosts});
+  group<WarpThreads, LL128Packet, false>(handle, boxes, table, Far{*hosts});
 }
 #endif

@@ -1,0 +1,74 @@
+package collective
+
+import (
+	"slices"
+
+	"github.com/mscclgo/mscclgo/gpu"
+	"github.com/mscclgo/mscclgo/internal/native"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// most returns the bytes of the largest message that is not stored where it belongs.
+func (s groupSizes) most() uint64 {
+	if s.large == 0 {
+		return mostMessage
+	}
+	return s.large
+}
+
+// large reports whether a message may be stored where it belongs: by its size and its ranks alone, so that
+// both of them know it.
+func (r *Runner) large(m *message) bool {
+	return m.bytes() > r.groups.sizes.most() && r.groups.near[m.peer] >= 0 && m.peer != r.comm.Rank()
+}
+
+// place returns where the sender finds the place of what this rank receives, or 0: if the message is not
+// large, or its place is in no memory that is open and that the sender has mapped.
+func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
+	if !r.large(m) {
+		return 0
+	}
+	at, bytes := m.buffer.Ptr(), m.bytes()
+	for memory := range r.memories {
+		// What is at an address that was freed may be other memory.
+		if memory.theirs == nil || memory.theirs[m.peer] == 0 || !memory.holds(at, bytes) || native.Freed(memory.Buffer) {
+			continue
+		}
+		if !slices.Contains(t.used, use(memory)) {
+			t.used = append(t.used, memory)
+		}
+		return memory.theirs[m.peer] + (at - memory.Ptr())
+	}
+	return 0
+}
+
+// holds reports whether so many bytes from an address are in this rank's buffer.
+func (m *Memory) holds(at gpu.Ptr, bytes uint64) bool {
+	first, size := m.Ptr(), m.Size()
+	return at >= first && uint64(at-first) <= size && bytes <= size-uint64(at-first)
+}
+
+// addresses returns where this rank has mapped the ranks' buffers, of each 0 if it has not, for the other
+// ranks.
+func (m *Memory) addresses() string {
+	w := wire.NewWriter(8 * len(m.shared.Memories))
+	for _, theirs := range m.shared.Memories {
+		at := gpu.Ptr(0)
+		if b := theirs.Buffer(); b != nil {
+			at = b.Ptr()
+		}
+		w.U64(uint64(at))
+	}
+	return string(w.Bytes())
+}
+
+// readAddresses returns where a rank has mapped this rank's buffer, of what it says by addresses.
+func readAddresses(told string, rank, ranks int) (at gpu.Ptr, err error) {
+	r := wire.NewReader([]byte(told))
+	for i := range ranks {
+		if p := gpu.Ptr(r.U64()); i == rank {
+			at = p
+		}
+	}
+	return at, r.End()
+}
