@@ -181,7 +181,8 @@ func (m *groupMember) pass(g *Group, out, in *gpu.Buffer, receives *gpu.Stream) 
 	return g.Launch()
 }
 
-// TestGroupMistakes finds each mistake at its line, and nothing where it is mended.
+// TestGroupMistakes finds each mistake at its line, and nothing where it is mended: with buffers that are
+// shared, in which the peer stores what is received, and with others.
 func TestGroupMistakes(t *testing.T) {
 	source, err := os.ReadFile("group_race_test.go")
 	if err != nil {
@@ -194,8 +195,9 @@ func TestGroupMistakes(t *testing.T) {
 				line = i + 1
 			}
 		}
-		for _, mended := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/mended=%v", c.name, mended), func(t *testing.T) {
+		for i := range 4 {
+			mended, shares := i%2 == 1, i/2 == 1
+			t.Run(fmt.Sprintf("%s/mended=%v/shared=%v", c.name, mended, shares), func(t *testing.T) {
 				races := findRaces(t, []int{0, 0}, tinyGroups, "other", func(m *groupMember) error {
 					other, err := m.comm.NewStream()
 					if err != nil {
@@ -210,8 +212,14 @@ func TestGroupMistakes(t *testing.T) {
 					if err := errors.Join(outErr, inErr); err != nil {
 						return err
 					}
+					var memory *Memory
+					if shares {
+						if memory, err = m.runner.Share(m.ctx, both); err != nil {
+							return err
+						}
+					}
 					err = c.run(m, m.runner.Group(), out, in, other, mended)
-					return errors.Join(err, m.comm.Synchronize(m.ctx, m.stream), m.comm.Synchronize(m.ctx, other), m.comm.Barrier(m.ctx), other.Close(), both.Close())
+					return errors.Join(err, m.comm.Synchronize(m.ctx, m.stream), m.comm.Synchronize(m.ctx, other), m.comm.Barrier(m.ctx), memory.Close(m.ctx), other.Close(), both.Close())
 				})
 				at, found := fmt.Sprintf("group_race_test.go:%d ", line), false
 				for _, r := range races {

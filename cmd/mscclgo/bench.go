@@ -74,7 +74,7 @@ func defineBench(c *call, f *benchFlags, cfg *bench.Config) {
 	c.flags.StringVar(&f.sms, "sms", "", "bound the blocks of every kernel, those of NCCL too, and so the multiprocessors that are used: a `number`, or\nseveral with commas between, which take turns; the choice of algorithm is then that for so few")
 	c.flags.IntVar(&cfg.Threads, "threads", 0, "threads of a block; 0 leaves it to the tuning")
 	c.flags.Var(&f.scratch, "scratch", "`size` of each rank's memory for packets")
-	c.flags.StringVar(&f.compare, "compare", "", "time others in the same processes: `names` with commas between, of nccl, nccl-sym (symmetric windows),\nall-to-all-v, which is an all-to-all with a count for each pair of ranks, and sends, which is an\nall-to-all or send-receive as a group of sends and receives")
+	c.flags.StringVar(&f.compare, "compare", "", "time others in the same processes: `names` with commas between, of nccl, nccl-sym (symmetric windows),\nall-to-all-v, which is an all-to-all with a count for each pair of ranks, sends, which is an\nall-to-all or send-receive as a group of sends and receives, and sends-unshared, which is the same\nin buffers that the ranks have not shared")
 	c.flags.BoolVar(&cfg.Unprepared, "unprepared", false, "time calls on any buffer beside, with their time over that of the prepared ones")
 	c.flags.StringVar(&cfg.NCCL, "nccl", "", "`file` of the NCCL library; empty searches for libnccl.so.2")
 	c.flags.StringVar(&f.json, "json", "", "`file` that gets a line of JSON for each result")

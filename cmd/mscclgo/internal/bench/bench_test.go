@@ -242,7 +242,7 @@ func TestReport(t *testing.T) {
 // collectives, in place and out of place, off the alignment.
 func TestUnprepared(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.Algorithms, cfg.Unprepared, cfg.Compare, cfg.Offset, cfg.Graph = []string{"auto"}, true, []string{withCounts, withSends}, 4, true
+	cfg.Algorithms, cfg.Unprepared, cfg.Compare, cfg.Offset, cfg.Graph = []string{"auto"}, true, []string{withCounts, withSends, withUnshared}, 4, true
 	cfg.Blocks, cfg.Threads, cfg.Sizes = 0, 0, []uint64{1200, 120_000}
 	testgroup.Run(t, 2, communicator.Options{Scratch: 64 << 10}, func(ctx context.Context, comm *communicator.Communicator) error {
 		results, err := Run(ctx, comm, cfg, Sinks{})
@@ -255,7 +255,7 @@ func TestUnprepared(t *testing.T) {
 				names = append(names, withCounts)
 			}
 			if r.Collective == "all-to-all" || r.Collective == "send-receive" {
-				names = append(names, withSends)
+				names = append(names, withSends, withUnshared)
 			}
 			var got []string
 			for _, o := range r.Others {
@@ -266,6 +266,31 @@ func TestUnprepared(t *testing.T) {
 			if diff := cmp.Diff(names, got); diff != "" {
 				return fmt.Errorf("%s: what was timed beside (-want +got):\n%s", r.Collective, diff)
 			}
+		}
+		return nil
+	})
+}
+
+// TestLargeSends times messages that are stored where they belong, and the same through slots.
+func TestLargeSends(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Algorithms, cfg.Compare, cfg.Graph = []string{"auto"}, []string{withUnshared, withSends}, true
+	cfg.Collectives, cfg.Blocks, cfg.Threads, cfg.Sizes = []collective.Kind{collective.AllToAll}, 0, 0, []uint64{12 << 20}
+	testgroup.Run(t, 2, communicator.Options{}, func(ctx context.Context, comm *communicator.Communicator) error {
+		results, err := Run(ctx, comm, cfg, Sinks{})
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, r := range results {
+			for _, o := range r.Others {
+				if o.Wrong == 0 && o.Time.Median > 0 && !slices.Contains(names, o.Name) {
+					names = append(names, o.Name)
+				}
+			}
+		}
+		if diff := cmp.Diff([]string{withSends, withUnshared}, names); diff != "" {
+			return fmt.Errorf("what was timed beside (-want +got):\n%s", diff)
 		}
 		return nil
 	})

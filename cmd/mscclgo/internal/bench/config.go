@@ -32,7 +32,7 @@ type Config struct {
 	Blocks      int           // of a grid, at most; 0 is by Tuning, or 64
 	Threads     int           // of a block; 0 is by Tuning, or 512
 	SMs         []int         // bounds of the blocks of every kernel, which take turns; none is no bound
-	Compare     []string      // "nccl", "nccl-sym", "all-to-all-v" and "sends"
+	Compare     []string      // "nccl", "nccl-sym", "all-to-all-v", "sends" and "sends-unshared"
 	Unprepared  bool          // time calls on any buffer too
 	Budget      time.Duration // for Tune; 0 is as long as it takes
 	NCCL        string        // the library's file; "" searches
@@ -77,8 +77,8 @@ func (c *Config) Validate(ranks int) error {
 		}
 	}
 	for _, other := range c.Compare {
-		if other != withNCCL && other != withNCCLSym && other != withCounts && other != withSends {
-			return fmt.Errorf("there is no comparison with %q, only with %s, %s, %s and %s", other, withNCCL, withNCCLSym, withCounts, withSends)
+		if other != withNCCL && other != withNCCLSym && other != withCounts && other != withSends && other != withUnshared {
+			return fmt.Errorf("there is no comparison with %q, only with %s, %s, %s, %s and %s", other, withNCCL, withNCCLSym, withCounts, withSends, withUnshared)
 		}
 	}
 	for _, name := range c.Algorithms {
@@ -104,13 +104,17 @@ const (
 	withNCCLSym = "nccl-sym"
 	withCounts  = "all-to-all-v" // beside an all-to-all
 	withSends   = "sends"        // beside an all-to-all or a send-receive
+	// The same in buffers that are not shared, so that no message is stored where it belongs.
+	withUnshared = "sends-unshared"
 )
 
 // beside returns the names of what is timed beside a collective's algorithms.
 func (c *Config) beside(k collective.Kind) []string {
 	names := c.withAnyNCCL()
-	if (k == collective.AllToAll || k == collective.SendReceive) && slices.Contains(c.Compare, withSends) {
-		names = append([]string{withSends}, names...)
+	for _, sends := range []string{withUnshared, withSends} {
+		if (k == collective.AllToAll || k == collective.SendReceive) && slices.Contains(c.Compare, sends) {
+			names = append([]string{sends}, names...)
+		}
 	}
 	if k == collective.AllToAll && slices.Contains(c.Compare, withCounts) {
 		names = append([]string{withCounts}, names...)
@@ -123,7 +127,7 @@ func (c *Config) beside(k collective.Kind) []string {
 
 // withAnyNCCL returns the entries of Compare that are NCCL's.
 func (c *Config) withAnyNCCL() []string {
-	return slices.DeleteFunc(slices.Clone(c.Compare), func(name string) bool { return name == withCounts || name == withSends })
+	return slices.DeleteFunc(slices.Clone(c.Compare), func(name string) bool { return name != withNCCL && name != withNCCLSym })
 }
 
 // Sizes returns the sizes from the first to the last, each factor times the one before.

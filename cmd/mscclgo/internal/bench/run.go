@@ -39,24 +39,25 @@ func (s *Sinks) fill() {
 
 // bench is one rank's state.
 type bench struct {
-	cfg     Config
-	most    int // blocks of a kernel; 0 is no bound
-	sinks   Sinks
-	comm    *communicator.Communicator
-	runner  *collective.Runner
-	stream  *gpu.Stream
-	memory  []*gpu.Buffer // the allocations behind in and out
-	in      *collective.Memory
-	out     *collective.Memory
-	typ     collective.Type
-	op      collective.Op
-	turns   bool   // ranks take turns on a GPU
-	seed    uint64 // of the next data
-	referee *referee
-	library *nccl.Library          // of the others, if there are any
-	unfit   map[kindAlgorithm]bool // what is left out of all algorithms
-	others  map[string]contestant  // that take part now
-	nccl    map[string]*ncclGroup  // what they are made of
+	cfg      Config
+	most     int // blocks of a kernel; 0 is no bound
+	sinks    Sinks
+	comm     *communicator.Communicator
+	runner   *collective.Runner
+	unshared *collective.Runner // with which no memory is shared, or nil
+	stream   *gpu.Stream
+	memory   []*gpu.Buffer // the allocations behind in and out
+	in       *collective.Memory
+	out      *collective.Memory
+	typ      collective.Type
+	op       collective.Op
+	turns    bool   // ranks take turns on a GPU
+	seed     uint64 // of the next data
+	referee  *referee
+	library  *nccl.Library          // of the others, if there are any
+	unfit    map[kindAlgorithm]bool // what is left out of all algorithms
+	others   map[string]contestant  // that take part now
+	nccl     map[string]*ncclGroup  // what they are made of
 }
 
 // kindAlgorithm is an algorithm of a collective.
@@ -90,7 +91,7 @@ func Run(ctx context.Context, comm *communicator.Communicator, cfg Config, sinks
 	for _, r := range results {
 		wrong += max(r.Wrong, 0)
 		for _, o := range r.Others {
-			if o.Name == withCounts || o.Name == withSends || o.Name == withUnprepared {
+			if o.Name == withCounts || o.Name == withSends || o.Name == withUnshared || o.Name == withUnprepared {
 				wrong += max(o.Wrong, 0)
 			}
 		}
@@ -216,6 +217,9 @@ func (b *bench) close(ctx context.Context, failed error) error {
 	if failed != nil && !errors.Is(failed, mscclgo.ErrInvalid) && !errors.Is(failed, mscclgo.ErrUnsupported) {
 		b.comm.Abort(failed)
 	}
+	if b.unshared != nil {
+		errs = append(errs, b.unshared.Close(ctx))
+	}
 	if b.runner != nil {
 		errs = append(errs, b.runner.Close(ctx))
 	}
@@ -254,6 +258,11 @@ func (b *bench) collective(ctx context.Context, c collective.Kind) (results []Re
 	}
 	if slices.Contains(b.cfg.beside(c), withSends) {
 		b.others[withSends] = &sends{b.own(collective.Choice{})}
+	}
+	if slices.Contains(b.cfg.beside(c), withUnshared) {
+		if b.others[withUnshared], err = b.sendsUnshared(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for _, place := range b.cfg.Places {
 		if place == "in" && !c.InPlace() {

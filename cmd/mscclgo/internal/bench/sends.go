@@ -11,6 +11,20 @@ import (
 // receives.
 type sends struct{ *own }
 
+// sendsUnshared returns a contestant whose runner does not know that the buffers are shared: it stores no
+// message where it belongs. Collective the first time.
+func (b *bench) sendsUnshared(ctx context.Context) (contestant, error) {
+	if b.unshared == nil {
+		var err error
+		if b.unshared, err = collective.New(ctx, b.comm, collective.Options{Tuning: b.cfg.Tuning, MaxBlocks: b.most}); err != nil {
+			return nil, err
+		}
+	}
+	k := b.own(collective.Choice{})
+	k.runner = b.unshared
+	return &sends{k}, nil
+}
+
 func (k *sends) repeat(ctx context.Context, p *problem, iters, replays int, graph bool) (repeated, error) {
 	in, out, err := p.buffers(k.in.Buffer, k.out.Buffer)
 	if err != nil {
