@@ -38,6 +38,13 @@ import (
 // runner is launched by all ranks, if need be with no message, unless [Runner.LoadGroups]
 // was called: it prepares what all later ones need.
 //
+// # Large messages
+//
+// A message of more than 4 MiB between ranks of a host is stored by its sender where it belongs, if that
+// is in memory that [Runner.Share] of this runner has shared and that is not closed. Otherwise it is
+// copied twice. What the sender has may be in any buffer. A graph that receives such messages is not
+// launched once the memory is closed.
+//
 // # Streams
 //
 // Messages may be on several streams. The kernel runs on that of the first message, once the work
@@ -127,12 +134,12 @@ func (r *Runner) LoadGroups(ctx context.Context) error {
 // where there is an error.
 //
 // A group of more than 65536 messages allocates memory if the runner had none so large, for
-// which the driver may wait until running kernels have ended. Others do not once groups were
-// loaded.
+// which the driver may wait until running kernels have ended; where one of them is large, each that is
+// received counts as two. Others do not once groups were loaded.
 //
 // Errors: ErrInvalid, naming the message, for invalid counts, types, ranks, streams and buffers,
 // such as a buffer that was closed; for a message of this rank to itself that it does not
-// receive; and when a graph is launched whose buffers were closed since. Nothing is queued after
+// receive; and when a graph is launched whose buffers were closed since, or the memory of a large message. Nothing is queued after
 // these. What only the peers' groups show is the error of the group of ranks; see [Group].
 func (g *Group) Launch() error {
 	if g == nil || g.runner == nil {

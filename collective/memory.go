@@ -12,7 +12,8 @@ import (
 	"github.com/mscclgo/mscclgo/gpu"
 )
 
-// Memory is a buffer of each rank that all ranks reach, as one rank sees it.
+// Memory is a buffer of each rank that all ranks reach, as one rank sees it. Calls on any buffer may be given
+// this rank's, and large messages that a [Group] receives there are stored by their senders.
 //
 // The algorithms that move data through the host, but for hier of what is for one rank, make
 // channels at their first use with a pair of memories, and those that reduce an inbox, as large as the output and on
@@ -117,8 +118,8 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 // Close waits until all ranks have called it, and releases the channels and inboxes
 // that were made for the memory, and the mappings of the peers' buffers; then it returns
 // when all ranks have, so that no kernel launched next is in their way. What was
-// launched on the memory must have ended on this rank, and its operations and views
-// must not be used any more. The caller still owns the buffer, and may close it then. In a
+// launched on the memory must have ended on this rank, groups that receive there too, and its
+// operations and views must not be used any more. The caller still owns the buffer, and may close it then. In a
 // group that has failed it waits for nobody. It is safe to call twice. Collective.
 func (m *Memory) Close(ctx context.Context) error {
 	if m == nil || m.runner == nil {
