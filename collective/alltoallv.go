@@ -52,18 +52,37 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 		return nil, err
 	}
 	defer r.mu.Unlock()
-	sends, receives, err := r.spansOf(prepareV, &c)
-	told, err := r.exchange(ctx, "prepare an all-to-all with counts", c.counts(), err)
-	if err != nil {
+	c.Sends, c.Receives = slices.Clone(c.Sends), slices.Clone(c.Receives)
+	o := &Operation{runner: r, v: &c}
+	if err := o.prepareV(ctx); err != nil {
 		return nil, err
 	}
+	return o, nil
+}
+
+// prepareV is PrepareAllToAllV for an operation, which may be of a group before. The caller holds mu.
+func (o *Operation) prepareV(ctx context.Context) error {
+	r, c := o.runner, o.v
+	sends, receives, err := r.spansOf(prepareV, c)
+	told, err := r.exchange(ctx, "prepare an all-to-all with counts", c.counts(), err)
+	if err != nil {
+		return err
+	}
 	if err := r.matching(told); err != nil {
-		return nil, err
+		return err
 	}
 	l, err := r.throughSlots(ctx, c.In, c.Out, sends, receives, c.Type, false, slotsChoice, c.Overlap)
 	if err != nil {
-		return nil, wrap(r.comm, prepareV, err)
+		return wrap(r.comm, prepareV, err)
 	}
+	carried, number := o.tie != nil, o.number
+	if !carried {
+		number = r.preparedV + 1
+	}
+	if o.number, err = r.numbered(ctx, "number an all-to-all with counts", carried, number); err != nil {
+		return wrap(r.comm, prepareV, err)
+	}
+	r.preparedV = max(r.preparedV, o.number)
 	buffers := [2]*gpu.Buffer{}
 	for i, side := range []struct {
 		b     *gpu.Buffer
@@ -73,9 +92,9 @@ func (r *Runner) PrepareAllToAllV(ctx context.Context, c AllToAllV) (*Operation,
 			buffers[i] = side.b
 		}
 	}
-	r.preparedV++
-	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", r.preparedV)
-	return r.newOperation(l, slotsChoice, "collective: launch "+c.String(), description, [2]*Memory{}, buffers), nil
+	description := fmt.Sprintf("all-to-all with counts, number %d of those prepared", o.number)
+	o.ready(l, slotsChoice, slots, "collective: launch "+c.String(), description, [2]*Memory{}, buffers)
+	return nil
 }
 
 // spansOf returns a call's parts in bytes, or the error of an invalid call.
@@ -243,7 +262,7 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 		buffers = append(buffers, side.b)
 	}
 	description := "all-to-all with counts of " + t.String() + r.name
-	if !r.calledV { // which may wait for the other ranks
+	if r.calledV == nil { // which may wait for the other ranks
 		if err := mayWait(s, "call of Runner.AllToAllV", ""); err != nil {
 			return wrap(r.comm, op, err)
 		}
@@ -255,8 +274,24 @@ func (r *Runner) AllToAllV(s *gpu.Stream, out, in *gpu.Buffer, sendCounts, recei
 	if err != nil {
 		return wrap(r.comm, op, err)
 	}
-	r.calledV = true
-	return r.order.do(s, &orderedCall{op, description, []use{r}, buffers, l.queue})
+	if r.calledV == nil {
+		if err := r.tieV(context.Background()); err != nil {
+			return wrap(r.comm, op, err)
+		}
+	}
+	return r.order.do(s, &orderedCall{op, description, []use{r, r.calledV}, buffers, l.queue})
+}
+
+// tieV makes what graphs of calls on any buffers hold on to. The caller holds mu. Collective if none was
+// called in this group.
+func (r *Runner) tieV(ctx context.Context) error {
+	all := slices.Repeat(spans{{Bytes: mostPart}}, r.comm.Size())
+	l, err := r.throughSlots(ctx, nil, nil, all, all, U8, false, slotsChoice, true)
+	if err != nil {
+		return err
+	}
+	r.calledV = r.tied(r.before.calledV, r.printOf(len(r.comm.Hosts()) == 1, l, r.slotSizes, r.link, r.name))
+	return nil
 }
 
 // inARow returns parts of so many elements, without gaps.

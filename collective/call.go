@@ -161,6 +161,8 @@ func (r *Runner) checkMemory(what string, m *Memory, bytes uint64) error {
 		return fmt.Errorf("the %s was shared by another runner", what)
 	case m.over():
 		return fmt.Errorf("the %s was closed", what)
+	case m.left():
+		return fmt.Errorf("the %s is of the group before: Memory.Reform carries it to this one", what)
 	case m.Size() < bytes:
 		return fmt.Errorf("the %s has %d bytes, and %d are needed", what, m.Size(), bytes)
 	}

@@ -82,7 +82,7 @@ func (r *Runner) exchangePorts(ctx context.Context, c *Call, a algorithm) (launc
 		Dst, Src, Stride uint64
 		Bytes, Lead      uint64
 	}{h.handles(0), rank, ranks, to, from, dst, src, stride, part, lead}
-	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{call, own, place, r.group, local.Buffer, c.Out.peers}}, nil
+	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{call, own, place, r.group, local.Buffer, c.Out.peers()}}, nil
 }
 
 // exchangeLead returns how much of each of `fan` parts threads move, which takes them

@@ -23,7 +23,7 @@ func (r *Runner) large(m *message) bool {
 }
 
 // place returns where the sender finds the place of what this rank receives, or 0: if the message is not
-// large, or its place is in no memory that is open and that the sender has mapped.
+// large, or its place is in no memory that is open, of this group, and mapped by the sender.
 func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
 	if !r.large(m) {
 		return 0
@@ -31,11 +31,11 @@ func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
 	at, bytes := m.buffer.Ptr(), m.bytes()
 	for memory := range r.memories {
 		// What is at an address that was freed may be other memory.
-		if memory.theirs == nil || memory.theirs[m.peer] == 0 || !memory.holds(at, bytes) || native.Freed(memory.Buffer) {
+		if memory.theirs == nil || memory.left() || memory.theirs[m.peer] == 0 || !memory.holds(at, bytes) || native.Freed(memory.Buffer) {
 			continue
 		}
 		if !slices.Contains(t.used, use(memory)) {
-			t.used = append(t.used, memory)
+			t.used = append(t.used, memory, memory.placed)
 		}
 		return memory.theirs[m.peer] + (at - memory.Ptr())
 	}

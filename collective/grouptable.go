@@ -118,6 +118,7 @@ type groups struct {
 	work            groupTable
 	sends, receives [][]*message
 	order           []*message
+	tie             *tie // of launches
 	// tables are for the messages of groups that have more than go with a kernel's parameters.
 	// The last one is used; graphs hold the addresses of those before.
 	tables []*gpu.Buffer
@@ -209,7 +210,7 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	near := uint64(r.group.Size)
 	all, bytes := g.sizes.boxBytes(near, uint64(r.comm.Size())-near), uint64(loadedMessages*workMessageBytes)
 	_, _, _, end := boxLayout(near, g.lanes(r))
-	box, err := r.allocate(ctx, all, end)
+	box, err := r.allocate(ctx, forBox, all, end)
 	if err != nil {
 		return err
 	}
@@ -220,8 +221,9 @@ func (g *groups) load(ctx context.Context, r *Runner) (err error) {
 	}
 	handle := r.group
 	handle.Watch.Channel = devicecode.MessageChannel
-	g.handle, g.shared = handle, box.peers
-	g.box, g.tables = box, []*gpu.Buffer{table}
+	g.handle, g.shared = handle, box.peers()
+	g.box, g.tables = box, append([]*gpu.Buffer{table}, g.tables...)
+	g.tie = r.tied(r.before.groups, g.print(r))
 	return nil
 }
 
@@ -499,8 +501,20 @@ func (g *groups) release() error {
 	for _, t := range g.tables {
 		errs = append(errs, t.Close())
 	}
-	if g.box != nil {
-		errs = append(errs, g.box.Buffer.Close())
-	}
 	return errors.Join(errs...)
+}
+
+// retired returns what is left of g when the runner has left its group: the tables of messages that no
+// peer reaches, whose addresses graphs hold.
+func (g *groups) retired() groups {
+	left := groups{sizes: g.sizes, event: g.event, tables: g.tables}
+	if g.loaded() {
+		left.tables = g.tables[1:]
+	}
+	return left
+}
+
+// print returns what all launches have in common.
+func (g *groups) print(r *Runner) fingerprint {
+	return r.printOf(len(g.hosts) == 0, g.handle, g.shared, g.blocks, g.warps, g.stores, g.sizes, g.lanes(r), g.small(r), r.comm.HostRanks())
 }

@@ -95,18 +95,15 @@ func (r *Runner) kernelOf(ctx context.Context, src source, o devicecode.Options,
 
 // kernelWith is kernelOf for one with so many bytes of dynamic shared memory.
 func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Options, unit, name string, threads, shared int) (k *gpu.Kernel, fit int, err error) {
-	module := r.modules[unit]
-	if module == nil {
-		module, err = r.load(ctx, src, o)
+	m := r.modules[unit]
+	if m == nil {
+		m, err = r.load(ctx, unit, src, o)
 		if _, err := r.exchange(ctx, "load "+src.name, "", err); err != nil {
-			if module != nil {
-				err = errors.Join(err, module.Close())
-			}
 			return nil, 0, err
 		}
-		r.modules[unit] = module
+		r.modules[unit] = m
 	}
-	if k, err = module.Kernel(name); err != nil {
+	if k, err = m.kernel(name); err != nil {
 		return nil, 0, err
 	}
 	shape := fitKey{unit, name, threads}
@@ -128,11 +125,38 @@ func (r *Runner) kernelWith(ctx context.Context, src source, o devicecode.Option
 	return k, fit, nil
 }
 
-// load compiles and loads a unit. It ends when the group fails.
-func (r *Runner) load(ctx context.Context, src source, o devicecode.Options) (*gpu.Module, error) {
+// load compiles and loads a unit, unless it did so for a group before. It ends when the group fails.
+func (r *Runner) load(ctx context.Context, unit string, src source, o devicecode.Options) (*module, error) {
+	o = r.complete(o)
+	key := fmt.Sprintf("%s %q %v", unit, o.Defines, o.Trace)
+	if m := r.loads[key]; m != nil {
+		return m, nil
+	}
 	ctx, cancel := native.UntilFailure(ctx, r.comm)
 	defer cancel()
-	return devicecode.Load(ctx, r.comm.Device(), src.name, src.text, r.complete(o))
+	loaded, err := devicecode.Load(ctx, r.comm.Device(), src.name, src.text, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &module{loaded, map[string]*gpu.Kernel{}}
+	r.loads[key] = m
+	return m, nil
+}
+
+// module is a unit that is loaded. It has one value for each kernel, by which launches are compared.
+type module struct {
+	*gpu.Module
+	kernels map[string]*gpu.Kernel
+}
+
+func (m *module) kernel(name string) (_ *gpu.Kernel, err error) {
+	k := m.kernels[name]
+	if k == nil {
+		if k, err = m.Kernel(name); err == nil {
+			m.kernels[name] = k
+		}
+	}
+	return k, err
 }
 
 // complete adds to a unit's options those that are alike for all.

@@ -22,12 +22,14 @@ import (
 type Memory struct {
 	*gpu.Buffer // this rank's
 	runner      *Runner
-	number      uint64 // of the runner's memories, the same on all ranks
-	offset      uint64 // of a view in the memory that was shared
-	peers       devicecode.PeerMemory
+	number      uint64                // of the runner's memories, the same on all ranks
+	offset      uint64                // of a view in the memory that was shared
+	at          devicecode.PeerMemory // of what is no view; see peers
 	shared      *communicator.PeerMemory
 	theirs      []gpu.Ptr // by rank, where the others have mapped Buffer, or 0; nil for what Share did not make
+	placed      *tie      // of groups that receive there
 	whole       *Memory   // what a view is of, else nil
+	generation  uint64    // Runner.generation when it was shared or carried
 	closed      atomic.Bool
 }
 
@@ -46,56 +48,60 @@ func (r *Runner) Share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
 		return nil, wrap(r.comm, op, err)
 	}
 	m, err := r.reach(b, shared)
-	if err = r.tell(ctx, m, err); err != nil {
+	if err = r.tell(ctx, m, err); err == nil {
+		err = r.numberMemory(ctx, m, false)
+	}
+	if err != nil {
+		if m != nil {
+			delete(r.memories, m)
+			err = errors.Join(err, m.release())
+		}
 		return nil, wrap(r.comm, op, err)
 	}
 	return m, nil
 }
 
 // tell has all ranks know where the others have mapped their buffers. failed is why this rank has no memory,
-// or nil. Where there is an error, the memory is released. Collective.
+// or nil. Collective.
 func (r *Runner) tell(ctx context.Context, m *Memory, failed error) error {
 	mine := ""
 	if failed == nil {
 		mine = m.addresses()
 	}
 	told, err := r.exchange(ctx, "share a buffer", mine, failed)
-	if err == nil {
-		m.theirs = make([]gpu.Ptr, r.comm.Size())
-		for rank, theirs := range told {
-			if m.theirs[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
-				err = r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
-				break
-			}
+	if err != nil {
+		return err
+	}
+	at := make([]gpu.Ptr, r.comm.Size())
+	for rank, theirs := range told {
+		if at[rank], err = readAddresses(theirs, r.comm.Rank(), r.comm.Size()); err != nil {
+			return r.because(rank, mscclgo.ErrRemote, "collective: share a buffer", "its message is malformed: %w", err)
 		}
 	}
-	if err != nil && m != nil {
-		delete(r.memories, m)
-		return errors.Join(err, m.release())
-	}
-	return err
-}
-
-// share makes a buffer of each rank known to all, for this package. The caller holds mu. Collective.
-func (r *Runner) share(ctx context.Context, b *gpu.Buffer) (*Memory, error) {
-	shared, err := r.comm.Share(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	return r.reach(b, shared)
+	m.theirs, m.placed = at, r.tied(m.placed, r.printOf(true, m.Buffer, at))
+	return nil
 }
 
 // reach makes the memory of a buffer that was shared, which it closes if there is an error. The caller
 // holds mu.
 func (r *Runner) reach(b *gpu.Buffer, shared *communicator.PeerMemory) (*Memory, error) {
-	peers, err := shared.HostHandle()
-	if err != nil {
+	m := &Memory{Buffer: b, runner: r}
+	if err := r.keep(m, shared); err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
-	m := &Memory{Buffer: b, runner: r, number: r.numbers, peers: peers, shared: shared}
+	m.number = r.numbers
 	r.numbers++
-	r.memories[m] = true
 	return m, nil
+}
+
+// keep makes what was shared a memory of the runner's.
+func (r *Runner) keep(m *Memory, shared *communicator.PeerMemory) (err error) {
+	if m.at, err = shared.HostHandle(); err != nil {
+		return err
+	}
+	m.shared, m.generation = shared, r.generation.Load()
+	r.memories[m] = true
+	return nil
 }
 
 // Slice returns a view of n bytes from offset, which all ranks use at the same
@@ -110,9 +116,25 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Memory{Buffer: b, runner: m.runner, number: m.number, offset: m.offset + offset, peers: m.peers, whole: m}
-	v.peers.Shift(int(m.runner.group.Size), offset, 0)
-	return v, nil
+	return &Memory{Buffer: b, runner: m.runner, offset: m.offset + offset, whole: m}, nil
+}
+
+// root returns the memory that was shared.
+func (m *Memory) root() *Memory {
+	for m.whole != nil {
+		m = m.whole
+	}
+	return m
+}
+
+// peers returns where all ranks of the host have the memory, nowhere if it is nil.
+func (m *Memory) peers() devicecode.PeerMemory {
+	if m == nil {
+		return devicecode.PeerMemory{}
+	}
+	at := m.root().at
+	at.Shift(int(m.runner.group.Size), m.offset, 0)
+	return at
 }
 
 // Close waits until all ranks have called it, and releases the channels and inboxes
@@ -120,7 +142,8 @@ func (m *Memory) Slice(offset, n uint64) (*Memory, error) {
 // when all ranks have, so that no kernel launched next is in their way. What was
 // launched on the memory must have ended on this rank, groups that receive there too, and its
 // operations and views must not be used any more. The caller still owns the buffer, and may close it then. In a
-// group that has failed it waits for nobody. It is safe to call twice. Collective.
+// group that has failed it waits for nobody, nor when it was not carried to the runner's group.
+// It is safe to call twice. Collective.
 func (m *Memory) Close(ctx context.Context) error {
 	if m == nil || m.runner == nil {
 		return nil
@@ -132,6 +155,10 @@ func (m *Memory) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed.Store(true)
+	if m.left() { // newcomers do not have it
+		delete(r.memories, m)
+		return m.release()
+	}
 	return r.partWith(ctx, func() error {
 		var errs []error
 		for key, set := range r.hostPaths {
@@ -155,6 +182,18 @@ func (m *Memory) release() error {
 	return m.shared.Close()
 }
 
+// left reports whether the memory is of a group that the runner has left, and was not carried to
+// the next. The caller holds the runner's mu.
+func (m *Memory) left() bool { return m.root().generation != m.runner.generation.Load() }
+
+// wrong implements use. A *tie tells of what was not carried.
+func (m *Memory) wrong() string {
+	if m.over() {
+		return m.String() + usesClosed
+	}
+	return ""
+}
+
 // over reports whether the memory, or what it is a view of, is closed.
 func (m *Memory) over() bool { return m.closed.Load() || m.whole != nil && m.whole.over() }
 
@@ -168,7 +207,7 @@ func (m *Memory) String() string {
 	if m == nil {
 		return "no memory"
 	}
-	return fmt.Sprintf("memory %d from byte %d", m.number, m.offset)
+	return fmt.Sprintf("memory %d from byte %d", m.root().number, m.offset)
 }
 
 // begin locks mu for a method, whose errors have this op, and returns the error of a
@@ -199,8 +238,10 @@ func (r *Runner) usable(op string) error {
 	switch {
 	case r.closed.Load():
 		return r.invalidUse(op, "the runner is closed")
-	case r.order.over():
-		return r.invalidUse(op, "the communicator is closed")
+	case !r.order.serves(r.comm):
+		return r.invalidUse(op, "the communicator is closed, or was re-formed: Runner.Reform carries the runner to the next group")
+	case r.joining:
+		return r.invalidUse(op, "its Reform has failed; call it again with the next group")
 	}
 	if err := r.comm.Err(); err != nil {
 		return wrap(r.comm, op, fmt.Errorf("the group has failed: %w", err))

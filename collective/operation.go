@@ -17,25 +17,29 @@ import (
 type Operation struct {
 	orderedCall
 	runner   *Runner
+	call     Call       // as it was asked for, unless v is not nil
+	v        *AllToAllV // of an all-to-all with counts
+	number   uint64     // among those that were prepared
 	choice   Choice     // with the blocks of the grid
 	memories [2]*Memory // of the call, or nil
+	tie      *tie       // nil before the first preparation
 	closed   atomic.Bool
 }
 
-// newOperation returns the operation of a launch, which is done with that choice but for
+// ready makes it the operation of a launch, which is done by that algorithm and choice but for
 // the number of blocks. A launch without a kernel does nothing.
-func (r *Runner) newOperation(l launch, choice Choice, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) *Operation {
+func (o *Operation) ready(l launch, choice Choice, a algorithm, op, description string, memories [2]*Memory, buffers [2]*gpu.Buffer) {
+	r := o.runner
 	choice.Blocks = l.shape.Grid.X
-	o := &Operation{
-		runner: r, choice: choice, memories: memories,
-		orderedCall: orderedCall{op: op, description: description + r.name, uses: []use{r}, buffers: buffers[:], queue: l.queue},
-	}
+	description += r.name
+	o.choice, o.memories = choice, memories
+	o.tie = r.tied(o.tie, r.printOf(r.stays(a), l, description))
+	o.orderedCall = orderedCall{op: op, description: description, uses: []use{r, o.tie}, buffers: buffers[:], queue: l.queue}
 	for _, m := range memories {
 		if m != nil {
 			o.uses = append(o.uses, m)
 		}
 	}
-	return o
 }
 
 // launch is a kernel with its arguments.
@@ -76,6 +80,9 @@ func (o *Operation) Launch(s *gpu.Stream) error {
 	defer r.mu.Unlock()
 	if o.closed.Load() {
 		return r.invalidUse(o.op, "it is closed")
+	}
+	if o.tie.left() {
+		return r.invalidUse(o.op, "it was prepared in the group before: Operation.Reform carries it to this one, or prepare it again")
 	}
 	if err := r.checkStream(s, o.op); err != nil {
 		return err
@@ -153,17 +160,27 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 		return nil, err
 	}
 	defer r.mu.Unlock()
+	o := &Operation{runner: r, call: c}
+	if err := o.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// prepare is Prepare for an operation, which may be of a group before. The caller holds mu.
+func (o *Operation) prepare(ctx context.Context) error {
+	r, c := o.runner, o.call
 	a, err := r.check(&c)
 	if err != nil {
 		err = r.invalid(&c, "prepare", err)
 	}
 	if err := r.agree(ctx, "prepare a call", c.details(), err); err != nil {
-		return nil, err
+		return err
 	}
 	var l launch
 	if c.Count > 0 {
 		if l, err = r.prepare(ctx, &c, a); err != nil {
-			return nil, r.invalid(&c, "prepare", err)
+			return r.invalid(&c, "prepare", err)
 		}
 	}
 	memories, buffers := [2]*Memory{c.In, c.Out}, [2]*gpu.Buffer{}
@@ -172,7 +189,8 @@ func (r *Runner) Prepare(ctx context.Context, c Call) (*Operation, error) {
 			buffers[i] = m.Buffer
 		}
 	}
-	return r.newOperation(l, c.Choice, "collective: launch "+c.String(), c.details(), memories, buffers), nil
+	o.ready(l, c.Choice, a, "collective: launch "+c.String(), c.details(), memories, buffers)
+	return nil
 }
 
 // details describes all of a call that is the same on all ranks.
@@ -241,10 +259,10 @@ func (r *Runner) grid(c *Call, blocks int) gpu.LaunchConfig {
 
 // peers returns where all ranks' input and output start.
 func (r *Runner) peers(c *Call) (in, out devicecode.PeerMemory) {
-	out = c.Out.peers
+	out = c.Out.peers()
 	in = out
 	if !c.InPlace {
-		in = c.In.peers
+		in = c.In.peers()
 	}
 	// InOffset and OutOffset of the first ranks tell those of all.
 	in.Shift(int(r.group.Size), 0, c.part()*uint64(c.Kind.InOffset(1, c.InPlace)))

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
+	"maps"
 	"slices"
 	"sync"
 
@@ -27,19 +27,23 @@ import (
 // capture on there is an event that every such graph waits for and records, and so does
 // every call that is not captured. Calls that were made before that capture, on the very
 // stream that captures, cannot be marked for the graph any more.
+//
+// It outlives its group: Reform makes it that of the next communicator, so that graphs that were
+// captured before have their place among the calls there.
 type order struct {
-	comm *communicator.Communicator
-	id   uint64 // of the hooks
+	id uint64 // of the hooks
 
 	mu       sync.Mutex
-	last     *gpu.Stream // that has the last call, or nil
-	left     *gpu.Event  // the last call, where its stream was closed, or nil
-	lost     bool        // the last call's stream was closed in a capture that it had not begun
-	event    *gpu.Event  // made when a second stream comes
-	inside   *gpu.Event  // likewise, for captures: event may still mark the call that was left
-	across   *gpu.Event  // of all calls since other code first captured one, or nil
+	comm     *communicator.Communicator
+	members  map[*Runner]bool // that are open
+	last     *gpu.Stream      // that has the last call, or nil
+	left     *gpu.Event       // the last call, where its stream was closed, or nil
+	lost     bool             // the last call's stream was closed in a capture that it had not begun
+	event    *gpu.Event       // made when a second stream comes
+	inside   *gpu.Event       // likewise, for captures: event may still mark the call that was left
+	across   *gpu.Event       // of all calls since other code first captured one, or nil
 	captures map[any]*captured
-	runners  int // so far
+	runners  uint64 // the largest of their numbers so far
 	closed   bool
 }
 
@@ -58,6 +62,7 @@ type captured struct {
 	// handle is that of last if other code captures: it may wrap a stream anew for each
 	// call, which is then the same. Else it is 0.
 	handle uintptr
+	of     *communicator.Communicator // when it began
 }
 
 // mostCaptured bounds the captures of other code that are kept although nothing tells
@@ -75,29 +80,62 @@ type orderedCall struct {
 	queue   func(*gpu.Stream) error
 }
 
-// use is something that calls use: a *Runner or a *Memory.
+// use is something that calls use: a *Runner, a *Memory or a *tie.
 type use interface {
-	over() bool // is closed
-	String() string
+	// wrong tells why graphs that hold such calls cannot be launched, or "".
+	wrong() string
 }
+
+const usesClosed = ", which its calls use, is closed"
 
 // orderOf returns the one order of a communicator.
 func orderOf(comm *communicator.Communicator) *order {
-	return native.KeptBy(comm, func() io.Closer {
-		return &order{comm: comm, id: native.InstanceOf(comm.Registry()), captures: map[any]*captured{}}
+	return native.KeptBy(comm, func() native.Kept {
+		return &order{comm: comm, id: native.InstanceOf(comm.Registry()), captures: map[any]*captured{}, members: map[*Runner]bool{}}
 	}).(*order)
 }
 
-// newName returns a suffix of descriptions for a new runner of the communicator, which
-// those before do not have.
-func (o *order) newName() string {
+// next returns a number for a new runner of the communicator, which those before do not have.
+func (o *order) next() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.runners++
-	if o.runners == 1 {
-		return ""
+	return o.runners + 1
+}
+
+// enter adds a runner of that number.
+func (o *order) enter(r *Runner, number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.members[r] = true
+	o.runners = max(o.runners, number)
+}
+
+// part ends what enter began.
+func (o *order) part(r *Runner) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.members, r)
+}
+
+// Retire implements native.Kept.
+func (o *order) Retire() error {
+	o.mu.Lock()
+	o.forget()
+	o.closed, o.left, o.lost = true, nil, false
+	members := slices.Collect(maps.Keys(o.members))
+	o.mu.Unlock()
+	var errs []error
+	for _, r := range members {
+		errs = append(errs, r.retire())
 	}
-	return fmt.Sprintf(", runner %d", o.runners)
+	return errors.Join(errs...)
+}
+
+// Follow implements native.Kept.
+func (o *order) Follow(comm any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.comm, o.closed = comm.(*communicator.Communicator), false
 }
 
 // do queues a call on a stream that is open, behind all calls before it. All ranks make
@@ -240,9 +278,11 @@ func (o *order) capture(key any, s *gpu.Stream, call *orderedCall) error {
 		}
 	}
 	switch {
+	case c != nil && c.of != o.comm:
+		return errors.New("the capture began with calls of the group before: end it, and begin another")
 	case c == nil:
 		o.dropEnded()
-		c = &captured{kept: map[*gpu.Buffer]bool{}}
+		c = &captured{kept: map[*gpu.Buffer]bool{}, of: o.comm}
 		o.captures[key] = c
 		if others {
 			if err := o.reachAcross(s); err != nil {
@@ -332,19 +372,19 @@ func (c *captured) keep(buffers []*gpu.Buffer) {
 	}
 }
 
-// closed returns what calls use that is closed, or nil.
-func (c *captured) closed() any {
+// wrong returns why the graph cannot be launched, or "".
+func (c *captured) wrong() string {
 	for _, u := range c.uses {
-		if u.over() {
-			return u
+		if why := u.wrong(); why != "" {
+			return why
 		}
 	}
 	for _, b := range c.buffers {
 		if native.Freed(b) {
-			return fmt.Sprintf("a buffer of %d bytes", b.Size())
+			return fmt.Sprintf("a buffer of %d bytes%s", b.Size(), usesClosed)
 		}
 	}
-	return nil
+	return ""
 }
 
 // launch launches a capture's graph, as one call.
@@ -352,8 +392,8 @@ func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	const op = "collective: launch a graph"
-	if closed := c.closed(); closed != nil {
-		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%v, which its calls use, is closed", closed).At(o.comm.Rank(), mscclgo.NoRank)
+	if why := c.wrong(); why != "" {
+		return mscclgo.Errorf(mscclgo.ErrInvalid, op, "%s", why).At(o.comm.Rank(), mscclgo.NoRank)
 	}
 	if c.text == "" && c.calls > 0 {
 		c.text = fmt.Sprintf("a graph of %d calls (%016x), first %s", c.calls, c.sum, c.first)
@@ -364,11 +404,11 @@ func (o *order) launch(s *gpu.Stream, c *captured, launch func() error) error {
 	return nil
 }
 
-// over reports whether the communicator is closed.
-func (o *order) over() bool {
+// serves reports whether this is the order of a communicator that is open.
+func (o *order) serves(comm *communicator.Communicator) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.closed
+	return !o.closed && o.comm == comm
 }
 
 // Close releases the events.

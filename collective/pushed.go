@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"errors"
 
 	"github.com/mscclgo/mscclgo/devicecode"
 	"github.com/mscclgo/mscclgo/gpu"
@@ -39,7 +38,7 @@ func (r *Runner) pushedChunk() uint64 {
 func (r *Runner) needInbox(ctx context.Context) (err error) {
 	if r.inbox == nil {
 		// A slot has what a chunk's place in its lines takes besides; see pushed.cu.
-		r.inbox, err = r.allocate(ctx, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
+		r.inbox, err = r.allocate(ctx, forInbox, uint64(r.comm.Size())*(r.pushedChunk()+line), 0)
 	}
 	return err
 }
@@ -55,7 +54,7 @@ func (r *Runner) launchPushed(c *Call, a algorithm, kernel *gpu.Kernel, fit int,
 	if c.Out != nil {
 		lead = uint64(in.Ranks[0]) % line
 	}
-	args := []any{r.group, in, out, r.inbox.peers, c.part(), r.pushedChunk(), piece, lead}
+	args := []any{r.group, in, out, r.inbox.peers(), c.part(), r.pushedChunk(), piece, lead}
 	if c.Kind.Rooted() {
 		args = append(args, uint32(c.Root))
 	}
@@ -75,24 +74,4 @@ func zero(b *gpu.Buffer, n uint64) error {
 		}
 	}
 	return nil
-}
-
-// allocate returns memory of the runner's that all ranks reach, of which the first bytes
-// are zeros. The caller holds mu. Collective.
-func (r *Runner) allocate(ctx context.Context, bytes, zeros uint64) (*Memory, error) {
-	b, err := r.comm.Device().Alloc(bytes)
-	if err == nil {
-		err = zero(b, zeros)
-	}
-	if _, err := r.exchange(ctx, "allocate memory", "", err); err != nil {
-		if b != nil {
-			err = errors.Join(err, b.Close())
-		}
-		return nil, err
-	}
-	m, err := r.share(ctx, b)
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return m, nil
 }

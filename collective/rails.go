@@ -45,7 +45,7 @@ func (r *Runner) rails(ctx context.Context, c *Call, a algorithm) (launch, error
 	if c.InPlace && c.Kind == AllGather {
 		in += gpu.Ptr(uint64(r.comm.Rank()) * c.part())
 	}
-	args := []any{r.group, c.Out.peers, rails, in, c.part()}
+	args := []any{r.group, c.Out.peers(), rails, in, c.part()}
 	if c.Kind == AllGather {
 		args = append(args, uint32(r.comm.Rank()))
 	} else {

@@ -62,7 +62,7 @@ func (r *Runner) routes(ctx context.Context, c *Call, a algorithm) (launch, erro
 		channels: h.handles(0), boxes: h.buffers[0].Ptr(), progress: h.buffers[1].Ptr(), order: h.buffers[2].Ptr(), slot: h.slot,
 		hosts: uint32(place.hosts), host: uint32(place.host), owners: uint32(place.owners),
 	}
-	args := []any{r.group, c.In.peers, c.Out.peers, rails, c.part()}
+	args := []any{r.group, c.In.peers(), c.Out.peers(), rails, c.part()}
 	if c.Kind.Rooted() {
 		root := placeOf(c.Root, hosts).host
 		args = append(args, uint32(root), uint32(slices.Index(hosts[root], c.Root)))

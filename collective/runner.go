@@ -3,7 +3,6 @@ package collective
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"github.com/mscclgo/mscclgo"
 	"github.com/mscclgo/mscclgo/communicator"
 	"github.com/mscclgo/mscclgo/devicecode"
-	"github.com/mscclgo/mscclgo/gpu"
 	"github.com/mscclgo/mscclgo/internal/native"
 	"github.com/mscclgo/mscclgo/internal/wire"
 	"github.com/mscclgo/mscclgo/topology"
@@ -41,15 +39,18 @@ type Options struct {
 // Runner runs collectives on one rank. Its memory and kernels are its own; the
 // packets are in the communicator's scratch. A communicator may have several.
 type Runner struct {
-	comm   *communicator.Communicator
-	group  devicecode.Group // of the ranks of this one's host
-	tuning *Tuning
-	link   string
-	fabric *Fabric // nil if unknown
-	room   uint64  // bytes of the inbox
-	order  *order
-	name   string   // suffix of descriptions, one for each runner of a communicator
-	rings  bulkRing // of the blocks of bulk.cu
+	comm    *communicator.Communicator
+	machine *topology.Machine
+	scratch uint64           // Options.Scratch
+	group   devicecode.Group // of the ranks of this one's host
+	tuning  *Tuning
+	link    string
+	fabric  *Fabric // nil if unknown
+	room    uint64  // bytes of the inbox
+	order   *order
+	number  uint64   // among the runners of a communicator, from 1, the same on all ranks
+	name    string   // suffix of descriptions, of the number
+	rings   bulkRing // of the blocks of bulk.cu
 
 	maxBlocks int // Options.MaxBlocks
 
@@ -58,20 +59,30 @@ type Runner struct {
 
 	mu        sync.Mutex
 	plans     map[planKey]*plan
+	dropped   bool // plans were dropped
 	staging   staging
-	modules   map[string]*gpu.Module
-	fits      map[fitKey]int // blocks
-	inbox     *Memory        // made by the first call that needs it
-	slots     *Memory        // likewise; see alltoallv.go
+	modules   map[string]*module // by unit, that all ranks have loaded
+	loads     map[string]*module // all, by unit and options
+	fits      map[fitKey]int     // blocks
+	inbox     *Memory            // made by the first call that needs it
+	slots     *Memory            // likewise; see alltoallv.go
 	hostPaths map[pathKey]*hostPath
 	memories  map[*Memory]bool // that are open
 	numbers   uint64           // of memories so far
 	preparedV uint64           // all-to-alls with counts so far
-	calledV   bool             // one was called on any buffers
+	calledV   *tie             // of those on any buffers; nil before the first
 	closed    atomic.Bool      // written with mu held
+
+	generation atomic.Uint64 // counts the groups that the runner has left; written with mu held
+	before     inheritance
+	prints     uint64 // see printOf
+	joining    bool   // Reform has failed, or is under way
+	mixed      bool   // some ranks have come into the group by Reform
 }
 
-// New makes a rank's runner. Collective.
+// New makes a rank's runner. Collective. In a group into which other ranks come by
+// [communicator.Communicator.Reform] it is what a newcomer calls where these call
+// [Runner.Reform]: then it also prepares what they have for calls on any buffer.
 //
 // Errors: ErrInvalid for a communicator that is nil or closed, those of
 // [communicator.Communicator.HostGroup] and of [DefaultTuning].
@@ -90,30 +101,20 @@ func newRunner(ctx context.Context, comm *communicator.Communicator, o Options, 
 			return nil, err
 		}
 	}
-	group, err := comm.HostGroup(ctx)
-	if err != nil {
-		return nil, err
-	}
-	link, fabric, err := linkOf(ctx, comm, machine)
-	if err != nil {
-		return nil, err
-	}
-	room, err := checkScratch(o.Scratch, comm.Size(), comm.Rank())
-	if err == nil && o.MaxBlocks < 0 {
-		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "at most %d blocks: the number must not be negative", o.MaxBlocks).At(comm.Rank(), mscclgo.NoRank)
-	}
-	near := uint64(group.Size)
 	r := &Runner{
-		comm: comm, group: group, tuning: o.Tuning, link: link, fabric: fabric, room: pushedInbox, slotSizes: defaultSlotSizes.fitting(uint64(comm.Size())), rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
-		groups: groups{sizes: defaultGroupSizes.fitting(near, uint64(comm.Size())-near)},
-		order:  orderOf(comm), plans: map[planKey]*plan{}, staging: staging{room: room, lines: leastLines},
-		modules: map[string]*gpu.Module{}, fits: map[fitKey]int{},
+		machine: machine, scratch: o.Scratch, tuning: o.Tuning, room: pushedInbox, rings: defaultBulkRing, maxBlocks: o.MaxBlocks,
+		plans: map[planKey]*plan{}, staging: staging{lines: leastLines},
+		modules: map[string]*module{}, loads: map[string]*module{}, fits: map[fitKey]int{},
 		hostPaths: map[pathKey]*hostPath{}, memories: map[*Memory]bool{},
 	}
-	r.name = r.order.newName()
-	details := fmt.Sprintf("%d bytes of scratch, a tuning of sum %x and a bound of %d blocks", room, o.Tuning.sum(), o.MaxBlocks)
-	if err := r.agree(ctx, "make a runner", details, err); err != nil {
-		return nil, err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.join(ctx, comm); err != nil {
+		r.closed.Store(true)
+		if r.order != nil {
+			r.order.part(r)
+		}
+		return nil, errors.Join(err, r.release())
 	}
 	return r, nil
 }
@@ -136,11 +137,12 @@ func (r *Runner) Close(ctx context.Context) error {
 	if r.closed.Swap(true) {
 		return nil
 	}
+	r.order.part(r)
 	if len(r.memories) > 0 || len(r.hostPaths) > 0 {
 		var errs []error
 		for key, h := range r.hostPaths {
 			// Other kernels end when their peers have what they sent.
-			if slices.Contains([]path{bySlots, byGroups, byRoutes}, key.through) && r.comm.Err() == nil && !r.order.over() {
+			if slices.Contains([]path{bySlots, byGroups, byRoutes}, key.through) && r.comm.Err() == nil && r.order.serves(r.comm) {
 				errs = append(errs, h.settle(ctx))
 			}
 		}
@@ -159,13 +161,12 @@ func (r *Runner) release() error {
 	for m := range r.memories {
 		errs = append(errs, m.release())
 	}
-	for _, m := range []*Memory{r.inbox, r.slots, r.staging.in, r.staging.out} {
-		if m != nil {
-			errs = append(errs, m.Buffer.Close())
-		}
+	errs = append(errs, r.before.release())
+	for _, m := range r.own() {
+		errs = append(errs, m.Buffer.Close())
 	}
 	errs = append(errs, r.groups.release())
-	for _, m := range r.modules {
+	for _, m := range r.loads {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)
@@ -181,22 +182,25 @@ func (r *Runner) partWith(ctx context.Context, release func() error) error {
 }
 
 func (r *Runner) meet(ctx context.Context) error {
-	if r.comm.Err() != nil || r.order.over() {
+	if r.comm.Err() != nil || !r.order.serves(r.comm) {
 		return nil
 	}
 	return r.comm.Barrier(ctx)
 }
 
-// over reports whether the runner is closed.
-func (r *Runner) over() bool { return r.closed.Load() }
-
-// String describes the runner.
-func (r *Runner) String() string { return "a runner" }
+// wrong implements use.
+func (r *Runner) wrong() string {
+	if r.closed.Load() {
+		return "a runner" + usesClosed
+	}
+	return ""
+}
 
 // The bounds of a rank's part in an exchange, in bytes.
 const (
-	mostText = 8192
-	mostName = 256
+	mostText   = 8192
+	mostName   = 256
+	mostCensus = 64 << 10
 )
 
 // mostContent bounds what a rank tells: a text, or the counts of an all-to-all.
@@ -206,6 +210,11 @@ func (r *Runner) mostContent() int { return max(mostText, 1+16*r.comm.Size()) }
 // same name on all ranks. failed is why this rank's part failed, if it did; then the call fails on
 // all ranks, and no rank waits for one that gave up. Collective.
 func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) ([]string, error) {
+	return r.exchangeMost(ctx, name, mine, r.mostContent(), failed)
+}
+
+// exchangeMost is exchange with messages of so many bytes at most.
+func (r *Runner) exchangeMost(ctx context.Context, name, mine string, most int, failed error) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.group.Watch.Timeout))
 	defer cancel()
 	cut := func(s string, n int) string { return s[:min(len(s), n)] }
@@ -215,7 +224,7 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 	if failed != nil {
 		mine = failed.Error()
 	}
-	w.String(cut(mine, r.mostContent()))
+	w.String(cut(mine, most))
 	all, err := r.comm.AllGather(ctx, w.Bytes())
 	if err != nil {
 		if r.comm.Err() != nil { // which ended what failed here, perhaps, such as a compiler
@@ -228,7 +237,7 @@ func (r *Runner) exchange(ctx context.Context, name, mine string, failed error) 
 	for rank, b := range all {
 		read := wire.NewReader(b)
 		theirs, ok := read.String(mostName), read.Bool()
-		told[rank] = read.String(r.mostContent())
+		told[rank] = read.String(most)
 		if err := read.End(); err != nil {
 			return nil, r.because(rank, mscclgo.ErrRemote, op, "its message is malformed: %w", err)
 		}

@@ -77,7 +77,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 	first, end := sizes.layout(ranks)
 	if r.slots == nil {
 		var err error
-		if r.slots, err = r.allocate(ctx, sizes.bytes(ranks), first); err != nil {
+		if r.slots, err = r.allocate(ctx, forSlots, sizes.bytes(ranks), first); err != nil {
 			return launch{}, err
 		}
 	}
@@ -110,7 +110,7 @@ func (r *Runner) throughSlots(ctx context.Context, in, out *gpu.Buffer, sends, r
 		return launch{}, err
 	}
 	return launch{kernel: kernel, shape: shape, args: []any{
-		r.group, r.slots.peers, to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), t.device(),
+		r.group, r.slots.peers(), to, from, pointer(in), pointer(out), tiny, small, sizes.slot, uint32(sizes.streamsOf(ranks)), t.device(),
 	}, before: stores}, nil
 }
 

@@ -62,7 +62,7 @@ func (r *Runner) staged(ctx context.Context, c *Call, a algorithm) (launch, erro
 	chunk := divideUp(max(stagedLeastChunk, divideUp(shard, stagedChunks)), line) * line
 	blocks := min(max(c.Blocks, 2), fit)
 	return launch{kernel: kernel, shape: gpu.Blocks(blocks, c.Threads), args: []any{
-		h.handles(stagedToInbox), h.handles(stagedToOutput), in.peers, c.Out.peers, h.buffers[stagedInbox],
+		h.handles(stagedToInbox), h.handles(stagedToOutput), in.peers(), c.Out.peers(), h.buffers[stagedInbox],
 		h.slot, chunk, c.part(), uint32(r.comm.Rank()), uint32(ranks),
 		h.buffers[stagedProgress], r.group.Watch,
 	}}, nil

@@ -160,6 +160,7 @@ type plan struct {
 	reach     reach
 	piece     uint64 // bytes of a part that are moved at a time
 	staged    [2]*launch
+	tie       *tie
 
 	in, out *gpu.Buffer // of the call under way
 	from    gpu.Ptr     // the addresses that steps are for
@@ -273,7 +274,7 @@ func (p *plan) check(s *gpu.Stream, out, in *gpu.Buffer) error {
 func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) error) (*plan, error) {
 	c := key.call()
 	p := &plan{r: r, call: c}
-	p.orderedCall = orderedCall{op: key.name(), description: c.String() + r.name, uses: []use{r}, queue: p.run}
+	p.orderedCall = orderedCall{op: key.name(), description: c.String() + r.name, queue: p.run}
 	err := p.choose()
 	if err == nil {
 		err = ready(p)
@@ -281,11 +282,15 @@ func (r *Runner) newPlan(ctx context.Context, key planKey, ready func(*plan) err
 	if err == nil && c.Count > 0 {
 		err = p.load(ctx)
 	}
+	if err == nil {
+		err = p.bindTo(ctx, r.before.plans[key])
+	}
 	if err != nil {
 		return nil, wrap(r.comm, p.op, err)
 	}
 	if len(r.plans) >= mostPlans {
 		clear(r.plans)
+		r.dropped = true
 	}
 	r.plans[key] = p
 	return p, nil
@@ -347,13 +352,13 @@ func (p *plan) load(ctx context.Context) (err error) {
 		if spec := c.Kind.spec(); spec.scattered && !spec.strided && p.piece < c.part() {
 			break // pieces of the parts do not lie in a row
 		}
-		if _, err := r.side(ctx, &r.staging.out); err != nil {
+		if _, err := r.side(ctx, forOut); err != nil {
 			return err
 		}
 		return p.loadKernel(ctx)
 	case reachInputs:
 		p.piece = r.pieces(c.part(), c.Kind.InParts(ranks))
-		if _, err := r.side(ctx, &r.staging.in); err != nil {
+		if _, err := r.side(ctx, forIn); err != nil {
 			return err
 		}
 		return p.loadKernel(ctx)
@@ -361,10 +366,10 @@ func (p *plan) load(ctx context.Context) (err error) {
 	p.reach = reachBoth
 	p.piece = r.pieces(c.part(), c.Kind.Parts(ranks))
 	if c.Kind == Reduce && p.algorithm.through == byKernel {
-		if _, err := r.side(ctx, &r.staging.in); err != nil {
+		if _, err := r.side(ctx, forIn); err != nil {
 			return err
 		}
-		if _, err := r.side(ctx, &r.staging.out); err != nil {
+		if _, err := r.side(ctx, forOut); err != nil {
 			return err
 		}
 		return p.loadKernel(ctx)
@@ -384,10 +389,10 @@ func (p *plan) loadKernel(ctx context.Context) (err error) {
 func (p *plan) prepareStaged(ctx context.Context) error {
 	c, r := p.call, p.r
 	var err error
-	if c.In, err = r.side(ctx, &r.staging.in); err != nil {
+	if c.In, err = r.side(ctx, forIn); err != nil {
 		return err
 	}
-	if c.Out, err = r.side(ctx, &r.staging.out); err != nil {
+	if c.Out, err = r.side(ctx, forOut); err != nil {
 		return err
 	}
 	size := uint64(c.Type.Size())
@@ -468,7 +473,7 @@ func (p *plan) me() uint64 { return uint64(p.r.group.Rank) }
 func (p *plan) throughOutput(at, bytes uint64) {
 	r, me, c := p.r, p.me(), &p.call
 	stage := r.staging.out
-	in, out := stage.peers, stage.peers // nobody reads a peer's input
+	in, out := stage.peers(), stage.peers() // nobody reads a peer's input
 	in.Set(me, p.from+gpu.Ptr(at))
 	own := p.to + gpu.Ptr(at) // where this rank's own part of the piece belongs
 	if p.algorithm.through == byPush {
@@ -525,7 +530,7 @@ func (p *plan) shard(bytes uint64) (first, end uint64) {
 // stagings are.
 func (p *plan) reducePiece(at, bytes uint64) {
 	r, me := p.r, p.me()
-	in, out := r.staging.in.peers, r.staging.out.peers
+	in, out := r.staging.in.peers(), r.staging.out.peers()
 	first, end := p.shard(bytes)
 	if own := p.from + gpu.Ptr(at); own%line == 0 {
 		in.Set(me, own)
@@ -553,7 +558,7 @@ func (p *plan) reducePiece(at, bytes uint64) {
 func (p *plan) throughInput(at, bytes uint64) {
 	r, me, c := p.r, p.me(), &p.call
 	stage := r.staging.in
-	in := stage.peers
+	in := stage.peers()
 	var out devicecode.PeerMemory
 	out.Set(me, p.to+gpu.Ptr(at))
 	for part := range uint64(c.Kind.InParts(r.comm.Size())) {

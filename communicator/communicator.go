@@ -11,7 +11,6 @@ package communicator
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -32,7 +31,7 @@ import (
 )
 
 func init() {
-	native.KeptBy = func(comm any, create func() io.Closer) io.Closer {
+	native.KeptBy = func(comm any, create func() native.Kept) native.Kept {
 		c := comm.(*Communicator)
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -194,7 +193,7 @@ type Communicator struct {
 	names    map[uint32]string // of channels that have one
 	blocks   map[uint32]uint16 // for which channels are, but for block 0; see semaphores.number
 	owned    []func() error
-	kept     io.Closer // see native.KeptBy
+	kept     native.Kept // see native.KeptBy
 	closed   bool
 	left     bool // leave is done or under way
 	closing  sync.Once

@@ -23,8 +23,9 @@ type heritage struct {
 	// Of this communicator and of those before it. They are retired, and hold the places
 	// at which peers' memory was mapped.
 	registries []*registeredmem.Registry
-	device     bool       // it is to be closed with the communicator
-	ring       *traceRing // of a timeline, or nil
+	device     bool        // it is to be closed with the communicator
+	kept       native.Kept // see native.KeptBy, or nil
+	ring       *traceRing  // of a timeline, or nil
 }
 
 // Reform ends this rank's part in the group, and makes it one of another group, in the
@@ -88,6 +89,10 @@ func (c *Communicator) Reform(ctx context.Context, boot Bootstrap, streams ...*g
 	if err != nil {
 		return nil, err
 	}
+	if c.leaves.kept != nil {
+		next.kept, c.leaves.kept = c.leaves.kept, nil
+		next.kept.Follow(next)
+	}
 	c.leaves = nil
 	next.latest = c.latest
 	next.latest.Store(next)
@@ -125,8 +130,8 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 		ring, err := c.tracer.finish(together)
 		h.ring, errs = ring, append(errs, err)
 	}
-	if c.kept != nil {
-		errs = append(errs, c.kept.Close())
+	if h.kept = c.kept; h.kept != nil {
+		errs = append(errs, h.kept.Retire())
 	}
 	for channel, g := range map[uint32]*group{groupChannel: c.group, hostGroupChannel: c.local} {
 		if g != nil {
@@ -159,6 +164,9 @@ func (c *Communicator) retire(ctx context.Context, op string, streams []*gpu.Str
 // close frees what no communicator has taken.
 func (h *heritage) close() error {
 	var errs []error
+	if h.kept != nil {
+		errs = append(errs, h.kept.Close())
+	}
 	for _, g := range h.groups {
 		errs = append(errs, g.close(h.private))
 	}

@@ -147,8 +147,8 @@ var (
 	PathError func(conn any, f Failure) error
 	// KeptBy returns the one value that a *communicator.Communicator keeps for package
 	// collective, which create makes at the first call. Closing the communicator
-	// closes it.
-	KeptBy func(comm any, create func() io.Closer) io.Closer
+	// closes it, and Reform hands it on.
+	KeptBy func(comm any, create func() Kept) Kept
 	// TakeDevice makes the device of a *communicator.Communicator that Join returned the
 	// caller's, to be closed after the communicator.
 	TakeDevice func(comm any)
@@ -174,6 +174,15 @@ var (
 	// CountOf returns what threads in C need to signal a *semaphore.Host2Device.
 	CountOf func(semaphore any) SemaphoreInfo
 )
+
+// Kept is what a communicator keeps for package collective.
+type Kept interface {
+	io.Closer
+	// Retire ends its part in the group, once all work of that has ended on this rank.
+	Retire() error
+	// Follow makes it that of the *communicator.Communicator which Reform has made.
+	Follow(comm any)
+}
 
 // Param is the place of a parameter of a kernel, in bytes.
 type Param struct{ Offset, Size uint32 }

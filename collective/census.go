@@ -1,0 +1,148 @@
+package collective
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/internal/wire"
+)
+
+// census is what a rank tells the others of its runner when it comes into a group: what must be alike,
+// and what it has from the group before.
+type census struct {
+	details                     string
+	carried                     bool // it comes by Reform
+	number, memories, preparedV uint64
+	calledV, groups             bool
+	plans                       []planKey // sorted
+}
+
+// census returns the rank's own. number is what it proposes for that of the runner.
+func (r *Runner) census(details string, carried bool, number uint64) census {
+	c := census{
+		details: details, carried: carried, number: number, memories: r.numbers, preparedV: r.preparedV,
+		calledV: r.before.calledV != nil, groups: r.before.groups != nil,
+	}
+	for key := range r.before.plans {
+		c.plans = append(c.plans, key)
+	}
+	slices.SortFunc(c.plans, planKey.compare)
+	return c
+}
+
+// compare orders keys, alike on all ranks.
+func (k planKey) compare(o planKey) int {
+	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.typ, o.typ), cmp.Compare(k.op, o.op), cmp.Compare(k.count, o.count), cmp.Compare(k.root, o.root))
+}
+
+func (c *census) encode() string {
+	w := wire.NewWriter(len(c.details) + 64 + len(c.plans)*planKeyBytes)
+	w.String(c.details)
+	w.Bool(c.carried)
+	for _, v := range []uint64{c.number, c.memories, c.preparedV} {
+		w.U64(v)
+	}
+	w.Bool(c.calledV)
+	w.Bool(c.groups)
+	w.U32(uint32(len(c.plans)))
+	for _, k := range c.plans {
+		w.U8(uint8(k.kind))
+		w.U8(uint8(k.typ))
+		w.U8(uint8(k.op))
+		w.U64(k.count)
+		w.U32(uint32(k.root))
+	}
+	return string(w.Bytes())
+}
+
+const planKeyBytes = 15
+
+func decodeCensus(text string) (c census, err error) {
+	r := wire.NewReader([]byte(text))
+	c.details, c.carried = r.String(mostText), r.Bool()
+	for _, v := range []*uint64{&c.number, &c.memories, &c.preparedV} {
+		*v = r.U64()
+	}
+	c.calledV, c.groups = r.Bool(), r.Bool()
+	n := r.U32()
+	if n > mostPlans {
+		return c, fmt.Errorf("it has %d calls prepared, more than %d", n, mostPlans)
+	}
+	for range n {
+		c.plans = append(c.plans, planKey{kind: Kind(r.U8()), typ: Type(r.U8()), op: Op(r.U8()), count: r.U64(), root: int(r.U32())})
+	}
+	return c, r.End()
+}
+
+// countAll exchanges the ranks' censuses, and returns what they come to: all that any rank has. The number
+// is that of the lowest rank that comes by Reform, or the largest that is proposed. Collective.
+func (r *Runner) countAll(ctx context.Context, mine census, failed error) (all census, err error) {
+	const name = "make a runner"
+	told, err := r.exchangeMost(ctx, name, mine.encode(), mostCensus, failed)
+	if err != nil {
+		return census{}, err
+	}
+	for rank, text := range told {
+		c, err := decodeCensus(text)
+		if err != nil {
+			return census{}, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its message is malformed: %w", err)
+		}
+		if c.details != mine.details {
+			return census{}, r.because(rank, mscclgo.ErrInvalid, "collective: "+name, "it has %s, this rank %s", c.details, mine.details)
+		}
+		switch {
+		case c.carried && !all.carried:
+			all.carried, all.number = true, c.number
+		case !c.carried && !all.carried:
+			all.number = max(all.number, c.number)
+		}
+		all.memories, all.preparedV = max(all.memories, c.memories), max(all.preparedV, c.preparedV)
+		all.calledV, all.groups = all.calledV || c.calledV, all.groups || c.groups
+		all.plans = append(all.plans, c.plans...)
+	}
+	slices.SortFunc(all.plans, planKey.compare)
+	all.plans = slices.Compact(all.plans)
+	all.plans = all.plans[:min(len(all.plans), mostPlans)]
+	return all, nil
+}
+
+// numbered returns the number that all ranks give to what they make together: that which the lowest
+// rank has that carries it from the group before, or, if all make it, the largest that is proposed.
+// Collective in groups into which ranks have come by Reform; elsewhere all have the same.
+func (r *Runner) numbered(ctx context.Context, name string, carried bool, mine uint64) (uint64, error) {
+	if !r.mixed {
+		return mine, nil
+	}
+	w := wire.NewWriter(9)
+	w.Bool(carried)
+	w.U64(mine)
+	told, err := r.exchange(ctx, name, string(w.Bytes()), nil)
+	if err != nil {
+		return 0, err
+	}
+	largest := uint64(0)
+	for rank, text := range told {
+		read := wire.NewReader([]byte(text))
+		carried, number := read.Bool(), read.U64()
+		if err := read.End(); err != nil {
+			return 0, r.because(rank, mscclgo.ErrRemote, "collective: "+name, "its number is malformed: %w", err)
+		}
+		if carried {
+			return number, nil
+		}
+		largest = max(largest, number)
+	}
+	return largest, nil
+}
+
+// numberMemory gives a memory the number that all ranks know it by.
+func (r *Runner) numberMemory(ctx context.Context, m *Memory, carried bool) (err error) {
+	if m.number, err = r.numbered(ctx, "number a memory", carried, m.number); err != nil {
+		return err
+	}
+	r.numbers = max(r.numbers, m.number+1)
+	return nil
+}

@@ -1,0 +1,360 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mscclgo/mscclgo"
+	"github.com/mscclgo/mscclgo/communicator"
+	"github.com/mscclgo/mscclgo/devicecode"
+	"github.com/mscclgo/mscclgo/internal/native"
+)
+
+// inheritance is what a runner keeps from the groups before until its group takes it.
+type inheritance struct {
+	comm     *communicator.Communicator // the last that it was a runner of, or nil
+	group    devicecode.Group
+	number   uint64
+	memories map[purpose]*Memory // of the runner's own
+	plans    map[planKey]*plan
+	calledV  *tie
+	groups   *tie
+}
+
+// purpose is what memory of the runner's own is for.
+type purpose int
+
+const (
+	forInbox purpose = iota
+	forSlots
+	forIn
+	forOut
+	forBox
+)
+
+// own returns the memory of the runner's own.
+func (r *Runner) own() map[purpose]*Memory {
+	all := map[purpose]*Memory{forInbox: r.inbox, forSlots: r.slots, forIn: r.staging.in, forOut: r.staging.out, forBox: r.groups.box}
+	for at, m := range all {
+		if m == nil {
+			delete(all, at)
+		}
+	}
+	return all
+}
+
+// release frees what no group has taken.
+func (h *inheritance) release() error {
+	var errs []error
+	for _, m := range h.memories {
+		errs = append(errs, m.release(), m.Buffer.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// retire ends the runner's part in its group, which this rank leaves. What the next group may take is
+// kept, and proxies end; channels are closed when all ranks have come there.
+func (r *Runner) retire() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Load() {
+		return nil
+	}
+	r.generation.Add(1)
+	h := &r.before
+	if h.memories == nil {
+		h.memories, h.plans = map[purpose]*Memory{}, map[planKey]*plan{}
+	}
+	if !r.joining { // else h has them already
+		h.comm, h.group, h.number = r.comm, r.group, r.number
+	}
+	for at, m := range r.own() {
+		h.memories[at] = m
+		delete(r.memories, m)
+	}
+	for key, p := range r.plans {
+		h.plans[key] = p
+	}
+	if r.calledV != nil {
+		h.calledV = r.calledV
+	}
+	if r.groups.tie != nil {
+		h.groups = r.groups.tie
+	}
+	r.inbox, r.slots, r.staging.in, r.staging.out, r.calledV = nil, nil, nil, nil, nil
+	r.groups = r.groups.retired()
+	clear(r.plans)
+	clear(r.modules)
+	clear(r.fits)
+	var errs []error
+	for _, path := range r.hostPaths {
+		if err := path.service.Close(); r.comm.Err() == nil {
+			errs = append(errs, err) // else the group's error tells why
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reform makes the runner, in place, one of the group that [communicator.Communicator.Reform] has
+// turned the old into: after a failure, or of a group that works. Its kernels stay loaded, its
+// memory stays at its address where the driver can, and calls on any buffer, groups of sends
+// and receives and all-to-alls with counts need no new preparation. Flags, packets, epochs and
+// the counts of messages begin anew, in memory that the ranks of the old group cannot reach.
+// Channels of algorithms that move data through the host are made anew.
+//
+// captured reports whether graphs that were captured before, of calls on any buffer and of groups of
+// sends and receives, are right for the new group. They are where this rank and the number of ranks are
+// as before and all memory has its address; not for calls through the host, nor on several hosts.
+// A graph of this module that is not right is refused when it is launched: capture it again. One that
+// other code captured is not seen, so destroy it if captured is false.
+//
+// What was shared and prepared is carried one by one then, by [Memory.Reform] and [Operation.Reform].
+// Until then it is refused, as are graphs that hold it. Collective, matched by [New]: a newcomer
+// makes its runner with the same options, and then, in the order in which the others carry what they
+// have, shares and prepares the same by [Runner.Share], [Runner.Prepare] and [Runner.PrepareAllToAllV].
+// What the others do not carry they close.
+//
+// No other method of the runner, its memories and operations may be called meanwhile, nor between
+// [communicator.Communicator.Reform] and this. No buffer of the caller's is written. After an error,
+// such as a second failure, it may be called again with the next group.
+//
+// Errors: those of [New]; ErrInvalid for a runner that is closed, or already of the group, and for a
+// communicator that Reform has not made of the runner's.
+func (r *Runner) Reform(ctx context.Context, comm *communicator.Communicator) (captured bool, err error) {
+	const op = "collective: re-form a runner"
+	if err := r.made(op); err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case comm == nil:
+		return false, r.invalidUse(op, "the communicator is nil")
+	case r.closed.Load():
+		return false, r.invalidUse(op, "the runner is closed")
+	case !r.order.serves(comm):
+		return false, r.invalidUse(op, "the communicator is closed, or not one that Communicator.Reform has turned the runner's into")
+	case comm == r.comm && r.joining:
+		return false, r.invalidUse(op, "the runner's Reform has failed in this group; call it again with the next one")
+	case comm == r.comm:
+		return false, r.invalidUse(op, "the runner is of this group already")
+	}
+	for key, path := range r.hostPaths { // no rank uses them any more
+		if err := path.close(); err != nil && r.comm.Err() == nil {
+			return false, err
+		}
+		delete(r.hostPaths, key)
+	}
+	r.joining = true
+	captured, err = r.join(ctx, comm)
+	if err != nil {
+		return false, wrap(comm, op, err)
+	}
+	r.joining = false
+	return captured, nil
+}
+
+// join makes the runner one of a group, with what it has from groups before. Collective, for ranks in New
+// and in Reform alike: with what ranks have that come by Reform, all prepare the same.
+func (r *Runner) join(ctx context.Context, comm *communicator.Communicator) (captured bool, err error) {
+	group, err := comm.HostGroup(ctx)
+	if err != nil {
+		return false, err
+	}
+	link, fabric, err := linkOf(ctx, comm, r.machine)
+	if err != nil {
+		return false, err
+	}
+	room, err := checkScratch(r.scratch, comm.Size(), comm.Rank())
+	if err == nil && r.maxBlocks < 0 {
+		err = mscclgo.Errorf(mscclgo.ErrInvalid, "collective: make a runner", "at most %d blocks: the number must not be negative", r.maxBlocks).At(comm.Rank(), mscclgo.NoRank)
+	}
+	if near, ranks := uint64(group.Size), uint64(comm.Size()); r.comm == nil || ranks != uint64(r.comm.Size()) || near != uint64(r.group.Size) {
+		r.slotSizes, r.groups.sizes = defaultSlotSizes.fitting(ranks), defaultGroupSizes.fitting(near, ranks-near)
+	}
+	r.comm, r.group, r.link, r.fabric, r.staging.room, r.order = comm, group, link, fabric, room, orderOf(comm)
+	h := &r.before
+	carried, number := h.comm != nil, h.number
+	if !carried {
+		number = r.order.next()
+	}
+	details := fmt.Sprintf("%d bytes of scratch, a tuning of sum %x and a bound of %d blocks", room, r.tuning.sum(), r.maxBlocks)
+	all, err := r.countAll(ctx, r.census(details, carried, number), err)
+	if err != nil {
+		return false, err
+	}
+	r.mixed, r.number, r.name = all.carried, all.number, ""
+	if r.number > 1 {
+		r.name = fmt.Sprintf(", runner %d", r.number)
+	}
+	r.numbers, r.preparedV = all.memories, all.preparedV
+	r.order.enter(r, r.number)
+	if err := r.prepareAll(ctx, all); err != nil {
+		return false, err
+	}
+	captured = carried && comm.Rank() == h.comm.Rank() && comm.Size() == h.comm.Size() && group == h.group && r.number == h.number && !r.dropped
+	for _, p := range h.plans {
+		captured = captured && !p.tie.left()
+	}
+	for _, t := range []*tie{h.calledV, h.groups} {
+		captured = captured && (t == nil || !t.left())
+	}
+	h.plans, h.calledV, h.groups = map[planKey]*plan{}, nil, nil
+	return captured, nil
+}
+
+// prepareAll prepares what any rank has from the group before, on all ranks, and waits for all. Collective.
+func (r *Runner) prepareAll(ctx context.Context, all census) error {
+	if !all.carried {
+		return nil
+	}
+	for _, key := range all.plans {
+		// A call that cannot be made in this group, such as one whose root is not there, is dropped.
+		if p := (&plan{r: r, call: key.call()}); p.choose() != nil {
+			continue
+		}
+		if _, err := r.newPlan(ctx, key, func(*plan) error { return nil }); err != nil {
+			return err
+		}
+	}
+	if all.calledV {
+		if err := r.tieV(ctx); err != nil {
+			return err
+		}
+	}
+	if all.groups {
+		if err := r.groups.load(ctx, r); err != nil {
+			return err
+		}
+	}
+	_, err := r.exchange(ctx, "carry a runner", "", nil)
+	return err
+}
+
+// allocate returns memory of the runner's that all ranks reach, of which the first bytes
+// are zeros: that of the group before, with new memory at its address, if the size is the same and the
+// driver can. No peer reaches it before it is cleared. The caller holds mu. Collective.
+func (r *Runner) allocate(ctx context.Context, at purpose, bytes, zeros uint64) (*Memory, error) {
+	m, err := r.renewed(at, bytes)
+	if err == nil && m == nil {
+		m = &Memory{runner: r}
+		m.Buffer, err = r.comm.Device().Alloc(bytes)
+	}
+	if err == nil {
+		err = zero(m.Buffer, zeros)
+	}
+	if _, err = r.exchange(ctx, "allocate memory", "", err); err == nil {
+		shared := m.shared
+		if shared == nil {
+			shared, err = r.comm.Share(ctx, m.Buffer)
+		} else {
+			_, err = shared.Reform(ctx, r.comm)
+		}
+		if err == nil {
+			err = r.keep(m, shared)
+		}
+		if err != nil && m.shared == nil {
+			err = errors.Join(err, shared.Close())
+		}
+	}
+	if err != nil {
+		if m != nil && m.shared == nil && m.Buffer != nil { // else it is still inherited
+			err = errors.Join(err, m.Buffer.Close())
+		}
+		return nil, err
+	}
+	delete(r.before.memories, at)
+	return m, nil
+}
+
+// renewed returns the memory of the group before for a place, if it can be used, or nil.
+func (r *Runner) renewed(at purpose, bytes uint64) (*Memory, error) {
+	m := r.before.memories[at]
+	if m == nil || m.Size() == bytes && native.Renew(m.Buffer) == nil {
+		return m, nil
+	}
+	delete(r.before.memories, at)
+	return nil, errors.Join(m.release(), m.Buffer.Close())
+}
+
+// Reform carries the memory to the group of its runner, which [Runner.Reform] has made it one of: each
+// survivor's buffer is the one that it shared, untouched. Views of it are carried with it. captured
+// reports whether graphs that reach the buffers are right, as they are where [Operation.Reform] says
+// so too. Collective, matched by [Runner.Share]. After an error it may be called again in the
+// next group.
+//
+// Errors: those of [Runner.Share]; ErrInvalid for a view, and for a memory that is closed or of the
+// group already.
+func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
+	const op = "collective: re-form a memory"
+	if m == nil || m.runner == nil {
+		return false, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the memory was not shared; Runner.Share makes one")
+	}
+	r := m.runner
+	if err := r.begin(op); err != nil {
+		return false, err
+	}
+	defer r.mu.Unlock()
+	switch {
+	case m.whole != nil:
+		return false, r.invalidUse(op, "it is a view, which is carried with the memory that it is of")
+	case m.over():
+		return false, r.invalidUse(op, "the memory is closed")
+	case !m.left():
+		return false, r.invalidUse(op, "the memory is of the runner's group already")
+	}
+	number, placed := m.number, m.placed
+	captured, err = m.shared.Reform(ctx, r.comm)
+	if err == nil {
+		err = r.tell(ctx, m, nil)
+	}
+	if err == nil {
+		err = r.numberMemory(ctx, m, true)
+	}
+	if err == nil {
+		err = r.keep(m, m.shared)
+	}
+	if err != nil {
+		return false, wrap(r.comm, op, err)
+	}
+	return captured && m.number == number && m.placed == placed, nil
+}
+
+// Reform makes the operation ready for the group of its runner, which [Runner.Reform] has made it one of,
+// when its memories were carried there. It is the same call, by an algorithm that is chosen anew unless
+// the call named one. captured reports whether graphs that hold the operation are right for the
+// group; others are refused, and must be captured again. They are right if the launch is as before,
+// which it never is where data go through the host. Collective, matched by [Runner.Prepare] or
+// [Runner.PrepareAllToAllV].
+//
+// Errors: those of the method that made it, such as ErrInvalid where a call does not suit the
+// number of ranks any more: close it then, and prepare another; ErrInvalid for an operation that is
+// closed or of the group already.
+func (o *Operation) Reform(ctx context.Context) (captured bool, err error) {
+	const op = "collective: re-form an operation"
+	if o == nil || o.runner == nil {
+		return false, mscclgo.Errorf(mscclgo.ErrInvalid, op, "the operation is nil; Runner.Prepare makes one")
+	}
+	r := o.runner
+	if err := r.begin(op); err != nil {
+		return false, err
+	}
+	defer r.mu.Unlock()
+	switch {
+	case o.closed.Load():
+		return false, r.invalidUse(op, "it is closed")
+	case !o.tie.left():
+		return false, r.invalidUse(op, "the operation is of the runner's group already")
+	}
+	before := o.tie
+	if o.v != nil {
+		err = o.prepareV(ctx)
+	} else {
+		err = o.prepare(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	return o.tie == before, nil
+}
