@@ -79,10 +79,11 @@ func (o *Operation) prepareV(ctx context.Context) error {
 	if !carried {
 		number = r.preparedV + 1
 	}
-	if o.number, err = r.numbered(ctx, "number an all-to-all with counts", carried, number); err != nil {
+	if number, err = r.numbered(ctx, "number an all-to-all with counts", carried, number); err != nil {
 		return wrap(r.comm, prepareV, err)
 	}
-	r.preparedV = max(r.preparedV, o.number)
+	o.number = number
+	r.preparedV = max(r.preparedV, number)
 	buffers := [2]*gpu.Buffer{}
 	for i, side := range []struct {
 		b     *gpu.Buffer

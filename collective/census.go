@@ -139,10 +139,12 @@ func (r *Runner) numbered(ctx context.Context, name string, carried bool, mine u
 }
 
 // numberMemory gives a memory the number that all ranks know it by.
-func (r *Runner) numberMemory(ctx context.Context, m *Memory, carried bool) (err error) {
-	if m.number, err = r.numbered(ctx, "number a memory", carried, m.number); err != nil {
+func (r *Runner) numberMemory(ctx context.Context, m *Memory, carried bool) error {
+	number, err := r.numbered(ctx, "number a memory", carried, m.number)
+	if err != nil {
 		return err
 	}
-	r.numbers = max(r.numbers, m.number+1)
+	m.number = number
+	r.numbers = max(r.numbers, number+1)
 	return nil
 }

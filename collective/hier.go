@@ -92,7 +92,7 @@ func (r *Runner) hier(ctx context.Context, c *Call, a algorithm) (launch, error)
 		return launch{}, err
 	}
 	args := []any{
-		r.group, c.input().peers(), c.Out.peers, uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
+		r.group, c.input().peers(), c.Out.peers(), uint32(place.hosts), uint32(place.host), uint32(place.owners), uint32(r.comm.Size()),
 		h.handles(0), h.buffers[0], h.buffers[1], h.slot, c.part(),
 	}
 	switch c.Kind {

@@ -25,7 +25,6 @@ type survivors struct {
 	options communicator.Options
 	devices []*gpu.Device
 	all     []*survivor
-	boots   []*bootstrap.Bootstrap
 }
 
 func newSurvivors(t *testing.T, most int, o communicator.Options) *survivors {
@@ -38,67 +37,78 @@ func newSurvivors(t *testing.T, most int, o communicator.Options) *survivors {
 	return s
 }
 
-// goOn makes the first n ranks a group: those that are nil begin. Each does something there. It returns
-// whether the graphs of the others are right.
-func (s *survivors) goOn(n int, then func(*survivor) error) []bool {
+// newBoots returns bootstraps of a new group of the first n ranks, which are closed when the test ends.
+func newBoots(s *survivors, n int) []*bootstrap.Bootstrap {
 	s.t.Helper()
 	rendezvous, err := bootstrap.NewRendezvous("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer rendezvous.Close()
-	kept := make([]bool, n)
 	boots := make([]*bootstrap.Bootstrap, n)
+	s.each(n, func(rank int) (err error) {
+		boots[rank], err = bootstrap.Connect(s.ctx, bootstrap.Options{Rank: rank, Size: n, ID: rendezvous.ID()})
+		return err
+	})
+	s.t.Cleanup(func() {
+		var all sync.WaitGroup
+		for _, b := range boots {
+			all.Go(func() { b.Close() })
+		}
+		all.Wait()
+	})
+	return boots
+}
+
+// each calls f for the first n ranks at the same time.
+func (s *survivors) each(n int, f func(rank int) error) {
+	s.t.Helper()
 	var ranks sync.WaitGroup
 	for rank := range n {
-		if s.all[rank] == nil {
-			s.all[rank] = &survivor{}
-		}
 		ranks.Go(func() {
-			err := func() (err error) {
-				if boots[rank], err = bootstrap.Connect(s.ctx, bootstrap.Options{Rank: rank, Size: n, ID: rendezvous.ID()}); err != nil {
-					return err
-				}
-				r := s.all[rank]
-				before := bytes.Repeat([]byte{0xab}, survivorSlot)
-				if r.in != nil {
-					if err := errors.Join(gpu.CopyIn(r.in, before), gpu.CopyIn(r.out, before)); err != nil {
-						return err
-					}
-				}
-				survives := r.in != nil
-				if kept[rank], err = r.enter(s.ctx, boots[rank], s.devices[rank], s.options); err != nil {
-					return err
-				}
-				for _, b := range []*gpu.Buffer{r.in, r.out} {
-					after := make([]byte, len(before))
-					if err := gpu.CopyOut(after, b); survives && (err != nil || !bytes.Equal(after, before)) {
-						return fmt.Errorf("the caller's data are not as before: %v", err)
-					}
-				}
-				return then(r)
-			}()
-			if err != nil {
+			if err := f(rank); err != nil {
 				s.t.Errorf("rank %d of %d: %v", rank, n, err)
-				if boots[rank] != nil {
-					boots[rank].Abort(err)
-				}
 			}
 		})
 	}
 	ranks.Wait()
-	for _, b := range append(s.boots, boots...) {
-		if s.t.Failed() {
-			b.Close()
-		}
-	}
 	if s.t.Failed() {
 		s.t.FailNow()
 	}
-	for _, b := range s.boots {
-		b.Close()
-	}
-	s.boots = boots
+}
+
+// goOn makes the first n ranks a group: those that are nil begin. Each does something there. It returns
+// whether the graphs of the others are right.
+func (s *survivors) goOn(n int, then func(*survivor) error) []bool {
+	s.t.Helper()
+	kept, boots := make([]bool, n), newBoots(s, n)
+	s.each(n, func(rank int) (err error) {
+		defer func() {
+			if err != nil {
+				boots[rank].Abort(err)
+			}
+		}()
+		if s.all[rank] == nil {
+			s.all[rank] = &survivor{}
+		}
+		r := s.all[rank]
+		survives, before := r.in != nil, bytes.Repeat([]byte{0xab}, survivorSlot)
+		if survives {
+			if err := errors.Join(gpu.CopyIn(r.in, before), gpu.CopyIn(r.out, before)); err != nil {
+				return err
+			}
+		}
+		if kept[rank], err = r.enter(s.ctx, boots[rank], s.devices[rank], s.options); err != nil {
+			return err
+		}
+		for _, b := range []*gpu.Buffer{r.in, r.out} {
+			after := make([]byte, len(before))
+			if err := gpu.CopyOut(after, b); survives && (err != nil || !bytes.Equal(after, before)) {
+				return fmt.Errorf("the caller's data are not as before: %v", err)
+			}
+		}
+		return then(r)
+	})
 	return kept
 }
 
@@ -117,20 +127,8 @@ func (s *survivors) works(r *survivor) error {
 }
 
 func (s *survivors) close() {
-	var ranks sync.WaitGroup
-	for _, r := range s.all {
-		if r != nil {
-			ranks.Go(func() {
-				if err := r.close(s.ctx); err != nil {
-					s.t.Error(err)
-				}
-			})
-		}
-	}
-	ranks.Wait()
-	for _, b := range s.boots {
-		b.Close()
-	}
+	s.t.Helper()
+	s.each(len(s.all), func(rank int) error { return s.all[rank].close(s.ctx) })
 }
 
 // TestRunnerReform has the ranks of a process fail and go on with their runners, and graphs of all kinds of

@@ -101,15 +101,20 @@ func (c *Communicator) newGroup(ctx context.Context, k *call, ranks []int, chann
 		before = &group{}
 	}
 	err := g.allocate(c, flags+scratch, before)
-	g.windows, err = c.shareAt(ctx, k, g.window, err, before.windows)
-	if before.windows != nil {
-		err = errors.Join(err, before.windows.Close()) // but what g.windows have taken
+	g.windows = before.windows
+	if windows, failed := c.shareAt(ctx, k, g.window, err, before.windows); failed != nil {
+		err = failed
+	} else {
+		g.windows, err = windows, before.windows.Close() // but for what these have taken
 	}
 	if err == nil {
 		err = k.agree(ctx, g.finish(c, k.op))
 	}
+	if err != nil && !c.putBack(channel, g) {
+		err = errors.Join(err, g.close(c.private))
+	}
 	if err != nil {
-		return nil, errors.Join(err, g.close(c.private))
+		return nil, err
 	}
 	return g, nil
 }

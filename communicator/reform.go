@@ -192,6 +192,18 @@ func (c *Communicator) take(channel uint32) *group {
 	return g
 }
 
+// putBack leaves what take returned, as far as it is there, to the next communicator: a second failure
+// loses no address. It reports whether this one followed another.
+func (c *Communicator) putBack(channel uint32, g *group) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.from == nil {
+		return false
+	}
+	c.from.groups[channel] = g
+	return true
+}
+
 // follows returns an error unless c follows old, with which something was made, by Reform.
 func (c *Communicator) follows(op string, old *Communicator) error {
 	if c.from == nil || c == old || c.private != old.private {
