@@ -36,6 +36,13 @@
 // Methods that are marked collective are called by all ranks, in the same order and with
 // arguments that fit, as those of package communicator.
 //
+// # After a failure
+//
+// The ranks that survive a failure go on with their runners in another group, with or without new
+// ranks: [communicator.Communicator.Reform], [Runner.Reform], [Memory.Reform] and [Operation.Reform]
+// stand where a newcomer calls [communicator.New], [New], [Runner.Share] and [Runner.Prepare]. They
+// tell whether captured graphs are right there.
+//
 // # Memory
 //
 // A runner allocates memory when it first needs it, and Close releases it: twice [Options.Scratch]

@@ -37,7 +37,7 @@ type heritage struct {
 //
 // streams are all streams with work that uses this group. Waits in their kernels end as
 // aborted, and Reform waits for the work before any memory is used again. Proxy services
-// must be closed before. This communicator is closed then, with its group's memory;
+// must be closed before, but for those of runners. This communicator is closed then, with its group's memory;
 // what it made is carried to the new group one by one, by collective calls that newcomers
 // match with the call that makes such an object:
 //
@@ -50,8 +50,8 @@ type heritage struct {
 // in device memory stay at their address, and are rewritten, where the group has as many
 // ranks as before. Handles by value (of a group, of peers' memory) stay as they were if in
 // addition peers' memory is mapped where it was, as far as the driver can: that of other
-// processes, from [gpu.Device.Alloc], of the same size. Pipes and the
-// runners of package collective are not carried: close them, and make new ones.
+// processes, from [gpu.Device.Alloc], of the same size. The runners of package collective have a
+// Reform of their own. Pipes are not carried: close them, and make new ones.
 //
 // Reform writes no memory of the caller's. Semaphores, flags, packets and epochs begin
 // anew, in memory that the ranks of the old group cannot reach: a rank that was left out
