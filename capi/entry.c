@@ -95,6 +95,7 @@ CALL(rendezvous_id, (mscclgo_rendezvous rendezvous, char* text, size_t bytes), (
 CALL(rendezvous_destroy, (mscclgo_rendezvous rendezvous), (ID(rendezvous)))
 CALL(group_reform, (mscclgo_group group, const char* id, int rank, int size, int64_t timeout_ms),
      (ID(group), (char*)id, rank, size, timeout_ms))
+CALL(group_reform_collectives, (mscclgo_group group, int* captured), (ID(group), captured))
 CALL(elastic_create, (const char* address, const mscclgo_elastic_options* options, mscclgo_elastic* server),
      ((char*)address, (mscclgo_elastic_options*)options, NEW(server)))
 CALL(elastic_id, (mscclgo_elastic server, char* text, size_t bytes), (ID(server), text, bytes))

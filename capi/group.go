@@ -159,7 +159,7 @@ func leaveGroups(all []*object) (errs []error) {
 func (g *group) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	errs := []error{g.end(), g.runner.Close(context.Background()), g.comm.Close()} // which wait for nobody now
+	errs := []error{g.end(), g.runner.Close(context.Background()), g.before.Close(context.Background()), g.comm.Close()} // which wait for nobody now
 	for _, f := range g.last {
 		errs = append(errs, f())
 	}
@@ -202,16 +202,23 @@ func capi_group_split_configured(handle C.uintptr_t, color, key C.int, c *C.mscc
 	})
 }
 
-// collectives returns the group's runner, which the first collective makes on all ranks.
+// collectives returns the group's runner, which the first collective makes on all ranks, or carries from the
+// group before.
 func (g *group) collectives() (*collective.Runner, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.runner == nil {
-		r, err := collective.New(context.Background(), g.comm, g.options)
-		if err != nil {
+	var err error
+	switch {
+	case g.runner != nil:
+	case g.before != nil:
+		if g.captured, err = g.before.Reform(context.Background(), g.comm); err != nil {
 			return nil, err
 		}
-		g.runner = r
+		g.runner, g.before = g.before, nil
+	default:
+		if g.runner, err = collective.New(context.Background(), g.comm, g.options); err != nil {
+			return nil, err
+		}
 	}
 	return g.runner, nil
 }

@@ -453,8 +453,10 @@ type group struct {
 	device  *object
 	options collective.Options // of runner
 
-	mu     sync.Mutex
-	runner *collective.Runner // made by the first collective
+	mu       sync.Mutex
+	runner   *collective.Runner // made by the first collective, or carried by it
+	before   *collective.Runner // of the group before, which that carries; or nil
+	captured bool               // runner was carried, and graphs of the group before are right
 
 	below func() error   // closes what the communicator is on, after it; or nil
 	last  []func() error // called when the other ranks have left the group too

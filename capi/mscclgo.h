@@ -341,9 +341,11 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezv
 //   mscclgo_peer_memory_reform. Until then it must not be used;
 //   or is destroyed: proxies, pipes, prepared calls and parts. Make these again.
 //
-// The first collectives prepare anew, and mscclgo_group_get_handle is collective once more. Graphs that hold
-// collectives or messages must be captured again. Others may be launched where what they use is carried and
-// the function that carries it says so, or the handle that they were captured with is the same as before.
+// The first collective carries what the group has for collectives and messages, on all ranks, or
+// mscclgo_group_reform_collectives does, and mscclgo_group_get_handle is collective once more. Graphs may be
+// launched where what they use is carried and the function that carries it says so, or the handle that they
+// were captured with is the same as before. A graph that holds collectives or messages and is not right is
+// MSCCLGO_INVALID, as is one that holds prepared calls: capture it again.
 //
 // What is queued on streams of the device, wrapped ones too, ends first: where the group has failed its waits
 // end as aborted, and where it works as they would. Streams of which the library has no handle must have no
@@ -369,6 +371,16 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezv
 // others.
 MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char* id, int rank, int size,
                                                 int64_t timeout_ms);
+
+// mscclgo_group_reform_collectives carries what the group had for collectives and messages to the group that
+// it was re-formed to: kernels, memory and what was prepared for calls. captured, if it is not NULL, tells
+// whether graphs that were captured before with collectives and messages, but prepared ones, are right: on
+// one host, where this rank, the number of ranks and the addresses of all memory are as before. Collective:
+// all ranks call it, or make their first collective instead, as newcomers may. Calls after the first tell the
+// same.
+//
+// Errors: those of the first collective. Re-form the group again then.
+MSCCLGO_API mscclgo_status mscclgo_group_reform_collectives(mscclgo_group group, int* captured);
 
 // mscclgo_elastic_options are options of an elastic server. All zero is right for many uses.
 typedef struct {

@@ -42,11 +42,13 @@ func (m *peerMemory) collective(ctx context.Context, r *collective.Runner) (*col
 	return m.shared, nil
 }
 
-// forget has the next runner make what is for prepared calls: that of before has closed its own.
-func (m *peerMemory) forget() {
+// forget has what is for prepared calls made again in the next group.
+func (m *peerMemory) forget() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	err := m.shared.Close(context.Background()) // which waits for nobody: it was not carried
 	m.shared = nil
+	return err
 }
 
 // close unmaps the peers' buffers. Where the group goes too, its runner closes what is for

@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -105,8 +106,23 @@ func (g *group) reform(ctx context.Context, o *object, boot *bootstrap.Bootstrap
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.logLeft(g.end(), g.runner.Close(ctx)) // which wait for nobody now
-	return &group{comm: comm, device: g.device, options: g.options, below: boot.Close}, nil
+	g.logLeft(g.end()) // which waits for nobody now
+	return &group{comm: comm, device: g.device, options: g.options, below: boot.Close, before: cmp.Or(g.runner, g.before)}, nil
+}
+
+//export capi_group_reform_collectives
+func capi_group_reform_collectives(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
+	return withGroup("re-form the collectives of a group", handle, func(_ *object, g *group) error {
+		if _, err := g.collectives(); err != nil {
+			return err
+		}
+		if captured != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			*captured = truth(g.captured)
+		}
+		return nil
+	})
 }
 
 // end closes what a call that re-forms the group has taken: all, or what is of some kinds.
@@ -145,7 +161,7 @@ func (t *table) follow(o *object, next *group) {
 	o.value, o.close = next, next.close
 	for c := range o.children {
 		if m, ok := c.value.(*peerMemory); ok {
-			m.forget()
+			next.logLeft(m.forget())
 		}
 		c.left.Store(c.kind() != aDevice)
 	}

@@ -1528,6 +1528,34 @@ static void works(survivor* r, int want_rank, int want_size, mscclgo_graph tells
   OK(mscclgo_group_barrier(r->g, -1));
 }
 
+// capture_sums captures collectives and messages on the rank's data.
+static void capture_sums(survivor* r, int rank, int size, mscclgo_graph* graph) {
+  void* data;
+  OK(mscclgo_messages_load(r->g));
+  OK(mscclgo_buffer_pointer(r->data, &data));
+  OK(mscclgo_stream_begin_capture(r->s));
+  mscclgo_message both[] = {
+      {r->s, data, 500, MSCCLGO_I32, (rank + 1) % size, MSCCLGO_SEND},
+      {r->s, (int*)data + 500, 500, MSCCLGO_I32, (rank + size - 1) % size, MSCCLGO_RECV},
+  };
+  OK(mscclgo_messages_launch(r->g, both, 2));
+  OK(mscclgo_all_reduce(r->g, r->s, data, data, 500, MSCCLGO_I32, MSCCLGO_SUM));
+  OK(mscclgo_stream_end_capture(r->s, graph));
+}
+
+// sums_right launches that graph, in which all is right.
+static void sums_right(survivor* r, int rank, int size, mscclgo_graph graph) {
+  int values[1000], before = (rank + size - 1) % size;
+  for (int i = 0; i < 1000; i++) values[i] = i + rank;
+  OK(mscclgo_copy_in(r->data, 0, values, sizeof values));
+  OK(mscclgo_group_barrier(r->g, -1));
+  OK(mscclgo_graph_launch(graph, r->s));
+  OK(mscclgo_group_synchronize(r->g, r->s, -1));
+  OK(mscclgo_copy_out(values, r->data, 0, sizeof values));
+  for (int i = 0; i < 500; i++) TRUE(values[i] == size * i + size * (size - 1) / 2 && values[500 + i] == i + before);
+  OK(mscclgo_group_barrier(r->g, -1));
+}
+
 static volatile int held[2] = {0, 0};  // a kernel of rank 1's may end, and has ended
 
 // survive is a rank: rank 2 fails, and leaves. The others go on without it, and then a new one comes.
@@ -1543,7 +1571,7 @@ static void* survive(void* number) {
   mscclgo_group g, part;
   mscclgo_pipes pipes;
   mscclgo_prepared sum;
-  mscclgo_graph tells;
+  mscclgo_graph tells, sums;
   mscclgo_buffer flags;
   mscclgo_module m;
   mscclgo_kernel k;
@@ -1635,15 +1663,27 @@ static void* survive(void* number) {
   OK(mscclgo_stream_begin_capture(r.s));
   tell(&r, (int)me, 2);
   OK(mscclgo_stream_end_capture(r.s, &tells));
+  capture_sums(&r, (int)me, 2, &sums);
+  sums_right(&r, (int)me, 2, sums);
 
   // A group that works, as another of the same ranks, in which the graph is right; and with a new one.
   OK(mscclgo_group_reform(g, shared_id, (int)me, 2, -1));
   carry(&r, 1);
+  FAILS(MSCCLGO_INVALID, "capture it again", mscclgo_graph_launch(sums, r.s));
+  OK(mscclgo_group_reform_collectives(g, &captured));
+  TRUE(captured == 1);
+  sums_right(&r, (int)me, 2, sums);
   works(&r, (int)me, 2, tells);
+  OK(mscclgo_group_reform_collectives(g, &captured));
+  TRUE(captured == 1);
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_group_reform_collectives(NULL, &captured));
   pthread_barrier_wait(&step);
   OK(mscclgo_group_reform(g, ids[4], (int)me, RANKS, -1));
   carry(&r, 0);
-  works(&r, (int)me, RANKS, NULL);
+  works(&r, (int)me, RANKS, NULL);  // whose first collective carries them
+  OK(mscclgo_group_reform_collectives(g, &captured));
+  TRUE(captured == 0);
+  FAILS(MSCCLGO_INVALID, "capture it again", mscclgo_graph_launch(sums, r.s));
   mscclgo_group_destroy(g);
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_group_reform(g, ids[4], (int)me, RANKS, -1));
   return NULL;

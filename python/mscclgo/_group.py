@@ -205,8 +205,8 @@ class Group(Owner):
 
         Arrays with their elements, streams, modules, graphs and events stay. Memory channels, port channels and shared
         memory stay once reform of each was called, on all ranks in one order. Prepared calls, pipes, proxies and parts are
-        closed: make them again. Graphs that hold collectives must be captured again, as others where reform of
-        what they use returns False, or handle_bytes of the group is not as before. What is queued ends before: waits
+        closed: make them again. Graphs must be captured again where reform of what they use returns False, or for collectives
+        and messages reform_collectives, or handle_bytes of the group is not as before. What is queued ends before: waits
         as aborted if the group has failed. What the package has no stream of must have ended.
 
         After an error it may be called again with another id, or the group closed. If the ranks did not
@@ -215,6 +215,15 @@ class Group(Owner):
         numbers = integer("reform: rank", rank), integer("reform: size", size)
         ms = milliseconds(timeout)
         self._follow(lambda: call(library.mscclgo_group_reform, self._handle, place, *numbers, ms))
+
+    def reform_collectives(self) -> bool:
+        """Carries what the group had for collectives and messages to the one that it was re-formed to. Returns whether graphs
+        that hold such, but prepared ones, are right. One of the package's that is not right raises InvalidError when it is
+        launched; one that other code captured, such as PyTorch, must not be launched then. All ranks call it, or make their first
+        collective instead. Collective."""
+        right = ctypes.c_int()
+        self._wait(lambda: call(library.mscclgo_group_reform_collectives, self._handle, ctypes.addressof(right)))
+        return bool(right.value)
 
     def _follow(self, reform: Callable[[], Any]) -> None:
         """Calls a function that has the library re-form the group."""

@@ -54,6 +54,7 @@ FUNCTIONS = dict(
     group_split="piip",
     group_split_configured="piipp",
     group_reform="psiil",
+    group_reform_collectives="pp",
     elastic_create="spp",
     elastic_id="ppz",
     elastic_destroy="p",

@@ -186,16 +186,29 @@ def test_survivors() -> None:
             with r.stream.capture() as capture:
                 r.tell()
             handle = group.handle_bytes()
+            with r.stream.capture() as sums:
+                group.all_reduce(r.data, stream=r.stream)
 
             group.reform(ids[3], me, 2)
             assert r.carry() == [True] * 3
             assert group.handle_bytes() == handle
+            with pytest.raises(mscclgo.InvalidError, match="capture it again"):
+                sums.graph.launch(r.stream)
+            assert group.reform_collectives()
+            r.data.copy_from(np.arange(1000, dtype="int32") + me)
+            group.barrier(60)
+            sums.graph.launch(r.stream)
+            group.synchronize(r.stream)
+            np.testing.assert_array_equal(r.data.numpy(), 2 * np.arange(1000, dtype="int32") + 1)
             r.works(me, 2, capture.graph)
 
             step.wait()
             group.reform(ids[4], me, RANKS)
             assert r.carry() == [False] * 3
             r.works(me, RANKS)
+            assert not group.reform_collectives()
+            with pytest.raises(mscclgo.InvalidError, match="capture it again"):
+                sums.graph.launch(r.stream)
             group.close()
         with pytest.raises(mscclgo.InvalidError, match="destroyed"):
             group.reform(ids[4], me, RANKS)
