@@ -273,3 +273,77 @@ func TestReformHosts(t *testing.T) {
 		return errors.Join(h.runner.Close(context.Background()), h.graph.Close(), h.comm.Close(), h.stream.Close(), h.data.Close(), h.result.Close())
 	})
 }
+
+// TestReformForeign has other code capture a call, whose graph is right in the next group and keeps its place
+// among the calls there.
+func TestReformForeign(t *testing.T) {
+	s := newSurvivors(t, 2, communicator.Options{Scratch: 1 << 20})
+	type other struct {
+		device *gpu.Device
+		stream *gpu.Stream
+		graph  *gpu.Graph
+	}
+	all := make([]other, 2)
+	const count = 500
+	works := func(r *survivor) error {
+		o := &all[r.comm.Rank()]
+		twice, err := r.out.Slice(survivorSlot, survivorSlot)
+		if err != nil {
+			return err
+		}
+		for round := range int32(5) {
+			in, got := make([]int32, count), make([]int32, count)
+			for i := range in {
+				in[i] = int32(i+r.comm.Rank()) + round
+			}
+			err := errors.Join(gpu.CopyIn(r.in, in), gpu.CopyIn(r.out, got), r.comm.Barrier(s.ctx), o.graph.Launch(o.stream))
+			// Behind that of the other code, on another stream.
+			err = errors.Join(err, r.runner.AllReduce(r.stream, twice, r.out, count, I32, Sum), r.comm.Synchronize(s.ctx, r.stream), gpu.CopyOut(got, twice))
+			if err != nil {
+				return err
+			}
+			for i, have := range got {
+				if want := 2 * (2*(int32(i)+round) + 1); have != want {
+					return fmt.Errorf("element %d of round %d is %d, not %d", i, round, have, want)
+				}
+			}
+			if err := errors.Join(o.stream.Synchronize(s.ctx), r.comm.Barrier(s.ctx)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	s.goOn(2, func(r *survivor) error {
+		o := &all[r.comm.Rank()]
+		var err error
+		if o.device, err = gpu.Open(r.comm.Device().String()); err != nil {
+			return err
+		}
+		if o.stream, err = o.device.NewStream(); err != nil {
+			return err
+		}
+		wrapped, err := r.comm.Device().WrapStream(o.stream.Handle())
+		if err != nil {
+			return err
+		}
+		call := Call{Kind: AllReduce, Type: I32, Op: Sum, Count: count}
+		if err := errors.Join(r.runner.Load(s.ctx, call), o.stream.BeginCapture(), r.runner.AllReduce(wrapped, r.out, r.in, count, I32, Sum)); err != nil {
+			return err
+		}
+		if o.graph, err = o.stream.EndCapture(); err != nil {
+			return err
+		}
+		return errors.Join(works(r), wrapped.Close())
+	})
+	for range 2 {
+		s.all[0].comm.Abort(errors.New("the disk is full"))
+		<-s.all[1].comm.Done()
+		s.want(s.goOn(2, works), true)
+	}
+	s.close()
+	for _, o := range all {
+		if err := errors.Join(o.graph.Close(), o.stream.Close(), o.device.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
