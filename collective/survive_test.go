@@ -134,7 +134,7 @@ func (s *survivors) close() {
 // TestRunnerReform has the ranks of a process fail and go on with their runners, and graphs of all kinds of
 // calls live on; then fewer go on, for which the graphs are refused, and more.
 func TestRunnerReform(t *testing.T) {
-	s := newSurvivors(t, 3, communicator.Options{Scratch: 1 << 20})
+	s := newSurvivors(t, 4, communicator.Options{Scratch: 1 << 20})
 	s.goOn(3, s.works)
 	for range 2 {
 		s.all[1].comm.Abort(errors.New("the disk is full"))
@@ -162,5 +162,7 @@ func TestRunnerReform(t *testing.T) {
 	s.want(s.goOn(3, s.works), false) // with a newcomer
 	s.all[0].comm.Abort(errors.New("the disk is full again"))
 	s.want(s.goOn(3, s.works), true)
+	s.want(s.goOn(4, s.works), false) // with one more
+	s.want(s.goOn(4, s.works), true)
 	s.close()
 }
