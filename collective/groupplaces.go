@@ -36,6 +36,7 @@ func (t *groupTable) place(r *Runner, m *message) gpu.Ptr {
 		}
 		if !slices.Contains(t.used, use(memory)) {
 			t.used = append(t.used, memory, memory.placed)
+			memory.offered = true
 		}
 		return memory.theirs[m.peer] + (at - memory.Ptr())
 	}

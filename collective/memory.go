@@ -27,7 +27,8 @@ type Memory struct {
 	at          devicecode.PeerMemory // of what is no view; see peers
 	shared      *communicator.PeerMemory
 	theirs      []gpu.Ptr // by rank, where the others have mapped Buffer, or 0; nil for what Share did not make
-	placed      *tie      // of groups that receive there
+	placed      *tie      // of groups whose senders store there
+	offered     bool      // there was such a group; written with the runner's mu held
 	whole       *Memory   // what a view is of, else nil
 	generation  uint64    // Runner.generation when it was shared or carried
 	closed      atomic.Bool

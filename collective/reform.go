@@ -281,8 +281,9 @@ func (r *Runner) renewed(at purpose, bytes uint64) (*Memory, error) {
 // Reform carries the memory to the group of its runner, which [Runner.Reform] has made it one of: each
 // survivor's buffer is the one that it shared, untouched. Views of it are carried with it. captured
 // reports whether graphs that reach the buffers are right, as they are where [Operation.Reform] says
-// so too. Collective, matched by [Runner.Share]. After an error it may be called again in the
-// next group.
+// so too. Graphs of groups that receive large messages there are not, and so refused, where a sender has mapped the
+// buffer elsewhere, as a newcomer has. Collective, matched by [Runner.Share]. After an error it may be
+// called again in the next group.
 //
 // Errors: those of [Runner.Share]; ErrInvalid for a view, and for a memory that is closed or of the
 // group already.
@@ -318,7 +319,7 @@ func (m *Memory) Reform(ctx context.Context) (captured bool, err error) {
 	if err != nil {
 		return false, wrap(r.comm, op, err)
 	}
-	return captured && m.number == number && m.placed == placed, nil
+	return captured && m.number == number && (m.placed == placed || !m.offered), nil
 }
 
 // Reform makes the operation ready for the group of its runner, which [Runner.Reform] has made it one of,

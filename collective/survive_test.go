@@ -166,3 +166,88 @@ func TestRunnerReform(t *testing.T) {
 	s.want(s.goOn(4, s.works), true)
 	s.close()
 }
+
+// TestPlacesReform has messages in graphs that are stored where they belong. A memory that was not carried to the
+// next group offers no place there. Once it was, the graphs are right where the senders have it mapped as before, and
+// are refused elsewhere.
+func TestPlacesReform(t *testing.T) {
+	s := newSurvivors(t, 3, communicator.Options{Scratch: 1 << 20})
+	for rank := range s.all {
+		s.all[rank] = &survivor{large: 1 << 10}
+	}
+	shift := func(r *survivor) error {
+		g, n, me := r.runner.Group(), r.comm.Size(), r.comm.Rank()
+		g.Send(r.stream, r.in, survivorPart, I32, (me+1)%n)
+		g.Recv(r.stream, r.out, survivorPart, I32, (me+n-1)%n)
+		return g.Launch()
+	}
+	shifted := func(r *survivor, queue func() error) error {
+		n, me := r.comm.Size(), r.comm.Rank()
+		in, out := make([]int32, survivorPart), make([]int32, survivorPart)
+		for i := range in {
+			in[i] = int32(1000*me + i)
+		}
+		if err := errors.Join(gpu.CopyIn(r.in, in), gpu.CopyIn(r.out, out), r.comm.Barrier(s.ctx), queue(), r.comm.Synchronize(s.ctx, r.stream), gpu.CopyOut(out, r.out)); err != nil {
+			return err
+		}
+		for i, got := range out {
+			if want := int32(1000*((me+n-1)%n) + i); got != want {
+				return fmt.Errorf("element %d is %d, not %d", i, got, want)
+			}
+		}
+		return nil
+	}
+	graphs := make([]*gpu.Graph, 3)
+	s.goOn(3, func(r *survivor) (err error) {
+		if err := r.stream.BeginCapture(); err != nil {
+			return err
+		}
+		failed := shift(r)
+		graphs[r.comm.Rank()], err = r.stream.EndCapture()
+		if err := errors.Join(failed, err); err != nil {
+			return err
+		}
+		if !r.outAll.offered {
+			return errors.New("no place was offered")
+		}
+		return s.works(r)
+	})
+	for moved := range 2 {
+		s.all[1].comm.Abort(errors.New("the disk is full"))
+		boots := newBoots(s, 3)
+		s.each(3, func(rank int) (err error) {
+			r := s.all[rank]
+			<-r.comm.Done()
+			if r.comm, err = r.comm.Reform(s.ctx, boots[rank], r.stream); err != nil {
+				return err
+			}
+			if captured, err := r.runner.Reform(s.ctx, r.comm); err != nil || !captured {
+				return fmt.Errorf("the runner is carried: %v, %v", captured, err)
+			}
+			r.outAll.offered = false
+			if err := shifted(r, func() error { return shift(r) }); err != nil {
+				return fmt.Errorf("before the memory is carried: %w", err)
+			}
+			if r.outAll.offered {
+				return errors.New("a memory of the group before offered a place")
+			}
+			r.outAll.offered = true
+			if moved == 1 { // as if the senders had mapped it elsewhere
+				r.outAll.placed.print[0] ^= 1
+			}
+			if captured, err := r.outAll.Reform(s.ctx); err != nil || captured != (moved == 0) {
+				return fmt.Errorf("the memory is carried: %v, %v", captured, err)
+			}
+			if moved == 1 {
+				return refused("a graph of places that have moved", graphs[rank].Launch(r.stream), "capture it again")
+			}
+			return shifted(r, func() error { return graphs[rank].Launch(r.stream) })
+		})
+	}
+	for _, g := range graphs {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	s.close()
+}

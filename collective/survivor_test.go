@@ -26,6 +26,7 @@ type survivor struct {
 	ops           []*Operation
 	graph         *gpu.Graph
 	step          int32
+	large         uint64 // as groupSizes.large, unless it is 0
 }
 
 // survivorCall is a call in a survivor's graph: a prepared one, or one that is queued.
@@ -115,6 +116,9 @@ func (s *survivor) enter(ctx context.Context, boot communicator.Bootstrap, devic
 	}
 	if err != nil {
 		return false, fmt.Errorf("the runner: %w", err)
+	}
+	if s.large > 0 {
+		s.runner.groups.sizes.large = s.large
 	}
 	for _, side := range []struct {
 		m **Memory
