@@ -1552,7 +1552,8 @@ static void sums_right(survivor* r, int rank, int size, mscclgo_graph graph) {
   OK(mscclgo_graph_launch(graph, r->s));
   OK(mscclgo_group_synchronize(r->g, r->s, -1));
   OK(mscclgo_copy_out(values, r->data, 0, sizeof values));
-  for (int i = 0; i < 500; i++) TRUE(values[i] == size * i + size * (size - 1) / 2 && values[500 + i] == i + before);
+  for (int i = 0; i < 500; i++)
+    TRUE(values[i] == size * i + size * (size - 1) / 2 && values[500 + i] == i + before);
   OK(mscclgo_group_barrier(r->g, -1));
 }
 
