@@ -238,21 +238,26 @@ func TestOnHosts(t *testing.T) {
 }
 
 // TestRails does all-gathers and broadcasts by the hierarchy, on one to four hosts: of a piece and of
-// several, of shares that some owners have none of, in place and not, with roots that have twins and
-// that have none.
+// several, of shares that some owners have none of, in place and not.
 func TestRails(t *testing.T) {
+	byHierarchy(t, []collective.Kind{collective.AllGather, collective.Broadcast}, 256<<10, 300_001)
+}
+
+// byHierarchy does collectives by the hierarchy, on one to four hosts, of `most` elements and fewer, with roots
+// that have twins and that have none, in place and not where that may be.
+func byHierarchy(t *testing.T, kinds []collective.Kind, scratch, most uint64) {
 	for _, hosts := range append(slices.Clone(groupsOnHosts), []int{0, 0, 0}, []int{0, 1, 1, 1, 1, 1}) {
-		for _, kind := range []collective.Kind{collective.AllGather, collective.Broadcast} {
+		for _, kind := range kinds {
 			t.Run(fmt.Sprint(hosts, kind), func(t *testing.T) {
-				options := collective.Options{Tuning: only(kind, "hier"), Scratch: 256 << 10}
+				options := collective.Options{Tuning: only(kind, "hier"), Scratch: scratch}
 				runOnHosts(t, hosts, options, func(m *member) error {
-					for i, count := range []uint64{1, 17, 4_000, 300_001, 129} {
+					for i, count := range []uint64{1, 17, 4_000, most, 129} {
 						p := &problem{Call: collective.Call{Kind: kind, Type: collective.U8, Count: count}}
 						if kind.Rooted() {
 							p.Root = (len(hosts) - 1 + 2*i) % len(hosts)
 						}
 						p.offsetIn, p.offsetOut = []uint64{0, 1, 4, 128}[i%4]+uint64(m.comm.Rank()%2*12), []uint64{16, 3, 0}[i%3]
-						p.InPlace = i%2 == 0
+						p.InPlace = i%2 == 0 && kind.InPlace()
 						if err := m.right(p); err != nil {
 							return err
 						}

@@ -16,30 +16,9 @@ import (
 // routed are the collectives whose parts go by rails, each for one rank.
 var routed = []collective.Kind{collective.AllToAll, collective.Gather, collective.Scatter}
 
-// TestRoutes does all-to-alls, gathers and scatters by the hierarchy, on one to four hosts: of a part of
-// a piece and of more pieces than there are slots, with roots that have twins and that have none.
-func TestRoutes(t *testing.T) {
-	for _, hosts := range append(slices.Clone(groupsOnHosts), []int{0, 0, 0}, []int{0, 1, 1, 1, 1, 1}) {
-		for _, kind := range routed {
-			t.Run(fmt.Sprint(hosts, kind), func(t *testing.T) {
-				options := collective.Options{Tuning: only(kind, "hier"), Scratch: 128 << 10}
-				runOnHosts(t, hosts, options, func(m *member) error {
-					for i, count := range []uint64{1, 17, 4_000, 70_001, 129} {
-						p := &problem{Call: collective.Call{Kind: kind, Type: collective.U8, Count: count}}
-						if kind.Rooted() {
-							p.Root = (len(hosts) - 1 + 2*i) % len(hosts)
-						}
-						p.offsetIn, p.offsetOut = []uint64{0, 1, 4, 128}[i%4]+uint64(m.comm.Rank()%2*12), []uint64{16, 3, 0}[i%3]
-						if err := m.right(p); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			})
-		}
-	}
-}
+// TestRoutes does all-to-alls, gathers and scatters by the hierarchy: of a part of a piece and of more pieces than
+// there are slots.
+func TestRoutes(t *testing.T) { byHierarchy(t, routed, 128<<10, 70_001) }
 
 // routedChain are calls that follow each other on two memories of each rank, from one of them to the
 // other, and what they leave there.

@@ -48,8 +48,9 @@ func (e ownExchange) describe(s *verdict.Status, now time.Time) {
 	}
 }
 
-// judgeExchange returns the verdict of this rank's exchange, whose deadline has passed.
-func (o *observer) judgeExchange() (verdict.Verdict, bool) {
+// judgeNow returns the verdict of a wait of this rank's on the host, whose deadline has passed. describe
+// brings the rank's status up to date; mu is held.
+func (o *observer) judgeNow(describe func(s *verdict.Status, now time.Time)) (verdict.Verdict, bool) {
 	outer := o.outerGroup()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,7 +60,7 @@ func (o *observer) judgeExchange() (verdict.Verdict, bool) {
 	now := o.now()
 	ranks := o.ranks(now)
 	if me := &ranks[o.c.Rank()]; me.Status != nil {
-		o.exchanging.describe(me.Status, now)
+		describe(me.Status, now)
 	}
 	return o.verdict(ranks, outer), true
 }
@@ -86,8 +87,9 @@ func (f *failure) explain(err error) error {
 	if cause := f.err(); cause != nil {
 		return cause
 	}
-	if v, ok := f.observer.judgeExchange(); ok {
-		return f.observer.overdue("communicator: exchange", v, err)
+	o := f.observer
+	if v, ok := o.judgeNow(func(s *verdict.Status, now time.Time) { o.exchanging.describe(s, now) }); ok {
+		return o.overdue("communicator: exchange", v, err)
 	}
 	return err
 }

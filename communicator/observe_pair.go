@@ -89,25 +89,14 @@ func (c *Communicator) waitIn(name, op string, peer int, part func() error) erro
 		return err
 	case <-time.After(o.ask()): // for all ranks to report what they wait for
 	}
-	if v, ok := o.judgePair(p); ok {
+	if v, ok := o.judgeNow(p.describe); ok {
 		return o.overdue(op, v, err)
 	}
 	return err
 }
 
-// judgePair returns the verdict of such a call, whose deadline has passed.
-func (o *observer) judgePair(p *ownPair) (verdict.Verdict, bool) {
-	outer := o.outerGroup()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.board == nil {
-		return verdict.Verdict{}, false
-	}
-	now := o.now()
-	ranks := o.ranks(now)
-	if me := &ranks[o.c.Rank()]; me.Status != nil {
-		same := func(w verdict.Wait) bool { return w.Kind == verdict.Pair && w.Peer == p.peer && w.Name == p.name }
-		me.Waits = append(slices.DeleteFunc(me.Waits, same), p.wait(now))
-	}
-	return o.verdict(ranks, outer), true
+// describe adds the call, whose deadline has passed, to this rank's status.
+func (p *ownPair) describe(s *verdict.Status, now time.Time) {
+	same := func(w verdict.Wait) bool { return w.Kind == verdict.Pair && w.Peer == p.peer && w.Name == p.name }
+	s.Waits = append(slices.DeleteFunc(s.Waits, same), p.wait(now))
 }
