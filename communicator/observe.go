@@ -68,6 +68,7 @@ type deviceNotes struct {
 // deviceWait is a wait that a note told of.
 type deviceWait struct {
 	lasted   time.Duration // when it was seen to go on
+	longest  time.Time     // when that was; a new wait for the same counts noteFresh later
 	number   uint64        // of the signal, or 0
 	seen     time.Time
 	timedOut bool
@@ -90,7 +91,9 @@ type service struct {
 
 const (
 	// noteFresh is how long a wait counts as going on after its note has moved. Kernels
-	// write notes every 4 ms; on the emulated device they may have to wait for a CPU.
+	// write notes every 4 ms; on the emulated device they may have to wait for a CPU. So long does
+	// one count that has ended, too, also if the next kernel waits for the same: a wait that
+	// passed its deadline may have let the rank's next kernel do what ended others.
 	noteFresh = 300 * time.Millisecond
 	// gapShare is the part of the heartbeat time-out by which this rank may be late
 	// itself. If it is later, it was stopped, or had no CPU, and so perhaps had others:
@@ -192,8 +195,10 @@ func (o *observer) readNotes(notes *deviceNotes, now time.Time) {
 			o.waits[what] = w
 		}
 		// Words of two waits may be mixed.
-		w.lasted, w.seen, w.timedOut = max(time.Duration(n.Last-n.Start), 0), now, w.timedOut || timedOut
-		w.number = n.Awaited()
+		if lasted := max(time.Duration(n.Last-n.Start), 0); lasted >= w.lasted || timedOut || now.Sub(w.longest) > noteFresh {
+			w.lasted, w.longest, w.number = lasted, now, n.Awaited()
+		}
+		w.seen, w.timedOut = now, w.timedOut || timedOut
 		w.moves++
 	}
 	o.notes = *notes

@@ -260,11 +260,16 @@ func TestNotes(t *testing.T) {
 	notes.waits[3].Last += second / 2
 	notes.waits[3].Expected = notes.waits[3].Start<<48 | 4
 	check("that goes on", "[{0 5 gather 2 9 4 2.5s false 0 false 0}]")
+	notes.waits[3] = devicecode.WaitNote{What: notes.waits[3].What, Start: 4 * second, Last: 4*second + second/8}
+	check("the next for the same", "[{0 5 gather 2 9 4 2.5s false 0 false 0}]")
+	*clock = clock.Add(noteFresh + 1)
+	notes.waits[3].Last += second / 4
+	check("which goes on", "[{0 5 gather 2 9 0 375ms false 0 false 0}]")
 	notes.waits[3].What |= 1 << 63
 	*clock = clock.Add(time.Hour)
-	check("that has failed", "[{0 5 gather 2 9 4 2.5s true 0 false 0}]")
+	check("that has failed", "[{0 5 gather 2 9 0 375ms true 0 false 0}]")
 	notes.waits[6] = note(1<<31-1, 0xffff, 0xffff, 9, 3)
-	check("noise", "[{0 5 gather 2 9 4 2.5s true 0 false 0} {2 0  -1 65535 0 0s false 0 false 0}]")
+	check("noise", "[{0 5 gather 2 9 0 375ms true 0 false 0} {2 0  -1 65535 0 0s false 0 false 0}]")
 }
 
 func TestBoardStatus(t *testing.T) {
