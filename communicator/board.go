@@ -50,7 +50,7 @@ type boardHead struct {
 }
 
 // boardVersion changes with the layout.
-const boardVersion = 'm'<<24 | 'b'<<16 | 8
+const boardVersion = 'm'<<24 | 'b'<<16 | 9
 
 // boardRank is what only one rank writes.
 type boardRank struct {
@@ -65,10 +65,15 @@ type boardText struct {
 
 // boardPulse is what only one rank writes: the rank itself, or the leader of its host.
 type boardPulse struct {
-	beat   uint64 // Unix milliseconds, or more; 0 before the first; gone after the last
-	turn   uint64 // of the status: odd while it is written
+	beat     uint64         // Unix milliseconds, or more; 0 before the first; gone after the last
+	turn     uint64         // how many statuses there were
+	statuses [2]boardStatus // the last is at turn % 2; the other is what is written next
+}
+
+// boardStatus is an encoded status.
+type boardStatus struct {
 	length uint64
-	status [verdict.MaxBytes / 8]uint64
+	words  [verdict.MaxBytes / 8]uint64
 }
 
 // gone is the beat of a rank that has left in good order.
@@ -177,34 +182,35 @@ func (b *board) ask(questions uint64) { atomic.StoreUint64(&b.head.asked, questi
 // turnOf returns a number that changes with a rank's status.
 func (b *board) turnOf(rank int) uint64 { return atomic.LoadUint64(&b.pulses[rank].turn) }
 
-// report stores a rank's status, of at most verdict.MaxBytes.
+// report stores a rank's status, of at most verdict.MaxBytes. The one before stays readable
+// meanwhile, also if this process is stopped.
 func (b *board) report(rank int, status []byte) {
 	p := &b.pulses[rank]
-	turn := atomic.LoadUint64(&p.turn) | 1
-	atomic.StoreUint64(&p.turn, turn)
+	turn := atomic.LoadUint64(&p.turn) + 1
+	s := &p.statuses[turn%2]
 	var word [8]byte
 	for i := 0; i < len(status); i += len(word) {
 		word = [8]byte{}
 		copy(word[:], status[i:])
-		atomic.StoreUint64(&p.status[i/len(word)], binary.LittleEndian.Uint64(word[:]))
+		atomic.StoreUint64(&s.words[i/len(word)], binary.LittleEndian.Uint64(word[:]))
 	}
-	atomic.StoreUint64(&p.length, uint64(len(status)))
-	atomic.StoreUint64(&p.turn, turn+1)
+	atomic.StoreUint64(&s.length, uint64(len(status)))
+	atomic.StoreUint64(&p.turn, turn)
 }
 
-// statusOf returns a rank's status, or nil if there is none, or it is being written all
-// the time.
+// statusOf returns a rank's status, or nil if there is none, or new ones come all the time.
 func (b *board) statusOf(rank int) []byte {
 	p := &b.pulses[rank]
 	for range 100 {
 		turn := atomic.LoadUint64(&p.turn)
-		n := min(atomic.LoadUint64(&p.length), verdict.MaxBytes)
+		s := &p.statuses[turn%2]
+		n := min(atomic.LoadUint64(&s.length), verdict.MaxBytes)
 		words := (n + 7) / 8
 		status := make([]byte, 0, words*8)
 		for i := range words {
-			status = binary.LittleEndian.AppendUint64(status, atomic.LoadUint64(&p.status[i]))
+			status = binary.LittleEndian.AppendUint64(status, atomic.LoadUint64(&s.words[i]))
 		}
-		if turn%2 == 0 && atomic.LoadUint64(&p.turn) == turn {
+		if atomic.LoadUint64(&p.turn) == turn {
 			if n == 0 {
 				return nil
 			}
