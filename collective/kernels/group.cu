@@ -569,7 +569,8 @@ class Worker {
   }
 
   // offer offers the sender the place of message i of the pair, or tells it that there is none. One thread
-  // calls it, when the task is done with message i - 2.
+  // calls it, when the task is done with message i - 2. It releases nothing: kernels that have read the place
+  // have ended, and this one does not.
   MSCCLGO_DEVICE void offer(const Task& task, const Pair& pair, uint32_t i) const {
     const Message& message = messageOf(pair, i);
     const Box senders = box(pair.peer());

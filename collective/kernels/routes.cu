@@ -67,18 +67,27 @@ struct Rails {
   MSCCLGO_DEVICE uint64_t outbox(uint32_t k, uint64_t piece) const { return inbox(hosts - 1 + k, piece); }
 };
 
+// Root is a rank that has all parts: number `rank` of host `host`.
+struct Root {
+  uint32_t host, rank;
+};
+
+// Call is what a call is of: parts of `bytes` bytes, and a root if it has one.
+struct Call {
+  const GroupHandle& group;
+  const PeerMemory &in, &out;
+  const Rails& rails;
+  uint64_t bytes;
+  Root root;
+};
+
 // AllToAll, Gather and Scatter tell what streams hold. `parts` returns how many parts go from a host to
 // another by this rank's rail; `from` where part i to a host lies in an input of this host, and `to` where
 // that from a host belongs in an output. `own` copies what stays on the host.
 //
 // AllToAll: what is for the ranks of an owner goes by that owner's rail. Ranks of a host read its inputs in
 // different orders, so that no link is crowded.
-struct AllToAll {
-  const GroupHandle& group;
-  const PeerMemory &in, &out;
-  const Rails& rails;
-  uint64_t bytes;
-
+struct AllToAll : Call {
   MSCCLGO_DEVICE uint64_t parts(uint32_t from, uint32_t to) const {
     return rails.served(to, group.rank) * rails.ranks(from);
   }
@@ -109,19 +118,8 @@ struct AllToAll {
   }
 };
 
-// Root is a rank that has all parts: number `rank` of host `host`.
-struct Root {
-  uint32_t host, rank;
-};
-
 // Gather: what the ranks of an owner have goes by that owner's rail.
-struct Gather {
-  const GroupHandle& group;
-  const PeerMemory &in, &out;
-  const Rails& rails;
-  uint64_t bytes;
-  Root root;
-
+struct Gather : Call {
   MSCCLGO_DEVICE uint64_t parts(uint32_t from, uint32_t to) const {
     return to == root.host ? rails.served(from, group.rank) : 0;
   }
@@ -141,13 +139,7 @@ struct Gather {
 };
 
 // Scatter: what is for the ranks of an owner goes by that owner's rail.
-struct Scatter {
-  const GroupHandle& group;
-  const PeerMemory &in, &out;
-  const Rails& rails;
-  uint64_t bytes;
-  Root root;
-
+struct Scatter : Call {
   MSCCLGO_DEVICE uint64_t parts(uint32_t from, uint32_t to) const {
     return from == root.host ? rails.served(to, group.rank) : 0;
   }
@@ -187,7 +179,8 @@ struct Team {
 };
 
 // last counts a block, and reports whether it is the last of so many: then what the others did before
-// is done, and the count begins anew. One thread.
+// is done, and the count begins anew. One thread calls it, behind a barrier of the block: its release has
+// what all threads did before that, and the last one's acquire what all releases had.
 MSCCLGO_DEVICE bool last(uint32_t* count, uint32_t of) {
   if (fetchAdd<Scope::Device, Order::Release>(count, 1) + 1 < of) return false;
   fence<Scope::Device, Order::Acquire>();
@@ -370,16 +363,16 @@ class Moving {
       __grid_constant__ const PeerMemory out, __grid_constant__ const Rails rails, uint64_t bytes
 
 extern "C" __global__ void __launch_bounds__(512, 1) routedAllToAll(PARAMETERS) {
-  Moving<AllToAll>({group, in, out, rails, bytes}).run();
+  Moving<AllToAll>(AllToAll{{group, in, out, rails, bytes, {}}}).run();
 }
 
 // The root is rank `root` of host `rootHost`, which its ranks know in their own numbers.
 extern "C" __global__ void __launch_bounds__(512, 1)
     routedGather(PARAMETERS, uint32_t rootHost, uint32_t root) {
-  Moving<Gather>({group, in, out, rails, bytes, {rootHost, root}}).run();
+  Moving<Gather>(Gather{{group, in, out, rails, bytes, {rootHost, root}}}).run();
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1)
     routedScatter(PARAMETERS, uint32_t rootHost, uint32_t root) {
-  Moving<Scatter>({group, in, out, rails, bytes, {rootHost, root}}).run();
+  Moving<Scatter>(Scatter{{group, in, out, rails, bytes, {rootHost, root}}}).run();
 }
