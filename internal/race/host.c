@@ -61,10 +61,19 @@ static race_cell* cell_of(uint64_t at) {
   return c;
 }
 
+// cell_for is cell_of for a write that releases a clock. A host that polls sees the value as soon as it
+// is there, whoever holds the lock: so the host is told first.
+static race_cell* cell_for(uint64_t at, uint32_t released) {
+  int pinned;
+  if (!shadow_cell((void*)(uintptr_t)at, &pinned)) return NULL;
+  if (pinned) race_publish(&race_mailbox, released);
+  return cell_of(at);
+}
+
 void race_store(const race_launch* l, uint64_t at, uint64_t value, uint32_t place) {
   race_thread t = thread_of(l);
   shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, place);
-  race_cell* c = cell_of(at);
+  race_cell* c = cell_for(at, l->base);
   if (!c) return;
   // Here too, so that a kernel sees the value together with what it releases.
   __atomic_store_n((uint64_t*)(uintptr_t)at, value, __ATOMIC_SEQ_CST);
@@ -78,7 +87,7 @@ void race_store(const race_launch* l, uint64_t at, uint64_t value, uint32_t plac
 int race_update(race_launch* l, uint32_t what, uint64_t at, uint64_t value, uint64_t* old) {
   race_thread t = thread_of(l);
   shadow_access(&t, (void*)(uintptr_t)at, sizeof(value), RACE_ATOMIC | RACE_SYSTEM | RACE_WRITE, l->name);
-  race_cell* c = cell_of(at);
+  race_cell* c = cell_for(at, l->base);
   if (!c) return 0;
   const mscclgo_emu_atomic w = {
       .at = (void*)(uintptr_t)at, .value = value, .what = what, .size = sizeof(value)};

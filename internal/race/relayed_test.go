@@ -59,8 +59,20 @@ func (r *relayed) launch(s *gpu.Stream, name string, args ...any) error {
 	return k.Launch(s, gpu.Blocks(1, 1), args...)
 }
 
-// byGo launches a kernel that Go wakes once writeBefore has told Go, by words of pinned memory.
-func (r *relayed) byGo(ctx context.Context, name string) error {
+// writesThenTells are ways to have a kernel write the words and Go told of it by a flag, of pinned memory.
+var writesThenTells = map[string]func(r *relayed, flag *gpu.Buffer) error{
+	"kernel": func(r *relayed, flag *gpu.Buffer) error { return r.launch(r.stream, "writeBefore", r.b, flag) },
+	"stream": func(r *relayed, flag *gpu.Buffer) error {
+		return errors.Join(r.launch(r.stream, "writeOnly", r.b), r.stream.WriteValue64(flag, 0, 1))
+	},
+	"stream's addition": func(r *relayed, flag *gpu.Buffer) error {
+		return errors.Join(r.launch(r.stream, "writeOnly", r.b), r.stream.Add64(flag, 0, 1))
+	},
+}
+
+// byGo launches a kernel that Go wakes, by a word of pinned memory, once it is told that another has
+// written.
+func (r *relayed) byGo(ctx context.Context, name, told string) error {
 	other, err := r.comm.NewStream()
 	if err != nil {
 		return err
@@ -73,7 +85,7 @@ func (r *relayed) byGo(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.launch(other, name, r.port, r.b, second), r.launch(r.stream, "writeBefore", r.b, flags)); err != nil {
+	if err := errors.Join(r.launch(other, name, r.port, r.b, second), writesThenTells[told](r, flags)); err != nil {
 		return err
 	}
 	word := func(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&flags.HostBytes()[at])) }
@@ -90,7 +102,7 @@ func TestRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(shared)
-	for name, does := range map[string]func(ctx context.Context, r *relayed) error{
+	all := map[string]func(ctx context.Context, r *relayed) error{
 		"handler": func(ctx context.Context, r *relayed) error {
 			if r.comm.Rank() == 1 {
 				return nil
@@ -103,18 +115,6 @@ func TestRelayed(t *testing.T) {
 			}
 			return errors.Join(r.launch(r.stream, "exchangeOnly", r.port), r.stream.Synchronize(ctx), r.service.Close(), r.ports.Close(), gpu.CopyIn(r.b, make([]byte, 3*4096)))
 		},
-		"read behind Go": func(ctx context.Context, r *relayed) error {
-			if r.comm.Rank() == 1 {
-				return nil
-			}
-			return r.byGo(ctx, "readBehind")
-		},
-		"put behind Go": func(ctx context.Context, r *relayed) error {
-			if r.comm.Rank() == 1 {
-				return nil
-			}
-			return r.byGo(ctx, "putBehind")
-		},
 		"memory of the host": func(ctx context.Context, r *relayed) error {
 			w, err := r.comm.Device().WrapHost(shared)
 			if err != nil {
@@ -123,7 +123,18 @@ func TestRelayed(t *testing.T) {
 			err = errors.Join(r.launch(r.stream, "hostMemory", r.port, w, uint32(r.comm.Rank())), r.stream.Synchronize(ctx), r.comm.Barrier(ctx))
 			return errors.Join(err, w.Close())
 		},
-	} {
+	}
+	for told := range writesThenTells {
+		for name, kernel := range map[string]string{"read": "readBehind", "put": "putBehind"} {
+			all[name+" behind Go, told by a "+told] = func(ctx context.Context, r *relayed) error {
+				if r.comm.Rank() == 1 {
+					return nil
+				}
+				return r.byGo(ctx, kernel, told)
+			}
+		}
+	}
+	for name, does := range all {
 		for _, over := range portTransports() {
 			t.Run(name+"/"+over.String(), func(t *testing.T) {
 				for _, race := range runOver(t, over, func(ctx context.Context, comm *communicator.Communicator) error {

@@ -101,6 +101,15 @@ void sync_offer(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, int p
   if (pinned) race_publish(&race_mailbox, system);
 }
 
+// will_release returns what a write of the thread will tell everyone, apart from what the word's readers
+// know already.
+static uint32_t will_release(race_thread* t, const mscclgo_emu_atomic* w) {
+  if (w->scope != MSCCLGO_EMU_SYSTEM) return t->base;
+  if (!(w->order & MSCCLGO_EMU_RELEASE)) return released(t, &t->fence[0]);
+  const race_fence f = {t->known, t->time, t->block_clock, t->warp_clock, 0};
+  return clock_of(t, &f);
+}
+
 // settle ends the thread's volatile access, if it has told of one: it is made by now.
 static void settle(race_thread* t) {
   if (!t->pending) return;
@@ -175,6 +184,8 @@ uint64_t sync_atomic(race_thread* t, race_cell* c, const mscclgo_emu_atomic* w, 
   int writes;
   uint64_t wrote = 0;
   race_lock(&c->lock);
+  // A host that polls sees the value as soon as it is there, whoever holds the lock: so it is told first.
+  if (pinned && w->what != MSCCLGO_EMU_LOAD) race_publish(&race_mailbox, will_release(t, w));
   const uint64_t old = race_operate(w, &wrote, &writes);
   if (w->what != MSCCLGO_EMU_STORE) {
     sync_refresh(c, old);

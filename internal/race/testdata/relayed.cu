@@ -13,11 +13,14 @@ extern "C" __global__ void handlerFills(FifoHandle fifo, const PortChannelHandle
 // exchangeOnly leaves the flush to the code that closes the channels.
 extern "C" __global__ void exchangeOnly(const PortChannelHandle* port) { port->exchange(4096, 9, 8192); }
 
-// Go tells readBehind and putBehind by their flag that writeBefore has set its own.
+// Go tells readBehind and putBehind by their flag that it was told of the write, by writeBefore or by the
+// stream behind writeOnly.
 extern "C" __global__ void writeBefore(uint32_t* words, uint64_t* flag) {
   words[0] = 7;
   store<Scope::System, Order::Release>(flag, uint64_t(1));
 }
+
+extern "C" __global__ void writeOnly(uint32_t* words) { words[0] = 7; }
 
 __device__ inline void await(const uint64_t* flag) {
   while (load<Scope::System, Order::Acquire>(flag) == 0) {
