@@ -266,6 +266,7 @@ CALL(peer_memory_destroy, (mscclgo_peer_memory memory), (ID(memory)))
 CALL(prepare, (mscclgo_group group, const mscclgo_call* call, mscclgo_prepared* prepared),
      (ID(group), (mscclgo_call*)call, NEW(prepared)))
 CALL(prepared_launch, (mscclgo_prepared prepared, mscclgo_stream stream), (ID(prepared), ID(stream)))
+CALL(prepared_reform, (mscclgo_prepared prepared, int* captured), (ID(prepared), captured))
 CALL(prepared_destroy, (mscclgo_prepared prepared), (ID(prepared)))
 CALL(all_reduce,
      (mscclgo_group group, mscclgo_stream stream, void* out, const void* in, uint64_t count,

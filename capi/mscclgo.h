@@ -337,15 +337,16 @@ MSCCLGO_API mscclgo_status mscclgo_rendezvous_destroy(mscclgo_rendezvous rendezv
 // buffers with what is in them, streams, modules, graphs. What was made of the group itself
 //
 //   is carried to the new one by collective calls, one for each object, which newcomers match with the call
-//   that makes such an object: mscclgo_memory_channels_reform, mscclgo_port_channels_reform and
-//   mscclgo_peer_memory_reform. Until then it must not be used;
-//   or is destroyed: proxies, pipes, prepared calls and parts. Make these again.
+//   that makes such an object: mscclgo_memory_channels_reform, mscclgo_port_channels_reform,
+//   mscclgo_peer_memory_reform and, after their memory, mscclgo_prepared_reform. Until then it must not be
+//   used;
+//   or is destroyed: proxies, pipes and parts. Make these again.
 //
 // The first collective carries what the group has for collectives and messages, on all ranks, or
 // mscclgo_group_reform_collectives does, and mscclgo_group_get_handle is collective once more. Graphs may be
 // launched where what they use is carried and the function that carries it says so, or the handle that they
 // were captured with is the same as before. A graph that holds collectives or messages and is not right is
-// MSCCLGO_INVALID, as is one that holds prepared calls: capture it again.
+// MSCCLGO_INVALID: capture it again.
 //
 // What is queued on streams of the device, wrapped ones too, ends first: where the group has failed its waits
 // end as aborted, and where it works as they would. Streams of which the library has no handle must have no
@@ -374,7 +375,7 @@ MSCCLGO_API mscclgo_status mscclgo_group_reform(mscclgo_group group, const char*
 
 // mscclgo_group_reform_collectives carries what the group had for collectives and messages to the group that
 // it was re-formed to: kernels, memory and what was prepared for calls. captured, if it is not NULL, tells
-// whether graphs that were captured before with collectives and messages, but prepared ones, are right: on
+// whether graphs that were captured before with collectives and messages, but prepared calls, are right: on
 // one host, where this rank, the number of ranks and the addresses of all memory are as before. Collective:
 // all ranks call it, or make their first collective instead, as newcomers may. Calls after the first tell the
 // same.
@@ -1278,6 +1279,17 @@ MSCCLGO_API mscclgo_status mscclgo_prepare(mscclgo_group group, const mscclgo_ca
 // mscclgo_prepared_launch queues the collective on a stream and returns, as the functions of
 // the collectives do. All ranks launch the same, in the same order. It may be captured.
 MSCCLGO_API mscclgo_status mscclgo_prepared_launch(mscclgo_prepared prepared, mscclgo_stream stream);
+
+// mscclgo_prepared_reform carries a prepared collective to the group that its own was re-formed to, once
+// mscclgo_peer_memory_reform has carried its memory: the same call, by an algorithm that is chosen anew.
+// captured, if it is not NULL, tells whether graphs that hold it are right: on one host, where this rank, the
+// number of ranks and the addresses of all memory are as before. Until it is called, the call can only be
+// destroyed. Collective, matched by mscclgo_prepare.
+//
+// Errors: those of mscclgo_prepare, such as MSCCLGO_INVALID where the call does not suit the number of
+// ranks any more, on all ranks: destroy it then; MSCCLGO_INVALID where its memory was not carried, and for a
+// call of the group that it is of.
+MSCCLGO_API mscclgo_status mscclgo_prepared_reform(mscclgo_prepared prepared, int* captured);
 
 // mscclgo_prepared_destroy ends its use. It concerns this rank alone; what was launched goes on.
 MSCCLGO_API mscclgo_status mscclgo_prepared_destroy(mscclgo_prepared prepared);

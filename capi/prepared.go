@@ -25,30 +25,35 @@ type peerMemory struct {
 
 	mu     sync.Mutex
 	shared *collective.Memory // for prepared calls; the first one makes it
+	left   bool               // shared is of a group before
 }
 
 // collective returns the memory for prepared calls. All ranks call it for the same memories in
-// the same order, since the first call for each is collective.
+// the same order, since the first call for each is collective, also in the group that follows.
 func (m *peerMemory) collective(ctx context.Context, r *collective.Runner) (*collective.Memory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shared == nil {
+	switch {
+	case m.shared == nil:
 		shared, err := r.Share(ctx, m.buffer)
 		if err != nil {
 			return nil, err
 		}
 		m.shared = shared
+	case m.left:
+		if _, err := m.shared.Reform(ctx); err != nil {
+			return nil, err
+		}
+		m.left = false
 	}
 	return m.shared, nil
 }
 
-// forget has what is for prepared calls made again in the next group.
-func (m *peerMemory) forget() error {
+// leave has the next group take over what is for prepared calls.
+func (m *peerMemory) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.shared.Close(context.Background()) // which waits for nobody: it was not carried
-	m.shared = nil
-	return err
+	m.left = m.shared != nil
 }
 
 // close unmaps the peers' buffers. Where the group goes too, its runner closes what is for
@@ -61,6 +66,18 @@ func (m *peerMemory) close() error {
 		err = m.shared.Close(ctx)
 	}
 	return errors.Join(err, m.peers.Close())
+}
+
+// prepared is what the handle of a prepared call stands for.
+type prepared struct {
+	operation *collective.Operation
+	memories  [2]part // which the call has
+}
+
+// part is peer memory from an offset on. Its memory is 0 where a call has none.
+type part struct {
+	memory C.uintptr_t
+	offset uint64
 }
 
 // partingTime is how long a rank that destroys something waits for the others to do so too.
@@ -109,57 +126,60 @@ func capi_prepare(handle C.uintptr_t, c *C.mscclgo_call, result *C.uintptr_t) C.
 			Kind: collective.Kind(c.collective), Type: collective.Type(c._type), Op: collective.Op(c.operation),
 			Root: int(c.root), Count: uint64(c.count), Overlap: c.overlap != 0,
 		}
-		in, out := *(*C.uintptr_t)(unsafe.Pointer(&c.in)), *(*C.uintptr_t)(unsafe.Pointer(&c.out))
-		want.InPlace = in == 0
+		out := part{*(*C.uintptr_t)(unsafe.Pointer(&c.out)), uint64(c.out_offset)}
+		in := part{*(*C.uintptr_t)(unsafe.Pointer(&c.in)), uint64(c.in_offset)}
+		want.InPlace = in.memory == 0
 		r, err := g.collectives()
 		if err != nil {
 			return err
 		}
+		p := &prepared{}
 		var wrong error
 		if want.Count > 0 {
-			want.Out, wrong = prepareMemory(op, group, r, out, uint64(c.out_offset))
+			p.memories = [2]part{out, in}
+			want.Out, wrong = out.of(op, group, r)
 			if wrong == nil && !want.InPlace {
-				want.In, wrong = prepareMemory(op, group, r, in, uint64(c.in_offset))
+				want.In, wrong = in.of(op, group, r)
 			}
 		}
 		if wrong != nil {
 			want.Out = nil // with which Prepare tells the other ranks that the call is wrong
 		}
-		o, err := r.Prepare(context.Background(), want)
+		p.operation, err = r.Prepare(context.Background(), want)
 		if err = cmp.Or(wrong, err); err != nil {
 			return err
 		}
-		objects.add(group, aPrepared, o, o.Close).store(result)
+		objects.add(group, aPrepared, p, p.operation.Close).store(result)
 		return nil
 	})
 }
 
-// prepareMemory returns the memory of a handle from an offset on.
-func prepareMemory(op string, group *object, r *collective.Runner, handle C.uintptr_t, offset uint64) (part *collective.Memory, err error) {
-	err = of(op, aPeerMemory, handle, func(_ *object, m *peerMemory) error {
+// of returns the part for a call of a group's runner.
+func (p part) of(op string, group *object, r *collective.Runner) (view *collective.Memory, err error) {
+	err = of(op, aPeerMemory, p.memory, func(_ *object, m *peerMemory) error {
 		if m.group != group {
 			return invalid(op, "the memory is of another group")
 		}
 		whole, err := m.collective(context.Background(), r)
-		if err != nil || offset == 0 {
-			part = whole
+		if err != nil || p.offset == 0 {
+			view = whole
 			return err
 		}
-		if offset > whole.Size() {
-			return invalid(op, "the offset %d is outside of the memory's %d bytes", offset, whole.Size())
+		if p.offset > whole.Size() {
+			return invalid(op, "the offset %d is outside of the memory's %d bytes", p.offset, whole.Size())
 		}
-		part, err = whole.Slice(offset, whole.Size()-offset)
+		view, err = whole.Slice(p.offset, whole.Size()-p.offset)
 		return err
 	})
-	return part, err
+	return view, err
 }
 
 //export capi_prepared_launch
 func capi_prepared_launch(handle, stream C.uintptr_t) C.mscclgo_status {
 	const op = "launch a prepared collective"
 	return call(func() error {
-		return of(op, aPrepared, handle, func(_ *object, o *collective.Operation) error {
-			return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error { return o.Launch(s) })
+		return of(op, aPrepared, handle, func(_ *object, p *prepared) error {
+			return of(op, aStream, stream, func(_ *object, s *gpu.Stream) error { return p.operation.Launch(s) })
 		})
 	})
 }

@@ -161,7 +161,7 @@ func (t *table) follow(o *object, next *group) {
 	o.value, o.close = next, next.close
 	for c := range o.children {
 		if m, ok := c.value.(*peerMemory); ok {
-			next.logLeft(m.forget())
+			m.leave()
 		}
 		c.left.Store(c.kind() != aDevice)
 	}
@@ -206,7 +206,7 @@ func (t *table) dismiss(op string, o *object) ([]*object, error) {
 func (o *object) uncarried() (roots, all []*object) {
 	for _, c := range o.newest() {
 		switch c.kind() {
-		case aDevice, memoryChannels, portChannels, aPeerMemory:
+		case aDevice, memoryChannels, portChannels, aPeerMemory, aPrepared:
 			continue
 		case aProxy:
 			all = append(all, slices.DeleteFunc(c.order(nil), func(each *object) bool { return each.kind() == portChannels })...)
@@ -317,6 +317,27 @@ func capi_peer_memory_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_stat
 	return call(func() error {
 		return carry("re-form peer memory", aPeerMemory, handle, captured, func(_ *object, m *peerMemory, _ *object, g *group) (bool, error) {
 			return m.peers.Reform(context.Background(), g.comm)
+		})
+	})
+}
+
+//export capi_prepared_reform
+func capi_prepared_reform(handle C.uintptr_t, captured *C.int) C.mscclgo_status {
+	const op = "re-form a prepared collective"
+	return call(func() error {
+		return carry(op, aPrepared, handle, captured, func(_ *object, p *prepared, owner *object, g *group) (bool, error) {
+			r, err := g.collectives()
+			if err != nil {
+				return false, err
+			}
+			var wrong error
+			for _, m := range p.memories { // as mscclgo_prepare does, which newcomers call
+				if m.memory != 0 && wrong == nil {
+					_, wrong = m.of(op, owner, r)
+				}
+			}
+			right, err := p.operation.Reform(context.Background()) // which tells the other ranks what is wrong
+			return right, cmp.Or(wrong, err)
 		})
 	})
 }

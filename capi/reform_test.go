@@ -121,7 +121,7 @@ func TestDismiss(t *testing.T) {
 			t.Errorf("%s is still there", names[o])
 		}
 	}
-	testcmp.Equal(t, "what is taken", got, []string{names[call], names[parts], names[part], names[proxy], names[pipes]})
+	testcmp.Equal(t, "what is taken", got, []string{names[parts], names[part], names[proxy], names[pipes]})
 
 	var calls sync.WaitGroup
 	for range 4 {
@@ -132,7 +132,7 @@ func TestDismiss(t *testing.T) {
 	}
 	handles.follow(whole, next)
 	calls.Wait()
-	for _, o := range []*object{channels, ports, peers} {
+	for _, o := range []*object{channels, ports, peers, call} {
 		if !handles.has(o) || !whole.children[o] || o.parent != whole || !o.left.Load() {
 			t.Errorf("%s is not to be carried", names[o])
 		}

@@ -1448,6 +1448,7 @@ typedef struct {
   mscclgo_port_channels ports;
   mscclgo_proxy proxy;
   mscclgo_peer_memory peers;
+  mscclgo_prepared sum;
 } survivor;
 
 static char ids[5][MSCCLGO_ID_BYTES];  // of rendezvous
@@ -1464,9 +1465,11 @@ static void begin_survivor(survivor* r, mscclgo_group g) {
   OK(mscclgo_proxy_create(g, &r->proxy));
   OK(mscclgo_port_channels_create_for_streams(g, r->proxy, r->words, NULL, &r->ports));
   OK(mscclgo_peer_memory_create(g, r->data, &r->peers));
+  mscclgo_call call = {.type = MSCCLGO_I32, .count = 1000, .out = r->peers};
+  OK(mscclgo_prepare(g, &call, &r->sum));
 }
 
-// carry brings what a rank has to its new group.
+// carry brings what a rank has to its new group, but for its prepared call.
 static void carry(survivor* r, int captured) {
   int memory = -1, ports = -1, peers = -1;
   OK(mscclgo_memory_channels_reform(r->memory, &memory));
@@ -1475,6 +1478,27 @@ static void carry(survivor* r, int captured) {
   OK(mscclgo_peer_memory_reform(r->peers, &peers));
   // Ranks of one process map nothing, and share all addresses.
   TRUE(memory == captured && ports == captured && peers == captured);
+}
+
+// carry_sum brings the rank's prepared call there.
+static void carry_sum(survivor* r, int captured) {
+  int sum = -1;
+  OK(mscclgo_prepared_reform(r->sum, &sum));
+  TRUE(sum == captured);
+}
+
+// sum_right launches a prepared call, or a graph of it where that is not NULL.
+static void sum_right(survivor* r, int rank, int size, mscclgo_prepared sum, mscclgo_graph graph) {
+  int values[1000];
+  for (int i = 0; i < 1000; i++) values[i] = i - rank;
+  OK(mscclgo_copy_in(r->data, 0, values, sizeof values));
+  OK(mscclgo_group_barrier(r->g, -1));
+  if (graph) OK(mscclgo_graph_launch(graph, r->s));
+  if (!graph) OK(mscclgo_prepared_launch(sum, r->s));
+  OK(mscclgo_group_synchronize(r->g, r->s, -1));
+  OK(mscclgo_copy_out(values, r->data, 0, sizeof values));
+  for (int i = 0; i < 1000; i++) TRUE(values[i] == size * i - size * (size - 1) / 2);
+  OK(mscclgo_group_barrier(r->g, -1));
 }
 
 // tell queues a word for the next rank, and waits for that of the one before.
@@ -1518,14 +1542,10 @@ static void works(survivor* r, int want_rank, int want_size, mscclgo_graph tells
   // A call that is prepared on memory of before, in the new group.
   mscclgo_call call = {.type = MSCCLGO_I32, .count = 1000, .out = r->peers};
   mscclgo_prepared sum;
-  for (int i = 0; i < 1000; i++) values[i] = i - rank;
-  OK(mscclgo_copy_in(r->data, 0, values, sizeof values));
   OK(mscclgo_prepare(r->g, &call, &sum));
-  OK(mscclgo_prepared_launch(sum, r->s));
-  OK(mscclgo_group_synchronize(r->g, r->s, -1));
-  OK(mscclgo_copy_out(values, r->data, 0, sizeof values));
-  for (int i = 0; i < 1000; i++) TRUE(values[i] == size * i - size * (size - 1) / 2);
-  OK(mscclgo_group_barrier(r->g, -1));
+  sum_right(r, rank, size, sum, NULL);
+  OK(mscclgo_prepared_destroy(sum));
+  sum_right(r, rank, size, r->sum, NULL);
 }
 
 // capture_sums captures collectives and messages on the rank's data.
@@ -1571,8 +1591,7 @@ static void* survive(void* number) {
   survivor r;
   mscclgo_group g, part;
   mscclgo_pipes pipes;
-  mscclgo_prepared sum;
-  mscclgo_graph tells, sums;
+  mscclgo_graph tells, sums, sum;
   mscclgo_buffer flags;
   mscclgo_module m;
   mscclgo_kernel k;
@@ -1584,8 +1603,7 @@ static void* survive(void* number) {
   OK(mscclgo_group_split(g, 0, 0, &part));
   mscclgo_pipe_options o = {.per_peer = 1};
   OK(mscclgo_pipes_create(g, &o, &pipes));
-  mscclgo_call call = {.type = MSCCLGO_I32, .count = 1000, .out = r.peers};
-  OK(mscclgo_prepare(g, &call, &sum));
+  FAILS(MSCCLGO_INVALID, "group already", mscclgo_prepared_reform(r.sum, &captured));
   FAILS(MSCCLGO_INVALID, "has turned into", mscclgo_memory_channels_reform(r.memory, &captured));
   TRUE(captured == -1);
   if (me != 2) OK(mscclgo_port_wait(r.ports, r.s, 0, 2));  // which ends when the group fails
@@ -1648,7 +1666,7 @@ static void* survive(void* number) {
   TRUE(me == 0 || held[1]);
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_group_rank(part, &captured));
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_pipes_destroy(pipes));
-  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_prepared_launch(sum, r.s));
+  FAILS(MSCCLGO_INVALID, "re-form a prepared call too", mscclgo_prepared_launch(r.sum, r.s));
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_proxy_destroy(r.proxy));
   OK(mscclgo_copy_out(values, r.data, 400, sizeof values));
   TRUE(values[0] == 7 && values[1] == 8);
@@ -1659,13 +1677,19 @@ static void* survive(void* number) {
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_port_channels_reform(r.ports, NULL, NULL));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_memory_channels_reform(NULL, NULL));
   FAILS(MSCCLGO_INVALID, "NULL", mscclgo_peer_memory_reform(NULL, NULL));
+  FAILS(MSCCLGO_INVALID, "NULL", mscclgo_prepared_reform(NULL, NULL));
+  FAILS(MSCCLGO_INVALID, "re-form peer memory too", mscclgo_prepared_reform(r.sum, NULL));
   carry(&r, 0);
+  carry_sum(&r, 0);
   works(&r, (int)me, 2, NULL);
   OK(mscclgo_stream_begin_capture(r.s));
   tell(&r, (int)me, 2);
   OK(mscclgo_stream_end_capture(r.s, &tells));
   capture_sums(&r, (int)me, 2, &sums);
   sums_right(&r, (int)me, 2, sums);
+  OK(mscclgo_stream_begin_capture(r.s));
+  OK(mscclgo_prepared_launch(r.sum, r.s));
+  OK(mscclgo_stream_end_capture(r.s, &sum));
 
   // A group that works, as another of the same ranks, in which the graph is right; and with a new one.
   OK(mscclgo_group_reform(g, shared_id, (int)me, 2, -1));
@@ -1674,6 +1698,9 @@ static void* survive(void* number) {
   OK(mscclgo_group_reform_collectives(g, &captured));
   TRUE(captured == 1);
   sums_right(&r, (int)me, 2, sums);
+  FAILS(MSCCLGO_INVALID, "capture it again", mscclgo_graph_launch(sum, r.s));
+  carry_sum(&r, 1);
+  sum_right(&r, (int)me, 2, NULL, sum);
   works(&r, (int)me, 2, tells);
   OK(mscclgo_group_reform_collectives(g, &captured));
   TRUE(captured == 1);
@@ -1681,10 +1708,12 @@ static void* survive(void* number) {
   pthread_barrier_wait(&step);
   OK(mscclgo_group_reform(g, ids[4], (int)me, RANKS, -1));
   carry(&r, 0);
-  works(&r, (int)me, RANKS, NULL);  // whose first collective carries them
+  carry_sum(&r, 0);  // which carries the collectives first, as any of them does
+  works(&r, (int)me, RANKS, NULL);
   OK(mscclgo_group_reform_collectives(g, &captured));
   TRUE(captured == 0);
   FAILS(MSCCLGO_INVALID, "capture it again", mscclgo_graph_launch(sums, r.s));
+  FAILS(MSCCLGO_INVALID, "capture it again", mscclgo_graph_launch(sum, r.s));
   mscclgo_group_destroy(g);
   FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_group_reform(g, ids[4], (int)me, RANKS, -1));
   return NULL;
@@ -1726,6 +1755,7 @@ static void* generations(void* unused) {
     TRUE(generation == 2 && size == 2);
     OK(mscclgo_group_rank(g, &rank));
     carry(&r, 0);
+    carry_sum(&r, 0);
     works(&r, rank, 2, NULL);
     pthread_barrier_wait(&step);
     for (char mine = 0, all[2] = {0, 0}; !(all[0] || all[1]);) {
@@ -1735,6 +1765,7 @@ static void* generations(void* unused) {
     }
     OK(mscclgo_member_reform(m, g, -1));
     carry(&r, 0);
+    carry_sum(&r, 0);
   }
   OK(mscclgo_member_generation(m, &generation));
   OK(mscclgo_group_rank(g, &rank));
@@ -2079,7 +2110,8 @@ static void once(void) {
   mscclgo_proxy p;
   mscclgo_memory_channels c;
   mscclgo_port_channels ports, queued;
-  mscclgo_peer_memory peers;
+  mscclgo_peer_memory peers, other;
+  mscclgo_prepared sum, lost;
   void* address;
   OK(mscclgo_group_device(g, &d));
   OK(mscclgo_stream_create(d, &s));
@@ -2102,6 +2134,11 @@ static void once(void) {
   OK(mscclgo_port_put_with_signal(queued, s, 0, 0, 0, 4096, 4096));
   OK(mscclgo_port_wait(queued, s, 0, 0));
   OK(mscclgo_peer_memory_create(g, b, &peers));
+  OK(mscclgo_peer_memory_create(g, b, &other));
+  mscclgo_call call = {.type = MSCCLGO_F32, .count = 1000, .out = peers};
+  OK(mscclgo_prepare(g, &call, &sum));
+  call.out = other;
+  OK(mscclgo_prepare(g, &call, &lost));
   OK(mscclgo_stream_begin_capture(s));
   OK(mscclgo_all_reduce(g, s, address, address, 1000, MSCCLGO_F32, MSCCLGO_SUM));
   OK(mscclgo_stream_end_capture(s, &graph));
@@ -2124,6 +2161,10 @@ static void once(void) {
   OK(mscclgo_proxy_create(g, &p));
   OK(mscclgo_port_channels_reform(queued, p, NULL));  // the others are freed with the group
   OK(mscclgo_peer_memory_reform(peers, NULL));
+  OK(mscclgo_prepared_reform(sum, NULL));
+  OK(mscclgo_prepared_launch(sum, s));
+  OK(mscclgo_peer_memory_destroy(other));
+  FAILS(MSCCLGO_INVALID, "destroyed", mscclgo_prepared_reform(lost, NULL));
   OK(mscclgo_all_reduce(g, s, address, address, 1000, MSCCLGO_F32, MSCCLGO_SUM));
   OK(mscclgo_group_synchronize(g, s, -1));
   OK(mscclgo_group_destroy(g));

@@ -43,7 +43,7 @@ class _Channels(Owner):
         self._bytes = struct.pack("=Q", self.pointer)  # for kernels, until they are closed
 
     def _reform(self, function: Any, *proxy: int) -> bool:
-        right = _carried(self._group, function, self._handle, *proxy)
+        right = carried(self._group, function, self._handle, *proxy)
         self._bytes = struct.pack("=Q", self.pointer)
         return right
 
@@ -64,7 +64,7 @@ class _Channels(Owner):
         return _handle_at(self._struct, where)
 
 
-def _carried(group: Group, function: Any, *handles: int) -> bool:
+def carried(group: Group, function: Any, *handles: int) -> bool:
     """Takes what was made of a group to the one that it was re-formed to, and returns whether captured graphs are right."""
     right = ctypes.c_int()
     group._wait(lambda: call(function, *handles, ctypes.addressof(right)))
@@ -358,7 +358,7 @@ class PeerMemory(Owner):
     def reform(self) -> bool:
         """Carries the memory to the group that this one's was re-formed to, each survivor's array untouched: see
         Group.reform. Returns whether graphs that use it are right. New ranks call Group.share. Collective."""
-        return _carried(self._group, library.mscclgo_peer_memory_reform, self._handle)
+        return carried(self._group, library.mscclgo_peer_memory_reform, self._handle)
 
     def close(self) -> None:
         """Unmaps the peers' arrays. Kernels that use them must be done. Collective if a call was

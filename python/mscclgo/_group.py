@@ -203,9 +203,9 @@ class Group(Owner):
         connect. This object is that of the new group, with other rank and size; Member.reform has a server
         decide who goes on. Collective, for the ranks of the new group.
 
-        Arrays with their elements, streams, modules, graphs and events stay. Memory channels, port channels and shared
-        memory stay once reform of each was called, on all ranks in one order. Prepared calls, pipes, proxies and parts are
-        closed: make them again. Graphs must be captured again where reform of what they use returns False, or for collectives
+        Arrays with their elements, streams, modules, graphs and events stay. Memory channels, port channels, shared
+        memory and, after that, prepared calls stay once reform of each was called, on all ranks in one order. Pipes, proxies and
+        parts are closed: make them again. Graphs must be captured again where reform of what they use returns False, or for collectives
         and messages reform_collectives, or handle_bytes of the group is not as before. What is queued ends before: waits
         as aborted if the group has failed. What the package has no stream of must have ended.
 
@@ -218,7 +218,7 @@ class Group(Owner):
 
     def reform_collectives(self) -> bool:
         """Carries what the group had for collectives and messages to the one that it was re-formed to. Returns whether graphs
-        that hold such, but prepared ones, are right. One of the package's that is not right raises InvalidError when it is
+        that hold such, but prepared calls, are right. One of the package's that is not right raises InvalidError when it is
         launched; one that other code captured, such as PyTorch, must not be launched then. All ranks call it, or make their first
         collective instead. Collective."""
         right = ctypes.c_int()

@@ -153,6 +153,7 @@ FUNCTIONS = dict(
     peer_memory_destroy="p",
     prepare="ppp",
     prepared_launch="pp",
+    prepared_reform="pp",
     prepared_destroy="p",
     all_reduce="ppppLii",
     all_gather="ppppLi",

@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _memory
-from ._channels import PeerMemory
+from ._channels import PeerMemory, carried
 from ._errors import InvalidError
 from ._library import Call, Owner, call, direct, failure, integer, library, make
 from ._messages import rank
@@ -84,6 +84,12 @@ class Prepared(Owner):
         status = _launch(self._handle, on._handle)
         if status:
             raise failure(status)
+
+    def reform(self) -> bool:
+        """Carries the collective to the group that this one's was re-formed to, after its memory: see Group.reform. It is the
+        same call, by an algorithm that is chosen anew; where its count does not suit the number of ranks any more, that is
+        an InvalidError on all. Returns whether graphs that hold it are right. New ranks call Group.prepare. Collective."""
+        return carried(self._group, library.mscclgo_prepared_reform, self._handle)
 
     def close(self) -> None:
         """Ends its use, on this rank alone. What was launched goes on."""

@@ -49,12 +49,13 @@ class Rank:
         self.channels = group.memory_channels(self.data)
         self.ports = group.port_channels(self.words, on_stream=True)
         self.peers = group.share(self.data)
+        self.summed = group.prepare("all_reduce", self.peers)
         self.who = group.array(np.zeros(1, "int32"))
         self.module = group.compile(SOURCE)
 
     def carry(self) -> List[bool]:
         """Takes all to the group that follows. New ranks make theirs in this order."""
-        return [self.channels.reform(), self.ports.reform(), self.peers.reform()]
+        return [self.channels.reform(), self.ports.reform(), self.peers.reform(), self.summed.reform()]
 
     def tell(self) -> None:
         """Queues a word for the next rank, and waits for that of the one before."""
@@ -92,10 +93,14 @@ class Rank:
         assert self.who.numpy()[0] == 100 * size + rank
         group.barrier(60)
 
-        self.data.copy_from(values - rank)
-        group.prepare("all_reduce", self.peers)(self.stream)
-        group.synchronize(self.stream)
-        np.testing.assert_array_equal(self.data.numpy(), size * values - sum(range(size)))
+        again = group.prepare("all_reduce", self.peers)
+        for summed in (self.summed, again):
+            self.data.copy_from(values - rank)
+            group.barrier(60)
+            summed(self.stream)
+            group.synchronize(self.stream)
+            np.testing.assert_array_equal(self.data.numpy(), size * values - sum(range(size)))
+        again.close()
 
         x, y = group.array(np.full(10, rank, "int32")), group.empty(10, "int32")
         for _ in range(2):
@@ -140,7 +145,6 @@ def test_survivors() -> None:
             r.works(me, RANKS)
             part, pipes, proxy = group.split(0), group.pipes([], []), group.proxy(print)
             assert part is not None
-            summed = group.prepare("all_reduce", r.peers)
             with pytest.raises(mscclgo.InvalidError):
                 r.channels.reform()  # of the group that it is of
             if me != 2:
@@ -171,7 +175,7 @@ def test_survivors() -> None:
             group.reform(ids[2], me, 2)
             np.testing.assert_array_equal(r.data.numpy(), before)
             assert part.closed
-            for gone in (proxy.handle_bytes, pipes.handle_bytes, summed):
+            for gone in (proxy.handle_bytes, pipes.handle_bytes):
                 with pytest.raises(mscclgo.InvalidError, match="destroyed"):
                     gone()
             # Not before they are carried.
@@ -181,30 +185,35 @@ def test_survivors() -> None:
                 r.tell()
             with pytest.raises(mscclgo.InvalidError, match="re-form peer memory too"):
                 r.peers.handle_bytes()
-            assert r.carry() == [False] * 3
+            with pytest.raises(mscclgo.InvalidError, match="re-form a prepared call too"):
+                r.summed(r.stream)
+            assert r.carry() == [False] * 4
             r.works(me, 2)
             with r.stream.capture() as capture:
                 r.tell()
             handle = group.handle_bytes()
             with r.stream.capture() as sums:
+                r.summed(r.stream)
                 group.all_reduce(r.data, stream=r.stream)
 
             group.reform(ids[3], me, 2)
-            assert r.carry() == [True] * 3
-            assert group.handle_bytes() == handle
             with pytest.raises(mscclgo.InvalidError, match="capture it again"):
                 sums.graph.launch(r.stream)
             assert group.reform_collectives()
+            with pytest.raises(mscclgo.InvalidError, match="capture it again"):
+                sums.graph.launch(r.stream)
+            assert r.carry() == [True] * 4
+            assert group.handle_bytes() == handle
             r.data.copy_from(np.arange(1000, dtype="int32") + me)
             group.barrier(60)
             sums.graph.launch(r.stream)
             group.synchronize(r.stream)
-            np.testing.assert_array_equal(r.data.numpy(), 2 * np.arange(1000, dtype="int32") + 1)
+            np.testing.assert_array_equal(r.data.numpy(), 2 * (2 * np.arange(1000, dtype="int32") + 1))
             r.works(me, 2, capture.graph)
 
             step.wait()
             group.reform(ids[4], me, RANKS)
-            assert r.carry() == [False] * 3
+            assert r.carry() == [False] * 4
             r.works(me, RANKS)
             assert not group.reform_collectives()
             with pytest.raises(mscclgo.InvalidError, match="capture it again"):
